@@ -6,7 +6,10 @@ use cell_node::{NodeSnapshot, NodeState};
 use serde::{Deserialize, Serialize};
 
 use crate::api::gathered::ClusterDocument;
+use crate::clock::{LookTime, milliseconds};
+use crate::freshness::STALE_AFTER;
 use crate::history::queue_estimate_us;
+use crate::known_nodes::AbsentNode;
 use crate::peers::{MissingPeer, NodePart};
 use crate::rates::Rates;
 use crate::shared::Shared;
@@ -20,7 +23,7 @@ pub(crate) struct NodeRow {
     /// Where clients reach it; empty if that is not known.
     pub(crate) address: String,
     pub(crate) http: String,
-    /// One word; see `cell_node::NodeState::word`.
+    /// One word: see `cell_node::NodeState::word`, or [`ABSENT`].
     pub(crate) state: String,
     pub(crate) state_detail: Option<String>,
     pub(crate) uptime_ms: u64,
@@ -39,6 +42,27 @@ pub(crate) struct NodeRow {
     /// Whether it is the node that made the document.
     #[serde(default)]
     pub(crate) is_self: bool,
+    /// How long its figures stand still.
+    #[serde(default)]
+    pub(crate) age_ms: u64,
+    /// Of a node whose lease has ended: since when. Its row has no figures.
+    #[serde(default)]
+    pub(crate) absent_since_unix_ms: Option<u64>,
+}
+
+/// The state of a node that this one has known and whose lease has ended.
+pub(crate) const ABSENT: &str = "absent";
+
+impl NodeRow {
+    /// Whether it serves and its figures can be believed.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.state == "serving" && !self.is_stale()
+    }
+
+    /// Whether its figures are of the past.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.age_ms > milliseconds(STALE_AFTER)
+    }
 }
 
 /// What the process may hold, and what holds it, in bytes.
@@ -80,16 +104,62 @@ impl ClusterDocument for Nodes {
     const PATH: &'static str = "/api/v1/nodes";
 
     fn part(shared: &Shared, snapshot: &NodeSnapshot) -> NodesPart {
-        NodesPart { row: row(snapshot, shared.history().rates(), shared.sources.fabric) }
+        NodesPart { row: own_row(shared, snapshot) }
     }
 
     fn body(
-        _shared: &Shared,
+        shared: &Shared,
         snapshot: &NodeSnapshot,
         parts: Vec<NodePart<NodesPart>>,
         _missing: &[MissingPeer],
     ) -> NodesBody {
-        NodesBody { nodes: rows(parts, snapshot.node.0) }
+        NodesBody { nodes: with_absent(rows(parts, snapshot.node.0), &absent_nodes(shared)) }
+    }
+}
+
+/// This node's row.
+pub(crate) fn own_row(shared: &Shared, snapshot: &NodeSnapshot) -> NodeRow {
+    let age_ms = milliseconds(shared.look().1);
+    NodeRow { age_ms, ..row(snapshot, shared.history().rates(), shared.sources.fabric) }
+}
+
+/// The nodes whose leases have ended, as this node knows them.
+pub(crate) fn absent_nodes(shared: &Shared) -> Vec<AbsentNode> {
+    shared.known_nodes().absent(LookTime::now())
+}
+
+/// The rows, and one of each node that is absent.
+pub(crate) fn with_absent(mut rows: Vec<NodeRow>, absent: &[AbsentNode]) -> Vec<NodeRow> {
+    for node in absent {
+        if !rows.iter().any(|row| row.node == node.node) {
+            rows.push(absent_row(node));
+        }
+    }
+    rows.sort_by_key(|row| row.node);
+    rows
+}
+
+fn absent_row(absent: &AbsentNode) -> NodeRow {
+    NodeRow {
+        node: absent.node,
+        incarnation: absent.incarnation.0.to_string(),
+        address: String::new(),
+        http: String::new(),
+        state: ABSENT.to_owned(),
+        state_detail: Some("its lease has ended".to_owned()),
+        uptime_ms: 0,
+        lease_remaining_ms: 0,
+        connections: 0,
+        memory: NodeMemory::default(),
+        backing: NodeBacking::default(),
+        pairs: Vec::new(),
+        entries: 0,
+        cpu_cores_used: None,
+        operations_per_second: 0.0,
+        queue_estimate_us: None,
+        is_self: false,
+        age_ms: 0,
+        absent_since_unix_ms: Some(absent.since_unix_ms),
     }
 }
 
@@ -134,6 +204,8 @@ pub(crate) fn row(snapshot: &NodeSnapshot, rates: &Rates, fabric: Option<SocketA
         operations_per_second: rates.operations_all(),
         queue_estimate_us: queue_estimate_us(snapshot),
         is_self: false,
+        age_ms: 0,
+        absent_since_unix_ms: None,
     }
 }
 

@@ -3,7 +3,8 @@
 use cell_cluster::PairRow;
 use serde::Serialize;
 
-use crate::api::nodes::NodeRow;
+use crate::api::nodes::{ABSENT, NodeRow};
+use crate::clock::time_of_day;
 use crate::peers::MissingPeer;
 use crate::words::counted;
 
@@ -44,6 +45,10 @@ pub(crate) struct Unserved {
     pub(crate) passes: bool,
 }
 
+/// What a count of nodes leaves out.
+const COORDINATOR: &str = "The one coordinator is not among them: while it is down, nobody takes over, and nodes \
+    serve until their leases end.";
+
 /// Sets of nodes that are tried before the search for a larger loss is given up.
 const SETS_MAX: usize = 5_000;
 
@@ -78,6 +83,16 @@ pub(crate) fn of(
         };
         return of(Level::Warning, format!("Node {} does not answer{others}: {}.", peer.node, peer.why));
     }
+    if let Some(node) = nodes.iter().find(|node| node.state == ABSENT) {
+        return of(Level::Warning, absent_sentence(nodes, node));
+    }
+    if let Some(node) = nodes.iter().find(|node| node.is_stale()) {
+        let seconds = node.age_ms / 1_000;
+        let number = node.node;
+        let sentence =
+            format!("Node {number} answers, but its figures stand still for {seconds} s: it hangs.");
+        return of(Level::Warning, sentence);
+    }
     if let Some(node) = nodes.iter().find(|node| node.state != "serving") {
         let detail = node.state_detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
         return of(
@@ -103,34 +118,58 @@ pub(crate) fn of(
     }
 }
 
-/// What can be lost, by the memory that the others have: a survivor takes a pair whole.
+/// `Node 2 is absent since 12:03:04 UTC: its lease has ended. The other 2 nodes are there.`
+fn absent_sentence(nodes: &[NodeRow], first: &NodeRow) -> String {
+    let absent = nodes.iter().filter(|node| node.state == ABSENT).count();
+    let more = match absent {
+        1 => String::new(),
+        _ => format!(", and {} more", absent - 1),
+    };
+    let since = time_of_day(first.absent_since_unix_ms.unwrap_or_default());
+    let there = match nodes.len() - absent {
+        1 => "one node is".to_owned(),
+        count => format!("{count} nodes are"),
+    };
+    format!("Node {} is absent since {since}{more}: its lease has ended. {there} left.", first.node)
+}
+
+/// What can be lost, by the memory that the others have: a survivor takes a pair whole. Only a node that
+/// serves can be a survivor, and a takeover needs the coordinator.
 pub(crate) fn survivable(
     nodes: &[NodeRow],
     pairs: &[PairRow],
     unserved: &[Unserved],
     missing: &[MissingPeer],
+    coordinator_reachable: bool,
 ) -> Survivable {
     let none = |why: &str| Survivable { nodes: 0, why: why.to_owned() };
+    if !coordinator_reachable {
+        return none("The coordinator does not answer, and without it no node can take over from another.");
+    }
     if !unserved.is_empty() {
         return none("Until all pairs are served again, another loss would stop more keys.");
     }
     if !missing.is_empty() {
         return none("It is not known what the nodes that do not answer have room for.");
     }
-    if nodes.len() < 2 {
-        return none("There is no other node that could take over.");
+    let present: Vec<&NodeRow> = nodes.iter().filter(|node| node.state != ABSENT).collect();
+    let serving = present.iter().filter(|node| node.is_serving()).count();
+    if serving < 2 {
+        return none("There is no other node that serves and could take over.");
     }
-    let loads = loads(nodes, pairs);
-    let survived = (1..nodes.len()).take_while(|lost| sets(&loads, *lost).is_some_and(|all| all)).count();
+    let loads = loads(&present, pairs);
+    let survived = (1..serving).take_while(|lost| sets(&loads, *lost).is_some_and(|all| all)).count();
     match survived {
         0 => none("With one node gone, the others lack the memory for its pairs."),
         1 => Survivable {
             nodes: 1,
-            why: "With any one node gone, the others have memory for its pairs.".into(),
+            why: format!("With any one node gone, the others have memory for its pairs. {COORDINATOR}"),
         },
         count => Survivable {
             nodes: count,
-            why: format!("With any {count} nodes gone, the others have memory for their pairs."),
+            why: format!(
+                "With any {count} nodes gone, the others have memory for their pairs. {COORDINATOR}"
+            ),
         },
     }
 }
@@ -141,14 +180,15 @@ struct Load {
     pairs: Vec<u64>,
 }
 
-fn loads(nodes: &[NodeRow], pairs: &[PairRow]) -> Vec<Load> {
-    let load = |node: &NodeRow| {
+fn loads(nodes: &[&NodeRow], pairs: &[PairRow]) -> Vec<Load> {
+    let load = |node: &&NodeRow| {
         let own = pairs
             .iter()
             .filter(|pair| pair.owner.is_some_and(|owner| owner.0.to_string() == node.incarnation));
         let mut pairs: Vec<u64> = own.map(|pair| pair.geometry.bytes()).collect();
         pairs.sort_unstable_by(|a, b| b.cmp(a));
-        Load { room: node.memory.available_bytes + node.memory.ready_bytes, pairs }
+        let room = node.memory.available_bytes.saturating_add(node.memory.ready_bytes);
+        Load { room: if node.is_serving() { room } else { 0 }, pairs }
     };
     nodes.iter().map(load).collect()
 }
@@ -211,14 +251,14 @@ mod tests {
 
     fn verdict(nodes: &[NodeRow], unserved: &[Unserved], missing: &[MissingPeer]) -> Verdict {
         let pairs = pairs(&[1, 2, 3]);
-        of(nodes, pairs.len(), unserved, missing, &survivable(nodes, &pairs, unserved, missing), true)
+        of(nodes, pairs.len(), unserved, missing, &survivable(nodes, &pairs, unserved, missing, true), true)
     }
 
     #[test]
     fn survivable_counts_what_the_others_have_room_for() {
         let survives = |rooms: [u64; 3], owners: &[u64]| {
             let nodes: Vec<NodeRow> = (1..).zip(rooms).map(|(number, room)| node(number, room)).collect();
-            survivable(&nodes, &pairs(owners), &[], &[]).nodes
+            survivable(&nodes, &pairs(owners), &[], &[], true).nodes
         };
         assert_eq!(survives([10_000; 3], &[1, 2, 3]), 1);
         assert_eq!(survives([9_999; 3], &[1, 2, 3]), 0);
@@ -226,7 +266,7 @@ mod tests {
         // Two pairs of one node need room at two others, or twice the room at one.
         assert_eq!(survives([10_000; 3], &[1, 1, 2]), 1);
         assert_eq!(survives([10_000, 10_000, 0], &[1, 1, 2]), 0);
-        assert_eq!(survivable(&[node(1, 1 << 40)], &pairs(&[1]), &[], &[]).nodes, 0);
+        assert_eq!(survivable(&[node(1, 1 << 40)], &pairs(&[1]), &[], &[], true).nodes, 0);
     }
 
     #[test]
@@ -244,5 +284,53 @@ mod tests {
         assert_eq!(worse.sentence, "1 of 3 pairs is not served: pair 2 is recovering.");
         let tight = verdict(&[node(1, 0), node(2, 0), node(3, 0)], &[], &[]);
         assert!(tight.level == Level::Warning && tight.sentence.contains("none can be lost"), "{tight:?}");
+    }
+
+    fn three() -> [NodeRow; 3] {
+        [node(1, 1 << 40), node(2, 1 << 40), node(3, 1 << 40)]
+    }
+
+    /// A node whose worker hung for a minute was once one that serves.
+    #[test]
+    fn of_a_node_whose_figures_stand_still_is_a_warning() {
+        let mut nodes = three();
+        nodes[1].age_ms = 5_000;
+        assert_eq!(verdict(&nodes, &[], &[]).level, Level::Ok);
+        nodes[1].age_ms = 61_000;
+        let hung = verdict(&nodes, &[], &[]);
+        assert_eq!(hung.level, Level::Warning);
+        assert!(
+            hung.sentence.starts_with("Node 2 answers, but its figures stand still for 61 s"),
+            "{hung:?}"
+        );
+    }
+
+    /// After a node was killed, the verdict was once `All 2 nodes serve`.
+    #[test]
+    fn of_a_node_that_is_absent_is_a_warning_with_the_time() {
+        let mut nodes = three();
+        (nodes[2].state, nodes[2].absent_since_unix_ms) = (ABSENT.to_owned(), Some(43_384_000));
+        let absent = verdict(&nodes, &[], &[]);
+        assert_eq!(absent.level, Level::Warning);
+        let words = "Node 3 is absent since 12:03:04 UTC: its lease has ended. 2 nodes are left.";
+        assert_eq!(absent.sentence, words);
+    }
+
+    #[test]
+    fn survivable_counts_serving_nodes_alone_and_wants_the_coordinator() {
+        let pairs = pairs(&[1, 2, 3]);
+        let of = |nodes: &[NodeRow], coordinator| survivable(nodes, &pairs, &[], &[], coordinator);
+        let mut nodes = three();
+        let two = of(&nodes, true);
+        assert!(two.nodes == 2 && two.why.contains("The one coordinator is not among them"), "{two:?}");
+        assert_eq!(of(&nodes, false).nodes, 0);
+        nodes[0].state = "read_only".to_owned();
+        assert_eq!(of(&nodes, true).nodes, 1);
+        nodes[1].state = "stopping".to_owned();
+        assert_eq!(of(&nodes, true).nodes, 0);
+        (nodes[0].state, nodes[1].state) = ("serving".to_owned(), ABSENT.to_owned());
+        assert_eq!(of(&nodes, true).nodes, 1);
+        nodes[2].age_ms = 60_000;
+        assert_eq!(of(&nodes, true).nodes, 0);
     }
 }

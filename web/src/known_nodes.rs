@@ -1,0 +1,159 @@
+//! The nodes of the cluster that this node has seen, also those whose leases have ended: who lives does not
+//! tell who is missing. A pure core: it is shown a snapshot with the time, once a second.
+
+use std::collections::BTreeMap;
+
+use cell_node::NodeSnapshot;
+use cell_terms::Incarnation;
+
+use crate::clock::LookTime;
+
+/// Nodes that are remembered, at most: as many as a cluster has.
+const NODES_MAX: usize = 64;
+/// A node that is absent for so long is not expected back.
+const EXPECTED_MS: u64 = 24 * 3_600 * 1_000;
+
+/// A node that has no lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AbsentNode {
+    pub(crate) node: u32,
+    /// Its last incarnation.
+    pub(crate) incarnation: Incarnation,
+    /// Since when, by the clock that is never set.
+    since_ms: u64,
+    /// The same in milliseconds since 1970.
+    pub(crate) since_unix_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct KnownNode {
+    incarnation: Incarnation,
+    /// None: it is a member.
+    absent: Option<AbsentNode>,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct KnownNodes {
+    nodes: BTreeMap<u32, KnownNode>,
+}
+
+impl KnownNodes {
+    /// A look at the cluster. Before a node has seen its cluster, nothing is known of others.
+    pub(crate) fn observe(&mut self, at: LookTime, snapshot: &NodeSnapshot) {
+        let cluster = &snapshot.cluster;
+        if cluster.members.is_empty() {
+            return;
+        }
+        for member in &cluster.members {
+            let known = KnownNode { incarnation: member.incarnation, absent: None };
+            self.keep(member.node.0, known);
+        }
+        let is_member = |node: u32| cluster.members.iter().any(|member| member.node.0 == node);
+        for (&node, known) in self.nodes.iter_mut().filter(|(node, _)| !is_member(**node)) {
+            let incarnation = known.incarnation;
+            known.absent.get_or_insert(absent(node, incarnation, at, at.boottime_ms));
+        }
+        // A node that died before this one looked for the first time is known by what became of its pairs.
+        for incident in cluster.incidents.iter().filter(|incident| incident.dead != Incarnation(0)) {
+            let node = incident.node.0;
+            if !is_member(node) && !self.nodes.contains_key(&node) {
+                let absent = absent(node, incident.dead, at, incident.detected_ms.min(at.boottime_ms));
+                self.keep(node, KnownNode { incarnation: incident.dead, absent: Some(absent) });
+            }
+        }
+    }
+
+    fn keep(&mut self, node: u32, known: KnownNode) {
+        if self.nodes.len() < NODES_MAX || self.nodes.contains_key(&node) {
+            self.nodes.insert(node, known);
+        }
+    }
+
+    /// Those that have no lease and are expected back, by number.
+    pub(crate) fn absent(&self, at: LookTime) -> Vec<AbsentNode> {
+        let absent = self.nodes.values().filter_map(|known| known.absent);
+        absent.filter(|absent| at.boottime_ms.saturating_sub(absent.since_ms) < EXPECTED_MS).collect()
+    }
+}
+
+fn absent(node: u32, incarnation: Incarnation, at: LookTime, since_ms: u64) -> AbsentNode {
+    let since_unix_ms = at.unix_ms.saturating_sub(at.boottime_ms.saturating_sub(since_ms));
+    AbsentNode { node, incarnation, since_ms, since_unix_ms }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cell_cluster::{IncidentRow, MemberRow};
+    use cell_node::ClusterSnapshot;
+    use cell_terms::NodeId;
+
+    use super::*;
+    use crate::api::status::tests::snapshot;
+
+    fn at(second: u64) -> LookTime {
+        LookTime { boottime_ms: second * 1_000, unix_ms: (1_000_000 + second) * 1_000 }
+    }
+
+    fn cluster(nodes: &[u32], dead: &[u32]) -> NodeSnapshot {
+        let member = |node: &u32| MemberRow {
+            incarnation: Incarnation(70 + u64::from(*node)),
+            node: NodeId(*node),
+            fabric: String::new(),
+            http: String::new(),
+            pid: 1,
+            memory_limit_bytes: 0,
+        };
+        let incident = |node: &u32| IncidentRow {
+            dead: Incarnation(70 + u64::from(*node)),
+            node: NodeId(*node),
+            claimed_by: Incarnation(70),
+            lease_seen_ms: 0,
+            detected_ms: 40_000,
+            claimed_ms: 0,
+            over_ms: 0,
+            plan: Vec::new(),
+        };
+        let members = nodes.iter().map(member).collect();
+        let incidents = dead.iter().map(incident).collect();
+        let cluster = ClusterSnapshot { members, incidents, ..ClusterSnapshot::default() };
+        NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() }
+    }
+
+    fn told(known: &KnownNodes, second: u64) -> Vec<(u32, u64)> {
+        known.absent(at(second)).iter().map(|absent| (absent.node, absent.since_unix_ms / 1_000)).collect()
+    }
+
+    /// A node that was killed was once gone from all lists as soon as its lease had ended.
+    #[test]
+    fn node_without_a_lease_is_absent_until_it_is_back_or_not_expected_any_more() {
+        let mut known = KnownNodes::default();
+        known.observe(at(10), &cluster(&[0, 1, 2], &[]));
+        assert_eq!(told(&known, 10), []);
+        known.observe(at(20), &cluster(&[0, 1], &[]));
+        known.observe(at(30), &cluster(&[0, 1], &[]));
+        assert_eq!(told(&known, 30), [(2, 1_000_020)]);
+        assert_eq!(told(&known, 20 + 24 * 3_600), []);
+        known.observe(at(40), &cluster(&[0, 1, 2], &[]));
+        assert_eq!(told(&known, 40), []);
+    }
+
+    #[test]
+    fn node_that_died_before_the_first_look_is_known_by_its_incident() {
+        let mut known = KnownNodes::default();
+        known.observe(at(50), &cluster(&[], &[1]));
+        assert_eq!(told(&known, 50), [], "the cluster was not seen yet");
+        known.observe(at(60), &cluster(&[0, 3], &[1, 3]));
+        assert_eq!(told(&known, 60), [(1, 1_000_040)]);
+    }
+
+    #[test]
+    fn nodes_past_the_bound_are_not_remembered() {
+        let mut known = KnownNodes::default();
+        known.observe(at(1), &cluster(&(0..100).collect::<Vec<_>>(), &[]));
+        known.observe(at(2), &cluster(&[0], &[]));
+        assert_eq!(told(&known, 2).len(), NODES_MAX - 1);
+    }
+}
