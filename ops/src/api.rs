@@ -193,6 +193,7 @@ fn problem(node: &str, status: u16, document: Option<&Value>) -> Failure {
     let exit = match status {
         404 | 409 | 412 => Exit::NotFound,
         503 | 504 => Exit::Unreachable,
+        401 | 403 => Exit::Error, // the command is right; its caller may not
         400..500 => Exit::Usage,
         _ => Exit::Error,
     };
@@ -290,6 +291,7 @@ mod tests {
         assert_eq!(failure.what, "n answers: nothing was changed; client_cache_bytes: takes at most 1 GiB");
         assert_eq!((failure.exit, failure.next.is_some()), (Exit::Usage, true));
         assert_eq!(problem("n", 412, None).exit, Exit::NotFound);
+        assert_eq!([401, 403].map(|status| problem("n", status, None).exit), [Exit::Error; 2]);
         assert_eq!(problem("n", 502, None).what, "n answers: HTTP status 502");
     }
 

@@ -1,5 +1,6 @@
 //! `cell events`: what happened in the cluster, as the admin API tells it; with `--follow`, what happens.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -41,7 +42,9 @@ pub(crate) struct EventsArgs {
 #[derive(Debug, Deserialize)]
 struct Document {
     events: Vec<Value>,
-    last_id: Option<String>,
+    /// How far they go: what is asked for with it comes after them, also that of nodes that answer late.
+    #[serde(default)]
+    cursor: Option<String>,
     #[serde(default)]
     missing: Vec<Missing>,
 }
@@ -71,31 +74,47 @@ pub(crate) fn run(global: &Global, arguments: &EventsArgs) -> anyhow::Result<Exi
     } else {
         print(global, &document)?;
     }
-    for Missing { node, address, why } in &document.missing {
-        message::warning(&format!("what node {node} at {address} has seen alone is not shown: {why}"));
-    }
+    let mut silent = BTreeSet::new();
+    warn_of_new(&document.missing, &mut silent);
     if arguments.follow {
-        return follow(global, arguments, &api, document.last_id);
+        let cursor = document.cursor.ok_or_else(|| {
+            Failure::new(
+                Exit::Error,
+                "the node does not tell how far its events go, so they cannot be followed",
+            )
+            .next("take the `cell` of the node's version")
+        })?;
+        return follow(global, arguments, &api, (cursor, silent));
     }
     Ok(if document.missing.is_empty() { Exit::Ok } else { Exit::Partial })
 }
 
-/// What happens, until a signal. A node that does not answer is told, and asked again.
+/// Warns of nodes that do not answer, of each when it begins; `silent` are those that did not before.
+fn warn_of_new(missing: &[Missing], silent: &mut BTreeSet<u32>) {
+    for Missing { node, address, why } in missing.iter().filter(|missing| !silent.contains(&missing.node)) {
+        message::warning(&format!("what node {node} at {address} has seen alone is not shown: {why}"));
+    }
+    *silent = missing.iter().map(|missing| missing.node).collect();
+}
+
+/// What happens, until a signal. A node that does not answer is told, and asked again. The last answer
+/// decides on the exit code, as without following.
 fn follow(
     global: &Global,
     arguments: &EventsArgs,
     api: &Api,
-    mut last: Option<String>,
+    (mut cursor, mut silent): (String, BTreeSet<u32>),
 ) -> anyhow::Result<Exit> {
     let stop = signal::stop_flag()?;
     let mut exit = Exit::Ok;
     while !stop.load(Ordering::Relaxed) {
         let began = Instant::now();
-        exit = match ask(api, arguments, last.as_deref()) {
+        exit = match ask(api, arguments, Some(&cursor)) {
             Ok((document, _)) => {
                 print(global, &document)?;
-                last = document.last_id.or(last);
-                Exit::Ok
+                warn_of_new(&document.missing, &mut silent);
+                cursor = document.cursor.unwrap_or(cursor);
+                if silent.is_empty() { Exit::Ok } else { Exit::Partial }
             }
             Err(error) if is_broken_pipe(&error) => return Err(error),
             Err(error) => {
@@ -110,8 +129,19 @@ fn follow(
     Ok(exit)
 }
 
-fn ask(api: &Api, arguments: &EventsArgs, after: Option<&str>) -> anyhow::Result<(Document, Value)> {
-    let mut path = format!("/api/v1/events?limit={}", arguments.limit);
+/// The newest events, or all that came after a cursor.
+fn ask(api: &Api, arguments: &EventsArgs, cursor: Option<&str>) -> anyhow::Result<(Document, Value)> {
+    let path = path(arguments, cursor)?;
+    let whole = api.get(&path)?.document;
+    let document = Document::deserialize(&whole).map_err(not_understood)?;
+    Ok((document, whole))
+}
+
+fn path(arguments: &EventsArgs, cursor: Option<&str>) -> anyhow::Result<String> {
+    let mut path = match cursor {
+        None => format!("/api/v1/events?limit={}", arguments.limit),
+        Some(cursor) => format!("/api/v1/events?cursor={cursor}"),
+    };
     if let Some(kind) = &arguments.kind {
         if !kind.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
             return Err(Failure::usage(format!("{kind:?} is no kind of events")).into());
@@ -121,12 +151,7 @@ fn ask(api: &Api, arguments: &EventsArgs, after: Option<&str>) -> anyhow::Result
     if let Some(node) = arguments.node {
         path.push_str(&format!("&node={node}"));
     }
-    if let Some(after) = after {
-        path.push_str(&format!("&after={after}"));
-    }
-    let whole = api.get(&path)?.document;
-    let document = Document::deserialize(&whole).map_err(not_understood)?;
-    Ok((document, whole))
+    Ok(path)
 }
 
 fn not_understood(error: serde_json::Error) -> Failure {
@@ -159,6 +184,28 @@ fn line(event: &Event) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A burst of more than `--limit` between two looks was once cut.
+    #[test]
+    fn path_of_a_follower_has_the_cursor_and_no_limit() {
+        let api = ApiArgs { http: String::new(), token: None };
+        let arguments =
+            EventsArgs { limit: 5, kind: Some("split".to_owned()), node: Some(2), follow: true, api };
+        assert_eq!(path(&arguments, None).unwrap(), "/api/v1/events?limit=5&kind=split&node=2");
+        let cursor = "0:77.12,*:1700000000000";
+        let followed = format!("/api/v1/events?cursor={cursor}&kind=split&node=2");
+        assert_eq!(path(&arguments, Some(cursor)).unwrap(), followed);
+    }
+
+    #[test]
+    fn warn_of_new_tells_each_silence_once() {
+        let missing = |node| Missing { node, address: String::new(), why: String::new() };
+        let mut silent = BTreeSet::new();
+        warn_of_new(&[missing(1), missing(2)], &mut silent);
+        assert_eq!(silent, BTreeSet::from([1, 2]));
+        warn_of_new(&[missing(2)], &mut silent);
+        assert_eq!(silent, BTreeSet::from([2]), "node 1 is told of again when it is silent again");
+    }
 
     #[test]
     fn line_has_the_time_of_the_day_and_no_control_characters() {
