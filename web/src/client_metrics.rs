@@ -142,7 +142,7 @@ mod tests {
         let mut snapshot = crate::api::status::tests::snapshot();
         let counts =
             ClientCounts { one_sided: 9, torn: 2, not_trusted: 3, fallbacks: 4, ..ClientCounts::default() };
-        snapshot.client_totals = ClientTotals { reports: 5, dropped: 1, counts };
+        snapshot.client_totals = ClientTotals { reports: 5, dropped: 1, unlisted: 0, counts };
         snapshot.clients = vec![client(1, 1), client(2, 1)];
         let text = crate::metrics::render(std::sync::Arc::new(snapshot), Duration::ZERO).unwrap();
         for line in [

@@ -1,20 +1,31 @@
 //! What a node did over the last minutes and hours, one figure a name and step: each second for ten minutes,
 //! each ten seconds for six hours. A pure core: it is shown a snapshot with the time, once a second.
+//!
+//! Rows are numbered by a clock that is never set, so that a change of the wall clock neither stops nor
+//! overwrites them. Whoever asks names steps by the wall clock as it is now.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cell_node::{LatencySummary, NodeSnapshot};
+use cell_node::{LatencyHistogram, NodeSnapshot};
 
-use crate::rates::{Rates, share};
+use crate::clock::LookTime;
+use crate::rates::{OPERATIONS, Rates, share};
 
 /// How the figures of several nodes, or of several seconds, become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Together {
     /// Of nodes their sum, of seconds their mean.
     Sum,
-    /// The largest: times of several nodes have no common percentile.
+    /// The largest.
     Largest,
+    /// What requests took: of nodes and of seconds the percentile of all their requests together.
+    Latency {
+        /// The operation's place in [`OPERATIONS`].
+        operation: usize,
+        /// Which percentile, by 1,000; that of 1,000 is the longest.
+        per_thousand: u64,
+    },
     /// [`SEARCHES_ONE_SIDED`] as a part of it and [`SEARCHES_SERVER`].
     OneSidedShare,
 }
@@ -32,23 +43,54 @@ pub(crate) const SEARCHES_SERVER: &str = "searches_server";
 pub(crate) const SEARCHES_ONE_SIDED: &str = "searches_one_sided";
 
 macro_rules! kinds {
-    ($($name:expr, $unit:literal, $together:ident, $of:expr;)+) => {
+    (
+        latencies: $($latency:literal, $operation:literal, $per_thousand:literal;)+
+        others: $($name:expr, $unit:literal, $together:ident, $of:expr;)+
+    ) => {
         /// All that are kept.
-        pub(crate) static KINDS: [SeriesKind; [$($name),+].len()] =
-            [$(SeriesKind { name: $name, unit: $unit, together: Together::$together, of: $of }),+];
+        pub(crate) static KINDS: [SeriesKind; [$($latency,)+ $($name),+].len()] = [
+            $(SeriesKind {
+                name: $latency,
+                unit: "us",
+                together: Together::Latency { operation: $operation, per_thousand: $per_thousand },
+                of: |node, _| {
+                    let times = &node.latency_histograms.last_second[$operation];
+                    times.percentile_ns($per_thousand).map(micros)
+                },
+            },)+
+            $(SeriesKind { name: $name, unit: $unit, together: Together::$together, of: $of }),+
+        ];
     };
 }
 
 kinds! {
+    latencies:
+    "latency_get_p50_us", 0, 500;
+    "latency_get_p99_us", 0, 990;
+    "latency_get_p999_us", 0, 999;
+    "latency_get_max_us", 0, 1000;
+    "latency_search_p50_us", 1, 500;
+    "latency_search_p99_us", 1, 990;
+    "latency_search_p999_us", 1, 999;
+    "latency_search_max_us", 1, 1000;
+    "latency_put_p50_us", 2, 500;
+    "latency_put_p99_us", 2, 990;
+    "latency_put_p999_us", 2, 999;
+    "latency_put_max_us", 2, 1000;
+    "latency_delete_p50_us", 3, 500;
+    "latency_delete_p99_us", 3, 990;
+    "latency_delete_p999_us", 3, 999;
+    "latency_delete_max_us", 3, 1000;
+    "latency_scan_p50_us", 4, 500;
+    "latency_scan_p99_us", 4, 990;
+    "latency_scan_p999_us", 4, 999;
+    "latency_scan_max_us", 4, 1000;
+    others:
     "ops_get", "1/s", Sum, |_, rates| Some(rates.operations[0]);
     "ops_search", "1/s", Sum, |_, rates| Some(rates.operations[1]);
     "ops_put", "1/s", Sum, |_, rates| Some(rates.operations[2]);
     "ops_delete", "1/s", Sum, |_, rates| Some(rates.operations[3]);
     "ops_scan", "1/s", Sum, |_, rates| Some(rates.operations[4]);
-    "latency_get_p50_us", "us", Largest, |node, _| micros(&node.latencies.get, |of| of.p50_ns);
-    "latency_get_p99_us", "us", Largest, |node, _| micros(&node.latencies.get, |of| of.p99_ns);
-    "latency_put_p50_us", "us", Largest, |node, _| micros(&node.latencies.put, |of| of.p50_ns);
-    "latency_put_p99_us", "us", Largest, |node, _| micros(&node.latencies.put, |of| of.p99_ns);
     "queue_estimate_us", "us", Largest, |node, _| queue_estimate_us(node);
     SEARCHES_SERVER, "1/s", Sum, |_, rates| Some(rates.searches[0]);
     SEARCHES_ONE_SIDED, "1/s", Sum, |_, rates| Some(rates.searches[1]);
@@ -74,8 +116,8 @@ kinds! {
     "splits_finished", "1/s", Sum, |_, rates| Some(rates.splits_finished);
 }
 
-fn micros(summary: &LatencySummary, of: fn(&LatencySummary) -> u64) -> Option<f64> {
-    (summary.count > 0).then(|| of(summary) as f64 / 1e3)
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1e3
 }
 
 /// How long a request waited for the worker; none if there was no request.
@@ -95,16 +137,26 @@ fn sync_us(node: &NodeSnapshot, at: usize) -> Option<f64> {
     (slowest > 0).then_some(slowest as f64)
 }
 
-/// Figures of one step; NaN: not known.
-type Row = [f32; KINDS.len()];
-const UNKNOWN: Row = [f32::NAN; KINDS.len()];
+/// What requests took, by operation.
+pub(crate) type Times = [LatencyHistogram; OPERATIONS.len()];
+
+/// One step.
+#[derive(Clone, Debug)]
+struct Row {
+    /// NaN: not known.
+    figures: [f32; KINDS.len()],
+    /// None: not known, or no requests.
+    times: Option<Arc<Times>>,
+}
+
+const UNKNOWN: Row = Row { figures: [f32::NAN; KINDS.len()], times: None };
 
 /// Rows one step apart, the newest last.
 #[derive(Debug)]
 struct Ring {
     step_s: u64,
     rows_max: usize,
-    /// The number of the newest row: seconds since 1970 by the step.
+    /// The number of the newest row: seconds by the step, see [`NodeHistory::second`].
     newest: u64,
     rows: VecDeque<Row>,
 }
@@ -115,7 +167,7 @@ impl Ring {
     }
 
     /// Rows that were left out before this one are not known.
-    fn push(&mut self, number: u64, row: Row) {
+    fn push(&mut self, number: u64, row: &Row) {
         if self.rows.is_empty() {
             self.newest = number.saturating_sub(1);
         }
@@ -124,16 +176,14 @@ impl Ring {
             if self.rows.len() == self.rows_max {
                 self.rows.pop_front();
             }
-            self.rows.push_back(if left_out == 0 { row } else { UNKNOWN });
+            self.rows.push_back(if left_out == 0 { row.clone() } else { UNKNOWN });
         }
         self.newest = number;
     }
 
-    fn figure(&self, number: u64, at: usize) -> Option<f64> {
+    fn row(&self, number: u64) -> Option<&Row> {
         let back = usize::try_from(self.newest.checked_sub(number)?).ok()?;
-        let index = self.rows.len().checked_sub(back + 1)?;
-        let figure = self.rows[index][at];
-        (!figure.is_nan()).then_some(f64::from(figure))
+        self.rows.get(self.rows.len().checked_sub(back + 1)?)
     }
 }
 
@@ -141,6 +191,12 @@ impl Ring {
 #[derive(Debug)]
 pub(crate) struct NodeHistory {
     last: Option<Arc<NodeSnapshot>>,
+    /// The first look: rows are numbered from it on.
+    first: Option<LookTime>,
+    /// When the node's uptime last moved on, by the clock that is never set.
+    moved_ms: u64,
+    /// Seconds by which the wall clock is ahead of the numbers of rows.
+    wall_ahead_s: i64,
     rates: Rates,
     seconds: Ring,
     tens: Ring,
@@ -154,10 +210,22 @@ pub(crate) const STEPS: [(u64, usize); 2] = [(1, 600), (10, 2_160)];
 /// A look that comes this much later than the one before it still tells of the seconds between.
 const COVERED_S: u64 = 3;
 
+/// Once the node's uptime stands still for so long, nothing is known of what it does now.
+const STILL_MS: u64 = 2_000;
+
 impl Default for NodeHistory {
     fn default() -> NodeHistory {
         let [seconds, tens] = STEPS.map(|(step_s, rows)| Ring::new(step_s, rows));
-        NodeHistory { last: None, rates: Rates::default(), seconds, tens, open: Vec::new() }
+        NodeHistory {
+            last: None,
+            first: None,
+            moved_ms: 0,
+            wall_ahead_s: 0,
+            rates: Rates::default(),
+            seconds,
+            tens,
+            open: Vec::new(),
+        }
     }
 }
 
@@ -169,32 +237,52 @@ impl NodeHistory {
 
     /// A look at the node.
     #[allow(clippy::cast_possible_truncation, reason = "a chart needs no more digits")]
-    pub(crate) fn observe(&mut self, at_unix_ms: u64, snapshot: &Arc<NodeSnapshot>) {
-        let second = at_unix_ms / 1_000;
+    pub(crate) fn observe(&mut self, at: LookTime, snapshot: &Arc<NodeSnapshot>) {
+        let second = self.second(at);
         let before = self.last.replace(Arc::clone(snapshot));
-        let Some(before) = before else { return };
+        let Some(before) = before else {
+            self.moved_ms = at.boottime_ms;
+            return;
+        };
         if before.uptime_ms != snapshot.uptime_ms {
+            self.moved_ms = at.boottime_ms;
             self.rates = Rates::between(&before, snapshot);
         }
+        if at.boottime_ms.saturating_sub(self.moved_ms) >= STILL_MS {
+            self.rates = Rates::default();
+            return self.push(second, &UNKNOWN);
+        }
         let figure = |kind: &SeriesKind| (kind.of)(snapshot, &self.rates).map_or(f32::NAN, |it| it as f32);
-        let row: Row = std::array::from_fn(|at| figure(&KINDS[at]));
+        let times = &snapshot.latency_histograms.last_second;
+        let times = times.iter().any(|of| of.count() > 0).then(|| Arc::new(times.clone()));
+        let row = Row { figures: std::array::from_fn(|at| figure(&KINDS[at])), times };
         let first = match second.saturating_sub(self.seconds.newest) {
             late @ 1..=COVERED_S if !self.seconds.rows.is_empty() => second + 1 - late,
             _ => second,
         };
-        (first..=second).for_each(|second| self.push(second, row));
+        (first..=second).for_each(|second| self.push(second, &row));
     }
 
-    fn push(&mut self, second: u64, row: Row) {
+    /// The number of a look's second: what the wall clock would show had nobody set it since the first look.
+    #[allow(clippy::cast_possible_wrap, reason = "milliseconds since 1970, and differences of them")]
+    fn second(&mut self, at: LookTime) -> u64 {
+        let first = *self.first.get_or_insert(at);
+        let number_ms = first.unix_ms + at.boottime_ms.saturating_sub(first.boottime_ms);
+        let ahead_ms = at.unix_ms as i64 - number_ms as i64;
+        self.wall_ahead_s = (ahead_ms + 500).div_euclid(1_000);
+        number_ms / 1_000
+    }
+
+    fn push(&mut self, second: u64, row: &Row) {
         if second <= self.seconds.newest {
             return;
         }
         let ten = second / self.tens.step_s;
         if ten != self.seconds.newest / self.tens.step_s && !self.open.is_empty() {
             let over = std::mem::take(&mut self.open);
-            self.tens.push(self.seconds.newest / self.tens.step_s, together(&over));
+            self.tens.push(self.seconds.newest / self.tens.step_s, &together(&over));
         }
-        self.open.push(row);
+        self.open.push(row.clone());
         self.seconds.push(second, row);
     }
 
@@ -204,9 +292,21 @@ impl NodeHistory {
         self.ring(step_s).newest
     }
 
-    /// A figure at a step, if it is known.
+    /// A figure at a step, if it is known. The step's number is the wall clock's, by seconds of the step.
     pub(crate) fn figure(&self, step_s: u64, number: u64, kind: usize) -> Option<f64> {
-        self.ring(step_s).figure(number, kind)
+        let figure = self.row(step_s, number)?.figures[kind];
+        (!figure.is_nan()).then_some(f64::from(figure))
+    }
+
+    /// What requests of an operation took at a step, if there were any.
+    pub(crate) fn times(&self, step_s: u64, number: u64, operation: usize) -> Option<&LatencyHistogram> {
+        let times = &self.row(step_s, number)?.times.as_ref()?[operation];
+        (times.count() > 0).then_some(times)
+    }
+
+    fn row(&self, step_s: u64, number: u64) -> Option<&Row> {
+        let ahead = self.wall_ahead_s.div_euclid(i64::try_from(step_s).ok()?);
+        self.ring(step_s).row(number.checked_add_signed(-ahead)?)
     }
 
     fn ring(&self, step_s: u64) -> &Ring {
@@ -215,17 +315,37 @@ impl NodeHistory {
 }
 
 /// One row of several seconds.
+#[allow(clippy::cast_possible_truncation, reason = "a chart needs no more digits")]
 fn together(rows: &[Row]) -> Row {
-    std::array::from_fn(|at| {
-        let known = rows.iter().map(|row| row[at]).filter(|figure| !figure.is_nan());
+    let mut times = Times::default();
+    for row in rows.iter().filter_map(|row| row.times.as_ref()) {
+        times.iter_mut().zip(row.iter()).for_each(|(all, of)| all.add(of));
+    }
+    let figures = std::array::from_fn(|at| {
+        let known = rows.iter().map(|row| row.figures[at]).filter(|figure| !figure.is_nan());
         match KINDS[at].together {
             Together::Largest => known.fold(f32::NAN, f32::max),
+            Together::Latency { operation, per_thousand } => {
+                times[operation].percentile_ns(per_thousand).map_or(f32::NAN, |ns| micros(ns) as f32)
+            }
             Together::Sum | Together::OneSidedShare => {
                 let (count, sum) = known.fold((0.0, 0.0), |(count, sum), figure| (count + 1.0, sum + figure));
                 if count > 0.0 { sum / count } else { f32::NAN }
             }
         }
-    })
+    });
+    let is_known = times.iter().any(|of| of.count() > 0);
+    Row { figures, times: is_known.then(|| Arc::new(times)) }
+}
+
+/// What requests of an operation took at several nodes, or in several seconds, as one figure.
+pub(crate) fn percentile_us<'a>(
+    times: impl IntoIterator<Item = &'a LatencyHistogram>,
+    per_thousand: u64,
+) -> Option<f64> {
+    let mut all = LatencyHistogram::default();
+    times.into_iter().for_each(|of| all.add(of));
+    all.percentile_ns(per_thousand).map(micros)
 }
 
 #[cfg(test)]
@@ -237,6 +357,11 @@ mod tests {
         KINDS.iter().position(|kind| kind.name == name).unwrap()
     }
 
+    /// So many seconds since 1970, on a machine that was started then.
+    fn at(second: u64) -> LookTime {
+        LookTime { boottime_ms: second * 1_000 + 3, unix_ms: second * 1_000 + 3 }
+    }
+
     /// A node that serves `gets` a second, looked at once in each of so many seconds from 1,000 on.
     fn history(seconds: u64, gets: u64) -> NodeHistory {
         let mut history = NodeHistory::default();
@@ -244,7 +369,7 @@ mod tests {
             let mut node = snapshot();
             node.uptime_ms = 5_000 + second * 1_000;
             node.operations.get = second * gets;
-            history.observe((1_000 + second) * 1_000 + 3, &Arc::new(node));
+            history.observe(at(1_000 + second), &Arc::new(node));
         }
         history
     }
@@ -266,14 +391,56 @@ mod tests {
         let mut history = history(10, 70);
         let mut node = snapshot();
         (node.uptime_ms, node.operations.get) = (17_000, 900);
-        history.observe(1_012_000, &Arc::new(node.clone()));
+        history.observe(at(1_012), &Arc::new(node.clone()));
         let gets = kind("ops_get");
         assert_eq!(history.figure(1, 1_011, gets), Some(100.0));
         assert_eq!(history.figure(1, 1_012, gets), Some(100.0));
         node.uptime_ms += 60_000;
-        history.observe(1_072_000, &Arc::new(node));
+        history.observe(at(1_072), &Arc::new(node));
         assert_eq!(history.figure(1, 1_072, gets), Some(0.0));
         assert_eq!(history.figure(1, 1_050, gets), None);
+    }
+
+    /// A worker that hung for a minute was once charted at the rate that it had before.
+    #[test]
+    fn an_uptime_that_stands_still_is_charted_as_unknown_after_two_seconds() {
+        let mut history = history(10, 70);
+        let mut node = snapshot();
+        (node.uptime_ms, node.operations.get) = (15_000, 700);
+        for second in 1_011..=1_070 {
+            history.observe(at(second), &Arc::new(node.clone()));
+        }
+        let gets = kind("ops_get");
+        assert_eq!(history.figure(1, 1_011, gets), Some(70.0), "a look may come between two snapshots");
+        for second in 1_012..=1_070 {
+            assert_eq!(history.figure(1, second, gets), None, "{second}");
+        }
+        assert_eq!(history.rates().operations_all(), 0.0);
+        (node.uptime_ms, node.operations.get) = (76_000, 700 + 610);
+        history.observe(at(1_071), &Arc::new(node));
+        assert_eq!(history.figure(1, 1_071, gets), Some(10.0));
+        assert_eq!(history.figure(1, 1_070, gets), None);
+    }
+
+    /// Rows were once numbered by the wall clock: set back by an hour, it stopped all charts for an hour.
+    #[test]
+    fn a_wall_clock_that_is_set_moves_the_times_and_stops_nothing() {
+        for (ahead, now) in [(-3_600_i64, 6_425_u64), (3_600, 13_625)] {
+            let mut history = NodeHistory::default();
+            for second in 0..=25 {
+                let mut node = snapshot();
+                (node.uptime_ms, node.operations.get) = (5_000 + second * 1_000, second * 10);
+                let wall = if second < 20 { 0 } else { ahead };
+                let unix_ms = (10_000 + second).checked_add_signed(wall).unwrap() * 1_000;
+                history.observe(LookTime { boottime_ms: second * 1_000, unix_ms }, &Arc::new(node));
+            }
+            let gets = kind("ops_get");
+            for back in 0..25 {
+                assert_eq!(history.figure(1, now - back, gets), Some(10.0), "{ahead} {back}");
+            }
+            assert_eq!(history.figure(10, now / 10 - 1, gets), Some(10.0), "{ahead}");
+            assert_eq!(history.figure(1, now + 1, gets), None);
+        }
     }
 
     #[test]
@@ -284,5 +451,32 @@ mod tests {
         assert_eq!(history.figure(1, 1_101, gets), Some(10.0));
         assert_eq!(history.figure(1, 1_100, gets), None);
         assert_eq!(history.figure(10, 110, gets), Some(10.0));
+    }
+
+    /// A histogram of one time, counted so often.
+    fn times(bucket: u8, count: u64) -> LatencyHistogram {
+        let text =
+            format!("{{\"buckets\": [[{bucket}, {count}]], \"sum_ns\": 1, \"max_ns\": {}}}", u64::MAX >> 1);
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// The p50 of ten seconds was once the largest of ten p50s.
+    #[test]
+    fn percentile_of_ten_seconds_is_that_of_all_their_requests() {
+        let mut history = NodeHistory::default();
+        for second in 0..=20 {
+            let mut node = snapshot();
+            node.uptime_ms = 5_000 + second * 1_000;
+            let mut histograms = cell_node::OperationHistograms::default();
+            histograms.last_second[0] = if second == 13 { times(80, 1) } else { times(20, 1_000) };
+            node.latency_histograms = Arc::new(histograms);
+            history.observe(at(1_000 + second), &Arc::new(node));
+        }
+        let p50 = |step, number| history.figure(step, number, kind("latency_get_p50_us")).unwrap();
+        assert!(p50(1, 1_013) > 1_000.0 * p50(1, 1_012));
+        assert!((p50(10, 101) - p50(1, 1_012)).abs() < 1.0, "{} {}", p50(10, 101), p50(1, 1_012));
+        assert!(history.figure(10, 101, kind("latency_get_max_us")).unwrap() >= p50(1, 1_013));
+        assert_eq!(history.figure(10, 101, kind("latency_scan_p50_us")), None);
+        assert_eq!(history.times(10, 101, 0).unwrap().count(), 9_001);
     }
 }

@@ -17,6 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::api::cluster;
 use crate::client_metrics;
 use crate::clock::milliseconds;
+use crate::operation_metrics;
 
 const STATES: [&str; 6] = ["starting", "recovering", "serving", "read_only", "stopping", "failed"];
 
@@ -91,6 +92,7 @@ impl Collector for SnapshotCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         self.encode_node(&mut encoder)?;
         self.encode_operations(&mut encoder)?;
+        operation_metrics::encode(&mut encoder, &self.snapshot)?;
         client_metrics::encode(&mut encoder, &self.snapshot.client_totals, &self.snapshot.clients)?;
         self.snapshot.counters.iter().try_for_each(|reading| encode_counter(&mut encoder, reading))?;
         for figure in PAIR_FIGURES {

@@ -14,17 +14,19 @@ use rustls::ClientConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::access::Caller;
-use crate::clock::{now, now_unix_ms};
+use crate::clock::{LookTime, now, now_unix_ms};
 use crate::coordination::Coordination;
 use crate::coordinator_watch::{CoordinatorSeen, CoordinatorWatch};
 use crate::drill::Drills;
 use crate::drill_permission::DrillPermission;
 use crate::event_log::EventLog;
+use crate::events_seen::EventsSeen;
 use crate::freshness::Freshness;
 use crate::history::NodeHistory;
 use crate::host::Hosts;
 use crate::idempotency::Idempotency;
 use crate::kept::Kept;
+use crate::known_nodes::KnownNodes;
 use crate::peer_secret::PeerClaim;
 use crate::peers::Peers;
 use crate::problem::Problem;
@@ -61,6 +63,8 @@ pub(crate) struct Shared {
     is_read_only: bool,
     history: Mutex<NodeHistory>,
     events: Mutex<EventLog>,
+    pub(crate) events_seen: Kept<Arc<EventsSeen>>,
+    known_nodes: Mutex<KnownNodes>,
     documents: Mutex<BTreeMap<&'static str, Arc<Kept>>>,
     coordinator: CoordinatorWatch,
     streams: Arc<Semaphore>,
@@ -95,6 +99,8 @@ impl Shared {
             selectors: Mutex::default(),
             history: Mutex::default(),
             events: Mutex::default(),
+            events_seen: Kept::default(),
+            known_nodes: Mutex::default(),
             documents: Mutex::default(),
             coordinator: CoordinatorWatch::new(sources.coordinator.clone()),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
@@ -182,11 +188,13 @@ impl Shared {
 
     /// What is done each second: histories go on.
     pub(crate) fn observe(&self) {
-        let ((snapshot, _), at_unix_ms) = (self.look(), now_unix_ms());
+        let ((snapshot, _), at) = (self.look(), LookTime::now());
+        let at_unix_ms = at.unix_ms;
         self.selectors().observe(at_unix_ms, &snapshot.clients);
-        self.history().observe(at_unix_ms, &snapshot);
+        self.history().observe(at, &snapshot);
         self.events().observe(at_unix_ms, &snapshot);
         self.events().observe_drills(at_unix_ms, self.drills.seen());
+        self.known_nodes().observe(at, &snapshot);
         self.coordinator.ask();
     }
 
@@ -246,6 +254,11 @@ impl Shared {
     /// What happened.
     pub(crate) fn events(&self) -> MutexGuard<'_, EventLog> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which nodes there are, and which are absent.
+    pub(crate) fn known_nodes(&self) -> MutexGuard<'_, KnownNodes> {
+        self.known_nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The place of a document that is kept for a while.

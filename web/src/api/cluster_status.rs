@@ -1,7 +1,7 @@
 //! `GET /api/v1/cluster/status`: the cluster in one document, with one sentence that says how it is.
 
 use cell_cluster::Trouble;
-use cell_node::{LatencySummary, NodeSnapshot, SplitCounts};
+use cell_node::{LatencyHistogram, NodeSnapshot, SplitCounts};
 use serde::{Deserialize, Serialize};
 
 use crate::api::gathered::ClusterDocument;
@@ -10,6 +10,8 @@ use crate::api::recoveries::{self, RecoveryRow};
 use crate::api::verdict::{self, Survivable, Unserved, Verdict};
 use crate::api::wal::SyncTimes;
 use crate::event_log::{self, Event};
+use crate::history::{Times, percentile_us};
+use crate::known_nodes::AbsentNode;
 use crate::peers::{MissingPeer, NodePart};
 use crate::rates::{OPERATIONS, share};
 use crate::shared::Shared;
@@ -22,9 +24,13 @@ const EVENTS_SHOWN: usize = 10;
 pub(crate) struct OperationRow {
     operation: String,
     per_second: f64,
-    /// At the server, in the last second; of several nodes the slowest one's. Null if there was none.
+    /// At the server, in the last second, of the requests of all nodes. Null if there was none.
     p50_us: Option<f64>,
     p99_us: Option<f64>,
+    #[serde(default)]
+    p999_us: Option<f64>,
+    #[serde(default)]
+    max_us: Option<f64>,
 }
 
 /// Searches a second, as clients report them.
@@ -75,6 +81,9 @@ impl Splits {
 pub(crate) struct StatusPart {
     row: NodeRow,
     operations: Vec<OperationRow>,
+    /// What requests took, in the order of [`OPERATIONS`].
+    #[serde(default)]
+    times: Vec<LatencyHistogram>,
     searches: [f64; 2],
     log: LogFigures,
     splits: Splits,
@@ -127,8 +136,9 @@ impl ClusterDocument for ClusterStatus {
     fn part(shared: &Shared, snapshot: &NodeSnapshot) -> StatusPart {
         let rates = shared.history().rates().clone();
         StatusPart {
-            row: nodes::row(snapshot, &rates, shared.sources.fabric),
-            operations: operations(snapshot, &rates.operations),
+            row: nodes::own_row(shared, snapshot),
+            operations: operations(&snapshot.latency_histograms.last_second, &rates.operations),
+            times: snapshot.latency_histograms.last_second.to_vec(),
             searches: rates.searches,
             log: log(snapshot),
             splits: Splits::of(&snapshot.splits),
@@ -149,31 +159,29 @@ impl ClusterDocument for ClusterStatus {
             revision: snapshot.cluster.revision.to_string(),
             seen_ms_ago: coordinator.seen_ms_ago,
         };
-        together(
-            snapshot,
-            parts,
-            missing,
-            coordinator,
-            (shared.drill_permission.is_given(), shared.is_read_only()),
-        )
+        let flags = (shared.drill_permission.is_given(), shared.is_read_only());
+        together(snapshot, parts, (missing, &nodes::absent_nodes(shared)), coordinator, flags)
     }
 }
 
 fn together(
     snapshot: &NodeSnapshot,
     parts: Vec<NodePart<StatusPart>>,
-    missing: &[MissingPeer],
+    (missing, absent): (&[MissingPeer], &[AbsentNode]),
     coordinator: CoordinatorFigures,
     (drills_allowed, read_only): (bool, bool),
 ) -> StatusBody {
     let parts = parts.into_iter().map(|part| part.part);
     let mut nodes = Vec::new();
-    let mut operations = Vec::new();
+    let (mut per_second, mut times) = ([0.0; OPERATIONS.len()], Times::default());
     let (mut log, mut splits, mut searches) = (LogFigures::default(), Splits::default(), [0.0, 0.0]);
     let (mut recoveries, mut events) = (Vec::new(), Vec::new());
     for part in parts {
         nodes.push(NodeRow { is_self: part.row.node == snapshot.node.0, ..part.row });
-        add_operations(&mut operations, part.operations);
+        for ((per_second, known), row) in per_second.iter_mut().zip(OPERATIONS).zip(part.operations) {
+            *per_second += if row.operation == known { row.per_second } else { 0.0 };
+        }
+        times.iter_mut().zip(&part.times).for_each(|(all, of)| all.add(of));
         log = log.and(&part.log);
         splits = splits.and(part.splits);
         searches = [searches[0] + part.searches[0], searches[1] + part.searches[1]];
@@ -184,7 +192,9 @@ fn together(
     events.truncate(EVENTS_SHOWN);
     let unserved = unserved(snapshot);
     let all = snapshot.cluster.pairs.len();
-    let faults_survivable = verdict::survivable(&nodes, &snapshot.cluster.pairs, &unserved, missing);
+    let nodes = nodes::with_absent(nodes, absent);
+    let pairs = &snapshot.cluster.pairs;
+    let faults_survivable = verdict::survivable(&nodes, pairs, &unserved, missing, coordinator.reachable);
     let verdict = verdict::of(&nodes, all, &unserved, missing, &faults_survivable, coordinator.reachable);
     let [server_per_second, one_sided_per_second] = searches;
     let one_sided_share = share(one_sided_per_second, server_per_second + one_sided_per_second);
@@ -194,7 +204,7 @@ fn together(
         faults_survivable,
         nodes,
         pairs: Pairs { all, served: all - unserved.len(), unserved },
-        operations,
+        operations: operations(&times, &per_second),
         searches: Searches { server_per_second, one_sided_per_second, one_sided_share },
         log,
         splits,
@@ -206,36 +216,16 @@ fn together(
     }
 }
 
-fn operations(snapshot: &NodeSnapshot, rates: &[f64; OPERATIONS.len()]) -> Vec<OperationRow> {
-    let known = &snapshot.latencies;
-    let times = [&known.get, &known.search, &known.put, &known.delete, &known.scan];
-    let micros = |of: &LatencySummary, time: u64| (of.count > 0).then_some(time as f64 / 1e3);
-    let rows = OPERATIONS.iter().zip(rates).zip(times);
-    let row = |((operation, per_second), of): ((&&str, &f64), &LatencySummary)| OperationRow {
+fn operations(times: &Times, rates: &[f64; OPERATIONS.len()]) -> Vec<OperationRow> {
+    let row = |((operation, per_second), of): ((&&str, &f64), &LatencyHistogram)| OperationRow {
         operation: (*operation).to_owned(),
         per_second: *per_second,
-        p50_us: micros(of, of.p50_ns),
-        p99_us: micros(of, of.p99_ns),
+        p50_us: percentile_us([of], 500),
+        p99_us: percentile_us([of], 990),
+        p999_us: percentile_us([of], 999),
+        max_us: percentile_us([of], 1_000),
     };
-    rows.map(row).collect()
-}
-
-/// Rates add up; of times the slowest node's counts.
-fn add_operations(all: &mut Vec<OperationRow>, more: Vec<OperationRow>) {
-    for row in more {
-        match all.iter_mut().find(|known| known.operation == row.operation) {
-            Some(known) => {
-                known.per_second += row.per_second;
-                known.p50_us = larger(known.p50_us, row.p50_us);
-                known.p99_us = larger(known.p99_us, row.p99_us);
-            }
-            None => all.push(row),
-        }
-    }
-}
-
-fn larger(one: Option<f64>, other: Option<f64>) -> Option<f64> {
-    one.into_iter().chain(other).max_by(f64::total_cmp)
+    OPERATIONS.iter().zip(rates).zip(times).map(row).collect()
 }
 
 fn log(snapshot: &NodeSnapshot) -> LogFigures {
@@ -285,12 +275,20 @@ mod tests {
     use crate::api::status::tests::snapshot;
     use crate::rates::Rates;
 
-    fn part(node: u32, gets: f64, p99_us: Option<f64>, lag_bytes: u64) -> NodePart<StatusPart> {
+    /// So many times of about 1 us for each of the bucket's doublings.
+    fn times(bucket: u8, count: u64) -> LatencyHistogram {
+        let text = format!(r#"{{"buckets": [[{bucket}, {count}]], "sum_ns": 1, "max_ns": 99000000000}}"#);
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn part(node: u32, gets: f64, of_gets: LatencyHistogram, lag_bytes: u64) -> NodePart<StatusPart> {
         let snapshot = NodeSnapshot { node: NodeId(node), ..snapshot() };
-        let operation = OperationRow { operation: "get".into(), per_second: gets, p50_us: None, p99_us };
+        let mut all = Times::default();
+        all[0] = of_gets;
         let part = StatusPart {
             row: nodes::row(&snapshot, &Rates::default(), None),
-            operations: vec![operation],
+            operations: operations(&all, &[gets, 0.0, 0.0, 0.0, 0.0]),
+            times: all.to_vec(),
             searches: [30.0, 10.0],
             log: LogFigures { lag_bytes, sync_max_us: Some(lag_bytes), ..LogFigures::default() },
             splits: Splits { begun: 2, finished: 1, aborted: 0, under_way: 1 },
@@ -301,29 +299,27 @@ mod tests {
     }
 
     #[test]
-    fn together_adds_rates_and_takes_the_slowest_times() {
-        let parts = vec![part(1, 10.0, Some(7.0), 100), part(3, 5.0, Some(9.5), 50), part(4, 0.0, None, 0)];
+    fn together_adds_rates_and_times_of_all_requests() {
+        let parts = vec![
+            part(1, 10.0, times(20, 99), 100),
+            part(3, 5.0, times(80, 1), 50),
+            part(4, 0.0, LatencyHistogram::default(), 0),
+        ];
         let coordinator = CoordinatorFigures { reachable: true, revision: "9".into(), seen_ms_ago: Some(20) };
-        let body = together(&snapshot(), parts, &[], coordinator, (false, true));
+        let body = together(&snapshot(), parts, (&[], &[]), coordinator, (false, true));
         let body = serde_json::to_value(body).unwrap();
         assert_eq!((&body["answered_by"], &body["nodes"][1]["is_self"]), (&3.into(), &true.into()));
-        let get = serde_json::json!({"operation": "get", "per_second": 15.0, "p50_us": null, "p99_us": 9.5});
-        assert_eq!(body["operations"], serde_json::json!([get]));
+        let get = &body["operations"][0];
+        assert_eq!((&get["operation"], &get["per_second"]), (&"get".into(), &15.0.into()));
+        assert!(get["p50_us"].as_f64().unwrap() < 10.0, "not that of the slower node: {get}");
+        assert!(get["max_us"].as_f64().unwrap() > 10_000.0, "{get}");
+        assert_eq!(
+            (&body["operations"][4]["operation"], &body["operations"][4]["p50_us"]),
+            (&"scan".into(), &serde_json::Value::Null)
+        );
         assert_eq!(body["searches"]["one_sided_share"], 0.25);
         assert_eq!((&body["log"]["lag_bytes"], &body["log"]["sync_max_us"]), (&150.into(), &100.into()));
         assert_eq!(body["splits"]["under_way"], 3);
         assert_eq!((&body["coordinator"]["seen_ms_ago"], &body["read_only"]), (&20.into(), &true.into()));
-    }
-
-    #[test]
-    fn operations_have_no_times_where_none_was_done() {
-        let mut snapshot = snapshot();
-        snapshot.latencies.put.count = 3;
-        snapshot.latencies.put.p99_ns = 2_500;
-        let rows = operations(&snapshot, &[1.0; OPERATIONS.len()]);
-        assert_eq!(
-            rows.iter().map(|row| row.p99_us).collect::<Vec<_>>(),
-            [None, None, Some(2.5), None, None]
-        );
     }
 }

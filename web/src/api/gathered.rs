@@ -57,7 +57,7 @@ pub(crate) async fn get<D: ClusterDocument>(
 pub(crate) async fn text<D: ClusterDocument>(shared: &Shared) -> Result<Bytes, Problem> {
     let kept = shared.kept(D::PATH);
     let mut kept = kept.lock().await;
-    if let Some(text) = kept.text() {
+    if let Some(text) = kept.get() {
         return Ok(text);
     }
     let (snapshot, age) = shared.look();

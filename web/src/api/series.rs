@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use cell_node::LatencyHistogram;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::api::document::{Document, Scope};
 use crate::api::params::Params;
 use crate::clock::now_unix_ms;
 use crate::event_log::EventLog;
-use crate::history::{KINDS, NodeHistory, SEARCHES_ONE_SIDED, SEARCHES_SERVER, STEPS, SeriesKind, Together};
+use crate::history::{
+    KINDS, NodeHistory, SEARCHES_ONE_SIDED, SEARCHES_SERVER, STEPS, SeriesKind, Together, percentile_us,
+};
 use crate::peers::{Gathered, NodePart};
 use crate::problem::Problem;
-use crate::rates::share;
+use crate::rates::{OPERATIONS, share};
 use crate::shared::Shared;
 
 /// When settings were changed.
@@ -29,6 +32,16 @@ pub(crate) struct Mark {
 #[derive(Debug, Serialize, Deserialize)]
 struct SeriesPart {
     series: Vec<Figures>,
+    /// By the operations whose latencies were asked for: percentiles of several nodes are not made of theirs.
+    #[serde(default)]
+    times: Vec<OperationTimes>,
+}
+
+/// What requests of an operation took, by step.
+#[derive(Debug, Serialize, Deserialize)]
+struct OperationTimes {
+    operation: String,
+    values: Vec<Option<LatencyHistogram>>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -77,7 +90,16 @@ struct Window {
     count: u64,
 }
 
+/// Steps by which the clock of the node that asks may be ahead of this one's: they are not known here.
+const AHEAD: u64 = 3_600;
+
 impl Window {
+    /// Steps up to `last`, at most those since 1970, and none that is further than `ahead` from the newest.
+    fn new(step_s: u64, last: u64, count: u64, (newest, ahead): (u64, u64)) -> Window {
+        let last = last.min(newest.saturating_add(ahead));
+        Window { step_s, last, count: count.min(last.saturating_add(1)) }
+    }
+
     fn numbers(self) -> impl Iterator<Item = u64> {
         self.last.saturating_sub(self.count - 1)..=self.last
     }
@@ -99,9 +121,10 @@ pub(crate) async fn get_series(
     let seconds = params.integer("seconds", step_s..=kept_s, 600.min(kept_s))?;
     // Of a step that is just over, not every node has its figure yet.
     let newest = (now_unix_ms() / 1_000 / step_s).saturating_sub(1);
-    let last = params.integer("last", 0..=newest, newest.saturating_sub(u64::from(step_s == 1)))?;
+    let last = params.integer("last", 0..=u64::MAX, newest.saturating_sub(u64::from(step_s == 1)))?;
     params.end()?;
-    let window = Window { step_s, last, count: seconds / step_s };
+    let ahead = if scope == Scope::Node { AHEAD } else { 0 };
+    let window = Window::new(step_s, last, seconds / step_s, (newest, ahead));
     let (snapshot, age) = shared.look();
     let asked = with_parts(&wanted);
     let own = part(&shared.history(), &asked, window);
@@ -110,8 +133,9 @@ pub(crate) async fn get_series(
     }
     let names: Vec<&str> = asked.iter().map(|kind| kind.name).collect();
     let path = format!(
-        "/api/v1/series?scope=node&names={}&step={step_s}&seconds={seconds}&last={last}",
-        names.join(",")
+        "/api/v1/series?scope=node&names={}&step={step_s}&seconds={seconds}&last={}",
+        names.join(","),
+        window.last
     );
     let Gathered { mut parts, missing } = shared.peers.gather(&snapshot, own, &path).await;
     if let Whose::Node(node) = whose {
@@ -136,17 +160,24 @@ fn kinds(names: &str) -> Result<Vec<&'static SeriesKind>, Problem> {
             Params::refuse("names", format!("there is no series `{name}`: {}", all.join(", ")))
         })
     };
-    let kinds: Vec<&SeriesKind> = names.map(kind).collect::<Result<_, _>>()?;
+    let mut kinds: Vec<&SeriesKind> = Vec::new();
+    for name in names {
+        add_kind(&mut kinds, kind(name)?);
+    }
     if kinds.is_empty() {
         return Err(Params::refuse(
             "names",
             "names of series are wanted, with commas between them".to_owned(),
         ));
     }
-    if kinds.len() > KINDS.len() {
-        return Err(Params::refuse("names", "a name is given more than once".to_owned()));
-    }
     Ok(kinds)
+}
+
+/// Each kind once, however often it is named.
+fn add_kind(kinds: &mut Vec<&'static SeriesKind>, kind: &'static SeriesKind) {
+    if !kinds.iter().any(|known| known.name == kind.name) {
+        kinds.push(kind);
+    }
 }
 
 fn whose(node: Option<&str>) -> Result<Whose, Problem> {
@@ -167,7 +198,7 @@ fn kind(name: &str) -> &'static SeriesKind {
 fn with_parts(wanted: &[&'static SeriesKind]) -> Vec<&'static SeriesKind> {
     let mut asked = wanted.to_vec();
     if wanted.iter().any(|kind| kind.together == Together::OneSidedShare) {
-        asked.extend([SEARCHES_SERVER, SEARCHES_ONE_SIDED].map(kind));
+        [SEARCHES_SERVER, SEARCHES_ONE_SIDED].map(kind).into_iter().for_each(|it| add_kind(&mut asked, it));
     }
     asked
 }
@@ -178,7 +209,30 @@ fn part(history: &NodeHistory, kinds: &[&'static SeriesKind], window: Window) ->
         let values = window.numbers().map(|number| history.figure(window.step_s, number, at));
         Figures { name: kind.name.to_owned(), values: values.collect() }
     };
-    SeriesPart { series: kinds.iter().map(figures).collect() }
+    let times = |(at, operation): (usize, &&str)| OperationTimes {
+        operation: (*operation).to_owned(),
+        values: window.numbers().map(|number| history.times(window.step_s, number, at).cloned()).collect(),
+    };
+    let is_asked = |(at, _): &(usize, &&str)| {
+        kinds
+            .iter()
+            .any(|kind| matches!(kind.together, Together::Latency { operation, .. } if operation == *at))
+    };
+    SeriesPart {
+        series: kinds.iter().map(figures).collect(),
+        times: OPERATIONS.iter().enumerate().filter(is_asked).map(times).collect(),
+    }
+}
+
+/// What requests of an operation took at the nodes at a step.
+fn times_at<'a>(
+    parts: &'a [NodePart<SeriesPart>],
+    operation: &'static str,
+    at: usize,
+) -> impl Iterator<Item = &'a LatencyHistogram> {
+    let all = parts.iter().flat_map(|part| &part.part.times);
+    all.filter(move |times| times.operation == operation)
+        .filter_map(move |times| times.values.get(at)?.as_ref())
 }
 
 fn together(
@@ -198,6 +252,9 @@ fn together(
     let value = |at| match kind.together {
         Together::Sum => sum(figures(kind.name, at)),
         Together::Largest => figures(kind.name, at).into_iter().max_by(f64::total_cmp),
+        Together::Latency { operation, per_thousand } => {
+            percentile_us(times_at(parts, OPERATIONS[operation], at), per_thousand)
+        }
         Together::OneSidedShare => {
             let one_sided = sum(figures(SEARCHES_ONE_SIDED, at))?;
             share(one_sided, one_sided + sum(figures(SEARCHES_SERVER, at))?)
@@ -229,7 +286,8 @@ mod tests {
             name: (*name).to_owned(),
             values: values.to_vec(),
         };
-        NodePart { node: NodeId(node), part: SeriesPart { series: all.iter().map(figures).collect() } }
+        let part = SeriesPart { series: all.iter().map(figures).collect(), times: Vec::new() };
+        NodePart { node: NodeId(node), part }
     }
 
     #[test]
@@ -274,5 +332,43 @@ mod tests {
     fn whose_figures_they_are_is_a_number_or_all() {
         let text = |whose| serde_json::to_string(&whose).unwrap();
         assert_eq!((text(Whose::All), text(Whose::Node(3))), ("\"all\"".into(), "3".into()));
+    }
+
+    /// The p50 of a cluster was once that of its slowest node.
+    #[test]
+    fn together_of_latencies_is_the_percentile_of_all_requests() {
+        let of_node = |node, bucket: u8, count: u64| {
+            let text = format!(r#"{{"buckets": [[{bucket}, {count}]], "sum_ns": 1, "max_ns": 99000000000}}"#);
+            let values = vec![serde_json::from_str(&text).unwrap(), None];
+            let times = vec![OperationTimes { operation: "put".to_owned(), values }];
+            NodePart { node: NodeId(node), part: SeriesPart { series: Vec::new(), times } }
+        };
+        let window = Window { step_s: 1, last: 9, count: 2 };
+        let values = |parts: &[_], name| together(kind(name), Whose::All, parts, window).values;
+        let fast = values(&[of_node(1, 20, 99)], "latency_put_p50_us")[0].unwrap();
+        let parts = [of_node(1, 20, 99), of_node(2, 80, 1)];
+        let both = values(&parts, "latency_put_p50_us");
+        assert!((both[0].unwrap() - fast).abs() < fast / 10.0, "{both:?} {fast}");
+        assert_eq!(both[1], None);
+        assert!(values(&parts, "latency_put_max_us")[0].unwrap() > 1_000.0 * fast);
+        assert_eq!(values(&parts, "latency_get_p50_us"), [None, None]);
+    }
+
+    /// All names once grew by two on the way to the peers, who then refused them.
+    #[test]
+    fn kinds_are_each_asked_for_once() {
+        let all: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+        let wanted = kinds(&format!("{},ops_get", all.join(","))).unwrap();
+        assert_eq!((wanted.len(), with_parts(&wanted).len()), (KINDS.len(), KINDS.len()));
+        assert_eq!(with_parts(&kinds("one_sided_share").unwrap()).len(), 3);
+    }
+
+    #[test]
+    fn window_has_as_many_steps_as_times_and_ends_at_the_newest() {
+        let steps = |window: Window| (window.numbers().count() as u64, window.count, window.last);
+        assert_eq!(steps(Window::new(1, 0, 600, (1_000, 0))), (1, 1, 0));
+        assert_eq!(steps(Window::new(1, 99, 600, (1_000, 0))), (100, 100, 99));
+        assert_eq!(steps(Window::new(1, 1_002, 600, (1_000, 0))), (600, 600, 1_000));
+        assert_eq!(steps(Window::new(1, 1_002, 600, (1_000, AHEAD))), (600, 600, 1_002), "for who is ahead");
     }
 }

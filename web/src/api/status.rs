@@ -78,6 +78,7 @@ pub(crate) mod tests {
             backing: ["2 MiB", "4 KiB"],
             operations: OperationCounts { get: 10, put: 5, ..OperationCounts::default() },
             latencies: OperationLatencies::default(),
+            latency_histograms: std::sync::Arc::default(),
             splits: SplitCounts::default(),
             cpu_ns: [5, 3],
             counters: vec![CounterValue { counter: &PAYLOAD, value: 4096.0 }],

@@ -1,0 +1,114 @@
+//! What requests took at the node, as histograms, and what it does besides them: queue, splits, memory, tuning.
+
+use std::fmt;
+
+use cell_node::{LatencyHistogram, NodeSnapshot};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+
+use crate::rates::OPERATIONS;
+
+/// The buckets end at powers of two of 64 ns, where the node's own do: 4 us, 8 us, ... 4.3 s.
+const ENDS_NS: [u64; 21] = {
+    let mut ends = [64 << 6; 21];
+    let mut at = 1;
+    while at < ends.len() {
+        ends[at] = ends[at - 1] * 2;
+        at += 1;
+    }
+    ends
+};
+
+pub(crate) fn encode(encoder: &mut DescriptorEncoder<'_>, node: &NodeSnapshot) -> Result<(), fmt::Error> {
+    encode_latencies(encoder, node)?;
+    encode_splits(encoder, node)?;
+    let help = "Half of the turn of the worker that a request meets, in the last second";
+    let unit = Some(&Unit::Seconds);
+    let gauge = encoder.encode_descriptor("queue_latency_estimate", help, unit, MetricType::Gauge)?;
+    ConstGauge::new(seconds(node.latencies.queue_estimate_ns)).encode(gauge)?;
+    let [node_region, extent_region] = node.backing;
+    let help = "Which pages back the regions";
+    let mut info = encoder.encode_descriptor("memory_backing", help, None, MetricType::Info)?;
+    info.encode_info(&[("node_region", node_region), ("extent_region", extent_region)])?;
+    let help = "Revision of the settings that the cluster is tuned to, as the node has seen it";
+    let gauge = encoder.encode_descriptor("tuning_revision", help, None, MetricType::Gauge)?;
+    ConstGauge::new(node.cluster.tuning.revision).encode(gauge)
+}
+
+fn encode_latencies(encoder: &mut DescriptorEncoder<'_>, node: &NodeSnapshot) -> Result<(), fmt::Error> {
+    let help = "What requests took at the server, since its start";
+    let unit = Some(&Unit::Seconds);
+    let mut family = encoder.encode_descriptor("operation_latency", help, unit, MetricType::Histogram)?;
+    for (operation, times) in OPERATIONS.into_iter().zip(&node.latency_histograms.since_start) {
+        let labels = [("operation", operation)];
+        let mut metric = family.encode_family(&labels)?;
+        let (sum, count) = (seconds(times.sum_ns()), times.count());
+        metric.encode_histogram::<NoLabelSet>(sum, count, &buckets(times), None)?;
+    }
+    Ok(())
+}
+
+/// Where buckets end, in seconds, and how many times are in each of them alone.
+fn buckets(times: &LatencyHistogram) -> Vec<(f64, u64)> {
+    let mut below = 0;
+    let ends = ENDS_NS.map(|end| (seconds(end), times.count_below(end)));
+    let all = ends.into_iter().chain([(f64::INFINITY, times.count())]);
+    all.map(|(end, count)| (end, count - std::mem::replace(&mut below, count))).collect()
+}
+
+fn encode_splits(encoder: &mut DescriptorEncoder<'_>, node: &NodeSnapshot) -> Result<(), fmt::Error> {
+    let splits = &node.splits;
+    let help = "Splits of meganodes, by how far they came";
+    let mut family = encoder.encode_descriptor("splits", help, None, MetricType::Counter)?;
+    for (step, count) in [("begun", splits.begun), ("finished", splits.finished), ("aborted", splits.aborted)]
+    {
+        ConstCounter::new(count).encode(family.encode_family(&[("step", step)])?)?;
+    }
+    let help = "Splits of meganodes that are under way";
+    let gauge = encoder.encode_descriptor("splits_in_progress", help, None, MetricType::Gauge)?;
+    ConstGauge::new(splits.under_way).encode(gauge)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use crate::api::status::tests::snapshot;
+
+    #[test]
+    fn encode_has_a_histogram_for_each_operation_and_what_the_node_does_besides() {
+        let mut node = snapshot();
+        let text = r#"{"buckets": [[0, 2], [60, 3], [119, 1]], "sum_ns": 2500000000, "max_ns": 9}"#;
+        let mut histograms = cell_node::OperationHistograms::default();
+        histograms.since_start[2] = serde_json::from_str(text).unwrap();
+        node.latency_histograms = Arc::new(histograms);
+        node.latencies.queue_estimate_ns = 2_000;
+        (node.splits.begun, node.splits.under_way) = (3, 1);
+        let text = crate::metrics::render(Arc::new(node), Duration::ZERO).unwrap();
+        for line in [
+            "# TYPE cell_operation_latency_seconds histogram",
+            "cell_operation_latency_seconds_sum{operation=\"put\"} 2.5",
+            "cell_operation_latency_seconds_count{operation=\"put\"} 6",
+            "cell_operation_latency_seconds_bucket{le=\"4.096e-6\",operation=\"put\"} 2",
+            "cell_operation_latency_seconds_bucket{le=\"4.294967296\",operation=\"put\"} 5",
+            "cell_operation_latency_seconds_bucket{le=\"+Inf\",operation=\"put\"} 6",
+            "cell_operation_latency_seconds_count{operation=\"scan\"} 0",
+            "cell_queue_latency_estimate_seconds 2e-6",
+            "cell_splits_total{step=\"begun\"} 3",
+            "cell_splits_in_progress 1",
+            "cell_memory_backing_info{node_region=\"2 MiB\",extent_region=\"4 KiB\"} 1",
+            "cell_tuning_revision 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+        }
+    }
+}
