@@ -63,8 +63,8 @@ struct NodeCursor {
     counted: u64,
 }
 
-/// How far a reader has the events of all nodes. As text `0:77.12,1:78.3,*:1700000000000`: of node 0 the first
-/// 12 of log 77, of node 1 the first 3 of log 78, and of every other node what was before that time.
+/// How far a reader has the events of all nodes. As text `0:77.12,1:78.3,*:1700000000000`: of node 0 the
+/// first 12 of log 77, of node 1 the first 3 of log 78, and of every other node what was before that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventCursor {
     nodes: BTreeMap<u32, NodeCursor>,

@@ -1,4 +1,5 @@
-//! What requests took at the node, as histograms, and what it does besides them: queue, splits, memory, tuning.
+//! What requests took at the node, as histograms, and what it does besides them: queue, splits, memory,
+//! tuning.
 
 use std::fmt;
 
@@ -98,11 +99,11 @@ mod tests {
             "# TYPE cell_operation_latency_seconds histogram",
             "cell_operation_latency_seconds_sum{operation=\"put\"} 2.5",
             "cell_operation_latency_seconds_count{operation=\"put\"} 6",
-            "cell_operation_latency_seconds_bucket{le=\"4.096e-6\",operation=\"put\"} 2",
+            "cell_operation_latency_seconds_bucket{le=\"0.000004096\",operation=\"put\"} 2",
             "cell_operation_latency_seconds_bucket{le=\"4.294967296\",operation=\"put\"} 5",
             "cell_operation_latency_seconds_bucket{le=\"+Inf\",operation=\"put\"} 6",
             "cell_operation_latency_seconds_count{operation=\"scan\"} 0",
-            "cell_queue_latency_estimate_seconds 2e-6",
+            "cell_queue_latency_estimate_seconds 0.000002",
             "cell_splits_total{step=\"begun\"} 3",
             "cell_splits_in_progress 1",
             "cell_memory_backing_info{node_region=\"2 MiB\",extent_region=\"4 KiB\"} 1",

@@ -46,8 +46,8 @@ pub(crate) struct Unserved {
 }
 
 /// What a count of nodes leaves out.
-const COORDINATOR: &str = "The one coordinator is not among them: while it is down, nobody takes over, and nodes \
-    serve until their leases end.";
+const COORDINATOR: &str = "The one coordinator is not among them: while it is down, nobody takes over, and \
+    nodes serve until their leases end.";
 
 /// Sets of nodes that are tried before the search for a larger loss is given up.
 const SETS_MAX: usize = 5_000;

@@ -115,13 +115,14 @@ impl Drills {
         Ok((id, place.runner))
     }
 
-    /// Takes the cluster's one place for a drill; the drill that has it, if another one does. That of a run
-    /// of this node that is over is only waiting to be taken away.
+    /// Takes the cluster's one place for a drill; the drill that has it, if another one does. A claim of this
+    /// node for a drill that does not run is only waiting to be taken away: one begins at a time.
     fn take(&self, place: &RunPlace, claim: &ClaimRow) -> Result<Option<ClaimRow>, NotBegun> {
         let Some(coordinator) = place.coordinator.as_deref() else { return Ok(None) };
         let take = || claim.take(coordinator, place.lease).map_err(NotBegun::Coordinator);
         let other = take()?;
-        let is_over = |row: &ClaimRow| self.find(&row.id).is_some_and(|run| run.state().is_over());
+        let runs = |row: &ClaimRow| self.find(&row.id).is_some_and(|run| !run.state().is_over());
+        let is_over = |row: &ClaimRow| row.runner == place.runner && !runs(row);
         match other.as_ref().filter(|row| is_over(row)) {
             Some(over) => {
                 over.try_release(coordinator).map_err(NotBegun::Coordinator)?;
