@@ -11,6 +11,7 @@ use cell_node::{LatencyHistogram, NodeSnapshot};
 
 use crate::clock::LookTime;
 use crate::rates::{OPERATIONS, Rates, share};
+use crate::sync_history::{SyncCounts, SyncHistory};
 
 /// How the figures of several nodes, or of several seconds, become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,6 +203,7 @@ pub(crate) struct NodeHistory {
     tens: Ring,
     /// Of the ten seconds that are not over.
     open: Vec<Row>,
+    syncs: SyncHistory,
 }
 
 /// Steps at which figures can be asked for, in seconds, and how many rows of each are kept.
@@ -225,6 +227,7 @@ impl Default for NodeHistory {
             seconds,
             tens,
             open: Vec::new(),
+            syncs: SyncHistory::default(),
         }
     }
 }
@@ -247,6 +250,7 @@ impl NodeHistory {
         if before.uptime_ms != snapshot.uptime_ms {
             self.moved_ms = at.boottime_ms;
             self.rates = Rates::between(&before, snapshot);
+            self.syncs.observe(second, &before, snapshot);
         }
         if at.boottime_ms.saturating_sub(self.moved_ms) >= STILL_MS {
             self.rates = Rates::default();
@@ -302,6 +306,12 @@ impl NodeHistory {
     pub(crate) fn times(&self, step_s: u64, number: u64, operation: usize) -> Option<&LatencyHistogram> {
         let times = &self.row(step_s, number)?.times.as_ref()?[operation];
         (times.count() > 0).then_some(times)
+    }
+
+    /// How long syncs took, with the seconds since 1970, oldest first.
+    pub(crate) fn syncs(&self) -> impl Iterator<Item = (u64, &SyncCounts)> {
+        let rows = self.syncs.rows();
+        rows.map(|(second, row)| (second.saturating_add_signed(self.wall_ahead_s), row))
     }
 
     fn row(&self, step_s: u64, number: u64) -> Option<&Row> {

@@ -89,6 +89,7 @@ mod shared;
 mod source;
 mod status_page;
 mod store;
+mod sync_history;
 #[cfg(test)]
 mod test_cluster;
 mod tls;

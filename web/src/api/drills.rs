@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::access::Caller;
 use crate::api::document::{Document, Scope};
+use crate::api::gathered::{Shown, rows_wanted};
 use crate::api::guard::RepeatId;
 use crate::api::params::Params;
 use crate::api::tuning_patch::object;
@@ -59,6 +60,8 @@ struct AllDrills {
     why_not: Option<String>,
     kinds: Vec<KindRow>,
     runs: Vec<RunRow>,
+    #[serde(flatten)]
+    shown: Shown,
 }
 
 /// The answer to a request that began or halted one.
@@ -84,6 +87,7 @@ pub(crate) async fn get_drills(
     mut params: Params,
 ) -> Result<Response, Problem> {
     let scope = params.scope()?;
+    let rows = rows_wanted(&mut params)?;
     params.end()?;
     let (snapshot, age) = shared.look();
     let own = RunsPart { runs: shared.drills.rows() };
@@ -100,7 +104,8 @@ pub(crate) async fn get_drills(
         parameters: parameters(kind),
     };
     let kinds = FaultKind::ALL.map(kind).into();
-    let all = AllDrills { allowed: why_not.is_none(), why_not, kinds, runs };
+    let shown = Shown::limit(&mut runs, rows);
+    let all = AllDrills { allowed: why_not.is_none(), why_not, kinds, runs, shown };
     Ok(axum::Json(Document::of_cluster(all, age, missing)).into_response())
 }
 

@@ -25,6 +25,8 @@ pub(crate) trait ClusterDocument: 'static {
     type Body: Serialize;
     /// Its route.
     const PATH: &'static str;
+    /// Whether it has a list of rows that may grow long.
+    const HAS_ROWS: bool = false;
 
     /// This node's part.
     fn part(shared: &Shared, snapshot: &NodeSnapshot) -> Self::Part;
@@ -36,6 +38,37 @@ pub(crate) trait ClusterDocument: 'static {
         parts: Vec<NodePart<Self::Part>>,
         missing: &[MissingPeer],
     ) -> Self::Body;
+
+    /// Leaves at most so many rows.
+    fn limit(_body: &mut Self::Body, _rows: usize) {}
+}
+
+/// Rows of a list, if nothing is said, and at most.
+const DEFAULT_ROWS: usize = 512;
+const ROWS_MAX: u64 = 65_536;
+
+/// How much of a list is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Shown {
+    /// Rows that there are.
+    total: usize,
+    /// Whether some of them are left out.
+    truncated: bool,
+}
+
+impl Shown {
+    /// Leaves at most so many of the rows.
+    pub(crate) fn limit<T>(rows: &mut Vec<T>, most: usize) -> Shown {
+        let total = rows.len();
+        rows.truncate(most);
+        Shown { total, truncated: total > most }
+    }
+}
+
+/// How many rows are wanted.
+pub(crate) fn rows_wanted(params: &mut Params) -> Result<usize, Problem> {
+    let rows = params.integer("limit", 1..=ROWS_MAX, DEFAULT_ROWS as u64)?;
+    Ok(usize::try_from(rows).unwrap_or(usize::MAX))
 }
 
 /// `GET` of a document: `scope=node` for the part of this node alone.
@@ -44,12 +77,14 @@ pub(crate) async fn get<D: ClusterDocument>(
     mut params: Params,
 ) -> Result<Response, Problem> {
     let scope = params.scope()?;
+    let rows = if D::HAS_ROWS { rows_wanted(&mut params)? } else { DEFAULT_ROWS };
     params.end()?;
     if scope == Scope::Node {
         let (snapshot, age) = shared.look();
         return Ok(axum::Json(Document::of_node(D::part(&shared, &snapshot), age)).into_response());
     }
-    let text = text::<D>(&shared).await?;
+    let text =
+        if rows == DEFAULT_ROWS { text::<D>(&shared).await? } else { make::<D>(&shared, rows).await? };
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
@@ -60,16 +95,36 @@ pub(crate) async fn text<D: ClusterDocument>(shared: &Shared) -> Result<Bytes, P
     if let Some(text) = kept.get() {
         return Ok(text);
     }
+    let text = make::<D>(shared, DEFAULT_ROWS).await?;
+    kept.keep(text.clone());
+    Ok(text)
+}
+
+/// The document with at most so many rows.
+async fn make<D: ClusterDocument>(shared: &Shared, rows: usize) -> Result<Bytes, Problem> {
     let (snapshot, age) = shared.look();
     let own = D::part(shared, &snapshot);
     let path = format!("{}?scope=node", D::PATH);
     let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, &path).await;
-    let body = D::body(shared, &snapshot, parts, &missing);
+    let mut body = D::body(shared, &snapshot, parts, &missing);
+    D::limit(&mut body, rows);
     let text = serde_json::to_vec(&Document::of_cluster(body, age, missing)).map_err(|error| {
         tracing::error!(%error, path, "a document could not be written");
         Problem::internal()
     })?;
-    let text = Bytes::from(text);
-    kept.keep(text.clone());
-    Ok(text)
+    Ok(Bytes::from(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shown_says_how_many_rows_there_are_and_whether_some_are_left_out() {
+        for (most, left, truncated) in [(2, 2, true), (3, 3, false), (4, 3, false)] {
+            let mut rows = vec![1, 2, 3];
+            assert_eq!(Shown::limit(&mut rows, most), Shown { total: 3, truncated });
+            assert_eq!(rows.len(), left);
+        }
+    }
 }

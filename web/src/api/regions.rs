@@ -7,7 +7,7 @@ use cell_node::NodeSnapshot;
 use cell_terms::RegionKind;
 use serde::{Deserialize, Serialize};
 
-use crate::api::gathered::ClusterDocument;
+use crate::api::gathered::{ClusterDocument, Shown};
 use crate::peers::{MissingPeer, NodePart};
 use crate::shared::Shared;
 
@@ -42,6 +42,8 @@ pub(crate) struct RegionsPart {
 #[derive(Debug, Serialize)]
 pub(crate) struct RegionsBody {
     regions: Vec<RegionRow>,
+    #[serde(flatten)]
+    shown: Shown,
 }
 
 /// See the module's text.
@@ -51,6 +53,7 @@ impl ClusterDocument for Regions {
     type Part = RegionsPart;
     type Body = RegionsBody;
     const PATH: &'static str = "/api/v1/regions";
+    const HAS_ROWS: bool = true;
 
     fn part(_shared: &Shared, snapshot: &NodeSnapshot) -> RegionsPart {
         let used = snapshot
@@ -67,7 +70,12 @@ impl ClusterDocument for Regions {
         _missing: &[MissingPeer],
     ) -> RegionsBody {
         let rows = snapshot.cluster.pairs.iter();
-        RegionsBody { regions: rows.flat_map(|pair| rows_of(pair, snapshot, &parts)).collect() }
+        let regions = rows.flat_map(|pair| rows_of(pair, snapshot, &parts)).collect();
+        RegionsBody { regions, shown: Shown::default() }
+    }
+
+    fn limit(body: &mut RegionsBody, rows: usize) {
+        body.shown = Shown::limit(&mut body.regions, rows);
     }
 }
 

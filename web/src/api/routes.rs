@@ -87,6 +87,8 @@ const SCOPE: Parameter = query(
     "node: the part of the node that is asked, alone.",
     "node",
 );
+const ROWS: Parameter =
+    query("limit", Takes::Integer(1, 65_536), "At most so many rows; 512 if nothing is said.", "100");
 const IF_MATCH: Parameter =
     header("If-Match", true, "The revision that was seen, as the ETag of /api/v1/tuning has it.", "\"0\"");
 const REPEAT: Parameter =
@@ -119,12 +121,17 @@ pub(crate) static ROUTES: [RouteText; 31] = [
     get("/api/v1/cluster", "cluster", "Members, pairs and incidents as this node saw them last.", &[SCOPE]),
     get("/api/v1/status", "cluster", "This node's own figures.", &[SCOPE]),
     get("/api/v1/nodes", "cluster", "A row for each node.", &[SCOPE]),
-    get("/api/v1/regions", "cluster", "The regions of each pair: owner, epoch, size, how full.", &[SCOPE]),
+    get(
+        "/api/v1/regions",
+        "cluster",
+        "The regions of each pair: owner, epoch, size, how full.",
+        &[SCOPE, ROWS],
+    ),
     get(
         "/api/v1/wal",
         "cluster",
-        "How far the logs of each pair are, and what a replay would cost.",
-        &[SCOPE],
+        "How far the logs of each pair are, how long syncs took, and what a replay would cost.",
+        &[SCOPE, ROWS],
     ),
     get(
         "/api/v1/recoveries",
@@ -192,7 +199,12 @@ pub(crate) static ROUTES: [RouteText; 31] = [
             ),
         ],
     ),
-    get("/api/v1/selector/pairs", "selector", "How each client searches each server, and why.", &[SCOPE]),
+    get(
+        "/api/v1/selector/pairs",
+        "selector",
+        "How each client searches each server, and why.",
+        &[SCOPE, ROWS],
+    ),
     get(
         "/api/v1/selector/pairs/{client}/{node}/series",
         "selector",
@@ -287,7 +299,7 @@ pub(crate) static ROUTES: [RouteText; 31] = [
         "/api/v1/drills",
         "drills",
         "Whether drills are allowed, their kinds, and the runs of all nodes.",
-        &[SCOPE],
+        &[SCOPE, ROWS],
     ),
     get(
         "/api/v1/drills/preview",

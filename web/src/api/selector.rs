@@ -9,7 +9,7 @@ use cell_node::NodeSnapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::api::document::{Document, Scope};
-use crate::api::gathered::ClusterDocument;
+use crate::api::gathered::{ClusterDocument, Shown};
 use crate::api::params::Params;
 use crate::api::sentence;
 use crate::api::series::{Mark, marks};
@@ -97,6 +97,15 @@ pub(crate) struct PairsPart {
     pub(crate) clients_dropped: u64,
 }
 
+/// The clients of all nodes.
+#[derive(Debug, Serialize)]
+pub(crate) struct PairsBody {
+    #[serde(flatten)]
+    all: PairsPart,
+    #[serde(flatten)]
+    shown: Shown,
+}
+
 /// One client and server, over time.
 #[derive(Debug, Serialize, Deserialize)]
 struct SeriesPart {
@@ -169,8 +178,9 @@ pub(crate) struct SelectorPairs;
 
 impl ClusterDocument for SelectorPairs {
     type Part = PairsPart;
-    type Body = PairsPart;
+    type Body = PairsBody;
     const PATH: &'static str = "/api/v1/selector/pairs";
+    const HAS_ROWS: bool = true;
 
     fn part(shared: &Shared, snapshot: &NodeSnapshot) -> PairsPart {
         let clients = shared.selectors();
@@ -185,8 +195,12 @@ impl ClusterDocument for SelectorPairs {
         _snapshot: &NodeSnapshot,
         parts: Vec<NodePart<PairsPart>>,
         _missing: &[MissingPeer],
-    ) -> PairsPart {
-        all(parts.into_iter().map(|part| part.part))
+    ) -> PairsBody {
+        PairsBody { all: all(parts.into_iter().map(|part| part.part)), shown: Shown::default() }
+    }
+
+    fn limit(body: &mut PairsBody, rows: usize) {
+        body.shown = Shown::limit(&mut body.all.pairs, rows);
     }
 }
 

@@ -1,12 +1,15 @@
 //! `GET /api/v1/wal`: how far the logs of each pair are, and what a replay would cost.
 
-use cell_node::{NodeSnapshot, PairSnapshot};
+use std::collections::BTreeMap;
+
+use cell_node::{NodeSnapshot, PairSnapshot, SYNC_BUCKETS, sync_bucket_end_us};
 use serde::{Deserialize, Serialize};
 
-use crate::api::gathered::ClusterDocument;
+use crate::api::gathered::{ClusterDocument, Shown};
 use crate::peers::{MissingPeer, NodePart};
 use crate::rates::{PairRates, share};
 use crate::shared::Shared;
+use crate::sync_history::{ROWS_MAX, SyncCounts};
 
 /// A pair's logs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,6 +24,9 @@ pub(crate) struct WalRow {
     /// What is appended and not durable.
     pub(crate) lag_csn: u64,
     pub(crate) lag_bytes: u64,
+    /// How long what is pending takes at the rate of the last second; null if nothing was synced in it.
+    #[serde(default)]
+    pub(crate) lag_seconds: Option<f64>,
     pub(crate) log_bytes_since_checkpoint: u64,
     pub(crate) batches_per_second: f64,
     pub(crate) bytes_per_batch: Option<f64>,
@@ -46,10 +52,53 @@ impl SyncTimes {
     }
 }
 
-/// The pairs of one node, or of all.
+/// The pairs of one node.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct WalPart {
     pairs: Vec<WalRow>,
+    /// Seconds since 1970, and how long the syncs took in each of them.
+    #[serde(default)]
+    syncs: Vec<(u64, SyncCounts)>,
+}
+
+/// The pairs of all nodes.
+#[derive(Debug, Serialize)]
+pub(crate) struct WalBody {
+    pairs: Vec<WalRow>,
+    #[serde(flatten)]
+    shown: Shown,
+    sync_times: SyncTimesOverTime,
+}
+
+/// How long the syncs of all nodes took, a row for each of the last seconds.
+#[derive(Debug, PartialEq, Serialize)]
+struct SyncTimesOverTime {
+    step_ms: u64,
+    /// When each row's second began, oldest first.
+    times_unix_ms: Vec<u64>,
+    /// Where buckets end; the last one, of longer times, has no end.
+    ends_us: Vec<u64>,
+    /// Syncs by bucket.
+    rows: Vec<SyncCounts>,
+}
+
+impl SyncTimesOverTime {
+    /// Of what nodes tell by second.
+    fn new(nodes: impl IntoIterator<Item = (u64, SyncCounts)>) -> SyncTimesOverTime {
+        let mut all: BTreeMap<u64, SyncCounts> = BTreeMap::new();
+        for (second, counts) in nodes {
+            let row = all.entry(second).or_default();
+            row.iter_mut().zip(counts).for_each(|(sum, count)| *sum = sum.saturating_add(count));
+        }
+        let left_out = all.len().saturating_sub(ROWS_MAX);
+        let all = || all.iter().skip(left_out);
+        SyncTimesOverTime {
+            step_ms: 1_000,
+            times_unix_ms: all().map(|(second, _)| second.saturating_mul(1_000)).collect(),
+            ends_us: (0..SYNC_BUCKETS).filter_map(sync_bucket_end_us).collect(),
+            rows: all().map(|(_, row)| *row).collect(),
+        }
+    }
 }
 
 /// See the module's text.
@@ -57,8 +106,9 @@ pub(crate) struct Wal;
 
 impl ClusterDocument for Wal {
     type Part = WalPart;
-    type Body = WalPart;
+    type Body = WalBody;
     const PATH: &'static str = "/api/v1/wal";
+    const HAS_ROWS: bool = true;
 
     fn part(shared: &Shared, snapshot: &NodeSnapshot) -> WalPart {
         let history = shared.history();
@@ -67,7 +117,8 @@ impl ClusterDocument for Wal {
             let rates = history.rates().pairs.get(&pair.pair).copied().unwrap_or_default();
             row(pair, snapshot.node.0, rates, rate)
         };
-        WalPart { pairs: snapshot.pairs.iter().map(row).collect() }
+        let syncs = history.syncs().map(|(second, counts)| (second, *counts)).collect();
+        WalPart { pairs: snapshot.pairs.iter().map(row).collect(), syncs }
     }
 
     fn body(
@@ -75,11 +126,22 @@ impl ClusterDocument for Wal {
         _snapshot: &NodeSnapshot,
         parts: Vec<NodePart<WalPart>>,
         _missing: &[MissingPeer],
-    ) -> WalPart {
+    ) -> WalBody {
+        let syncs = parts.iter().flat_map(|part| part.part.syncs.iter().copied());
+        let sync_times = SyncTimesOverTime::new(syncs);
         let mut pairs: Vec<WalRow> = parts.into_iter().flat_map(|part| part.part.pairs).collect();
         pairs.sort_by_key(|row| row.pair);
-        WalPart { pairs }
+        WalBody { pairs, shown: Shown::default(), sync_times }
     }
+
+    fn limit(body: &mut WalBody, rows: usize) {
+        body.shown = Shown::limit(&mut body.pairs, rows);
+    }
+}
+
+/// The rates are those of both logs, what is pending is written to each of them.
+fn lag_seconds(lag_bytes: u64, rates: PairRates) -> Option<f64> {
+    if lag_bytes == 0 { Some(0.0) } else { share(lag_bytes as f64, rates.bytes / 2.0) }
 }
 
 fn row(pair: &PairSnapshot, node: u32, rates: PairRates, replay_rate: Option<f64>) -> WalRow {
@@ -92,6 +154,7 @@ fn row(pair: &PairSnapshot, node: u32, rates: PairRates, replay_rate: Option<f64
         csn_checkpointed: pair.csn_checkpointed.0.to_string(),
         lag_csn: pair.csn_appended.0.saturating_sub(pair.csn_durable.0),
         lag_bytes: pair.log_bytes_pending,
+        lag_seconds: lag_seconds(pair.log_bytes_pending, rates),
         log_bytes_since_checkpoint: pair.log_bytes_since_checkpoint,
         batches_per_second: rates.batches,
         bytes_per_batch: share(rates.bytes, rates.batches),
@@ -129,6 +192,27 @@ mod tests {
         assert_eq!(row["bytes_per_batch"], 2_048.0);
         assert_eq!(row["sync_us"], serde_json::json!({"p50": null, "p99": null, "max": null}));
         assert!(row["replay_seconds_estimate"].is_null());
+    }
+
+    #[test]
+    fn lag_seconds_is_what_the_pending_bytes_take_at_the_present_rate() {
+        let rates = PairRates { batches: 1.0, bytes: 2_000.0 };
+        assert_eq!((lag_seconds(0, PairRates::default()), lag_seconds(500, rates)), (Some(0.0), Some(0.5)));
+        assert_eq!(lag_seconds(500, PairRates::default()), None);
+    }
+
+    #[test]
+    fn sync_times_of_all_nodes_add_up_by_second_and_are_bounded() {
+        let counts = |count| {
+            let mut counts = SyncCounts::default();
+            counts[4] = count;
+            counts
+        };
+        let one = (1_000..1_120).map(|second| (second, counts(1)));
+        let other = (1_010..1_130).map(|second| (second, counts(2)));
+        let all = SyncTimesOverTime::new(one.chain(other));
+        assert_eq!((all.rows.len(), all.times_unix_ms[0], all.ends_us.len()), (120, 1_010_000, 15));
+        assert_eq!((all.rows[0][4], all.rows[119][4]), (3, 2));
     }
 
     #[test]
