@@ -83,22 +83,8 @@ pub(crate) fn of(
         };
         return of(Level::Warning, format!("Node {} does not answer{others}: {}.", peer.node, peer.why));
     }
-    if let Some(node) = nodes.iter().find(|node| node.state == ABSENT) {
-        return of(Level::Warning, absent_sentence(nodes, node));
-    }
-    if let Some(node) = nodes.iter().find(|node| node.is_stale()) {
-        let seconds = node.age_ms / 1_000;
-        let number = node.node;
-        let sentence =
-            format!("Node {number} answers, but its figures stand still for {seconds} s: it hangs.");
+    if let Some(sentence) = trouble_of_a_node(nodes) {
         return of(Level::Warning, sentence);
-    }
-    if let Some(node) = nodes.iter().find(|node| node.state != "serving") {
-        let detail = node.state_detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
-        return of(
-            Level::Warning,
-            format!("Node {} is {}{detail}.", node.node, node.state.replace('_', "-")),
-        );
     }
     if !coordinator_reachable {
         let sentence =
@@ -118,7 +104,21 @@ pub(crate) fn of(
     }
 }
 
-/// `Node 2 is absent since 12:03:04 UTC: its lease has ended. The other 2 nodes are there.`
+/// What is wrong with a node: it is absent, hangs, or does not serve.
+fn trouble_of_a_node(nodes: &[NodeRow]) -> Option<String> {
+    if let Some(node) = nodes.iter().find(|node| node.state == ABSENT) {
+        return Some(absent_sentence(nodes, node));
+    }
+    if let Some(NodeRow { node, age_ms, .. }) = nodes.iter().find(|node| node.is_stale()) {
+        let seconds = age_ms / 1_000;
+        return Some(format!("Node {node} answers, but its figures stand still for {seconds} s: it hangs."));
+    }
+    let node = nodes.iter().find(|node| node.state != "serving")?;
+    let detail = node.state_detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+    Some(format!("Node {} is {}{detail}.", node.node, node.state.replace('_', "-")))
+}
+
+/// `Node 2 is absent since 12:03:04 UTC: its lease has ended. 2 nodes are left.`
 fn absent_sentence(nodes: &[NodeRow], first: &NodeRow) -> String {
     let absent = nodes.iter().filter(|node| node.state == ABSENT).count();
     let more = match absent {
