@@ -292,6 +292,10 @@ fn scan_with_room_for_one_operation_goes_on_without_looking_ahead() {
     assert_eq!(found, keys);
 }
 
+fn keys_of_a_message() -> u32 {
+    u32::try_from(MULTI_GET_KEYS_MAX).unwrap()
+}
+
 /// The model answers no group before it has all three of them.
 #[test]
 fn multi_get_of_several_messages_has_them_under_way_together() {
@@ -299,7 +303,7 @@ fn multi_get_of_several_messages_has_them_under_way_together() {
     server.multi_gets_together = 3;
     let service = Service::start_with(server);
     let mut client = service.client();
-    let keys = fill(&mut client, 3 * MULTI_GET_KEYS_MAX as u32);
+    let keys = fill(&mut client, 3 * keys_of_a_message());
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     assert!(client.multi_get(&keys).unwrap().iter().all(Option::is_some));
 }
@@ -310,7 +314,7 @@ fn asynchronous_multi_get_of_several_messages_has_them_under_way_together() {
     let mut server = Server::default();
     server.multi_gets_together = 3;
     let service = Service::start_with(server);
-    let keys = fill(&mut service.client(), 3 * MULTI_GET_KEYS_MAX as u32);
+    let keys = fill(&mut service.client(), 3 * keys_of_a_message());
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -325,7 +329,7 @@ fn asynchronous_multi_get_of_several_messages_has_them_under_way_together() {
 fn multi_get_that_fails_leaves_neither_room_taken_nor_a_completion() {
     let service = Service::start();
     let mut client = service.client();
-    let keys = fill(&mut client, 3 * MULTI_GET_KEYS_MAX as u32);
+    let keys = fill(&mut client, 3 * keys_of_a_message());
     let long = vec![0; 5000];
     // The first groups are under way when the last one proves unsendable.
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).chain([long.as_slice()]).collect();
