@@ -60,10 +60,12 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         }
         one_thread(&served, &local, &reads, shape, report)?;
         by_messages(&served, redis.as_ref(), &reads, shape, report)?;
-        beside_writers(&mut served, &data, &reads, shape, report)?;
         if many {
+            // Before there are writers: its contenders prove that they have read the same values.
             in_place::run(&served, &local, redis.as_ref(), &reads, report)?;
-        } else {
+        }
+        beside_writers(&mut served, &data, &reads, shape, report)?;
+        if !many {
             latency(&served, &reads, report)?;
             doubling(&served, &reads, report)?;
             asynchronous::run(&served, &reads, report)?;

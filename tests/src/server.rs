@@ -250,7 +250,8 @@ impl Server {
         let address = SocketAddr::from(([127, 0, 0, 1], self.ports.first + 80 + node));
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
-        write!(stream, "{what} HTTP/1.1\r\nHost: cell\r\n{headers}Connection: close\r\n\r\n{body}").ok()?;
+        write!(stream, "{what} HTTP/1.1\r\nHost: localhost\r\n{headers}Connection: close\r\n\r\n{body}")
+            .ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;
         let (head, body) = text.split_once("\r\n\r\n")?;

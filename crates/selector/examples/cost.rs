@@ -1,5 +1,5 @@
-//! What a search in place costs at the selector: one decision and one sample. The argument is how many, so that
-//! the difference of two runs under `valgrind --tool=callgrind` tells the instructions of each.
+//! What a search in place costs at the selector: one decision and one sample. The argument is how many, so
+//! that the difference of two runs under `valgrind --tool=callgrind` tells the instructions of each.
 
 use cell_selector::{Question, Sample, SearchKind, SearchPath, Selector, SelectorSettings};
 use rand_xoshiro::Xoshiro256PlusPlus;

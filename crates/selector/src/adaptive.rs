@@ -35,17 +35,18 @@ const STEP_SHRINKAGE: f64 = 0.5;
 /// The first estimates lead so far at most: all clients may have begun together, at the server.
 const FIRST_ODDS_MAX: f64 = 1.5;
 
-/// The log odds stay within these bounds, a share of 1e-6: what is drawn of a path that takes a thousand times
-/// as long costs nothing then. It takes 23 of the longest steps from there to the middle.
+/// The log odds stay within these bounds, a share of 1e-6: what is drawn of a path that takes a thousand
+/// times as long costs nothing then. It takes 23 of the longest steps from there to the middle.
 const ODDS_MAX: f64 = 14.0;
 
-/// A path that was not taken for so long is taken, if so many searches have gone by since. The longer a search
-/// takes on it, the longer it rests, up to the second bound.
+/// A path that was not taken for so long is taken, if so many searches have gone by since. The longer a
+/// search takes on it, the longer it rests, up to the second bound.
 const EXPLORE_EVERY_NS: u64 = 50_000_000;
 const EXPLORE_EVERY_NS_MAX: u64 = 500_000_000;
 const EXPLORE_EVERY_SEARCHES: u32 = 32;
 
-/// A longer pause between two searches counts as one of this length: a client that rests explores no more for it.
+/// A longer pause between two searches counts as one of this length: a client that rests explores no more
+/// for it.
 const PAUSE_NS_MAX: u64 = 5_000_000;
 
 /// A search by an idle server takes at most so many times the lowest read latency: who meets a server that is
@@ -55,8 +56,8 @@ const SERVER_RTTS_MAX: f64 = 3.0;
 /// Beyond so many times the lowest latency the mean one tells of a queue; below, of how searches differ.
 const QUEUE_FROM: f64 = 1.5;
 
-/// Where nearly all searches take one path, one of so many is decided on and the others follow it: with searches
-/// of a microsecond even a decision costs.
+/// Where nearly all searches take one path, one is decided on and so many follow it: with searches of a
+/// microsecond even a decision costs.
 pub(crate) const FOLLOWERS: u32 = 7;
 
 /// Shares of the worse path below which that is so.

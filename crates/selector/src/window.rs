@@ -1,5 +1,5 @@
-//! A moving average of latencies, as the paper has it: the last `n` samples, outliers discarded; it tells when
-//! more are discarded than kept.
+//! A moving average of latencies, as the paper has it: the last `n` samples, outliers discarded; it tells
+//! when more are discarded than kept.
 
 /// Below so many samples nothing is an outlier: their deviation says nothing.
 const OUTLIER_SAMPLES_MIN: u32 = 10;
@@ -49,8 +49,8 @@ impl Window {
         (self.len > 0).then(|| self.sum as f64 / self.len as f64)
     }
 
-    /// Takes a sample in, unless it is an outlier. False: more of a period's samples are outliers than not, so
-    /// what was measured before says nothing of now.
+    /// Takes a sample in, unless it is an outlier. False: more of a period's samples are outliers than not,
+    /// so what was measured before says nothing of now.
     pub(crate) fn push(&mut self, latency_ns: u64) -> bool {
         let latency_ns = latency_ns.min(LATENCY_NS_MAX);
         if self.kept + self.discarded >= u32::try_from(self.samples.len()).unwrap_or(u32::MAX) {

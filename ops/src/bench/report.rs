@@ -96,8 +96,8 @@ impl PhaseResult {
         (!self.selectors.is_empty()).then_some(all)
     }
 
-    /// Who searched. Where the client had no choice its counters and the latencies of its reads tell: what they
-    /// do not tell is unknown. None if nothing was read.
+    /// Who searched. Where the client had no choice its counters and the latencies of its reads tell: what
+    /// they do not tell is unknown. None if nothing was read.
     fn searches(&self) -> Option<SelectorReport> {
         if let Some(report) = self.selector() {
             return Some(report);
