@@ -98,7 +98,7 @@ mod tuning_end;
 mod words;
 
 pub use server::{HttpServer, WebError};
-pub use setting::SETTINGS;
+pub use setting::{SETTINGS, TLS_CERTIFICATE_FILE};
 pub use source::{Sources, StatusSource};
 pub use tls::TlsError;
 pub use tokens::TokensError;

@@ -12,8 +12,8 @@ pub(crate) const HOSTS: &str = "http_hosts";
 pub(crate) const CHANGES_PER_SECOND: &str = "http_changes_per_second";
 /// Of nodes without settings; the declaration's default is the same.
 pub(crate) const CHANGES_PER_SECOND_DEFAULT: f64 = 20.0;
-/// The certificates that the server shows.
-pub(crate) const TLS_CERTIFICATE_FILE: &str = "http_tls_certificate_file";
+/// The setting that names the certificates which the server shows; empty: no TLS.
+pub const TLS_CERTIFICATE_FILE: &str = "http_tls_certificate_file";
 /// Their key.
 pub(crate) const TLS_KEY_FILE: &str = "http_tls_key_file";
 /// The certificates that peers are trusted by.

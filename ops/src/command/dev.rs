@@ -82,6 +82,9 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     if arguments.allow_drills {
         plan = plan.with_drills();
     }
+    if !resolved.text(cell_web::TLS_CERTIFICATE_FILE).is_empty() {
+        plan = plan.with_tls();
+    }
     let file = if arguments.show_logs { None } else { Some(messages::open(&plan.supervisor_messages())?) };
     settings::check_rules(&resolved)?;
     logging::start(resolved.text(logging::FILTER), file)?;

@@ -49,7 +49,7 @@ impl Announcer {
         let details = json!({
             "nodes": rows().map(row).collect::<Vec<_>>(),
             "coordinator": plan.coordinator().to_string(), "dir": plan.dir(),
-            "console": format!("http://{}/console/", plan.http(0)),
+            "console": plan.page(0, "/console/"),
             "drills": plan.allows_drills(), "messages": messages,
         });
         self.say("up", &banner(plan, pids, messages), &details);
@@ -61,10 +61,10 @@ fn banner(plan: &Plan, pids: &[u32], messages: Option<&Path>) -> String {
     let count = if pids.len() == 1 { String::new() } else { format!(", {} nodes", pids.len()) };
     let mut text = format!("cell {version} is up{count}. Data in {}.\n\n", plan.dir().display());
     let mut row = |name: &str, what: &str| text.push_str(&format!("  {name:<13} {what}\n"));
-    row("console", &format!("http://{}/console/", plan.http(0)));
+    row("console", &plan.page(0, "/console/"));
     for (node, pid) in (0u16..).zip(pids) {
-        let (fabric, http) = (plan.fabric(node), plan.http(node));
-        row(&format!("node {node}"), &format!("{fabric}   http://{http}/readyz?verbose   pid {pid}"));
+        let (fabric, ready) = (plan.fabric(node), plan.page(node, "/readyz?verbose"));
+        row(&format!("node {node}"), &format!("{fabric}   {ready}   pid {pid}"));
     }
     row("coordinator", &plan.coordinator().to_string());
     if let Some(messages) = messages {
@@ -109,5 +109,7 @@ mod tests {
             assert!(text.contains(wanted), "{wanted} is not in: {text}");
         }
         assert!(!banner(&Plan::new("/data".into(), 7000), &[1], None).contains("--server"));
+        let over_tls = banner(&plan.with_tls(), &[11], None);
+        assert!(over_tls.contains("https://127.0.0.1:7380/console/") && !over_tls.contains("http://"));
     }
 }

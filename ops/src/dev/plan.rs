@@ -14,17 +14,29 @@ pub(crate) struct Plan {
     dir: PathBuf,
     port: u16,
     drills: bool,
+    tls: bool,
 }
 
 impl Plan {
     /// With first port P (at most 65000, so that every port fits).
     pub(crate) fn new(dir: PathBuf, port: u16) -> Plan {
-        Plan { dir, port, drills: false }
+        Plan { dir, port, drills: false, tls: false }
     }
 
     /// The same with drills allowed.
     pub(crate) fn with_drills(self) -> Plan {
         Plan { drills: true, ..self }
+    }
+
+    /// The same with HTTP over TLS.
+    pub(crate) fn with_tls(self) -> Plan {
+        Plan { tls: true, ..self }
+    }
+
+    /// The address of a page of a node.
+    pub(crate) fn page(&self, node: u16, path: &str) -> String {
+        let scheme = if self.tls { "https" } else { "http" };
+        format!("{scheme}://{}{path}", self.http(node))
     }
 
     /// Whether faults may be injected.
