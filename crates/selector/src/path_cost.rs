@@ -1,10 +1,10 @@
 //! What a search costs on one path: the mean of its latency, freshly measured each interval.
 
-/// So many earlier samples count at most beside those of an interval.
-const MEMORY_SAMPLES: f64 = 16.0;
-
-/// They count for less by this factor each interval: where samples are rare, each new one is news.
-const MEMORY_DECAY: f64 = 0.9;
+/// Earlier samples count for less by this factor each interval: two or three intervals are remembered. A
+/// server whose core others use too stalls for several milliseconds at a time, so one interval has a stall
+/// and the next has none; the mean has to cover both. A longer memory makes many clients swing together.
+/// Where samples are rare, each new one is news.
+const MEMORY_DECAY: f64 = 0.6;
 
 /// One interval lifts the mean to so many times itself at most: one slow sample is no news yet.
 const RISE_MAX: f64 = 8.0;
@@ -57,7 +57,7 @@ impl PathCost {
             let fresh_ns = fresh_ns.clamp(1.0, self.mean_ns * RISE_MAX);
             self.mean_ns += (fresh_ns - self.mean_ns) * count / (count + self.memory);
         }
-        self.memory = (self.memory + count).min(MEMORY_SAMPLES);
+        self.memory += count;
         (self.sum_ns, self.count) = (0, 0);
     }
 
@@ -93,6 +93,21 @@ mod tests {
             intervals += 1;
         }
         assert!(intervals < 12, "{intervals}");
+    }
+
+    /// Each second interval has 4 searches that waited for the worker's turn, among 40.
+    #[test]
+    fn stalls_of_each_second_interval_count_in_the_intervals_between() {
+        let mut cost = PathCost::default();
+        fold_of(&mut cost, [40_000; 40]);
+        let means: Vec<f64> = (0..60)
+            .map(|at| {
+                let stalls = at % 2 == 0;
+                fold_of(&mut cost, (0..40).map(|nth| if stalls && nth < 4 { 2_000_000 } else { 40_000 }))
+            })
+            .collect();
+        let settled = &means[40..];
+        assert!(settled.iter().all(|mean| (110_000.0..170_000.0).contains(mean)), "{settled:?}");
     }
 
     #[test]
