@@ -72,22 +72,21 @@ if (lacking) {
     });
 
     test("setting_changed_in_the_browser_is_in_force_on_all_nodes_and_moves_the_selector", async (t) => {
-      const page = await opened(t, 0, "tuning?find=client_selector_exploration");
-      const field = page.getByRole("textbox", { name: "client_selector_exploration" });
-      await field.fill("0.5");
+      const page = await opened(t, 0, "tuning?find=client_selector_policy");
+      await page.getByRole("combobox", { name: "client_selector_policy" }).selectOption("fixed");
       await page.getByLabel("Reason, for the history").fill("to see the other path");
       await page.getByRole("button", { name: "Apply it" }).click();
       await page.getByText("to see the other path").first().waitFor();
       await page.getByText("in force on all 3 nodes").first().waitFor();
       await keep(page, "cluster-tuning-applied");
-      // half of the searches, or of their time, goes to the worse path now: a hundredth went there before
+      // half of the searches goes to the server now, whatever it costs: none was decided by a fixed share before
       const selector = await opened(t, 2, "selector");
       await selector.waitForFunction(() => {
         const text = document.querySelector("#main").innerText;
         const figure = (name) => Number.parseFloat(new RegExp(`^${name}\\s+([\\d.,]+)`, "m").exec(text)?.[1].replaceAll(",", "") ?? "0");
-        return figure("exploration") > 0.05 * figure("estimate") && figure("estimate") > 0;
+        return figure("fixed share") > 10 * figure("estimate") && figure("fixed share") > 0;
       });
-      await keep(selector, "cluster-selector-exploring");
+      await keep(selector, "cluster-selector-fixed");
       await page.getByRole("button", { name: /^Revert revision/ }).first().click();
       await page.getByRole("button", { name: "Take it back" }).click();
       await page.getByText("taken back by").first().waitFor();
