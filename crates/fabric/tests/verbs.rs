@@ -237,7 +237,7 @@ fn device_port_or_gid_that_is_not_there_is_named() {
     let refusals = [
         (VerbsOptions { device: "mlx9_7".into(), ..VerbsOptions::default() }, "mlx9_7; there is: "),
         (VerbsOptions { port: 200, ..VerbsOptions::default() }, "no active port 200"),
-        (VerbsOptions { gid: Some(9_999), ..VerbsOptions::default() }, "no GID 9999"),
+        (VerbsOptions { gid: Some(9_999), ..VerbsOptions::default() }, "GID 9999 of the RDMA device"),
     ];
     for (options, words) in refusals {
         let error = HostEndpoint::client_over_verbs(FabricLimits::default(), &[], &options).unwrap_err();
