@@ -56,6 +56,14 @@ const SERVER_RTTS_MAX: f64 = 3.0;
 /// Beyond so many times the lowest latency the mean one tells of a queue; below, of how searches differ.
 const QUEUE_FROM: f64 = 1.5;
 
+/// Operations that a client has in hand wait for each other, at the server as at the network card. That is no
+/// queue of others: each lets a search take so many times the lowest latency longer.
+const OWN_WAIT: f64 = 0.25;
+
+/// A client's processor time for a read is at most so much of the lowest latency: over RDMA it is less than
+/// over TCP.
+const READ_CPU_PART_MAX: f64 = 0.25;
+
 /// Where nearly all searches take one path, one is decided on and so many follow it: with searches of a
 /// microsecond even a decision costs.
 pub(crate) const FOLLOWERS: u32 = 7;
@@ -281,9 +289,11 @@ impl Balance {
         // An idle server's search takes its processor's time besides the way there and back.
         let lowest_ns = self.server.lowest_ns().map_or(rtt_ns, |lowest_ns| lowest_ns as f64);
         let lowest_ns = lowest_ns.clamp(rtt_ns, SERVER_RTTS_MAX * rtt_ns);
-        let wait_ns = |mean_ns: f64, lowest_ns: f64| (mean_ns - QUEUE_FROM * lowest_ns).max(0.0);
+        let own = 1.0 + OWN_WAIT * in_hand;
+        let wait_ns = |mean_ns: f64, lowest_ns: f64| (mean_ns - QUEUE_FROM * own * lowest_ns).max(0.0);
         let weight = settings.wait_weight - 1.0;
-        let read_ns = weight * wait_ns(mean_ns(&self.read), rtt_ns) + in_hand * settings.read_cpu_ns;
+        let read_cpu_ns = settings.read_cpu_ns.min(READ_CPU_PART_MAX * rtt_ns);
+        let read_ns = weight * wait_ns(mean_ns(&self.read), rtt_ns) + in_hand * read_cpu_ns;
         let one_sided_ns = one_sided_ns + self.lost_mean_ns + self.reads_mean * read_ns;
         (server_ns + weight * wait_ns(server_ns, lowest_ns), one_sided_ns)
     }

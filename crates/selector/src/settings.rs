@@ -141,15 +141,16 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "How much the policy `adaptive` counts the time that a search waits at the server or at its \
                   network card, beside the time that it travels: 1 is a search's own wait, more counts the \
                   wait that it adds to others.",
-        default: "8",
+        default: "4",
         bounds: Bounds::Real { min: 1.0, max: 1000.0 },
         applies: Applies::Live,
     },
     Setting {
         name: "client_selector_read_cpu_ns",
         meaning: "Nanoseconds of the client's processor that one read of a search takes beyond what a message \
-                  to the server would; counted once for each other operation that the client has in hand.",
-        default: "500",
+                  to the server would; counted once for each other operation that the client has in hand. At \
+                  most a quarter of the lowest read latency counts, so that over RDMA it is less.",
+        default: "3000",
         bounds: Bounds::Integer { min: 0, max: 1_000_000 },
         applies: Applies::Live,
     },
