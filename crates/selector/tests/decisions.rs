@@ -255,8 +255,8 @@ fn idle_connection_forgets_and_says_so() {
     }
 }
 
-/// As measured over TCP with sixteen searches in hand: the server answers them together after 70 us, one alone
-/// after 24 us; two reads take the client's processor some microseconds each.
+/// As measured over TCP with sixteen searches in hand: the server answers them together after 70 us, one
+/// alone after 24 us; two reads take the client's processor some microseconds each.
 #[test]
 fn searches_that_wait_for_those_of_their_own_client_are_no_queue() {
     let mut selector = of_policy(Policy::Adaptive);
