@@ -162,7 +162,7 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     await page.getByRole("button", { name: "Apply it" }).click();
     await says(page, "Settings changed while you were editing");
     await page.getByRole("alert").getByRole("listitem").filter({ hasText: "split_fill_percent is 80 (85 before)" }).waitFor();
-    assert.equal(mock.world.tuning.number("client_selector_wait_weight"), 8);
+    assert.equal(mock.world.tuning.number("client_selector_wait_weight"), 4);
     await keep(page, "tuning-conflict");
     await page.getByRole("button", { name: /keep my changes/ }).click();
     await page.getByRole("button", { name: "Apply it" }).click();
