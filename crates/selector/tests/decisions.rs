@@ -255,30 +255,43 @@ fn idle_connection_forgets_and_says_so() {
     }
 }
 
-/// As measured over TCP with sixteen searches in hand: the server answers them together after 70 us, one
-/// alone after 24 us; two reads take the client's processor some microseconds each.
-#[test]
-fn searches_that_wait_for_those_of_their_own_client_are_no_queue() {
-    let mut selector = of_policy(Policy::Adaptive);
-    let mut now_ns = 1;
-    selector.on_sample(now_ns, Sample::Read { kind: POINT, latency_ns: 20_000 });
-    selector.on_sample(now_ns, Sample::Server { kind: POINT, latency_ns: 24_000 });
+/// The server's share at the end, with sixteen searches in hand: lowest and usual latency of a read, usual
+/// latency of a search by the server and of one by two reads; the server's lowest is 24 us.
+fn share_with_sixteen_in_hand(
+    settings: SelectorSettings,
+    (lowest_ns, read_ns, server_ns, reads_ns): (u64, u64, u64, u64),
+) -> f64 {
+    let mut selector = selector(settings);
+    let (kind, meganode, mut now_ns) = (POINT, None, 1);
+    selector.on_sample(now_ns, Sample::Read { kind, latency_ns: lowest_ns });
+    selector.on_sample(now_ns, Sample::Server { kind, latency_ns: 24_000 });
     for _ in 0..20_000 {
         let decision = selector.decide(&Question { in_hand: 15, ..question(now_ns) });
         now_ns += 5_000;
-        match decision.path {
-            SearchPath::Server => {
-                selector.on_sample(now_ns, Sample::Server { kind: POINT, latency_ns: 70_000 });
-            }
-            SearchPath::OneSided => {
-                selector.on_sample(now_ns, Sample::Read { kind: POINT, latency_ns: 40_000 });
-                let (kind, meganode) = (POINT, None);
-                selector.on_sample(now_ns, Sample::OneSided { kind, meganode, latency_ns: 80_000, reads: 2 });
-            }
+        if decision.path == SearchPath::Server {
+            selector.on_sample(now_ns, Sample::Server { kind, latency_ns: server_ns });
+        } else {
+            selector.on_sample(now_ns, Sample::Read { kind, latency_ns: read_ns });
+            selector.on_sample(now_ns, Sample::OneSided { kind, meganode, latency_ns: reads_ns, reads: 2 });
         }
     }
-    let share = selector.estimates().share.unwrap();
+    selector.estimates().share.expect("both paths were measured")
+}
+
+/// As measured over TCP: the server answers sixteen together after 70 us, one alone after 24 us.
+#[test]
+fn searches_that_wait_for_those_of_their_own_client_are_no_queue() {
+    let share = share_with_sixteen_in_hand(SelectorSettings::default(), (20_000, 40_000, 70_000, 80_000));
     assert!(share > 0.95, "{share}");
+    let of_no_cost = SelectorSettings { read_cpu_ns: 0.0, ..SelectorSettings::default() };
+    let share = share_with_sixteen_in_hand(of_no_cost, (20_000, 30_000, 70_000, 110_000));
+    assert!(share > 0.95, "{share}");
+}
+
+#[test]
+fn read_of_low_latency_takes_little_of_the_clients_processor() {
+    let share = share_with_sixteen_in_hand(SelectorSettings::default(), (2_000, 10_000, 45_000, 20_000));
+    assert!(share < 0.05, "{share}");
 }
 
 #[test]
