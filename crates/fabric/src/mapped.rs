@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cell_memory::Region;
 
 use crate::registry::LedgerView;
-use crate::remote_access::RegionKey;
+use crate::remote_access::{ReadFailure, RegionKey, RemoteRead};
 
 /// A region of the peer, mapped for reading, and the word that tells whether its registration lasts.
 ///
@@ -43,6 +43,15 @@ impl MappedRegion {
     #[must_use]
     pub fn region(&self) -> &Region {
         &self.region
+    }
+
+    /// Does a read of this region here and now, into `words`, with the order of loads that a read has.
+    ///
+    /// # Errors
+    /// [`ReadFailure::RangeInvalid`]; [`ReadFailure::KeyUnknown`] if the registration has ended.
+    pub fn read(&self, read: &RemoteRead, words: &mut Vec<u64>) -> Result<(), ReadFailure> {
+        read.load(&self.region, words)?;
+        if self.lasts() { Ok(()) } else { Err(ReadFailure::KeyUnknown) }
     }
 
     /// Whether the registration lasted when everything before this call was loaded.

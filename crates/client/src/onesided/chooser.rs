@@ -21,12 +21,13 @@ pub struct SelectorReport {
     pub estimates: Estimates,
 }
 
-/// A search in place that has begun, and ends before the client hears the time again.
+/// Searches in place that have begun together, and end before the client hears the time again.
 #[derive(Clone, Copy, Debug)]
 struct InPlace {
     link: LinkId,
     kind: SearchKind,
     begun_ns: u64,
+    count: u64,
 }
 
 /// See the module's text.
@@ -110,15 +111,19 @@ impl Chooser {
         self.of(link).on_sample(now_ns, sample);
     }
 
-    /// A search in place begins; the next time that the client hears is taken for its end.
+    /// A search in place begins; the next time that the client hears is taken for its end. Of several that
+    /// begin together each takes its part of the time; where they go by other connections or are of other
+    /// kinds, the last of them stand for all.
     pub(super) fn begin_in_place(&mut self, link: LinkId, kind: SearchKind, begun_ns: u64) {
-        self.in_place = Some(InPlace { link, kind, begun_ns });
+        let earlier = self.in_place.filter(|earlier| earlier.begun_ns == begun_ns);
+        let count = earlier.map_or(1, |earlier| earlier.count + 1);
+        self.in_place = Some(InPlace { link, kind, begun_ns, count });
     }
 
     pub(super) fn end_in_place(&mut self, now_ns: u64) {
-        let Some(InPlace { link, kind, begun_ns }) = self.in_place.take() else { return };
+        let Some(InPlace { link, kind, begun_ns, count }) = self.in_place.take() else { return };
         if now_ns > begun_ns {
-            let sample = Sample::InPlace { kind, latency_ns: now_ns - begun_ns };
+            let sample = Sample::InPlace { kind, latency_ns: (now_ns - begun_ns).div_ceil(count) };
             self.on_sample(link, now_ns, sample);
         }
     }

@@ -24,6 +24,8 @@ pub(crate) struct ReadContext {
     pub(super) cache: NodeCache,
     /// Of what is looked at in place.
     pub(super) extents: ExtentReader,
+    /// A tree node that was copied in place.
+    pub(super) node_words: Vec<u64>,
     pub(super) counters: OneSidedCounters,
     /// By connection, for its reports.
     counts: Vec<ClientCounts>,
@@ -44,6 +46,7 @@ impl ReadContext {
             reads: vec![Reads::default()],
             cache: NodeCache::new(options.cache_bytes),
             extents: ExtentReader::new(),
+            node_words: Vec::new(),
             counters: OneSidedCounters::default(),
             counts: vec![ClientCounts::default()],
             cache_inner: options.cache_inner,

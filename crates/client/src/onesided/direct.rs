@@ -14,10 +14,13 @@ use cell_tree::{
 
 use super::fetch::Fetched;
 use super::mapping::MappedPair;
+use super::page::PageEntry;
 use super::regions::{PairAt, Regions};
 
 /// Begun again at the root so often: a stale router entry, a meganode that was split meanwhile.
 const RESTARTS_MAX: u32 = 4;
+
+const WORDS_PER_LINE: usize = 8;
 
 /// Right links that one search follows.
 const RIGHT_LINKS_MAX: u32 = 64;
@@ -162,6 +165,22 @@ impl Regions {
             meganode,
             ns_max: pair.operation_ns_max.min(ns_max),
         })
+    }
+
+    /// Asks for the values that a scan takes from a leaf, and for the leaf to its right, where they are mapped.
+    pub(crate) fn prefetch_ahead(&self, at: PairAt, entries: &[PageEntry], right: Option<Pointer>) {
+        let Some(mapped) = &self.pair(at).mapped else { return };
+        let wanted = entries.iter().filter(|planned| planned.inline).filter_map(|planned| {
+            let shape = ExtentShape::from_bits(planned.entry.value_len)?;
+            Some((planned.entry.offset, shape))
+        });
+        extent::prefetch_all(mapped.extent.region(), wanted);
+        let Some(right) = right.and_then(|right| self.locate(right)) else { return };
+        let (pair, read) = (self.pair(right.pair), self.node_read(&right));
+        if let Some(mapped) = &pair.mapped {
+            let words = (read.offset / 8)..(read.offset + u64::from(read.length)) / 8;
+            words.step_by(WORDS_PER_LINE).for_each(|word| mapped.node.region().prefetch(word as usize));
+        }
     }
 
     /// The extent of a leaf's entry, its value behind what is in `bytes`; none if it is not the leaf's.

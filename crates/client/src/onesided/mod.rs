@@ -45,6 +45,7 @@ use std::collections::VecDeque;
 use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
 use cell_protocol::{RegionsReply, ReplyHeader};
 use cell_terms::PairId;
+use cell_tree::LANES;
 
 pub use chooser::SelectorReport;
 pub use counter::{COUNTERS, OneSidedCounters};
@@ -53,6 +54,7 @@ use crate::link_id::{LinkId, LinkSet};
 use crate::{ClientOptions, Operation, Output, Search};
 use chooser::{Chooser, kind_of_read};
 use context::{AskServer, ReadContext};
+use direct::FoundInPlace;
 use mapping::Mapping;
 use operation::{ReadOperation, ReadState};
 use reads::ReadOwner;
@@ -209,9 +211,13 @@ impl Reader {
         self.mapping.asked(found);
     }
 
-    /// Whether answers wait for nothing but the time.
+    /// Whether answers wait for nothing but the time, or what waits for its turn to begin can.
     pub(crate) fn is_validating(&self) -> bool {
-        !self.validating.is_empty()
+        !self.validating.is_empty() || self.may_begin_held()
+    }
+
+    fn may_begin_held(&self) -> bool {
+        !self.held.is_empty() && self.active < self.in_flight_max && self.context.regions.root().is_some()
     }
 
     /// Whether an owner's lease is to be asked for.
@@ -317,7 +323,11 @@ impl Reader {
         read.state = ReadState::Held;
         self.context.counters.begun += 1;
         self.held.push_back(slot);
-        self.begin_held(now_ns);
+        // Who submits several before the answers are looked at has them begun together: in place they are
+        // looked for side by side.
+        if self.validating.is_empty() {
+            self.begin_held(now_ns);
+        }
         true
     }
 
@@ -334,15 +344,43 @@ impl Reader {
             }
             return;
         }
-        while self.active < self.in_flight_max
-            && let Some(slot) = self.held.pop_front()
-        {
-            self.active += 1;
-            let outcome = self.operations[usize::from(slot)].begin(slot, now_ns, &mut self.context);
-            self.on_step(slot, outcome);
-            self.on_begun(slot, now_ns);
-            self.mapping.begun(outcome.is_ok());
+        while self.active < self.in_flight_max && !self.held.is_empty() {
+            let mut found = [None; LANES];
+            let room = self.in_flight_max - self.active;
+            let count = self.find_held_in_place(&mut found[..room.min(LANES)]).max(1);
+            for found in found.into_iter().take(count) {
+                let Some(slot) = self.held.pop_front() else { return };
+                self.begin_one(slot, now_ns, found);
+            }
         }
+    }
+
+    /// Looks in place, side by side, for the keys of those that wait first, as long as each has one. Returns
+    /// how many: none if there is nothing to gain.
+    fn find_held_in_place(&self, found: &mut [Option<FoundInPlace>]) -> usize {
+        let regions = &self.context.regions;
+        if self.held.len() < 2 || !regions.is_root_mapped() {
+            return 0;
+        }
+        let key_max = regions.key_max();
+        let waiting = self.held.iter().map(|&slot| self.operations[usize::from(slot)].single_key(key_max));
+        let mut keys: [&[u8]; LANES] = [&[]; LANES];
+        let mut count = 0;
+        for (to, key) in keys.iter_mut().zip(waiting).take(found.len()) {
+            let Some(key) = key else { break };
+            *to = key;
+            count += 1;
+        }
+        regions.find_many_in_place(&keys[..count], &mut found[..count]);
+        count
+    }
+
+    fn begin_one(&mut self, slot: u16, now_ns: u64, found: Option<FoundInPlace>) {
+        self.active += 1;
+        let outcome = self.operations[usize::from(slot)].begin(slot, now_ns, found, &mut self.context);
+        self.on_step(slot, outcome);
+        self.on_begun(slot, now_ns);
+        self.mapping.begun(outcome.is_ok());
     }
 
     /// Gives an operation up: its answer is not wanted any more.

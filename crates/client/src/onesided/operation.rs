@@ -15,6 +15,7 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_tree::{LeafEntry, LeafSnapshot, SearchResult};
 
 use super::context::{AskServer, ReadContext};
+use super::direct::FoundInPlace;
 use super::fetch::{Fetch, Fetched, value_len};
 use super::page::{PagePlan, PageProgress};
 use super::reads::ReadOwner;
@@ -192,11 +193,12 @@ impl ReadOperation {
         self.lookups_used += 1;
     }
 
-    /// Begins, or begins again.
+    /// Begins, or begins again. `found`: what was found in place for its one key, beside those of others.
     pub(crate) fn begin(
         &mut self,
         slot: u16,
         now_ns: u64,
+        found: Option<FoundInPlace>,
         context: &mut ReadContext,
     ) -> Result<(), AskServer> {
         self.serial = self.serial.wrapping_add(1);
@@ -220,7 +222,7 @@ impl ReadOperation {
         for lookup in &mut self.lookups[..self.lookups_used] {
             lookup.stage = LookupStage::Idle;
         }
-        if self.is_found_in_place(context) {
+        if self.is_found_in_place(found, context) {
             self.state = ReadState::Validating;
             return Ok(());
         }
@@ -246,18 +248,20 @@ impl ReadOperation {
         if self.overruns > OVERRUNS_MAX {
             return Err(AskServer);
         }
-        self.begin(slot, now_ns, context)
+        self.begin(slot, now_ns, None, context)
     }
 
     /// Begins a lookup's walk at the root.
     fn restart(&mut self, slot: u16, lookup: usize, context: &mut ReadContext) -> Result<(), AskServer> {
+        self.go_to_root(lookup, context)?;
+        self.walk_on(slot, lookup, context)
+    }
+
+    fn go_to_root(&mut self, lookup: usize, context: &ReadContext) -> Result<(), AskServer> {
         let root = context.regions.root().ok_or(AskServer)?;
         let walker = &mut self.lookups[lookup];
         walker.stage = LookupStage::Walking;
-        if !walker.walk.begin(root, &context.regions) {
-            return Err(AskServer);
-        }
-        self.walk_on(slot, lookup, context)
+        if walker.walk.begin(root, &context.regions) { Ok(()) } else { Err(AskServer) }
     }
 
     /// Tries a lookup again, a bounded number of times.
@@ -273,11 +277,17 @@ impl ReadOperation {
         self.restart(slot, lookup, context)
     }
 
-    /// Walks as far as the cache leads, then posts the next read.
+    /// Walks as far as mapped memory and the cache lead, then posts the next read.
     fn walk_on(&mut self, slot: u16, lookup: usize, context: &mut ReadContext) -> Result<(), AskServer> {
         loop {
-            let walk = &mut self.lookups[lookup].walk;
-            let Some(at) = walk.location().copied() else { return Err(AskServer) };
+            let Some(at) = self.lookups[lookup].walk.location().copied() else { return Err(AskServer) };
+            if let Some(outcome) = self.visit_in_place(lookup, &at, context) {
+                if !self.on_outcome(slot, lookup, outcome, context)? {
+                    return Ok(());
+                }
+                continue;
+            }
+            let walk = &self.lookups[lookup].walk;
             let pointer =
                 walk.pointer(&context.regions).filter(|_| walk.is_above_leaves() && context.cache_inner);
             let Some(words) = pointer.and_then(|pointer| context.cache.get(pointer)) else {
@@ -393,7 +403,7 @@ impl ReadOperation {
                 return Ok(true);
             }
             NodeOutcome::Leaf(found) => self.on_entry(slot, lookup, &found, context)?,
-            NodeOutcome::Snapshot => self.on_leaf(slot, context)?,
+            NodeOutcome::Snapshot => return self.on_leaf(slot, context),
             NodeOutcome::Torn => {
                 context.counters.torn += 1;
                 pair.into_iter().for_each(|pair| context.count(pair, |counts| &mut counts.torn));
@@ -449,29 +459,37 @@ impl ReadOperation {
         self.fetch(slot, lookup, at, entry, whole, context)
     }
 
-    /// A leaf of a scan is here: plans its entries, asks for their extents and for the next leaf.
-    fn on_leaf(&mut self, slot: u16, context: &mut ReadContext) -> Result<(), AskServer> {
+    /// A leaf of a scan is here: plans its entries, takes or asks for their extents, and goes on to the next
+    /// leaf; true if there is one that is wanted.
+    fn on_leaf(&mut self, slot: u16, context: &mut ReadContext) -> Result<bool, AskServer> {
         let Some(at) = self.lookups[0].walk.location().copied() else { return Err(AskServer) };
         self.depend_on(at.pair, self.leaf.csn_removed());
         let planned = self.page.entries.len();
         let scan = self.request.scan();
         let (progress, reverse) = (self.page.take(&scan, &self.leaf), scan.reverse);
+        let next = (progress == PageProgress::NextLeaf && !reverse).then(|| self.leaf.right());
+        context.regions.prefetch_ahead(at.pair, &self.page.entries[planned..], next);
         for index in planned..self.page.entries.len() {
             let (entry, inline) = (self.page.entries[index].entry, self.page.entries[index].inline);
             let lookup = self.lookups_used;
             self.add_lookup(KeySpan::default());
+            if inline && self.is_fetched_in_place(lookup, at.pair, &entry, context) {
+                continue;
+            }
             self.lookups_open += 1;
             self.fetch(slot, lookup, at, entry, inline, context)?;
         }
         if progress == PageProgress::Complete {
             self.lookups[0].stage = LookupStage::Ended;
-            return self.close_lookup(slot, context);
+            self.close_lookup(slot, context)?;
+            return Ok(false);
         }
-        let right = self.leaf.right();
-        if !reverse && self.lookups[0].walk.begin_right_of(&at, right, &context.regions) {
-            return self.walk_on(slot, 0, context);
+        let goes_right =
+            next.is_some_and(|right| self.lookups[0].walk.begin_right_of(&at, right, &context.regions));
+        if !goes_right {
+            self.go_to_root(0, context)?;
         }
-        self.restart(slot, 0, context)
+        Ok(true)
     }
 
     fn end_lookup(
@@ -501,6 +519,9 @@ impl ReadOperation {
         }
         self.lookups_used = self.confirmed_from.take().unwrap_or(self.lookups_used);
         self.state = ReadState::Validating;
+        if self.request.kind == ReadKind::Scan && self.reads == 0 {
+            self.scanned_in_place(context);
+        }
         Ok(())
     }
 

@@ -156,6 +156,11 @@ impl Regions {
         self.root
     }
 
+    /// Whether the memory where each search begins is mapped.
+    pub(crate) fn is_root_mapped(&self) -> bool {
+        self.pairs.first().is_some_and(|first| first.mapped.is_some())
+    }
+
     pub(crate) fn pair(&self, at: PairAt) -> &PairRow {
         &self.pairs[usize::from(at)]
     }

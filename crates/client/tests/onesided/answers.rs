@@ -74,7 +74,7 @@ fn leak(bound: Bound<'_>) -> Bound<'static> {
     Bound::Included(Box::leak(bound.key().unwrap().to_vec().into_boxed_slice()))
 }
 
-fn model(yard: &Yard, scan: &Scan<'_>) -> Vec<(Vec<u8>, Version, Vec<u8>)> {
+pub(crate) fn model(yard: &Yard, scan: &Scan<'_>) -> Vec<(Vec<u8>, Version, Vec<u8>)> {
     let limit = |bound: Bound<'_>| match bound {
         Bound::Unbounded => Limit::Unbounded,
         Bound::Included(key) => Limit::Included(key.to_vec()),

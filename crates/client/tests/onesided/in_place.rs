@@ -3,10 +3,10 @@
 
 use cell_client::{ClientOptions, LinkId, Operation, Output};
 use cell_fabric::ReadFailure;
-use cell_protocol::Scan;
+use cell_protocol::{Bound, Scan};
 use proptest::prelude::*;
 
-use crate::answers::{filled, key, routed_owner, value};
+use crate::answers::{filled, key, model, routed_owner, scan_all, value};
 use crate::owner::Owner;
 use crate::yard::{MS, Yard, options};
 
@@ -81,25 +81,107 @@ fn multi_get_is_answered_in_place_key_by_key_as_gets_are() {
     );
 }
 
-/// An operation waited for its turn, which came with the end of another one, and was begun, searched in place
-/// and told by one and the same time, which had been read before: a client that was stopped there past the
-/// lease told what a successor had changed since.
-pub(crate) fn answer_is_validated_by_a_time_after_its_loads() {
-    let mut yard = mapped(ClientOptions { in_flight_max: 1, ..options() }, Owner::new(false));
-    yard.meanwhile = Some(write_time);
+/// What is submitted before the answers are looked at begins together: a value that changes until then is
+/// seen, and each has the answer that it has alone.
+#[test]
+fn operations_submitted_one_by_one_begin_together_and_are_answered_as_alone() {
+    let mut yard = mapped(options(), routed_owner());
+    for number in 0..300 {
+        yard.owner.put(&key(number), &value(number));
+    }
+    yard.owner.delete(&key(40));
+    let long = vec![b'k'; 1_000];
+    let (keys, few) = ((0..45).map(|step| key(step * 7)).collect::<Vec<_>>(), [key(5), key(299)]);
+    let few: Vec<&[u8]> = few.iter().map(Vec::as_slice).collect();
+    let scan = Scan { limit_entries: 3, ..Scan::default() };
+    let mut operations: Vec<Operation<'_>> = Vec::new();
+    for (step, key) in keys.iter().enumerate() {
+        operations.push(match step % 9 {
+            4 => Operation::Search { key },
+            7 if step < 20 => Operation::MultiGet { keys: &few },
+            8 if step < 20 => Operation::Scan(scan),
+            _ => Operation::Get { key },
+        });
+    }
+    operations.push(Operation::Get { key: &long });
+    operations.push(Operation::Get { key: &few[0] });
+    let tickets: Vec<_> = operations.iter().map(|operation| yard.submit(operation)).collect();
+    yard.owner.put(&key(7), b"changed before it was begun");
+    let before = yard.counters();
+    yard.run();
+    let mut outcome = |yard: &mut Yard, ticket| yard.core.completion_of(ticket).unwrap().outcome;
+    let together: Vec<_> = tickets.into_iter().map(|ticket| outcome(&mut yard, ticket)).collect();
+    assert_eq!(yard.counters().reads, before.reads);
+    assert_eq!(yard.asked, [cell_protocol::RequestKind::Get], "the key that no tree can hold");
+    for (together, operation) in together.into_iter().zip(&operations) {
+        let ticket = yard.submit(operation);
+        yard.run();
+        let alone = outcome(&mut yard, ticket);
+        assert_eq!(format!("{together:?}"), format!("{alone:?}"), "{operation:?}");
+    }
+    assert_eq!(yard.get(&key(7)), Some(b"changed before it was begun".to_vec()));
+}
+
+/// Page by page, over leaves, meganodes and pairs, in both directions.
+#[test]
+fn scans_are_answered_in_place_as_the_model_has_them() {
+    let mut yard = filled(mapped(options(), routed_owner()), 300);
+    for number in (0..300).step_by(11) {
+        yard.owner.delete(&key(number));
+    }
+    let (from, to) = (key(37), key(270));
+    let ranges = [
+        Scan::default(),
+        Scan { start: Bound::Included(&from), end: Bound::Excluded(&to), ..Scan::default() },
+        Scan { start: Bound::Excluded(&from), limit_entries: 17, ..Scan::default() },
+        Scan { start: Bound::Included(&to), end: Bound::Included(&from), ..Scan::default() },
+    ];
+    for scan in ranges {
+        for reverse in [false, true] {
+            let scan = Scan { reverse, ..scan };
+            let before = yard.counters();
+            let entries = scan_all(&mut yard, scan);
+            let after = yard.counters();
+            assert_eq!(entries, model(&yard, &scan), "{scan:?}");
+            assert_eq!(after.reads - before.reads, 0, "{scan:?}");
+            assert!(after.in_place > before.in_place, "{scan:?}");
+            let keys = Scan { keys_only: true, ..scan };
+            assert_eq!(scan_all(&mut yard, keys), model(&yard, &keys), "{keys:?}");
+        }
+    }
+    assert!(yard.asked.is_empty(), "the server was asked {:?}", yard.asked);
+}
+
+/// Registrations that have ended are no memory to look at.
+#[test]
+fn scan_of_regions_whose_registration_ended_is_the_servers() {
+    let mut yard = mapped(options(), Owner::new(false));
+    yard.owner.unregister();
+    let before = yard.counters();
     yard.submit(&Operation::Scan(Scan::default()));
-    yard.submit(&Operation::Get { key: b"time" });
     yard.step();
-    fail_one(&mut yard);
+    yard.complete_one();
+    yard.owner.pairs.iter_mut().for_each(|owned| owned.registered = true);
+    yard.run();
+    assert_eq!(yard.counters().in_place, before.in_place);
+    assert_eq!(yard.asked, [cell_protocol::RequestKind::Scan]);
+}
+
+/// An operation waited for its turn, which came with the answer of another one, and was begun, searched in
+/// place and told by one and the same time, which had been read before: a client that was stopped there past
+/// the lease told what a successor had changed since.
+pub(crate) fn answer_is_validated_by_a_time_after_its_loads() {
+    let mut yard = mapped(options(), Owner::new(false));
+    yard.meanwhile = Some(write_time);
+    yard.submit(&Operation::Search { key: &key(1) });
+    yard.submit(&Operation::Get { key: b"time" });
     yard.stop_ns = MS;
     let mut told = 0;
     for _ in 0..4 {
         yard.validate();
         told += check_told(&mut yard);
     }
-    yard.run();
-    told += check_told(&mut yard);
-    assert_eq!(told, 1, "the scan is the server's, the get was told");
+    assert_eq!(told, 1, "the get was told");
 }
 
 #[test]
@@ -142,7 +224,7 @@ proptest! {
             yard.stop_ns = if stopped { MS } else { 0 };
             match step {
                 0 | 1 => drop(yard.submit(&Operation::Get { key: b"time" })),
-                2 => drop(yard.submit(&Operation::Scan(Scan { limit_entries: 2, ..Scan::default() }))),
+                2 => drop(yard.submit(&Operation::Scan(Scan { limit_entries: 2, keys_only: true, ..Scan::default() }))),
                 3 => drop(yard.complete_one()),
                 4 => fail_one(&mut yard),
                 5 => drop(yard.step()),

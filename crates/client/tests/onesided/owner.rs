@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_cluster::{
     Claim, ClaimReason, Coordinator, Layout, NewPair, PairGeometry, ServingAddress, Sessions, Sim, Table,
@@ -50,6 +50,8 @@ pub(crate) struct Owned {
     pub(crate) visible_told: Option<Csn>,
     /// Its regions as clients map them, where they may.
     mapped: Option<[MappedRegion; 2]>,
+    /// Whether the registrations have ended, as those see it who have mapped them.
+    ended: Arc<AtomicBool>,
 }
 
 /// All of it, and what it should hold.
@@ -85,7 +87,8 @@ impl Owned {
         };
         let pair = Pair::new(recovered, &options);
         let source = pair.source();
-        Owned { pair, device, source, registered: true, visible_told: None, mapped: None }
+        let ended = Arc::new(AtomicBool::new(false));
+        Owned { pair, device, source, registered: true, visible_told: None, mapped: None, ended }
     }
 
     pub(crate) fn node_key(&self) -> u64 {
@@ -293,8 +296,16 @@ impl Owner {
     /// Lets clients map every pair's regions.
     pub(crate) fn map(&mut self) {
         for owned in &mut self.pairs {
-            let map = |region: &Region| MappedRegion::local(region.clone(), Arc::new(AtomicBool::new(false)));
+            let map = |region: &Region| MappedRegion::local(region.clone(), Arc::clone(&owned.ended));
             owned.mapped = Some([&owned.source.node, &owned.source.extent].map(map));
+        }
+    }
+
+    /// Ends the registration of every pair's regions.
+    pub(crate) fn unregister(&mut self) {
+        for owned in &mut self.pairs {
+            owned.registered = false;
+            owned.ended.store(true, Ordering::Release);
         }
     }
 

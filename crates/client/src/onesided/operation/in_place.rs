@@ -1,19 +1,33 @@
-//! An operation in memory that is mapped: the keys are looked for in place, many of them side by side.
+//! An operation in memory that is mapped: the keys are looked for in place, many of them side by side; a scan
+//! walks from leaf to leaf as it would by reads, but copies each leaf itself.
 
-use cell_tree::LANES;
+use cell_tree::{LANES, LeafEntry};
 
-use super::{LookupResult, LookupStage, MULTI_GET_VALUE_BYTES_MAX, ReadKind, ReadOperation};
+use super::{LookupResult, LookupStage, MULTI_GET_VALUE_BYTES_MAX, ReadKind, ReadOperation, visit};
 use crate::onesided::context::ReadContext;
 use crate::onesided::direct::FoundInPlace;
 use crate::onesided::fetch::value_len;
+use crate::onesided::regions::{NodeLocation, PairAt};
+use crate::onesided::walk::NodeOutcome;
 
 impl ReadOperation {
+    /// The key of an operation on one, if it may be in the tree.
+    pub(crate) fn single_key(&self, key_max: usize) -> Option<&[u8]> {
+        let is_single = matches!(self.request.kind, ReadKind::Get | ReadKind::Search);
+        (is_single && self.request.fits(key_max)).then(|| self.request.key(&self.lookups[0].key))
+    }
+
     /// Looks for the keys in memory that is mapped. False: it is not that simple, and reads are to tell.
-    pub(super) fn is_found_in_place(&mut self, context: &mut ReadContext) -> bool {
+    /// `found`: what was found for its one key, beside those of other operations.
+    pub(super) fn is_found_in_place(
+        &mut self,
+        found: Option<FoundInPlace>,
+        context: &mut ReadContext,
+    ) -> bool {
         let found = match self.request.kind {
             ReadKind::Get | ReadKind::Search => {
                 let key = self.request.key(&self.lookups[0].key);
-                let sought = context.regions.find_in_place(key);
+                let sought = found.or_else(|| context.regions.find_in_place(key));
                 sought.is_some_and(|found| self.take_in_place(0, found, context))
             }
             ReadKind::MultiGet => self.are_all_found_in_place(context),
@@ -79,5 +93,52 @@ impl ReadOperation {
         self.ns_max = self.ns_max.min(ns_max);
         self.lookups[lookup].stage = LookupStage::Done(answer);
         true
+    }
+
+    /// Visits the node where a scan's walk is, in memory that is mapped. `None`: it is not, or a writer is in
+    /// the way, and a read is to tell.
+    pub(super) fn visit_in_place(
+        &mut self,
+        lookup: usize,
+        at: &NodeLocation,
+        context: &mut ReadContext,
+    ) -> Option<NodeOutcome> {
+        if self.request.kind != ReadKind::Scan {
+            return None; // a key is looked for without copies
+        }
+        let ReadContext { regions, node_words, .. } = context;
+        let mapped = regions.pair(at.pair).mapped.as_ref()?;
+        mapped.node.read(&regions.node_read(at), node_words).ok()?;
+        let walker = &mut self.lookups[lookup];
+        let words = (&**node_words, false);
+        let outcome = visit(walker, &mut self.leaf, &self.request, &self.page, words, regions);
+        self.ns_max = self.ns_max.min(regions.pair(at.pair).operation_ns_max);
+        (outcome != NodeOutcome::Torn).then_some(outcome)
+    }
+
+    /// Takes the value of a scan's entry from memory that is mapped. False: a read is to bring it.
+    pub(super) fn is_fetched_in_place(
+        &mut self,
+        lookup: usize,
+        pair: PairAt,
+        entry: &LeafEntry,
+        context: &mut ReadContext,
+    ) -> bool {
+        let ReadContext { regions, extents, .. } = context;
+        let Some(fetched) = regions.fetch_in_place(pair, entry, extents, &mut self.bytes) else { return false };
+        self.depend_on(pair, fetched.csn);
+        self.lookups[lookup].stage = LookupStage::Done(LookupResult::Entry(fetched));
+        true
+    }
+
+    /// A page is here without a read.
+    pub(super) fn scanned_in_place(&mut self, context: &mut ReadContext) {
+        context.counters.in_place += 1;
+        self.is_in_place = true;
+        for &(pair, csn) in &self.needs {
+            if !context.regions.covers(pair, csn) {
+                context.regions.look_at_watermark(pair);
+            }
+        }
     }
 }
