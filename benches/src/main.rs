@@ -18,9 +18,9 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Memory(options) => footprint::run(options, &mut Report::new(&mut out, options.json)),
         Command::Checkpoint(options) => checkpoint::run(options, &mut Report::new(&mut out, options.json)),
         Command::Put(options) => put::run(options, &mut Report::new(&mut out, options.json)),
-        Command::Onesided(options) => onesided::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Onesided(parts) => onesided::run(parts, &mut Report::new(&mut out, parts.options.json)),
         Command::Restart(options) => restart::run(options, &mut Report::new(&mut out, options.json)),
-        Command::Selector(options) => selector::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Selector(parts) => selector::run(parts, &mut Report::new(&mut out, parts.options.json)),
         Command::Split(options) => split::run(options, &mut Report::new(&mut out, options.json)),
         Command::Takeover(options) => takeover::run(options, &mut Report::new(&mut out, options.json)),
         Command::MemoryOf(arguments) => {

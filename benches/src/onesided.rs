@@ -13,7 +13,7 @@ use crate::contest::{self, Contender};
 use crate::data::{Batch, Choice, Dataset};
 use crate::figure::{Figure, Goal, Report};
 use crate::in_place;
-use crate::options::{BenchError, Options};
+use crate::options::{BenchError, PartOptions};
 use crate::ours::{Ours, Sizes};
 use crate::put::{First, Scratch};
 use crate::reads::{Reads, agreed, get_each, one_sided, options, spread_redis, timed};
@@ -40,7 +40,8 @@ const WRITING: usize = 256;
 ///
 /// # Errors
 /// A node, a client or Redis that failed.
-pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError> {
+pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let options = &parts.options;
     let data = Dataset { entries: options.entries, seed: options.seed };
     let folder = Scratch::new(options.dir.as_deref())?;
     let rounds = usize::from(options.rounds);
@@ -58,19 +59,42 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
             let [meganodes, pairs] = served.shape()?;
             report.note(&format!("many meganodes: {meganodes} in {pairs} pairs, with a router"));
         }
-        one_thread(&served, &local, &reads, shape, report)?;
-        by_messages(&served, redis.as_ref(), &reads, shape, report)?;
-        if many {
+        if parts.wants("get") {
+            one_thread(&served, &local, &reads, shape, report)?;
+        }
+        if parts.wants("server-side") {
+            by_messages(&served, redis.as_ref(), &reads, shape, report)?;
+        }
+        if many && parts.wants("in place") {
             // Before there are writers: its contenders prove that they have read the same values.
             in_place::run(&served, &local, redis.as_ref(), &reads, report)?;
         }
-        beside_writers(&mut served, &data, &reads, shape, report)?;
+        if parts.wants("beside a writer") {
+            beside_writers(&mut served, &data, &reads, shape, report)?;
+        }
         if !many {
-            latency(&served, &reads, report)?;
-            doubling(&served, &reads, report)?;
-            asynchronous::run(&served, &reads, report)?;
+            by_time(parts, &served, &reads, report)?;
         }
         served.server.kill_all();
+    }
+    Ok(())
+}
+
+/// What is measured by times and by rates that are kept.
+fn by_time(
+    parts: &PartOptions,
+    served: &Served,
+    reads: &Reads,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    if parts.wants("p50") {
+        latency(served, reads, report)?;
+    }
+    if parts.wants("server's cores") {
+        doubling(served, reads, report)?;
+    }
+    if parts.wants("asynchronous") {
+        asynchronous::run(served, reads, report)?;
     }
     Ok(())
 }

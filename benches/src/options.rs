@@ -26,10 +26,10 @@ pub enum Command {
     /// Durable puts through client and node beside a node without a log, a raw loop and fio
     Put(Options),
     /// Reads of a served store by its clients, one-sided and by messages, beside local reads and Redis
-    Onesided(Options),
+    Onesided(PartOptions),
     /// What `search = auto` reaches of the best fixed share of server-side searches, while a competitor takes
     /// the worker's core
-    Selector(Options),
+    Selector(PartOptions),
     /// Starting empty, from the log after a kill, from the image after a stop
     Restart(Options),
     /// Random inserts while meganodes split and checkpoints are taken beside the same without checkpoints
@@ -74,6 +74,25 @@ impl Options {
 /// Fewer entries than these leave rounds without work.
 fn entries() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1_000..)
+}
+
+/// What benches of several parts take.
+#[derive(Clone, Debug, Args)]
+pub struct PartOptions {
+    /// Only the parts whose names have this text in them; the names stand in the rows
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// The common options
+    #[command(flatten)]
+    pub options: Options,
+}
+
+impl PartOptions {
+    /// Whether a part is to be measured.
+    #[must_use]
+    pub fn wants(&self, part: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| part.contains(only.as_str()))
+    }
 }
 
 /// Which engine fills itself and says what it takes.

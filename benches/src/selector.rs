@@ -21,7 +21,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::contest::median;
 use crate::data::{Choice, Dataset, Packed};
 use crate::figure::{Figure, Goal, Report};
-use crate::options::{BenchError, Options};
+use crate::options::{BenchError, PartOptions};
 use crate::put::Scratch;
 use crate::served::Served;
 
@@ -76,7 +76,8 @@ const MIXES: [Mix; 8] = [
 ///
 /// # Errors
 /// A node or a client that failed.
-pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError> {
+pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let options = &parts.options;
     let data = Dataset { entries: options.entries, seed: options.seed };
     let folder = Scratch::new(options.dir.as_deref())?;
     let mut served = Served::start(&folder.0.join("node"), data.entries, &[])?;
@@ -93,10 +94,15 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     for transport in [Transport::Tcp, Transport::Shm] {
         for mix in &MIXES {
             for load in LOADS {
-                bench.compare(transport, mix, load, report)?;
+                let what = format!("{} x{}, {}, core taken {load} %", mix.name, mix.in_flight, word(transport));
+                if parts.wants(&what) {
+                    bench.compare(&what, transport, mix, load, report)?;
+                }
             }
         }
-        bench.step_in_load(transport, &MIXES[3], report)?;
+        if parts.wants(&format!("step, {}", word(transport))) {
+            bench.step_in_load(transport, &MIXES[3], report)?;
+        }
     }
     served.server.kill_all();
     Ok(())
@@ -163,6 +169,7 @@ impl Bench<'_> {
     /// One mix at one load: both rules beside the best fixed share.
     fn compare(
         &self,
+        what: &str,
         transport: Transport,
         mix: &Mix,
         load: u32,
@@ -182,8 +189,7 @@ impl Bench<'_> {
             }
         }
         self.competitor.take(0);
-        let what = format!("{} x{}, {}, core taken {load} %", mix.name, mix.in_flight, word(transport));
-        report_rules(&contenders, &what, 0.97, report)
+        report_rules(&contenders, what, 0.97, report)
     }
 
     /// Both rules while the competitor comes and goes: the rate a second after each step beside that of the
@@ -265,7 +271,11 @@ fn report_rules(
         let rival = format!("best fixed share, {} % by the server", best * 10);
         let goal = if rule == "adaptive" { Goal::AtLeast(goal) } else { Goal::None };
         let name = format!("selector/{rule}, {what}");
-        report.add(Figure::beside(name, "op/s", contender.rate(1), rival, fixed[best].rate(1), goal))?;
+        report.add(Figure::beside(name.clone(), "op/s", contender.rate(1), rival, fixed[best].rate(1), goal))?;
+        if let Some(decisions) = contender.client.selector_report().map(|report| report.decisions) {
+            let all = (decisions.server + decisions.one_sided).max(1);
+            report.note(&format!("{name}: {} % by the server", decisions.server * 100 / all));
+        }
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use crate::client_core::ClientCore;
 use crate::connection::ServerInfo;
 use crate::driver::Driver;
 use crate::error::{AttemptError, ClientError};
+use crate::immediate::WhoSearches;
 use crate::output::{CheckResult, Completion, Item, NodeStatus, Output, RegionTable, ScanPage, TreeShape};
 use crate::spin::Spin;
 use crate::transport;
@@ -51,6 +52,8 @@ pub struct Client {
     poller: Poller,
     clock: Clock,
     spin: Spin,
+    /// What a get has found, until it is told.
+    items: Vec<Option<Item>>,
 }
 
 impl Client {
@@ -82,7 +85,7 @@ impl Client {
         let spin = Spin::new(options.spin_us.saturating_mul(1_000));
         let driver = Driver::new(endpoint, ClientCore::new(options, seed()), addresses.clone());
         let driver = driver.over(transport);
-        let mut client = Client { driver, poller, clock: Clock::start(), spin };
+        let mut client = Client { driver, poller, clock: Clock::start(), spin, items: Vec::new() };
         while !client.driver.core().is_up() {
             if let Some(error) = client.driver.core().dismissed() {
                 return Err(error);
@@ -150,7 +153,44 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Item>, ClientError> {
-        self.call(&Operation::Get { key }).map(Output::into_item)
+        match self.get_one_at_once(key) {
+            Ok(item) => Ok(item),
+            Err(who) => {
+                let ticket = self.submit_to(who, &Operation::Get { key })?;
+                self.finish(ticket).map(Output::into_item)
+            }
+        }
+    }
+
+    /// See [`Driver::get_at_once`].
+    pub(crate) fn get_one_at_once(&mut self, key: &[u8]) -> Result<Option<Item>, WhoSearches> {
+        let mut items = std::mem::take(&mut self.items);
+        let answered = self.get_at_once(&[key], &mut items);
+        let item = items.pop().flatten();
+        self.items = items;
+        answered.map(|()| item)
+    }
+
+    /// See [`Driver::get_at_once`].
+    pub(crate) fn get_at_once(
+        &mut self,
+        keys: &[&[u8]],
+        items: &mut Vec<Option<Item>>,
+    ) -> Result<(), WhoSearches> {
+        let clock = self.clock;
+        self.driver.get_at_once(&mut || clock.now_ns(), keys, items)
+    }
+
+    /// [`Client::submit`] of a read of which is known who is to do it.
+    pub(crate) fn submit_to(
+        &mut self,
+        who: WhoSearches,
+        operation: &Operation<'_>,
+    ) -> Result<Ticket, ClientError> {
+        let now_ns = self.now_ns();
+        let core = self.driver.core();
+        let deadline_ns = now_ns.saturating_add(core.deadline_default_ns());
+        core.submit_to(who, now_ns, operation, deadline_ns)
     }
 
     /// Writes an entry, whatever is there. It is durable when this returns.

@@ -27,6 +27,7 @@ use crate::backoff::{Backoff, Random};
 use crate::connection::{ConnectionPhase, Overdue, ServerInfo};
 use crate::control::{Control, SentControls, check_hello};
 use crate::error::{AttemptError, Dismissal};
+use crate::immediate::WhoSearches;
 use crate::link_id::LinkId;
 use crate::links::Links;
 use crate::onesided::Reader;
@@ -118,8 +119,12 @@ impl ClientCore {
     /// # Errors
     /// As for [`ClientCore::submit_until`].
     pub fn submit(&mut self, now_ns: u64, operation: &Operation<'_>) -> Result<Ticket, ClientError> {
-        let deadline_ns = now_ns.saturating_add(self.options.deadline_ms.saturating_mul(1_000_000));
-        self.submit_until(now_ns, operation, deadline_ns)
+        self.submit_until(now_ns, operation, now_ns.saturating_add(self.deadline_default_ns()))
+    }
+
+    /// How long an operation may take that has no deadline of its own.
+    pub(crate) fn deadline_default_ns(&self) -> u64 {
+        self.options.deadline_ms.saturating_mul(1_000_000)
     }
 
     /// Takes an operation in. What it borrows is copied.
@@ -133,6 +138,20 @@ impl ClientCore {
         operation: &Operation<'_>,
         deadline_ns: u64,
     ) -> Result<Ticket, ClientError> {
+        self.submit_to(WhoSearches::Undecided, now_ns, operation, deadline_ns)
+    }
+
+    /// As [`ClientCore::submit_until`], of a read that [`ClientCore::look_at_once`] did not answer.
+    ///
+    /// # Errors
+    /// As for [`ClientCore::submit_until`].
+    pub fn submit_to(
+        &mut self,
+        who: WhoSearches,
+        now_ns: u64,
+        operation: &Operation<'_>,
+        deadline_ns: u64,
+    ) -> Result<Ticket, ClientError> {
         if let Some(dismissal) = self.dismissal {
             return Err(dismissal.into());
         }
@@ -140,7 +159,7 @@ impl ClientCore {
         self.check_limits(operation)?;
         let slot = self.pending.begin(operation, now_ns, deadline_ns)?;
         let ticket = self.pending.get(slot).ticket;
-        if self.begin_one_sided(slot, operation, now_ns) {
+        if self.begin_one_sided(slot, operation, who, now_ns) {
             self.take_ended(now_ns);
         } else {
             self.enlist(slot, now_ns);

@@ -6,7 +6,9 @@ use std::os::fd::BorrowedFd;
 use cell_fabric::{Address, ConnectionId, Event, FabricError, Greeting, OneSided, ReadFailure, SendError};
 
 use crate::client_core::{ClientCommand, ClientCore};
+use crate::Item;
 use crate::error::AttemptError;
+use crate::immediate::{Immediate, WhoSearches};
 use crate::link_id::LinkId;
 use crate::transport::{self, Transport};
 
@@ -159,6 +161,34 @@ impl<E: OneSided> Driver<E> {
         }
         self.core.validate(now_ns);
         true
+    }
+
+    /// Answers gets in memory that is mapped, here and now, and appends what they found. Else they are to be
+    /// submitted; a whole step is due, too, if the endpoint has not been looked at for a while.
+    ///
+    /// # Errors
+    /// Who is to search, as far as that has been decided.
+    pub fn get_at_once(
+        &mut self,
+        clock: &mut dyn FnMut() -> u64,
+        keys: &[&[u8]],
+        items: &mut Vec<Option<Item>>,
+    ) -> Result<(), WhoSearches> {
+        if !self.core.can_answer_at_once() {
+            return Err(WhoSearches::Undecided);
+        }
+        let (now_ns, before) = (clock(), items.len());
+        if now_ns >= self.now_ns.saturating_add(VALIDATE_ALONE_NS) {
+            return Err(WhoSearches::Undecided);
+        }
+        match self.core.look_at_once(now_ns, keys, items) {
+            Immediate::Found if self.core.is_believed(clock()) => Ok(()),
+            Immediate::Found => {
+                items.truncate(before);
+                Err(WhoSearches::Client)
+            }
+            Immediate::Submit(who) => Err(who),
+        }
     }
 
     fn take_events(&mut self, now_ns: u64) -> usize {

@@ -4,8 +4,12 @@ use std::collections::VecDeque;
 
 use cell_protocol::Found;
 
+use crate::immediate::WhoSearches;
 use crate::output::FoundValues;
 use crate::{Client, ClientError, Item, Operation, Ticket};
+
+/// Keys that are looked for in place between two looks at the clock.
+const KEYS_AT_ONCE: usize = 64;
 
 /// Groups of one call that are under way at a time: their answers are in memory together.
 pub(crate) const GROUPS_AHEAD: usize = 8;
@@ -47,13 +51,24 @@ impl Client {
     /// # Errors
     /// See [`ClientError`]; the first error ends the call.
     pub fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Item>>, ClientError> {
+        let mut items = Vec::with_capacity(keys.len());
+        let mut who = WhoSearches::Undecided;
+        for group in keys.chunks(KEYS_AT_ONCE) {
+            if let Err(decided) = self.get_at_once(group, &mut items) {
+                who = decided;
+                break;
+            }
+        }
+        let rest = &keys[items.len()..];
         let mut under_way = VecDeque::new();
-        let found = self.find_groups(keys, &mut under_way);
+        let found = self.find_groups(rest, who, &mut under_way);
         // After an error nobody wants the others' answers.
         under_way.into_iter().for_each(|ticket| self.cancel_read(ticket));
-        let (mut items, large) = found?.into_parts();
+        let (found, large) = found?.into_parts();
+        let begin = items.len();
+        items.extend(found);
         for at in large {
-            items[at] = self.get(keys[at])?;
+            items[begin + at] = self.get(rest[at])?;
         }
         Ok(items)
     }
@@ -61,6 +76,7 @@ impl Client {
     fn find_groups(
         &mut self,
         keys: &[&[u8]],
+        mut who: WhoSearches,
         under_way: &mut VecDeque<Ticket>,
     ) -> Result<FoundItems, ClientError> {
         let mut found = FoundItems::default();
@@ -69,8 +85,11 @@ impl Client {
             while under_way.len() < GROUPS_AHEAD
                 && let Some(group) = groups.peek()
             {
-                match self.submit(&Operation::MultiGet { keys: group }) {
-                    Ok(ticket) => under_way.push_back(ticket),
+                match self.submit_to(who, &Operation::MultiGet { keys: group }) {
+                    Ok(ticket) => {
+                        under_way.push_back(ticket);
+                        who = WhoSearches::Undecided; // it was decided on one
+                    }
                     Err(ClientError::QueueFull { .. }) if !under_way.is_empty() => break,
                     Err(error) => return Err(error),
                 }

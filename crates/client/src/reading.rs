@@ -7,6 +7,7 @@ use cell_selector::SearchKind;
 use crate::client_core::ClientCore;
 use crate::connection::Owed;
 use crate::control::Control;
+use crate::immediate::WhoSearches;
 use crate::link_id::{LinkId, LinkSet};
 use crate::onesided::Ended;
 use crate::operation::OperationSlot;
@@ -20,12 +21,18 @@ impl ClientCore {
         &mut self,
         slot: OperationSlot,
         operation: &Operation<'_>,
+        who: WhoSearches,
         now_ns: u64,
     ) -> bool {
-        if self.reader.is_none()
-            || !operation.is_tree_read()
-            || !self.chooses_one_sided(slot, operation, now_ns)
-        {
+        if self.reader.is_none() || !operation.is_tree_read() {
+            return false;
+        }
+        let is_ours = match who {
+            WhoSearches::Client => true,
+            WhoSearches::Server => false,
+            WhoSearches::Undecided => self.chooses_one_sided(slot, operation, now_ns),
+        };
+        if !is_ours {
             return false;
         }
         let Some(reader) = &mut self.reader else { return false };

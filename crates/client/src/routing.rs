@@ -88,6 +88,16 @@ impl Routing {
         self.link_for(aim, attempts, links, options).map_or(RouteTarget::NoOwner, RouteTarget::Link)
     }
 
+    /// The connection that leads to a key, as far as is known.
+    pub(crate) fn link_of_key(
+        &mut self,
+        key: &[u8],
+        links: &mut Links,
+        options: &ClientOptions,
+    ) -> Option<LinkId> {
+        self.link_for(Aim::At(key), 0, links, options)
+    }
+
     fn route_keys<'k>(
         &mut self,
         keys: impl Iterator<Item = &'k [u8]>,

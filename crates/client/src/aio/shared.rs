@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::room::Room;
 use crate::error::Fate;
+use crate::immediate::WhoSearches;
 use crate::{ClientError, OneSidedCounters, Operation, Output, SelectorReport, Ticket};
 
 /// Steps of one turn of the pump: other tasks of its thread want to run too.
@@ -103,7 +104,14 @@ impl Shared {
         let mut state = self.lock();
         let closed = ClientError::Closed { fate: Fate::NotDone };
         let client = state.client.as_mut().ok_or(closed)?;
-        let ticket = client.submit(operation)?;
+        let mut who = WhoSearches::Undecided;
+        if let Operation::Get { key } = operation {
+            match client.get_one_at_once(key) {
+                Ok(item) => return Ok(Begun::Ended(Ok(Output::Value(item)))),
+                Err(decided) => who = decided,
+            }
+        }
+        let ticket = client.submit_to(who, operation)?;
         let answer = client.answered_at_once(ticket);
         if answer.is_none() {
             state.answers.insert(ticket, AnswerState::Awaited(None));

@@ -30,6 +30,7 @@ mod context;
 mod counter;
 mod direct;
 mod fetch;
+mod immediate;
 mod mapping;
 mod operation;
 mod page;
@@ -55,6 +56,7 @@ use crate::{ClientOptions, Operation, Output, Search};
 use chooser::{Chooser, kind_of_read};
 use context::{AskServer, ReadContext};
 use direct::FoundInPlace;
+use immediate::ImmediateGet;
 use mapping::Mapping;
 use operation::{ReadOperation, ReadState};
 use reads::ReadOwner;
@@ -96,6 +98,7 @@ pub(crate) struct Reader {
     /// Decides which operations go this way, if not all do.
     chooser: Option<Chooser>,
     router_walk: Walk,
+    immediate: ImmediateGet,
 }
 
 impl Reader {
@@ -105,6 +108,7 @@ impl Reader {
         Reader {
             chooser: chooses.then(|| Chooser::new(options.selector.clone(), seed)),
             router_walk: Walk::default(),
+            immediate: ImmediateGet::default(),
             context: ReadContext::new(options),
             operations: Vec::new(),
             workers: vec![Worker::default()],

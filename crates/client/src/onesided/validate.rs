@@ -18,7 +18,7 @@ const WAITS_MAX: u32 = 8;
 
 /// What is to be done with an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Validation {
+pub(super) enum Validation {
     /// It is answered.
     Answer,
     /// It took too long.
@@ -95,23 +95,34 @@ impl Reader {
     }
 
     fn decide(&mut self, slot: u16, now_ns: u64) -> Validation {
-        let operation = &mut self.operations[usize::from(slot)];
-        let regions = &self.context.regions;
-        if !operation.in_time {
-            let taken_ns = now_ns.saturating_sub(operation.begun_ns);
-            if taken_ns >= operation.ns_max && !planted(Mutant::ClockUnchecked) {
-                return Validation::Overrun;
-            }
-            operation.in_time = true;
+        let operation = &self.operations[usize::from(slot)];
+        // Once looked at in time, it is: what it waits for since reads nothing.
+        let taken_ns = if operation.in_time { 0 } else { now_ns.saturating_sub(operation.begun_ns) };
+        let validation = self.verdict(taken_ns, operation.ns_max, &operation.needs, now_ns);
+        self.operations[usize::from(slot)].in_time |= validation != Validation::Overrun;
+        validation
+    }
+
+    /// The rules by which one-sided answers are told, at a time after the last load. `taken_ns`: since before
+    /// the first one.
+    pub(super) fn verdict(
+        &self,
+        taken_ns: u64,
+        ns_max: u64,
+        needs: &[(PairAt, Csn)],
+        now_ns: u64,
+    ) -> Validation {
+        if taken_ns >= ns_max && !planted(Mutant::ClockUnchecked) {
+            return Validation::Overrun;
         }
-        if !operation.needs.iter().all(|&(pair, csn)| regions.covers(pair, csn)) {
+        let (regions, workers) = (&self.context.regions, &self.workers);
+        if !needs.iter().all(|&(pair, csn)| regions.covers(pair, csn)) {
             return Validation::NotCovered;
         }
-        let workers = &self.workers;
         let trusted = |(pair, _): &(PairAt, Csn)| {
             workers.get(regions.pair(*pair).link.index()).is_some_and(|worker| worker.trust.holds(now_ns))
         };
-        if operation.needs.iter().all(trusted) || planted(Mutant::TrustUnchecked) {
+        if needs.iter().all(trusted) || planted(Mutant::TrustUnchecked) {
             Validation::Answer
         } else {
             Validation::NotTrusted

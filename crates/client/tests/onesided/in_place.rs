@@ -1,14 +1,14 @@
 //! Memory that the client has mapped and looks at in place, while its process may be stopped after each
 //! reading of its clock: what it answers is validated by a time after the last load, always.
 
-use cell_client::{ClientOptions, LinkId, Operation, Output};
+use cell_client::{ClientOptions, Immediate, Item, LinkId, Operation, Output};
 use cell_fabric::ReadFailure;
 use cell_protocol::{Bound, Scan};
 use proptest::prelude::*;
 
 use crate::answers::{filled, key, model, routed_owner, scan_all, value};
 use crate::owner::Owner;
-use crate::yard::{MS, Yard, options};
+use crate::yard::{MS, OPERATION_MS_MAX, Yard, options};
 
 /// A yard whose regions are mapped, and known as such to the client.
 fn mapped(options: ClientOptions, mut owner: Owner) -> Yard {
@@ -109,7 +109,7 @@ fn operations_submitted_one_by_one_begin_together_and_are_answered_as_alone() {
     yard.owner.put(&key(7), b"changed before it was begun");
     let before = yard.counters();
     yard.run();
-    let mut outcome = |yard: &mut Yard, ticket| yard.core.completion_of(ticket).unwrap().outcome;
+    let outcome = |yard: &mut Yard, ticket| yard.core.completion_of(ticket).unwrap().outcome;
     let together: Vec<_> = tickets.into_iter().map(|ticket| outcome(&mut yard, ticket)).collect();
     assert_eq!(yard.counters().reads, before.reads);
     assert_eq!(yard.asked, [cell_protocol::RequestKind::Get], "the key that no tree can hold");
@@ -120,6 +120,64 @@ fn operations_submitted_one_by_one_begin_together_and_are_answered_as_alone() {
         assert_eq!(format!("{together:?}"), format!("{alone:?}"), "{operation:?}");
     }
     assert_eq!(yard.get(&key(7)), Some(b"changed before it was begun".to_vec()));
+}
+
+/// Gets that are answered before the call returns: what was found, by a time after it; none if they are to be
+/// submitted.
+fn get_at_once(yard: &mut Yard, keys: &[&[u8]]) -> Option<(u64, Vec<Option<Item>>)> {
+    let (began_ns, mut items) = (yard.clock(), Vec::new());
+    let found = yard.core.look_at_once(began_ns, keys, &mut items) == Immediate::Found;
+    let by_ns = yard.clock();
+    (found && yard.core.is_believed(by_ns)).then_some((by_ns, items))
+}
+
+#[test]
+fn gets_are_answered_at_once_as_those_that_are_submitted() {
+    let mut yard = mapped(options(), routed_owner());
+    for number in (0..300).step_by(3) {
+        yard.owner.put(&key(number), &value(number));
+    }
+    yard.owner.put(&key(7), &vec![b'v'; 100_000]);
+    let keys: Vec<Vec<u8>> = (0..299).map(key).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let before = yard.counters();
+    let (_, together) = get_at_once(&mut yard, &keys).unwrap();
+    let after = yard.counters();
+    assert_eq!((after.in_place - before.in_place, after.reads - before.reads), (1, 0));
+    for (key, item) in keys.iter().zip(together) {
+        let (_, alone) = get_at_once(&mut yard, &[key]).unwrap();
+        assert_eq!(alone, [item.clone()]);
+        assert_eq!(yard.call(&Operation::Get { key }), Output::Value(item));
+    }
+    for impossible in [&b""[..], &[b'k'; 1_000]] {
+        assert_eq!(get_at_once(&mut yard, &[impossible]), None, "the server knows what to say");
+        assert_eq!(get_at_once(&mut yard, &[&key(1), impossible]), None);
+    }
+}
+
+/// Clock, watermark and trust hold for what is answered at once.
+pub(crate) fn what_is_not_believed_is_not_answered_at_once() {
+    let mut yard = mapped(options(), Owner::new(false));
+    let key = key(1);
+    assert!(get_at_once(&mut yard, &[&key]).is_some());
+    // Too long between the clock before the loads and the one after them.
+    yard.stop_ns = OPERATION_MS_MAX * MS;
+    let before = yard.counters();
+    assert_eq!(get_at_once(&mut yard, &[&key]), None, "memory may have been used again meanwhile");
+    assert_eq!(yard.counters(), before, "it is counted when it is submitted");
+    // Written, and not durable yet.
+    yard.owner.put_unseen(&key, b"newer");
+    assert_eq!(get_at_once(&mut yard, &[&key]), None);
+    yard.owner.raise();
+    assert!(get_at_once(&mut yard, &[&key]).is_some());
+    // Nobody has said for long that the lease holds.
+    yard.now_ns += 60_000 * MS;
+    assert_eq!(get_at_once(&mut yard, &[&key]), None);
+}
+
+#[test]
+fn gets_at_once_keep_to_clock_watermark_and_trust() {
+    what_is_not_believed_is_not_answered_at_once();
 }
 
 /// Page by page, over leaves, meganodes and pairs, in both directions.
@@ -210,13 +268,22 @@ fn check_told(yard: &mut Yard) -> usize {
     count
 }
 
+/// Checks what is told at once of the entry that has the time.
+fn check_at_once(yard: &mut Yard) {
+    let Some((by_ns, items)) = get_at_once(yard, &[b"time"]) else { return };
+    if let [Some(item)] = &items[..] {
+        let loaded_ns = u64::from_le_bytes(item.value.as_slice().try_into().unwrap());
+        assert!(loaded_ns <= by_ns, "loaded at {loaded_ns}, and told at once by the time of {by_ns}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     /// Whatever comes together, and wherever the process is stopped.
     #[test]
     fn answers_are_told_by_a_time_after_their_loads(
-        steps in proptest::collection::vec((0u8..7, any::<bool>()), 1..120), in_flight_max in 1usize..4
+        steps in proptest::collection::vec((0u8..8, any::<bool>()), 1..120), in_flight_max in 1usize..4
     ) {
         let mut yard = mapped(ClientOptions { in_flight_max, ..options() }, Owner::new(false));
         yard.meanwhile = Some(write_time);
@@ -228,6 +295,7 @@ proptest! {
                 3 => drop(yard.complete_one()),
                 4 => fail_one(&mut yard),
                 5 => drop(yard.step()),
+                6 => check_at_once(&mut yard),
                 _ => yard.validate(),
             }
             check_told(&mut yard);

@@ -1,0 +1,125 @@
+//! Gets in mapped memory that are answered before the call returns: nothing is kept of them in between, no
+//! slot, no copy of the key, no list of answers. The rules are those of every other one-sided read, by the
+//! same code: looked for in place, then believed by a time that is read after the last load.
+//!
+//! What does not go so at once (a writer in the way, a watermark behind, a lease that may have ended) is
+//! forgotten, and the get is submitted as any other operation.
+
+use cell_selector::{Sample, SearchKind};
+use cell_terms::Csn;
+use cell_tree::LANES;
+
+use super::Reader;
+use super::context::ReadContext;
+use super::direct::FoundInPlace;
+use super::fetch::value_len;
+use super::regions::PairAt;
+use super::validate::Validation;
+use crate::Item;
+
+/// What the gets depend on that are being answered.
+#[derive(Debug, Default)]
+pub(super) struct ImmediateGet {
+    begun_ns: u64,
+    ns_max: u64,
+    needs: Vec<(PairAt, Csn)>,
+    is_multi_get: bool,
+}
+
+impl Reader {
+    /// Whether memory is mapped where each search begins.
+    #[inline]
+    pub(crate) fn can_answer_at_once(&self) -> bool {
+        self.context.regions.is_root_mapped() && self.context.regions.root().is_some()
+    }
+
+    /// Looks for a key in place. `None`: reads or the server are to tell. What it found counts once
+    /// [`Reader::is_believed`] says so. `begun_ns` was read before.
+    pub(crate) fn look_for(&mut self, begun_ns: u64, key: &[u8]) -> Option<Option<Item>> {
+        self.begin_immediate(begun_ns, false);
+        if key.is_empty() || key.len() > self.context.regions.key_max() {
+            return None;
+        }
+        let found = self.context.regions.find_in_place(key)?;
+        self.take_found(&found)
+    }
+
+    /// As [`Reader::look_for`], for many keys; what was found is appended. False: not all of them, and then
+    /// nothing is.
+    pub(crate) fn look_for_many(
+        &mut self,
+        begun_ns: u64,
+        keys: &[&[u8]],
+        items: &mut Vec<Option<Item>>,
+    ) -> bool {
+        self.begin_immediate(begun_ns, true);
+        let (before, key_max) = (items.len(), self.context.regions.key_max());
+        if keys.iter().any(|key| key.is_empty() || key.len() > key_max) {
+            return false;
+        }
+        for keys in keys.chunks(LANES) {
+            let mut answers = [None; LANES];
+            self.context.regions.find_many_in_place(keys, &mut answers[..keys.len()]);
+            for found in &answers[..keys.len()] {
+                let Some(item) = found.as_ref().and_then(|found| self.take_found(found)) else {
+                    items.truncate(before);
+                    return false;
+                };
+                items.push(item);
+            }
+        }
+        true
+    }
+
+    fn begin_immediate(&mut self, begun_ns: u64, is_multi_get: bool) {
+        let immediate = &mut self.immediate;
+        immediate.needs.clear();
+        (immediate.begun_ns, immediate.ns_max) = (begun_ns, u64::MAX);
+        immediate.is_multi_get = is_multi_get;
+    }
+
+    /// Takes what a leaf has answered, with the extent that it names.
+    fn take_found(&mut self, found: &FoundInPlace) -> Option<Option<Item>> {
+        let Reader { context: ReadContext { regions, extents, .. }, immediate, .. } = self;
+        let FoundInPlace { at, found, ns_max } = *found;
+        let (item, csn) = match found.entry {
+            None => (None, found.csn_removed),
+            Some(entry) => {
+                let mut value = Vec::with_capacity(usize::try_from(value_len(&entry)?).ok()?);
+                let fetched = regions.fetch_in_place(at, &entry, extents, &mut value)?;
+                (Some(Item { version: fetched.version, value }), fetched.csn)
+            }
+        };
+        if !regions.covers(at, csn) {
+            regions.look_at_watermark(at);
+        }
+        immediate.ns_max = immediate.ns_max.min(ns_max);
+        match immediate.needs.iter_mut().find(|(needed, _)| *needed == at) {
+            Some((_, needed)) => *needed = csn.max(*needed),
+            None => immediate.needs.push((at, csn)),
+        }
+        Some(item)
+    }
+
+    /// Whether what was looked for last may be told, by a time that was read after it. If not, nothing of it
+    /// is counted: it is submitted.
+    pub(crate) fn is_believed(&mut self, now_ns: u64) -> bool {
+        let ImmediateGet { begun_ns, ns_max, ref needs, is_multi_get } = self.immediate;
+        let taken_ns = now_ns.saturating_sub(begun_ns);
+        if self.verdict(taken_ns, ns_max, needs, now_ns) != Validation::Answer {
+            return false;
+        }
+        let counters = &mut self.context.counters;
+        (counters.begun, counters.in_place) = (counters.begun + 1, counters.in_place + 1);
+        counters.done += 1;
+        self.workers.iter_mut().for_each(|worker| worker.trust_used = true);
+        let Some(&(pair, _)) = needs.first() else { return true };
+        self.context.count(pair, |counts| &mut counts.one_sided);
+        if let Some(chooser) = &mut self.chooser {
+            let kind = if is_multi_get { SearchKind::MultiGet } else { SearchKind::Point };
+            let link = self.context.regions.pair(pair).link;
+            chooser.on_sample(link, now_ns, Sample::InPlace { kind, latency_ns: taken_ns.max(1) });
+        }
+        true
+    }
+}
