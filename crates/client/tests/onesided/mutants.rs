@@ -28,6 +28,11 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
         assert!(!passes(test), "{} was not caught", mutant.name());
         println!("mutant {} caught by cell-client's one-sided rules", mutant.name());
     }
+    // The same rules, where an answer does not wait to be looked at.
+    for mutant in [Mutant::WatermarkUnchecked, Mutant::ClockUnchecked, Mutant::TrustUnchecked] {
+        plant(Some(mutant));
+        assert!(!passes(in_place::what_is_not_believed_is_not_answered_at_once), "{}", mutant.name());
+    }
     plant(None);
     let twins: [(tree::Mutant, fn()); 2] = [
         (tree::Mutant::FencesIgnored, astray::stale_parents_cost_a_step_aside),
