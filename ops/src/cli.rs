@@ -54,7 +54,7 @@ pub(crate) enum Command {
     Dump(command::dump::DumpArgs),
     /// Show what a node says of itself
     Status(command::status::StatusArgs),
-    /// Show the shape of the tree, or where a key is
+    /// Show the shape of the tree or where a key is, or check it
     Tree(command::tree::TreeArgs),
     /// List the regions of the cluster
     Region(command::region::RegionArgs),

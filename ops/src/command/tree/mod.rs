@@ -1,5 +1,6 @@
-//! `cell tree`: the shape of the tree, and where a key is in it.
+//! `cell tree`: the shape of the tree, where a key is in it, whether it keeps its rules.
 
+mod check;
 mod locate;
 mod show;
 
@@ -22,6 +23,8 @@ enum TreeCommand {
     Show(show::ShowArgs),
     /// Print where a key is, and by which tree nodes a search comes to it
     Locate(locate::LocateArgs),
+    /// Check every tree node while the cluster serves; `cell verify` also compares all checksums
+    Check(check::CheckArgs),
 }
 
 /// Runs the command.
@@ -29,5 +32,6 @@ pub(crate) fn run(global: &Global, arguments: &TreeArgs) -> anyhow::Result<Exit>
     match &arguments.what {
         TreeCommand::Show(arguments) => show::run(global, arguments),
         TreeCommand::Locate(arguments) => locate::run(global, arguments),
+        TreeCommand::Check(arguments) => check::run(global, arguments),
     }
 }
