@@ -50,7 +50,7 @@ pub(crate) struct CheckPart {
     pub(crate) entries: u64,
     /// All of them, also those that are not in `found`.
     pub(crate) violations: u64,
-    pub(crate) duration_ms: Option<u64>,
+    pub(crate) duration_us: Option<u64>,
     /// The pairs that were gone through; empty until it is done.
     pub(crate) pairs: Vec<u32>,
     pub(crate) found: Vec<FaultRow>,
@@ -68,7 +68,7 @@ impl CheckPart {
             tree_nodes_all: progress.tree_nodes_all,
             entries: progress.entries,
             violations: progress.violations,
-            duration_ms: outcome.map(|outcome| outcome.duration_ns / 1_000_000),
+            duration_us: outcome.map(|outcome| outcome.duration_ns / 1_000),
             pairs: outcome.map_or(Vec::new(), |outcome| outcome.pairs.iter().map(|pair| pair.0).collect()),
             found: outcome.map_or(Vec::new(), |outcome| outcome.faults.iter().map(FaultRow::from).collect()),
         }
@@ -221,7 +221,7 @@ pub(crate) mod tests {
             tree_nodes_all: 20,
             entries: 100,
             violations,
-            duration_ms: done.then_some(5),
+            duration_us: done.then_some(5),
             pairs: if done { vec![node] } else { Vec::new() },
             found: found.collect(),
         }

@@ -234,17 +234,24 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
 
     /// A copy of a tree node that keeps all rules of the layout.
     pub(crate) fn copy(&self, node: NodeIndex) -> Result<Page<B>, StructureViolation> {
+        let page = self.peek(node)?;
+        self.check(node, &page)?;
+        Ok(page)
+    }
+
+    /// A copy of a tree node as of one moment: its bytes may be anything.
+    pub(crate) fn peek(&self, node: NodeIndex) -> Result<Page<B>, StructureViolation> {
         let mut page = Page::<B>::zeroed();
         for _ in 0..crate::search::RETRY_COUNT_MAX {
             page.copy_from(self.meganode.words, self.meganode.node_word(node));
             if page.is_consistent() {
-                return self.check(node, page);
+                return Ok(page);
             }
         }
         Err(StructureViolation::Torn(node))
     }
 
-    fn check(&self, node: NodeIndex, page: Page<B>) -> Result<Page<B>, StructureViolation> {
+    fn check(&self, node: NodeIndex, page: &Page<B>) -> Result<(), StructureViolation> {
         if page.view().header().state() != self.state {
             return Err(StructureViolation::Invalid(node));
         }
@@ -254,9 +261,8 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
         if self.meganode.geometry.node_crc() && page.crc() != page.word(crate::layout::CRC / 8) {
             return Err(StructureViolation::Crc(node));
         }
-        let checked = crate::check::check_page(self.meganode.geometry, &page);
-        checked.map_err(|error| StructureViolation::Node { node, error })?;
-        Ok(page)
+        let checked = crate::check::check_page(self.meganode.geometry, page);
+        checked.map_err(|error| StructureViolation::Node { node, error })
     }
 
     /// Checks one level from left to right and returns what it announces of the next.
@@ -325,7 +331,7 @@ pub(crate) fn announce<const B: usize>(page: &Page<B>, low: &[u8], below: &mut V
     let mut suffix = [0; crate::compose::SUFFIX_BUFFER];
     for i in 0..header.count {
         let len = view.suffix(&header, i, &mut suffix);
-        let separator = [&low[..header.prefix], &suffix[..len]].concat();
+        let separator = [&low[..header.prefix.min(low.len())], &suffix[..len]].concat();
         let low = if i == 0 { low.to_vec() } else { separator };
         below.push(Announced { node: view.child(&header, i), low });
     }

@@ -1,9 +1,10 @@
 //! Checking one tree node of a live meganode: by itself, and against its parent, its children and its right
 //! neighbour. A check of a whole meganode is made of such looks, with operations of its owner between them.
 
-use cell_terms::Words;
+use cell_terms::{Pointer, Words};
 
 use crate::geometry::NodeIndex;
+use crate::page::Page;
 use crate::search::{Meganode, sized};
 use crate::state::TreeNodeState;
 use crate::validate::{Announced, StructureViolation, Walk, announce, high_of, low_of};
@@ -51,24 +52,30 @@ struct Bounds {
 }
 
 impl<W: Words + ?Sized, const B: usize> Walk<'_, '_, W, B> {
+    /// The other nodes are only looked at, because each is checked in its turn. If what is seen of them does
+    /// not fit, they are checked, too: a parent that is damaged is told as that.
     fn node(&self, node: NodeIndex) -> Result<CheckedNode, StructureViolation> {
         let page = self.copy(node)?;
         let own = Bounds { level: page.view().header().level(), low: low_of(&page), high: high_of(&page) };
-        if node != NodeIndex::ROOT {
-            self.parent(node, &own)?;
-        }
-        self.right(node, &own, page.view().right())?;
         let mut below = Vec::new();
         announce(&page, &own.low, &mut below);
-        self.children(&own, &below)?;
+        let right = page.view().right();
+        let compare = |look: Look<Self, B>| {
+            if node != NodeIndex::ROOT {
+                self.parent(node, &own, look)?;
+            }
+            self.right(node, &own, right, look)?;
+            self.children(&own, &below, look)
+        };
+        compare(Self::peek).or_else(|_| compare(Self::copy))?;
         Ok(CheckedNode { level: own.level, entries: page.view().header().count as u64 })
     }
 
     /// The way from the root to a node's low fence comes to the node itself, and its parent's fences are its.
-    fn parent(&self, node: NodeIndex, own: &Bounds) -> Result<(), StructureViolation> {
+    fn parent(&self, node: NodeIndex, own: &Bounds, look: Look<Self, B>) -> Result<(), StructureViolation> {
         let mut at = NodeIndex::ROOT;
         loop {
-            let page = self.copy(at)?;
+            let page = look(self, at)?;
             let (level, low) = (page.view().header().level(), low_of(&page));
             if level <= own.level {
                 return Err(StructureViolation::Orphan(node));
@@ -79,14 +86,12 @@ impl<W: Words + ?Sized, const B: usize> Walk<'_, '_, W, B> {
             let Some(child) = after.checked_sub(1).map(|child| &below[child]) else {
                 return Err(StructureViolation::Orphan(node));
             };
-            if level > own.level + 1 {
+            let is_there = child.node.get() < self.meganode.geometry.nodes();
+            if level > own.level + 1 && is_there {
                 let found = self.meganode.view::<B>(child.node).header().level();
                 if found + 1 != level {
-                    return Err(StructureViolation::Level {
-                        node: child.node,
-                        level: found,
-                        expected: level - 1,
-                    });
+                    let (node, expected) = (child.node, level - 1);
+                    return Err(StructureViolation::Level { node, level: found, expected });
                 }
                 at = child.node;
                 continue;
@@ -100,9 +105,17 @@ impl<W: Words + ?Sized, const B: usize> Walk<'_, '_, W, B> {
     }
 
     /// Each child is there, one level below, and its fences are the separators beside it.
-    fn children(&self, own: &Bounds, below: &[Announced]) -> Result<(), StructureViolation> {
+    fn children(
+        &self,
+        own: &Bounds,
+        below: &[Announced],
+        look: Look<Self, B>,
+    ) -> Result<(), StructureViolation> {
         for (i, child) in below.iter().enumerate() {
-            let page = self.copy(child.node)?;
+            let page = look(self, child.node)?;
+            if page.view().header().state() != TreeNodeState::Valid {
+                return Err(StructureViolation::Invalid(child.node));
+            }
             let found =
                 Bounds { level: page.view().header().level(), low: low_of(&page), high: high_of(&page) };
             let high = below.get(i + 1).map(|next| next.low.clone()).or_else(|| own.high.clone());
@@ -118,9 +131,10 @@ impl<W: Words + ?Sized, const B: usize> Walk<'_, '_, W, B> {
         &self,
         node: NodeIndex,
         own: &Bounds,
-        right: cell_terms::Pointer,
+        right: Pointer,
+        look: Look<Self, B>,
     ) -> Result<(), StructureViolation> {
-        let root = self.copy(NodeIndex::ROOT)?;
+        let root = look(self, NodeIndex::ROOT)?;
         if own.high == high_of(&root) {
             let is_root_s = right == root.view().right();
             return if is_root_s { Ok(()) } else { Err(StructureViolation::RightLink(node)) };
@@ -129,11 +143,16 @@ impl<W: Words + ?Sized, const B: usize> Walk<'_, '_, W, B> {
         let Some((_, neighbour)) = neighbour.filter(|(_, neighbour)| *neighbour != node) else {
             return Err(StructureViolation::RightLink(node));
         };
-        let page = self.copy(neighbour)?;
-        let joined = page.view().header().level() == own.level && Some(low_of(&page)) == own.high;
+        let page = look(self, neighbour)?;
+        let header = page.view().header();
+        let is_beside = header.state() == TreeNodeState::Valid && header.level() == own.level;
+        let joined = is_beside && Some(low_of(&page)) == own.high;
         if joined { Ok(()) } else { Err(StructureViolation::RightLink(node)) }
     }
 }
+
+/// How another node is read: [`Walk::peek`] or [`Walk::copy`].
+type Look<K, const B: usize> = fn(&K, NodeIndex) -> Result<Page<B>, StructureViolation>;
 
 /// Compares a node with what its parent says of it.
 fn joins(node: NodeIndex, found: &Bounds, expected: &Bounds) -> Result<(), StructureViolation> {

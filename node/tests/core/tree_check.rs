@@ -39,7 +39,7 @@ fn check_of_a_tree_at_rest_sees_all_of_it() {
 }
 
 #[test]
-fn check_beside_writes_splits_and_compactions_tells_of_nothing() {
+pub(crate) fn check_beside_writes_splits_and_compactions_tells_of_nothing() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
     let (mut run, mut checks, mut operation) = (begin(&mut world), 0, 0);
     for round in 0..4 {

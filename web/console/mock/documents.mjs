@@ -306,14 +306,14 @@ export function treeCheck(world, now, id, begun) {
     const all = Math.ceil(entries / 30) + pairs.length;
     return {
       node, done, tree_nodes: Math.floor(all * part), tree_nodes_all: all, entries: Math.floor(entries * part), violations: 0,
-      duration_ms: done ? 1000 : null, pairs: done ? pairs : [], found: [],
+      duration_us: done ? 1_000_000 : null, pairs: done ? pairs : [], found: [],
     };
   });
   const sum = (name) => nodes.reduce((total, one) => total + one[name], 0);
   const unchecked = done ? [1, 2, 3, 4, 5, 6].filter((pair) => !nodes.some((one) => one.pairs.includes(pair))) : [];
   return head(now, {
     operation: "tree_check", id, runner: 0, done, state: done ? (unchecked.length > 0 ? "incomplete" : "passed") : "running",
-    begun_unix_ms: begun, duration_ms: done ? 1000 : null, tree_nodes: sum("tree_nodes"), tree_nodes_all: sum("tree_nodes_all"),
+    begun_unix_ms: begun, duration_us: done ? 1_000_000 : null, tree_nodes: sum("tree_nodes"), tree_nodes_all: sum("tree_nodes_all"),
     entries: sum("entries"), violations: 0, unchecked_pairs: unchecked, nodes, missing: missingOf(world),
   });
 }

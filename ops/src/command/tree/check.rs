@@ -37,7 +37,7 @@ struct Begun {
 #[derive(Debug, Deserialize)]
 struct Operation {
     done: bool,
-    duration_ms: Option<u64>,
+    duration_us: Option<u64>,
     tree_nodes: u64,
     /// Tree nodes in use when the check began.
     tree_nodes_all: u64,
@@ -55,7 +55,7 @@ struct Part {
     tree_nodes: u64,
     entries: u64,
     violations: u64,
-    duration_ms: Option<u64>,
+    duration_us: Option<u64>,
     pairs: Vec<u32>,
     found: Vec<Fault>,
 }
@@ -141,7 +141,7 @@ fn text(operation: &Operation) -> String {
         "{verdict}: {} with {} in {}{}\n\n",
         number::counted(operation.tree_nodes, "tree node", "tree nodes"),
         number::counted(operation.entries, "entry", "entries"),
-        number::time(Duration::from_millis(operation.duration_ms.unwrap_or(0))),
+        number::time(Duration::from_micros(operation.duration_us.unwrap_or(0))),
         if operation.missing.is_empty() { "" } else { ", of the nodes that answered" },
     );
     let headings = ["node", "pairs", "tree nodes", "entries", "violations", "took"];
@@ -165,7 +165,7 @@ fn text(operation: &Operation) -> String {
 
 fn row(part: &Part) -> Vec<String> {
     let pairs: Vec<String> = part.pairs.iter().map(u32::to_string).collect();
-    let took = part.duration_ms.map(|ms| number::time(Duration::from_millis(ms)));
+    let took = part.duration_us.map(|us| number::time(Duration::from_micros(us)));
     vec![
         part.node.to_string(),
         if pairs.is_empty() { "-".to_owned() } else { pairs.join(",") },
@@ -196,16 +196,15 @@ mod tests {
     use super::*;
 
     fn operation(violations: u64) -> Operation {
-        let found = (violations > 0)
-            .then(|| json!([{"pair": 3, "slot": 1, "index": 7, "what": "its fences are wrong"}]))
-            .unwrap_or_else(|| json!([]));
+        let fault = json!({"pair": 3, "slot": 1, "index": 7, "what": "its fences are wrong"});
+        let found = if violations > 0 { vec![fault] } else { Vec::new() };
         let part = json!({
             "node": 0, "done": true, "tree_nodes": 10, "tree_nodes_all": 10, "entries": 1_200,
-            "violations": violations, "duration_ms": 12, "pairs": [1, 3], "found": found,
+            "violations": violations, "duration_us": 12_000, "pairs": [1, 3], "found": found,
         });
         let document = json!({
             "version": 1, "operation": "tree_check", "id": "check-0-1", "runner": 0, "done": true,
-            "state": "incomplete", "begun_unix_ms": 1, "duration_ms": 12, "tree_nodes": 10,
+            "state": "incomplete", "begun_unix_ms": 1, "duration_us": 12_000, "tree_nodes": 10,
             "tree_nodes_all": 40, "entries": 1_200, "violations": violations, "unchecked_pairs": [2],
             "nodes": [part], "missing": [{"node": 1, "address": "a:1", "why": "it is gone"}],
         });

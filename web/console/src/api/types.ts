@@ -259,13 +259,13 @@ export interface TreeFault { pair: number; slot: number; index: number; what: st
 
 export interface TreeCheckPart {
   node: number; done: boolean; tree_nodes: number; tree_nodes_all: number; entries: number; violations: number;
-  duration_ms: number | null; pairs: number[]; found: TreeFault[];
+  duration_us: number | null; pairs: number[]; found: TreeFault[];
 }
 
 /** A check of the tree, as `operations/{id}` tells of it. */
 export interface TreeCheck extends Document {
   id: string; runner: number; done: boolean; state: "running" | "passed" | "failed" | "incomplete";
-  begun_unix_ms: number; duration_ms: number | null; tree_nodes: number; tree_nodes_all: number; entries: number;
+  begun_unix_ms: number; duration_us: number | null; tree_nodes: number; tree_nodes_all: number; entries: number;
   violations: number; unchecked_pairs: number[]; nodes: TreeCheckPart[];
 }
 

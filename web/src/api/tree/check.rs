@@ -45,7 +45,7 @@ struct CheckOperation {
     state: &'static str,
     begun_unix_ms: u64,
     /// Of the node that took longest.
-    duration_ms: Option<u64>,
+    duration_us: Option<u64>,
     tree_nodes: u64,
     /// Tree nodes in use when it began: how far it is.
     tree_nodes_all: u64,
@@ -247,7 +247,7 @@ fn shown(check: &TreeCheck, snapshot: &NodeSnapshot) -> (CheckOperation, Vec<Mis
         done,
         state,
         begun_unix_ms: check.begun_unix_ms,
-        duration_ms: if done { nodes.iter().filter_map(|part| part.duration_ms).max() } else { None },
+        duration_us: if done { nodes.iter().filter_map(|part| part.duration_us).max() } else { None },
         tree_nodes: sum(|part| part.tree_nodes),
         tree_nodes_all: sum(|part| part.tree_nodes_all),
         entries: sum(|part| part.entries),
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!((operation.state, operation.done, operation.tree_nodes), ("running", false, 20));
         assert_eq!((operation.unchecked_pairs.len(), missing.len()), (0, 0));
         let (operation, _) = shown_of(true, vec![answered(1, true, 0), answered(2, true, 0)]);
-        assert_eq!((operation.state, operation.duration_ms, operation.entries), ("passed", Some(5), 200));
+        assert_eq!((operation.state, operation.duration_us, operation.entries), ("passed", Some(5), 200));
         let (operation, _) = shown_of(true, vec![answered(1, true, 0)]);
         assert_eq!((operation.state, &*operation.unchecked_pairs), ("incomplete", &[2][..]));
         let silent = vec![answered(1, true, 0), answered(2, true, 0), peer(3, Err("it is gone"))];

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { ask, idempotencyKey, isProblem } from "../../api/client";
 import { broken, type ApiProblem } from "../../api/problem";
 import type { TreeCheck, TreeCheckPart } from "../../api/types";
-import { count, inWords, milliseconds, plural, whole } from "../../parts/format";
+import { count, inWords, microseconds, plural, whole } from "../../parts/format";
 import { NodeName } from "../../parts/node_name";
 import { Panel } from "../../parts/panel";
 import { ProblemNote } from "../../parts/states";
@@ -63,7 +63,7 @@ function Result({ check }: { check: TreeCheck }) {
           { name: "tree nodes", isNumber: true, cell: (part) => whole(part.tree_nodes) },
           { name: "entries", isNumber: true, cell: (part) => whole(part.entries) },
           { name: "violations", isNumber: true, cell: (part) => whole(part.violations) },
-          { name: "took", isNumber: true, cell: (part) => (part.duration_ms === null ? "not over" : inWords(milliseconds(part.duration_ms))) },
+          { name: "took", isNumber: true, cell: (part) => (part.duration_us === null ? "not over" : inWords(microseconds(part.duration_us))) },
         ]}
       />
       <Found parts={check.nodes} />
@@ -81,7 +81,7 @@ function Progress({ check }: { check: TreeCheck }) {
 }
 
 function Verdict({ check }: { check: TreeCheck }) {
-  const looked = `${whole(check.tree_nodes)} tree nodes with ${inWords(count(check.entries))} entries in ${inWords(milliseconds(check.duration_ms))}`;
+  const looked = `${whole(check.tree_nodes)} tree nodes with ${inWords(count(check.entries))} entries in ${inWords(microseconds(check.duration_us))}`;
   return (
     <>
       <p class={`notice ${check.violations > 0 ? "notice-critical" : "notice-info"}`} role="status">
