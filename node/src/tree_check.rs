@@ -1,7 +1,7 @@
 //! A check of the tree by the worker that owns it, beside everything else that it does: in each turn it looks
-//! at a few tree nodes, one at a time, each with its parent, its children and its right neighbour. Between two
-//! turns anything may be written, split or compacted. So one look sees a moment at which the tree keeps its
-//! rules, and what is written meanwhile may be looked at twice or not at all.
+//! at a few tree nodes, one at a time, each with its parent, its children and its right neighbour. Between
+//! two turns anything may be written, split or compacted. So one look sees a moment at which the tree keeps
+//! its rules, and what is written meanwhile may be looked at twice or not at all.
 //!
 //! What breaks a rule is looked at again, some time later, before it is told: a step that takes several turns
 //! is no damage.

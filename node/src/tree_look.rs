@@ -1,7 +1,7 @@
 //! Looks at one meganode: its levels, its slot, a tree node, the way to a key. The memory is read as the
 //! copier of an image and a check read it, on the thread that asks: the worker does nothing for it. Each tree
-//! node is seen as of one moment, the whole is not. A check of all meganodes ([`TreeLook::begin_check`]) is the
-//! worker's.
+//! node is seen as of one moment, the whole is not. A check of all meganodes ([`TreeLook::begin_check`]) is
+//! the worker's.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};

@@ -152,8 +152,8 @@ impl TreeCheck {
     }
 }
 
-/// The node that was asked for a check of this name, `check-NODE-DIGITS`. Other names are none of a check, and
-/// never part of an address that a peer is asked for.
+/// The node that was asked for a check of this name, `check-NODE-DIGITS`. Other names are none of a check,
+/// and never part of an address that a peer is asked for.
 pub(crate) fn runner_of(id: &str) -> Option<u32> {
     let (runner, digits) = id.strip_prefix("check-")?.split_once('-')?;
     let is_name = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit());

@@ -1,6 +1,6 @@
 //! A check of a pair by its owner, a tree node at a time and between its other operations: nothing waits for
-//! it, and what one look compares cannot change meanwhile. Beside the structure it asks whether the extents of
-//! a leaf are there; their checksums are compared by [`crate::check()`].
+//! it, and what one look compares cannot change meanwhile. Beside the structure it asks whether the extents
+//! of a leaf are there; their checksums are compared by [`crate::check()`].
 
 use cell_memory::extent::byte_offset;
 use cell_terms::{ExtentOffset, SlotIndex};

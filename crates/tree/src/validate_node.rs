@@ -19,9 +19,9 @@ pub struct CheckedNode {
 }
 
 impl<W: Words + ?Sized> Meganode<'_, W> {
-    /// Checks one tree node: its image, that its parent leads to it and joins its fences, that its children do
-    /// likewise, and that its right link leads to the neighbour that begins where it ends. `None`: no reader
-    /// may come here, because the node is not in use or its meganode is hidden.
+    /// Checks one tree node: its image, that its parent leads to it and joins its fences, that its children
+    /// do likewise, and that its right link leads to the neighbour that begins where it ends. `None`: no
+    /// reader may come here, because the node is not in use or its meganode is hidden.
     ///
     /// For the owner, between two of its operations: what is compared must not change meanwhile.
     ///

@@ -95,7 +95,6 @@ pub(crate) fn run(global: &Global, arguments: &CheckArgs) -> anyhow::Result<Exit
 }
 
 /// Waits for the end of the check, and shows how far it is.
-#[allow(clippy::disallowed_methods, reason = "how long nodes are waited for is real time")]
 fn wait(api: &Api, id: &str, stop: &AtomicBool) -> anyhow::Result<(Value, Operation)> {
     let bar = bar::Bar::new("checking", None, false);
     let mut heard = Instant::now();
