@@ -13,6 +13,7 @@ use crate::settings::WorkerOptions;
 use crate::snapshot::{ClusterSnapshot, FailureKind};
 use crate::split::{NoticeRow, NoticesView};
 use crate::table_view::TableView;
+use crate::tree_check::TreeCheckRun;
 
 /// A step that the shell carries out.
 #[derive(Debug)]
@@ -164,6 +165,8 @@ pub enum ControlEvent {
     DiskFree(u64),
     /// Settings that apply live have changed; of these options only those count.
     OptionsChanged(Box<WorkerOptions>),
+    /// Somebody wants the tree checked, beside everything else; the run tells what comes of it.
+    CheckTree(Arc<TreeCheckRun>),
     /// The operator wants the node to stop, with a last checkpoint or without.
     Stop {
         /// Whether to take one.

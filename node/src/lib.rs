@@ -38,6 +38,7 @@ mod split;
 mod start;
 mod table_view;
 mod takeovers;
+mod tree_check;
 mod tree_look;
 mod tree_shape;
 mod worker;
@@ -67,6 +68,7 @@ pub use split::{NoticeRow, NoticesView, SourceNotice, SplitCounts, TargetNotice}
 pub use start::{NodeHandle, SnapshotWatch, start};
 pub use table_view::TableView;
 pub use takeovers::{TakeoverJob, TakeoverQueue, TakeoverRun};
+pub use tree_check::{TreeCheckOutcome, TreeCheckProgress, TreeCheckRun, TreeFault, TreePlace};
 pub use tree_look::{LevelView, LookError, MeganodeView, TreeLook, TreeNodeView};
 pub use tree_shape::{MeganodeShape, RouterShape, TreeShape};
 pub use worker::{Worker, WorkerIdentity, pair_regions};

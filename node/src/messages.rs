@@ -55,7 +55,7 @@ pub(crate) struct RecoveredPair {
 }
 
 /// The way to the worker's thread; cloned into helper threads.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct ToWorker {
     pub(crate) inbound: Sender<Inbound>,
     pub(crate) waker: Waker,

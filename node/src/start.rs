@@ -219,10 +219,10 @@ impl NodeHandle {
         SnapshotWatch { snapshot: self.snapshot.clone() }
     }
 
-    /// A way to look at single meganodes, which outlives this handle.
+    /// A way to look at single meganodes and to have all checked, which outlives this handle.
     #[must_use]
     pub fn tree_look(&self) -> TreeLook {
-        TreeLook::new(self.to_control.clone())
+        TreeLook::new(self.to_control.clone(), self.to_worker.clone())
     }
 
     /// What the node is doing.

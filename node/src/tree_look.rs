@@ -1,7 +1,9 @@
 //! Looks at one meganode: its levels, its slot, a tree node, the way to a key. The memory is read as the
 //! copier of an image and a check read it, on the thread that asks: the worker does nothing for it. Each tree
-//! node is seen as of one moment, the whole is not.
+//! node is seen as of one moment, the whole is not. A check of all meganodes ([`TreeLook::begin_check`]) is
+//! the worker's.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -10,7 +12,9 @@ use cell_protocol::MeganodeUse;
 use cell_terms::{PairId, Pointer, SlotIndex};
 use cell_tree::{Geometry, Meganode, MeganodeRole, NodeIndex, PathStep, Slot, TreeNodeState};
 
-use crate::messages::Work;
+use crate::command::ControlEvent;
+use crate::messages::{ToWorker, Work};
+use crate::tree_check::TreeCheckRun;
 
 /// How long the control thread may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -87,11 +91,20 @@ pub struct TreeNodeView {
 #[derive(Clone, Debug)]
 pub struct TreeLook {
     to_control: Sender<Work>,
+    to_worker: ToWorker,
 }
 
 impl TreeLook {
-    pub(crate) fn new(to_control: Sender<Work>) -> TreeLook {
-        TreeLook { to_control }
+    pub(crate) fn new(to_control: Sender<Work>, to_worker: ToWorker) -> TreeLook {
+        TreeLook { to_control, to_worker }
+    }
+
+    /// Begins a check of all meganodes of the node. It goes on as long as the node serves.
+    #[must_use]
+    pub fn begin_check(&self) -> Arc<TreeCheckRun> {
+        let run = Arc::<TreeCheckRun>::default();
+        self.to_worker.event(ControlEvent::CheckTree(run.clone()));
+        run
     }
 
     /// A meganode, all of its tree nodes: some milliseconds for a large one.

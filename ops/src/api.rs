@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ureq::http::{Method, Request, Response};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
 use crate::exit::{Exit, Failure};
+use crate::output::message;
 
 /// An answer that is longer is not read.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
@@ -47,6 +50,33 @@ pub(crate) struct Answer {
     pub(crate) document: Value,
     /// The document's revision, where it has one.
     pub(crate) etag: Option<String>,
+}
+
+/// A node whose answer is not in a document.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Missing {
+    pub(crate) node: u32,
+    pub(crate) address: String,
+    pub(crate) why: String,
+}
+
+/// Reads what is wanted of a document; `what` says of what it tells.
+///
+/// # Errors
+/// It has not that form.
+pub(crate) fn understand<T: DeserializeOwned>(document: &Value, what: &str) -> Result<T, Failure> {
+    T::deserialize(document).map_err(|error| {
+        let what = format!("the node tells {what} in a way that is not understood: {error}");
+        Failure::new(Exit::Error, what).next("take the `cell` of the node's version")
+    })
+}
+
+/// Warns of each node that did not answer; `what` of it is not shown. Then the exit code is 6.
+pub(crate) fn warn_of_missing(missing: &[Missing], what: &str) -> Exit {
+    for Missing { node, address, why } in missing {
+        message::warning(&format!("{what} node {node} at {address} is not shown: {why}"));
+    }
+    if missing.is_empty() { Exit::Ok } else { Exit::Partial }
 }
 
 impl Api {

@@ -34,7 +34,7 @@ Start with `cell dev`, then `cell put greeting hello` and `cell get greeting` in
 pub(crate) enum Command {
     /// Run a whole small cluster on this machine, for development
     Dev(command::dev::DevArgs),
-    /// Run one storage node
+    /// Run one storage node, or list those of a cluster
     Node(command::node::NodeArgs),
     /// Print entries
     Get(command::get::GetArgs),
@@ -54,8 +54,10 @@ pub(crate) enum Command {
     Dump(command::dump::DumpArgs),
     /// Show what a node says of itself
     Status(command::status::StatusArgs),
-    /// Show the shape of the tree
+    /// Show the shape of the tree or where a key is, or check it
     Tree(command::tree::TreeArgs),
+    /// List the regions of the cluster
+    Region(command::region::RegionArgs),
     /// Show how each client searches each server, and why
     Selector(command::selector::SelectorArgs),
     /// Change settings of the whole cluster while it runs
@@ -110,6 +112,7 @@ pub(crate) fn run(cli: &Cli, matches: &ArgMatches) -> anyhow::Result<Exit> {
         Command::Dump(arguments) => command::dump::run(global, arguments),
         Command::Status(arguments) => command::status::run(global, arguments),
         Command::Tree(arguments) => command::tree::run(global, arguments),
+        Command::Region(arguments) => command::region::run(global, arguments),
         Command::Selector(arguments) => command::selector::run(global, arguments),
         Command::Tune(arguments) => command::tune::run(global, arguments),
         Command::Events(arguments) => command::events::run(global, arguments),

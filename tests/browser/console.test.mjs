@@ -111,6 +111,28 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     sound(page);
   });
 
+  test("tree_check_shows_how_far_it_is_and_what_it_found", async (t) => {
+    const { page, mock } = await opened(t, "/console/tree");
+    await page.getByRole("button", { name: "Check the tree" }).click();
+    await page.getByRole("progressbar", { name: "The check of the tree" }).waitFor();
+    await says(page, "No violations.");
+    assert.match(page.url(), /check=check-0-1/);
+    assert.equal(await page.getByRole("group", { name: "The check by node" }).getByRole("rowheader").count(), 3);
+    assert.deepEqual(await violations(page, "#main"), []);
+    await keep(page, "tree-check");
+    const post = mock.requests.find((request) => request.method === "POST" && request.path === "/api/v1/tree:check");
+    assert.match(post.headers["idempotency-key"], /^[0-9a-f]{32}$/);
+    mock.changed.set("operations/check-0-2", (document) => {
+      document.violations = document.nodes[1].violations = 1;
+      document.nodes[1].found = [{ pair: 2, slot: 1, index: 7, what: "the low fence of node 7 is wrong" }];
+    });
+    await page.getByRole("button", { name: "Check the tree" }).click();
+    await says(page, "1 violation.");
+    await page.getByRole("link", { name: "2.1, 7" }).waitFor();
+    assert.deepEqual(await violations(page, "#main"), []);
+    sound(page);
+  });
+
   test("selector_another_m_is_a_replay_of_what_was_recorded", async (t) => {
     const { page } = await opened(t, "/console/selector");
     await page.getByRole("link", { name: /% / }).nth(1).click();

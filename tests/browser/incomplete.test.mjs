@@ -235,6 +235,18 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
     sound(page);
   });
 
+  test("tree_check_wants_an_operator_and_says_whose_part_is_missing", async (t) => {
+    const viewer = (mock) => mock.changed.set("whoami", (document) => { document.role = "viewer"; });
+    const { page } = await opened(t, "tree", { prepare: viewer });
+    await says(page, "Your role is viewer: this needs the role operator");
+    assert.equal(await page.getByRole("button", { name: "Check the tree" }).isDisabled(), true);
+    sound(page);
+    const partial = await opened(t, "tree", { scenario: "missing" });
+    await partial.page.getByRole("button", { name: "Check the tree" }).click();
+    await says(partial.page, "Nobody that answers serves");
+    sound(partial.page);
+  });
+
   test("events_by_severity_are_sought_in_all_that_are_kept", async (t) => {
     const prepare = (mock) => {
       for (let index = 0; index < 400; index += 1) mock.world.event("split", "info", 0, `Meganode 1.${index} was split.`, Date.now() - 10_000 + index, { meganode: `1.${index}` });

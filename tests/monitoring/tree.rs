@@ -142,3 +142,63 @@ fn what_is_not_there_or_is_asked_wrongly_is_a_problem_that_names_it() {
         assert_eq!((status, &problem["errors"][0]["pointer"]), (400, &pointer.into()), "{path}: {problem}");
     }
 }
+
+/// Checks follow one another while entries are loaded and meganodes are split: none tells of a violation, and
+/// what they cost the data path is a few tree nodes each turn.
+#[test]
+fn checks_of_the_tree_under_load_with_splits_tell_of_nothing() {
+    const ENTRIES: usize = 120_000;
+    let server = Server::start_with(&["--nodes", "2", "--slot-bytes", "256KiB"]);
+    let line = |at: usize| format!("{}/{:08}\tvalue {at}\n", key(at), at.wrapping_mul(0x9E37_79B9) % ENTRIES);
+    let file = server.folder().with_file_name("entries.tsv");
+    fs::write(&file, (0..ENTRIES).map(line).collect::<String>()).expect("the folder can be written");
+    let mut checks = Vec::new();
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| server.cell(&["load", file.to_str().expect("it is text")]));
+        while !load.is_finished() {
+            checks.push(checked(&server));
+        }
+        let loaded = load.join().expect("it ends");
+        assert_eq!(loaded.code, Some(0), "{loaded:?}");
+    });
+    let splits = splits_at_their_end(&server);
+    assert!(splits > 3 && checks.len() > 3, "{splits} splits beside {} checks", checks.len());
+    let whole = checked(&server);
+    assert_eq!((&whole["entries"], &whole["unchecked_pairs"]), (&ENTRIES.into(), &serde_json::json!([])));
+}
+
+/// Waits until no split is under way; how many were finished.
+#[allow(clippy::disallowed_methods, reason = "real processes have real time")]
+fn splits_at_their_end(server: &Server) -> u64 {
+    std::thread::sleep(std::time::Duration::from_millis(1_500)); // snapshots are made each second
+    loop {
+        let splits = &get(server, "cluster/status")["splits"];
+        if splits["under_way"] == 0 {
+            return splits["finished"].as_u64().expect("it is a number");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+/// A check that one node is asked for, and that another one tells of. It ends well.
+#[allow(clippy::disallowed_methods, reason = "real processes have real time")]
+fn checked(server: &Server) -> Value {
+    let parsed = |(status, body): (u16, String)| {
+        let document: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+        (status, document)
+    };
+    let (status, begun) = parsed(server.http_post(0, "/api/v1/tree:check", "{}").expect("it answers"));
+    assert_eq!(status, 202, "{begun}");
+    let id = begun["operation"].as_str().expect("it is text");
+    loop {
+        let path = format!("/api/v1/operations/{id}");
+        let (status, operation) = parsed(server.http_of(1, &path).expect("it answers"));
+        assert_eq!(status, 200, "{operation}");
+        if operation["done"] == true {
+            assert_eq!((&operation["state"], &operation["violations"]), (&"passed".into(), &0.into()));
+            assert_eq!(list(&operation, "nodes").len(), 2, "{operation}");
+            return operation;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}

@@ -25,6 +25,7 @@
 //! | `GET /api/v1/tree/buckets` | the key space in at most 512 ranges: who has them, how full they are |
 //! | `GET /api/v1/tree/meganodes/{id}` | a meganode: its levels, its slot; `…/nodes/{index}` one of its tree nodes |
 //! | `GET /api/v1/tree/locate` | where a key lives, and the way to it |
+//! | `POST /api/v1/tree:check` | begins a check of the tree; `GET /api/v1/operations/{id}` tells what it found |
 //! | `GET /api/v1/kv` | entries in the order of their keys; `…/{key}` one of them |
 //! | `GET /api/v1/drills` | whether drills are allowed, their kinds, and the runs of all nodes |
 //! | `GET /api/v1/drills/preview` | what a fault of a node would stop |
@@ -94,6 +95,7 @@ mod sync_history;
 mod test_cluster;
 mod tls;
 mod tokens;
+mod tree_check;
 mod tuning_end;
 mod words;
 

@@ -36,6 +36,7 @@ use crate::setting;
 use crate::source::Sources;
 use crate::store::Store;
 use crate::tokens::{Tokens, TokensError};
+use crate::tree_check::TreeChecks;
 use crate::tuning_end::TuningEnd;
 
 /// Looks at meganodes that may run at a time.
@@ -53,6 +54,7 @@ pub(crate) struct Shared {
     looks: Arc<Semaphore>,
     pub(crate) coordination: Coordination,
     pub(crate) drills: Drills,
+    pub(crate) tree_checks: TreeChecks,
     selectors: Mutex<SelectorHistory>,
     idempotency: Mutex<Idempotency>,
     /// The newest that was seen.
@@ -91,6 +93,7 @@ impl Shared {
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
             coordination: Coordination::new(sources.coordinator.clone()),
             drills: Drills::default(),
+            tree_checks: TreeChecks::default(),
             idempotency: Mutex::default(),
             tuning: Mutex::default(),
             tuning_end: TuningEnd::default(),

@@ -12,10 +12,11 @@
 //!
 //! `write` is the write path, `read` and `scan` are the reads, `room` finds memory before an operation
 //! begins, `split`, `adoption` and `compaction` are steps of their protocols, `image_run` and `check` read a
-//! pair beside its owner.
+//! pair beside its owner, `check_node` is a check by the owner itself.
 
 mod adoption;
 mod check;
+mod check_node;
 mod compaction;
 mod error;
 mod figures;
@@ -35,6 +36,7 @@ mod write;
 
 pub use adoption::{Adoption, AdoptionRange, AdoptionStep, SourceView};
 pub use check::{CheckOutcome, CheckTarget, check, check_targets};
+pub use check_node::{NodeLook, TreeViolation};
 pub use compaction::{CompactionStep, CompactionWalk};
 pub use error::{ExtentFault, NoRoom, PairError, WriteError};
 pub use figures::{CompactionCounts, MeganodeFigures, PairFigures};

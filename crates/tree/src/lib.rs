@@ -60,6 +60,7 @@ mod split;
 mod state;
 mod survey;
 mod validate;
+mod validate_node;
 mod view;
 
 pub use aim::{Aim, Way};
@@ -86,4 +87,5 @@ pub use snapshot::LeafSnapshot;
 pub use state::TreeNodeState;
 pub use survey::{NodeShape, PathStep};
 pub use validate::{LevelStats, StructureViolation, TreeStats};
+pub use validate_node::CheckedNode;
 pub use view::LeafEntry;

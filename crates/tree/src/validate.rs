@@ -158,20 +158,21 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
 }
 
 /// A node as the level above announces it.
-struct Announced {
-    node: NodeIndex,
-    low: Vec<u8>,
+pub(crate) struct Announced {
+    pub(crate) node: NodeIndex,
+    pub(crate) low: Vec<u8>,
 }
 
-struct Walk<'m, 'a, W: Words + ?Sized, const B: usize> {
-    meganode: &'m Meganode<'a, W>,
+/// A check under way; [`crate::validate_node`] checks single nodes with it.
+pub(crate) struct Walk<'m, 'a, W: Words + ?Sized, const B: usize> {
+    pub(crate) meganode: &'m Meganode<'a, W>,
     state: TreeNodeState,
     reached: HashSet<NodeIndex>,
     stats: TreeStats,
 }
 
 impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
-    fn new(meganode: &'m Meganode<'a, W>, state: TreeNodeState) -> Self {
+    pub(crate) fn new(meganode: &'m Meganode<'a, W>, state: TreeNodeState) -> Self {
         Walk { meganode, state, reached: HashSet::new(), stats: TreeStats::default() }
     }
 
@@ -231,18 +232,26 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
         }
     }
 
-    fn copy(&self, node: NodeIndex) -> Result<Page<B>, StructureViolation> {
+    /// A copy of a tree node that keeps all rules of the layout.
+    pub(crate) fn copy(&self, node: NodeIndex) -> Result<Page<B>, StructureViolation> {
+        let page = self.peek(node)?;
+        self.check(node, &page)?;
+        Ok(page)
+    }
+
+    /// A copy of a tree node as of one moment: its bytes may be anything.
+    pub(crate) fn peek(&self, node: NodeIndex) -> Result<Page<B>, StructureViolation> {
         let mut page = Page::<B>::zeroed();
         for _ in 0..crate::search::RETRY_COUNT_MAX {
             page.copy_from(self.meganode.words, self.meganode.node_word(node));
             if page.is_consistent() {
-                return self.check(node, page);
+                return Ok(page);
             }
         }
         Err(StructureViolation::Torn(node))
     }
 
-    fn check(&self, node: NodeIndex, page: Page<B>) -> Result<Page<B>, StructureViolation> {
+    fn check(&self, node: NodeIndex, page: &Page<B>) -> Result<(), StructureViolation> {
         if page.view().header().state() != self.state {
             return Err(StructureViolation::Invalid(node));
         }
@@ -252,9 +261,8 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
         if self.meganode.geometry.node_crc() && page.crc() != page.word(crate::layout::CRC / 8) {
             return Err(StructureViolation::Crc(node));
         }
-        let checked = crate::check::check_page(self.meganode.geometry, &page);
-        checked.map_err(|error| StructureViolation::Node { node, error })?;
-        Ok(page)
+        let checked = crate::check::check_page(self.meganode.geometry, page);
+        checked.map_err(|error| StructureViolation::Node { node, error })
     }
 
     /// Checks one level from left to right and returns what it announces of the next.
@@ -314,7 +322,8 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
     }
 }
 
-fn announce<const B: usize>(page: &Page<B>, low: &[u8], below: &mut Vec<Announced>) {
+/// Adds what an inner node says of its children.
+pub(crate) fn announce<const B: usize>(page: &Page<B>, low: &[u8], below: &mut Vec<Announced>) {
     let (view, header) = (page.view(), page.view().header());
     if !header.is_inner() {
         return;
@@ -322,20 +331,20 @@ fn announce<const B: usize>(page: &Page<B>, low: &[u8], below: &mut Vec<Announce
     let mut suffix = [0; crate::compose::SUFFIX_BUFFER];
     for i in 0..header.count {
         let len = view.suffix(&header, i, &mut suffix);
-        let separator = [&low[..header.prefix], &suffix[..len]].concat();
+        let separator = [&low[..header.prefix.min(low.len())], &suffix[..len]].concat();
         let low = if i == 0 { low.to_vec() } else { separator };
         below.push(Announced { node: view.child(&header, i), low });
     }
 }
 
-fn low_of<const B: usize>(page: &Page<B>) -> Vec<u8> {
+pub(crate) fn low_of<const B: usize>(page: &Page<B>) -> Vec<u8> {
     let mut low = vec![0; B];
     let len = View::<Page<B>, B>::new(page, 0).low(&page.view().header(), &mut low);
     low.truncate(len);
     low
 }
 
-fn high_of<const B: usize>(page: &Page<B>) -> Option<Vec<u8>> {
+pub(crate) fn high_of<const B: usize>(page: &Page<B>) -> Option<Vec<u8>> {
     let mut high = vec![0; B];
     let len = page.view().high(&page.view().header(), &mut high)?;
     high.truncate(len);

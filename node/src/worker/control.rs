@@ -33,6 +33,7 @@ impl Worker {
             ControlEvent::CheckpointRecorded { pair, recorded } => self.checkpoint_recorded(pair, recorded),
             ControlEvent::DiskFree(bytes) => self.disk_free = Some(bytes),
             ControlEvent::OptionsChanged(options) => self.take_live(&options),
+            ControlEvent::CheckTree(run) => self.tree_checker.begin(run),
             ControlEvent::Stop { checkpoint } => match self.phase {
                 WorkerPhase::Serving => {
                     self.phase = WorkerPhase::Stopping;

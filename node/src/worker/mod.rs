@@ -38,6 +38,7 @@ use crate::settings::WorkerOptions;
 use crate::snapshot::{ClusterSnapshot, FailureKind, OperationCounts};
 use crate::split::Splits;
 use crate::table_view::TableView;
+use crate::tree_check::TreeChecker;
 use crate::tree_shape::TreeSampler;
 
 pub use registrations::pair_regions;
@@ -119,6 +120,7 @@ pub struct Worker {
     regions: RegionRegistrations,
     client_reports: ClientReports,
     tree_sampler: TreeSampler,
+    tree_checker: TreeChecker,
     table: Arc<TableView>,
     cluster: Arc<ClusterSnapshot>,
     connections: HashMap<ConnectionId, Connection>,
@@ -166,6 +168,7 @@ impl Worker {
             regions: RegionRegistrations::default(),
             client_reports: ClientReports::default(),
             tree_sampler: TreeSampler::default(),
+            tree_checker: TreeChecker::default(),
             table: Arc::default(),
             cluster: Arc::default(),
             connections: HashMap::new(),
@@ -327,7 +330,8 @@ impl Worker {
         !self.pairs.is_backlog_full() && self.parked_bytes < self.options.parked_bytes_max && asking
     }
 
-    /// The end of one poll: carries out the reads that were gathered, and takes splits further.
+    /// The end of one poll: carries out the reads that were gathered, takes splits and a check of the tree
+    /// further.
     pub fn end_of_poll(&mut self) {
         self.carry_out_reads();
         if self.phase != WorkerPhase::Serving {
@@ -344,6 +348,8 @@ impl Worker {
         if splits.changed {
             self.drain_parked();
         }
+        self.tree_checker.step(&self.pairs, self.now_ns);
+        self.has_work |= self.tree_checker.has_work();
     }
 
     /// Whether there is work that waits for nothing: the thread must not sleep.

@@ -17,5 +17,6 @@ mod operations;
 mod room;
 mod sessions;
 mod splits;
+mod tree_check;
 mod tree_shape;
 mod world;

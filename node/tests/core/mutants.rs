@@ -7,7 +7,7 @@ use cell_terms::mutant::{Mutant, plant};
 
 use cell_recovery::mutant as recovery;
 
-use crate::{adoptions, crashes, delayed, grace, held, lease, sessions, splits};
+use crate::{adoptions, crashes, delayed, grace, held, lease, sessions, splits, tree_check};
 
 /// A defect is planted in the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -29,6 +29,7 @@ fn every_mutant_of_the_worker_core_is_caught() {
         (Mutant::SlotUnreserved, adoptions::first_router_and_an_adoption_take_different_slots),
         (Mutant::EndedSessionsKnown, sessions::late_copy_of_an_ended_session_finds_its_pair_elsewhere),
         (Mutant::EndedResultsAdopted, sessions::session_that_ends_while_its_results_go_along_leaves_nothing),
+        (Mutant::CompactedRunKept, tree_check::check_beside_writes_splits_and_compactions_tells_of_nothing),
         (Mutant::FailedWorkerSends, lease::answer_of_the_control_thread_does_not_leave_after_a_failure),
     ];
     for &(mutant, test) in twins {

@@ -12,6 +12,7 @@ use clap::{Args, Subcommand, ValueEnum, value_parser};
 use serde_json::json;
 
 use crate::args::{Global, parse_time, parse_transport};
+use crate::command::drill_report::{self, ReportArgs};
 use crate::exit::Exit;
 use crate::output::{drill as output, message, table};
 use crate::{signal, store};
@@ -30,6 +31,8 @@ enum What {
     Ls(LsArgs),
     /// Do a fault under traffic, and prove that nothing acknowledged was lost
     Run(RunArgs),
+    /// Print what a drill found that was begun over the admin API or in the console
+    Report(ReportArgs),
     /// Take back every fault that still lasts
     Heal(LsArgs),
 }
@@ -94,6 +97,7 @@ struct RunArgs {
 pub(crate) fn run(global: &Global, arguments: &DrillArgs) -> anyhow::Result<Exit> {
     match &arguments.what {
         What::Ls(arguments) => list(global, arguments),
+        What::Report(arguments) => drill_report::run(global, arguments),
         What::Heal(arguments) => heal(global, arguments),
         What::Run(arguments) => drill(global, arguments),
     }

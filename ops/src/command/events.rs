@@ -10,10 +10,10 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::api::{Api, ApiArgs};
+use crate::api::{Api, ApiArgs, Missing, understand};
 use crate::args::Global;
 use crate::exit::{Exit, Failure, classify, is_broken_pipe};
-use crate::output::message;
+use crate::output::{message, number};
 use crate::signal;
 
 /// How often a follower asks.
@@ -56,13 +56,6 @@ struct Event {
     kind: String,
     severity: String,
     text: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Missing {
-    node: u32,
-    address: String,
-    why: String,
 }
 
 /// Prints events, oldest first; exit code 6 if a node did not answer.
@@ -133,7 +126,7 @@ fn follow(
 fn ask(api: &Api, arguments: &EventsArgs, cursor: Option<&str>) -> anyhow::Result<(Document, Value)> {
     let path = path(arguments, cursor)?;
     let whole = api.get(&path)?.document;
-    let document = Document::deserialize(&whole).map_err(not_understood)?;
+    let document = understand(&whole, "of events")?;
     Ok((document, whole))
 }
 
@@ -154,18 +147,13 @@ fn path(arguments: &EventsArgs, cursor: Option<&str>) -> anyhow::Result<String> 
     Ok(path)
 }
 
-fn not_understood(error: serde_json::Error) -> Failure {
-    let what = format!("the node tells of events in a way that is not understood: {error}");
-    Failure::new(Exit::Error, what).next("take the `cell` of the node's version")
-}
-
 fn print(global: &Global, document: &Document) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     for event in document.events.iter().rev() {
         if global.json {
             writeln!(out, "{event}")?;
         } else {
-            writeln!(out, "{}", line(&Event::deserialize(event).map_err(not_understood)?))?;
+            writeln!(out, "{}", line(&understand(event, "of events")?))?;
         }
     }
     out.flush()?;
@@ -175,10 +163,8 @@ fn print(global: &Global, document: &Document) -> anyhow::Result<()> {
 /// `04:41:55 UTC  warning   node 2  member_left  node-2 has left: its lease is gone`.
 fn line(event: &Event) -> String {
     let Event { at_unix_ms, node, kind, severity, text } = event;
-    let second = at_unix_ms / 1_000 % 86_400;
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    let text = text.escape_debug();
-    format!("{hour:02}:{minute:02}:{second:02} UTC  {severity:<8}  node {node:<3} {kind:<13}  {text}")
+    let (at, text) = (number::time_of_day(*at_unix_ms), text.escape_debug());
+    format!("{at}  {severity:<8}  node {node:<3} {kind:<13}  {text}")
 }
 
 #[cfg(test)]

@@ -14,10 +14,11 @@ use cell_terms::NodeId;
 use cell_terms::setting::Settings;
 use cell_wal::WalError;
 use cell_web::{HttpServer, Sources, WebError};
-use clap::{ArgMatches, Args};
+use clap::{ArgMatches, Args, Subcommand};
 
 use crate::args::Global;
 use crate::command::dev::CLUSTER_NODES;
+use crate::command::node_ls::{self, NodeLsArgs};
 use crate::dev::filtered::Filtered;
 use crate::dev::link::{self, Report, Word};
 use crate::exit::{Exit, Failure};
@@ -41,10 +42,29 @@ pub(crate) struct NodeArgs {
     /// The supervisor has cut this node off
     #[arg(long, hide = true, requires = "supervised")]
     partitioned: bool,
+    #[command(subcommand)]
+    what: Option<NodeCommand>,
+}
+
+/// What else to do about nodes.
+#[derive(Debug, Subcommand)]
+enum NodeCommand {
+    /// Print the nodes of a cluster, as the admin API tells of them
+    Ls(NodeLsArgs),
+}
+
+/// Runs a node until a signal, or does what else is wanted.
+pub(crate) fn run(global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
+    let Some(NodeCommand::Ls(listed)) = &arguments.what else { return serve(arguments, matches) };
+    if let Some((name, _)) = settings::given_flags(matches).first() {
+        let what = format!("--{} is a setting of a node that runs", name.replace('_', "-"));
+        return Err(Failure::usage(what).next("`cell node ls` takes --http, --http-ca and --token").into());
+    }
+    node_ls::run(global, listed)
 }
 
 /// Runs until a signal.
-pub(crate) fn run(_global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
+fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let supervised = arguments.supervised;
     let (settings, warnings) = resolve(matches, supervised)?;
     warnings.iter().for_each(|warning| message::warning(warning));

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::api::{Api, ApiArgs};
+use crate::api::{Api, ApiArgs, Missing, understand, warn_of_missing};
 use crate::args::Global;
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number, table};
@@ -55,13 +55,6 @@ struct Decision {
     sentence: String,
 }
 
-#[derive(Debug, Deserialize)]
-struct Missing {
-    node: u32,
-    address: String,
-    why: String,
-}
-
 /// Prints a row for each client and server; exit code 6 if a node did not answer.
 pub(crate) fn run(global: &Global, arguments: &SelectorArgs) -> anyhow::Result<Exit> {
     let api = Api::new(&arguments.api)?;
@@ -78,17 +71,11 @@ fn once(global: &Global, api: &Api) -> anyhow::Result<Exit> {
         out.write_all(text(&parsed).as_bytes())?;
         out.flush()?;
     }
-    for Missing { node, address, why } in &parsed.missing {
-        message::warning(&format!("what clients report to node {node} at {address} is not shown: {why}"));
-    }
-    Ok(if parsed.missing.is_empty() { Exit::Ok } else { Exit::Partial })
+    Ok(warn_of_missing(&parsed.missing, "what clients report to"))
 }
 
 fn parse(document: &Value) -> Result<Document, Failure> {
-    Document::deserialize(document).map_err(|error| {
-        let what = format!("the node tells of its clients in a way that is not understood: {error}");
-        Failure::new(Exit::Error, what).next("take the `cell` of the node's version")
-    })
+    understand(document, "of its clients")
 }
 
 fn text(document: &Document) -> String {

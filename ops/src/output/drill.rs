@@ -1,9 +1,10 @@
 //! What a drill found, for people; its notices and errors.
 
 use cell_drill::{DrillError, DrillVerdict, Notice, Report};
+use serde::Deserialize;
 
 use super::message;
-use super::number::{bytes, count, counted};
+use super::number::{bytes, count, counted, time_of_day};
 use super::table;
 use crate::exit::{Exit, Failure};
 use crate::store;
@@ -64,6 +65,126 @@ fn sentences(report: &Report) -> String {
     format!("\n{}\n", lines.join("\n"))
 }
 
+/// A run as the admin API tells of it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ApiRun {
+    id: String,
+    kind: String,
+    /// The node that the fault is done to.
+    node: u32,
+    /// The node that runs it.
+    runner: u32,
+    /// One word.
+    pub(crate) state: String,
+    begun_unix_ms: u64,
+    who: String,
+    halted_by: Option<String>,
+    timeline: Vec<ApiMoment>,
+    report: Option<ApiReport>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ApiMoment {
+    name: String,
+    at_ms: u64,
+    pair: Option<u32>,
+}
+
+/// What `cell drill run --json` prints; of a run that did not come to its end the verdict and why.
+#[derive(Debug, Deserialize)]
+struct ApiReport {
+    verdict: String,
+    reasons: Vec<String>,
+    #[serde(flatten)]
+    figures: Option<ApiFigures>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ApiFigures {
+    operations: u64,
+    writes_acknowledged: u64,
+    unknown: u64,
+    unavailable_ms_max: f64,
+    unavailable_ms_p99: f64,
+    replayed_bytes: Option<u64>,
+    acknowledged: u64,
+    found: u64,
+    lost: u64,
+    stale: u64,
+    phantom: u64,
+    histories: u64,
+    not_linearizable: u64,
+    wrong: Vec<ApiWrongKey>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ApiWrongKey {
+    key: String,
+    what: String,
+}
+
+/// A run for people, with its report as far as there is one.
+pub(crate) fn text_of_run(run: &ApiRun) -> String {
+    let verdict = run.report.as_ref().map_or_else(|| run.state.clone(), |report| report.verdict.clone());
+    let mut text = format!("{verdict}: {} node {}", run.kind, run.node);
+    for reason in run.report.iter().flat_map(|report| &report.reasons) {
+        text.push_str(&format!("\n  {reason}"));
+    }
+    let who = if run.who.is_empty() { "somebody" } else { &run.who };
+    text.push_str(&format!(
+        "\n\n{}, begun at {} by {}, run by node {}",
+        run.id,
+        time_of_day(run.begun_unix_ms),
+        who.escape_debug(),
+        run.runner
+    ));
+    if let Some(halted_by) = &run.halted_by {
+        text.push_str(&format!("; halted by {}", halted_by.escape_debug()));
+    }
+    text.push_str("\n\n");
+    let rows = run.timeline.iter().map(|moment| {
+        let of = moment.pair.map_or(String::new(), |pair| format!("pair {pair}"));
+        vec![format!("{} ms", moment.at_ms), moment.name.replace('_', " "), of]
+    });
+    text.push_str(&table::plain(&["after", "event", ""], &[0], rows.collect()));
+    if let Some(figures) = run.report.as_ref().and_then(|report| report.figures.as_ref()) {
+        text.push_str(&sentences_of_run(figures));
+    }
+    text
+}
+
+fn sentences_of_run(of: &ApiFigures) -> String {
+    let mut lines = vec![
+        format!(
+            "{} by the clients, {} writes acknowledged, {} of unknown outcome",
+            counted(of.operations, "operation", "operations"),
+            count(of.writes_acknowledged),
+            count(of.unknown),
+        ),
+        format!(
+            "keys asked for during the fault: unavailable for {} at most, 99 % of them for less than {}",
+            milliseconds(of.unavailable_ms_max),
+            milliseconds(of.unavailable_ms_p99),
+        ),
+    ];
+    lines.extend(of.replayed_bytes.map(|replayed| format!("{} replayed", bytes(replayed))));
+    lines.push(format!(
+        "{} acknowledged: {} found, {} lost, {} stale, {} phantom",
+        counted(of.acknowledged, "key", "keys"),
+        count(of.found),
+        count(of.lost),
+        count(of.stale),
+        count(of.phantom),
+    ));
+    lines.push(format!(
+        "{} checked, {} not linearizable",
+        counted(of.histories, "history", "histories"),
+        count(of.not_linearizable),
+    ));
+    lines.extend(of.wrong.iter().map(|wrong| format!("  {}: {}", wrong.what, wrong.key)));
+    format!("\n{}\n", lines.join("\n"))
+}
+
 fn milliseconds(ms: f64) -> String {
     format!("{ms:.0} ms")
 }
@@ -112,6 +233,42 @@ pub(crate) fn failure(error: DrillError) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn run(report: &serde_json::Value) -> ApiRun {
+        let run = serde_json::json!({
+            "id": "drill-1-0a", "kind": "kill", "node": 0, "runner": 1, "state": "failed",
+            "begun_unix_ms": 86_399_000, "ended_unix_ms": null, "who": "an\u{1b}n", "halted_by": "bob",
+            "timeline": [{"name": "lease_ended", "at_ms": 250, "pair": 3}], "lane": [], "report": report,
+        });
+        serde_json::from_value(run).unwrap()
+    }
+
+    #[test]
+    fn text_of_a_run_has_its_report_as_far_as_there_is_one() {
+        let text = text_of_run(&run(&serde_json::Value::Null));
+        assert!(text.starts_with("failed: kill node 0\n\ndrill-1-0a, begun at 23:59:59 UTC by an\\u{1b}n"));
+        assert!(text.contains("run by node 1; halted by bob\n") && text.contains("lease ended  pair 3"));
+        let text = text_of_run(&run(&serde_json::json!({"verdict": "INCONCLUSIVE", "reasons": ["why"]})));
+        assert!(text.starts_with("INCONCLUSIVE: kill node 0\n  why\n"), "{text}");
+        assert!(!text.contains("acknowledged"), "{text}");
+    }
+
+    /// What the core of drills tells is what is read here.
+    #[test]
+    fn text_of_a_run_reads_all_figures_of_a_report() {
+        let report = serde_json::json!({
+            "verdict": "FAIL", "reasons": [], "operations": 9, "writes_acknowledged": 8, "unknown": 7,
+            "unavailable_ms_max": 6.0, "unavailable_ms_p99": 5.0, "replayed_bytes": 1_024, "acknowledged": 4,
+            "found": 3, "lost": 1, "stale": 0, "phantom": 0, "histories": 2, "not_linearizable": 0,
+            "wrong": [{"key": "a", "what": "lost"}],
+        });
+        let text = text_of_run(&run(&report));
+        for words in
+            ["9 operations by the clients", "6 ms at most", "1.00 KiB replayed", "1 lost", "  lost: a\n"]
+        {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+    }
 
     #[test]
     fn exit_tells_the_verdicts_apart() {

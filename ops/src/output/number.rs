@@ -51,6 +51,12 @@ pub(crate) fn time(duration: Duration) -> String {
     }
 }
 
+/// When in the day a moment of the wall clock was: `04:41:55 UTC`.
+pub(crate) fn time_of_day(unix_ms: u64) -> String {
+    let second = unix_ms / 1_000 % 86_400;
+    format!("{:02}:{:02}:{:02} UTC", second / 3_600, second / 60 % 60, second % 60)
+}
+
 /// A count as a real number; beyond 2^53 it is rounded, which no one who reads a rate minds.
 #[allow(clippy::cast_precision_loss, reason = "beyond 2^53 it is rounded, as told")]
 pub(crate) const fn real(number: u64) -> f64 {

@@ -295,3 +295,25 @@ export function kvValue(world, now, hex) {
   const value = `${entry(index).value_preview}. `.repeat(6);
   return head(now, { key: key(text), value: { text: value, base64: Buffer.from(value).toString("base64"), bytes: value.length, truncated: false }, version: entry(index).version, node: index % 3, pair: (index % 6) + 1, found_by: "server" });
 }
+
+/** A check of the tree, which takes a second. The nodes that do not answer are missing. */
+export function treeCheck(world, now, id, begun) {
+  const part = Math.min(1, (now - begun) / 1000);
+  const done = part === 1;
+  const nodes = present(world).map((node) => {
+    const pairs = pairsOf(world, node);
+    const entries = entriesOf(world, pairs);
+    const all = Math.ceil(entries / 30) + pairs.length;
+    return {
+      node, done, tree_nodes: Math.floor(all * part), tree_nodes_all: all, entries: Math.floor(entries * part), violations: 0,
+      duration_us: done ? 1_000_000 : null, pairs: done ? pairs : [], found: [],
+    };
+  });
+  const sum = (name) => nodes.reduce((total, one) => total + one[name], 0);
+  const unchecked = done ? [1, 2, 3, 4, 5, 6].filter((pair) => !nodes.some((one) => one.pairs.includes(pair))) : [];
+  return head(now, {
+    operation: "tree_check", id, runner: 0, done, state: done ? (unchecked.length > 0 ? "incomplete" : "passed") : "running",
+    begun_unix_ms: begun, duration_us: done ? 1_000_000 : null, tree_nodes: sum("tree_nodes"), tree_nodes_all: sum("tree_nodes_all"),
+    entries: sum("entries"), violations: 0, unchecked_pairs: unchecked, nodes, missing: missingOf(world),
+  });
+}

@@ -178,6 +178,7 @@ class Mock {
     }
     if (path === "tuning" || path === "tuning:revert") return this.change(request, response, url, path, document, tuning);
     if (path === "drills") return this.beginDrill(response, document);
+    if (path === "tree:check") return this.beginCheck(response);
     if (/^drills\/[^/]+:halt$/.test(path)) return this.haltDrill(response, path.slice(7, -5));
     this.problem(response, 404, "not_found", "There is no such route.", null);
   }
@@ -213,6 +214,13 @@ class Mock {
     world.runs.push(run);
     this.operations.set(run.id, (now) => ({ ...documents.head(now), ...run.document(now) }));
     this.json(response, 202, { version: 1, operation: run.id, runner: run.survivor(0) }, { location: `/api/v1/drills/${run.id}` });
+  }
+
+  /** A check of the tree takes a second. */
+  beginCheck(response) {
+    const [id, begun, { world }] = [`check-0-${this.operations.size + 1}`, Date.now(), this];
+    this.operations.set(id, (now) => documents.treeCheck(world, now, id, begun));
+    this.json(response, 202, { version: 1, operation: id, runner: 0 }, { location: `/api/v1/operations/${id}` });
   }
 
   haltDrill(response, id) {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::response::Response;
 
-use crate::api::drills;
 use crate::api::params::Params;
+use crate::api::{drills, tree};
 use crate::problem::Problem;
 use crate::shared::Shared;
 
@@ -19,6 +19,9 @@ pub(crate) async fn get_operation(
     params.end()?;
     if let Some(drill) = drills::operation(&shared, &id).await {
         return drill;
+    }
+    if let Some(check) = tree::check_operation(&shared, &id).await {
+        return check;
     }
     Err(Problem::not_found(format!("There is no operation `{id}`.")))
 }

@@ -55,6 +55,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/api/v1/tree/locate", get(tree::get_locate))
         .route("/api/v1/tree/meganodes/{id}", get(tree::get_meganode))
         .route("/api/v1/tree/meganodes/{id}/nodes/{index}", get(tree::get_tree_node))
+        .route("/api/v1/tree:check", require(Role::Operator, post(tree::post_check)))
         .route("/api/v1/kv", get(kv::get_page))
         .route("/api/v1/kv/{key}", get(kv::get_value))
         .route("/api/v1/drills", get(drills::get_drills))

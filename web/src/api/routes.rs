@@ -110,7 +110,7 @@ const fn get(
 }
 
 /// Every route below `/api/`.
-pub(crate) static ROUTES: [RouteText; 31] = [
+pub(crate) static ROUTES: [RouteText; 32] = [
     get("/api/openapi.json", "api", "This document.", &[]),
     get(
         "/api/v1/cluster/status",
@@ -249,6 +249,18 @@ pub(crate) static ROUTES: [RouteText; 31] = [
         "Where a key is, and by which tree nodes a search comes to it.",
         &[needed("key", Takes::Hex, "The key.", "61"), SCOPE],
     ),
+    RouteText {
+        role: Role::Operator,
+        body: Some("{}"),
+        method: "POST",
+        success: 202,
+        ..get(
+            "/api/v1/tree:check",
+            "tree",
+            "Begins a check of the whole tree, beside what the nodes do; the operation tells what it found.",
+            &[REPEAT, SCOPE],
+        )
+    },
     get(
         "/api/v1/kv",
         "data",

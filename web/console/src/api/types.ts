@@ -254,4 +254,19 @@ export interface KvValue extends Omit<Document, "version"> {
   node: number; pair: number; found_by: string;
 }
 
+/** A rule that is broken, and the tree node that was looked at. */
+export interface TreeFault { pair: number; slot: number; index: number; what: string }
+
+export interface TreeCheckPart {
+  node: number; done: boolean; tree_nodes: number; tree_nodes_all: number; entries: number; violations: number;
+  duration_us: number | null; pairs: number[]; found: TreeFault[];
+}
+
+/** A check of the tree, as `operations/{id}` tells of it. */
+export interface TreeCheck extends Document {
+  id: string; runner: number; done: boolean; state: "running" | "passed" | "failed" | "incomplete";
+  begun_unix_ms: number; duration_us: number | null; tree_nodes: number; tree_nodes_all: number; entries: number;
+  violations: number; unchecked_pairs: number[]; nodes: TreeCheckPart[];
+}
+
 export interface WhoAmI extends Document { name: string; role: "viewer" | "operator" | "admin"; tokens_required: boolean }

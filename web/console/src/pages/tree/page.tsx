@@ -12,6 +12,7 @@ import { useResource, type Resource } from "../../state/resource";
 import { setQuery, useParam, usePlace } from "../../state/url";
 import { Bands } from "./bands";
 import { BucketTable } from "./bucket_table";
+import { CheckPanel } from "./check";
 import { MeganodeView } from "./meganode";
 import { LocateForm } from "./locate";
 import { showAll, zoomIn, zoomOut } from "./zoom";
@@ -40,6 +41,7 @@ export function Tree() {
       </Panel>
       {meganode && <MeganodeView key={meganode} id={meganode} />}
       <LocateForm />
+      <CheckPanel />
     </PageFrame>
   );
 }

@@ -1,11 +1,11 @@
-//! `cell tree`: the shape of the tree, over all nodes.
+//! `cell tree show`: the shape of the tree, over all nodes.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use cell_protocol::{MeganodeRow, MeganodeUse};
 use cell_terms::{NodeId, PairId, Root};
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
 
 use crate::args::{Global, ServerArgs};
@@ -14,23 +14,9 @@ use crate::members::{Member, members};
 use crate::output::{message, number, table};
 use crate::store::Store;
 
-/// Arguments of `cell tree`.
-#[derive(Debug, Args)]
-pub(crate) struct TreeArgs {
-    #[command(subcommand)]
-    what: TreeCommand,
-}
-
-/// What to do with the tree.
-#[derive(Debug, Subcommand)]
-enum TreeCommand {
-    /// Print the meganodes in key order: where they are, how full, from which key on
-    Show(ShowArgs),
-}
-
 /// Arguments of `cell tree show`.
 #[derive(Debug, Args)]
-struct ShowArgs {
+pub(crate) struct ShowArgs {
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -53,8 +39,7 @@ struct Missing {
 }
 
 /// Prints the shape; exit code 6 if a node of the region table does not tell its part of it.
-pub(crate) fn run(global: &Global, arguments: &TreeArgs) -> anyhow::Result<Exit> {
-    let TreeCommand::Show(arguments) = &arguments.what;
+pub(crate) fn run(global: &Global, arguments: &ShowArgs) -> anyhow::Result<Exit> {
     let mut shape = Shape { root: Root::NONE, splits: [0; 4], rows: Vec::new(), missing: Vec::new() };
     for member in members(&arguments.server, Duration::from_secs(5))? {
         let superfluous = member.is_superfluous();
