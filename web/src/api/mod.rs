@@ -23,6 +23,7 @@ pub(crate) mod recoveries;
 pub(crate) mod regions;
 pub(crate) mod router;
 pub(crate) mod routes;
+mod schema;
 pub(crate) mod selector;
 mod sentence;
 pub(crate) mod series;
