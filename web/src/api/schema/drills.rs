@@ -95,7 +95,6 @@ fn report() -> Value {
         count("writes_during_fault?", "Writes to the node's pairs during the fault."),
         count("read_back_by_server?", "Keys that one-sided search did not answer."),
         count("pairs_owned?", "Pairs that the node owned."),
-        count("replayed_bytes?", "Bytes of images and logs that takeovers read."),
     ];
     let times = [
         since("detected_ms?", "When somebody noticed"),
@@ -108,13 +107,17 @@ fn report() -> Value {
     object(report_words().into_iter().chain(counts).chain(times).chain(report_lists()))
 }
 
-fn report_words() -> [Field; 7] {
+fn report_words() -> [Field; 8] {
     [
         ("verdict", word(&["PASS", "FAIL", "INCONCLUSIVE"], "What it shows.")),
         ("reasons", list(text("A reason."), "Why it is not a pass.")),
         ("drill?", word(&kinds(), "The fault.")),
         ("node?", integer("The node that it was done to.")),
         ("run?", text("The drill's number, in hexadecimal digits, as in its keys.")),
+        (
+            "replayed_bytes?",
+            or_null(integer("Bytes of images and logs that takeovers read. Null: none was recorded.")),
+        ),
         ("unavailable_ms_max?", number("The longest wait of a key, in milliseconds.")),
         ("unavailable_ms_p99?", number("99 of 100 keys waited no longer, in milliseconds.")),
     ]
