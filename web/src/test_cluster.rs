@@ -145,7 +145,7 @@ fn member(node: u32, http: SocketAddr) -> MemberRow {
 }
 
 /// A request.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct TestRequest {
     method: &'static str,
     path: String,
@@ -160,6 +160,14 @@ impl TestRequest {
 
     pub(crate) fn header(mut self, name: &str, value: &str) -> TestRequest {
         self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// With another value of a header, where it has this one.
+    pub(crate) fn replaced(mut self, name: &str, value: &str, other: &str) -> TestRequest {
+        for header in self.headers.iter_mut().filter(|header| header.0 == name && header.1 == value) {
+            header.1 = other.to_owned();
+        }
         self
     }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use axum::extract::Query;
 use serde_json::Value;
 
 use crate::api::openapi;
@@ -77,6 +78,13 @@ fn faults(route: &RouteText, of_node: bool, body: &Value) -> Vec<String> {
     checker().faults(&name, schema, body)
 }
 
+/// Whether a node's part alone is asked for.
+fn is_of_node(path: &str) -> bool {
+    let query = path.parse().map(|uri| Query::<Vec<(String, String)>>::try_from_uri(&uri));
+    let scope = ("scope".to_owned(), "node".to_owned());
+    matches!(query, Ok(Ok(Query(pairs))) if pairs.contains(&scope))
+}
+
 /// Panics if an answer is not as the document says.
 pub(crate) fn check_answer(method: &str, path: &str, status: u16, kind: &str, body: &Value) {
     if !path.starts_with("/api/") || method == "HEAD" {
@@ -84,9 +92,7 @@ pub(crate) fn check_answer(method: &str, path: &str, status: u16, kind: &str, bo
     }
     let route = route_of(method, path);
     let faults = match route.filter(|route| route.success == status) {
-        Some(route) if kind == "application/json" => {
-            faults(route, path.split(['?', '&']).any(|part| part == "scope=node"), body)
-        }
+        Some(route) if kind == "application/json" => faults(route, is_of_node(path), body),
         Some(route) if kind == "text/event-stream" && schema_of(route).is_none() => return,
         _ if kind == "application/problem+json" && body["status"] == status => {
             let problem = &DOCUMENT["components"]["schemas"]["Problem"];
@@ -100,7 +106,7 @@ pub(crate) fn check_answer(method: &str, path: &str, status: u16, kind: &str, bo
 /// Panics unless a route may answer each of these, and they show all that the document says of it.
 pub(crate) fn covers(method: &str, path: &str, answers: &[Value]) {
     let route = route_of(method, path).unwrap_or_else(|| panic!("there is no route {method} {path}"));
-    let of_node = path.ends_with("?scope=node");
+    let of_node = is_of_node(path);
     for answer in answers {
         let faults = faults(route, of_node, answer);
         assert!(faults.is_empty(), "{method} {path}: {faults:#?} in {answer:#}");

@@ -441,6 +441,7 @@ mod tests {
 
     use super::*;
     use crate::Sources;
+    use crate::api::conformity::covers;
     use crate::test_cluster::{TestAnswer, TestCluster, TestRequest};
 
     const DRILLS: &str = "/api/v1/drills";
@@ -519,6 +520,23 @@ mod tests {
             }
             writeln!(stream, "{}", serde_json::to_string(&said).unwrap()).unwrap();
         }
+    }
+
+    #[test]
+    fn runs_are_as_the_document_says() {
+        let node = |body| serde_json::to_value(Document::of_node(body, Duration::ZERO)).unwrap();
+        let ended = crate::drill::test_row();
+        let mut running = ended.clone();
+        running.report = None;
+        covers("GET", "/api/v1/drills/drill-2-1", &[node(ended.clone()), node(running)]);
+        let shown = DrillOperation { operation: "drill", done: true, run: ended };
+        let shown = serde_json::to_value(Document::of_node(shown, Duration::ZERO)).unwrap();
+        let mut running = shown.clone();
+        running["report"] = Value::Null;
+        covers("GET", "/api/v1/operations/drill-2-1", &[shown, running]);
+        let part = RunsPart { runs: vec![crate::drill::test_row()] };
+        let part = serde_json::to_value(Document::of_node(part, Duration::ZERO)).unwrap();
+        covers("GET", "/api/v1/drills?scope=node", &[part]);
     }
 
     #[test]

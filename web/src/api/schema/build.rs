@@ -12,6 +12,12 @@ pub(crate) const DECIMAL: &str = "^[0-9]+$";
 pub(crate) const HEX: &str = "^([0-9a-fA-F]{2})*$";
 /// A meganode's name.
 pub(crate) const MEGANODE: &str = "^[0-9]+\\.[0-9]+$";
+/// An entry's version.
+pub(crate) const VERSION: &str = "^[0-9]+\\.[0-9]+\\.[0-9]+$";
+/// What is typed to confirm a drill.
+pub(crate) const NODE_NAME: &str = "^node-[0-9]+$";
+/// A host, by its boot and its log root.
+pub(crate) const HOST: &str = "^[0-9a-f]{32}/[0-9a-f]{32}$";
 
 fn of_type(name: &str, meaning: &str) -> Value {
     json!({"type": name, "description": meaning})

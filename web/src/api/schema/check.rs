@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::build::{DECIMAL, HEX, MEGANODE};
+use super::build::{DECIMAL, HEX, HOST, MEGANODE, NODE_NAME, VERSION};
 
 /// Keywords that say nothing about values.
 const WORDS: [&str; 4] = ["description", "title", "default", "example"];
@@ -121,8 +121,10 @@ impl<'d> Checker<'d> {
         let fits = match given.as_str() {
             Some(DECIMAL) => digits(text),
             Some(HEX) => text.len().is_multiple_of(2) && hex(text),
-            Some(MEGANODE) => text.split_once('.').is_some_and(|(one, other)| digits(one) && digits(other)),
-            Some("^[0-9a-f]{32}/[0-9a-f]{32}$") => text.len() == 65 && hex(&text.replacen('/', "", 1)),
+            Some(MEGANODE) => text.split('.').count() == 2 && text.split('.').all(digits),
+            Some(VERSION) => text.split('.').count() == 3 && text.split('.').all(digits),
+            Some(NODE_NAME) => text.strip_prefix("node-").is_some_and(digits),
+            Some(HOST) => text.len() == 65 && hex(&text.replacen('/', "", 1)),
             _ => panic!("{given} is no pattern that is known"),
         };
         if !fits {

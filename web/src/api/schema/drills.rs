@@ -4,7 +4,8 @@ use cell_drill::FaultKind;
 use serde_json::Value;
 
 use super::build::{
-    Field, about, flag, integer, list, map, number, object, one_type_of, or_null, share, shared, text, word,
+    Field, NODE_NAME, about, flag, integer, list, map, number, object, one_type_of, or_null, pattern, share,
+    shared, text, word,
 };
 use super::envelope::{of_cluster, of_node, of_scope, shown};
 use crate::drill::parameters;
@@ -170,7 +171,7 @@ pub(crate) fn preview() -> Value {
         ("key_share", share("The part of all entries that they have.")),
         ("survivors", list(integer("A node."), "The nodes that can take over.")),
         ("sentence", text("What would happen.")),
-        ("confirm", text("What is to be typed.")),
+        ("confirm", pattern(NODE_NAME, "What is to be typed.")),
     ])
 }
 
@@ -187,7 +188,7 @@ pub(crate) fn wanted() -> Value {
     let mut schema = object([
         ("kind", word(&kinds(), "The fault.")),
         ("node", integer("The number of the node that it is done to.")),
-        ("confirm", text("The node's name, node-NUMBER.")),
+        ("confirm", pattern(NODE_NAME, "The node's name.")),
     ]);
     let parameters = FaultKind::ALL.map(parameters);
     for (name, given) in parameters.iter().filter_map(Value::as_object).flatten() {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::build::{
-    HEX, about, anything, decimal, flag, integer, list, object, or_null, pattern, shared, text, word,
+    HEX, VERSION, about, anything, flag, integer, list, object, or_null, pattern, shared, text, word,
 };
 use super::envelope::{age, at, of_node};
 
@@ -13,7 +13,7 @@ pub(crate) fn page() -> Value {
         ("key", shared("Key")),
         ("value_preview", text("The value's first bytes; empty where it is too long to be read for that.")),
         ("bytes", integer("Bytes of the value.")),
-        ("version", decimal("It grows with each write.")),
+        ("version", pattern(VERSION, "Another one after each write: PAIR.EPOCH.CSN.")),
     ]);
     of_node([
         ("entries", list(entry, "The entries in order.")),
@@ -34,7 +34,7 @@ pub(crate) fn entry() -> Value {
         age(),
         ("key", shared("Key")),
         ("value", value),
-        ("version", decimal("Of the entry: it grows with each write.")),
+        ("version", pattern(VERSION, "Of the entry, another one after each write: PAIR.EPOCH.CSN.")),
         ("node", integer("The node that has it.")),
         ("pair", integer("The pair.")),
         ("found_by", word(&["server"], "By whom it was searched.")),

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::build::{
-    about, decimal, either, flag, integer, list, map, number, object, or_null, pattern, shared, text, tuple,
-    word,
+    HOST, about, decimal, either, flag, integer, list, map, number, object, or_null, pattern, shared, text,
+    tuple, word,
 };
 use super::cluster::backing;
 use super::envelope::of_snapshot;
@@ -190,7 +190,7 @@ fn pair_row() -> Value {
         ("owner", or_null(integer("The incarnation that owns it. Null after a clean exit."))),
         ("node", integer("The owner's node, or the last owner's.")),
         ("served_by?", integer("The node that served it last.")),
-        ("host?", pattern("^[0-9a-f]{32}/[0-9a-f]{32}$", "The host on which the owner runs.")),
+        ("host?", pattern(HOST, "The host on which the owner runs.")),
         ("epoch", integer("Counts the owners.")),
         ("state", pair_state()),
         ("place", or_null(about(place, "Where it is served. Null while it is not."))),

@@ -9,6 +9,8 @@ mod part;
 pub(crate) use buckets::get_buckets;
 pub(crate) use locate::{get_locate, place};
 pub(crate) use meganode::{get_meganode, get_tree_node};
+#[cfg(test)]
+pub(crate) use part::tests::shape as test_shape;
 
 use cell_node::LookError;
 
