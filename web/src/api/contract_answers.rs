@@ -1,10 +1,14 @@
 //! Tests that the document's answers are the API's, both ways: see [`crate::api::conformity`].
 
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::api::conformity::unmet;
 use crate::api::routes::{Answer, ROUTES};
+use crate::api::schema::components;
 use crate::full_cluster::{self, CLIENT};
 use crate::test_cluster::{TestCluster, TestRequest};
 
@@ -113,5 +117,42 @@ fn routes_each_have_a_schema_that_names_fields() {
         for branch in branches {
             assert!(branch["properties"].as_object().is_some_and(|fields| !fields.is_empty()), "{route:?}");
         }
+    }
+}
+
+/// The console's own description of the answers.
+const TYPES: &str = include_str!("../../console/src/api/types.ts");
+
+/// Routes whose answers the console does not read.
+const NOT_READ: [&str; 7] = [
+    "/api/openapi.json",
+    "/api/v1/status",
+    "/api/v1/cluster",
+    "/api/v1/stream",
+    "/api/v1/tuning/schema",
+    "/api/v1/drills/{id}:halt",
+    "/api/v1/operations/{id}",
+];
+
+/// The names of the fields of an answer, or of what answers share.
+fn fields(schema: &Value) -> impl Iterator<Item = &String> {
+    let whole = schema["anyOf"].get(0).unwrap_or(schema);
+    whole["properties"].as_object().into_iter().flat_map(|fields| fields.keys())
+}
+
+#[test]
+fn fields_of_the_document_are_in_the_types_of_the_console() {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let words: BTreeSet<&str> = TYPES.split(|letter| !is_part(letter)).collect();
+    let read = ROUTES.iter().filter(|route| route.method == "GET" && !NOT_READ.contains(&route.path));
+    let answers = read.filter_map(|route| match route.answer {
+        Answer::Json(schema) => Some((route.path.to_owned(), schema())),
+        Answer::Events => None,
+    });
+    // What nodes tell each other the console does not see; problems are in a file of their own.
+    let shared = components().into_iter().filter(|(name, _)| name != "LatencyHistogram" && name != "Problem");
+    for (name, schema) in answers.chain(shared) {
+        let unknown: Vec<_> = fields(&schema).filter(|field| !words.contains(field.as_str())).collect();
+        assert!(unknown.is_empty(), "types.ts has no {unknown:?} of {name}");
     }
 }

@@ -4,7 +4,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use cell_client::{Client, ClientError, Item, ScanEntry, ScanRange};
 use data_encoding::{BASE64, HEXLOWER};
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::api::document::Document;
 use crate::api::key::{Key, escaped};
-use crate::api::params::{Params, parse_key};
+use crate::api::params::{Params, PathText, parse_key};
 use crate::api::tree::place;
 use crate::clock::{milliseconds, now_unix_ms};
 use crate::problem::{FieldProblem, Problem};
@@ -98,7 +98,7 @@ pub(crate) async fn get_page(
 /// `GET /api/v1/kv/{key}`.
 pub(crate) async fn get_value(
     State(shared): State<Arc<Shared>>,
-    Path(text): Path<String>,
+    PathText(text): PathText<String>,
     params: Params,
 ) -> Result<Response, Problem> {
     const POINTER: &str = "/path/key";

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cell_node::{LookError, MeganodeUse, MeganodeView, TreeNodeIndex, TreeNodeState, TreeNodeView};
@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::part::id;
 use crate::api::document::{Document, Scope};
 use crate::api::key::Key;
-use crate::api::params::Params;
+use crate::api::params::{Params, PathText};
 use crate::clock::{milliseconds, now_unix_ms};
 use crate::problem::{FieldProblem, Problem};
 use crate::shared::Shared;
@@ -100,7 +100,7 @@ fn wrong(pointer: &str, detail: String) -> Problem {
 /// `GET /api/v1/tree/meganodes/{id}`.
 pub(crate) async fn get_meganode(
     State(shared): State<Arc<Shared>>,
-    Path(text): Path<String>,
+    PathText(text): PathText<String>,
     mut params: Params,
 ) -> Result<Response, Problem> {
     let scope = params.scope()?;
@@ -121,7 +121,7 @@ pub(crate) async fn get_meganode(
 /// `GET /api/v1/tree/meganodes/{id}/nodes/{index}`.
 pub(crate) async fn get_tree_node(
     State(shared): State<Arc<Shared>>,
-    Path((text, index_text)): Path<(String, String)>,
+    PathText((text, index_text)): PathText<(String, String)>,
     mut params: Params,
 ) -> Result<Response, Problem> {
     let scope = params.scope()?;
