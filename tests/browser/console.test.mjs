@@ -259,6 +259,7 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     await page.getByText("/api/v1/nodes").click();
     await page.locator("details[open]").getByRole("button", { name: "Try it" }).click();
     await says(page, '"operations_per_second"');
+    for (const words of ["nodes[].cpu_cores_used", "number or null", "Processors that it keeps busy.", "nodes[].key.hex"]) await says(page, words);
     assert.deepEqual(await violations(page, "details[open]"), []);
     sound(page);
   });

@@ -69,6 +69,8 @@ mod event_log;
 mod events_seen;
 mod exposition;
 mod freshness;
+#[cfg(test)]
+mod full_cluster;
 mod health;
 mod history;
 mod host;

@@ -1,5 +1,6 @@
 //! Nodes for tests: HTTP servers over one simulated coordinator, each with settings of its own that follow
-//! the coordinator's tuning at every look; and a client for one request.
+//! the coordinator's tuning at every look; and a client for one request, which checks each answer of the API
+//! against the API's document.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,6 +13,7 @@ use cell_terms::setting::{Applies, Bounds, Setting, Source};
 use cell_terms::{Incarnation, NodeId};
 use serde_json::Value;
 
+use crate::api::conformity::check_answer;
 use crate::api::status::tests::snapshot;
 use crate::{HttpServer, Sources};
 
@@ -143,7 +145,7 @@ fn member(node: u32, http: SocketAddr) -> MemberRow {
 }
 
 /// A request.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct TestRequest {
     method: &'static str,
     path: String,
@@ -158,6 +160,14 @@ impl TestRequest {
 
     pub(crate) fn header(mut self, name: &str, value: &str) -> TestRequest {
         self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// With another value of a header, where it has this one.
+    pub(crate) fn replaced(mut self, name: &str, value: &str, other: &str) -> TestRequest {
+        for header in self.headers.iter_mut().filter(|header| header.0 == name && header.1 == value) {
+            header.1 = other.to_owned();
+        }
         self
     }
 
@@ -187,7 +197,11 @@ impl TestRequest {
         stream.read_to_string(&mut text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        TestAnswer { status, head: head.to_owned(), body: serde_json::from_str(body).unwrap_or(Value::Null) }
+        let body = serde_json::from_str(body).unwrap_or(Value::Null);
+        let answer = TestAnswer { status, head: head.to_owned(), body };
+        let kind = answer.header("content-type").unwrap_or_default();
+        check_answer(method, path, status, kind, &answer.body);
+        answer
     }
 }
 

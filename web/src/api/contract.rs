@@ -52,7 +52,7 @@ fn request(route: &RouteText, more: &[(&str, &str)], without: Option<&str>) -> T
         path = format!("{path}?{}", query.join("&"));
     }
     let request = TestRequest::new(route.method, &path);
-    let request = route.body.iter().fold(request, |request, body| request.json(body));
+    let request = route.body.iter().fold(request, |request, body| request.json(body.example));
     headers.into_iter().fold(request, |request, (name, value)| request.header(name, value))
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cell_cluster::MemberRow;
@@ -20,7 +20,7 @@ use crate::access::Caller;
 use crate::api::document::{Document, Scope};
 use crate::api::gathered::{Shown, rows_wanted};
 use crate::api::guard::RepeatId;
-use crate::api::params::Params;
+use crate::api::params::{Params, PathText};
 use crate::api::tuning_patch::object;
 use crate::clock::now_unix_ms;
 use crate::drill::{DrillWanted, NotBegun, RunPlace, RunRow, RunState, parameters};
@@ -112,7 +112,7 @@ pub(crate) async fn get_drills(
 /// `GET /api/v1/drills/{id}`.
 pub(crate) async fn get_drill(
     State(shared): State<Arc<Shared>>,
-    Path(id): Path<String>,
+    PathText(id): PathText<String>,
     mut params: Params,
 ) -> Result<Response, Problem> {
     let scope = params.scope()?;
@@ -177,7 +177,7 @@ fn who(scope: Scope, body: &mut Map<String, Value>, caller: Caller) -> String {
 /// `POST /api/v1/drills/{id}:halt`: takes the fault back and ends the drill.
 pub(crate) async fn post_drill(
     State(shared): State<Arc<Shared>>,
-    Path(action): Path<String>,
+    PathText(action): PathText<String>,
     Extension(caller): Extension<Caller>,
     mut params: Params,
     body: Bytes,
@@ -441,6 +441,7 @@ mod tests {
 
     use super::*;
     use crate::Sources;
+    use crate::api::conformity::covers;
     use crate::test_cluster::{TestAnswer, TestCluster, TestRequest};
 
     const DRILLS: &str = "/api/v1/drills";
@@ -519,6 +520,23 @@ mod tests {
             }
             writeln!(stream, "{}", serde_json::to_string(&said).unwrap()).unwrap();
         }
+    }
+
+    #[test]
+    fn runs_are_as_the_document_says() {
+        let node = |body| serde_json::to_value(Document::of_node(body, Duration::ZERO)).unwrap();
+        let ended = crate::drill::test_row();
+        let mut running = ended.clone();
+        running.report = None;
+        covers("GET", "/api/v1/drills/drill-2-1", &[node(ended.clone()), node(running)]);
+        let shown = DrillOperation { operation: "drill", done: true, run: ended };
+        let shown = serde_json::to_value(Document::of_node(shown, Duration::ZERO)).unwrap();
+        let mut running = shown.clone();
+        running["report"] = Value::Null;
+        covers("GET", "/api/v1/operations/drill-2-1", &[shown, running]);
+        let part = RunsPart { runs: vec![crate::drill::test_row()] };
+        let part = serde_json::to_value(Document::of_node(part, Duration::ZERO)).unwrap();
+        covers("GET", "/api/v1/drills?scope=node", &[part]);
     }
 
     #[test]

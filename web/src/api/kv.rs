@@ -4,7 +4,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use cell_client::{Client, ClientError, Item, ScanEntry, ScanRange};
 use data_encoding::{BASE64, HEXLOWER};
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::api::document::Document;
 use crate::api::key::{Key, escaped};
-use crate::api::params::{Params, parse_key};
+use crate::api::params::{Params, PathText, parse_key};
 use crate::api::tree::place;
 use crate::clock::{milliseconds, now_unix_ms};
 use crate::problem::{FieldProblem, Problem};
@@ -98,7 +98,7 @@ pub(crate) async fn get_page(
 /// `GET /api/v1/kv/{key}`.
 pub(crate) async fn get_value(
     State(shared): State<Arc<Shared>>,
-    Path(text): Path<String>,
+    PathText(text): PathText<String>,
     params: Params,
 ) -> Result<Response, Problem> {
     const POINTER: &str = "/path/key";
@@ -209,6 +209,7 @@ mod tests {
     use cell_terms::Version;
 
     use super::*;
+    use crate::api::conformity::covers;
 
     fn wanted(prefix: &[u8], from: &[u8], reverse: bool) -> PageWanted {
         let from = (!from.is_empty()).then(|| from.to_vec());
@@ -233,6 +234,30 @@ mod tests {
         assert_eq!(bounds(&wanted(b"ap", b"apm", true)), (Included(b("ap")), Excluded(b("apm"))));
         assert_eq!(bounds(&wanted(b"ap", b"z", true)), (Included(b("ap")), end));
         assert_eq!(bounds(&wanted(b"", b"m", true)).1, Excluded(b("m")));
+    }
+
+    #[test]
+    fn answers_are_as_the_document_says() {
+        let entry = KvEntry {
+            key: Key::new(b"a"),
+            value_preview: String::new(),
+            bytes: 1,
+            version: Version::default().to_string(),
+        };
+        let page = KvPage { entries: vec![entry], next: Some("61".to_owned()) };
+        let page = Document::of_node(page, std::time::Duration::ZERO);
+        covers("GET", "/api/v1/kv", &[serde_json::to_value(page).unwrap()]);
+        let value = KvValue {
+            at_unix_ms: 1,
+            age_ms: 2,
+            key: Key::new(b"a"),
+            value: shown(b"b"),
+            version: Version::default().to_string(),
+            node: 0,
+            pair: 1,
+            found_by: "server",
+        };
+        covers("GET", "/api/v1/kv/61", &[serde_json::to_value(value).unwrap()]);
     }
 
     #[test]

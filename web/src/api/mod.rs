@@ -6,7 +6,13 @@ mod authorisation;
 pub(crate) mod cluster;
 pub(crate) mod cluster_status;
 #[cfg(test)]
+pub(crate) mod conformity;
+#[cfg(test)]
 mod contract;
+#[cfg(test)]
+mod contract_answers;
+#[cfg(test)]
+mod contract_bodies;
 pub(crate) mod document;
 pub(crate) mod drill_preview;
 pub(crate) mod drills;
@@ -23,6 +29,7 @@ pub(crate) mod recoveries;
 pub(crate) mod regions;
 pub(crate) mod router;
 pub(crate) mod routes;
+mod schema;
 pub(crate) mod selector;
 mod sentence;
 pub(crate) mod series;

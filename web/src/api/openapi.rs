@@ -1,5 +1,5 @@
-//! `GET /api/openapi.json`: the API as an OpenAPI 3.1 document, made from the table of routes. The answers
-//! are described by their media types alone; their fields are in `web/console/src/api/types.ts`, and grow.
+//! `GET /api/openapi.json`: the API as an OpenAPI 3.1 document, made from the table of routes. What they take
+//! and answer is in `api/schema`.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,8 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use crate::api::params::Params;
-use crate::api::routes::{Parameter, Place, ROUTES, RouteText, Takes};
+use crate::api::routes::{Answer, BodyText, Parameter, Place, ROUTES, RouteText, Takes};
+use crate::api::schema;
 use crate::problem::Problem;
 
 /// `GET /api/openapi.json`.
@@ -20,7 +21,8 @@ pub(crate) async fn get_document(params: Params) -> Result<Response, Problem> {
     Ok(([(header::CONTENT_TYPE, "application/json")], text.clone()).into_response())
 }
 
-fn document() -> Value {
+/// The document.
+pub(crate) fn document() -> Value {
     let mut paths = Map::new();
     for route in &ROUTES {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
@@ -32,11 +34,11 @@ fn document() -> Value {
             "title": "Cell admin API",
             "version": "1",
             "description": "What a node tells of its cluster, and what can be changed. Every answer has a version; \
-                fields are added without a new one. Errors are RFC 9457 problems.",
+                fields are added without a new one, so pass by what you do not know. Errors are RFC 9457 problems.",
         },
         "paths": paths,
         "components": {
-            "schemas": {"Problem": problem()},
+            "schemas": schema::components(),
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
         // Tokens are asked for where `http_tokens_file` names some.
@@ -45,7 +47,10 @@ fn document() -> Value {
 }
 
 fn operation(route: &RouteText) -> Value {
-    let media = if route.path.ends_with("/stream") { "text/event-stream" } else { "application/json" };
+    let (media, schema) = match route.answer {
+        Answer::Json(schema) => ("application/json", schema()),
+        Answer::Events => ("text/event-stream", json!({"type": "string"})),
+    };
     let role = route.role.word();
     let mut operation = json!({
         "tags": [route.tag],
@@ -53,18 +58,20 @@ fn operation(route: &RouteText) -> Value {
         "description": format!("Wants the role {role}, where tokens are asked for."),
         "parameters": route.parameters.iter().map(parameter).collect::<Vec<_>>(),
         "responses": {
-            (route.success.to_string()): {"description": "What was asked for.", "content": {(media): {"schema": {"type": "object"}}}},
+            (route.success.to_string()): {
+                "description": "What was asked for.",
+                "content": {(media): {"schema": schema}},
+            },
             "default": {
                 "description": "A problem.",
                 "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
             },
         },
     });
-    if let Some(example) = route.body {
+    if let Some(BodyText { schema, example, is_required }) = &route.body {
         let example: Value = serde_json::from_str(example).unwrap_or_default();
-        let schema = json!({"schema": {"type": "object"}, "example": example});
-        operation["requestBody"] =
-            json!({"required": example != json!({}), "content": {"application/json": schema}});
+        let content = json!({"application/json": {"schema": schema(), "example": example}});
+        operation["requestBody"] = json!({"required": is_required, "content": content});
     }
     operation
 }
@@ -85,31 +92,5 @@ fn parameter(parameter: &Parameter) -> Value {
     json!({
         "name": parameter.name, "in": place, "required": parameter.is_required,
         "description": parameter.meaning, "schema": schema, "example": parameter.example,
-    })
-}
-
-fn problem() -> Value {
-    json!({
-        "type": "object",
-        "required": ["type", "title", "status", "detail", "code", "request_id"],
-        "properties": {
-            "type": {"type": "string"},
-            "title": {"type": "string"},
-            "status": {"type": "integer"},
-            "detail": {"type": "string", "description": "What is wrong."},
-            "code": {"type": "string", "description": "A word that programs compare."},
-            "request_id": {"type": "string"},
-            "next": {"type": "string", "description": "What to do."},
-            "errors": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "pointer": {"type": "string"}, "detail": {"type": "string"}, "min": {"type": "string"},
-                        "max": {"type": "string"}, "unit": {"type": "string"},
-                    },
-                },
-            },
-        },
     })
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 
-use crate::api::params::Params;
+use crate::api::params::{Params, PathText};
 use crate::api::{drills, tree};
 use crate::problem::Problem;
 use crate::shared::Shared;
@@ -13,7 +13,7 @@ use crate::shared::Shared;
 /// `GET /api/v1/operations/{id}`.
 pub(crate) async fn get_operation(
     State(shared): State<Arc<Shared>>,
-    Path(id): Path<String>,
+    PathText(id): PathText<String>,
     params: Params,
 ) -> Result<Response, Problem> {
     params.end()?;

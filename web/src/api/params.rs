@@ -1,12 +1,13 @@
-//! The query of a request. What is wrong with it is said by parameter; a parameter that the route does not
-//! know is wrong, too.
+//! The query and the path of a request. What is wrong with it is said by parameter; a parameter that the route
+//! does not know is wrong, too.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use axum::extract::{FromRequestParts, Query};
+use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use data_encoding::HEXLOWER_PERMISSIVE;
+use serde::de::DeserializeOwned;
 
 use crate::api::document::Scope;
 use crate::problem::{FieldProblem, Problem};
@@ -32,6 +33,22 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
             }
         }
         Ok(Params(params))
+    }
+}
+
+/// The parts of the path that have names. They are text: a part that is no UTF-8 is refused with a problem.
+#[derive(Debug)]
+pub(crate) struct PathText<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathText<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathText<T>, Problem> {
+        let Path(text) = Path::<T>::from_request_parts(parts, state).await.map_err(|error| {
+            let (pointer, detail) = ("/path".to_owned(), error.body_text());
+            Problem::bad_request(FieldProblem { pointer, detail, ..FieldProblem::default() })
+        })?;
+        Ok(PathText(text))
     }
 }
 

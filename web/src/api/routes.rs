@@ -1,7 +1,10 @@
 //! Every route of the API in words: what it answers, whom it answers, and what it takes. The document that
 //! describes the API is made from this table, and tests hold it and the router to each other, both ways.
 
+use serde_json::Value;
+
 use crate::access::Role;
+use crate::api::schema::{cluster, drills, kv, logs, node, selector, series, tree, tuning};
 use crate::api::tuning_change::TTL_SECONDS_MAX;
 
 /// A route.
@@ -16,10 +19,30 @@ pub(crate) struct RouteText {
     pub(crate) tag: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) parameters: &'static [Parameter],
-    /// A body that it takes, as an example; none if it takes none.
-    pub(crate) body: Option<&'static str>,
+    /// The body that it takes; none if it takes none.
+    pub(crate) body: Option<BodyText>,
     /// The status of its answer.
     pub(crate) success: u16,
+    pub(crate) answer: Answer,
+}
+
+/// A body.
+#[derive(Debug)]
+pub(crate) struct BodyText {
+    /// Makes its JSON Schema.
+    pub(crate) schema: fn() -> Value,
+    /// One that is taken.
+    pub(crate) example: &'static str,
+    pub(crate) is_required: bool,
+}
+
+/// What a route answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    /// A JSON document; makes its JSON Schema.
+    Json(fn() -> Value),
+    /// Server-sent events.
+    Events,
 }
 
 /// What a request takes besides its body.
@@ -105,39 +128,55 @@ const fn get(
     tag: &'static str,
     summary: &'static str,
     parameters: &'static [Parameter],
+    answer: fn() -> Value,
 ) -> RouteText {
-    RouteText { method: "GET", path, role: Role::Viewer, tag, summary, parameters, body: None, success: 200 }
+    let (method, role, answer) = ("GET", Role::Viewer, Answer::Json(answer));
+    RouteText { method, path, role, tag, summary, parameters, body: None, success: 200, answer }
+}
+
+const fn needed_body(schema: fn() -> Value, example: &'static str) -> Option<BodyText> {
+    Some(BodyText { schema, example, is_required: true })
 }
 
 /// Every route below `/api/`.
 pub(crate) static ROUTES: [RouteText; 32] = [
-    get("/api/openapi.json", "api", "This document.", &[]),
+    get("/api/openapi.json", "api", "This document.", &[], kv::document),
     get(
         "/api/v1/cluster/status",
         "cluster",
         "The cluster in one document, with a sentence that says how it is.",
         &[SCOPE],
+        cluster::status,
     ),
-    get("/api/v1/cluster", "cluster", "Members, pairs and incidents as this node saw them last.", &[SCOPE]),
-    get("/api/v1/status", "cluster", "This node's own figures.", &[SCOPE]),
-    get("/api/v1/nodes", "cluster", "A row for each node.", &[SCOPE]),
+    get(
+        "/api/v1/cluster",
+        "cluster",
+        "Members, pairs and incidents as this node saw them last.",
+        &[SCOPE],
+        node::cluster,
+    ),
+    get("/api/v1/status", "cluster", "This node's own figures.", &[SCOPE], node::status),
+    get("/api/v1/nodes", "cluster", "A row for each node.", &[SCOPE], cluster::nodes),
     get(
         "/api/v1/regions",
         "cluster",
         "The regions of each pair: owner, epoch, size, how full.",
         &[SCOPE, ROWS],
+        cluster::regions,
     ),
     get(
         "/api/v1/wal",
         "cluster",
         "How far the logs of each pair are, how long syncs took, and what a replay would cost.",
         &[SCOPE, ROWS],
+        logs::wal,
     ),
     get(
         "/api/v1/recoveries",
         "cluster",
         "Takeovers under way, and what is remembered of earlier ones.",
         &[SCOPE],
+        logs::recoveries,
     ),
     get(
         "/api/v1/events",
@@ -156,6 +195,7 @@ pub(crate) static ROUTES: [RouteText; 32] = [
                 "0:1.7,1:2.9,*:1700000000000",
             ),
         ],
+        series::events,
     ),
     get(
         "/api/v1/series",
@@ -179,31 +219,37 @@ pub(crate) static ROUTES: [RouteText; 32] = [
                 "1700000000",
             ),
         ],
+        series::series,
     ),
-    get(
-        "/api/v1/stream",
-        "cluster",
-        "Documents as server-sent events, each topic once a second.",
-        &[
-            needed(
-                "topics",
-                Takes::Text,
-                "Of status, selector, recoveries, events and tuning, with commas between them.",
-                "status,events",
-            ),
-            header(
-                "Last-Event-ID",
-                false,
-                "The id of the last line of events that was seen.",
-                "0:1.7,1:2.9,*:1700000000000",
-            ),
-        ],
-    ),
+    RouteText {
+        answer: Answer::Events,
+        ..get(
+            "/api/v1/stream",
+            "cluster",
+            "Documents as server-sent events, each topic once a second.",
+            &[
+                needed(
+                    "topics",
+                    Takes::Text,
+                    "Of status, selector, recoveries, events and tuning, with commas between them.",
+                    "status,events",
+                ),
+                header(
+                    "Last-Event-ID",
+                    false,
+                    "The id of the last line of events that was seen.",
+                    "0:1.7,1:2.9,*:1700000000000",
+                ),
+            ],
+            kv::document,
+        )
+    },
     get(
         "/api/v1/selector/pairs",
         "selector",
         "How each client searches each server, and why.",
         &[SCOPE, ROWS],
+        selector::pairs,
     ),
     get(
         "/api/v1/selector/pairs/{client}/{node}/series",
@@ -215,6 +261,7 @@ pub(crate) static ROUTES: [RouteText; 32] = [
             query("seconds", Takes::Integer(1, 600), "How far back.", "60"),
             SCOPE,
         ],
+        selector::series,
     ),
     get(
         "/api/v1/tree/buckets",
@@ -226,12 +273,14 @@ pub(crate) static ROUTES: [RouteText; 32] = [
             query("from", Takes::Hex, "Keys from this one on.", "61"),
             query("to", Takes::Hex, "Keys before this one.", "7a"),
         ],
+        tree::buckets,
     ),
     get(
         "/api/v1/tree/meganodes/{id}",
         "tree",
         "A meganode: its levels and its slot.",
         &[path("id", Takes::Text, "PAIR.SLOT", "1.0"), SCOPE],
+        tree::meganode,
     ),
     get(
         "/api/v1/tree/meganodes/{id}/nodes/{index}",
@@ -242,16 +291,18 @@ pub(crate) static ROUTES: [RouteText; 32] = [
             path("index", Takes::Text, "Its place in the slot.", "0"),
             SCOPE,
         ],
+        tree::tree_node,
     ),
     get(
         "/api/v1/tree/locate",
         "tree",
         "Where a key is, and by which tree nodes a search comes to it.",
         &[needed("key", Takes::Hex, "The key.", "61"), SCOPE],
+        tree::locate,
     ),
     RouteText {
         role: Role::Operator,
-        body: Some("{}"),
+        body: Some(BodyText { schema: tree::check_wanted, example: "{}", is_required: false }),
         method: "POST",
         success: 202,
         ..get(
@@ -259,6 +310,7 @@ pub(crate) static ROUTES: [RouteText; 32] = [
             "tree",
             "Begins a check of the whole tree, beside what the nodes do; the operation tells what it found.",
             &[REPEAT, SCOPE],
+            tree::check_begun,
         )
     },
     get(
@@ -271,10 +323,17 @@ pub(crate) static ROUTES: [RouteText; 32] = [
             query("reverse", Takes::Flag, "1: downwards.", "0"),
             query("limit", Takes::Integer(1, 200), "At most so many.", "20"),
         ],
+        kv::page,
     ),
-    get("/api/v1/kv/{key}", "data", "One entry.", &[path("key", Takes::Hex, "The key.", "61")]),
-    get("/api/v1/tuning", "tuning", "Every setting with its value for the cluster.", &[SCOPE]),
-    get("/api/v1/tuning/schema", "tuning", "What each setting takes.", &[]),
+    get("/api/v1/kv/{key}", "data", "One entry.", &[path("key", Takes::Hex, "The key.", "61")], kv::entry),
+    get(
+        "/api/v1/tuning",
+        "tuning",
+        "Every setting with its value for the cluster.",
+        &[SCOPE],
+        tuning::tuning,
+    ),
+    get("/api/v1/tuning/schema", "tuning", "What each setting takes.", &[], tuning::schema),
     get(
         "/api/v1/tuning/history",
         "tuning",
@@ -283,10 +342,11 @@ pub(crate) static ROUTES: [RouteText; 32] = [
             query("limit", Takes::Integer(1, 200), "At most so many.", "20"),
             query("seen", Takes::Text, "Any text: it changes nothing of the answer.", "7"),
         ],
+        tuning::history,
     ),
     RouteText {
         role: Role::Operator,
-        body: Some("{\"client_selector_exploration\": \"0.02\"}"),
+        body: needed_body(tuning::patch, "{\"client_selector_exploration\": \"0.02\"}"),
         method: "PATCH",
         ..get(
             "/api/v1/tuning",
@@ -299,19 +359,27 @@ pub(crate) static ROUTES: [RouteText; 32] = [
                 REASON,
                 query("ttl_seconds", Takes::Integer(1, TTL_SECONDS_MAX), "Only for so long.", "60"),
             ],
+            tuning::change,
         )
     },
     RouteText {
         role: Role::Operator,
-        body: Some("{\"revision\": \"1\"}"),
+        body: needed_body(tuning::revert, "{\"revision\": \"1\"}"),
         method: "POST",
-        ..get("/api/v1/tuning:revert", "tuning", "Takes a change back.", &[IF_MATCH, REPEAT, DRY_RUN, REASON])
+        ..get(
+            "/api/v1/tuning:revert",
+            "tuning",
+            "Takes a change back.",
+            &[IF_MATCH, REPEAT, DRY_RUN, REASON],
+            tuning::change,
+        )
     },
     get(
         "/api/v1/drills",
         "drills",
         "Whether drills are allowed, their kinds, and the runs of all nodes.",
         &[SCOPE, ROWS],
+        drills::drills,
     ),
     get(
         "/api/v1/drills/preview",
@@ -321,18 +389,31 @@ pub(crate) static ROUTES: [RouteText; 32] = [
             needed("kind", KIND_OF_FAULT, "The fault.", "kill"),
             needed("node", Takes::Integer(0, u32::MAX as u64), "Whose.", "0"),
         ],
+        drills::preview,
     ),
-    get("/api/v1/drills/{id}", "drills", "One run: timeline, the clients' lane, report.", &[DRILL, SCOPE]),
+    get(
+        "/api/v1/drills/{id}",
+        "drills",
+        "One run: timeline, the clients' lane, report.",
+        &[DRILL, SCOPE],
+        drills::drill,
+    ),
     RouteText {
         role: Role::Admin,
-        body: Some("{\"kind\": \"kill\", \"node\": 0, \"confirm\": \"node-0\"}"),
+        body: needed_body(drills::wanted, "{\"kind\": \"kill\", \"node\": 0, \"confirm\": \"node-0\"}"),
         method: "POST",
         success: 202,
-        ..get("/api/v1/drills", "drills", "Begins a drill; the node's name must be typed.", &[REPEAT, SCOPE])
+        ..get(
+            "/api/v1/drills",
+            "drills",
+            "Begins a drill; the node's name must be typed.",
+            &[REPEAT, SCOPE],
+            drills::begun,
+        )
     },
     RouteText {
         role: Role::Admin,
-        body: Some("{}"),
+        body: Some(BodyText { schema: drills::halt, example: "{}", is_required: false }),
         method: "POST",
         success: 202,
         ..get(
@@ -340,6 +421,7 @@ pub(crate) static ROUTES: [RouteText; 32] = [
             "drills",
             "Takes the fault back and ends the drill.",
             &[DRILL, REPEAT, SCOPE],
+            drills::begun,
         )
     },
     get(
@@ -347,6 +429,7 @@ pub(crate) static ROUTES: [RouteText; 32] = [
         "api",
         "How far something is that a request has begun.",
         &[path("id", Takes::Text, "Its name.", "drill-0-1")],
+        drills::operation,
     ),
-    get("/api/v1/whoami", "api", "Who the caller is to this node, and what they may do.", &[]),
+    get("/api/v1/whoami", "api", "Who the caller is to this node, and what they may do.", &[], kv::whoami),
 ];

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use cell_node::NodeSnapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::api::document::{Document, Scope};
 use crate::api::gathered::{ClusterDocument, Shown};
-use crate::api::params::Params;
+use crate::api::params::{Params, PathText};
 use crate::api::sentence;
 use crate::api::series::{Mark, marks};
 use crate::clock::now_unix_ms;
@@ -219,7 +219,7 @@ fn all(parts: impl Iterator<Item = PairsPart>) -> PairsPart {
 /// `GET /api/v1/selector/pairs/{client}/{node}/series`.
 pub(crate) async fn get_series(
     State(shared): State<Arc<Shared>>,
-    Path((client_text, node_text)): Path<(String, String)>,
+    PathText((client_text, node_text)): PathText<(String, String)>,
     mut params: Params,
 ) -> Result<Response, Problem> {
     let seconds = params.integer("seconds", 1..=SAMPLES_MAX as u64, 120)?;

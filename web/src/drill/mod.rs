@@ -8,5 +8,7 @@ mod run;
 mod wanted;
 
 pub(crate) use registry::{Drills, NotBegun, RunPlace};
+#[cfg(test)]
+pub(crate) use run::tests::row as test_row;
 pub(crate) use run::{RunRow, RunSeen, RunState};
 pub(crate) use wanted::{DrillWanted, name_of, parameters};

@@ -288,10 +288,63 @@ fn in_words(error: &DrillError) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use cell_drill::{DrillEvent, FaultKind};
+    use cell_drill::wire::{Incident, PairView, Planned, Status, Times};
+    use cell_drill::{DrillEvent, DrillProof, FaultKind, PathFindings, Tally, Timeline, Unavailable};
 
     use super::*;
     use crate::drill::wanted::tests::wanted;
+
+    /// A run that was halted, with a report as long as they are.
+    pub(crate) fn row() -> RunRow {
+        let run = run("drill-2-1", 1);
+        let at_ns = run.begun_ns + 250_000_000;
+        let moment = |pair| Moment { at_ns, event: DrillEvent::Serving, pair };
+        run.hear(Notice::Moments(vec![moment(None), moment(Some(1))]));
+        run.hear(Notice::Lane(LanePoint { at_ns, attempted: 4, succeeded: 3, p99_us: Some(5) }));
+        run.halt("ann");
+        run.end(Ok(report(at_ns)));
+        run.row()
+    }
+
+    /// A report with something in each of its lists.
+    fn report(injected_ns: u64) -> Report {
+        let pair = |epoch, owner| PairView {
+            pair: 1,
+            node: 1,
+            owner: Some(owner),
+            epoch,
+            state: "serving".to_owned(),
+            cut_epoch: None,
+            trouble: None,
+            next: None,
+        };
+        let times = Times { replayed_ms: 1, replayed_bytes: 7, serving_ms: 2, ..Times::default() };
+        let plan = vec![Planned { pair: 1, survivor: Some(6), times }];
+        let incident = Incident { dead: 5, detected_ms: 1, lease_seen_ms: 1, plan };
+        let before = Status { pairs: vec![pair(1, 5)], leases: vec![5], ..Status::default() };
+        let after =
+            Status { pairs: vec![pair(2, 6)], leases: vec![6], incidents: vec![incident], ..before.clone() };
+        let mut timeline = Timeline::new(1, &before, injected_ns);
+        timeline.look(injected_ns + 1_000_000, &after);
+        timeline.note(injected_ns + 2_000_000, DrillEvent::AllBack, None);
+        let proof = DrillProof {
+            lost: 1,
+            ways: vec![("scan", PathFindings::default())],
+            named: vec![(b"k".to_vec(), "lost")],
+            ..DrillProof::default()
+        };
+        let slowest = vec![(b"k".to_vec(), "get".to_owned(), 1.5)];
+        Report {
+            fault: FaultKind::Kill,
+            node: 1,
+            run: 7,
+            timeline,
+            tally: Tally::default(),
+            unavailable: Unavailable { slowest, ..Unavailable::default() },
+            proof: Some(proof),
+            troubles: vec!["it did not come back".to_owned()],
+        }
+    }
 
     /// A run of this node and name.
     pub(crate) fn run(id: &str, node: u16) -> Run {

@@ -113,6 +113,8 @@ export interface RecoveriesDocument extends Document {
 
 export interface EventsDocument extends Document {
   events: EventRow[]; first_id: string | null; last_id: string | null;
+  /** Asked for with it, the next answer has all that came after this one. */
+  cursor?: string;
 }
 
 export interface Mark { at_unix_ms: number; revision: string; names: string[] }

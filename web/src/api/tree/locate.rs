@@ -125,7 +125,22 @@ fn meganode_of<'s>(tree: &'s TreeShape, key: &[u8]) -> Option<&'s MeganodeShape>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::conformity::covers;
     use crate::api::tree::part::tests::shape;
+
+    #[test]
+    fn answers_are_as_the_document_says() {
+        let place =
+            Place { node: 0, pair: 1, meganode: "1.0".to_owned(), path: vec![Step { index: 0, level: 1 }] };
+        let part = |place| LocatePart { place };
+        let parts = [part(Some(place.clone())), part(None)]
+            .map(|part| serde_json::to_value(Document::of_node(part, std::time::Duration::ZERO)).unwrap());
+        covers("GET", "/api/v1/tree/locate?scope=node", &parts);
+        let key = Key::new(b"a");
+        let whole = Located { key, found: true, place, bytes: Some(1), searched: "server" };
+        let whole = Document::of_node(whole, std::time::Duration::ZERO);
+        covers("GET", "/api/v1/tree/locate", &[serde_json::to_value(whole).unwrap()]);
+    }
 
     #[test]
     fn meganode_of_a_key_is_the_one_whose_range_has_it() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cell_node::{LookError, MeganodeUse, MeganodeView, TreeNodeIndex, TreeNodeState, TreeNodeView};
@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::part::id;
 use crate::api::document::{Document, Scope};
 use crate::api::key::Key;
-use crate::api::params::Params;
+use crate::api::params::{Params, PathText};
 use crate::clock::{milliseconds, now_unix_ms};
 use crate::problem::{FieldProblem, Problem};
 use crate::shared::Shared;
@@ -100,7 +100,7 @@ fn wrong(pointer: &str, detail: String) -> Problem {
 /// `GET /api/v1/tree/meganodes/{id}`.
 pub(crate) async fn get_meganode(
     State(shared): State<Arc<Shared>>,
-    Path(text): Path<String>,
+    PathText(text): PathText<String>,
     mut params: Params,
 ) -> Result<Response, Problem> {
     let scope = params.scope()?;
@@ -121,7 +121,7 @@ pub(crate) async fn get_meganode(
 /// `GET /api/v1/tree/meganodes/{id}/nodes/{index}`.
 pub(crate) async fn get_tree_node(
     State(shared): State<Arc<Shared>>,
-    Path((text, index_text)): Path<(String, String)>,
+    PathText((text, index_text)): PathText<(String, String)>,
     mut params: Params,
 ) -> Result<Response, Problem> {
     let scope = params.scope()?;
@@ -264,6 +264,7 @@ mod tests {
     use cell_node::LevelView;
 
     use super::*;
+    use crate::api::conformity::covers;
 
     #[test]
     fn id_is_pair_and_slot() {
@@ -296,5 +297,26 @@ mod tests {
         assert_eq!(document["slots"], BASE64.encode(&[1, 2, 0, 3]));
         let figures = ["height", "entries", "tree_nodes", "tree_nodes_all"].map(|name| &document[name]);
         assert_eq!(figures, [2, 30, 3, 4]);
+        let last = MeganodeView { high: None, right: None, ..view.clone() };
+        let answers = [view, last]
+            .map(|view| Document::of_node(super::meganode(id, 5, &view), Duration::ZERO))
+            .map(|document| serde_json::to_value(document).unwrap());
+        covers("GET", "/api/v1/tree/meganodes/1.0", &answers);
+    }
+
+    #[test]
+    fn tree_node_is_as_the_document_says() {
+        let view = TreeNodeView {
+            version: u64::MAX,
+            level: 0,
+            low: Vec::new(),
+            high: Some(vec![255]),
+            entries: 70,
+            keys: vec![vec![1]],
+            right: Some(TreeNodeIndex(2)),
+        };
+        let last = TreeNodeView { high: None, right: None, ..view.clone() };
+        let answers = [view, last].map(|view| serde_json::to_value(tree_node(3, &view, 1)).unwrap());
+        covers("GET", "/api/v1/tree/meganodes/1.0/nodes/3", &answers);
     }
 }

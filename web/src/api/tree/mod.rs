@@ -11,6 +11,8 @@ pub(crate) use buckets::get_buckets;
 pub(crate) use check::{check_operation, post_check};
 pub(crate) use locate::{get_locate, place};
 pub(crate) use meganode::{get_meganode, get_tree_node};
+#[cfg(test)]
+pub(crate) use part::tests::shape as test_shape;
 
 use cell_node::LookError;
 

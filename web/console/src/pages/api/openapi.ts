@@ -2,10 +2,19 @@
 
 export interface Parameter { name: string; in: string; description?: string; required?: boolean; schema?: Record<string, unknown>; $ref?: string }
 
+/** A JSON Schema, of which these keywords are shown. */
+export interface Schema {
+  $ref?: string; type?: string | string[]; title?: string; description?: string; enum?: unknown[]; anyOf?: Schema[];
+  properties?: Record<string, Schema>; required?: string[]; additionalProperties?: boolean | Schema;
+  items?: boolean | Schema; prefixItems?: Schema[]; minimum?: number; maximum?: number;
+}
+
+type Content = Record<string, { schema?: Schema; example?: unknown }>;
+
 export interface OperationObject {
   summary?: string; description?: string; tags?: string[]; parameters?: Parameter[];
-  requestBody?: { content?: Record<string, { schema?: unknown }>; description?: string };
-  responses?: Record<string, { description?: string; content?: Record<string, { schema?: unknown }> }>;
+  requestBody?: { content?: Content; description?: string };
+  responses?: Record<string, { description?: string; content?: Content }>;
 }
 
 type PathObject = { parameters?: Parameter[] } & Record<string, OperationObject>;

@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { exchange, isProblem } from "../../api/client";
 import { Table } from "../../parts/table";
 import { useInList } from "../../state/url";
+import { Fields } from "./fields";
 import { resolved, type OpenApi, type Parameter, type RouteObject } from "./openapi";
 
 const SHOWN_MAX = 20_000;
@@ -19,7 +20,12 @@ export function Route({ route, root }: { route: RouteObject; root: OpenApi }) {
       <div class="stack route-body">
         {route.operation.description && <p class="prose">{route.operation.description}</p>}
         {route.parameters.length > 0 && <Parameters parameters={route.parameters} />}
-        {route.operation.requestBody?.content && <p>Body: {Object.keys(route.operation.requestBody.content).map((type) => <code key={type}>{type}</code>)}</p>}
+        {Object.entries(route.operation.requestBody?.content ?? {}).map(([type, body]) => (
+          <div key={type} class="stack-tight">
+            <p>Body: <code>{type}</code>{body.example !== undefined && <>, such as <code>{JSON.stringify(body.example)}</code></>}</p>
+            <Fields caption="Fields of the body" schema={body.schema} root={root} />
+          </div>
+        ))}
         <Responses route={route} root={root} />
         {route.method === "GET" && <Try route={route} />}
       </div>
@@ -49,7 +55,13 @@ function Parameters({ parameters }: { parameters: Parameter[] }) {
 function Responses({ route, root }: { route: RouteObject; root: OpenApi }) {
   const entries = Object.entries(route.operation.responses ?? {}).map(([code, response]) => [code, resolved(root, response)] as const);
   if (entries.length === 0) return null;
-  return <dl class="facts">{entries.map(([code, response]) => [<dt key={code}>{code}</dt>, <dd key={`${code}=`}>{response.description}</dd>])}</dl>;
+  const answers = entries.filter(([code]) => code !== "default").flatMap(([, response]) => Object.values(response.content ?? {}));
+  return (
+    <>
+      <dl class="facts">{entries.map(([code, response]) => [<dt key={code}>{code}</dt>, <dd key={`${code}=`}>{response.description}</dd>])}</dl>
+      {answers.map((answer, at) => <Fields key={at} caption="Fields of the answer" schema={answer.schema} root={root} />)}
+    </>
+  );
 }
 
 interface Shown { status: number; type: string; text: string }
