@@ -33,8 +33,9 @@ pub(crate) fn document() -> Value {
         "info": {
             "title": "Cell admin API",
             "version": "1",
-            "description": "What a node tells of its cluster, and what can be changed. Every answer has a version; \
-                fields are added without a new one, so pass by what you do not know. Errors are RFC 9457 problems.",
+            "description": "What a node tells of its cluster, and what can be changed. Every answer has a \
+                version; fields are added without a new one, so pass by what you do not know. Errors are RFC \
+                9457 problems.",
         },
         "paths": paths,
         "components": {

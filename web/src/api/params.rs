@@ -1,5 +1,5 @@
-//! The query and the path of a request. What is wrong with it is said by parameter; a parameter that the route
-//! does not know is wrong, too.
+//! The query and the path of a request. What is wrong with it is said by parameter; a parameter that the
+//! route does not know is wrong, too.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -194,13 +194,18 @@ pub(crate) fn wanted() -> Value {
     ]);
     let parameters = FaultKind::ALL.map(parameters);
     for (name, given) in parameters.iter().filter_map(Value::as_object).flatten() {
-        schema["properties"][name] = number_or_flag(given);
+        let known = schema["properties"].get(name).and_then(|known| known["minimum"].as_u64());
+        let mut field = number_or_flag(given);
+        if let (Some(known), Some(least)) = (known, field["minimum"].as_u64()) {
+            field["minimum"] = known.min(least).into(); // each kind has a bound of its own
+        }
+        schema["properties"][name] = field;
     }
     schema["additionalProperties"] = false.into();
     schema
 }
 
-/// Of a parameter as `/api/v1/drills` tells it. What the kinds take differently has the bounds of the last one.
+/// A parameter as `/api/v1/drills` tells it.
 fn number_or_flag(given: &Value) -> Value {
     let meaning = given["meaning"].as_str().unwrap_or_default();
     let mut schema = if given["default"].is_boolean() { flag(meaning) } else { integer(meaning) };
