@@ -94,7 +94,8 @@ pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchErro
     for transport in [Transport::Tcp, Transport::Shm] {
         for mix in &MIXES {
             for load in LOADS {
-                let what = format!("{} x{}, {}, core taken {load} %", mix.name, mix.in_flight, word(transport));
+                let what =
+                    format!("{} x{}, {}, core taken {load} %", mix.name, mix.in_flight, word(transport));
                 if parts.wants(&what) {
                     bench.compare(&what, transport, mix, load, report)?;
                 }
@@ -271,7 +272,14 @@ fn report_rules(
         let rival = format!("best fixed share, {} % by the server", best * 10);
         let goal = if rule == "adaptive" { Goal::AtLeast(goal) } else { Goal::None };
         let name = format!("selector/{rule}, {what}");
-        report.add(Figure::beside(name.clone(), "op/s", contender.rate(1), rival, fixed[best].rate(1), goal))?;
+        report.add(Figure::beside(
+            name.clone(),
+            "op/s",
+            contender.rate(1),
+            rival,
+            fixed[best].rate(1),
+            goal,
+        ))?;
         if let Some(decisions) = contender.client.selector_report().map(|report| report.decisions) {
             let all = (decisions.server + decisions.one_sided).max(1);
             report.note(&format!("{name}: {} % by the server", decisions.server * 100 / all));

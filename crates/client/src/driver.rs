@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 
 use cell_fabric::{Address, ConnectionId, Event, FabricError, Greeting, OneSided, ReadFailure, SendError};
 
-use crate::client_core::{ClientCommand, ClientCore};
 use crate::Item;
+use crate::client_core::{ClientCommand, ClientCore};
 use crate::error::AttemptError;
 use crate::immediate::{Immediate, WhoSearches};
 use crate::link_id::LinkId;

@@ -28,12 +28,7 @@ pub enum WhoSearches {
 impl ClientCore {
     /// Looks for keys in memory that is mapped, if the client is to do it and all can be told at once; what
     /// is found is appended, in the order of the keys. `now_ns` was read before.
-    pub fn look_at_once(
-        &mut self,
-        now_ns: u64,
-        keys: &[&[u8]],
-        items: &mut Vec<Option<Item>>,
-    ) -> Immediate {
+    pub fn look_at_once(&mut self, now_ns: u64, keys: &[&[u8]], items: &mut Vec<Option<Item>>) -> Immediate {
         let chosen = match keys {
             [key] => self.chooses_at_once(now_ns, &Operation::Get { key }, keys),
             _ => self.chooses_at_once(now_ns, &Operation::MultiGet { keys }, keys),

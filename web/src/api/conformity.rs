@@ -60,10 +60,14 @@ fn schema_of(route: &RouteText) -> Option<&'static Value> {
     }
 }
 
-/// Of a schema with two branches the one that is meant, with its path.
-fn branch(name: String, schema: &Value, of_node: bool) -> (String, &Value) {
+/// Of a schema with two branches the one that is meant, with its path: by what is asked for, or by the kind
+/// of operation that is answered.
+fn branch<'s>(name: String, schema: &'s Value, of_node: bool, body: &Value) -> (String, &'s Value) {
     let branches = schema["anyOf"].as_array().map_or(&[][..], Vec::as_slice);
-    let of = |(_, branch): &(usize, &Value)| (branch["title"] == NODE_TITLE) == of_node;
+    let of = |(_, branch): &(usize, &Value)| match branch["properties"]["operation"]["enum"].as_array() {
+        Some(kinds) => kinds.contains(&body["operation"]),
+        None => (branch["title"] == NODE_TITLE) == of_node,
+    };
     match branches.iter().enumerate().find(of) {
         Some((number, branch)) => (format!("{name}/{number}"), branch),
         None => (name, schema),
@@ -73,7 +77,7 @@ fn branch(name: String, schema: &Value, of_node: bool) -> (String, &Value) {
 /// What is wrong with what a route answers if all is well.
 fn faults(route: &RouteText, of_node: bool, body: &Value) -> Vec<String> {
     let Some(schema) = schema_of(route) else { return Vec::new() };
-    let (name, schema) = branch(name(route), schema, of_node);
+    let (name, schema) = branch(name(route), schema, of_node, body);
     assert!(schema["type"] == "object", "{name} has no schema");
     checker().faults(&name, schema, body)
 }
@@ -111,7 +115,8 @@ pub(crate) fn covers(method: &str, path: &str, answers: &[Value]) {
         let faults = faults(route, of_node, answer);
         assert!(faults.is_empty(), "{method} {path}: {faults:#?} in {answer:#}");
     }
-    let (name, schema) = branch(name(route), schema_of(route).expect("it answers JSON"), of_node);
+    let (name, schema) =
+        branch(name(route), schema_of(route).expect("it answers JSON"), of_node, &answers[0]);
     let mut all = BTreeSet::new();
     checker().paths(&name, schema, &mut all);
     assert_eq!(checker().unmet(&all), [""; 0], "{method} {path}");

@@ -14,7 +14,7 @@ use crate::test_cluster::{TestCluster, TestRequest};
 
 /// Routes that only a whole node answers with success, or only with a supervisor of drills. Their answers are
 /// checked where they are made.
-const ELSEWHERE: [&str; 9] = [
+const ELSEWHERE: [&str; 10] = [
     "GET /api/v1/kv",
     "GET /api/v1/kv/{key}",
     "GET /api/v1/tree/locate",
@@ -24,6 +24,7 @@ const ELSEWHERE: [&str; 9] = [
     "GET /api/v1/operations/{id}",
     "POST /api/v1/drills",
     "POST /api/v1/drills/{id}:halt",
+    "POST /api/v1/tree:check",
 ];
 
 /// What no node of these tests has: runs of drills, which are checked elsewhere, and a setting with choices.

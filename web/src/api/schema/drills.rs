@@ -4,8 +4,8 @@ use cell_drill::FaultKind;
 use serde_json::Value;
 
 use super::build::{
-    Field, NODE_NAME, about, either, flag, integer, list, map, number, object, one_type_of, or_null, pattern, share,
-    shared, text, word,
+    Field, NODE_NAME, about, either, flag, integer, list, map, number, object, one_type_of, or_null, pattern,
+    share, shared, text, word,
 };
 use super::envelope::{of_cluster, of_node, of_scope, shown};
 use crate::drill::parameters;

@@ -264,6 +264,7 @@ mod tests {
     use cell_node::TreeCheckRun;
 
     use super::*;
+    use crate::api::conformity::covers;
     use crate::api::regions::tests::pair_row;
     use crate::api::status::tests::snapshot;
     use crate::test_cluster::{TestCluster, TestRequest};
@@ -301,6 +302,22 @@ mod tests {
         assert_eq!((operation.state, operation.violations), ("failed", 2));
         let (operation, _) = shown_of(false, vec![answered(1, true, 2)]);
         assert_eq!((operation.state, operation.done), ("running", false));
+    }
+
+    #[test]
+    fn answers_are_as_the_document_says() {
+        let value = |operation, missing| {
+            serde_json::to_value(Document::of_cluster(operation, Duration::ZERO, missing)).unwrap()
+        };
+        let (ended, none) = shown_of(true, vec![answered(1, true, 0)]);
+        let silent = vec![answered(1, true, 2), peer(3, Err("it is gone"))];
+        let (failed, missing) = shown_of(true, silent);
+        let (running, _) = shown_of(false, vec![answered(1, false, 0)]);
+        let answers = [value(ended, none), value(failed, missing), value(running, Vec::new())];
+        covers("GET", "/api/v1/operations/check-0-1", &answers);
+        let begun = Begun { operation: "check-0-1".to_owned(), runner: 0 };
+        let begun = serde_json::to_value(Document::of_node(begun, Duration::ZERO)).unwrap();
+        covers("POST", "/api/v1/tree:check", &[begun]);
     }
 
     #[test]

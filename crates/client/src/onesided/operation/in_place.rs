@@ -125,7 +125,9 @@ impl ReadOperation {
         context: &mut ReadContext,
     ) -> bool {
         let ReadContext { regions, extents, .. } = context;
-        let Some(fetched) = regions.fetch_in_place(pair, entry, extents, &mut self.bytes) else { return false };
+        let Some(fetched) = regions.fetch_in_place(pair, entry, extents, &mut self.bytes) else {
+            return false;
+        };
         self.depend_on(pair, fetched.csn);
         self.lookups[lookup].stage = LookupStage::Done(LookupResult::Entry(fetched));
         true
