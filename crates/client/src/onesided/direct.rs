@@ -20,6 +20,7 @@ use super::regions::{PairAt, Regions};
 /// Begun again at the root so often: a stale router entry, a meganode that was split meanwhile.
 const RESTARTS_MAX: u32 = 4;
 
+const WORD_BYTES: usize = 8;
 const WORDS_PER_LINE: usize = 8;
 
 /// Right links that one search follows.
@@ -176,11 +177,11 @@ impl Regions {
         });
         extent::prefetch_all(mapped.extent.region(), wanted);
         let Some(right) = right.and_then(|right| self.locate(right)) else { return };
-        let (pair, read) = (self.pair(right.pair), self.node_read(&right));
-        if let Some(mapped) = &pair.mapped {
-            let words = (read.offset / 8)..(read.offset + u64::from(read.length)) / 8;
-            words.step_by(WORDS_PER_LINE).for_each(|word| mapped.node.region().prefetch(word as usize));
-        }
+        let pair = self.pair(right.pair);
+        let Some(mapped) = &pair.mapped else { return };
+        let first = pair.geometry.node_offset(right.slot.index, right.node) / WORD_BYTES;
+        let words = first..first + pair.geometry.node_words();
+        words.step_by(WORDS_PER_LINE).for_each(|word| mapped.node.region().prefetch(word));
     }
 
     /// The extent of a leaf's entry, its value behind what is in `bytes`; none if it is not the leaf's.

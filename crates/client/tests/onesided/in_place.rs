@@ -104,7 +104,7 @@ fn operations_submitted_one_by_one_begin_together_and_are_answered_as_alone() {
         });
     }
     operations.push(Operation::Get { key: &long });
-    operations.push(Operation::Get { key: &few[0] });
+    operations.push(Operation::Get { key: few[0] });
     let tickets: Vec<_> = operations.iter().map(|operation| yard.submit(operation)).collect();
     yard.owner.put(&key(7), b"changed before it was begun");
     let before = yard.counters();
@@ -146,7 +146,7 @@ fn gets_are_answered_at_once_as_those_that_are_submitted() {
     assert_eq!((after.in_place - before.in_place, after.reads - before.reads), (1, 0));
     for (key, item) in keys.iter().zip(together) {
         let (_, alone) = get_at_once(&mut yard, &[key]).unwrap();
-        assert_eq!(alone, [item.clone()]);
+        assert_eq!(alone, std::slice::from_ref(&item));
         assert_eq!(yard.call(&Operation::Get { key }), Output::Value(item));
     }
     for impossible in [&b""[..], &[b'k'; 1_000]] {
