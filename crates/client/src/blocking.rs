@@ -12,7 +12,7 @@ use crate::client_core::ClientCore;
 use crate::connection::ServerInfo;
 use crate::driver::Driver;
 use crate::error::{AttemptError, ClientError};
-use crate::immediate::WhoSearches;
+use crate::operation::WhoSearches;
 use crate::output::{CheckResult, Completion, Item, NodeStatus, Output, RegionTable, ScanPage, TreeShape};
 use crate::spin::Spin;
 use crate::transport;

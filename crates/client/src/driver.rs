@@ -8,8 +8,9 @@ use cell_fabric::{Address, ConnectionId, Event, FabricError, Greeting, OneSided,
 use crate::Item;
 use crate::client_core::{ClientCommand, ClientCore};
 use crate::error::AttemptError;
-use crate::immediate::{Immediate, WhoSearches};
+use crate::immediate::Immediate;
 use crate::link_id::LinkId;
+use crate::operation::WhoSearches;
 use crate::transport::{self, Transport};
 
 /// How often the endpoint is told the time: it counts in hundreds of milliseconds.

@@ -2,6 +2,7 @@
 
 use crate::client_core::ClientCore;
 use crate::link_id::LinkId;
+use crate::operation::WhoSearches;
 use crate::{Item, Operation};
 
 /// What has come of the attempt to answer gets at once.
@@ -11,18 +12,6 @@ pub enum Immediate {
     Found,
     /// They are to be submitted.
     Submit(WhoSearches),
-}
-
-/// Who is to do a read that is submitted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhoSearches {
-    /// That is not decided.
-    #[default]
-    Undecided,
-    /// The client.
-    Client,
-    /// The server.
-    Server,
 }
 
 impl ClientCore {

@@ -91,10 +91,10 @@ pub use client_core::{ClientCommand, ClientCore};
 pub use connection::ServerInfo;
 pub use driver::Driver;
 pub use error::{AttemptError, ClientError, Fate};
-pub use immediate::{Immediate, WhoSearches};
+pub use immediate::Immediate;
 pub use link_id::LinkId;
 pub use onesided::{COUNTERS, OneSidedCounters, SelectorReport};
-pub use operation::{Operation, Ticket};
+pub use operation::{Operation, Ticket, WhoSearches};
 pub use options::{ClientOptions, SETTINGS, Search};
 pub use output::{
     CheckResult, Completion, FoundValues, Item, NodeStatus, Output, RegionTable, ScanPage, TreeShape,

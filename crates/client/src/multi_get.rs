@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use cell_protocol::Found;
 
-use crate::immediate::WhoSearches;
+use crate::operation::WhoSearches;
 use crate::output::FoundValues;
 use crate::{Client, ClientError, Item, Operation, Ticket};
 

@@ -104,6 +104,18 @@ pub(crate) struct Prepared {
 const UNNAMED: WriteName =
     WriteName { session: SessionId(0), number: OperationNumber(0), floor: OperationNumber(0) };
 
+/// Who is to do a read that is submitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhoSearches {
+    /// That is not decided.
+    #[default]
+    Undecided,
+    /// The client.
+    Client,
+    /// The server.
+    Server,
+}
+
 impl Operation<'_> {
     /// Whether it reads entries of the tree, which a client can do itself with one-sided reads.
     pub(crate) fn is_tree_read(&self) -> bool {

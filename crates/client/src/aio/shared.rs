@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::room::Room;
 use crate::error::Fate;
-use crate::immediate::WhoSearches;
+use crate::operation::WhoSearches;
 use crate::{ClientError, OneSidedCounters, Operation, Output, SelectorReport, Ticket};
 
 /// Steps of one turn of the pump: other tasks of its thread want to run too.

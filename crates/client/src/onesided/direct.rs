@@ -168,7 +168,7 @@ impl Regions {
         })
     }
 
-    /// Asks for the values that a scan takes from a leaf, and for the leaf to its right, where they are mapped.
+    /// Asks for the values that a scan takes from a leaf, and for the leaf on its right, where it is mapped.
     pub(crate) fn prefetch_ahead(&self, at: PairAt, entries: &[PageEntry], right: Option<Pointer>) {
         let Some(mapped) = &self.pair(at).mapped else { return };
         let wanted = entries.iter().filter(|planned| planned.inline).filter_map(|planned| {

@@ -6,25 +6,14 @@
 //! forgotten, and the get is submitted as any other operation.
 
 use cell_selector::{Sample, SearchKind};
-use cell_terms::Csn;
 use cell_tree::LANES;
 
 use super::Reader;
 use super::context::ReadContext;
 use super::direct::FoundInPlace;
 use super::fetch::value_len;
-use super::regions::PairAt;
-use super::validate::Validation;
+use super::verdict::{ImmediateGet, Validation};
 use crate::Item;
-
-/// What the gets depend on that are being answered.
-#[derive(Debug, Default)]
-pub(super) struct ImmediateGet {
-    begun_ns: u64,
-    ns_max: u64,
-    needs: Vec<(PairAt, Csn)>,
-    is_multi_get: bool,
-}
 
 impl Reader {
     /// Whether memory is mapped where each search begins.

@@ -38,6 +38,7 @@ mod reads;
 mod regions;
 mod trust;
 mod validate;
+mod verdict;
 mod walk;
 mod worker;
 
@@ -56,12 +57,12 @@ use crate::{ClientOptions, Operation, Output, Search};
 use chooser::{Chooser, kind_of_read};
 use context::{AskServer, ReadContext};
 use direct::FoundInPlace;
-use immediate::ImmediateGet;
 use mapping::Mapping;
 use operation::{ReadOperation, ReadState};
 use reads::ReadOwner;
 use regions::{PairAt, PairRow, Regions, WatermarkSource};
 use trust::Trust;
+use verdict::ImmediateGet;
 use walk::Walk;
 use worker::{RegistrationState, Worker};
 

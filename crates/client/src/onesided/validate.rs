@@ -7,6 +7,7 @@ use cell_terms::mutant::{Mutant, planted};
 use super::fetch::Fetched;
 use super::operation::{LookupResult, ReadKind, ReadOperation, ReadState};
 use super::regions::PairAt;
+use super::verdict::Validation;
 use super::{Ended, Reader};
 use crate::output::{FoundValues, ScanPage};
 use crate::{Item, Output};
@@ -15,19 +16,6 @@ use crate::{Item, Output};
 const WAIT_SHORTEST_NS: u64 = 20_000;
 /// Waits for a watermark before the server is asked: 5 ms together.
 const WAITS_MAX: u32 = 8;
-
-/// What is to be done with an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Validation {
-    /// It is answered.
-    Answer,
-    /// It took too long.
-    Overrun,
-    /// Something that it depends on is not known to be durable.
-    NotCovered,
-    /// The lease may not hold any more.
-    NotTrusted,
-}
 
 impl Reader {
     /// The time, after all reads that were reported: looks at every operation whose reads are all here.

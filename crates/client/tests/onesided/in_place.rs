@@ -287,11 +287,12 @@ proptest! {
     ) {
         let mut yard = mapped(ClientOptions { in_flight_max, ..options() }, Owner::new(false));
         yard.meanwhile = Some(write_time);
+        let page = Scan { limit_entries: 2, keys_only: true, ..Scan::default() };
         for (step, stopped) in steps {
             yard.stop_ns = if stopped { MS } else { 0 };
             match step {
                 0 | 1 => drop(yard.submit(&Operation::Get { key: b"time" })),
-                2 => drop(yard.submit(&Operation::Scan(Scan { limit_entries: 2, keys_only: true, ..Scan::default() }))),
+                2 => drop(yard.submit(&Operation::Scan(page))),
                 3 => drop(yard.complete_one()),
                 4 => fail_one(&mut yard),
                 5 => drop(yard.step()),

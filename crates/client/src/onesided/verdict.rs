@@ -1,0 +1,27 @@
+//! What is to be done with what was read, and what that rests on.
+
+use cell_terms::Csn;
+
+use super::regions::PairAt;
+
+/// What is to be done with an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Validation {
+    /// It is answered.
+    Answer,
+    /// It took too long.
+    Overrun,
+    /// Something that it depends on is not known to be durable.
+    NotCovered,
+    /// The lease may not hold any more.
+    NotTrusted,
+}
+
+/// What the gets depend on that are being answered.
+#[derive(Debug, Default)]
+pub(super) struct ImmediateGet {
+    pub(super) begun_ns: u64,
+    pub(super) ns_max: u64,
+    pub(super) needs: Vec<(PairAt, Csn)>,
+    pub(super) is_multi_get: bool,
+}
