@@ -11,7 +11,6 @@ use cell_tree::LANES;
 use super::Reader;
 use super::context::ReadContext;
 use super::direct::FoundInPlace;
-use super::fetch::value_len;
 use super::verdict::{ImmediateGet, Validation};
 use crate::Item;
 
@@ -74,7 +73,7 @@ impl Reader {
         let (item, csn) = match found.entry {
             None => (None, found.csn_removed),
             Some(entry) => {
-                let mut value = Vec::with_capacity(usize::try_from(value_len(&entry)?).ok()?);
+                let mut value = Vec::new(); // it grows once, to what the copy needs
                 let fetched = regions.fetch_in_place(at, &entry, extents, &mut value)?;
                 (Some(Item { version: fetched.version, value }), fetched.csn)
             }
