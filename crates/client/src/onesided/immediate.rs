@@ -11,7 +11,7 @@ use cell_tree::LANES;
 use super::Reader;
 use super::context::ReadContext;
 use super::direct::FoundInPlace;
-use super::verdict::{ImmediateGet, Validation};
+use super::verdict::{ImmediateGet, Validation, depend_on};
 use crate::Item;
 
 impl Reader {
@@ -82,10 +82,7 @@ impl Reader {
             regions.look_at_watermark(at);
         }
         immediate.ns_max = immediate.ns_max.min(ns_max);
-        match immediate.needs.iter_mut().find(|(needed, _)| *needed == at) {
-            Some((_, needed)) => *needed = csn.max(*needed),
-            None => immediate.needs.push((at, csn)),
-        }
+        depend_on(&mut immediate.needs, at, csn);
         Some(item)
     }
 

@@ -350,23 +350,26 @@ impl Reader {
             return;
         }
         while self.active < self.in_flight_max && !self.held.is_empty() {
-            let mut found = [None; LANES];
-            let room = self.in_flight_max - self.active;
-            let count = self.find_held_in_place(&mut found[..room.min(LANES)]).max(1);
-            for found in found.into_iter().take(count) {
-                let Some(slot) = self.held.pop_front() else { return };
-                self.begin_one(slot, now_ns, found);
+            if self.held.len() > 1 && self.context.regions.is_root_mapped() {
+                self.begin_together(now_ns);
+            } else {
+                self.begin_next(now_ns, None);
             }
         }
     }
 
+    /// Begins what waits first, and with it as much of what follows as can be looked for side by side.
+    fn begin_together(&mut self, now_ns: u64) {
+        let mut found = [None; LANES];
+        let room = self.in_flight_max - self.active;
+        let count = self.find_held_in_place(&mut found[..room.min(LANES)]).max(1);
+        found.into_iter().take(count).for_each(|found| self.begin_next(now_ns, found));
+    }
+
     /// Looks in place, side by side, for the keys of those that wait first, as long as each has one. Returns
-    /// how many: none if there is nothing to gain.
+    /// how many.
     fn find_held_in_place(&self, found: &mut [Option<FoundInPlace>]) -> usize {
         let regions = &self.context.regions;
-        if self.held.len() < 2 || !regions.is_root_mapped() {
-            return 0;
-        }
         let key_max = regions.key_max();
         let waiting = self.held.iter().map(|&slot| self.operations[usize::from(slot)].single_key(key_max));
         let mut keys: [&[u8]; LANES] = [&[]; LANES];
@@ -380,7 +383,8 @@ impl Reader {
         count
     }
 
-    fn begin_one(&mut self, slot: u16, now_ns: u64, found: Option<FoundInPlace>) {
+    fn begin_next(&mut self, now_ns: u64, found: Option<FoundInPlace>) {
+        let Some(slot) = self.held.pop_front() else { return };
         self.active += 1;
         let outcome = self.operations[usize::from(slot)].begin(slot, now_ns, found, &mut self.context);
         self.on_step(slot, outcome);

@@ -20,6 +20,7 @@ use super::fetch::{Fetch, Fetched, value_len};
 use super::page::{PagePlan, PageProgress};
 use super::reads::ReadOwner;
 use super::regions::{NodeLocation, PairAt, Regions};
+use super::verdict::depend_on;
 use super::walk::{NodeOutcome, Walk, WalkTarget};
 use crate::Operation;
 
@@ -526,10 +527,7 @@ impl ReadOperation {
     }
 
     fn depend_on(&mut self, pair: PairAt, csn: Csn) {
-        match self.needs.iter_mut().find(|(needed, _)| *needed == pair) {
-            Some((_, needed)) => *needed = csn.max(*needed),
-            None => self.needs.push((pair, csn)),
-        }
+        depend_on(&mut self.needs, pair, csn);
     }
 
     /// Large buffers are not kept for the next operation.

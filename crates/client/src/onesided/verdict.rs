@@ -25,3 +25,11 @@ pub(super) struct ImmediateGet {
     pub(super) needs: Vec<(PairAt, Csn)>,
     pub(super) is_multi_get: bool,
 }
+
+/// Adds that an answer depends on a pair's writes up to a CSN.
+pub(super) fn depend_on(needs: &mut Vec<(PairAt, Csn)>, pair: PairAt, csn: Csn) {
+    match needs.iter_mut().find(|(needed, _)| *needed == pair) {
+        Some((_, needed)) => *needed = csn.max(*needed),
+        None => needs.push((pair, csn)),
+    }
+}
