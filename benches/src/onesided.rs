@@ -36,11 +36,22 @@ const TURNS: usize = 10;
 /// Puts that a writer beside readers has outstanding.
 const WRITING: usize = 256;
 
+/// The parts, as `--only` knows them.
+const ONE_THREAD: &str = "get";
+const BY_MESSAGES: &str = "server-side";
+const IN_PLACE: &str = "in place";
+const BESIDE_WRITERS: &str = "beside a writer";
+const LATENCY: &str = "p50";
+const DOUBLING: &str = "server's cores";
+const ASYNCHRONOUS: &str = "asynchronous";
+const PARTS: [&str; 7] = [ONE_THREAD, BY_MESSAGES, IN_PLACE, BESIDE_WRITERS, LATENCY, DOUBLING, ASYNCHRONOUS];
+
 /// Runs the bench.
 ///
 /// # Errors
 /// A node, a client or Redis that failed.
 pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchError> {
+    parts.check(&PARTS.map(str::to_owned))?;
     let options = &parts.options;
     let data = Dataset { entries: options.entries, seed: options.seed };
     let folder = Scratch::new(options.dir.as_deref())?;
@@ -59,17 +70,17 @@ pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchErro
             let [meganodes, pairs] = served.shape()?;
             report.note(&format!("many meganodes: {meganodes} in {pairs} pairs, with a router"));
         }
-        if parts.wants("get") {
+        if parts.wants(ONE_THREAD) {
             one_thread(&served, &local, &reads, shape, report)?;
         }
-        if parts.wants("server-side") {
+        if parts.wants(BY_MESSAGES) {
             by_messages(&served, redis.as_ref(), &reads, shape, report)?;
         }
-        if many && parts.wants("in place") {
+        if many && parts.wants(IN_PLACE) {
             // Before there are writers: its contenders prove that they have read the same values.
             in_place::run(&served, &local, redis.as_ref(), &reads, report)?;
         }
-        if parts.wants("beside a writer") {
+        if parts.wants(BESIDE_WRITERS) {
             beside_writers(&mut served, &data, &reads, shape, report)?;
         }
         if !many {
@@ -87,13 +98,13 @@ fn by_time(
     reads: &Reads,
     report: &mut Report<'_>,
 ) -> Result<(), BenchError> {
-    if parts.wants("p50") {
+    if parts.wants(LATENCY) {
         latency(served, reads, report)?;
     }
-    if parts.wants("server's cores") {
+    if parts.wants(DOUBLING) {
         doubling(served, reads, report)?;
     }
-    if parts.wants("asynchronous") {
+    if parts.wants(ASYNCHRONOUS) {
         asynchronous::run(served, reads, report)?;
     }
     Ok(())

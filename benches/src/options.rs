@@ -79,7 +79,7 @@ fn entries() -> clap::builder::RangedU64ValueParser {
 /// What benches of several parts take.
 #[derive(Clone, Debug, Args)]
 pub struct PartOptions {
-    /// Only the parts whose names have this text in them; the names stand in the rows
+    /// Only the parts whose names have this text in them; one that no name has lists the names
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
     /// The common options
@@ -88,6 +88,19 @@ pub struct PartOptions {
 }
 
 impl PartOptions {
+    /// Refuses a text that is in no part's name: nothing would be measured.
+    ///
+    /// # Errors
+    /// [`BenchError::NoPart`].
+    pub fn check(&self, parts: &[String]) -> Result<(), BenchError> {
+        match &self.only {
+            Some(only) if !parts.iter().any(|part| self.wants(part)) => {
+                Err(BenchError::NoPart { only: only.clone(), parts: parts.join("; ") })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a part is to be measured.
     #[must_use]
     pub fn wants(&self, part: &str) -> bool {
@@ -135,6 +148,14 @@ pub enum BenchError {
         ours: u64,
         /// The rival's.
         theirs: u64,
+    },
+    /// No part has that text in its name.
+    #[error("no part has {only:?} in its name; the parts are: {parts}")]
+    NoPart {
+        /// The text.
+        only: String,
+        /// The names.
+        parts: String,
     },
     /// No engine of that name.
     #[error("there is no such engine")]

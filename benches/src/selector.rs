@@ -77,6 +77,7 @@ const MIXES: [Mix; 8] = [
 /// # Errors
 /// A node or a client that failed.
 pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchError> {
+    parts.check(&names())?;
     let options = &parts.options;
     let data = Dataset { entries: options.entries, seed: options.seed };
     let folder = Scratch::new(options.dir.as_deref())?;
@@ -94,19 +95,36 @@ pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchErro
     for transport in [Transport::Tcp, Transport::Shm] {
         for mix in &MIXES {
             for load in LOADS {
-                let what =
-                    format!("{} x{}, {}, core taken {load} %", mix.name, mix.in_flight, word(transport));
+                let what = name(transport, mix, load);
                 if parts.wants(&what) {
                     bench.compare(&what, transport, mix, load, report)?;
                 }
             }
         }
-        if parts.wants(&format!("step, {}", word(transport))) {
+        if parts.wants(&name_of_steps(transport)) {
             bench.step_in_load(transport, &MIXES[3], report)?;
         }
     }
     served.server.kill_all();
     Ok(())
+}
+
+/// The name of a mix at a load.
+fn name(transport: Transport, mix: &Mix, load: u32) -> String {
+    format!("{} x{}, {}, core taken {load} %", mix.name, mix.in_flight, word(transport))
+}
+
+fn name_of_steps(transport: Transport) -> String {
+    format!("steps in load, {}", word(transport))
+}
+
+/// The parts, as `--only` knows them.
+fn names() -> Vec<String> {
+    let of = |transport: Transport| {
+        let mixes = MIXES.iter().flat_map(move |mix| LOADS.map(|load| name(transport, mix, load)));
+        mixes.chain([name_of_steps(transport)])
+    };
+    [Transport::Tcp, Transport::Shm].into_iter().flat_map(of).collect()
 }
 
 struct Bench<'a> {
