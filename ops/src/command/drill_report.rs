@@ -1,8 +1,6 @@
 //! `cell drill report`: what a drill found that was begun over the admin API or in the console, as the API
 //! tells it.
 
-use std::io::{self, Write};
-
 use cell_drill::DrillVerdict;
 use clap::Args;
 use serde::Deserialize;
@@ -45,9 +43,7 @@ pub(crate) fn run(global: &Global, arguments: &ReportArgs) -> anyhow::Result<Exi
         }
         message::print_json(document)?;
     } else {
-        let mut out = io::stdout().lock();
-        out.write_all(output::text_of_run(&run).as_bytes())?;
-        out.flush()?;
+        message::print_text(&output::text_of_run(&run))?;
     }
     let missing: Vec<Missing> = match &missing {
         Some(missing) => understand(missing, "who did not answer")?,

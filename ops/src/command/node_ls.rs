@@ -1,6 +1,5 @@
 //! `cell node ls`: the nodes of the cluster, as the admin API tells of them.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
@@ -68,13 +67,7 @@ const HEADINGS: [&str; 11] = [
 pub(crate) fn run(global: &Global, arguments: &NodeLsArgs) -> anyhow::Result<Exit> {
     let document = Api::new(&arguments.api)?.get("/api/v1/nodes")?.document;
     let parsed: Document = understand(&document, "of the nodes")?;
-    if global.json {
-        message::print_json(document)?;
-    } else {
-        let mut out = io::stdout().lock();
-        out.write_all(text(&parsed).as_bytes())?;
-        out.flush()?;
-    }
+    message::print_document(global.json, document, || text(&parsed))?;
     Ok(warn_of_missing(&parsed.missing, "what is known of"))
 }
 

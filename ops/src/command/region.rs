@@ -1,7 +1,5 @@
 //! `cell region`: the regions of the cluster, as the admin API tells of them.
 
-use std::io::{self, Write};
-
 use clap::{Args, Subcommand};
 use serde::Deserialize;
 
@@ -69,13 +67,7 @@ pub(crate) fn run(global: &Global, arguments: &RegionArgs) -> anyhow::Result<Exi
 fn list(global: &Global, arguments: &RegionLsArgs) -> anyhow::Result<Exit> {
     let document = Api::new(&arguments.api)?.get(PATH)?.document;
     let parsed: Document = understand(&document, "of the regions")?;
-    if global.json {
-        message::print_json(document)?;
-    } else {
-        let mut out = io::stdout().lock();
-        out.write_all(text(&parsed).as_bytes())?;
-        out.flush()?;
-    }
+    message::print_document(global.json, document, || text(&parsed))?;
     if parsed.truncated {
         let shown = number::count(parsed.regions.len() as u64);
         message::warning(&format!("{shown} regions of {} are shown", number::count(parsed.total)));

@@ -1,7 +1,6 @@
 //! `cell selector`: how each client searches each server, what it measures and why it decides as it does, as
 //! the admin API tells it.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
@@ -64,13 +63,7 @@ pub(crate) fn run(global: &Global, arguments: &SelectorArgs) -> anyhow::Result<E
 fn once(global: &Global, api: &Api) -> anyhow::Result<Exit> {
     let document = api.get("/api/v1/selector/pairs")?.document;
     let parsed = parse(&document)?;
-    if global.json {
-        message::print_json(document)?;
-    } else {
-        let mut out = io::stdout().lock();
-        out.write_all(text(&parsed).as_bytes())?;
-        out.flush()?;
-    }
+    message::print_document(global.json, document, || text(&parsed))?;
     Ok(warn_of_missing(&parsed.missing, "what clients report to"))
 }
 

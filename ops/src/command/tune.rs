@@ -1,14 +1,14 @@
 //! `cell tune`: settings of the whole cluster that change while it runs, by the admin API.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, value_parser};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use ureq::http::Method;
 
-use crate::api::{Answer, Api, ApiArgs};
+use crate::api::{Answer, Api, ApiArgs, Missing, understand};
 use crate::args::{Global, parse_time};
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number, table};
@@ -144,13 +144,6 @@ struct Node {
     in_force: bool,
 }
 
-#[derive(Debug, Deserialize)]
-struct Missing {
-    node: u32,
-    address: String,
-    why: String,
-}
-
 /// What is read of an answer to a change.
 #[derive(Debug, Deserialize)]
 struct Made {
@@ -230,7 +223,11 @@ fn show(
         message::print_json(document)?;
     } else {
         let shown: Vec<_> = parsed.settings.iter().filter(|setting| is_wanted(setting)).collect();
-        print(&if shown.is_empty() { none.to_owned() } else { settings_text(&shown, parsed.at_unix_ms) })?;
+        message::print_text(&if shown.is_empty() {
+            none.to_owned()
+        } else {
+            settings_text(&shown, parsed.at_unix_ms)
+        })?;
     }
     Ok(told_of_nodes(&parsed))
 }
@@ -285,7 +282,7 @@ fn get(global: &Global, arguments: &GetArgs) -> anyhow::Result<Exit> {
             1 => format!("{}\n", setting.value),
             _ => format!("{}={}\n", setting.name, setting.value),
         };
-        print(&values.map(line).collect::<String>())?;
+        message::print_text(&values.map(line).collect::<String>())?;
     }
     Ok(Exit::Ok)
 }
@@ -353,7 +350,7 @@ impl ChangeArgs {
         if global.json {
             message::print_json(document)?;
         } else {
-            print(&made_text(&made))?;
+            message::print_text(&made_text(&made))?;
         }
         Ok(Exit::Ok)
     }
@@ -389,7 +386,7 @@ fn history(global: &Global, arguments: &HistoryArgs) -> anyhow::Result<Exit> {
     if global.json {
         message::print_json(document)?;
     } else {
-        print(&history_text(&parsed))?;
+        message::print_text(&history_text(&parsed))?;
     }
     Ok(Exit::Ok)
 }
@@ -443,17 +440,8 @@ fn encoded(text: &str) -> String {
     text.bytes().map(byte).collect()
 }
 
-fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
-}
-
-fn parse<'a, T: Deserialize<'a>>(document: &'a Value) -> Result<T, Failure> {
-    T::deserialize(document).map_err(|error| {
-        let what = format!("the node tells of its settings in a way that is not understood: {error}");
-        Failure::new(Exit::Error, what).next("take the `cell` of the node's version")
-    })
+fn parse<T: DeserializeOwned>(document: &Value) -> Result<T, Failure> {
+    understand(document, "of its settings")
 }
 
 #[cfg(test)]

@@ -90,6 +90,18 @@ pub(crate) fn print_json(mut document: Value) -> io::Result<()> {
     out.flush()
 }
 
+/// Prints text on stdout.
+pub(crate) fn print_text(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Prints a document as JSON, or as the text that is made of it.
+pub(crate) fn print_document(json: bool, document: Value, text: impl FnOnce() -> String) -> io::Result<()> {
+    if json { print_json(document) } else { print_text(&text()) }
+}
+
 /// Text in a colour, if colours are on.
 pub(crate) fn painted(text: &str, code: &str) -> String {
     if is_colored() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }

@@ -1,6 +1,5 @@
 //! `cell tree check`: has the nodes check their parts of the tree while they serve, over the admin API.
 
-use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -76,13 +75,7 @@ pub(crate) fn run(global: &Global, arguments: &CheckArgs) -> anyhow::Result<Exit
     let begun = api.send(&Method::POST, "/api/v1/tree:check", &[], Some(&serde_json::json!({})))?;
     let begun: Begun = understand(&begun.document, "that it checks the tree")?;
     let (document, operation) = wait(&api, &begun.operation, &stop)?;
-    if global.json {
-        message::print_json(document)?;
-    } else {
-        let mut out = io::stdout().lock();
-        out.write_all(text(&operation).as_bytes())?;
-        out.flush()?;
-    }
+    message::print_document(global.json, document, || text(&operation))?;
     let partial = warn_of_missing(&operation.missing, "the tree at");
     for pair in &operation.unchecked_pairs {
         message::warning(&format!("pair {pair} was checked by nobody: no node that answers serves it"));

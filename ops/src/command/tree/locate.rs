@@ -1,7 +1,5 @@
 //! `cell tree locate`: where a key is, as the admin API tells it.
 
-use std::io::{self, Write};
-
 use clap::Args;
 use data_encoding::HEXLOWER;
 use serde::Deserialize;
@@ -54,13 +52,7 @@ pub(crate) fn run(global: &Global, arguments: &LocateArgs) -> anyhow::Result<Exi
     let api = Api::new(&arguments.api)?;
     let document = api.get(&format!("/api/v1/tree/locate?key={}", HEXLOWER.encode(&key)))?.document;
     let located: Located = understand(&document, "where a key is")?;
-    if global.json {
-        message::print_json(document)?;
-    } else {
-        let mut out = io::stdout().lock();
-        out.write_all(text(&located).as_bytes())?;
-        out.flush()?;
-    }
+    message::print_document(global.json, document, || text(&located))?;
     Ok(if located.found { Exit::Ok } else { Exit::NotFound })
 }
 
