@@ -75,6 +75,7 @@ pub use check::NodeImageError;
 pub use compaction::{CompactionLimits, CompactionNext, CompactionPlan};
 pub use divide::{NodeBits, NodeSet, SplitPlan};
 pub use edit::EditError;
+pub use fence::MeganodeFences;
 pub use geometry::{Geometry, GeometryError, NodeIndex, Slot};
 pub use layout::{FORMAT_VERSION, NODE_BYTES, key_max};
 pub use node::{CopyError, NodeRef, NodeStep, node_crc};

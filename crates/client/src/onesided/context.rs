@@ -7,8 +7,10 @@ use cell_terms::Pointer;
 
 use super::cache::NodeCache;
 use super::counter::OneSidedCounters;
+use super::direct::FoundInPlace;
+use super::place::PairAt;
 use super::reads::{ReadOwner, Reads};
-use super::regions::{PairAt, Regions};
+use super::regions::Regions;
 use crate::ClientOptions;
 use crate::link_id::LinkId;
 
@@ -93,6 +95,18 @@ impl ReadContext {
     /// A cached node led astray.
     pub(super) fn forget(&mut self, pointer: Pointer) {
         self.counters.dropped += u64::from(self.cache.remove(pointer));
+    }
+
+    /// Counts what a search in place did besides the straight way.
+    #[inline]
+    pub(super) fn count_detours(&mut self, found: &FoundInPlace) {
+        if found.right_links > 0 || found.was_astray {
+            self.counters.right_link += u64::from(found.right_links);
+            self.counters.dropped += u64::from(found.was_astray);
+        }
+        if found.was_astray {
+            self.count(found.place.at, |counts| &mut counts.stale);
+        }
     }
 
     /// The root may not be what it was: its header is read again.

@@ -15,7 +15,9 @@ use cell_tree::{
 use super::fetch::Fetched;
 use super::mapping::MappedPair;
 use super::page::PageEntry;
-use super::regions::{PairAt, Regions};
+use super::place::MeganodePlace;
+use super::place::PairAt;
+use super::regions::Regions;
 
 /// Begun again at the root so often: a stale router entry, a meganode that was split meanwhile.
 const RESTARTS_MAX: u32 = 4;
@@ -29,18 +31,22 @@ const RIGHT_LINKS_MAX: u32 = 64;
 /// What a search in place has found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FoundInPlace {
-    /// The leaf's pair.
-    pub(crate) at: PairAt,
+    /// The leaf's meganode.
+    pub(crate) place: MeganodePlace,
     /// The leaf's answer.
     pub(crate) found: SearchResult,
     /// How long the operation may take, by the owners of all that was looked at.
     pub(crate) ns_max: u64,
+    /// Right links that were followed between meganodes.
+    pub(crate) right_links: u32,
+    /// What was known of the meganode's place led astray.
+    pub(crate) was_astray: bool,
 }
 
 /// A meganode in mapped memory.
 #[derive(Clone, Copy)]
 struct MappedMeganode<'a> {
-    at: PairAt,
+    place: MeganodePlace,
     mapped: &'a MappedPair,
     meganode: Meganode<'a, Region>,
     ns_max: u64,
@@ -48,20 +54,37 @@ struct MappedMeganode<'a> {
 
 impl MappedMeganode<'_> {
     /// What was found here, if the memory was registered all the while.
-    fn lasting(&self, found: SearchResult) -> Option<FoundInPlace> {
-        let MappedMeganode { at, mapped, ns_max, .. } = *self;
-        mapped.node.lasts().then_some(FoundInPlace { at, found, ns_max })
+    fn lasting(&self, found: SearchResult, right_links: u32) -> Option<FoundInPlace> {
+        let MappedMeganode { place, mapped, ns_max, .. } = *self;
+        let found = FoundInPlace { place, found, ns_max, right_links, was_astray: false };
+        mapped.node.lasts().then_some(found)
     }
 }
 
 impl Regions {
     /// The answer of the key's leaf, from memory that was registered all the while. `None`: reads will tell.
-    pub(crate) fn find_in_place(&self, key: &[u8]) -> Option<FoundInPlace> {
+    pub(crate) fn find_in_place(&mut self, key: &[u8]) -> Option<FoundInPlace> {
+        let mut was_astray = false;
         for _ in 0..RESTARTS_MAX {
-            if let Some(from) = self.data_meganode(key)?
-                && let Some(found) = self.search_from(from, key)?
-            {
-                return Some(found);
+            let known = self.meganodes.find(key);
+            let known_meganode = known.and_then(|place| self.meganode_at(place, u64::MAX));
+            let from = match known_meganode {
+                Some(from) => Some(from),
+                None => self.data_meganode(key)?,
+            };
+            let Some(from) = from else { continue };
+            match self.search_from(from, key)? {
+                Some(found) => {
+                    if known != Some(found.place) {
+                        self.learn(found.place);
+                    }
+                    return Some(FoundInPlace { was_astray, ..found });
+                }
+                None if known.is_some() => {
+                    self.meganodes.forget(key);
+                    was_astray = true;
+                }
+                None => {}
             }
         }
         None
@@ -72,40 +95,56 @@ impl Regions {
     ///
     /// # Panics
     /// If there are more keys than [`LANES`], or `answers` is shorter.
-    pub(crate) fn find_many_in_place(&self, keys: &[&[u8]], answers: &mut [Option<FoundInPlace>]) {
-        let mut members = [0; LANES];
-        let mut among: [&[u8]; LANES] = [&[]; LANES];
-        let mut places: [Option<MappedMeganode<'_>>; LANES] = [None; LANES];
-        let mut node_bytes = None;
-        let mut count = 0;
-        for (at, key) in keys.iter().enumerate() {
-            let Some(place) = self.data_meganode(key).flatten() else { continue };
-            // Tree nodes of another size are searched alone.
-            let size = place.meganode.geometry().node_bytes();
-            if *node_bytes.get_or_insert(size) == size {
-                (members[count], among[count], places[count]) = (at, key, Some(place));
-                count += 1;
-            }
-        }
-        answers[..keys.len()].fill(None);
-        if let Some(first) = places[0] {
-            let meganodes = places.map(|place| place.unwrap_or(first).meganode);
-            let mut found = [Err(ReadError::NotHere); LANES];
-            search_across(&meganodes[..count], &among[..count], &mut found[..count]);
-            for ((member, place), found) in members[..count].iter().zip(places.iter().flatten()).zip(found) {
-                answers[*member] = found.ok().and_then(|found| place.lasting(found));
-            }
-        }
+    pub(crate) fn find_many_in_place(&mut self, keys: &[&[u8]], answers: &mut [Option<FoundInPlace>]) {
+        let answers = &mut answers[..keys.len()];
+        self.find_side_by_side(keys, answers);
         for (key, answer) in keys.iter().zip(answers) {
             if answer.is_none() {
                 *answer = self.find_in_place(key);
             }
-            if let Some(FoundInPlace { at, found: SearchResult { entry: Some(entry), .. }, .. }) = answer
-                && let Some(mapped) = &self.pair(*at).mapped
+            if let Some(FoundInPlace { place, found: SearchResult { entry: Some(entry), .. }, .. }) = answer
+                && let Some(mapped) = &self.pair(place.at).mapped
                 && let Some(shape) = ExtentShape::from_bits(entry.value_len)
             {
                 extent::prefetch(mapped.extent.region(), entry.offset, shape);
             }
+        }
+    }
+
+    /// Searches those keys whose meganodes are known. What is not as simple as that has no answer.
+    fn find_side_by_side(&self, keys: &[&[u8]], answers: &mut [Option<FoundInPlace>]) {
+        answers.fill(None);
+        let known = |key: &&[u8]| self.meganode_at(self.meganodes.find(key)?, u64::MAX);
+        let Some(first) = keys.iter().find_map(known) else { return };
+        let node_bytes = first.meganode.geometry().node_bytes();
+        let mut members = [0; LANES];
+        let mut among: [&[u8]; LANES] = [&[]; LANES];
+        let mut places = [first; LANES];
+        let mut count = 0;
+        for (at, key) in keys.iter().enumerate() {
+            let Some(place) = known(key) else { continue };
+            // Tree nodes of another size are searched alone.
+            if place.meganode.geometry().node_bytes() == node_bytes {
+                (members[count], among[count], places[count]) = (at, *key, place);
+                count += 1;
+            }
+        }
+        let meganodes = places.map(|place| place.meganode);
+        let mut found = [Err(ReadError::NotHere); LANES];
+        search_across(&meganodes[..count], &among[..count], &mut found[..count]);
+        for ((member, place), found) in members[..count].iter().zip(&places).zip(found) {
+            answers[*member] = found.ok().and_then(|found| place.lasting(found, 0));
+        }
+    }
+
+    /// Keeps where a meganode is.
+    #[cold]
+    fn learn(&mut self, place: MeganodePlace) {
+        let Some(MappedMeganode { meganode, mapped, .. }) = self.meganode_at(place, u64::MAX) else { return };
+        if let Ok(fences) = meganode.fences()
+            && mapped.node.lasts()
+        {
+            self.meganodes.insert(fences, place);
         }
     }
 
@@ -134,13 +173,13 @@ impl Regions {
 
     /// Searches a meganode and those that its right links lead to. `Some(None)`: the pointer was stale.
     fn search_from<'a>(&'a self, mut from: MappedMeganode<'a>, key: &[u8]) -> Option<Option<FoundInPlace>> {
-        for _ in 0..RIGHT_LINKS_MAX {
+        for right_links in 0..RIGHT_LINKS_MAX {
             let found = from.meganode.search(key);
             if !from.mapped.node.lasts() {
                 return None;
             }
             match found {
-                Ok(found) => return Some(from.lasting(found)),
+                Ok(found) => return Some(from.lasting(found, right_links)),
                 Err(ReadError::Beyond(right)) => from = self.mapped_meganode(right, from.ns_max)?,
                 Err(ReadError::NotHere) => return Some(None),
                 Err(_) => return None,
@@ -152,20 +191,21 @@ impl Regions {
     /// The meganode whose root tree node a pointer names. `ns_max`: of what was looked at before.
     fn mapped_meganode(&self, pointer: Pointer, ns_max: u64) -> Option<MappedMeganode<'_>> {
         let location = self.locate(pointer).filter(|location| location.node == NodeIndex::ROOT)?;
-        let pair = self.pair(location.pair);
+        self.meganode_at(MeganodePlace { at: location.pair, slot: location.slot }, ns_max)
+    }
+
+    /// The meganode in a slot, if that is mapped.
+    #[inline]
+    fn meganode_at(&self, place: MeganodePlace, ns_max: u64) -> Option<MappedMeganode<'_>> {
+        let pair = self.pair(place.at);
         let mapped = pair.mapped.as_ref()?;
         let (words, geometry) = (mapped.node.region(), pair.geometry);
-        let end = geometry.slot_word(location.slot.index) + geometry.nodes() * geometry.node_words();
+        let end = geometry.slot_word(place.slot.index) + geometry.nodes() * geometry.node_words();
         if end > words.len() {
             return None;
         }
-        let meganode = Meganode::new(words, geometry, location.slot);
-        Some(MappedMeganode {
-            at: location.pair,
-            mapped,
-            meganode,
-            ns_max: pair.operation_ns_max.min(ns_max),
-        })
+        let meganode = Meganode::new(words, geometry, place.slot);
+        Some(MappedMeganode { place, mapped, meganode, ns_max: pair.operation_ns_max.min(ns_max) })
     }
 
     /// Asks for the values that a scan takes from a leaf, and for the leaf on its right, where it is mapped.

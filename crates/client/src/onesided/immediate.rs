@@ -11,6 +11,7 @@ use cell_tree::LANES;
 use super::Reader;
 use super::context::ReadContext;
 use super::direct::FoundInPlace;
+use super::place::MeganodePlace;
 use super::verdict::{ImmediateGet, Validation, depend_on};
 use crate::Item;
 
@@ -68,8 +69,9 @@ impl Reader {
 
     /// Takes what a leaf has answered, with the extent that it names.
     fn take_found(&mut self, found: &FoundInPlace) -> Option<Option<Item>> {
+        self.context.count_detours(found);
         let Reader { context: ReadContext { regions, extents, .. }, immediate, .. } = self;
-        let FoundInPlace { at, found, ns_max } = *found;
+        let FoundInPlace { place: MeganodePlace { at, .. }, found, ns_max, .. } = *found;
         let (item, csn) = match found.entry {
             None => (None, found.csn_removed),
             Some(entry) => {

@@ -32,8 +32,10 @@ mod direct;
 mod fetch;
 mod immediate;
 mod mapping;
+mod meganode_cache;
 mod operation;
 mod page;
+mod place;
 mod reads;
 mod regions;
 mod trust;
@@ -59,8 +61,9 @@ use context::{AskServer, ReadContext};
 use direct::FoundInPlace;
 use mapping::Mapping;
 use operation::{ReadOperation, ReadState};
+use place::PairAt;
 use reads::ReadOwner;
-use regions::{PairAt, PairRow, Regions, WatermarkSource};
+use regions::{PairRow, Regions, WatermarkSource};
 use trust::Trust;
 use verdict::ImmediateGet;
 use walk::Walk;
@@ -368,10 +371,10 @@ impl Reader {
 
     /// Looks in place, side by side, for the keys of those that wait first, as long as each has one. Returns
     /// how many.
-    fn find_held_in_place(&self, found: &mut [Option<FoundInPlace>]) -> usize {
-        let regions = &self.context.regions;
+    fn find_held_in_place(&mut self, found: &mut [Option<FoundInPlace>]) -> usize {
+        let Reader { context: ReadContext { regions, .. }, held, operations, .. } = self;
         let key_max = regions.key_max();
-        let waiting = self.held.iter().map(|&slot| self.operations[usize::from(slot)].single_key(key_max));
+        let waiting = held.iter().map(|&slot| operations[usize::from(slot)].single_key(key_max));
         let mut keys: [&[u8]; LANES] = [&[]; LANES];
         let mut count = 0;
         for (to, key) in keys.iter_mut().zip(waiting).take(found.len()) {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use cell_fabric::{ReadTag, RemoteRead};
 
-use super::regions::PairAt;
+use super::place::PairAt;
 
 /// Whose a read is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,10 +8,9 @@ use cell_terms::{Csn, PairId, Pointer, Root, Watermark};
 use cell_tree::{Geometry, NodeIndex, Slot};
 
 use super::mapping::MappedPair;
+use super::meganode_cache::MeganodeCache;
+use super::place::PairAt;
 use crate::link_id::LinkId;
-
-/// A pair's position in the list.
-pub(crate) type PairAt = u16;
 
 /// Words of a region's header that hold the root and the watermarks: two cache lines.
 const HEADER_READ_BYTES: u32 = 128;
@@ -41,6 +40,8 @@ pub(crate) struct Regions {
     /// The positions in the list, by pair: every reply names one.
     positions: Vec<(PairId, PairAt)>,
     root: Option<Root>,
+    /// Where meganodes are in what is mapped.
+    pub(super) meganodes: MeganodeCache,
 }
 
 /// Of which pair a reply's watermark is.
@@ -124,6 +125,7 @@ impl Regions {
         let places = (0..PairAt::MAX).zip(&self.pairs).map(|(at, pair)| (pair.row.pair, at));
         self.positions = places.collect();
         self.positions.sort_unstable();
+        self.meganodes.clear(); // it names pairs by their position
     }
 
     fn index_of(&self, pair: PairId) -> Option<PairAt> {

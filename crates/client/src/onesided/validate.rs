@@ -6,7 +6,7 @@ use cell_terms::mutant::{Mutant, planted};
 
 use super::fetch::Fetched;
 use super::operation::{LookupResult, ReadKind, ReadOperation, ReadState};
-use super::regions::PairAt;
+use super::place::PairAt;
 use super::verdict::Validation;
 use super::{Ended, Reader};
 use crate::output::{FoundValues, ScanPage};

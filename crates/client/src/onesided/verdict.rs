@@ -2,7 +2,7 @@
 
 use cell_terms::Csn;
 
-use super::regions::PairAt;
+use super::place::PairAt;
 
 /// What is to be done with an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

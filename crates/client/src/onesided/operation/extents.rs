@@ -5,7 +5,8 @@ use cell_tree::LeafEntry;
 use super::{HeaderRead, LookupResult, LookupStage, ReadKind, ReadOperation};
 use crate::onesided::context::{AskServer, ReadContext};
 use crate::onesided::fetch::Fetch;
-use crate::onesided::regions::{NodeLocation, PairAt};
+use crate::onesided::place::PairAt;
+use crate::onesided::regions::NodeLocation;
 
 impl ReadOperation {
     /// Asks for the extent of a leaf's entry.

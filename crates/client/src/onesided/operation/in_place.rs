@@ -7,7 +7,8 @@ use super::{LookupResult, LookupStage, MULTI_GET_VALUE_BYTES_MAX, ReadKind, Read
 use crate::onesided::context::ReadContext;
 use crate::onesided::direct::FoundInPlace;
 use crate::onesided::fetch::value_len;
-use crate::onesided::regions::{NodeLocation, PairAt};
+use crate::onesided::place::{MeganodePlace, PairAt};
+use crate::onesided::regions::NodeLocation;
 use crate::onesided::walk::NodeOutcome;
 
 impl ReadOperation {
@@ -66,7 +67,8 @@ impl ReadOperation {
 
     /// What a leaf has answered for a lookup, with the extent that it names.
     fn take_in_place(&mut self, lookup: usize, found: FoundInPlace, context: &mut ReadContext) -> bool {
-        let FoundInPlace { at, found, ns_max } = found;
+        context.count_detours(&found);
+        let FoundInPlace { place: MeganodePlace { at, .. }, found, ns_max, .. } = found;
         let (answer, csn) = match found.entry {
             None => (LookupResult::Absent, found.csn_removed),
             Some(_) if self.request.kind == ReadKind::Search => (LookupResult::Exists, found.csn_changed),

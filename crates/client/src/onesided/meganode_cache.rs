@@ -1,0 +1,180 @@
+//! Where in mapped memory the meganodes are, by the ranges of their keys: it saves searches in place the walk
+//! through the router. What is kept is advice: a stale place costs a right link or a walk from the root, never
+//! a wrong answer, because leaves say which keys are theirs.
+
+use cell_tree::MeganodeFences;
+
+use super::place::MeganodePlace;
+
+/// Most meganodes that are kept. What comes after goes through the router.
+pub(crate) const MEGANODES_MAX: usize = 4_096;
+
+#[derive(Clone, Debug)]
+struct Known {
+    low: Box<[u8]>,
+    high: Option<Box<[u8]>>,
+    place: MeganodePlace,
+}
+
+/// See the module's text. No two ranges overlap.
+#[derive(Debug, Default)]
+pub(crate) struct MeganodeCache {
+    /// The first bytes of each low fence, ascending: most searches look at nothing else.
+    heads: Vec<u64>,
+    known: Vec<Known>,
+}
+
+/// The first eight bytes as a number, zero padded: what compares like the bytes, where it differs.
+#[inline]
+fn head(bytes: &[u8]) -> u64 {
+    bytes.first_chunk::<8>().map_or_else(
+        || {
+            let mut first = [0; 8];
+            first[..bytes.len()].copy_from_slice(bytes);
+            u64::from_be_bytes(first)
+        },
+        |first| u64::from_be_bytes(*first),
+    )
+}
+
+impl MeganodeCache {
+    /// Where the meganode of a key is said to be.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Option<MeganodePlace> {
+        let known = &self.known[self.position(key)?];
+        let inside = known.high.as_deref().is_none_or(|high| key < high);
+        inside.then_some(known.place)
+    }
+
+    /// The last range that begins at a key or below it.
+    #[inline]
+    fn position(&self, key: &[u8]) -> Option<usize> {
+        let head = head(key);
+        let upto = self.heads.partition_point(|low| *low <= head);
+        if upto == 0 || self.heads[upto - 1] != head {
+            return upto.checked_sub(1);
+        }
+        // Of those that begin alike, the rest of the low fence tells.
+        let from = self.heads[..upto].partition_point(|low| *low < head);
+        let not_above = self.known[from..upto].partition_point(|known| *known.low <= *key);
+        (from + not_above).checked_sub(1)
+    }
+
+    /// Takes in where a meganode is; what overlaps it was stale.
+    pub(crate) fn insert(&mut self, fences: MeganodeFences, place: MeganodePlace) {
+        let MeganodeFences { low, high } = fences;
+        if high.as_ref().is_some_and(|high| *high <= low) {
+            return;
+        }
+        let begins_below = |known: &Known| high.as_ref().is_none_or(|high| known.low[..] < high[..]);
+        let ends_above = |known: &Known| known.high.as_ref().is_none_or(|end| end[..] > low[..]);
+        self.known.retain(|known| !(begins_below(known) && ends_above(known)));
+        if self.known.len() < MEGANODES_MAX {
+            let at = self.known.partition_point(|known| known.low[..] < low[..]);
+            let known = Known { low: low.into(), high: high.map(Vec::into_boxed_slice), place };
+            self.known.insert(at, known);
+        }
+        self.heads.clear();
+        self.heads.extend(self.known.iter().map(|known| head(&known.low)));
+    }
+
+    /// Forgets where a key's meganode is said to be.
+    #[cold]
+    pub(crate) fn forget(&mut self, key: &[u8]) {
+        if let Some(at) = self.position(key) {
+            self.heads.remove(at);
+            self.known.remove(at);
+        }
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.heads.clear();
+        self.known.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::{RegionId, SlotIndex};
+    use cell_tree::Slot;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn place(number: u32) -> MeganodePlace {
+        MeganodePlace { at: 0, slot: Slot { region: RegionId(2), index: SlotIndex(number) } }
+    }
+
+    fn fences(low: &[u8], high: Option<&[u8]>) -> MeganodeFences {
+        MeganodeFences { low: low.to_vec(), high: high.map(<[u8]>::to_vec) }
+    }
+
+    #[test]
+    fn insert_drops_what_overlaps() {
+        let mut cache = MeganodeCache::default();
+        cache.insert(fences(b"", None), place(1));
+        assert_eq!(cache.find(b"k"), Some(place(1)));
+        cache.insert(fences(b"g", Some(b"p")), place(2));
+        let found = [&b"a"[..], b"g", b"o", b"p"].map(|key| cache.find(key).map(|found| found.slot.index.0));
+        assert_eq!(found, [None, Some(2), Some(2), None], "the wider range was stale");
+        cache.insert(fences(b"", Some(b"g")), place(3));
+        cache.insert(fences(b"p", None), place(4));
+        cache.forget(b"h");
+        let found = [&b"a"[..], b"g", b"p"].map(|key| cache.find(key).map(|found| found.slot.index.0));
+        assert_eq!(found, [Some(3), None, Some(4)]);
+        cache.clear();
+        assert_eq!(cache.find(b"a"), None);
+    }
+
+    #[test]
+    fn insert_past_the_limit_keeps_what_is_known() {
+        let mut cache = MeganodeCache::default();
+        let count = u32::try_from(MEGANODES_MAX).unwrap() + 10;
+        for number in 0..count {
+            let (low, high) = (number.to_be_bytes(), (number + 1).to_be_bytes());
+            cache.insert(fences(&low, Some(&high)), place(number));
+        }
+        let found = |number: u32| cache.find(&number.to_be_bytes());
+        assert_eq!(found(0), Some(place(0)));
+        assert_eq!(found(count - 11), Some(place(count - 11)));
+        assert_eq!(found(count - 1), None);
+    }
+
+    #[test]
+    fn insert_of_an_empty_range_is_ignored() {
+        let mut cache = MeganodeCache::default();
+        cache.insert(fences(b"b", Some(b"b")), place(1));
+        assert_eq!(cache.find(b"b"), None);
+    }
+
+    proptest! {
+        /// Keys of few letters and many lengths, so that first bytes are often alike.
+        #[test]
+        fn find_tells_the_last_range_that_was_learnt_for_a_key(
+            learnt in prop::collection::vec(("[ab]{0,12}", prop::option::of("[ab]{0,12}")), 0..20),
+            keys in prop::collection::vec("[ab]{1,12}", 1..20),
+        ) {
+            let mut cache = MeganodeCache::default();
+            let mut model: Vec<(&str, Option<&str>, u32)> = Vec::new();
+            for (number, (low, high)) in (0..).zip(&learnt) {
+                cache.insert(fences(low.as_bytes(), high.as_ref().map(String::as_bytes)), place(number));
+                let (low, high) = (low.as_str(), high.as_deref());
+                if high.is_none_or(|high| low < high) {
+                    let is_apart = |(of, end): (&str, Option<&str>)| {
+                        end.is_some_and(|end| end <= low) || high.is_some_and(|high| high <= of)
+                    };
+                    model.retain(|(of, end, _)| is_apart((of, *end)));
+                    model.push((low, high, number));
+                }
+            }
+            for key in &keys {
+                let key = key.as_str();
+                let has = |(low, high): (&str, Option<&str>)| low <= key && high.is_none_or(|high| key < high);
+                let expected = model.iter().find(|(low, high, _)| has((low, *high)));
+                let expected = expected.map(|(_, _, number)| place(*number));
+                prop_assert_eq!(cache.find(key.as_bytes()), expected);
+            }
+        }
+    }
+}
