@@ -36,6 +36,12 @@ impl ClientCore {
         self.reader.as_ref().is_some_and(|reader| reader.can_answer_at_once())
     }
 
+    /// Whether each read is asked who is to do it, by what was measured.
+    #[must_use]
+    pub fn chooses(&self) -> bool {
+        self.reader.as_ref().is_some_and(|reader| reader.chooses())
+    }
+
     /// Whether what was found last may be told: by clock, watermark and trust, at a time that was *read
     /// after* it was found. If not, it is to be submitted.
     pub fn is_believed(&mut self, now_ns: u64) -> bool {

@@ -13,6 +13,8 @@ pub(crate) const MEGANODES_MAX: usize = 4_096;
 struct Known {
     low: Box<[u8]>,
     high: Option<Box<[u8]>>,
+    /// The high fence's first bytes; nothing is above the number where there is none.
+    high_head: u64,
     place: MeganodePlace,
 }
 
@@ -41,15 +43,15 @@ impl MeganodeCache {
     /// Where the meganode of a key is said to be.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<MeganodePlace> {
-        let known = &self.known[self.position(key)?];
-        let inside = known.high.as_deref().is_none_or(|high| key < high);
+        let head = head(key);
+        let known = &self.known[self.position(key, head)?];
+        let inside = head < known.high_head || known.high.as_deref().is_none_or(|high| key < high);
         inside.then_some(known.place)
     }
 
-    /// The last range that begins at a key or below it.
+    /// The last range that begins at a key of that head, or below it.
     #[inline]
-    fn position(&self, key: &[u8]) -> Option<usize> {
-        let head = head(key);
+    fn position(&self, key: &[u8], head: u64) -> Option<usize> {
         let upto = self.heads.partition_point(|low| *low <= head);
         if upto == 0 || self.heads[upto - 1] != head {
             return upto.checked_sub(1);
@@ -71,7 +73,8 @@ impl MeganodeCache {
         self.known.retain(|known| !(begins_below(known) && ends_above(known)));
         if self.known.len() < MEGANODES_MAX {
             let at = self.known.partition_point(|known| known.low[..] < low[..]);
-            let known = Known { low: low.into(), high: high.map(Vec::into_boxed_slice), place };
+            let high_head = high.as_deref().map_or(u64::MAX, head);
+            let known = Known { low: low.into(), high: high.map(Vec::into_boxed_slice), high_head, place };
             self.known.insert(at, known);
         }
         self.heads.clear();
@@ -81,7 +84,7 @@ impl MeganodeCache {
     /// Forgets where a key's meganode is said to be.
     #[cold]
     pub(crate) fn forget(&mut self, key: &[u8]) {
-        if let Some(at) = self.position(key) {
+        if let Some(at) = self.position(key, head(key)) {
             self.heads.remove(at);
             self.known.remove(at);
         }

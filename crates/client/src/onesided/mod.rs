@@ -332,8 +332,8 @@ impl Reader {
         self.context.counters.begun += 1;
         self.held.push_back(slot);
         // Who submits several before the answers are looked at has them begun together: in place they are
-        // looked for side by side.
-        if self.validating.is_empty() {
+        // looked for side by side, so there the first waits for the others.
+        if self.validating.is_empty() && !self.context.regions.is_root_mapped() {
             self.begin_held(now_ns);
         }
         true
