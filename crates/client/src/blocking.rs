@@ -296,7 +296,9 @@ impl Client {
         if let Some(completion) = self.driver.core().completion() {
             return Some(completion);
         }
-        let until_ns = self.now_ns().saturating_add(nanoseconds(timeout));
+        let clock = self.clock;
+        let until_ns = clock.now_ns().saturating_add(nanoseconds(timeout));
+        self.driver.validate(&mut || clock.now_ns());
         loop {
             if let Some(completion) = self.driver.core().completion() {
                 return Some(completion);

@@ -63,7 +63,7 @@ impl Reader {
             Validation::Answer => {
                 self.on_one_sided_search(slot, now_ns);
                 self.count(slot, |counts| &mut counts.one_sided);
-                let operation = &self.operations[usize::from(slot)];
+                let operation = &mut self.operations[usize::from(slot)];
                 let ended = answer(operation).map_or(Ended::Server, Ended::Done);
                 self.end(slot, ended);
             }
@@ -158,19 +158,32 @@ impl Reader {
 
 /// The answer of an operation that may be told. `None`: it is not what was asked for, and the server is to
 /// be asked.
-fn answer(read: &ReadOperation) -> Option<Output> {
+fn answer(read: &mut ReadOperation) -> Option<Output> {
     match read.kind() {
-        ReadKind::Get => match read.results().next()? {
-            LookupResult::Absent => Some(Output::Value(None)),
-            LookupResult::Entry(fetched) => {
-                let value = value_of(read, &fetched)?.to_vec();
-                Some(Output::Value(Some(Item { version: fetched.version, value })))
-            }
-            LookupResult::Exists => None,
-        },
+        ReadKind::Get => found_item(read).map(Output::Value),
         ReadKind::Search => Some(Output::Exists(read.results().next()? != LookupResult::Absent)),
         ReadKind::MultiGet => found_values(read).map(Output::Values),
         ReadKind::Scan => scan_page(read).map(Output::Page),
+    }
+}
+
+fn found_item(read: &mut ReadOperation) -> Option<Option<Item>> {
+    let found = read.results().next()?;
+    match found {
+        LookupResult::Absent => Some(None),
+        LookupResult::Entry(fetched) => {
+            let value = take_value(read, &fetched)?;
+            Some(Some(Item { version: fetched.version, value }))
+        }
+        LookupResult::Exists => None,
+    }
+}
+
+/// A get's value: all that was read, where that was copied in place.
+fn take_value(read: &mut ReadOperation, fetched: &Fetched) -> Option<Vec<u8>> {
+    match fetched.value? {
+        (0, end) if end == read.bytes.len() && read.is_in_place => Some(std::mem::take(&mut read.bytes)),
+        (begin, end) => Some(read.bytes[begin..end].to_vec()),
     }
 }
 
