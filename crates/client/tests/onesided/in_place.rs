@@ -1,8 +1,8 @@
 //! Memory that the client has mapped and looks at in place, while its process may be stopped after each
 //! reading of its clock: what it answers is validated by a time after the last load, always.
 
-use cell_client::{ClientOptions, Immediate, Item, LinkId, Operation, Output};
-use cell_fabric::ReadFailure;
+use cell_client::{AttemptError, ClientOptions, Immediate, Item, LinkId, Operation, Output};
+use cell_fabric::{CloseReason, ReadFailure};
 use cell_protocol::{Bound, Scan};
 use proptest::prelude::*;
 
@@ -52,6 +52,36 @@ fn tree_of_a_router_and_two_pairs_is_searched_in_place() {
     assert_eq!(yard.get(&key(150)), Some(b"in the second pair".to_vec()));
     assert_eq!(yard.get(&key(250)), Some(b"in its third slot".to_vec()));
     assert_eq!(yard.counters().in_place - before.in_place, 2);
+}
+
+/// The root leads all keys to the first of three meganodes: the first search goes right, and knows the way
+/// from then on. Where the tree grows to the right, what was known is still a way.
+#[test]
+fn place_of_a_meganode_is_known_once_it_was_found() {
+    let mut yard = mapped(options(), routed_owner());
+    let first = yard.owner.root_of(0, 0);
+    yard.owner.set_root(cell_terms::Root::leaf(first));
+    for number in [5, 150, 250, 251] {
+        yard.owner.put(&key(number), &value(number));
+    }
+    let right_links = |yard: &mut Yard, number| {
+        let before = yard.counters();
+        assert_eq!(yard.get(&key(number)), Some(value(number)));
+        let after = yard.counters();
+        assert_eq!((after.in_place - before.in_place, after.reads - before.reads), (1, 0));
+        after.right_link - before.right_link
+    };
+    assert_eq!(right_links(&mut yard, 250), 2, "by two right links");
+    assert_eq!(right_links(&mut yard, 250), 0, "its meganode is known");
+    assert_eq!(right_links(&mut yard, 251), 0, "to all keys of the meganode");
+    assert_eq!(right_links(&mut yard, 150), 1);
+    assert_eq!((right_links(&mut yard, 150), right_links(&mut yard, 5)), (0, 0));
+    assert!(yard.asked.is_empty());
+    // Pairs have other positions in the list now.
+    yard.core.closed(LinkId::BOOTSTRAP, yard.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
+    yard.pass(1_000 * MS);
+    assert_eq!(yard.get(&key(250)), Some(value(250)));
+    assert_eq!((yard.get(&key(250)), yard.get(&key(5))), (Some(value(250)), Some(value(5))));
 }
 
 /// Many keys, more than are searched side by side, of several meganodes and pairs; some are not there.
