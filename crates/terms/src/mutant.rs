@@ -151,6 +151,9 @@ mutants! {
     /// A client settles what it has looked up in place by a time from before. Its own twins catch it, as the
     /// one before.
     ClockBeforeLoads: "clock-before-loads",
+    /// A client believes what it has found at once by the time that it read before it looked. Its own twins
+    /// catch it, as the one before.
+    ClockNotReadAgain: "clock-not-read-again",
     /// A client believes one-sided reads past the owner's lease. Its own twins catch it, as the one before.
     TrustUnchecked: "trust-unchecked",
     /// Regions grow while what is left is kept for others. A test of `crates/memory/tests/region.rs` catches

@@ -1,14 +1,14 @@
-//! The driver on an endpoint that stops its process in the middle of a poll: what a lease covers is judged by
-//! a time after the last completion, not by one from before the poll.
+//! The driver of a process that is stopped in the middle of a poll, or right after it has read its clock:
+//! what a lease covers is judged by a time after the last completion or load, not by one from before.
 
 use std::cell::Cell;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-use cell_client::{ClientCore, Driver, Operation, Output};
+use cell_client::{ClientCore, Driver, Operation, Output, WhoSearches};
 use cell_fabric::{
-    Address, ConnectionId, Endpoint, Event, FabricCounters, FabricError, Greeting, OneSided, ReadTag,
-    RegionAccess, RegionKey, RemoteAccess, RemoteRead, SendError,
+    Address, ConnectionId, Endpoint, Event, FabricCounters, FabricError, Greeting, MappedRegion, OneSided,
+    ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead, SendError,
 };
 use cell_memory::Region;
 use cell_protocol::{RegionRows, RegionsReply, Reply, Request};
@@ -121,62 +121,99 @@ impl OneSided for Stopping {
         Ok(())
     }
 
+    fn mapped(&self, _: ConnectionId, key: RegionKey) -> Option<MappedRegion> {
+        self.owner.mapped(key)
+    }
+
     fn reads_ordered(&self) -> bool {
         true
     }
 }
 
-/// What a get gives within some steps, its process stopped for so long while the last read comes in.
-fn get(stopped_ns: u64, lease_us_then: u32) -> Option<Output> {
+/// A driver, and what is done to its process.
+struct Process {
+    driver: Driver<Stopping>,
+    clock_ns: Rc<Cell<u64>>,
+    stopped_ns: Rc<Cell<u64>>,
+    lease_us: Rc<Cell<u32>>,
+}
+
+impl Process {
+    fn new(owner: Owner, lease_us: u32) -> Process {
+        let clock_ns = Rc::new(Cell::new(MS));
+        let (stopped_ns, lease_us) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(lease_us)));
+        let endpoint = Stopping {
+            owner,
+            clock_ns: clock_ns.clone(),
+            stopped_ns: stopped_ns.clone(),
+            lease_us: lease_us.clone(),
+            messages: Vec::new(),
+            reads: Vec::new(),
+            connected: false,
+        };
+        let driver = Driver::new(endpoint, ClientCore::new(options(), 1), vec![Address::sim(1)]);
+        Process { driver, clock_ns, stopped_ns, lease_us }
+    }
+
+    fn step(&mut self) -> usize {
+        self.driver.step(&mut || self.clock_ns.get())
+    }
+
+    /// Submits a get and goes on for some steps.
+    fn get(&mut self) -> Option<Output> {
+        self.driver.core().submit(self.clock_ns.get(), &Operation::Get { key: &key(1) }).unwrap();
+        for _ in 0..20 {
+            self.step();
+        }
+        self.driver.core().completion().map(|completion| completion.outcome.unwrap())
+    }
+}
+
+/// An owner of one entry.
+fn owner() -> Owner {
     let mut owner = Owner::new(false);
     owner.put(&key(1), &value(1));
-    let clock_ns = Rc::new(Cell::new(MS));
-    let (stopped, lease_us) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(5_000)));
-    let endpoint = Stopping {
-        owner,
-        clock_ns: clock_ns.clone(),
-        stopped_ns: stopped.clone(),
-        lease_us: lease_us.clone(),
-        messages: Vec::new(),
-        reads: Vec::new(),
-        connected: false,
-    };
-    let mut driver = Driver::new(endpoint, ClientCore::new(options(), 1), vec![Address::sim(1)]);
-    let mut clock = || clock_ns.get();
+    owner
+}
+
+/// What a get gives within some steps, its process stopped for so long while the last read comes in.
+fn get(stopped_ns: u64, lease_us_then: u32) -> Option<Output> {
+    let mut process = Process::new(owner(), 5_000);
     for _ in 0..20 {
-        driver.step(&mut clock);
+        process.step();
     }
-    stopped.set(stopped_ns);
-    lease_us.set(lease_us_then);
-    driver.core().submit(clock(), &Operation::Get { key: &key(1) }).unwrap();
-    for _ in 0..20 {
-        driver.step(&mut clock);
-    }
-    driver.core().completion().map(|completion| completion.outcome.unwrap())
+    process.stopped_ns.set(stopped_ns);
+    process.lease_us.set(lease_us_then);
+    process.get()
+}
+
+/// What a get of mapped memory gives before the call returns, its process stopped for so long right after it
+/// has looked at its clock.
+fn get_at_once(stopped_ns: u64) -> Result<Vec<Option<Vec<u8>>>, WhoSearches> {
+    let mut owner = owner();
+    owner.map();
+    let mut process = Process::new(owner, 5_000);
+    assert!(process.get().is_some(), "by reads, which is when regions are mapped");
+    let Process { mut driver, clock_ns, .. } = process;
+    let mut stop_ns = stopped_ns;
+    let mut clock = || clock_ns.replace(clock_ns.get() + std::mem::take(&mut stop_ns));
+    let mut items = Vec::new();
+    let answered = driver.get_at_once(&mut clock, &[&key(1)], &mut items);
+    answered.map(|()| items.into_iter().map(|item| item.map(|item| item.value)).collect())
 }
 
 /// A thread that was told that nothing happened sleeps: an answer that is there would wait until it wakes.
 #[test]
 fn step_in_which_only_time_ends_an_operation_says_that_something_happened() {
-    let clock_ns = Rc::new(Cell::new(MS));
-    let endpoint = Stopping {
-        owner: Owner::new(false),
-        clock_ns: clock_ns.clone(),
-        stopped_ns: Rc::new(Cell::new(0)),
-        lease_us: Rc::new(Cell::new(0)), // whatever is read is never trusted
-        messages: Vec::new(),
-        reads: Vec::new(),
-        connected: false,
-    };
-    let mut driver = Driver::new(endpoint, ClientCore::new(options(), 1), vec![Address::sim(1)]);
-    driver.core().submit(MS, &Operation::Get { key: &key(1) }).unwrap();
+    let mut process = Process::new(Owner::new(false), 0); // whatever is read is never trusted
+    process.driver.core().submit(MS, &Operation::Get { key: &key(1) }).unwrap();
     for _ in 0..200_000 {
-        let happened = driver.step(&mut || clock_ns.get());
-        if driver.core().completion().is_some() {
+        let happened = process.step();
+        if process.driver.core().completion().is_some() {
             assert!(happened > 0, "ended by its deadline");
             return;
         }
-        clock_ns.set(clock_ns.get() + MS);
+        process.clock_ns.set(process.clock_ns.get() + MS);
     }
     panic!("no deadline of a get is so long");
 }
@@ -187,4 +224,17 @@ fn process_stopped_within_a_poll_past_the_lease_tells_nothing() {
     assert!(matches!(get(4 * MS, 0), Some(Output::Value(Some(_)))), "the lease still holds");
     assert_eq!(get(6 * MS, 0), None, "the lease has ended while the process was stopped");
     assert!(matches!(get(6 * MS, 5_000), Some(Output::Value(Some(_)))), "and was renewed");
+}
+
+/// The loads come after the first look at the clock; what they bring is believed by a second one.
+pub(crate) fn process_stopped_between_clock_and_loads_tells_nothing_past_the_lease() {
+    let found = Ok(vec![Some(value(1))]);
+    assert_eq!(get_at_once(0), found, "the lease holds");
+    assert_eq!(get_at_once(3 * MS), found, "the lease still holds");
+    assert_eq!(get_at_once(6 * MS), Err(WhoSearches::Client), "the lease ended before the loads");
+}
+
+#[test]
+fn process_stopped_between_clock_and_loads_tells_nothing_at_once() {
+    process_stopped_between_clock_and_loads_tells_nothing_past_the_lease();
 }
