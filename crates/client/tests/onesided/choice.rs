@@ -41,6 +41,28 @@ fn memory_searched_in_place_is_measured_by_the_next_time_that_is_told() {
     assert!(estimates.one_sided_ns.unwrap() > 0.0, "{estimates:?}");
 }
 
+/// One measured time stands for all that began together: each took its part of it.
+#[test]
+fn searches_that_begin_together_share_the_time_that_they_took() {
+    for together in [1, 2, 40] {
+        let mut owner = Owner::new(false);
+        owner.map();
+        let mut yard = filled(Yard::with(options(0.0), owner, true), 20);
+        yard.get(&key(1));
+        let before = yard.counters();
+        // The first begins at once. Those after it wait until it is told, and then begin together.
+        for number in 0..=together {
+            yard.submit(&Operation::Get { key: &key(number % 20) });
+        }
+        yard.validate();
+        assert_eq!(yard.counters().in_place - before.in_place, u64::from(together) + 1);
+        yard.pass(u64::from(together) * 1_000);
+        yard.validate();
+        let estimates = yard.core.selector_report().unwrap().estimates;
+        assert_eq!(estimates.one_sided_ns, Some(1_000.0), "{together} together");
+    }
+}
+
 #[test]
 fn share_of_all_asks_the_server_alone() {
     let mut yard = filled(Yard::with(options(1.0), Owner::new(false), true), 5);
