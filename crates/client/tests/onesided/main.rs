@@ -16,5 +16,6 @@ mod mutants;
 mod nodes;
 mod owner;
 mod rules;
+mod shared;
 mod stopped;
 mod yard;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cell_cluster::{
     Claim, ClaimReason, Coordinator, Layout, NewPair, PairGeometry, ServingAddress, Sessions, Sim, Table,
 };
-use cell_fabric::{MappedRegion, ReadFailure, RegionKey, RemoteRead};
-use cell_memory::{Budget, HEADER_BYTES, Region};
+use cell_fabric::{HostEndpoint, MappedRegion, OneSided, ReadFailure, RegionKey, RemoteRead};
+use cell_memory::{Budget, HEADER_BYTES, HugePages, Region, RegionOptions};
 use cell_pair::{Pair, PairOptions};
 use cell_protocol::PairRegions;
 use cell_recovery::image::ImageSource;
@@ -44,6 +44,8 @@ pub(crate) struct Owned {
     pub(crate) pair: Pair,
     device: SimDevice,
     source: ImageSource,
+    /// What names node region and extent region to clients.
+    keys: [u64; 2],
     /// Whether reads of its regions are served.
     pub(crate) registered: bool,
     /// What its replies say is visible, where that is not the truth.
@@ -88,15 +90,17 @@ impl Owned {
         let pair = Pair::new(recovered, &options);
         let source = pair.source();
         let ended = Arc::new(AtomicBool::new(false));
-        Owned { pair, device, source, registered: true, visible_told: None, mapped: None, ended }
+        let first = u64::from(pair.id().0) * 100;
+        let keys = [first, first + 1];
+        Owned { pair, device, source, keys, registered: true, visible_told: None, mapped: None, ended }
     }
 
     pub(crate) fn node_key(&self) -> u64 {
-        u64::from(self.pair.id().0) * 100
+        self.keys[0]
     }
 
     pub(crate) fn extent_key(&self) -> u64 {
-        u64::from(self.pair.id().0) * 100 + 1
+        self.keys[1]
     }
 
     /// What replies say is visible.
@@ -152,20 +156,25 @@ impl Owned {
 impl Owner {
     /// One meganode in the first pair's first slot, which is the root; the second pair is empty.
     pub(crate) fn new(node_crc: bool) -> Owner {
-        Owner::begin(node_crc, &Layout::single())
+        Owner::begin(node_crc, &Layout::single(), RegionSource::Private)
+    }
+
+    /// The same in memory that other processes can map.
+    pub(crate) fn shareable() -> Owner {
+        let options = RegionOptions { pages: HugePages::Small, memory_check: false };
+        Owner::begin(false, &Layout::single(), RegionSource::Shared(options))
     }
 
     /// A tree of these ranges, under a router if there is more than one.
     pub(crate) fn laid_out(layout: &Layout) -> Owner {
-        Owner::begin(false, layout)
+        Owner::begin(false, layout, RegionSource::Private)
     }
 
-    fn begin(node_crc: bool, layout: &Layout) -> Owner {
+    fn begin(node_crc: bool, layout: &Layout, regions: RegionSource) -> Owner {
         let disk = SimDisk::new(1);
         let link = Sim::new(1).link();
         let incarnation = link.grant(3_600_000).unwrap().lease;
         let coordinator: Arc<dyn Coordinator> = Arc::new(link);
-        let regions = RegionSource::Private;
         let environment = Environment {
             storage: Arc::new(disk.process()),
             table: Table::new(Arc::clone(&coordinator)),
@@ -298,6 +307,14 @@ impl Owner {
         for owned in &mut self.pairs {
             let map = |region: &Region| MappedRegion::local(region.clone(), Arc::clone(&owned.ended));
             owned.mapped = Some([&owned.source.node, &owned.source.extent].map(map));
+        }
+    }
+
+    /// Registers every pair's regions at a real endpoint.
+    pub(crate) fn register(&mut self, endpoint: &mut HostEndpoint) {
+        for owned in &mut self.pairs {
+            let regions = [&owned.source.node, &owned.source.extent];
+            owned.keys = regions.map(|region| endpoint.register(region).unwrap().0);
         }
     }
 

@@ -69,6 +69,23 @@ pub(crate) fn server_hello() -> Reply<'static> {
     })
 }
 
+/// What a worker with these regions answers to a question that is not about entries.
+pub(crate) fn reply_on_itself<'a>(request: &Request<'_>, rows: &'a [PairRegions]) -> Option<Reply<'a>> {
+    match request {
+        Request::Hello(_) => Some(server_hello()),
+        Request::Regions => Some(Reply::Regions(RegionsReply {
+            reads_permitted: true,
+            one_sided_max_us: u32::try_from(OPERATION_MS_MAX * 1_000).unwrap(),
+            pairs: RegionRows::List(rows),
+        })),
+        Request::KeepAlive { .. } => Some(Reply::Alive),
+        Request::Table { .. } => {
+            Some(Reply::Table(TableReport { revision: 1, rows_all: 0, rows: TableRows::List(&[]) }))
+        }
+        _ => None,
+    }
+}
+
 impl Yard {
     pub(crate) fn new() -> Yard {
         Yard::with(options(), Owner::new(false), true)
@@ -275,22 +292,10 @@ impl Yard {
             return;
         }
         let rows = self.rows();
-        let reply = match request {
-            Request::Hello(_) => server_hello(),
-            Request::Regions => Reply::Regions(RegionsReply {
-                reads_permitted: true,
-                one_sided_max_us: u32::try_from(OPERATION_MS_MAX * 1_000).unwrap(),
-                pairs: RegionRows::List(&rows),
-            }),
-            Request::KeepAlive { .. } => Reply::Alive,
-            Request::Table { .. } => {
-                Reply::Table(TableReport { revision: 1, rows_all: 0, rows: TableRows::List(&[]) })
-            }
-            ref other => {
-                self.asked.push(other.kind());
-                Reply::Refused(Refusal::Malformed { what: cell_protocol::Malformed::Order })
-            }
-        };
+        let reply = reply_on_itself(&request, &rows).unwrap_or_else(|| {
+            self.asked.push(request.kind());
+            Reply::Refused(Refusal::Malformed { what: cell_protocol::Malformed::Order })
+        });
         let mut bytes = Vec::new();
         reply.encode(&self.header(header.id), &mut bytes).unwrap();
         let now_ns = self.now_ns;
