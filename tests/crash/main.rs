@@ -39,12 +39,7 @@ fn kill_and_recover(server: &mut Server, kill: u32) {
         server.kill_all();
         server.resume();
     } else {
-        let before = server.node();
-        assert!(server.kill_node(), "there is a node to kill");
-        while server.node().is_none() || server.node() == before {
-            wait(5);
-        }
-        server.wait_ready();
+        server.replace_node();
     }
 }
 

@@ -7,6 +7,7 @@ pub mod ending;
 pub mod faulty_disk;
 pub mod ports;
 pub mod program;
+pub mod rdma;
 pub mod server;
 pub mod traffic;
 

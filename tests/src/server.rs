@@ -318,6 +318,22 @@ impl Server {
         self.node().is_some_and(|node| kill_process(node, Signal::KILL).is_ok())
     }
 
+    /// As [`Self::kill_node`], and waits until the next node serves.
+    ///
+    /// # Panics
+    /// If there is no node to kill, or none comes after it.
+    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
+    pub fn replace_node(&mut self) {
+        let before = self.node();
+        assert!(self.kill_node(), "there is a node to kill");
+        let deadline = Instant::now() + READY;
+        while self.node().is_none() || self.node() == before {
+            assert!(Instant::now() < deadline, "no node comes after the one that was killed");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.wait_ready();
+    }
+
     /// kill -9 of the supervisor, and waits until its node, which must die with it, is gone.
     ///
     /// # Panics

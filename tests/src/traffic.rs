@@ -44,10 +44,18 @@ pub struct Traffic {
 }
 
 /// A small generator: which key, which operation.
-struct Dice(u64);
+#[derive(Debug)]
+pub struct Dice(u64);
 
 impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
+    /// Dice that fall as the seed says.
+    #[must_use]
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed | 1)
+    }
+
+    /// A number from 0 to below the bound.
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -115,7 +123,7 @@ impl Traffic {
     pub fn keep_ledger(&self, client: u64, deadline: Duration) -> Ledger {
         let mut connection = self.connect(deadline);
         let mut ledger = Ledger::default();
-        let mut dice = Dice(client.wrapping_mul(0x9E37_79B9) | 1);
+        let mut dice = Dice::new(client.wrapping_mul(0x9E37_79B9));
         let mut busy = BTreeSet::new();
         let mut outstanding: BTreeMap<Ticket, (Vec<u8>, Option<WrittenValue>)> = BTreeMap::new();
         while !self.is_stopped() || !outstanding.is_empty() {
@@ -151,7 +159,7 @@ impl Traffic {
     pub fn meet(&self, client: u64, deadline: Duration) -> OneSidedCounters {
         let search = if client % 2 == 1 { Search::Client } else { Search::Server };
         let mut connection = self.connect_as(search, deadline);
-        let mut dice = Dice(client.wrapping_mul(0xD134_2543_DE82_EF95) | 1);
+        let mut dice = Dice::new(client.wrapping_mul(0xD134_2543_DE82_EF95));
         // The version that a key had when this client last looked, and whose it was.
         let mut seen: BTreeMap<Vec<u8>, (Version, WrittenValue)> = BTreeMap::new();
         while !self.is_stopped() {
