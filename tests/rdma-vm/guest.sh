@@ -4,7 +4,7 @@ status=0
 rdma link
 ./verbs --test-threads 1 --nocapture || status=1
 ./conformance --test-threads 1 verbs:: || status=1
-if [ -e ./onesided ]; then
-    ./onesided --test-threads 1 --nocapture rdma:: || status=1
-fi
+for clients in ./onesided ./aio; do
+    [ ! -e $clients ] || $clients --test-threads 1 --nocapture rdma:: || status=1
+done
 exit $status
