@@ -13,7 +13,15 @@ use crate::{answers, bench, failures, meeting, model, torn};
 #[test]
 fn clients_on_both_paths_over_rdma_are_linearizable() {
     if is_there() {
-        meeting::clients_meet(Transport::Verbs, &SMALL, 500);
+        meeting::clients_meet(Transport::Verbs, &SMALL, 1_000);
+    }
+}
+
+/// A router on one node leads to entries on the other: connections and reads go to both.
+#[test]
+fn clients_of_two_nodes_over_rdma_are_linearizable() {
+    if is_there() {
+        meeting::clients_meet(Transport::Verbs, &[&SMALL[..], &["--nodes", "2"]].concat(), 400);
     }
 }
 
