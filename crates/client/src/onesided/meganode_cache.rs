@@ -1,6 +1,6 @@
 //! Where in mapped memory the meganodes are, by the ranges of their keys: it saves searches in place the walk
-//! through the router. What is kept is advice: a stale place costs a right link or a walk from the root, never
-//! a wrong answer, because leaves say which keys are theirs.
+//! through the router. What is kept is advice: a stale place costs a right link or a walk from the root,
+//! never a wrong answer, because leaves say which keys are theirs.
 
 use cell_tree::MeganodeFences;
 
@@ -173,7 +173,9 @@ mod tests {
             }
             for key in &keys {
                 let key = key.as_str();
-                let has = |(low, high): (&str, Option<&str>)| low <= key && high.is_none_or(|high| key < high);
+                let has = |(low, high): (&str, Option<&str>)| {
+                    low <= key && high.is_none_or(|high| key < high)
+                };
                 let expected = model.iter().find(|(low, high, _)| has((low, *high)));
                 let expected = expected.map(|(_, _, number)| place(*number));
                 prop_assert_eq!(cache.find(key.as_bytes()), expected);
