@@ -419,6 +419,7 @@ impl Client {
         let clock = self.clock;
         if !self.driver.validate(&mut || clock.now_ns()) && self.outstanding() == 1 {
             self.step();
+            self.spin.wait_begins(self.driver.now_ns());
         }
         self.driver.core().completion_of(ticket)
     }
@@ -429,12 +430,24 @@ impl Client {
         self.driver.core().completion()
     }
 
-    /// One step. When nothing happened and nothing is readable: for how long one may sleep.
+    /// One step. When nothing happened and nothing is readable: for how long one may sleep. For no time at all
+    /// while an answer may come sooner than a sleep would end.
     #[cfg(feature = "aio")]
     pub(crate) fn step_or_rest(&mut self) -> Option<Duration> {
-        if self.step() > 0 || !self.driver.prepare_sleep() || self.poller.wait(Some(Duration::ZERO)).ready > 0
-        {
+        let happened = self.step();
+        let now_ns = self.driver.now_ns();
+        if happened > 0 {
+            self.spin.happened(now_ns);
             return None;
+        }
+        if self.outstanding() > 0 && self.spin.looks_on(now_ns) {
+            return Some(Duration::ZERO);
+        }
+        if !self.driver.prepare_sleep() || self.poller.wait(Some(Duration::ZERO)).ready > 0 {
+            return None;
+        }
+        if self.outstanding() > 0 {
+            self.spin.sleeps();
         }
         let due_ns = self.driver.core().due_ns().unwrap_or(u64::MAX);
         Some(Duration::from_nanos(due_ns.saturating_sub(self.now_ns())))
