@@ -374,7 +374,7 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     await page.getByRole("button", { name: "6 h", exact: true }).click();
     await page.getByRole("heading", { name: "Last six hours" }).waitFor();
     assert.equal(query(page, "range"), "6h");
-    assert.ok(mock.requests.some((request) => request.path === "/api/v1/series" && request.query.includes("seconds=21600&step=10")));
+    assert.ok(mock.requests.some((request) => request.path === "/api/v1/series" && request.query.includes("seconds=21600&step=60")));
     sound(page);
   });
 

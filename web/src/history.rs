@@ -1,5 +1,6 @@
 //! What a node did over the last minutes and hours, one figure a name and step: each second for ten minutes,
-//! each ten seconds for six hours. A pure core: it is shown a snapshot with the time, once a second.
+//! each ten seconds and each minute for six hours. A pure core: it is shown a snapshot with the time, once a
+//! second.
 //!
 //! Rows are numbered by a clock that is never set, so that a change of the wall clock neither stops nor
 //! overwrites them. Whoever asks names steps by the wall clock as it is now.
@@ -188,6 +189,25 @@ impl Ring {
     }
 }
 
+/// Rows of several seconds each.
+#[derive(Debug)]
+struct LongerSteps {
+    ring: Ring,
+    /// The seconds of the step that is not over.
+    open: Vec<Row>,
+}
+
+impl LongerSteps {
+    /// A second's row; `newest` is the second before it.
+    fn push(&mut self, newest: u64, second: u64, row: &Row) {
+        let step = newest / self.ring.step_s;
+        if second / self.ring.step_s != step && !self.open.is_empty() {
+            self.ring.push(step, &together(&std::mem::take(&mut self.open)));
+        }
+        self.open.push(row.clone());
+    }
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct NodeHistory {
@@ -200,14 +220,13 @@ pub(crate) struct NodeHistory {
     wall_ahead_s: i64,
     rates: Rates,
     seconds: Ring,
-    tens: Ring,
-    /// Of the ten seconds that are not over.
-    open: Vec<Row>,
+    longer: [LongerSteps; 2],
     syncs: SyncHistory,
 }
 
-/// Steps at which figures can be asked for, in seconds, and how many rows of each are kept.
-pub(crate) const STEPS: [(u64, usize); 2] = [(1, 600), (10, 2_160)];
+/// Steps at which figures can be asked for, in seconds, and how many rows of each are kept. Six hours by
+/// minutes are as many columns as a chart has; by ten seconds they are too much for one answer to a browser.
+pub(crate) const STEPS: [(u64, usize); 3] = [(1, 600), (10, 2_160), (60, 360)];
 
 /// A look that comes this much later than the one before it still tells of the seconds between.
 const COVERED_S: u64 = 3;
@@ -217,7 +236,7 @@ const STILL_MS: u64 = 2_000;
 
 impl Default for NodeHistory {
     fn default() -> NodeHistory {
-        let [seconds, tens] = STEPS.map(|(step_s, rows)| Ring::new(step_s, rows));
+        let [seconds, tens, minutes] = STEPS.map(|(step_s, rows)| Ring::new(step_s, rows));
         NodeHistory {
             last: None,
             first: None,
@@ -225,8 +244,7 @@ impl Default for NodeHistory {
             wall_ahead_s: 0,
             rates: Rates::default(),
             seconds,
-            tens,
-            open: Vec::new(),
+            longer: [tens, minutes].map(|ring| LongerSteps { ring, open: Vec::new() }),
             syncs: SyncHistory::default(),
         }
     }
@@ -239,7 +257,6 @@ impl NodeHistory {
     }
 
     /// A look at the node.
-    #[allow(clippy::cast_possible_truncation, reason = "a chart needs no more digits")]
     pub(crate) fn observe(&mut self, at: LookTime, snapshot: &Arc<NodeSnapshot>) {
         let second = self.second(at);
         let before = self.last.replace(Arc::clone(snapshot));
@@ -256,15 +273,36 @@ impl NodeHistory {
             self.rates = Rates::default();
             return self.push(second, &UNKNOWN);
         }
-        let figure = |kind: &SeriesKind| (kind.of)(snapshot, &self.rates).map_or(f32::NAN, |it| it as f32);
-        let times = &snapshot.latency_histograms.last_second;
-        let times = times.iter().any(|of| of.count() > 0).then(|| Arc::new(times.clone()));
-        let row = Row { figures: std::array::from_fn(|at| figure(&KINDS[at])), times };
+        let row = self.row_of(snapshot);
         let first = match second.saturating_sub(self.seconds.newest) {
             late @ 1..=COVERED_S if !self.seconds.rows.is_empty() => second + 1 - late,
             _ => second,
         };
         (first..=second).for_each(|second| self.push(second, &row));
+    }
+
+    /// A look's figures, at the rates of now.
+    #[allow(clippy::cast_possible_truncation, reason = "a chart needs no more digits")]
+    fn row_of(&self, snapshot: &NodeSnapshot) -> Row {
+        let figure = |kind: &SeriesKind| (kind.of)(snapshot, &self.rates).map_or(f32::NAN, |it| it as f32);
+        let times = &snapshot.latency_histograms.last_second;
+        let times = times.iter().any(|of| of.count() > 0).then(|| Arc::new(times.clone()));
+        Row { figures: std::array::from_fn(|at| figure(&KINDS[at])), times }
+    }
+
+    /// All rows up to now, as if the node had always done about what it did between these two looks.
+    #[cfg(test)]
+    pub(crate) fn fill(&mut self, at: LookTime, [before, now]: [&Arc<NodeSnapshot>; 2]) {
+        let second = self.second(at);
+        (self.moved_ms, self.last) = (at.boottime_ms, Some(Arc::clone(now)));
+        self.rates = Rates::between(before, now);
+        let row = self.row_of(now);
+        for number in second - 6 * 3_600..second {
+            let mut row = row.clone();
+            row.figures.iter_mut().for_each(|figure| *figure *= 1.0 + (number % 997) as f32 / 9_973.0);
+            self.push(number, &row);
+            self.syncs.observe(number, before, now);
+        }
     }
 
     /// The number of a look's second: what the wall clock would show had nobody set it since the first look.
@@ -281,12 +319,9 @@ impl NodeHistory {
         if second <= self.seconds.newest {
             return;
         }
-        let ten = second / self.tens.step_s;
-        if ten != self.seconds.newest / self.tens.step_s && !self.open.is_empty() {
-            let over = std::mem::take(&mut self.open);
-            self.tens.push(self.seconds.newest / self.tens.step_s, &together(&over));
+        for steps in &mut self.longer {
+            steps.push(self.seconds.newest, second, row);
         }
-        self.open.push(row.clone());
         self.seconds.push(second, row);
     }
 
@@ -320,7 +355,8 @@ impl NodeHistory {
     }
 
     fn ring(&self, step_s: u64) -> &Ring {
-        if step_s == self.tens.step_s { &self.tens } else { &self.seconds }
+        let longer = self.longer.iter().map(|steps| &steps.ring).find(|ring| ring.step_s == step_s);
+        longer.unwrap_or(&self.seconds)
     }
 }
 
@@ -394,6 +430,15 @@ mod tests {
         assert_eq!((history.figure(1, 1_000, gets), history.figure(1, 1_031, gets)), (None, None));
         assert_eq!(history.figure(1, 1_030, kind("latency_get_p50_us")), None);
         assert_eq!((history.newest(10), history.figure(10, 102, gets)), (102, Some(70.0)));
+        assert_eq!(history.figure(60, 17, gets), None, "it is not over");
+    }
+
+    #[test]
+    fn minutes_that_are_over_have_the_mean_of_their_seconds() {
+        let history = history(90, 70);
+        let gets = kind("ops_get");
+        assert_eq!((history.newest(60), history.figure(60, 17, gets)), (17, Some(70.0)));
+        assert_eq!(history.figure(60, 18, gets), None);
     }
 
     #[test]

@@ -18,7 +18,7 @@
 //! | `GET /api/v1/wal` | how far the logs of each pair are |
 //! | `GET /api/v1/recoveries` | takeovers under way, and what is remembered of earlier ones |
 //! | `GET /api/v1/events` | what happened, newest first |
-//! | `GET /api/v1/series` | figures over time: each second for ten minutes, each ten for six hours |
+//! | `GET /api/v1/series` | figures over time: each second for ten minutes, each ten or minute for six hours |
 //! | `GET /api/v1/stream` | documents as server-sent events, once a second |
 //! | `GET /api/v1/selector/pairs` | how each client searches each server, and why |
 //! | `GET /api/v1/selector/pairs/{client}/{node}/series` | the same over time, up to ten minutes |
@@ -77,6 +77,8 @@ mod host;
 mod idempotency;
 mod kept;
 mod known_nodes;
+#[cfg(test)]
+mod large_cluster;
 mod metrics;
 mod operation_metrics;
 mod peer_secret;

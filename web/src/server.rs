@@ -72,13 +72,15 @@ impl HttpServer {
     /// The address is not loopback or cannot be bound, the tokens cannot be read, or the system has no thread
     /// to give.
     pub fn start(address: SocketAddr, sources: Sources) -> Result<HttpServer, WebError> {
-        HttpServer::start_within(ConnectionLimits::default(), address, sources)
+        HttpServer::start_within(ConnectionLimits::default(), address, sources, |_| {})
     }
 
-    fn start_within(
+    /// Within other limits; `prepare` is shown what handlers share before the first request.
+    pub(crate) fn start_within(
         limits: ConnectionLimits,
         address: SocketAddr,
         sources: Sources,
+        prepare: impl FnOnce(&Shared),
     ) -> Result<HttpServer, WebError> {
         let settings = sources.settings.as_ref().map(|store| store.given());
         HttpServer::check_address(address, settings.as_ref())?;
@@ -93,6 +95,7 @@ impl HttpServer {
         let runtime = runtime.map_err(WebError::Start)?;
         let (stop, stopped) = oneshot::channel();
         let shared = Arc::new(Shared::new(sources).guarded(address, asking)?);
+        prepare(&shared);
         let connections = Connections::new(limits, serving);
         let serve = move || {
             runtime.block_on(serve(listener, shared, connections, stopped));
@@ -212,7 +215,7 @@ mod tests {
     fn start_within(limits: ConnectionLimits) -> HttpServer {
         let source = Arc::new(snapshot());
         let sources = Sources::new(Arc::new(move || Arc::clone(&source)));
-        HttpServer::start_within(limits, "127.0.0.1:0".parse().unwrap(), sources).unwrap()
+        HttpServer::start_within(limits, "127.0.0.1:0".parse().unwrap(), sources, |_| {}).unwrap()
     }
 
     /// Sends a byte every 10 ms until the server closes the connection, or for ten seconds.

@@ -15,6 +15,8 @@ use serde_json::Value;
 
 use crate::api::conformity::check_answer;
 use crate::api::status::tests::snapshot;
+use crate::connections::ConnectionLimits;
+use crate::shared::Shared;
 use crate::{HttpServer, Sources};
 
 const SETTINGS: &[Setting] = &[
@@ -83,12 +85,23 @@ impl TestCluster {
         settings: &[(&str, &str)],
         more: impl Fn(Sources) -> Sources,
     ) -> TestCluster {
+        TestCluster::start_prepared(nodes, settings, more, |_| {})
+    }
+
+    /// So many nodes; `prepare` is shown what each node's handlers share before the first request.
+    pub(crate) fn start_prepared(
+        nodes: u32,
+        settings: &[(&str, &str)],
+        more: impl Fn(Sources) -> Sources,
+        prepare: impl Fn(&Shared),
+    ) -> TestCluster {
         let sim = Sim::new(1);
         let members: Arc<Mutex<Vec<MemberRow>>> = Arc::default();
         let start = |node| {
             let link = sim.link();
             let sources = sources(node, &sim, &members, settings).coordinator(Arc::new(link.clone()));
-            let server = HttpServer::start("127.0.0.1:0".parse().unwrap(), more(sources)).unwrap();
+            let (limits, address) = (ConnectionLimits::default(), "127.0.0.1:0".parse().unwrap());
+            let server = HttpServer::start_within(limits, address, more(sources), &prepare).unwrap();
             members.lock().unwrap().push(member(node, server.address()));
             TestNode { server, link }
         };
@@ -182,6 +195,18 @@ impl TestRequest {
     }
 
     fn send(&self, address: SocketAddr) -> TestAnswer {
+        let text = self.exchange(address);
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let body = serde_json::from_str(body).unwrap_or(Value::Null);
+        let answer = TestAnswer { status, head: head.to_owned(), body };
+        let kind = answer.header("content-type").unwrap_or_default();
+        check_answer(self.method, &self.path, status, kind, &answer.body);
+        answer
+    }
+
+    /// The whole answer as it comes.
+    pub(crate) fn exchange(&self, address: SocketAddr) -> String {
         let TestRequest { method, path, headers, body } = self;
         let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
         if !headers.iter().any(|(name, _)| name == "host") {
@@ -195,13 +220,7 @@ impl TestRequest {
         stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let body = serde_json::from_str(body).unwrap_or(Value::Null);
-        let answer = TestAnswer { status, head: head.to_owned(), body };
-        let kind = answer.header("content-type").unwrap_or_default();
-        check_answer(method, path, status, kind, &answer.body);
-        answer
+        text
     }
 }
 

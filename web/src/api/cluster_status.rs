@@ -162,6 +162,12 @@ impl ClusterDocument for ClusterStatus {
         let flags = (shared.drill_permission.is_given(), shared.is_read_only());
         together(snapshot, parts, (missing, &nodes::absent_nodes(shared)), coordinator, flags)
     }
+
+    fn limit(body: &mut StatusBody, rows: usize) -> usize {
+        body.recoveries.truncate(rows);
+        body.pairs.unserved.truncate(rows);
+        body.recoveries.len().max(body.pairs.unserved.len())
+    }
 }
 
 fn together(

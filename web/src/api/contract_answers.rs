@@ -85,9 +85,21 @@ fn tune(cluster: &TestCluster) {
     assert_eq!(cluster.send(1, &revert.header("if-match", "\"3\"")).status, 200);
 }
 
+/// Waits until both nodes have looked at themselves: what changes from then on is an event.
+fn wait_for_the_first_look(cluster: &TestCluster) {
+    let has_looked = |node| {
+        let events = &cluster.get(node, "/api/v1/events?scope=node").body["events"];
+        events.as_array().is_some_and(|events| !events.is_empty())
+    };
+    while !(has_looked(0) && has_looked(1)) {
+        thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn answers_are_as_the_document_says_and_show_all_of_it() {
     let cluster = full_cluster::start();
+    wait_for_the_first_look(&cluster);
     tune(&cluster);
     cluster.get(0, "/api/openapi.json");
     let wrong = TestRequest::new("PATCH", "/api/v1/tuning").header("if-match", "\"4\"");

@@ -104,7 +104,8 @@ pub(crate) async fn get_drills(
         parameters: parameters(kind),
     };
     let kinds = FaultKind::ALL.map(kind).into();
-    let shown = Shown::limit(&mut runs, rows);
+    let mut shown = Shown::default();
+    shown.limit(&mut runs, rows);
     let all = AllDrills { allowed: why_not.is_none(), why_not, kinds, runs, shown };
     Ok(axum::Json(Document::of_cluster(all, age, missing)).into_response())
 }

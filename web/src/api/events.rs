@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::api::document::{Document, Scope};
+use crate::api::gathered::{JSON_BYTES_MAX, Shown};
 use crate::api::params::Params;
 use crate::clock::now_unix_ms;
 use crate::event_log::{Event, KINDS};
@@ -46,14 +47,34 @@ pub(crate) struct EventsBody {
     last_id: Option<String>,
     /// How far these and all earlier events go: what is asked for with it comes after them.
     cursor: String,
+    #[serde(flatten)]
+    shown: Shown,
 }
 
 impl EventsBody {
     /// Of events that are newest first.
     pub(crate) fn new(events: Vec<Event>, cursor: &EventCursor) -> EventsBody {
+        let mut shown = Shown::default();
+        shown.note(events.len(), events.len());
+        EventsBody::of(events, cursor, shown)
+    }
+
+    /// Of those the newest, at most so many and so many bytes of them.
+    fn cut(mut events: Vec<Event>, cursor: &EventCursor, most: usize, bytes_max: usize) -> EventsBody {
+        let up_to = |sum: &mut usize, event: &Event| {
+            *sum += serde_json::to_string(event).map_or(0, |text| text.len() + 1);
+            Some(*sum)
+        };
+        let fit = events.iter().take(most).scan(0, up_to).take_while(|bytes| *bytes <= bytes_max).count();
+        let mut shown = Shown::default();
+        shown.limit(&mut events, fit);
+        EventsBody::of(events, cursor, shown)
+    }
+
+    fn of(events: Vec<Event>, cursor: &EventCursor, shown: Shown) -> EventsBody {
         let id = |event: Option<&Event>| event.map(|event| event.id.clone());
         let (first_id, last_id) = (id(events.last()), id(events.first()));
-        EventsBody { first_id, last_id, events, cursor: cursor.to_string() }
+        EventsBody { first_id, last_id, events, cursor: cursor.to_string(), shown }
     }
 }
 
@@ -95,7 +116,6 @@ impl Filter {
                 Params::refuse("cursor", "it is no cursor: an earlier answer has one".to_owned())
             })?),
         };
-        let limit = if cursor.is_some() { usize::MAX } else { limit };
         Ok(Filter { limit, kind, node, after: params.text("after"), cursor })
     }
 
@@ -110,8 +130,16 @@ impl Filter {
             self.kind.as_ref().is_none_or(|kind| *kind == event.kind)
                 && self.node.is_none_or(|node| node == event.node)
         });
-        events.truncate(self.limit);
         events
+    }
+
+    /// The answer. Who asks by a cursor gets all that came since.
+    fn body(&self, events: Vec<Event>, cursor: &EventCursor) -> EventsBody {
+        let events = self.apply(events);
+        match self.cursor {
+            Some(_) => EventsBody::new(events, cursor),
+            None => EventsBody::cut(events, cursor, self.limit, JSON_BYTES_MAX),
+        }
     }
 }
 
@@ -133,7 +161,7 @@ pub(crate) async fn get_events(
     let mut fresh = cursor.take_fresh(&seen);
     fresh.reverse();
     let all = if filter.cursor.is_some() { fresh } else { seen.merged() };
-    let body = EventsBody::new(filter.apply(all), &cursor);
+    let body = filter.body(all, &cursor);
     Ok(axum::Json(Document::of_cluster(body, age, seen.missing.clone())).into_response())
 }
 
@@ -156,7 +184,21 @@ mod tests {
     }
 
     fn ids(filter: Filter) -> Vec<String> {
-        filter.apply(events()).into_iter().map(|event| event.id).collect()
+        let body = filter.body(events(), &EventCursor::since(0));
+        body.events.into_iter().map(|event| event.id).collect()
+    }
+
+    #[test]
+    fn cut_leaves_the_newest_that_fit_and_says_that_there_are_more() {
+        let cursor = EventCursor::since(0);
+        let bytes = serde_json::to_string(&events()[..1]).unwrap().len() - 1;
+        for (most, bytes_max, left) in
+            [(9, 9_999, 4), (3, 9_999, 3), (9, 2 * bytes, 2), (9, 2 * bytes - 1, 1)]
+        {
+            let body = serde_json::to_value(EventsBody::cut(events(), &cursor, most, bytes_max)).unwrap();
+            assert_eq!((body["events"].as_array().unwrap().len(), &body["total"]), (left, &4.into()));
+            assert_eq!((&body["last_id"], &body["truncated"]), (&"4".into(), &(left < 4).into()));
+        }
     }
 
     #[test]

@@ -39,13 +39,17 @@ pub(crate) trait ClusterDocument: 'static {
         missing: &[MissingPeer],
     ) -> Self::Body;
 
-    /// Leaves at most so many rows.
-    fn limit(_body: &mut Self::Body, _rows: usize) {}
+    /// Leaves at most so many rows; gives how many are left.
+    fn limit(_body: &mut Self::Body, _rows: usize) -> usize {
+        0
+    }
 }
 
 /// Rows of a list, if nothing is said, and at most.
 const DEFAULT_ROWS: usize = 512;
 const ROWS_MAX: u64 = 65_536;
+/// What a document takes at most as JSON, unless more rows are asked for: with long rows there are fewer.
+pub(crate) const JSON_BYTES_MAX: usize = 240 << 10;
 
 /// How much of a list is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -57,11 +61,18 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Leaves at most so many of the rows.
-    pub(crate) fn limit<T>(rows: &mut Vec<T>, most: usize) -> Shown {
-        let total = rows.len();
+    /// Leaves at most so many of the rows; gives how many are left.
+    pub(crate) fn limit<T>(&mut self, rows: &mut Vec<T>, most: usize) -> usize {
+        let before = rows.len();
         rows.truncate(most);
-        Shown { total, truncated: total > most }
+        self.note(before, rows.len())
+    }
+
+    /// Takes note that of so many rows so many are left, and gives those.
+    pub(crate) fn note(&mut self, before: usize, left: usize) -> usize {
+        self.total = self.total.max(before);
+        self.truncated = left < self.total;
+        left
     }
 }
 
@@ -107,12 +118,18 @@ async fn make<D: ClusterDocument>(shared: &Shared, rows: usize) -> Result<Bytes,
     let path = format!("{}?scope=node", D::PATH);
     let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, &path).await;
     let mut body = D::body(shared, &snapshot, parts, &missing);
-    D::limit(&mut body, rows);
-    let text = serde_json::to_vec(&Document::of_cluster(body, age, missing)).map_err(|error| {
-        tracing::error!(%error, path, "a document could not be written");
-        Problem::internal()
-    })?;
-    Ok(Bytes::from(text))
+    let mut left = D::limit(&mut body, rows);
+    loop {
+        let document = Document::of_cluster(&body, age, missing.clone());
+        let text = serde_json::to_vec(&document).map_err(|error| {
+            tracing::error!(%error, path, "a document could not be written");
+            Problem::internal()
+        })?;
+        if text.len() <= JSON_BYTES_MAX || rows > DEFAULT_ROWS || left <= 1 {
+            return Ok(Bytes::from(text));
+        }
+        left = D::limit(&mut body, (left * JSON_BYTES_MAX / text.len()).min(left - 1));
+    }
 }
 
 #[cfg(test)]
@@ -122,9 +139,11 @@ mod tests {
     #[test]
     fn shown_says_how_many_rows_there_are_and_whether_some_are_left_out() {
         for (most, left, truncated) in [(2, 2, true), (3, 3, false), (4, 3, false)] {
-            let mut rows = vec![1, 2, 3];
-            assert_eq!(Shown::limit(&mut rows, most), Shown { total: 3, truncated });
-            assert_eq!(rows.len(), left);
+            let (mut rows, mut shown) = (vec![1, 2, 3], Shown::default());
+            assert_eq!(shown.limit(&mut rows, most), left);
+            assert_eq!((rows.len(), shown), (left, Shown { total: 3, truncated }));
+            assert_eq!(shown.limit(&mut rows, 1), 1);
+            assert_eq!(shown, Shown { total: 3, truncated: true }, "it knows how many there were first");
         }
     }
 }

@@ -11,6 +11,7 @@ use data_encoding::{BASE64, HEXLOWER};
 use serde::Serialize;
 
 use crate::api::document::Document;
+use crate::api::gathered::JSON_BYTES_MAX;
 use crate::api::key::{Key, escaped};
 use crate::api::params::{Params, PathText, parse_key};
 use crate::api::tree::place;
@@ -28,6 +29,8 @@ const PREVIEWED_VALUE_MAX: u32 = 64 << 10;
 const PREVIEWED_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of a value that are shown.
 const VALUE_SHOWN_MAX: usize = 64 << 10;
+/// What an entry of a page takes as JSON beside its key, at most: escaped letters of its preview, and names.
+const ENTRY_JSON_BYTES_MAX: usize = 5 * PREVIEW_BYTES + 160;
 
 #[derive(Debug, PartialEq, Serialize)]
 struct KvEntry {
@@ -140,18 +143,29 @@ impl PageWanted {
         ScanRange { reverse: self.reverse, keys_only: true, limit: self.limit as u64 + 1, ..range }
     }
 
-    /// The key from which the next page goes on.
-    fn next(&self, entries: &[ScanEntry]) -> Option<String> {
-        let at = if self.reverse { self.limit - 1 } else { self.limit };
-        let entry = entries.get(at).filter(|_| entries.len() > self.limit);
+    /// How many of the entries that were found the page has: fewer where their keys are long.
+    fn shown(&self, entries: &[ScanEntry]) -> usize {
+        let up_to = |sum: &mut usize, entry: &ScanEntry| {
+            *sum += Key::new(&entry.key).json_bytes() + ENTRY_JSON_BYTES_MAX;
+            Some(*sum)
+        };
+        let fit = entries.iter().take(self.limit).scan(0, up_to);
+        fit.take_while(|bytes| *bytes <= JSON_BYTES_MAX).count()
+    }
+
+    /// The key from which the next page goes on after so many entries.
+    fn next(&self, entries: &[ScanEntry], shown: usize) -> Option<String> {
+        let at = if self.reverse { shown.checked_sub(1)? } else { shown };
+        let entry = entries.get(at).filter(|_| entries.len() > shown);
         entry.map(|entry| HEXLOWER.encode(&entry.key))
     }
 }
 
 fn read_page(client: &mut Client, wanted: &PageWanted) -> Result<KvPage, ClientError> {
     let mut found = client.scan(wanted.range()).collect::<Result<Vec<_>, _>>()?;
-    let next = wanted.next(&found);
-    found.truncate(wanted.limit);
+    let shown = wanted.shown(&found);
+    let next = wanted.next(&found, shown);
+    found.truncate(shown);
     let mut bytes = 0;
     let previewed = |entry: &&ScanEntry| {
         bytes += u64::from(entry.value_len);
@@ -195,7 +209,13 @@ fn beginning(value: &[u8], most: usize) -> &[u8] {
 }
 
 fn shown(value: &[u8]) -> Value {
-    let first = beginning(value, VALUE_SHOWN_MAX);
+    let whole = beginning(value, VALUE_SHOWN_MAX);
+    // Letters that JSON escapes take up to six bytes each.
+    let is_long = |text: &str| serde_json::to_string(text).is_ok_and(|json| json.len() > 2 * VALUE_SHOWN_MAX);
+    let first = match std::str::from_utf8(whole) {
+        Ok(text) if is_long(text) => beginning(value, VALUE_SHOWN_MAX / 4),
+        _ => whole,
+    };
     Value {
         text: std::str::from_utf8(first).ok().map(str::to_owned),
         base64: BASE64.encode(first),
@@ -269,10 +289,30 @@ mod tests {
             value_len: 0,
         };
         let entries = ["a", "b", "c"].map(entry);
-        assert_eq!(wanted(b"", b"", false).next(&entries).as_deref(), Some("63"));
-        assert_eq!(wanted(b"", b"", true).next(&entries).as_deref(), Some("62"), "the next is below it");
-        assert_eq!(wanted(b"", b"", false).next(&entries[..2]), None);
-        assert_eq!(wanted(b"", b"", true).next(&entries[..2]), None);
+        let next = |reverse, entries: &[ScanEntry]| {
+            let wanted = wanted(b"", b"", reverse);
+            wanted.next(entries, wanted.shown(entries))
+        };
+        assert_eq!(next(false, &entries).as_deref(), Some("63"));
+        assert_eq!(next(true, &entries).as_deref(), Some("62"), "the next is below it");
+        assert_eq!((next(false, &entries[..2]), next(true, &entries[..2])), (None, None));
+        assert_eq!((next(false, &[]), next(true, &[])), (None, None));
+    }
+
+    #[test]
+    fn page_of_the_longest_keys_has_fewer_entries_and_goes_on_after_them() {
+        let entry = |at: u8| ScanEntry {
+            key: [&[0; 799][..], &[at]].concat(),
+            version: Version::default(),
+            value: Vec::new(),
+            value_len: 0,
+        };
+        let entries: Vec<ScanEntry> = (0..201).map(entry).collect();
+        let wanted = PageWanted { limit: 200, ..PageWanted::default() };
+        let shown = wanted.shown(&entries);
+        let json: usize = entries[..shown].iter().map(|entry| Key::new(&entry.key).json_bytes()).sum();
+        assert!(shown > 20 && json < JSON_BYTES_MAX, "{shown} entries, {json} bytes");
+        assert_eq!(wanted.next(&entries, shown), Some(HEXLOWER.encode(&entries[shown].key)));
     }
 
     #[test]
@@ -284,6 +324,8 @@ mod tests {
         let value = shown(&[0xff; 10]);
         assert_eq!((value.text, value.bytes, value.truncated), (None, 10, false));
         assert_eq!(shown(b"").text.as_deref(), Some(""));
+        let escaped = shown(&[0; VALUE_SHOWN_MAX]);
+        assert!(escaped.truncated && serde_json::to_string(&escaped).unwrap().len() < JSON_BYTES_MAX);
         assert_eq!(preview(&[0xff; 1_000]).len(), 4 * PREVIEW_BYTES);
         assert_eq!(preview(b"a\nb"), r"a\x0ab");
     }

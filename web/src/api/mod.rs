@@ -2,6 +2,8 @@
 //! makes from its own snapshot, and a document that is merged from the parts of all nodes.
 
 #[cfg(test)]
+mod answer_bounds;
+#[cfg(test)]
 mod authorisation;
 pub(crate) mod cluster;
 pub(crate) mod cluster_status;

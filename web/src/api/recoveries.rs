@@ -1,11 +1,13 @@
 //! `GET /api/v1/recoveries`: takeovers that are under way, and what the cluster remembers of earlier ones.
 
+use std::cmp::Reverse;
+
 use cell_cluster::{IncidentRow, ShareRow};
 use cell_node::{NodeSnapshot, PairRecovery};
 use cell_terms::Incarnation;
 use serde::{Deserialize, Serialize};
 
-use crate::api::gathered::ClusterDocument;
+use crate::api::gathered::{ClusterDocument, Shown};
 use crate::clock::now_boottime_ms;
 use crate::peers::{MissingPeer, NodePart};
 use crate::shared::Shared;
@@ -61,8 +63,12 @@ pub(crate) struct RecoveriesPart {
 #[derive(Debug, Serialize)]
 pub(crate) struct RecoveriesBody {
     under_way: Vec<RecoveryRow>,
+    /// Newest first.
     incidents: Vec<Incident>,
     now_boottime_ms: u64,
+    /// Of the incidents' shares.
+    #[serde(flatten)]
+    shown: Shown,
 }
 
 /// See the module's text.
@@ -84,12 +90,40 @@ impl ClusterDocument for Recoveries {
         _missing: &[MissingPeer],
     ) -> RecoveriesBody {
         let incidents = snapshot.cluster.incidents.iter();
+        let mut incidents: Vec<Incident> = incidents.map(|incident| in_full(incident, snapshot)).collect();
+        incidents.sort_by_key(|incident| Reverse(incident.detected_ms));
         RecoveriesBody {
             under_way: parts.into_iter().flat_map(|part| part.part.under_way).collect(),
-            incidents: incidents.map(|incident| in_full(incident, snapshot)).collect(),
+            incidents,
             now_boottime_ms: now_boottime_ms(),
+            shown: Shown::default(),
         }
     }
+
+    fn limit(body: &mut RecoveriesBody, rows: usize) -> usize {
+        let before = shares_of(&body.incidents);
+        let left = limit_shares(&mut body.incidents, rows);
+        body.shown.note(before, left)
+    }
+}
+
+/// Leaves at most so many shares of incidents that are newest first: those of the last ones, and of a single
+/// one that has more the first. Gives how many are left.
+fn limit_shares(incidents: &mut Vec<Incident>, most: usize) -> usize {
+    let up_to = |sum: &mut usize, incident: &Incident| {
+        *sum += incident.shares.len();
+        Some(*sum)
+    };
+    let whole = incidents.iter().scan(0, up_to).take_while(|sum| *sum <= most).count();
+    incidents.truncate(whole.max(1));
+    if let [only] = &mut incidents[..] {
+        only.shares.truncate(most);
+    }
+    shares_of(incidents)
+}
+
+fn shares_of(incidents: &[Incident]) -> usize {
+    incidents.iter().map(|incident| incident.shares.len()).sum()
 }
 
 /// The takeovers of one node.
@@ -143,6 +177,17 @@ mod tests {
     use super::*;
     use crate::api::status::tests::snapshot;
 
+    const INCIDENT: IncidentRow = IncidentRow {
+        dead: Incarnation(7),
+        node: NodeId(2),
+        claimed_by: Incarnation(8),
+        lease_seen_ms: 10,
+        detected_ms: 20,
+        claimed_ms: 21,
+        over_ms: 0,
+        plan: Vec::new(),
+    };
+
     #[test]
     fn under_way_is_what_is_not_served_yet() {
         let recovery = |pair, stage| {
@@ -162,16 +207,7 @@ mod tests {
             ShareRow { pair: PairId(4), survivor: Some(Incarnation(8)), times, ..ShareRow::default() },
             ShareRow { pair: PairId(5), survivor: None, ..ShareRow::default() },
         ];
-        let row = IncidentRow {
-            dead: Incarnation(u64::MAX),
-            node: NodeId(2),
-            claimed_by: Incarnation(8),
-            lease_seen_ms: 10,
-            detected_ms: 20,
-            claimed_ms: 21,
-            over_ms: 0,
-            plan,
-        };
+        let row = IncidentRow { dead: Incarnation(u64::MAX), plan, ..INCIDENT };
         let incident = serde_json::to_value(in_full(&row, &snapshot())).unwrap();
         assert_eq!((&incident["dead"], &incident["node"]), (&"18446744073709551615".into(), &2.into()));
         assert!(incident["all_back_ms"].is_null());
@@ -180,5 +216,21 @@ mod tests {
             (&"8".into(), &90.into())
         );
         assert!(incident["shares"][1]["survivor"].is_null());
+    }
+    #[test]
+    fn limit_shares_leaves_the_newest_incidents_whole_and_the_first_shares_of_one_that_has_too_many() {
+        let share = |pair| ShareRow { pair: PairId(pair), ..ShareRow::default() };
+        let incident = |dead, shares| {
+            let plan = (0..shares).map(share).collect();
+            let row = IncidentRow { dead: Incarnation(dead), plan, ..INCIDENT };
+            in_full(&row, &snapshot())
+        };
+        let all = || vec![incident(3, 2), incident(2, 3), incident(1, 1)];
+        for (most, dead, left) in [(6, 3, 6), (5, 2, 5), (4, 1, 2), (2, 1, 2), (1, 1, 1)] {
+            let mut incidents = all();
+            assert_eq!(limit_shares(&mut incidents, most), left, "{most}");
+            assert_eq!(incidents.len(), dead, "{most}");
+        }
+        assert_eq!(limit_shares(&mut Vec::new(), 1), 0);
     }
 }

@@ -74,8 +74,8 @@ impl ClusterDocument for Regions {
         RegionsBody { regions, shown: Shown::default() }
     }
 
-    fn limit(body: &mut RegionsBody, rows: usize) {
-        body.shown = Shown::limit(&mut body.regions, rows);
+    fn limit(body: &mut RegionsBody, rows: usize) -> usize {
+        body.shown.limit(&mut body.regions, rows)
     }
 }
 

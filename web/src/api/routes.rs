@@ -200,12 +200,12 @@ pub(crate) static ROUTES: [RouteText; 32] = [
     get(
         "/api/v1/series",
         "cluster",
-        "Figures over time: a second each for ten minutes, ten each for six hours.",
+        "Figures over time: of a second each for ten minutes, of ten seconds or a minute each for six hours.",
         &[
             SCOPE,
             needed("names", Takes::Text, "Names of series, with commas between them.", "ops_get,entries"),
             NODE,
-            query("step", Takes::Integer(1, 10), "Seconds of a figure: 1 or 10.", "1"),
+            query("step", Takes::Integer(1, 60), "Seconds of a figure: 1, 10 or 60.", "1"),
             query(
                 "seconds",
                 Takes::Integer(1, 21_600),

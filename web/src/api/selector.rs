@@ -199,8 +199,8 @@ impl ClusterDocument for SelectorPairs {
         PairsBody { all: all(parts.into_iter().map(|part| part.part)), shown: Shown::default() }
     }
 
-    fn limit(body: &mut PairsBody, rows: usize) {
-        body.shown = Shown::limit(&mut body.all.pairs, rows);
+    fn limit(body: &mut PairsBody, rows: usize) -> usize {
+        body.shown.limit(&mut body.all.pairs, rows)
     }
 }
 

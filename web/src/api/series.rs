@@ -113,9 +113,9 @@ pub(crate) async fn get_series(
     let scope = params.scope()?;
     let wanted = kinds(&params.text("names").unwrap_or_default())?;
     let whose = whose(params.text("node").as_deref())?;
-    let step_s = params.integer("step", 1..=10, 1)?;
+    let step_s = params.integer("step", 1..=60, 1)?;
     let Some((_, rows)) = STEPS.iter().find(|(step, _)| *step == step_s) else {
-        return Err(Params::refuse("step", "steps are of 1 or 10 seconds".to_owned()));
+        return Err(Params::refuse("step", "steps are of 1, 10 or 60 seconds".to_owned()));
     };
     let kept_s = step_s * *rows as u64;
     let seconds = params.integer("seconds", step_s..=kept_s, 600.min(kept_s))?;

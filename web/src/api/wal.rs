@@ -134,8 +134,8 @@ impl ClusterDocument for Wal {
         WalBody { pairs, shown: Shown::default(), sync_times }
     }
 
-    fn limit(body: &mut WalBody, rows: usize) {
-        body.shown = Shown::limit(&mut body.pairs, rows);
+    fn limit(body: &mut WalBody, rows: usize) -> usize {
+        body.shown.limit(&mut body.pairs, rows)
     }
 }
 

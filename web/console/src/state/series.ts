@@ -12,7 +12,8 @@ export interface Histories extends Resource<SeriesDocument> {
 const NONE: (number | null)[] = [];
 
 export function useSeries(names: string[], seconds: number, node: number | "all" = "all", everyMs = 2000): Histories {
-  const step = seconds > 600 ? 10 : 1;
+  // the nodes keep single seconds for ten minutes; six hours by ten seconds would be too many points
+  const step = seconds > 3600 ? 60 : seconds > 600 ? 10 : 1;
   const path = names.length === 0 ? null : `series?names=${names.join(",")}&seconds=${seconds}&step=${step}&node=${node}`;
   const resource = useResource<SeriesDocument>(path, everyMs);
   const { data } = resource;

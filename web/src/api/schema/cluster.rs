@@ -70,7 +70,7 @@ fn pairs() -> Value {
     object([
         ("all", integer("Pairs that there are.")),
         ("served", integer("Those that are served.")),
-        ("unserved", list(unserved, "The others.")),
+        ("unserved", list(unserved, "The others; at most 512.")),
     ])
 }
 

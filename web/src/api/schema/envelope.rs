@@ -54,7 +54,7 @@ pub(crate) const NODE_TITLE: &str = "with scope=node";
 pub(super) fn shown() -> [Field; 2] {
     [
         ("total", integer("Rows that there are.")),
-        ("truncated", flag("Whether rows are left out: more than limit, or than 512.")),
+        ("truncated", flag("Whether rows are left out: more than limit, or than 512, or than 240 KiB hold.")),
     ]
 }
 

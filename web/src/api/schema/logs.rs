@@ -66,8 +66,10 @@ pub(crate) fn recoveries() -> Value {
     let under_way = || ("under_way", list(shared("RecoveryRow"), "Takeovers that are under way."));
     let whole = [
         under_way(),
-        ("incidents", list(incident(), "What is remembered of deaths.")),
+        ("incidents", list(incident(), "What is remembered of deaths, newest first.")),
         ("now_boottime_ms", integer("The answering machine's CLOCK_BOOTTIME, in milliseconds.")),
+        ("total", integer("Shares that all the incidents have.")),
+        ("truncated", flag("Whether shares of the oldest incidents are left out: more than 512.")),
     ];
     of_scope(whole, [under_way()])
 }

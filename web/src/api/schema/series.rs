@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::build::{
-    about, anything, decimal, either, integer, list, number, object, or_null, shared, text, word,
+    about, anything, decimal, either, flag, integer, list, number, object, or_null, shared, text, word,
 };
 use super::envelope::of_scope;
 use crate::event_log::KINDS;
@@ -51,6 +51,11 @@ pub(crate) fn events() -> Value {
         ("first_id", id("oldest")),
         ("last_id", id("newest")),
         ("cursor", text("How far these and all earlier events go: asked for with it, what comes is newer.")),
+        ("total", integer("Events that fit what was asked for.")),
+        (
+            "truncated",
+            flag("Whether the oldest of them are left out: more than limit, or than 240 KiB hold."),
+        ),
     ];
     let part = [
         ("events", list(shared("Event"), "Its events, newest first.")),

@@ -305,6 +305,22 @@ mod tests {
     }
 
     #[test]
+    fn meganode_of_a_slot_of_64_mib_is_a_document_below_256_kib() {
+        let level = LevelView { nodes: u64::MAX >> 12, entries: u64::MAX >> 12, fill: [u64::MAX >> 12; 10] };
+        let view = MeganodeView {
+            used: MeganodeUse::Leaf,
+            low: vec![0; 800],
+            high: Some(vec![255; 800]),
+            right: Some((PairId(2), SlotIndex(7))),
+            levels: vec![level; 9],
+            slots: vec![(TreeNodeState::Valid, true); 65_536],
+        };
+        let document = meganode(MeganodeId { pair: PairId(1), slot: SlotIndex(0) }, 5, &view);
+        let json = serde_json::to_vec(&document).unwrap();
+        assert!(json.len() < 256 << 10, "{} bytes", json.len());
+    }
+
+    #[test]
     fn tree_node_is_as_the_document_says() {
         let view = TreeNodeView {
             version: u64::MAX,

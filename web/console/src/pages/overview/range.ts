@@ -1,4 +1,5 @@
-// How far back the overview looks. The nodes keep a second's figures for ten minutes, those of ten seconds for six hours.
+// How far back the overview looks. The nodes keep a second's figures for ten minutes, those of ten and of sixty seconds for
+// six hours.
 
 import { setQuery, useParam } from "../../state/url";
 
@@ -6,11 +7,12 @@ export interface Range { name: string; short: string; title: string; seconds: nu
 
 const SECOND = "one point a second, all nodes";
 const TEN = "one point each ten seconds, all nodes";
+const MINUTE = "one point a minute, all nodes";
 
 export const RANGES: Range[] = [
   { name: "5m", short: "5 min", title: "Last five minutes", seconds: 300, everyMs: 2000, window: SECOND },
   { name: "1h", short: "1 h", title: "Last hour", seconds: 3600, everyMs: 10_000, window: TEN },
-  { name: "6h", short: "6 h", title: "Last six hours", seconds: 21_600, everyMs: 10_000, window: TEN },
+  { name: "6h", short: "6 h", title: "Last six hours", seconds: 21_600, everyMs: 30_000, window: MINUTE },
 ];
 
 export function useRange(): Range {
