@@ -1,10 +1,11 @@
-//! Strangers and enemies on the server's port: whatever they send, the node lives on, takes no memory for it,
-//! and serves others. Two layers: bytes that are no fabric, and messages of a fabric that are no requests or
-//! lie.
+//! Strangers and enemies on the server's ports: whatever they send, the node lives on, takes no memory for
+//! it, and serves others. Three layers: bytes that are no fabric, messages of a fabric that are no requests
+//! or lie, and clients of the admin API that are slow, many or never end.
 
 mod attacker;
 mod bytes;
 mod greedy;
+mod http;
 mod messages;
 
 use std::time::Duration;

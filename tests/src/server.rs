@@ -247,7 +247,7 @@ impl Server {
     }
 
     fn http_ask(&self, node: u16, what: &str, headers: &str, body: &str) -> Option<(u16, String)> {
-        let address = SocketAddr::from(([127, 0, 0, 1], self.ports.first + 80 + node));
+        let address = SocketAddr::from(([127, 0, 0, 1], self.http_address().port() + node));
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
         write!(stream, "{what} HTTP/1.1\r\nHost: localhost\r\n{headers}Connection: close\r\n\r\n{body}")
@@ -261,6 +261,11 @@ impl Server {
     /// Where clients connect.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.ports.first))
+    }
+
+    /// Where its first node serves HTTP.
+    pub fn http_address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.ports.first + 80))
     }
 
     /// Its data folder.
