@@ -1,6 +1,7 @@
 //! What operators watch a node by: a real node's metrics, read by Prometheus' own tool; alert rules and
 //! dashboard, which ask for nothing that a node does not tell; the tree and its entries over HTTP.
 
+mod conformity;
 mod tree;
 
 use std::collections::BTreeSet;

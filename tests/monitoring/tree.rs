@@ -6,7 +6,10 @@ use std::fs;
 use cell_tests::server::Server;
 use serde_json::Value;
 
+use crate::conformity::check_answer;
+
 const KEYS: usize = 400;
+const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Its value is longer than what is shown.
 const LONG: (&str, usize) = ("grape", 100_000);
 
@@ -29,9 +32,14 @@ fn filled() -> Server {
     server
 }
 
+/// What the first node answers, which is as the API's document says and not long.
 fn ask(server: &Server, path: &str) -> (u16, Value) {
-    let (status, body) = server.http(&format!("/api/v1/{path}")).expect("the node answers");
-    (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}")))
+    let path = format!("/api/v1/{path}");
+    let (status, body) = server.http(&path).expect("the node answers");
+    assert!(body.len() <= ANSWER_BYTES_MAX, "{path}: {} bytes", body.len());
+    let answer = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"));
+    check_answer(server, &path, status, &answer);
+    (status, answer)
 }
 
 fn get(server: &Server, path: &str) -> Value {
@@ -115,6 +123,22 @@ fn tree_and_entries_of_three_nodes_are_told_by_one() {
     }
     let long = get(&server, &format!("kv/{}", hex(LONG.0)));
     assert_eq!((&long["value"]["bytes"], &long["value"]["truncated"]), (&LONG.1.into(), &true.into()));
+    documents_are_as_the_api_says(&server);
+}
+
+/// What does not depend on the tree: `ask` checks each answer.
+fn documents_are_as_the_api_says(server: &Server) {
+    let both = ["cluster/status", "nodes", "regions", "wal", "recoveries", "events", "tuning", "drills"];
+    let of_tree = ["selector/pairs", "tree/buckets?columns=1", "series?names=ops_get,latency_put_p99_us"];
+    for path in both.into_iter().chain(of_tree) {
+        let with = if path.contains('?') { '&' } else { '?' };
+        get(server, path);
+        get(server, &format!("{path}{with}scope=node"));
+    }
+    let here = ["status", "cluster", "whoami", "tuning/schema", "tuning/history"];
+    here.into_iter().chain(["drills/preview?kind=kill&node=1"]).for_each(|path| {
+        get(server, path);
+    });
 }
 
 #[test]
