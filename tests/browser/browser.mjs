@@ -52,15 +52,16 @@ export class Browser {
   /**
    * A page that knows the one origin it may ask; it ends with the test. `troubles` holds what it did wrong. Pages share
    * processes and caches, but not what they store, which belongs to the origin. A clock belongs to a context: `hasClock`
-   * makes one for the page alone.
+   * makes one for the page alone, as does `isFresh`, whose cache is empty.
    */
-  async page(t, origin, { hasClock = false } = {}) {
-    const context = hasClock ? await this.context() : this.shared;
+  async page(t, origin, { hasClock = false, isFresh = false } = {}) {
+    const isAlone = hasClock || isFresh;
+    const context = isAlone ? await this.context() : this.shared;
     if (hasClock) await context.clock.install();
     const page = await context.newPage();
     t.after(async () => {
       if (!t.passed) await keep(page, `failed-${t.name}`).catch(() => {});
-      await (hasClock ? context.close() : page.close());
+      await (isAlone ? context.close() : page.close());
     });
     page.troubles = [];
     watch(page, origin);

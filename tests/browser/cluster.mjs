@@ -65,9 +65,9 @@ class Child {
 }
 
 export class Cluster {
-  /** Starts it and waits until every node serves. */
-  static async start() {
-    const cluster = new Cluster(mkdtempSync(join(tmpdir(), "cell-browser-cluster-")), await freePorts());
+  /** Starts it, with further flags of `cell dev`, and waits until every node serves. */
+  static async start(flags = []) {
+    const cluster = new Cluster(mkdtempSync(join(tmpdir(), "cell-browser-cluster-")), await freePorts(), flags);
     try {
       await cluster.up();
     } catch (error) {
@@ -77,11 +77,11 @@ export class Cluster {
     return cluster;
   }
 
-  constructor(folder, port) {
+  constructor(folder, port, flags) {
     this.folder = folder;
     this.loads = [];
     for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => void this.close().finally(() => process.exit(1)));
-    this.supervisor = new Child(["dev", "--json", "--nodes", String(NODES), "--allow-drills", "--port", String(port), "--dir", join(folder, "data"), ...SIZES]);
+    this.supervisor = new Child(["dev", "--json", "--nodes", String(NODES), "--allow-drills", "--port", String(port), "--dir", join(folder, "data"), ...SIZES, ...flags]);
   }
 
   /** Reads what the supervisor announces until all nodes are up; then `nodes` has `node`, `pid`, `server`, `http`. */
