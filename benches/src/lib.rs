@@ -7,6 +7,7 @@
 mod asynchronous;
 pub mod chase;
 pub mod checkpoint;
+pub mod console;
 pub mod contest;
 pub mod data;
 pub mod disk;

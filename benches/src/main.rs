@@ -1,11 +1,13 @@
 //! `cargo run --release -p cell-benches -- BENCH [--entries N] [--json]`, where BENCH is one of checkpoint,
-//! local, onesided, put, restart, selector, split, takeover, memory: one row a figure.
+//! console, local, onesided, put, restart, selector, split, takeover, memory: one row a figure.
 
 use std::process::ExitCode;
 
 use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
-use cell_benches::{checkpoint, footprint, local, onesided, pages, put, restart, selector, split, takeover};
+use cell_benches::{
+    checkpoint, console, footprint, local, onesided, pages, put, restart, selector, split, takeover,
+};
 use clap::Parser;
 
 fn run(cli: &Cli) -> Result<(), BenchError> {
@@ -17,6 +19,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Local(options) => local::run(options, &mut Report::new(&mut out, options.json)),
         Command::Memory(options) => footprint::run(options, &mut Report::new(&mut out, options.json)),
         Command::Checkpoint(options) => checkpoint::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Console(options) => console::run(options, &mut Report::new(&mut out, options.json)),
         Command::Put(options) => put::run(options, &mut Report::new(&mut out, options.json)),
         Command::Onesided(parts) => onesided::run(parts, &mut Report::new(&mut out, parts.options.json)),
         Command::Restart(options) => restart::run(options, &mut Report::new(&mut out, options.json)),

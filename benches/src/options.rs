@@ -38,6 +38,8 @@ pub enum Command {
     Split(Options),
     /// kill -9 of one of several nodes that hold data: until its first pair and all of them are served again
     Takeover(Options),
+    /// What a browser and a scraper that watch a node cost its gets
+    Console(Options),
     /// One engine of `memory`, for that command's own use
     #[command(hide = true)]
     MemoryOf(MemoryOf),

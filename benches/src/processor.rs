@@ -1,18 +1,31 @@
 //! Processor time of processes, to the nanosecond, from the scheduler's own account.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 
 /// What all threads of a process have used so far, in nanoseconds; zero where the kernel does not tell.
 pub fn time_ns(process: Pid) -> u64 {
+    threads(process).filter_map(|thread| thread_ns(&thread)).sum()
+}
+
+/// The same of those threads that have this name.
+pub fn time_of_threads_ns(process: Pid, name: &str) -> u64 {
+    let has_name = |thread: &PathBuf| {
+        fs::read_to_string(thread.join("comm")).is_ok_and(|known| known.trim_end() == name)
+    };
+    threads(process).filter(has_name).filter_map(|thread| thread_ns(&thread)).sum()
+}
+
+fn threads(process: Pid) -> impl Iterator<Item = PathBuf> {
     let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
-    let threads = fs::read_dir(tasks).into_iter().flatten().flatten();
-    let used = threads.filter_map(|thread| {
-        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse::<u64>().ok()
-    });
-    used.sum()
+    fs::read_dir(tasks).into_iter().flatten().flatten().map(|thread| thread.path())
+}
+
+fn thread_ns(thread: &Path) -> Option<u64> {
+    let text = fs::read_to_string(thread.join("schedstat")).ok()?;
+    text.split(' ').next()?.parse().ok()
 }
 
 /// What all threads of this process have used so far, in nanoseconds; exact for the thread that asks, too.
@@ -35,5 +48,17 @@ mod tests {
             sum = std::hint::black_box(sum.wrapping_mul(31) + 7);
         }
         assert!(before > 0);
+    }
+
+    #[test]
+    fn time_of_threads_is_that_of_those_with_the_name() {
+        let this = rustix::process::getpid();
+        let busy = std::thread::Builder::new().name("busy".to_owned());
+        let busy = busy.spawn(move || {
+            while time_of_threads_ns(this, "busy") == 0 {}
+            assert!(time_of_threads_ns(this, "busy") < time_ns(this));
+        });
+        busy.expect("it begins").join().expect("it ends");
+        assert_eq!(time_of_threads_ns(this, "nobody"), 0);
     }
 }

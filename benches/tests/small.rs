@@ -58,6 +58,18 @@ fn memory_small_prints_every_figure() {
 }
 
 #[test]
+fn console_small_prints_every_figure() {
+    let rows = rows("console");
+    let wanted = [
+        "console/gets by messages",
+        "console/worker's processor",
+        "console/node's processor",
+        "console/processor beside the worker",
+    ];
+    assert_rows("console", &rows, &wanted);
+}
+
+#[test]
 fn put_small_prints_every_figure() {
     let rows = rows("put");
     let wanted = [
