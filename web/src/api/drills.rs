@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::access::Caller;
 use crate::api::document::{Document, Scope};
-use crate::api::gathered::{Shown, rows_wanted};
+use crate::api::gathered::{Shown, bytes_permitted, fitting, rows_wanted};
 use crate::api::guard::RepeatId;
 use crate::api::params::{Params, PathText};
 use crate::api::tuning_patch::object;
@@ -51,7 +51,41 @@ struct KindRow {
 /// A node's part: what it ran.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct RunsPart {
+    /// The newest of them, newest first.
     runs: Vec<RunRow>,
+    /// How many it keeps.
+    #[serde(default)]
+    total: usize,
+}
+
+impl RunsPart {
+    /// Of all runs of a node, newest first.
+    fn new(mut runs: Vec<RunRow>, rows: usize) -> RunsPart {
+        let total = runs.len();
+        limit(&mut runs, rows);
+        RunsPart { runs, total }
+    }
+}
+
+/// Leaves at most so many runs, and no more of them than a document may have bytes: the newest one has them
+/// all if it is that long. Gives how many are left.
+fn limit(runs: &mut Vec<RunRow>, rows: usize) -> usize {
+    runs.truncate(rows);
+    runs.truncate(fitting(runs, bytes_permitted(rows)).max(1));
+    runs.len()
+}
+
+/// The runs of all nodes, newest first, and how many there are.
+fn listed(parts: impl IntoIterator<Item = RunsPart>, rows: usize) -> (Vec<RunRow>, Shown) {
+    let (mut runs, mut total) = (Vec::new(), 0);
+    for part in parts {
+        total += part.total.max(part.runs.len());
+        runs.extend(part.runs);
+    }
+    runs.sort_by_key(|run: &RunRow| std::cmp::Reverse(run.begun_unix_ms));
+    let mut shown = Shown::default();
+    shown.note(total, limit(&mut runs, rows));
+    (runs, shown)
 }
 
 #[derive(Debug, Serialize)]
@@ -90,22 +124,20 @@ pub(crate) async fn get_drills(
     let rows = rows_wanted(&mut params)?;
     params.end()?;
     let (snapshot, age) = shared.look();
-    let own = RunsPart { runs: shared.drills.rows() };
+    let own = RunsPart::new(shared.drills.rows(), rows);
     if scope == Scope::Node {
         return Ok(axum::Json(Document::of_node(own, age)).into_response());
     }
     let why_not = why_not(&shared).await.map(|problem| problem.detail.to_string());
-    let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, "/api/v1/drills?scope=node").await;
-    let mut runs: Vec<_> = parts.into_iter().flat_map(|part| part.part.runs).collect();
-    runs.sort_by_key(|run| std::cmp::Reverse(run.begun_unix_ms));
+    let path = format!("/api/v1/drills?scope=node&limit={rows}");
+    let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, &path).await;
+    let (runs, shown) = listed(parts.into_iter().map(|part| part.part), rows);
     let kind = |kind: FaultKind| KindRow {
         kind: kind.word(),
         meaning: kind.meaning(),
         parameters: parameters(kind),
     };
     let kinds = FaultKind::ALL.map(kind).into();
-    let mut shown = Shown::default();
-    shown.limit(&mut runs, rows);
     let all = AllDrills { allowed: why_not.is_none(), why_not, kinds, runs, shown };
     Ok(axum::Json(Document::of_cluster(all, age, missing)).into_response())
 }
@@ -535,9 +567,27 @@ mod tests {
         let mut running = shown.clone();
         running["report"] = Value::Null;
         covers("GET", "/api/v1/operations/drill-2-1", &[shown, running]);
-        let part = RunsPart { runs: vec![crate::drill::test_row()] };
+        let part = RunsPart::new(vec![crate::drill::test_row()], 1);
         let part = serde_json::to_value(Document::of_node(part, Duration::ZERO)).unwrap();
         covers("GET", "/api/v1/drills?scope=node", &[part]);
+    }
+
+    #[test]
+    fn listed_runs_are_the_newest_that_fit_and_the_others_are_counted() {
+        let run = |begun_unix_ms| {
+            let mut row = crate::drill::test_row();
+            row.begun_unix_ms = begun_unix_ms;
+            row
+        };
+        let part = |begun: std::ops::Range<u64>| begun.rev().map(run).collect::<Vec<_>>();
+        let parts = |rows| [RunsPart::new(part(0..200), rows), RunsPart::new(part(200..400), rows)];
+        let (runs, shown) = listed(parts(512), 512);
+        let bytes = serde_json::to_string(&runs).unwrap().len();
+        assert!(runs.len() > 20 && bytes <= 256 << 10, "{} runs, {bytes} bytes", runs.len());
+        assert!(runs.iter().map(|run| run.begun_unix_ms).eq((0..400).rev().take(runs.len())));
+        let shown = serde_json::to_value(shown).unwrap();
+        assert_eq!((&shown["total"], &shown["truncated"]), (&400.into(), &true.into()));
+        assert_eq!(listed(parts(600), 600).0.len(), 400, "who asks for more gets them");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::api::document::{Document, Scope};
-use crate::api::gathered::{JSON_BYTES_MAX, Shown};
+use crate::api::gathered::{JSON_BYTES_MAX, Shown, fitting};
 use crate::api::params::Params;
 use crate::clock::now_unix_ms;
 use crate::event_log::{Event, KINDS};
@@ -61,11 +61,7 @@ impl EventsBody {
 
     /// Of those the newest, at most so many and so many bytes of them.
     fn cut(mut events: Vec<Event>, cursor: &EventCursor, most: usize, bytes_max: usize) -> EventsBody {
-        let up_to = |sum: &mut usize, event: &Event| {
-            *sum += serde_json::to_string(event).map_or(0, |text| text.len() + 1);
-            Some(*sum)
-        };
-        let fit = events.iter().take(most).scan(0, up_to).take_while(|bytes| *bytes <= bytes_max).count();
+        let fit = fitting(&events[..most.min(events.len())], bytes_max);
         let mut shown = Shown::default();
         shown.limit(&mut events, fit);
         EventsBody::of(events, cursor, shown)

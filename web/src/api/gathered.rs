@@ -82,6 +82,21 @@ pub(crate) fn rows_wanted(params: &mut Params) -> Result<usize, Problem> {
     Ok(usize::try_from(rows).unwrap_or(usize::MAX))
 }
 
+/// How many bytes the rows may have, if so many of them are wanted.
+pub(crate) fn bytes_permitted(rows: usize) -> usize {
+    if rows > DEFAULT_ROWS { usize::MAX } else { JSON_BYTES_MAX }
+}
+
+/// How many of the first rows fit into so many bytes of JSON.
+pub(crate) fn fitting<T: Serialize>(rows: &[T], bytes_max: usize) -> usize {
+    let up_to = |sum: &mut usize, row: &T| {
+        let bytes = serde_json::to_string(row).map_or(0, |text| text.len() + 1);
+        *sum = sum.saturating_add(bytes);
+        Some(*sum)
+    };
+    rows.iter().scan(0, up_to).take_while(|bytes| *bytes <= bytes_max).count()
+}
+
 /// `GET` of a document: `scope=node` for the part of this node alone.
 pub(crate) async fn get<D: ClusterDocument>(
     State(shared): State<Arc<Shared>>,
@@ -125,7 +140,7 @@ async fn make<D: ClusterDocument>(shared: &Shared, rows: usize) -> Result<Bytes,
             tracing::error!(%error, path, "a document could not be written");
             Problem::internal()
         })?;
-        if text.len() <= JSON_BYTES_MAX || rows > DEFAULT_ROWS || left <= 1 {
+        if text.len() <= bytes_permitted(rows) || left <= 1 {
             return Ok(Bytes::from(text));
         }
         left = D::limit(&mut body, (left * JSON_BYTES_MAX / text.len()).min(left - 1));
@@ -135,6 +150,14 @@ async fn make<D: ClusterDocument>(shared: &Shared, rows: usize) -> Result<Bytes,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fitting_are_the_first_rows_whose_json_is_no_longer() {
+        let rows = ["aa", "bbbb", "c"];
+        for (bytes_max, count) in [(0, 0), (4, 0), (5, 1), (11, 1), (12, 2), (16, 3), (usize::MAX, 3)] {
+            assert_eq!(fitting(&rows, bytes_max), count, "{bytes_max}");
+        }
+    }
 
     #[test]
     fn shown_says_how_many_rows_there_are_and_whether_some_are_left_out() {

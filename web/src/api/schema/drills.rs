@@ -35,7 +35,8 @@ pub(crate) fn drills() -> Value {
         ("kinds", list(kind, "The faults that there are.")),
         runs(),
     ];
-    of_scope(whole.into_iter().chain(shown()), [runs()])
+    let part = [runs(), ("total?", integer("Runs that it keeps."))];
+    of_scope(whole.into_iter().chain(shown()), part)
 }
 
 fn run_fields() -> Vec<Field> {
