@@ -430,8 +430,8 @@ impl Client {
         self.driver.core().completion()
     }
 
-    /// One step. When nothing happened and nothing is readable: for how long one may sleep. For no time at all
-    /// while an answer may come sooner than a sleep would end.
+    /// One step. When nothing happened and nothing is readable: for how long one may sleep. For no time at
+    /// all while an answer may come sooner than a sleep would end.
     #[cfg(feature = "aio")]
     pub(crate) fn step_or_rest(&mut self) -> Option<Duration> {
         let happened = self.step();

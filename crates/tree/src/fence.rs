@@ -4,45 +4,9 @@ use std::cmp::Ordering;
 
 use cell_terms::Words;
 
-use crate::geometry::NodeIndex;
 use crate::layout::{FENCES, HIGH_INFINITE, WORD_BYTES};
 use crate::probe::{Probe, keep};
-use crate::search::{Meganode, ReadError, sized};
 use crate::view::{Header, View};
-
-/// The keys of a meganode: from `low` on, below `high` if there is one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MeganodeFences {
-    /// The low fence; empty for the first meganode.
-    pub low: Vec<u8>,
-    /// The high fence; `None` for the last meganode.
-    pub high: Option<Vec<u8>>,
-}
-
-impl<W: Words + ?Sized> Meganode<'_, W> {
-    /// The meganode's fences, as of one moment: those of its root tree node.
-    ///
-    /// # Errors
-    /// [`ReadError::NotHere`] if the slot holds no meganode of this role, [`ReadError::Retries`] if a writer
-    /// is at work in its root.
-    pub fn fences(&self) -> Result<MeganodeFences, ReadError> {
-        sized!(self.geometry, B => self.fences_sized::<B>())
-    }
-
-    fn fences_sized<const B: usize>(&self) -> Result<MeganodeFences, ReadError> {
-        let kind = self.root::<B>()?.kind;
-        let read = self.view::<B>(NodeIndex::ROOT).stable(|root| {
-            let header = root.header();
-            (header.kind == kind).then(|| {
-                let (mut low, mut high) = (vec![0; header.low_len.min(B)], vec![0; B]);
-                root.low(&header, &mut low);
-                let high_len = root.high(&header, &mut high);
-                MeganodeFences { low, high: high_len.map(|len| high[..len].to_vec()) }
-            })
-        });
-        read.ok_or(ReadError::Retries(0))?.ok_or(ReadError::NotHere)
-    }
-}
 
 /// Where a key is as seen from one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
