@@ -133,6 +133,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     let more: Vec<(&str, &str)> = more.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let mut served = Served::start(&folder.0.join("console"), data.entries, &more)?;
     served.fill(&data)?;
+    served.read_by_messages()?;
     let keys = data.probes(Choice::Uniform, KEYS, options.seed);
     let [meganodes, pairs] = served.shape()?;
     report.note(&format!("{} entries in {meganodes} meganodes of {pairs} pairs", data.entries));

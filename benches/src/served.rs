@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cell_client::{Client, ClientError, ClientOptions, Completion, Condition, Operation, Output};
+use cell_client::{Client, ClientError, ClientOptions, Completion, Condition, Operation, Output, Search};
 use cell_tests::server::Server;
 
 use crate::data::{Batch, Dataset, Packed};
@@ -103,6 +103,17 @@ impl Served {
     /// Processor time that the node has used, all threads together, in nanoseconds.
     pub fn processor_ns(&self) -> u64 {
         self.server.node().map_or(0, crate::processor::time_ns)
+    }
+
+    /// Connects anew, as a client whose reads go by messages: the node carries each of them out.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn read_by_messages(&mut self) -> Result<(), BenchError> {
+        let options =
+            ClientOptions { search: Search::Server, in_flight_max: 4096, ..ClientOptions::default() };
+        self.client = self.client(options)?;
+        Ok(())
     }
 
     /// Connects anew, after the node was restarted.
