@@ -75,7 +75,8 @@ impl Regions {
             let Some(from) = from else { continue };
             match self.search_from(from, key)? {
                 Some(found) => {
-                    if known != Some(found.place) {
+                    // Where there is no room, only what was known wrongly is learnt anew.
+                    if known != Some(found.place) && (known.is_some() || self.meganodes.has_room()) {
                         self.learn(found.place);
                     }
                     return Some(FoundInPlace { was_astray, ..found });

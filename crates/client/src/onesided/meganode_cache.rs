@@ -62,6 +62,12 @@ impl MeganodeCache {
         (from + not_above).checked_sub(1)
     }
 
+    /// Whether one more is kept.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.known.len() < MEGANODES_MAX
+    }
+
     /// Takes in where a meganode is; what overlaps it was stale.
     pub(crate) fn insert(&mut self, fences: MeganodeFences, place: MeganodePlace) {
         let MeganodeFences { low, high } = fences;
@@ -71,7 +77,7 @@ impl MeganodeCache {
         let begins_below = |known: &Known| high.as_ref().is_none_or(|high| known.low[..] < high[..]);
         let ends_above = |known: &Known| known.high.as_ref().is_none_or(|end| end[..] > low[..]);
         self.known.retain(|known| !(begins_below(known) && ends_above(known)));
-        if self.known.len() < MEGANODES_MAX {
+        if self.has_room() {
             let at = self.known.partition_point(|known| known.low[..] < low[..]);
             let high_head = high.as_deref().map_or(u64::MAX, head);
             let known = Known { low: low.into(), high: high.map(Vec::into_boxed_slice), high_head, place };
@@ -141,7 +147,10 @@ mod tests {
         let found = |number: u32| cache.find(&number.to_be_bytes());
         assert_eq!(found(0), Some(place(0)));
         assert_eq!(found(count - 11), Some(place(count - 11)));
-        assert_eq!(found(count - 1), None);
+        assert_eq!((found(count - 1), cache.has_room()), (None, false));
+        cache.insert(fences(&[], Some(&2_u32.to_be_bytes())), place(7));
+        let found = cache.find(&1_u32.to_be_bytes());
+        assert_eq!((found, cache.has_room()), (Some(place(7)), true), "in place of two");
     }
 
     #[test]
