@@ -8,6 +8,7 @@
 //! 10,000 ranges; with 100 it is not.
 
 use cell_terms::SlotIndex;
+use cell_tree::FenceHeads;
 
 use crate::outbox::PairAt;
 
@@ -33,17 +34,9 @@ pub(crate) struct Range {
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     ranges: Vec<Range>,
-    /// The first eight bytes of each low fence, big-endian: most comparisons end here.
-    heads: Vec<u64>,
+    heads: FenceHeads,
     /// Whether the ranges cover all keys without a gap.
     whole: bool,
-}
-
-fn head(key: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    let length = key.len().min(8);
-    bytes[..length].copy_from_slice(&key[..length]);
-    u64::from_be_bytes(bytes)
 }
 
 impl Directory {
@@ -77,12 +70,7 @@ impl Directory {
 
     /// The last range that begins at or before a key.
     fn position(&self, key: &[u8]) -> Option<usize> {
-        let wanted = head(key);
-        // All heads below `wanted` begin before the key, all above behind it; equal heads are compared whole.
-        let from = self.heads.partition_point(|head| *head < wanted);
-        let equal = self.heads[from..].partition_point(|head| *head == wanted);
-        let among = self.ranges[from..from + equal].partition_point(|range| *range.low <= *key);
-        (from + among).checked_sub(1)
+        self.heads.position(&self.ranges, key, |range| &range.low)
     }
 
     pub(crate) fn last(&self) -> Option<&Range> {
@@ -103,7 +91,7 @@ impl Directory {
     /// Adds a range.
     pub(crate) fn insert(&mut self, range: Range) {
         let at = self.ranges.partition_point(|other| other.low < range.low);
-        self.heads.insert(at, head(&range.low));
+        self.heads.splice(at..at, Some(&range.low));
         self.ranges.insert(at, range);
         self.look_for_gaps();
     }

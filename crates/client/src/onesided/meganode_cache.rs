@@ -2,7 +2,9 @@
 //! through the router. What is kept is advice: a stale place costs a right link or a walk from the root,
 //! never a wrong answer, because leaves say which keys are theirs.
 
-use cell_tree::MeganodeFences;
+use std::ops::Range;
+
+use cell_tree::{FenceHeads, MeganodeFences, fence_head};
 
 use super::place::MeganodePlace;
 
@@ -21,45 +23,23 @@ struct Known {
 /// See the module's text. No two ranges overlap.
 #[derive(Debug, Default)]
 pub(crate) struct MeganodeCache {
-    /// The first bytes of each low fence, ascending: most searches look at nothing else.
-    heads: Vec<u64>,
+    heads: FenceHeads,
     known: Vec<Known>,
-}
-
-/// The first eight bytes as a number, zero padded: what compares like the bytes, where it differs.
-#[inline]
-fn head(bytes: &[u8]) -> u64 {
-    bytes.first_chunk::<8>().map_or_else(
-        || {
-            let mut first = [0; 8];
-            first[..bytes.len()].copy_from_slice(bytes);
-            u64::from_be_bytes(first)
-        },
-        |first| u64::from_be_bytes(*first),
-    )
 }
 
 impl MeganodeCache {
     /// Where the meganode of a key is said to be.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<MeganodePlace> {
-        let head = head(key);
-        let known = &self.known[self.position(key, head)?];
-        let inside = head < known.high_head || known.high.as_deref().is_none_or(|high| key < high);
+        let known = &self.known[self.position(key)?];
+        let inside = fence_head(key) < known.high_head || known.high.as_deref().is_none_or(|high| key < high);
         inside.then_some(known.place)
     }
 
-    /// The last range that begins at a key of that head, or below it.
+    /// The last range that begins at a key or below it.
     #[inline]
-    fn position(&self, key: &[u8], head: u64) -> Option<usize> {
-        let upto = self.heads.partition_point(|low| *low <= head);
-        if upto == 0 || self.heads[upto - 1] != head {
-            return upto.checked_sub(1);
-        }
-        // Of those that begin alike, the rest of the low fence tells.
-        let from = self.heads[..upto].partition_point(|low| *low < head);
-        let not_above = self.known[from..upto].partition_point(|known| *known.low <= *key);
-        (from + not_above).checked_sub(1)
+    fn position(&self, key: &[u8]) -> Option<usize> {
+        self.heads.position(&self.known, key, |known| &known.low)
     }
 
     /// Whether one more is kept.
@@ -74,32 +54,33 @@ impl MeganodeCache {
         if high.as_ref().is_some_and(|high| *high <= low) {
             return;
         }
+        let ends_before = |known: &Known| known.high.as_ref().is_some_and(|end| end[..] <= low[..]);
         let begins_below = |known: &Known| high.as_ref().is_none_or(|high| known.low[..] < high[..]);
-        let ends_above = |known: &Known| known.high.as_ref().is_none_or(|end| end[..] > low[..]);
-        self.known.retain(|known| !(begins_below(known) && ends_above(known)));
+        let stale = self.known.partition_point(ends_before)..self.known.partition_point(begins_below);
+        self.replace(stale.clone(), None);
         if self.has_room() {
-            let at = self.known.partition_point(|known| known.low[..] < low[..]);
-            let high_head = high.as_deref().map_or(u64::MAX, head);
+            let high_head = high.as_deref().map_or(u64::MAX, fence_head);
             let known = Known { low: low.into(), high: high.map(Vec::into_boxed_slice), high_head, place };
-            self.known.insert(at, known);
+            self.replace(stale.start..stale.start, Some(known));
         }
-        self.heads.clear();
-        self.heads.extend(self.known.iter().map(|known| head(&known.low)));
+    }
+
+    fn replace(&mut self, replaced: Range<usize>, by: Option<Known>) {
+        self.heads.splice(replaced.clone(), by.as_ref().map(|known| &*known.low));
+        self.known.splice(replaced, by);
     }
 
     /// Forgets where a key's meganode is said to be.
     #[cold]
     pub(crate) fn forget(&mut self, key: &[u8]) {
-        if let Some(at) = self.position(key, head(key)) {
-            self.heads.remove(at);
-            self.known.remove(at);
+        if let Some(at) = self.position(key) {
+            self.replace(at..at + 1, None);
         }
     }
 
     /// Forgets all.
     pub(crate) fn clear(&mut self) {
-        self.heads.clear();
-        self.known.clear();
+        *self = MeganodeCache::default();
     }
 }
 
