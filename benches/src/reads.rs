@@ -24,9 +24,9 @@ impl Reads {
     }
 }
 
-/// Options of a client that measures: time enough, and room for all that is outstanding.
+/// Options of a client that measures and searches so.
 pub(crate) fn options(transport: Transport, search: Search) -> ClientOptions {
-    ClientOptions { transport, search, deadline_ms: 60_000, in_flight_max: 4096, ..ClientOptions::default() }
+    ClientOptions { transport, search, ..crate::served::patient() }
 }
 
 /// Of one that searches itself.

@@ -110,9 +110,7 @@ impl Served {
     /// # Errors
     /// The client's.
     pub fn read_by_messages(&mut self) -> Result<(), BenchError> {
-        let options =
-            ClientOptions { search: Search::Server, in_flight_max: 4096, ..ClientOptions::default() };
-        self.client = self.client(options)?;
+        self.client = self.client(ClientOptions { search: Search::Server, ..patient() })?;
         Ok(())
     }
 
@@ -197,8 +195,12 @@ impl Served {
 }
 
 fn connect(server: &Server) -> Result<Client, ClientError> {
-    let options = ClientOptions { deadline_ms: 60_000, in_flight_max: 4096, ..ClientOptions::default() };
-    Client::connect(&server.address().to_string(), options)
+    Client::connect(&server.address().to_string(), patient())
+}
+
+/// Options of a client that measures: time enough, and room for all that is outstanding.
+pub(crate) fn patient() -> ClientOptions {
+    ClientOptions { deadline_ms: 60_000, in_flight_max: 4096, ..ClientOptions::default() }
 }
 
 /// Carries out `count` operations with at most `outstanding` of them under way.
