@@ -188,26 +188,22 @@ impl<E: OneSided> Driver<E> {
         if !self.core.can_answer_at_once() {
             return Err(WhoSearches::Undecided);
         }
+        // Any time before the first load will do: where none is measured, the last that was read saves one.
+        let begun_ns = if self.core.chooses() { clock() } else { self.found_ns.max(self.now_ns) };
+        if begun_ns >= self.now_ns.saturating_add(VALIDATE_ALONE_NS) {
+            return Err(WhoSearches::Undecided);
+        }
         let before = items.len();
-        // Any time before the first load will do; where none is measured, the last that was read saves one.
-        let mut is_fresh = self.core.chooses();
-        let mut begun_ns = if is_fresh { clock() } else { self.found_ns };
-        loop {
-            if begun_ns >= self.now_ns.saturating_add(VALIDATE_ALONE_NS) {
-                return Err(WhoSearches::Undecided);
+        match self.core.look_at_once(begun_ns, keys, items) {
+            Immediate::Found => {
+                self.found_ns = if planted(Mutant::ClockNotReadAgain) { begun_ns } else { clock() };
+                if self.core.is_believed(self.found_ns) {
+                    return Ok(());
+                }
+                items.truncate(before);
+                Err(WhoSearches::Client)
             }
-            if let Immediate::Submit(who) = self.core.look_at_once(begun_ns, keys, items) {
-                return Err(who);
-            }
-            self.found_ns = if planted(Mutant::ClockNotReadAgain) { begun_ns } else { clock() };
-            if self.core.is_believed(self.found_ns) {
-                return Ok(());
-            }
-            items.truncate(before);
-            if is_fresh {
-                return Err(WhoSearches::Client);
-            }
-            (begun_ns, is_fresh) = (self.found_ns, true);
+            Immediate::Submit(who) => Err(who),
         }
     }
 

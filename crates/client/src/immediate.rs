@@ -37,8 +37,7 @@ impl ClientCore {
     }
 
     /// Whether each read is asked who is to do it, by what was measured.
-    #[must_use]
-    pub fn chooses(&self) -> bool {
+    pub(crate) fn chooses(&self) -> bool {
         self.reader.as_ref().is_some_and(|reader| reader.chooses())
     }
 

@@ -97,14 +97,12 @@ impl ReadContext {
         self.counters.dropped += u64::from(self.cache.remove(pointer));
     }
 
-    /// Counts what a search in place did besides the straight way.
+    /// Counts what a search in place met that was stale.
     #[inline]
-    pub(super) fn count_detours(&mut self, found: &FoundInPlace) {
-        if found.right_links > 0 || found.was_astray {
-            self.counters.right_link += u64::from(found.right_links);
-            self.counters.dropped += u64::from(found.was_astray);
-        }
-        if found.was_astray {
+    pub(super) fn count_stale(&mut self, found: &FoundInPlace) {
+        self.counters.right_link += u64::from(found.right_links);
+        if found.was_stale {
+            self.counters.dropped += 1;
             self.count(found.place.at, |counts| &mut counts.stale);
         }
     }

@@ -40,7 +40,7 @@ counters! {
     reads: "client_one_sided_reads_total", "One-sided reads posted.";
     in_place: "client_one_sided_in_place_total", "Operations whose answer was found in mapped memory, without a read.";
     cached: "client_one_sided_cached_total", "Tree nodes above the leaves that were found in the cache.";
-    dropped: "client_one_sided_dropped_total", "Tree nodes, and places of meganodes in mapped memory, dropped from the caches: they led astray.";
+    dropped: "client_one_sided_dropped_total", "Tree nodes, and places of meganodes in mapped memory, dropped from the caches: they were stale.";
     torn: "client_one_sided_torn_total", "Tree nodes read again: a writer was at work in them.";
     invalid: "client_one_sided_invalid_total", "Searches begun again: a tree node was not valid.";
     fence: "client_one_sided_fence_total", "Searches begun again: a tree node did not cover the key.";

@@ -39,8 +39,8 @@ pub(crate) struct FoundInPlace {
     pub(crate) ns_max: u64,
     /// Right links that were followed between meganodes.
     pub(crate) right_links: u32,
-    /// What was known of the meganode's place led astray.
-    pub(crate) was_astray: bool,
+    /// What was known of the meganode's place was stale.
+    pub(crate) was_stale: bool,
 }
 
 /// A meganode in mapped memory.
@@ -56,7 +56,7 @@ impl MappedMeganode<'_> {
     /// What was found here, if the memory was registered all the while.
     fn lasting(&self, found: SearchResult, right_links: u32) -> Option<FoundInPlace> {
         let MappedMeganode { place, mapped, ns_max, .. } = *self;
-        let found = FoundInPlace { place, found, ns_max, right_links, was_astray: false };
+        let found = FoundInPlace { place, found, ns_max, right_links, was_stale: false };
         mapped.node.lasts().then_some(found)
     }
 }
@@ -64,7 +64,7 @@ impl MappedMeganode<'_> {
 impl Regions {
     /// The answer of the key's leaf, from memory that was registered all the while. `None`: reads will tell.
     pub(crate) fn find_in_place(&mut self, key: &[u8]) -> Option<FoundInPlace> {
-        let mut was_astray = false;
+        let mut was_stale = false;
         for _ in 0..RESTARTS_MAX {
             let known = self.meganodes.find(key);
             let known_meganode = known.and_then(|place| self.meganode_at(place, u64::MAX));
@@ -79,11 +79,11 @@ impl Regions {
                     if known != Some(found.place) && (known.is_some() || self.meganodes.has_room()) {
                         self.learn(found.place);
                     }
-                    return Some(FoundInPlace { was_astray, ..found });
+                    return Some(FoundInPlace { was_stale, ..found });
                 }
                 None if known.is_some() => {
                     self.meganodes.forget(key);
-                    was_astray = true;
+                    was_stale = true;
                 }
                 None => {}
             }

@@ -69,7 +69,7 @@ impl Reader {
 
     /// Takes what a leaf has answered, with the extent that it names.
     fn take_found(&mut self, found: &FoundInPlace) -> Option<Option<Item>> {
-        self.context.count_detours(found);
+        self.context.count_stale(found);
         let Reader { context: ReadContext { regions, extents, .. }, immediate, .. } = self;
         let FoundInPlace { place: MeganodePlace { at, .. }, found, ns_max, .. } = *found;
         let (item, csn) = match found.entry {

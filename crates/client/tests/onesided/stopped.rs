@@ -232,7 +232,7 @@ pub(crate) fn process_stopped_between_clock_and_loads_tells_nothing_past_the_lea
     let found = Ok(vec![Some(value(1))]);
     assert_eq!(get_at_once(0), found, "the lease holds");
     assert_eq!(get_at_once(3 * MS), found, "the lease still holds");
-    assert_eq!(get_at_once(6 * MS), Err(WhoSearches::Undecided), "the lease ended before the loads");
+    assert_eq!(get_at_once(6 * MS), Err(WhoSearches::Client), "the lease ended before the loads");
 }
 
 #[test]
