@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use cell_client::{
-    ClientCore, ClientError, ClientOptions, Completion, Driver, OneSidedCounters, Search, Ticket,
+    ClientCore, ClientError, ClientOptions, Completion, Driver, OneSidedCounters, Operation, Output, Search,
+    Ticket, WhoSearches,
 };
 use cell_fabric::{Address, Endpoint, FabricLimits, SimEndpoint, SimNetwork};
 
@@ -21,12 +22,22 @@ pub struct Asked {
     pub begun: Begun,
 }
 
+/// What a client did with an action that it took.
+enum Taken {
+    Answered(Completion),
+    Submitted(Ticket),
+}
+
 /// See the module's text.
 pub struct Client {
     /// Its host.
     pub host: u32,
     driver: Driver<SimEndpoint>,
     asked: BTreeMap<Ticket, Asked>,
+    /// Gets that were answered as they were asked; the next step tells it.
+    at_once: Vec<(Asked, Completion)>,
+    /// How many of those there were.
+    pub(crate) answered_at_once: u64,
     /// Something was asked that it has not begun.
     kicked_ns: u64,
     /// When the core is due: asked once a step, because the world asks at every turn.
@@ -69,6 +80,8 @@ impl Client {
             host,
             driver,
             asked,
+            at_once: Vec::new(),
+            answered_at_once: 0,
             kicked_ns: 0,
             core_due_ns: u64::MAX,
             frozen_until_ns: 0,
@@ -96,10 +109,20 @@ impl Client {
         let begun = model.begin();
         let (clock_ns, deadline_ns) = (self.clock_ns(now_ns), self.clock_ns(deadline_ns));
         let submitted = model.with_operation(&action, |operation| {
-            self.driver.core().submit_until(clock_ns, operation, deadline_ns)
+            let who = match self.get_at_once(operation, clock_ns) {
+                Ok(found) => return Ok(Taken::Answered(found)),
+                Err(who) => who,
+            };
+            self.driver.core().submit_to(who, clock_ns, operation, deadline_ns).map(Taken::Submitted)
         });
         match submitted {
-            Ok(ticket) => {
+            Ok(Taken::Answered(completion)) => {
+                self.at_once.push((Asked { action, begun }, completion));
+                self.answered_at_once += 1;
+                self.kicked_ns = self.kicked_ns.min(now_ns);
+                Ok(true)
+            }
+            Ok(Taken::Submitted(ticket)) => {
                 model.writing(&action, 1);
                 self.asked.insert(ticket, Asked { action, begun });
                 self.kicked_ns = self.kicked_ns.min(now_ns);
@@ -108,6 +131,15 @@ impl Client {
             Err(ClientError::QueueFull { .. }) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// A get is first looked for in memory that is mapped, as the blocking and the asynchronous client do.
+    fn get_at_once(&mut self, operation: &Operation<'_>, clock_ns: u64) -> Result<Completion, WhoSearches> {
+        let Operation::Get { key } = operation else { return Err(WhoSearches::Undecided) };
+        let mut items = Vec::new();
+        self.driver.get_at_once(&mut || clock_ns, &[key], &mut items)?;
+        let outcome = Ok(Output::Value(items.pop().flatten()));
+        Ok(Completion { ticket: Ticket(u64::MAX), elapsed_ns: 0, outcome })
     }
 
     /// Takes in what has happened; the answers that came.
@@ -130,7 +162,7 @@ impl Client {
         let rested_ns = now_ns.saturating_sub(std::mem::replace(&mut self.stepped_ns, now_ns));
         let tells = stalled_ns.is_none() && self.one_sided().done > done;
         self.told_after_rest = tells && rested_ns > self.rest_ns;
-        let mut answers = Vec::new();
+        let mut answers = std::mem::take(&mut self.at_once);
         while let Some(completion) = self.driver.core().completion() {
             let asked = self.asked.remove(&completion.ticket);
             answers.extend(asked.map(|asked| (asked, completion)));
@@ -172,13 +204,13 @@ impl Client {
     /// Gives everything up, as a client that dies does: what it was asked and had not answered.
     #[must_use]
     pub fn end(self) -> Vec<Asked> {
-        self.asked.into_values().collect()
+        self.asked.into_values().chain(self.at_once.into_iter().map(|(asked, _)| asked)).collect()
     }
 
     /// Operations without an answer.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.asked.len()
+        self.asked.len() + self.at_once.len()
     }
 
     /// One of the actions without an answer, and where the client is with it.

@@ -153,6 +153,8 @@ events! {
     OneSided: "answers read one-sided",
     /// Answers found in mapped memory.
     InPlace: "answers found in place",
+    /// Gets answered from mapped memory as they were asked.
+    AtOnce: "gets answered at once",
     /// Operations begun one-sided and answered by the server.
     FellBack: "one-sided operations handed to the server",
     /// Tree nodes read while they changed.

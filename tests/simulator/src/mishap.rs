@@ -363,6 +363,8 @@ impl World {
     pub(crate) fn count_one_sided(&mut self, number: usize) {
         let stalls = std::mem::take(&mut self.clients[number].stalls);
         self.coverage.add(Event::ClientStalls, stalls);
+        let at_once = std::mem::take(&mut self.clients[number].answered_at_once);
+        self.coverage.add(Event::AtOnce, at_once);
         let counters = self.clients[number].one_sided();
         for (event, count) in [
             (Event::OneSided, counters.done),
