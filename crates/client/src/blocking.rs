@@ -52,8 +52,6 @@ pub struct Client {
     poller: Poller,
     clock: Clock,
     spin: Spin,
-    /// What a get has found, until it is told.
-    items: Vec<Option<Item>>,
 }
 
 impl Client {
@@ -85,7 +83,7 @@ impl Client {
         let spin = Spin::new(options.spin_us.saturating_mul(1_000));
         let driver = Driver::new(endpoint, ClientCore::new(options, seed()), addresses.clone());
         let driver = driver.over(transport);
-        let mut client = Client { driver, poller, clock: Clock::start(), spin, items: Vec::new() };
+        let mut client = Client { driver, poller, clock: Clock::start(), spin };
         while !client.driver.core().is_up() {
             if let Some(error) = client.driver.core().dismissed() {
                 return Err(error);
@@ -145,7 +143,14 @@ impl Client {
     /// # Errors
     /// See [`ClientError`]; so for all operations.
     pub fn search(&mut self, key: &[u8]) -> Result<bool, ClientError> {
-        self.call(&Operation::Search { key }).map(Output::into_exists)
+        let clock = self.clock;
+        match self.driver.search_at_once(&mut || clock.now_ns(), key) {
+            Ok(exists) => Ok(exists),
+            Err(who) => {
+                let ticket = self.submit_to(who, &Operation::Search { key })?;
+                self.finish(ticket).map(Output::into_exists)
+            }
+        }
     }
 
     /// The entry, if there is one; values of any length.
@@ -153,7 +158,8 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Item>, ClientError> {
-        match self.get_one_at_once(key) {
+        let clock = self.clock;
+        match self.driver.get_at_once(&mut || clock.now_ns(), key) {
             Ok(item) => Ok(item),
             Err(who) => {
                 let ticket = self.submit_to(who, &Operation::Get { key })?;
@@ -162,23 +168,26 @@ impl Client {
         }
     }
 
-    /// See [`Driver::get_at_once`].
-    pub(crate) fn get_one_at_once(&mut self, key: &[u8]) -> Result<Option<Item>, WhoSearches> {
-        let mut items = std::mem::take(&mut self.items);
-        let answered = self.get_at_once(&[key], &mut items);
-        let item = items.pop().flatten();
-        self.items = items;
-        answered.map(|()| item)
+    /// See [`Driver::get_at_once`]: of a get or a search.
+    #[cfg(feature = "aio")]
+    pub(crate) fn answer_at_once(&mut self, operation: &Operation<'_>) -> Result<Output, WhoSearches> {
+        let clock = self.clock;
+        let clock = &mut || clock.now_ns();
+        match operation {
+            Operation::Get { key } => self.driver.get_at_once(clock, key).map(Output::Value),
+            Operation::Search { key } => self.driver.search_at_once(clock, key).map(Output::Exists),
+            _ => Err(WhoSearches::Undecided),
+        }
     }
 
-    /// See [`Driver::get_at_once`].
-    pub(crate) fn get_at_once(
+    /// See [`Driver::multi_get_at_once`].
+    pub(crate) fn multi_get_at_once(
         &mut self,
         keys: &[&[u8]],
         items: &mut Vec<Option<Item>>,
     ) -> Result<(), WhoSearches> {
         let clock = self.clock;
-        self.driver.get_at_once(&mut || clock.now_ns(), keys, items)
+        self.driver.multi_get_at_once(&mut || clock.now_ns(), keys, items)
     }
 
     /// [`Client::submit`] of a read of which is known who is to do it.

@@ -9,7 +9,6 @@ use cell_terms::mutant::{Mutant, planted};
 use crate::Item;
 use crate::client_core::{ClientCommand, ClientCore};
 use crate::error::AttemptError;
-use crate::immediate::Immediate;
 use crate::link_id::LinkId;
 use crate::operation::WhoSearches;
 use crate::transport::{self, Transport};
@@ -174,17 +173,55 @@ impl<E: OneSided> Driver<E> {
         true
     }
 
-    /// Answers gets in memory that is mapped, here and now, and appends what they found. Else they are to be
-    /// submitted; a whole step is due, too, if the endpoint has not been looked at for a while.
+    /// Answers a get in memory that is mapped, here and now. Else it is to be submitted; a whole step is due,
+    /// too, if the endpoint has not been looked at for a while.
     ///
     /// # Errors
     /// Who is to search, as far as that has been decided.
     pub fn get_at_once(
         &mut self,
         clock: &mut dyn FnMut() -> u64,
+        key: &[u8],
+    ) -> Result<Option<Item>, WhoSearches> {
+        self.answer_at_once(clock, |core, begun_ns| core.look_for(begun_ns, key))
+    }
+
+    /// As [`Driver::get_at_once`], of a search.
+    ///
+    /// # Errors
+    /// As for [`Driver::get_at_once`].
+    pub fn search_at_once(
+        &mut self,
+        clock: &mut dyn FnMut() -> u64,
+        key: &[u8],
+    ) -> Result<bool, WhoSearches> {
+        self.answer_at_once(clock, |core, begun_ns| core.look_whether(begun_ns, key))
+    }
+
+    /// As [`Driver::get_at_once`], of many keys; what they found is appended, or nothing.
+    ///
+    /// # Errors
+    /// As for [`Driver::get_at_once`].
+    pub fn multi_get_at_once(
+        &mut self,
+        clock: &mut dyn FnMut() -> u64,
         keys: &[&[u8]],
         items: &mut Vec<Option<Item>>,
     ) -> Result<(), WhoSearches> {
+        let before = items.len();
+        let answered = self.answer_at_once(clock, |core, begun_ns| core.look_for_many(begun_ns, keys, items));
+        if answered.is_err() {
+            items.truncate(before);
+        }
+        answered
+    }
+
+    #[inline]
+    fn answer_at_once<T>(
+        &mut self,
+        clock: &mut dyn FnMut() -> u64,
+        look: impl FnOnce(&mut ClientCore, u64) -> Result<T, WhoSearches>,
+    ) -> Result<T, WhoSearches> {
         if !self.core.can_answer_at_once() {
             return Err(WhoSearches::Undecided);
         }
@@ -193,18 +230,9 @@ impl<E: OneSided> Driver<E> {
         if begun_ns >= self.now_ns.saturating_add(VALIDATE_ALONE_NS) {
             return Err(WhoSearches::Undecided);
         }
-        let before = items.len();
-        match self.core.look_at_once(begun_ns, keys, items) {
-            Immediate::Found => {
-                self.found_ns = if planted(Mutant::ClockNotReadAgain) { begun_ns } else { clock() };
-                if self.core.is_believed(self.found_ns) {
-                    return Ok(());
-                }
-                items.truncate(before);
-                Err(WhoSearches::Client)
-            }
-            Immediate::Submit(who) => Err(who),
-        }
+        let found = look(&mut self.core, begun_ns)?;
+        self.found_ns = if planted(Mutant::ClockNotReadAgain) { begun_ns } else { clock() };
+        if self.core.is_believed(self.found_ns) { Ok(found) } else { Err(WhoSearches::Client) }
     }
 
     fn take_events(&mut self, now_ns: u64) -> usize {

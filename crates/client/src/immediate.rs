@@ -1,36 +1,63 @@
-//! Gets that are answered in mapped memory before the call returns; see `onesided::immediate`.
+//! Gets and searches that are answered in mapped memory before the call returns; see `onesided::immediate`.
+//!
+//! Each look is an error if the operation is to be submitted: who is to search, as far as that is decided.
+//! What was found counts once [`ClientCore::is_believed`] says so, by a time that was read after it.
 
 use crate::client_core::ClientCore;
 use crate::link_id::LinkId;
+use crate::onesided::Reader;
 use crate::operation::WhoSearches;
 use crate::{Item, Operation};
 
-/// What has come of the attempt to answer gets at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Immediate {
-    /// They are found, and count once [`ClientCore::is_believed`] says so by a time read after this.
-    Found,
-    /// They are to be submitted.
-    Submit(WhoSearches),
-}
-
 impl ClientCore {
-    /// Looks for keys in memory that is mapped, if the client is to do it and all can be told at once; what
-    /// is found is appended, in the order of the keys. `now_ns` was read before.
-    pub fn look_at_once(&mut self, now_ns: u64, keys: &[&[u8]], items: &mut Vec<Option<Item>>) -> Immediate {
-        let chosen = match keys {
-            [key] => self.chooses_at_once(now_ns, &Operation::Get { key }, keys),
-            _ => self.chooses_at_once(now_ns, &Operation::MultiGet { keys }, keys),
-        };
-        let reader = self.reader.as_mut().filter(|_| chosen == WhoSearches::Client);
-        let is_found = reader.is_some_and(|reader| match keys {
-            [key] => reader.look_for(now_ns, key).map(|item| items.push(item)).is_some(),
-            _ => reader.look_for_many(now_ns, keys, items),
-        });
-        if is_found { Immediate::Found } else { Immediate::Submit(chosen) }
+    /// Looks for a key's entry. `now_ns` was read before.
+    ///
+    /// # Errors
+    /// See the module's text; so for the other looks.
+    #[inline]
+    pub fn look_for(&mut self, now_ns: u64, key: &[u8]) -> Result<Option<Item>, WhoSearches> {
+        self.look(now_ns, &Operation::Get { key }, &[key], |reader| reader.look_for(now_ns, key))
     }
 
-    /// Whether [`ClientCore::look_at_once`] has any memory to look at.
+    /// Looks whether a key has an entry. `now_ns` was read before.
+    ///
+    /// # Errors
+    /// As for [`ClientCore::look_for`].
+    #[inline]
+    pub fn look_whether(&mut self, now_ns: u64, key: &[u8]) -> Result<bool, WhoSearches> {
+        self.look(now_ns, &Operation::Search { key }, &[key], |reader| reader.look_whether(now_ns, key))
+    }
+
+    /// Looks for many entries; if all are found, they are appended in the order of the keys. `now_ns` was
+    /// read before.
+    ///
+    /// # Errors
+    /// As for [`ClientCore::look_for`]; then nothing is appended.
+    pub fn look_for_many(
+        &mut self,
+        now_ns: u64,
+        keys: &[&[u8]],
+        items: &mut Vec<Option<Item>>,
+    ) -> Result<(), WhoSearches> {
+        self.look(now_ns, &Operation::MultiGet { keys }, keys, |reader| {
+            reader.look_for_many(now_ns, keys, items).then_some(())
+        })
+    }
+
+    #[inline]
+    fn look<T>(
+        &mut self,
+        now_ns: u64,
+        operation: &Operation<'_>,
+        keys: &[&[u8]],
+        found: impl FnOnce(&mut Reader) -> Option<T>,
+    ) -> Result<T, WhoSearches> {
+        let chosen = self.chooses_at_once(now_ns, operation, keys);
+        let reader = self.reader.as_mut().filter(|_| chosen == WhoSearches::Client);
+        reader.and_then(|reader| found(reader)).ok_or(chosen)
+    }
+
+    /// Whether the looks have any memory to look at.
     #[must_use]
     pub fn can_answer_at_once(&self) -> bool {
         self.reader.as_ref().is_some_and(|reader| reader.can_answer_at_once())

@@ -91,7 +91,6 @@ pub use client_core::{ClientCommand, ClientCore};
 pub use connection::ServerInfo;
 pub use driver::Driver;
 pub use error::{AttemptError, ClientError, Fate};
-pub use immediate::Immediate;
 pub use link_id::LinkId;
 pub use onesided::{COUNTERS, OneSidedCounters, SelectorReport};
 pub use operation::{Operation, Ticket, WhoSearches};

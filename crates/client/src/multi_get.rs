@@ -54,7 +54,7 @@ impl Client {
         let mut items = Vec::with_capacity(keys.len());
         let mut who = WhoSearches::Undecided;
         for group in keys.chunks(KEYS_AT_ONCE) {
-            if let Err(decided) = self.get_at_once(group, &mut items) {
+            if let Err(decided) = self.multi_get_at_once(group, &mut items) {
                 who = decided;
                 break;
             }

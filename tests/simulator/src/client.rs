@@ -34,7 +34,7 @@ pub struct Client {
     pub host: u32,
     driver: Driver<SimEndpoint>,
     asked: BTreeMap<Ticket, Asked>,
-    /// Gets that were answered as they were asked; the next step tells it.
+    /// Gets and searches that were answered as they were asked; the next step tells it.
     at_once: Vec<(Asked, Completion)>,
     /// How many of those there were.
     pub(crate) answered_at_once: u64,
@@ -109,7 +109,7 @@ impl Client {
         let begun = model.begin();
         let (clock_ns, deadline_ns) = (self.clock_ns(now_ns), self.clock_ns(deadline_ns));
         let submitted = model.with_operation(&action, |operation| {
-            let who = match self.get_at_once(operation, clock_ns) {
+            let who = match self.answer_at_once(operation, clock_ns) {
                 Ok(found) => return Ok(Taken::Answered(found)),
                 Err(who) => who,
             };
@@ -133,13 +133,19 @@ impl Client {
         }
     }
 
-    /// A get is first looked for in memory that is mapped, as the blocking and the asynchronous client do.
-    fn get_at_once(&mut self, operation: &Operation<'_>, clock_ns: u64) -> Result<Completion, WhoSearches> {
-        let Operation::Get { key } = operation else { return Err(WhoSearches::Undecided) };
-        let mut items = Vec::new();
-        self.driver.get_at_once(&mut || clock_ns, &[key], &mut items)?;
-        let outcome = Ok(Output::Value(items.pop().flatten()));
-        Ok(Completion { ticket: Ticket(u64::MAX), elapsed_ns: 0, outcome })
+    /// A get or a search is first looked for in memory that is mapped, as the blocking and the asynchronous client do.
+    fn answer_at_once(
+        &mut self,
+        operation: &Operation<'_>,
+        clock_ns: u64,
+    ) -> Result<Completion, WhoSearches> {
+        let clock = &mut || clock_ns;
+        let output = match operation {
+            Operation::Get { key } => Output::Value(self.driver.get_at_once(clock, key)?),
+            Operation::Search { key } => Output::Exists(self.driver.search_at_once(clock, key)?),
+            _ => return Err(WhoSearches::Undecided),
+        };
+        Ok(Completion { ticket: Ticket(u64::MAX), elapsed_ns: 0, outcome: Ok(output) })
     }
 
     /// Takes in what has happened; the answers that came.

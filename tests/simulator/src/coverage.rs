@@ -153,8 +153,8 @@ events! {
     OneSided: "answers read one-sided",
     /// Answers found in mapped memory.
     InPlace: "answers found in place",
-    /// Gets answered from mapped memory as they were asked.
-    AtOnce: "gets answered at once",
+    /// Gets and searches answered from mapped memory as they were asked.
+    AtOnce: "gets and searches answered at once",
     /// Operations begun one-sided and answered by the server.
     FellBack: "one-sided operations handed to the server",
     /// Tree nodes read while they changed.

@@ -10,7 +10,6 @@ use tokio::sync::Notify;
 
 use super::room::Room;
 use crate::error::Fate;
-use crate::operation::WhoSearches;
 use crate::{ClientError, OneSidedCounters, Operation, Output, SelectorReport, Ticket};
 
 /// Steps of one turn of the pump: other tasks of its thread want to run too.
@@ -104,13 +103,10 @@ impl Shared {
         let mut state = self.lock();
         let closed = ClientError::Closed { fate: Fate::NotDone };
         let client = state.client.as_mut().ok_or(closed)?;
-        let mut who = WhoSearches::Undecided;
-        if let Operation::Get { key } = operation {
-            match client.get_one_at_once(key) {
-                Ok(item) => return Ok(Begun::Ended(Ok(Output::Value(item)))),
-                Err(decided) => who = decided,
-            }
-        }
+        let who = match client.answer_at_once(operation) {
+            Ok(output) => return Ok(Begun::Ended(Ok(output))),
+            Err(who) => who,
+        };
         let ticket = client.submit_to(who, operation)?;
         let answer = client.answered_at_once(ticket);
         if answer.is_none() {

@@ -1,4 +1,4 @@
-//! Gets in mapped memory that are answered before the call returns: nothing is kept of them in between, no
+//! Gets and searches in mapped memory that are answered before the call returns: nothing is kept of them in between, no
 //! slot, no copy of the key, no list of answers. The rules are those of every other one-sided read, by the
 //! same code: looked for in place, then believed by a time that is read after the last load.
 //!
@@ -6,12 +6,13 @@
 //! forgotten, and the get is submitted as any other operation.
 
 use cell_selector::{Sample, SearchKind};
+use cell_terms::Csn;
 use cell_tree::LANES;
 
 use super::Reader;
 use super::context::ReadContext;
 use super::direct::FoundInPlace;
-use super::place::MeganodePlace;
+use super::place::{MeganodePlace, PairAt};
 use super::verdict::{ImmediateGet, Validation, depend_on};
 use crate::Item;
 
@@ -31,6 +32,16 @@ impl Reader {
         }
         let found = self.context.regions.find_in_place(key)?;
         self.take_found(&found)
+    }
+
+    /// As [`Reader::look_for`]: whether there is an entry.
+    pub(crate) fn look_whether(&mut self, begun_ns: u64, key: &[u8]) -> Option<bool> {
+        self.begin_immediate(begun_ns, false);
+        if key.is_empty() || key.len() > self.context.regions.key_max() {
+            return None;
+        }
+        let found = self.context.regions.find_in_place(key)?;
+        Some(self.take_existence(&found))
     }
 
     /// As [`Reader::look_for`], for many keys; what was found is appended. False: not all of them, and then
@@ -70,7 +81,7 @@ impl Reader {
     /// Takes what a leaf has answered, with the extent that it names.
     fn take_found(&mut self, found: &FoundInPlace) -> Option<Option<Item>> {
         self.context.count_stale(found);
-        let Reader { context: ReadContext { regions, extents, .. }, immediate, .. } = self;
+        let ReadContext { regions, extents, .. } = &mut self.context;
         let FoundInPlace { place: MeganodePlace { at, .. }, found, ns_max, .. } = *found;
         let (item, csn) = match found.entry {
             None => (None, found.csn_removed),
@@ -80,12 +91,27 @@ impl Reader {
                 (Some(Item { version: fetched.version, value }), fetched.csn)
             }
         };
+        self.depend_on(at, csn, ns_max);
+        Some(item)
+    }
+
+    /// Takes what a leaf has answered, without the extent. It depends on the leaf's last change: where that is
+    /// not durable yet, the search is submitted, and the extent says whether its entry is.
+    fn take_existence(&mut self, found: &FoundInPlace) -> bool {
+        self.context.count_stale(found);
+        let FoundInPlace { place: MeganodePlace { at, .. }, found, ns_max, .. } = *found;
+        let exists = found.entry.is_some();
+        self.depend_on(at, if exists { found.csn_changed } else { found.csn_removed }, ns_max);
+        exists
+    }
+
+    fn depend_on(&mut self, at: PairAt, csn: Csn, ns_max: u64) {
+        let Reader { context: ReadContext { regions, .. }, immediate, .. } = self;
         if !regions.covers(at, csn) {
             regions.look_at_watermark(at);
         }
         immediate.ns_max = immediate.ns_max.min(ns_max);
         depend_on(&mut immediate.needs, at, csn);
-        Some(item)
     }
 
     /// Whether what was looked for last may be told, by a time that was read after it. If not, nothing of it

@@ -1,7 +1,7 @@
 //! Memory that the client has mapped and looks at in place, while its process may be stopped after each
 //! reading of its clock: what it answers is validated by a time after the last load, always.
 
-use cell_client::{AttemptError, ClientOptions, Immediate, Item, LinkId, Operation, Output};
+use cell_client::{AttemptError, ClientOptions, Item, LinkId, Operation, Output};
 use cell_fabric::{CloseReason, ReadFailure};
 use cell_protocol::{Bound, Scan};
 use proptest::prelude::*;
@@ -156,9 +156,12 @@ fn operations_submitted_one_by_one_begin_together_and_are_answered_as_alone() {
 /// submitted.
 fn get_at_once(yard: &mut Yard, keys: &[&[u8]]) -> Option<(u64, Vec<Option<Item>>)> {
     let (began_ns, mut items) = (yard.clock(), Vec::new());
-    let found = yard.core.look_at_once(began_ns, keys, &mut items) == Immediate::Found;
+    let found = match keys {
+        [key] => yard.core.look_for(began_ns, key).map(|item| items.push(item)),
+        _ => yard.core.look_for_many(began_ns, keys, &mut items),
+    };
     let by_ns = yard.clock();
-    (found && yard.core.is_believed(by_ns)).then_some((by_ns, items))
+    (found.is_ok() && yard.core.is_believed(by_ns)).then_some((by_ns, items))
 }
 
 #[test]
@@ -183,6 +186,51 @@ fn gets_are_answered_at_once_as_those_that_are_submitted() {
         assert_eq!(get_at_once(&mut yard, &[impossible]), None, "the server knows what to say");
         assert_eq!(get_at_once(&mut yard, &[&key(1), impossible]), None);
     }
+}
+
+/// As [`get_at_once`]: whether there is an entry.
+fn search_at_once(yard: &mut Yard, key: &[u8]) -> Option<bool> {
+    let began_ns = yard.clock();
+    let exists = yard.core.look_whether(began_ns, key).ok()?;
+    let by_ns = yard.clock();
+    yard.core.is_believed(by_ns).then_some(exists)
+}
+
+#[test]
+fn searches_are_answered_at_once_as_those_that_are_submitted() {
+    let mut yard = mapped(options(), routed_owner());
+    for number in (0..300).step_by(3) {
+        yard.owner.put(&key(number), &value(number));
+    }
+    let before = yard.counters();
+    let found: Vec<Option<bool>> = (0..299).map(|number| search_at_once(&mut yard, &key(number))).collect();
+    let after = yard.counters();
+    assert_eq!((after.in_place - before.in_place, after.reads - before.reads), (299, 0));
+    assert!(found.contains(&Some(true)) && found.contains(&Some(false)), "{found:?}");
+    for (number, exists) in (0..).zip(found) {
+        let key = &key(number);
+        assert_eq!(exists.map(Output::Exists), Some(yard.call(&Operation::Search { key })));
+    }
+    for impossible in [&b""[..], &[b'k'; 1_000]] {
+        assert_eq!(search_at_once(&mut yard, impossible), None, "the server knows what to say");
+    }
+}
+
+/// A leaf that is younger than what is durable does not tell whether its entry is.
+pub(crate) fn entry_that_is_not_durable_is_not_found_at_once() {
+    let mut yard = mapped(options(), Owner::new(false));
+    assert_eq!(search_at_once(&mut yard, &key(1)), Some(true));
+    yard.owner.put_unseen(&key(9_999), b"newer");
+    assert_eq!(search_at_once(&mut yard, &key(9_999)), None);
+    yard.owner.raise();
+    assert_eq!(search_at_once(&mut yard, &key(9_999)), Some(true));
+    yard.now_ns += 60_000 * MS;
+    assert_eq!(search_at_once(&mut yard, &key(1)), None, "nobody has said for long that the lease holds");
+}
+
+#[test]
+fn search_at_once_depends_on_what_is_durable() {
+    entry_that_is_not_durable_is_not_found_at_once();
 }
 
 /// Clock, watermark and trust hold for what is answered at once.

@@ -37,6 +37,10 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
         plant(Some(mutant));
         assert!(!passes(in_place::what_is_not_believed_is_not_answered_at_once), "{}", mutant.name());
     }
+    for mutant in [Mutant::WatermarkUnchecked, Mutant::TrustUnchecked] {
+        plant(Some(mutant));
+        assert!(!passes(in_place::entry_that_is_not_durable_is_not_found_at_once), "{}", mutant.name());
+    }
     plant(None);
     let twins: [(tree::Mutant, fn()); 2] = [
         (tree::Mutant::FencesIgnored, astray::stale_parents_cost_a_step_aside),

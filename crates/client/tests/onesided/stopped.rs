@@ -189,18 +189,16 @@ fn get(stopped_ns: u64, lease_us_then: u32) -> Option<Output> {
 
 /// What a get of mapped memory gives before the call returns, its process stopped for so long before its
 /// loads: since the get before it, which looked at the clock last.
-fn get_at_once(stopped_ns: u64) -> Result<Vec<Option<Vec<u8>>>, WhoSearches> {
+fn get_at_once(stopped_ns: u64) -> Result<Option<Vec<u8>>, WhoSearches> {
     let mut owner = owner();
     owner.map();
     let mut process = Process::new(owner, 5_000);
     assert!(process.get().is_some(), "by reads, which is when regions are mapped");
     let Process { mut driver, clock_ns, .. } = process;
-    let mut items = Vec::new();
-    driver.get_at_once(&mut || clock_ns.get(), &[&key(1)], &mut items).expect("the lease holds");
+    driver.get_at_once(&mut || clock_ns.get(), &key(1)).expect("the lease holds");
     clock_ns.set(clock_ns.get() + stopped_ns);
-    items.clear();
-    let answered = driver.get_at_once(&mut || clock_ns.get(), &[&key(1)], &mut items);
-    answered.map(|()| items.into_iter().map(|item| item.map(|item| item.value)).collect())
+    let answered = driver.get_at_once(&mut || clock_ns.get(), &key(1));
+    answered.map(|item| item.map(|item| item.value))
 }
 
 /// A thread that was told that nothing happened sleeps: an answer that is there would wait until it wakes.
@@ -229,7 +227,7 @@ fn process_stopped_within_a_poll_past_the_lease_tells_nothing() {
 
 /// The loads come after one look at the clock; what they bring is believed by a later one.
 pub(crate) fn process_stopped_between_clock_and_loads_tells_nothing_past_the_lease() {
-    let found = Ok(vec![Some(value(1))]);
+    let found = Ok(Some(value(1)));
     assert_eq!(get_at_once(0), found, "the lease holds");
     assert_eq!(get_at_once(3 * MS), found, "the lease still holds");
     assert_eq!(get_at_once(6 * MS), Err(WhoSearches::Client), "the lease ended before the loads");
