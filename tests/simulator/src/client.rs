@@ -133,7 +133,8 @@ impl Client {
         }
     }
 
-    /// A get or a search is first looked for in memory that is mapped, as the blocking and the asynchronous client do.
+    /// A get or a search is first looked for in memory that is mapped, as the blocking and the asynchronous
+    /// client do.
     fn answer_at_once(
         &mut self,
         operation: &Operation<'_>,

@@ -1,6 +1,6 @@
-//! Gets and searches in mapped memory that are answered before the call returns: nothing is kept of them in between, no
-//! slot, no copy of the key, no list of answers. The rules are those of every other one-sided read, by the
-//! same code: looked for in place, then believed by a time that is read after the last load.
+//! Gets and searches in mapped memory that are answered before the call returns: nothing is kept of them in
+//! between, no slot, no copy of the key, no list of answers. The rules are those of every other one-sided
+//! read, by the same code: looked for in place, then believed by a time that is read after the last load.
 //!
 //! What does not go so at once (a writer in the way, a watermark behind, a lease that may have ended) is
 //! forgotten, and the get is submitted as any other operation.
@@ -95,8 +95,8 @@ impl Reader {
         Some(item)
     }
 
-    /// Takes what a leaf has answered, without the extent. It depends on the leaf's last change: where that is
-    /// not durable yet, the search is submitted, and the extent says whether its entry is.
+    /// Takes what a leaf has answered, without the extent. It depends on the leaf's last change: where that
+    /// is not durable yet, the search is submitted, and the extent says whether its entry is.
     fn take_existence(&mut self, found: &FoundInPlace) -> bool {
         self.context.count_stale(found);
         let FoundInPlace { place: MeganodePlace { at, .. }, found, ns_max, .. } = *found;
