@@ -2,7 +2,8 @@
 //! towards the path on which a search costs all clients less.
 //!
 //! - What a search costs: its mean latency; the wait in its queue once more, because those behind it wait for
-//!   it as long; and for each other read that its client has in hand, the client's processor time.
+//!   it as long; and for each other read that its client has in hand, the client's processor time for its
+//!   reads after the first, which takes the client no more than a message to the server would.
 //! - What goes wrong on the way counts: a one-sided search that waits for a watermark or a lease costs its
 //!   wait, and one that ends at the server costs what was lost and the server's search.
 //! - The share moves by its log odds. The step halves when the direction turns and grows while it lasts, so
@@ -62,7 +63,10 @@ const OWN_WAIT: f64 = 0.25;
 
 /// A client's processor time for a read is at most so much of the lowest latency: over RDMA it is less than
 /// over TCP.
-const READ_CPU_PART_MAX: f64 = 0.25;
+const READ_CPU_PART_MAX: f64 = 0.5;
+
+/// Of a search's reads so many take the client no more than a message to the server and its reply would.
+const READS_AS_A_MESSAGE: f64 = 1.0;
 
 /// Where nearly all searches take one path, one is decided on and so many follow it: with searches of a
 /// microsecond even a decision costs.
@@ -293,8 +297,9 @@ impl Balance {
         let wait_ns = |mean_ns: f64, lowest_ns: f64| (mean_ns - QUEUE_FROM * own * lowest_ns).max(0.0);
         let weight = settings.wait_weight - 1.0;
         let read_cpu_ns = settings.read_cpu_ns.min(READ_CPU_PART_MAX * rtt_ns);
-        let read_ns = weight * wait_ns(mean_ns(&self.read), rtt_ns) + in_hand * read_cpu_ns;
-        let one_sided_ns = one_sided_ns + self.lost_mean_ns + self.reads_mean * read_ns;
+        let reads_wait_ns = self.reads_mean * weight * wait_ns(mean_ns(&self.read), rtt_ns);
+        let processor_ns = in_hand * (self.reads_mean - READS_AS_A_MESSAGE).max(0.0) * read_cpu_ns;
+        let one_sided_ns = one_sided_ns + self.lost_mean_ns + reads_wait_ns + processor_ns;
         (server_ns + weight * wait_ns(server_ns, lowest_ns), one_sided_ns)
     }
 

@@ -147,10 +147,11 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "client_selector_read_cpu_ns",
-        meaning: "Nanoseconds of the client's processor that one read of a search takes beyond what a message \
-                  to the server would; counted once for each other operation that the client has in hand. At \
-                  most a quarter of the lowest read latency counts, so that over RDMA it is less.",
-        default: "3000",
+        meaning: "Nanoseconds of the client's processor that each read of a search after the first takes (the \
+                  first takes what a message to the server would); counted once for each other operation \
+                  that the client has in hand. At most half of the lowest read latency counts, so that over \
+                  RDMA it is less.",
+        default: "6000",
         bounds: Bounds::Integer { min: 0, max: 1_000_000 },
         applies: Applies::Live,
     },
