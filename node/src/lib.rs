@@ -47,6 +47,7 @@ pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
 pub use cell_memory::BudgetFigures;
 pub use cell_protocol::{ClientCounts, ClientEstimates, MeganodeUse, ReportPolicy, ReportTransport};
 pub use cell_tree::{NodeIndex as TreeNodeIndex, PathStep, TreeNodeState};
+pub use cell_wal::LogSegments;
 pub use client_snapshot::{ClientSnapshot, ClientTotals};
 pub use command::{CheckpointCommand, Command, ControlEvent};
 pub use congestion::REPLIES_BYTES_MIN;

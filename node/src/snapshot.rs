@@ -2,12 +2,14 @@
 //! without touching the data path. As JSON it is what `web` serves: names of fields are those of programs
 //! outside, and change only with the version of that document.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{IncidentRow, MemberRow, PairRow, TuningRow, number};
 use cell_memory::BudgetFigures;
 use cell_recovery::ProgressView;
 use cell_terms::{CounterValue, Csn, Durability, Epoch, Incarnation, NodeId, PairId};
+use cell_wal::LogSegments;
 use serde::{Serialize, Serializer};
 
 use crate::client_snapshot::{ClientSnapshot, ClientTotals};
@@ -193,6 +195,9 @@ pub struct PairSnapshot {
     pub batches: u64,
     /// Bytes synced in both logs, padding included.
     pub log_bytes: u64,
+    /// Segments of the node log and of the extent log that this owner writes; none without logs.
+    #[serde(serialize_with = "segments")]
+    pub log_segments: Option<[LogSegments; 2]>,
     /// Results kept for repeats.
     pub completions: u64,
     /// Replies that wait for the log.
@@ -318,6 +323,34 @@ pub struct NodeSnapshot {
 
 fn sync_times<S: Serializer>([p50, p99, max]: &[u64; 3], to: S) -> Result<S::Ok, S::Error> {
     to.collect_map([("p50", p50), ("p99", p99), ("max", max)])
+}
+
+/// By log; null without logs.
+fn segments<S: Serializer>(logs: &Option<[LogSegments; 2]>, to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct OfLog {
+        in_use: u64,
+        spare: u64,
+        released: u64,
+        bytes: u64,
+        current: u32,
+        current_bytes: u64,
+        current_bytes_all: u64,
+        csn_oldest: u64,
+    }
+    let of_log = |log: LogSegments| OfLog {
+        in_use: log.in_use,
+        spare: log.spare,
+        released: log.released,
+        bytes: log.bytes,
+        current: log.current,
+        current_bytes: log.current_bytes,
+        current_bytes_all: log.current_bytes_all,
+        csn_oldest: log.csn_oldest.0,
+    };
+    let logs =
+        logs.map(|[node, extent]| BTreeMap::from([("node", of_log(node)), ("extent", of_log(extent))]));
+    logs.serialize(to)
 }
 
 fn backing<S: Serializer>([node, extent]: &[&'static str; 2], to: S) -> Result<S::Ok, S::Error> {

@@ -21,6 +21,7 @@ use crate::device::{LogDevice, PrepareSegment};
 use crate::error::{Errno, LogRefusal};
 use crate::frame::EMPTY_FRAME_BYTES;
 use crate::segment::{LogId, LogName, SegmentName};
+use crate::segments::LogSegments;
 use crate::setting::LogOptions;
 
 /// Who asks for log space.
@@ -87,6 +88,8 @@ pub(crate) struct RegionLog {
     released: VecDeque<u32>,
     /// The base of the last recorded checkpoint: what holds nothing above it is given up.
     released_to: Csn,
+    /// The least commit number whose record may be in a segment that is kept.
+    csn_oldest: Csn,
     generation_next: u32,
     /// Whether spares are prepared: not before both of the pair's logs have their first segment, or on a
     /// short disk one log's spare could take the room of the other's first one.
@@ -97,10 +100,11 @@ pub(crate) struct RegionLog {
 }
 
 impl RegionLog {
-    /// A log without any segment yet; asks for its first one.
+    /// A log without any segment yet, whose first record will have `csn_first`; asks for its first segment.
     pub(crate) fn create(
         id: LogId,
         kind: RegionKind,
+        csn_first: Csn,
         options: &LogOptions,
         device: &mut dyn LogDevice,
     ) -> RegionLog {
@@ -115,6 +119,7 @@ impl RegionLog {
             closed: VecDeque::new(),
             released: VecDeque::new(),
             released_to: Csn::ZERO,
+            csn_oldest: csn_first,
             generation_next: 0,
             keeps_spares: false,
             recycled: 0,
@@ -305,6 +310,7 @@ impl RegionLog {
                 break;
             }
             let generation = closed.generation;
+            self.csn_oldest = closed.csn_last.next();
             self.closed.pop_front();
             if self.is_short(generation) {
                 self.remove(generation, device); // and not used again
@@ -337,15 +343,33 @@ impl RegionLog {
 
     /// Bytes of files.
     pub(crate) fn held_bytes(&self) -> u64 {
-        let asked = match self.preparing {
-            Preparing::Asked(generation) => Some(generation),
-            Preparing::Nothing | Preparing::Failed { .. } => None,
-        };
         let current = self.current.map(|current| current.generation);
         let closed = self.closed.iter().map(|closed| closed.generation);
-        let files = asked.into_iter().chain(current).chain(closed);
+        let files = self.asked().into_iter().chain(current).chain(closed);
         let files = files.chain(self.spares.iter().copied()).chain(self.released.iter().copied());
         files.map(|generation| self.bytes_of(generation)).sum()
+    }
+
+    /// The segment that is being prepared.
+    const fn asked(&self) -> Option<u32> {
+        match self.preparing {
+            Preparing::Asked(generation) => Some(generation),
+            Preparing::Nothing | Preparing::Failed { .. } => None,
+        }
+    }
+
+    /// How many segments there are; goes through the filled ones.
+    pub(crate) fn segments(&self) -> LogSegments {
+        LogSegments {
+            in_use: self.closed.len() as u64 + u64::from(self.current.is_some()),
+            spare: self.spares.len() as u64 + u64::from(self.asked().is_some()),
+            released: self.released.len() as u64,
+            bytes: self.held_bytes(),
+            current: self.current.map_or(0, |current| current.generation),
+            current_bytes: self.current.map_or(0, |current| current.position),
+            current_bytes_all: self.current.map_or(0, |current| self.bytes_of(current.generation)),
+            csn_oldest: self.csn_oldest,
+        }
     }
 
     fn prepare_if_due(&mut self, device: &mut dyn LogDevice) {

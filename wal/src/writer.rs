@@ -28,6 +28,7 @@ use crate::frame::{self, EMPTY_FRAME_BYTES, FrameHeader, FrameKind, Predecessor,
 use crate::mutant::{Mutant, planted};
 use crate::region_log::{RegionLog, Space};
 use crate::segment::LogId;
+use crate::segments::LogSegments;
 use crate::setting::LogOptions;
 
 const KINDS: [RegionKind; 2] = [RegionKind::Node, RegionKind::Extent];
@@ -87,15 +88,17 @@ impl PairLog {
     #[must_use]
     pub fn create(start: LogStart, options: LogOptions, device: &mut dyn LogDevice) -> PairLog {
         options.check();
-        let region_log =
-            |kind, device: &mut dyn LogDevice| RegionLog::create(start.log, kind, &options, device);
+        let csn_first = start.predecessor.cut.next();
+        let region_log = |kind, device: &mut dyn LogDevice| {
+            RegionLog::create(start.log, kind, csn_first, &options, device)
+        };
         let logs = [region_log(RegionKind::Node, device), region_log(RegionKind::Extent, device)];
         let mut buffer = || device.buffer(options.batch_bytes);
         PairLog {
             start,
             options,
             logs,
-            batch: Batch::new(start.predecessor.cut.next(), buffer(), buffer()),
+            batch: Batch::new(csn_first, buffer(), buffer()),
             idle: [Some(buffer()), Some(buffer())],
             in_flight: None,
             submit_wanted: false,
@@ -189,6 +192,12 @@ impl PairLog {
     #[must_use]
     pub fn replay_bytes(&self) -> u64 {
         self.logs.iter().map(RegionLog::replay_bytes).sum()
+    }
+
+    /// The segments of the node log, then those of the extent log. For once a second, not for every batch.
+    #[must_use]
+    pub fn segments(&self) -> [LogSegments; 2] {
+        self.logs.each_ref().map(RegionLog::segments)
     }
 
     /// What was counted since the log was created.

@@ -144,7 +144,7 @@ fn idle_log_is_sealed_once_in_both_logs() {
 fn release_recycles_files_within_the_epoch_and_reading_from_the_base_goes_on() {
     let disk = SimDisk::new(8);
     let mut pair = Pair::open(&disk, small());
-    let mut base = Csn::ZERO;
+    let (mut base, mut most_in_use) = (Csn::ZERO, 0);
     for round in 0..60 {
         for _ in 0..3 {
             pair.put(RegionKind::Extent, 20_000);
@@ -153,6 +153,7 @@ fn release_recycles_files_within_the_epoch_and_reading_from_the_base_goes_on() {
         pair.settle().unwrap();
         if round % 10 == 9 {
             base = Csn(pair.acked.0 - 7);
+            most_in_use = most_in_use.max(pair.log.segments()[1].in_use);
             pair.log.release_below(base, &mut pair.device);
             pair.settle().unwrap();
         }
@@ -162,6 +163,16 @@ fn release_recycles_files_within_the_epoch_and_reading_from_the_base_goes_on() {
     let files = list_segments(&disk, log_id(1).log(RegionKind::Extent)).unwrap();
     assert!(files.len() <= 5, "{files:?}");
     assert_eq!(counts.held_bytes, disk.used());
+    let [node, extent] = pair.log.segments();
+    assert_eq!(extent.in_use + extent.spare + extent.released, files.len() as u64);
+    assert!(extent.current > 2 && extent.current_bytes > 0 && most_in_use > 1, "{extent:?}");
+    assert_eq!((node.bytes + extent.bytes, extent.current_bytes_all), (disk.used(), 1 << 20));
+    assert!(extent.csn_oldest > Csn(1) && extent.csn_oldest <= base.next(), "{extent:?}");
+    let storage: Arc<dyn Storage> = Arc::new(disk.process());
+    walk_log(&storage, log_id(1), RegionKind::Extent, base, |frame| {
+        assert!(frame.header.csn_first >= extent.csn_oldest, "{:?}", frame.header);
+    })
+    .unwrap();
     let (ended, found) = read(&disk, ReadRequest { base, ..request(1) }).unwrap();
     assert_eq!((ended.cut, ended.tear), (pair.acked, None));
     for csn in base.0 + 1..=pair.acked.0 {

@@ -9,7 +9,7 @@ use cell_cluster::{
     ShareRow, ShareTimes,
 };
 use cell_node::{
-    ClientCounts, ClusterSnapshot, FailureKind, LatencyHistogram, NodeSnapshot, NodeState,
+    ClientCounts, ClusterSnapshot, FailureKind, LatencyHistogram, LogSegments, NodeSnapshot, NodeState,
     OperationHistograms, PairRecovery, PairSnapshot, ReadOnlyReason, RecoveryProgress, RouterShape,
     SplitCounts, TreeShape,
 };
@@ -96,10 +96,24 @@ fn pair(own: u32, looks: u64) -> PairSnapshot {
         log_bytes_since_checkpoint: 4_096,
         checkpoints: looks,
         sync_us: [100, 200, 300],
+        log_segments: Some([log_segments(looks), LogSegments { in_use: 1, ..log_segments(looks) }]),
         ..PairSnapshot::default()
     };
     pair.sync_buckets[3] = looks;
     pair
+}
+
+fn log_segments(looks: u64) -> LogSegments {
+    LogSegments {
+        in_use: 2,
+        spare: 1,
+        released: 1,
+        bytes: 4 << 20,
+        current: 3,
+        current_bytes: 4_096 * (looks % 256),
+        current_bytes_all: 1 << 20,
+        csn_oldest: Csn(1),
+    }
 }
 
 fn tree(own: u32) -> TreeShape {

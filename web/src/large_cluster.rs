@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use cell_cluster::{EpochRow, IncidentRow, PairGeometry, PairRow, ShareRow, ShareTimes};
 use cell_node::{
-    ClientCounts, ClientSnapshot, ClusterSnapshot, LatencyHistogram, MeganodeShape, NodeSnapshot,
-    OperationHistograms, PairSnapshot, RouterShape, SYNC_BUCKETS, TreeShape,
+    ClientCounts, ClientSnapshot, ClusterSnapshot, LatencyHistogram, LogSegments, MeganodeShape,
+    NodeSnapshot, OperationHistograms, PairSnapshot, RouterShape, SYNC_BUCKETS, TreeShape,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, SlotIndex};
 
@@ -180,7 +180,21 @@ fn pair_of_the_node(pair: u32) -> PairSnapshot {
         checkpoints: 17,
         sync_us: [123, 4_567, 89_012],
         replies_held: 12,
+        log_segments: Some([log_segments(); 2]),
         ..PairSnapshot::default()
+    }
+}
+
+fn log_segments() -> LogSegments {
+    LogSegments {
+        in_use: 12,
+        spare: 2,
+        released: 1,
+        bytes: 15 * (64 << 20),
+        current: 12_345,
+        current_bytes: 23_456_789,
+        current_bytes_all: 64 << 20,
+        csn_oldest: Csn(12_345_678_901_234),
     }
 }
 

@@ -98,6 +98,7 @@ impl Collector for SnapshotCollector {
         for figure in PAIR_FIGURES {
             self.encode_pairs(&mut encoder, figure)?;
         }
+        self.encode_segments(&mut encoder)?;
         self.encode_sync_times(&mut encoder)
     }
 }
@@ -239,6 +240,33 @@ impl SnapshotCollector {
         Ok(())
     }
 
+    /// Of each of a pair's two logs; a pair without logs has none.
+    fn encode_segments(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let logs = || {
+            let pairs = self.snapshot.pairs.iter().filter_map(|pair| Some((pair.pair.0, pair.log_segments?)));
+            pairs.flat_map(|(pair, logs)| ["node", "extent"].into_iter().zip(logs).map(move |it| (pair, it)))
+        };
+        let help = "Log segments: with frames, prepared ahead, and released for use again";
+        let mut family = encoder.encode_descriptor("pair_log_segments", help, None, MetricType::Gauge)?;
+        for (pair, (log, segments)) in logs() {
+            let states =
+                [("in_use", segments.in_use), ("spare", segments.spare), ("released", segments.released)];
+            for (state, count) in states {
+                let labels =
+                    [("pair", pair.to_string()), ("log", log.to_owned()), ("state", state.to_owned())];
+                ConstGauge::new(count).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Files of a log's segments, those ahead included";
+        let bytes = Some(&Unit::Bytes);
+        let mut family = encoder.encode_descriptor("pair_log_held", help, bytes, MetricType::Gauge)?;
+        for (pair, (log, segments)) in logs() {
+            let labels = [("pair", pair.to_string()), ("log", log.to_owned())];
+            ConstGauge::new(segments.bytes).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
     fn encode_sync_times(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let help = "Sync time of a batch over the last period: median, 99 of 100 are shorter, the longest";
         let mut family =
@@ -281,12 +309,17 @@ fn seconds(parts: u64, per_second: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use cell_node::LogSegments;
+
     use super::*;
     use crate::api::status::tests::snapshot;
 
     #[test]
     fn render_names_have_prefix_unit_and_kind() {
-        let text = render(Arc::new(snapshot()), Duration::from_millis(1_500)).unwrap();
+        let mut node = snapshot();
+        let (log, other) = (LogSegments { bytes: 7, ..Default::default() }, LogSegments::default());
+        node.pairs[0].log_segments = Some([log, LogSegments { spare: 1, ..other }]);
+        let text = render(Arc::new(node), Duration::from_millis(1_500)).unwrap();
         for line in [
             "# TYPE cell_operations counter",
             "cell_operations_total{operation=\"get\"} 10",
@@ -308,6 +341,8 @@ mod tests {
             "# UNIT cell_pair_extent_live_bytes bytes",
             "cell_pair_huge_page_bytes{pair=\"1\"} 2097152",
             "cell_pair_sync_seconds{pair=\"1\",statistic=\"p99\"} 0.0",
+            "cell_pair_log_segments{pair=\"1\",log=\"extent\",state=\"spare\"} 1",
+            "cell_pair_log_held_bytes{pair=\"1\",log=\"node\"} 7",
             "cell_node_snapshot_age_seconds 1.5",
             "cell_cluster_pairs_unserved 0",
         ] {

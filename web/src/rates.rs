@@ -75,6 +75,11 @@ pub(crate) fn share(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
+/// How full something is, in thousandths.
+pub(crate) fn fill(used: u64, all: u64) -> f64 {
+    (used as f64 / all.max(1) as f64 * 1e3).round() / 1e3
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

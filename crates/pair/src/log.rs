@@ -4,7 +4,9 @@
 use cell_recovery::{EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, TREE_RECORD_HEADER_BYTES_MAX};
 use cell_terms::{Csn, Durability, ExtentOffset, RegionKind};
 use cell_tree::Geometry;
-use cell_wal::{LogCounts, LogDevice, LogEvent, LogRefusal, PairLog, Space, WalError, record_space};
+use cell_wal::{
+    LogCounts, LogDevice, LogEvent, LogRefusal, LogSegments, PairLog, Space, WalError, record_space,
+};
 
 use crate::error::NoRoom;
 
@@ -176,6 +178,11 @@ impl CommitLog {
     /// What the log has counted; nothing without one.
     pub(crate) fn counts(&self) -> LogCounts {
         self.log.as_ref().map(PairLog::counts).unwrap_or_default()
+    }
+
+    /// The segments of both logs; none without logs.
+    pub(crate) fn segments(&self) -> Option<[LogSegments; 2]> {
+        self.log.as_ref().map(PairLog::segments)
     }
 
     /// Bytes of records that are not durable yet.

@@ -12,7 +12,7 @@ use cell_recovery::{CompletionTable, Recovered, SlotUse, SplitTable};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, PairId, SessionId, SlotIndex};
 use cell_tree::{CompactionPlan, Plan};
-use cell_wal::{LogCounts, LogDevice, LogEvent, WalError};
+use cell_wal::{LogCounts, LogDevice, LogEvent, LogSegments, WalError};
 
 use crate::error::{NoRoom, PairError};
 use crate::figures::{CompactionCounts, PairFigures};
@@ -297,6 +297,12 @@ impl<O: MemoryObserver> Pair<O> {
     #[must_use]
     pub fn log_bytes_pending(&self) -> u64 {
         self.log.bytes_pending()
+    }
+
+    /// The segments of the node log and of the extent log, as this owner has written them; none without logs.
+    #[must_use]
+    pub fn log_segments(&self) -> Option<[LogSegments; 2]> {
+        self.log.segments()
     }
 
     /// What the log has counted; nothing without one.

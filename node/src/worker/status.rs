@@ -257,6 +257,7 @@ impl OwnedPair {
             log_bytes_pending: pair.log_bytes_pending(),
             batches: self.batches.batches,
             log_bytes: self.batches.log_bytes,
+            log_segments: pair.log_segments(),
             completions: figures.completions,
             replies_held: self.held.len() as u64,
             checkpoints: self.batches.checkpoints,

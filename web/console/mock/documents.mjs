@@ -105,11 +105,21 @@ export function wal(world, now) {
       csn_checkpointed: String(appended - 412_000), lag_csn: lag, lag_bytes: lag * 190, log_bytes_since_checkpoint: Math.round((40 + ((now / 1000 + pair * 20) % 120)) * MIB),
       batches_per_second: load(world, `batch${pair}`, now, 820), bytes_per_batch: load(world, `bpb${pair}`, now, 9200),
       sync_us: pair === 6 ? { p50: null, p99: null, max: null } : { p50: wave(`s50${pair}`, now, 320), p99: wave(`s99${pair}`, now, 1500), max: wave(`smax${pair}`, now, 5100) },
-      lag_seconds: lag === 0 ? 0 : noise("lagtime", pair, Math.floor(now / 1000)) * 0.004, segments: 3 + pair,
+      lag_seconds: lag === 0 ? 0 : noise("lagtime", pair, Math.floor(now / 1000)) * 0.004, segments: segments(pair, now, appended),
       replay_seconds_estimate: 0.3 + ((now / 60_000 + pair * 0.2) % 1.1), checkpoint_running: pair === 4, checkpoints: 11 + pair,
     };
   });
   return head(now, { pairs: world.isEmpty ? rows.slice(0, 0) : rows, sync_times: syncTimes(world, now), missing: missingOf(world) });
+}
+
+/** The logs move on to another segment each minute; the first is shorter than the others. */
+function segments(pair, now, appended) {
+  const minutes = now / 60_000 + pair * 0.3;
+  return {
+    in_use: [2, 3 + (pair % 3)], spare: [1, 2], released: [0, pair % 2], bytes: [3 * 64 * MIB, (5 + (pair % 3) + (pair % 2)) * 64 * MIB],
+    current: [14 + pair, 61 + (Math.floor(minutes) % 1000)], current_fill: [0.18 + pair * 0.05, minutes % 1].map((part) => Math.round(part * 1000) / 1000),
+    csn_oldest: String(appended - 611_000),
+  };
 }
 
 /** Buckets double from 16 us on; most syncs take some 300 us, few of them milliseconds. The last bucket has no end. */

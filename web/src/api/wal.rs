@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use cell_node::{NodeSnapshot, PairSnapshot, SYNC_BUCKETS, sync_bucket_end_us};
+use cell_node::{LogSegments, NodeSnapshot, PairSnapshot, SYNC_BUCKETS, sync_bucket_end_us};
 use serde::{Deserialize, Serialize};
 
 use crate::api::gathered::{ClusterDocument, Shown};
 use crate::peers::{MissingPeer, NodePart};
-use crate::rates::{PairRates, share};
+use crate::rates::{PairRates, fill, share};
 use crate::shared::Shared;
 use crate::sync_history::{ROWS_MAX, SyncCounts};
 
@@ -28,6 +28,9 @@ pub(crate) struct WalRow {
     #[serde(default)]
     pub(crate) lag_seconds: Option<f64>,
     pub(crate) log_bytes_since_checkpoint: u64,
+    /// None without logs.
+    #[serde(default)]
+    pub(crate) segments: Option<Segments>,
     pub(crate) batches_per_second: f64,
     pub(crate) bytes_per_batch: Option<f64>,
     pub(crate) sync_us: SyncTimes,
@@ -35,6 +38,36 @@ pub(crate) struct WalRow {
     pub(crate) replay_seconds_estimate: Option<f64>,
     pub(crate) checkpoint_running: bool,
     pub(crate) checkpoints: u64,
+}
+
+/// Segments of a pair's two logs: of the node log, then of the extent log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Segments {
+    in_use: [u64; 2],
+    spare: [u64; 2],
+    released: [u64; 2],
+    bytes: [u64; 2],
+    /// The number of the current one.
+    current: [u32; 2],
+    current_fill: [f64; 2],
+    /// Of both logs the lesser one.
+    csn_oldest: String,
+}
+
+impl Segments {
+    fn of(logs: &[LogSegments; 2]) -> Segments {
+        let [node, extent] = logs;
+        let both = |of: fn(&LogSegments) -> u64| logs.each_ref().map(of);
+        Segments {
+            in_use: both(|log| log.in_use),
+            spare: both(|log| log.spare),
+            released: both(|log| log.released),
+            bytes: both(|log| log.bytes),
+            current: logs.each_ref().map(|log| log.current),
+            current_fill: logs.each_ref().map(|log| fill(log.current_bytes, log.current_bytes_all)),
+            csn_oldest: node.csn_oldest.min(extent.csn_oldest).0.to_string(),
+        }
+    }
 }
 
 /// Of the last second; null if nothing was synced.
@@ -156,6 +189,7 @@ fn row(pair: &PairSnapshot, node: u32, rates: PairRates, replay_rate: Option<f64
         lag_bytes: pair.log_bytes_pending,
         lag_seconds: lag_seconds(pair.log_bytes_pending, rates),
         log_bytes_since_checkpoint: pair.log_bytes_since_checkpoint,
+        segments: pair.log_segments.as_ref().map(Segments::of),
         batches_per_second: rates.batches,
         bytes_per_batch: share(rates.bytes, rates.batches),
         sync_us: SyncTimes::of(pair.sync_us),
@@ -176,6 +210,8 @@ fn replay_rate(snapshot: &NodeSnapshot) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use cell_terms::Csn;
+
     use super::*;
     use crate::api::status::tests::snapshot;
 
@@ -192,6 +228,33 @@ mod tests {
         assert_eq!(row["bytes_per_batch"], 2_048.0);
         assert_eq!(row["sync_us"], serde_json::json!({"p50": null, "p99": null, "max": null}));
         assert!(row["replay_seconds_estimate"].is_null());
+    }
+
+    #[test]
+    fn row_has_the_segments_of_both_logs_and_null_without_logs() {
+        let mut pair = snapshot().pairs[0];
+        let segments = |pair: &PairSnapshot| {
+            serde_json::to_value(row(pair, 3, PairRates::default(), None)).unwrap()["segments"].clone()
+        };
+        assert!(segments(&pair).is_null());
+        let node = LogSegments {
+            in_use: 3,
+            spare: 1,
+            released: 1,
+            bytes: 500,
+            current: 17,
+            current_bytes: 250,
+            current_bytes_all: 1_000,
+            csn_oldest: Csn(90),
+        };
+        let extent =
+            LogSegments { in_use: 2, csn_oldest: Csn(70), current_bytes: 0, current_bytes_all: 0, ..node };
+        pair.log_segments = Some([node, extent]);
+        let expected = serde_json::json!({
+            "in_use": [3, 2], "spare": [1, 1], "released": [1, 1], "bytes": [500, 500], "current": [17, 17],
+            "current_fill": [0.25, 0.0], "csn_oldest": "70",
+        });
+        assert_eq!(segments(&pair), expected);
     }
 
     #[test]

@@ -82,8 +82,17 @@ export interface WalRow {
   replay_seconds_estimate: number | null; checkpoint_running: boolean; checkpoints: number;
   /** How long what is not durable takes at the rate of the last second; null: nothing was synced in it. */
   lag_seconds?: number | null;
-  /** Files of the log. */
-  segments?: number | null;
+  /** Files of the logs; null: there are no logs. */
+  segments?: LogSegments | null;
+}
+
+/** Two figures each: of the node log, and of the extent log. */
+export interface LogSegments {
+  in_use: number[]; spare: number[]; released: number[]; bytes: number[];
+  /** The number of the segment that is written, and how full it is. */
+  current: number[]; current_fill: number[];
+  /** Of both logs the lesser one. */
+  csn_oldest: string;
 }
 
 /** Syncs by how long they took, a row for each of the last seconds. */

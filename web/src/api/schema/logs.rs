@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use super::build::{about, decimal, flag, integer, list, number, object, or_null, shared, text, tuple};
+use super::build::{
+    about, decimal, flag, integer, list, number, object, or_null, share, shared, text, tuple,
+};
 use super::envelope::{of_scope, shown};
 
 /// `GET /api/v1/wal`.
@@ -49,6 +51,7 @@ pub(super) fn wal_row() -> Value {
             or_null(number("How long they take at the rate of the last second. Null: nothing was synced.")),
         ),
         ("log_bytes_since_checkpoint", integer("Log bytes since the last checkpoint.")),
+        ("segments", or_null(segments())),
         ("batches_per_second", number("Batches synced a second.")),
         ("bytes_per_batch", or_null(number("Bytes of a batch. Null: there was none."))),
         ("sync_us", sync),
@@ -59,6 +62,28 @@ pub(super) fn wal_row() -> Value {
         ("checkpoint_running", flag("Whether a checkpoint is being taken.")),
         ("checkpoints", integer("Checkpoints recorded since the node's start.")),
     ])
+}
+
+fn segments() -> Value {
+    let both = |of: fn(&str) -> Value, meaning: &str| {
+        tuple(&[of("Of the node log."), of("Of the extent log.")], meaning)
+    };
+    let segments = object([
+        (
+            "in_use",
+            both(
+                integer,
+                "Segments with frames: the current one, and those that no checkpoint has released.",
+            ),
+        ),
+        ("spare", both(integer, "Segments that are prepared, or being prepared, to move on to.")),
+        ("released", both(integer, "Released segments whose files wait to be used again.")),
+        ("bytes", both(integer, "Bytes of all these files.")),
+        ("current", both(integer, "The current segment's number.")),
+        ("current_fill", both(share, "How full the current segment is.")),
+        ("csn_oldest", decimal("The least commit number whose record may still be in the logs.")),
+    ]);
+    about(segments, "Segments of the logs that this owner writes. Null: it writes none.")
 }
 
 /// `GET /api/v1/recoveries`.

@@ -102,6 +102,29 @@ fn cpu() -> Value {
     ])
 }
 
+/// Of a pair's logs.
+fn log_segments() -> Value {
+    let of_log = |meaning: &str| {
+        let log = object([
+            (
+                "in_use",
+                integer("Segments with frames, the current one and those that no checkpoint has released."),
+            ),
+            ("spare", integer("Segments that are prepared, or being prepared.")),
+            ("released", integer("Released segments whose files wait to be used again.")),
+            ("bytes", integer("Bytes of all these files.")),
+            ("current", integer("The current segment's number.")),
+            ("current_bytes", integer("Bytes of frames in it.")),
+            ("current_bytes_all", integer("Bytes that it has room for.")),
+            ("csn_oldest", integer("The least commit number whose record may still be in the log.")),
+        ]);
+        about(log, meaning)
+    };
+    let logs =
+        object([("node", of_log("The node region's log.")), ("extent", of_log("The extent region's log."))]);
+    about(logs, "Segments of the logs that this owner writes. Null: it writes none.")
+}
+
 fn pair() -> Value {
     let sync = object([
         ("p50", integer("Half took no longer, in microseconds.")),
@@ -128,6 +151,7 @@ fn pair() -> Value {
         ("log_bytes_pending", integer("Bytes of records that are not durable yet.")),
         ("batches", integer("Batches synced since the start.")),
         ("log_bytes", integer("Bytes synced in both logs since the start, padding included.")),
+        ("log_segments", or_null(log_segments())),
         ("completions", integer("Results kept for repeats.")),
         ("replies_held", integer("Replies that wait for the log.")),
         ("checkpoints", integer("Checkpoints recorded since the start.")),

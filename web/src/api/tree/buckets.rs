@@ -10,13 +10,14 @@ use data_encoding::HEXLOWER;
 use serde::Serialize;
 
 use super::axis::{Held, Span, Untold, axis};
-use super::part::{BucketsPart, KeyRange, MeganodeRow, RouterRow, fill, id};
+use super::part::{BucketsPart, KeyRange, MeganodeRow, RouterRow, id};
 use crate::api::cluster_status::Splits;
 use crate::api::document::{Document, Scope};
 use crate::api::key::Key;
 use crate::api::params::Params;
 use crate::peers::{Gathered, NodePart};
 use crate::problem::Problem;
+use crate::rates::fill;
 use crate::shared::Shared;
 
 /// Most buckets that can be asked for.

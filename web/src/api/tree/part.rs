@@ -8,6 +8,7 @@ use data_encoding::BASE64;
 use serde::{Deserialize, Serialize};
 
 use crate::api::cluster_status::Splits;
+use crate::rates::fill;
 
 /// A meganode of entries.
 #[derive(Clone, Debug, PartialEq)]
@@ -196,11 +197,6 @@ fn extent_bytes(snapshot: &NodeSnapshot) -> Vec<u64> {
 /// How a meganode is named.
 pub(crate) fn id(pair: u32, slot: u32) -> String {
     format!("{pair}.{slot}")
-}
-
-/// A share in thousandths.
-pub(crate) fn fill(used: u64, all: u64) -> f64 {
-    (used as f64 / all.max(1) as f64 * 1e3).round() / 1e3
 }
 
 #[cfg(test)]

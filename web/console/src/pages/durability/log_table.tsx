@@ -1,8 +1,9 @@
-// One row a pair: appended, durable, checkpointed, and what lies between; and what its syncs cost.
+// One row a pair: appended, durable, checkpointed, and what lies between; its logs' segments; what its syncs cost.
 
-import type { WalRow } from "../../api/types";
+import type { LogSegments, WalRow } from "../../api/types";
 import { Badge } from "../../parts/badge";
 import { Figure } from "../../parts/figure";
+import { Fill } from "../../parts/fill";
 import { bytes, microseconds, perSecond, seconds, whole } from "../../parts/format";
 import { NodeName } from "../../parts/node_name";
 import { Table } from "../../parts/table";
@@ -26,8 +27,34 @@ export function LogTable({ rows }: { rows: WalRow[] }) {
           : []),
         { name: "checkpointed", unit: "CSN", isNumber: true, cell: (row) => grouped(row.csn_checkpointed) },
         { name: "log since", isNumber: true, cell: (row) => <Figure value={bytes(row.log_bytes_since_checkpoint)} /> },
-        ...(rows.some((row) => row.segments !== undefined) ? [{ name: "segments", isNumber: true, cell: (row: WalRow) => whole(row.segments) }] : []),
         { name: "replay would take", isNumber: true, cell: (row) => <Figure value={seconds(row.replay_seconds_estimate)} /> },
+      ]}
+    />
+  );
+}
+
+const LOGS = ["node", "extent"] as const;
+
+interface SegmentRow { pair: number; log: string; at: number; segments: LogSegments }
+
+/** Whether there are logs at all. */
+export const hasSegments = (rows: WalRow[]): boolean => rows.some((row) => row.segments);
+
+export function SegmentTable({ rows }: { rows: WalRow[] }) {
+  const pairs = [...rows].sort((a, b) => a.pair - b.pair);
+  const logs = pairs.flatMap(({ pair, segments }): SegmentRow[] => (segments ? LOGS.map((log, at) => ({ pair, log, at, segments })) : []));
+  return (
+    <Table
+      caption="Log segments by log" rows={logs} rowKey={({ pair, log }) => `${pair} ${log}`}
+      columns={[
+        { name: "log", cell: ({ pair, log }) => `pair ${pair}, ${log}s` },
+        { name: "in use", isNumber: true, cell: ({ segments, at }) => whole(segments.in_use[at]) },
+        { name: "prepared", isNumber: true, cell: ({ segments, at }) => whole(segments.spare[at]) },
+        { name: "released", isNumber: true, cell: ({ segments, at }) => whole(segments.released[at]) },
+        { name: "on disk", isNumber: true, cell: ({ segments, at }) => <Figure value={bytes(segments.bytes[at])} /> },
+        { name: "current", isNumber: true, cell: ({ segments, at }) => whole(segments.current[at]) },
+        { name: "of it filled", isNumber: true, cell: ({ segments, at }) => <Fill part={segments.current_fill[at]} /> },
+        { name: "oldest", unit: "CSN", isNumber: true, cell: ({ segments, at }) => (at === 0 ? grouped(segments.csn_oldest) : "") },
       ]}
     />
   );

@@ -2,7 +2,8 @@
 
 import type { RegionRow } from "../../api/types";
 import { StateBadge } from "../../parts/badge";
-import { bytes, inWords, share } from "../../parts/format";
+import { Fill } from "../../parts/fill";
+import { bytes, inWords } from "../../parts/format";
 import { NodeName } from "../../parts/node_name";
 import { Table } from "../../parts/table";
 import { Empty } from "../../parts/states";
@@ -41,10 +42,4 @@ function Rows({ rows }: { rows: RegionRow[] }) {
       ]}
     />
   );
-}
-
-/** A part that is not known has no bar: an empty one would say 0 %. */
-function Fill({ part }: { part: number | null }) {
-  if (part === null) return <span class="quiet">not known</span>;
-  return <span class="fill"><span class="fill-track"><span style={{ width: `${part * 100}%` }} /></span>{inWords(share(part))}</span>;
 }
