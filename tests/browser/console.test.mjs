@@ -111,6 +111,23 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     sound(page);
   });
 
+  test("tree_heat_is_what_nodes_keep_of_ten_minutes_or_an_hour", async (t) => {
+    const { page, mock } = await opened(t, "/console/tree?tables=heat");
+    const table = page.getByRole("table", { name: "Heat of the last 10 min" });
+    await table.locator("tbody tr").nth(59).waitFor();
+    const figures = (row) => table.locator("tbody tr").nth(row).locator("td").allInnerTexts();
+    assert.match((await figures(1))[0], /^[\d.,]+ k?\/s$/);
+    assert.deepEqual((await figures(59)).filter((_, index) => index % 3 !== 1), ["–", "–", "–", "–"], "the mock knows nothing of the oldest");
+    await says(page, "hatched: not known");
+    await page.getByRole("group", { name: "Heat of the last" }).getByRole("button", { name: "1 h" }).click();
+    await page.getByRole("table", { name: "Heat of the last hour" }).waitFor();
+    assert.match(page.url(), /back=1h/);
+    assert.ok(mock.requests.some(({ path, query }) => path === "/api/v1/tree/heat" && query.includes("step=60")));
+    mock.spoilt.set("tree/heat", "text");
+    await page.getByRole("alert").first().waitFor();
+    assert.ok(await page.locator(".meganode").count() > 0, "owners and icicle stay");
+  });
+
   test("tree_check_shows_how_far_it_is_and_what_it_found", async (t) => {
     const { page, mock } = await opened(t, "/console/tree");
     await page.getByRole("button", { name: "Check the tree" }).click();

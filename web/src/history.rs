@@ -11,6 +11,7 @@ use std::sync::Arc;
 use cell_node::{LatencyHistogram, NodeSnapshot};
 
 use crate::clock::LookTime;
+use crate::heat_history::{self, HeatHistory, HeatRows};
 use crate::rates::{OPERATIONS, Rates, share};
 use crate::sync_history::{SyncCounts, SyncHistory};
 
@@ -222,6 +223,7 @@ pub(crate) struct NodeHistory {
     seconds: Ring,
     longer: [LongerSteps; 2],
     syncs: SyncHistory,
+    heat: HeatHistory,
 }
 
 /// Steps at which figures can be asked for, in seconds, and how many rows of each are kept. Six hours by
@@ -246,6 +248,7 @@ impl Default for NodeHistory {
             seconds,
             longer: [tens, minutes].map(|ring| LongerSteps { ring, open: Vec::new() }),
             syncs: SyncHistory::default(),
+            heat: HeatHistory::default(),
         }
     }
 }
@@ -268,6 +271,7 @@ impl NodeHistory {
             self.moved_ms = at.boottime_ms;
             self.rates = Rates::between(&before, snapshot);
             self.syncs.observe(second, &before, snapshot);
+            self.heat.observe(second, &snapshot.tree);
         }
         if at.boottime_ms.saturating_sub(self.moved_ms) >= STILL_MS {
             self.rates = Rates::default();
@@ -302,6 +306,9 @@ impl NodeHistory {
             row.figures.iter_mut().for_each(|figure| *figure *= 1.0 + (number % 997) as f32 / 9_973.0);
             self.push(number, &row);
             self.syncs.observe(number, before, now);
+            if number % heat_history::STEP_S == 0 {
+                self.heat.observe(number, &now.tree);
+            }
         }
     }
 
@@ -347,6 +354,13 @@ impl NodeHistory {
     pub(crate) fn syncs(&self) -> impl Iterator<Item = (u64, &SyncCounts)> {
         let rows = self.syncs.rows();
         rows.map(|(second, row)| (second.saturating_add_signed(self.wall_ahead_s), row))
+    }
+
+    /// Writes and reads by ranges of keys, of so many steps up to `last`. A step is of ten seconds, or of a
+    /// multiple of them.
+    pub(crate) fn heat(&self, step_s: u64, last: u64, steps: u64) -> HeatRows {
+        let ahead = self.wall_ahead_s.div_euclid(heat_history::STEP_S.cast_signed());
+        self.heat.rows(ahead, step_s / heat_history::STEP_S, last, steps)
     }
 
     fn row(&self, step_s: u64, number: u64) -> Option<&Row> {

@@ -22,6 +22,7 @@
 //! | `GET /api/v1/stream` | documents as server-sent events, once a second |
 //! | `GET /api/v1/selector/pairs` | how each client searches each server, and why |
 //! | `GET /api/v1/selector/pairs/{client}/{node}/series` | the same over time, up to ten minutes |
+//! | `GET /api/v1/tree/heat` | writes and reads by ranges of keys over the last hour |
 //! | `GET /api/v1/tree/buckets` | the key space in at most 512 ranges: who has them, how full they are |
 //! | `GET /api/v1/tree/meganodes/{id}` | a meganode: its levels, its slot; `…/nodes/{index}` one of its tree nodes |
 //! | `GET /api/v1/tree/locate` | where a key lives, and the way to it |
@@ -72,6 +73,7 @@ mod freshness;
 #[cfg(test)]
 mod full_cluster;
 mod health;
+mod heat_history;
 mod history;
 mod host;
 mod idempotency;

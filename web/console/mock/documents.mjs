@@ -186,6 +186,22 @@ export function buckets(world, now, query) {
   });
 }
 
+/** Load at the pairs' keys since the mock's world began, of ten minutes or an hour; what was before is not known. */
+export function heat(world, now, query) {
+  const step = Number(query.get("step") ?? 10) * 1000;
+  const { buckets: shown, high } = buckets(world, now, query);
+  const times = Array.from({ length: 60 }, (_, index) => Math.floor(now / step) * step - (59 - index) * step);
+  const first = now - 0.8 * 60 * step;
+  const rates = (read) => times.map((time) => {
+    if (time < first || world.isEmpty) return null;
+    return buckets(world, time, query).buckets.map((bucket) => { const rate = read(bucket); return rate === null ? null : Math.round(rate * 10) / 10; });
+  });
+  return head(now, {
+    step_ms: step, times_unix_ms: times, lows: shown.map((one) => one.low.hex), high,
+    writes: rates((bucket) => bucket.writes_per_second), reads: rates((bucket) => bucket.reads_per_second), missing: missingOf(world),
+  });
+}
+
 /** Of all keys, the last three meganodes are one column, as those of a larger store are. */
 function grouped(list, isZoomed) {
   if (isZoomed || list.length < 8) return list;

@@ -147,6 +147,7 @@ class Mock {
       "cluster/status": () => documents.status(world, now), nodes: () => documents.nodes(world, now), regions: () => documents.regions(world, now),
       wal: () => documents.wal(world, now), recoveries: () => documents.recoveries(world, now), events: () => documents.events(world, now, query),
       series: () => documents.series(world, now, query), "tree/buckets": () => documents.buckets(world, now, query),
+      "tree/heat": () => documents.heat(world, now, query),
       "tree/locate": () => documents.locate(world, now, query.get("key") ?? ""), "selector/pairs": () => selector.pairs(world, now),
       tuning: () => world.tuning.document(now), "tuning/history": () => documents.head(now, { changes: world.tuning.history.slice(0, Number(query.get("limit") ?? 50)) }),
       drills: () => this.drills(now), "drills/preview": () => documents.head(now, preview(world, query.get("kind"), Number(query.get("node")))),

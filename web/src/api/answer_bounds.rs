@@ -36,6 +36,10 @@ const REQUESTS: [(&str, &[&str]); 11] = [
             "/api/v1/tree/buckets?columns=256",
             "/api/v1/tree/buckets?columns=256&from=40&to=c0",
             "/api/v1/tree/buckets?columns=256&from=40&to=4001",
+            "/api/v1/tree/heat?columns=256&step=10",
+            "/api/v1/tree/heat?columns=256&step=60",
+            "/api/v1/tree/heat?columns=512&step=60",
+            "/api/v1/tree/heat?columns=256&step=10&from=40&to=4001",
         ],
     ),
     (
@@ -174,6 +178,16 @@ fn answers_of_ten_thousand_meganodes_tell_of_all() {
     let series = cluster.get(0, "/api/v1/series?names=ops_get&seconds=21600&step=60").body;
     let values = series["series"][0]["values"].as_array().unwrap();
     assert!(values.iter().filter(|value| value.is_null()).count() < 3, "six hours are known");
+    for step in [10, 60] {
+        let heat = cluster.get(0, &format!("/api/v1/tree/heat?columns=256&step={step}")).body;
+        let (lows, rows) = (heat["lows"].as_array().unwrap(), heat["reads"].as_array().unwrap());
+        assert!(lows.len() > 128 && rows.len() == 60, "{} ranges, {} steps", lows.len(), rows.len());
+        let known: Vec<_> = rows.iter().filter_map(Value::as_array).collect();
+        assert!(known.len() >= 58, "the hour is known: {}", known.len());
+        let sum: f64 = known[0].iter().filter_map(Value::as_f64).sum();
+        let all = 1_234.5 * f64::from(MEGANODES);
+        assert!((sum - all).abs() < all / 1e3, "{sum}");
+    }
     for path in ["/api/v1/recoveries", "/api/v1/selector/pairs", "/api/v1/events?limit=1000"] {
         let document = cluster.get(0, path).body;
         assert_eq!(document["truncated"], true, "{path}: what is left out is said");

@@ -52,6 +52,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/api/v1/selector/pairs", get(gathered::get::<SelectorPairs>))
         .route("/api/v1/selector/pairs/{client}/{node}/series", get(selector::get_series))
         .route("/api/v1/tree/buckets", get(tree::get_buckets))
+        .route("/api/v1/tree/heat", get(tree::get_heat))
         .route("/api/v1/tree/locate", get(tree::get_locate))
         .route("/api/v1/tree/meganodes/{id}", get(tree::get_meganode))
         .route("/api/v1/tree/meganodes/{id}/nodes/{index}", get(tree::get_tree_node))

@@ -139,7 +139,7 @@ const fn needed_body(schema: fn() -> Value, example: &'static str) -> Option<Bod
 }
 
 /// Every route below `/api/`.
-pub(crate) static ROUTES: [RouteText; 32] = [
+pub(crate) static ROUTES: [RouteText; 33] = [
     get("/api/openapi.json", "api", "This document.", &[], kv::document),
     get(
         "/api/v1/cluster/status",
@@ -274,6 +274,32 @@ pub(crate) static ROUTES: [RouteText; 32] = [
             query("to", Takes::Hex, "Keys before this one.", "7a"),
         ],
         tree::buckets,
+    ),
+    get(
+        "/api/v1/tree/heat",
+        "tree",
+        "Writes and reads over time by ranges of keys: of ten seconds each for ten minutes, of a minute each \
+         for an hour.",
+        &[
+            SCOPE,
+            query(
+                "columns",
+                Takes::Integer(1, 512),
+                "At most so many ranges; fewer if it would be long.",
+                "64",
+            ),
+            query("from", Takes::Hex, "Keys from this one on.", "61"),
+            query("to", Takes::Hex, "Keys before this one.", "7a"),
+            query("step", Takes::Integer(10, 60), "Seconds of a row: 10 or 60.", "10"),
+            query("seconds", Takes::Integer(10, 3_600), "How far back, at most 60 steps.", "600"),
+            query(
+                "last",
+                Takes::Integer(0, u64::MAX),
+                "The last step's number; without it now's.",
+                "170000000",
+            ),
+        ],
+        tree::heat,
     ),
     get(
         "/api/v1/tree/meganodes/{id}",

@@ -152,6 +152,16 @@ export interface BucketsDocument extends Document {
   buckets: Bucket[]; routers: RouterRow[];
 }
 
+/** Writes and reads by range of keys, a row for each step, oldest first. */
+export interface HeatDocument extends Document {
+  step_ms: number; times_unix_ms: number[];
+  /** Where each range begins, in hexadecimal digits. */
+  lows: string[];
+  high: Key | null;
+  /** A second, by range. Null: nothing is known of the step, or nobody tells of the range. */
+  writes: ((number | null)[] | null)[]; reads: ((number | null)[] | null)[];
+}
+
 export interface Meganode extends Document {
   id: string; pair: number; slot: number; node: number; low: Key; high: Key | null; use: string; height: number;
   entries: number; tree_nodes: number; tree_nodes_all: number;

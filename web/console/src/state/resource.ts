@@ -64,3 +64,11 @@ export function useResource<T extends { age_ms?: number }>(path: string | null, 
     reload: () => setRound((count) => count + 1),
   };
 }
+
+/** What was asked for last stays until the next answer has come: what shows it keeps its place and the focus. */
+export function useShownUntilNext<T>(resource: Resource<T>): Resource<T> {
+  const last = useRef<T | null>(null);
+  if (resource.data) last.current = resource.data;
+  else if (resource.problem) last.current = null;
+  return { ...resource, data: resource.data ?? last.current };
+}

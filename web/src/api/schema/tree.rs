@@ -87,6 +87,43 @@ pub(super) fn router() -> Value {
     ])
 }
 
+/// `GET /api/v1/tree/heat`.
+pub(crate) fn heat() -> Value {
+    let rate = |what: &str| number(&format!("{what} a second, the mean of the step."));
+    let rows = |what: &str| {
+        let cell =
+            or_null(about(rate(what), "The mean of the step, a second. Null: nobody tells of the range."));
+        let row = or_null(list(cell, "By range. Null: nothing is known of the step."));
+        list(row, what)
+    };
+    let whole = [
+        ("step_ms", integer("Milliseconds of a step.")),
+        ("times_unix_ms", list(integer("A time."), "When each step began, in milliseconds since 1970.")),
+        (
+            "lows",
+            list(
+                pattern(super::build::HEX, "A key, two digits a byte."),
+                "Where each range begins now, in order. What a range did before a split is shared equally.",
+            ),
+        ),
+        ("high", about(or_null(shared("Key")), "Where the last range ends. Null: it has no end.")),
+        ("writes", rows("Writes, a row for each step.")),
+        ("reads", rows("Reads that servers carried out, a row for each step.")),
+    ];
+    let key = || text("A key in base 64.");
+    let range = [key(), or_null(key())];
+    let rates = |what: &str| list(rate(what), "By range.");
+    let row = [integer("The step's number."), rates("Writes"), rates("Reads")];
+    let part = [
+        (
+            "ranges",
+            list(tuple(&range, "Where it begins, and where it ends. Null: it has no end."), "Its ranges."),
+        ),
+        ("rows", list(tuple(&row, "A step."), "The steps of which something is known.")),
+    ];
+    of_scope(whole, part)
+}
+
 fn row() -> Value {
     let pairs = |one: &str, other: &str| tuple(&[integer(one), integer(other)], "Two counts.");
     let rate = |what: &str| or_null(number(&format!("{what} a second. Null: not known.")));

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use data_encoding::HEXLOWER;
 use serde::Serialize;
 
 use super::axis::{Held, Span, Untold, axis};
@@ -72,17 +71,15 @@ pub(crate) async fn get_buckets(
 ) -> Result<Response, Problem> {
     let scope = params.scope()?;
     let columns = params.integer("columns", 1..=COLUMNS_MAX as u64, COLUMNS_MAX as u64)?;
-    let range = KeyRange { from: params.key("from")?.unwrap_or_default(), to: params.key("to")? };
+    let range = KeyRange::of(&mut params)?;
     params.end()?;
-    if range.to.as_ref().is_some_and(|to| *to <= range.from) {
-        return Err(Params::refuse("to", "it is not behind `from`: the range has no keys".to_owned()));
-    }
     let (snapshot, age) = shared.look();
     let own = BucketsPart::new(&snapshot, &range);
     if scope == Scope::Node {
         return Ok(axum::Json(Document::of_node(own, age)).into_response());
     }
-    let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, &path(&range)).await;
+    let path = format!("/api/v1/tree/buckets?scope=node{}", range.in_query());
+    let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, &path).await;
     let cluster = &snapshot.cluster;
     let told = parts.iter().flat_map(|part| part.part.pairs.iter().copied()).collect::<BTreeSet<_>>();
     let untold = Untold::of(&cluster.pairs, &told, &missing);
@@ -90,20 +87,6 @@ pub(crate) async fn get_buckets(
     let columns = usize::try_from(columns).unwrap_or(COLUMNS_MAX);
     let buckets = document(parts, &range, columns, untold, &owners);
     Ok(axum::Json(Document::of_cluster(buckets, age, missing)).into_response())
-}
-
-/// What peers are asked for.
-fn path(range: &KeyRange) -> String {
-    let mut path = "/api/v1/tree/buckets?scope=node".to_owned();
-    if !range.from.is_empty() {
-        path.push_str("&from=");
-        path.push_str(&HEXLOWER.encode(&range.from));
-    }
-    if let Some(to) = &range.to {
-        path.push_str("&to=");
-        path.push_str(&HEXLOWER.encode(to));
-    }
-    path
 }
 
 fn document(

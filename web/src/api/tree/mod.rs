@@ -3,12 +3,14 @@
 mod axis;
 mod buckets;
 mod check;
+mod heat;
 mod locate;
 mod meganode;
 mod part;
 
 pub(crate) use buckets::get_buckets;
 pub(crate) use check::{check_operation, post_check};
+pub(crate) use heat::get_heat;
 pub(crate) use locate::{get_locate, place};
 pub(crate) use meganode::{get_meganode, get_tree_node};
 #[cfg(test)]

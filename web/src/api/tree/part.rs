@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 
 use cell_node::{MeganodeShape, NodeSnapshot};
-use data_encoding::BASE64;
+use data_encoding::{BASE64, HEXLOWER};
 use serde::{Deserialize, Serialize};
 
 use crate::api::cluster_status::Splits;
+use crate::api::params::Params;
+use crate::problem::Problem;
 use crate::rates::fill;
 
 /// A meganode of entries.
@@ -85,7 +87,30 @@ pub(crate) struct KeyRange {
 }
 
 impl KeyRange {
-    fn meets(&self, low: &[u8], high: Option<&[u8]>) -> bool {
+    /// The range that a request names by `from` and `to`.
+    pub(crate) fn of(params: &mut Params) -> Result<KeyRange, Problem> {
+        let range = KeyRange { from: params.key("from")?.unwrap_or_default(), to: params.key("to")? };
+        if range.to.as_ref().is_some_and(|to| *to <= range.from) {
+            return Err(Params::refuse("to", "it is not behind `from`: the range has no keys".to_owned()));
+        }
+        Ok(range)
+    }
+
+    /// As a request's further parameters name it.
+    pub(crate) fn in_query(&self) -> String {
+        let mut query = String::new();
+        if !self.from.is_empty() {
+            query.push_str("&from=");
+            query.push_str(&HEXLOWER.encode(&self.from));
+        }
+        if let Some(to) = &self.to {
+            query.push_str("&to=");
+            query.push_str(&HEXLOWER.encode(to));
+        }
+        query
+    }
+
+    pub(crate) fn meets(&self, low: &[u8], high: Option<&[u8]>) -> bool {
         self.to.as_deref().is_none_or(|to| low < to) && high.is_none_or(|high| *high > *self.from)
     }
 }

@@ -4,7 +4,7 @@ import type { LogSegments, WalRow } from "../../api/types";
 import { Badge } from "../../parts/badge";
 import { Figure } from "../../parts/figure";
 import { Fill } from "../../parts/fill";
-import { bytes, microseconds, perSecond, seconds, whole } from "../../parts/format";
+import { bytes, inWords, microseconds, perSecond, seconds, whole } from "../../parts/format";
 import { NodeName } from "../../parts/node_name";
 import { Table } from "../../parts/table";
 
@@ -26,6 +26,7 @@ export function LogTable({ rows }: { rows: WalRow[] }) {
           ? [{ name: "lag", unit: "time", isNumber: true, cell: (row: WalRow) => <Figure value={seconds(row.lag_seconds)} /> }]
           : []),
         { name: "checkpointed", unit: "CSN", isNumber: true, cell: (row) => grouped(row.csn_checkpointed) },
+        ...(hasSegments(rows) ? [{ name: "kept from", unit: "CSN", isNumber: true, cell: (row: WalRow) => (row.segments ? grouped(row.segments.csn_oldest) : "") }] : []),
         { name: "log since", isNumber: true, cell: (row) => <Figure value={bytes(row.log_bytes_since_checkpoint)} /> },
         { name: "replay would take", isNumber: true, cell: (row) => <Figure value={seconds(row.replay_seconds_estimate)} /> },
       ]}
@@ -40,6 +41,12 @@ interface SegmentRow { pair: number; log: string; at: number; segments: LogSegme
 /** Whether there are logs at all. */
 export const hasSegments = (rows: WalRow[]): boolean => rows.some((row) => row.segments);
 
+/** Of all logs together. */
+export function segmentWords(rows: WalRow[]): string {
+  const sum = (read: (segments: LogSegments) => number[]) => rows.reduce((all, { segments }) => all + (segments ? read(segments).reduce((one, other) => one + other, 0) : 0), 0);
+  return `${inWords(bytes(sum(({ bytes: files }) => files)))} on disk in all; a checkpoint releases what it covers`;
+}
+
 export function SegmentTable({ rows }: { rows: WalRow[] }) {
   const pairs = [...rows].sort((a, b) => a.pair - b.pair);
   const logs = pairs.flatMap(({ pair, segments }): SegmentRow[] => (segments ? LOGS.map((log, at) => ({ pair, log, at, segments })) : []));
@@ -52,9 +59,8 @@ export function SegmentTable({ rows }: { rows: WalRow[] }) {
         { name: "prepared", isNumber: true, cell: ({ segments, at }) => whole(segments.spare[at]) },
         { name: "released", isNumber: true, cell: ({ segments, at }) => whole(segments.released[at]) },
         { name: "on disk", isNumber: true, cell: ({ segments, at }) => <Figure value={bytes(segments.bytes[at])} /> },
-        { name: "current", isNumber: true, cell: ({ segments, at }) => whole(segments.current[at]) },
+        { name: "current", unit: "number", isNumber: true, cell: ({ segments, at }) => whole(segments.current[at]) },
         { name: "of it filled", isNumber: true, cell: ({ segments, at }) => <Fill part={segments.current_fill[at]} /> },
-        { name: "oldest", unit: "CSN", isNumber: true, cell: ({ segments, at }) => (at === 0 ? grouped(segments.csn_oldest) : "") },
       ]}
     />
   );

@@ -3,7 +3,7 @@
 import type { WalDocument } from "../../api/types";
 import { Chart } from "../../parts/chart";
 import { Tile, Tiles } from "../../parts/figure";
-import { bytes, bytesRate, inWords, microseconds, perSecond, seconds, whole } from "../../parts/format";
+import { bytes, bytesRate, inWords, microseconds, perSecond, seconds } from "../../parts/format";
 import { PageFrame } from "../../parts/page";
 import { Panel, type Source } from "../../parts/panel";
 import { Empty } from "../../parts/states";
@@ -11,7 +11,7 @@ import { useTopic } from "../../state/live";
 import { useResource } from "../../state/resource";
 import { useSeries } from "../../state/series";
 import { TwinButton } from "../../parts/twin";
-import { hasSegments, LogTable, SegmentTable, SyncTable } from "./log_table";
+import { hasSegments, LogTable, segmentWords, SegmentTable, SyncTable } from "./log_table";
 import { SyncHeatMap } from "./sync_heat";
 
 const NAMES = ["log_bytes", "log_batches", "sync_p50_us", "sync_p99_us", "sync_max_us", "log_lag_bytes", "replies_held"];
@@ -28,7 +28,7 @@ export function Durability() {
         {wal.data && wal.data.pairs.length > 0 && <LogTable rows={wal.data.pairs} />}
       </Panel>
       {wal.data && hasSegments(wal.data.pairs) && (
-        <Panel title="Log segments" window="of each pair's two logs; a checkpoint releases what it covers" source={wal} saysState={false}>
+        <Panel title="Log segments" window={segmentWords(wal.data.pairs)} source={wal} saysState={false}>
           <SegmentTable rows={wal.data.pairs} />
         </Panel>
       )}
@@ -47,8 +47,6 @@ export function Durability() {
   );
 }
 
-const both = (logs: number[] | undefined): number => (logs ?? []).reduce((sum, of) => sum + of, 0);
-
 function Figures({ document, source, maxUs }: { document: WalDocument; source: Source; maxUs: number | null }) {
   const { pairs } = document;
   const sum = (read: (pair: WalDocument["pairs"][number]) => number) => pairs.reduce((total, pair) => total + read(pair), 0);
@@ -61,7 +59,6 @@ function Figures({ document, source, maxUs }: { document: WalDocument; source: S
       <Tile name="Written" value={bytesRate(sum((pair) => pair.batches_per_second * (pair.bytes_per_batch ?? 0)))} window="last second" note={`${inWords(perSecond(sum((pair) => pair.batches_per_second)))} batches`} />
       <Tile name="Sync, p99" value={microseconds(worst)} window={worst === null ? "no sync in the last second" : "slowest pair, last second"} note={maxUs === null ? undefined : `max ${inWords(microseconds(maxUs))}`} />
       <Tile name="Longest replay" value={seconds(replays.length === 0 ? null : Math.max(...replays))} window="estimate, if a node died now" />
-      {hasSegments(pairs) && <Tile name="Log files" value={bytes(sum((pair) => both(pair.segments?.bytes)))} window="now, on disk" note={`${whole(sum(({ segments }) => both(segments?.in_use)))} in use, ${whole(sum(({ segments }) => both(segments?.spare) + both(segments?.released)))} spare`} />}
       <Tile name="Checkpoints" value={{ number: String(pairs.filter((pair) => pair.checkpoint_running).length), unit: "running" }} window="now" note={`${sum((pair) => pair.checkpoints)} since start`} />
     </Tiles>
   );

@@ -1,15 +1,17 @@
 // The three bands: heat over time, owners, icicle. A drag over them zooms; arrows and Enter choose a meganode.
 
 import { useMemo, useRef, useState } from "preact/hooks";
-import type { BucketsDocument } from "../../api/types";
+import type { BucketsDocument, HeatDocument } from "../../api/types";
 import { Segments } from "../../parts/choice";
 import { keyText, shortened } from "../../parts/format";
 import { nodeColour } from "../../parts/node_name";
+import { MissingNote, ProblemNote } from "../../parts/states";
 import { TwinButton, useTwin } from "../../parts/twin";
+import { useResource, useShownUntilNext } from "../../state/resource";
 import { setQuery, useParam, useRestingParam } from "../../state/url";
 import { at, axisOf, owners, type Axis, type Placed } from "./axis";
 import { BucketCard } from "./bucket_card";
-import { useHeat, type HeatOf } from "./heat";
+import { heatPath, type HeatBack, type HeatOf } from "./heat";
 import { HeatStrip } from "./heat_strip";
 import { HeatTable } from "./heat_table";
 import { Icicle } from "./icicle";
@@ -19,13 +21,17 @@ import { zoomIn, zoomOut } from "./zoom";
 /** In the address, the bucket of the lowest key: its key has no bytes. */
 const FIRST = "first";
 
+/** A step is of ten seconds; of the newest one more is known each second. */
+const HEAT_EVERY_MS = 2000;
+
 /** Less than this part of the axis is a click, no drag. */
 const DRAG_MIN = 0.01;
 
 export function Bands({ document, measure }: { document: BucketsDocument; measure: Measure }) {
   const axis = useMemo(() => axisOf(document, measure), [document, measure]);
   const of = (useParam("heat") === "reads" ? "reads" : "writes") as HeatOf;
-  const rows = useHeat(document);
+  const back = (useParam("back") === "1h" ? "1h" : "10m") as HeatBack;
+  const heat = useShownUntilNext(useResource<HeatDocument>(heatPath(useParam("from"), useParam("to"), back), HEAT_EVERY_MS));
   const [isTable] = useTwin("heat");
   const [inUrl, choose] = useRestingParam("chosen");
   const [pointed, point] = useState<string | null>(null);
@@ -65,24 +71,32 @@ export function Bands({ document, measure }: { document: BucketsDocument; measur
   return (
     <div class="stack-tight">
       <div class="row row-between">
-        <Segments
-          label="Heat of" value={of} options={[["writes", "Writes"], ["reads", "Reads by servers"]] as const}
-          onChange={(value) => setQuery({ heat: value === "writes" ? null : value })}
-        />
+        <div class="row">
+          <Segments
+            label="Heat of" value={of} options={[["writes", "Writes"], ["reads", "Reads by servers"]] as const}
+            onChange={(value) => setQuery({ heat: value === "writes" ? null : value })}
+          />
+          <Segments
+            label="Heat of the last" value={back} options={[["10m", "10 min"], ["1h", "1 h"]] as const}
+            onChange={(value) => setQuery({ back: value === "10m" ? null : value })}
+          />
+        </div>
         <span class="quiet">Drag to zoom. Click or Enter opens a meganode. <TwinButton name="heat" of="the heat" /></span>
       </div>
       <div
         class="bands" ref={area} tabIndex={0} role="group" aria-label="Key space. Arrows move over the meganodes, Enter opens, plus and minus zoom. The table below has the same figures."
         onPointerDown={onDown} onPointerMove={onMove} onPointerUp={onUp} onPointerCancel={() => setBrush(null)} onPointerLeave={() => point(null)} onKeyDown={onKeyDown}
       >
-        <HeatStrip document={document} axis={axis} rows={rows} of={of} />
+        <HeatStrip heat={heat.data} axis={axis} of={of} back={back} />
         <OwnerStrip axis={axis} />
         <Icicle axis={axis} chosen={shown?.bucket.low.hex ?? null} opened={opened} />
         {brush && <span class="brush" style={{ left: `${Math.min(...brush) * 100}%`, width: `${Math.abs(brush[1] - brush[0]) * 100}%` }} />}
       </div>
       <AxisEnds document={document} />
       <BucketCard bucket={shown?.bucket ?? null} isPointed={pointed !== null} />
-      {isTable && <HeatTable rows={rows} />}
+      {heat.problem && <ProblemNote problem={heat.problem} />}
+      {!document.missing?.length && <MissingNote missing={heat.data?.missing} />}
+      {isTable && heat.data && <HeatTable heat={heat.data} back={back} />}
     </div>
   );
 }

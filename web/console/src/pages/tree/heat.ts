@@ -1,43 +1,54 @@
-// Writes and reads by key over time, kept in this tab: the nodes keep no history of single ranges.
+// Writes and reads by key over time, as the nodes keep them: of the last ten minutes, or of the last hour.
 
-import { useRef } from "preact/hooks";
-import type { Bucket, BucketsDocument } from "../../api/types";
+import type { HeatDocument } from "../../api/types";
+import type { Axis } from "./axis";
 
 export type HeatOf = "writes" | "reads";
+export type HeatBack = "10m" | "1h";
 
-export interface HeatRow { at: number; lows: string[]; writes: number[]; reads: number[] }
+/** Ranges at most: as many as can be told apart. */
+const COLUMNS = 256;
+const STEP_SECONDS = { "10m": 10, "1h": 60 } as const;
+export const BACK_WORDS = { "10m": "10 min", "1h": "hour" } as const;
 
-/** How far back it is kept. */
-export const HEAT_SECONDS = 60;
+export const heatPath = (from: string | null, to: string | null, back: HeatBack): string =>
+  `tree/heat?columns=${COLUMNS}&step=${STEP_SECONDS[back]}${from ? `&from=${from}` : ""}${to ? `&to=${to}` : ""}`;
 
-/** One row for each document that came, newest first. Another range of keys begins anew. */
-export function useHeat(document: BucketsDocument): HeatRow[] {
-  const rows = useRef<HeatRow[]>([]);
-  const shape = useRef("");
-  const here = `${document.low.hex} ${document.high?.hex ?? ""}`;
-  if (shape.current !== here) {
-    shape.current = here;
-    rows.current = [];
-  }
-  if (rows.current[0]?.at !== document.at_unix_ms) {
-    const list = (read: (bucket: Bucket) => number | null) => document.buckets.map((bucket) => read(bucket) ?? 0);
-    const row: HeatRow = {
-      at: document.at_unix_ms, lows: document.buckets.map((bucket) => bucket.low.hex),
-      writes: list((bucket) => bucket.writes_per_second), reads: list((bucket) => bucket.reads_per_second),
-    };
-    const oldest = row.at - HEAT_SECONDS * 1000;
-    rows.current = [row, ...rows.current].filter((one) => one.at > oldest);
-  }
-  return rows.current;
-}
+/** A step; null: nothing is known of it. */
+export interface HeatRow { at: number; writes: (number | null)[] | null; reads: (number | null)[] | null }
 
-/** The rate of the range that held this key then. */
-export function rateAt(row: HeatRow, of: HeatOf, low: string): number {
-  let [first, last] = [0, row.lows.length - 1];
-  while (first < last) {
-    const middle = (first + last + 1) >> 1;
-    if (row.lows[middle]! <= low) first = middle;
-    else last = middle - 1;
-  }
-  return row[of][first] ?? 0;
+/** Newest first. */
+export const rowsOf = ({ times_unix_ms, writes, reads }: HeatDocument): HeatRow[] =>
+  times_unix_ms.map((at, index) => ({ at, writes: writes[index] ?? null, reads: reads[index] ?? null })).reverse();
+
+const larger = (most: number, rate: number | null): number => Math.max(most, rate ?? 0);
+
+export const strongest = (rates: (number | null)[] | null): number => (rates ?? []).reduce(larger, 0);
+
+export const sumOf = (rates: (number | null)[]): number => rates.reduce<number>((sum, rate) => sum + (rate ?? 0), 0);
+
+export interface Stretch { left: number; right: number }
+
+/**
+ * Where ranges stand on the axis. One that begins at a bucket's low key begins there; those that begin within a bucket
+ * share it evenly, because nobody knows how its entries lie.
+ */
+export function stretches(axis: Axis, lows: string[]): Stretch[] {
+  const { buckets } = axis;
+  let index = 0;
+  const bucketOf = lows.map((low) => {
+    while (index + 1 < buckets.length && buckets[index + 1]!.bucket.low.hex <= low) index += 1;
+    return index;
+  });
+  const isInside = (at: number) => lows[at]! > (buckets[bucketOf[at]!]?.bucket.low.hex ?? "");
+  const inside = new Map<number, number[]>();
+  lows.forEach((_, at) => {
+    if (isInside(at)) inside.set(bucketOf[at]!, [...(inside.get(bucketOf[at]!) ?? []), at]);
+  });
+  const lefts = lows.map((_, at) => {
+    const { left = 0, right = 1 } = buckets[bucketOf[at]!] ?? {};
+    const within = inside.get(bucketOf[at]!) ?? [];
+    return left + ((right - left) * (within.indexOf(at) + 1)) / (within.length + 1);
+  });
+  return lefts.map((left, at) => ({ left, right: lefts[at + 1] ?? 1 }));
 }

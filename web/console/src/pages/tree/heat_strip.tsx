@@ -1,59 +1,57 @@
-// Heat by key over the last minute: newest on top, the stronger the more.
+// Heat by key over time: newest on top, the stronger the more; hatched where nothing is known.
 
-import { useEffect, useRef } from "preact/hooks";
-import type { BucketsDocument } from "../../api/types";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import type { HeatDocument } from "../../api/types";
 import { inWords, perSecond } from "../../parts/format";
 import { shownTheme } from "../../state/theme";
 import { useStore } from "../../state/store";
 import type { Axis } from "./axis";
-import { HEAT_SECONDS, rateAt, type HeatOf, type HeatRow } from "./heat";
+import { BACK_WORDS, rowsOf, stretches, strongest, sumOf, type HeatBack, type HeatOf, type HeatRow, type Stretch } from "./heat";
 
-const SECOND_PIXELS = 2;
+const ROW_PIXELS = 2;
+const ROWS = 60;
 
-export const hottest = (rows: HeatRow[], of: HeatOf): number => Math.max(1, ...rows.map((row) => Math.max(0, ...row[of])));
+interface StripProps { heat: HeatDocument | null; axis: Axis; of: HeatOf; back: HeatBack }
 
-interface StripProps { document: BucketsDocument; axis: Axis; rows: HeatRow[]; of: HeatOf }
-
-export function HeatStrip({ document, axis, rows, of }: StripProps) {
+export function HeatStrip({ heat, axis, of, back }: StripProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const theme = useStore(shownTheme);
-  const top = hottest(rows, of);
+  const rows = useMemo(() => (heat ? rowsOf(heat) : []), [heat]);
+  const top = Math.max(1, ...rows.map((row) => strongest(row[of])));
   useEffect(() => {
-    if (canvas.current) paint(canvas.current, axis, rows, of, top);
-  }, [document, axis, of, theme]);
-  const all = rows[0]?.[of].reduce((sum, rate) => sum + rate, 0) ?? 0;
-  const seconds = rows.length === 0 ? 0 : Math.min(HEAT_SECONDS, Math.round((rows[0]!.at - rows[rows.length - 1]!.at) / 1000) + 1);
+    if (canvas.current) paint(canvas.current, stretches(axis, heat?.lows ?? []), rows, of, top);
+  }, [heat, axis, of, theme]);
+  const newest = rows.find((row) => row[of])?.[of];
+  const now = newest ? `${inWords(perSecond(sumOf(newest)))} now` : "nothing known now";
+  const window = `the last ${BACK_WORDS[back]}`;
   return (
     <div class="band band-heat">
-      <canvas ref={canvas} role="img" aria-label={`${of} by key over the last ${seconds} s: ${inWords(perSecond(all))} now, hottest range ${inWords(perSecond(top))}`} />
-      <span class="band-label">{of} of the last {seconds} s, newest on top; strongest is {inWords(perSecond(top))}</span>
+      <canvas ref={canvas} role="img" aria-label={`${of} by key over ${window}: ${now}, hottest range ${inWords(perSecond(top))}`} />
+      <span class="band-label">
+        {heat ? `${of} of ${window}, newest on top, ${heat.step_ms / 1000} s a row; strongest is ${inWords(perSecond(top))}` : `${of} of ${window}: not here yet`}
+        {rows.some((row) => !row[of] || row[of].includes(null)) && "; hatched: not known"}
+      </span>
     </div>
   );
 }
 
-/** Rows this far apart have seconds between them from which nothing came. */
-const GAP_MS = 2500;
-
-/** A row reaches from its time back to that of the one before; a gap stays empty. */
-function paint(canvas: HTMLCanvasElement, axis: Axis, rows: HeatRow[], of: HeatOf, top: number): void {
+function paint(canvas: HTMLCanvasElement, places: Stretch[], rows: HeatRow[], of: HeatOf, top: number): void {
   const width = Math.max(1, Math.round(canvas.clientWidth * devicePixelRatio));
-  canvas.width = width;
-  canvas.height = HEAT_SECONDS * SECOND_PIXELS;
+  Object.assign(canvas, { width, height: ROWS * ROW_PIXELS });
   const context = canvas.getContext("2d");
   if (!context) return;
-  const colour = getComputedStyle(document.documentElement).getPropertyValue("--heat").trim();
-  const newest = rows[0]?.at ?? 0;
-  const place = (at: number) => Math.round(((newest - at) / 1000) * SECOND_PIXELS);
-  rows.forEach((row, index) => {
-    const before = rows[index + 1]?.at ?? 0;
-    const y = place(row.at);
-    const height = row.at - before > GAP_MS ? SECOND_PIXELS : place(before) - y;
-    for (const { bucket, left, right } of axis.buckets) {
-      const rate = rateAt(row, of, bucket.low.hex);
-      if (rate <= 0) continue;
+  const style = getComputedStyle(document.documentElement);
+  const colour = style.getPropertyValue("--heat").trim();
+  const unknown = style.getPropertyValue("--line").trim();
+  const bar = (left: number, right: number, y: number, height: number) => context.fillRect(Math.round(left * width), y, Math.max(1, Math.round(right * width) - Math.round(left * width) - 1), height);
+  rows.slice(0, ROWS).forEach((row, index) => {
+    const y = index * ROW_PIXELS;
+    places.forEach(({ left, right }, at) => {
+      const rate = row[of]?.[at] ?? null;
+      if (rate === 0 || right <= left) return;
       // a root, because rates of ranges differ by orders of magnitude
-      context.fillStyle = `rgba(${colour}, ${(0.08 + 0.92 * Math.sqrt(rate / top)).toFixed(3)})`;
-      context.fillRect(left * width, y, Math.max(1, (right - left) * width - 1), height);
-    }
+      context.fillStyle = rate === null ? unknown : `rgba(${colour}, ${(0.08 + 0.92 * Math.sqrt(rate / top)).toFixed(3)})`;
+      bar(left, right, y, rate === null ? ROW_PIXELS / 2 : ROW_PIXELS);
+    });
   });
 }

@@ -1,32 +1,31 @@
 // The heat strip as rows: how much there was, and which range was the hottest.
 
+import type { HeatDocument } from "../../api/types";
 import { Figure } from "../../parts/figure";
 import { clockTime, keyText, perSecond, shortened } from "../../parts/format";
 import { Table } from "../../parts/table";
 import { textOfHex } from "../data/hex";
-import type { HeatOf, HeatRow } from "./heat";
+import { BACK_WORDS, rowsOf, strongest, sumOf, type HeatBack, type HeatOf, type HeatRow } from "./heat";
 
-const sum = (rates: number[]): number => rates.reduce((all, rate) => all + rate, 0);
-
-function hottestKey(row: HeatRow, of: HeatOf): string {
-  const rates = row[of];
-  const index = rates.indexOf(Math.max(...rates));
-  return shortened(keyText({ text: textOfHex(row.lows[index] ?? "") }), 28);
-}
-
-export function HeatTable({ rows }: { rows: HeatRow[] }) {
+export function HeatTable({ heat, back }: { heat: HeatDocument; back: HeatBack }) {
+  const sum = (row: HeatRow, of: HeatOf) => <Figure value={perSecond(row[of] && sumOf(row[of]))} />;
+  const most = (row: HeatRow, of: HeatOf) => <Figure value={perSecond(row[of] && strongest(row[of]))} />;
+  const key = (row: HeatRow, of: HeatOf) => {
+    const index = row[of]?.indexOf(strongest(row[of])) ?? -1;
+    return <span class="mono">{index < 0 ? "" : shortened(keyText({ text: textOfHex(heat.lows[index] ?? "") }), 28)}</span>;
+  };
   return (
     <div class="twin">
       <Table
-        caption="Heat of the last minute" rows={rows} rowKey={(row) => row.at}
+        caption={`Heat of the last ${BACK_WORDS[back]}`} rows={rowsOf(heat)} rowKey={(row) => row.at}
         columns={[
-          { name: "time", cell: (row) => clockTime(row.at) },
-          { name: "writes", isNumber: true, cell: (row) => <Figure value={perSecond(sum(row.writes))} /> },
-          { name: "most writes from key", cell: (row) => <span class="mono">{hottestKey(row, "writes")}</span> },
-          { name: "writes there", isNumber: true, cell: (row) => <Figure value={perSecond(Math.max(0, ...row.writes))} /> },
-          { name: "reads", isNumber: true, cell: (row) => <Figure value={perSecond(sum(row.reads))} /> },
-          { name: "most reads from key", cell: (row) => <span class="mono">{hottestKey(row, "reads")}</span> },
-          { name: "reads there", isNumber: true, cell: (row) => <Figure value={perSecond(Math.max(0, ...row.reads))} /> },
+          { name: "from", cell: (row) => clockTime(row.at) },
+          { name: "writes", isNumber: true, cell: (row) => sum(row, "writes") },
+          { name: "most writes from key", cell: (row) => key(row, "writes") },
+          { name: "writes there", isNumber: true, cell: (row) => most(row, "writes") },
+          { name: "reads", isNumber: true, cell: (row) => sum(row, "reads") },
+          { name: "most reads from key", cell: (row) => key(row, "reads") },
+          { name: "reads there", isNumber: true, cell: (row) => most(row, "reads") },
         ]}
       />
     </div>

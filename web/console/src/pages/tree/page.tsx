@@ -1,6 +1,5 @@
 // Tree: where keys live and how full their meganodes are, on one key axis.
 
-import { useRef } from "preact/hooks";
 import type { BucketsDocument } from "../../api/types";
 import { Segments } from "../../parts/choice";
 import { Tile, Tiles } from "../../parts/figure";
@@ -8,7 +7,7 @@ import { count, hexOfTyped, keyText, share, shortened, whole } from "../../parts
 import { PageFrame } from "../../parts/page";
 import { Panel, type Source } from "../../parts/panel";
 import { Empty } from "../../parts/states";
-import { useResource, type Resource } from "../../state/resource";
+import { useResource, useShownUntilNext } from "../../state/resource";
 import { setQuery, useParam, usePlace } from "../../state/url";
 import { Bands } from "./bands";
 import { BucketTable } from "./bucket_table";
@@ -44,14 +43,6 @@ export function Tree() {
       <CheckPanel />
     </PageFrame>
   );
-}
-
-/** The last range stays until the next one has come: the bands keep their place and the focus. */
-function useShownUntilNext(buckets: Resource<BucketsDocument>): Resource<BucketsDocument> {
-  const last = useRef<BucketsDocument | null>(null);
-  if (buckets.data) last.current = buckets.data;
-  else if (buckets.problem) last.current = null;
-  return { ...buckets, data: buckets.data ?? last.current };
 }
 
 function rangeWords(document: BucketsDocument | null): string {

@@ -1,0 +1,334 @@
+//! `GET /api/v1/tree/heat`: how much each range of keys was written and read over the last hour, as the nodes
+//! keep it: see [`crate::heat_history`].
+//!
+//! Each node tells of the keys that it has now, by its ranges of now. They make the ranges of the answer, and
+//! neighbours are together where there are too many. In a step in which keys came to another node both may
+//! tell of them: their figures are added.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use data_encoding::{BASE64, HEXLOWER};
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::part::KeyRange;
+use crate::api::document::{Document, Scope};
+use crate::api::gathered::JSON_BYTES_MAX;
+use crate::api::key::Key;
+use crate::api::params::Params;
+use crate::clock::now_unix_ms;
+use crate::heat_history::{Heat, HeatRows};
+use crate::peers::{Gathered, NodePart};
+use crate::problem::Problem;
+use crate::shared::Shared;
+
+/// Most ranges that can be asked for.
+const COLUMNS_MAX: usize = 512;
+/// Most steps of an answer.
+const STEPS_MAX: u64 = 60;
+/// What a figure takes as JSON, about.
+const FIGURE_JSON_BYTES: usize = 7;
+
+/// A figure a second, with as many digits as people read.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(transparent)]
+struct Rate(f64);
+
+impl Rate {
+    fn new(rate: f64) -> Rate {
+        if rate >= 100.0 { Rate(rate.round()) } else { Rate((rate * 10.0).round() / 10.0) }
+    }
+}
+
+/// Whole numbers without a point.
+impl Serialize for Rate {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is whole and not below 0")]
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if self.0.fract() == 0.0 { to.serialize_u64(self.0 as u64) } else { to.serialize_f64(self.0) }
+    }
+}
+
+/// A node's part.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct HeatPart {
+    /// Keys in base 64; no high one for plus infinity.
+    ranges: Vec<(String, Option<String>)>,
+    rows: Vec<WireRow>,
+}
+
+/// A step's number, then writes and reads by range.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct WireRow(u64, Vec<Rate>, Vec<Rate>);
+
+impl HeatPart {
+    fn new(heat: &HeatRows, wanted: &KeyRange) -> HeatPart {
+        let ranges = heat.ranges.iter().enumerate();
+        let kept: Vec<_> =
+            ranges.filter(|(_, range)| wanted.meets(&range.low, range.high.as_deref())).collect();
+        let row = |(number, figures): &(u64, Vec<Heat>)| {
+            let [writes, reads] = [0, 1].map(|kind| {
+                kept.iter().map(|(at, _)| Rate::new(figures[*at][kind].into())).collect::<Vec<_>>()
+            });
+            WireRow(*number, writes, reads)
+        };
+        HeatPart {
+            ranges: kept
+                .iter()
+                .map(|(_, range)| {
+                    (BASE64.encode(&range.low), range.high.as_ref().map(|key| BASE64.encode(key)))
+                })
+                .collect(),
+            rows: heat.rows.iter().map(row).collect(),
+        }
+    }
+}
+
+/// The steps that are asked for.
+#[derive(Clone, Copy, Debug)]
+struct Steps {
+    seconds: u64,
+    last: u64,
+    count: u64,
+}
+
+impl Steps {
+    fn numbers(self) -> impl Iterator<Item = u64> {
+        self.last.saturating_sub(self.count - 1)..=self.last
+    }
+}
+
+/// What the nodes say together.
+#[derive(Debug, Serialize)]
+struct HeatBody {
+    step_ms: u64,
+    times_unix_ms: Vec<u64>,
+    /// In hexadecimal digits.
+    lows: Vec<String>,
+    high: Option<Key>,
+    writes: Vec<Option<Vec<Option<Rate>>>>,
+    reads: Vec<Option<Vec<Option<Rate>>>>,
+}
+
+/// `GET /api/v1/tree/heat`.
+pub(crate) async fn get_heat(
+    State(shared): State<Arc<Shared>>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let scope = params.scope()?;
+    let columns = params.integer("columns", 1..=COLUMNS_MAX as u64, COLUMNS_MAX as u64)?;
+    let range = KeyRange::of(&mut params)?;
+    let step_s = params.integer("step", 10..=60, 10)?;
+    if !matches!(step_s, 10 | 60) {
+        return Err(Params::refuse("step", "steps are of 10 or 60 seconds".to_owned()));
+    }
+    let seconds = params.integer("seconds", 10..=3_600, STEPS_MAX * step_s)?;
+    let last = params.integer("last", 0..=u64::MAX, now_unix_ms() / 1_000 / step_s)?;
+    params.end()?;
+    let steps = Steps { seconds: step_s, last, count: seconds.div_ceil(step_s).min(STEPS_MAX) };
+    let (snapshot, age) = shared.look();
+    let own = HeatPart::new(&shared.history().heat(step_s, last, steps.count), &range);
+    if scope == Scope::Node {
+        return Ok(axum::Json(Document::of_node(own, age)).into_response());
+    }
+    let path = format!(
+        "/api/v1/tree/heat?scope=node&step={step_s}&seconds={seconds}&last={last}{}",
+        range.in_query()
+    );
+    let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, &path).await;
+    let columns = usize::try_from(columns).unwrap_or(COLUMNS_MAX);
+    let body = document(parts, &range, columns, steps);
+    Ok(axum::Json(Document::of_cluster(body, age, missing)).into_response())
+}
+
+/// A range of keys, and where its figures are: by part and by range of it. Nowhere, if nobody tells of it.
+#[derive(Debug, PartialEq)]
+struct HeatSpan {
+    low: Vec<u8>,
+    sources: Vec<(usize, usize)>,
+}
+
+/// All ranges in the order of keys, without a gap and without overlap, and where the last one ends.
+fn spans(parts: &[NodePart<HeatPart>], wanted: &KeyRange) -> (Vec<HeatSpan>, Option<Vec<u8>>) {
+    let mut told = Vec::new();
+    for (part, NodePart { part: HeatPart { ranges, .. }, .. }) in parts.iter().enumerate() {
+        for (at, (low, high)) in ranges.iter().enumerate() {
+            let high = high.as_ref().map(|high| BASE64.decode(high.as_bytes())).transpose();
+            // What does not read is left out.
+            let (Ok(low), Ok(high)) = (BASE64.decode(low.as_bytes()), high) else { continue };
+            told.push((low, high, (part, at)));
+        }
+    }
+    told.sort();
+    let mut spans: Vec<HeatSpan> = Vec::with_capacity(told.len());
+    let mut end = Some(wanted.from.clone());
+    for (low, high, source) in told {
+        match &end {
+            Some(end) if low > *end => spans.push(HeatSpan { low: end.clone(), sources: Vec::new() }),
+            _ => {}
+        }
+        match spans.last_mut().filter(|last| last.low == low) {
+            Some(last) => last.sources.push(source),
+            None => spans.push(HeatSpan { low, sources: vec![source] }),
+        }
+        end = match (end, high) {
+            (Some(end), Some(high)) => Some(end.max(high)),
+            _ => None,
+        };
+    }
+    let is_short = |end: &Vec<u8>| wanted.to.as_ref().is_none_or(|to| end < to);
+    if let Some(low) = end.take_if(|end| is_short(end)) {
+        spans.push(HeatSpan { low, sources: Vec::new() });
+        end.clone_from(&wanted.to);
+    }
+    (spans, end)
+}
+
+fn document(parts: Vec<NodePart<HeatPart>>, range: &KeyRange, columns: usize, steps: Steps) -> HeatBody {
+    let (spans, high) = spans(&parts, range);
+    let step_ms = steps.seconds * 1_000;
+    let count = usize::try_from(steps.count).unwrap_or(usize::MAX);
+    let columns: Vec<&[HeatSpan]> = spans.chunks(size_of_column(&spans, columns, count)).collect();
+    let by_number = |part: &NodePart<HeatPart>| -> BTreeMap<u64, usize> {
+        part.part.rows.iter().enumerate().map(|(at, row)| (row.0, at)).collect()
+    };
+    let numbers: Vec<BTreeMap<u64, usize>> = parts.iter().map(by_number).collect();
+    let rows = |of: fn(&WireRow) -> &Vec<Rate>| {
+        let figure = |number: u64, (part, at): (usize, usize)| {
+            let row = parts[part].part.rows.get(*numbers[part].get(&number)?)?;
+            of(row).get(at).map(|rate| rate.0)
+        };
+        let cell = |number: u64, column: &[HeatSpan]| {
+            let sources = column.iter().flat_map(|span| &span.sources);
+            sources.filter_map(|source| figure(number, *source)).reduce(|sum, rate| sum + rate).map(Rate::new)
+        };
+        let row = |number: u64| {
+            let cells: Vec<_> = columns.iter().map(|column| cell(number, column)).collect();
+            cells.iter().any(Option::is_some).then_some(cells)
+        };
+        steps.numbers().map(row).collect()
+    };
+    HeatBody {
+        step_ms,
+        times_unix_ms: steps.numbers().map(|number| number.saturating_mul(step_ms)).collect(),
+        lows: columns.iter().map(|column| HEXLOWER.encode(&column[0].low)).collect(),
+        high: high.as_deref().map(Key::new),
+        writes: rows(|row| &row.1),
+        reads: rows(|row| &row.2),
+    }
+}
+
+/// How many spans are together, so that there are at most so many columns and the answer is not too long.
+fn size_of_column(spans: &[HeatSpan], columns: usize, steps: usize) -> usize {
+    let mut size = spans.len().div_ceil(columns).max(1);
+    let bytes = |size: usize| {
+        let keys: usize = spans.chunks(size).map(|column| 2 * column[0].low.len() + 3).sum();
+        keys + 2 * steps * spans.len().div_ceil(size) * FIGURE_JSON_BYTES
+    };
+    while size < spans.len() && bytes(size) > JSON_BYTES_MAX {
+        size += 1;
+    }
+    size
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::NodeId;
+
+    use super::*;
+    use crate::heat_history::HeatRange;
+
+    /// A node's part: ranges, and their writes at steps.
+    fn part(node: u32, ranges: &[(&str, &str)], rows: &[(u64, &[f32])]) -> NodePart<HeatPart> {
+        let key = |key: &str| Arc::from(key.as_bytes());
+        let range = |(low, high): &(&str, &str)| HeatRange {
+            low: key(low),
+            high: (!high.is_empty()).then(|| key(high)),
+        };
+        let row = |(number, writes): &(u64, &[f32])| {
+            (*number, writes.iter().map(|writes| [*writes, 0.0]).collect())
+        };
+        let heat =
+            HeatRows { ranges: ranges.iter().map(range).collect(), rows: rows.iter().map(row).collect() };
+        let sent = serde_json::to_string(&HeatPart::new(&heat, &KeyRange::default())).unwrap();
+        NodePart { node: NodeId(node), part: serde_json::from_str(&sent).unwrap() }
+    }
+
+    const STEPS: Steps = Steps { seconds: 10, last: 7, count: 3 };
+
+    fn told(parts: Vec<NodePart<HeatPart>>, range: &KeyRange, columns: usize) -> serde_json::Value {
+        serde_json::to_value(document(parts, range, columns, STEPS)).unwrap()
+    }
+
+    #[test]
+    fn document_has_all_nodes_ranges_in_order_and_null_where_nothing_is_known() {
+        let parts = || {
+            vec![
+                part(0, &[("", "c"), ("g", "p")], &[(6, &[1.0, 2.5]), (7, &[3.0, 123.4])]),
+                part(1, &[("c", "g")], &[(7, &[9.0])]),
+            ]
+        };
+        let all = told(parts(), &KeyRange::default(), 512);
+        assert_eq!(all["lows"], serde_json::json!(["", "63", "67", "70"]), "nobody tells of those from p on");
+        assert_eq!((&all["high"], &all["step_ms"]), (&serde_json::Value::Null, &10_000.into()));
+        assert_eq!(all["times_unix_ms"], serde_json::json!([50_000, 60_000, 70_000]));
+        let writes = serde_json::json!([null, [1, null, 2.5, null], [3, 9, 123, null]]);
+        assert_eq!((&all["writes"], &all["reads"][2][0]), (&writes, &0.into()));
+        let two = told(parts(), &KeyRange::default(), 2);
+        assert_eq!(two["lows"], serde_json::json!(["", "67"]));
+        assert_eq!(two["writes"], serde_json::json!([null, [1, 2.5], [12, 123]]));
+        let none = told(Vec::new(), &KeyRange { from: b"a".to_vec(), to: Some(b"b".to_vec()) }, 9);
+        assert_eq!((&none["lows"], &none["high"]["text"]), (&serde_json::json!(["61"]), &"b".into()));
+        assert_eq!(none["writes"], serde_json::json!([null, null, null]));
+    }
+
+    #[test]
+    fn document_of_keys_that_went_to_another_node_has_what_both_did() {
+        let parts = vec![
+            part(0, &[("", "m"), ("m", "")], &[(7, &[1.0, 2.0])]),
+            part(1, &[("m", "")], &[(7, &[4.0])]),
+        ];
+        let all = told(parts, &KeyRange::default(), 512);
+        assert_eq!(
+            (&all["lows"], &all["writes"][2]),
+            (&serde_json::json!(["", "6d"]), &serde_json::json!([1, 6]))
+        );
+    }
+
+    #[test]
+    fn document_of_a_part_of_the_keys_ends_with_the_ranges_that_have_some() {
+        let range = KeyRange { from: b"d".to_vec(), to: Some(b"e".to_vec()) };
+        let heat = HeatRows {
+            ranges: vec![
+                HeatRange { low: Arc::from(&b""[..]), high: Some(Arc::from(&b"c"[..])) },
+                HeatRange { low: Arc::from(&b"c"[..]), high: Some(Arc::from(&b"g"[..])) },
+            ],
+            rows: vec![(7, vec![[5.0, 0.0], [6.0, 1.0]])],
+        };
+        let part = NodePart { node: NodeId(0), part: HeatPart::new(&heat, &range) };
+        let some = told(vec![part], &range, 512);
+        assert_eq!((&some["lows"], &some["high"]["text"]), (&serde_json::json!(["63"]), &"g".into()));
+        assert_eq!(some["reads"][2], serde_json::json!([1]));
+    }
+
+    #[test]
+    fn document_of_the_longest_keys_and_most_figures_is_below_256_kib() {
+        for key_bytes in [6, 789] {
+            let keys: Vec<String> = (0..1_000).map(|at| format!("{at:0>key_bytes$}")).collect();
+            let ranges: Vec<(&str, &str)> = keys
+                .iter()
+                .enumerate()
+                .map(|(at, low)| (&**low, keys.get(at + 1).map_or("", |key| key)))
+                .collect();
+            let writes = vec![123_456.0_f32; ranges.len()];
+            let rows: Vec<(u64, &[f32])> = (1..=60).map(|number| (number, &*writes)).collect();
+            let steps = Steps { seconds: 60, last: 60, count: 60 };
+            let whole = document(vec![part(0, &ranges, &rows)], &KeyRange::default(), COLUMNS_MAX, steps);
+            let json = serde_json::to_string(&whole).unwrap();
+            assert!(json.len() < 256 << 10 && whole.lows.len() > 90, "{} bytes", json.len());
+            let sum: f64 = whole.writes[0].as_ref().unwrap().iter().flatten().map(|rate| rate.0).sum();
+            assert!((sum - 123_456_000.0).abs() < 1.0, "{sum}");
+        }
+    }
+}

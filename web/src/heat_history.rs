@@ -1,0 +1,319 @@
+//! How much each range of a node's keys was written and read over the last hour: a row for each ten seconds.
+//! A pure core: it is shown a node's tree once a second.
+//!
+//! A range is a meganode, or several neighbours where a node has many, so that a row is bounded. A row keeps
+//! the ranges as they were then. Whoever asks is told all rows by the ranges of now: what a range of then did
+//! is shared equally among the ranges of now that have keys of it. So a split shows both halves half as hot
+//! as the whole was. Keys that the node has no more are left out.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cell_node::{MeganodeShape, TreeShape};
+
+/// Seconds of a row.
+pub(crate) const STEP_S: u64 = 10;
+/// Rows that are kept: an hour.
+pub(crate) const ROWS_MAX: usize = 360;
+/// Ranges of a row at most. With two rates of four bytes for each, an hour is 720 KiB, and some more for the
+/// ranges, which rows share until they change.
+pub(crate) const RANGES_MAX: usize = 256;
+
+/// Keys from one to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeatRange {
+    pub(crate) low: Arc<[u8]>,
+    /// `None` for plus infinity.
+    pub(crate) high: Option<Arc<[u8]>>,
+}
+
+impl HeatRange {
+    fn ends_by(&self, key: &[u8]) -> bool {
+        self.high.as_deref().is_some_and(|high| high <= key)
+    }
+
+    fn begins_before(&self, key: Option<&[u8]>) -> bool {
+        key.is_none_or(|key| *self.low < *key)
+    }
+}
+
+/// Writes and reads a second.
+pub(crate) type Heat = [f32; 2];
+
+/// The first and the last of other ranges that have keys of a range; none if no other one has.
+type Place = Option<(usize, usize)>;
+
+/// A step's heat by the ranges of then.
+#[derive(Clone, Debug)]
+struct Row {
+    number: u64,
+    ranges: Arc<[HeatRange]>,
+    /// Of each range.
+    heat: Vec<Heat>,
+}
+
+/// The step that is not over: sums over the looks so far.
+#[derive(Clone, Debug)]
+struct OpenRow {
+    row: Row,
+    looks: u16,
+}
+
+impl OpenRow {
+    fn mean(&self) -> Row {
+        let looks = f32::from(self.looks.max(1));
+        let heat = self.row.heat.iter().map(|sum| sum.map(|sum| sum / looks)).collect();
+        Row { heat, ..self.row.clone() }
+    }
+}
+
+/// Rows by the ranges of now.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct HeatRows {
+    pub(crate) ranges: Vec<HeatRange>,
+    /// By number, ascending; a step of which nothing is known has none.
+    pub(crate) rows: Vec<(u64, Vec<Heat>)>,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct HeatHistory {
+    rows: VecDeque<Row>,
+    open: Option<OpenRow>,
+}
+
+impl HeatHistory {
+    /// A look at the tree in this second. Without a rate of any meganode there is nothing to keep.
+    pub(crate) fn observe(&mut self, second: u64, tree: &TreeShape) {
+        let number = second / STEP_S;
+        let is_over = self.rows.back().is_some_and(|row| row.number >= number);
+        if is_over || self.open.as_ref().is_some_and(|open| open.row.number > number) {
+            return;
+        }
+        if let Some(over) = self.open.take_if(|open| open.row.number < number) {
+            if self.rows.len() == ROWS_MAX {
+                self.rows.pop_front();
+            }
+            self.rows.push_back(over.mean());
+        }
+        let is_known =
+            |shape: &MeganodeShape| shape.writes_per_second.is_some() || shape.reads_per_second.is_some();
+        if !tree.meganodes.iter().any(is_known) {
+            return;
+        }
+        let look = grouped(&tree.meganodes);
+        let open = self.open.get_or_insert_with(|| OpenRow {
+            row: Row {
+                number,
+                ranges: self.rows.back().map(|row| row.ranges.clone()).unwrap_or_default(),
+                heat: Vec::new(),
+            },
+            looks: 0,
+        });
+        open.add(look);
+    }
+
+    /// The heat of so many steps up to the one with the number `last`, a step of so many rows. The wall
+    /// clock, by which steps are numbered, is so many rows ahead of the numbers here.
+    pub(crate) fn rows(&self, ahead: i64, rows_a_step: u64, last: u64, steps: u64) -> HeatRows {
+        let open = self.open.as_ref().map(OpenRow::mean);
+        let all = || self.rows.iter().chain(&open);
+        let Some(newest) = all().next_back() else { return HeatRows::default() };
+        let ranges = &newest.ranges;
+        let first = last.saturating_sub(steps.saturating_sub(1));
+        let step_of = |row: &Row| row.number.saturating_add_signed(ahead) / rows_a_step.max(1);
+        let wanted = all().filter(|row| (first..=last).contains(&step_of(row)));
+        let mut known: Option<(&Arc<[HeatRange]>, Vec<Place>)> = None;
+        let mut sums: Vec<(u64, Vec<Heat>, f32)> = Vec::new();
+        for row in wanted {
+            let number = step_of(row);
+            if sums.last().is_none_or(|(before, ..)| *before != number) {
+                sums.push((number, vec![Heat::default(); ranges.len()], 0.0));
+            }
+            let Some((_, sum, count)) = sums.last_mut() else { continue };
+            *count += 1.0;
+            if known.as_ref().is_none_or(|(of, _)| !Arc::ptr_eq(of, &row.ranges)) {
+                known = Some((&row.ranges, places(&row.ranges, ranges)));
+            }
+            if let Some((_, places)) = &known {
+                spread(&row.heat, places, sum);
+            }
+        }
+        let mean = |(number, sum, count): (u64, Vec<Heat>, f32)| {
+            (number, sum.into_iter().map(|heat| heat.map(|rate| rate / count)).collect())
+        };
+        HeatRows { ranges: ranges.to_vec(), rows: sums.into_iter().map(mean).collect() }
+    }
+}
+
+impl OpenRow {
+    fn add(&mut self, look: Vec<(HeatRange, Heat)>) {
+        let is_same = look.len() == self.row.ranges.len()
+            && look.iter().zip(&*self.row.ranges).all(|((range, _), known)| range == known);
+        if !is_same {
+            let ranges: Arc<[HeatRange]> = look.iter().map(|(range, _)| range.clone()).collect();
+            let mut heat = vec![Heat::default(); ranges.len()];
+            spread(&self.row.heat, &places(&self.row.ranges, &ranges), &mut heat);
+            (self.row.ranges, self.row.heat) = (ranges, heat);
+        }
+        self.row.heat.resize(look.len(), Heat::default());
+        for (sum, (_, heat)) in self.row.heat.iter_mut().zip(look) {
+            add(sum, heat);
+        }
+        self.looks = self.looks.saturating_add(1);
+    }
+}
+
+fn add(sum: &mut Heat, heat: Heat) {
+    sum.iter_mut().zip(heat).for_each(|(sum, rate)| *sum += rate);
+}
+
+/// Where each range lies among others, which are in order and do not overlap.
+fn places(ranges: &[HeatRange], among: &[HeatRange]) -> Vec<Place> {
+    let place = |range: &HeatRange| {
+        let first = among.partition_point(|other| other.ends_by(&range.low));
+        let end = among.partition_point(|other| other.begins_before(range.high.as_deref()));
+        (first < end).then(|| (first, end - 1))
+    };
+    ranges.iter().map(place).collect()
+}
+
+/// Adds the heat of ranges to others, equal parts to all in which they lie.
+#[allow(clippy::cast_precision_loss, reason = "there are at most 256 ranges")]
+fn spread(heat: &[Heat], places: &[Place], to: &mut [Heat]) {
+    for (heat, place) in heat.iter().zip(places) {
+        let Some((first, last)) = *place else { continue };
+        let parts = (last - first + 1) as f32;
+        to[first..=last].iter_mut().for_each(|sum| add(sum, heat.map(|rate| rate / parts)));
+    }
+}
+
+/// Meganodes in at most [`RANGES_MAX`] ranges. Only neighbours are together, unless too many of them have
+/// none: then a range has keys of other nodes between its own.
+fn grouped(meganodes: &[MeganodeShape]) -> Vec<(HeatRange, Heat)> {
+    let runs: Vec<&[MeganodeShape]> =
+        meganodes.chunk_by(|left, right| left.high.as_deref() == Some(&*right.low)).collect();
+    let runs = if runs.len() > RANGES_MAX { vec![meganodes] } else { runs };
+    let count = |size: usize| runs.iter().map(|run| run.len().div_ceil(size)).sum::<usize>();
+    let least = meganodes.len().div_ceil(RANGES_MAX).max(1);
+    let size = (least..=meganodes.len()).find(|size| count(*size) <= RANGES_MAX).unwrap_or(least);
+    runs.iter().flat_map(|run| run.chunks(size)).map(range).collect()
+}
+
+/// Several meganodes as one range.
+fn range(meganodes: &[MeganodeShape]) -> (HeatRange, Heat) {
+    let (first, last) = (&meganodes[0], &meganodes[meganodes.len() - 1]);
+    let mut heat = Heat::default();
+    for shape in meganodes {
+        add(&mut heat, [shape.writes_per_second.unwrap_or(0.0), shape.reads_per_second.unwrap_or(0.0)]);
+    }
+    (HeatRange { low: first.low.clone(), high: last.high.clone() }, heat)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::tree::test_shape;
+
+    /// A tree of one node: keys at which meganodes begin, and what each is written and read a second.
+    fn tree(meganodes: &[(&str, Heat)]) -> TreeShape {
+        let high = |at: usize| meganodes.get(at + 1).map(|(low, _)| low.as_bytes());
+        let shape = |(at, (low, [writes, reads])): (usize, &(&str, Heat))| MeganodeShape {
+            writes_per_second: Some(*writes),
+            reads_per_second: Some(*reads),
+            ..test_shape(1, low.as_bytes(), high(at), 1)
+        };
+        TreeShape { meganodes: meganodes.iter().enumerate().map(shape).collect(), ..TreeShape::default() }
+    }
+
+    fn lows(rows: &HeatRows) -> Vec<&[u8]> {
+        rows.ranges.iter().map(|range| &*range.low).collect()
+    }
+
+    #[test]
+    fn rows_are_the_means_of_their_seconds_and_the_step_that_is_not_over_is_told() {
+        let mut history = HeatHistory::default();
+        for second in 100..115 {
+            let rate = if second < 105 { 4.0 } else { 8.0 };
+            history.observe(second, &tree(&[("", [rate, 0.0]), ("m", [0.0, 1.0])]));
+        }
+        let rows = history.rows(0, 1, 11, 60);
+        assert_eq!(lows(&rows), [&b""[..], b"m"]);
+        assert_eq!(rows.rows, [(10, vec![[6.0, 0.0], [0.0, 1.0]]), (11, vec![[8.0, 0.0], [0.0, 1.0]])]);
+        assert_eq!(history.rows(0, 1, 10, 1).rows, [(10, vec![[6.0, 0.0], [0.0, 1.0]])]);
+        assert_eq!(history.rows(5, 1, 16, 2).rows.len(), 2, "by a clock that was set");
+        assert_eq!(history.rows(0, 6, 1, 60).rows, [(1, vec![[7.0, 0.0], [0.0, 1.0]])], "of a minute");
+    }
+
+    #[test]
+    fn split_shares_what_the_whole_did_equally() {
+        let mut history = HeatHistory::default();
+        history.observe(100, &tree(&[("", [4.0, 2.0]), ("m", [1.0, 1.0])]));
+        history.observe(110, &tree(&[("", [0.0, 0.0]), ("f", [6.0, 0.0]), ("m", [0.0, 0.0])]));
+        let rows = history.rows(0, 1, 11, 2);
+        assert_eq!(rows.rows[0], (10, vec![[2.0, 1.0], [2.0, 1.0], [1.0, 1.0]]));
+        assert_eq!(rows.rows[1], (11, vec![[0.0, 0.0], [6.0, 0.0], [0.0, 0.0]]));
+        // Within a step likewise.
+        history.observe(
+            111,
+            &tree(&[("", [8.0, 0.0]), ("f", [2.0, 0.0]), ("m", [0.0, 0.0]), ("t", [0.0, 0.0])]),
+        );
+        assert_eq!(history.rows(0, 1, 11, 1).rows, [(11, vec![[4.0, 0.0], [4.0, 0.0], [0.0; 2], [0.0; 2]])]);
+    }
+
+    #[test]
+    fn keys_that_the_node_has_no_more_are_left_out() {
+        let mut history = HeatHistory::default();
+        history.observe(100, &tree(&[("", [4.0, 0.0]), ("m", [1.0, 0.0])]));
+        let mut less = tree(&[("", [2.0, 0.0]), ("m", [0.0, 0.0])]);
+        less.meganodes.pop();
+        history.observe(110, &less);
+        assert_eq!(history.rows(0, 1, 11, 2).rows, [(10, vec![[4.0, 0.0]]), (11, vec![[2.0, 0.0]])]);
+    }
+
+    #[test]
+    fn an_hour_is_kept_and_what_was_not_seen_has_no_row() {
+        let mut history = HeatHistory::default();
+        assert_eq!(history.rows(0, 1, 5_000, 9), HeatRows::default());
+        let some = tree(&[("", [1.0, 1.0])]);
+        for step in (0..400).filter(|step| *step != 390) {
+            history.observe(step * STEP_S, &some);
+        }
+        let rows = history.rows(0, 1, 399, 1_000).rows;
+        assert_eq!((rows.len(), rows[0].0, rows[ROWS_MAX].0), (ROWS_MAX + 1, 38, 399));
+        assert!(rows.iter().all(|(number, _)| *number != 390));
+        let mut unknown = tree(&[("", [1.0, 1.0])]);
+        (unknown.meganodes[0].writes_per_second, unknown.meganodes[0].reads_per_second) = (None, None);
+        history.observe(4_010, &unknown);
+        history.observe(3_000, &some);
+        assert_eq!(history.rows(0, 1, 401, 1).rows, []);
+        assert_eq!(history.rows(0, 1, 300, 1).rows.len(), 1, "a clock that goes back adds nothing");
+    }
+
+    #[test]
+    fn ranges_of_many_meganodes_are_bounded_and_only_of_neighbours() {
+        let key = |at: usize| format!("{at:06}");
+        let lows: Vec<String> = (0..2_500).map(key).collect();
+        let mut many = tree(&lows.iter().map(|low| (&**low, [1.0, 2.0])).collect::<Vec<_>>());
+        // Runs of ten and of twenty, as where pairs are dealt out in turn.
+        many.meganodes.retain(|shape| (shape.low[4] + shape.low[3]) % 2 == 0);
+        let ranges = grouped(&many.meganodes);
+        assert!(ranges.len() <= RANGES_MAX && ranges.len() > RANGES_MAX / 2, "{}", ranges.len());
+        let sums = ranges.iter().fold(Heat::default(), |mut sum, (_, heat)| {
+            add(&mut sum, *heat);
+            sum
+        });
+        let count = many.meganodes.len() as f32;
+        assert_eq!(sums, [count, 2.0 * count]);
+        for (range, [writes, _]) in &ranges {
+            let all = lows.iter().map(String::as_bytes);
+            let inside = all.filter(|low| **low >= *range.low && !range.ends_by(low)).count();
+            assert_eq!(*writes, inside as f32, "{range:?} has keys of others");
+        }
+        // Each alone: there are more than rows have ranges.
+        many.meganodes.retain(|shape| shape.low[5] % 2 == 0);
+        assert!(many.meganodes.len() > RANGES_MAX);
+        assert!(grouped(&many.meganodes).len() <= RANGES_MAX);
+        assert_eq!(grouped(&[]), []);
+    }
+}
