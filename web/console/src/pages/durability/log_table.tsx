@@ -57,10 +57,10 @@ export function SegmentTable({ rows }: { rows: WalRow[] }) {
         { name: "log", cell: ({ pair, log }) => `pair ${pair}, ${log}s` },
         { name: "in use", isNumber: true, cell: ({ segments, at }) => whole(segments.in_use[at]) },
         { name: "prepared", isNumber: true, cell: ({ segments, at }) => whole(segments.spare[at]) },
-        { name: "released", isNumber: true, cell: ({ segments, at }) => whole(segments.released[at]) },
+        { name: "released", isNumber: true, isMinor: true, cell: ({ segments, at }) => whole(segments.released[at]) },
         { name: "on disk", isNumber: true, cell: ({ segments, at }) => <Figure value={bytes(segments.bytes[at])} /> },
-        { name: "current", unit: "number", isNumber: true, cell: ({ segments, at }) => whole(segments.current[at]) },
-        { name: "of it filled", isNumber: true, cell: ({ segments, at }) => <Fill part={segments.current_fill[at]} /> },
+        { name: "current", unit: "number", isNumber: true, isMinor: true, cell: ({ segments, at }) => whole(segments.current[at]) },
+        { name: "current filled", isNumber: true, cell: ({ segments, at }) => <Fill part={segments.current_fill[at]} /> },
       ]}
     />
   );
