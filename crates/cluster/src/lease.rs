@@ -11,6 +11,9 @@
 //!
 //! A margin covers the drift of the two clocks against each other over one lease. A clock that stood still
 //! ends the lease (`clock_watch`).
+//!
+//! A renewal may be carried out though its answer never comes. A keeper that relies on nothing any more, and
+//! has no answer, asks for no further one: it would only keep others from what this process does not serve.
 
 use cell_terms::Incarnation;
 
@@ -138,6 +141,7 @@ impl LeaseKeeper {
                 }
             }
             Renewal::Ended => self.end(),
+            Renewal::Failed if self.lease.is_some() && now_ns >= self.surely_until_ns => self.end(),
             Renewal::Failed => self.due_ns = now_ns + self.terms.ttl_ns() / RETRIES_PER_LEASE,
         }
     }
@@ -209,6 +213,18 @@ mod tests {
         keeper.answered(Renewal::Failed, 210 * MS);
         assert_eq!(keeper.surely_holds_until_ns(), 575 * MS);
         assert_eq!(keeper.step(210 * MS), LeaseCommand::Wait { until_ns: 235 * MS });
+    }
+
+    /// The way back from the coordinator was cut: each renewal was carried out, and for as long as the
+    /// process took to end nobody else could take its pairs over.
+    #[test]
+    fn answered_failure_past_what_is_relied_on_asks_for_no_further_renewal() {
+        let mut keeper = keeper();
+        assert_eq!(keeper.step(574 * MS), LeaseCommand::Renew(LEASE));
+        keeper.answered(Renewal::Failed, 574 * MS);
+        assert_eq!(keeper.step(600 * MS), LeaseCommand::Renew(LEASE), "an answer may still come");
+        keeper.answered(Renewal::Failed, 880 * MS);
+        assert_eq!((keeper.step(10_000 * MS), keeper.surely_holds_until_ns()), (LeaseCommand::Stop, 0));
     }
 
     #[test]
