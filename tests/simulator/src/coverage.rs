@@ -145,6 +145,10 @@ events! {
     CoordinatorPower: "power cuts of the coordinator",
     /// Nodes cut off from everybody.
     Isolations: "nodes cut off from everybody",
+    /// Those that heard nobody, and were heard.
+    IsolationsIn: "nodes that heard nobody and were heard",
+    /// Those that nobody heard, and that heard others.
+    IsolationsOut: "nodes that heard others and were not heard",
     /// Stops of all processes at once.
     AllStopped: "all processes stopped",
     /// Clean stops.

@@ -231,9 +231,13 @@ impl World {
         let Some(link) = self.node_at(host).map(|node| node.link.clone()) else { return };
         match ways {
             // It reaches the coordinator and does not hear its answers.
-            0 => link.plan(std::iter::repeat_n(CallFault::AnswerLost, UNHEARD_CALLS)),
+            0 => {
+                self.coverage.saw(Event::IsolationsIn);
+                link.plan(std::iter::repeat_n(CallFault::AnswerLost, UNHEARD_CALLS));
+            }
             // What it asks is on its way for long.
             1 => {
+                self.coverage.saw(Event::IsolationsOut);
                 let calls = self.random.between(1, 100);
                 link.plan(std::iter::repeat_n(CallFault::Delayed { calls }, UNHEARD_CALLS));
             }
