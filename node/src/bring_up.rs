@@ -18,12 +18,12 @@ use cell_recovery::{
 use cell_terms::setting::{Settings, Source};
 use cell_terms::{Epoch, Incarnation, PairId, RegionKind};
 use cell_wal::ring::{Ring, RingOptions};
-use cell_wal::{LogDevice, LogOptions, LogRoot};
+use cell_wal::{LogDevice, LogOptions, LogRoot, SlowDevice};
 
 use crate::error::NodeError;
 use crate::limits::PAIR_BYTES_MIN;
 use crate::memory_plan::{LOG_BUFFERS, MemoryPlan, log_buffer_bytes};
-use crate::messages::{PairResources, RecoveredPair, ServedPair, ToWorker};
+use crate::messages::{LogRing, PairResources, RecoveredPair, ServedPair, ToWorker};
 use crate::options::NodeOptions;
 use crate::populate;
 use crate::settings::WorkerOptions;
@@ -102,7 +102,7 @@ impl BringUp {
 
     /// A pair's ring, and what its buffers count for. Where there is no memory for them there is none for the
     /// pair's regions either, of which each takes more: that is what declines a takeover as it should be.
-    pub(crate) fn device(&self) -> Result<(Box<Ring>, Reservation), NodeError> {
+    pub(crate) fn device(&self) -> Result<(Box<LogRing>, Reservation), NodeError> {
         let settings = &self.options.settings;
         let bytes = log_buffer_bytes(settings);
         let reserved = self.budget.reserve(MemoryKind::Logs, bytes);
@@ -112,7 +112,9 @@ impl BringUp {
         let log = LogOptions::from_settings(settings);
         let options =
             RingOptions { buffers: LOG_BUFFERS, buffer_bytes: log.batch_bytes, ..RingOptions::default() };
-        Ok((Box::new(Ring::open(&self.log_root.storage, options)?), buffers))
+        let ring = Ring::open(&self.log_root.storage, options)?;
+        let delay = self.options.disk_delay.clone();
+        Ok((Box::new(SlowDevice::new(ring, delay, boottime_ns)), buffers))
     }
 
     pub(crate) fn publish(&self) -> PublishRequest {

@@ -12,6 +12,7 @@ use cell_recovery::Recovered;
 use cell_settings::SettingsStore;
 use cell_terms::setting::Settings;
 use cell_terms::{Incarnation, PairId};
+use cell_wal::SlowDevice;
 use cell_wal::ring::Ring;
 
 use crate::agent::Installation;
@@ -19,6 +20,9 @@ use crate::command::{Command, ControlEvent};
 use crate::error::NodeError;
 use crate::populate::PopulateSignal;
 use crate::snapshot::FailureKind;
+
+/// The device of a pair's log.
+pub(crate) type LogRing = SlowDevice<Ring>;
 
 /// What reaches the worker's thread from others.
 pub(crate) enum Inbound {
@@ -40,7 +44,7 @@ pub(crate) struct ServedPair {
 
 /// What the shell keeps for a pair.
 pub(crate) struct PairResources {
-    pub(crate) device: Box<Ring>,
+    pub(crate) device: Box<LogRing>,
     pub(crate) populate: PopulateSignal,
     /// What the device's buffers count for.
     pub(crate) _buffers: Reservation,
@@ -49,7 +53,7 @@ pub(crate) struct PairResources {
 /// A pair that was recovered, with its log's device.
 pub(crate) struct RecoveredPair {
     pub(crate) recovered: Recovered,
-    pub(crate) device: Box<Ring>,
+    pub(crate) device: Box<LogRing>,
     /// What the device's buffers count for.
     pub(crate) buffers: Reservation,
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use cell_fabric::Partition;
 use cell_terms::NodeId;
 use cell_terms::setting::Settings;
+use cell_wal::DiskDelay;
 
 /// What a node is started with.
 pub struct NodeOptions {
@@ -23,6 +24,8 @@ pub struct NodeOptions {
     pub http_address: String,
     /// Cuts the node off from its peers when a drill says so.
     pub partition: Partition,
+    /// Makes its logs slow when a drill says so.
+    pub disk_delay: DiskDelay,
     /// Everything else.
     pub settings: Settings,
 }

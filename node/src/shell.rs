@@ -11,11 +11,10 @@ use cell_fabric::{Endpoint, FabricError, HostEndpoint, Poller};
 use cell_memory::{Budget, Reservation, ready_bytes, ready_bytes_given};
 use cell_terms::CounterValue;
 use cell_wal::LogCounts;
-use cell_wal::ring::Ring;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::driver::{Ended, Next, PairInput, TICK_NS, WorkerClock, WorkerDriver, WorkerInput};
-use crate::messages::{Inbound, PairResources, ServedPair, Work};
+use crate::messages::{Inbound, LogRing, PairResources, ServedPair, Work};
 use crate::populate::PopulateSignal;
 use crate::snapshot::{FailureKind, NodeSnapshot};
 use crate::worker::Worker;
@@ -53,7 +52,7 @@ struct Watched {
 }
 
 pub(crate) struct Shell {
-    driver: WorkerDriver<HostEndpoint, Ring>,
+    driver: WorkerDriver<HostEndpoint, LogRing>,
     clock: BootLeaseClock,
     watched: Watched,
     inbound: Receiver<Inbound>,
@@ -188,7 +187,7 @@ fn processor_ns(clock: ClockId) -> u64 {
 
 impl Watched {
     /// What a message from another thread means to the worker. The shell keeps its share of a pair.
-    fn input(&mut self, message: Inbound) -> WorkerInput<Ring> {
+    fn input(&mut self, message: Inbound) -> WorkerInput<LogRing> {
         match message {
             Inbound::Control(event) => WorkerInput::Control(event),
             Inbound::GiveUp(kind) => WorkerInput::GiveUp(kind),
@@ -209,9 +208,9 @@ impl Watched {
     }
 
     /// Wakes this thread when a pair's log has news. None: that cannot be.
-    fn watch(&mut self, served: ServedPair) -> Option<PairInput<Ring>> {
+    fn watch(&mut self, served: ServedPair) -> Option<PairInput<LogRing>> {
         let ServedPair { pair, resources } = served;
-        let wake = resources.device.wake_fd();
+        let wake = resources.device.device().wake_fd();
         let watched = self.poller.add_edge(wake).and_then(|()| self.log_poller.add_edge(wake));
         if let Err(error) = watched {
             tracing::error!(%error, "a log's wake descriptor cannot be watched");

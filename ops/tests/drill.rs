@@ -50,6 +50,9 @@ fn drill_arguments_that_make_no_sense_exit_with_2() {
         &["drill", "run", "stop", "--node", "0", "--duration", "soon"],
         &["drill", "run", "stop", "--node", "0", "--rate", "0"],
         &["drill", "run", "stop", "--node", "0", "--threads", "0"],
+        &["drill", "run", "stop", "--node", "0", "--delay", "100ms"],
+        &["drill", "run", "slow-disk", "--node", "0", "--delay", "3s"],
+        &["drill", "run", "slow-disk", "--node", "0", "--delay", "0ms"],
         &["dev", "--nodes", "0"],
         &["dev", "--nodes", "65"],
         &["dev", "--restart", "maybe"],
@@ -91,6 +94,8 @@ fn drill_socket_takes_known_requests_of_its_user_alone() {
         (r#"{"do":"explode","node":0}"#, "this is no request"),
         (r#"{"do":"kill"}"#, "this is no request"),
         (r#"{"do":"kill","node":7}"#, "there is no node 7: the cluster has 1"),
+        (r#"{"do":"partition","node":0,"on":true,"way":"up"}"#, "this is no request"),
+        (r#"{"do":"slow_disk","node":0,"delay_ms":2001}"#, "cannot be slower by 2001 ms"),
     ] {
         let answer = raw(&dev, line);
         assert!(answer["refused"]["what"].as_str().unwrap().contains(word), "{answer}");
@@ -104,6 +109,22 @@ fn drill_socket_takes_known_requests_of_its_user_alone() {
     let words = ["begins with a healthy cluster, but node 0 is stopped", "cell drill heal"];
     refused(&drill(&dev, &["run", "kill", "--node", "0"]), 5, &words);
     assert_eq!(text(&drill(&dev, &["heal"]).stdout), "node 0\n");
+    dev.wait_healthy();
+
+    assert_eq!(raw(&dev, r#"{"do":"slow_disk","node":0,"delay_ms":5}"#).get("refused"), None);
+    assert!(text(&drill(&dev, &["ls"]).stdout).contains("serving, disk slower by 5 ms"));
+    let words = ["begins with a healthy cluster, but node 0 is slowed down", "cell drill heal"];
+    refused(&drill(&dev, &["run", "kill", "--node", "0"]), 5, &words);
+    assert_eq!(text(&drill(&dev, &["heal"]).stdout), "node 0\n");
+    assert_eq!(text(&drill(&dev, &["heal"]).stdout), "");
+
+    // Killed, and not to come back for an hour: it does at once.
+    assert_eq!(raw(&dev, r#"{"do":"kill","node":0,"down_ms":3600000}"#).get("refused"), None);
+    while raw(&dev, r#"{"do":"status"}"#)["status"]["nodes"][0]["state"] != "down" {
+        std::thread::yield_now();
+    }
+    assert_eq!(text(&drill(&dev, &["heal"]).stdout), "node 0\n");
+    dev.wait_healthy();
 
     another_user_is_refused(&dev);
     dev.wait_healthy();

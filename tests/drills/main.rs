@@ -10,8 +10,15 @@ use serde_json::{Value, json};
 
 /// Faults, and how long they last: longer than a lease, so that survivors take over; and one that is over
 /// before anyone can.
-const FAULTS: [(&str, &str); 5] =
-    [("kill", "1200ms"), ("stop", "1200ms"), ("partition", "1200ms"), ("restart", "1ms"), ("kill", "1ms")];
+const FAULTS: [(&str, &str); 7] = [
+    ("kill", "1200ms"),
+    ("stop", "1200ms"),
+    ("partition", "1200ms"),
+    ("restart", "1ms"),
+    ("kill", "1ms"),
+    ("partition-in", "1500ms"),
+    ("partition-out", "1200ms"),
+];
 /// The exit code of a drill that finds the cluster unwell before it begins.
 const UNHEALTHY: i32 = 5;
 /// How often a drill may find it so. A busy machine costs a node its lease now and then; a cluster that is
@@ -33,8 +40,8 @@ const FLAGS: [&str; 6] = [
 /// How many drills this variant of the run demands.
 fn drills() -> usize {
     match std::env::var("CELL_TEST_VARIANT").as_deref() {
-        Ok("full" | "quick") => 20,
-        _ => 5,
+        Ok("full" | "quick") => 21,
+        _ => FAULTS.len(),
     }
 }
 
@@ -123,11 +130,35 @@ fn drills_of_every_fault_on_three_nodes_pass() {
 #[test]
 fn drills_of_an_only_node_pass_over_each_transport() {
     let server = Server::start_with(&FLAGS);
-    let faults = if drills() > 5 { FAULTS.len() } else { 2 };
+    let faults = if drills() > FAULTS.len() { FAULTS.len() } else { 2 };
     for (number, fault) in FAULTS.iter().enumerate().take(faults) {
         wait_healthy(&server);
         pass(&server, 0, *fault, TRANSPORTS[number % TRANSPORTS.len()]);
     }
+}
+
+/// The lease holds: nobody takes over. Each write waits for the disk; reads go on meanwhile.
+#[test]
+fn drills_of_a_slow_disk_pass_and_nobody_takes_over() {
+    const DELAY_MS: f64 = 80.0;
+    let server = Server::start_with(&[&["--nodes", "3"], &FLAGS[..]].concat());
+    let mut undisturbed = 0;
+    for transport in TRANSPORTS {
+        let owned = wait_healthy(&server);
+        let node = owned.iter().max_by_key(|(_, pairs)| pairs.len()).map_or(0, |(node, _)| *node);
+        let more = ["--delay", "80ms", "--before", "300ms", "--rate", "1000", "--threads", "8"];
+        let report = pass_with(&server, node, ("slow-disk", "2s"), transport, &more);
+        assert_eq!(report["delay_ms"], 80, "{report}");
+        let takeover = ["lease_ended_ms", "claimed_ms", "replayed_bytes"];
+        undisturbed += usize::from(takeover.iter().all(|field| report[*field].is_null()));
+        let slowest = report["slowest"].as_array().expect("a list");
+        assert!(slowest[0]["ms"].as_f64() >= Some(DELAY_MS), "writes wait for the disk: {report}");
+        let healed = report["timeline"].as_array().expect("a list").iter().find(|it| it["event"] == "healed");
+        assert!(healed.is_some_and(|it| it["at_ms"].as_f64() >= Some(2_000.0)), "{report}");
+    }
+    // A busy machine costs a node its lease now and then, whatever its disk does.
+    assert!(undisturbed >= 2, "the lease held in {undisturbed} of {} drills", TRANSPORTS.len());
+    wait_healthy(&server);
 }
 
 /// How long a drill over HTTP may take.
@@ -232,7 +263,7 @@ fn drills_under_splits_pass_and_the_trees_are_sound() {
         "--checkpoint-log-bytes-min=2MiB",
     ];
     let server = Server::start_with(&flags);
-    let drills = if drills() > 5 { 8 } else { 2 };
+    let drills = if drills() > FAULTS.len() { 8 } else { 2 };
     for number in 0..drills {
         let owned = wait_healthy(&server);
         let node = owned.iter().max_by_key(|(_, pairs)| pairs.len()).map_or(0, |(node, _)| *node);

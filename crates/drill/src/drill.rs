@@ -71,6 +71,8 @@ pub struct Drill {
     pub node: u16,
     /// For how long; if not said, what suits the fault and the number of nodes.
     pub lasts: Option<Duration>,
+    /// By how much a slow disk is slower.
+    pub delay: Duration,
     /// How long there is load before it.
     pub before: Duration,
     /// How long everything may take to be back.
@@ -158,9 +160,9 @@ impl Drill {
             Err(DrillError::Interrupted) => return Err(DrillError::Interrupted),
             proof => proof.map_err(|error| troubles.push(with_causes(&error))).ok(),
         };
-        let Drill { fault, node, .. } = self;
-        let run = keys.run();
-        let report = Report { fault, node, run, timeline, tally, unavailable, proof, troubles };
+        let Drill { fault, node, delay, .. } = self;
+        let (run, delay) = (keys.run(), (fault == FaultKind::SlowDisk).then_some(delay));
+        let report = Report { fault, node, delay, run, timeline, tally, unavailable, proof, troubles };
         if report.verdict() == DrillVerdict::Pass && !self.keep {
             remove(&target, &own)?;
         }
@@ -175,10 +177,14 @@ impl Drill {
         };
         let fit = |of: &NodeView| {
             let spared = of.state == "given up" && of.node != node.node;
-            spared || (of.state == "serving" && !of.partitioned)
+            spared || (of.state == "serving" && !of.partitioned && of.disk_delay_ms == 0)
         };
         if let Some(unfit) = status.nodes.iter().find(|node| !fit(node)) {
-            let state = if unfit.partitioned { "cut off".to_owned() } else { unfit.state.clone() };
+            let state = match unfit {
+                NodeView { partitioned: true, .. } => "cut off".to_owned(),
+                NodeView { disk_delay_ms: 1.., .. } => "slowed down".to_owned(),
+                NodeView { state, .. } => state.clone(),
+            };
             return Err(DrillError::Unhealthy { node: unfit.node, state });
         }
         Ok(())
@@ -206,7 +212,7 @@ impl Drill {
         sleep_unless(interrupted, self.before)?;
         let (_, before) = supervisor.status()?;
         let lasts = self.lasts(before.nodes.len());
-        let request = self.fault.injection(self.node, lasts);
+        let request = self.fault.injection(self.node, lasts, self.delay);
         tell(Notice::Injecting { fault: self.fault, node: self.node });
         let injected_ns = supervisor.ask(request)?.at_ns;
         let mut fault = Injected { supervisor, healing: self.fault.healing(self.node), tell };
@@ -381,10 +387,7 @@ fn servers(status: &Status) -> String {
 fn has_come(fault: FaultKind, node: u16, before: &Status, now: &Status) -> bool {
     let lives = |status: &Status| status.nodes.get(usize::from(node)).map_or(0, |node| node.lives);
     let given_up = now.nodes.get(usize::from(node)).is_some_and(|node| node.state == "given up");
-    match fault {
-        FaultKind::Kill | FaultKind::Restart => given_up || lives(now) > lives(before),
-        FaultKind::Stop | FaultKind::Partition => true,
-    }
+    !fault.ends_process() || given_up || lives(now) > lives(before)
 }
 
 /// What is not as it should be, in words.

@@ -1,8 +1,15 @@
 //! The kinds of faults, and what the supervisor is asked for each.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::wire::DrillRequest;
+use crate::wire::{DrillRequest, PartitionWay};
+
+/// How much slower a slow disk may be, in milliseconds. One that is slower than this is hardly written to by
+/// a drill's clients, and shows nothing.
+pub const DELAY_MS: RangeInclusive<u64> = 1..=2_000;
+/// How much slower it is if nothing is said.
+pub const DELAY_MS_DEFAULT: u64 = 100;
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +22,25 @@ pub enum FaultKind {
     Restart,
     /// Cut off, then let back.
     Partition,
+    /// It hears nothing, and is heard.
+    PartitionIn,
+    /// It hears, and is not heard.
+    PartitionOut,
+    /// Its logs take longer.
+    SlowDisk,
 }
 
 impl FaultKind {
     /// All that the supervisor can do.
-    pub const ALL: [FaultKind; 4] =
-        [FaultKind::Kill, FaultKind::Stop, FaultKind::Restart, FaultKind::Partition];
+    pub const ALL: [FaultKind; 7] = [
+        FaultKind::Kill,
+        FaultKind::Stop,
+        FaultKind::Restart,
+        FaultKind::Partition,
+        FaultKind::PartitionIn,
+        FaultKind::PartitionOut,
+        FaultKind::SlowDisk,
+    ];
 
     /// The kind of this word.
     #[must_use]
@@ -37,6 +57,15 @@ impl FaultKind {
             }
             FaultKind::Restart => "An ordered stop and a new start.",
             FaultKind::Partition => "Cut off from clients, peers and the coordinator, then let back.",
+            FaultKind::PartitionIn => {
+                "Cut off one way: nothing that others send reaches it, and what it sends arrives."
+            }
+            FaultKind::PartitionOut => {
+                "Cut off one way: it takes what others send, and nothing that it sends arrives."
+            }
+            FaultKind::SlowDisk => {
+                "Each write and sync of its logs takes longer: writes wait, reads do not, nobody takes over."
+            }
         }
     }
 
@@ -47,26 +76,40 @@ impl FaultKind {
             FaultKind::Stop => "stop",
             FaultKind::Restart => "restart",
             FaultKind::Partition => "partition",
+            FaultKind::PartitionIn => "partition-in",
+            FaultKind::PartitionOut => "partition-out",
+            FaultKind::SlowDisk => "slow-disk",
         }
     }
 
-    pub(crate) fn injection(self, node: u16, lasts: Duration) -> DrillRequest {
+    /// Whether a process ends by it, and another one comes.
+    pub(crate) fn ends_process(self) -> bool {
+        matches!(self, FaultKind::Kill | FaultKind::Restart)
+    }
+
+    pub(crate) fn injection(self, node: u16, lasts: Duration, delay: Duration) -> DrillRequest {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let partition = |way| DrillRequest::Partition { node, on: true, way };
         match self {
-            FaultKind::Kill => {
-                DrillRequest::Kill { node, down_ms: u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX) }
-            }
+            FaultKind::Kill => DrillRequest::Kill { node, down_ms: ms(lasts) },
             FaultKind::Stop => DrillRequest::Stop { node },
             FaultKind::Restart => DrillRequest::Restart { node },
-            FaultKind::Partition => DrillRequest::Partition { node, on: true },
+            FaultKind::Partition => partition(PartitionWay::Both),
+            FaultKind::PartitionIn => partition(PartitionWay::In),
+            FaultKind::PartitionOut => partition(PartitionWay::Out),
+            FaultKind::SlowDisk => DrillRequest::SlowDisk { node, delay_ms: ms(delay) },
         }
     }
 
     /// What takes it back; a killed or restarted node comes back by itself.
     pub(crate) fn healing(self, node: u16) -> Option<DrillRequest> {
         match self {
-            FaultKind::Stop => Some(DrillRequest::Cont { node }),
-            FaultKind::Partition => Some(DrillRequest::Partition { node, on: false }),
             FaultKind::Kill | FaultKind::Restart => None,
+            FaultKind::Stop => Some(DrillRequest::Cont { node }),
+            FaultKind::Partition | FaultKind::PartitionIn | FaultKind::PartitionOut => {
+                Some(DrillRequest::Partition { node, on: false, way: PartitionWay::Both })
+            }
+            FaultKind::SlowDisk => Some(DrillRequest::SlowDisk { node, delay_ms: 0 }),
         }
     }
 }
@@ -81,5 +124,20 @@ mod tests {
             assert_eq!(FaultKind::from_word(kind.word()), Some(kind));
         }
         assert_eq!(FaultKind::from_word("explode"), None);
+    }
+
+    #[test]
+    fn healing_takes_back_what_the_injection_of_its_kind_did() {
+        let (lasts, delay) = (Duration::from_secs(3), Duration::from_millis(70));
+        for kind in FaultKind::ALL {
+            let injection = kind.injection(4, lasts, delay);
+            assert_eq!((injection.word(), injection.node()), (kind.word(), Some(4)));
+            let healing = kind.healing(4);
+            assert_eq!(healing.is_none(), kind.ends_process());
+            let word = healing.map(DrillRequest::word);
+            assert!(word.is_none_or(|word| ["heal", "cont"].contains(&word)), "{word:?}");
+        }
+        let slow = FaultKind::SlowDisk.injection(4, lasts, delay);
+        assert_eq!(slow, DrillRequest::SlowDisk { node: 4, delay_ms: 70 });
     }
 }

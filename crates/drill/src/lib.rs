@@ -27,7 +27,7 @@ pub mod wire;
 
 pub use drill::{Drill, Notice};
 pub use error::DrillError;
-pub use fault::FaultKind;
+pub use fault::{DELAY_MS, DELAY_MS_DEFAULT, FaultKind};
 pub use journal::Tally;
 pub use lane::{LANE_STEP, LanePoint};
 pub use load::Load;

@@ -1,5 +1,7 @@
 //! What a drill says at its end: a verdict with its reasons, for people and as JSON.
 
+use std::time::Duration;
+
 use cell_terms::text::counted;
 use serde_json::{Value, json};
 
@@ -105,6 +107,8 @@ pub struct Report {
     pub fault: FaultKind,
     /// The node that it was done to.
     pub node: u16,
+    /// By how much a slow disk was slower; none of other faults.
+    pub delay: Option<Duration>,
     /// The drill's number, as in its keys.
     pub run: u64,
     /// What happened.
@@ -194,7 +198,9 @@ impl Report {
             .iter()
             .map(|(key, what)| json!({"key": key.escape_ascii().to_string(), "what": what}));
         json!({
-            "drill": self.fault.word(), "node": self.node, "run": format!("{:016x}", self.run),
+            "drill": self.fault.word(), "node": self.node,
+            "delay_ms": self.delay.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+            "run": format!("{:016x}", self.run),
             "verdict": self.verdict().word(), "reasons": self.reasons(),
             "acknowledged": proof.acknowledged, "found": proof.found, "lost": proof.lost,
             "phantom": proof.phantom, "stale": proof.stale, "unknown": self.tally.unknown,
@@ -251,6 +257,7 @@ mod tests {
         Report {
             fault: FaultKind::Kill,
             node: 0,
+            delay: None,
             run: 7,
             timeline: Timeline::new(0, &owning(2), 0),
             tally: Tally { writes: 200, ..Tally::default() },

@@ -234,7 +234,17 @@ mod tests {
 
     fn node(node: u16, pid: Option<u32>, lives: u64, state: &str) -> NodeView {
         let address = "127.0.0.1:7000".parse().unwrap();
-        NodeView { node, pid, state: state.into(), lives, partitioned: false, server: address, http: address }
+        NodeView {
+            node,
+            pid,
+            state: state.into(),
+            lives,
+            partitioned: false,
+            partition: None,
+            disk_delay_ms: 0,
+            server: address,
+            http: address,
+        }
     }
 
     fn pair(pair: u32, node: u32, owner: Option<u64>, epoch: u32, state: &str, cut: Option<u32>) -> PairView {

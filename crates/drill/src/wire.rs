@@ -43,7 +43,55 @@ pub enum DrillRequest {
         node: u16,
         /// Begin or end.
         on: bool,
+        /// Both ways, if nothing is said.
+        #[serde(default, skip_serializing_if = "PartitionWay::is_both")]
+        way: PartitionWay,
     },
+    /// Each write and sync of the node's logs takes longer, or no longer.
+    SlowDisk {
+        /// Which.
+        node: u16,
+        /// By so many milliseconds, of [`crate::DELAY_MS`]; zero ends it.
+        delay_ms: u64,
+    },
+}
+
+/// What a partition drops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartitionWay {
+    /// All that the node sends and that others send to it.
+    #[default]
+    Both,
+    /// What others send to it.
+    In,
+    /// What it sends.
+    Out,
+}
+
+impl PartitionWay {
+    /// All of them.
+    pub const ALL: [PartitionWay; 3] = [PartitionWay::Both, PartitionWay::In, PartitionWay::Out];
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            PartitionWay::Both => "both",
+            PartitionWay::In => "in",
+            PartitionWay::Out => "out",
+        }
+    }
+
+    /// The one of this word.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<PartitionWay> {
+        PartitionWay::ALL.into_iter().find(|way| way.word() == word)
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    fn is_both(&self) -> bool {
+        *self == PartitionWay::Both
+    }
 }
 
 impl DrillRequest {
@@ -55,7 +103,8 @@ impl DrillRequest {
             | DrillRequest::Stop { node }
             | DrillRequest::Cont { node }
             | DrillRequest::Restart { node }
-            | DrillRequest::Partition { node, .. } => Some(node),
+            | DrillRequest::Partition { node, .. }
+            | DrillRequest::SlowDisk { node, .. } => Some(node),
         }
     }
 
@@ -67,8 +116,11 @@ impl DrillRequest {
             DrillRequest::Stop { .. } => "stop",
             DrillRequest::Cont { .. } => "cont",
             DrillRequest::Restart { .. } => "restart",
-            DrillRequest::Partition { on: true, .. } => "partition",
-            DrillRequest::Partition { on: false, .. } => "heal",
+            DrillRequest::Partition { on: true, way: PartitionWay::Both, .. } => "partition",
+            DrillRequest::Partition { on: true, way: PartitionWay::In, .. } => "partition-in",
+            DrillRequest::Partition { on: true, way: PartitionWay::Out, .. } => "partition-out",
+            DrillRequest::SlowDisk { delay_ms: 1.., .. } => "slow-disk",
+            DrillRequest::Partition { on: false, .. } | DrillRequest::SlowDisk { .. } => "heal",
         }
     }
 }
@@ -164,6 +216,12 @@ pub struct NodeView {
     pub lives: u64,
     /// Whether it is cut off.
     pub partitioned: bool,
+    /// Which way; none if it is not.
+    #[serde(default)]
+    pub partition: Option<PartitionWay>,
+    /// By how many milliseconds its logs are slower; zero: they are as ever.
+    #[serde(default)]
+    pub disk_delay_ms: u64,
     /// Where clients reach it.
     pub server: SocketAddr,
     /// Its HTTP.
@@ -209,7 +267,18 @@ mod tests {
         let cases = [
             (DrillRequest::Status, r#"{"do":"status"}"#),
             (DrillRequest::Kill { node: 1, down_ms: 3000 }, r#"{"do":"kill","node":1,"down_ms":3000}"#),
-            (DrillRequest::Partition { node: 2, on: true }, r#"{"do":"partition","node":2,"on":true}"#),
+            (
+                DrillRequest::Partition { node: 2, on: true, way: PartitionWay::Both },
+                r#"{"do":"partition","node":2,"on":true}"#,
+            ),
+            (
+                DrillRequest::Partition { node: 2, on: true, way: PartitionWay::In },
+                r#"{"do":"partition","node":2,"on":true,"way":"in"}"#,
+            ),
+            (
+                DrillRequest::SlowDisk { node: 0, delay_ms: 100 },
+                r#"{"do":"slow_disk","node":0,"delay_ms":100}"#,
+            ),
         ];
         for (request, text) in cases {
             assert_eq!(serde_json::to_string(&request).unwrap(), text);
@@ -218,5 +287,15 @@ mod tests {
         let short = serde_json::from_str::<DrillRequest>(r#"{"do":"kill","node":1}"#).unwrap();
         assert_eq!(short, DrillRequest::Kill { node: 1, down_ms: 0 });
         assert!(serde_json::from_str::<DrillRequest>(r#"{"do":"explode"}"#).is_err());
+        assert!(serde_json::from_str::<DrillRequest>(r#"{"do":"slow_disk","node":0}"#).is_err());
+    }
+
+    #[test]
+    fn from_word_knows_each_way_by_the_word_of_its_json() {
+        for way in PartitionWay::ALL {
+            assert_eq!(PartitionWay::from_word(way.word()), Some(way));
+            assert_eq!(serde_json::to_value(way).unwrap(), way.word());
+        }
+        assert_eq!(PartitionWay::from_word("off"), None);
     }
 }

@@ -50,7 +50,7 @@ pub use host::{HostEndpoint, HostOptions};
 pub use limits::{FabricLimits, MESSAGE_BYTES_MAX, SETTINGS};
 pub use mapped::MappedRegion;
 pub use one_sided::OneSided;
-pub use partition::Partition;
+pub use partition::{Blocked, Partition};
 pub use poller::{Poller, Wait, Waker};
 pub use remote_access::{
     READ_BYTES_MAX, READS_MAX, ReadFailure, ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead,

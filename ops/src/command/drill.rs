@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cell_client::Transport;
-use cell_drill::wire::{DrillRequest, NodeView, PairView, Status};
-use cell_drill::{Drill, DrillError, FaultKind, Load, Supervisor};
+use cell_drill::wire::{DrillRequest, NodeView, PairView, PartitionWay, Status};
+use cell_drill::{DELAY_MS, DELAY_MS_DEFAULT, Drill, DrillError, FaultKind, Load, Supervisor};
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 use serde_json::json;
 
 use crate::args::{Global, parse_time, parse_transport};
 use crate::command::drill_report::{self, ReportArgs};
-use crate::exit::Exit;
+use crate::exit::{Exit, Failure};
 use crate::output::{drill as output, message, table};
 use crate::{signal, store};
 
@@ -33,7 +33,7 @@ enum What {
     Run(RunArgs),
     /// Print what a drill found that was begun over the admin API or in the console
     Report(ReportArgs),
-    /// Take back every fault that still lasts
+    /// Take back every fault that still lasts, and start a node that a drill has killed at once
     Heal(LsArgs),
 }
 
@@ -56,6 +56,26 @@ enum Kind {
     Restart,
     /// Cut off from clients, peers and the coordinator, then let back
     Partition,
+    /// Cut off one way: nothing that others send reaches it, and what it sends arrives
+    PartitionIn,
+    /// Cut off one way: it takes what others send, and nothing that it sends arrives
+    PartitionOut,
+    /// Each write and sync of its logs takes longer; writes wait, reads do not
+    SlowDisk,
+}
+
+impl Kind {
+    fn fault(self) -> FaultKind {
+        match self {
+            Kind::Kill => FaultKind::Kill,
+            Kind::Stop => FaultKind::Stop,
+            Kind::Restart => FaultKind::Restart,
+            Kind::Partition => FaultKind::Partition,
+            Kind::PartitionIn => FaultKind::PartitionIn,
+            Kind::PartitionOut => FaultKind::PartitionOut,
+            Kind::SlowDisk => FaultKind::SlowDisk,
+        }
+    }
 }
 
 /// Arguments of `cell drill run`.
@@ -70,6 +90,9 @@ struct RunArgs {
     /// How long it lasts (kill: how long no process follows) [default: 3s; kill of an only node, restart: 0]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     duration: Option<Duration>,
+    /// slow-disk: how much longer each write and sync takes, from 1ms to 2s [default: 100ms]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    delay: Option<Duration>,
     /// Traffic before the fault
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
     before: Duration,
@@ -104,6 +127,7 @@ pub(crate) fn run(global: &Global, arguments: &DrillArgs) -> anyhow::Result<Exit
 }
 
 fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
+    let delay = delay(arguments)?;
     let interrupted = signal::stop_flag()?;
     let mut options = store::options(None, arguments.patience, 1024, &[])?;
     if let Some(transport) = arguments.transport {
@@ -111,14 +135,10 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
     }
     let drill = Drill {
         dir: arguments.dir.clone(),
-        fault: match arguments.kind {
-            Kind::Kill => FaultKind::Kill,
-            Kind::Stop => FaultKind::Stop,
-            Kind::Restart => FaultKind::Restart,
-            Kind::Partition => FaultKind::Partition,
-        },
+        fault: arguments.kind.fault(),
         node: arguments.node,
         lasts: arguments.duration,
+        delay,
         before: arguments.before,
         patience: arguments.patience,
         load: Load { threads: arguments.threads, rate: arguments.rate },
@@ -134,6 +154,23 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
         out.flush()?;
     }
     Ok(output::exit(report.verdict()))
+}
+
+/// By how much a slow disk is slower.
+fn delay(arguments: &RunArgs) -> anyhow::Result<Duration> {
+    let Some(delay) = arguments.delay else { return Ok(Duration::from_millis(DELAY_MS_DEFAULT)) };
+    if arguments.kind != Kind::SlowDisk {
+        let what = format!("--delay is of slow-disk, and nothing of {} takes longer", word(arguments.kind));
+        return Err(Failure::usage(what).next("leave it out, or run slow-disk").into());
+    }
+    let bounds = Duration::from_millis(*DELAY_MS.start())..=Duration::from_millis(*DELAY_MS.end());
+    if !bounds.contains(&delay) {
+        let what =
+            format!("--delay cannot be {delay:?}: it takes {:?} to {:?}", bounds.start(), bounds.end());
+        let next = "a slower disk is hardly written to within a drill: give a shorter delay";
+        return Err(Failure::usage(what).next(next).into());
+    }
+    Ok(delay)
 }
 
 fn list(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
@@ -174,11 +211,19 @@ fn row(node: &NodeView, status: &Status) -> Vec<String> {
         _ => pair.state.clone(),
     };
     let pairs: Vec<_> = own.map(|pair| format!("{} {}", pair.pair, state(pair))).collect();
-    let cut_off = if node.partitioned { ", cut off" } else { "" };
+    let cut_off = match node.partition {
+        None => String::new(),
+        Some(PartitionWay::Both) => ", cut off".to_owned(),
+        Some(way) => format!(", cut off ({} alone)", way.word()),
+    };
+    let slow = match node.disk_delay_ms {
+        0 => String::new(),
+        ms => format!(", disk slower by {ms} ms"),
+    };
     vec![
         node.node.to_string(),
         node.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
-        format!("{}{cut_off}", node.state),
+        format!("{}{cut_off}{slow}", node.state),
         node.lives.to_string(),
         node.server.to_string(),
         pairs.join(", "),
@@ -190,14 +235,21 @@ fn take_back(arguments: &LsArgs) -> Result<Vec<u16>, DrillError> {
     let mut supervisor = Supervisor::connect(&arguments.dir)?;
     let (_, status) = supervisor.status()?;
     let mut healed = Vec::new();
-    for node in &status.nodes {
-        if node.state == "stopped" {
-            supervisor.ask(DrillRequest::Cont { node: node.node })?;
-            healed.push(node.node);
+    for view in &status.nodes {
+        let node = view.node;
+        let cuts = DrillRequest::Partition { node, on: false, way: PartitionWay::Both };
+        let remedies = [
+            (view.state == "stopped", DrillRequest::Cont { node }),
+            (view.partitioned, cuts),
+            (view.disk_delay_ms > 0, DrillRequest::SlowDisk { node, delay_ms: 0 }),
+            // Of a node that is down, it is a start at once.
+            (view.state == "down", DrillRequest::Restart { node }),
+        ];
+        for (_, remedy) in remedies.iter().filter(|(lasts, _)| *lasts) {
+            supervisor.ask(*remedy)?;
         }
-        if node.partitioned {
-            supervisor.ask(DrillRequest::Partition { node: node.node, on: false })?;
-            healed.push(node.node);
+        if remedies.iter().any(|(lasts, _)| *lasts) {
+            healed.push(node);
         }
     }
     Ok(healed)

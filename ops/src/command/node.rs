@@ -7,12 +7,13 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use cell_cluster::{ClusterError, Coordinator, Embedded, Remote};
+use cell_drill::wire::PartitionWay;
 use cell_fabric::{FabricError, Partition};
 use cell_node::{Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState};
 use cell_recovery::RecoveryError;
 use cell_terms::NodeId;
 use cell_terms::setting::Settings;
-use cell_wal::WalError;
+use cell_wal::{DiskDelay, WalError};
 use cell_web::{HttpServer, Sources, WebError};
 use clap::{ArgMatches, Args, Subcommand};
 
@@ -39,11 +40,18 @@ pub(crate) struct NodeArgs {
     /// A supervisor holds the other ends of stdin and stdout
     #[arg(long, hide = true)]
     supervised: bool,
-    /// The supervisor has cut this node off
-    #[arg(long, hide = true, requires = "supervised")]
-    partitioned: bool,
+    /// The supervisor has cut this node off: both, in or out
+    #[arg(long, hide = true, requires = "supervised", value_name = "WAY", value_parser = parse_way)]
+    partitioned: Option<PartitionWay>,
+    /// The supervisor has slowed this node's logs down
+    #[arg(long, hide = true, requires = "supervised", value_name = "MS", default_value_t = 0)]
+    slow_disk_ms: u64,
     #[command(subcommand)]
     what: Option<NodeCommand>,
+}
+
+fn parse_way(word: &str) -> Result<PartitionWay, String> {
+    PartitionWay::from_word(word).ok_or_else(|| "it takes both, in or out".to_owned())
 }
 
 /// What else to do about nodes.
@@ -74,10 +82,11 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let configuration = Configuration::new(settings.clone(), filter, resolve);
     let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
     HttpServer::check_address(http, Some(&settings)).map_err(explain_web)?;
-    let partition = Partition::default();
-    partition.set(arguments.partitioned);
-    let wishes = hear(supervised, &partition)?;
-    let (handle, coordinator) = start(&settings, listen, partition)?;
+    let faults = FaultSwitches::default();
+    faults.partition.set(link::blocked(arguments.partitioned));
+    faults.disk_delay.set(Duration::from_millis(arguments.slow_disk_ms));
+    let wishes = hear(supervised, &faults)?;
+    let (handle, coordinator) = start(&settings, listen, faults)?;
     handle.follow(configuration.store());
     let web = serve_http(http, &handle, &configuration, coordinator)?;
     attend(&handle, &wishes, &configuration, supervised);
@@ -133,7 +142,7 @@ fn serve_http(
 fn start(
     settings: &Settings,
     listen: SocketAddr,
-    partition: Partition,
+    faults: FaultSwitches,
 ) -> anyhow::Result<(NodeHandle, Arc<dyn Coordinator>)> {
     if !listen.ip().is_loopback() {
         // The fabric refuses it too, but only after the data folder is made.
@@ -149,10 +158,11 @@ fn start(
         advertised: advertised(settings, "advertise_address")?,
         http_address: advertised(settings, "advertise_http_address")?
             .map_or_else(|| settings.text("http_address").to_owned(), |address| address.to_string()),
-        partition: partition.clone(),
+        partition: faults.partition.clone(),
+        disk_delay: faults.disk_delay,
         settings: settings.clone(),
     };
-    let coordinator = coordinator(settings, partition)?;
+    let coordinator = coordinator(settings, faults.partition)?;
     let handle = cell_node::start(options, coordinator.clone()).map_err(explain)?;
     Ok((handle, coordinator))
 }
@@ -187,6 +197,13 @@ fn advertised(settings: &Settings, name: &str) -> anyhow::Result<Option<SocketAd
     Ok(Some(told))
 }
 
+/// What a drill switches in this process.
+#[derive(Clone, Default)]
+struct FaultSwitches {
+    partition: Partition,
+    disk_delay: DiskDelay,
+}
+
 /// What its operator or its supervisor wants of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
@@ -197,10 +214,10 @@ enum Wish {
 }
 
 /// Listens to signals, and to the supervisor if there is one.
-fn hear(supervised: bool, partition: &Partition) -> anyhow::Result<Receiver<Wish>> {
+fn hear(supervised: bool, faults: &FaultSwitches) -> anyhow::Result<Receiver<Wish>> {
     let (sender, wishes) = mpsc::channel();
     if supervised {
-        let (sender, partition) = (sender.clone(), partition.clone());
+        let (sender, faults) = (sender.clone(), faults.clone());
         link::listen(move |word| match word {
             Word::Gone => {
                 // The coordinator went with the supervisor: there is no lease to be had, and nothing to wait
@@ -208,7 +225,8 @@ fn hear(supervised: bool, partition: &Partition) -> anyhow::Result<Receiver<Wish
                 message::warning("the supervisor is gone; exiting");
                 std::process::exit(i32::from(Exit::Error as u8));
             }
-            Word::Partition(on) => partition.set(on),
+            Word::Partition(way) => faults.partition.set(link::blocked(way)),
+            Word::SlowDisk(ms) => faults.disk_delay.set(Duration::from_millis(ms)),
             Word::Stop => sender.send(Wish::Stop).unwrap_or_default(),
         })?;
     }

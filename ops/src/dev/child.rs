@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::Context;
 
 use super::event::Event;
-use super::link::{Report, STOP};
+use super::link::{LastingFaults, Report, STOP};
 use super::messages;
 
 /// How to start a node.
@@ -43,7 +43,7 @@ impl NodeChild {
     pub(crate) fn spawn(
         spec: &NodeSpec,
         life: u64,
-        partitioned: bool,
+        faults: LastingFaults,
         events: Sender<Event>,
     ) -> anyhow::Result<NodeChild> {
         let node = spec.node;
@@ -57,7 +57,7 @@ impl NodeChild {
         let mut process = Command::new(&spec.binary)
             .arg("node")
             .args(&spec.arguments)
-            .args(partitioned.then_some("--partitioned"))
+            .args(faults.arguments())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr)

@@ -10,7 +10,8 @@ use cell_fabric::Partition;
 /// How often a call that is cut off looks whether it still is.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// A coordinator that cannot be reached while the partition is on: calls take their deadline and fail.
+/// A coordinator that cannot be reached while the partition is on: calls take their deadline and fail. Where
+/// only answers are dropped, calls are carried out and fail all the same.
 pub(crate) struct Filtered<C> {
     coordinator: C,
     partition: Partition,
@@ -23,7 +24,7 @@ impl<C> Filtered<C> {
         Filtered { coordinator, partition, deadline }
     }
 
-    /// Waits until the partition is over, or the deadline.
+    /// Waits until nothing is dropped any more, or until the deadline.
     fn wait_until(&self, until: Instant) {
         while self.partition.is_on() && Instant::now() < until {
             thread::sleep(LOOK_EVERY);
@@ -41,13 +42,13 @@ impl<C: Coordinator> Coordinator for Filtered<C> {
         request: &CoordinatorRequest,
     ) -> Result<(Response, Option<ClockReading>), ClusterError> {
         let until = Instant::now() + self.deadline;
-        if self.partition.is_on() {
+        if self.partition.blocks_outbound() {
             // What is not sent is not carried out, also when the partition ends just then.
             self.wait_until(until);
             return Err(ClusterError::NotReached(io::ErrorKind::TimedOut.into()));
         }
         let answer = self.coordinator.call_timed(request)?;
-        if self.partition.is_on() {
+        if self.partition.blocks_inbound() {
             // It was carried out, and the answer is lost.
             self.wait_until(until);
             return Err(ClusterError::OutcomeUnknown(io::ErrorKind::TimedOut.into()));
@@ -59,20 +60,44 @@ impl<C: Coordinator> Coordinator for Filtered<C> {
 #[cfg(test)]
 mod tests {
     use cell_cluster::Sim;
+    use cell_fabric::Blocked;
 
     use super::*;
 
+    const DEADLINE: Duration = Duration::from_millis(30);
+
     #[test]
     fn call_behind_a_partition_takes_its_deadline_and_is_not_carried_out() {
-        let partition = Partition::default();
-        let filtered = Filtered::new(Sim::new(1).link(), partition.clone(), Duration::from_millis(30));
+        for blocked in [Blocked::Both, Blocked::Outbound] {
+            let (sim, partition) = (Sim::new(1), Partition::default());
+            let filtered = Filtered::new(sim.link(), partition.clone(), DEADLINE);
+            let lease = filtered.grant(1_000).unwrap().lease;
+            sim.advance(600_000_000);
+            partition.set(blocked);
+            let began = Instant::now();
+            let refused = filtered.keep_alive(lease).unwrap_err();
+            assert!(matches!(refused, ClusterError::NotReached(_)), "{refused}");
+            assert!(began.elapsed() >= DEADLINE);
+            partition.set(Blocked::Nothing);
+            sim.advance(600_000_000);
+            let ended = filtered.keep_alive(lease).unwrap_err();
+            assert!(matches!(ended, ClusterError::LeaseEnded { .. }), "it was not renewed: {ended}");
+        }
+    }
+
+    #[test]
+    fn call_whose_answer_is_dropped_takes_its_deadline_and_is_carried_out() {
+        let (sim, partition) = (Sim::new(1), Partition::default());
+        let filtered = Filtered::new(sim.link(), partition.clone(), DEADLINE);
         let lease = filtered.grant(1_000).unwrap().lease;
-        partition.set(true);
+        sim.advance(600_000_000);
+        partition.set(Blocked::Inbound);
         let began = Instant::now();
-        let refused = filtered.keep_alive(lease).unwrap_err();
-        assert!(matches!(refused, ClusterError::NotReached(_)), "{refused}");
-        assert!(began.elapsed() >= Duration::from_millis(30));
-        partition.set(false);
+        let unknown = filtered.keep_alive(lease).unwrap_err();
+        assert!(matches!(unknown, ClusterError::OutcomeUnknown(_)), "{unknown}");
+        assert!(began.elapsed() >= DEADLINE);
+        partition.set(Blocked::Nothing);
+        sim.advance(600_000_000);
         filtered.keep_alive(lease).unwrap();
     }
 }

@@ -1,8 +1,10 @@
 //! What a supervisor and a node say to each other: lines over the node's stdin and stdout.
 //!
-//! To the node: `stop` (take a last checkpoint and exit), `partition on` and `partition off` (a drill cuts
-//! the node off from its peers and the coordinator, and lets it back). The end of the stream means that the
-//! supervisor is gone: exit at once, because the coordinator went with it.
+//! To the node: `stop` (take a last checkpoint and exit); `partition both`, `partition in`, `partition out`
+//! and `partition off` (a drill cuts the node off from its peers and the coordinator, and lets it back);
+//! `slow disk N ms` and `slow disk off` (each write and sync of its logs takes so much longer, or no longer).
+//! The end of the stream means that the supervisor is gone: exit at once, because the coordinator went with
+//! it.
 //!
 //! To the supervisor: one JSON object a line, a [`Report`], at each change of state.
 
@@ -10,12 +12,55 @@ use std::io::{self, BufRead, Write};
 use std::thread;
 
 use anyhow::Context;
+use cell_drill::wire::PartitionWay;
+use cell_fabric::Blocked;
 use serde::{Deserialize, Serialize};
 
 /// What the supervisor asks for.
 pub(crate) const STOP: &str = "stop";
-/// Cuts the node off, and lets it back.
-pub(crate) const PARTITION: [&str; 2] = ["partition off", "partition on"];
+const PARTITION: &str = "partition ";
+const SLOW_DISK: &str = "slow disk ";
+const OFF: &str = "off";
+
+/// Faults of a node that last until they are taken back, also when another process takes its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LastingFaults {
+    pub(crate) partition: Option<PartitionWay>,
+    /// Zero: its disk is as ever.
+    pub(crate) disk_delay_ms: u64,
+}
+
+impl LastingFaults {
+    /// What a process is told of its partition.
+    pub(crate) fn partition_line(self) -> String {
+        format!("{PARTITION}{}", self.partition.map_or(OFF, PartitionWay::word))
+    }
+
+    /// What a process is told of its disk.
+    pub(crate) fn slow_disk_line(self) -> String {
+        match self.disk_delay_ms {
+            0 => format!("{SLOW_DISK}{OFF}"),
+            ms => format!("{SLOW_DISK}{ms} ms"),
+        }
+    }
+
+    /// Arguments of `cell node` for a process that begins with them.
+    pub(crate) fn arguments(self) -> Vec<String> {
+        let partition = self.partition.map(|way| format!("--partitioned={}", way.word()));
+        let delay = (self.disk_delay_ms > 0).then(|| format!("--slow-disk-ms={}", self.disk_delay_ms));
+        partition.into_iter().chain(delay).collect()
+    }
+}
+
+/// What a filter drops in such a partition.
+pub(crate) fn blocked(way: Option<PartitionWay>) -> Blocked {
+    match way {
+        None => Blocked::Nothing,
+        Some(PartitionWay::Both) => Blocked::Both,
+        Some(PartitionWay::In) => Blocked::Inbound,
+        Some(PartitionWay::Out) => Blocked::Outbound,
+    }
+}
 
 /// A node's state, as far as its supervisor cares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +77,9 @@ pub(crate) enum Word {
     /// Stop in good order.
     Stop,
     /// Be cut off, or be it no longer.
-    Partition(bool),
+    Partition(Option<PartitionWay>),
+    /// Have a disk that is so many milliseconds slower; zero: no longer.
+    SlowDisk(u64),
     /// The supervisor is gone.
     Gone,
 }
@@ -47,10 +94,15 @@ pub(crate) fn tell(report: &Report) {
 }
 
 fn word(line: &str) -> Option<Word> {
-    match line {
-        STOP => Some(Word::Stop),
-        line => PARTITION.iter().position(|known| *known == line).map(|on| Word::Partition(on == 1)),
+    if let Some(way) = line.strip_prefix(PARTITION) {
+        let way = if way == OFF { None } else { Some(PartitionWay::from_word(way)?) };
+        return Some(Word::Partition(way));
     }
+    if let Some(delay) = line.strip_prefix(SLOW_DISK) {
+        let ms = if delay == OFF { 0 } else { delay.strip_suffix(" ms")?.parse().ok()? };
+        return Some(Word::SlowDisk(ms));
+    }
+    (line == STOP).then_some(Word::Stop)
 }
 
 /// Listens to stdin on a thread of its own.
@@ -66,4 +118,26 @@ pub(crate) fn listen(mut hear: impl FnMut(Word) + Send + 'static) -> anyhow::Res
     };
     thread::Builder::new().name("supervised".into()).spawn(run).context("cannot start a thread")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn word_of_each_line_is_what_it_was_made_of_and_of_others_nothing() {
+        for partition in [None, Some(PartitionWay::Both), Some(PartitionWay::In), Some(PartitionWay::Out)] {
+            for disk_delay_ms in [0, 1, 2_000] {
+                let faults = LastingFaults { partition, disk_delay_ms };
+                assert_eq!(word(&faults.partition_line()), Some(Word::Partition(partition)));
+                assert_eq!(word(&faults.slow_disk_line()), Some(Word::SlowDisk(disk_delay_ms)));
+                let arguments = usize::from(partition.is_some()) + usize::from(disk_delay_ms > 0);
+                assert_eq!(faults.arguments().len(), arguments);
+            }
+        }
+        assert_eq!(word(STOP), Some(Word::Stop));
+        for line in ["", "partition", "partition sideways", "slow disk", "slow disk 5", "slow disk x ms"] {
+            assert_eq!(word(line), None, "{line}");
+        }
+    }
 }

@@ -4,12 +4,13 @@ use std::process::ExitStatus;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use cell_drill::wire::PartitionWay;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::backoff::Backoff;
 use super::child::{NodeChild, NodeSpec};
 use super::event::Event;
-use super::link::{PARTITION, Report};
+use super::link::{LastingFaults, Report};
 use crate::exit::Exit;
 
 /// A node's place.
@@ -25,8 +26,8 @@ pub(crate) struct Slot {
     pub(crate) served: bool,
     /// SIGSTOP has it.
     pub(crate) paused: bool,
-    /// It is cut off.
-    pub(crate) partitioned: bool,
+    /// What lasts of drills, whichever process is in it.
+    pub(crate) faults: LastingFaults,
     backoff: Backoff,
     next: Next,
     /// A drill wants another process after this one, not before so long.
@@ -57,7 +58,7 @@ impl Slot {
             state: "starting".into(),
             served: false,
             paused: false,
-            partitioned: false,
+            faults: LastingFaults::default(),
             backoff: Backoff::default(),
             next: Next::At(now),
             down: None,
@@ -95,7 +96,7 @@ impl Slot {
         self.lives += 1;
         (self.served, self.paused) = (false, false);
         "starting".clone_into(&mut self.state);
-        self.child = Some(NodeChild::spawn(&self.spec, self.lives, self.partitioned, events.clone())?);
+        self.child = Some(NodeChild::spawn(&self.spec, self.lives, self.faults, events.clone())?);
         Ok(())
     }
 
@@ -163,10 +164,21 @@ impl Slot {
     }
 
     /// Cuts it off, or lets it back; so is the process that follows.
-    pub(crate) fn partition(&mut self, on: bool) -> bool {
-        self.partitioned = on;
+    pub(crate) fn partition(&mut self, partition: Option<PartitionWay>) -> bool {
+        self.faults.partition = partition;
+        self.tell(&self.faults.partition_line())
+    }
+
+    /// Slows its logs down by so many milliseconds, or no longer; so those of the process that follows.
+    pub(crate) fn slow_disk(&mut self, delay_ms: u64) -> bool {
+        self.faults.disk_delay_ms = delay_ms;
+        self.tell(&self.faults.slow_disk_line())
+    }
+
+    /// Whether there is a process to tell.
+    fn tell(&mut self, line: &str) -> bool {
         let Some(child) = &mut self.child else { return false };
-        child.tell(PARTITION[usize::from(on)]);
+        child.tell(line);
         true
     }
 

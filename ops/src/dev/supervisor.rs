@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use cell_cluster::boottime_ns;
+use cell_drill::DELAY_MS;
 use cell_drill::wire::{DrillAnswer, DrillRequest, NodeView, Refused, Status};
 use serde_json::json;
 
@@ -158,6 +159,11 @@ impl Supervisor {
     /// Does what a drill asks for.
     fn carry_out(&mut self, request: DrillRequest) -> DrillAnswer {
         let count = self.slots.len();
+        if let DrillRequest::SlowDisk { delay_ms: delay_ms @ 1.., .. } = request
+            && !DELAY_MS.contains(&delay_ms)
+        {
+            return refuse_delay(delay_ms);
+        }
         let slot = request.node().map(|node| (node, self.slots.get_mut(usize::from(node))));
         let done = match (request, slot) {
             (DrillRequest::Status, _) => return self.status(),
@@ -170,8 +176,11 @@ impl Supervisor {
             (DrillRequest::Cont { .. }, Some((_, Some(slot)))) => slot.cont(),
             (DrillRequest::Restart { .. }, Some((_, Some(slot)))) => slot.restart(Instant::now()),
             // What is not there now is cut off when it comes.
-            (DrillRequest::Partition { on, .. }, Some((_, Some(slot)))) => {
-                slot.partition(on) || !on || slot.due().is_some()
+            (DrillRequest::Partition { on, way, .. }, Some((_, Some(slot)))) => {
+                slot.partition(on.then_some(way)) || !on || slot.due().is_some()
+            }
+            (DrillRequest::SlowDisk { delay_ms, .. }, Some((_, Some(slot)))) => {
+                slot.slow_disk(delay_ms) || delay_ms == 0 || slot.due().is_some()
             }
         };
         let at_ns = boottime_ns();
@@ -196,7 +205,9 @@ impl Supervisor {
             pid: slot.child.as_ref().map(super::child::NodeChild::pid),
             state: slot.state().to_owned(),
             lives: slot.lives,
-            partitioned: slot.partitioned,
+            partitioned: slot.faults.partition.is_some(),
+            partition: slot.faults.partition,
+            disk_delay_ms: slot.faults.disk_delay_ms,
             server: self.plan.fabric(slot.spec.node),
             http: self.plan.http(slot.spec.node),
         };
@@ -209,7 +220,8 @@ impl Supervisor {
         let text = "stopping: last checkpoint (a second signal ends at once)";
         self.announcer.say("stopping", text, &json!({}));
         for slot in &mut self.slots {
-            slot.partition(false);
+            slot.partition(None);
+            slot.slow_disk(0);
             slot.ask_to_stop();
         }
         let mut failed = None;
@@ -244,22 +256,32 @@ fn refuse_unknown(node: u16, count: usize) -> DrillAnswer {
     DrillAnswer { at_ns: boottime_ns(), refused: Some(refused), status: None }
 }
 
+fn refuse_delay(delay_ms: u64) -> DrillAnswer {
+    let (least, most) = (DELAY_MS.start(), DELAY_MS.end());
+    let refused = Refused {
+        what: format!("a disk cannot be slower by {delay_ms} ms: from {least} ms to {most} ms"),
+        next: "give a delay within these bounds, or 0 to end it".into(),
+    };
+    DrillAnswer { at_ns: boottime_ns(), refused: Some(refused), status: None }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
     use std::sync::mpsc::channel;
     use std::thread::JoinHandle;
 
+    use cell_drill::wire::PartitionWay;
     use tempfile::TempDir;
 
     use super::*;
 
-    /// A node that serves at once and stops when told, and says which life of it was cut off.
+    /// A node that serves at once and stops when told, and says of what life of it was begun with or told.
     const NODE: &str = "#!/bin/sh
 echo '{\"state\":\"serving\",\"detail\":\"serving\"}'
-case \"$*\" in *--partitioned*) echo '{\"state\":\"cut_off\",\"detail\":\"cut off\"}';; esac
+case \"$*\" in *--*) echo '{\"state\":\"'$*'\",\"detail\":\"begun so\"}';; esac
 while read line; do
-    case $line in stop) exit 0;; *) echo '{\"state\":\"told\",\"detail\":\"told\"}';; esac
+    case $line in stop) exit 0;; *) echo '{\"state\":\"'$line'\",\"detail\":\"told\"}';; esac
 done
 exit 1
 ";
@@ -397,19 +419,44 @@ exit 1
         cluster.ask(DrillRequest::Stop { node: 0 });
         assert_eq!(cluster.nodes()[0].state, "stopped");
         cluster.ask(DrillRequest::Cont { node: 0 });
-        cluster.ask(DrillRequest::Partition { node: 0, on: true });
-        cluster.until(|nodes| nodes[0].state == "told" && nodes[0].partitioned);
+        cluster.ask(DrillRequest::Partition { node: 0, on: true, way: PartitionWay::Both });
+        cluster.until(|nodes| nodes[0].state == "partition both" && nodes[0].partitioned);
         // Who comes after it is cut off from its start.
         cluster.ask(DrillRequest::Kill { node: 0, down_ms: 0 });
-        let nodes = cluster.until(|nodes| nodes[0].state == "cut_off");
+        let nodes = cluster.until(|nodes| nodes[0].state == "node --partitioned=both");
         assert!(nodes[0].partitioned && nodes[0].pid != pid);
-        cluster.ask(DrillRequest::Partition { node: 0, on: false });
+        cluster.ask(DrillRequest::Partition { node: 0, on: false, way: PartitionWay::Both });
         cluster.ask(DrillRequest::Restart { node: 0 });
         cluster.until(|nodes| nodes[0].lives == 3 && nodes[0].state == "serving" && !nodes[0].partitioned);
         cluster.ask(DrillRequest::Stop { node: 0 });
         cluster.events.send(Event::Stop).unwrap();
         assert_eq!(cluster.end().unwrap(), Exit::Ok, "a node that stands still is let go first");
         drop(cluster.folder);
+    }
+
+    #[test]
+    fn drill_one_way_and_slow_disk_are_told_to_the_process_and_to_the_next_one() {
+        let cluster = Cluster::start(1, true);
+        cluster.serving();
+        for way in [PartitionWay::In, PartitionWay::Out] {
+            cluster.ask(DrillRequest::Partition { node: 0, on: true, way });
+            let line = format!("partition {}", way.word());
+            let nodes = cluster.until(|nodes| nodes[0].state == line);
+            assert_eq!((nodes[0].partitioned, nodes[0].partition), (true, Some(way)));
+        }
+        cluster.ask(DrillRequest::SlowDisk { node: 0, delay_ms: 70 });
+        let nodes = cluster.until(|nodes| nodes[0].state == "slow disk 70 ms");
+        assert_eq!(nodes[0].disk_delay_ms, 70);
+        cluster.ask(DrillRequest::Kill { node: 0, down_ms: 0 });
+        cluster.until(|nodes| nodes[0].state == "node --partitioned=out --slow-disk-ms=70");
+        cluster.ask(DrillRequest::Partition { node: 0, on: false, way: PartitionWay::Both });
+        cluster.until(|nodes| nodes[0].state == "partition off");
+        cluster.ask(DrillRequest::SlowDisk { node: 0, delay_ms: 0 });
+        let nodes = cluster.until(|nodes| nodes[0].state == "slow disk off");
+        assert_eq!((nodes[0].partition, nodes[0].disk_delay_ms), (None, 0));
+        let refused = cluster.ask(DrillRequest::SlowDisk { node: 0, delay_ms: 2_001 }).refused.unwrap();
+        assert!(refused.what.contains("2001 ms: from 1 ms to 2000 ms"), "{refused:?}");
+        assert_eq!(cluster.nodes()[0].disk_delay_ms, 0);
     }
 
     #[test]

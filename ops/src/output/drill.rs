@@ -12,6 +12,9 @@ use crate::store;
 /// A report for people.
 pub(crate) fn text(report: &Report) -> String {
     let mut text = format!("{}: {} node {}", report.verdict().word(), report.fault.word(), report.node);
+    if let Some(delay) = report.delay {
+        text.push_str(&format!(", each write and sync of its logs {} ms longer", delay.as_millis()));
+    }
     for reason in report.reasons() {
         text.push_str(&format!("\n  {reason}"));
     }

@@ -19,6 +19,9 @@ export const KINDS = [
   { kind: "stop", meaning: "SIGSTOP past its lease, then SIGCONT: it must not be believed.", parameters: lasting(100) },
   { kind: "restart", meaning: "An ordered stop and a new start.", parameters: COMMON },
   { kind: "partition", meaning: "Cut off from clients, peers and the coordinator, then let back.", parameters: lasting(100) },
+  { kind: "partition-in", meaning: "Cut off one way: nothing that others send reaches it, and what it sends arrives.", parameters: lasting(100) },
+  { kind: "partition-out", meaning: "Cut off one way: it takes what others send, and nothing that it sends arrives.", parameters: lasting(100) },
+  { kind: "slow-disk", meaning: "Each write and sync of its logs takes longer: writes wait, reads do not, nobody takes over.", parameters: { ...lasting(100), delay_ms: { min: 1, max: 2000, default: 100, unit: "ms", meaning: "How much longer each write and sync of the node's logs takes." } } },
 ];
 
 export class Drill {
@@ -132,13 +135,15 @@ export class Drill {
   }
 }
 
-export function preview(world, kind, node) {
+export function preview(world, kind, node, delayMs) {
   const pairs = [1, 2, 3, 4, 5, 6].filter((pair) => world.ownerOf(pair) === node);
   const mine = world.meganodes.filter((one) => pairs.includes(one.pair));
   const entries = mine.reduce((sum, one) => sum + one.entries, 0);
   const all = world.meganodes.reduce((sum, one) => sum + one.entries, 0);
   return {
     node, kind, pairs, entries, key_share: all === 0 ? 0 : entries / all, survivors: [0, 1, 2].filter((one) => one !== node), confirm: `node-${node}`,
-    sentence: `Node ${node} owns ${pairs.length} pairs. Their keys are not available until its lease ends and the others have replayed its logs: about 2 s.`,
+    sentence: kind === "slow-disk"
+      ? `Node ${node} owns ${pairs.length} pairs. Their keys can be read; each write of them waits ${delayMs} ms longer, until the fault is taken back. Nobody takes over.`
+      : `Node ${node} owns ${pairs.length} pairs. Their keys are not available until its lease ends and the others have replayed its logs: about 2 s.`,
   };
 }

@@ -150,7 +150,7 @@ class Mock {
       "tree/heat": () => documents.heat(world, now, query),
       "tree/locate": () => documents.locate(world, now, query.get("key") ?? ""), "selector/pairs": () => selector.pairs(world, now),
       tuning: () => world.tuning.document(now), "tuning/history": () => documents.head(now, { changes: world.tuning.history.slice(0, Number(query.get("limit") ?? 50)) }),
-      drills: () => this.drills(now), "drills/preview": () => documents.head(now, preview(world, query.get("kind"), Number(query.get("node")))),
+      drills: () => this.drills(now), "drills/preview": () => documents.head(now, preview(world, query.get("kind"), Number(query.get("node")), Number(query.get("delay_ms") ?? 100))),
       kv: () => documents.kvPage(world, now, query), whoami: () => documents.head(now, { name: role, role, tokens_required: this.scenario === "unauthorised" }),
       "openapi.json": () => openapi,
     };

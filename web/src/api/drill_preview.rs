@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use cell_drill::FaultKind;
+use cell_drill::{DELAY_MS, DELAY_MS_DEFAULT, FaultKind};
 use cell_node::NodeSnapshot;
 use cell_terms::setting::Value;
 use cell_terms::text::counted;
@@ -44,13 +44,14 @@ struct Preview {
     confirm: String,
 }
 
-/// `GET /api/v1/drills/preview?kind=KIND&node=NODE`.
+/// `GET /api/v1/drills/preview?kind=KIND&node=NODE`, and `delay_ms` of a slow disk.
 pub(crate) async fn get_preview(
     State(shared): State<Arc<Shared>>,
     mut params: Params,
 ) -> Result<Response, Problem> {
     let kind = kind(params.text("kind"))?;
     let node = node(params.text("node"))?;
+    let delay_ms = params.integer("delay_ms", DELAY_MS, DELAY_MS_DEFAULT)?;
     params.end()?;
     let (snapshot, age) = shared.look();
     let own = ServedPart { row: served(&snapshot) };
@@ -59,7 +60,8 @@ pub(crate) async fn get_preview(
         let detail = format!("Node {node} does not say what it serves: {}.", absent.why);
         return Err(Problem::unavailable(detail).next("a drill begins with a healthy cluster: wait for it"));
     }
-    let preview = preview(kind, node, &parts, lease_ms(&shared)).ok_or_else(|| {
+    let times = Times { lease_ms: lease_ms(&shared), delay_ms };
+    let preview = preview(kind, node, &parts, times).ok_or_else(|| {
         let known: Vec<_> = parts.iter().map(|part| part.node.0.to_string()).collect();
         Params::refuse("node", format!("no node {node} is there; those that are: {}", known.join(", ")))
     })?;
@@ -94,13 +96,17 @@ fn served(snapshot: &NodeSnapshot) -> Served {
     }
 }
 
-/// None if the node is not among those that answered.
-fn preview(
-    kind: FaultKind,
-    node: u32,
-    parts: &[NodePart<ServedPart>],
+/// What a sentence tells of times.
+#[derive(Clone, Copy)]
+struct Times {
+    /// How long leases last, where that is known.
     lease_ms: Option<u64>,
-) -> Option<Preview> {
+    /// By how much a slow disk is slower.
+    delay_ms: u64,
+}
+
+/// None if the node is not among those that answered.
+fn preview(kind: FaultKind, node: u32, parts: &[NodePart<ServedPart>], times: Times) -> Option<Preview> {
     let own = &parts.iter().find(|part| part.node.0 == node)?.part.row;
     let all: u64 = parts.iter().map(|part| part.part.row.entries).sum();
     let mut pairs = own.pairs.clone();
@@ -108,35 +114,64 @@ fn preview(
     let survivors: Vec<_> = parts.iter().map(|part| part.node.0).filter(|other| *other != node).collect();
     #[allow(clippy::cast_precision_loss, reason = "a share")]
     let key_share = if all == 0 { 0.0 } else { own.entries as f64 / all as f64 };
-    let sentence = sentence(kind, node, pairs.len(), !survivors.is_empty(), lease_ms);
+    let sentence = sentence(kind, node, pairs.len(), !survivors.is_empty(), times);
     let (kind, confirm) = (kind.word(), name_of(node));
     Some(Preview { node, kind, pairs, entries: own.entries, key_share, survivors, sentence, confirm })
 }
 
-fn sentence(kind: FaultKind, node: u32, pairs: usize, has_survivors: bool, lease_ms: Option<u64>) -> String {
+fn sentence(kind: FaultKind, node: u32, pairs: usize, has_survivors: bool, times: Times) -> String {
     if pairs == 0 {
         return format!("Node {node} owns no pair: its loss stops nothing, and a drill of it shows nothing.");
     }
     let owns = counted(pairs as u64, "pair", "pairs");
+    let whose = if pairs == 1 { "Its" } else { "Their" };
+    if kind == FaultKind::SlowDisk {
+        let ms = times.delay_ms;
+        return format!(
+            "Node {node} owns {owns}. {whose} keys can be read; each write of them waits {ms} ms longer, until \
+             the fault is taken back. Nobody takes over."
+        );
+    }
+    let until = until(kind, has_survivors, times.lease_ms);
+    let besides = besides(kind);
+    format!("Node {node} owns {owns}. {whose} keys are not available {until}.{besides}")
+}
+
+/// Until when the keys are not available.
+fn until(kind: FaultKind, has_survivors: bool, lease_ms: Option<u64>) -> String {
     let lease = lease_ms.map_or_else(String::new, |ms| format!(" ({ms} ms)"));
-    let until = match (kind, has_survivors) {
+    match (kind, has_survivors) {
         (FaultKind::Restart, true) => {
             "until others have taken them over, or the node has started again".to_owned()
         }
         (FaultKind::Restart | FaultKind::Kill, false) => {
             "until the node has started again and replayed its logs".to_owned()
         }
-        (FaultKind::Stop | FaultKind::Partition, false) => "until the fault is taken back".to_owned(),
+        (_, false) => "until the fault is taken back".to_owned(),
         (FaultKind::Kill, true) => {
             format!("until its lease{lease} has ended and the others have replayed its logs")
         }
-        (FaultKind::Stop | FaultKind::Partition, true) => format!(
+        (_, true) => format!(
             "until the fault is taken back or, if it lasts longer than the node's lease{lease}, until the \
              others have replayed its logs"
         ),
-    };
-    let whose = if pairs == 1 { "Its" } else { "Their" };
-    format!("Node {node} owns {owns}. {whose} keys are not available {until}.")
+    }
+}
+
+/// What is particular to a kind.
+fn besides(kind: FaultKind) -> &'static str {
+    match kind {
+        FaultKind::PartitionIn => {
+            " The coordinator goes on renewing the lease until the node, which hears no answer, has given it up: \
+             others take over later than after a partition of both ways, by up to a lease and a call of the \
+             coordinator."
+        }
+        FaultKind::PartitionOut => {
+            " The node may carry out writes that nobody hears of: each is found again when its client repeats \
+             it."
+        }
+        _ => "",
+    }
 }
 
 #[cfg(test)]
@@ -146,6 +181,8 @@ mod tests {
     use super::*;
     use crate::api::status::tests::snapshot;
 
+    const TIMES: Times = Times { lease_ms: Some(500), delay_ms: 70 };
+
     fn part(node: u32, pairs: &[u32], entries: u64) -> NodePart<ServedPart> {
         let row = Served { pairs: pairs.to_vec(), entries };
         NodePart { node: NodeId(node), part: ServedPart { row } }
@@ -154,17 +191,17 @@ mod tests {
     #[test]
     fn preview_counts_what_the_node_serves_and_names_who_is_left() {
         let parts = [part(0, &[1], 300), part(1, &[5, 2], 100), part(2, &[], 0)];
-        let preview = preview(FaultKind::Kill, 1, &parts, Some(500)).unwrap();
+        let preview = preview(FaultKind::Kill, 1, &parts, TIMES).unwrap();
         assert_eq!((preview.pairs, preview.entries, preview.key_share), (vec![2, 5], 100, 0.25));
         assert_eq!((preview.survivors, &*preview.confirm), (vec![0, 2], "node-1"));
         assert!(preview.sentence.contains("owns 2 pairs") && preview.sentence.contains("(500 ms)"));
-        assert!(super::preview(FaultKind::Kill, 7, &parts, None).is_none());
+        assert!(super::preview(FaultKind::Kill, 7, &parts, TIMES).is_none());
     }
 
     #[test]
     fn preview_of_an_empty_cluster_and_of_a_node_without_pairs() {
         let parts = [part(0, &[], 0), part(1, &[1], 0)];
-        let preview = preview(FaultKind::Stop, 0, &parts, None).unwrap();
+        let preview = preview(FaultKind::Stop, 0, &parts, TIMES).unwrap();
         assert_eq!(preview.key_share, 0.0);
         assert!(preview.sentence.contains("owns no pair"));
     }
@@ -173,10 +210,14 @@ mod tests {
     fn sentence_of_every_kind_says_until_when() {
         for kind in FaultKind::ALL {
             for has_survivors in [false, true] {
-                let words = sentence(kind, 3, 1, has_survivors, None);
+                let words = sentence(kind, 3, 1, has_survivors, TIMES);
                 assert!(words.starts_with("Node 3 owns 1 pair. ") && words.contains(" until "), "{words}");
             }
         }
+        let words = sentence(FaultKind::SlowDisk, 3, 1, true, TIMES);
+        assert!(words.contains("can be read") && words.contains("waits 70 ms longer"), "{words}");
+        let words = sentence(FaultKind::PartitionIn, 3, 1, true, TIMES);
+        assert!(words.contains("(500 ms)") && words.contains("others take over later"), "{words}");
     }
 
     /// What peers say is a row of `/api/v1/nodes`.

@@ -539,6 +539,8 @@ mod tests {
             state: "serving".to_owned(),
             lives: 1,
             partitioned: false,
+            partition: None,
+            disk_delay_ms: 0,
             server: address,
             http: address,
         };
@@ -715,9 +717,12 @@ mod tests {
         let preview = cluster.get(0, &format!("{DRILLS}/preview?kind=kill&node=1")).body;
         assert_eq!((&preview["confirm"], &preview["survivors"]), (&json!("node-1"), &json!([0])));
         assert_eq!((&preview["entries"], &preview["key_share"]), (&json!(9), &json!(0.5)));
-        for (query, pointer) in
-            [("kind=x&node=1", "kind"), ("kind=kill&node=7", "node"), ("kind=kill&node=1&a", "a")]
-        {
+        for (query, pointer) in [
+            ("kind=x&node=1", "kind"),
+            ("kind=kill&node=7", "node"),
+            ("kind=kill&node=1&a", "a"),
+            ("kind=slow-disk&node=1&delay_ms=2001", "delay_ms"),
+        ] {
             let bad = cluster.get(0, &format!("{DRILLS}/preview?{query}"));
             assert_eq!((bad.status, bad.pointers()), (400, vec![&*format!("/query/{pointer}")]));
         }

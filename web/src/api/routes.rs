@@ -1,6 +1,7 @@
 //! Every route of the API in words: what it answers, whom it answers, and what it takes. The document that
 //! describes the API is made from this table, and tests hold it and the router to each other, both ways.
 
+use cell_drill::DELAY_MS;
 use serde_json::Value;
 
 use crate::access::Role;
@@ -121,7 +122,15 @@ const REASON: Parameter =
     query("reason", Takes::Text, "Why, for the history; at most 500 bytes.", "a%20reason");
 const DRILL: Parameter = path("id", Takes::Text, "The drill's name, as its begin was answered.", "drill-0-1");
 const NODE: Parameter = query("node", Takes::Text, "A node's number, or all.", "all");
-const KIND_OF_FAULT: Takes = Takes::Choice(&["kill", "stop", "restart", "partition"]);
+const KIND_OF_FAULT: Takes =
+    Takes::Choice(&["kill", "stop", "restart", "partition", "partition-in", "partition-out", "slow-disk"]);
+
+const DELAY: Parameter = query(
+    "delay_ms",
+    Takes::Integer(*DELAY_MS.start(), *DELAY_MS.end()),
+    "By how much a slow disk is slower; nothing of other faults.",
+    "100",
+);
 
 const fn get(
     path: &'static str,
@@ -414,6 +423,7 @@ pub(crate) static ROUTES: [RouteText; 33] = [
         &[
             needed("kind", KIND_OF_FAULT, "The fault.", "kill"),
             needed("node", Takes::Integer(0, u32::MAX as u64), "Whose.", "0"),
+            DELAY,
         ],
         drills::preview,
     ),

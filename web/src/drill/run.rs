@@ -337,6 +337,7 @@ pub(crate) mod tests {
         Report {
             fault: FaultKind::Kill,
             node: 1,
+            delay: Some(Duration::from_millis(70)),
             run: 7,
             timeline,
             tally: Tally::default(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use cell_client::ClientOptions;
-use cell_drill::{Drill, FaultKind, Load};
+use cell_drill::{DELAY_MS, DELAY_MS_DEFAULT, Drill, FaultKind, Load};
 use serde_json::{Map, Value, json};
 
 use crate::problem::{FieldProblem, Problem};
@@ -49,6 +49,14 @@ const RATE: NumberField = NumberField {
     unit: Some("operations/s"),
     meaning: "Operations a second, all clients together.",
 };
+const DELAY: NumberField = NumberField {
+    name: "delay_ms",
+    min: *DELAY_MS.start(),
+    max: *DELAY_MS.end(),
+    default: DELAY_MS_DEFAULT,
+    unit: Some("ms"),
+    meaning: "How much longer each write and sync of the node's logs takes.",
+};
 /// Operations of a drill, at most: its ledger has a line for each, and is read back in memory.
 const OPERATIONS_MAX: u64 = 10_000_000;
 const _: () = {
@@ -65,11 +73,17 @@ fn down_ms(kind: FaultKind) -> Option<NumberField> {
     let (min, meaning) = match kind {
         FaultKind::Restart => return None,
         FaultKind::Kill => (0, "How long no process follows."),
-        FaultKind::Stop | FaultKind::Partition => {
+        FaultKind::Stop | FaultKind::Partition | FaultKind::PartitionIn | FaultKind::PartitionOut => {
             (100, "How long it lasts; past the lease, others take over.")
         }
+        FaultKind::SlowDisk => (100, "How long it lasts; nobody takes over."),
     };
     Some(NumberField { name: "down_ms", min, max: DOWN_MS_MAX, default: 3_000, unit: Some("ms"), meaning })
+}
+
+/// By how much a fault makes a disk slower; none of the others.
+fn delay_ms(kind: FaultKind) -> Option<NumberField> {
+    (kind == FaultKind::SlowDisk).then_some(DELAY)
 }
 
 /// The parameters of a kind, by name, for people and programs.
@@ -79,7 +93,8 @@ pub(crate) fn parameters(kind: FaultKind) -> Value {
         let bounds = json!({"min": min, "max": max, "default": default, "unit": unit, "meaning": meaning});
         (name.to_owned(), bounds)
     };
-    let mut all: Map<String, Value> = down_ms(kind).into_iter().chain(COMMON).map(describe).collect();
+    let mut all: Map<String, Value> =
+        down_ms(kind).into_iter().chain(delay_ms(kind)).chain(COMMON).map(describe).collect();
     let meaning = "The drill's entries stay in the store; without it a drill that passes removes them.";
     all.insert(KEEP.to_owned(), json!({"default": false, "meaning": meaning}));
     Value::Object(all)
@@ -92,6 +107,7 @@ pub(crate) struct DrillWanted {
     /// The node that it is done to.
     pub(crate) node: u16,
     lasts: Option<Duration>,
+    delay: Duration,
     before: Duration,
     threads: u16,
     rate: u32,
@@ -110,6 +126,10 @@ impl DrillWanted {
             Some(field) => Some(Duration::from_millis(fields.number(&field))),
             None => fields.no_length(kind),
         };
+        let delay = match kind {
+            Some(FaultKind::SlowDisk) | None => Duration::from_millis(fields.number(&DELAY)),
+            Some(kind) => fields.no_delay(kind),
+        };
         let before = Duration::from_millis(fields.number(&BEFORE_MS));
         let threads = u16::try_from(fields.number(&THREADS)).unwrap_or(u16::MAX);
         let rate = u32::try_from(fields.number(&RATE)).unwrap_or(u32::MAX);
@@ -121,7 +141,7 @@ impl DrillWanted {
         if confirm.as_deref() != Some(&*name_of(node)) {
             return Err(not_confirmed(node));
         }
-        Ok(DrillWanted { kind, node, lasts, before, threads, rate, keep, who: String::new() })
+        Ok(DrillWanted { kind, node, lasts, delay, before, threads, rate, keep, who: String::new() })
     }
 
     /// The drill itself, in the cluster of this folder.
@@ -134,6 +154,7 @@ impl DrillWanted {
             fault: self.kind,
             node: self.node,
             lasts: self.lasts,
+            delay: self.delay,
             before: self.before,
             patience: PATIENCE,
             load: Load { threads: self.threads, rate: self.rate },
@@ -255,6 +276,14 @@ impl Fields {
         None
     }
 
+    /// Of a kind that makes nothing slower.
+    fn no_delay(&mut self, kind: FaultKind) -> Duration {
+        if self.take(DELAY.name).is_some() {
+            self.wrong(DELAY.name, format!("it is of slow-disk, and not of {}: leave it out", kind.word()));
+        }
+        Duration::from_millis(DELAY.default)
+    }
+
     /// What is wrong; what is left is wrong, too.
     fn end(mut self) -> Vec<FieldProblem> {
         let left: Vec<String> = self.body.keys().cloned().collect();
@@ -312,6 +341,25 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn parse_a_delay_of_a_slow_disk_within_its_bounds_alone() {
+        let slow = |delay: Value| {
+            parse(json!({"kind": "slow-disk", "node": 1, "delay_ms": delay, "confirm": "node-1"}))
+        };
+        let delay = |delay: Value| slow(delay).unwrap().drill("d".into()).delay;
+        assert_eq!(delay(json!(250)), Duration::from_millis(250));
+        assert_eq!(delay(Value::Null), Duration::from_millis(100));
+        for wrong in [json!(0), json!(2_001), json!("100ms"), json!(1.5)] {
+            let problem = slow(wrong).unwrap_err();
+            let error = &problem.errors[0];
+            assert_eq!((error.pointer.as_str(), error.max.as_deref()), ("/delay_ms", Some("2000")));
+        }
+        let kill = json!({"kind": "kill", "node": 1, "delay_ms": 100, "confirm": "node-1"});
+        let problem = parse(kill).unwrap_err();
+        assert_eq!(problem.errors[0].pointer, "/delay_ms");
+        assert!(problem.errors[0].detail.contains("slow-disk"), "{problem:?}");
+    }
+
+    #[test]
     fn parse_wants_the_nodes_own_name() {
         for confirm in [json!("node-2"), json!(""), Value::Null] {
             let problem = parse(json!({"kind": "kill", "node": 1, "confirm": confirm})).unwrap_err();
@@ -324,6 +372,8 @@ pub(crate) mod tests {
     fn parameters_of_each_kind_have_their_bounds() {
         assert_eq!(parameters(FaultKind::Kill)["down_ms"]["default"], 3_000);
         assert_eq!(parameters(FaultKind::Restart).get("down_ms"), None);
+        assert_eq!(parameters(FaultKind::Kill).get("delay_ms"), None);
+        assert_eq!(parameters(FaultKind::SlowDisk)["delay_ms"]["default"], 100);
         for kind in FaultKind::ALL {
             assert_eq!(parameters(kind)["rate"]["max"], 20_000);
         }

@@ -97,6 +97,12 @@ impl Acceptor {
         Acceptor { over_verbs: true, ..self.clone() }
     }
 
+    /// The filter under its connections.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
     /// Whether this is whom a hello means.
     pub(super) fn is_for(&self, hello: &Hello) -> bool {
         self.worker == hello.worker && self.over_verbs == hello.queue_pair.is_some()

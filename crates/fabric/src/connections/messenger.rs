@@ -40,6 +40,16 @@ pub(crate) struct Messenger<T: Transport> {
     epoll: OwnedFd,
     events: ReadyList,
     partition: Partition,
+    withheld: Withheld<T::Link>,
+}
+
+/// What waits until the host may send again.
+#[derive(Debug)]
+struct Withheld<L> {
+    /// Connections that are not open: the hello of each is to be answered. They stay marked as queued.
+    hellos: Vec<ConnectionId>,
+    /// Connections that the user closed: peers are to hear of that.
+    closed: Vec<Box<Connection<L>>>,
 }
 
 impl<T: Transport> Messenger<T> {
@@ -62,6 +72,7 @@ impl<T: Transport> Messenger<T> {
             epoll,
             events: ReadyList::default(),
             partition: Partition::default(),
+            withheld: Withheld { hellos: Vec::new(), closed: Vec::new() },
         })
     }
 
@@ -139,7 +150,7 @@ impl<T: Transport> Messenger<T> {
 
     /// Hands the output of all connections on, then wakes those peers that sleep.
     pub(crate) fn flush(&mut self) {
-        if self.table.dirty.is_empty() || self.partition.is_on() {
+        if self.table.dirty.is_empty() || self.partition.blocks_outbound() {
             return;
         }
         let mut dirty = std::mem::take(&mut self.table.dirty);
@@ -173,10 +184,14 @@ impl<T: Transport> Messenger<T> {
             reported.set(reported.get() + 1);
             sink(event);
         };
-        if self.partition.is_on() {
+        if self.partition.blocks_inbound() {
             // Edges are kept for later: the thread must be able to sleep.
             self.gather();
             return 0;
+        }
+        let mute = self.partition.blocks_outbound();
+        if !mute {
+            self.release_withheld();
         }
         while let Some(connection) = self.table.writable.pop_front() {
             if self.table.get(connection).is_some() {
@@ -186,8 +201,10 @@ impl<T: Transport> Messenger<T> {
         let listener_ready = self.listener_ready();
         if self.transport.asks_kernel(self.table.len()) || listener_ready {
             self.gather();
-            self.accept(sink);
-            self.take_handed(sink);
+            if !mute {
+                self.accept(sink);
+                self.take_handed(sink);
+            }
         }
         for _ in 0..self.table.ready.len() {
             if reported.get() >= EVENTS_PER_POLL {
@@ -201,6 +218,13 @@ impl<T: Transport> Messenger<T> {
             self.end(id, reason, sink);
         }
         reported.get()
+    }
+
+    /// Goes on with what waited while the host could not send.
+    fn release_withheld(&mut self) {
+        let Withheld { hellos, closed } = &mut self.withheld;
+        self.table.ready.extend(hellos.drain(..));
+        closed.clear();
     }
 
     fn listener_ready(&self) -> bool {
@@ -244,6 +268,9 @@ impl<T: Transport> Messenger<T> {
     /// Does for one connection what its last edge permits, once.
     fn serve(&mut self, id: ConnectionId, sink: &mut Sink<'_>) {
         let Some(connection) = self.table.get_mut(id) else { return };
+        if !connection.is_open() && self.partition.blocks_outbound() {
+            return self.withheld.hellos.push(id);
+        }
         connection.queued = false;
         let served = match (connection.ending, connection.phase) {
             (Some(reason), _) => Err(reason),
@@ -274,11 +301,15 @@ impl<T: Transport> Messenger<T> {
 
     /// Ends a connection for its user, without an event. What is in its output leaves if it can at once.
     pub(crate) fn close(&mut self, id: ConnectionId) {
-        if self.flush_one(id) {
+        let mute = self.partition.blocks_outbound();
+        if !mute && self.flush_one(id) {
             T::wake(&mut self.table, &[id]);
         }
-        if let Some(connection) = self.remove(id) {
-            self.table.counters.closed += 1;
+        let Some(connection) = self.remove(id) else { return };
+        self.table.counters.closed += 1;
+        if mute {
+            self.withheld.closed.push(connection);
+        } else {
             self.transport.part(*connection, self.table.now_ns());
         }
     }
@@ -289,11 +320,12 @@ impl<T: Transport> Messenger<T> {
 
     /// See [`crate::Endpoint::prepare_sleep`].
     pub(crate) fn prepare_sleep(&mut self) -> bool {
-        if self.partition.is_on() {
+        if self.partition.blocks_inbound() {
             return true;
         }
-        let is_idle =
-            self.table.is_quiet() && !self.events.is_full() && !self.handed_over && !self.listener_ready();
+        let mute = self.partition.blocks_outbound();
+        let waits = !mute && (self.table.has_output() || self.handed_over || self.listener_ready());
+        let is_idle = self.table.is_quiet() && !self.events.is_full() && !waits;
         is_idle && self.transport.prepare_sleep(&mut self.table)
     }
 

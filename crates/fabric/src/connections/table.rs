@@ -186,9 +186,14 @@ impl<L: Link> ConnectionTable<L> {
         Event::Closed { connection: connection.id, reason }
     }
 
-    /// Whether no connection has anything to do for a poll or a flush.
+    /// Whether no connection has anything to do for a poll.
     pub(super) fn is_quiet(&self) -> bool {
-        self.ready.is_empty() && self.dirty.is_empty() && self.writable.is_empty()
+        self.ready.is_empty() && self.writable.is_empty()
+    }
+
+    /// Whether a flush would look at something.
+    pub(super) fn has_output(&self) -> bool {
+        !self.dirty.is_empty()
     }
 
     pub(crate) fn counters(&self) -> FabricCounters {

@@ -123,7 +123,7 @@ impl ShmEndpoint {
         let listener = ShmListener::open(name, users)?;
         let endpoint = |acceptor| {
             let registry = one_sided.then(|| Arc::clone(registry));
-            let transport = ShmTransport::of_acceptor(registry, options.ring_words());
+            let transport = ShmTransport::of_acceptor(registry, options.ring_words(), partition.clone());
             Ok(ShmEndpoint { messenger: Messenger::accepting(*limits, transport, acceptor)? })
         };
         let mut endpoints = acceptors.into_iter().map(endpoint).collect::<Result<Vec<_>, FabricError>>()?;

@@ -23,6 +23,7 @@ use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
 use crate::hello::Hello;
 use crate::limits::MESSAGE_BYTES_MAX;
+use crate::partition::Partition;
 use crate::registry::{LedgerView, Registry};
 
 use super::control::{self, Packet, RegionAnswer};
@@ -57,6 +58,10 @@ pub(super) struct ShmTransport {
     turn: usize,
     /// Polls since the kernel was asked.
     kernel_age: u32,
+    /// An acceptor's filter.
+    partition: Partition,
+    /// Questions about regions that came while nothing could be sent; one a connection.
+    withheld: Vec<(ConnectionId, Packet)>,
     /// A descriptor of a region was awaited at the last look.
     asking: bool,
     /// As large as what one poll takes of a connection.
@@ -136,6 +141,9 @@ impl Transport for ShmTransport {
             match control::receive(&connection.socket, !connection.accepted) {
                 // It has done its work: the poll that reads it looks at the ring as well.
                 Ok(Some(packet)) if control::is_bell(&packet) => {}
+                Ok(Some(packet)) if connection.accepted && self.partition.blocks_outbound() => {
+                    self.withhold(id, packet)?;
+                }
                 Ok(Some(packet)) if connection.accepted => self.hand_region(id, &packet, table)?,
                 Ok(Some(packet)) => take_region(id, packet, table, sink)?,
                 Ok(None) => {
@@ -209,7 +217,7 @@ impl Transport for ShmTransport {
         sink: &mut Sink<'_>,
     ) -> Vec<(ConnectionId, CloseReason)> {
         let count = self.open.len();
-        let mut ended = Vec::new();
+        let mut ended = self.answer_withheld(table);
         self.asking = false;
         for _ in 0..count {
             if reported.get() >= EVENTS_PER_POLL {
@@ -267,6 +275,7 @@ impl Transport for ShmTransport {
     fn removed(&mut self, connection: &Connection<ShmLink>) {
         if connection.link.rings.is_some() {
             self.open.retain(|open| *open != connection.id);
+            self.withheld.retain(|(of, _)| *of != connection.id);
         }
     }
 }
@@ -276,8 +285,12 @@ impl ShmTransport {
         ShmTransport { trusted: trusted.to_vec(), ..ShmTransport::default() }
     }
 
-    pub(super) fn of_acceptor(registry: Option<Arc<Registry>>, ring_words: usize) -> ShmTransport {
-        ShmTransport { registry, ring_words, ..ShmTransport::default() }
+    pub(super) fn of_acceptor(
+        registry: Option<Arc<Registry>>,
+        ring_words: usize,
+        partition: Partition,
+    ) -> ShmTransport {
+        ShmTransport { registry, ring_words, partition, ..ShmTransport::default() }
     }
 
     /// Messages can flow: the connection is looked at from now on.
@@ -348,6 +361,28 @@ impl ShmTransport {
         if reads.has_room_again() {
             sink(Event::Writable { connection: id });
         }
+    }
+
+    /// An acceptor's: keeps a question until it can be answered. Who asks another one before has not kept to
+    /// the protocol.
+    fn withhold(&mut self, id: ConnectionId, packet: Packet) -> Result<(), CloseReason> {
+        if self.withheld.iter().any(|(of, _)| *of == id) {
+            return Err(CloseReason::SharedMemoryBroken);
+        }
+        self.withheld.push((id, packet));
+        Ok(())
+    }
+
+    /// Answers what was kept, once that can be; the connections that end.
+    fn answer_withheld(&mut self, table: &mut Table) -> Vec<(ConnectionId, CloseReason)> {
+        if self.withheld.is_empty() || self.partition.blocks_outbound() {
+            return Vec::new();
+        }
+        let withheld = std::mem::take(&mut self.withheld);
+        let answer = |(id, packet): (ConnectionId, Packet)| {
+            self.hand_region(id, &packet, table).err().map(|reason| (id, reason))
+        };
+        withheld.into_iter().filter_map(answer).collect()
     }
 
     /// An acceptor's: the peer asks for a region.

@@ -12,6 +12,7 @@ use crate::endpoint::{ConnectionId, Endpoint, Event};
 use crate::error::{FabricError, SendError};
 use crate::limits::FabricLimits;
 use crate::one_sided::OneSided;
+use crate::partition::Partition;
 use crate::registry::Registry;
 use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess};
 
@@ -32,7 +33,7 @@ impl VerbsEndpoint {
     /// # Errors
     /// The device has no completion queue, or the process is out of descriptors.
     pub(crate) fn client(limits: FabricLimits, device: &Arc<Device>) -> Result<VerbsEndpoint, FabricError> {
-        let transport = VerbsTransport::new(CompletionQueue::new(device)?, None);
+        let transport = VerbsTransport::new(CompletionQueue::new(device)?, None, Partition::default());
         Ok(VerbsEndpoint::of(Messenger::new(limits, transport)?, device))
     }
 
@@ -46,7 +47,8 @@ impl VerbsEndpoint {
         acceptor: Acceptor,
         registry: Option<Arc<Registry>>,
     ) -> Result<VerbsEndpoint, FabricError> {
-        let transport = VerbsTransport::new(CompletionQueue::new(device)?, registry);
+        let partition = acceptor.partition().clone();
+        let transport = VerbsTransport::new(CompletionQueue::new(device)?, registry, partition);
         Ok(VerbsEndpoint::of(Messenger::accepting(limits, transport, acceptor)?, device))
     }
 

@@ -17,6 +17,7 @@ use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
 use crate::hello::Hello;
+use crate::partition::Partition;
 use crate::queue_pair_end::QueuePairEnd;
 use crate::registry::Registry;
 use crate::tcp::{self, TcpListener};
@@ -57,6 +58,10 @@ pub(super) struct VerbsTransport {
     ended: Vec<(ConnectionId, CloseReason)>,
     /// Polls since the kernel was asked.
     kernel_age: u32,
+    /// An acceptor's filter.
+    partition: Partition,
+    /// Questions about keys that came while nothing could be sent; one a connection.
+    withheld: Vec<(ConnectionId, [u8; control::ANSWER_BYTES])>,
     /// The channel tells of the next completion.
     armed: bool,
     /// What the queue gave, kept for its room.
@@ -145,7 +150,9 @@ impl Transport for VerbsTransport {
                 }
             };
             let accepted = *accepted;
-            if accepted {
+            if accepted && self.partition.blocks_outbound() {
+                self.withhold(id, packet)?;
+            } else if accepted {
                 self.answer(id, &packet, table)?;
             } else {
                 take_answer(id, &packet, table, sink)?;
@@ -191,6 +198,7 @@ impl Transport for VerbsTransport {
         reported: &Cell<usize>,
         sink: &mut Sink<'_>,
     ) -> Vec<(ConnectionId, CloseReason)> {
+        self.answer_withheld(table);
         while reported.get() < EVENTS_PER_POLL && self.take_completions(table, sink) == COMPLETIONS_PER_POLL {
         }
         // Whoever is touched again waits behind those who were not looked at yet.
@@ -236,6 +244,7 @@ impl Transport for VerbsTransport {
         if let Some(channel) = &connection.link.channel {
             self.pairs.remove(&channel.pair.serial);
         }
+        self.withheld.retain(|(of, _)| *of != connection.id);
     }
 
     fn part(&mut self, mut connection: Connection<VerbsLink>, now_ns: u64) {
@@ -247,7 +256,11 @@ impl Transport for VerbsTransport {
 }
 
 impl VerbsTransport {
-    pub(super) fn new(completions: Arc<CompletionQueue>, registry: Option<Arc<Registry>>) -> VerbsTransport {
+    pub(super) fn new(
+        completions: Arc<CompletionQueue>,
+        registry: Option<Arc<Registry>>,
+        partition: Partition,
+    ) -> VerbsTransport {
         VerbsTransport {
             parting: Vec::new(),
             completions,
@@ -257,6 +270,8 @@ impl VerbsTransport {
             touched: VecDeque::new(),
             ended: Vec::new(),
             kernel_age: 0,
+            partition,
+            withheld: Vec::new(),
             armed: false,
             taken: Vec::with_capacity(COMPLETIONS_PER_POLL),
             scratch: vec![0; channel::SCRATCH_BYTES].into_boxed_slice(),
@@ -403,6 +418,28 @@ impl VerbsTransport {
             table.mark_dirty(id);
         }
         Ok(())
+    }
+
+    /// An acceptor's: keeps a question until it can be answered. Who asks another one before has not kept to
+    /// the protocol.
+    fn withhold(&mut self, id: ConnectionId, packet: [u8; control::ANSWER_BYTES]) -> Result<(), CloseReason> {
+        if self.withheld.iter().any(|(of, _)| *of == id) {
+            return Err(CloseReason::HelloInvalid);
+        }
+        self.withheld.push((id, packet));
+        Ok(())
+    }
+
+    /// Answers what was kept, once that can be.
+    fn answer_withheld(&mut self, table: &mut Table) {
+        if self.withheld.is_empty() || self.partition.blocks_outbound() {
+            return;
+        }
+        for (id, packet) in std::mem::take(&mut self.withheld) {
+            if let Err(reason) = self.answer(id, &packet, table) {
+                self.ended.push((id, reason));
+            }
+        }
     }
 
     /// An acceptor's: the peer asks what a key stands for.

@@ -109,12 +109,13 @@ fn report() -> Value {
     object(report_words().into_iter().chain(counts).chain(times).chain(report_lists()))
 }
 
-fn report_words() -> [Field; 8] {
+fn report_words() -> [Field; 9] {
     [
         ("verdict", word(&["PASS", "FAIL", "INCONCLUSIVE"], "What it shows.")),
         ("reasons", list(text("A reason."), "Why it is not a pass.")),
         ("drill?", word(&kinds(), "The fault.")),
         ("node?", integer("The node that it was done to.")),
+        ("delay_ms?", or_null(integer("By how much a slow disk was slower. Null: it was another fault."))),
         ("run?", text("The drill's number, in hexadecimal digits, as in its keys.")),
         (
             "replayed_bytes?",

@@ -25,7 +25,8 @@ export function DrillForm({ drills, onBegun }: { drills: DrillsDocument; onBegun
   const whyNot = useWhyNot("admin");
   // what was asked for stays what it was while the dialog is open, whatever the page behind it shows
   const [asked, askFor] = useState<Asked | null>(null);
-  const preview = useResource<DrillPreview>(drills.allowed && node ? `drills/preview?kind=${kind}&node=${node}` : null, 5000);
+  const delay = "delay_ms" in values && !wrong.includes("delay_ms") ? `&delay_ms=${values.delay_ms}` : "";
+  const preview = useResource<DrillPreview>(drills.allowed && node ? `drills/preview?kind=${kind}&node=${node}${delay}` : null, 5000);
   if (!drills.allowed) return <NotAllowed why={drills.why_not} />;
   const running = drills.runs.some(isRunning);
   return (
@@ -42,7 +43,10 @@ export function DrillForm({ drills, onBegun }: { drills: DrillsDocument; onBegun
         >Run this drill…</button>
       </p>
       {whyNot && <p class="notice notice-info">{whyNot}</p>}
-      <p class="quiet">{chosen?.meaning}{running && " A drill is under way; wait for its end or halt it."}</p>
+      <p class="quiet">
+        {chosen?.meaning} To recover at once, halt the drill: what stands still goes on, what is cut off is let back, a slow disk is as before, and a killed node is started.
+        {running && " A drill is under way; wait for its end or halt it."}
+      </p>
       <Blast preview={preview} />
       {asked && <Confirm {...asked} onClose={() => askFor(null)} onBegun={onBegun} />}
     </div>

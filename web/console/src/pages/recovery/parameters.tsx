@@ -6,7 +6,7 @@ import { setQuery, usePlace } from "../../state/url";
 export type DrillValues = Record<string, number | boolean>;
 
 const NAMES: Record<string, string> = {
-  down_ms: "Lasts", before_ms: "Traffic before", threads: "Clients", rate: "Rate, all clients", keep: "Keep its entries",
+  down_ms: "Lasts", delay_ms: "Each write later by", before_ms: "Traffic before", threads: "Clients", rate: "Rate, all clients", keep: "Keep its entries",
 };
 
 /** As a person decides: how long first. What has no name here comes last. */

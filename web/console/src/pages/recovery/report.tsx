@@ -16,6 +16,12 @@ type Entry = [name: string, words: string];
 
 const number = (report: DrillReport, name: string): number | null => (typeof report[name] === "number" ? (report[name] as number) : null);
 
+/** By how much a slow disk was slower; nothing of other faults. */
+function slower(report: DrillReport): Entry[] {
+  const delay = number(report, "delay_ms");
+  return delay === null ? [] : [["each write later by", inWords(milliseconds(delay))]];
+}
+
 export function Report({ report }: { report: DrillReport }) {
   const verdict = String(report.verdict ?? "INCONCLUSIVE").toUpperCase();
   const level = LEVELS[verdict] ?? "warning";
@@ -33,7 +39,7 @@ export function Report({ report }: { report: DrillReport }) {
         <List title="Keys with an acknowledged write" entries={counts(["acknowledged", "found", "lost", "stale", "phantom"])} />
         <List title="Histories" entries={counts(["histories", "not_linearizable", "undecided", "operations", "unknown", "refused", "writes_during_fault"])} />
         <List title="From the fault on" entries={times(["detected_ms", "lease_ended_ms", "claimed_ms", "first_served_ms", "served_ms", "all_back_ms"])} />
-        <List title="What clients saw" entries={[...times(["unavailable_ms_max", "unavailable_ms_p99"]), ["replayed", inWords(bytes(number(report, "replayed_bytes")))]]} />
+        <List title="What clients saw" entries={[...slower(report), ...times(["unavailable_ms_max", "unavailable_ms_p99"]), ["replayed", inWords(bytes(number(report, "replayed_bytes")))]]} />
       </div>
       <Ways ways={report.ways} />
       <Keys title="Keys that are wrong" rows={report.wrong} />

@@ -64,7 +64,10 @@ function Halt({ id, onDone }: { id: string; onDone(): void }) {
   return (
     <>
       {problem && <ProblemNote problem={problem} />}
-      <button class="button button-small button-danger" type="button" onClick={() => void halt()}>Halt and heal</button>
+      <button
+        class="button button-small button-danger" type="button" onClick={() => void halt()}
+        title="Recover now: the fault is taken back, and a node that was killed is started at once."
+      >Halt and heal</button>
     </>
   );
 }
