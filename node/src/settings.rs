@@ -15,14 +15,17 @@ pub const SETTINGS: &[Setting] = &[
                   changed, so that a crash loses what the log had not caught up with; none writes no log at all.",
         default: "sync",
         bounds: Bounds::Choice(&["sync", "async", "none"]),
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "A pair is published, and taken over, with the durability that its owner began to serve it \
+             with.",
+        ),
     },
     Setting {
         name: "value_bytes_max",
         meaning: "Longest value that is accepted.",
         default: "16 MiB",
         bounds: Bounds::Bytes { min: 0, max: 16 << 20, power_of_two: false },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
     Setting {
         name: "reuse_grace_ms",
@@ -30,21 +33,27 @@ pub const SETTINGS: &[Setting] = &[
                   durable; a one-sided read may take four fifths of it.",
         default: "250 ms",
         bounds: Bounds::Milliseconds { min: 50, max: 60_000 },
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "Clients go by the time that they were told for their reads; memory that is used again \
+             earlier would change under one.",
+        ),
     },
     Setting {
         name: "one_sided_reads",
         meaning: "Whether clients may read this node's memory themselves.",
         default: "on",
         bounds: Bounds::Choice(&["on", "off"]),
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "Clients that have the keys of regions, or have mapped them, keep them until the process \
+             ends.",
+        ),
     },
     Setting {
         name: "stream_bytes_max",
         meaning: "Memory for values that are on their way in or out in chunks; past it, requests get Busy.",
         default: "256 MiB",
         bounds: Bounds::Bytes { min: 32 << 20, max: 64 << 30, power_of_two: false },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
     Setting {
         name: "scan_page_entries_max",
@@ -90,7 +99,10 @@ pub const SETTINGS: &[Setting] = &[
                   between its nodes.",
         default: "0",
         bounds: Bounds::Bytes { min: 0, max: 1 << 46, power_of_two: false },
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "What is set aside for buffers, and the sizes that were not given, follow from it at the \
+             start.",
+        ),
     },
     Setting {
         name: "cluster_nodes",
@@ -98,7 +110,7 @@ pub const SETTINGS: &[Setting] = &[
                   there is one range.",
         default: "1",
         bounds: Bounds::Integer { min: 1, max: 64 },
-        applies: Applies::Creation,
+        applies: Applies::Creation("The key space is spread once, when the store is created."),
     },
     Setting {
         name: "initial_ranges",
@@ -106,7 +118,7 @@ pub const SETTINGS: &[Setting] = &[
                   digits and letters.",
         default: "4",
         bounds: Bounds::Integer { min: 1, max: 64 },
-        applies: Applies::Creation,
+        applies: Applies::Creation("The key space is spread once, when the store is created."),
     },
     Setting {
         name: "initial_split_keys",
@@ -114,7 +126,7 @@ pub const SETTINGS: &[Setting] = &[
                   range begins below all of them.",
         default: "",
         bounds: Bounds::Text { max: 4096 },
-        applies: Applies::Creation,
+        applies: Applies::Creation("The key space is spread once, when the store is created."),
     },
     Setting {
         name: "membership_poll_ms",
@@ -129,7 +141,7 @@ pub const SETTINGS: &[Setting] = &[
                   to their own nodes before others take them over.",
         default: "5 s",
         bounds: Bounds::Milliseconds { min: 100, max: 3_600_000 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
     Setting {
         name: "split_fill_percent",
@@ -151,7 +163,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "A session without a connection and without a write for this long is ended.",
         default: "10 m",
         bounds: Bounds::Milliseconds { min: 10_000, max: 604_800_000 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
     Setting {
         name: "worker_spin_us",
@@ -159,14 +171,14 @@ pub const SETTINGS: &[Setting] = &[
                   clients over shared memory need not wake it, and a core is busy.",
         default: "0",
         bounds: Bounds::Integer { min: 0, max: 1_000_000 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
     Setting {
         name: "recovery_threads",
         meaning: "Threads that replay a pair; 0 takes one a core.",
         default: "0",
         bounds: Bounds::Integer { min: 0, max: 256 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
 ];
 

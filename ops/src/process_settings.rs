@@ -11,14 +11,16 @@ pub(crate) const SETTINGS: &[Setting] = &[
         meaning: "The node's number in its cluster. Two living nodes must not share one.",
         default: "0",
         bounds: Bounds::Integer { min: 0, max: 63 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It tells the node from all others for as long as it lives."),
     },
     Setting {
         name: "listen_address",
         meaning: "Where clients and peers connect (the fabric); loopback only, so far.",
         default: "127.0.0.1:7000",
         bounds: Bounds::Text { max: 256 },
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "The socket is opened when the process starts, and others know the node by its address.",
+        ),
     },
     Setting {
         name: "advertise_address",
@@ -26,7 +28,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
                   behind a forwarded port, say.",
         default: "",
         bounds: Bounds::Text { max: 256 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is written into the cluster's table when the node joins."),
     },
     Setting {
         name: "http_address",
@@ -34,14 +36,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
                   not loopback needs TLS (http_tls_certificate_file) and tokens (http_tokens_file).",
         default: "127.0.0.1:7080",
         bounds: Bounds::Text { max: 256 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("The socket is opened when the process starts."),
     },
     Setting {
         name: "advertise_http_address",
         meaning: "Where others are told to find HTTP, IP:PORT, where that is not http_address.",
         default: "",
         bounds: Bounds::Text { max: 256 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is written into the cluster's table when the node joins."),
     },
     Setting {
         name: "coordinator_address",
@@ -49,7 +51,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
                   `data_dir`, for a cluster of one node.",
         default: EMBEDDED,
         bounds: Bounds::Text { max: 256 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("The node's lease is with the coordinator that it joined."),
     },
     Setting {
         name: "data_dir",
@@ -57,7 +59,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
                   machine share, an embedded coordinator's table in `coordinator`; a node's lock in `node-N`.",
         default: "./cell-data",
         bounds: Bounds::Text { max: 4096 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("The node's lock and the logs that it writes lie there."),
     },
     Setting {
         name: "tracing_filter",

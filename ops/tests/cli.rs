@@ -84,6 +84,18 @@ fn settings_that_apply_live_are_those_that_a_node_takes_over() {
     assert_eq!(found, expected);
 }
 
+/// A reason is a sentence of its own, not that a setting is what it is.
+#[test]
+fn settings_that_do_not_apply_live_say_why() {
+    let document: serde_json::Value = serde_json::from_slice(&cell(&["settings", "--json"]).stdout).unwrap();
+    for row in document["settings"].as_array().unwrap() {
+        let (name, why) = (&row["name"], row["why_not_live"].as_str());
+        assert_eq!(why.is_none(), row["applies"] == "live", "{name}");
+        let Some(why) = why else { continue };
+        assert!(why.len() > 30 && why.ends_with('.'), "{name}: {why}");
+    }
+}
+
 /// Settings that contradict one another are refused before anything is made.
 #[test]
 fn settings_that_contradict_one_another_are_refused_with_both_values() {

@@ -15,7 +15,10 @@ pub const SETTINGS: &[Setting] = &[
                   bounds the largest value. Larger ones rotate less often and take longer to prepare.",
         default: "64 MiB",
         bounds: Bounds::Bytes { min: 1 << 20, max: 1 << 30, power_of_two: true },
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "Segments are prepared ahead in this size, and the longest value that is accepted follows \
+             from it.",
+        ),
     },
     Setting {
         name: "log_batch_bytes",
@@ -23,7 +26,9 @@ pub const SETTINGS: &[Setting] = &[
                   written; larger operations go alone. Each log holds two buffers of this size.",
         default: "256 KiB",
         bounds: Bounds::Bytes { min: 16 << 10, max: 4 << 20, power_of_two: true },
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "A log's buffers are taken, and registered with the kernel, when its pair is brought up.",
+        ),
     },
     Setting {
         name: "log_seal_idle",
@@ -31,14 +36,14 @@ pub const SETTINGS: &[Setting] = &[
                   so that damage to it is told from a tear.",
         default: "20 ms",
         bounds: Bounds::Milliseconds { min: 1, max: 60_000 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
     Setting {
         name: "log_prepare_retry",
         meaning: "How long to wait before preparing a log segment is tried again after the disk was full.",
         default: "1 s",
         bounds: Bounds::Milliseconds { min: 10, max: 600_000 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
     Setting {
         name: "image_zstd_level",

@@ -53,7 +53,7 @@ const SETTINGS: &[Setting] = &[
         meaning: "How long.",
         default: "64 MiB",
         bounds: Bounds::Bytes { min: 1 << 20, max: 1 << 30, power_of_two: true },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
 ];
 const REGISTRY: Registry = Registry::new(&[

@@ -13,7 +13,10 @@ pub const SETTINGS: &[Setting] = &[
                   pairs for so long; shorter leases are lost to shorter stalls.",
         default: "500 ms",
         bounds: Bounds::Milliseconds { min: 50, max: 60_000 },
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "Other nodes count on the terms that a lease was granted on; all would have to change at the \
+             same moment.",
+        ),
     },
     Setting {
         name: "lease_drift_margin",
@@ -21,7 +24,10 @@ pub const SETTINGS: &[Setting] = &[
                   and the coordinator's.",
         default: "0.05",
         bounds: Bounds::Real { min: 0.001, max: 0.5 },
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "Other nodes count on the terms that a lease was granted on; all would have to change at the \
+             same moment.",
+        ),
     },
     Setting {
         name: "coordinator_deadline_ms",
@@ -29,7 +35,7 @@ pub const SETTINGS: &[Setting] = &[
                   renewal that hangs can be tried again.",
         default: "300 ms",
         bounds: Bounds::Milliseconds { min: 10, max: 10_000 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
 ];
 

@@ -14,49 +14,52 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Connections that one worker holds at most; more are refused with a reason.",
         default: "1024",
         bounds: Bounds::Integer { min: 1, max: 65_536 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
     Setting {
         name: "fabric_message_bytes_max",
         meaning: "Longest message; a peer that announces a longer one is disconnected before memory is taken for it.",
         default: "64 KiB",
         bounds: Bounds::Bytes { min: 1 << 10, max: MESSAGE_BYTES_MAX as u64, power_of_two: false },
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "Both ends of a connection agree on it when they connect, and what is on its way may be as \
+             long.",
+        ),
     },
     Setting {
         name: "fabric_connection_output_bytes_max",
         meaning: "Replies that wait for a peer that does not read; past half of it nothing more is read from the peer.",
         default: "1 MiB",
         bounds: Bounds::Bytes { min: 256 << 10, max: 256 << 20, power_of_two: false },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
     Setting {
         name: "fabric_handshake_timeout",
         meaning: "Time a new connection has for its hello, in both directions.",
         default: "5 s",
         bounds: Bounds::Milliseconds { min: 10, max: 600_000 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
     Setting {
         name: "fabric_idle_timeout",
         meaning: "A connection on which nothing comes for this long is closed; 0 keeps it for ever.",
         default: "60 s",
         bounds: Bounds::Milliseconds { min: 0, max: 86_400_000 },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
     Setting {
         name: "fabric_shm",
         meaning: "Whether processes of this host can connect over shared memory, by a socket beside the data.",
         default: "on",
         bounds: Bounds::Choice(&["on", "off"]),
-        applies: Applies::Restart,
+        applies: Applies::Restart("The socket is opened when the process starts."),
     },
     Setting {
         name: "fabric_shm_ring_bytes",
         meaning: "Shared memory that a connection takes in each direction.",
         default: "256 KiB",
         bounds: Bounds::Bytes { min: 4 << 10, max: 1 << 20, power_of_two: true },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
     Setting {
         name: "fabric_verbs",
@@ -64,28 +67,36 @@ pub const SETTINGS: &[Setting] = &[
                   (on). It takes a build with the feature verbs, and all memory of all regions at start.",
         default: "auto",
         bounds: Bounds::Choice(&["auto", "on", "off"]),
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "The device is opened, and memory is registered with it, when the process starts.",
+        ),
     },
     Setting {
         name: "fabric_verbs_device",
         meaning: "Name of the RDMA device; empty: the first one with an active port.",
         default: "",
         bounds: Bounds::Text { max: 64 },
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "The device is opened, and memory is registered with it, when the process starts.",
+        ),
     },
     Setting {
         name: "fabric_verbs_port",
         meaning: "Port of the RDMA device; 0: the first active one.",
         default: "0",
         bounds: Bounds::Integer { min: 0, max: 255 },
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "The device is opened, and memory is registered with it, when the process starts.",
+        ),
     },
     Setting {
         name: "fabric_verbs_gid",
         meaning: "Index of the port's GID; 65535: the first of RoCE v2 with an IPv4 address, else the next best.",
         default: "65535",
         bounds: Bounds::Integer { min: 0, max: 65_535 },
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "The device is opened, and memory is registered with it, when the process starts.",
+        ),
     },
     Setting {
         name: "fabric_verbs_reads_ordered",
@@ -93,7 +104,9 @@ pub const SETTINGS: &[Setting] = &[
                   Only where the machine is known to.",
         default: "false",
         bounds: Bounds::Flag,
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "Whether tree nodes carry checksums is decided before the first one is read.",
+        ),
     },
     Setting {
         name: "fabric_shm_users",
@@ -101,7 +114,9 @@ pub const SETTINGS: &[Setting] = &[
                   server's own.",
         default: "",
         bounds: Bounds::Text { max: 256 },
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "A process that has mapped memory keeps it: who may is decided before anybody connects.",
+        ),
     },
 ];
 

@@ -38,7 +38,9 @@ pub const SETTINGS: &[Setting] = &[
                   pairs would not fit memory_limit_bytes.",
         default: "2 GiB",
         bounds: Bounds::Bytes { min: SLOT_BYTES_MIN, max: NODE_REGION_BYTES_MAX, power_of_two: false },
-        applies: Applies::Creation,
+        applies: Applies::Creation(
+            "All regions have the sizes of the first ones, because pointers are computed from them.",
+        ),
     },
     Setting {
         name: EXTENT_REGION_BYTES,
@@ -46,7 +48,9 @@ pub const SETTINGS: &[Setting] = &[
                   written. Less where nobody gave it and eight pairs would not fit memory_limit_bytes.",
         default: "8 GiB",
         bounds: Bounds::Bytes { min: 1 << 20, max: EXTENT_REGION_BYTES_MAX, power_of_two: false },
-        applies: Applies::Creation,
+        applies: Applies::Creation(
+            "All regions have the sizes of the first ones, because pointers are computed from them.",
+        ),
     },
     Setting {
         name: SLOT_BYTES,
@@ -54,7 +58,9 @@ pub const SETTINGS: &[Setting] = &[
                   fills its own. `cell dev` takes 8 MiB, so that splits can be watched.",
         default: "64 MiB",
         bounds: Bounds::Bytes { min: SLOT_BYTES_MIN, max: NODE_REGION_BYTES_MAX, power_of_two: true },
-        applies: Applies::Creation,
+        applies: Applies::Creation(
+            "All regions have the sizes of the first ones, because pointers are computed from them.",
+        ),
     },
     Setting {
         name: TREE_NODE_BYTES,
@@ -62,7 +68,9 @@ pub const SETTINGS: &[Setting] = &[
                   longer reads.",
         default: "1 KiB",
         bounds: Bounds::Bytes { min: NODE_BYTES.start, max: NODE_BYTES.end - 1, power_of_two: true },
-        applies: Applies::Creation,
+        applies: Applies::Creation(
+            "All regions have the sizes of the first ones, because pointers are computed from them.",
+        ),
     },
     Setting {
         name: HUGE_PAGES,
@@ -70,7 +78,7 @@ pub const SETTINGS: &[Setting] = &[
                   else transparent, else small. 1g and 2m refuse to start where too few are reserved.",
         default: "auto",
         bounds: Bounds::Choice(PAGE_WORDS),
-        applies: Applies::Creation,
+        applies: Applies::Creation("A region keeps the pages that it was made of."),
     },
     Setting {
         name: MEMORY_CHECK,
@@ -78,7 +86,7 @@ pub const SETTINGS: &[Setting] = &[
                   memory_limit_bytes. Off, they may be larger: the limit holds in any case.",
         default: "true",
         bounds: Bounds::Flag,
-        applies: Applies::Creation,
+        applies: Applies::Creation("Sizes are checked once, when the process starts."),
     },
     Setting {
         name: POPULATE_CHUNK_BYTES,
@@ -86,7 +94,7 @@ pub const SETTINGS: &[Setting] = &[
                   write path and hold more unused memory.",
         default: "64 MiB",
         bounds: Bounds::Bytes { min: 2 << 20, max: 1 << 30, power_of_two: true },
-        applies: Applies::Restart,
+        applies: Applies::Restart("It is read once, when the process starts."),
     },
     Setting {
         name: READY_MEMORY_BYTES,
@@ -96,7 +104,9 @@ pub const SETTINGS: &[Setting] = &[
                   dev` takes 0.",
         default: "256 MiB",
         bounds: Bounds::Bytes { min: 0, max: 1 << 40, power_of_two: false },
-        applies: Applies::Restart,
+        applies: Applies::Restart(
+            "The memory is taken and touched from the start on, and counts against memory_limit_bytes.",
+        ),
     },
 ];
 

@@ -45,12 +45,14 @@ impl Registry {
     pub fn markdown(self) -> String {
         let mut text = String::new();
         for Section { name, settings } in self.0 {
-            let heading = "| setting | default | takes | applies | meaning |\n|---|---|---|---|---|";
+            let heading =
+                "| setting | default | takes | applies | meaning | why not live |\n|---|---|---|---|---|---|";
             writeln!(text, "\n## {name}\n\n{heading}").expect("writing to a string");
             for setting in *settings {
                 let (default, meaning) = (setting.default_or_none(), setting.meaning.replace('|', "\\|"));
                 let Setting { name, bounds, applies, .. } = setting;
-                writeln!(text, "| `{name}` | {default} | {bounds} | {applies} | {meaning} |")
+                let why = applies.why_not_live().unwrap_or("-");
+                writeln!(text, "| `{name}` | {default} | {bounds} | {applies} | {meaning} | {why} |")
                     .expect("writing to a string");
             }
         }
@@ -69,6 +71,7 @@ impl Registry {
                 "takes": setting.bounds.to_string(),
                 "unit": unit(&setting.bounds),
                 "applies": setting.applies.to_string(),
+                "why_not_live": setting.applies.why_not_live(),
                 "meaning": setting.meaning,
             });
             add_bounds(&mut row, &setting.bounds);

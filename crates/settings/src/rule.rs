@@ -86,12 +86,12 @@ mod tests {
 
     const fn bytes(name: &'static str) -> Setting {
         let bounds = Bounds::Bytes { min: 1, max: 1 << 40, power_of_two: false };
-        Setting { name, meaning: "", default: "64 MiB", bounds, applies: Applies::Restart }
+        Setting { name, meaning: "", default: "64 MiB", bounds, applies: Applies::Live }
     }
 
     const fn text(name: &'static str) -> Setting {
         let bounds = Bounds::Text { max: 64 };
-        Setting { name, meaning: "", default: "", bounds, applies: Applies::Restart }
+        Setting { name, meaning: "", default: "", bounds, applies: Applies::Live }
     }
 
     const DECLARED: &[Setting] = &[

@@ -69,11 +69,13 @@ pub enum UpdateError {
     Conflict(#[from] Conflict),
 }
 
-fn effect(applies: Applies) -> &'static str {
+fn effect(applies: Applies) -> String {
     match applies {
-        Applies::Live => "takes effect at once",
-        Applies::Restart => "takes effect when the process starts again",
-        Applies::Creation => "takes effect for regions that are made later, after a start",
+        Applies::Live => "takes effect at once".to_owned(),
+        Applies::Restart(why) => format!("takes effect when the process starts again. {why}"),
+        Applies::Creation(why) => {
+            format!("takes effect for regions that are made later, after a start. {why}")
+        }
     }
 }
 
@@ -265,7 +267,7 @@ mod tests {
     };
     const DECLARED: &[Setting] = &[
         LIVE,
-        Setting { name: "size", applies: Applies::Restart, ..LIVE },
+        Setting { name: "size", applies: Applies::Restart("It is large."), ..LIVE },
         Setting { name: "more", ..LIVE },
         Setting { name: "client_retry_shortest", default: "1 s", ..LIVE },
         Setting { name: "client_retry_longest", default: "2 s", ..LIVE },
@@ -314,7 +316,7 @@ mod tests {
         for (said, wanted) in words.iter().zip([
             "did you mean `age`",
             "a time from 1 ms to 24 h",
-            "`size` stays 1 h and does not become 2 s: a change",
+            "`size` stays 1 h and does not become 2 s: a change takes effect when the process starts again. It is",
         ]) {
             assert!(said.contains(wanted), "{said}");
         }

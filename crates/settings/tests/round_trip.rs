@@ -125,6 +125,6 @@ fn table_tells_unit_bounds_and_when_a_change_applies() {
     assert!(
         REGISTRY
             .markdown()
-            .contains("\n| `text` | none | text of at most 64 bytes | live | What it does. |\n")
+            .contains("\n| `text` | none | text of at most 64 bytes | live | What it does. | - |\n")
     );
 }

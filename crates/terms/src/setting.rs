@@ -53,10 +53,22 @@ pub enum Bounds {
 pub enum Applies {
     /// At once.
     Live,
-    /// At the next start of the process.
-    Restart,
-    /// Only when a region is created; later it is read from the region's header and checked.
-    Creation,
+    /// At the next start of the process; why not at once, as a sentence.
+    Restart(&'static str),
+    /// Only when a region is created; later it is read from the region's header and checked. Why not at
+    /// once, as a sentence.
+    Creation(&'static str),
+}
+
+impl Applies {
+    /// Why a change does not take effect at once; none: it does.
+    #[must_use]
+    pub const fn why_not_live(self) -> Option<&'static str> {
+        match self {
+            Applies::Live => None,
+            Applies::Restart(why) | Applies::Creation(why) => Some(why),
+        }
+    }
 }
 
 /// A setting's declaration.
@@ -181,8 +193,8 @@ impl fmt::Display for Applies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Applies::Live => "live",
-            Applies::Restart => "restart",
-            Applies::Creation => "creation",
+            Applies::Restart(_) => "restart",
+            Applies::Creation(_) => "creation",
         })
     }
 }
@@ -371,7 +383,7 @@ mod tests {
         meaning: "Size of one log segment.",
         default: "64 MiB",
         bounds: Bounds::Bytes { min: 1 << 20, max: 1 << 30, power_of_two: true },
-        applies: Applies::Restart,
+        applies: Applies::Restart("Segments are prepared ahead."),
     };
     const LIST: &[Setting] = &[SEGMENT];
 

@@ -28,9 +28,11 @@ pub(crate) fn run(global: &Global, arguments: &SettingsArgs) -> anyhow::Result<E
         let rows = REGISTRY.declarations().map(|(_, setting)| {
             let Setting { name, bounds, applies, .. } = setting;
             let default = setting.default_or_none().to_owned();
-            vec![(*name).to_owned(), default, bounds.to_string(), applies.to_string()]
+            let why = applies.why_not_live().unwrap_or("-").to_owned();
+            vec![(*name).to_owned(), default, bounds.to_string(), applies.to_string(), why]
         });
-        let text = table::plain(&["setting", "default", "takes", "applies"], &[], rows.collect());
+        let text =
+            table::plain(&["setting", "default", "takes", "applies", "why not live"], &[], rows.collect());
         io::stdout().lock().write_all(text.as_bytes())?;
     }
     Ok(Exit::Ok)

@@ -134,6 +134,9 @@ struct Setting {
     default: String,
     source: String,
     applies: String,
+    /// None: it does.
+    #[serde(default)]
+    why_not_live: Option<String>,
     meaning: String,
     expires_unix_ms: Option<u64>,
 }
@@ -256,9 +259,10 @@ fn settings_text(settings: &[&Setting], now_unix_ms: u64) -> String {
             },
             setting.applies.clone(),
             setting.expires_unix_ms.map_or_else(|| "-".to_owned(), |at| span(now_unix_ms, at)),
+            setting.why_not_live.clone().unwrap_or_else(|| "-".to_owned()),
         ]
     };
-    let headings = ["setting", "value", "default", "from", "applies", "ends in"];
+    let headings = ["setting", "value", "default", "from", "applies", "ends in", "why not live"];
     table::plain(&headings, &[], settings.iter().map(row).collect())
 }
 

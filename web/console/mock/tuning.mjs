@@ -30,11 +30,10 @@ function registry() {
     const cells = line.split("|").map((cell) => cell.trim());
     const name = /^`([a-z_0-9]+)`$/.exec(cells[1] ?? "")?.[1];
     if (!name) continue;
-    const [, , initial, takes, applied, meaning] = cells;
-    const applies = name.startsWith("client_selector_") ? "live" : applied;
+    const [, , initial, takes, applies, meaning, why] = cells;
     settings.push({
       name, value: initial, value_number: Number.isFinite(Number(initial)) ? Number(initial) : null, default: initial, source: "default", applies,
-      why_not_live: applies === "live" ? null : applies === "restart" ? "It is read once, when the node starts." : "It is fixed when the store is created.",
+      why_not_live: applies === "live" ? null : why,
       ...kindOf(takes), section, meaning, expires_unix_ms: null, series: SERIES[name] ?? null,
     });
   }

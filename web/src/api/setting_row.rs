@@ -103,7 +103,7 @@ fn row(section: &'static str, setting: &Setting, settings: &Settings, tuning: &T
         default: or_none(default.unwrap_or_default()),
         source: word(value.map_or(Source::Default, |(_, source)| source)),
         applies: setting.applies.to_string(),
-        why_not_live: why_not_live(setting.applies),
+        why_not_live: setting.applies.why_not_live(),
         limits: Limits::of(setting),
         section,
         meaning: setting.meaning,
@@ -135,15 +135,6 @@ pub(crate) const fn word(source: Source) -> &'static str {
     }
 }
 
-/// Why a setting does not change while nodes run.
-pub(crate) const fn why_not_live(applies: Applies) -> Option<&'static str> {
-    match applies {
-        Applies::Live => None,
-        Applies::Restart => Some("It is read once, when the process starts."),
-        Applies::Creation => Some("It is fixed when a region is created."),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use cell_cluster::TunedValue;
@@ -165,7 +156,7 @@ mod tests {
             meaning: "A name.",
             default: "",
             bounds: Bounds::Text { max: 9 },
-            applies: Applies::Restart,
+            applies: Applies::Restart("It is told once."),
         },
     ];
     const REGISTRY: Registry = Registry::new(&[Section { name: "node", settings: SETTINGS }]);
@@ -190,7 +181,7 @@ mod tests {
                 {
                     "name": "name", "value": "none", "value_number": null, "default": "none",
                     "source": "default", "applies": "restart",
-                    "why_not_live": "It is read once, when the process starts.", "unit": null,
+                    "why_not_live": "It is told once.", "unit": null,
                     "kind": "text", "min": null, "max": null, "choices": null, "section": "node",
                     "meaning": "A name.", "expires_unix_ms": null, "series": null,
                 },

@@ -9,7 +9,7 @@ use cell_settings::{SettingsStore, TunedValues, UpdateError};
 use cell_terms::setting::{Applies, Setting, Settings};
 use serde_json::Value;
 
-use crate::api::setting_row::{Limits, why_not_live};
+use crate::api::setting_row::Limits;
 use crate::problem::{FieldProblem, Problem};
 
 /// By the settings' names; none: what each node was started with.
@@ -87,7 +87,7 @@ fn check_one(
         let unknown = given.clone().overrule(name, "", cell_terms::setting::Source::Admin);
         return Err(wrong(unknown.map_or_else(|error| sentence(&error.to_string()), |_| String::new())));
     };
-    if let Some(why) = why_not_live(setting.applies) {
+    if let Some(why) = setting.applies.why_not_live() {
         if text.is_none() && row.values.contains_key(name) {
             return Ok(None);
         }

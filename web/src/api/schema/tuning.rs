@@ -76,6 +76,7 @@ pub(crate) fn schema() -> Value {
         ("takes", text("What it takes, in words.")),
         ("unit", or_null(text("Of its numbers. Null: it has none."))),
         ("applies", word(&APPLIES, "When a change takes effect.")),
+        ("why_not_live", or_null(text("Why it does not change while nodes run. Null: it does."))),
         ("meaning", text("What it does.")),
         ("kind", word(&KINDS, "What its values are.")),
         ("min?", bound("The least that it takes, in its unit.")),
