@@ -195,8 +195,13 @@ as a variable (`CELL_LOG_SEGMENT_BYTES`) or in the configuration file
 apply at \"creation\" count when a region is created; later they
 are checked against it. Settings that apply \"live\" take effect when `cell node` gets a SIGHUP, upon which
 it reads its configuration file again, and when they are changed for the whole cluster, by `cell tune` or in
-the console; that counts before all others. Client commands go by the `client_` settings, as variables or with
-`--set NAME=VALUE`.
+the console; in nodes that counts before all others. Of those that do not, the last column says why.
+
+Client commands go by the `client_` settings, as variables or with `--set NAME=VALUE`. Clients that run hear
+from the nodes what the cluster is tuned to, within `client_report_interval`. What a client's own user gave
+(a variable, `--set`, an argument of a command, an option of the library that is not as its default is)
+counts before that; but `client_selector_` settings of the cluster count before all others, because the load
+of all clients is the operator's. New values count for what begins from then on.
 ";
     HEAD.to_owned() + &REGISTRY.markdown()
 }

@@ -47,6 +47,7 @@ impl Store {
         }
         if let Some(search) = arguments.search {
             options.search = search.into();
+            options.own.push("client_search");
         }
         let server = arguments.server.clone();
         let client = Client::connect(&server, options).map_err(|error| failure(&error, &server))?;
@@ -228,6 +229,9 @@ pub(crate) fn options(
     if !is_set("client_in_flight_max") {
         options.in_flight_max = in_flight_max;
     }
+    // The command's own, whatever the cluster is tuned to.
+    let own = ["client_deadline", "client_connect_timeout", "client_retries_max", "client_in_flight_max"];
+    options.own.extend(own);
     Ok(options)
 }
 

@@ -70,7 +70,8 @@ impl Client {
             options.name = process_and_host();
         }
         options.selector.check()?;
-        check_cache(&options, cell_memory::total_bytes())?;
+        let memory_bytes = cell_memory::total_bytes();
+        check_cache(&options, memory_bytes)?;
         let addresses = resolve_all(server)?;
         let mut endpoint = options.transport.endpoint(&options.shm_users, &options.verbs)?;
         let mut poller = Poller::new()?;
@@ -81,7 +82,9 @@ impl Client {
         let transport = options.transport;
         let addresses = transport::choose(&mut endpoint, &mut poller, addresses, transport, patience)?;
         let spin = Spin::new(options.spin_us.saturating_mul(1_000));
-        let driver = Driver::new(endpoint, ClientCore::new(options, seed()), addresses.clone());
+        let mut core = ClientCore::new(options, seed());
+        core.bound_cache(memory_bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(usize::MAX));
+        let driver = Driver::new(endpoint, core, addresses.clone());
         let driver = driver.over(transport);
         let mut client = Client { driver, poller, clock: Clock::start(), spin };
         while !client.driver.core().is_up() {
@@ -382,7 +385,7 @@ impl Client {
     pub(crate) fn finish(&mut self, ticket: Ticket) -> Result<Output, ClientError> {
         let clock = self.clock;
         if !self.driver.validate(&mut || clock.now_ns()) {
-            self.spin.wait_begins(self.now_ns());
+            self.spin.wait_begins(self.now_ns(), self.driver.core_ref().spin_ns());
         }
         loop {
             if let Some(completion) = self.driver.core().completion_of(ticket) {
@@ -428,7 +431,7 @@ impl Client {
         let clock = self.clock;
         if !self.driver.validate(&mut || clock.now_ns()) && self.outstanding() == 1 {
             self.step();
-            self.spin.wait_begins(self.driver.now_ns());
+            self.spin.wait_begins(self.driver.now_ns(), self.driver.core_ref().spin_ns());
         }
         self.driver.core().completion_of(ticket)
     }

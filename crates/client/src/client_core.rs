@@ -67,7 +67,10 @@ pub enum ClientCommand<'a> {
 /// A client of the nodes of a cluster. See the module's text.
 #[derive(Debug)]
 pub struct ClientCore {
+    /// In force.
     pub(crate) options: ClientOptions,
+    pub(crate) started_with: Box<ClientOptions>,
+    pub(crate) cache_bytes_max: usize,
     pub(crate) links: Links,
     pub(crate) session: Session,
     pub(crate) pending: PendingTable,
@@ -103,12 +106,14 @@ impl ClientCore {
             reporting: Reporting::new(&options, seed),
             reader: (options.search != Search::Server).then(|| Box::new(Reader::new(&options, seed))),
             dismissal: check_hello(&options).err().map(Dismissal::Unsendable),
-            backoff: Backoff::new(options.retry_shortest_ms, options.retry_longest_ms),
+            backoff: options.backoff(),
             random: Random::new(seed),
             last_attempt_error: None,
             turn: 0,
             connect_wanted: true,
             scratch: Vec::new(),
+            started_with: Box::new(options.clone()),
+            cache_bytes_max: usize::MAX,
             options,
         }
     }
@@ -354,10 +359,9 @@ impl ClientCore {
         if let Some(reader) = &mut self.reader {
             reader.on_welcome(id, server.limits.scan_entries_max);
         }
-        let permitted = usize::try_from(server.limits.in_flight_max).unwrap_or(usize::MAX);
         let link = &mut self.links[id];
-        link.window = self.options.in_flight_max.min(permitted).max(1);
         link.connection.on_welcome(server, now_ns);
+        link.set_window(self.options.in_flight_max);
         self.begin_reporting(id, now_ns);
         self.routing.on_welcome();
     }

@@ -96,10 +96,17 @@ impl Connection {
             failed_count: 0,
             waiting_since_ns: 0,
             probed_ns: None,
-            backoff: Backoff::new(options.retry_shortest_ms, options.retry_longest_ms),
+            backoff: options.backoff(),
             connect_timeout_ms: options.connect_timeout_ms,
             silence_ms: options.silence_ms.max(2),
         }
+    }
+
+    /// Other waits from now on, also those that have begun.
+    pub(crate) fn take_options(&mut self, options: &ClientOptions) {
+        self.backoff = options.backoff();
+        self.connect_timeout_ms = options.connect_timeout_ms;
+        self.silence_ms = options.silence_ms.max(2);
     }
 
     pub(crate) fn is_up(&self) -> bool {

@@ -303,12 +303,12 @@ impl ClientCore {
         now_ns: u64,
         begin: ValueBegin,
     ) -> Result<(), AttemptError> {
-        let link = self.pending.get(slot).link;
-        let server = self.links[link].connection.server.as_ref();
+        let link = &self.links[self.pending.get(slot).link];
+        let server = link.connection.server.as_ref();
         let permitted = server.map_or(0, |server| server.limits.value_bytes_max);
         // A server whose limit was lowered still has its old values.
         let value_bytes_max = permitted.max(VALUE_BYTES_MAX_LEAST);
-        let mut download = Download::new(begin, self.options.stream_credit_bytes, value_bytes_max)?;
+        let mut download = Download::new(begin, link.stream_credit_bytes, value_bytes_max)?;
         let pending = self.pending.get_mut(slot);
         if pending.download.is_some() {
             return Err(AttemptError::Unfitting);

@@ -62,6 +62,7 @@ mod join;
 mod link;
 mod link_id;
 mod links;
+mod live_options;
 mod multi_get;
 mod onesided;
 mod operation;

@@ -49,6 +49,8 @@ pub(crate) struct Link {
     in_flight_prompt: usize,
     /// Operations that may be in flight.
     pub(crate) window: usize,
+    /// What the server was told that it may send ahead of one large value.
+    pub(crate) stream_credit_bytes: u32,
     pub(crate) control: VecDeque<Control>,
     pub(crate) sent_controls: SentControls,
     pub(crate) outbox: Outbox,
@@ -70,6 +72,7 @@ impl Link {
             in_flight: 0,
             in_flight_prompt: 0,
             window: 1,
+            stream_credit_bytes: options.stream_credit_bytes,
             control: VecDeque::new(),
             sent_controls: SentControls::default(),
             outbox: Outbox::default(),
@@ -78,6 +81,20 @@ impl Link {
             wanted: false,
             last_attempt_error: None,
             reporting: LinkReporting::default(),
+        }
+    }
+
+    /// Takes over what of the options concerns connections.
+    pub(crate) fn take_options(&mut self, options: &ClientOptions) {
+        self.connection.take_options(options);
+        self.set_window(options.in_flight_max);
+    }
+
+    /// So many operations may be in flight, as far as the server permits them.
+    pub(crate) fn set_window(&mut self, in_flight_max: usize) {
+        if let Some(server) = &self.connection.server {
+            let permitted = usize::try_from(server.limits.in_flight_max).unwrap_or(usize::MAX);
+            self.window = in_flight_max.min(permitted).max(1);
         }
     }
 

@@ -59,6 +59,11 @@ impl Links {
         self.links.iter_mut().enumerate().map(|(at, link)| (id_at(at), link))
     }
 
+    /// Takes over what of the options concerns connections.
+    pub(crate) fn take_options(&mut self, options: &ClientOptions) {
+        self.links.iter_mut().for_each(|link| link.take_options(options));
+    }
+
     /// Whether a server has welcomed the client on any of them.
     pub(crate) fn is_any_up(&self) -> bool {
         self.links.iter().any(|link| link.connection.is_up())

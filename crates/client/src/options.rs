@@ -4,6 +4,7 @@ use cell_fabric::VerbsOptions;
 use cell_selector::SelectorSettings;
 use cell_terms::setting::{Applies, Bounds, Setting, Settings};
 
+use crate::backoff::Backoff;
 use crate::transport::Transport;
 
 /// Most operations that a client can hold, in flight and queued: slots are numbered in 16 bits.
@@ -16,49 +17,49 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Time that an operation has, retries included; past it a write's fate may be unknown.",
         default: "5 s",
         bounds: Bounds::Milliseconds { min: 1, max: 86_400_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "client_in_flight_max",
         meaning: "Operations that a client has outstanding at its server; the server's own limit holds too.",
         default: "1024",
         bounds: Bounds::Integer { min: 1, max: 16_384 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "client_queue_max",
         meaning: "Operations that wait in the client beyond those in flight; more are refused at once.",
         default: "4096",
         bounds: Bounds::Integer { min: 0, max: 40_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "client_retries_max",
         meaning: "Times that an operation is sent again, within its deadline.",
         default: "64",
         bounds: Bounds::Integer { min: 0, max: 1_000_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "client_retry_shortest",
         meaning: "Wait before the first retry and the first new connection; it doubles from there.",
         default: "1 ms",
         bounds: Bounds::Milliseconds { min: 1, max: 60_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "client_retry_longest",
         meaning: "Longest wait between two retries or two attempts to connect.",
         default: "200 ms",
         bounds: Bounds::Milliseconds { min: 1, max: 600_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "client_connect_timeout",
         meaning: "Time for a new connection, from its begin to the server's hello.",
         default: "5 s",
         bounds: Bounds::Milliseconds { min: 1, max: 600_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "client_silence",
@@ -67,7 +68,7 @@ pub const SETTINGS: &[Setting] = &[
                   server is asked for a sign of life.",
         default: "3 s",
         bounds: Bounds::Milliseconds { min: 10, max: 600_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "client_search",
@@ -75,7 +76,7 @@ pub const SETTINGS: &[Setting] = &[
                   whoever is expected to cost less (auto).",
         default: "auto",
         bounds: Bounds::Choice(&["auto", "server", "client"]),
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "client_name",
@@ -87,31 +88,33 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "client_report_interval",
         meaning: "How often a client tells the nodes that it uses how it searches and what it measures, and hears of \
-                  settings that were changed for it; 0: never.",
+                  settings that were changed for it; 0: never. Where the cluster is tuned to 0, clients that \
+                  run report every 5 s: they would not hear of the next change.",
         default: "1 s",
         bounds: Bounds::Milliseconds { min: 0, max: 5_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "client_cache_inner",
         meaning: "Whether a client that searches itself keeps the tree nodes above the leaves.",
         default: "true",
         bounds: Bounds::Flag,
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "client_cache_bytes",
         meaning: "Tree nodes that a client that searches itself keeps at most.",
         default: "128 MiB",
         bounds: Bounds::Bytes { min: 0, max: 64 << 30, power_of_two: false },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "client_stream_credit_bytes",
-        meaning: "Bytes of one large value that the server may send ahead of what the client has taken in.",
+        meaning: "Bytes of one large value that the server may send ahead of what the client has taken in; \
+                  of connections that are made from then on.",
         default: "1 MiB",
         bounds: Bounds::Bytes { min: 1 << 10, max: 1 << 30, power_of_two: false },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "client_transport",
@@ -170,7 +173,7 @@ pub const SETTINGS: &[Setting] = &[
                   ever more seldom.",
         default: "50",
         bounds: Bounds::Integer { min: 0, max: 1_000_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
 ];
 
@@ -232,6 +235,9 @@ pub struct ClientOptions {
     pub spin_us: u64,
     /// How often nodes are told how the client searches; 0: never.
     pub report_ms: u64,
+    /// Names of settings that stay as they are here when the cluster is tuned, though they are as their
+    /// defaults are. Options that differ from the defaults stay in any case; those of `selector` never do.
+    pub own: Vec<&'static str>,
 }
 
 impl ClientOptions {
@@ -264,7 +270,13 @@ impl ClientOptions {
             verbs: VerbsOptions::from_settings_of(settings, "client"),
             spin_us: settings.integer("client_spin_us"),
             report_ms: settings.integer("client_report_interval"),
+            own: ClientOptions::given(settings),
         }
+    }
+
+    /// How long to wait before something is tried again.
+    pub(crate) fn backoff(&self) -> Backoff {
+        Backoff::new(self.retry_shortest_ms, self.retry_longest_ms)
     }
 
     /// Most operations that the client holds at once.

@@ -125,6 +125,7 @@ impl ClientCore {
         let (id, request) = match control {
             Control::Hello => {
                 link.sent_controls.hello = Some(own);
+                link.stream_credit_bytes = self.options.stream_credit_bytes;
                 (own, hello(&self.options))
             }
             Control::OpenSession => {

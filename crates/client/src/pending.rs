@@ -198,19 +198,25 @@ pub(crate) struct PendingTable {
 
 impl PendingTable {
     pub(crate) fn new(max: usize) -> PendingTable {
-        let max = max.min(usize::from(SLOT_OF_CONTROL));
-        PendingTable {
+        let mut table = PendingTable {
             slots: Vec::new(),
             free: Vec::new(),
             parts: 0,
             writes: 0,
-            max,
+            max: 0,
             attempt: 0,
             waits: BinaryHeap::new(),
             deadline_ns: u64::MAX,
             completions: VecDeque::new(),
             next_ticket: 1,
-        }
+        };
+        table.set_max(max);
+        table
+    }
+
+    /// Takes so many operations in from now on. Those that it holds stay.
+    pub(crate) fn set_max(&mut self, max: usize) {
+        self.max = max.min(usize::from(SLOT_OF_CONTROL));
     }
 
     /// Operations, parts of others not counted.

@@ -50,6 +50,15 @@ impl Reporting {
         }
     }
 
+    /// Reports as often as the options say, from now on. One that never reports goes on so.
+    pub(crate) fn set_every(&mut self, options: &ClientOptions) {
+        let every_ns = options.report_ms.saturating_mul(1_000_000);
+        if self.every_ns > 0 && every_ns > 0 {
+            self.due_ns = self.due_ns.saturating_sub(self.every_ns).saturating_add(every_ns);
+            self.every_ns = every_ns;
+        }
+    }
+
     /// Whether it is time.
     #[inline]
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {

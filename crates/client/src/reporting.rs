@@ -10,6 +10,7 @@ use cell_protocol::{
 };
 use cell_selector::{Decisions, Estimates, Policy};
 
+use crate::Search;
 use crate::client_core::ClientCore;
 use crate::control::Control;
 use crate::link_id::LinkId;
@@ -67,12 +68,14 @@ impl ClientCore {
         let since_ns = std::mem::replace(&mut reporting.reported_ns, now_ns);
         let before = std::mem::replace(&mut reporting.reported, counts);
         let transport = reporting.transport;
-        let policy = match self.reader.as_ref().map(|reader| reader.policy()) {
-            None => ReportPolicy::Server,
-            Some(None) => ReportPolicy::Client,
-            Some(Some(Policy::Adaptive)) => ReportPolicy::Adaptive,
-            Some(Some(Policy::Paper)) => ReportPolicy::Paper,
-            Some(Some(Policy::Fixed)) => ReportPolicy::Fixed,
+        let policy = match self.options.search {
+            Search::Server => ReportPolicy::Server,
+            Search::Client => ReportPolicy::Client,
+            Search::Auto => match self.options.selector.policy {
+                Policy::Adaptive => ReportPolicy::Adaptive,
+                Policy::Paper => ReportPolicy::Paper,
+                Policy::Fixed => ReportPolicy::Fixed,
+            },
         };
         let known = self.reader.as_ref().and_then(|reader| reader.estimates_of(id));
         ClientReport {
@@ -105,17 +108,7 @@ impl ClientCore {
             return;
         }
         self.reporting.settings_revision = revision;
-        let mut wanted = self.options.selector.clone();
-        for (name, text) in values.iter() {
-            match wanted.set(name, text) {
-                Ok(true) => {}
-                Ok(false) => tracing::debug!(name, "a setting of the cluster that this client does not take"),
-                Err(error) => tracing::debug!(%error, "a setting of the cluster is not taken"),
-            }
-        }
-        if let Some(reader) = &mut self.reader {
-            reader.set_selector_settings(&wanted);
-        }
+        self.tune(values);
     }
 
     /// What a connection goes by, which the shell knows.

@@ -25,8 +25,9 @@ impl Spin {
         Spin { spin_ns, plain_waits_next: 1, ..Spin::default() }
     }
 
-    /// A wait begins.
-    pub(crate) fn wait_begins(&mut self, now_ns: u64) {
+    /// A wait begins, which looks for so long.
+    pub(crate) fn wait_begins(&mut self, now_ns: u64, spin_ns: u64) {
+        self.spin_ns = spin_ns;
         self.busy_ns = now_ns;
     }
 

@@ -49,7 +49,9 @@ impl Target {
     pub(crate) fn connect(&self, search: Search, deadline: Duration) -> Result<Client, DrillError> {
         let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
         let connect_timeout_ms = self.options.connect_timeout_ms.min(deadline_ms);
+        let own = ["client_search", "client_deadline", "client_connect_timeout", "client_in_flight_max"];
         let options = ClientOptions {
+            own: own.into_iter().chain(self.options.own.iter().copied()).collect(),
             search,
             deadline_ms,
             connect_timeout_ms,

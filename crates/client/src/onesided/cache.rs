@@ -42,6 +42,16 @@ impl NodeCache {
         NodeCache { nodes: LruCache::unbounded_with_hasher(BuildHasherDefault::default()), bytes_max }
     }
 
+    /// Keeps so many bytes at most from now on; what was used longest ago goes first.
+    pub(crate) fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
+        while let Some((_, words)) = self.nodes.peek_lru()
+            && self.nodes.len() * words.len() * 8 > bytes_max
+        {
+            self.nodes.pop_lru();
+        }
+    }
+
     pub(crate) fn clear(&mut self) {
         self.nodes.clear();
     }
@@ -126,6 +136,24 @@ mod tests {
         assert!(hits[1] > 19_000, "{hits:?}");
         // Without any level threshold the lowest level gets what room is left: a fifth of its nodes.
         assert!((3_000..5_500).contains(&hits[0]), "{hits:?}");
+    }
+
+    #[test]
+    fn set_bytes_max_to_less_drops_those_used_longest_ago_and_to_more_keeps_more() {
+        let mut cache = NodeCache::new(4 * 64);
+        for number in 1..=4 {
+            cache.insert(pointer(number), &[number; 8]);
+        }
+        cache.get(pointer(1));
+        cache.set_bytes_max(2 * 64 + 63);
+        assert_eq!((cache.nodes.len(), cache.get(pointer(3))), (2, None));
+        assert_eq!(cache.get(pointer(1)), Some(&[1; 8][..]));
+        cache.set_bytes_max(0);
+        cache.insert(pointer(5), &[5; 8]);
+        assert_eq!(cache.nodes.len(), 0);
+        cache.set_bytes_max(64);
+        cache.insert(pointer(5), &[5; 8]);
+        assert_eq!(cache.nodes.len(), 1);
     }
 
     #[test]

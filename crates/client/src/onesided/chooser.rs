@@ -2,8 +2,7 @@
 //! what it is told of searches and reads.
 
 use cell_selector::{
-    Decision, Decisions, Estimates, Policy, Question, Sample, SearchKind, SearchPath, Selector,
-    SelectorSettings,
+    Decision, Decisions, Estimates, Question, Sample, SearchKind, SearchPath, Selector, SelectorSettings,
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -82,11 +81,6 @@ impl Chooser {
         if let Some(selector) = self.selectors.get_mut(link.index()) {
             selector.on_connection();
         }
-    }
-
-    /// By which rule is decided.
-    pub(super) fn policy(&self) -> Policy {
-        self.settings.policy
     }
 
     /// Other constants from now on.

@@ -1,18 +1,15 @@
 //! What the reader tells its selectors, and asks them.
 
 use cell_protocol::ClientCounts;
-use cell_selector::{
-    Decisions, Estimates, MeganodeId, Obstacle, Policy, Question, Sample, SearchKind, Selector,
-    SelectorSettings,
-};
+use cell_selector::{Decisions, Estimates, MeganodeId, Obstacle, Question, Sample, SearchKind, Selector};
 use cell_tree::NodeIndex;
 
 use super::chooser::{SelectorReport, kind_of};
 use super::walk::{NodeOutcome, WalkTarget};
 use super::worker::RegistrationState;
 use super::{Reader, kind_of_read};
-use crate::Operation;
 use crate::link_id::LinkId;
+use crate::{ClientOptions, Operation, Search};
 
 impl Reader {
     /// Whether there is a choice for each operation.
@@ -29,6 +26,11 @@ impl Reader {
         operation: &Operation<'_>,
         in_hand: u32,
     ) -> bool {
+        match self.search {
+            Search::Auto => {}
+            Search::Server => return false,
+            Search::Client => return true,
+        }
         let (kind, one_sided) = (kind_of(operation), self.obstacle(link, now_ns));
         let Some(chooser) = &mut self.chooser else { return true };
         let wants_meganode = one_sided.is_ok() && chooser.wants_meganode(link, kind);
@@ -163,15 +165,14 @@ impl Reader {
         self.chooser.as_ref()?.selector(link).map(Selector::estimates)
     }
 
-    /// By which rule is decided; none if all goes this way.
-    pub(crate) fn policy(&self) -> Option<Policy> {
-        self.chooser.as_ref().map(super::chooser::Chooser::policy)
-    }
-
-    /// Other constants from now on.
-    pub(crate) fn set_selector_settings(&mut self, settings: &SelectorSettings) {
+    /// Other options from now on: of choices, of the cache, of what begins.
+    pub(crate) fn take_options(&mut self, options: &ClientOptions) {
+        self.search = options.search;
+        self.in_flight_max = options.in_flight_max.max(1);
+        self.context.cache_inner = options.cache_inner;
+        self.context.cache.set_bytes_max(if options.cache_inner { options.cache_bytes } else { 0 });
         if let Some(chooser) = &mut self.chooser {
-            chooser.set_settings(settings);
+            chooser.set_settings(&options.selector);
         }
     }
 

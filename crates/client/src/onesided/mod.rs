@@ -101,6 +101,8 @@ pub(crate) struct Reader {
     mapping: Mapping,
     /// Decides which operations go this way, if not all do.
     chooser: Option<Chooser>,
+    /// Whether it does decide, or all go one way for now.
+    search: Search,
     router_walk: Walk,
     immediate: ImmediateGet,
 }
@@ -111,6 +113,7 @@ impl Reader {
         let chooses = options.search == Search::Auto;
         Reader {
             chooser: chooses.then(|| Chooser::new(options.selector.clone(), seed)),
+            search: options.search,
             router_walk: Walk::default(),
             immediate: ImmediateGet::default(),
             context: ReadContext::new(options),
@@ -364,7 +367,7 @@ impl Reader {
     /// Begins what waits first, and with it as much of what follows as can be looked for side by side.
     fn begin_together(&mut self, now_ns: u64) {
         let mut found = [None; LANES];
-        let room = self.in_flight_max - self.active;
+        let room = self.in_flight_max.saturating_sub(self.active);
         let count = self.find_held_in_place(&mut found[..room.min(LANES)]).max(1);
         found.into_iter().take(count).for_each(|found| self.begin_next(now_ns, found));
     }

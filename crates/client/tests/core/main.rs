@@ -14,3 +14,4 @@ mod repeats;
 mod reports;
 mod rig;
 mod streams;
+mod tuned;
