@@ -143,6 +143,10 @@ impl ClusterAgent {
         self.every_ns = every_ns;
     }
 
+    pub(crate) fn set_grace_ns(&mut self, grace_ns: u64) {
+        self.membership.set_grace_ns(grace_ns);
+    }
+
     /// Nothing is taken over any more.
     pub fn stop(&mut self) {
         self.stopping = true;

@@ -4,6 +4,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cell_cluster::{
@@ -55,21 +56,29 @@ pub(crate) struct BringUp {
     pub(crate) advertised: SocketAddr,
     pub(crate) to_worker: ToWorker,
     pub(crate) progress: Arc<Progress>,
+    /// Of the next takeover.
+    pub(crate) threads: AtomicUsize,
+}
+
+/// Threads that replay a pair.
+pub(crate) fn recovery_threads(settings: &Settings) -> usize {
+    match usize::try_from(settings.integer("recovery_threads")).unwrap_or(1) {
+        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        threads => threads,
+    }
 }
 
 impl BringUp {
     pub(crate) fn environment(&self) -> Environment {
         let settings = &self.options.settings;
-        let threads = usize::try_from(settings.integer("recovery_threads")).unwrap_or(1);
         let host = self.log_root.id.and_then(HostId::of_this_process);
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Environment {
             storage: Arc::new(self.log_root.storage.clone()),
             table: Table::new(self.coordinator.clone()).on_host(host),
             sessions: Sessions::new(self.coordinator.clone()),
             budget: self.budget.clone(),
             options: RecoveryOptions {
-                threads: if threads == 0 { cores } else { threads },
+                threads: self.threads.load(Ordering::Relaxed),
                 read_bytes: self.plan.read_bytes,
                 regions: RegionSource::Shared(RegionSettings::new(settings).options),
                 node_crc: !self.reads.ordered,

@@ -3,6 +3,7 @@
 //! of the pairs have threads of their own.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +16,7 @@ use cell_settings::{Author, SettingsStore};
 use cell_terms::PairId;
 use cell_terms::setting::Settings;
 
-use crate::bring_up::BringUp;
+use crate::bring_up::{BringUp, recovery_threads};
 use crate::command::ControlEvent;
 use crate::control_driver::{ControlDriver, ControlEffect, join_cluster};
 use crate::error::NodeError;
@@ -56,6 +57,10 @@ fn poll_ns(settings: &Settings) -> u64 {
     settings.integer("membership_poll_ms") * 1_000_000
 }
 
+fn grace_ns(settings: &Settings) -> u64 {
+    settings.integer("unclaimed_grace_ms") * 1_000_000
+}
+
 /// How long a node that cannot go on waits for its worker to end. A turn of it takes milliseconds.
 const WORKER_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -93,7 +98,7 @@ impl Control {
             incarnation: bring_up.incarnation,
             node: bring_up.options.node,
             joined_ns: boottime_ns(),
-            grace_ns: settings.integer("unclaimed_grace_ms") * 1_000_000,
+            grace_ns: grace_ns(settings),
         };
         let every_ns = poll_ns(settings);
         let (coordinator, progress) = (&bring_up.coordinator, bring_up.progress.clone());
@@ -150,8 +155,12 @@ impl Control {
     fn take_live(&mut self, settings: &Settings) {
         self.images = ImageOptions::from_settings(settings);
         self.driver.set_every_ns(poll_ns(settings));
+        self.driver.set_grace_ns(grace_ns(settings));
+        self.bring_up.threads.store(recovery_threads(settings), Ordering::Relaxed);
+        self.environment.options.threads = recovery_threads(settings);
         let client_settings = Some(Arc::new(client_settings(&self.tuning)));
-        let options = WorkerOptions { client_settings, ..WorkerOptions::from_settings(settings) };
+        let fitted = self.bring_up.plan.fitted(settings);
+        let options = WorkerOptions { client_settings, ..WorkerOptions::from_settings(&fitted) };
         self.to_worker.event(ControlEvent::OptionsChanged(Box::new(options)));
     }
 

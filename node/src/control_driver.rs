@@ -145,6 +145,11 @@ impl<L> ControlDriver<L> {
         self.agent.set_every_ns(every_ns);
     }
 
+    /// Pairs of others are left to them for so long, from its next look on.
+    pub(crate) fn set_grace_ns(&mut self, grace_ns: u64) {
+        self.agent.set_grace_ns(grace_ns);
+    }
+
     /// When [`ControlDriver::look`] is to be called next.
     #[must_use]
     pub fn due_ns(&self) -> u64 {

@@ -209,7 +209,13 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         for input in inputs {
             busy = true;
             match input {
-                WorkerInput::Control(event) => self.worker.control(event),
+                WorkerInput::Control(event) => {
+                    if let ControlEvent::OptionsChanged(options) = &event {
+                        self.spin_ns = options.spin_ns;
+                        options.fabric.into_iter().for_each(|limits| self.endpoint.set_limits(limits));
+                    }
+                    self.worker.control(event);
+                }
                 WorkerInput::GiveUp(kind) => self.worker.give_up(kind),
                 WorkerInput::Install { pairs, installation } => self.install(pairs, installation),
                 WorkerInput::AddPair(pair) => self.add_pair(*pair),

@@ -15,6 +15,8 @@ use crate::error::NodeError;
 use crate::limits::PAIR_BYTES_MIN;
 
 const MIB: u64 = 1 << 20;
+/// The setting that bounds values on their way.
+pub(crate) const STREAMS: &str = "stream_bytes_max";
 
 /// Of what the machine or the control group has, what is left to the kernel where no limit was given: a part.
 const LEFT_PART: u64 = 16;
@@ -54,6 +56,8 @@ pub(crate) struct MemoryPlan {
     pub(crate) takeovers_max: usize,
     /// Bytes of one read of a takeover.
     pub(crate) read_bytes: usize,
+    /// What is set aside for values on their way.
+    pub(crate) streams: u64,
 }
 
 fn size(bytes: u64) -> usize {
@@ -96,7 +100,7 @@ impl MemoryPlan {
         let read_bytes = if small { MIB } else { 4 * MIB };
         let takeovers_max = if limit < ONE_BY_ONE_LIMIT { 1 } else { 4 };
         let replies_max = (limit / 16).clamp(REPLIES_BYTES_MIN as u64, 256 * MIB);
-        let streams = unless_given(settings, "stream_bytes_max", streams_max(limit));
+        let streams = unless_given(settings, STREAMS, streams_max(limit));
         let recovery = takeovers_max as u64 * RECOVERY_READS * read_bytes;
         let waiting = REQUESTS_BYTES + parked_bytes_max(limit);
         MemoryPlan {
@@ -105,7 +109,20 @@ impl MemoryPlan {
             replies_max: size(replies_max),
             takeovers_max,
             read_bytes: size(read_bytes),
+            streams,
         }
+    }
+
+    /// These values, the sizes among them that nobody has given as [`MemoryPlan::new`] fits them, and what it
+    /// has set aside for streams not exceeded.
+    pub(crate) fn fitted(&self, settings: &Settings) -> Settings {
+        let mut settings = settings.clone();
+        self.fit(&mut settings);
+        if settings.integer(STREAMS) > self.streams {
+            let most = self.streams.to_string();
+            settings.overrule(STREAMS, &most, Source::Admin).expect("it was the value at the start");
+        }
+        settings
     }
 
     /// The budget of the process.
@@ -131,7 +148,7 @@ impl MemoryPlan {
         fit("node_region_bytes", node_region);
         fit("extent_region_bytes", (pair / 5 * 4).max(EXTENT_REGION_BYTES_MIN) / MIB * MIB);
         fit("ready_memory_bytes", self.limit / 16);
-        fit("stream_bytes_max", streams_max(self.limit));
+        fit(STREAMS, streams_max(self.limit));
         let chunk = (self.for_pairs() / 64).max(2 * MIB);
         fit("populate_chunk_bytes", 1 << chunk.ilog2());
         if self.limit < SMALL_LIMIT {
@@ -270,6 +287,27 @@ mod tests {
         MemoryPlan::new(&mut settings, None).unwrap();
         for (name, _) in flags {
             assert_eq!(settings.integer(name), before.integer(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn fitted_later_values_are_those_of_the_start_but_for_what_was_tuned_within_what_is_set_aside() {
+        let start = given(&[("memory_limit_bytes", "600MiB")]);
+        let mut settings = start.clone();
+        let plan = MemoryPlan::new(&mut settings, None).unwrap();
+        let names = [STREAMS, "populate_chunk_bytes", "fabric_connections_max"];
+        for name in names {
+            assert_eq!(plan.fitted(&start).integer(name), settings.integer(name), "{name}");
+        }
+        for (name, tuned, taken) in [
+            (STREAMS, "40MiB", 40 * MIB),
+            (STREAMS, "1GiB", plan.streams),
+            ("populate_chunk_bytes", "16MiB", 16 * MIB),
+            ("fabric_connections_max", "7", 7),
+        ] {
+            let mut wanted = start.clone();
+            wanted.overrule(name, tuned, Source::Admin).unwrap();
+            assert_eq!(plan.fitted(&wanted).integer(name), taken, "{name} = {tuned}");
         }
     }
 

@@ -124,7 +124,9 @@ impl Runner {
         let (pair, dead) = (job.claim.pair, job.dead);
         self.bring_up.check_geometry(&self.environment.table.pair(pair)?)?;
         let (mut device, buffers) = self.bring_up.device()?;
-        let run = TakeoverRun::begin(&self.environment, job, self.bring_up.publish());
+        let mut environment = self.environment.clone();
+        environment.options.threads = self.bring_up.threads.load(Ordering::Relaxed);
+        let run = TakeoverRun::begin(&environment, job, self.bring_up.publish());
         let (recovered, times) = step_to_the_end(run, device.as_mut(), || !self.queue.is_stopped())?;
         self.report(TakeoverReport::Times { pair, dead, times });
         Ok(RecoveredPair { recovered, device, buffers })

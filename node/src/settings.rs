@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use cell_fabric::FabricLimits;
 use cell_pair::PairOptions;
 use cell_terms::Durability;
 use cell_terms::setting::{Applies, Bounds, Setting, Settings};
-use cell_wal::LogOptions;
+use cell_wal::{LogOptions, LogTimes};
 
 /// Declarations; see `cell settings`.
 pub const SETTINGS: &[Setting] = &[
@@ -22,10 +23,11 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "value_bytes_max",
-        meaning: "Longest value that is accepted.",
+        meaning: "Longest value that is accepted. Clients learn of a change when they connect; longer values that are \
+                  there can be read.",
         default: "16 MiB",
         bounds: Bounds::Bytes { min: 0, max: 16 << 20, power_of_two: false },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "reuse_grace_ms",
@@ -50,10 +52,11 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "stream_bytes_max",
-        meaning: "Memory for values that are on their way in or out in chunks; past it, requests get Busy.",
+        meaning: "Memory for values that are on their way in or out in chunks; past it, requests get Busy. While a node \
+                  runs it cannot grow beyond what was set aside at the start.",
         default: "256 MiB",
         bounds: Bounds::Bytes { min: 32 << 20, max: 64 << 30, power_of_two: false },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "scan_page_entries_max",
@@ -141,7 +144,7 @@ pub const SETTINGS: &[Setting] = &[
                   to their own nodes before others take them over.",
         default: "5 s",
         bounds: Bounds::Milliseconds { min: 100, max: 3_600_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "split_fill_percent",
@@ -160,10 +163,11 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "session_idle_ms",
-        meaning: "A session without a connection and without a write for this long is ended.",
+        meaning: "A session without a connection and without a write for this long is ended. Clients keep theirs alive by \
+                  the time that they were told when they began it.",
         default: "10 m",
         bounds: Bounds::Milliseconds { min: 10_000, max: 604_800_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "worker_spin_us",
@@ -171,14 +175,14 @@ pub const SETTINGS: &[Setting] = &[
                   clients over shared memory need not wake it, and a core is busy.",
         default: "0",
         bounds: Bounds::Integer { min: 0, max: 1_000_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "recovery_threads",
         meaning: "Threads that replay a pair; 0 takes one a core.",
         default: "0",
         bounds: Bounds::Integer { min: 0, max: 256 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
 ];
 
@@ -219,6 +223,12 @@ pub struct WorkerOptions {
     pub checkpoint_age_ns: u64,
     /// How long an idle session lives.
     pub session_idle_ns: u64,
+    /// How long the worker's thread looks for work before it sleeps.
+    pub spin_ns: u64,
+    /// When logs are sealed and segments tried again; none: as each pair was brought up with.
+    pub log_times: Option<LogTimes>,
+    /// What connections may hold; none: as the endpoint was made with.
+    pub fabric: Option<FabricLimits>,
     /// What clients are told with the answers to their reports; none: nothing is set for them.
     pub client_settings: Option<Arc<ClientSettings>>,
 }
@@ -253,16 +263,25 @@ impl WorkerOptions {
             checkpoint_log_bytes_min: settings.integer("checkpoint_log_bytes_min"),
             checkpoint_age_ns: settings.integer("checkpoint_age_ms") * 1_000_000,
             session_idle_ns: settings.integer("session_idle_ms") * 1_000_000,
+            spin_ns: settings.integer("worker_spin_us") * 1_000,
+            log_times: Some(LogTimes::from_settings(settings)),
+            fabric: Some(FabricLimits::from_settings(settings)),
             client_settings: None,
         }
     }
 
     /// Takes over what applies live; the rest stays.
     pub(crate) fn take_live(&mut self, new: &WorkerOptions) {
+        self.value_bytes_max = new.value_bytes_max;
+        self.stream_bytes_max = new.stream_bytes_max;
+        self.session_idle_ns = new.session_idle_ns;
+        self.spin_ns = new.spin_ns;
+        (self.log_times, self.fabric) = (new.log_times, new.fabric);
         self.scan_page_entries_max = new.scan_page_entries_max;
         self.checkpoint_log_ratio = new.checkpoint_log_ratio;
         self.checkpoint_log_bytes_min = new.checkpoint_log_bytes_min;
         self.checkpoint_age_ns = new.checkpoint_age_ns;
+        self.pair.grant_chunk_bytes = new.pair.grant_chunk_bytes;
         self.pair.split_fill_percent = new.pair.split_fill_percent;
         self.pair.compaction_permille = new.pair.compaction_permille;
         self.client_settings.clone_from(&new.client_settings);

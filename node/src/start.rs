@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -18,12 +19,12 @@ use cell_terms::Incarnation;
 use cell_terms::setting::Settings;
 use cell_wal::LogRoot;
 
-use crate::bring_up::{BringUp, ServedReads};
+use crate::bring_up::{BringUp, ServedReads, recovery_threads};
 use crate::command::ControlEvent;
 use crate::control;
 use crate::driver::Ended;
 use crate::error::NodeError;
-use crate::memory_plan::{MemoryPlan, parked_bytes_max};
+use crate::memory_plan::{MemoryPlan, STREAMS, parked_bytes_max};
 use crate::memory_watch::MemoryWatch;
 use crate::messages::{Inbound, ToWorker, Work};
 use crate::options::NodeOptions;
@@ -44,6 +45,8 @@ pub struct NodeHandle {
     snapshot: SharedSnapshot,
     to_worker: ToWorker,
     to_control: Sender<Work>,
+    /// Bytes that are set aside for values on their way.
+    streams_max: u64,
     worker: Option<JoinHandle<Ended>>,
     control: Option<JoinHandle<Result<(), NodeError>>>,
     _ready: ReadyMemory,
@@ -74,7 +77,6 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
     let worker = Worker::new(identity, worker_options.clone(), progress.clone(), boottime_ns());
     let snapshot: SharedSnapshot = Arc::new(Mutex::new(Arc::new(worker.snapshot())));
     let memory = watch_memory(budget.clone(), snapshot.clone())?;
-
     let (inbound, inbound_receiver) = channel();
     let (work, work_receiver) = channel();
     let poller = Poller::new()?;
@@ -84,9 +86,10 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
         Shell::new(worker, endpoint, poller, inbound_receiver, work.clone(), until_ns, snapshot.clone())?
             .within(budget.clone(), plan.replies_max)
             .counting(lease.counts().clone())
-            .spinning(settings.integer("worker_spin_us") * 1_000);
+            .spinning(worker_options.spin_ns);
     let worker = spawn_worker(shell, work.clone())?;
     let bring_up = Arc::new(BringUp {
+        threads: AtomicUsize::new(recovery_threads(settings)),
         advertised: options.advertised.unwrap_or(address),
         options,
         log_root,
@@ -108,6 +111,7 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
         snapshot,
         to_worker,
         to_control,
+        streams_max: plan.streams,
         worker: Some(worker),
         control: Some(control),
         _ready: ready,
@@ -242,6 +246,8 @@ impl NodeHandle {
     /// tuned to.
     pub fn follow(&self, store: &Arc<SettingsStore>) {
         let to_control = self.to_control.clone();
+        let why = "so much memory is set aside for it when the node starts";
+        store.bound(STREAMS, self.streams_max, why);
         let _ = to_control.send(Work::Store(store.clone())); // unless it has ended
         store.subscribe(move |_, settings| {
             let _ = to_control.send(Work::Settings(Box::new(settings.clone()))); // unless it has ended

@@ -55,7 +55,7 @@ pub use record::{Record, record_space};
 pub use region_log::Space;
 pub use segment::{LogId, LogName, LogPlace, SegmentName};
 pub use segments::LogSegments;
-pub use setting::{LogOptions, SETTINGS};
+pub use setting::{LogOptions, LogTimes, SETTINGS};
 pub use slow::{DiskDelay, SlowDevice};
 pub use storage::{Storage, StorageFile};
 pub use writer::{LogStart, PairLog};

@@ -36,14 +36,14 @@ pub const SETTINGS: &[Setting] = &[
                   so that damage to it is told from a tear.",
         default: "20 ms",
         bounds: Bounds::Milliseconds { min: 1, max: 60_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "log_prepare_retry",
         meaning: "How long to wait before preparing a log segment is tried again after the disk was full.",
         default: "1 s",
         bounds: Bounds::Milliseconds { min: 10, max: 600_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "image_zstd_level",
@@ -71,6 +71,24 @@ pub struct LogOptions {
     pub seal_idle: Duration,
     /// `log_prepare_retry`.
     pub prepare_retry: Duration,
+}
+
+/// What of [`LogOptions`] can change while a log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogTimes {
+    /// `log_seal_idle`.
+    pub seal_idle: Duration,
+    /// `log_prepare_retry`.
+    pub prepare_retry: Duration,
+}
+
+impl LogTimes {
+    /// From the settings in force.
+    #[must_use]
+    pub fn from_settings(settings: &Settings) -> LogTimes {
+        let LogOptions { seal_idle, prepare_retry, .. } = LogOptions::from_settings(settings);
+        LogTimes { seal_idle, prepare_retry }
+    }
 }
 
 impl LogOptions {

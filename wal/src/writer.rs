@@ -29,7 +29,7 @@ use crate::mutant::{Mutant, planted};
 use crate::region_log::{RegionLog, Space};
 use crate::segment::LogId;
 use crate::segments::LogSegments;
-use crate::setting::LogOptions;
+use crate::setting::{LogOptions, LogTimes};
 
 const KINDS: [RegionKind; 2] = [RegionKind::Node, RegionKind::Extent];
 
@@ -180,6 +180,12 @@ impl PairLog {
     #[must_use]
     pub fn can_be_relieved(&self) -> bool {
         self.logs.iter().all(RegionLog::can_be_relieved)
+    }
+
+    /// Other times from the next [`PairLog::tick`] on, also for a wait that has begun.
+    pub fn set_times(&mut self, times: LogTimes) {
+        let LogTimes { seal_idle, prepare_retry } = times;
+        (self.options.seal_idle, self.options.prepare_retry) = (seal_idle, prepare_retry);
     }
 
     /// Bytes of a segment.

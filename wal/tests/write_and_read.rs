@@ -13,7 +13,9 @@ use cell_wal::inspect::{verify_pair, walk_log};
 use cell_wal::reader::{LogReader, LogStartAt};
 use cell_wal::sim::SimDisk;
 use cell_wal::storage::Access;
-use cell_wal::{Errno, LogRefusal, Predecessor, ReadOptions, ReadRequest, Space, Storage, WalError};
+use cell_wal::{
+    Errno, LogRefusal, LogTimes, Predecessor, ReadOptions, ReadRequest, Space, Storage, WalError,
+};
 use harness::{PAIR, Pair, assert_holds, log_id, random_kind, read, request, small};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -124,6 +126,10 @@ fn idle_log_is_sealed_once_in_both_logs() {
     pair.put(RegionKind::Node, 10);
     pair.settle().unwrap();
     assert_eq!(pair.log.due(Duration::ZERO), Some(small().seal_idle));
+    let times = LogTimes { seal_idle: 3 * small().seal_idle, prepare_retry: small().prepare_retry };
+    pair.log.set_times(times);
+    assert_eq!(pair.log.due(Duration::ZERO), Some(times.seal_idle), "of the wait that has begun, too");
+    pair.log.set_times(LogTimes { seal_idle: small().seal_idle, ..times });
     pair.seal();
     pair.seal();
     assert_eq!(pair.log.counts().seals, 1);

@@ -28,6 +28,11 @@ impl<K: Clone + Eq + Hash> RateLimit<K> {
         RateLimit { per_second, burst, buckets: HashMap::new() }
     }
 
+    /// So many times from now on. What callers have left stays, as far as it is no more than the burst.
+    pub(crate) fn set_rate(&mut self, per_second: f64, burst: f64) {
+        (self.per_second, self.burst) = (per_second, burst);
+    }
+
     /// Whether a caller may do it now, and if not, when.
     pub(crate) fn check(&self, caller: &K, now: Instant) -> Result<(), Duration> {
         let left = self.buckets.get(caller).map_or(self.burst, |bucket| self.left(bucket, now));
@@ -84,6 +89,17 @@ mod tests {
         let later = start + 60 * SECOND;
         assert_eq!([(); 3].map(|()| limit.take(&"a", later)), [Ok(()); 3]);
         assert!(limit.take(&"a", later).is_err(), "rest does not add to the burst");
+    }
+
+    #[test]
+    fn set_rate_counts_at_once_and_what_callers_had_left_is_bounded_by_it() {
+        let (mut limit, start) = (RateLimit::new(2.0, 8.0), Instant::now());
+        limit.take(&"a", start).unwrap();
+        limit.set_rate(1.0, 2.0);
+        assert_eq!([(); 2].map(|()| limit.take(&"a", start)), [Ok(()); 2]);
+        assert_eq!(limit.take(&"a", start), Err(SECOND));
+        limit.set_rate(4.0, 8.0);
+        assert_eq!(limit.take(&"a", start), Err(SECOND / 4));
     }
 
     #[test]

@@ -31,6 +31,11 @@ impl RequestLimits {
         }
     }
 
+    /// So many changes a second and caller from now on.
+    pub(crate) fn set_changes_per_second(&self, changes_per_second: f64) {
+        lock(&self.changes).set_rate(changes_per_second, changes_per_second * BURST_SECONDS);
+    }
+
     /// Whether an address may show a token. Loopback addresses always may: all callers of this machine share
     /// them, and one with a wrong token must not lock the others out.
     ///
@@ -115,5 +120,13 @@ mod tests {
         assert_eq!(count(Caller::local()), Err("too_many_requests"));
         assert_eq!(count(Caller::anonymous()), Ok(()), "each has a limit of their own");
         assert!([(); 9].iter().all(|()| count(Caller::peer()).is_ok()));
+    }
+
+    #[test]
+    fn count_change_goes_by_the_limit_that_is_in_force() {
+        let limits = RequestLimits::new(0.5);
+        limits.set_changes_per_second(2.0);
+        let counts = [(); 5].map(|()| limits.count_change(&Caller::local()).is_ok());
+        assert_eq!(counts, [true, true, true, true, false]);
     }
 }

@@ -57,9 +57,9 @@ pub enum WebError {
 }
 
 /// A running server. Dropping it shuts it down and waits for it.
-#[derive(Debug)]
 pub struct HttpServer {
     address: SocketAddr,
+    shared: Arc<Shared>,
     scheme: &'static str,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -97,13 +97,14 @@ impl HttpServer {
         let shared = Arc::new(Shared::new(sources).guarded(address, asking)?);
         prepare(&shared);
         let connections = Connections::new(limits, serving);
+        let served = Arc::clone(&shared);
         let serve = move || {
-            runtime.block_on(serve(listener, shared, connections, stopped));
+            runtime.block_on(serve(listener, served, connections, stopped));
             runtime.shutdown_timeout(SHUTDOWN_MAX); // a thread may wait for a folder that hangs
         };
         let thread = std::thread::Builder::new().name("cell-web".into()).spawn(serve);
         let thread = thread.map_err(WebError::Start)?;
-        Ok(HttpServer { address, scheme, stop: Some(stop), thread: Some(thread) })
+        Ok(HttpServer { address, shared, scheme, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Whether an address may be served with these settings, to be asked before anything else is started.
@@ -131,6 +132,19 @@ impl HttpServer {
         self.scheme
     }
 
+    /// Reads the file of tokens again, and says in the log what became of it. If it is wrong, the tokens stay
+    /// what they were.
+    pub fn reload(&self) {
+        match self.shared.read_tokens_again() {
+            Ok(None) => {}
+            Ok(Some(count)) => tracing::info!(count, "the tokens were read again"),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "the file of tokens is wrong: all tokens stay what they were");
+            }
+        }
+    }
+
     /// Takes no more connections, finishes responses under way, at most for five seconds.
     pub fn shutdown(mut self) {
         self.stop_and_wait();
@@ -145,6 +159,12 @@ impl HttpServer {
         {
             tracing::error!("the HTTP server's thread panicked");
         }
+    }
+}
+
+impl std::fmt::Debug for HttpServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpServer").field("address", &self.address).finish_non_exhaustive()
     }
 }
 

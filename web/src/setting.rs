@@ -30,14 +30,17 @@ pub const SETTINGS: &[Setting] = &[
                   machine has the role admin.",
         default: "",
         bounds: Bounds::Text { max: 4096 },
-        applies: Applies::Restart("The path is read once, when the process starts."),
+        applies: Applies::Restart(
+            "Whether tokens are wanted at all is decided before the first request; the file itself is read \
+             again at a SIGHUP.",
+        ),
     },
     Setting {
         name: READ_ONLY,
         meaning: "Whether this node's admin API refuses everything that changes something, whoever asks.",
         default: "false",
         bounds: Bounds::Flag,
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Restart("The API of nodes that were tuned to it would refuse to take it back."),
     },
     Setting {
         name: HOSTS,
@@ -46,7 +49,9 @@ pub const SETTINGS: &[Setting] = &[
                   a web page can point its own name at this machine.",
         default: "",
         bounds: Bounds::Text { max: 4096 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Restart(
+            "Each node has names of its own; wrong ones for all nodes would shut out whoever could take them back.",
+        ),
     },
     Setting {
         name: CHANGES_PER_SECOND,
@@ -54,7 +59,7 @@ pub const SETTINGS: &[Setting] = &[
                   many at once. Further ones are answered 429.",
         default: "20",
         bounds: Bounds::Integer { min: 1, max: 10_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: TLS_CERTIFICATE_FILE,
@@ -63,14 +68,18 @@ pub const SETTINGS: &[Setting] = &[
                   peers as it serves itself. With TLS and http_tokens_file, http_address need not be loopback.",
         default: "",
         bounds: Bounds::Text { max: 4096 },
-        applies: Applies::Restart("The path is read once, when the process starts."),
+        applies: Applies::Restart(
+            "Peers have to trust a certificate before it is shown: nodes are started anew with it one by one.",
+        ),
     },
     Setting {
         name: TLS_KEY_FILE,
         meaning: "A PEM file with the private key of the certificate in http_tls_certificate_file.",
         default: "",
         bounds: Bounds::Text { max: 4096 },
-        applies: Applies::Restart("The path is read once, when the process starts."),
+        applies: Applies::Restart(
+            "Peers have to trust a certificate before it is shown: nodes are started anew with it one by one.",
+        ),
     },
     Setting {
         name: TLS_TRUST_FILE,
@@ -78,7 +87,9 @@ pub const SETTINGS: &[Setting] = &[
                   signed them. By default that is http_tls_certificate_file, so one certificate for all nodes does.",
         default: "",
         bounds: Bounds::Text { max: 4096 },
-        applies: Applies::Restart("The path is read once, when the process starts."),
+        applies: Applies::Restart(
+            "Peers have to trust a certificate before it is shown: nodes are started anew with it one by one.",
+        ),
     },
 ];
 

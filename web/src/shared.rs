@@ -35,7 +35,7 @@ use crate::selector_history::SelectorHistory;
 use crate::setting;
 use crate::source::Sources;
 use crate::store::Store;
-use crate::tokens::{Tokens, TokensError};
+use crate::tokens::{TokensError, TokensFile};
 use crate::tree_check::TreeChecks;
 use crate::tuning_end::TuningEnd;
 
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     pub(crate) peers: Peers,
     /// The hosts that requests may name.
     pub(crate) hosts: Hosts,
-    pub(crate) limits: RequestLimits,
+    pub(crate) limits: Arc<RequestLimits>,
     pub(crate) drill_permission: DrillPermission,
     pub(crate) store: Store,
     looks: Arc<Semaphore>,
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     tuning: Mutex<TuningRow>,
     tuning_end: TuningEnd,
     /// None: everybody on this machine is an admin.
-    tokens: Option<Tokens>,
+    tokens: Option<TokensFile>,
     is_read_only: bool,
     history: Mutex<NodeHistory>,
     events: Mutex<EventLog>,
@@ -87,7 +87,7 @@ impl Shared {
         Shared {
             peers: Peers::new(None),
             hosts: Hosts::default(),
-            limits: RequestLimits::new(setting::CHANGES_PER_SECOND_DEFAULT),
+            limits: Arc::new(RequestLimits::new(setting::CHANGES_PER_SECOND_DEFAULT)),
             drill_permission: DrillPermission::new(sources.data_folder.clone()),
             store: Store::new(sources.fabric),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
@@ -128,10 +128,14 @@ impl Shared {
         if let Some(store) = &self.sources.settings {
             let settings = store.given();
             let tokens = setting::text(&settings, setting::TOKENS_FILE);
-            self.tokens = tokens.map(|path| Tokens::read(Path::new(path))).transpose()?;
+            self.tokens = tokens.map(|path| TokensFile::open(Path::new(path))).transpose()?;
             self.is_read_only = setting::is_read_only(&settings);
             self.hosts = Hosts::new(&setting::hosts(&settings)).bound_to(address);
-            self.limits = RequestLimits::new(setting::changes_per_second(&settings));
+            self.limits.set_changes_per_second(setting::changes_per_second(&store.current().0));
+            let limits = self.limits.clone();
+            store.subscribe(move |_, settings| {
+                limits.set_changes_per_second(setting::changes_per_second(settings));
+            });
         }
         Ok(self)
     }
@@ -169,6 +173,14 @@ impl Shared {
             self.limits.count_failed_login(address)?;
         }
         caller
+    }
+
+    /// Reads the file of tokens again, if there is one; how many tokens it has.
+    ///
+    /// # Errors
+    /// It is wrong: the tokens stay what they were.
+    pub(crate) fn read_tokens_again(&self) -> Result<Option<usize>, TokensError> {
+        self.tokens.as_ref().map(TokensFile::read_again).transpose()
     }
 
     /// Whether requests to the API need a token.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 
 use axum::http::{HeaderMap, StatusCode, header};
 use data_encoding::HEXLOWER_PERMISSIVE;
@@ -52,6 +53,39 @@ pub enum TokensError {
         /// The file.
         path: PathBuf,
     },
+}
+
+/// The tokens of a file, which can be read again while requests come.
+#[derive(Debug)]
+pub(crate) struct TokensFile {
+    path: PathBuf,
+    tokens: RwLock<Tokens>,
+}
+
+impl TokensFile {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// As [`Tokens::read`].
+    pub(crate) fn open(path: &Path) -> Result<TokensFile, TokensError> {
+        Ok(TokensFile { path: path.to_owned(), tokens: RwLock::new(Tokens::read(path)?) })
+    }
+
+    /// Reads the file again; how many tokens it has. Those that it no longer has are refused from then on.
+    ///
+    /// # Errors
+    /// As [`Tokens::read`]; the tokens stay what they were.
+    pub(crate) fn read_again(&self) -> Result<usize, TokensError> {
+        let tokens = Tokens::read(&self.path)?;
+        let count = tokens.0.len();
+        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+        Ok(count)
+    }
+
+    /// See [`Tokens::caller`].
+    pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+        self.tokens.read().unwrap_or_else(PoisonError::into_inner).caller(headers)
+    }
 }
 
 /// Who has which token.

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufReader};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ const IDLE_CONNECTIONS_MAX: usize = 4;
 /// so that a slow transaction holds up no renewal.
 pub struct Remote {
     address: SocketAddr,
-    deadline: Duration,
+    deadline_ns: AtomicU64,
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -39,7 +40,12 @@ impl Remote {
     /// used.
     #[must_use]
     pub fn new(address: SocketAddr, deadline: Duration) -> Remote {
-        Remote { address, deadline, idle: Mutex::new(Vec::new()) }
+        Remote { address, deadline_ns: AtomicU64::new(nanoseconds(deadline)), idle: Mutex::new(Vec::new()) }
+    }
+
+    /// Each call takes at most so long from now on.
+    pub fn set_deadline(&self, deadline: Duration) {
+        self.deadline_ns.store(nanoseconds(deadline), Ordering::Relaxed);
     }
 
     fn take_idle(&self) -> Option<Connection> {
@@ -77,6 +83,10 @@ impl Remote {
     }
 }
 
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Coordinator for Remote {
     fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
         self.call_timed(request).map(|(response, _)| response)
@@ -86,8 +96,7 @@ impl Coordinator for Remote {
         &self,
         request: &CoordinatorRequest,
     ) -> Result<(Response, Option<ClockReading>), ClusterError> {
-        let deadline_ns = u64::try_from(self.deadline.as_nanos()).unwrap_or(u64::MAX);
-        let until_ns = boottime_ns().saturating_add(deadline_ns);
+        let until_ns = boottime_ns().saturating_add(self.deadline_ns.load(Ordering::Relaxed));
         match self.call_within(request, until_ns) {
             Ok((Response::Refused(CoordinatorRefusal::Stopped), _)) => {
                 // The transaction at which it stopped may be on stable storage.

@@ -35,7 +35,7 @@ pub const SETTINGS: &[Setting] = &[
                   renewal that hangs can be tried again.",
         default: "300 ms",
         bounds: Bounds::Milliseconds { min: 10, max: 10_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
 ];
 

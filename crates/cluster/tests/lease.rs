@@ -87,6 +87,15 @@ fn remote_silent_server_times_out_within_the_deadline() {
     assert!(boottime_ns() - asked_ns < 1000 * MS);
 }
 
+/// With the deadline that it was made with it would wait for an hour.
+#[test]
+fn remote_goes_by_the_deadline_that_is_in_force() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = Remote::new(listener.local_addr().unwrap(), Duration::from_secs(3_600));
+    remote.set_deadline(Duration::from_millis(50));
+    assert!(matches!(remote.read("a"), Err(ClusterError::OutcomeUnknown(_))));
+}
+
 #[test]
 fn server_garbage_is_answered_and_the_connection_closed() {
     use std::io::{Read, Write};

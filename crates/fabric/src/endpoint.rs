@@ -30,6 +30,7 @@ use crate::close::CloseReason;
 use crate::counter::FabricCounters;
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
+use crate::limits::FabricLimits;
 use crate::remote_access::{ReadFailure, ReadTag};
 
 /// A connection of one endpoint. Unique within the endpoint and never reused, so a late event or a late reply
@@ -152,6 +153,10 @@ pub trait Endpoint {
     /// Tells the time, from any fixed start, never backwards. Time-outs are judged by it; each 100 ms is
     /// often enough.
     fn tick(&mut self, now_ns: u64);
+
+    /// Other limits from now on, also for the connections that there are; the longest message stays what was
+    /// agreed on. If there are more connections than these limits permit, none is ended for it.
+    fn set_limits(&mut self, limits: FabricLimits);
 
     /// Ends a connection. What is in its output is written if the network takes it at once. No event follows;
     /// an unknown connection is ignored.

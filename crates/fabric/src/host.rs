@@ -271,6 +271,12 @@ impl Endpoint for HostEndpoint {
         }
     }
 
+    fn set_limits(&mut self, limits: FabricLimits) {
+        for provider in &mut self.providers {
+            on!(&mut provider.endpoint, endpoint => endpoint.set_limits(limits));
+        }
+    }
+
     fn close(&mut self, connection: ConnectionId) {
         if let Some(provider) = self.of_mut(connection) {
             on!(&mut provider.endpoint, endpoint => endpoint.close(connection));

@@ -14,7 +14,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Connections that one worker holds at most; more are refused with a reason.",
         default: "1024",
         bounds: Bounds::Integer { min: 1, max: 65_536 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "fabric_message_bytes_max",
@@ -31,21 +31,21 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Replies that wait for a peer that does not read; past half of it nothing more is read from the peer.",
         default: "1 MiB",
         bounds: Bounds::Bytes { min: 256 << 10, max: 256 << 20, power_of_two: false },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "fabric_handshake_timeout",
         meaning: "Time a new connection has for its hello, in both directions.",
         default: "5 s",
         bounds: Bounds::Milliseconds { min: 10, max: 600_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "fabric_idle_timeout",
         meaning: "A connection on which nothing comes for this long is closed; 0 keeps it for ever.",
         default: "60 s",
         bounds: Bounds::Milliseconds { min: 0, max: 86_400_000 },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "fabric_shm",
@@ -56,10 +56,10 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "fabric_shm_ring_bytes",
-        meaning: "Shared memory that a connection takes in each direction.",
+        meaning: "Shared memory that a connection takes in each direction; of those that are made from then on.",
         default: "256 KiB",
         bounds: Bounds::Bytes { min: 4 << 10, max: 1 << 20, power_of_two: true },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: "fabric_verbs",
@@ -133,6 +133,9 @@ pub struct FabricLimits {
     pub handshake_timeout_ns: u64,
     /// Time without anything received; zero: for ever.
     pub idle_timeout_ns: u64,
+    /// Bytes of shared memory a connection and direction, where limits are changed; an endpoint begins with
+    /// [`crate::ShmOptions::ring_bytes`].
+    pub shm_ring_bytes: usize,
 }
 
 impl FabricLimits {
@@ -162,7 +165,13 @@ impl FabricLimits {
             connection_output_bytes_max: size("fabric_connection_output_bytes_max"),
             handshake_timeout_ns: time_ns("fabric_handshake_timeout"),
             idle_timeout_ns: time_ns("fabric_idle_timeout"),
+            shm_ring_bytes: size("fabric_shm_ring_bytes"),
         }
+    }
+
+    /// These limits in place of earlier ones: messages may be as long as before.
+    pub(crate) fn after(self, earlier: FabricLimits) -> FabricLimits {
+        FabricLimits { message_bytes_max: earlier.message_bytes_max, ..self }.checked()
     }
 
     /// Output above which nothing more is read from a peer, and below which a full output is writable again.

@@ -133,6 +133,23 @@ fn poll_takes_one_message_of_the_longest_at_most_and_the_rest_comes_later() {
 }
 
 #[test]
+fn ring_of_a_new_connection_is_as_large_as_the_limits_in_force_say() {
+    let name = socket_name();
+    let options = shm_options(FabricLimits::default());
+    let mut server = Peer::new(ShmEndpoint::listen(name, 1, &options).unwrap().remove(0));
+    let mut client = Shm.client(FabricLimits::default());
+    let mut is_short = |server: &mut Peer<ShmEndpoint>| {
+        let (there, _) = open(&mut Shm, &mut client, server, Address::shm(name));
+        client.endpoint.send(there, &[7; 60_000]).unwrap();
+        client.endpoint.flush();
+        client.endpoint.output_pending(there) > 0
+    };
+    assert!(!is_short(&mut server));
+    server.endpoint.set_limits(FabricLimits { shm_ring_bytes: 4_096, ..FabricLimits::default() });
+    assert!(is_short(&mut server));
+}
+
+#[test]
 fn wake_ups_of_small_messages_are_never_lost() {
     sleep_between_messages(8, 20_000, 1);
 }

@@ -94,7 +94,7 @@ pub const SETTINGS: &[Setting] = &[
                   write path and hold more unused memory.",
         default: "64 MiB",
         bounds: Bounds::Bytes { min: 2 << 20, max: 1 << 30, power_of_two: true },
-        applies: Applies::Restart("It is read once, when the process starts."),
+        applies: Applies::Live,
     },
     Setting {
         name: READY_MEMORY_BYTES,

@@ -5,7 +5,7 @@ use cell_recovery::{EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, TREE_R
 use cell_terms::{Csn, Durability, ExtentOffset, RegionKind};
 use cell_tree::Geometry;
 use cell_wal::{
-    LogCounts, LogDevice, LogEvent, LogRefusal, LogSegments, PairLog, Space, WalError, record_space,
+    LogCounts, LogDevice, LogEvent, LogRefusal, LogSegments, LogTimes, PairLog, Space, WalError, record_space,
 };
 
 use crate::error::NoRoom;
@@ -97,6 +97,13 @@ impl CommitLog {
     /// The last CSN before it is `csn`.
     pub(crate) fn new(log: Option<PairLog>, csn: Csn, durability: Durability) -> CommitLog {
         CommitLog { log, csn_unlogged: csn, durability, relief: Relief::default() }
+    }
+
+    /// See [`PairLog::set_times`].
+    pub(crate) fn set_times(&mut self, times: LogTimes) {
+        if let Some(log) = &mut self.log {
+            log.set_times(times);
+        }
     }
 
     /// Whether the log surely takes what an operation appends. Only then may it begin.

@@ -12,7 +12,7 @@ use cell_recovery::{CompletionTable, Recovered, SlotUse, SplitTable};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, PairId, SessionId, SlotIndex};
 use cell_tree::{CompactionPlan, Plan};
-use cell_wal::{LogCounts, LogDevice, LogEvent, LogSegments, WalError};
+use cell_wal::{LogCounts, LogDevice, LogEvent, LogSegments, LogTimes, WalError};
 
 use crate::error::{NoRoom, PairError};
 use crate::figures::{CompactionCounts, PairFigures};
@@ -120,10 +120,17 @@ impl<O: MemoryObserver> Pair<O> {
         pair
     }
 
-    /// How full a slot is when its meganode is to be split, in percent, and below how many thousandths tree
-    /// nodes are packed.
-    pub fn set_thresholds(&mut self, split_fill_percent: usize, compaction_permille: usize) {
+    /// Takes over of these options what can change while the pair is served: from the next split, packing and
+    /// grant of memory on. Durability and grace stay what they were.
+    pub fn take_live(&mut self, options: &PairOptions) {
+        let PairOptions { grant_chunk_bytes, split_fill_percent, compaction_permille, .. } = *options;
+        self.grant_chunk_bytes = grant_chunk_bytes;
         (self.split_fill_percent, self.compaction_permille) = (split_fill_percent, compaction_permille);
+    }
+
+    /// When its logs are sealed, and when a segment is tried again.
+    pub fn set_log_times(&mut self, times: LogTimes) {
+        self.log.set_times(times);
     }
 
     /// The pair's id.

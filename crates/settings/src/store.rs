@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cell_terms::setting::{Applies, SettingError, Settings, Source};
+use cell_terms::setting::{Applies, Setting, SettingError, Settings, Source, Value};
 
 use crate::rule::{Conflict, check_rules};
 
@@ -64,6 +64,18 @@ pub enum UpdateError {
         /// When a change takes effect.
         applies: Applies,
     },
+    /// The process cannot take so much any more.
+    #[error("`{name}` does not become {new}: this process takes at most {most}, because {why}")]
+    TooMuch {
+        /// The setting.
+        name: &'static str,
+        /// The value that is refused.
+        new: String,
+        /// The largest that it takes.
+        most: String,
+        /// Half a sentence.
+        why: &'static str,
+    },
     /// The values contradict one another.
     #[error(transparent)]
     Conflict(#[from] Conflict),
@@ -89,6 +101,14 @@ struct State {
     settings: Settings,
     revision: u64,
     subscribers: Vec<Subscriber>,
+    bounds: Vec<ProcessBound>,
+}
+
+/// The most that this process takes of a setting, and why.
+struct ProcessBound {
+    name: &'static str,
+    most: u64,
+    why: &'static str,
 }
 
 /// See the module's text.
@@ -110,8 +130,16 @@ impl SettingsStore {
     #[must_use]
     pub fn new(given: Settings) -> SettingsStore {
         let settings = given.clone();
-        let (tuned, subscribers) = (TunedValues::new(), Vec::new());
-        SettingsStore { state: Mutex::new(State { given, tuned, settings, revision: 0, subscribers }) }
+        let (tuned, subscribers, bounds) = (TunedValues::new(), Vec::new(), Vec::new());
+        SettingsStore {
+            state: Mutex::new(State { given, tuned, settings, revision: 0, subscribers, bounds }),
+        }
+    }
+
+    /// Refuses changes of a number to more than this process takes, because of what it decided at its start.
+    /// `why` is half a sentence.
+    pub fn bound(&self, name: &'static str, most: u64, why: &'static str) {
+        self.state().bounds.push(ProcessBound { name, most, why });
     }
 
     /// The values in force and their revision.
@@ -179,7 +207,10 @@ impl SettingsStore {
             }
             let (text, source) = (wanted.shown(name), new.1);
             match setting.applies {
-                Applies::Live => drop(given.overrule(name, &text, source)?),
+                Applies::Live => match state.check_bound(setting, wanted) {
+                    Ok(()) => drop(given.overrule(name, &text, source)?),
+                    Err(error) => refused.push(error),
+                },
                 applies => {
                     let old = state.given.shown(name);
                     refused.push(UpdateError::NotLive { name, old, new: text, applies });
@@ -209,7 +240,10 @@ impl State {
         for (name, text) in tuned {
             let mut tried = next.clone();
             match tried.overrule(name, text, Source::Admin) {
-                Ok(setting) if setting.applies == Applies::Live => next = tried,
+                Ok(setting) if setting.applies == Applies::Live => match self.check_bound(setting, &tried) {
+                    Ok(()) => next = tried,
+                    Err(error) => refused.push(error),
+                },
                 Ok(setting) => refused.push(UpdateError::NotLive {
                     name: setting.name,
                     old: self.given.shown(setting.name),
@@ -220,6 +254,15 @@ impl State {
             }
         }
         (next, refused)
+    }
+
+    /// Whether this process takes a setting's value.
+    fn check_bound(&self, setting: &Setting, settings: &Settings) -> Result<(), UpdateError> {
+        let Some((Value::Integer(number), _)) = settings.get(setting.name) else { return Ok(()) };
+        let is_over = |bound: &&ProcessBound| bound.name == setting.name && *number > bound.most;
+        let Some(ProcessBound { name, most, why }) = self.bounds.iter().find(is_over) else { return Ok(()) };
+        let (new, most) = (settings.shown(name), setting.format(&Value::Integer(*most)));
+        Err(UpdateError::TooMuch { name, new, most, why })
     }
 
     /// What differs from the values in force.
@@ -254,7 +297,7 @@ impl State {
 mod tests {
     use std::sync::{Arc, mpsc};
 
-    use cell_terms::setting::{Bounds, Setting};
+    use cell_terms::setting::Bounds;
 
     use super::*;
 
@@ -333,6 +376,23 @@ mod tests {
         let contrary = store.tune(author(), &values(&[("client_retry_shortest", "3 s")]));
         assert!(matches!(contrary, Err(UpdateError::Conflict(_))));
         assert_eq!(store.current().0.integer("age"), 2_000, "nothing is changed");
+    }
+
+    #[test]
+    fn value_past_what_the_process_takes_is_refused_with_the_reason_from_every_source() {
+        let store = store();
+        store.bound("age", 7_200_000, "it was decided");
+        let tuned = values(&[("age", "3 h"), ("more", "5 s")]);
+        let said = store.check(&tuned).unwrap_err()[0].to_string();
+        assert_eq!(said, "`age` does not become 3 h: this process takes at most 2 h, because it was decided");
+        let taken = store.tune(author(), &tuned).unwrap();
+        assert!(matches!(taken.refused.as_slice(), [UpdateError::TooMuch { name: "age", .. }]));
+        let mut wanted = Settings::new(&[DECLARED]);
+        wanted.set("age", "4 h", Source::File).unwrap();
+        assert_eq!(store.reload(author(), &wanted).unwrap().refused.len(), 1);
+        assert_eq!(store.current().0.shown("age"), "1 h");
+        store.tune(author(), &values(&[("age", "2 h")])).unwrap();
+        assert_eq!(store.current().0.shown("age"), "2 h");
     }
 
     #[test]

@@ -155,6 +155,11 @@ impl Membership {
         }
     }
 
+    /// How long pairs that belong to nobody are left to their own nodes.
+    pub(crate) fn set_grace_ns(&mut self, grace_ns: u64) {
+        self.options.grace_ns = grace_ns;
+    }
+
     /// Whether it knows what is its own, and no takeover is under way here.
     #[must_use]
     pub(crate) fn is_idle(&self) -> bool {

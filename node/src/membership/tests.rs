@@ -188,6 +188,15 @@ fn look_owner_that_was_dead_before_gets_the_grace_period() {
 }
 
 #[test]
+fn look_goes_by_the_grace_period_that_is_in_force() {
+    let mut core = core(7, 1);
+    let view = view(&[(7, 1)], &[row(1, Some(7), 1), row(2, Some(3), 2)]);
+    assert_eq!(core.look(&view, SECOND), []);
+    core.set_grace_ns(2 * SECOND);
+    assert_eq!(claims(&core.look(&view, 2 * SECOND)), [3]);
+}
+
+#[test]
 fn look_incident_of_another_only_the_own_share_is_taken() {
     let mut core = core(7, 1);
     let pairs = [row(2, Some(8), 2), row(3, Some(8), 2)];

@@ -1,7 +1,5 @@
 //! What comes back from the control thread.
 
-use cell_pair::PairOptions;
-
 use super::{Worker, WorkerPhase};
 use crate::command::ControlEvent;
 use crate::settings::WorkerOptions;
@@ -51,9 +49,11 @@ impl Worker {
 
     fn take_live(&mut self, options: &WorkerOptions) {
         self.options.take_live(options);
-        let PairOptions { split_fill_percent, compaction_permille, .. } = self.options.pair;
-        self.pairs
-            .iter_mut()
-            .for_each(|owned| owned.pair.set_thresholds(split_fill_percent, compaction_permille));
+        for owned in self.pairs.iter_mut() {
+            owned.pair.take_live(&self.options.pair);
+            if let Some(times) = self.options.log_times {
+                owned.pair.set_log_times(times);
+            }
+        }
     }
 }

@@ -22,7 +22,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
-use cell_pair::{Pair, PairError, PairOptions};
+use cell_pair::{Pair, PairError};
 use cell_protocol::ReplyHeader;
 use cell_recovery::Progress;
 use cell_terms::mutant::{Mutant, planted};
@@ -233,8 +233,10 @@ impl Worker {
 
     fn add(&mut self, mut pair: Pair) -> Result<PairAt, PairError> {
         // It may have been made with options that have changed since.
-        let PairOptions { split_fill_percent, compaction_permille, .. } = self.options.pair;
-        pair.set_thresholds(split_fill_percent, compaction_permille);
+        pair.take_live(&self.options.pair);
+        if let Some(times) = self.options.log_times {
+            pair.set_log_times(times);
+        }
         self.sessions.confirm(&pair.take_sessions_open());
         let at = self.pairs.next_at();
         let ranges = pair.fences()?.into_iter().map(|(slot, fences)| Range {

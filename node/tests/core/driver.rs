@@ -7,7 +7,7 @@ use cell_cluster::{NewPair, Sim};
 use cell_fabric::{Address, Endpoint, Event, FabricLimits, Greeting, SimEndpoint, SimNetwork, SimOptions};
 use cell_node::{
     ControlEvent, Ended, FailureKind, Installation, Next, PairInput, Worker, WorkerClock, WorkerDriver,
-    WorkerIdentity, WorkerInput, WorkerTurn,
+    WorkerIdentity, WorkerInput, WorkerOptions, WorkerTurn,
 };
 use cell_protocol::{Hello, PROTOCOL_VERSION, Request, RequestHeader, RequestId};
 use cell_recovery::{Progress, Restore};
@@ -156,6 +156,32 @@ fn thread_looks_for_work_for_a_while_before_it_sleeps() {
     assert_eq!(pair.turn(Vec::new()).next, Next::Spin);
     pair.now_ns += 1;
     assert_eq!(pair.turn(Vec::new()).next, Next::Wait);
+}
+
+#[test]
+fn thread_looks_for_work_as_long_as_the_options_say_that_are_in_force() {
+    let mut pair = Pair::new();
+    let options = |spin_ns| {
+        WorkerInput::Control(ControlEvent::OptionsChanged(Box::new(WorkerOptions { spin_ns, ..OPTIONS })))
+    };
+    assert_eq!(pair.turn(vec![options(MS)]).next, Next::Again);
+    assert_eq!(pair.turn(Vec::new()).next, Next::Spin);
+    assert_eq!(pair.turn(vec![options(0)]).next, Next::Again);
+    assert_eq!(pair.turn(Vec::new()).next, Next::Wait);
+}
+
+#[test]
+fn endpoint_holds_to_the_limits_that_are_in_force() {
+    let mut pair = Pair::new();
+    let none = FabricLimits { connections_max: 1, ..FabricLimits::default() };
+    let options = WorkerOptions { fabric: Some(none), ..OPTIONS };
+    let _ = pair.turn(vec![WorkerInput::Control(ControlEvent::OptionsChanged(Box::new(options)))]);
+    pair.greet();
+    let _ = pair.turn(Vec::new());
+    assert_eq!(pair.driver.endpoint().connections(), 1);
+    pair.greet();
+    let _ = pair.turn(Vec::new());
+    assert_eq!(pair.driver.endpoint().connections(), 1, "the second one is refused");
 }
 
 #[test]

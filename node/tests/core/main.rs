@@ -11,6 +11,7 @@ mod driver;
 mod grace;
 mod held;
 mod lease;
+mod live;
 #[cfg(cell_mutants)]
 mod mutants;
 mod operations;

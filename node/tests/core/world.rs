@@ -54,6 +54,9 @@ pub(crate) const OPTIONS: WorkerOptions = WorkerOptions {
     checkpoint_log_bytes_min: 1 << 40,
     checkpoint_age_ns: u64::MAX,
     session_idle_ns: u64::MAX,
+    spin_ns: 0,
+    log_times: None,
+    fabric: None,
     client_settings: None,
 };
 

@@ -11,6 +11,7 @@ use cell_drill::wire::PartitionWay;
 use cell_fabric::{FabricError, Partition};
 use cell_node::{Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState};
 use cell_recovery::RecoveryError;
+use cell_settings::SettingsStore;
 use cell_terms::NodeId;
 use cell_terms::setting::Settings;
 use cell_wal::{DiskDelay, WalError};
@@ -31,6 +32,8 @@ use crate::{logging, settings, signal};
 
 /// How often the node's state is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long a call of the coordinator may take.
+const COORDINATOR_DEADLINE: &str = "coordinator_deadline_ms";
 /// How often its supervisor is told how far a recovery is.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
@@ -86,10 +89,15 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     faults.partition.set(link::blocked(arguments.partitioned));
     faults.disk_delay.set(Duration::from_millis(arguments.slow_disk_ms));
     let wishes = hear(supervised, &faults)?;
-    let (handle, coordinator) = start(&settings, listen, faults)?;
+    let coordinator = coordinator(&settings, faults.partition.clone(), configuration.store())?;
+    let handle = start(&settings, listen, faults, coordinator.clone())?;
     handle.follow(configuration.store());
     let web = serve_http(http, &handle, &configuration, coordinator)?;
-    attend(&handle, &wishes, &configuration, supervised);
+    let reload = || {
+        configuration.reload();
+        web.reload();
+    };
+    attend(&handle, &wishes, reload, supervised);
     let ended = handle.wait();
     web.shutdown();
     conclude(ended)
@@ -143,7 +151,8 @@ fn start(
     settings: &Settings,
     listen: SocketAddr,
     faults: FaultSwitches,
-) -> anyhow::Result<(NodeHandle, Arc<dyn Coordinator>)> {
+    coordinator: Arc<dyn Coordinator>,
+) -> anyhow::Result<NodeHandle> {
     if !listen.ip().is_loopback() {
         // The fabric refuses it too, but only after the data folder is made.
         return Err(explain(NodeError::Fabric(FabricError::NotLoopback { address: listen })).into());
@@ -158,24 +167,32 @@ fn start(
         advertised: advertised(settings, "advertise_address")?,
         http_address: advertised(settings, "advertise_http_address")?
             .map_or_else(|| settings.text("http_address").to_owned(), |address| address.to_string()),
-        partition: faults.partition.clone(),
+        partition: faults.partition,
         disk_delay: faults.disk_delay,
         settings: settings.clone(),
     };
-    let coordinator = coordinator(settings, faults.partition)?;
-    let handle = cell_node::start(options, coordinator.clone()).map_err(explain)?;
-    Ok((handle, coordinator))
+    Ok(cell_node::start(options, coordinator).map_err(explain)?)
 }
 
-fn coordinator(settings: &Settings, partition: Partition) -> anyhow::Result<Arc<dyn Coordinator>> {
+/// The coordinator that the settings name; it follows changes of the deadline of its calls.
+fn coordinator(
+    settings: &Settings,
+    partition: Partition,
+    store: &SettingsStore,
+) -> anyhow::Result<Arc<dyn Coordinator>> {
     let data = Path::new(settings.text("data_dir"));
     if settings.text("coordinator_address") == EMBEDDED {
         let embedded = Embedded::open(&data.join("coordinator")).map_err(|error| explain(error.into()))?;
         return Ok(Arc::new(embedded));
     }
-    let deadline = Duration::from_millis(settings.integer("coordinator_deadline_ms"));
-    let remote = Remote::new(address(settings, "coordinator_address")?, deadline);
-    Ok(Arc::new(Filtered::new(remote, partition, deadline)))
+    let deadline = |settings: &Settings| Duration::from_millis(settings.integer(COORDINATOR_DEADLINE));
+    let remote = Remote::new(address(settings, "coordinator_address")?, deadline(settings));
+    let filtered = Arc::new(Filtered::new(remote, partition, deadline(settings)));
+    let most = settings.integer("lease_ms").max(settings.integer(COORDINATOR_DEADLINE));
+    store.bound(COORDINATOR_DEADLINE, most, "a renewal that hangs has to end within the lease (lease_ms)");
+    let followed = filtered.clone();
+    store.subscribe(move |_, settings| followed.set_deadline(deadline(settings)));
+    Ok(filtered)
 }
 
 fn address(settings: &Settings, name: &str) -> anyhow::Result<SocketAddr> {
@@ -237,12 +254,12 @@ fn hear(supervised: bool, faults: &FaultSwitches) -> anyhow::Result<Receiver<Wis
 }
 
 /// Tells everyone how the node is doing, until it ends.
-fn attend(handle: &NodeHandle, wishes: &Receiver<Wish>, configuration: &Configuration, supervised: bool) {
+fn attend(handle: &NodeHandle, wishes: &Receiver<Wish>, reload: impl Fn(), supervised: bool) {
     let mut service = Service::new(Instant::now());
     let mut told: Option<(Report, Instant)> = None;
     while !handle.has_ended() {
         match wishes.recv_timeout(LOOK_EVERY) {
-            Ok(Wish::Reload) => configuration.reload(),
+            Ok(Wish::Reload) => reload(),
             Ok(Wish::Stop) => {
                 tracing::info!(
                     "stopping: a last checkpoint is taken; a second signal ends the process at once"

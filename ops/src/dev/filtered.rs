@@ -1,10 +1,11 @@
 //! The way to the coordinator behind the same filter as the node's connections.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cell_cluster::{ClockReading, ClusterError, Coordinator, CoordinatorRequest, Response};
+use cell_cluster::{ClockReading, ClusterError, Coordinator, CoordinatorRequest, Remote, Response};
 use cell_fabric::Partition;
 
 /// How often a call that is cut off looks whether it still is.
@@ -15,13 +16,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 pub(crate) struct Filtered<C> {
     coordinator: C,
     partition: Partition,
-    deadline: Duration,
+    deadline_ms: AtomicU64,
 }
 
 impl<C> Filtered<C> {
     /// `coordinator`, whose calls take at most `deadline`, behind `partition`.
     pub(crate) fn new(coordinator: C, partition: Partition, deadline: Duration) -> Filtered<C> {
-        Filtered { coordinator, partition, deadline }
+        Filtered { coordinator, partition, deadline_ms: AtomicU64::new(milliseconds(deadline)) }
+    }
+
+    fn deadline(&self) -> Duration {
+        Duration::from_millis(self.deadline_ms.load(Ordering::Relaxed))
     }
 
     /// Waits until nothing is dropped any more, or until the deadline.
@@ -30,6 +35,18 @@ impl<C> Filtered<C> {
             thread::sleep(LOOK_EVERY);
         }
     }
+}
+
+impl Filtered<Remote> {
+    /// Each call takes at most so long from now on.
+    pub(crate) fn set_deadline(&self, deadline: Duration) {
+        self.deadline_ms.store(milliseconds(deadline), Ordering::Relaxed);
+        self.coordinator.set_deadline(deadline);
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl<C: Coordinator> Coordinator for Filtered<C> {
@@ -41,7 +58,7 @@ impl<C: Coordinator> Coordinator for Filtered<C> {
         &self,
         request: &CoordinatorRequest,
     ) -> Result<(Response, Option<ClockReading>), ClusterError> {
-        let until = Instant::now() + self.deadline;
+        let until = Instant::now() + self.deadline();
         if self.partition.blocks_outbound() {
             // What is not sent is not carried out, also when the partition ends just then.
             self.wait_until(until);
@@ -99,5 +116,16 @@ mod tests {
         partition.set(Blocked::Nothing);
         sim.advance(600_000_000);
         filtered.keep_alive(lease).unwrap();
+    }
+
+    /// With the deadline that it was made with it would wait for an hour.
+    #[test]
+    fn call_behind_a_partition_takes_the_deadline_that_is_in_force() {
+        let partition = Partition::default();
+        partition.set(Blocked::Both);
+        let long = Duration::from_secs(3_600);
+        let filtered = Filtered::new(Remote::new("127.0.0.1:1".parse().unwrap(), long), partition, long);
+        filtered.set_deadline(Duration::from_millis(20));
+        assert!(matches!(filtered.read("a"), Err(ClusterError::NotReached(_))));
     }
 }

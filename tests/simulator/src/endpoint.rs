@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use cell_fabric::{
-    Address, ConnectionId, Endpoint, Event, FabricCounters, FabricError, OneSided, ReadTag, RegionAccess,
-    RegionKey, RemoteAccess, SendError, SimEndpoint,
+    Address, ConnectionId, Endpoint, Event, FabricCounters, FabricError, FabricLimits, OneSided, ReadTag,
+    RegionAccess, RegionKey, RemoteAccess, SendError, SimEndpoint,
 };
 use cell_memory::Region;
 use cell_protocol::{Reply, StatusCode};
@@ -52,6 +52,10 @@ impl Endpoint for WatchedEndpoint {
 
     fn tick(&mut self, now_ns: u64) {
         self.endpoint.tick(now_ns);
+    }
+
+    fn set_limits(&mut self, limits: FabricLimits) {
+        self.endpoint.set_limits(limits);
     }
 
     fn close(&mut self, connection: ConnectionId) {

@@ -296,6 +296,9 @@ fn worker_options(
         checkpoint_log_bytes_min: random.pick(&[64 << 10, 256 << 10, 1 << 20]),
         checkpoint_age_ns: random.pick(&[200, 1_000, 10_000]) * MS,
         session_idle_ns: random.pick(&[1_000, 1_000, 10_000, 600_000]) * MS,
+        spin_ns: 0,
+        log_times: None,
+        fabric: None,
         pair: PairOptions {
             durability,
             reuse_grace_ns,

@@ -117,6 +117,24 @@ fn tokens_that_are_not_known_are_refused_and_soon_too_many() {
 }
 
 #[test]
+fn tokens_are_read_again_and_a_file_that_is_wrong_changes_nothing() {
+    let file = tokens();
+    let settings = [("http_tokens_file", file.path().to_str().unwrap())];
+    let cluster = TestCluster::start_with(1, &settings, |sources| sources);
+    let reload = |lines: &str| {
+        std::fs::write(file.path(), lines).unwrap();
+        cluster.nodes[0].server.reload();
+    };
+    let status = |token| cluster.send(0, &with(token, TestRequest::new("GET", "/api/v1/status"))).status;
+    for wrong in ["", "viewer other x\n"] {
+        reload(wrong);
+        assert_eq!(status("viewer"), 200, "{wrong:?}");
+    }
+    reload(&format!("viewer other {}\n", HEXLOWER.encode(&Sha256::digest("other"))));
+    assert_eq!((status("other"), status("viewer")), (200, 401));
+}
+
+#[test]
 fn changes_past_the_limit_are_refused_for_who_makes_them() {
     let cluster = start(1, &[("http_changes_per_second", "1")]);
     let change = |role| with(role, TestRequest::new("POST", "/api/v1/tuning:revert").json("{}"));

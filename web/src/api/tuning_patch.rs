@@ -120,7 +120,11 @@ pub(crate) fn check_together(store: &SettingsStore, after: &TuningRow, patch: &P
     for error in refused {
         let UpdateError::Conflict(conflict) = &error else {
             let detail = sentence(&error.to_string());
-            errors.push(FieldProblem { detail, ..FieldProblem::default() });
+            let at = match &error {
+                UpdateError::TooMuch { name, .. } => pointer(name),
+                _ => String::new(),
+            };
+            errors.push(FieldProblem { pointer: at, detail, ..FieldProblem::default() });
             continue;
         };
         let detail = format!("{} {}", sentence(&conflict.to_string()), sentence(conflict.next));

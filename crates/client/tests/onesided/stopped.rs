@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use cell_client::{ClientCore, Driver, Operation, Output, WhoSearches};
 use cell_fabric::{
-    Address, ConnectionId, Endpoint, Event, FabricCounters, FabricError, Greeting, MappedRegion, OneSided,
-    ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead, SendError,
+    Address, ConnectionId, Endpoint, Event, FabricCounters, FabricError, FabricLimits, Greeting,
+    MappedRegion, OneSided, ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead, SendError,
 };
 use cell_memory::Region;
 use cell_protocol::{RegionRows, RegionsReply, Reply, Request};
@@ -84,6 +84,8 @@ impl Endpoint for Stopping {
     }
 
     fn tick(&mut self, _: u64) {}
+
+    fn set_limits(&mut self, _: FabricLimits) {}
 
     fn close(&mut self, _: ConnectionId) {}
 

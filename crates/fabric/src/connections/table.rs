@@ -40,6 +40,10 @@ impl<L: Link> ConnectionTable<L> {
         }
     }
 
+    pub(crate) fn set_limits(&mut self, limits: FabricLimits) {
+        self.limits = limits.after(self.limits);
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }

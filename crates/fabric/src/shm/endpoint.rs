@@ -67,11 +67,12 @@ impl ShmOptions {
             partition: Partition::default(),
         }
     }
+}
 
-    fn ring_words(&self) -> usize {
-        let bytes = if self.ring_bytes == 0 { RING_BYTES } else { self.ring_bytes };
-        (bytes / 8).clamp(*RING_WORDS.start(), *RING_WORDS.end()).next_power_of_two()
-    }
+/// The words of a ring of so many bytes; zero: of as many as are usual.
+fn ring_words(bytes: usize) -> usize {
+    let bytes = if bytes == 0 { RING_BYTES } else { bytes };
+    (bytes / 8).clamp(*RING_WORDS.start(), *RING_WORDS.end()).next_power_of_two()
 }
 
 /// Numbers of users, separated by commas, as settings hold them; what is no number is left out.
@@ -123,7 +124,8 @@ impl ShmEndpoint {
         let listener = ShmListener::open(name, users)?;
         let endpoint = |acceptor| {
             let registry = one_sided.then(|| Arc::clone(registry));
-            let transport = ShmTransport::of_acceptor(registry, options.ring_words(), partition.clone());
+            let ring_words = ring_words(options.ring_bytes);
+            let transport = ShmTransport::of_acceptor(registry, ring_words, partition.clone());
             Ok(ShmEndpoint { messenger: Messenger::accepting(*limits, transport, acceptor)? })
         };
         let mut endpoints = acceptors.into_iter().map(endpoint).collect::<Result<Vec<_>, FabricError>>()?;
@@ -157,6 +159,11 @@ impl Endpoint for ShmEndpoint {
 
     fn tick(&mut self, now_ns: u64) {
         self.messenger.tick(now_ns);
+    }
+
+    fn set_limits(&mut self, limits: FabricLimits) {
+        self.messenger.table.set_limits(limits);
+        self.messenger.transport.set_ring_words(ring_words(limits.shm_ring_bytes));
     }
 
     fn close(&mut self, connection: ConnectionId) {

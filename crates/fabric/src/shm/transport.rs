@@ -285,6 +285,11 @@ impl ShmTransport {
         ShmTransport { trusted: trusted.to_vec(), ..ShmTransport::default() }
     }
 
+    /// Connections that are welcomed from now on have rings of so many words.
+    pub(super) fn set_ring_words(&mut self, ring_words: usize) {
+        self.ring_words = ring_words;
+    }
+
     pub(super) fn of_acceptor(
         registry: Option<Arc<Registry>>,
         ring_words: usize,

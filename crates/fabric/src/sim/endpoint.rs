@@ -110,6 +110,11 @@ impl Endpoint for SimEndpoint {
         self.network.lock().tick(self.endpoint, now_ns);
     }
 
+    fn set_limits(&mut self, limits: FabricLimits) {
+        let endpoint = &mut self.network.lock().endpoints[self.endpoint];
+        endpoint.limits = limits.after(endpoint.limits);
+    }
+
     fn close(&mut self, connection: ConnectionId) {
         self.network.lock().close(self.endpoint, connection);
     }

@@ -148,6 +148,13 @@ impl Endpoint for TcpEndpoint {
         self.messenger.tick(now_ns);
     }
 
+    fn set_limits(&mut self, limits: FabricLimits) {
+        self.messenger.table.set_limits(limits);
+        if let Some(service) = &self.service {
+            service.set_limits(limits);
+        }
+    }
+
     fn close(&mut self, connection: ConnectionId) {
         self.lanes.close(&mut self.messenger, connection);
         self.messenger.close(connection);

@@ -36,14 +36,18 @@ pub(super) struct Service {
 struct Shared {
     registry: Arc<Registry>,
     counters: Mutex<FabricCounters>,
+    /// New ones, until the thread has taken them.
+    limits: Mutex<Option<FabricLimits>>,
+    limits_changed: AtomicBool,
     stopping: AtomicBool,
 }
 
 impl Service {
     /// Starts the thread on sockets that `messenger`, which accepts for the one-sided reader, is handed.
     pub(super) fn start(messenger: TcpMessenger, registry: Arc<Registry>) -> Result<Service, FabricError> {
-        let (counters, stopping) = (Mutex::default(), AtomicBool::default());
-        let shared = Arc::new(Shared { registry, counters, stopping });
+        let (counters, limits) = (Mutex::default(), Mutex::default());
+        let (limits_changed, stopping) = (AtomicBool::default(), AtomicBool::default());
+        let shared = Arc::new(Shared { registry, counters, limits, limits_changed, stopping });
         let mut poller = Poller::new()?;
         poller.add(messenger.wake_descriptor())?;
         let waker = poller.waker();
@@ -65,6 +69,13 @@ impl Service {
     /// The registrations that it serves.
     pub(super) fn registry(&self) -> &Registry {
         &self.shared.registry
+    }
+
+    /// Other limits from the thread's next turn on.
+    pub(super) fn set_limits(&self, limits: FabricLimits) {
+        *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = Some(service_limits(limits));
+        self.shared.limits_changed.store(true, Ordering::Release);
+        self.waker.wake();
     }
 
     /// What the thread counted, a moment ago.
@@ -101,11 +112,20 @@ impl Server {
         let started = Instant::now();
         let now_ns = || u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         while !self.shared.stopping.load(Ordering::Acquire) {
+            self.take_limits();
             let events = self.turn();
             if events == 0 && self.messenger.prepare_sleep() {
                 poller.wait(Some(SLEEP_MAX));
             }
             self.messenger.tick(now_ns());
+        }
+    }
+
+    fn take_limits(&mut self) {
+        if self.shared.limits_changed.swap(false, Ordering::Acquire)
+            && let Some(limits) = *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            self.messenger.table.set_limits(limits);
         }
     }
 

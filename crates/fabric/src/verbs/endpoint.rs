@@ -78,6 +78,10 @@ impl Endpoint for VerbsEndpoint {
         self.messenger.tick(now_ns);
     }
 
+    fn set_limits(&mut self, limits: FabricLimits) {
+        self.messenger.table.set_limits(limits);
+    }
+
     fn close(&mut self, connection: ConnectionId) {
         self.messenger.close(connection);
     }

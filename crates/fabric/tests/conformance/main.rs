@@ -357,6 +357,40 @@ fn tick_nothing_comes_closes_as_idle<W: World>() {
     assert_eq!(servers[0].endpoint.counters().timed_out, 1);
 }
 
+fn limits_that_change_count_for_the_connections_that_there_are<W: World>() {
+    let mut world = W::new();
+    let mut limits = FabricLimits { idle_timeout_ns: 0, ..FabricLimits::default() };
+    let (mut servers, address) = world.listen(1, limits);
+    let mut client = world.client(limits);
+    let start_ns = 1 << 50;
+    servers[0].endpoint.tick(start_ns);
+    let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
+    // Fewer than there are: the connection stays, and no further one comes.
+    limits.connections_max = 1;
+    servers[0].endpoint.set_limits(limits);
+    let refused = client.endpoint.connect(&address).unwrap();
+    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[0].closed(refused).is_some());
+    assert_eq!(client.closed(refused), Some(CloseReason::RefusedByPeer(HelloRefusal::TooManyConnections)));
+    // Less output than waits: nothing is lost of what was taken, and more is not.
+    let long = vec![7; 60_000];
+    while servers[0].endpoint.output_pending(there) < 500_000 {
+        servers[0].endpoint.send(there, &long).unwrap();
+    }
+    limits.connection_output_bytes_max = 256 << 10;
+    servers[0].endpoint.set_limits(limits);
+    assert_eq!(servers[0].endpoint.send(there, &long), Err(SendError::Full));
+    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| {
+        peers[0].messages(here).len() * long.len() >= 500_000
+    });
+    servers[0].endpoint.send(there, &long).unwrap();
+    // It was kept for ever.
+    limits.idle_timeout_ns = 1_000_000_000;
+    servers[0].endpoint.set_limits(limits);
+    servers[0].endpoint.tick(start_ns + 3_600_000_000_000);
+    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[0].closed(here).is_some());
+    assert!(matches!(servers[0].closed(there), Some(CloseReason::Idle | CloseReason::Stalled)));
+}
+
 fn prepare_sleep_false_until_all_is_polled<W: World>() {
     let mut world = W::new();
     let (mut servers, address) = world.listen(1, FabricLimits::default());
@@ -397,6 +431,7 @@ macro_rules! all_tests {
             connect_no_such_worker_is_refused_by_name
             connect_beyond_the_limit_is_refused_on_both_ends
             tick_nothing_comes_closes_as_idle
+            limits_that_change_count_for_the_connections_that_there_are
             prepare_sleep_false_until_all_is_polled
             read_registered_region_gives_its_words
             read_ended_or_unknown_key_fails
