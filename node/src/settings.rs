@@ -8,6 +8,9 @@ use cell_terms::Durability;
 use cell_terms::setting::{Applies, Bounds, Setting, Settings};
 use cell_wal::{LogOptions, LogTimes};
 
+/// Why the first ranges do not change later.
+const SPREAD_ONCE: &str = "The key space is spread once, when the store is created.";
+
 /// Declarations; see `cell settings`.
 pub const SETTINGS: &[Setting] = &[
     Setting {
@@ -113,7 +116,7 @@ pub const SETTINGS: &[Setting] = &[
                   there is one range.",
         default: "1",
         bounds: Bounds::Integer { min: 1, max: 64 },
-        applies: Applies::Creation("The key space is spread once, when the store is created."),
+        applies: Applies::Creation(SPREAD_ONCE),
     },
     Setting {
         name: "initial_ranges",
@@ -121,7 +124,7 @@ pub const SETTINGS: &[Setting] = &[
                   digits and letters.",
         default: "4",
         bounds: Bounds::Integer { min: 1, max: 64 },
-        applies: Applies::Creation("The key space is spread once, when the store is created."),
+        applies: Applies::Creation(SPREAD_ONCE),
     },
     Setting {
         name: "initial_split_keys",
@@ -129,7 +132,7 @@ pub const SETTINGS: &[Setting] = &[
                   range begins below all of them.",
         default: "",
         bounds: Bounds::Text { max: 4096 },
-        applies: Applies::Creation("The key space is spread once, when the store is created."),
+        applies: Applies::Creation(SPREAD_ONCE),
     },
     Setting {
         name: "membership_poll_ms",

@@ -4,6 +4,9 @@ use cell_terms::setting::{Applies, Bounds, Setting};
 
 /// The coordinator of a cluster of one.
 pub(crate) const EMBEDDED: &str = "embedded";
+/// Why where a node is found does not change while it runs.
+const TOLD_AT_JOIN: &str = "It is written into the cluster's table when the node joins.";
+
 /// Declarations; see `cell settings`.
 pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
@@ -28,7 +31,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
                   behind a forwarded port, say.",
         default: "",
         bounds: Bounds::Text { max: 256 },
-        applies: Applies::Restart("It is written into the cluster's table when the node joins."),
+        applies: Applies::Restart(TOLD_AT_JOIN),
     },
     Setting {
         name: "http_address",
@@ -43,7 +46,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         meaning: "Where others are told to find HTTP, IP:PORT, where that is not http_address.",
         default: "",
         bounds: Bounds::Text { max: 256 },
-        applies: Applies::Restart("It is written into the cluster's table when the node joins."),
+        applies: Applies::Restart(TOLD_AT_JOIN),
     },
     Setting {
         name: "coordinator_address",

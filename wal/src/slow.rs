@@ -157,7 +157,17 @@ mod tests {
         while disk.step() {}
     }
 
-    /// The clock of these tests, which run one after the other in a process: each takes its own time.
+    /// A slow device with a segment that is prepared.
+    fn rig(now_ns: fn() -> u64) -> (SimDisk, DiskDelay, SlowDevice<SimDevice>) {
+        let (disk, delay) = (SimDisk::new(1), DiskDelay::default());
+        let mut device = SlowDevice::new(disk.device(), delay.clone(), now_ns);
+        prepare(&mut device, 0);
+        do_all(&disk);
+        assert_eq!(told(&mut device), ["prepared"], "at once, without a delay");
+        (disk, delay, device)
+    }
+
+    /// The clock of a test: tests of one process run side by side.
     macro_rules! clock {
         ($name:ident) => {
             static $name: AtomicU64 = AtomicU64::new(1_000);
@@ -167,11 +177,7 @@ mod tests {
     #[test]
     fn poll_without_a_delay_tells_at_once_and_with_one_not_before_its_time() {
         clock!(NOW);
-        let (disk, delay) = (SimDisk::new(1), DiskDelay::default());
-        let mut device = SlowDevice::new(disk.device(), delay.clone(), || NOW.load(Ordering::Relaxed));
-        prepare(&mut device, 0);
-        do_all(&disk);
-        assert_eq!(told(&mut device), ["prepared"]);
+        let (disk, delay, mut device) = rig(|| NOW.load(Ordering::Relaxed));
         delay.set(Duration::from_nanos(100));
         write(&mut device, 0);
         do_all(&disk);
@@ -191,11 +197,7 @@ mod tests {
     #[test]
     fn set_to_zero_tells_what_was_kept_before_what_comes() {
         clock!(NOW);
-        let (disk, delay) = (SimDisk::new(1), DiskDelay::default());
-        let mut device = SlowDevice::new(disk.device(), delay.clone(), || NOW.load(Ordering::Relaxed));
-        prepare(&mut device, 0);
-        do_all(&disk);
-        assert_eq!(told(&mut device), ["prepared"]);
+        let (disk, delay, mut device) = rig(|| NOW.load(Ordering::Relaxed));
         delay.set(Duration::from_secs(60));
         prepare(&mut device, 1);
         do_all(&disk);
@@ -209,11 +211,7 @@ mod tests {
     #[test]
     fn close_tells_of_writes_that_ended_and_of_no_segment() {
         clock!(NOW);
-        let (disk, delay) = (SimDisk::new(1), DiskDelay::default());
-        let mut device = SlowDevice::new(disk.device(), delay.clone(), || NOW.load(Ordering::Relaxed));
-        prepare(&mut device, 0);
-        do_all(&disk);
-        assert_eq!(told(&mut device), ["prepared"]);
+        let (disk, delay, mut device) = rig(|| NOW.load(Ordering::Relaxed));
         delay.set(Duration::from_nanos(100));
         write(&mut device, 0);
         prepare(&mut device, 1);

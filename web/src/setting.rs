@@ -21,6 +21,10 @@ pub(crate) const TLS_TRUST_FILE: &str = "http_tls_trust_file";
 /// Where others find HTTP; a setting of the process.
 const ADVERTISED: &str = "advertise_http_address";
 
+/// Why certificates do not change while nodes run.
+const TRUST_FIRST: &str =
+    "Peers have to trust a certificate before it is shown: nodes are started anew with it one by one.";
+
 /// Declarations; see `cell settings`.
 pub const SETTINGS: &[Setting] = &[
     Setting {
@@ -68,18 +72,14 @@ pub const SETTINGS: &[Setting] = &[
                   peers as it serves itself. With TLS and http_tokens_file, http_address need not be loopback.",
         default: "",
         bounds: Bounds::Text { max: 4096 },
-        applies: Applies::Restart(
-            "Peers have to trust a certificate before it is shown: nodes are started anew with it one by one.",
-        ),
+        applies: Applies::Restart(TRUST_FIRST),
     },
     Setting {
         name: TLS_KEY_FILE,
         meaning: "A PEM file with the private key of the certificate in http_tls_certificate_file.",
         default: "",
         bounds: Bounds::Text { max: 4096 },
-        applies: Applies::Restart(
-            "Peers have to trust a certificate before it is shown: nodes are started anew with it one by one.",
-        ),
+        applies: Applies::Restart(TRUST_FIRST),
     },
     Setting {
         name: TLS_TRUST_FILE,
@@ -87,9 +87,7 @@ pub const SETTINGS: &[Setting] = &[
                   signed them. By default that is http_tls_certificate_file, so one certificate for all nodes does.",
         default: "",
         bounds: Bounds::Text { max: 4096 },
-        applies: Applies::Restart(
-            "Peers have to trust a certificate before it is shown: nodes are started anew with it one by one.",
-        ),
+        applies: Applies::Restart(TRUST_FIRST),
     },
 ];
 

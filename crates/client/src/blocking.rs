@@ -81,12 +81,11 @@ impl Client {
         let patience = Duration::from_millis(options.connect_timeout_ms);
         let transport = options.transport;
         let addresses = transport::choose(&mut endpoint, &mut poller, addresses, transport, patience)?;
-        let spin = Spin::new(options.spin_us.saturating_mul(1_000));
         let mut core = ClientCore::new(options, seed());
         core.bound_cache(memory_bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(usize::MAX));
         let driver = Driver::new(endpoint, core, addresses.clone());
         let driver = driver.over(transport);
-        let mut client = Client { driver, poller, clock: Clock::start(), spin };
+        let mut client = Client { driver, poller, clock: Clock::start(), spin: Spin::default() };
         while !client.driver.core().is_up() {
             if let Some(error) = client.driver.core().dismissed() {
                 return Err(error);
@@ -147,13 +146,8 @@ impl Client {
     /// See [`ClientError`]; so for all operations.
     pub fn search(&mut self, key: &[u8]) -> Result<bool, ClientError> {
         let clock = self.clock;
-        match self.driver.search_at_once(&mut || clock.now_ns(), key) {
-            Ok(exists) => Ok(exists),
-            Err(who) => {
-                let ticket = self.submit_to(who, &Operation::Search { key })?;
-                self.finish(ticket).map(Output::into_exists)
-            }
-        }
+        let exists = self.driver.search_at_once(&mut || clock.now_ns(), key);
+        exists.or_else(|who| self.call_to(who, &Operation::Search { key }).map(Output::into_exists))
     }
 
     /// The entry, if there is one; values of any length.
@@ -162,13 +156,8 @@ impl Client {
     /// See [`ClientError`].
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Item>, ClientError> {
         let clock = self.clock;
-        match self.driver.get_at_once(&mut || clock.now_ns(), key) {
-            Ok(item) => Ok(item),
-            Err(who) => {
-                let ticket = self.submit_to(who, &Operation::Get { key })?;
-                self.finish(ticket).map(Output::into_item)
-            }
-        }
+        let item = self.driver.get_at_once(&mut || clock.now_ns(), key);
+        item.or_else(|who| self.call_to(who, &Operation::Get { key }).map(Output::into_item))
     }
 
     /// See [`Driver::get_at_once`]: of a get or a search.
@@ -378,6 +367,12 @@ impl Client {
 
     fn call(&mut self, operation: &Operation<'_>) -> Result<Output, ClientError> {
         let ticket = self.submit(operation)?;
+        self.finish(ticket)
+    }
+
+    /// [`Client::call`] of a read of which is known who is to do it.
+    fn call_to(&mut self, who: WhoSearches, operation: &Operation<'_>) -> Result<Output, ClientError> {
+        let ticket = self.submit_to(who, operation)?;
         self.finish(ticket)
     }
 

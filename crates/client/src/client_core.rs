@@ -69,7 +69,9 @@ pub enum ClientCommand<'a> {
 pub struct ClientCore {
     /// In force.
     pub(crate) options: ClientOptions,
+    /// What the client's own user gave; the cluster's values come over these.
     pub(crate) started_with: Box<ClientOptions>,
+    /// What the machine has for the cache of tree nodes.
     pub(crate) cache_bytes_max: usize,
     pub(crate) links: Links,
     pub(crate) session: Session,

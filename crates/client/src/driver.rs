@@ -195,7 +195,7 @@ impl<E: OneSided> Driver<E> {
         clock: &mut dyn FnMut() -> u64,
         key: &[u8],
     ) -> Result<bool, WhoSearches> {
-        self.answer_at_once(clock, |core, begun_ns| core.look_whether(begun_ns, key))
+        self.answer_at_once(clock, |core, begun_ns| core.look_for_existence(begun_ns, key))
     }
 
     /// As [`Driver::get_at_once`], of many keys; what they found is appended, or nothing.

@@ -24,8 +24,8 @@ impl ClientCore {
     /// # Errors
     /// As for [`ClientCore::look_for`].
     #[inline]
-    pub fn look_whether(&mut self, now_ns: u64, key: &[u8]) -> Result<bool, WhoSearches> {
-        self.look(now_ns, &Operation::Search { key }, &[key], |reader| reader.look_whether(now_ns, key))
+    pub fn look_for_existence(&mut self, now_ns: u64, key: &[u8]) -> Result<bool, WhoSearches> {
+        self.look(now_ns, &Operation::Search { key }, &[key], |reader| reader.look_for_existence(now_ns, key))
     }
 
     /// Looks for many entries; if all are found, they are appended in the order of the keys. `now_ns` was

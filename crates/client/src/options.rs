@@ -10,6 +10,9 @@ use crate::transport::Transport;
 /// Most operations that a client can hold, in flight and queued: slots are numbered in 16 bits.
 pub(crate) const OPERATIONS_MAX: usize = 60_000;
 
+/// Why nothing of an RDMA device changes while a client runs.
+const DEVICE_OPENED: &str = "A client opens its device when it starts.";
+
 /// The client's settings.
 pub const SETTINGS: &[Setting] = &[
     Setting {
@@ -129,21 +132,21 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Name of the RDMA device that a client uses; empty: the first one with an active port.",
         default: "",
         bounds: Bounds::Text { max: 64 },
-        applies: Applies::Restart("A client opens its device when it starts."),
+        applies: Applies::Restart(DEVICE_OPENED),
     },
     Setting {
         name: "client_verbs_port",
         meaning: "Port of the RDMA device; 0: the first active one.",
         default: "0",
         bounds: Bounds::Integer { min: 0, max: 255 },
-        applies: Applies::Restart("A client opens its device when it starts."),
+        applies: Applies::Restart(DEVICE_OPENED),
     },
     Setting {
         name: "client_verbs_gid",
         meaning: "Index of the port's GID; 65535: the first of RoCE v2 with an IPv4 address, else the next best.",
         default: "65535",
         bounds: Bounds::Integer { min: 0, max: 65_535 },
-        applies: Applies::Restart("A client opens its device when it starts."),
+        applies: Applies::Restart(DEVICE_OPENED),
     },
     Setting {
         name: "client_verbs_reads_ordered",

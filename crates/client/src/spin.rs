@@ -9,8 +9,9 @@
 const PLAIN_WAITS_MAX: u32 = 255;
 
 /// See the module's text. Times are in nanoseconds of one clock.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Spin {
+    /// How long the present wait looks; zero: not at all.
     spin_ns: u64,
     busy_ns: u64,
     /// Waits that begin without a look.
@@ -19,12 +20,13 @@ pub(crate) struct Spin {
     plain_waits_next: u32,
 }
 
-impl Spin {
-    /// Looks for so long; zero: never.
-    pub(crate) fn new(spin_ns: u64) -> Spin {
-        Spin { spin_ns, plain_waits_next: 1, ..Spin::default() }
+impl Default for Spin {
+    fn default() -> Spin {
+        Spin { spin_ns: 0, busy_ns: 0, plain_waits: 0, plain_waits_next: 1 }
     }
+}
 
+impl Spin {
     /// A wait begins, which looks for so long.
     pub(crate) fn wait_begins(&mut self, now_ns: u64, spin_ns: u64) {
         self.spin_ns = spin_ns;
@@ -59,9 +61,15 @@ impl Spin {
 mod tests {
     use super::*;
 
+    fn spin_of(spin_ns: u64) -> Spin {
+        let mut spin = Spin::default();
+        spin.wait_begins(0, spin_ns);
+        spin
+    }
+
     /// How many of so many waits begin with a look, when answers take so long.
     fn looks(answers_ns: u64, waits: u32) -> u32 {
-        let (mut spin, mut now_ns, mut looks) = (Spin::new(50), 1_000, 0);
+        let (mut spin, mut now_ns, mut looks) = (spin_of(50), 1_000, 0);
         for _ in 0..waits {
             spin.happened(now_ns);
             looks += u32::from(spin.looks_on(now_ns));
@@ -80,7 +88,7 @@ mod tests {
     #[test]
     fn looks_on_while_answers_come_soon() {
         assert_eq!(looks(30, 1_000), 1_000);
-        assert_eq!(Spin::new(0).looks_on(1), Spin::new(50).looks_on(51), "no time to look, or none left");
+        assert_eq!(spin_of(0).looks_on(1), spin_of(50).looks_on(51), "no time to look, or none left");
     }
 
     #[test]
@@ -90,7 +98,7 @@ mod tests {
 
     #[test]
     fn looks_come_back_when_answers_come_soon_again() {
-        let mut spin = Spin::new(50);
+        let mut spin = spin_of(50);
         for now_ns in (0..100_000).step_by(200) {
             spin.happened(now_ns);
             if !spin.looks_on(now_ns + 100) {

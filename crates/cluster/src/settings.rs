@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cell_terms::setting::{Applies, Bounds, Setting};
 use cell_terms::{Counter, CounterKind, CounterValue};
 
+/// Why the terms of leases do not change while nodes run.
+const TERMS_SHARED: &str = "Other nodes count on the terms that a lease was granted on; all would have to change at the same moment.";
+
 /// The settings of this crate.
 pub const SETTINGS: &[Setting] = &[
     Setting {
@@ -13,10 +16,7 @@ pub const SETTINGS: &[Setting] = &[
                   pairs for so long; shorter leases are lost to shorter stalls.",
         default: "500 ms",
         bounds: Bounds::Milliseconds { min: 50, max: 60_000 },
-        applies: Applies::Restart(
-            "Other nodes count on the terms that a lease was granted on; all would have to change at the \
-             same moment.",
-        ),
+        applies: Applies::Restart(TERMS_SHARED),
     },
     Setting {
         name: "lease_drift_margin",
@@ -24,10 +24,7 @@ pub const SETTINGS: &[Setting] = &[
                   and the coordinator's.",
         default: "0.05",
         bounds: Bounds::Real { min: 0.001, max: 0.5 },
-        applies: Applies::Restart(
-            "Other nodes count on the terms that a lease was granted on; all would have to change at the \
-             same moment.",
-        ),
+        applies: Applies::Restart(TERMS_SHARED),
     },
     Setting {
         name: "coordinator_deadline_ms",

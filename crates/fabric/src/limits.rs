@@ -7,6 +7,10 @@ use crate::close::CloseReason;
 /// The longest message any endpoint may permit; what is longer goes in chunks.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
+/// Why nothing of an RDMA device changes while a process runs.
+const DEVICE_OPENED: &str =
+    "The device is opened, and memory is registered with it, when the process starts.";
+
 /// The fabric's settings.
 pub const SETTINGS: &[Setting] = &[
     Setting {
@@ -67,36 +71,28 @@ pub const SETTINGS: &[Setting] = &[
                   (on). It takes a build with the feature verbs, and all memory of all regions at start.",
         default: "auto",
         bounds: Bounds::Choice(&["auto", "on", "off"]),
-        applies: Applies::Restart(
-            "The device is opened, and memory is registered with it, when the process starts.",
-        ),
+        applies: Applies::Restart(DEVICE_OPENED),
     },
     Setting {
         name: "fabric_verbs_device",
         meaning: "Name of the RDMA device; empty: the first one with an active port.",
         default: "",
         bounds: Bounds::Text { max: 64 },
-        applies: Applies::Restart(
-            "The device is opened, and memory is registered with it, when the process starts.",
-        ),
+        applies: Applies::Restart(DEVICE_OPENED),
     },
     Setting {
         name: "fabric_verbs_port",
         meaning: "Port of the RDMA device; 0: the first active one.",
         default: "0",
         bounds: Bounds::Integer { min: 0, max: 255 },
-        applies: Applies::Restart(
-            "The device is opened, and memory is registered with it, when the process starts.",
-        ),
+        applies: Applies::Restart(DEVICE_OPENED),
     },
     Setting {
         name: "fabric_verbs_gid",
         meaning: "Index of the port's GID; 65535: the first of RoCE v2 with an IPv4 address, else the next best.",
         default: "65535",
         bounds: Bounds::Integer { min: 0, max: 65_535 },
-        applies: Applies::Restart(
-            "The device is opened, and memory is registered with it, when the process starts.",
-        ),
+        applies: Applies::Restart(DEVICE_OPENED),
     },
     Setting {
         name: "fabric_verbs_reads_ordered",

@@ -5,7 +5,7 @@ mod harness;
 
 use cell_fabric::{
     Address, Blocked, Endpoint, FabricLimits, HostEndpoint, HostOptions, OneSided, Partition, Poller,
-    ReadTag, RemoteRead, SendError, SocketName,
+    ReadTag, RemoteRead, SendError,
 };
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use harness::{Host, Peer, World, open, region, shm_options, socket_name, until};
 /// Turns in which whatever could happen has happened.
 const TURNS_MANY: usize = 2_000;
 
-/// A host over both ways, and its switch.
-fn listening() -> (Partition, Peer<HostEndpoint>, SocketName) {
+/// A host over both ways, its switch, and its address over one of them.
+fn listening(shm: bool) -> (Partition, Peer<HostEndpoint>, Address) {
     let partition = Partition::default();
     let name = socket_name();
-    let mut shm = shm_options(FabricLimits::default());
-    shm.partition = partition.clone();
-    let options = HostOptions { shm, socket: Some(name), ..HostOptions::default() };
+    let mut shm_options = shm_options(FabricLimits::default());
+    shm_options.partition = partition.clone();
+    let options = HostOptions { shm: shm_options, socket: Some(name), ..HostOptions::default() };
     let mut listening = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), 1, &options).unwrap();
-    (partition, Peer::new(listening.remove(0)), name)
+    let server = Peer::new(listening.remove(0));
+    let tcp = Address::tcp(server.endpoint.address().unwrap());
+    (partition, server, if shm { Address::shm(name) } else { tcp })
 }
 
 fn cut_off(shm: bool, blocked: Blocked) {
     let inbound = matches!(blocked, Blocked::Inbound | Blocked::Both);
     let outbound = matches!(blocked, Blocked::Outbound | Blocked::Both);
-    let (partition, mut server, name) = listening();
-    let tcp = Address::tcp(server.endpoint.address().unwrap());
-    let address = if shm { Address::shm(name) } else { tcp };
+    let (partition, mut server, address) = listening(shm);
     let world = &mut Host::<false>::new();
     let mut client = world.client(FabricLimits::default());
     let (here, there) = open(world, &mut client, &mut server, address);
@@ -104,9 +104,7 @@ fn partition_one_way_over_shared_memory_cuts_what_comes_or_what_goes_and_not_the
 #[test]
 fn partition_outbound_holds_output_up_to_the_limit_and_hands_it_over_at_the_end() {
     for shm in [false, true] {
-        let (partition, mut server, name) = listening();
-        let tcp = Address::tcp(server.endpoint.address().unwrap());
-        let address = if shm { Address::shm(name) } else { tcp };
+        let (partition, mut server, address) = listening(shm);
         let world = &mut Host::<false>::new();
         let mut client = world.client(FabricLimits::default());
         let (here, there) = open(world, &mut client, &mut server, address);
@@ -131,10 +129,10 @@ fn partition_outbound_holds_output_up_to_the_limit_and_hands_it_over_at_the_end(
 /// Why the rule of trust exists: what is mapped can be read behind any filter of the owner.
 #[test]
 fn partition_over_shared_memory_does_not_cut_reads_of_mapped_memory() {
-    let (partition, mut server, name) = listening();
+    let (partition, mut server, address) = listening(true);
     let world = &mut Host::<true>::new();
     let mut client = world.client(FabricLimits::default());
-    let (here, _) = open(world, &mut client, &mut server, Address::shm(name));
+    let (here, _) = open(world, &mut client, &mut server, address);
     let (region, _writer) = region();
     let key = server.endpoint.register(&region).unwrap();
     let read = RemoteRead { key, offset: 8192, length: 8 };

@@ -29,6 +29,10 @@ const PAGE_CHOICES: [(&str, HugePages); 5] = [
 const PAGE_WORDS: &[&str] =
     &[PAGE_CHOICES[0].0, PAGE_CHOICES[1].0, PAGE_CHOICES[2].0, PAGE_CHOICES[3].0, PAGE_CHOICES[4].0];
 
+/// Why sizes of regions do not change later.
+const SIZES_SHARED: &str =
+    "All regions have the sizes of the first ones, because pointers are computed from them.";
+
 /// What a person may set about regions.
 pub const SETTINGS: &[Setting] = &[
     Setting {
@@ -38,9 +42,7 @@ pub const SETTINGS: &[Setting] = &[
                   pairs would not fit memory_limit_bytes.",
         default: "2 GiB",
         bounds: Bounds::Bytes { min: SLOT_BYTES_MIN, max: NODE_REGION_BYTES_MAX, power_of_two: false },
-        applies: Applies::Creation(
-            "All regions have the sizes of the first ones, because pointers are computed from them.",
-        ),
+        applies: Applies::Creation(SIZES_SHARED),
     },
     Setting {
         name: EXTENT_REGION_BYTES,
@@ -48,9 +50,7 @@ pub const SETTINGS: &[Setting] = &[
                   written. Less where nobody gave it and eight pairs would not fit memory_limit_bytes.",
         default: "8 GiB",
         bounds: Bounds::Bytes { min: 1 << 20, max: EXTENT_REGION_BYTES_MAX, power_of_two: false },
-        applies: Applies::Creation(
-            "All regions have the sizes of the first ones, because pointers are computed from them.",
-        ),
+        applies: Applies::Creation(SIZES_SHARED),
     },
     Setting {
         name: SLOT_BYTES,
@@ -58,9 +58,7 @@ pub const SETTINGS: &[Setting] = &[
                   fills its own. `cell dev` takes 8 MiB, so that splits can be watched.",
         default: "64 MiB",
         bounds: Bounds::Bytes { min: SLOT_BYTES_MIN, max: NODE_REGION_BYTES_MAX, power_of_two: true },
-        applies: Applies::Creation(
-            "All regions have the sizes of the first ones, because pointers are computed from them.",
-        ),
+        applies: Applies::Creation(SIZES_SHARED),
     },
     Setting {
         name: TREE_NODE_BYTES,
@@ -68,9 +66,7 @@ pub const SETTINGS: &[Setting] = &[
                   longer reads.",
         default: "1 KiB",
         bounds: Bounds::Bytes { min: NODE_BYTES.start, max: NODE_BYTES.end - 1, power_of_two: true },
-        applies: Applies::Creation(
-            "All regions have the sizes of the first ones, because pointers are computed from them.",
-        ),
+        applies: Applies::Creation(SIZES_SHARED),
     },
     Setting {
         name: HUGE_PAGES,

@@ -35,7 +35,7 @@ impl Reader {
     }
 
     /// As [`Reader::look_for`]: whether there is an entry.
-    pub(crate) fn look_whether(&mut self, begun_ns: u64, key: &[u8]) -> Option<bool> {
+    pub(crate) fn look_for_existence(&mut self, begun_ns: u64, key: &[u8]) -> Option<bool> {
         self.begin_immediate(begun_ns, false);
         if key.is_empty() || key.len() > self.context.regions.key_max() {
             return None;

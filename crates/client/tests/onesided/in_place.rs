@@ -191,7 +191,7 @@ fn gets_are_answered_at_once_as_those_that_are_submitted() {
 /// As [`get_at_once`]: whether there is an entry.
 fn search_at_once(yard: &mut Yard, key: &[u8]) -> Option<bool> {
     let began_ns = yard.clock();
-    let exists = yard.core.look_whether(began_ns, key).ok()?;
+    let exists = yard.core.look_for_existence(began_ns, key).ok()?;
     let by_ns = yard.clock();
     yard.core.is_believed(by_ns).then_some(exists)
 }

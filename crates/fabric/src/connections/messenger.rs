@@ -189,8 +189,8 @@ impl<T: Transport> Messenger<T> {
             self.gather();
             return 0;
         }
-        let mute = self.partition.blocks_outbound();
-        if !mute {
+        let cannot_send = self.partition.blocks_outbound();
+        if !cannot_send {
             self.release_withheld();
         }
         while let Some(connection) = self.table.writable.pop_front() {
@@ -201,7 +201,7 @@ impl<T: Transport> Messenger<T> {
         let listener_ready = self.listener_ready();
         if self.transport.asks_kernel(self.table.len()) || listener_ready {
             self.gather();
-            if !mute {
+            if !cannot_send {
                 self.accept(sink);
                 self.take_handed(sink);
             }
@@ -301,13 +301,13 @@ impl<T: Transport> Messenger<T> {
 
     /// Ends a connection for its user, without an event. What is in its output leaves if it can at once.
     pub(crate) fn close(&mut self, id: ConnectionId) {
-        let mute = self.partition.blocks_outbound();
-        if !mute && self.flush_one(id) {
+        let cannot_send = self.partition.blocks_outbound();
+        if !cannot_send && self.flush_one(id) {
             T::wake(&mut self.table, &[id]);
         }
         let Some(connection) = self.remove(id) else { return };
         self.table.counters.closed += 1;
-        if mute {
+        if cannot_send {
             self.withheld.closed.push(connection);
         } else {
             self.transport.part(*connection, self.table.now_ns());
@@ -323,8 +323,8 @@ impl<T: Transport> Messenger<T> {
         if self.partition.blocks_inbound() {
             return true;
         }
-        let mute = self.partition.blocks_outbound();
-        let waits = !mute && (self.table.has_output() || self.handed_over || self.listener_ready());
+        let cannot_send = self.partition.blocks_outbound();
+        let waits = !cannot_send && (self.table.has_output() || self.handed_over || self.listener_ready());
         let is_idle = self.table.is_quiet() && !self.events.is_full() && !waits;
         is_idle && self.transport.prepare_sleep(&mut self.table)
     }

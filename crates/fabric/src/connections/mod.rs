@@ -8,6 +8,7 @@
 //! | `table` | all of an endpoint: sends, close reasons, counters, time-outs |
 //! | `transport` | what a provider has to bring |
 //! | `listener`, `handoff` | who accepts, and how accepted sockets get to the worker that their hello names |
+//! | `withheld` | questions that wait until the host may send again |
 //! | `messenger`, `handshake` | the loop of an endpoint; from a socket to an open connection |
 
 mod connection;
@@ -19,6 +20,7 @@ mod slots;
 mod sweep;
 mod table;
 mod transport;
+mod withheld;
 
 pub(crate) use connection::{Begun, Connection, ConnectionPhase, Link};
 pub(crate) use handoff::Acceptor;
@@ -29,3 +31,4 @@ pub(crate) use slots::MARK_VERBS;
 pub(crate) use slots::{MARK_LANE, MARK_SHM, MARK_TCP, mark_of};
 pub(crate) use table::ConnectionTable;
 pub(crate) use transport::{Greeted, Sink, Transport, Written};
+pub(crate) use withheld::WithheldQuestions;

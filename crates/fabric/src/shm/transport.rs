@@ -16,7 +16,7 @@ use crate::address::Address;
 use crate::close::CloseReason;
 use crate::connections::{
     Begun, Connection, ConnectionTable, EVENTS_PER_POLL, Greeted, MARK_SHM, Messenger, Sink, Transport,
-    Written,
+    WithheldQuestions, Written,
 };
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
@@ -58,10 +58,8 @@ pub(super) struct ShmTransport {
     turn: usize,
     /// Polls since the kernel was asked.
     kernel_age: u32,
-    /// An acceptor's filter.
-    partition: Partition,
-    /// Questions about regions that came while nothing could be sent; one a connection.
-    withheld: Vec<(ConnectionId, Packet)>,
+    /// An acceptor's: about regions.
+    withheld: WithheldQuestions<Packet>,
     /// A descriptor of a region was awaited at the last look.
     asking: bool,
     /// As large as what one poll takes of a connection.
@@ -141,8 +139,10 @@ impl Transport for ShmTransport {
             match control::receive(&connection.socket, !connection.accepted) {
                 // It has done its work: the poll that reads it looks at the ring as well.
                 Ok(Some(packet)) if control::is_bell(&packet) => {}
-                Ok(Some(packet)) if connection.accepted && self.partition.blocks_outbound() => {
-                    self.withhold(id, packet)?;
+                Ok(Some(packet)) if connection.accepted && self.withheld.is_due() => {
+                    if !self.withheld.keep(id, packet) {
+                        return Err(CloseReason::SharedMemoryBroken);
+                    }
                 }
                 Ok(Some(packet)) if connection.accepted => self.hand_region(id, &packet, table)?,
                 Ok(Some(packet)) => take_region(id, packet, table, sink)?,
@@ -275,7 +275,7 @@ impl Transport for ShmTransport {
     fn removed(&mut self, connection: &Connection<ShmLink>) {
         if connection.link.rings.is_some() {
             self.open.retain(|open| *open != connection.id);
-            self.withheld.retain(|(of, _)| *of != connection.id);
+            self.withheld.forget(connection.id);
         }
     }
 }
@@ -295,7 +295,8 @@ impl ShmTransport {
         ring_words: usize,
         partition: Partition,
     ) -> ShmTransport {
-        ShmTransport { registry, ring_words, partition, ..ShmTransport::default() }
+        let withheld = WithheldQuestions::behind(partition);
+        ShmTransport { registry, ring_words, withheld, ..ShmTransport::default() }
     }
 
     /// Messages can flow: the connection is looked at from now on.
@@ -368,22 +369,9 @@ impl ShmTransport {
         }
     }
 
-    /// An acceptor's: keeps a question until it can be answered. Who asks another one before has not kept to
-    /// the protocol.
-    fn withhold(&mut self, id: ConnectionId, packet: Packet) -> Result<(), CloseReason> {
-        if self.withheld.iter().any(|(of, _)| *of == id) {
-            return Err(CloseReason::SharedMemoryBroken);
-        }
-        self.withheld.push((id, packet));
-        Ok(())
-    }
-
     /// Answers what was kept, once that can be; the connections that end.
     fn answer_withheld(&mut self, table: &mut Table) -> Vec<(ConnectionId, CloseReason)> {
-        if self.withheld.is_empty() || self.partition.blocks_outbound() {
-            return Vec::new();
-        }
-        let withheld = std::mem::take(&mut self.withheld);
+        let withheld = self.withheld.take();
         let answer = |(id, packet): (ConnectionId, Packet)| {
             self.hand_region(id, &packet, table).err().map(|reason| (id, reason))
         };

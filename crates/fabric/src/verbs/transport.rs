@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::close::{CloseReason, QueuePairFailure};
 use crate::connections::{
     Begun, Connection, ConnectionPhase, ConnectionTable, EVENTS_PER_POLL, Greeted, MARK_VERBS, Messenger,
-    Sink, Transport, Written,
+    Sink, Transport, WithheldQuestions, Written,
 };
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
@@ -58,10 +58,8 @@ pub(super) struct VerbsTransport {
     ended: Vec<(ConnectionId, CloseReason)>,
     /// Polls since the kernel was asked.
     kernel_age: u32,
-    /// An acceptor's filter.
-    partition: Partition,
-    /// Questions about keys that came while nothing could be sent; one a connection.
-    withheld: Vec<(ConnectionId, [u8; control::ANSWER_BYTES])>,
+    /// An acceptor's: about keys.
+    withheld: WithheldQuestions<[u8; control::ANSWER_BYTES]>,
     /// The channel tells of the next completion.
     armed: bool,
     /// What the queue gave, kept for its room.
@@ -150,8 +148,10 @@ impl Transport for VerbsTransport {
                 }
             };
             let accepted = *accepted;
-            if accepted && self.partition.blocks_outbound() {
-                self.withhold(id, packet)?;
+            if accepted && self.withheld.is_due() {
+                if !self.withheld.keep(id, packet) {
+                    return Err(CloseReason::HelloInvalid);
+                }
             } else if accepted {
                 self.answer(id, &packet, table)?;
             } else {
@@ -244,7 +244,7 @@ impl Transport for VerbsTransport {
         if let Some(channel) = &connection.link.channel {
             self.pairs.remove(&channel.pair.serial);
         }
-        self.withheld.retain(|(of, _)| *of != connection.id);
+        self.withheld.forget(connection.id);
     }
 
     fn part(&mut self, mut connection: Connection<VerbsLink>, now_ns: u64) {
@@ -270,8 +270,7 @@ impl VerbsTransport {
             touched: VecDeque::new(),
             ended: Vec::new(),
             kernel_age: 0,
-            partition,
-            withheld: Vec::new(),
+            withheld: WithheldQuestions::behind(partition),
             armed: false,
             taken: Vec::with_capacity(COMPLETIONS_PER_POLL),
             scratch: vec![0; channel::SCRATCH_BYTES].into_boxed_slice(),
@@ -420,22 +419,9 @@ impl VerbsTransport {
         Ok(())
     }
 
-    /// An acceptor's: keeps a question until it can be answered. Who asks another one before has not kept to
-    /// the protocol.
-    fn withhold(&mut self, id: ConnectionId, packet: [u8; control::ANSWER_BYTES]) -> Result<(), CloseReason> {
-        if self.withheld.iter().any(|(of, _)| *of == id) {
-            return Err(CloseReason::HelloInvalid);
-        }
-        self.withheld.push((id, packet));
-        Ok(())
-    }
-
     /// Answers what was kept, once that can be.
     fn answer_withheld(&mut self, table: &mut Table) {
-        if self.withheld.is_empty() || self.partition.blocks_outbound() {
-            return;
-        }
-        for (id, packet) in std::mem::take(&mut self.withheld) {
+        for (id, packet) in self.withheld.take() {
             if let Err(reason) = self.answer(id, &packet, table) {
                 self.ended.push((id, reason));
             }

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::axis::{Held, Span, Untold, axis};
-use super::part::{BucketsPart, KeyRange, MeganodeRow, RouterRow, id};
+use super::part::{BucketsPart, KeyRange, MeganodeRow, RouterRow, columns, id};
 use crate::api::cluster_status::Splits;
 use crate::api::document::{Document, Scope};
 use crate::api::key::Key;
@@ -19,8 +19,6 @@ use crate::problem::Problem;
 use crate::rates::fill;
 use crate::shared::Shared;
 
-/// Most buckets that can be asked for.
-const COLUMNS_MAX: usize = 512;
 /// What buckets take at most as JSON: with long keys there are fewer of them.
 const JSON_BYTES_MAX: usize = 240 << 10;
 /// What a bucket takes beside its keys, about.
@@ -70,7 +68,7 @@ pub(crate) async fn get_buckets(
     mut params: Params,
 ) -> Result<Response, Problem> {
     let scope = params.scope()?;
-    let columns = params.integer("columns", 1..=COLUMNS_MAX as u64, COLUMNS_MAX as u64)?;
+    let columns = columns(&mut params)?;
     let range = KeyRange::of(&mut params)?;
     params.end()?;
     let (snapshot, age) = shared.look();
@@ -84,7 +82,6 @@ pub(crate) async fn get_buckets(
     let told = parts.iter().flat_map(|part| part.part.pairs.iter().copied()).collect::<BTreeSet<_>>();
     let untold = Untold::of(&cluster.pairs, &told, &missing);
     let owners = cluster.pairs.iter().map(|row| (row.pair.0, row.node.0)).collect();
-    let columns = usize::try_from(columns).unwrap_or(COLUMNS_MAX);
     let buckets = document(parts, &range, columns, untold, &owners);
     Ok(axum::Json(Document::of_cluster(buckets, age, missing)).into_response())
 }
@@ -217,6 +214,7 @@ mod tests {
     use cell_terms::NodeId;
 
     use super::*;
+    use crate::api::tree::part::COLUMNS_MAX;
     use crate::api::tree::part::tests::{node, shape};
 
     /// Ascending keys of 16 bytes of which most are no text, the first one empty.

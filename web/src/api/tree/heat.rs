@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use data_encoding::{BASE64, HEXLOWER};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::part::KeyRange;
+use super::part::{KeyRange, columns};
 use crate::api::document::{Document, Scope};
 use crate::api::gathered::JSON_BYTES_MAX;
 use crate::api::key::Key;
@@ -24,8 +24,6 @@ use crate::peers::{Gathered, NodePart};
 use crate::problem::Problem;
 use crate::shared::Shared;
 
-/// Most ranges that can be asked for.
-const COLUMNS_MAX: usize = 512;
 /// Most steps of an answer.
 const STEPS_MAX: u64 = 60;
 /// What a figure takes as JSON, about.
@@ -117,7 +115,7 @@ pub(crate) async fn get_heat(
     mut params: Params,
 ) -> Result<Response, Problem> {
     let scope = params.scope()?;
-    let columns = params.integer("columns", 1..=COLUMNS_MAX as u64, COLUMNS_MAX as u64)?;
+    let columns = columns(&mut params)?;
     let range = KeyRange::of(&mut params)?;
     let step_s = params.integer("step", 10..=60, 10)?;
     if !matches!(step_s, 10 | 60) {
@@ -137,7 +135,6 @@ pub(crate) async fn get_heat(
         range.in_query()
     );
     let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, &path).await;
-    let columns = usize::try_from(columns).unwrap_or(COLUMNS_MAX);
     let body = document(parts, &range, columns, steps);
     Ok(axum::Json(Document::of_cluster(body, age, missing)).into_response())
 }
@@ -237,6 +234,7 @@ mod tests {
     use cell_terms::NodeId;
 
     use super::*;
+    use crate::api::tree::part::COLUMNS_MAX;
     use crate::heat_history::HeatRange;
 
     /// A node's part: ranges, and their writes at steps.

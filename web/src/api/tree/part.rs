@@ -86,6 +86,15 @@ pub(crate) struct KeyRange {
     pub(crate) to: Option<Vec<u8>>,
 }
 
+/// Most columns that can be asked for.
+pub(crate) const COLUMNS_MAX: usize = 512;
+
+/// The `columns` that a request asks for.
+pub(crate) fn columns(params: &mut Params) -> Result<usize, Problem> {
+    let columns = params.integer("columns", 1..=COLUMNS_MAX as u64, COLUMNS_MAX as u64)?;
+    Ok(usize::try_from(columns).unwrap_or(COLUMNS_MAX))
+}
+
 impl KeyRange {
     /// The range that a request names by `from` and `to`.
     pub(crate) fn of(params: &mut Params) -> Result<KeyRange, Problem> {
