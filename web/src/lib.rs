@@ -103,6 +103,7 @@ mod tls;
 mod tokens;
 mod tree_check;
 mod tuning_end;
+mod whole_body;
 mod words;
 
 pub use server::{HttpServer, WebError};

@@ -8,7 +8,6 @@ use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use cell_cluster::MemberRow;
 use cell_node::NodeSnapshot;
 use cell_terms::NodeId;
-use http_body_util::{BodyExt, Limited};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -21,6 +20,7 @@ use tokio::task::JoinSet;
 use crate::coordination::Coordination;
 use crate::peer_secret::{PEER_HEADER, PeerClaim, PeerSecret};
 use crate::tls::trusting_nobody;
+use crate::whole_body::whole_body;
 
 /// How long a peer may take.
 pub(crate) const PEER_DEADLINE: Duration = Duration::from_millis(200);
@@ -155,9 +155,8 @@ impl Peers {
             let response = self.client.request(request).await;
             let response = response.map_err(|error| in_words(&error))?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-            let body = body.map_err(|error| format!("its answer broke off: {error}"))?;
-            Ok((status, body.to_bytes()))
+            let body = whole_body(response.into_body(), ANSWER_BYTES_MAX).await;
+            Ok((status, body.map_err(|error| format!("its answer broke off: {error}"))?))
         };
         match tokio::time::timeout(deadline, exchange).await {
             Ok(answer) => answer,

@@ -21,6 +21,7 @@ use crate::host;
 use crate::idempotency::{Fingerprint, KeptAnswer, Known};
 use crate::problem::{FieldProblem, Problem};
 use crate::shared::Shared;
+use crate::whole_body::whole_body;
 
 /// What routes of the API begin with.
 pub(crate) const API: &str = "/api/";
@@ -130,9 +131,9 @@ async fn guarded(
 
 /// A whole body. It has `patience` to come.
 async fn read_body(body: Body, patience: Duration) -> Result<Bytes, Problem> {
-    match tokio::time::timeout(patience, to_bytes(body, BODY_BYTES_MAX)).await {
+    match tokio::time::timeout(patience, whole_body(body, BODY_BYTES_MAX)).await {
         Ok(Ok(body)) => Ok(body),
-        Ok(Err(error)) if error.source().is_some_and(|cause| cause.is::<LengthLimitError>()) => {
+        Ok(Err(error)) if is_too_long(&*error) => {
             let detail = format!("The body is longer than {} KiB.", BODY_BYTES_MAX >> 10);
             let next = "send less at a time";
             Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).next(next))
@@ -146,6 +147,11 @@ async fn read_body(body: Body, patience: Duration) -> Result<Bytes, Problem> {
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail).next("send it again"))
         }
     }
+}
+
+/// Whether this error, or what caused it, is a body longer than its limit.
+fn is_too_long(error: &(dyn Error + 'static)) -> bool {
+    error.is::<LengthLimitError>() || error.source().is_some_and(is_too_long)
 }
 
 /// A web page of another host may send a request to this one, though it cannot read the answer.
