@@ -27,7 +27,7 @@ use crate::served::Served;
 
 /// Fixed shares of the searches that go to the server: tenths.
 const SHARES: u32 = 11;
-const SLICE: Duration = Duration::from_millis(40);
+const SLICE: Duration = Duration::from_millis(100);
 /// With few rounds, which are no measurement.
 const SLICE_SHORT: Duration = Duration::from_millis(4);
 /// Operations between two looks at the clock.
@@ -286,6 +286,11 @@ fn report_rules(
     let (fixed, rules) = contenders.split_at(contenders.len() - 2);
     let best = (0..fixed.len()).max_by(|a, b| fixed[*a].rate(0).total_cmp(&fixed[*b].rate(0)));
     let best = best.unwrap_or(0);
+    let rates: Vec<String> = fixed.iter().map(|one| format!("{:.0}", one.rate(1) / 1000.0)).collect();
+    report.note(&format!(
+        "{what}: thousand op/s by fixed shares, 0 to 100 % by the server: {}",
+        rates.join(" ")
+    ));
     for (contender, rule) in rules.iter().zip(["paper", "adaptive"]) {
         let rival = format!("best fixed share, {} % by the server", best * 10);
         let goal = if rule == "adaptive" { Goal::AtLeast(goal) } else { Goal::None };

@@ -151,6 +151,9 @@ if (lacking) {
       const dialog = page.getByRole("dialog");
       await dialog.getByRole("textbox").fill(`node-${node}`);
       await dialog.getByRole("button", { name: "Kill it" }).click();
+      const refusal = dialog.getByRole("alert");
+      await refusal.or(page.getByRole("heading", { name: `Drill: kill of node ${node}` })).first().waitFor();
+      assert.equal(await refusal.count(), 0, (await refusal.allInnerTexts()).join());
       await dialog.waitFor({ state: "detached" });
       await page.getByRole("heading", { name: `Drill: kill of node ${node}` }).waitFor();
       await page.locator("#drill-run .gantt-row").first().waitFor();

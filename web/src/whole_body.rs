@@ -1,5 +1,5 @@
-//! A whole body of HTTP in one buffer. Pieces are not kept: each keeps the buffer that it was read into, and a
-//! sender decides how many there are.
+//! A whole body of HTTP in one buffer. Pieces are not kept: each keeps the buffer that it was read into, and
+//! a sender decides how many there are.
 
 use std::error::Error;
 use std::pin::pin;

@@ -9,6 +9,9 @@
 //! - The share moves by its log odds. The step halves when the direction turns and grows while it lasts, so
 //!   that many clients that see the same do not all change sides.
 //! - Between two paths that cost the same any share is right, and the drawn one stays where it is.
+//! - For a client that has several operations in hand, a path is drawn for a run of searches: those of one
+//!   path leave and come back together, in few messages. Searches that take turns are dearer on either path,
+//!   and their latencies tell how long a turn takes and not what a path does.
 //! - The worse path is taken so seldom that it costs a given part of the *time*: at least once in a while,
 //!   never more often than that part.
 
@@ -46,6 +49,9 @@ const EXPLORE_EVERY_NS: u64 = 50_000_000;
 const EXPLORE_EVERY_NS_MAX: u64 = 500_000_000;
 const EXPLORE_EVERY_SEARCHES: u32 = 32;
 
+/// Of a search on the path that is estimated to be the worse one, at least so much counts as lost.
+const EXPLORE_LOSS_MIN: f64 = 0.5;
+
 /// A longer pause between two searches counts as one of this length: a client that rests explores no more
 /// for it.
 const PAUSE_NS_MAX: u64 = 5_000_000;
@@ -75,6 +81,15 @@ pub(crate) const FOLLOWERS: u32 = 7;
 /// Shares of the worse path below which that is so.
 const FOLLOWED_SHARE_MAX: f64 = 0.01;
 
+/// For each other operation that a client has in hand, so many searches follow one draw, if they take no
+/// longer than this in all.
+const RUN_IN_HAND: f64 = 8.0;
+const RUN_NS_MAX: u64 = 1_000_000;
+
+/// After a change of paths, so many searches for each other operation in hand tell of the change: they share
+/// the way with those before, and meet caches and threads that rested.
+const CHANGE_IN_HAND: f64 = 3.0;
+
 /// So many earlier searches count in what searches lose by waits.
 const LOST_MEMORY: f64 = 64.0;
 
@@ -91,6 +106,20 @@ pub(crate) enum Choice {
     Explored(SearchPath),
     /// There are none.
     Unknown(SearchPath),
+}
+
+/// Searches that follow one draw.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    left: u32,
+    draw: f64,
+    /// When it began, by the time with searches.
+    began_ns: u64,
+    /// The path of all of them, if that was not taken for long.
+    rested: Option<SearchPath>,
+    /// The path of most of them, and how many searches tell of the change to it.
+    path: Option<SearchPath>,
+    changing: u32,
 }
 
 /// The balance between the paths, for one kind of search on one connection.
@@ -113,6 +142,8 @@ pub(crate) struct Balance {
     /// Searches decided on since the last interval, and operations in hand at that, summed up.
     searches: u32,
     in_hand: u64,
+    in_hand_mean: f64,
+    run: Run,
     /// Of the one-sided searches since the last interval: reads, and how many were done in place.
     reads: u64,
     in_place: u32,
@@ -137,10 +168,20 @@ impl Balance {
         self.is_known.then_some(self.share_explored)
     }
 
+    /// The server has answered a search after so long.
+    #[inline]
+    pub(crate) fn on_server(&mut self, latency_ns: u64) {
+        if self.tells(SearchPath::Server) {
+            self.server.push(latency_ns);
+        }
+    }
+
     /// A one-sided search took so long and so many reads, none if it was in place.
     #[inline]
     pub(crate) fn on_one_sided(&mut self, latency_ns: u64, reads: u32) {
-        self.one_sided.push(latency_ns);
+        if self.tells(SearchPath::OneSided) {
+            self.one_sided.push(latency_ns);
+        }
         self.done += 1;
         self.reads += u64::from(reads);
         self.in_place += u32::from(reads == 0);
@@ -195,16 +236,50 @@ impl Balance {
         if self.is_known && worse < FOLLOWED_SHARE_MAX { FOLLOWERS } else { 0 }
     }
 
-    fn draw(&self, draw: f64, reads_ratio: f64) -> Choice {
+    fn draw(&mut self, draw: f64, reads_ratio: f64) -> Choice {
         if !self.is_known {
             return Choice::Unknown(self.first(draw));
         }
-        for (at, path) in [(0, SearchPath::Server), (1, SearchPath::OneSided)] {
-            let long_ago = self.active_ns - self.taken_ns[at] >= self.explore_after_ns[at];
-            if long_ago && self.since_taken[at] >= EXPLORE_EVERY_SEARCHES {
-                return Choice::Explored(path);
-            }
+        if self.run.left == 0 || self.active_ns - self.run.began_ns > RUN_NS_MAX {
+            self.begin_run(draw);
         }
+        self.run.left -= 1;
+        self.run.changing = self.run.changing.saturating_sub(1);
+        match self.run.rested {
+            Some(path) => Choice::Explored(path),
+            None => self.at(self.run.draw, reads_ratio),
+        }
+    }
+
+    fn begin_run(&mut self, draw: f64) {
+        let rested = self.rested_path();
+        let path = match self.at(draw, 1.0) {
+            Choice::Estimated(path) | Choice::Explored(path) | Choice::Unknown(path) => {
+                rested.unwrap_or(path)
+            }
+        };
+        let changing = match self.run.path {
+            Some(before) if before != path => whole_count(CHANGE_IN_HAND * self.in_hand_mean),
+            _ => self.run.changing,
+        };
+        let left = whole_count(RUN_IN_HAND * self.in_hand_mean).max(1);
+        self.run = Run { left, draw, began_ns: self.active_ns, rested, path: Some(path), changing };
+    }
+
+    /// Whether a search by this path that is done now tells what the path costs.
+    fn tells(&self, path: SearchPath) -> bool {
+        self.run.changing == 0 || self.run.path != Some(path)
+    }
+
+    /// A path that was not taken for so long that it is taken now.
+    fn rested_path(&self) -> Option<SearchPath> {
+        [SearchPath::Server, SearchPath::OneSided].into_iter().enumerate().find_map(|(at, path)| {
+            let long_ago = self.active_ns - self.taken_ns[at] >= self.explore_after_ns[at];
+            (long_ago && self.since_taken[at] >= EXPLORE_EVERY_SEARCHES).then_some(path)
+        })
+    }
+
+    fn at(&self, draw: f64, reads_ratio: f64) -> Choice {
         let (mut share, mut explored) = (self.share, self.share_explored);
         if self.followers() > 0 {
             // One draw is for all that follow it.
@@ -267,15 +342,18 @@ impl Balance {
                 (true, pull.clamp(-FIRST_ODDS_MAX, FIRST_ODDS_MAX), STEP_MAX / 2.0);
         }
         self.share = share_of(self.odds);
-        // A part of the time, not of the searches: the worse path is taken the more seldom the worse it is.
+        // What is lost is a part of the time: the worse path is taken the more seldom the worse it is.
         let part = settings.exploration;
         let worse = (server_ns / one_sided_ns).min(one_sided_ns / server_ns);
-        self.share_explored = self.share.clamp(part * worse, 1.0 - part * worse);
+        let explored = part * worse / (1.0 - worse).max(EXPLORE_LOSS_MIN);
+        let explored = explored.min(0.5);
+        self.share_explored = self.share.clamp(explored, 1.0 - explored);
     }
 
     /// What a search costs on either path.
     fn costs(&mut self, one_sided_count: u32, rtt_ns: f64, settings: &SelectorSettings) -> (f64, f64) {
         let in_hand = self.in_hand as f64 / f64::from(self.searches.max(1));
+        self.in_hand_mean = in_hand;
         if self.done > 0 {
             let done = f64::from(self.done);
             self.reads_mean = self.reads as f64 / done;
@@ -315,6 +393,10 @@ impl Balance {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of a float saturates")]
 fn whole_ns(ns: f64) -> u64 {
     ns as u64
+}
+
+fn whole_count(count: f64) -> u32 {
+    u32::try_from(whole_ns(count)).unwrap_or(u32::MAX)
 }
 
 fn share_of(odds: f64) -> f64 {

@@ -274,7 +274,7 @@ impl Selector {
                 follow(&mut self.server_ns, latency_ns);
                 match &mut self.rule {
                     Rule::Paper(rule) => rule.on_server(kind, latency_ns),
-                    Rule::Adaptive(balances) => balances[kind.index()].server.push(latency_ns),
+                    Rule::Adaptive(balances) => balances[kind.index()].on_server(latency_ns),
                     Rule::Fixed => {}
                 }
             }

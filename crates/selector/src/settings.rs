@@ -95,8 +95,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "client_selector_exploration",
-        meaning: "How much of the searches (paper) or of their time (adaptive) goes to the path that is \
-                  estimated to be the worse one.",
+        meaning: "How much of the searches goes to the path that is estimated to be the worse one (paper), or \
+                  how much of their time is lost by that (adaptive).",
         default: "0.01",
         bounds: Bounds::Real { min: 0.0, max: 0.5 },
         applies: Applies::Live,
@@ -151,7 +151,7 @@ pub const SETTINGS: &[Setting] = &[
                   first takes what a message to the server would); counted once for each other operation \
                   that the client has in hand. At most half of the lowest read latency counts, so that over \
                   RDMA it is less.",
-        default: "6000",
+        default: "1500",
         bounds: Bounds::Integer { min: 0, max: 1_000_000 },
         applies: Applies::Live,
     },
