@@ -44,7 +44,7 @@ const FIRST_ODDS_MAX: f64 = 1.5;
 const ODDS_MAX: f64 = 14.0;
 
 /// A path that was not taken for so long is taken, if so many searches have gone by since. The longer a
-/// search takes on it, the longer it rests, up to the second bound.
+/// search or a run of them takes on it, the longer it rests, up to the second bound.
 const EXPLORE_EVERY_NS: u64 = 50_000_000;
 const EXPLORE_EVERY_NS_MAX: u64 = 500_000_000;
 const EXPLORE_EVERY_SEARCHES: u32 = 32;
@@ -331,7 +331,8 @@ impl Balance {
         (self.in_hand, self.searches, self.reads, self.in_place) = (0, 0, 0, 0);
         (self.done, self.lost_ns) = (0, 0);
         self.explore_after_ns = [&self.server, &self.one_sided].map(|path| {
-            let every_ns = path.mean_ns().unwrap_or(0.0) / settings.exploration; // none of 0: the longest
+            // With an exploration of 0: the longest.
+            let every_ns = self.run_ns(path.mean_ns().unwrap_or(0.0)) / settings.exploration;
             whole_ns(every_ns).clamp(EXPLORE_EVERY_NS, EXPLORE_EVERY_NS_MAX)
         });
         let pull = (one_sided_ns / server_ns).ln();
@@ -348,6 +349,12 @@ impl Balance {
         let explored = part * worse / (1.0 - worse).max(EXPLORE_LOSS_MIN);
         let explored = explored.min(0.5);
         self.share_explored = self.share.clamp(explored, 1.0 - explored);
+    }
+
+    /// How long a run of searches of this latency takes.
+    fn run_ns(&self, latency_ns: f64) -> f64 {
+        let in_turn = RUN_IN_HAND * self.in_hand_mean / (1.0 + self.in_hand_mean);
+        latency_ns.max((latency_ns * in_turn).min(RUN_NS_MAX as f64))
     }
 
     /// What a search costs on either path.

@@ -105,3 +105,12 @@ fn path_that_is_very_slow_takes_a_small_part_of_the_time() {
     let outcome = work(Path::steady(4_000_000), Path::steady(60_000), 10 * SECOND_NS);
     assert!(outcome.server > 0 && outcome.server_ns * 50 < outcome.one_sided_ns, "{outcome:?}");
 }
+
+/// As measured over shared memory with half of the worker's core taken. A run on the slower path takes a
+/// millisecond: taken each 50 ms it would cost twice what exploration may.
+#[test]
+fn runs_that_explore_cost_little_more_than_a_hundredth_of_the_time() {
+    let outcome = work(Path::steady(145_000), Path::steady(16_000), 20 * SECOND_NS);
+    let part = outcome.server_ns as f64 / (outcome.server_ns + outcome.one_sided_ns) as f64;
+    assert!(outcome.server > 100 && part < 0.018, "{part}, {outcome:?}");
+}

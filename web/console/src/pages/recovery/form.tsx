@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { ask, idempotencyKey, isProblem } from "../../api/client";
-import type { ApiProblem } from "../../api/problem";
+import { broken, type ApiProblem } from "../../api/problem";
 import { isAbsent, type DrillPreview, type DrillsDocument } from "../../api/types";
 import { Select } from "../../parts/choice";
 import { Dialog } from "../../parts/dialog";
@@ -96,7 +96,7 @@ function Confirm({ preview, values, onClose, onBegun }: ConfirmProps) {
       onBegun();
       onClose();
     } catch (error) {
-      if (isProblem(error)) setProblem(error);
+      setProblem(isProblem(error) ? error : broken(String(error)));
       setSent(false);
     }
   };
