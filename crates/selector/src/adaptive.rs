@@ -11,7 +11,8 @@
 //! - Between two paths that cost the same any share is right, and the drawn one stays where it is.
 //! - For a client that has several operations in hand, a path is drawn for a run of searches: those of one
 //!   path leave and come back together, in few messages. Searches that take turns are dearer on either path,
-//!   and their latencies tell how long a turn takes and not what a path does.
+//!   and their latencies tell how long a turn takes and not what a path does. Scans that take long are drawn
+//!   each for itself.
 //! - The worse path is taken so seldom that it costs a given part of the *time*: at least once in a while,
 //!   never more often than that part.
 
@@ -85,6 +86,10 @@ const FOLLOWED_SHARE_MAX: f64 = 0.01;
 /// longer than this in all.
 const RUN_IN_HAND: f64 = 8.0;
 const RUN_NS_MAX: u64 = 1_000_000;
+
+/// A search that comes with others and takes so long for each of them gains nothing by a shared message.
+/// Long ones (scans) are drawn each for itself: then both paths are at work at the same time.
+const LONG_SEARCH_NS: f64 = 15_000.0;
 
 /// After a change of paths, so many searches for each other operation in hand tell of the change: they share
 /// the way with those before, and meet caches and threads that rested.
@@ -258,11 +263,11 @@ impl Balance {
                 rested.unwrap_or(path)
             }
         };
+        let left = whole_count(self.run_in_hand() * self.in_hand_mean).max(1);
         let changing = match self.run.path {
-            Some(before) if before != path => whole_count(CHANGE_IN_HAND * self.in_hand_mean),
+            Some(before) if before != path && left > 1 => whole_count(CHANGE_IN_HAND * self.in_hand_mean),
             _ => self.run.changing,
         };
-        let left = whole_count(RUN_IN_HAND * self.in_hand_mean).max(1);
         self.run = Run { left, draw, began_ns: self.active_ns, rested, path: Some(path), changing };
     }
 
@@ -351,9 +356,16 @@ impl Balance {
         self.share_explored = self.share.clamp(explored, 1.0 - explored);
     }
 
+    /// Searches of a run for each other operation in hand, none for long searches.
+    fn run_in_hand(&self) -> f64 {
+        let latency_ns = |path: &PathCost| path.mean_ns().unwrap_or(0.0);
+        let shorter_ns = latency_ns(&self.server).min(latency_ns(&self.one_sided));
+        if shorter_ns > LONG_SEARCH_NS * (1.0 + self.in_hand_mean) { 0.0 } else { RUN_IN_HAND }
+    }
+
     /// How long a run of searches of this latency takes.
     fn run_ns(&self, latency_ns: f64) -> f64 {
-        let in_turn = RUN_IN_HAND * self.in_hand_mean / (1.0 + self.in_hand_mean);
+        let in_turn = self.run_in_hand() * self.in_hand_mean / (1.0 + self.in_hand_mean);
         latency_ns.max((latency_ns * in_turn).min(RUN_NS_MAX as f64))
     }
 

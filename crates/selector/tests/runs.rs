@@ -100,6 +100,14 @@ fn searches_of_one_path_follow_each_other() {
     assert!(fewer > 1_000 && outcome.changes * IN_HAND < fewer, "{outcome:?}");
 }
 
+/// Scans: what a message costs is little beside them, and drawn one by one they keep both paths at work.
+#[test]
+fn long_searches_are_drawn_each_for_itself() {
+    let outcome = work(Path::steady(480_000), Path::steady(480_000), 4 * SECOND_NS);
+    let fewer = outcome.server.min(outcome.one_sided);
+    assert!(fewer > 1_000 && outcome.changes > fewer / 4, "{outcome:?}");
+}
+
 #[test]
 fn path_that_is_very_slow_takes_a_small_part_of_the_time() {
     let outcome = work(Path::steady(4_000_000), Path::steady(60_000), 10 * SECOND_NS);
