@@ -384,6 +384,31 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     sound(page);
   });
 
+  test("tree_plus_zooms_also_when_the_last_zoom_left_the_chosen_meganode_outside", async (t) => {
+    const { page } = await opened(t, "/console/tree");
+    const chosen = page.locator(".meganode.is-chosen");
+    await page.locator(".meganode").first().waitFor();
+    const bands = page.getByRole("group", { name: /Key space/ });
+    let answer;
+    const isAnswered = new Promise((resolve) => { answer = resolve; });
+    await page.route(/tree\/buckets\?.*from=/, async (route) => {
+      await isAnswered;
+      await route.continue();
+    });
+    const press = async (key, times) => { for (let done = 0; done < times; done += 1) await bands.press(key); };
+    await press("ArrowRight", 4);
+    await bands.press("+");
+    const from = query(page, "from");
+    await press("ArrowRight", 4); // the old range is still shown
+    await chosen.waitFor();
+    answer();
+    await chosen.waitFor({ state: "detached" });
+    await bands.press("+");
+    assert.notEqual(query(page, "from"), from);
+    assert.equal(query(page, "outside").split(",").length, 1);
+    sound(page);
+  });
+
   test("overview_counts_one_sided_searches_and_looks_back_for_hours", async (t) => {
     const { page, mock } = await opened(t, "/console/overview");
     await page.getByRole("rowheader", { name: "one-sided search" }).waitFor();

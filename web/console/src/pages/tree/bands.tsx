@@ -27,6 +27,9 @@ const HEAT_EVERY_MS = 2000;
 /** Less than this part of the axis is a click, no drag. */
 const DRAG_MIN = 0.01;
 
+/** What plus zooms into while no meganode of those shown is chosen: a zoom may have left the chosen one outside. */
+const MIDDLE = [0.25, 0.75] as const;
+
 export function Bands({ document, measure }: { document: BucketsDocument; measure: Measure }) {
   const axis = useMemo(() => axisOf(document, measure), [document, measure]);
   const of = (useParam("heat") === "reads" ? "reads" : "writes") as HeatOf;
@@ -123,7 +126,7 @@ function onAxisKey(key: string, axis: Axis, current: Placed | null, choose: (low
   else if (key === "End") go(last);
   else if (key === "Enter") open(current);
   else if (key === "-") zoomOut();
-  else if (key === "+" && current) zoom(axis, axis.buckets[Math.max(0, index - 2)]!.left, axis.buckets[Math.min(last, index + 2)]!.right);
+  else if (key === "+") zoom(axis, ...(current ? [axis.buckets[Math.max(0, index - 2)]!.left, axis.buckets[Math.min(last, index + 2)]!.right] as const : MIDDLE));
   else return false;
   return true;
 }
