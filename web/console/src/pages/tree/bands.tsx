@@ -11,7 +11,7 @@ import { useResource, useShownUntilNext } from "../../state/resource";
 import { setQuery, useParam, useRestingParam } from "../../state/url";
 import { at, axisOf, owners, type Axis, type Placed } from "./axis";
 import { BucketCard } from "./bucket_card";
-import { heatPath, type HeatBack, type HeatOf } from "./heat";
+import { backOf, heatPath, type HeatBack, type HeatOf } from "./heat";
 import { HeatStrip } from "./heat_strip";
 import { HeatTable } from "./heat_table";
 import { Icicle } from "./icicle";
@@ -35,6 +35,7 @@ export function Bands({ document, measure }: { document: BucketsDocument; measur
   const of = (useParam("heat") === "reads" ? "reads" : "writes") as HeatOf;
   const back = (useParam("back") === "1h" ? "1h" : "10m") as HeatBack;
   const heat = useShownUntilNext(useResource<HeatDocument>(heatPath(useParam("from"), useParam("to"), back), HEAT_EVERY_MS));
+  const backShown = heat.data ? backOf(heat.data) : back;
   const [isTable] = useTwin("heat");
   const [inUrl, choose] = useRestingParam("chosen");
   const [pointed, point] = useState<string | null>(null);
@@ -90,7 +91,7 @@ export function Bands({ document, measure }: { document: BucketsDocument; measur
         class="bands" ref={area} tabIndex={0} role="group" aria-label="Key space. Arrows move over the meganodes, Enter opens, plus and minus zoom. The table below has the same figures."
         onPointerDown={onDown} onPointerMove={onMove} onPointerUp={onUp} onPointerCancel={() => setBrush(null)} onPointerLeave={() => point(null)} onKeyDown={onKeyDown}
       >
-        <HeatStrip heat={heat.data} axis={axis} of={of} back={back} />
+        <HeatStrip heat={heat.data} axis={axis} of={of} back={backShown} />
         <OwnerStrip axis={axis} />
         <Icicle axis={axis} chosen={shown?.bucket.low.hex ?? null} opened={opened} />
         {brush && <span class="brush" style={{ left: `${Math.min(...brush) * 100}%`, width: `${Math.abs(brush[1] - brush[0]) * 100}%` }} />}
@@ -99,7 +100,7 @@ export function Bands({ document, measure }: { document: BucketsDocument; measur
       <BucketCard bucket={shown?.bucket ?? null} isPointed={pointed !== null} />
       {heat.problem && <ProblemNote problem={heat.problem} />}
       {!document.missing?.length && <MissingNote missing={heat.data?.missing} />}
-      {isTable && heat.data && <HeatTable heat={heat.data} back={back} />}
+      {isTable && heat.data && <HeatTable heat={heat.data} back={backShown} />}
     </div>
   );
 }

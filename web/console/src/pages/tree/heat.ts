@@ -14,6 +14,9 @@ export const BACK_WORDS = { "10m": "10 min", "1h": "hour" } as const;
 export const heatPath = (from: string | null, to: string | null, back: HeatBack): string =>
   `tree/heat?columns=${COLUMNS}&step=${STEP_SECONDS[back]}${from ? `&from=${from}` : ""}${to ? `&to=${to}` : ""}`;
 
+/** What a document tells of, which may be what was asked for before. */
+export const backOf = (heat: HeatDocument): HeatBack => (heat.step_ms > 1000 * STEP_SECONDS["10m"] ? "1h" : "10m");
+
 /** A step; null: nothing is known of it. */
 export interface HeatRow { at: number; writes: (number | null)[] | null; reads: (number | null)[] | null }
 
