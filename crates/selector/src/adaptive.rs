@@ -154,8 +154,10 @@ pub(crate) struct Balance {
     in_place: u32,
     reads_mean: f64,
     is_in_place: bool,
-    /// One-sided searches that were done since the last interval, and what they lost by waits and at servers.
+    /// One-sided searches since the last interval: those done and measured; all that were decided on, with those
+    /// that follow; and what they all lost by waits and at servers.
     done: u32,
+    decided: u32,
     lost_ns: u64,
     lost_mean_ns: f64,
     /// Time with searches, which pauses are not part of; and when the last search was decided on.
@@ -229,6 +231,10 @@ impl Balance {
         let choice = self.draw(draw, reads_ratio);
         let (Choice::Estimated(path) | Choice::Explored(path) | Choice::Unknown(path)) = choice;
         let (taken, left) = if path == SearchPath::Server { (0, 1) } else { (1, 0) };
+        if path == SearchPath::OneSided {
+            let follow = if matches!(choice, Choice::Estimated(_)) { self.followers() } else { 0 };
+            self.decided = self.decided.saturating_add(1 + follow);
+        }
         self.taken_ns[taken] = self.active_ns;
         self.since_taken[taken] = 0;
         self.since_taken[left] = self.since_taken[left].saturating_add(1);
@@ -239,6 +245,13 @@ impl Balance {
     pub(crate) fn followers(&self) -> u32 {
         let worse = self.share_explored.min(1.0 - self.share_explored);
         if self.is_known && worse < FOLLOWED_SHARE_MAX { FOLLOWERS } else { 0 }
+    }
+
+    /// So many did not follow after all.
+    pub(crate) fn on_left_out(&mut self, path: SearchPath, searches: u32) {
+        if path == SearchPath::OneSided {
+            self.decided = self.decided.saturating_sub(searches);
+        }
     }
 
     fn draw(&mut self, draw: f64, reads_ratio: f64) -> Choice {
@@ -328,13 +341,12 @@ impl Balance {
             return;
         }
         self.folded_ns = now_ns;
-        let one_sided_count = self.one_sided.count();
         self.server.fold();
         self.one_sided.fold();
         self.read.fold();
-        let (server_ns, one_sided_ns) = self.costs(one_sided_count, rtt_ns, settings);
+        let (server_ns, one_sided_ns) = self.costs(rtt_ns, settings);
         (self.in_hand, self.searches, self.reads, self.in_place) = (0, 0, 0, 0);
-        (self.done, self.lost_ns) = (0, 0);
+        (self.done, self.decided, self.lost_ns) = (0, 0, 0);
         self.explore_after_ns = [&self.server, &self.one_sided].map(|path| {
             // With an exploration of 0: the longest.
             let every_ns = self.run_ns(path.mean_ns().unwrap_or(0.0)) / settings.exploration;
@@ -370,7 +382,7 @@ impl Balance {
     }
 
     /// What a search costs on either path.
-    fn costs(&mut self, one_sided_count: u32, rtt_ns: f64, settings: &SelectorSettings) -> (f64, f64) {
+    fn costs(&mut self, rtt_ns: f64, settings: &SelectorSettings) -> (f64, f64) {
         let in_hand = self.in_hand as f64 / f64::from(self.searches.max(1));
         self.in_hand_mean = in_hand;
         if self.done > 0 {
@@ -378,7 +390,7 @@ impl Balance {
             self.reads_mean = self.reads as f64 / done;
             self.is_in_place = 2.0 * f64::from(self.in_place) > done;
         }
-        let count = f64::from(one_sided_count);
+        let count = f64::from(self.decided);
         let fresh_ns = self.lost_ns as f64 / count.max(1.0);
         self.lost_mean_ns += (fresh_ns - self.lost_mean_ns) * count / (count + LOST_MEMORY);
         let mean_ns = |cost: &PathCost| cost.mean_ns().unwrap_or(0.0);

@@ -199,7 +199,10 @@ impl Selector {
     }
 
     fn decide_anew(&mut self, question: &Question) -> Decision {
-        self.followers = Followers::NONE;
+        let Followers { left, kind, path } = std::mem::replace(&mut self.followers, Followers::NONE);
+        if let Rule::Adaptive(balances) = &mut self.rule {
+            balances[kind.index()].on_left_out(path, left);
+        }
         self.forget_after_idle(question.now_ns);
         let decision = match question.one_sided {
             Err(obstacle) => Decision { path: SearchPath::Server, reason: Reason::OnlyServer(obstacle) },
