@@ -212,6 +212,10 @@ fn checked(server: &Server) -> Value {
         let document: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
         (status, document)
     };
+    // the other node learns of this one within a moment of its start
+    while list(&parsed(server.http_of(1, "/api/v1/nodes").expect("it answers")).1, "nodes").len() < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     let begin = || parsed(server.http_post(0, "/api/v1/tree:check", "{}").expect("it answers"));
     let mut begun = begin();
     while begun.0 == 429 {

@@ -154,8 +154,8 @@ pub(crate) struct Balance {
     in_place: u32,
     reads_mean: f64,
     is_in_place: bool,
-    /// One-sided searches since the last interval: those done and measured; all that were decided on, with those
-    /// that follow; and what they all lost by waits and at servers.
+    /// One-sided searches since the last interval: those done and measured; all that were decided on, with
+    /// those that follow; and what they all lost by waits and at servers.
     done: u32,
     decided: u32,
     lost_ns: u64,

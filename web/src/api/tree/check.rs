@@ -158,7 +158,9 @@ pub(crate) async fn check_operation(shared: &Shared, id: &str) -> Option<Result<
         return Some(Ok(axum::Json(Document::of_cluster(operation, age, missing)).into_response()));
     }
     let member = others(&snapshot).find(|member| member.node.0 == runner && runner != snapshot.node.0);
-    let Some(member) = member.cloned() else { return Some(Err(unknown(id))) };
+    let Some(member) = member.cloned() else {
+        return Some(Err(if runner == snapshot.node.0 { unknown(id) } else { no_member(id, runner) }));
+    };
     Some(relayed(shared, &member, id).await)
 }
 
@@ -181,6 +183,13 @@ fn unknown(id: &str) -> Problem {
     let detail =
         format!("There is no check `{id}`. A node keeps its last checks in memory, until it is restarted.");
     Problem::not_found(detail).next("POST /api/v1/tree:check begins one")
+}
+
+fn no_member(id: &str, runner: u32) -> Problem {
+    let detail =
+        format!("Node {runner}, which would keep the check `{id}`, is no member that this node knows.");
+    Problem::not_found(detail)
+        .next("ask again in a second if it has just joined; POST /api/v1/tree:check begins one")
 }
 
 fn unreachable(member: &MemberRow, why: &str) -> Problem {
@@ -328,7 +337,11 @@ mod tests {
         let answer = cluster.send(0, &TestRequest::new("POST", "/api/v1/tree:check").json("{\"a\": 1}"));
         assert_eq!((answer.status, answer.pointers()), (400, vec!["/a"]));
         for id in ["check-0-0", "check-9-0", "check-0-x"] {
-            assert_eq!(cluster.get(0, &format!("/api/v1/operations/{id}")).status, 404, "{id}");
+            let answer = cluster.get(0, &format!("/api/v1/operations/{id}"));
+            assert_eq!(answer.status, 404, "{id}");
+            let is_of_no_member =
+                answer.body["detail"].as_str().unwrap().starts_with("Node 9, which would keep");
+            assert_eq!(is_of_no_member, id == "check-9-0", "{}", answer.body);
         }
     }
 }
