@@ -212,9 +212,11 @@ fn checked(server: &Server) -> Value {
         let document: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
         (status, document)
     };
-    // the other node learns of this one within a moment of its start
-    while list(&parsed(server.http_of(1, "/api/v1/nodes").expect("it answers")).1, "nodes").len() < 2 {
-        std::thread::sleep(std::time::Duration::from_millis(20));
+    // nodes learn of each other within a moment of their start
+    for node in [0, 1] {
+        while list(&parsed(server.http_of(node, "/api/v1/nodes").expect("it answers")).1, "nodes").len() < 2 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
     }
     let begin = || parsed(server.http_post(0, "/api/v1/tree:check", "{}").expect("it answers"));
     let mut begun = begin();
@@ -230,7 +232,8 @@ fn checked(server: &Server) -> Value {
         let (status, operation) = parsed(server.http_of(1, &path).expect("it answers"));
         assert_eq!(status, 200, "{operation}");
         if operation["done"] == true {
-            assert_eq!((&operation["state"], &operation["violations"]), (&"passed".into(), &0.into()));
+            let outcome = (&operation["state"], &operation["violations"]);
+            assert_eq!(outcome, (&"passed".into(), &0.into()), "{operation}");
             assert_eq!(list(&operation, "nodes").len(), 2, "{operation}");
             return operation;
         }
