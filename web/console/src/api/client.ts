@@ -68,4 +68,7 @@ export function idempotencyKey(): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+/** What was caught, as a problem that can be shown. */
+export const asProblem = (error: unknown): ApiProblem => (error instanceof ApiProblem ? error : broken(String(error)));
+
 export const isProblem = (error: unknown): error is ApiProblem => error instanceof ApiProblem;

@@ -1,8 +1,8 @@
 // A document that is asked for, and again each so many milliseconds. What came last stays while a request fails.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ask, isProblem } from "../api/client";
-import { broken, type ApiProblem } from "../api/problem";
+import { asProblem, ask } from "../api/client";
+import type { ApiProblem } from "../api/problem";
 import { token } from "../api/token";
 import { useNow } from "./clock";
 import { STALE_AFTER_MS } from "./live";
@@ -40,7 +40,7 @@ export function useResource<T extends { age_ms?: number }>(path: string | null, 
       } catch (error) {
         if (leave.signal.aborted) return;
         const { data = null, etag = null, receivedAt = 0 } = before ?? {};
-        keep({ path, data, etag, problem: isProblem(error) ? error : broken(String(error)), receivedAt });
+        keep({ path, data, etag, problem: asProblem(error), receivedAt });
       } finally {
         if (everyMs > 0 && !leave.signal.aborted) timer = setTimeout(look, everyMs);
       }

@@ -1,8 +1,8 @@
 // Choosing a fault: what it is, whom it strikes, and what that stops. Nothing happens before its name is typed.
 
 import { useState } from "preact/hooks";
-import { ask, idempotencyKey, isProblem } from "../../api/client";
-import { broken, type ApiProblem } from "../../api/problem";
+import { asProblem, ask, idempotencyKey } from "../../api/client";
+import type { ApiProblem } from "../../api/problem";
 import { isAbsent, type DrillPreview, type DrillsDocument } from "../../api/types";
 import { Select } from "../../parts/choice";
 import { Dialog } from "../../parts/dialog";
@@ -96,7 +96,7 @@ function Confirm({ preview, values, onClose, onBegun }: ConfirmProps) {
       onBegun();
       onClose();
     } catch (error) {
-      setProblem(isProblem(error) ? error : broken(String(error)));
+      setProblem(asProblem(error));
       setSent(false);
     }
   };

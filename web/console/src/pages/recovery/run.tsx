@@ -2,8 +2,8 @@
 
 import { useState } from "preact/hooks";
 import { TwinButton, useTwin } from "../../parts/twin";
-import { ask, idempotencyKey, isProblem } from "../../api/client";
-import { broken, type ApiProblem } from "../../api/problem";
+import { asProblem, ask, idempotencyKey } from "../../api/client";
+import type { ApiProblem } from "../../api/problem";
 import type { DrillRun, RecoveryRow } from "../../api/types";
 import { Gantt, GanttTable } from "../../parts/gantt";
 import { clockTime } from "../../parts/format";
@@ -58,7 +58,7 @@ function Halt({ id, onDone }: { id: string; onDone(): void }) {
       await ask(`drills/${encodeURIComponent(id)}:halt`, { method: "POST", body: {}, headers: { "idempotency-key": idempotencyKey() } });
       onDone();
     } catch (error) {
-      setProblem(isProblem(error) ? error : broken(String(error)));
+      setProblem(asProblem(error));
     }
   };
   return (

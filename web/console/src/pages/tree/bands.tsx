@@ -27,9 +27,6 @@ const HEAT_EVERY_MS = 2000;
 /** Less than this part of the axis is a click, no drag. */
 const DRAG_MIN = 0.01;
 
-/** What plus zooms into while no meganode of those shown is chosen: a zoom may have left the chosen one outside. */
-const MIDDLE = [0.25, 0.75] as const;
-
 export function Bands({ document, measure }: { document: BucketsDocument; measure: Measure }) {
   const axis = useMemo(() => axisOf(document, measure), [document, measure]);
   const of = (useParam("heat") === "reads" ? "reads" : "writes") as HeatOf;
@@ -127,9 +124,15 @@ function onAxisKey(key: string, axis: Axis, current: Placed | null, choose: (low
   else if (key === "End") go(last);
   else if (key === "Enter") open(current);
   else if (key === "-") zoomOut();
-  else if (key === "+") zoom(axis, ...(current ? [axis.buckets[Math.max(0, index - 2)]!.left, axis.buckets[Math.min(last, index + 2)]!.right] as const : MIDDLE));
+  else if (key === "+") zoom(axis, ...around(axis, current));
   else return false;
   return true;
+}
+
+/** What plus zooms into: two meganodes on either side. A zoom may have left the chosen one outside; then the middle. */
+function around({ buckets }: Axis, current: Placed | null): [number, number] {
+  if (!current) return [0.25, 0.75];
+  return [buckets[Math.max(0, current.index - 2)]!.left, buckets[Math.min(buckets.length - 1, current.index + 2)]!.right];
 }
 
 function OwnerStrip({ axis }: { axis: Axis }) {

@@ -1,8 +1,8 @@
 // A check of the whole tree by its nodes, while they serve: it is begun here, how far it is, what it found.
 
 import { useEffect, useState } from "preact/hooks";
-import { ask, idempotencyKey, isProblem } from "../../api/client";
-import { broken, type ApiProblem } from "../../api/problem";
+import { asProblem, ask, idempotencyKey } from "../../api/client";
+import type { ApiProblem } from "../../api/problem";
 import type { TreeCheck, TreeCheckPart } from "../../api/types";
 import { count, inWords, microseconds, plural, whole } from "../../parts/format";
 import { NodeName } from "../../parts/node_name";
@@ -32,7 +32,7 @@ export function CheckPanel() {
       const { document } = await ask<{ operation: string }>("tree:check", { method: "POST", body: {}, headers });
       setQuery({ check: document.operation });
     } catch (error) {
-      setProblem(isProblem(error) ? error : broken(String(error)));
+      setProblem(asProblem(error));
     } finally {
       setSent(false);
     }
