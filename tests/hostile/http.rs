@@ -10,8 +10,9 @@ use crate::{Siege, wait};
 
 /// Connections of one attack: more than a node serves at a time.
 const CONNECTIONS: usize = 400;
-/// Memory that an attack by HTTP may leave behind: a buffer of each connection, and whole bodies.
-const GROWTH_BYTES_MAX: u64 = 24 << 20;
+/// Memory that an attack by HTTP may leave behind, less than other attacks may: a buffer of each
+/// connection, and whole bodies.
+const HTTP_GROWTH_BYTES_MAX: u64 = 24 << 20;
 /// Between two bytes of a slow client.
 const DRIP: Duration = Duration::from_millis(50);
 /// Until all is over that must be over in time.
@@ -98,7 +99,7 @@ fn slow_clients_by_the_hundred_are_cut_off_and_nobody_waits_for_them() {
         attack.join().expect("it ends")
     });
     assert_eq!(left, 0, "slow clients that were not cut off");
-    siege.assert_unharmed_within(GROWTH_BYTES_MAX);
+    siege.assert_unharmed_within(HTTP_GROWTH_BYTES_MAX);
 }
 
 /// A body keeps its bytes, and not the pieces that it came in: those are many times as large.
@@ -126,7 +127,7 @@ fn bodies_in_crumbs_take_no_more_than_their_bytes() {
         waiting
             .retain(|stream| stream.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
         siege.assert_answers();
-        siege.assert_unharmed_within(GROWTH_BYTES_MAX);
+        siege.assert_unharmed_within(HTTP_GROWTH_BYTES_MAX);
     }
     assert_eq!(waiting.len(), 0, "bodies without an end that were not cut off");
 }
@@ -157,7 +158,7 @@ fn flood_of_connections_does_not_keep_others_out() {
         is_over.store(true, Ordering::Relaxed);
     });
     assert!(again.into_inner() >= 3 * CONNECTIONS, "the flood was let in and kept");
-    siege.assert_unharmed_within(GROWTH_BYTES_MAX);
+    siege.assert_unharmed_within(HTTP_GROWTH_BYTES_MAX);
 }
 
 /// Sends all of it, as far as the server takes it; the status that it answers, if that comes through.
@@ -204,5 +205,5 @@ fn heads_and_bodies_without_an_end_are_refused_and_take_no_memory() {
         }
     });
     siege.assert_answers();
-    siege.assert_unharmed_within(GROWTH_BYTES_MAX);
+    siege.assert_unharmed_within(HTTP_GROWTH_BYTES_MAX);
 }

@@ -173,6 +173,7 @@ fn what_is_not_there_or_is_asked_wrongly_is_a_problem_that_names_it() {
 fn checks_of_the_tree_under_load_with_splits_tell_of_nothing() {
     const ENTRIES: usize = 120_000;
     let server = Server::start_with(&["--nodes", "2", "--slot-bytes", "256KiB"]);
+    await_both_nodes(&server);
     let line = |at: usize| format!("{}/{:08}\tvalue {at}\n", key(at), at.wrapping_mul(0x9E37_79B9) % ENTRIES);
     let file = server.folder().with_file_name("entries.tsv");
     fs::write(&file, (0..ENTRIES).map(line).collect::<String>()).expect("the folder can be written");
@@ -192,6 +193,22 @@ fn checks_of_the_tree_under_load_with_splits_tell_of_nothing() {
     assert_eq!((&whole["entries"], &whole["unchecked_pairs"]), (&ENTRIES.into(), &serde_json::json!([])));
 }
 
+/// Waits until each of two nodes knows the other: they learn of it within a moment of their start.
+#[allow(clippy::disallowed_methods, reason = "real processes have real time")]
+fn await_both_nodes(server: &Server) {
+    for node in [0, 1] {
+        while list(&parsed(server.http_of(node, "/api/v1/nodes")).1, "nodes").len() < 2 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+/// An answer and its status.
+fn parsed(answer: Option<(u16, String)>) -> (u16, Value) {
+    let (status, body) = answer.expect("it answers");
+    (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
+}
+
 /// Waits until no split is under way; how many were finished.
 #[allow(clippy::disallowed_methods, reason = "real processes have real time")]
 fn splits_at_their_end(server: &Server) -> u64 {
@@ -208,17 +225,7 @@ fn splits_at_their_end(server: &Server) -> u64 {
 /// A check that one node is asked for, and that another one tells of. It ends well.
 #[allow(clippy::disallowed_methods, reason = "real processes have real time")]
 fn checked(server: &Server) -> Value {
-    let parsed = |(status, body): (u16, String)| {
-        let document: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
-        (status, document)
-    };
-    // nodes learn of each other within a moment of their start
-    for node in [0, 1] {
-        while list(&parsed(server.http_of(node, "/api/v1/nodes").expect("it answers")).1, "nodes").len() < 2 {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-    }
-    let begin = || parsed(server.http_post(0, "/api/v1/tree:check", "{}").expect("it answers"));
+    let begin = || parsed(server.http_post(0, "/api/v1/tree:check", "{}"));
     let mut begun = begin();
     while begun.0 == 429 {
         std::thread::sleep(std::time::Duration::from_millis(100)); // checks end sooner than they may begin
@@ -229,7 +236,7 @@ fn checked(server: &Server) -> Value {
     let id = begun["operation"].as_str().expect("it is text");
     loop {
         let path = format!("/api/v1/operations/{id}");
-        let (status, operation) = parsed(server.http_of(1, &path).expect("it answers"));
+        let (status, operation) = parsed(server.http_of(1, &path));
         assert_eq!(status, 200, "{operation}");
         if operation["done"] == true {
             let outcome = (&operation["state"], &operation["violations"]);

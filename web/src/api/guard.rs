@@ -1,7 +1,6 @@
 //! What every request that changes something goes through before its handler: where it comes from, what its
 //! body is, whether it was done already; and the role that a route wants.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,7 +132,7 @@ async fn guarded(
 async fn read_body(body: Body, patience: Duration) -> Result<Bytes, Problem> {
     match tokio::time::timeout(patience, whole_body(body, BODY_BYTES_MAX)).await {
         Ok(Ok(body)) => Ok(body),
-        Ok(Err(error)) if is_too_long(&*error) => {
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
             let detail = format!("The body is longer than {} KiB.", BODY_BYTES_MAX >> 10);
             let next = "send less at a time";
             Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).next(next))
@@ -147,11 +146,6 @@ async fn read_body(body: Body, patience: Duration) -> Result<Bytes, Problem> {
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail).next("send it again"))
         }
     }
-}
-
-/// Whether this error, or what caused it, is a body longer than its limit.
-fn is_too_long(error: &(dyn Error + 'static)) -> bool {
-    error.is::<LengthLimitError>() || error.source().is_some_and(is_too_long)
 }
 
 /// A web page of another host may send a request to this one, though it cannot read the answer.

@@ -157,10 +157,11 @@ pub(crate) async fn check_operation(shared: &Shared, id: &str) -> Option<Result<
         let (operation, missing) = shown(&check, &snapshot);
         return Some(Ok(axum::Json(Document::of_cluster(operation, age, missing)).into_response()));
     }
-    let member = others(&snapshot).find(|member| member.node.0 == runner && runner != snapshot.node.0);
-    let Some(member) = member.cloned() else {
-        return Some(Err(if runner == snapshot.node.0 { unknown(id) } else { no_member(id, runner) }));
-    };
+    if runner == snapshot.node.0 {
+        return Some(Err(unknown(id)));
+    }
+    let member = others(&snapshot).find(|member| member.node.0 == runner).cloned();
+    let Some(member) = member else { return Some(Err(no_member(id, runner))) };
     Some(relayed(shared, &member, id).await)
 }
 
