@@ -50,7 +50,7 @@ const EXPLORE_EVERY_NS: u64 = 50_000_000;
 const EXPLORE_EVERY_NS_MAX: u64 = 500_000_000;
 const EXPLORE_EVERY_SEARCHES: u32 = 32;
 
-/// Of a search on the path that is estimated to be the worse one, at least so much counts as lost.
+/// Of a search's time on the path that is estimated to be worse, at least this part counts as lost.
 const EXPLORE_LOSS_MIN: f64 = 0.5;
 
 /// A longer pause between two searches counts as one of this length: a client that rests explores no more
@@ -91,7 +91,7 @@ const RUN_NS_MAX: u64 = 1_000_000;
 /// Long ones (scans) are drawn each for itself: then both paths are at work at the same time.
 const LONG_SEARCH_NS: f64 = 15_000.0;
 
-/// After a change of paths, so many searches for each other operation in hand tell of the change: they share
+/// After a change of paths, so many searches for each other operation in hand are not measured: they share
 /// the way with those before, and meet caches and threads that rested.
 const CHANGE_IN_HAND: f64 = 3.0;
 
@@ -113,6 +113,13 @@ pub(crate) enum Choice {
     Unknown(SearchPath),
 }
 
+impl Choice {
+    fn path(self) -> SearchPath {
+        let (Choice::Estimated(path) | Choice::Explored(path) | Choice::Unknown(path)) = self;
+        path
+    }
+}
+
 /// Searches that follow one draw.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
@@ -122,7 +129,7 @@ struct Run {
     began_ns: u64,
     /// The path of all of them, if that was not taken for long.
     rested: Option<SearchPath>,
-    /// The path of most of them, and how many searches tell of the change to it.
+    /// The path of most of them, and how many searches more the change to it is felt by.
     path: Option<SearchPath>,
     changing: u32,
 }
@@ -178,7 +185,7 @@ impl Balance {
     /// The server has answered a search after so long.
     #[inline]
     pub(crate) fn on_server(&mut self, latency_ns: u64) {
-        if self.tells(SearchPath::Server) {
+        if self.is_measured(SearchPath::Server) {
             self.server.push(latency_ns);
         }
     }
@@ -186,7 +193,7 @@ impl Balance {
     /// A one-sided search took so long and so many reads, none if it was in place.
     #[inline]
     pub(crate) fn on_one_sided(&mut self, latency_ns: u64, reads: u32) {
-        if self.tells(SearchPath::OneSided) {
+        if self.is_measured(SearchPath::OneSided) {
             self.one_sided.push(latency_ns);
         }
         self.done += 1;
@@ -229,7 +236,7 @@ impl Balance {
         self.active_ns += now_ns.saturating_sub(self.asked_ns).min(PAUSE_NS_MAX);
         self.asked_ns = now_ns;
         let choice = self.draw(draw, reads_ratio);
-        let (Choice::Estimated(path) | Choice::Explored(path) | Choice::Unknown(path)) = choice;
+        let path = choice.path();
         let (taken, left) = if path == SearchPath::Server { (0, 1) } else { (1, 0) };
         if path == SearchPath::OneSided {
             let follow = if matches!(choice, Choice::Estimated(_)) { self.followers() } else { 0 };
@@ -247,8 +254,8 @@ impl Balance {
         if self.is_known && worse < FOLLOWED_SHARE_MAX { FOLLOWERS } else { 0 }
     }
 
-    /// So many did not follow after all.
-    pub(crate) fn on_left_out(&mut self, path: SearchPath, searches: u32) {
+    /// So many did not follow their decision after all.
+    pub(crate) fn on_not_followed(&mut self, path: SearchPath, searches: u32) {
         if path == SearchPath::OneSided {
             self.decided = self.decided.saturating_sub(searches);
         }
@@ -271,11 +278,7 @@ impl Balance {
 
     fn begin_run(&mut self, draw: f64) {
         let rested = self.rested_path();
-        let path = match self.at(draw, 1.0) {
-            Choice::Estimated(path) | Choice::Explored(path) | Choice::Unknown(path) => {
-                rested.unwrap_or(path)
-            }
-        };
+        let path = rested.unwrap_or_else(|| self.at(draw, 1.0).path());
         let left = whole_count(self.run_in_hand() * self.in_hand_mean).max(1);
         let changing = match self.run.path {
             Some(before) if before != path && left > 1 => whole_count(CHANGE_IN_HAND * self.in_hand_mean),
@@ -284,8 +287,8 @@ impl Balance {
         self.run = Run { left, draw, began_ns: self.active_ns, rested, path: Some(path), changing };
     }
 
-    /// Whether a search by this path that is done now tells what the path costs.
-    fn tells(&self, path: SearchPath) -> bool {
+    /// Whether a search by this path that is done now counts: it was not among the first after a change.
+    fn is_measured(&self, path: SearchPath) -> bool {
         self.run.changing == 0 || self.run.path != Some(path)
     }
 
@@ -363,8 +366,7 @@ impl Balance {
         // What is lost is a part of the time: the worse path is taken the more seldom the worse it is.
         let part = settings.exploration;
         let worse = (server_ns / one_sided_ns).min(one_sided_ns / server_ns);
-        let explored = part * worse / (1.0 - worse).max(EXPLORE_LOSS_MIN);
-        let explored = explored.min(0.5);
+        let explored = (part * worse / (1.0 - worse).max(EXPLORE_LOSS_MIN)).min(0.5);
         self.share_explored = self.share.clamp(explored, 1.0 - explored);
     }
 

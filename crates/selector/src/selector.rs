@@ -175,7 +175,7 @@ impl Selector {
         if before.policy != settings.policy || (settings.policy == Policy::Paper && !keeps_averages) {
             self.rule = Rule::new(settings);
         }
-        self.followers = Followers::NONE;
+        self.drop_followers();
         self.reads.set_initial(settings.reads_initial);
     }
 
@@ -199,10 +199,7 @@ impl Selector {
     }
 
     fn decide_anew(&mut self, question: &Question) -> Decision {
-        let Followers { left, kind, path } = std::mem::replace(&mut self.followers, Followers::NONE);
-        if let Rule::Adaptive(balances) = &mut self.rule {
-            balances[kind.index()].on_left_out(path, left);
-        }
+        self.drop_followers();
         self.forget_after_idle(question.now_ns);
         let decision = match question.one_sided {
             Err(obstacle) => Decision { path: SearchPath::Server, reason: Reason::OnlyServer(obstacle) },
@@ -215,6 +212,13 @@ impl Selector {
             self.recent.iter_mut().for_each(|count| *count /= 2);
         }
         decision
+    }
+
+    fn drop_followers(&mut self) {
+        let Followers { left, kind, path } = std::mem::replace(&mut self.followers, Followers::NONE);
+        if let Rule::Adaptive(balances) = &mut self.rule {
+            balances[kind.index()].on_not_followed(path, left);
+        }
     }
 
     fn choose(&mut self, question: &Question) -> Decision {

@@ -140,7 +140,6 @@ fn adaptive_spends_a_part_of_the_time_on_a_path_that_is_very_slow_also_across_pa
     assert!(part > 0.0 && part < 0.03, "{part}");
 }
 
-/// Each one-sided search is begun, takes 5 us, and is given to the server, which takes 20 us.
 /// Half of the time may be lost: both paths get half of the searches at most.
 #[test]
 fn adaptive_explores_half_of_the_searches_if_it_is_told_to() {
@@ -149,6 +148,7 @@ fn adaptive_explores_half_of_the_searches_if_it_is_told_to() {
     assert!((0.4..0.6).contains(&share), "{share}");
 }
 
+/// Each one-sided search is begun, takes 5 us, and is given to the server, which takes 20 us.
 #[test]
 fn adaptive_leaves_a_path_whose_searches_all_end_at_the_server() {
     for in_place in [false, true] {
@@ -170,6 +170,23 @@ fn adaptive_leaves_a_path_whose_searches_all_end_at_the_server() {
     }
 }
 
+/// One search: the server takes so long; in place it takes 1 us and waits so long.
+fn search_in_place(selector: &mut Selector, now_ns: &mut u64, server_ns: u64, waited_ns: u64) -> SearchPath {
+    let path = selector.decide(&question(*now_ns)).path;
+    match path {
+        SearchPath::Server => {
+            *now_ns += server_ns;
+            selector.on_sample(*now_ns, Sample::Server { kind: POINT, latency_ns: server_ns });
+        }
+        SearchPath::OneSided => {
+            *now_ns += 1_000 + waited_ns;
+            selector.on_sample(*now_ns, Sample::InPlace { kind: POINT, latency_ns: 1_000 });
+            selector.on_sample(*now_ns, Sample::Wait { kind: POINT, waited_ns });
+        }
+    }
+    path
+}
+
 /// Each search in place takes 1 us, and after a while waits 90 us for its watermark; the server takes 40 us.
 /// One of another kind between them ends what follows a decision.
 #[test]
@@ -179,19 +196,10 @@ fn adaptive_counts_what_a_search_in_place_waits() {
         let (mut now_ns, mut server, mut one_sided) = (1, 0, 0);
         for search in 0..60_000 {
             let waited_ns = if search < 20_000 { 0 } else { 90_000 };
-            if search == 20_000 {
-                (server, one_sided) = (0, 0);
-            }
-            match selector.decide(&question(now_ns)).path {
-                SearchPath::Server => {
-                    (now_ns, server) = (now_ns + 40_000, server + 1);
-                    selector.on_sample(now_ns, Sample::Server { kind: POINT, latency_ns: 40_000 });
-                }
-                SearchPath::OneSided => {
-                    (now_ns, one_sided) = (now_ns + 1_000 + waited_ns, one_sided + 1);
-                    selector.on_sample(now_ns, Sample::InPlace { kind: POINT, latency_ns: 1_000 });
-                    selector.on_sample(now_ns, Sample::Wait { kind: POINT, waited_ns });
-                }
+            match search_in_place(&mut selector, &mut now_ns, 40_000, waited_ns) {
+                _ if search < 20_000 => {}
+                SearchPath::Server => server += 1,
+                SearchPath::OneSided => one_sided += 1,
             }
             if has_other {
                 selector.decide(&Question { kind: SearchKind::Scan, ..question(now_ns) });
@@ -208,18 +216,8 @@ fn adaptive_counts_what_searches_that_follow_wait_for_each_of_them() {
     let mut selector = of_policy(Policy::Adaptive);
     let (mut now_ns, mut late) = (1, 0);
     for search in 0..200_000 {
-        match selector.decide(&question(now_ns)).path {
-            SearchPath::Server => {
-                now_ns += 60_000;
-                late += u32::from(search >= 100_000);
-                selector.on_sample(now_ns, Sample::Server { kind: POINT, latency_ns: 60_000 });
-            }
-            SearchPath::OneSided => {
-                now_ns += 11_000;
-                selector.on_sample(now_ns, Sample::InPlace { kind: POINT, latency_ns: 1_000 });
-                selector.on_sample(now_ns, Sample::Wait { kind: POINT, waited_ns: 10_000 });
-            }
-        }
+        let path = search_in_place(&mut selector, &mut now_ns, 60_000, 10_000);
+        late += u32::from(search >= 100_000 && path == SearchPath::Server);
     }
     assert!(late < 450, "{late} of the later 100,000 went to the server");
 }
