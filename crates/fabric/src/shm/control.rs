@@ -48,7 +48,17 @@ const ANSWER_BYTES: usize = 16;
 const SHARED: u32 = 0;
 const KEY_UNKNOWN: u32 = 1;
 
-/// A packet as it came.
+/// What came over the socket.
+#[derive(Debug)]
+pub(super) enum Received {
+    /// The peer has something. It comes with each wake-up, so nothing is allocated for it.
+    Bell,
+    Packet(Packet),
+    /// The peer's end is closed.
+    End,
+}
+
+/// A packet as it came, which is no bell.
 #[derive(Debug)]
 pub(super) struct Packet {
     pub(super) bytes: Vec<u8>,
@@ -79,13 +89,8 @@ pub(super) fn ring(socket: &OwnedFd) {
     let _ = rustix::net::send(socket, &BELL, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Whether a packet says nothing but that the peer has something.
-pub(super) fn is_bell(packet: &Packet) -> bool {
-    packet.bytes == BELL
-}
-
-/// The next packet, or none at the peer's end. Descriptors that are not `wanted` are not taken at all.
-pub(super) fn receive(socket: &OwnedFd, wanted: bool) -> Result<Option<Packet>, Errno> {
+/// The next packet. Descriptors that are not `wanted` are not taken at all.
+pub(super) fn receive(socket: &OwnedFd, wanted: bool) -> Result<Received, Errno> {
     let mut bytes = [0; PACKET_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let space = if wanted { &mut space[..] } else { &mut [] };
@@ -101,11 +106,14 @@ pub(super) fn receive(socket: &OwnedFd, wanted: bool) -> Result<Option<Packet>, 
         .flatten()
         .collect();
     if got.bytes == 0 {
-        return Ok(None);
+        return Ok(Received::End);
     }
     // A packet that was cut is none that this version sends: it is read as an empty one, which nothing takes.
     let whole = if got.flags.contains(ReturnFlags::TRUNC) { 0 } else { got.bytes };
-    Ok(Some(Packet { bytes: bytes[..whole].to_vec(), descriptors }))
+    if bytes[..whole] == BELL {
+        return Ok(Received::Bell);
+    }
+    Ok(Received::Packet(Packet { bytes: bytes[..whole].to_vec(), descriptors }))
 }
 
 pub(super) fn encode_request(key: RegionKey) -> [u8; REQUEST_BYTES] {
@@ -167,15 +175,21 @@ mod tests {
         let unix = rustix::net::AddressFamily::UNIX;
         let (here, there) = rustix::net::socketpair(unix, kind, flags, None).unwrap();
         use std::os::fd::AsFd;
+        let packet = |wanted| match receive(&there, wanted) {
+            Ok(Received::Packet(packet)) => packet,
+            other => panic!("no packet, but {other:?}"),
+        };
         for (wanted, count) in [(true, 2), (false, 0)] {
             send(&here, b"two", &[here.as_fd(), there.as_fd()]).unwrap();
-            let packet = receive(&there, wanted).unwrap().unwrap();
+            let packet = packet(wanted);
             assert_eq!((packet.bytes.as_slice(), packet.descriptors.len()), (b"two".as_slice(), count));
         }
         assert_eq!(receive(&there, true).unwrap_err(), Errno::AGAIN);
         send(&here, &[1; PACKET_BYTES_MAX + 1], &[]).unwrap();
-        assert_eq!(receive(&there, true).unwrap().unwrap().bytes, []);
+        assert_eq!(packet(true).bytes, []);
+        ring(&here);
+        assert!(matches!(receive(&there, true), Ok(Received::Bell)));
         drop(here);
-        assert!(receive(&there, true).unwrap().is_none());
+        assert!(matches!(receive(&there, true), Ok(Received::End)));
     }
 }

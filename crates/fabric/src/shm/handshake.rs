@@ -12,7 +12,7 @@ use crate::connections::{Begun, Connection, ConnectionPhase, Greeted};
 use crate::error::FabricError;
 use crate::hello::{Decoded, Hello};
 
-use super::control;
+use super::control::{self, Received};
 use super::link::ShmLink;
 use super::listener::{is_trusted, open_socket, peer_user};
 
@@ -53,11 +53,12 @@ fn meet(
 /// Reads the other end's hello. An acceptor takes no descriptors.
 pub(super) fn read_hello(connection: &mut Connection<ShmLink>) -> Result<Option<Greeted>, CloseReason> {
     match control::receive(&connection.socket, !connection.accepted) {
-        Ok(Some(packet)) => {
+        Ok(Received::Packet(packet)) => {
             let hello = decode_hello(&packet.bytes)?;
             Ok(Some(Greeted { hello, descriptors: packet.descriptors }))
         }
-        Ok(None) => Err(CloseReason::PeerClosed),
+        Ok(Received::Bell) => Err(CloseReason::Truncated { received: 1 }),
+        Ok(Received::End) => Err(CloseReason::PeerClosed),
         Err(errno @ (Errno::AGAIN | Errno::INTR | Errno::CONNRESET)) => {
             // A reset is said once, before what the peer had sent.
             connection.readable = errno != Errno::AGAIN;

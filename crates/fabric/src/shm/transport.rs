@@ -26,7 +26,7 @@ use crate::limits::MESSAGE_BYTES_MAX;
 use crate::partition::Partition;
 use crate::registry::{LedgerView, Registry};
 
-use super::control::{self, Packet, RegionAnswer};
+use super::control::{self, Packet, Received, RegionAnswer};
 use super::frame::WORD_BYTES;
 use super::handshake;
 use super::link::{Rings, ShmLink};
@@ -138,15 +138,17 @@ impl Transport for ShmTransport {
             let Some(connection) = table.get_mut(id) else { return Ok(()) };
             match control::receive(&connection.socket, !connection.accepted) {
                 // It has done its work: the poll that reads it looks at the ring as well.
-                Ok(Some(packet)) if control::is_bell(&packet) => {}
-                Ok(Some(packet)) if connection.accepted && self.withheld.is_due() => {
+                Ok(Received::Bell) => {}
+                Ok(Received::Packet(packet)) if connection.accepted && self.withheld.is_due() => {
                     if !self.withheld.keep(id, packet) {
                         return Err(CloseReason::SharedMemoryBroken);
                     }
                 }
-                Ok(Some(packet)) if connection.accepted => self.hand_region(id, &packet, table)?,
-                Ok(Some(packet)) => take_region(id, packet, table, sink)?,
-                Ok(None) => {
+                Ok(Received::Packet(packet)) if connection.accepted => {
+                    self.hand_region(id, &packet, table)?;
+                }
+                Ok(Received::Packet(packet)) => take_region(id, packet, table, sink)?,
+                Ok(Received::End) => {
                     (connection.readable, connection.link.ended) = (false, true);
                     return Ok(());
                 }
