@@ -102,7 +102,7 @@ impl Client {
 
     fn not_connected(&mut self) -> ClientError {
         if let Some(error) = self.driver.take_fabric_error() {
-            return ClientError::Fabric(error);
+            return error.into();
         }
         let server = Box::new(self.driver.address());
         let reason = self.driver.core().last_attempt_error().unwrap_or(AttemptError::NotBegun);

@@ -89,6 +89,8 @@ pub struct ClientCore {
     /// Set until the first welcome: a client is asked to connect before there is an operation.
     connect_wanted: bool,
     pub(crate) scratch: Vec<OperationSlot>,
+    /// The key of a batched read that is submitted after all.
+    pub(crate) scratch_key: Vec<u8>,
 }
 
 impl ClientCore {
@@ -114,6 +116,7 @@ impl ClientCore {
             turn: 0,
             connect_wanted: true,
             scratch: Vec::new(),
+            scratch_key: Vec::new(),
             started_with: Box::new(options.clone()),
             cache_bytes_max: usize::MAX,
             options,
@@ -163,6 +166,10 @@ impl ClientCore {
         }
         self.pending.admit()?;
         self.check_limits(operation)?;
+        let (ticket, who) = self.submit_batched(operation, who, (now_ns, deadline_ns));
+        if let Some(ticket) = ticket {
+            return Ok(ticket);
+        }
         let slot = self.pending.begin(operation, now_ns, deadline_ns)?;
         let ticket = self.pending.get(slot).ticket;
         if self.begin_one_sided(slot, operation, who, now_ns) {
@@ -416,5 +423,6 @@ impl ClientCore {
             self.finish(slot, now_ns, Err(error));
         }
         self.scratch = held;
+        self.end_batched(None, now_ns, || dismissal.into());
     }
 }

@@ -259,6 +259,7 @@ impl ClientCore {
             self.finish(slot, now_ns, Err(error));
         }
         self.scratch = slots;
+        self.end_batched(Some(ticket), now_ns, || ClientError::Deadline { waited_ms: 0, last: None });
         self.pending.completion_of(ticket);
     }
 

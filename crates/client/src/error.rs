@@ -138,9 +138,9 @@ pub enum ClientError {
     /// The process lacks what a connection needs.
     #[error("the fabric cannot be used")]
     Fabric(
-        /// What is lacking.
-        #[from]
-        FabricError,
+        /// What is lacking. In a box, because each completion has room for an error.
+        #[source]
+        Box<FabricError>,
     ),
     /// The client was closed, or the runtime that moved it on has ended, while the operation was under way or
     /// before.
@@ -228,6 +228,12 @@ impl std::fmt::Display for Because {
             Some(attempt_error) => attempt_error.fmt(f),
             None => f.write_str("no answer came"),
         }
+    }
+}
+
+impl From<FabricError> for ClientError {
+    fn from(error: FabricError) -> ClientError {
+        ClientError::Fabric(Box::new(error))
     }
 }
 

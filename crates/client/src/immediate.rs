@@ -74,7 +74,12 @@ impl ClientCore {
         self.reader.as_mut().is_some_and(|reader| reader.is_believed(now_ns))
     }
 
-    fn chooses_at_once(&mut self, now_ns: u64, operation: &Operation<'_>, keys: &[&[u8]]) -> WhoSearches {
+    pub(crate) fn chooses_at_once(
+        &mut self,
+        now_ns: u64,
+        operation: &Operation<'_>,
+        keys: &[&[u8]],
+    ) -> WhoSearches {
         let ClientCore { reader, routing, links, options, pending, dismissal, .. } = self;
         let Some(reader) = reader.as_mut().filter(|reader| reader.can_answer_at_once()) else {
             return WhoSearches::Undecided;

@@ -48,6 +48,7 @@
 #[cfg(feature = "aio")]
 pub mod aio;
 mod backoff;
+mod batch;
 mod blocking;
 mod client_core;
 mod connection;

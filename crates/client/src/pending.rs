@@ -17,6 +17,7 @@ use cell_tree::Aim;
 use crate::error::AttemptError;
 use crate::join::Join;
 use crate::link_id::LinkId;
+use crate::onesided::BatchedRead;
 use crate::operation::{KeySpan, OperationSlot, Prepared, RoutingKey, encode_keys};
 use crate::stream::{Download, Upload};
 use crate::{ClientError, Completion, Operation, Output, Ticket};
@@ -184,6 +185,8 @@ pub(crate) struct PendingTable {
     parts: usize,
     /// Slots that hold writes.
     writes: usize,
+    /// Reads that have no slot yet: see [`PendingTable::begin_batched`].
+    batched: usize,
     max: usize,
     attempt: u64,
     /// Waits that were begun, the earliest first, each with its slot. One that its operation has left since
@@ -203,6 +206,7 @@ impl PendingTable {
             free: Vec::new(),
             parts: 0,
             writes: 0,
+            batched: 0,
             max: 0,
             attempt: 0,
             waits: BinaryHeap::new(),
@@ -221,7 +225,7 @@ impl PendingTable {
 
     /// Operations, parts of others not counted.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.free.len() - self.parts
+        self.slots.len() - self.free.len() - self.parts + self.batched
     }
 
     /// Operations of [`PendingTable::len`] that read.
@@ -244,6 +248,49 @@ impl PendingTable {
         submitted_ns: u64,
         deadline_ns: u64,
     ) -> Result<OperationSlot, ClientError> {
+        let ticket = Ticket(self.next_ticket);
+        let slot = self.begin_as(ticket, operation, (submitted_ns, deadline_ns))?;
+        self.next_ticket += 1;
+        Ok(slot)
+    }
+
+    /// Takes a read in that was admitted and has no slot as long as it can be answered without.
+    pub(crate) fn begin_batched(&mut self) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.batched += 1;
+        ticket
+    }
+
+    /// Notes the end of one that has had no slot.
+    pub(crate) fn finish_batched(
+        &mut self,
+        read: &BatchedRead,
+        now_ns: u64,
+        outcome: Result<Output, ClientError>,
+    ) {
+        self.batched -= 1;
+        let elapsed_ns = now_ns.saturating_sub(read.submitted_ns);
+        self.completions.push_back(Completion { ticket: read.ticket, elapsed_ns, outcome });
+    }
+
+    /// One of them needs a slot after all; ready to be sent.
+    pub(crate) fn give_slot(
+        &mut self,
+        read: &BatchedRead,
+        operation: &Operation<'_>,
+    ) -> Result<OperationSlot, ClientError> {
+        let slot = self.begin_as(read.ticket, operation, (read.submitted_ns, read.deadline_ns))?;
+        self.batched -= 1;
+        Ok(slot)
+    }
+
+    fn begin_as(
+        &mut self,
+        ticket: Ticket,
+        operation: &Operation<'_>,
+        (submitted_ns, deadline_ns): (u64, u64),
+    ) -> Result<OperationSlot, ClientError> {
         let slot = self.take_slot().ok_or(ClientError::QueueFull { max: self.max })?;
         let pending = &mut self.slots[usize::from(slot)];
         let PendingOperation { message, value, keys, .. } = pending;
@@ -255,11 +302,10 @@ impl PendingTable {
             }
         };
         let Prepared { kind, routing_key } = prepared;
-        (pending.ticket, pending.state) = (Ticket(self.next_ticket), PendingState::Ready);
+        (pending.ticket, pending.state) = (ticket, PendingState::Ready);
         (pending.kind, pending.routing_key) = (kind, routing_key);
         (pending.submitted_ns, pending.deadline_ns) = (submitted_ns, deadline_ns);
         self.writes += usize::from(pending.is_write());
-        self.next_ticket += 1;
         self.deadline_ns = self.deadline_ns.min(deadline_ns);
         Ok(slot)
     }
@@ -307,7 +353,9 @@ impl PendingTable {
             deadline_ns: of_whole.deadline_ns,
             ..PendingOperation::free()
         };
-        let slot = self.take_slot()?;
+        // Parts leave a slot for each read that may still need one.
+        let slots_left = usize::from(SLOT_OF_CONTROL) - self.slots.len() + self.free.len();
+        let slot = if slots_left > self.batched { self.take_slot()? } else { return None };
         self.slots[usize::from(slot)] = pending;
         self.parts += 1;
         Some(slot)
@@ -514,6 +562,23 @@ mod tests {
         assert_eq!(due, [early, late]);
         due.iter().for_each(|&slot| pending.end(slot));
         assert_eq!(pending.due_ns(), 1000);
+    }
+
+    #[test]
+    fn begin_parts_leaves_a_slot_for_each_batched_read() {
+        let mut pending = PendingTable::new(usize::MAX);
+        let keys: [&[u8]; 2] = [b"a", b"b"];
+        let whole = pending.begin(&Operation::MultiGet { keys: &keys }, 0, 1).unwrap();
+        let held: Vec<_> = std::iter::from_fn(|| begin(&mut pending, 1).ok()).collect();
+        pending.end(held[0]);
+        pending.end(held[1]);
+        assert_eq!(pending.len(), usize::from(SLOT_OF_CONTROL) - 2);
+        pending.begin_batched();
+        assert_eq!(pending.len(), usize::from(SLOT_OF_CONTROL) - 1, "it counts as the others do");
+        let join = || Join::new(&[LinkId::BOOTSTRAP, LinkId(1)]);
+        assert!(pending.begin_parts(whole, join()).is_none());
+        pending.end(held[2]);
+        assert_eq!(pending.begin_parts(whole, join()).map(|parts| parts.len()), Some(2));
     }
 
     #[test]

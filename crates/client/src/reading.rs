@@ -173,6 +173,7 @@ impl ClientCore {
             let busy = reader.busy_links();
             reader.validate(now_ns);
             self.take_ended(now_ns);
+            self.answer_batched(now_ns);
             self.reads_begun(busy, now_ns);
         }
     }

@@ -31,7 +31,9 @@ impl Reader {
             return None;
         }
         let found = self.context.regions.find_in_place(key)?;
-        self.take_found(&found)
+        let (item, csn) = self.take_found(&found)?;
+        self.depend_on(&found, csn);
+        Some(item)
     }
 
     /// As [`Reader::look_for`]: whether there is an entry.
@@ -41,7 +43,9 @@ impl Reader {
             return None;
         }
         let found = self.context.regions.find_in_place(key)?;
-        Some(self.take_existence(&found))
+        let (exists, csn) = self.take_existence(&found);
+        self.depend_on(&found, csn);
+        Some(exists)
     }
 
     /// As [`Reader::look_for`], for many keys; what was found is appended. False: not all of them, and then
@@ -60,11 +64,13 @@ impl Reader {
         for keys in keys.chunks(LANES) {
             let mut answers = [None; LANES];
             self.context.regions.find_many_in_place(keys, &mut answers[..keys.len()]);
-            for found in &answers[..keys.len()] {
-                let Some(item) = found.as_ref().and_then(|found| self.take_found(found)) else {
+            for answer in &answers[..keys.len()] {
+                let found = answer.as_ref().and_then(|answer| Some((answer, self.take_found(answer)?)));
+                let Some((answer, (item, csn))) = found else {
                     items.truncate(before);
                     return false;
                 };
+                self.depend_on(answer, csn);
                 items.push(item);
             }
         }
@@ -78,11 +84,13 @@ impl Reader {
         immediate.is_multi_get = is_multi_get;
     }
 
-    /// Takes what a leaf has answered, with the extent that it names.
-    fn take_found(&mut self, found: &FoundInPlace) -> Option<Option<Item>> {
+    /// Takes what a leaf has answered, with the extent that it names, and up to which CSN that depends on the
+    /// leaf's pair.
+    #[inline]
+    pub(super) fn take_found(&mut self, found: &FoundInPlace) -> Option<(Option<Item>, Csn)> {
         self.context.count_stale(found);
         let ReadContext { regions, extents, .. } = &mut self.context;
-        let FoundInPlace { place: MeganodePlace { at, .. }, found, ns_max, .. } = *found;
+        let FoundInPlace { place: MeganodePlace { at, .. }, found, .. } = *found;
         let (item, csn) = match found.entry {
             None => (None, found.csn_removed),
             Some(entry) => {
@@ -91,27 +99,44 @@ impl Reader {
                 (Some(Item { version: fetched.version, value }), fetched.csn)
             }
         };
-        self.depend_on(at, csn, ns_max);
-        Some(item)
+        self.see_covered(at, csn);
+        Some((item, csn))
     }
 
-    /// Takes what a leaf has answered, without the extent. It depends on the leaf's last change: where that
-    /// is not durable yet, the search is submitted, and the extent says whether its entry is.
-    fn take_existence(&mut self, found: &FoundInPlace) -> bool {
+    /// As [`Reader::take_found`], without the extent. It depends on the leaf's last change: where that is not
+    /// durable yet, the search is submitted, and the extent says whether its entry is.
+    #[inline]
+    pub(super) fn take_existence(&mut self, found: &FoundInPlace) -> (bool, Csn) {
         self.context.count_stale(found);
-        let FoundInPlace { place: MeganodePlace { at, .. }, found, ns_max, .. } = *found;
+        let FoundInPlace { place: MeganodePlace { at, .. }, found, .. } = *found;
         let exists = found.entry.is_some();
-        self.depend_on(at, if exists { found.csn_changed } else { found.csn_removed }, ns_max);
-        exists
+        let csn = if exists { found.csn_changed } else { found.csn_removed };
+        self.see_covered(at, csn);
+        (exists, csn)
     }
 
-    fn depend_on(&mut self, at: PairAt, csn: Csn, ns_max: u64) {
-        let Reader { context: ReadContext { regions, .. }, immediate, .. } = self;
+    /// Looks at a pair's watermark, if it is not known to cover what was found.
+    #[inline]
+    fn see_covered(&mut self, at: PairAt, csn: Csn) {
+        let regions = &mut self.context.regions;
         if !regions.covers(at, csn) {
             regions.look_at_watermark(at);
         }
-        immediate.ns_max = immediate.ns_max.min(ns_max);
-        depend_on(&mut immediate.needs, at, csn);
+    }
+
+    fn depend_on(&mut self, found: &FoundInPlace, csn: Csn) {
+        let immediate = &mut self.immediate;
+        immediate.ns_max = immediate.ns_max.min(found.ns_max);
+        depend_on(&mut immediate.needs, found.place.at, csn);
+    }
+
+    /// Counts a read that is answered in place without an operation of its own.
+    #[inline]
+    pub(super) fn count_immediate(&mut self) {
+        let counters = &mut self.context.counters;
+        (counters.begun, counters.in_place) = (counters.begun + 1, counters.in_place + 1);
+        counters.done += 1;
+        self.workers.iter_mut().for_each(|worker| worker.trust_used = true);
     }
 
     /// Whether what was looked for last may be told, by a time that was read after it. If not, nothing of it
@@ -122,11 +147,9 @@ impl Reader {
         if self.verdict(taken_ns, ns_max, needs, now_ns) != Validation::Answer {
             return false;
         }
-        let counters = &mut self.context.counters;
-        (counters.begun, counters.in_place) = (counters.begun + 1, counters.in_place + 1);
-        counters.done += 1;
-        self.workers.iter_mut().for_each(|worker| worker.trust_used = true);
-        let Some(&(pair, _)) = needs.first() else { return true };
+        let first = needs.first().copied();
+        self.count_immediate();
+        let Some((pair, _)) = first else { return true };
         self.context.count(pair, |counts| &mut counts.one_sided);
         if let Some(chooser) = &mut self.chooser {
             let kind = if is_multi_get { SearchKind::MultiGet } else { SearchKind::Point };

@@ -23,6 +23,8 @@
 //!
 //! [Cell, ATC 2016]: https://www.usenix.org/conference/atc16/technical-sessions/presentation/mitchell
 
+mod batch;
+mod batching;
 mod cache;
 mod chooser;
 mod choosing;
@@ -49,16 +51,16 @@ use std::collections::VecDeque;
 use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
 use cell_protocol::{RegionsReply, ReplyHeader};
 use cell_terms::PairId;
-use cell_tree::LANES;
 
+pub(crate) use batch::BatchedRead;
 pub use chooser::SelectorReport;
 pub use counter::{COUNTERS, OneSidedCounters};
 
 use crate::link_id::{LinkId, LinkSet};
 use crate::{ClientOptions, Operation, Output, Search};
+use batch::Batch;
 use chooser::{Chooser, kind_of_read};
 use context::{AskServer, ReadContext};
-use direct::FoundInPlace;
 use mapping::Mapping;
 use operation::{ReadOperation, ReadState};
 use place::PairAt;
@@ -105,6 +107,7 @@ pub(crate) struct Reader {
     search: Search,
     router_walk: Walk,
     immediate: ImmediateGet,
+    batch: Batch,
 }
 
 impl Reader {
@@ -116,6 +119,7 @@ impl Reader {
             search: options.search,
             router_walk: Walk::default(),
             immediate: ImmediateGet::default(),
+            batch: Batch::default(),
             context: ReadContext::new(options),
             operations: Vec::new(),
             workers: vec![Worker::default()],
@@ -202,6 +206,7 @@ impl Reader {
     fn positions_changed(&mut self) {
         self.context.cache.clear();
         self.give_up_active();
+        self.forget_batched();
         self.context.registrations = self.context.registrations.wrapping_add(1);
         self.context.regions.pairs_mut().for_each(|pair| pair.header_asked = false);
     }
@@ -224,7 +229,7 @@ impl Reader {
 
     /// Whether answers wait for nothing but the time, or what waits for its turn to begin can.
     pub(crate) fn is_validating(&self) -> bool {
-        !self.validating.is_empty() || self.may_begin_held()
+        !self.validating.is_empty() || self.may_begin_held() || self.is_batching()
     }
 
     fn may_begin_held(&self) -> bool {
@@ -334,8 +339,7 @@ impl Reader {
         read.state = ReadState::Held;
         self.context.counters.begun += 1;
         self.held.push_back(slot);
-        // Who submits several before the answers are looked at has them begun together: in place they are
-        // looked for side by side, so there the first waits for the others.
+        // In mapped memory the next look, which is due at once, begins it.
         if self.validating.is_empty() && !self.context.regions.is_root_mapped() {
             self.begin_held(now_ns);
         }
@@ -355,47 +359,15 @@ impl Reader {
             }
             return;
         }
-        while self.active < self.in_flight_max && !self.held.is_empty() {
-            if self.held.len() > 1 && self.context.regions.is_root_mapped() {
-                self.begin_together(now_ns);
-            } else {
-                self.begin_next(now_ns, None);
-            }
+        while self.active < self.in_flight_max
+            && let Some(slot) = self.held.pop_front()
+        {
+            self.active += 1;
+            let outcome = self.operations[usize::from(slot)].begin(slot, now_ns, &mut self.context);
+            self.on_step(slot, outcome);
+            self.on_begun(slot, now_ns);
+            self.mapping.begun(outcome.is_ok());
         }
-    }
-
-    /// Begins what waits first, and with it as much of what follows as can be looked for side by side.
-    fn begin_together(&mut self, now_ns: u64) {
-        let mut found = [None; LANES];
-        let room = self.in_flight_max.saturating_sub(self.active);
-        let count = self.find_held_in_place(&mut found[..room.min(LANES)]).max(1);
-        found.into_iter().take(count).for_each(|found| self.begin_next(now_ns, found));
-    }
-
-    /// Looks in place, side by side, for the keys of those that wait first, as long as each has one. Returns
-    /// how many.
-    fn find_held_in_place(&mut self, found: &mut [Option<FoundInPlace>]) -> usize {
-        let Reader { context: ReadContext { regions, .. }, held, operations, .. } = self;
-        let key_max = regions.key_max();
-        let waiting = held.iter().map(|&slot| operations[usize::from(slot)].single_key(key_max));
-        let mut keys: [&[u8]; LANES] = [&[]; LANES];
-        let mut count = 0;
-        for (to, key) in keys.iter_mut().zip(waiting).take(found.len()) {
-            let Some(key) = key else { break };
-            *to = key;
-            count += 1;
-        }
-        regions.find_many_in_place(&keys[..count], &mut found[..count]);
-        count
-    }
-
-    fn begin_next(&mut self, now_ns: u64, found: Option<FoundInPlace>) {
-        let Some(slot) = self.held.pop_front() else { return };
-        self.active += 1;
-        let outcome = self.operations[usize::from(slot)].begin(slot, now_ns, found, &mut self.context);
-        self.on_step(slot, outcome);
-        self.on_begun(slot, now_ns);
-        self.mapping.begun(outcome.is_ok());
     }
 
     /// Gives an operation up: its answer is not wanted any more.

@@ -15,7 +15,6 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_tree::{LeafEntry, LeafSnapshot, SearchResult};
 
 use super::context::{AskServer, ReadContext};
-use super::direct::FoundInPlace;
 use super::fetch::{Fetch, Fetched, value_len};
 use super::page::{PagePlan, PageProgress};
 use super::place::PairAt;
@@ -195,12 +194,11 @@ impl ReadOperation {
         self.lookups_used += 1;
     }
 
-    /// Begins, or begins again. `found`: what was found in place for its one key, beside those of others.
+    /// Begins, or begins again.
     pub(crate) fn begin(
         &mut self,
         slot: u16,
         now_ns: u64,
-        found: Option<FoundInPlace>,
         context: &mut ReadContext,
     ) -> Result<(), AskServer> {
         self.serial = self.serial.wrapping_add(1);
@@ -224,7 +222,7 @@ impl ReadOperation {
         for lookup in &mut self.lookups[..self.lookups_used] {
             lookup.stage = LookupStage::Idle;
         }
-        if self.is_found_in_place(found, context) {
+        if self.is_found_in_place(context) {
             self.state = ReadState::Validating;
             return Ok(());
         }
@@ -250,7 +248,7 @@ impl ReadOperation {
         if self.overruns > OVERRUNS_MAX {
             return Err(AskServer);
         }
-        self.begin(slot, now_ns, None, context)
+        self.begin(slot, now_ns, context)
     }
 
     /// Begins a lookup's walk at the root.

@@ -30,6 +30,7 @@ impl Reader {
     pub(crate) fn validate(&mut self, now_ns: u64) {
         if planted(Mutant::ClockBeforeLoads) {
             self.begin_held(now_ns);
+            self.look_for_batched(now_ns);
         }
         self.end_in_place(now_ns);
         self.look_at_waiting(now_ns);

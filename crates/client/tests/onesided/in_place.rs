@@ -11,7 +11,7 @@ use crate::owner::Owner;
 use crate::yard::{MS, OPERATION_MS_MAX, Yard, options};
 
 /// A yard whose regions are mapped, and known as such to the client.
-fn mapped(options: ClientOptions, mut owner: Owner) -> Yard {
+pub(crate) fn mapped(options: ClientOptions, mut owner: Owner) -> Yard {
     owner.map();
     let mut yard = filled(Yard::with(options, owner, true), 20);
     assert_eq!(yard.get(&key(1)), Some(value(1)), "by reads, which is when regions are mapped");

@@ -9,6 +9,7 @@
 
 mod answers;
 mod astray;
+mod batched;
 mod choice;
 mod in_place;
 #[cfg(cell_mutants)]

@@ -12,23 +12,12 @@ use crate::onesided::regions::NodeLocation;
 use crate::onesided::walk::NodeOutcome;
 
 impl ReadOperation {
-    /// The key of an operation on one, if it may be in the tree.
-    pub(crate) fn single_key(&self, key_max: usize) -> Option<&[u8]> {
-        let is_single = matches!(self.request.kind, ReadKind::Get | ReadKind::Search);
-        (is_single && self.request.fits(key_max)).then(|| self.request.key(&self.lookups[0].key))
-    }
-
     /// Looks for the keys in memory that is mapped. False: it is not that simple, and reads are to tell.
-    /// `found`: what was found for its one key, beside those of other operations.
-    pub(super) fn is_found_in_place(
-        &mut self,
-        found: Option<FoundInPlace>,
-        context: &mut ReadContext,
-    ) -> bool {
+    pub(super) fn is_found_in_place(&mut self, context: &mut ReadContext) -> bool {
         let found = match self.request.kind {
             ReadKind::Get | ReadKind::Search => {
                 let key = self.request.key(&self.lookups[0].key);
-                let sought = found.or_else(|| context.regions.find_in_place(key));
+                let sought = context.regions.find_in_place(key);
                 sought.is_some_and(|found| self.take_in_place(0, found, context))
             }
             ReadKind::MultiGet => self.are_all_found_in_place(context),
