@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use cell_terms::Csn;
 
 use super::place::PairAt;
-use crate::{Operation, Output, Ticket};
+use crate::{Item, Operation, Output, Ticket};
 
 /// A get or a search that waits to be looked for, or to be told what was found.
 #[derive(Clone, Copy, Debug)]
@@ -24,12 +24,19 @@ impl BatchedRead {
     pub(crate) fn operation<'k>(&self, key: &'k [u8]) -> Operation<'k> {
         if self.is_search { Operation::Search { key } } else { Operation::Get { key } }
     }
+
+    /// Its output, of what was found.
+    pub(super) fn output(&self, exists: bool, item: Option<Item>) -> Output {
+        if self.is_search { Output::Exists(exists) } else { Output::Value(item) }
+    }
 }
 
 /// What was found, and what that rests on.
 #[derive(Debug)]
 pub(super) struct FoundRead {
-    pub(super) output: Output,
+    pub(super) exists: bool,
+    /// What a get has found.
+    pub(super) item: Option<Item>,
     pub(super) pair: PairAt,
     pub(super) csn: Csn,
     pub(super) ns_max: u64,
@@ -72,8 +79,12 @@ impl Batch {
         self.keys.extend_from_slice(key);
     }
 
-    /// Drops the keys before those of the reads that are left, once they are more than half of all.
+    /// Drops the keys before those of the reads that are left, once they are more than half of all and all
+    /// that was found is told.
     pub(super) fn drop_keys(&mut self) {
+        if !self.found.is_empty() {
+            return;
+        }
         let end = self.keys_dropped + self.keys.len() as u64;
         let wanted_from = self.reads.front().map_or(end, |read| read.key_at);
         let unused = usize::try_from(wanted_from - self.keys_dropped).unwrap_or(0);

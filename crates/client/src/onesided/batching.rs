@@ -71,18 +71,18 @@ impl Reader {
     }
 
     fn take_batched(&mut self, answer: &FoundInPlace, is_search: bool, now_ns: u64) -> Option<FoundRead> {
-        let (output, csn) = if is_search {
+        let (exists, item, csn) = if is_search {
             let (exists, csn) = self.take_existence(answer);
-            (Output::Exists(exists), csn)
+            (exists, None, csn)
         } else {
             let (item, csn) = self.take_found(answer)?;
-            (Output::Value(item), csn)
+            (item.is_some(), item, csn)
         };
         let (pair, ns_max) = (answer.place.at, answer.ns_max);
         if let Some(chooser) = &mut self.chooser {
             chooser.begin_in_place(self.context.regions.pair(pair).link, SearchKind::Point, now_ns);
         }
-        Some(FoundRead { output, pair, csn, ns_max })
+        Some(FoundRead { exists, item, pair, csn, ns_max })
     }
 
     /// The next one that was looked for, with its answer if that may be told by this time, which was *read
@@ -94,7 +94,7 @@ impl Reader {
     ) -> Option<(BatchedRead, Option<Output>)> {
         let found = self.batch.found.pop_front()?;
         let read = self.batch.reads.pop_front()?;
-        let output = found.and_then(|found| self.believed(found, read.deadline_ns, now_ns));
+        let output = found.and_then(|found| self.believed(found, &read, now_ns));
         if output.is_none() {
             key.clear();
             key.extend_from_slice(self.batch.key(&read));
@@ -103,16 +103,16 @@ impl Reader {
         Some((read, output))
     }
 
-    fn believed(&mut self, found: FoundRead, deadline_ns: u64, now_ns: u64) -> Option<Output> {
-        let FoundRead { output, pair, csn, ns_max } = found;
+    fn believed(&mut self, found: FoundRead, read: &BatchedRead, now_ns: u64) -> Option<Output> {
+        let FoundRead { exists, item, pair, csn, ns_max } = found;
         let taken_ns = now_ns.saturating_sub(self.batch.begun_ns);
         let verdict = self.verdict(taken_ns, ns_max, &[(pair, csn)], now_ns);
-        if verdict != Validation::Answer || now_ns >= deadline_ns {
+        if verdict != Validation::Answer || now_ns >= read.deadline_ns {
             return None;
         }
         self.count_immediate();
         self.context.count(pair, |counts| &mut counts.one_sided);
-        Some(output)
+        Some(read.output(exists, item))
     }
 
     /// Takes one of them back, by its ticket or the first one.
