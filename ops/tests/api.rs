@@ -56,8 +56,23 @@ fn post(dev: &Dev, path: &str, body: &str) -> Value {
     serde_json::from_str(document).unwrap_or_else(|_| panic!("{path}: {answer}"))
 }
 
+/// Waits until the nodes have looked at their trees, as they do once a second: before that nobody tells where
+/// a key is, and it is to be asked for again.
+fn await_trees(dev: &Dev) {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let (code, out, error) = told(&ask(dev, &["tree", "locate", "greeting"]));
+        if code != 4 {
+            return;
+        }
+        assert!(error.contains("ask again") && Instant::now() < until, "{out} {error}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 fn keys_are_located(dev: &Dev) {
     dev.out(&["put", "greeting", "hello"]);
+    await_trees(dev);
     let located = json(dev, &["tree", "locate", "greeting"], 0);
     assert_eq!((&located["found"], &located["bytes"]), (&true.into(), &5.into()));
     let (code, out, _) = told(&ask(dev, &["tree", "locate", "--hex", "6772656574696e67"]));
