@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -29,15 +30,17 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// A port P so that a cluster of three nodes can listen from it on.
-/// The first of a block of ports that nobody has, below the range from which the kernel picks ports for
+/// The first of a block of ports that nobody has, for a cluster of three nodes: below the range from which the kernel picks ports for
 /// outgoing connections, which would take those of a node while it is down, and below the blocks of
 /// `cell_tests::ports`.
 pub(crate) fn free_port() -> u16 {
     const FIRST: u16 = 7_900;
     const BLOCK: u16 = 300;
     const BLOCKS: u16 = 10;
-    let own = u16::try_from(std::process::id() % u32::from(BLOCKS)).unwrap();
+    // Tests of one process, or of neighbours, that look at the same time begin at different blocks.
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let taken = TAKEN.fetch_add(1, Ordering::Relaxed) % 2;
+    let own = u16::try_from(std::process::id() % u32::from(BLOCKS)).unwrap() + taken * (BLOCKS / 2);
     loop {
         for turn in 0..BLOCKS {
             let port = FIRST + (own + turn) % BLOCKS * BLOCK;
