@@ -30,9 +30,9 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// The first of a block of ports that nobody has, for a cluster of three nodes: below the range from which the
-/// kernel picks ports for outgoing connections, which would take those of a node while it is down, and below
-/// the blocks of `cell_tests::ports`.
+/// The first of a block of ports that nobody has, for a cluster of three nodes: below the range from which
+/// the kernel picks ports for outgoing connections, which would take those of a node while it is down, and
+/// below the blocks of `cell_tests::ports`.
 pub(crate) fn free_port() -> u16 {
     const FIRST: u16 = 7_900;
     const BLOCK: u16 = 300;
