@@ -98,12 +98,7 @@ fn multi_get_is_answered_in_place_key_by_key_as_gets_are() {
     let Output::Values(found) = yard.call(&Operation::MultiGet { keys: &wanted }) else { panic!() };
     let after = yard.counters();
     assert_eq!((after.in_place - before.in_place, after.reads - before.reads), (1, 0));
-    let values = found.iter().map(|found| match found {
-        cell_protocol::Found::Value { value, .. } => Some(value.to_vec()),
-        cell_protocol::Found::Absent => None,
-        other => panic!("{other:?}"),
-    });
-    let values: Vec<_> = values.collect();
+    let values: Vec<_> = found.iter().map(found_value).collect();
     let alone: Vec<_> = wanted.iter().map(|key| yard.get(key)).collect();
     assert_eq!(values, alone);
     assert!(
@@ -306,23 +301,28 @@ fn scan_of_regions_whose_registration_ended_is_the_servers() {
 /// An operation waited for its turn, which came with the answer of another one, and was begun, searched in
 /// place and told by one and the same time, which had been read before: a client that was stopped there past
 /// the lease told what a successor had changed since.
-pub(crate) fn answer_is_validated_by_a_time_after_its_loads() {
+fn answer_is_validated_by_a_time_after_its_loads(operation: &Operation<'_>) {
     let mut yard = mapped(options(), Owner::new(false));
     yard.meanwhile = Some(write_time);
     yard.submit(&Operation::Search { key: &key(1) });
-    yard.submit(&Operation::Get { key: b"time" });
+    yard.submit(operation);
     yard.stop_ns = MS;
     let mut told = 0;
     for _ in 0..4 {
         yard.validate();
         told += check_told(&mut yard);
     }
-    assert_eq!(told, 1, "the get was told");
+    assert_eq!(told, 1, "the entry was told");
 }
 
 #[test]
-fn held_operation_is_validated_by_a_time_after_its_loads() {
-    answer_is_validated_by_a_time_after_its_loads();
+pub(crate) fn batched_read_is_validated_by_a_time_after_its_loads() {
+    answer_is_validated_by_a_time_after_its_loads(&Operation::Get { key: b"time" });
+}
+
+#[test]
+pub(crate) fn held_operation_is_validated_by_a_time_after_its_loads() {
+    answer_is_validated_by_a_time_after_its_loads(&Operation::MultiGet { keys: &[b"time"] });
 }
 
 /// A posted read comes to nothing, and its operation is the server's.
@@ -333,12 +333,25 @@ fn fail_one(yard: &mut Yard) {
     }
 }
 
+fn found_value(found: cell_protocol::Found<'_>) -> Option<Vec<u8>> {
+    match found {
+        cell_protocol::Found::Value { value, .. } => Some(value.to_vec()),
+        cell_protocol::Found::Absent => None,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Checks what has been told of the entry that has the time; how much that was.
 fn check_told(yard: &mut Yard) -> usize {
     let mut count = 0;
     while let Some((by_ns, completion)) = yard.take() {
-        if let Ok(Output::Value(Some(item))) = completion.outcome {
-            let loaded_ns = u64::from_le_bytes(item.value.try_into().unwrap());
+        let values = match completion.outcome {
+            Ok(Output::Value(Some(item))) => vec![item.value],
+            Ok(Output::Values(found)) => found.iter().filter_map(found_value).collect(),
+            _ => continue,
+        };
+        for value in values {
+            let loaded_ns = u64::from_le_bytes(value.try_into().unwrap());
             assert!(loaded_ns <= by_ns, "loaded at {loaded_ns}, and told by the time of {by_ns}");
             count += 1;
         }
@@ -369,7 +382,8 @@ proptest! {
         for (step, stopped) in steps {
             yard.stop_ns = if stopped { MS } else { 0 };
             match step {
-                0 | 1 => drop(yard.submit(&Operation::Get { key: b"time" })),
+                0 => drop(yard.submit(&Operation::Get { key: b"time" })),
+                1 => drop(yard.submit(&Operation::MultiGet { keys: &[b"time"] })),
                 2 => drop(yard.submit(&Operation::Scan(page))),
                 3 => drop(yard.complete_one()),
                 4 => fail_one(&mut yard),

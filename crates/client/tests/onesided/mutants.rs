@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use cell_terms::mutant::{Mutant, plant};
 use cell_tree::mutant as tree;
 
-use crate::{astray, in_place, rules, stopped};
+use crate::{astray, batched, in_place, rules, stopped};
 
 fn passes(test: fn()) -> bool {
     catch_unwind(AssertUnwindSafe(test)).is_ok()
@@ -13,13 +13,17 @@ fn passes(test: fn()) -> bool {
 
 #[test]
 fn every_mutant_of_the_one_sided_path_is_caught() {
-    let twins: [(Mutant, fn()); 7] = [
+    let twins: [(Mutant, fn()); 11] = [
         (Mutant::WatermarkUnchecked, rules::not_durable_is_waited_for),
         (Mutant::WatermarkEpochIgnored, rules::watermark_of_another_epoch_vouches_for_nothing),
         (Mutant::ClockUnchecked, rules::operation_that_took_too_long_is_thrown_away),
         (Mutant::TrustUnchecked, rules::nothing_is_told_past_the_lease),
         (Mutant::HeaderUnconfirmed, rules::header_of_another_entry_is_not_believed),
-        (Mutant::ClockBeforeLoads, in_place::answer_is_validated_by_a_time_after_its_loads),
+        (Mutant::ClockBeforeLoads, in_place::held_operation_is_validated_by_a_time_after_its_loads),
+        (Mutant::ClockBeforeLoads, in_place::batched_read_is_validated_by_a_time_after_its_loads),
+        (Mutant::WatermarkUnchecked, batched::one_that_is_not_durable_yet_holds_up_no_other),
+        (Mutant::ClockUnchecked, batched::what_took_too_long_is_looked_for_again),
+        (Mutant::TrustUnchecked, batched::past_the_lease_nothing_is_told),
         (
             Mutant::ClockNotReadAgain,
             stopped::process_stopped_between_clock_and_loads_tells_nothing_past_the_lease,
