@@ -74,6 +74,7 @@ impl ClientCore {
         self.reader.as_mut().is_some_and(|reader| reader.is_believed(now_ns))
     }
 
+    /// Who is to do a read that can be answered at once; undecided if none can.
     pub(crate) fn chooses_at_once(
         &mut self,
         now_ns: u64,

@@ -270,8 +270,7 @@ impl PendingTable {
         outcome: Result<Output, ClientError>,
     ) {
         self.batched -= 1;
-        let elapsed_ns = now_ns.saturating_sub(read.submitted_ns);
-        self.completions.push_back(Completion { ticket: read.ticket, elapsed_ns, outcome });
+        self.complete(read.ticket, read.submitted_ns, now_ns, outcome);
     }
 
     /// One of them needs a slot after all; ready to be sent.
@@ -383,9 +382,19 @@ impl PendingTable {
         if let Some((whole, part)) = part_of {
             return Some((whole, part, outcome));
         }
+        self.complete(ticket, submitted_ns, now_ns, outcome);
+        None
+    }
+
+    fn complete(
+        &mut self,
+        ticket: Ticket,
+        submitted_ns: u64,
+        now_ns: u64,
+        outcome: Result<Output, ClientError>,
+    ) {
         let elapsed_ns = now_ns.saturating_sub(submitted_ns);
         self.completions.push_back(Completion { ticket, elapsed_ns, outcome });
-        None
     }
 
     /// The next completion, in the order in which they came about.
