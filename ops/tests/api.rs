@@ -32,8 +32,12 @@ fn json(dev: &Dev, arguments: &[&str], exit: i32) -> Value {
     let output = ask(dev, &[arguments, &["--json"]].concat());
     let (code, out, error) = told(&output);
     assert_eq!(code, exit, "{arguments:?}: {out} {error}");
-    let document: Value =
-        serde_json::from_str(&out).unwrap_or_else(|_| panic!("{arguments:?}: {out} {error}"));
+    document(&out)
+}
+
+/// A document that a command has printed.
+fn document(out: &str) -> Value {
+    let document: Value = serde_json::from_str(out).unwrap_or_else(|_| panic!("{out}"));
     assert_eq!(document["version"], 1, "{document}");
     document
 }
@@ -82,10 +86,9 @@ fn are_keys_located(dev: &Dev) -> bool {
     }
     let [(found, json, error), (hex_found, text, _), (nobody_found, nobody, _)] = looks;
     assert_eq!((found, hex_found, nobody_found), (0, 0, 3), "{json} {error} {text} {nobody}");
-    let located: Value = serde_json::from_str(&json).unwrap();
+    let located = document(&json);
     assert_eq!((&located["found"], &located["bytes"]), (&true.into(), &5.into()));
-    let nobody: Value = serde_json::from_str(&nobody).unwrap();
-    assert_eq!((&nobody["found"], &nobody["version"]), (&false.into(), &1.into()));
+    assert_eq!(document(&nobody)["found"], false);
     assert!(text.starts_with("greeting: an entry with a value of 5 B\n") && text.contains("leaf"), "{text}");
     text.contains(&format!("meganode {}\n", located["meganode"].as_str().unwrap()))
 }
