@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a measurement")]
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "figures for people")]
 
-#[path = "../tests/owner/mod.rs"]
+#[path = "../tests/suite/owner/mod.rs"]
 mod owner;
 
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! Deliberate defects, for the twins of the crash harnesses: the same run on a build with a step taken out
-//! must fail. They exist only in builds with `--cfg cell_mutants`, and do nothing there until one is switched
+//! must fail. They exist only in debug builds, and do nothing there until one is switched
 //! on.
 
 cell_terms::mutants! {

@@ -6,7 +6,7 @@ use cell_client::{Search, Transport};
 use cell_tests::rdma::{SMALL, is_there};
 use cell_tests::server::Server;
 
-use crate::calls;
+use crate::aio::calls;
 
 /// One after the other on one server: an emulated machine takes its time to start one.
 #[test]

@@ -12,7 +12,7 @@ use cell_tests::ledger::Ledger;
 use cell_tests::server::Server;
 use cell_tests::traffic::Traffic;
 
-use crate::{DISK_MEBIBYTES, PATIENCE};
+use crate::disks::{DISK_MEBIBYTES, PATIENCE};
 
 /// Writes that must be acknowledged before the disk fails.
 const BEFORE: usize = 300;

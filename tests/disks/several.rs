@@ -9,7 +9,7 @@ use cell_tests::ledger::Ledger;
 use cell_tests::server::Server;
 use cell_tests::traffic::Traffic;
 
-use crate::PATIENCE;
+use crate::disks::PATIENCE;
 
 const DISK_MEBIBYTES: u64 = 1536;
 /// Writers of each round, each with keys of its own: the tree grows from round to round.

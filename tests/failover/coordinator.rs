@@ -14,8 +14,8 @@ use cell_tests::server::Server;
 use cell_tests::traffic::{Traffic, spread};
 use rustix::process::{Pid, Signal};
 
-use crate::promise::{breathe, now};
-use crate::{FLAGS, rounds};
+use crate::failover::promise::{breathe, now};
+use crate::failover::{FLAGS, rounds};
 
 const LEASE: Duration = Duration::from_millis(500);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use cell_tests::server::Server;
 
-use crate::coordinator::{Dates, PATIENCE, nothing_is_lost_under};
-use crate::promise::{breathe, now};
+use crate::failover::coordinator::{Dates, PATIENCE, nothing_is_lost_under};
+use crate::failover::promise::{breathe, now};
 
 /// The nodes that the coordinator's host does not run.
 const OTHERS: [u16; 2] = [1, 2];

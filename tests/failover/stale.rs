@@ -6,9 +6,9 @@ use cell_tests::cluster::{View, signal, stop};
 use cell_tests::server::Server;
 use rustix::process::Signal;
 
-use crate::board::{Board, Read};
-use crate::promise::{now, promised_until};
-use crate::{FLAGS, rounds};
+use crate::failover::board::{Board, Read};
+use crate::failover::promise::{now, promised_until};
+use crate::failover::{FLAGS, rounds};
 
 const READERS: usize = 2;
 /// Times that everybody goes over all keys before, during and after a fault.
@@ -125,13 +125,15 @@ fn kill_and_restart_within_the_lease_one_sided_readers_over_shared_memory_see_no
 }
 
 /// The twin that must fail: the same run by clients that believe a memory past its owner's lease.
-#[cfg(cell_mutants)]
+#[cfg(debug_assertions)]
 #[test]
 fn mutant_that_believes_past_the_lease_is_caught() {
-    use cell_terms::mutant::{Mutant, plant};
-    plant(Some(Mutant::TrustUnchecked));
-    // Over TCP nobody answers for a process that stands still, and one that wakes up ends at once.
-    let seen = stopped(Transport::Shm);
-    plant(None);
-    assert!(!seen.stale.is_empty(), "nobody read anything stale");
+    cell_terms::mutant::in_own_process(|| {
+        use cell_terms::mutant::{Mutant, plant};
+        plant(Some(Mutant::TrustUnchecked));
+        // Over TCP nobody answers for a process that stands still, and one that wakes up ends at once.
+        let seen = stopped(Transport::Shm);
+        plant(None);
+        assert!(!seen.stale.is_empty(), "nobody read anything stale");
+    });
 }

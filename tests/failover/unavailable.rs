@@ -14,7 +14,7 @@ use cell_tests::server::Server;
 use cell_tests::traffic::spread;
 use rustix::process::Signal;
 
-use crate::FLAGS;
+use crate::failover::FLAGS;
 
 const KEYS: u64 = 62;
 /// How long a key that nobody serves may hold its client up.

@@ -9,7 +9,7 @@ use cell_protocol::{
     Hello, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, Reply, Request, RequestHeader, RequestId, StatusCode,
 };
 
-use crate::wait;
+use crate::hostile::wait;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cell_fabric::{Address, Endpoint, FabricLimits, TcpEndpoint};
 
-use crate::{Siege, wait};
+use crate::hostile::{Siege, wait};
 
 fn connect(server: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(server).expect("the server can be reached");

@@ -2,7 +2,7 @@
 
 use cell_tests::program;
 
-use crate::Siege;
+use crate::hostile::Siege;
 
 /// Many large values in flight over each transport. A node that makes all answers before it sends
 /// the first disconnects who asked (measured: a fiftieth of the rate, by reconnecting all the time).

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::{Siege, wait};
+use crate::hostile::{Siege, wait};
 
 /// Connections of one attack: more than a node serves at a time.
 const CONNECTIONS: usize = 400;

@@ -8,8 +8,8 @@ use cell_protocol::{
 };
 use cell_terms::{Csn, Epoch, OperationNumber, PairId, SessionId, Version};
 
-use crate::attacker::{Attacker, encoded, hello, status};
-use crate::{Siege, wait};
+use crate::hostile::attacker::{Attacker, encoded, hello, status};
+use crate::hostile::{Siege, wait};
 
 const NAME: WriteName =
     WriteName { session: SessionId(0x1234_5678), number: OperationNumber(5), floor: OperationNumber(1) };

@@ -6,7 +6,7 @@ use std::fs;
 use cell_tests::server::Server;
 use serde_json::Value;
 
-use crate::conformity::check_answer;
+use crate::monitoring::conformity::check_answer;
 
 const KEYS: usize = 400;
 const ANSWER_BYTES_MAX: usize = 256 << 10;

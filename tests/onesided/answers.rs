@@ -5,7 +5,7 @@ use std::time::Duration;
 use cell_client::{Condition, Operation, ScanRange, Search, Transport};
 use cell_tests::server::Server;
 
-use crate::clients::client;
+use crate::onesided::clients::client;
 
 pub(crate) fn answers_are_the_servers(transports: &[Transport], flags: &[&str], entries: u32) {
     // Small slots: the tree grows over many meganodes and pairs.

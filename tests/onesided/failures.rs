@@ -9,7 +9,7 @@ use cell_client::{
 use cell_protocol::Refusal;
 use cell_tests::server::Server;
 
-use crate::clients::{PATIENCE, client};
+use crate::onesided::clients::{PATIENCE, client};
 
 /// For so long a call goes on trying while the server is gone.
 const SHORT: Duration = Duration::from_millis(400);

@@ -7,7 +7,7 @@ use cell_tests::linearizability;
 use cell_tests::server::Server;
 use cell_tests::traffic::Traffic;
 
-use crate::clients::PATIENCE;
+use crate::onesided::clients::PATIENCE;
 
 const CLIENTS: u64 = 6;
 

@@ -11,7 +11,7 @@ use cell_tests::history::payload;
 use cell_tests::server::Server;
 use cell_tests::traffic::Dice;
 
-use crate::clients::{PATIENCE, client};
+use crate::onesided::clients::{PATIENCE, client};
 
 /// Small slots: some hundred entries split a meganode.
 const SLOTS: [&str; 4] = ["--slot-bytes", "64KiB", "--node-region-bytes", "8MiB"];

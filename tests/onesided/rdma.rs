@@ -8,7 +8,7 @@ use cell_tests::rdma::{OFFERED, SMALL, is_there};
 use cell_tests::server::Server;
 use rustix::process::Signal;
 
-use crate::{answers, bench, failures, meeting, model, torn};
+use crate::onesided::{answers, bench, failures, meeting, model, torn};
 
 #[test]
 fn clients_on_both_paths_over_rdma_are_linearizable() {

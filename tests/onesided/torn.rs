@@ -7,7 +7,7 @@ use cell_client::{Client, Condition, Operation, Search, Transport};
 use cell_tests::ending::Ending;
 use cell_tests::server::Server;
 
-use crate::clients::{PATIENCE, client};
+use crate::onesided::clients::{PATIENCE, client};
 
 /// Entries of one leaf.
 const KEYS: u64 = 20;

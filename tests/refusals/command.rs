@@ -6,7 +6,7 @@ use cell_tests::program;
 use cell_tests::server::Server;
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::assert_refused;
+use crate::refusals::assert_refused;
 
 /// Exit codes, as CONSOLE.md has them.
 const USAGE: i32 = 2;

@@ -18,7 +18,7 @@ use cell_tests::traffic::spread;
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
-use crate::assert_refused;
+use crate::refusals::assert_refused;
 
 const USAGE: i32 = 2;
 const MIB: u64 = 1 << 20;

@@ -49,28 +49,8 @@ fn catchers(text: &str) -> Vec<(String, String)> {
     rows.collect()
 }
 
-/// The test programs that `tests/run` runs with defects built in, besides the libraries' own tests.
-fn programs_run() -> Vec<String> {
-    let run = fs::read_to_string(root().join("tests/run")).expect("it is there");
-    let line = run.lines().find_map(|line| line.trim().strip_prefix("for program in "));
-    let line = line.expect("tests/run names the programs of the mutants' tests");
-    line.trim_end_matches("; do").split(' ').map(str::to_owned).collect()
-}
-
-/// Whether a file's tests are among those: of a library, or of one of the programs.
-fn is_run(file: &str, programs: &[String]) -> bool {
-    let inner = file.split_once("/tests/").map(|(_, inner)| inner).or_else(|| file.strip_prefix("tests/"));
-    match inner {
-        Some(inner) => {
-            let program = inner.split('/').next().unwrap_or_default();
-            programs.iter().any(|name| name == program.trim_end_matches(".rs"))
-        }
-        None => file.contains("/src/"),
-    }
-}
-
 /// What is wrong with a test that is named as a catcher.
-fn fault_of_test(catcher: &str, defect: &Declared, all: &[Source], programs: &[String]) -> Option<String> {
+fn fault_of_test(catcher: &str, defect: &Declared, all: &[Source]) -> Option<String> {
     let (file, test) = catcher.split_once("::")?;
     let Some(source) = all.iter().find(|source| source.path == file) else {
         return Some(format!("{file} is not there"));
@@ -78,17 +58,13 @@ fn fault_of_test(catcher: &str, defect: &Declared, all: &[Source], programs: &[S
     if !source.text.contains(&format!("fn {test}()")) {
         return Some(format!("{file} has no test {test}"));
     }
-    let is_of_filter = test.contains("mutant") || file.ends_with("/tests/mutants.rs");
-    if !is_of_filter || !is_run(file, programs) {
-        return Some(format!("tests/run does not run {catcher} with defects built in"));
-    }
     let plants = ["ALL", &defect.variant].iter().any(|what| source.text.contains(&format!("Mutant::{what}")));
     (!plants).then(|| format!("{catcher} does not plant {}", defect.variant))
 }
 
 #[test]
 fn mutants_each_have_a_catcher_in_the_run() {
-    let (all, programs) = (sources(), programs_run());
+    let all = sources();
     let defects: Vec<Declared> = all.iter().flat_map(declared).collect();
     assert!(defects.len() > 30, "{} defects were found", defects.len());
     let table = catchers(&fs::read_to_string(root().join(TABLE)).expect("the table is there"));
@@ -108,7 +84,7 @@ fn mutants_each_have_a_catcher_in_the_run() {
             None => violations.push(format!("{TABLE} lacks {} of {}", defect.name, defect.file)),
             Some([SIMULATOR]) if defect.file.starts_with(SIMULATED) => {}
             Some([catcher]) if catcher.contains("::") => {
-                let fault = fault_of_test(catcher, defect, &all, &programs);
+                let fault = fault_of_test(catcher, defect, &all);
                 violations.extend(fault.map(|fault| format!("{}: {fault}", defect.name)));
             }
             Some(others) => violations.push(format!("{}: {others:?} is no catcher", defect.name)),

@@ -1,6 +1,5 @@
 //! Deliberate defects, for the twins of the fault harnesses: the same run on a build with a flush or a check
-//! taken out must fail. They exist only in builds with `--cfg cell_mutants`, and do nothing there until one
-//! is switched on.
+//! taken out must fail. They exist only in debug builds, and do nothing there until one is switched on.
 
 cell_terms::mutants! {
     pub(crate),

@@ -416,12 +416,14 @@ mod tests {
     }
 
     #[test]
-    #[cfg(cell_mutants)]
+    #[cfg(debug_assertions)]
     fn mutant_blobs_unsynced_is_caught() {
-        cell_terms::mutant::plant(Some(Mutant::BlobsUnsynced));
-        let outlived = blob_outlives_a_power_cut();
-        cell_terms::mutant::plant(None);
-        assert!(!outlived);
-        println!("mutant {} caught by cell-cluster's power cut", Mutant::BlobsUnsynced.name());
+        cell_terms::mutant::in_own_process(|| {
+            cell_terms::mutant::plant(Some(Mutant::BlobsUnsynced));
+            let outlived = blob_outlives_a_power_cut();
+            cell_terms::mutant::plant(None);
+            assert!(!outlived);
+            println!("mutant {} caught by cell-cluster's power cut", Mutant::BlobsUnsynced.name());
+        });
     }
 }

@@ -1,6 +1,5 @@
-//! The twin of the folders' tests: built with `RUSTC_WORKSPACE_WRAPPER=tests/rustc-with-mutants`; empty
-//! otherwise.
-#![cfg(cell_mutants)]
+//! The twin of the folders' tests. Debug builds alone have it.
+#![cfg(debug_assertions)]
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use cell_durable::{PowerCutSyncer, create_folders};
@@ -16,10 +15,12 @@ fn is_there_after_a_power_cut() -> bool {
 
 #[test]
 fn mutant_folder_names_unsynced_is_caught() {
-    assert!(is_there_after_a_power_cut());
-    plant(Some(Mutant::FolderNamesUnsynced));
-    let is_there = is_there_after_a_power_cut();
-    plant(None);
-    assert!(!is_there);
-    println!("mutant {} caught by cell-durable's power cut", Mutant::FolderNamesUnsynced.name());
+    cell_terms::mutant::in_own_process(|| {
+        assert!(is_there_after_a_power_cut());
+        plant(Some(Mutant::FolderNamesUnsynced));
+        let is_there = is_there_after_a_power_cut();
+        plant(None);
+        assert!(!is_there);
+        println!("mutant {} caught by cell-durable's power cut", Mutant::FolderNamesUnsynced.name());
+    });
 }

@@ -377,14 +377,17 @@ fn growth_is_refused_while_it_is_held_and_grants_are_not() {
 }
 
 #[test]
-#[cfg(cell_mutants)]
+#[cfg(debug_assertions)]
 fn mutant_growth_not_held_is_caught() {
-    use cell_terms::mutant::{Mutant, plant};
-    let passes = || std::panic::catch_unwind(growth_is_refused_while_it_is_held_and_grants_are_not).is_ok();
-    assert!(passes());
-    plant(Some(Mutant::GrowthNotHeld));
-    let passed = passes();
-    plant(None);
-    assert!(!passed);
-    println!("mutant {} caught by cell-memory's regions", Mutant::GrowthNotHeld.name());
+    cell_terms::mutant::in_own_process(|| {
+        use cell_terms::mutant::{Mutant, plant};
+        let passes =
+            || std::panic::catch_unwind(growth_is_refused_while_it_is_held_and_grants_are_not).is_ok();
+        assert!(passes());
+        plant(Some(Mutant::GrowthNotHeld));
+        let passed = passes();
+        plant(None);
+        assert!(!passed);
+        println!("mutant {} caught by cell-memory's regions", Mutant::GrowthNotHeld.name());
+    });
 }

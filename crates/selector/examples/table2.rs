@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p cell-selector --example table2`
 
-#[path = "../tests/model/mod.rs"]
+#[path = "../tests/suite/model/mod.rs"]
 mod model;
 
 use model::{Model, PAPER_SHARE, Window, best_fixed, settings};

@@ -1,10 +1,41 @@
 //! Defects that can be planted, one at a time, to see the checks fail: each takes out one line on which a
 //! promise rests.
-//! They exist only in builds with `--cfg cell_mutants`; elsewhere [`planted`] is `false` at compile time.
+//! They exist only in debug builds; elsewhere [`planted`] is `false` at compile time.
+
+/// Set in the process that [`in_own_process`] starts.
+#[cfg(debug_assertions)]
+const OWN_PROCESS: &str = "CELL_TEST_OWN_PROCESS";
+
+/// Runs the body of a test that plants defects, in a process of its own: a defect is planted in the whole process, and
+/// `cargo test` runs other tests on its other threads. What the test prints of mutants is printed here.
+///
+/// # Panics
+/// If the test fails there.
+#[cfg(debug_assertions)]
+pub fn in_own_process(test: impl FnOnce()) {
+    let is_own = std::env::var_os(OWN_PROCESS).is_some()
+        || std::env::var("NEXTEST_EXECUTION_MODE").is_ok_and(|mode| mode == "process-per-test");
+    if is_own {
+        return test();
+    }
+    let thread = std::thread::current();
+    let name = thread.name().expect("libtest names a test's thread after the test");
+    let program = std::env::current_exe().expect("a test knows its own path");
+    let mut command = std::process::Command::new(program);
+    command.args([name, "--exact", "--nocapture", "--test-threads=1"]).env(OWN_PROCESS, "1");
+    let output = command.output().expect("a test can be started again");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text.lines().filter(|line| line.starts_with("mutant ")).for_each(|line| println!("{line}"));
+}
 
 /// Declares defects for the twins of a crate's tests (the same run with a defect planted must fail): an enum
 /// `Mutant` with their names, `plant`, and `planted`, which is `false` at compile time in builds without
-/// `--cfg cell_mutants`.
+/// debug assertions.
 #[macro_export]
 macro_rules! mutants {
     ($visible:vis, $($(#[$doc:meta])* $name:ident: $text:literal),* $(,)?) => {
@@ -24,25 +55,25 @@ macro_rules! mutants {
             }
         }
 
-        #[cfg(cell_mutants)]
+        #[cfg(debug_assertions)]
         static PLANTED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(usize::MAX);
 
         /// Plants a defect in this process, or takes it out.
-        #[cfg(cell_mutants)]
+        #[cfg(debug_assertions)]
         pub fn plant(mutant: Option<Mutant>) {
             let number = mutant.map_or(usize::MAX, |mutant| mutant as usize);
             PLANTED.store(number, std::sync::atomic::Ordering::SeqCst);
         }
 
         /// Whether this defect is planted.
-        #[cfg(cell_mutants)]
+        #[cfg(debug_assertions)]
         #[must_use]
         $visible fn planted(mutant: Mutant) -> bool {
             PLANTED.load(std::sync::atomic::Ordering::Relaxed) == mutant as usize
         }
 
         /// Whether this defect is planted: it cannot be in this build.
-        #[cfg(not(cell_mutants))]
+        #[cfg(not(debug_assertions))]
         #[inline(always)]
         #[must_use]
         $visible const fn planted(_: Mutant) -> bool {
@@ -69,23 +100,23 @@ mutants! {
     /// `recovery/src/completion.rs` catches it.
     SessionReplaced: "session-replaced",
     /// Results that are not durable go along with an adoption, and count at once. A test of the worker core
-    /// (`node/tests/core/adoptions.rs`) catches it.
+    /// (`node/tests/suite/worker_core/adoptions.rs`) catches it.
     ResultsUndurable: "results-undurable",
     /// Results that came with an adoption stay when nothing comes of that. Caught as the one before.
     DiscardedResultsKept: "discarded-results-kept",
     /// A worker that takes a pair over goes on with the sessions that it knew. A test of the worker core
-    /// (`node/tests/core/sessions.rs`) catches it.
+    /// (`node/tests/suite/worker_core/sessions.rs`) catches it.
     EndedSessionsKnown: "ended-sessions-known",
     /// Results that go along with an adoption stay when their session ends meanwhile. Caught as the one
     /// before.
     EndedResultsAdopted: "ended-results-adopted",
     /// A worker that has failed sends what was made since. A test of the worker core
-    /// (`node/tests/core/lease.rs`) catches it.
+    /// (`node/tests/suite/worker_core/lease.rs`) catches it.
     FailedWorkerSends: "failed-worker-sends",
     /// A delayed copy of an acknowledged write is carried out.
     FloorIgnored: "floor-ignored",
     /// An adoption that has logged nothing yet has no slot of its own. A test of the worker core
-    /// (`node/tests/core/adoptions.rs`) catches it.
+    /// (`node/tests/suite/worker_core/adoptions.rs`) catches it.
     SlotUnreserved: "slot-unreserved",
     /// A checkpoint is recorded before all that it holds is durable.
     CheckpointEarly: "checkpoint-early",
@@ -101,7 +132,7 @@ mutants! {
     /// from it; the owner's own assertion does (`crates/pair/src/grace.rs`).
     GraceSkipped: "grace-skipped",
     /// The grace period of what was freed is counted from the time that was told last before. A test of the
-    /// worker core (`node/tests/core/grace.rs`) catches it.
+    /// worker core (`node/tests/suite/worker_core/grace.rs`) catches it.
     GraceBackdated: "grace-backdated",
     /// An adopted meganode is readable before its split is linked.
     ReadableEarly: "readable-early",
@@ -127,7 +158,7 @@ mutants! {
     /// An incident is claimed in the name of a lease that has ended.
     ClaimerLeaseUnasked: "claimer-lease-unasked",
     /// Who holds a lock claims what was owned on another host, whose lease has not ended. Tests of the
-    /// coordinator (`crates/cluster/tests/mutants.rs`) catch it: simulated nodes are all of one host.
+    /// coordinator (`crates/cluster/tests/suite/mutants.rs`) catch it: simulated nodes are all of one host.
     HostUnasked: "host-unasked",
     /// A folder is made and its name not put on stable storage.
     FolderNamesUnsynced: "folder-names-unsynced",
@@ -141,7 +172,7 @@ mutants! {
     WatermarkUnchecked: "watermark-unchecked",
     /// A client takes a watermark for that of another epoch. A thousand simulated runs do not show it:
     /// regions get fresh keys with each epoch, and whose reads span a takeover has outlived clock and lease.
-    /// The client's own twins do (`crates/client/tests/onesided/mutants.rs`).
+    /// The client's own twins do (`crates/client/tests/suite/onesided/mutants.rs`).
     WatermarkEpochIgnored: "watermark-epoch-ignored",
     /// A client does not look how long its one-sided reads took. Its own twins catch it, as the one before.
     ClockUnchecked: "clock-unchecked",
@@ -163,14 +194,14 @@ mutants! {
     /// catches it.
     LeftBehindForgotten: "left-behind-forgotten",
     /// Files of memory can be opened anew by others. A test of the fabric
-    /// (`crates/fabric/tests/shm_handed_out.rs`) catches it.
+    /// (`crates/fabric/tests/suite/shm_handed_out.rs`) catches it.
     HandedReopenable: "handed-reopenable",
     /// Files of memory are handed out with the right to write. Caught as the one before.
     HandedWritable: "handed-writable",
-    /// A takeover blames the data before the region table has answered. A test of `recovery/tests/damage.rs`
+    /// A takeover blames the data before the region table has answered. A test of `recovery/tests/suite/damage.rs`
     /// catches it.
     ReportUnanswered: "report-unanswered",
     /// A connector takes any file from an acceptor. A test of the fabric
-    /// (`crates/fabric/tests/shm_hostile.rs`) catches it.
+    /// (`crates/fabric/tests/suite/shm_hostile.rs`) catches it.
     PeerFileUnjudged: "peer-file-unjudged",
 }

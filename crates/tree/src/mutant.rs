@@ -1,5 +1,5 @@
 //! Deliberate defects, for the twins of the tests: the same run on a build with a check taken out must fail.
-//! They exist only in builds with `--cfg cell_mutants`, and do nothing there until one is switched on.
+//! They exist only in debug builds, and do nothing there until one is switched on.
 
 cell_terms::mutants! {
     pub(crate),

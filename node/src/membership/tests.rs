@@ -53,16 +53,18 @@ fn pair_is_left_behind_until_somebody_serves_it() {
 }
 
 #[test]
-#[cfg(cell_mutants)]
+#[cfg(debug_assertions)]
 fn mutant_left_behind_forgotten_is_caught() {
-    use cell_terms::mutant::{Mutant, plant};
-    let passes = || std::panic::catch_unwind(pair_is_left_behind_until_somebody_serves_it).is_ok();
-    assert!(passes());
-    plant(Some(Mutant::LeftBehindForgotten));
-    let passed = passes();
-    plant(None);
-    assert!(!passed);
-    println!("mutant {} caught by cell-node's membership", Mutant::LeftBehindForgotten.name());
+    cell_terms::mutant::in_own_process(|| {
+        use cell_terms::mutant::{Mutant, plant};
+        let passes = || std::panic::catch_unwind(pair_is_left_behind_until_somebody_serves_it).is_ok();
+        assert!(passes());
+        plant(Some(Mutant::LeftBehindForgotten));
+        let passed = passes();
+        plant(None);
+        assert!(!passed);
+        println!("mutant {} caught by cell-node's membership", Mutant::LeftBehindForgotten.name());
+    });
 }
 
 fn core(incarnation: u64, node: u32) -> Membership {

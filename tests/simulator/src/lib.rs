@@ -64,7 +64,7 @@ pub const OPERATIONS: u64 = 5_000;
 /// # Errors
 /// The rule that was broken, and when.
 pub fn run(seed: u64, options: RunOptions) -> Result<Passed, Box<Failed>> {
-    #[cfg(cell_mutants)]
+    #[cfg(debug_assertions)]
     cell_terms::mutant::plant(options.mutant);
     let operations = if options.operations == 0 { OPERATIONS } else { options.operations };
     world::World::new(plan::Plan::new(seed, operations, faults::FAULTS.len()), options).run()

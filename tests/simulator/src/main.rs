@@ -53,11 +53,10 @@ struct Arguments {
     #[arg(long, default_value_t = 0)]
     processes: usize,
     /// Plant a defect that the checks must find; the sweep then succeeds if a seed fails. Several, with
-    /// commas between them, are planted in turn. Only in builds with
-    /// RUSTC_WORKSPACE_WRAPPER=tests/rustc-with-mutants.
+    /// commas between them, are planted in turn. Only in debug builds.
     #[arg(long, value_parser = parse_mutant, value_delimiter = ',')]
     mutant: Vec<Mutant>,
-    /// Plant each defect that there is in turn. Only in such builds.
+    /// Plant each defect that there is in turn. Only in debug builds.
     #[arg(long, conflicts_with_all = ["seed", "mutant"])]
     mutants: bool,
     /// Serve a sweep: one line for each seed that begins or ends.
@@ -74,8 +73,8 @@ fn main() -> ExitCode {
         mutant: arguments.mutant.first().copied(),
         ..RunOptions::default()
     };
-    if (options.mutant.is_some() || arguments.mutants) && cfg!(not(cell_mutants)) {
-        eprintln!("this build has no mutants: build with RUSTC_WORKSPACE_WRAPPER=tests/rustc-with-mutants");
+    if (options.mutant.is_some() || arguments.mutants) && cfg!(not(debug_assertions)) {
+        eprintln!("this build has no mutants: build without --release");
         return ExitCode::FAILURE;
     }
     if arguments.seed.is_some() && arguments.mutant.len() > 1 {

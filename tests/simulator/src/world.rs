@@ -54,7 +54,7 @@ pub struct RunOptions {
     pub without: Without,
     /// A defect to be planted in the world, for tests of the checks.
     pub planted: Option<Planted>,
-    /// A defect to be planted in production code: only in builds with `--cfg cell_mutants`.
+    /// A defect to be planted in production code: only in debug builds.
     pub mutant: Option<Mutant>,
 }
 

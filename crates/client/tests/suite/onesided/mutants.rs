@@ -1,0 +1,61 @@
+//! The twins of the tests: with a rule taken out, its test must fail.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cell_terms::mutant::{Mutant, plant};
+use cell_tree::mutant as tree;
+
+use crate::onesided::{astray, batched, in_place, rules, stopped};
+
+fn passes(test: fn()) -> bool {
+    catch_unwind(AssertUnwindSafe(test)).is_ok()
+}
+
+#[test]
+fn every_mutant_of_the_one_sided_path_is_caught() {
+    cell_terms::mutant::in_own_process(|| {
+        let twins: [(Mutant, fn()); 11] = [
+            (Mutant::WatermarkUnchecked, rules::not_durable_is_waited_for),
+            (Mutant::WatermarkEpochIgnored, rules::watermark_of_another_epoch_vouches_for_nothing),
+            (Mutant::ClockUnchecked, rules::operation_that_took_too_long_is_thrown_away),
+            (Mutant::TrustUnchecked, rules::nothing_is_told_past_the_lease),
+            (Mutant::HeaderUnconfirmed, rules::header_of_another_entry_is_not_believed),
+            (Mutant::ClockBeforeLoads, in_place::held_operation_is_validated_by_a_time_after_its_loads),
+            (Mutant::ClockBeforeLoads, in_place::batched_read_is_validated_by_a_time_after_its_loads),
+            (Mutant::WatermarkUnchecked, batched::one_that_is_not_durable_yet_holds_up_no_other),
+            (Mutant::ClockUnchecked, batched::what_took_too_long_is_looked_for_again),
+            (Mutant::TrustUnchecked, batched::past_the_lease_nothing_is_told),
+            (
+                Mutant::ClockNotReadAgain,
+                stopped::process_stopped_between_clock_and_loads_tells_nothing_past_the_lease,
+            ),
+        ];
+        for (mutant, test) in twins {
+            plant(None);
+            assert!(passes(test), "{}: the test itself fails", mutant.name());
+            plant(Some(mutant));
+            assert!(!passes(test), "{} was not caught", mutant.name());
+            println!("mutant {} caught by cell-client's one-sided rules", mutant.name());
+        }
+        // The same rules, where an answer does not wait to be looked at.
+        for mutant in [Mutant::WatermarkUnchecked, Mutant::ClockUnchecked, Mutant::TrustUnchecked] {
+            plant(Some(mutant));
+            assert!(!passes(in_place::what_is_not_believed_is_not_answered_at_once), "{}", mutant.name());
+        }
+        for mutant in [Mutant::WatermarkUnchecked, Mutant::TrustUnchecked] {
+            plant(Some(mutant));
+            assert!(!passes(in_place::entry_that_is_not_durable_is_not_found_at_once), "{}", mutant.name());
+        }
+        plant(None);
+        let twins: [(tree::Mutant, fn()); 2] = [
+            (tree::Mutant::FencesIgnored, astray::stale_parents_cost_a_step_aside),
+            (tree::Mutant::RoleIgnored, astray::router_is_not_taken_for_entries),
+        ];
+        for (mutant, test) in twins {
+            assert!(passes(test), "{mutant:?}: the test itself fails");
+            tree::plant(Some(mutant));
+            assert!(!passes(test), "{mutant:?} was not caught");
+            tree::plant(None);
+        }
+    });
+}

@@ -1,0 +1,421 @@
+//! One-sided reads over two nodes: the first has the root, the router and the keys below `key-00100`, the
+//! second the others. Each tells its own regions, and is trusted by its own word.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use cell_client::{AttemptError, ClientCommand, ClientCore, Completion, LinkId, Operation, Output};
+use cell_fabric::{CloseReason, ReadFailure, ReadTag, RemoteRead};
+use cell_protocol::{
+    Bound, Found, HelloReply, OwnedState, PROTOCOL_VERSION, Refusal, RegionRows, RegionsReply, Reply,
+    ReplyHeader, Request, RequestKind, Scan, TableReport, TableRow, TableRows,
+};
+use cell_terms::{Incarnation, NodeId, PairId, Watermark};
+
+use crate::onesided::answers::{key, routed_owner, value};
+use crate::onesided::owner::{EPOCH, Owner};
+use crate::onesided::yard::{LIMITS, MS, options};
+
+struct Shore {
+    core: ClientCore,
+    owner: Owner,
+    now_ns: u64,
+    /// The node at the other end of each connection.
+    links: BTreeMap<LinkId, usize>,
+    alive: [bool; 2],
+    /// Nodes that let whoever calls wait; who does.
+    slow: [bool; 2],
+    calling: Vec<(LinkId, usize)>,
+    /// The node of each pair.
+    owners: [usize; 2],
+    lease_us: [u32; 2],
+    /// How long each node permits an operation to take.
+    permitted_ms: [u64; 2],
+    posted: VecDeque<(LinkId, RemoteRead, ReadTag)>,
+    /// Reads stay on their way.
+    reads_held: bool,
+    /// What each node was asked that it could have been spared.
+    asked: [Vec<RequestKind>; 2],
+}
+
+impl Shore {
+    fn new() -> Shore {
+        Shore::with_owners([0, 1])
+    }
+
+    fn with_owners(owners: [usize; 2]) -> Shore {
+        Shore::begun(owners, [false; 2])
+    }
+
+    fn begun(owners: [usize; 2], slow: [bool; 2]) -> Shore {
+        Shore::permitting(owners, slow, [200; 2])
+    }
+
+    fn permitting(owners: [usize; 2], slow: [bool; 2], permitted_ms: [u64; 2]) -> Shore {
+        let mut owner = routed_owner();
+        for number in 0..300 {
+            owner.put(&key(number), &value(number));
+        }
+        let mut shore = Shore {
+            core: ClientCore::new(options(), 1),
+            owner,
+            now_ns: 1,
+            links: BTreeMap::new(),
+            alive: [true; 2],
+            slow,
+            calling: Vec::new(),
+            owners,
+            lease_us: [10_000_000; 2],
+            permitted_ms,
+            posted: VecDeque::new(),
+            reads_held: false,
+            asked: [Vec::new(), Vec::new()],
+        };
+        shore.core.set_reads_ordered(true);
+        shore.run();
+        shore
+    }
+
+    /// The pairs of a node, by their places in the owner's list.
+    fn pairs_of(&self, node: usize) -> impl Iterator<Item = usize> {
+        (0..2).filter(move |pair| self.owners[*pair] == node)
+    }
+
+    /// A worker speaks for the pair that it got last, if it has one.
+    fn header(&self, node: usize, id: cell_protocol::RequestId) -> ReplyHeader {
+        let lease_remaining_us = self.lease_us[node];
+        let Some(pair) = self.pairs_of(node).last() else {
+            return ReplyHeader { id, lease_remaining_us, ..ReplyHeader::default() };
+        };
+        let owned = &self.owner.pairs[pair];
+        let watermark = Watermark { epoch: EPOCH, csn: owned.visible() };
+        ReplyHeader { id, pair: owned.pair.id(), watermark, lease_remaining_us }
+    }
+
+    fn answer(&mut self, node: usize, message: &[u8]) -> Vec<u8> {
+        let (header, request) = Request::decode(message).unwrap();
+        let rows: Vec<_> = self.pairs_of(node).map(|pair| self.owner.pairs[pair].row()).collect();
+        let row = |pair: PairId, node: usize| TableRow {
+            pair,
+            node: NodeId(u32::try_from(node).unwrap()),
+            owner: Incarnation(node as u64 + 1),
+            epoch: EPOCH,
+            state: OwnedState::Serving,
+            address: ["n0", "n1"][node],
+            http: "",
+        };
+        let mut table: Vec<_> =
+            (0..2).map(|at| row(self.owner.pairs[at].pair.id(), self.owners[at])).collect();
+        let idle = (0..2).filter(|node| self.alive[*node] && self.pairs_of(*node).next().is_none());
+        table.extend(idle.map(|node| row(PairId(0), node)));
+        let revision = 1 + (2 * self.owners[0] + self.owners[1]) as u64;
+        let reply = match request {
+            Request::Hello(_) => Reply::Hello(HelloReply {
+                version: PROTOCOL_VERSION,
+                node: NodeId(u32::try_from(node).unwrap()),
+                incarnation: Incarnation(node as u64 + 1),
+                limits: LIMITS,
+                name: "shore",
+            }),
+            Request::Regions => Reply::Regions(RegionsReply {
+                reads_permitted: true,
+                one_sided_max_us: u32::try_from(self.permitted_ms[node] * 1_000).unwrap(),
+                pairs: RegionRows::List(&rows),
+            }),
+            Request::Table { .. } => {
+                let rows_all = u32::try_from(table.len()).unwrap();
+                Reply::Table(TableReport { revision, rows_all, rows: TableRows::List(&table) })
+            }
+            Request::KeepAlive { .. } => Reply::Alive,
+            ref other => {
+                self.asked[node].push(other.kind());
+                Reply::Refused(Refusal::Busy)
+            }
+        };
+        let mut bytes = Vec::new();
+        reply.encode(&self.header(node, header.id), &mut bytes).unwrap();
+        bytes
+    }
+
+    fn run(&mut self) {
+        for _ in 0..100_000 {
+            self.core.validate(self.now_ns);
+            self.core.tick(self.now_ns);
+            let (mut sent, mut begun) = (Vec::new(), Vec::new());
+            while let Some(command) = self.core.command(self.now_ns) {
+                match command {
+                    ClientCommand::Connect { link, address, .. } => {
+                        begun.push((link, usize::from(address == Some("n1"))));
+                    }
+                    ClientCommand::Send { link, message } => sent.push((link, message.to_vec())),
+                    ClientCommand::Close { link } => drop(self.links.remove(&link)),
+                }
+            }
+            let busy = !sent.is_empty() || !begun.is_empty();
+            for (link, node) in begun {
+                if self.slow[node] {
+                    self.calling.push((link, node));
+                } else if self.alive[node] {
+                    self.links.insert(link, node);
+                    self.core.connected(link);
+                } else {
+                    self.core.closed(link, self.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
+                }
+            }
+            for (link, message) in sent {
+                let Some(&node) = self.links.get(&link) else { continue };
+                let reply = self.answer(node, &message);
+                self.core.message(link, self.now_ns, &reply);
+            }
+            while let Some(read) = self.core.next_read() {
+                self.posted.push_back(read);
+            }
+            let read = if self.reads_held { None } else { self.posted.pop_front() };
+            if let Some((link, read, tag)) = read {
+                self.complete(link, &read, tag);
+            } else if !busy {
+                return self.core.validate(self.now_ns);
+            }
+        }
+        panic!("it does not come to rest");
+    }
+
+    /// A read reaches the memory of its connection's node and no other.
+    fn complete(&mut self, link: LinkId, read: &RemoteRead, tag: ReadTag) {
+        let pair = usize::try_from(read.key.0 / 100).unwrap() - 1;
+        let own = self.links.get(&link) == Some(&self.owners[pair]);
+        assert!(own, "a read of another node's memory");
+        let words = self.owner.read(read);
+        let outcome: Result<&[u64], ReadFailure> = words.as_deref().map_err(|failure| *failure);
+        self.core.read_done(link, tag, outcome);
+    }
+
+    /// Nobody is slow any more.
+    fn answer_calls(&mut self) {
+        self.slow = [false; 2];
+        for (link, node) in std::mem::take(&mut self.calling) {
+            self.links.insert(link, node);
+            self.core.connected(link);
+        }
+    }
+
+    fn kill(&mut self, node: usize) {
+        self.alive[node] = false;
+        let gone: Vec<LinkId> =
+            self.links.iter().filter(|(_, at)| **at == node).map(|(link, _)| *link).collect();
+        for link in gone {
+            self.links.remove(&link);
+            self.posted.retain(|(of, ..)| *of != link);
+            self.core.closed(link, self.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
+        }
+    }
+
+    fn wait(&mut self, ms_max: u64) -> Option<Completion> {
+        for _ in 0..ms_max * 10 {
+            self.run();
+            if let Some(completion) = self.core.completion() {
+                return Some(completion);
+            }
+            self.now_ns += MS / 10;
+        }
+        None
+    }
+
+    fn call(&mut self, operation: &Operation<'_>) -> Output {
+        self.core.submit(self.now_ns, operation).unwrap();
+        self.wait(100).expect("it is complete").outcome.unwrap()
+    }
+
+    fn get(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        match self.call(&Operation::Get { key }) {
+            Output::Value(item) => item.map(|item| item.value),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn is_spared(&self) -> bool {
+        self.asked.iter().all(Vec::is_empty)
+    }
+}
+
+#[test]
+fn walk_goes_from_the_router_on_one_node_to_a_leaf_on_the_other() {
+    let mut shore = Shore::new();
+    for number in [3, 150, 250, 99, 100, 299] {
+        assert_eq!(shore.get(&key(number)), Some(value(number)), "{number}");
+    }
+    assert_eq!(shore.get(b"key-00150x"), None);
+    assert_eq!(shore.call(&Operation::Search { key: &key(222) }), Output::Exists(true));
+    assert!(shore.is_spared(), "{:?}", shore.asked);
+    let (low, high) = (key(50), key(250));
+    let Output::Values(values) = shore.call(&Operation::MultiGet { keys: &[&high, &low] }) else { panic!() };
+    let found: Vec<bool> = values.iter().map(|found| matches!(found, Found::Value { .. })).collect();
+    assert_eq!(found, [true, true]);
+    assert!(shore.is_spared(), "one walk each, whatever the node");
+}
+
+#[test]
+fn scan_over_nodes_meets_every_entry_once_in_both_directions() {
+    for reverse in [false, true] {
+        let mut shore = Shore::new();
+        let Output::Page(page) = shore.call(&Operation::Scan(Scan { reverse, ..Scan::default() })) else {
+            panic!()
+        };
+        let met: Vec<Vec<u8>> = page.iter().map(|entry| entry.key.to_vec()).collect();
+        let mut expected: Vec<Vec<u8>> = shore.owner.entries.keys().cloned().collect();
+        if reverse {
+            expected.reverse();
+        }
+        assert!(met == expected && page.resume() == Bound::Unbounded);
+        assert!(shore.is_spared());
+    }
+}
+
+#[test]
+fn each_node_is_trusted_by_its_own_word_alone() {
+    let mut shore = Shore::new();
+    assert_eq!(shore.get(&key(150)), Some(value(150)));
+    shore.lease_us[1] = 0; // it promises nothing any more
+    shore.now_ns += 20_000 * MS;
+    assert_eq!(shore.get(&key(3)), Some(value(3)), "the first node's lease is renewed");
+    shore.core.submit(shore.now_ns, &Operation::Get { key: &key(150) }).unwrap();
+    assert!(shore.wait(30).is_none(), "the first node's lease says nothing of the second's keys");
+    assert!(!shore.asked[1].is_empty() || !shore.asked[0].is_empty(), "a server is asked");
+}
+
+/// Each node says how long its freed memory rests; the last that was heard of governed the memory of all.
+#[test]
+fn each_node_says_how_long_a_read_of_its_memory_may_take() {
+    for permitted_ms in [[200, 50], [50, 200]] {
+        let mut shore = Shore::permitting([0, 1], [false; 2], permitted_ms);
+        for (node, number) in [(0, 3), (1, 150)] {
+            assert_eq!(shore.get(&key(number)), Some(value(number)), "its router is known from here on");
+            let before = shore.core.one_sided_counters().unwrap().clock;
+            shore.reads_held = true;
+            shore.core.submit(shore.now_ns, &Operation::Get { key: &key(number) }).unwrap();
+            shore.run();
+            assert!(!shore.posted.is_empty());
+            shore.now_ns += 100 * MS;
+            shore.reads_held = false;
+            shore.run();
+            assert!(shore.core.completion().expect("it is complete").outcome.is_ok());
+            let overran = shore.core.one_sided_counters().unwrap().clock > before;
+            assert_eq!(overran, permitted_ms[node] < 100, "node {node} of {permitted_ms:?}");
+        }
+        assert!(shore.is_spared(), "{:?}", shore.asked);
+    }
+}
+
+#[test]
+fn lost_node_costs_one_sided_reads_of_its_keys_alone() {
+    let mut shore = Shore::new();
+    assert_eq!(shore.get(&key(150)), Some(value(150)));
+    shore.kill(1);
+    let deadline_ns = shore.now_ns + 5 * MS;
+    shore.core.submit_until(shore.now_ns, &Operation::Get { key: &key(150) }, deadline_ns).unwrap();
+    let completion = shore.wait(10).expect("at its deadline");
+    assert!(completion.outcome.is_err(), "its memory is nobody's word any more");
+    shore.asked = [Vec::new(), Vec::new()];
+    for number in [1, 50, 99] {
+        assert_eq!(shore.get(&key(number)), Some(value(number)));
+    }
+    assert!(shore.is_spared(), "without asking the first node's worker: {:?}", shore.asked);
+    shore.alive[1] = true;
+    let one_sided = shore.core.one_sided_counters().unwrap().done;
+    for _ in 0..50 {
+        shore.now_ns += 20 * MS;
+        shore.run();
+    }
+    assert_eq!(shore.get(&key(200)), Some(value(200)));
+    assert!(shore.core.one_sided_counters().unwrap().done > one_sided, "its regions are asked for again");
+}
+
+#[test]
+fn lost_router_leaves_the_other_nodes_keys_to_their_servers() {
+    let mut shore = Shore::new();
+    assert_eq!(shore.get(&key(150)), Some(value(150)));
+    shore.kill(0);
+    let deadline_ns = shore.now_ns + 50 * MS;
+    shore.core.submit_until(shore.now_ns, &Operation::Get { key: &key(150) }, deadline_ns).unwrap();
+    shore.wait(60);
+    assert!(shore.asked[1].contains(&RequestKind::Get), "whoever is there is asked: it may have the key");
+}
+
+/// A client that had lost the root never went back to reading: who was known to be there was asked for its
+/// regions no more, and had taken the root's pair over since.
+#[test]
+fn router_taken_over_by_a_node_that_is_known_is_read_again() {
+    let mut shore = Shore::new();
+    assert_eq!(shore.get(&key(150)), Some(value(150)));
+    shore.kill(0);
+    shore.core.submit_until(shore.now_ns, &Operation::Get { key: &key(150) }, shore.now_ns + MS).unwrap();
+    shore.wait(5).expect("at its deadline");
+    shore.owners = [1, 1];
+    for _ in 0..50 {
+        let deadline_ns = shore.now_ns + 20 * MS;
+        shore.core.submit_until(shore.now_ns, &Operation::Get { key: &key(150) }, deadline_ns).unwrap();
+        shore.wait(25).expect("at its deadline");
+    }
+    shore.asked = [Vec::new(), Vec::new()];
+    for number in [3, 150, 250] {
+        assert_eq!(shore.get(&key(number)), Some(value(number)));
+    }
+    assert!(shore.is_spared(), "{:?}", shore.asked);
+}
+
+/// The door had been lost while it was the only node that was known. Nobody called there again once another
+/// node had been met, yet what was asked waited for its regions for ever (simulator, seed 6626).
+#[test]
+fn door_that_was_lost_before_another_node_was_met_is_not_waited_for() {
+    let mut shore = Shore::begun([0, 1], [false, true]);
+    shore.kill(0);
+    shore.answer_calls();
+    shore.run();
+    shore.alive[0] = true;
+    for _ in 0..20 {
+        let deadline_ns = shore.now_ns + 20 * MS;
+        shore.core.submit_until(shore.now_ns, &Operation::Get { key: &key(3) }, deadline_ns).unwrap();
+        shore.wait(25).expect("at its deadline");
+    }
+    shore.asked = [Vec::new(), Vec::new()];
+    assert_eq!(shore.get(&key(150)), Some(value(150)));
+    assert!(shore.is_spared(), "{:?}", shore.asked);
+}
+
+/// The root's header was on its way when another node was lost, and what it brought was thrown away.
+#[test]
+fn root_on_its_way_while_another_node_is_lost_is_asked_for_again() {
+    let mut shore = Shore::new();
+    shore.kill(0);
+    shore.kill(1);
+    shore.alive = [true, true];
+    shore.reads_held = true;
+    for _ in 0..20 {
+        shore.now_ns += 20 * MS;
+        shore.run();
+    }
+    assert!(!shore.posted.is_empty(), "the root's header");
+    shore.kill(1);
+    shore.reads_held = false;
+    shore.run();
+    assert_eq!(shore.get(&key(3)), Some(value(3)));
+    assert!(shore.is_spared(), "{:?}", shore.asked);
+}
+
+/// Ten times a second it is asked whether it has pairs by now; each time the cached tree nodes of all others
+/// were dropped, and what was under way was handed to the servers.
+#[test]
+fn node_without_pairs_does_not_disturb_reads_of_the_others() {
+    let mut shore = Shore::with_owners([0, 0]);
+    assert_eq!(shore.get(&key(150)), Some(value(150)));
+    assert_eq!(shore.links.len(), 2, "who has no pairs yet may get some");
+    let reads = |shore: &Shore| shore.core.one_sided_counters().unwrap().reads;
+    let mut before = reads(&shore);
+    for _ in 0..20 {
+        shore.now_ns += 30 * MS;
+        shore.run();
+        assert_eq!(shore.get(&key(150)), Some(value(150)));
+        assert!(reads(&shore) - before <= 3, "leaf, extent, perhaps a header: {}", reads(&shore) - before);
+        before = reads(&shore);
+    }
+    assert!(shore.is_spared(), "{:?}", shore.asked);
+}

@@ -1,0 +1,131 @@
+//! The blocking client over shared memory, beside an owner on a thread of its own, whose regions it maps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use cell_client::{Client, ClientOptions, OneSidedCounters};
+use cell_fabric::{Endpoint, Event, HostEndpoint, HostOptions, ShmOptions, SocketName};
+use cell_protocol::{Found, ReplyHeader, Request, RequestKind, ValuesWriter};
+
+use crate::onesided::answers::{key, value};
+use crate::onesided::owner::Owner;
+use crate::onesided::yard::{options, reply_header, reply_on_itself};
+
+/// An owner that serves clients of this host. It makes durable what was written when it is asked for entries.
+struct Service {
+    address: String,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<RequestKind>>,
+}
+
+impl Service {
+    fn start(mut owner: Owner) -> Service {
+        let name = format!("@cell-client-test-{}", std::process::id());
+        let shm = ShmOptions { one_sided: true, ..ShmOptions::default() };
+        let options = HostOptions { shm, socket: SocketName::new(&name), ..HostOptions::default() };
+        let listening = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), 1, &options);
+        let mut endpoint = listening.unwrap().remove(0);
+        owner.register(&mut endpoint);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || serve(&mut endpoint, &mut owner, &stopped));
+        Service { address: format!("shm:{name}"), stop, thread }
+    }
+
+    /// Ends it; what it was asked about entries.
+    fn stop(self) -> Vec<RequestKind> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap()
+    }
+}
+
+fn serve(endpoint: &mut HostEndpoint, owner: &mut Owner, stop: &AtomicBool) -> Vec<RequestKind> {
+    let mut asked = Vec::new();
+    while !stop.load(Ordering::SeqCst) {
+        let mut replies = Vec::new();
+        endpoint.poll(&mut |event| {
+            if let Event::Message { connection, message } = event {
+                replies.push((connection, answer(owner, message, &mut asked)));
+            }
+        });
+        for (connection, reply) in replies {
+            let _ = endpoint.send(connection, &reply); // a client that is gone wants none
+        }
+        endpoint.flush();
+        std::thread::yield_now();
+    }
+    asked
+}
+
+fn answer(owner: &mut Owner, message: &[u8], asked: &mut Vec<RequestKind>) -> Vec<u8> {
+    let (header, request) = Request::decode(message).unwrap();
+    let rows: Vec<_> = owner.pairs.iter().map(|owned| owned.row()).collect();
+    let stamped =
+        |owner: &Owner| ReplyHeader { lease_remaining_us: 10_000_000, ..reply_header(owner, header.id) };
+    let mut bytes = Vec::new();
+    if let Some(reply) = reply_on_itself(&request, &rows) {
+        reply.encode(&stamped(owner), &mut bytes).unwrap();
+        return bytes;
+    }
+    asked.push(request.kind());
+    let Request::MultiGet(keys) = request else { panic!("the server was asked {request:?}") };
+    owner.raise();
+    let mut values = ValuesWriter::begin(&stamped(owner), &keys, &mut bytes).unwrap();
+    for key in keys.iter() {
+        let entry = owner.entries.get(key);
+        let found = entry.map(|&(version, ref value)| Found::Value { version, value });
+        values.push(found.unwrap_or(Found::Absent)).unwrap();
+    }
+    values.finish();
+    bytes
+}
+
+fn counters(client: &Client) -> OneSidedCounters {
+    *client.one_sided_counters().unwrap()
+}
+
+/// A client that has mapped the owner's regions.
+fn client(service: &Service) -> Client {
+    let options = ClientOptions { deadline_ms: 60_000, ..options() };
+    let mut client = Client::connect(&service.address, options).unwrap();
+    for _ in 0..100 {
+        let before = counters(&client).in_place;
+        assert_eq!(client.get(&key(1)).unwrap().unwrap().value, value(1));
+        if counters(&client).in_place > before {
+            return client;
+        }
+    }
+    panic!("the regions are not mapped");
+}
+
+/// The first group is told before the second is looked for. One entry of the second is not durable, so it and
+/// all after it go on by a message. Of its answer, a value that does not fit is brought by a get.
+#[test]
+fn multi_get_begun_at_once_goes_on_by_messages_from_a_group_that_cannot_be_told() {
+    let mut owner = Owner::shareable();
+    for number in 0..200 {
+        owner.put(&key(number), &value(number));
+    }
+    owner.put(&key(150), &vec![b'v'; 100_000]);
+    owner.delete(&key(20));
+    owner.delete(&key(170));
+    owner.put_unseen(&key(100), b"not durable yet");
+    let expected = owner.entries.clone();
+    let service = Service::start(owner);
+    let mut client = client(&service);
+    let keys: Vec<Vec<u8>> = (0..200).map(key).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let before = counters(&client);
+    let found = client.multi_get(&keys).unwrap();
+    let after = counters(&client);
+    assert_eq!(found.len(), keys.len());
+    for (key, item) in keys.iter().zip(found) {
+        let found = item.map(|item| (item.version, item.value));
+        assert_eq!(found.as_ref(), expected.get(*key), "{}", key.escape_ascii());
+    }
+    assert_eq!(after.fell_back - before.fell_back, 1, "the rest is one group for messages");
+    assert_eq!(after.done - before.done, 2, "the first group, and the get of the long value");
+    client.close();
+    assert_eq!(service.stop(), [RequestKind::MultiGet]);
+}

@@ -1,0 +1,13 @@
+//! The integration tests of this crate: one program, so that it is linked once.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
+
+mod conformance;
+mod incident;
+mod lease;
+mod mutants;
+mod pages;
+mod power;
+mod process;
+mod races;
+mod table;
+mod tuning;

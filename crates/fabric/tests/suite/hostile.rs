@@ -1,0 +1,369 @@
+//! What strangers and broken peers can do to a TCP endpoint: be turned away, each with a reason.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use cell_fabric::{
+    Address, CloseReason, Endpoint, Event, FabricError, FabricLimits, HelloRefusal, OneSided, Poller,
+    ReadFailure, ReadTag, RegionKey, RemoteRead, Stranger, TcpEndpoint, TcpOptions,
+};
+use proptest::prelude::*;
+
+use crate::harness::{Peer, Seen, Tcp, World, open, region, until};
+
+/// A hello as the module's table says, with room for mischief.
+fn hello() -> Vec<u8> {
+    let mut bytes = b"CELLFABR".to_vec();
+    bytes.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend_from_slice(&65_536_u32.to_le_bytes());
+    bytes.extend_from_slice(&[4, 0, 0, 0]);
+    bytes.extend_from_slice(&[0; 16 + 4]);
+    bytes
+}
+
+fn server(limits: FabricLimits) -> (Peer<TcpEndpoint>, SocketAddr) {
+    let options = TcpOptions { limits, ..TcpOptions::default() };
+    let mut servers = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), 1, &options).unwrap();
+    let address = servers[0].address().unwrap();
+    (Peer::new(servers.remove(0)), address)
+}
+
+fn refusal_of(bytes: &[u8], then_close: bool) -> CloseReason {
+    let (mut server, address) = server(FabricLimits::default());
+    let mut stranger = TcpStream::connect(address).unwrap();
+    stranger.write_all(bytes).unwrap();
+    if then_close {
+        stranger.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+    until(&mut Tcp, &mut [&mut server], |peers| !peers[0].refused.is_empty());
+    assert_eq!((server.endpoint.connections(), server.order.len()), (0, 0));
+    server.refused[0]
+}
+
+fn end_after_hello(bytes: &[u8]) -> (Vec<Vec<u8>>, CloseReason) {
+    let (mut server, address) = server(FabricLimits::default());
+    let mut stranger = TcpStream::connect(address).unwrap();
+    stranger.write_all(&hello()).unwrap();
+    stranger.write_all(bytes).unwrap();
+    stranger.shutdown(std::net::Shutdown::Write).unwrap();
+    until(&mut Tcp, &mut [&mut server], |peers| {
+        peers[0].order.first().is_some_and(|there| peers[0].closed(*there).is_some())
+    });
+    let there = server.order[0];
+    (server.messages(there), server.closed(there).unwrap())
+}
+
+#[test]
+fn accept_stranger_is_refused_by_name() {
+    assert_eq!(refusal_of(b"GET / HTTP/1.1\r\n\r\n", false), CloseReason::Stranger(Stranger::Http));
+    assert_eq!(refusal_of(b"*1\r\n$4\r\nPING\r\n", false), CloseReason::Stranger(Stranger::Redis));
+    assert_eq!(refusal_of(&[0x16, 3, 1, 0, 5, 1], false), CloseReason::Stranger(Stranger::Tls));
+    assert_eq!(refusal_of(&[0], false), CloseReason::Stranger(Stranger::Unknown));
+    assert_eq!(refusal_of(b"CELLFABX", false), CloseReason::Stranger(Stranger::Unknown));
+}
+
+#[test]
+fn accept_half_a_hello_is_refused() {
+    assert_eq!(refusal_of(b"CELL", true), CloseReason::Truncated { received: 4 });
+    assert_eq!(refusal_of(b"", true), CloseReason::PeerClosed);
+    assert_eq!(refusal_of(&hello()[..41], true), CloseReason::Truncated { received: 41 });
+}
+
+/// What the acceptor says of a hello, and the beginning of its answer to it.
+fn told_of(hello: &[u8]) -> (CloseReason, Vec<u8>) {
+    let (mut server, address) = server(FabricLimits::default());
+    let mut stranger = TcpStream::connect(address).unwrap();
+    stranger.write_all(hello).unwrap();
+    until(&mut Tcp, &mut [&mut server], |peers| !peers[0].refused.is_empty());
+    let mut answer = Vec::new();
+    stranger.read_to_end(&mut answer).unwrap();
+    (server.refused[0], answer[..12].to_vec())
+}
+
+#[test]
+fn accept_other_version_tells_both_ends() {
+    let mut bytes = hello();
+    bytes[8] = 7;
+    let refused = CloseReason::VersionUnknown { theirs: 7 };
+    assert_eq!(told_of(&bytes), (refused, b"CELLFABR\x01\0\x02\0".to_vec()));
+}
+
+#[test]
+fn accept_unknown_extension_that_must_be_understood_tells_both_ends() {
+    let mut bytes = hello();
+    bytes[20] += 5;
+    bytes.extend_from_slice(&[3, 0x80, 1, 0, 42]);
+    let refused = CloseReason::ExtensionUnknown { kind: 0x8003 };
+    assert_eq!(told_of(&bytes), (refused, b"CELLFABR\x01\0\x05\0".to_vec()));
+}
+
+#[test]
+fn accept_silence_is_refused_after_the_handshake_timeout() {
+    let (mut server, address) = server(FabricLimits::default());
+    let _stranger = TcpStream::connect(address).unwrap();
+    server.endpoint.tick(1_000);
+    until(&mut Tcp, &mut [&mut server], |peers| peers[0].endpoint.connections() == 1);
+    server.endpoint.tick(5_000_000_999);
+    server.turn();
+    assert!(server.refused.is_empty());
+    server.endpoint.tick(5_200_000_000);
+    server.turn();
+    assert_eq!(server.refused, [CloseReason::HandshakeTimeout]);
+    assert_eq!(server.endpoint.counters().timed_out, 1);
+}
+
+#[test]
+fn connect_peer_never_answers_closes_after_the_handshake_timeout() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
+    client.endpoint.tick(0);
+    let connection = client.endpoint.connect(&Address::tcp(listener.local_addr().unwrap())).unwrap();
+    client.endpoint.send(connection, b"anyone?").unwrap();
+    client.turn();
+    client.endpoint.tick(6_000_000_000);
+    client.turn();
+    assert_eq!(client.seen(connection), [Seen::Closed(CloseReason::HandshakeTimeout)]);
+}
+
+#[test]
+fn connect_to_a_stranger_closes_by_name() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
+    let connection = client.endpoint.connect(&Address::tcp(listener.local_addr().unwrap())).unwrap();
+    listener.accept().unwrap().0.write_all(b"-ERR unknown command\r\n").unwrap();
+    until(&mut Tcp, &mut [&mut client], |peers| peers[0].closed(connection).is_some());
+    assert_eq!(client.closed(connection), Some(CloseReason::Stranger(Stranger::Unknown)));
+}
+
+#[test]
+fn receive_hostile_length_closes_after_the_good_messages() {
+    let bytes = [&[2, 0, 0, 0, b'o', b'k'], &u32::MAX.to_le_bytes()[..], b"whatever"].concat();
+    let (messages, reason) = end_after_hello(&bytes);
+    assert_eq!(messages, [b"ok"]);
+    assert_eq!(reason, CloseReason::TooLong { length: u32::MAX, max: 65_536 });
+    let (_, reason) = end_after_hello(&65_537_u32.to_le_bytes());
+    assert_eq!(reason, CloseReason::TooLong { length: 65_537, max: 65_536 });
+}
+
+#[test]
+fn receive_half_a_message_closes_as_truncated() {
+    let (messages, reason) = end_after_hello(&[1, 0, 0, 0, 7, 9, 0, 0, 0, 1, 2]);
+    assert_eq!((messages, reason), (vec![vec![7]], CloseReason::Truncated { received: 6 }));
+    assert_eq!(end_after_hello(&[1, 0]).1, CloseReason::Truncated { received: 2 });
+    assert_eq!(end_after_hello(&[]).1, CloseReason::PeerClosed);
+}
+
+#[test]
+fn receive_peer_resets_closes_with_the_networks_word() {
+    let (mut server, address) = server(FabricLimits::default());
+    let mut stranger = TcpStream::connect(address).unwrap();
+    stranger.write_all(&hello()).unwrap();
+    until(&mut Tcp, &mut [&mut server], |peers| !peers[0].order.is_empty());
+    let there = server.order[0];
+    server.endpoint.send(there, &[1; 100]).unwrap();
+    server.turn();
+    // Closing a socket with unread bytes resets the connection.
+    drop(stranger);
+    until(&mut Tcp, &mut [&mut server], |peers| peers[0].closed(there).is_some());
+    assert_eq!(server.closed(there), Some(CloseReason::Network(ErrorKind::ConnectionReset)));
+}
+
+#[test]
+fn send_peer_gone_what_it_sent_is_still_received() {
+    let (mut server, address) = server(FabricLimits::default());
+    let mut stranger = TcpStream::connect(address).unwrap();
+    stranger.write_all(&hello()).unwrap();
+    until(&mut Tcp, &mut [&mut server], |peers| !peers[0].order.is_empty());
+    let there = server.order[0];
+    stranger.write_all(&[3, 0, 0, 0, b'b', b'y', b'e']).unwrap();
+    let mut answer = [0; 44];
+    stranger.read_exact(&mut answer).unwrap();
+    drop(stranger);
+    // Nothing was polled in between: the writes fail before the reads are done.
+    for _ in 0..3 {
+        server.endpoint.send(there, b"anyone?").unwrap_or_default();
+        server.endpoint.flush();
+    }
+    until(&mut Tcp, &mut [&mut server], |peers| peers[0].closed(there).is_some());
+    assert_eq!(server.messages(there), [b"bye"]);
+}
+
+#[test]
+fn receive_byte_by_byte_gives_the_messages() {
+    let (mut server, address) = server(FabricLimits::default());
+    let mut slow = TcpStream::connect(address).unwrap();
+    slow.set_nodelay(true).unwrap();
+    let bytes = [&hello()[..], &[3, 0, 0, 0, 1, 2, 3, 0, 0, 0, 0, 1, 0, 0, 0, 9]].concat();
+    for byte in bytes {
+        slow.write_all(&[byte]).unwrap();
+        server.turn();
+    }
+    until(&mut Tcp, &mut [&mut server], |peers| {
+        peers[0].order.first().is_some_and(|there| peers[0].messages(*there).len() == 3)
+    });
+    assert_eq!(server.messages(server.order[0]), [vec![1, 2, 3], vec![], vec![9]]);
+}
+
+#[test]
+fn receive_stalled_peer_is_closed_as_stalled() {
+    let limits = FabricLimits { idle_timeout_ns: 1_000_000_000, ..FabricLimits::default() };
+    let (mut server, address) = server(limits);
+    server.endpoint.tick(0);
+    let mut stalled = TcpStream::connect(address).unwrap();
+    stalled.write_all(&hello()).unwrap();
+    until(&mut Tcp, &mut [&mut server], |peers| !peers[0].order.is_empty());
+    let there = server.order[0];
+    for _ in 0..10_000 {
+        let _ = server.endpoint.send(there, &[0; 60_000]);
+        server.turn();
+    }
+    assert!(server.endpoint.output_pending(there) > 0);
+    server.endpoint.tick(2_000_000_000);
+    server.turn();
+    assert_eq!(server.closed(there), Some(CloseReason::Stalled));
+}
+
+#[test]
+fn listen_outside_loopback_is_refused() {
+    let refused = TcpEndpoint::listen("0.0.0.0:0".parse().unwrap(), 1, &TcpOptions::default());
+    assert!(matches!(refused, Err(FabricError::NotLoopback { .. })));
+    let sim = TcpEndpoint::client(FabricLimits::default()).unwrap().connect(&Address::sim(1));
+    assert!(matches!(sim, Err(FabricError::AddressUnsupported { .. })));
+}
+
+#[test]
+fn listen_address_taken_is_refused() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let refused = TcpEndpoint::listen(taken.local_addr().unwrap(), 1, &TcpOptions::default());
+    assert!(matches!(refused, Err(FabricError::Listen { .. })));
+}
+
+#[test]
+fn drop_one_worker_others_serve_on() {
+    let mut world = Tcp;
+    let (mut servers, address) = world.listen(2, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
+    servers.pop();
+    let connection = client.endpoint.connect(&address.with_worker(1)).unwrap();
+    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[0].closed(connection).is_some());
+    assert_eq!(client.closed(connection), Some(CloseReason::RefusedByPeer(HelloRefusal::NoSuchWorker)));
+    open(&mut world, &mut client, &mut servers[0], address);
+}
+
+#[test]
+fn read_host_without_the_service_fails_as_unsupported() {
+    let (mut server, address) = server(FabricLimits::default());
+    let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
+    // Posted before the acceptor's hello can tell, and after.
+    let here = client.endpoint.connect(&Address::tcp(address)).unwrap();
+    let read = RemoteRead { key: RegionKey(1), offset: 0, length: 8 };
+    client.endpoint.post_read(here, read, ReadTag(1)).unwrap();
+    until(&mut Tcp, &mut [&mut client, &mut server], |peers| peers[0].reads(here).len() == 1);
+    client.endpoint.post_read(here, read, ReadTag(2)).unwrap();
+    assert!(!client.endpoint.prepare_sleep());
+    client.turn();
+    assert_eq!(client.reads(here), [1, 2].map(|tag| (tag, Err(ReadFailure::Unsupported))));
+    let register = server.endpoint.register(&region().0);
+    assert!(matches!(register, Err(FabricError::OneSidedUnavailable)));
+}
+
+#[test]
+fn read_worker_does_not_poll_is_served() {
+    let (mut servers, address) = Tcp.listen(1, FabricLimits::default());
+    let mut client = Tcp.client(FabricLimits::default());
+    let (here, _) = open(&mut Tcp, &mut client, &mut servers[0], address);
+    let key = servers[0].endpoint.register(&region().0).unwrap();
+    let read = RemoteRead { key, offset: 8_000, length: 8 };
+    client.endpoint.post_read(here, read, ReadTag(1)).unwrap();
+    // The lane is accepted by the worker; from then on it has no part in it.
+    until(&mut Tcp, &mut [&mut client, &mut servers[0]], |peers| peers[0].reads(here).len() == 1);
+    for tag in 2..100 {
+        client.endpoint.post_read(here, read, ReadTag(tag)).unwrap();
+        until(&mut Tcp, &mut [&mut client], |peers| peers[0].reads(here).len() as u64 == tag);
+        assert_eq!(client.reads(here).last(), Some(&(tag, Ok(vec![1_000]))));
+    }
+}
+
+#[test]
+fn read_broken_request_ends_the_lane_only() {
+    let (mut servers, address) = Tcp.listen(1, FabricLimits::default());
+    let mut client = Tcp.client(FabricLimits::default());
+    let (here, _) = open(&mut Tcp, &mut client, &mut servers[0], address);
+    // Worker 65,535 is the service: ordinary messages are not reads.
+    let mut stranger = Tcp.client(FabricLimits::default());
+    let lane = stranger.endpoint.connect(&address.with_worker(u16::MAX)).unwrap();
+    stranger.endpoint.send(lane, b"not a read").unwrap();
+    until(&mut Tcp, &mut [&mut stranger, &mut servers[0]], |peers| peers[0].closed(lane).is_some());
+    assert_eq!(stranger.closed(lane), Some(CloseReason::PeerClosed));
+    let key = servers[0].endpoint.register(&region().0).unwrap();
+    client.endpoint.post_read(here, RemoteRead { key, offset: 8_000, length: 8 }, ReadTag(1)).unwrap();
+    until(&mut Tcp, &mut [&mut client, &mut servers[0]], |peers| peers[0].reads(here).len() == 1);
+    assert_eq!(client.reads(here), [(1, Ok(vec![1_000]))]);
+}
+
+#[test]
+fn wait_message_from_another_thread_ends_the_sleep() {
+    let (mut server, address) = server(FabricLimits::default());
+    let mut poller = Poller::new().unwrap();
+    poller.add(server.endpoint.wake_descriptor().unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
+            let connection = client.endpoint.connect(&Address::tcp(address)).unwrap();
+            client.endpoint.send(connection, b"wake up").unwrap();
+            until(&mut Tcp, &mut [&mut client], |peers| !peers[0].messages(connection).is_empty());
+        });
+        let mut answered = false;
+        while !answered {
+            server.turn();
+            if let Some(there) = server.order.first().copied() {
+                answered = !server.messages(there).is_empty();
+            }
+            if !answered && server.endpoint.prepare_sleep() {
+                // For ever, if the descriptor does not wake it.
+                poller.wait(None);
+            }
+        }
+        server.endpoint.send(server.order[0], b"awake").unwrap();
+        server.endpoint.flush();
+    });
+}
+
+#[test]
+fn poll_flood_is_served_in_bounded_batches() {
+    let mut world = Tcp;
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
+    let (here, _) = open(&mut world, &mut client, &mut servers[0], address);
+    let message = [0; 60];
+    (0..15_000).for_each(|_| client.endpoint.send(here, &message).unwrap());
+    client.endpoint.flush();
+    let (mut received, mut largest) = (0, 0);
+    while received < 15_000 {
+        client.endpoint.flush();
+        let count = servers[0].endpoint.poll(&mut |event| assert!(matches!(event, Event::Message { .. })));
+        received += count;
+        largest = largest.max(count);
+    }
+    // One read's worth and what is allowed before the next connection is served.
+    assert!(largest <= 128 * 1024 / 64 + 1_024, "{largest}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn receive_any_bytes_end_with_a_reason(
+        bytes in proptest::collection::vec(any::<u8>(), 0..400),
+        small in proptest::collection::vec(0_u8..4, 0..400),
+        after_hello in any::<bool>(),
+    ) {
+        for bytes in [bytes, small] {
+            if after_hello {
+                end_after_hello(&bytes);
+            } else {
+                refusal_of(&bytes, true);
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The integration tests of this crate: one program, so that it is linked once.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
+
+#[macro_use]
+mod harness;
+mod conformance;
+mod hostile;
+mod partition;
+mod shm;
+mod shm_handed_out;
+mod shm_hostile;
+mod simulated;
+mod verbs;

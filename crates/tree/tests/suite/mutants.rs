@@ -1,0 +1,41 @@
+//! The twins of the tests: each deliberate defect must be caught by a run that is clean without it.
+//! Debug builds alone have them.
+#![cfg(debug_assertions)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+use crate::harness;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cell_tree::mutant::{Mutant, plant};
+
+/// Whether a run is clean; a defect may also make it panic.
+fn clean(run: impl Fn() -> bool) -> bool {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or(false)
+}
+
+fn readers() -> bool {
+    (0..10).all(|_| harness::readers::run(512, 100_000, false))
+}
+
+fn harness(mutant: Mutant) -> fn() -> bool {
+    match mutant {
+        Mutant::TornRead | Mutant::SilentChange | Mutant::FencesIgnored => readers,
+        Mutant::RemovalForgotten => harness::removal::misses_tell_the_last_removal,
+        Mutant::ReplayRepeats => harness::removal::replaying_twice_is_once,
+        Mutant::RoleIgnored => harness::role::routers_are_no_meganodes_of_entries,
+    }
+}
+
+#[test]
+fn every_mutant_is_caught_by_its_harness() {
+    cell_terms::mutant::in_own_process(|| {
+        for &mutant in Mutant::ALL {
+            plant(None);
+            assert!(clean(harness(mutant)), "{mutant:?}: its harness is not clean");
+            plant(Some(mutant));
+            assert!(!clean(harness(mutant)), "{mutant:?} was not caught");
+            println!("mutant {} caught by cell-tree's harnesses", mutant.name());
+        }
+        plant(None);
+    });
+}

@@ -1,0 +1,9 @@
+//! The integration tests of this crate: one program, so that it is linked once.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
+
+mod agent;
+mod control_driver;
+mod joined;
+mod many_pairs;
+mod membership;
+mod worker_core;

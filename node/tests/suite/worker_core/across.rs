@@ -1,0 +1,170 @@
+//! Splits whose sides, and whose parent, are at different nodes: what the owners tell each other by notes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cell_node::{Command, ControlEvent, NoticeRow, NoticesView};
+
+use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key {:05}", number * 7919 % 10_007).into_bytes()
+}
+
+/// What the coordinator keeps of notes, and what of them each worker was shown.
+#[derive(Default)]
+struct Board {
+    revision: u64,
+    notices: BTreeMap<String, NoticeRow>,
+    /// Whether notes are delayed: a worker sees those of the look before.
+    late: Option<Arc<NoticesView>>,
+}
+
+impl Board {
+    /// Carries out what a worker wrote, and shows it what there is.
+    fn exchange(&mut self, world: &mut World, process: usize) {
+        for command in world.take_commands(process) {
+            let Command::Note { key, notice } = command else { continue };
+            self.revision += 1;
+            match notice {
+                Some(notice) => drop(self.notices.insert(key.clone(), notice)),
+                None => drop(self.notices.remove(&key)),
+            }
+            let revision = self.revision;
+            world.tell(process, ControlEvent::NoticeWritten { key, revision });
+        }
+        let now = Arc::new(NoticesView { revision: self.revision, notices: self.notices.clone() });
+        let shown = self.late.replace(now.clone()).unwrap_or(now);
+        world.tell(process, ControlEvent::Notices(shown));
+    }
+}
+
+/// Rounds in a row without anything to do, after which nothing will come.
+const QUIET: u32 = 100;
+
+/// Turns both workers until nothing is left of splits anywhere.
+fn settle(world: &mut World, board: &mut Board) {
+    let mut quiet = 0;
+    for _ in 0..6_000 {
+        for process in 0..world.processes() {
+            world.turn_of(process);
+            board.exchange(world, process);
+        }
+        let under_way = |process| world.worker_of(process).split_counts().under_way;
+        let left = (0..world.processes()).map(under_way).sum::<u64>();
+        quiet = if left == 0 && board.notices.is_empty() { quiet + 1 } else { 0 };
+        if quiet == QUIET {
+            return;
+        }
+    }
+    let counts: Vec<_> = (0..world.processes()).map(|at| world.worker_of(at).split_counts()).collect();
+    panic!("splits are left over: {counts:?}, {:?}", board.notices);
+}
+
+/// Entries by the worker that has them; each is at one of them alone.
+fn check(world: &mut World, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let found: Vec<_> = (0..world.processes())
+            .map(|process| world.get_of(process, &key(number)))
+            .filter(|told| matches!(told, Replied::Value(_)))
+            .collect();
+        assert_eq!(found, [Replied::Value(key(number))], "{number}");
+    }
+}
+
+/// The source's and the target's pair are taken over by different nodes at every turn of a split.
+#[test]
+fn split_whose_sides_are_taken_over_by_different_nodes_settles_from_any_step() {
+    let (mut met, mut settled) = (BTreeMap::new(), 0);
+    for turns in 0..60 {
+        let mut world = World::new(2, GEOMETRY, OPTIONS);
+        let mut number = 1;
+        while world.worker().split_counts().begun == 0 {
+            number = world.load(number, std::iter::once(key(number)));
+        }
+        for _ in 0..turns {
+            world.turn();
+        }
+        if world.worker().split_counts().under_way == 0 {
+            assert!(turns > 5, "a split takes some turns");
+            break;
+        }
+        // Pair 1, the source and the router's, and pair 2, the target.
+        world.scatter(&[&[1], &[2]]);
+        let mut board = Board::default();
+        for process in 0..2 {
+            world.turn_of(process);
+            board.exchange(&mut world, process);
+        }
+        for notice in board.notices.values() {
+            *met.entry(format!("{notice:?}").split('{').next().unwrap_or_default().to_owned())
+                .or_insert(0) += 1;
+        }
+        settle(&mut world, &mut board);
+        check(&mut world, 1..number);
+        settled += 1;
+    }
+    assert!(settled > 3 && met.contains_key("Target "), "{settled}, {met:?}");
+}
+
+/// Source, target and router go to three nodes, at every turn of a split.
+#[test]
+fn split_whose_source_target_and_router_are_at_three_nodes_settles_from_any_step() {
+    let upper = |number: u64| format!("key 9{:05}", number * 7919 % 100_003).into_bytes();
+    let mut settled = 0;
+    for turns in 0..60 {
+        let mut world = World::new(3, GEOMETRY, OPTIONS);
+        let mut number = 1;
+        while world.worker().split_counts().finished == 0 {
+            number = world.load(number, std::iter::once(key(number)));
+        }
+        let first = number;
+        while world.worker().split_counts().begun == 1 {
+            number = world.load(number, std::iter::once(upper(number)));
+            assert!(number < 20_000);
+        }
+        (0..turns).for_each(|_| world.turn());
+        if world.worker().split_counts().under_way == 0 {
+            break;
+        }
+        world.scatter(&[&[1], &[2], &[3]]);
+        let mut board = Board::default();
+        settle(&mut world, &mut board);
+        check(&mut world, 1..first);
+        for number in first..number {
+            let found = (0..3).map(|at| world.get_of(at, &upper(number)));
+            let found = found.filter(|told| matches!(told, Replied::Value(_))).count();
+            assert_eq!(found, 1, "{number} after {turns} turns");
+        }
+        settled += 1;
+    }
+    assert!(settled > 3, "{settled}");
+}
+
+/// The router is with another node from the start: its entry is asked for by a note.
+#[test]
+fn split_beside_a_router_that_is_elsewhere_is_finished() {
+    let mut world = World::new(3, GEOMETRY, OPTIONS);
+    let mut number = 1;
+    while world.worker().split_counts().finished == 0 {
+        number = world.load(number, std::iter::once(key(number)));
+    }
+    for _ in 0..200 {
+        world.turn();
+    }
+    // The upper half's pair and the empty one go on without the router's.
+    world.scatter(&[&[1], &[2, 3]]);
+    let mut board = Board::default();
+    let before = world.worker_of(1).split_counts().begun;
+    let (first, mut written) = (number, 0);
+    let upper = |number: u64| format!("key 9{:05}", number * 7919 % 100_003).into_bytes();
+    while world.worker_of(1).split_counts().begun == before {
+        written += 1;
+        let told = world.put_of(1, first + written, &upper(written));
+        assert!(matches!(told, Replied::Written(_)), "{told:?}");
+        assert!(written < 10_000);
+    }
+    settle(&mut world, &mut board);
+    assert_eq!(world.worker_of(1).split_counts().finished, 1);
+    check(&mut world, 1..number);
+}

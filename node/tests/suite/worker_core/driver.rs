@@ -1,0 +1,195 @@
+//! The worker's loop over a simulated endpoint: in which order it reads the clock, and what it says of sleep.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use cell_cluster::{NewPair, Sim};
+use cell_fabric::{Address, Endpoint, Event, FabricLimits, Greeting, SimEndpoint, SimNetwork, SimOptions};
+use cell_node::{
+    ControlEvent, Ended, FailureKind, Installation, Next, PairInput, Worker, WorkerClock, WorkerDriver,
+    WorkerIdentity, WorkerInput, WorkerOptions, WorkerTurn,
+};
+use cell_protocol::{Hello, PROTOCOL_VERSION, Request, RequestHeader, RequestId};
+use cell_recovery::{Progress, Restore};
+use cell_terms::{Incarnation, NodeId, PairId};
+use cell_wal::sim::{SimDevice, SimDisk};
+
+use crate::worker_core::world::{GEOMETRY, OPTIONS, Process};
+
+const MS: u64 = 1_000_000;
+
+/// A pair that was just created.
+fn new_pair() -> PairInput<SimDevice> {
+    let (disk, sim) = (SimDisk::new(5), Sim::new(3));
+    let mut process = Process::begin(&disk, &sim, OPTIONS);
+    let new = NewPair { incarnation: process.lease, node: NodeId(0), geometry: GEOMETRY };
+    let claim = process.environment.table.create_pair(&new).unwrap();
+    let restore = Restore::new(&process.environment, claim, &Arc::new(Progress::new(0))).unwrap();
+    let store = process.complete(&sim, restore, &OPTIONS);
+    PairInput { pair: store, device: process.devices.pop().unwrap() }
+}
+
+/// A clock that goes on by so much with each look.
+struct Clock<'a> {
+    now_ns: u64,
+    passes_ns: u64,
+    lease_until_ns: u64,
+    read: &'a RefCell<Vec<&'static str>>,
+}
+
+impl WorkerClock for Clock<'_> {
+    fn now_ns(&mut self) -> u64 {
+        self.read.borrow_mut().push("clock");
+        self.now_ns += self.passes_ns;
+        self.now_ns
+    }
+
+    fn lease_until_ns(&mut self) -> u64 {
+        self.read.borrow_mut().push("lease");
+        self.lease_until_ns
+    }
+}
+
+/// A driven worker and a client that is connected to it.
+struct Pair {
+    network: SimNetwork,
+    driver: WorkerDriver<SimEndpoint, SimDevice>,
+    client: SimEndpoint,
+    now_ns: u64,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let network = SimNetwork::new(1, SimOptions::calm());
+        let endpoint = network.listen(1, 0, FabricLimits::default(), Greeting::default());
+        let identity = WorkerIdentity { node: NodeId(0), incarnation: Incarnation(3) };
+        let worker = Worker::new(identity, OPTIONS, Arc::new(Progress::new(0)), 0);
+        let client = network.client(2, FabricLimits::default());
+        Pair { network, driver: WorkerDriver::new(worker, endpoint), client, now_ns: MS }
+    }
+
+    /// The client connects and greets; the greeting has arrived.
+    fn greet(&mut self) {
+        let connection = self.client.connect(&Address::sim(1)).unwrap();
+        let hello = Hello { version: PROTOCOL_VERSION, name: "test", token: &[], stream_credit_bytes: 1 };
+        let mut message = Vec::new();
+        let header = RequestHeader { id: RequestId(1), pair: PairId(0) };
+        Request::Hello(hello).encode(header, &mut message).unwrap();
+        self.client.send(connection, &message).unwrap();
+        for _ in 0..10 {
+            self.client.flush();
+            self.now_ns += MS;
+            self.network.step(self.now_ns);
+            self.client.poll(&mut |_| {});
+        }
+    }
+
+    /// Messages that have come to the client.
+    fn answers(&mut self) -> usize {
+        self.now_ns += 10 * MS;
+        self.network.step(self.now_ns);
+        let mut count = 0;
+        self.client.poll(&mut |event| count += usize::from(matches!(event, Event::Message { .. })));
+        count
+    }
+
+    /// A turn at the present.
+    fn turn(&mut self, inputs: Vec<WorkerInput<SimDevice>>) -> WorkerTurn {
+        let read = RefCell::default();
+        let mut clock = Clock { now_ns: self.now_ns, passes_ns: 0, lease_until_ns: u64::MAX, read: &read };
+        self.driver.step(&mut clock, inputs)
+    }
+}
+
+#[test]
+fn clock_is_read_first_and_the_lease_after_it_once_all_is_decided() {
+    let mut pair = Pair::new();
+    let read = RefCell::default();
+    let mut clock = Clock { now_ns: MS, passes_ns: 1, lease_until_ns: u64::MAX, read: &read };
+    let inputs = || {
+        let mut event = Some(WorkerInput::Control(ControlEvent::DiskFree(1)));
+        std::iter::from_fn(move || event.take()).inspect(|_| read.borrow_mut().push("input"))
+    };
+    let turn = pair.driver.step(&mut clock, inputs());
+    assert_eq!((turn.ticked_ns, turn.next), (Some(MS + 1), Next::Again));
+    assert_eq!(*read.borrow(), ["clock", "lease", "input", "clock", "lease"]);
+    read.borrow_mut().clear();
+    let turn = pair.driver.step(&mut clock, inputs());
+    assert_eq!(turn.ticked_ns, None);
+    assert_eq!(*read.borrow(), ["clock", "input", "clock", "lease"]);
+}
+
+#[test]
+fn reply_does_not_leave_when_the_lease_ends_within_the_turn() {
+    for (passes_ns, replies) in [(1, 1), (2 * MS, 0)] {
+        let mut pair = Pair::new();
+        let installation = Installation { sessions: Vec::new(), whole: true };
+        let installed = pair.turn(vec![WorkerInput::Install { pairs: vec![new_pair()], installation }]);
+        assert_eq!(installed.next, Next::Again);
+        pair.greet();
+        let (read, now_ns) = (RefCell::default(), pair.now_ns);
+        let mut clock = Clock { now_ns, passes_ns, lease_until_ns: now_ns + 3 * MS, read: &read };
+        let turn = pair.driver.step(&mut clock, []);
+        assert_eq!((turn.replies, pair.answers()), (replies, replies));
+        let lost = Next::End(Ended::Failed(FailureKind::LeaseLost));
+        assert_eq!(turn.next, if replies > 0 { Next::Again } else { lost });
+    }
+}
+
+#[test]
+fn thread_sleeps_only_when_nothing_was_done_and_nothing_has_come() {
+    let mut pair = Pair::new();
+    assert_eq!(pair.turn(Vec::new()).next, Next::Wait);
+    assert_eq!(pair.driver.tick_due_ns(), pair.now_ns + 10 * MS);
+    pair.greet();
+    assert_eq!(pair.turn(Vec::new()).next, Next::Again);
+    assert_eq!(pair.turn(Vec::new()).next, Next::Wait);
+}
+
+#[test]
+fn thread_looks_for_work_for_a_while_before_it_sleeps() {
+    let mut pair = Pair::new();
+    pair.driver = pair.driver.spinning(MS);
+    let event = WorkerInput::Control(ControlEvent::DiskFree(1));
+    assert_eq!(pair.turn(vec![event]).next, Next::Again);
+    pair.now_ns += MS - 1;
+    assert_eq!(pair.turn(Vec::new()).next, Next::Spin);
+    pair.now_ns += 1;
+    assert_eq!(pair.turn(Vec::new()).next, Next::Wait);
+}
+
+#[test]
+fn thread_looks_for_work_as_long_as_the_options_say_that_are_in_force() {
+    let mut pair = Pair::new();
+    let options = |spin_ns| {
+        WorkerInput::Control(ControlEvent::OptionsChanged(Box::new(WorkerOptions { spin_ns, ..OPTIONS })))
+    };
+    assert_eq!(pair.turn(vec![options(MS)]).next, Next::Again);
+    assert_eq!(pair.turn(Vec::new()).next, Next::Spin);
+    assert_eq!(pair.turn(vec![options(0)]).next, Next::Again);
+    assert_eq!(pair.turn(Vec::new()).next, Next::Wait);
+}
+
+#[test]
+fn endpoint_holds_to_the_limits_that_are_in_force() {
+    let mut pair = Pair::new();
+    let none = FabricLimits { connections_max: 1, ..FabricLimits::default() };
+    let options = WorkerOptions { fabric: Some(none), ..OPTIONS };
+    let _ = pair.turn(vec![WorkerInput::Control(ControlEvent::OptionsChanged(Box::new(options)))]);
+    pair.greet();
+    let _ = pair.turn(Vec::new());
+    assert_eq!(pair.driver.endpoint().connections(), 1);
+    pair.greet();
+    let _ = pair.turn(Vec::new());
+    assert_eq!(pair.driver.endpoint().connections(), 1, "the second one is refused");
+}
+
+#[test]
+fn worker_that_has_ended_has_no_further_turn() {
+    let stop = || WorkerInput::Control(ControlEvent::Stop { checkpoint: false });
+    assert_eq!(Pair::new().turn(vec![stop()]).next, Next::End(Ended::Stopped));
+    let kind = FailureKind::RecoveryRefused;
+    let turn = Pair::new().turn(vec![WorkerInput::GiveUp(kind), stop()]);
+    assert_eq!(turn.next, Next::End(Ended::Failed(kind)));
+    assert_eq!(turn.commands.len(), 1, "the control thread is told");
+}

@@ -1,0 +1,55 @@
+//! Nothing is told before it is durable: answers wait for the batch that covers them.
+
+use cell_protocol::{Condition, Delete, Put, Request};
+
+use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
+
+const KEY: &[u8] = b"key";
+
+fn world() -> World {
+    let mut world = World::new(1, GEOMETRY, OPTIONS);
+    assert!(matches!(world.put(world.name(1, 1), KEY, b"one"), Replied::Written(_)));
+    world
+}
+
+/// A turn hands the batch to the disk, which has it by the next: nothing may be told in between.
+fn told_with_its_batch(world: &mut World, asked: &[u32]) -> Vec<Replied> {
+    world.turn();
+    for id in asked {
+        assert_eq!(world.answered(*id), None, "told before it was durable");
+    }
+    asked.iter().map(|id| world.answer(*id)).collect()
+}
+
+pub(crate) fn put_is_told_when_it_is_durable() {
+    let mut world = world();
+    let name = world.name(2, 2);
+    let put = world.send(&Request::Put(Put { name, condition: Condition::Always, key: KEY, value: b"two" }));
+    let told = told_with_its_batch(&mut world, &[put]);
+    assert!(matches!(told[..], [Replied::Written(_)]), "{told:?}");
+}
+
+pub(crate) fn hit_is_told_when_the_entry_is_durable() {
+    let mut world = world();
+    let name = world.name(2, 2);
+    let put = world.send(&Request::Put(Put { name, condition: Condition::Always, key: KEY, value: b"two" }));
+    let get = world.send(&Request::Get { key: KEY });
+    let told = told_with_its_batch(&mut world, &[get, put]);
+    assert_eq!(told[0], Replied::Value(b"two".to_vec()));
+}
+
+pub(crate) fn miss_is_told_when_the_removal_is_durable() {
+    let mut world = world();
+    let name = world.name(2, 2);
+    let delete = world.send(&Request::Delete(Delete { name, condition: Condition::Always, key: KEY }));
+    let get = world.send(&Request::Get { key: KEY });
+    let told = told_with_its_batch(&mut world, &[get, delete]);
+    assert_eq!(told, [Replied::NotFound, Replied::Deleted]);
+}
+
+#[test]
+fn answers_wait_for_the_batch_that_covers_them() {
+    put_is_told_when_it_is_durable();
+    hit_is_told_when_the_entry_is_durable();
+    miss_is_told_when_the_removal_is_durable();
+}

@@ -1,0 +1,23 @@
+//! The worker core on simulated disks and a simulated coordinator, message by message: delayed copies of
+//! writes, the driver of splits and compactions; and the worker's loop.
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+
+mod across;
+mod adoptions;
+mod client_reports;
+mod crashes;
+mod delayed;
+mod driver;
+mod grace;
+mod held;
+mod lease;
+mod live;
+#[cfg(debug_assertions)]
+mod mutants;
+mod operations;
+mod room;
+mod sessions;
+mod splits;
+mod tree_check;
+mod tree_shape;
+mod world;

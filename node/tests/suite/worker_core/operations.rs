@@ -1,0 +1,77 @@
+//! What tests ask a world for, each until it is answered.
+
+use cell_protocol::{Condition, Delete, Put, Request, WriteName};
+
+use crate::worker_core::world::{Replied, TURNS, World};
+
+impl World {
+    pub(crate) fn answer(&mut self, id: u32) -> Replied {
+        self.answer_of(0, id)
+    }
+
+    pub(crate) fn answer_of(&mut self, at: usize, id: u32) -> Replied {
+        for _ in 0..TURNS {
+            if let Some(told) = self.answered(id) {
+                return told;
+            }
+            self.turn_of(at);
+        }
+        panic!("request {id} is not answered");
+    }
+
+    /// Turns until something holds.
+    pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
+        for _ in 0..TURNS {
+            if holds(self) {
+                return;
+            }
+            self.turn();
+        }
+        panic!("it never came to {what}");
+    }
+
+    pub(crate) fn put(&mut self, name: WriteName, key: &[u8], value: &[u8]) -> Replied {
+        let id = self.send(&Request::Put(Put { name, condition: Condition::Always, key, value }));
+        self.answer(id)
+    }
+
+    pub(crate) fn delete(&mut self, name: WriteName, key: &[u8]) -> Replied {
+        let id = self.send(&Request::Delete(Delete { name, condition: Condition::Always, key }));
+        self.answer(id)
+    }
+
+    pub(crate) fn get(&mut self, key: &[u8]) -> Replied {
+        let id = self.send(&Request::Get { key });
+        self.answer(id)
+    }
+
+    pub(crate) fn get_of(&mut self, at: usize, key: &[u8]) -> Replied {
+        let id = self.send_to(at, &Request::Get { key });
+        self.answer_of(at, id)
+    }
+
+    /// Writes an entry whose value is its key, at one of the workers.
+    pub(crate) fn put_of(&mut self, at: usize, number: u64, key: &[u8]) -> Replied {
+        let name = self.name(number, number);
+        let put = Put { name, condition: Condition::Always, key, value: key };
+        let id = self.send_to(at, &Request::Put(put));
+        self.answer_of(at, id)
+    }
+
+    /// Writes many entries with small values, numbered from `first` on.
+    pub(crate) fn load(&mut self, first: u64, keys: impl Iterator<Item = Vec<u8>>) -> u64 {
+        let mut number = first;
+        for key in keys {
+            let name = self.name(number, number);
+            let told = self.put(name, &key, &key);
+            assert!(matches!(told, Replied::Written(_)), "{told:?}");
+            number += 1;
+        }
+        number
+    }
+
+    /// Entries of each pair.
+    pub(crate) fn entries(&self) -> Vec<u64> {
+        self.worker().snapshot().pairs.iter().map(|pair| pair.entries).collect()
+    }
+}

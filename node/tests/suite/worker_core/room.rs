@@ -1,0 +1,60 @@
+//! A disk on which the log runs short of room: checkpoints come early, and what they cannot help with is
+//! refused.
+
+use cell_cluster::PairGeometry;
+use cell_node::WorkerOptions;
+use cell_protocol::{Condition, Put, Request, StatusCode};
+
+use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
+
+/// A pair that takes no checkpoint of itself, on a disk with room for so many bytes more.
+fn on_a_disk_with(room: u64) -> World {
+    let slot = PairGeometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
+    let mut world = World::new(1, slot, WorkerOptions { checkpoint_age_ns: u64::MAX, ..OPTIONS });
+    (0..10).for_each(|_| world.turn()); // the spares are prepared
+    world.leave_room(Some(room));
+    world
+}
+
+/// Writes one of ten keys; its image is written and recorded if the worker wants one.
+fn put(world: &mut World, number: u64) -> Replied {
+    let (name, key) = (world.name(number, number), format!("key {}", number % 10));
+    let value: Vec<u8> =
+        (0..4_000).map(|at: u64| (at.wrapping_mul(number * 7 + 1) >> 3).to_le_bytes()[0]).collect();
+    let put = Put { name, condition: Condition::Always, key: key.as_bytes(), value: &value };
+    let id = world.send(&Request::Put(put));
+    world.answer_with_checkpoints(id)
+}
+
+/// Nothing had freed the log before `checkpoint_log_bytes_min` was reached, and that never was.
+#[test]
+fn small_disk_is_freed_by_checkpoints_before_writes_are_refused() {
+    let mut world = on_a_disk_with(300 << 10);
+    for number in 1..=4_000 {
+        let told = put(&mut world, number);
+        assert!(matches!(told, Replied::Written(_)), "{number}: {told:?}");
+    }
+    let checkpoints = world.worker().snapshot().pairs[0].checkpoints;
+    // 16 MB of extents and half as much of tree nodes; the two logs fill their segments at different times.
+    assert!(
+        (8..=48).contains(&checkpoints),
+        "{checkpoints} checkpoints for 24 MB of log in segments of 1 MiB"
+    );
+    world.restart();
+    assert!(matches!(world.get(b"key 7"), Replied::Value(_)));
+}
+
+#[test]
+fn disk_without_room_for_an_image_refuses_writes_and_serves_again_with_room() {
+    let mut world = on_a_disk_with(0);
+    let told = (1..).map(|number| (number, put(&mut world, number)));
+    let (number, told) = told.into_iter().find(|(_, told)| !matches!(told, Replied::Written(_))).unwrap();
+    assert_eq!(told, Replied::Refused(StatusCode::ReadOnly));
+    assert!(matches!(world.get(b"key 7"), Replied::Value(_)), "reads go on");
+    let deleted = world.delete(world.name(number + 1, number + 1), b"key 7");
+    assert_eq!(deleted, Replied::Deleted);
+    world.leave_room(None);
+    // It is tried again by itself.
+    let again = (number + 2..number + 100_000).map(|number| put(&mut world, number));
+    assert!(again.into_iter().any(|told| matches!(told, Replied::Written(_))));
+}

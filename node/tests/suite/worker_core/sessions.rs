@@ -1,0 +1,111 @@
+//! Sessions that end while their workers do not hear of it: what was written in them is not carried out anew,
+//! and what was kept of them goes.
+
+use std::collections::BTreeSet;
+
+use cell_node::{Command, ControlEvent};
+use cell_protocol::{Condition, Put, Request, StatusCode};
+
+use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
+
+const KEY: &[u8] = b"key 9 of the upper half";
+
+/// The answer to a put, with a control thread that says of every session that it has ended.
+fn put_of_ended(world: &mut World, number: u64, value: &[u8]) -> Replied {
+    let put = Put { name: world.name(number, number), condition: Condition::Always, key: KEY, value };
+    let id = world.send(&Request::Put(put));
+    for _ in 0..1_000 {
+        world.turn();
+        for command in world.take_commands(0) {
+            if let Command::AskSession { session } = command {
+                world.tell(0, ControlEvent::SessionAsked { session, open: Some(false) });
+            }
+        }
+        if let Some(told) = world.answered(id) {
+            return told;
+        }
+    }
+    panic!("the put is not answered");
+}
+
+/// A session ends while one of its pairs is elsewhere; the pair comes to a worker that has not heard of it.
+pub(crate) fn late_copy_of_an_ended_session_finds_its_pair_elsewhere() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    let mut number = 1;
+    while world.worker().split_counts().finished == 0 {
+        let key = format!("key {} {number:05}", number * 7 % 10).into_bytes();
+        number = world.load(number, std::iter::once(key));
+    }
+    world.scatter(&[&[1], &[2]]);
+    let put = |world: &mut World, number, value: &[u8]| {
+        let put = Put { name: world.name(number, number), condition: Condition::Always, key: KEY, value };
+        let id = world.send_to(1, &Request::Put(put));
+        let told = world.answer_of(1, id);
+        assert!(matches!(told, Replied::Written(_)), "{told:?}");
+    };
+    put(&mut world, number, b"one");
+    put(&mut world, number + 1, b"two");
+    world.end_session();
+    world.take_from_second(2);
+    assert_eq!(put_of_ended(&mut world, number, b"one"), Replied::Refused(StatusCode::SessionUnknown));
+    assert_eq!(world.get(KEY), Replied::Value(b"two".to_vec()));
+}
+
+#[test]
+fn late_copy_of_an_ended_session_is_not_carried_out_after_a_takeover() {
+    late_copy_of_an_ended_session_finds_its_pair_elsewhere();
+}
+
+/// What a worker has missed it asks for, also when the coordinator does not answer at first.
+#[test]
+fn session_that_ended_in_a_gap_of_the_watch_leaves_nothing() {
+    let mut world = World::new(1, GEOMETRY, OPTIONS);
+    let told = world.put(world.name(1, 1), KEY, b"one");
+    assert!(matches!(told, Replied::Written(_)), "{told:?}");
+    world.end_session();
+    world.tell(0, ControlEvent::SessionsMissed);
+    let mut answers = vec![Some(BTreeSet::new()), None];
+    while !answers.is_empty() {
+        world.turn();
+        for command in world.take_commands(0) {
+            let Command::ListSessions { before } = command else { continue };
+            assert_eq!(before, [world.session]);
+            let open = answers.pop().unwrap();
+            world.tell(0, ControlEvent::SessionsListed { before, open });
+        }
+    }
+    assert_eq!(world.worker().snapshot().pairs[0].completions, 0);
+    assert_eq!(put_of_ended(&mut world, 1, b"one"), Replied::Refused(StatusCode::SessionUnknown));
+}
+
+/// Results are copied for an adoption, and their session ends before the target has logged them all.
+#[test]
+pub(crate) fn session_that_ends_while_its_results_go_along_leaves_nothing() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    let mut number = 1;
+    while world.worker().split_counts().begun == 0 {
+        // Most of them are of one key: results for many records, and few tree nodes.
+        for _ in 0..10 {
+            let put =
+                Put { name: world.name(number, 1), condition: Condition::Always, key: KEY, value: b"v" };
+            world.send(&Request::Put(put));
+            number += 1;
+        }
+        let key = format!("key {} {number:05}", number * 7 % 10).into_bytes();
+        let name = world.name(number, 1);
+        world.send(&Request::Put(Put { name, condition: Condition::Always, key: &key, value: b"v" }));
+        world.turn();
+        number += 1;
+        assert!(number < 100_000);
+    }
+    world.hold(Some(1));
+    for _ in 0..5 {
+        world.turn();
+    }
+    let session = world.session;
+    world.tell(0, ControlEvent::SessionEnded { session, answer: None, recorded: true });
+    world.hold(None);
+    world.until("the end of the split", |world| world.worker().split_counts().finished == 1);
+    let completions: Vec<_> = world.worker().snapshot().pairs.iter().map(|pair| pair.completions).collect();
+    assert_eq!(completions, [0, 0]);
+}

@@ -1,0 +1,181 @@
+//! Commands that ask the admin API of a real cluster: what they print, and how they end.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "real processes have real time")]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use crate::harness::{Dev, signal};
+use serde_json::Value;
+
+/// Asks the first node.
+fn ask(dev: &Dev, arguments: &[&str]) -> Output {
+    let http = format!("127.0.0.1:{}", dev.port + 80);
+    dev.cell(&[arguments, &["--http", &http]].concat())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Exit code, standard output, standard error.
+fn told(output: &Output) -> (i32, String, String) {
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+/// What a command prints as JSON, which carries a version, and how it ends.
+fn json(dev: &Dev, arguments: &[&str], exit: i32) -> Value {
+    let output = ask(dev, &[arguments, &["--json"]].concat());
+    let (code, out, error) = told(&output);
+    assert_eq!(code, exit, "{arguments:?}: {out} {error}");
+    document(&out)
+}
+
+/// A document that a command has printed.
+fn document(out: &str) -> Value {
+    let document: Value = serde_json::from_str(out).unwrap_or_else(|_| panic!("{out}"));
+    assert_eq!(document["version"], 1, "{document}");
+    document
+}
+
+fn len(value: &Value, name: &str) -> usize {
+    value[name].as_array().unwrap_or_else(|| panic!("{name}: {value}")).len()
+}
+
+/// `POST` of a JSON body to the first node; the answer's document.
+fn post(dev: &Dev, path: &str, body: &str) -> Value {
+    let mut stream = TcpStream::connect(("127.0.0.1", dev.port + 80)).unwrap();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\nContent-Type: application/json\r\n",
+        dev.port + 80
+    );
+    write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (_, document) = answer.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str(document).unwrap_or_else(|_| panic!("{path}: {answer}"))
+}
+
+/// A new cluster spreads its tree over its nodes, and a key whose meganode is on its way has no place for a
+/// moment: it is to be asked for again.
+fn keys_are_located(dev: &Dev) {
+    dev.out(&["put", "greeting", "hello"]);
+    let until = Instant::now() + Duration::from_secs(60);
+    while !are_keys_located(dev) {
+        assert!(Instant::now() < until, "the keys have no place that lasts");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(told(&ask(dev, &["tree", "locate", ""])).0, 2);
+}
+
+/// False while a key is on its way.
+fn are_keys_located(dev: &Dev) -> bool {
+    let locate = |arguments: &[&str]| told(&ask(dev, &[&["tree", "locate"], arguments].concat()));
+    let looks = [
+        locate(&["greeting", "--json"]),
+        locate(&["--hex", "6772656574696e67"]),
+        locate(&["nobody", "--json"]),
+    ];
+    if let Some((_, out, error)) = looks.iter().find(|(code, ..)| *code == 4) {
+        assert!(format!("{out}{error}").contains("ask again"), "{out} {error}");
+        return false;
+    }
+    let [(found, json, error), (hex_found, text, _), (nobody_found, nobody, _)] = looks;
+    assert_eq!((found, hex_found, nobody_found), (0, 0, 3), "{json} {error} {text} {nobody}");
+    let located = document(&json);
+    assert_eq!((&located["found"], &located["bytes"]), (&true.into(), &5.into()));
+    assert_eq!(document(&nobody)["found"], false);
+    assert!(text.starts_with("greeting: an entry with a value of 5 B\n") && text.contains("leaf"), "{text}");
+    text.contains(&format!("meganode {}\n", located["meganode"].as_str().unwrap()))
+}
+
+fn nodes_and_regions_are_listed(dev: &Dev) {
+    let nodes = json(dev, &["node", "ls"], 0);
+    assert_eq!((len(&nodes, "nodes"), len(&nodes, "missing")), (2, 0), "{nodes}");
+    let (code, out, _) = told(&ask(dev, &["node", "ls"]));
+    assert_eq!((code, out.lines().count(), out.matches("serving").count()), (0, 3, 2), "{out}");
+    let (code, _, error) = told(&dev.cell(&["node", "--node-id", "1", "ls"]));
+    assert!(code == 2 && error.contains("--node-id is a setting of a node that runs"), "{code} {error}");
+    let regions = json(dev, &["region", "ls"], 0);
+    assert!(len(&regions, "regions") >= 4, "{regions}");
+    let (code, out, _) = told(&ask(dev, &["region", "ls"]));
+    assert_eq!((code, out.matches("served").count()), (0, len(&regions, "regions")), "{out}");
+}
+
+fn tree_is_checked(dev: &Dev) {
+    let checked = json(dev, &["tree", "check"], 0);
+    assert_eq!((&checked["state"], &checked["violations"]), (&"passed".into(), &0.into()), "{checked}");
+    assert_eq!((len(&checked, "nodes"), &checked["entries"]), (2, &1.into()), "{checked}");
+    let (code, out, _) = told(&ask(dev, &["tree", "check"]));
+    assert!(code == 0 && out.starts_with("no violations: "), "{code} {out}");
+}
+
+fn drill_is_reported(dev: &Dev) {
+    let (code, _, error) = told(&ask(dev, &["drill", "report"]));
+    assert!(code == 3 && error.contains("next:"), "{code} {error}");
+    let wanted = r#"{"kind": "restart", "node": 1, "confirm": "node-1", "before_ms": 500}"#;
+    let begun = post(dev, "/api/v1/drills", wanted);
+    let id = begun["operation"].as_str().unwrap_or_else(|| panic!("{begun}"));
+    let until = Instant::now() + Duration::from_secs(90);
+    while json_of_run(dev, id)["ended_unix_ms"].is_null() {
+        assert!(Instant::now() < until, "the drill does not end");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let run = json_of_run(dev, id);
+    let exit = match run["state"].as_str() {
+        Some("passed") => 0,
+        Some("failed") => 7,
+        _ => 8,
+    };
+    let newest = json(dev, &["drill", "report"], exit);
+    assert_eq!((&newest["id"], len(&newest, "missing")), (&id.into(), 0), "{newest}");
+    let (code, out, _) = told(&ask(dev, &["drill", "report", id]));
+    let verdict = run["report"]["verdict"].as_str().unwrap();
+    assert!(code == exit && out.starts_with(&format!("{verdict}: restart node 1\n")), "{code} {out}");
+    assert!(out.contains("writes acknowledged") && out.contains("linearizable"), "all was read: {out}");
+    assert_eq!(told(&ask(dev, &["drill", "report", "drill-0-0"])).0, 3);
+}
+
+fn json_of_run(dev: &Dev, id: &str) -> Value {
+    let output = ask(dev, &["drill", "report", id, "--json"]);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{:?}", told(&output)))
+}
+
+#[test]
+fn commands_over_the_api_print_what_two_nodes_tell() {
+    let mut dev = Dev::launched_with(&["--nodes=2", "--allow-drills"]);
+    dev.wait_for("up");
+    dev.wait_healthy();
+    keys_are_located(&dev);
+    nodes_and_regions_are_listed(&dev);
+    tree_is_checked(&dev);
+    drill_is_reported(&dev);
+}
+
+/// What cannot be asked is named, and what can be is shown.
+#[test]
+fn commands_over_the_api_name_a_node_that_does_not_answer() {
+    // No survivor takes over within the test: the dead node stays a member.
+    let mut dev = Dev::launched_with(&["--nodes=3", "--restart=off", "--lease-ms=60000"]);
+    let up = dev.wait_for("up");
+    dev.wait_healthy();
+    let pid = up["nodes"][1]["pid"].as_u64().unwrap();
+    signal("KILL", u32::try_from(pid).unwrap());
+    dev.wait_for("given_up");
+    for command in [&["node", "ls"][..], &["region", "ls"], &["tree", "check"]] {
+        let document = json(&dev, command, 6);
+        assert_eq!(document["missing"][0]["node"], 1, "{command:?}: {document}");
+        let (code, _, error) = told(&ask(&dev, command));
+        assert!(code == 6 && error.contains("node 1 at 127.0.0.1:"), "{command:?}: {code} {error}");
+    }
+    let checked = json(&dev, &["tree", "check"], 6);
+    assert_eq!((&checked["state"], len(&checked, "unchecked_pairs")), (&"incomplete".into(), 1), "{checked}");
+    let (_, out, _) = told(&ask(&dev, &["node", "ls"]));
+    assert!(out.contains("no answer"), "{out}");
+    let nobody = ["--http", "127.0.0.1:1"];
+    for command in [&["node", "ls"][..], &["region", "ls"], &["tree", "check"], &["drill", "report"]] {
+        assert_eq!(told(&dev.cell(&[command, &nobody].concat())).0, 4, "{command:?}");
+    }
+}

@@ -1,0 +1,134 @@
+//! `cell dev --nodes N`: what is said, who listens where, and who stays when one goes.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "real processes have real time")]
+
+use crate::harness;
+use std::net::TcpStream;
+
+use crate::harness::{Dev, signal, wait_gone};
+use serde_json::Value;
+
+/// Keys of which every node has some.
+const KEYS: [&str; 12] = ["0", "5", "9", "C", "H", "N", "T", "Z", "c", "j", "q", "x"];
+
+/// The event that says that the cluster is up, and the process of each node.
+fn up(dev: &mut Dev) -> (Value, Vec<u32>) {
+    let event = dev.wait_for("up");
+    let nodes = event["nodes"].as_array().unwrap();
+    let pids = nodes.iter().map(|node| u32::try_from(node["pid"].as_u64().unwrap()).unwrap()).collect();
+    (event, pids)
+}
+
+fn put_all(dev: &Dev, value: &str) {
+    for key in KEYS {
+        dev.out(&["put", key, value]);
+    }
+}
+
+fn assert_all(dev: &Dev, value: &str) {
+    for (number, key) in KEYS.iter().enumerate() {
+        let server = format!("127.0.0.1:{}", usize::from(dev.port) + number % 3);
+        let got = dev.cell(&["get", key, "--server", &server]);
+        // A node that is gone does not answer; what it had is found through the others.
+        if got.status.code() != Some(4) {
+            assert_eq!(
+                String::from_utf8(got.stdout).unwrap(),
+                format!("{value}\n"),
+                "{key} through {server}"
+            );
+        }
+        assert_eq!(dev.out(&["get", key]), format!("{value}\n"), "{key}");
+    }
+    assert_eq!(dev.out(&["count"]), format!("{}\n", KEYS.len()));
+}
+
+#[test]
+fn dev_three_nodes_say_where_they_are_and_share_the_keys() {
+    let mut dev = Dev::launched_with(&["--nodes=3", "--allow-drills"]);
+    let (event, pids) = up(&mut dev);
+    assert_eq!((pids.len(), &event["drills"]), (3, &true.into()));
+    for (node, row) in (0..).zip(event["nodes"].as_array().unwrap()) {
+        let port = |offset: u16| format!("127.0.0.1:{}", dev.port + offset + node);
+        assert_eq!((&row["server"], &row["http"]), (&port(0).into(), &port(80).into()));
+        for offset in [0, 80] {
+            TcpStream::connect(port(offset)).unwrap();
+        }
+    }
+    put_all(&dev, "value");
+    assert_all(&dev, "value");
+    let data = dev.folder.path().join("data");
+    let listed =
+        harness::command(&["drill", "ls", "--json", "--dir", data.to_str().unwrap()]).output().unwrap();
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let owners: std::collections::BTreeSet<u64> =
+        listed["pairs"].as_array().unwrap().iter().map(|pair| pair["node"].as_u64().unwrap()).collect();
+    assert_eq!(owners.len(), 3, "{listed}");
+    assert_eq!(dev.stop(), Some(0));
+    pids.into_iter().for_each(wait_gone);
+    dev.restart();
+    up(&mut dev);
+    assert_all(&dev, "value");
+    assert_eq!(dev.stop(), Some(0));
+}
+
+#[test]
+fn dev_without_restarts_serves_everything_until_one_node_is_left() {
+    let mut dev = Dev::launched_with(&["--nodes=3", "--restart=off"]);
+    let (_, pids) = up(&mut dev);
+    put_all(&dev, "first");
+    for (killed, value) in [(2, "second"), (1, "third")] {
+        signal("KILL", pids[killed]);
+        let died = dev.wait_for("given_up");
+        assert_eq!(died["node"], killed);
+        put_all(&dev, value);
+        assert_all(&dev, value);
+    }
+    signal("KILL", pids[0]);
+    assert_eq!(dev.process.wait().unwrap().code(), Some(1), "nobody is left");
+}
+
+#[test]
+fn dev_a_killed_supervisor_takes_all_its_nodes_along() {
+    let mut dev = Dev::launched_with(&["--nodes=3"]);
+    let (_, pids) = up(&mut dev);
+    put_all(&dev, "value");
+    signal("KILL", dev.process.id());
+    dev.process.wait().unwrap();
+    pids.into_iter().for_each(wait_gone);
+    dev.restart();
+    up(&mut dev);
+    assert_all(&dev, "value");
+}
+
+/// What cannot be asked is a row that says so, and what can be is shown.
+#[test]
+fn tree_show_and_verify_name_a_node_that_cannot_be_reached() {
+    // No survivor takes over within the test: the dead node's pair stays its own.
+    let mut dev = Dev::launched_with(&["--nodes=3", "--restart=off", "--lease-ms=60000"]);
+    let (_, pids) = up(&mut dev);
+    put_all(&dev, "value");
+    let whole: Value = serde_json::from_str(&dev.out(&["tree", "show", "--json"])).unwrap();
+    assert_eq!(whole["unreachable"].as_array().map(Vec::len), Some(0), "{whole}");
+    signal("KILL", pids[1]);
+    dev.wait_for("given_up");
+    let dead = format!("127.0.0.1:{}", dev.port + 1);
+    let shown = dev.cell(&["tree", "show", "--json"]);
+    assert_eq!(shown.status.code(), Some(6), "{shown:?}");
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let missing = shown["unreachable"].as_array().unwrap();
+    assert_eq!((missing.len(), &missing[0]["server"]), (1, &dead.as_str().into()), "{shown}");
+    assert_eq!((&missing[0]["node"], &missing[0]["error"]["code"]), (&1.into(), &"unreachable".into()));
+    assert!(!missing[0]["pairs"].as_array().unwrap().is_empty(), "{shown}");
+    let count = |document: &Value| document["meganodes"].as_array().unwrap().len();
+    assert!(count(&shown) > 0 && count(&shown) < count(&whole), "{shown}");
+    let shown = dev.cell(&["tree", "show"]);
+    assert_eq!(shown.status.code(), Some(6));
+    let told = String::from_utf8(shown.stdout).unwrap();
+    assert!(told.contains("of the nodes that answered") && told.contains(&dead), "{told}");
+
+    // By the dead one first, too; what it has cannot be verified, and that is said by name.
+    let servers = format!("{dead},{}", dev.server());
+    let verified = dev.cell(&["verify", "--server", &servers]);
+    assert_eq!(verified.status.code(), Some(4), "{verified:?}");
+    assert!(String::from_utf8(verified.stderr).unwrap().contains(&dead));
+}

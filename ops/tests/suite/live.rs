@@ -1,0 +1,99 @@
+//! Settings that are tuned while a cluster serves, in its nodes and in a client that runs.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "real processes have real time")]
+
+use std::time::{Duration, Instant};
+
+use crate::harness::Dev;
+use cell_client::{Client, ClientError, ClientOptions, Operation};
+
+/// Runs `cell tune` against the first node; exit code and standard error.
+fn tune(dev: &Dev, arguments: &[&str]) -> (i32, String) {
+    let http = format!("127.0.0.1:{}", dev.port + 80);
+    let output = dev.cell(&[&["tune"], arguments, &["--http", &http]].concat());
+    (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Waits until something holds, which a change brings about within a poll of the cluster's table.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+    }
+}
+
+fn tuned_settings_take_effect_in_nodes_that_serve_and_are_taken_back(dev: &Dev) {
+    let value = "v".repeat(2_000);
+    let is_taken = || dev.code(&["put", "key", &value]) == 0;
+    assert!(is_taken());
+    let values =
+        ["set", "value_bytes_max=1KiB", "session_idle_ms=20s", "worker_spin_us=10", "recovery_threads=1"];
+    assert_eq!(tune(dev, &values).0, 0);
+    until("longer values are refused", || !is_taken());
+    assert_eq!(dev.out(&["get", "key"]), format!("{value}\n"));
+    assert_eq!(tune(dev, &["set", "--unset", "value_bytes_max"]).0, 0);
+    until("longer values are taken again", is_taken);
+}
+
+fn tuning_that_does_not_fit_is_refused_with_the_reason_and_nothing_changes(dev: &Dev) {
+    for (value, why) in [
+        ("stream_bytes_max=64GiB", "because so much memory is set aside for it when the node starts"),
+        ("coordinator_deadline_ms=10s", "has to end within the lease"),
+        ("client_retry_shortest=1m", "waits between retries grow from the shortest to the longest"),
+        ("http_read_only=true", "would refuse to take it back"),
+        ("lease_ms=1s", "Other nodes count on the terms"),
+    ] {
+        let (code, error) = tune(dev, &["set", value, "worker_spin_us=10"]);
+        assert_ne!(code, 0, "{value}");
+        assert!(error.contains(why), "{value}: {error}");
+    }
+    let http = format!("127.0.0.1:{}", dev.port + 80);
+    let listed = dev.out(&["tune", "ls", "spin", "--http", &http]);
+    assert!(!listed.contains("tuned"), "{listed}");
+}
+
+fn changes_over_http_are_limited_as_the_cluster_is_tuned(dev: &Dev) {
+    assert_eq!(tune(dev, &["set", "http_changes_per_second=1"]).0, 0);
+    let mut turn = 0;
+    until("changes are refused", || {
+        turn += 1;
+        let (code, error) = tune(dev, &["set", &format!("membership_poll_ms={}ms", 50 + turn % 7)]);
+        assert!(code == 0 || error.contains("too often"), "{error}");
+        code != 0
+    });
+}
+
+fn tuned_settings_reach_a_client_that_runs_but_not_one_whose_user_decided(dev: &Dev) {
+    let mut follows = Client::connect(&dev.server(), ClientOptions::default()).unwrap();
+    let own =
+        ClientOptions { own: vec!["client_queue_max", "client_in_flight_max"], ..ClientOptions::default() };
+    let mut stays = Client::connect(&dev.server(), own).unwrap();
+    assert_eq!(tune(dev, &["set", "client_queue_max=0", "client_in_flight_max=1"]).0, 0);
+    let is_full = |client: &mut Client| {
+        let get = Operation::Get { key: b"key" };
+        client.submit(&get).unwrap();
+        let second = client.submit(&get);
+        let full = matches!(second, Err(ClientError::QueueFull { max: 1 }));
+        for _ in 0..1 + usize::from(second.is_ok()) {
+            assert!(client.poll(Duration::from_secs(60)).unwrap().outcome.is_ok());
+        }
+        full
+    };
+    until("the client hears of it", || {
+        assert!(!is_full(&mut stays));
+        is_full(&mut follows)
+    });
+    assert!(!is_full(&mut stays));
+    assert_eq!(tune(dev, &["set", "--unset", "client_queue_max"]).0, 0);
+    until("the client hears that it is taken back", || !is_full(&mut follows));
+}
+
+/// One cluster for all: a start takes longer than what is asked of it.
+#[test]
+fn settings_are_tuned_while_a_cluster_serves() {
+    let dev = Dev::start();
+    tuning_that_does_not_fit_is_refused_with_the_reason_and_nothing_changes(&dev);
+    tuned_settings_take_effect_in_nodes_that_serve_and_are_taken_back(&dev);
+    tuned_settings_reach_a_client_that_runs_but_not_one_whose_user_decided(&dev);
+    changes_over_http_are_limited_as_the_cluster_is_tuned(&dev);
+}

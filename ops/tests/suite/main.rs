@@ -1,0 +1,11 @@
+//! The integration tests of this crate: one program, so that it is linked once.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
+
+mod api;
+mod cli;
+mod cluster;
+mod drill;
+mod harness;
+mod live;
+mod process;
+mod store;

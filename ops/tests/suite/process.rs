@@ -1,0 +1,347 @@
+//! Processes: what a supervisor, a node and their signals do.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "real processes have real time")]
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixDatagram;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::harness::{Dev, FLAGS, command, free_port, signal, wait_gone};
+
+#[test]
+fn dev_a_killed_node_comes_back_with_what_it_acknowledged() {
+    let mut dev = Dev::start();
+    dev.out(&["put", "key", "value"]);
+    for _ in 0..2 {
+        let status = dev.out(&["status", "--json"]);
+        assert!(status.contains("serving"), "{status}");
+        let pid = node_pid(&dev);
+        signal("KILL", pid);
+        dev.wait_for("died");
+        dev.wait_for("serving");
+        assert_eq!(dev.out(&["get", "key"]), "value\n");
+    }
+    assert_eq!(dev.stop(), Some(0));
+}
+
+/// What goes to a terminal is for people; what nodes report is in files, unless it is asked for.
+#[test]
+fn dev_prints_lines_for_people_and_its_nodes_messages_go_to_files() {
+    for shown in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let port = free_port().to_string();
+        let mut command = command(&["dev", "--port", &port, "--dir", data.to_str().unwrap(), "--nodes=2"]);
+        command.args(FLAGS).arg("--tracing-filter=info").args(shown.then_some("--show-logs"));
+        let mut dev = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.any(|line| line.contains("is up")));
+        signal("TERM", dev.id());
+        assert!(lines.last().unwrap().contains("stopped"));
+        assert_eq!(dev.wait().unwrap().code(), Some(0));
+        let mut said = String::new();
+        dev.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(said.contains("INFO"), shown, "{said}");
+        for name in ["supervisor", "node-0", "node-1"] {
+            let file = data.join("messages").join(format!("{name}.log"));
+            let kept = std::fs::read_to_string(&file).unwrap_or_default();
+            assert_eq!(
+                kept.contains("INFO") && name != "supervisor",
+                !shown && name != "supervisor",
+                "{name}: {kept}"
+            );
+        }
+    }
+}
+
+#[test]
+fn metrics_have_the_counters_of_log_fabric_and_lease() {
+    let dev = Dev::start();
+    dev.out(&["put", "key", "value"]);
+    let until = Instant::now() + Duration::from_secs(30);
+    let wanted =
+        ["cell_log_records_total ", "cell_fabric_messages_received_total ", "cell_lease_renewals_total "];
+    loop {
+        let metrics = http(dev.port + 80, "/metrics");
+        let counted = |name: &&str| {
+            let line = metrics.lines().find_map(|line| line.strip_prefix(*name));
+            line.is_some_and(|count| count.parse::<f64>().unwrap() > 0.0)
+        };
+        if wanted.iter().all(counted) {
+            assert!(metrics.contains("# TYPE cell_log_held_bytes gauge"), "{metrics}");
+            assert!(metrics.contains("# TYPE cell_fabric_received_bytes_total counter"), "{metrics}");
+            break;
+        }
+        assert!(Instant::now() < until, "not all of {wanted:?} are in:\n{metrics}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn http(port: u16, path: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// The supervisor's only child.
+fn node_pid(dev: &Dev) -> u32 {
+    let id = dev.process.id();
+    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
+    let children =
+        tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default());
+    let children: String = children.collect();
+    children.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn dev_a_killed_supervisor_takes_its_node_along() {
+    let mut dev = Dev::start();
+    dev.out(&["put", "key", "value"]);
+    let node = node_pid(&dev);
+    signal("KILL", dev.process.id());
+    dev.process.wait().unwrap();
+    wait_gone(node);
+    dev.restart();
+    assert_eq!(dev.out(&["get", "key"]), "value\n");
+}
+
+#[test]
+fn dev_a_second_one_on_the_same_folder_or_port_says_so() {
+    let dev = Dev::start();
+    let data = dev.folder.path().join("data");
+    let other = free_port().to_string();
+    let output = command(&["dev", "--port", &other, "--dir", data.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("is held by process") && error.contains("--dir"), "{error}");
+    let folder = tempfile::tempdir().unwrap();
+    let port = dev.port.to_string();
+    let output =
+        command(&["dev", "--port", &port, "--dir", folder.path().to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--port"));
+}
+
+#[test]
+fn node_by_itself_tells_systemd_and_stops_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket_path = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&socket_path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let port = free_port();
+    let config = folder.path().join("node.toml");
+    let text = format!(
+        "listen_address = \"127.0.0.1:{port}\"\nhttp_address = \"127.0.0.1:{}\"\ndata_dir = \"{}\"\n",
+        port + 80,
+        folder.path().join("data").display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut node = command(&["node", "--config", config.to_str().unwrap()])
+        .args(FLAGS)
+        .env("NOTIFY_SOCKET", &socket_path)
+        .env("WATCHDOG_USEC", "2000000")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let wait_for = |word: &str| {
+        let mut heard = [0; 4096];
+        loop {
+            let length = socket.recv(&mut heard).unwrap();
+            if String::from_utf8_lossy(&heard[..length]).lines().any(|line| line.starts_with(word)) {
+                return;
+            }
+        }
+    };
+    wait_for("STATUS=");
+    wait_for("READY=1");
+    wait_for("WATCHDOG=1");
+    let server = format!("127.0.0.1:{port}");
+    assert!(command(&["put", "key", "value", "--server", &server]).output().unwrap().status.success());
+    signal("TERM", node.id());
+    wait_for("STOPPING=1");
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+}
+
+/// Passes connections to `from` on to `to`; counts them.
+fn forward(from: u16, to: u16) -> Arc<AtomicUsize> {
+    let listener = TcpListener::bind(("127.0.0.1", from)).unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    std::thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let Ok(far) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+            for (mut from, mut to) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+    count
+}
+
+/// Who asks where the store is served is told the advertised address, and goes there.
+#[test]
+fn node_behind_a_forwarded_port_is_reached_by_what_it_advertises() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let (forwarded, http) = (port + 40, port + 80);
+    let count = forward(forwarded, port);
+    let mut node = command(&["node"])
+        .args(FLAGS)
+        .args(["--listen-address", &format!("127.0.0.1:{port}")])
+        .args(["--advertise-address", &format!("127.0.0.1:{forwarded}")])
+        .args(["--http-address", &format!("127.0.0.1:{http}")])
+        .args(["--data-dir", folder.path().join("data").to_str().unwrap()])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let server = format!("127.0.0.1:{port}");
+    let put = ["put", "key", "value", "--transport", "tcp", "--timeout", "60s", "--server", &server];
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let said = command(&put).output().unwrap();
+        if said.status.success() {
+            break;
+        }
+        assert!(Instant::now() < until && node.try_wait().unwrap().is_none(), "{said:?}");
+    }
+    // Of several servers it asks each node that the table has, where it says that it is.
+    let twice = format!("{server},{server}");
+    let shown = command(&["tree", "show", "--transport", "tcp", "--server", &twice]).output().unwrap();
+    assert!(shown.status.success(), "{shown:?}");
+    assert!(count.load(Ordering::SeqCst) > 0, "nobody came by the advertised address");
+    signal("TERM", node.id());
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+
+    for wrong in ["127.0.0.1:0", "0.0.0.0:7000", "nowhere"] {
+        let data = folder.path().join("other");
+        let mut node = command(&["node", "--advertise-address", wrong]);
+        let said = node.args(["--data-dir", data.to_str().unwrap()]).output().unwrap();
+        assert_eq!(said.status.code(), Some(2), "{wrong}");
+        assert!(String::from_utf8_lossy(&said.stderr).contains("advertise_address"), "{said:?}");
+    }
+}
+
+/// At a SIGHUP a node reads its configuration file again: what applies live takes effect at once, and what
+/// does not is named and stays; a file that is wrong changes nothing.
+#[test]
+fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let (port, config) = (free_port(), folder.path().join("cell.toml"));
+    let configure = |lines: &str| {
+        let text = format!(
+            "listen_address = \"127.0.0.1:{port}\"\nhttp_address = \"127.0.0.1:{}\"\n\
+             data_dir = \"{}\"\n{lines}",
+            port + 80,
+            folder.path().join("data").display()
+        );
+        std::fs::write(&config, text).unwrap();
+    };
+    configure("tracing_filter = \"error\"\n");
+    let mut node = command(&["node", "--config", config.to_str().unwrap()])
+        .args(&FLAGS[..3])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(node.stderr.take().unwrap());
+    let (sender, lines) = std::sync::mpsc::channel();
+    std::thread::spawn(move || said.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let wait_for = |words: &str| {
+        let patience = Duration::from_secs(60);
+        while !lines.recv_timeout(patience).unwrap_or_else(|_| panic!("no `{words}`")).contains(words) {}
+    };
+    let (server, until) = (format!("127.0.0.1:{port}"), Instant::now() + Duration::from_secs(60));
+    let put = ["put", "key", "value", "--timeout", "60s", "--server", &server];
+    while !command(&put).output().unwrap().status.success() {
+        assert!(Instant::now() < until && node.try_wait().unwrap().is_none(), "it does not serve");
+    }
+
+    configure("checkpoint_age_ms = \"1 s\"\nlease_ms = \"700 ms\"\n"); // and the filter is the default again
+    signal("HUP", node.id());
+    wait_for("`checkpoint_age_ms` is changed");
+    wait_for(
+        "`lease_ms` stays 500 ms and does not become 700 ms: a change takes effect when the process starts",
+    );
+    while !http(port + 80, "/metrics").contains("\ncell_pair_checkpoints_total{pair=\"1\"} 1") {
+        assert!(Instant::now() < until, "no checkpoint is taken of the age that is now the limit");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+
+    configure("checkpoint_age_ms = \"1 year\"\n");
+    signal("HUP", node.id());
+    wait_for("the configuration is wrong: all settings stay");
+    signal("TERM", node.id());
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn load_interrupted_records_what_is_acknowledged() {
+    let dev = Dev::start();
+    let source = dev.folder.path().join("source.tsv");
+    let progress = dev.folder.path().join("progress");
+    let lines: String = (0..400_000).map(|n| format!("key{n:06}\t{n}\n")).collect();
+    std::fs::write(&source, lines).unwrap();
+    let (source, progress) = (source.to_str().unwrap(), progress.to_str().unwrap());
+    let load = ["load", source, "--progress", progress];
+    let verify = ["verify", "--source", source, "--progress", progress];
+    for name in ["INT", "KILL"] {
+        let mut child = dev.command(&load).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(1200));
+        if child.try_wait().unwrap().is_none() {
+            signal(name, child.id());
+            let code = child.wait().unwrap().code();
+            assert!(code.is_none_or(|code| code == 130 || code == 0), "{code:?}");
+        }
+        assert_eq!(dev.code(&verify), 0, "after SIG{name}");
+    }
+    dev.out(&load);
+    dev.out(&verify);
+    assert_eq!(dev.out(&["count", "--prefix", "key"]), "400000\n");
+}
+
+/// Damage in the middle of a log is told from a tear: the node refuses, is not started again, and `inspect`
+/// shows where.
+#[test]
+fn dev_a_damaged_log_is_refused_and_shown() {
+    let mut dev = Dev::start();
+    for n in 0..50 {
+        dev.out(&["put", &format!("key{n}"), "value"]);
+    }
+    signal("KILL", dev.process.id());
+    dev.process.wait().unwrap();
+    let data = dev.folder.path().join("data");
+    let data = data.to_str().unwrap();
+    let frames = dev.out(&["inspect", "log", data, "--frames", "--json"]);
+    let frames = frames.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let batches: Vec<_> =
+        frames.filter(|frame| frame["records"].as_u64() > Some(0) && frame["offset"].is_u64()).collect();
+    let frame = &batches[batches.len() / 4];
+    let segment = frame["segment"].as_str().unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(format!("{data}/log/{segment}")).unwrap();
+    let offset = frame["offset"].as_u64().unwrap() + 140;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], offset).unwrap();
+
+    let shown = dev.cell(&["inspect", "log", data]);
+    assert_eq!(shown.status.code(), Some(7));
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains(&format!("DAMAGED at {segment}")), "{shown}");
+    let port = dev.port.to_string();
+    let output = command(&["dev", "--port", &port, "--dir", data]).args(FLAGS).output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("node 0 died: exit code 7") && error.contains(segment), "{error}");
+}

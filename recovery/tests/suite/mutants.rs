@@ -1,0 +1,58 @@
+//! The twins of the crash harness: each deliberate defect must be caught by a run that is clean without it.
+//! Debug builds alone have them.
+#![cfg(debug_assertions)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+use std::collections::BTreeSet;
+use std::panic::catch_unwind;
+
+use crate::cluster::world::{Met, run, run_compaction};
+use crate::owner::Life;
+use cell_cluster::Sim;
+use cell_recovery::mutant::{Mutant, plant};
+use cell_terms::Durability;
+use cell_wal::sim::SimDisk;
+
+/// Whether every crash point, with and without checkpoints, ends well.
+fn clean() -> bool {
+    let story = |pairs: u32, checkpoints: bool| {
+        catch_unwind(move || {
+            let (mut fuel, mut met) = (0, Met::default());
+            while run(fuel + 1, pairs, checkpoints, fuel, &mut met) {
+                fuel += 1;
+            }
+            run_compaction(1, pairs, checkpoints, u64::MAX, &mut BTreeSet::new());
+        })
+        .is_ok()
+    };
+    story(2, false)
+        && story(1, true)
+        && story(2, true)
+        && catch_unwind(image_counts_what_freed_its_nodes).is_ok()
+}
+
+fn image_counts_what_freed_its_nodes() {
+    let life = Life::begin(&SimDisk::new(1), &Sim::new(7), 1);
+    let session = life.environment.sessions.open(life.lease).unwrap();
+    let mut owner = life.complete(life.restore(life.create()), Durability::Sync, session).unwrap();
+    for key in 0..200_u32 {
+        while !owner.put(&key.to_be_bytes(), &[7; 100]) {
+            owner.settle();
+        }
+    }
+    owner.image_counts_what_freed_its_nodes((0..200_u32).map(|key| key.to_be_bytes().to_vec()));
+}
+
+#[test]
+fn every_mutant_is_caught_by_the_crash_harness() {
+    cell_terms::mutant::in_own_process(|| {
+        plant(None);
+        assert!(clean(), "the harness is not clean");
+        for &mutant in Mutant::ALL {
+            plant(Some(mutant));
+            assert!(!clean(), "{mutant:?} was not caught");
+            println!("mutant {} caught by cell-recovery's crash harness", mutant.name());
+        }
+        plant(None);
+    });
+}

@@ -1,0 +1,69 @@
+//! The asynchronous client against a real server: each operation over each transport and path, many tasks on
+//! one client, futures that are dropped, clients that are closed.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy takes for more")]
+
+mod calls;
+#[cfg(feature = "verbs")]
+mod rdma;
+
+use std::time::Duration;
+
+use self::calls::{connect, on_one_thread, on_two_threads};
+use cell_client::{ClientError, ClientOptions, Fate, Search, Transport};
+use cell_tests::server::Server;
+
+const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Shm];
+
+#[test]
+fn every_operation_over_each_transport_and_path() {
+    let server = Server::start();
+    TRANSPORTS.into_iter().for_each(|transport| calls::every_operation_by_each_search(&server, transport));
+}
+
+#[test]
+fn tasks_beyond_the_queue_wait_for_room_and_each_increment_counts_once() {
+    calls::increments_count_once(&Server::start(), Transport::default(), 40, 25);
+}
+
+#[test]
+fn dropped_puts_never_overwrite_a_later_one() {
+    let longest = Duration::from_micros(580);
+    calls::dropped_puts_are_overwritten(&Server::start(), Transport::default(), 300, longest);
+}
+
+#[test]
+fn dropped_reads_leave_neither_room_taken_nor_anything_outstanding() {
+    let server = Server::start();
+    TRANSPORTS.into_iter().for_each(|transport| {
+        calls::dropped_reads_leave_nothing_behind(&server, transport, 60);
+    });
+}
+
+/// The first was answered by the client's own search when the put ended, woke nobody, and the second
+/// slept for ever.
+#[test]
+fn waiters_for_room_each_go_on_also_behind_one_that_is_answered_at_once() {
+    calls::waiters_for_room_are_woken(&Server::start(), Transport::Shm, 100);
+}
+
+#[test]
+fn close_ends_what_is_outstanding_and_says_what_is_known_of_it() {
+    calls::close_says_what_is_known_of_what_is_outstanding(&Server::start(), Transport::default());
+}
+
+#[test]
+fn runtime_that_ends_takes_its_client_with_it() {
+    let server = Server::start();
+    let first = on_two_threads();
+    let client = first.block_on(connect(&server, ClientOptions::default()));
+    drop(first);
+    let ended = on_one_thread(client.get(b"key"));
+    assert!(matches!(ended, Err(ClientError::Closed { fate: Fate::NotDone })), "{ended:?}");
+}
+
+#[test]
+fn scan_broken_off_anywhere_goes_on_where_it_was() {
+    let strides = [1, 6, 7, 8, 1000];
+    calls::scans_broken_off_go_on(&Server::start(), Transport::default(), Search::default(), &strides);
+}

@@ -1,0 +1,14 @@
+//! Whole-system tests: one program, so that it is linked once.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
+
+mod aio;
+mod allocations;
+mod compaction;
+mod crash;
+mod disks;
+mod drills;
+mod failover;
+mod hostile;
+mod monitoring;
+mod onesided;
+mod refusals;

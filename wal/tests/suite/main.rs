@@ -1,0 +1,13 @@
+//! The integration tests of this crate: one program, so that it is linked once.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
+
+mod crash;
+mod damage;
+mod faults;
+mod golden;
+mod harness;
+mod hostile;
+mod images;
+mod mutants;
+mod ring;
+mod write_and_read;
