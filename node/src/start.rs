@@ -65,7 +65,7 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
     let log_root = LogRoot::open(&options.folder)?;
     let settings = &options.settings;
     let terms = LeaseTerms::new(settings.integer("lease_ms"), settings.real("lease_drift_margin"));
-    let endpoint = HostEndpoint::listen(options.listen, 1, &fabric_options(&options))?.remove(0);
+    let endpoint = HostEndpoint::listen(options.listen, &fabric_options(&options))?;
     let address = endpoint.address().unwrap_or(options.listen);
     let reads = ServedReads { ordered: endpoint.reads_ordered(), whole: endpoint.takes_whole_regions() };
     let lease = LeaseThread::start(coordinator.clone(), terms, LEASE_PATIENCE)?;

@@ -77,7 +77,7 @@ fn check(mut client: impl Endpoint, mut server: impl Endpoint, address: Address)
 #[test]
 fn wake_ups_over_shm_allocate_nothing() {
     let name = SocketName::new(&format!("@cell-allocations-{}", std::process::id())).unwrap();
-    let server = ShmEndpoint::listen(name, 1, &ShmOptions::default()).unwrap().remove(0);
+    let server = ShmEndpoint::listen(name, &ShmOptions::default()).unwrap();
     let client = ShmEndpoint::client(FabricLimits::default()).unwrap();
     let (counted, woken) = check(client, server, Address::shm(name));
     assert_eq!(woken, 2 * ROUND_TRIPS as u64, "each message wakes its receiver");
@@ -86,8 +86,7 @@ fn wake_ups_over_shm_allocate_nothing() {
 
 #[test]
 fn wake_ups_over_tcp_allocate_nothing() {
-    let mut servers = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), 1, &TcpOptions::default()).unwrap();
-    let server = servers.remove(0);
+    let server = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), &TcpOptions::default()).unwrap();
     let address = Address::tcp(server.address().unwrap());
     let (counted, _) = check(TcpEndpoint::client(FabricLimits::default()).unwrap(), server, address);
     assert_eq!(counted, 0);

@@ -25,9 +25,8 @@ fn main() {
     let (seconds, connections, pipelined, bytes) = (next(3), next(50), next(16), next(64));
     let stop = AtomicBool::new(false);
     let options = TcpOptions { one_sided: true, ..TcpOptions::default() };
-    let mut servers = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), 1, &options).unwrap();
-    let address = Address::tcp(servers[0].address().unwrap());
-    let mut server = servers.remove(0);
+    let mut server = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
+    let address = Address::tcp(server.address().unwrap());
     let spec = RegionSpec::extent(PairId(1), Epoch(1), 2 << 20).unwrap();
     let (region, _writer) = Region::create_private(&spec).unwrap();
     let key = server.register(&region).unwrap();

@@ -28,7 +28,7 @@ fn main() {
         let stop = AtomicBool::new(false);
         let name = SocketName::new(&format!("@cell-example-{}", std::process::id())).unwrap();
         let options = ShmOptions { one_sided: true, ..ShmOptions::default() };
-        let mut server = ShmEndpoint::listen(name, 1, &options).unwrap().remove(0);
+        let mut server = ShmEndpoint::listen(name, &options).unwrap();
         let spec = RegionSpec::extent(PairId(1), Epoch(1), REGION_BYTES).unwrap();
         let (region, _writer) = Region::create(&spec, RegionOptions::from(HugePages::Auto)).unwrap();
         region.populate_to(REGION_BYTES).unwrap();

@@ -14,7 +14,7 @@ pub enum HelloRefusal {
     TooManyConnections,
     /// It speaks another version of the format.
     Version,
-    /// There is no such worker, or it is gone.
+    /// Nobody answers to the number in the hello, or not any more.
     NoSuchWorker,
     /// The user that the peer runs as may not connect.
     NotPermitted,

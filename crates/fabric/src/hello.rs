@@ -11,7 +11,7 @@
 //! | 8 | 2 | format version |
 //! | 10 | 2 | status: 0 welcome, else a [`HelloRefusal`]; connectors send 0 |
 //! | 12 | 2 | flags of the provider: bit 0 serves one-sided reads; the rest zero |
-//! | 14 | 2 | worker: which one the connector wants, 65,535 the one-sided service; acceptors repeat it |
+//! | 14 | 2 | whom the connector wants: 0 the worker, 65,535 the one-sided service; acceptors repeat it |
 //! | 16 | 4 | longest message that this end takes, from 1,024 |
 //! | 20 | 2 | bytes of greeting and extensions that follow, at most 1,024 |
 //! | 22 | 2 | zero |
@@ -35,7 +35,9 @@ use crate::greeting::Greeting;
 use crate::queue_pair_end::{QUEUE_PAIR_END_BYTES, QueuePairEnd};
 use crate::version::FORMAT_VERSION;
 
-/// The worker number that names a host's one-sided service.
+/// The worker number of a process's worker.
+pub(crate) const WORKER: u16 = 0;
+/// The worker number that names its one-sided service.
 pub(crate) const WORKER_ONE_SIDED: u16 = u16::MAX;
 
 const MAGIC: [u8; 8] = *b"CELLFABR";

@@ -1,4 +1,4 @@
-//! All providers of a real host in one endpoint: a worker serves peers over TCP, over shared memory and, in
+//! All providers of a real host in one endpoint: a node serves peers over TCP, over shared memory and, in
 //! builds with the feature `verbs`, over RDMA at once, a client connects by whichever the address says. A
 //! provider that is added is a variant of [`ProviderEndpoint`] and a row in [`Provider::new`].
 
@@ -29,7 +29,7 @@ use crate::tcp::{TcpEndpoint, TcpOptions};
 use crate::verbs::VerbsEndpoint;
 use crate::verbs_options::VerbsOptions;
 
-/// How a host's endpoints are set up.
+/// How a host's endpoint is set up.
 #[derive(Clone, Debug, Default)]
 pub struct HostOptions {
     /// Limits, greeting, users and sizes; of both providers, as far as they concern both. A greeting that
@@ -137,15 +137,11 @@ impl HostEndpoint {
         HostEndpoint::join([verbs, shm, tcp], None)
     }
 
-    /// One endpoint a worker, all behind one TCP address and one unix socket.
+    /// An endpoint that accepts at a TCP address and at a unix socket.
     ///
     /// # Errors
     /// As for [`TcpEndpoint::listen`] and [`ShmEndpoint::listen`]; RDMA was asked for and there is none.
-    pub fn listen(
-        address: SocketAddr,
-        workers: u16,
-        options: &HostOptions,
-    ) -> Result<Vec<HostEndpoint>, FabricError> {
+    pub fn listen(address: SocketAddr, options: &HostOptions) -> Result<HostEndpoint, FabricError> {
         let mut shm_options = options.shm.clone();
         let said = &mut shm_options.greeting.shared_memory_socket;
         if let (Some(name), true) = (options.socket, said.is_empty()) {
@@ -162,19 +158,12 @@ impl HostEndpoint {
             one_sided: shm_options.one_sided,
             partition: shm_options.partition.clone(),
         };
-        let tcp = TcpEndpoint::listen_with(address, workers, &tcp_options, &registry)?;
-        let mut shm = match options.socket {
-            Some(name) => ShmEndpoint::listen_with(name, workers, &shm_options, &registry)?,
-            None => Vec::new(),
-        }
-        .into_iter();
-        let endpoint = |tcp| {
-            let verbs = over_verbs::beside(&tcp, &shm_options, &registry)?;
-            let shm = shm.next().map(ProviderEndpoint::Shm);
-            let endpoints = verbs.into_iter().chain(shm).chain([ProviderEndpoint::Tcp(tcp)]);
-            HostEndpoint::join(endpoints, shm_options.one_sided.then(|| Arc::clone(&registry)))
-        };
-        tcp.into_iter().map(endpoint).collect()
+        let mut tcp = TcpEndpoint::listen_with(address, &tcp_options, &registry)?;
+        let shm = options.socket.map(|name| ShmEndpoint::listen_with(name, &shm_options, &registry));
+        let shm = shm.transpose()?.map(ProviderEndpoint::Shm);
+        let verbs = over_verbs::beside(&mut tcp, &shm_options, &registry)?;
+        let endpoints = verbs.into_iter().chain(shm).chain([ProviderEndpoint::Tcp(tcp)]);
+        HostEndpoint::join(endpoints, shm_options.one_sided.then_some(registry))
     }
 
     fn join(
@@ -191,7 +180,7 @@ impl HostEndpoint {
         Ok(HostEndpoint { providers, registry, epoll })
     }
 
-    /// Where this endpoint listens over TCP; `None` unless it is the one of its group that accepts.
+    /// Where this endpoint listens over TCP; `None` of one that only connects.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.providers.iter().find_map(|provider| match &provider.endpoint {
@@ -390,15 +379,14 @@ mod over_verbs {
         Ok(registry.with_device(device))
     }
 
-    /// The endpoint over RDMA of the same worker, where there is a device.
+    /// The endpoint over RDMA beside that over TCP, where there is a device.
     pub(super) fn beside(
-        tcp: &TcpEndpoint,
+        tcp: &mut TcpEndpoint,
         options: &ShmOptions,
         registry: &Arc<Registry>,
     ) -> Result<Option<ProviderEndpoint>, FabricError> {
-        let (Some(device), Some(acceptor)) = (registry.device(), tcp.acceptor_over_verbs()) else {
-            return Ok(None);
-        };
+        let Some(device) = registry.device() else { return Ok(None) };
+        let Some(acceptor) = tcp.add_verbs()? else { return Ok(None) };
         let registry = options.one_sided.then(|| Arc::clone(registry));
         let endpoint = VerbsEndpoint::accepting(options.limits, device, acceptor, registry)?;
         Ok(Some(ProviderEndpoint::Verbs(endpoint)))
@@ -423,7 +411,7 @@ mod over_verbs {
     }
 
     pub(super) fn beside(
-        _: &TcpEndpoint,
+        _: &mut TcpEndpoint,
         _: &ShmOptions,
         _: &Arc<Registry>,
     ) -> Result<Option<ProviderEndpoint>, FabricError> {

@@ -24,8 +24,7 @@ pub trait OneSided: Endpoint {
         self.register_for(region, RegionAccess::Read)
     }
 
-    /// Lets peers access a region until it is deregistered. The key is random and fresh. Registrations belong
-    /// to the process, not to the endpoint: they hold, and may be ended, at any endpoint of it.
+    /// Lets peers access a region until it is deregistered. The key is random and fresh.
     ///
     /// # Errors
     /// No service for one-sided access at this endpoint, no random bytes, or

@@ -23,7 +23,7 @@ use crate::verbs::{Device, RegisteredRegion, RemoteRegion};
 /// Registrations that a ledger has words for.
 pub(crate) const LEDGER_WORDS: usize = 8_192;
 
-/// The registrations of a process, or of one host's endpoints in it.
+/// The registrations of one endpoint, or of all providers of a host's.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     regions: RwLock<HashMap<RegionKey, Registration>>,

@@ -38,7 +38,7 @@ impl Service {
 
     fn start_with(mut server: Server) -> Service {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut endpoint = TcpEndpoint::listen(any, 1, &TcpOptions::default()).unwrap().remove(0);
+        let mut endpoint = TcpEndpoint::listen(any, &TcpOptions::default()).unwrap();
         let address = endpoint.address().unwrap();
         let mut poller = Poller::new().unwrap();
         poller.add(endpoint.wake_descriptor().unwrap()).unwrap();

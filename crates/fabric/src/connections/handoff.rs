@@ -1,7 +1,9 @@
-//! One listening socket, many workers: accepted sockets go to the endpoint whose worker the hello names.
+//! One listening socket, several takers: an accepted socket goes to the endpoint that its hello asks for.
 //!
-//! The endpoint that listens reads the hello and nothing beyond it, then leaves the socket on the other
-//! endpoint's queue and rings. The other endpoint judges its own limits and answers the hello.
+//! The worker's own connections stay with the endpoint that listens. Sockets for the one-sided service, and for
+//! the worker's endpoint over `verbs`, are handed over: the endpoint that listens reads the hello and nothing
+//! beyond it, then leaves the socket on the other one's queue and rings. That one judges its own limits and
+//! answers the hello.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,31 +14,35 @@ use crate::address::PeerAddress;
 use crate::close::HelloRefusal;
 use crate::error::FabricError;
 use crate::greeting::Greeting;
-use crate::hello::{Hello, WORKER_ONE_SIDED};
+use crate::hello::{Hello, WORKER, WORKER_ONE_SIDED};
 use crate::partition::Partition;
 use crate::poller::poll_error;
 
-/// One of the acceptors of a host, which is a group of them behind one listener.
-#[derive(Clone, Debug)]
+/// How an endpoint takes connections: by listening, or from a queue that the one that listens fills.
+#[derive(Debug)]
 pub(crate) struct Acceptor {
-    group: Arc<Group>,
-    pub(super) worker: u16,
-    /// It takes the connections over `verbs` of that worker, not those over the socket itself.
-    over_verbs: bool,
     /// What it says of itself in the answer to a good hello.
     pub(super) greeting: Greeting,
     /// Whether its host serves one-sided reads, as the answer says.
     pub(super) one_sided: bool,
     pub(super) partition: Partition,
+    /// Where it finds sockets that were accepted for it; none at the endpoint that listens.
+    pub(super) own_queue: Option<Arc<HandoffQueue>>,
+    /// At the endpoint that listens: the one-sided service's, where there is one.
+    service_queue: Option<Arc<HandoffQueue>>,
+    /// At the endpoint that listens: that of connections over `verbs`, where it is offered.
+    verbs_queue: Option<Arc<HandoffQueue>>,
 }
 
-/// The endpoints of one host.
+/// Who is to answer a hello.
 #[derive(Debug)]
-struct Group {
-    workers: Vec<HandoffQueue>,
-    /// Likewise for connections over `verbs`; none where it is not offered.
-    verbs: Vec<HandoffQueue>,
-    one_sided: Option<HandoffQueue>,
+pub(super) enum Taker {
+    /// The endpoint that listens.
+    Listener,
+    /// Who takes sockets from this queue.
+    Queue(Arc<HandoffQueue>),
+    /// Nobody, for this reason.
+    Nobody(HelloRefusal),
 }
 
 /// Where one endpoint finds sockets that were accepted for it.
@@ -62,39 +68,56 @@ pub(super) struct Handed {
 }
 
 impl Acceptor {
-    /// One a worker. `service`: another one at the end, for the one-sided service.
+    /// Of the endpoint that listens.
     ///
     /// # Errors
-    /// A greeting that is too long, or no descriptors.
-    pub(crate) fn group(
-        workers: u16,
-        service: bool,
+    /// A greeting that is too long.
+    pub(crate) fn new(
         greeting: &Greeting,
         one_sided: bool,
         partition: &Partition,
-        verbs: bool,
-    ) -> Result<Vec<Acceptor>, FabricError> {
+    ) -> Result<Acceptor, FabricError> {
         // Refused here, because later it could only be answered by refusing every peer.
-        let answer = Hello { greeting: greeting.clone(), ..Hello::of_connector(0, 0) };
+        let answer = Hello { greeting: greeting.clone(), ..Hello::of_connector(WORKER, 0) };
         answer.encode()?;
-        // The last number names the one-sided service.
-        let workers = workers.clamp(1, WORKER_ONE_SIDED - 1);
-        let group = Arc::new(Group::new(workers, service, verbs)?);
-        let acceptor = |worker| Acceptor {
-            group: Arc::clone(&group),
-            worker,
-            over_verbs: false,
+        Ok(Acceptor {
             greeting: greeting.clone(),
             one_sided,
             partition: partition.clone(),
-        };
-        Ok((0..workers).chain(service.then_some(WORKER_ONE_SIDED)).map(acceptor).collect())
+            own_queue: None,
+            service_queue: None,
+            verbs_queue: None,
+        })
     }
 
-    /// The acceptor of the same worker's connections over `verbs`, of a group that offers it.
+    /// The one-sided service's, to which this one hands sockets over from now on.
+    ///
+    /// # Errors
+    /// No descriptors.
+    pub(crate) fn add_service(&mut self) -> Result<Acceptor, FabricError> {
+        let queue = self.service_queue.insert(Arc::new(HandoffQueue::new()?)).clone();
+        Ok(self.taking_from(queue))
+    }
+
+    /// That of connections over `verbs`, to which this one hands sockets over from now on.
+    ///
+    /// # Errors
+    /// No descriptors.
     #[cfg(feature = "verbs")]
-    pub(crate) fn over_verbs(&self) -> Acceptor {
-        Acceptor { over_verbs: true, ..self.clone() }
+    pub(crate) fn add_verbs(&mut self) -> Result<Acceptor, FabricError> {
+        let queue = self.verbs_queue.insert(Arc::new(HandoffQueue::new()?)).clone();
+        Ok(self.taking_from(queue))
+    }
+
+    fn taking_from(&self, queue: Arc<HandoffQueue>) -> Acceptor {
+        Acceptor {
+            greeting: self.greeting.clone(),
+            one_sided: self.one_sided,
+            partition: self.partition.clone(),
+            own_queue: Some(queue),
+            service_queue: None,
+            verbs_queue: None,
+        }
     }
 
     /// The filter under its connections.
@@ -103,44 +126,19 @@ impl Acceptor {
         &self.partition
     }
 
-    /// Whether this is whom a hello means.
-    pub(super) fn is_for(&self, hello: &Hello) -> bool {
-        self.worker == hello.worker && self.over_verbs == hello.queue_pair.is_some()
-    }
-
-    /// The queue of whom a hello means.
-    pub(super) fn queue_of(&self, hello: &Hello) -> Option<&HandoffQueue> {
-        self.group.queue(hello.worker, hello.queue_pair.is_some())
-    }
-
-    /// Why nobody is there whom a hello means.
-    pub(super) fn refusal(&self, hello: &Hello) -> HelloRefusal {
-        let lacks_verbs = hello.queue_pair.is_some() && self.group.verbs.is_empty();
-        if lacks_verbs { HelloRefusal::NoVerbs } else { HelloRefusal::NoSuchWorker }
-    }
-
-    /// Where this acceptor finds sockets that were accepted for it.
-    pub(super) fn own_queue(&self) -> Option<&HandoffQueue> {
-        self.group.queue(self.worker, self.over_verbs)
-    }
-}
-
-impl Group {
-    fn new(workers: u16, one_sided: bool, verbs: bool) -> Result<Group, FabricError> {
-        let queues = |count| (0..count).map(|_| HandoffQueue::new()).collect::<Result<_, _>>();
-        Ok(Group {
-            workers: queues(workers)?,
-            verbs: queues(if verbs { workers } else { 0 })?,
-            one_sided: if one_sided { Some(HandoffQueue::new()?) } else { None },
-        })
-    }
-
-    /// The queue of a worker number as a hello names it.
-    fn queue(&self, worker: u16, verbs: bool) -> Option<&HandoffQueue> {
-        match (worker, verbs) {
-            (worker, true) => self.verbs.get(usize::from(worker)),
-            (WORKER_ONE_SIDED, false) => self.one_sided.as_ref(),
-            (worker, false) => self.workers.get(usize::from(worker)),
+    /// Who is to answer a hello that the endpoint that listens has read.
+    pub(super) fn taker(&self, hello: &Hello) -> Taker {
+        let over_verbs = hello.queue_pair.is_some();
+        let queue = match (hello.worker, over_verbs) {
+            (WORKER, false) => return Taker::Listener,
+            (WORKER, true) => &self.verbs_queue,
+            (WORKER_ONE_SIDED, false) => &self.service_queue,
+            _ => &None,
+        };
+        match queue {
+            Some(queue) => Taker::Queue(Arc::clone(queue)),
+            None if over_verbs && self.verbs_queue.is_none() => Taker::Nobody(HelloRefusal::NoVerbs),
+            None => Taker::Nobody(HelloRefusal::NoSuchWorker),
         }
     }
 }
@@ -179,5 +177,82 @@ impl HandoffQueue {
         // No code that can panic runs under the lock; should one, a list of sockets is still a list of
         // sockets.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue_pair_end::QueuePairEnd;
+
+    const END: QueuePairEnd = QueuePairEnd {
+        number: 1,
+        packet: 1,
+        gid: [1; 16],
+        lid: 0,
+        packet_size: 3,
+        reads_at_once: 1,
+        slot_bytes: 4_096,
+        slots: 16,
+    };
+
+    fn acceptor() -> Acceptor {
+        Acceptor::new(&Greeting::default(), true, &Partition::default()).unwrap()
+    }
+
+    /// The taker of a hello: the listener, the queue of another acceptor, or the reason why nobody is.
+    fn taker(
+        acceptor: &Acceptor,
+        worker: u16,
+        over_verbs: bool,
+    ) -> Result<Option<Arc<HandoffQueue>>, HelloRefusal> {
+        let queue_pair = over_verbs.then(|| Box::new(END));
+        match acceptor.taker(&Hello { queue_pair, ..Hello::of_connector(worker, 1_024) }) {
+            Taker::Listener => Ok(None),
+            Taker::Queue(queue) => Ok(Some(queue)),
+            Taker::Nobody(refusal) => Err(refusal),
+        }
+    }
+
+    #[test]
+    fn taker_of_each_worker_number_without_service_and_verbs() {
+        let acceptor = acceptor();
+        assert!(matches!(taker(&acceptor, WORKER, false), Ok(None)));
+        for worker in [1, 2, WORKER_ONE_SIDED] {
+            assert_eq!(taker(&acceptor, worker, false).unwrap_err(), HelloRefusal::NoSuchWorker);
+        }
+        for worker in [WORKER, 1, WORKER_ONE_SIDED] {
+            assert_eq!(taker(&acceptor, worker, true).unwrap_err(), HelloRefusal::NoVerbs);
+        }
+    }
+
+    #[test]
+    fn taker_of_the_service_is_its_queue_until_it_is_closed() {
+        let mut acceptor = acceptor();
+        let service = acceptor.add_service().unwrap().own_queue.unwrap();
+        let found = taker(&acceptor, WORKER_ONE_SIDED, false).unwrap().unwrap();
+        assert!(Arc::ptr_eq(&found, &service));
+        assert!(matches!(taker(&acceptor, WORKER, false), Ok(None)));
+        assert_eq!(taker(&acceptor, WORKER_ONE_SIDED, true).unwrap_err(), HelloRefusal::NoVerbs);
+        let handed = || Handed {
+            socket: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+            peer: PeerAddress::Shm { user: 0 },
+            hello: Box::new(Hello::of_connector(WORKER_ONE_SIDED, 1_024)),
+        };
+        found.leave(handed()).unwrap();
+        assert_eq!(service.take().len(), 1);
+        service.close();
+        assert!(found.leave(handed()).is_err());
+    }
+
+    #[cfg(feature = "verbs")]
+    #[test]
+    fn taker_over_verbs_is_its_queue_and_another_workers_is_nobody() {
+        let mut acceptor = acceptor();
+        let verbs = acceptor.add_verbs().unwrap().own_queue.unwrap();
+        assert!(Arc::ptr_eq(&taker(&acceptor, WORKER, true).unwrap().unwrap(), &verbs));
+        for worker in [1, WORKER_ONE_SIDED] {
+            assert_eq!(taker(&acceptor, worker, true).unwrap_err(), HelloRefusal::NoSuchWorker);
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::hello::Hello;
 use crate::limits::MESSAGE_BYTES_MAX;
 
 use super::connection::{Begun, ConnectionPhase};
-use super::handoff::Handed;
+use super::handoff::{Handed, Taker};
 use super::listener::Listener;
 use super::messenger::Messenger;
 use super::transport::{Greeted, Sink, Transport};
@@ -65,7 +65,7 @@ impl<T: Transport> Messenger<T> {
         }
     }
 
-    /// An acceptor's: this worker's own, another worker's, or nobody's.
+    /// An acceptor's: answers the hello, or hands the socket over to who does, or refuses it.
     fn judge_hello(
         &mut self,
         id: ConnectionId,
@@ -73,19 +73,20 @@ impl<T: Transport> Messenger<T> {
         sink: &mut Sink<'_>,
     ) -> Result<(), CloseReason> {
         let Some(acceptor) = &self.acceptor else { return Ok(()) };
-        if acceptor.is_for(&hello) {
-            return self.welcome(id, &hello, sink);
-        }
+        let queue = match acceptor.taker(&hello) {
+            Taker::Listener => return self.welcome(id, &hello, sink),
+            Taker::Queue(queue) => Ok(queue),
+            Taker::Nobody(refusal) => Err(refusal),
+        };
         let Some(connection) = self.table.remove(id) else { return Ok(()) };
         let (socket, peer) = (connection.socket, connection.peer);
         self.unwatch(&socket);
         let handed = Handed { socket, peer, hello: Box::new(hello) };
-        let refusal = acceptor.refusal(&handed.hello);
-        let left = match acceptor.queue_of(&handed.hello) {
-            Some(queue) => queue.leave(handed),
-            None => Err(handed),
+        let left = match queue {
+            Ok(queue) => queue.leave(handed).map_err(|handed| (handed, HelloRefusal::NoSuchWorker)),
+            Err(refusal) => Err((handed, refusal)),
         };
-        if let Err(Handed { socket, hello, .. }) = left {
+        if let Err((Handed { socket, hello, .. }, refusal)) = left {
             self.turn_away(&socket, peer, hello.worker, refusal, sink);
         }
         Ok(())
@@ -96,16 +97,16 @@ impl<T: Transport> Messenger<T> {
         if !std::mem::take(&mut self.handed_over) {
             return;
         }
-        let Some(acceptor) = &self.acceptor else { return };
-        let worker = acceptor.worker;
-        let handed = acceptor.own_queue().map(|queue| queue.take()).unwrap_or_default();
-        for Handed { socket, peer, hello } in handed {
+        let Some(queue) = self.acceptor.as_ref().and_then(|acceptor| acceptor.own_queue.as_ref()) else {
+            return;
+        };
+        for Handed { socket, peer, hello } in queue.take() {
             if self.table.is_full() {
-                self.turn_away(&socket, peer, worker, HelloRefusal::TooManyConnections, sink);
+                self.turn_away(&socket, peer, hello.worker, HelloRefusal::TooManyConnections, sink);
                 continue;
             }
             // What the kernel does not take is as lost as a reset: the peer sees its socket close.
-            let adopted = self.adopt(T::MARK, worker, Begun::accepted(socket, peer));
+            let adopted = self.adopt(T::MARK, hello.worker, Begun::accepted(socket, peer));
             let Ok(id) = adopted else { continue };
             if let Err(reason) = self.welcome(id, &hello, sink) {
                 self.end(id, reason, sink);

@@ -35,7 +35,7 @@ pub(crate) struct Messenger<T: Transport> {
     pub(crate) transport: T,
     pub(super) listening: Option<Listening<T::Listener>>,
     pub(super) acceptor: Option<Acceptor>,
-    /// Another endpoint left accepted sockets for this one.
+    /// The endpoint that listens left accepted sockets for this one.
     pub(super) handed_over: bool,
     epoll: OwnedFd,
     events: ReadyList,
@@ -76,7 +76,7 @@ impl<T: Transport> Messenger<T> {
         })
     }
 
-    /// A messenger that finds its accepted sockets on a worker's queue.
+    /// A messenger that accepts: from its own queue, or by [`Messenger::listen`].
     ///
     /// # Errors
     /// No descriptors.
@@ -86,7 +86,7 @@ impl<T: Transport> Messenger<T> {
         acceptor: Acceptor,
     ) -> Result<Messenger<T>, FabricError> {
         let mut messenger = Messenger::new(limits, transport)?;
-        if let Some(queue) = acceptor.own_queue() {
+        if let Some(queue) = &acceptor.own_queue {
             messenger.watch(&queue.bell, HANDOFF_TOKEN)?;
         }
         messenger.partition = acceptor.partition.clone();
@@ -94,7 +94,7 @@ impl<T: Transport> Messenger<T> {
         Ok(messenger)
     }
 
-    /// Makes this the endpoint that accepts for its group.
+    /// Makes this the endpoint that listens.
     ///
     /// # Errors
     /// The kernel does not watch the socket.
@@ -104,15 +104,15 @@ impl<T: Transport> Messenger<T> {
         Ok(())
     }
 
-    /// The listener of the endpoint that accepts.
+    /// The listener of the endpoint that listens.
     pub(crate) fn listener(&self) -> Option<&T::Listener> {
         self.listening.as_ref().map(|listening| &listening.listener)
     }
 
-    /// Whom it accepts for.
+    /// How it takes connections; none of one that only connects.
     #[cfg(feature = "verbs")]
-    pub(crate) fn acceptor(&self) -> Option<&Acceptor> {
-        self.acceptor.as_ref()
+    pub(crate) fn acceptor_mut(&mut self) -> Option<&mut Acceptor> {
+        self.acceptor.as_mut()
     }
 
     fn watch(&self, descriptor: &OwnedFd, token: u64) -> Result<(), FabricError> {
@@ -344,7 +344,7 @@ impl<T: Transport> Messenger<T> {
 
 impl<T: Transport> Drop for Messenger<T> {
     fn drop(&mut self) {
-        if let Some(queue) = self.acceptor.as_ref().and_then(Acceptor::own_queue) {
+        if let Some(queue) = self.acceptor.as_ref().and_then(|acceptor| acceptor.own_queue.as_ref()) {
             queue.close();
         }
     }

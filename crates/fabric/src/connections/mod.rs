@@ -7,7 +7,7 @@
 //! | `connection` | one connection: phase, limits, what is unfinished on it |
 //! | `table` | all of an endpoint: sends, close reasons, counters, time-outs |
 //! | `transport` | what a provider has to bring |
-//! | `listener`, `handoff` | who accepts, and how accepted sockets get to the worker that their hello names |
+//! | `listener`, `handoff` | who accepts, and how accepted sockets get to the one that their hello asks for |
 //! | `withheld` | questions that wait until the host may send again |
 //! | `messenger`, `handshake` | the loop of an endpoint; from a socket to an open connection |
 

@@ -99,41 +99,33 @@ impl ShmEndpoint {
         Ok(ShmEndpoint { messenger: Messenger::new(limits, ShmTransport::of_connector(users))? })
     }
 
-    /// One endpoint a worker, all behind one unix socket. A socket file whose listener is gone is replaced.
-    /// Worker 0 accepts for all, so it must be polled for anyone to get in.
+    /// An endpoint that accepts at that unix socket. A socket file whose listener is gone is replaced. It must
+    /// be polled for anyone to get in.
     ///
     /// # Errors
     /// A name that is taken or cannot be made, a greeting that is too long, no descriptors, or no memory.
-    pub fn listen(
-        name: SocketName,
-        workers: u16,
-        options: &ShmOptions,
-    ) -> Result<Vec<ShmEndpoint>, FabricError> {
-        ShmEndpoint::listen_with(name, workers, options, &Arc::new(Registry::with_ledger()?))
+    pub fn listen(name: SocketName, options: &ShmOptions) -> Result<ShmEndpoint, FabricError> {
+        ShmEndpoint::listen_with(name, options, &Arc::new(Registry::with_ledger()?))
     }
 
     /// As [`ShmEndpoint::listen`], with the registrations that another provider serves too.
     pub(crate) fn listen_with(
         name: SocketName,
-        workers: u16,
         options: &ShmOptions,
         registry: &Arc<Registry>,
-    ) -> Result<Vec<ShmEndpoint>, FabricError> {
+    ) -> Result<ShmEndpoint, FabricError> {
         let ShmOptions { limits, greeting, one_sided, users, partition, .. } = options;
-        let acceptors = Acceptor::group(workers, false, greeting, *one_sided, partition, false)?;
+        let acceptor = Acceptor::new(greeting, *one_sided, partition)?;
         let listener = ShmListener::open(name, users)?;
-        let endpoint = |acceptor| {
-            let registry = one_sided.then(|| Arc::clone(registry));
-            let ring_words = ring_words(options.ring_bytes);
-            let transport = ShmTransport::of_acceptor(registry, ring_words, partition.clone());
-            Ok(ShmEndpoint { messenger: Messenger::accepting(*limits, transport, acceptor)? })
-        };
-        let mut endpoints = acceptors.into_iter().map(endpoint).collect::<Result<Vec<_>, FabricError>>()?;
-        endpoints[0].messenger.listen(listener)?;
-        Ok(endpoints)
+        let registry = one_sided.then(|| Arc::clone(registry));
+        let ring_words = ring_words(options.ring_bytes);
+        let transport = ShmTransport::of_acceptor(registry, ring_words, partition.clone());
+        let mut messenger = Messenger::accepting(*limits, transport, acceptor)?;
+        messenger.listen(listener)?;
+        Ok(ShmEndpoint { messenger })
     }
 
-    /// Where this endpoint listens; `None` unless it is the one of its group that accepts.
+    /// Where this endpoint listens; `None` of one that only connects.
     #[must_use]
     pub fn name(&self) -> Option<SocketName> {
         self.messenger.listener().map(|listener| listener.name)

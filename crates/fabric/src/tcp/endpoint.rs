@@ -41,7 +41,7 @@ pub struct TcpOptions {
 pub struct TcpEndpoint {
     messenger: TcpMessenger,
     lanes: Lanes,
-    service: Option<Arc<Service>>,
+    service: Option<Service>,
 }
 
 impl TcpEndpoint {
@@ -53,58 +53,54 @@ impl TcpEndpoint {
         Ok(TcpEndpoint::of(Messenger::new(limits, TcpTransport::new())?, None))
     }
 
-    /// One endpoint a worker, all behind one address; port 0 takes a free one (see [`TcpEndpoint::address`]).
-    /// Worker 0 accepts for all, so it must be polled for anyone to get in.
+    /// An endpoint that accepts at that address; port 0 takes a free one (see [`TcpEndpoint::address`]). It
+    /// must be polled for anyone to get in, readers included.
     ///
     /// # Errors
     /// An address that is not loopback or is taken, a greeting that is too long, no descriptors, or no
     /// thread.
-    pub fn listen(
-        address: SocketAddr,
-        workers: u16,
-        options: &TcpOptions,
-    ) -> Result<Vec<TcpEndpoint>, FabricError> {
-        TcpEndpoint::listen_with(address, workers, options, &Arc::new(Registry::default()))
+    pub fn listen(address: SocketAddr, options: &TcpOptions) -> Result<TcpEndpoint, FabricError> {
+        TcpEndpoint::listen_with(address, options, &Arc::new(Registry::default()))
     }
 
     /// As [`TcpEndpoint::listen`], with the registrations that another provider serves too.
     pub(crate) fn listen_with(
         address: SocketAddr,
-        workers: u16,
         options: &TcpOptions,
         registry: &Arc<Registry>,
-    ) -> Result<Vec<TcpEndpoint>, FabricError> {
+    ) -> Result<TcpEndpoint, FabricError> {
         let TcpOptions { limits, greeting, one_sided, partition } = options;
-        let verbs = registry.serves_verbs();
-        let mut acceptors = Acceptor::group(workers, *one_sided, greeting, *one_sided, partition, verbs)?;
+        let mut acceptor = Acceptor::new(greeting, *one_sided, partition)?;
         let listener = TcpListener::open(address)?;
-        let messenger = |acceptor, limits| Messenger::accepting(limits, TcpTransport::new(), acceptor);
-        let service = match acceptors.pop_if(|_| *one_sided) {
-            Some(acceptor) => {
-                let messenger = messenger(acceptor, service_limits(*limits))?;
-                Some(Arc::new(Service::start(messenger, Arc::clone(registry))?))
-            }
-            None => None,
+        let messenger = |limits, acceptor| Messenger::accepting(limits, TcpTransport::new(), acceptor);
+        let service = if *one_sided {
+            let messenger = messenger(service_limits(*limits), acceptor.add_service()?)?;
+            Some(Service::start(messenger, Arc::clone(registry))?)
+        } else {
+            None
         };
-        let endpoint = |acceptor| Ok(TcpEndpoint::of(messenger(acceptor, *limits)?, service.clone()));
-        let mut endpoints = acceptors.into_iter().map(endpoint).collect::<Result<Vec<_>, FabricError>>()?;
-        endpoints[0].messenger.listen(listener)?;
-        Ok(endpoints)
+        let mut messenger = messenger(*limits, acceptor)?;
+        messenger.listen(listener)?;
+        Ok(TcpEndpoint::of(messenger, service))
     }
 
-    /// Where this endpoint listens; `None` unless it is the one of its group that accepts.
+    /// Where this endpoint listens; `None` of one that only connects.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.messenger.listener().map(|listener| listener.address)
     }
 
-    /// Who takes the connections over `verbs` that this one's worker is meant by.
+    /// How the endpoint over `verbs` takes connections, which come to this one's address; `None` of one that
+    /// only connects.
+    ///
+    /// # Errors
+    /// No descriptors.
     #[cfg(feature = "verbs")]
-    pub(crate) fn acceptor_over_verbs(&self) -> Option<Acceptor> {
-        self.messenger.acceptor().map(Acceptor::over_verbs)
+    pub(crate) fn add_verbs(&mut self) -> Result<Option<Acceptor>, FabricError> {
+        self.messenger.acceptor_mut().map(Acceptor::add_verbs).transpose()
     }
 
-    fn of(messenger: TcpMessenger, service: Option<Arc<Service>>) -> TcpEndpoint {
+    fn of(messenger: TcpMessenger, service: Option<Service>) -> TcpEndpoint {
         TcpEndpoint { messenger, lanes: Lanes::default(), service }
     }
 }
@@ -184,8 +180,7 @@ impl Endpoint for TcpEndpoint {
             reads_failed: counts.failed,
             ..self.messenger.table.counters()
         };
-        // Once a group: by the endpoint that accepts.
-        if let (Some(service), true) = (&self.service, self.messenger.listener().is_some()) {
+        if let Some(service) = &self.service {
             counters.add(&service.counters());
         }
         counters

@@ -1,7 +1,7 @@
 //! The `tcp` provider: plain non-blocking sockets, polled.
 //!
 //! A message is its length, a little-endian `u32`, and its bytes; before the first one the ends exchange
-//! hellos. One address serves all workers of a node: the hello names the worker.
+//! hellos.
 //!
 //! One-sided reads are served by a thread of the fabric's own, standing for the network card, so that a busy
 //! or a stopped worker's memory is read all the same. They travel on *lanes*, connections to that thread

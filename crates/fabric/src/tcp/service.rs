@@ -1,7 +1,7 @@
 //! The one-sided service of a host: a thread that reads registered regions for peers, as a network card
 //! would.
 //!
-//! It shares nothing with the workers but the table of registrations. It loads a read's words in address
+//! It shares nothing with the worker but the table of registrations. It loads a read's words in address
 //! order, one cache line after the other.
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use super::transport::TcpMessenger;
 /// How long the thread sleeps at most: time-outs are judged this often.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// The thread and the table that it serves from. Ends with its last handle.
+/// The thread and the table that it serves from. Dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Service {
     shared: Arc<Shared>,
@@ -43,7 +43,7 @@ struct Shared {
 }
 
 impl Service {
-    /// Starts the thread on sockets that `messenger`, which accepts for the one-sided reader, is handed.
+    /// Starts the thread on sockets that `messenger` is handed.
     pub(super) fn start(messenger: TcpMessenger, registry: Arc<Registry>) -> Result<Service, FabricError> {
         let (counters, limits) = (Mutex::default(), Mutex::default());
         let (limits_changed, stopping) = (AtomicBool::default(), AtomicBool::default());

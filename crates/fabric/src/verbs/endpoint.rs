@@ -20,7 +20,7 @@ use super::completion::CompletionQueue;
 use super::device::Device;
 use super::transport::{VerbsMessenger, VerbsTransport};
 
-/// An endpoint over RDMA. Its sockets are accepted by the `tcp` endpoint of the same worker.
+/// An endpoint over RDMA. Its sockets are accepted by the `tcp` endpoint of the same process.
 #[derive(Debug)]
 pub(crate) struct VerbsEndpoint {
     messenger: VerbsMessenger,
@@ -37,7 +37,7 @@ impl VerbsEndpoint {
         Ok(VerbsEndpoint::of(Messenger::new(limits, transport)?, device))
     }
 
-    /// An endpoint that finds its sockets on a worker's queue.
+    /// An endpoint that finds its sockets on the acceptor's queue.
     ///
     /// # Errors
     /// As for [`VerbsEndpoint::client`].

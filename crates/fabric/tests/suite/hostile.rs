@@ -24,9 +24,9 @@ fn hello() -> Vec<u8> {
 
 fn server(limits: FabricLimits) -> (Peer<TcpEndpoint>, SocketAddr) {
     let options = TcpOptions { limits, ..TcpOptions::default() };
-    let mut servers = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), 1, &options).unwrap();
-    let address = servers[0].address().unwrap();
-    (Peer::new(servers.remove(0)), address)
+    let server = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
+    let address = server.address().unwrap();
+    (Peer::new(server), address)
 }
 
 fn refusal_of(bytes: &[u8], then_close: bool) -> CloseReason {
@@ -87,6 +87,17 @@ fn accept_other_version_tells_both_ends() {
     bytes[8] = 7;
     let refused = CloseReason::VersionUnknown { theirs: 7 };
     assert_eq!(told_of(&bytes), (refused, b"CELLFABR\x01\0\x02\0".to_vec()));
+}
+
+#[test]
+fn accept_number_that_nobody_answers_to_tells_both_ends() {
+    // One that serves no one-sided reads has no service either.
+    for number in [1, 7, u16::MAX] {
+        let mut bytes = hello();
+        bytes[14..16].copy_from_slice(&number.to_le_bytes());
+        let refused = CloseReason::Refused(HelloRefusal::NoSuchWorker);
+        assert_eq!(told_of(&bytes), (refused, b"CELLFABR\x01\0\x03\0".to_vec()));
+    }
 }
 
 #[test]
@@ -226,7 +237,7 @@ fn receive_stalled_peer_is_closed_as_stalled() {
 
 #[test]
 fn listen_outside_loopback_is_refused() {
-    let refused = TcpEndpoint::listen("0.0.0.0:0".parse().unwrap(), 1, &TcpOptions::default());
+    let refused = TcpEndpoint::listen("0.0.0.0:0".parse().unwrap(), &TcpOptions::default());
     assert!(matches!(refused, Err(FabricError::NotLoopback { .. })));
     let sim = TcpEndpoint::client(FabricLimits::default()).unwrap().connect(&Address::sim(1));
     assert!(matches!(sim, Err(FabricError::AddressUnsupported { .. })));
@@ -235,20 +246,8 @@ fn listen_outside_loopback_is_refused() {
 #[test]
 fn listen_address_taken_is_refused() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let refused = TcpEndpoint::listen(taken.local_addr().unwrap(), 1, &TcpOptions::default());
+    let refused = TcpEndpoint::listen(taken.local_addr().unwrap(), &TcpOptions::default());
     assert!(matches!(refused, Err(FabricError::Listen { .. })));
-}
-
-#[test]
-fn drop_one_worker_others_serve_on() {
-    let mut world = Tcp;
-    let (mut servers, address) = world.listen(2, FabricLimits::default());
-    let mut client = world.client(FabricLimits::default());
-    servers.pop();
-    let connection = client.endpoint.connect(&address.with_worker(1)).unwrap();
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[0].closed(connection).is_some());
-    assert_eq!(client.closed(connection), Some(CloseReason::RefusedByPeer(HelloRefusal::NoSuchWorker)));
-    open(&mut world, &mut client, &mut servers[0], address);
 }
 
 #[test]
@@ -270,14 +269,14 @@ fn read_host_without_the_service_fails_as_unsupported() {
 
 #[test]
 fn read_worker_does_not_poll_is_served() {
-    let (mut servers, address) = Tcp.listen(1, FabricLimits::default());
+    let (mut server, address) = Tcp.listen(FabricLimits::default());
     let mut client = Tcp.client(FabricLimits::default());
-    let (here, _) = open(&mut Tcp, &mut client, &mut servers[0], address);
-    let key = servers[0].endpoint.register(&region().0).unwrap();
+    let (here, _) = open(&mut Tcp, &mut client, &mut server, address);
+    let key = server.endpoint.register(&region().0).unwrap();
     let read = RemoteRead { key, offset: 8_000, length: 8 };
     client.endpoint.post_read(here, read, ReadTag(1)).unwrap();
     // The lane is accepted by the worker; from then on it has no part in it.
-    until(&mut Tcp, &mut [&mut client, &mut servers[0]], |peers| peers[0].reads(here).len() == 1);
+    until(&mut Tcp, &mut [&mut client, &mut server], |peers| peers[0].reads(here).len() == 1);
     for tag in 2..100 {
         client.endpoint.post_read(here, read, ReadTag(tag)).unwrap();
         until(&mut Tcp, &mut [&mut client], |peers| peers[0].reads(here).len() as u64 == tag);
@@ -287,18 +286,18 @@ fn read_worker_does_not_poll_is_served() {
 
 #[test]
 fn read_broken_request_ends_the_lane_only() {
-    let (mut servers, address) = Tcp.listen(1, FabricLimits::default());
+    let (mut server, address) = Tcp.listen(FabricLimits::default());
     let mut client = Tcp.client(FabricLimits::default());
-    let (here, _) = open(&mut Tcp, &mut client, &mut servers[0], address);
+    let (here, _) = open(&mut Tcp, &mut client, &mut server, address);
     // Worker 65,535 is the service: ordinary messages are not reads.
     let mut stranger = Tcp.client(FabricLimits::default());
     let lane = stranger.endpoint.connect(&address.with_worker(u16::MAX)).unwrap();
     stranger.endpoint.send(lane, b"not a read").unwrap();
-    until(&mut Tcp, &mut [&mut stranger, &mut servers[0]], |peers| peers[0].closed(lane).is_some());
+    until(&mut Tcp, &mut [&mut stranger, &mut server], |peers| peers[0].closed(lane).is_some());
     assert_eq!(stranger.closed(lane), Some(CloseReason::PeerClosed));
-    let key = servers[0].endpoint.register(&region().0).unwrap();
+    let key = server.endpoint.register(&region().0).unwrap();
     client.endpoint.post_read(here, RemoteRead { key, offset: 8_000, length: 8 }, ReadTag(1)).unwrap();
-    until(&mut Tcp, &mut [&mut client, &mut servers[0]], |peers| peers[0].reads(here).len() == 1);
+    until(&mut Tcp, &mut [&mut client, &mut server], |peers| peers[0].reads(here).len() == 1);
     assert_eq!(client.reads(here), [(1, Ok(vec![1_000]))]);
 }
 
@@ -333,16 +332,16 @@ fn wait_message_from_another_thread_ends_the_sleep() {
 #[test]
 fn poll_flood_is_served_in_bounded_batches() {
     let mut world = Tcp;
-    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let (mut server, address) = world.listen(FabricLimits::default());
     let mut client = world.client(FabricLimits::default());
-    let (here, _) = open(&mut world, &mut client, &mut servers[0], address);
+    let (here, _) = open(&mut world, &mut client, &mut server, address);
     let message = [0; 60];
     (0..15_000).for_each(|_| client.endpoint.send(here, &message).unwrap());
     client.endpoint.flush();
     let (mut received, mut largest) = (0, 0);
     while received < 15_000 {
         client.endpoint.flush();
-        let count = servers[0].endpoint.poll(&mut |event| assert!(matches!(event, Event::Message { .. })));
+        let count = server.endpoint.poll(&mut |event| assert!(matches!(event, Event::Message { .. })));
         received += count;
         largest = largest.max(count);
     }

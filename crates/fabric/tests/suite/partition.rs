@@ -19,8 +19,7 @@ fn listening(shm: bool) -> (Partition, Peer<HostEndpoint>, Address) {
     let mut shm_options = shm_options(FabricLimits::default());
     shm_options.partition = partition.clone();
     let options = HostOptions { shm: shm_options, socket: Some(name), ..HostOptions::default() };
-    let mut listening = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), 1, &options).unwrap();
-    let server = Peer::new(listening.remove(0));
+    let server = Peer::new(HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), &options).unwrap());
     let tcp = Address::tcp(server.endpoint.address().unwrap());
     (partition, server, if shm { Address::shm(name) } else { tcp })
 }

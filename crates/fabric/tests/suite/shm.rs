@@ -15,7 +15,7 @@ use cell_terms::{Epoch, PairId, Words};
 use crate::harness::{Host, Peer, Seen, Shm, World, open, region, shm_options, socket_name, until};
 
 fn server(limits: FabricLimits) -> Peer<ShmEndpoint> {
-    Shm.listen(1, limits).0.remove(0)
+    Shm.listen(limits).0
 }
 
 /// A wake-up that has not come for so long is lost.
@@ -107,7 +107,7 @@ fn poll_takes_one_message_of_the_longest_at_most_and_the_rest_comes_later() {
     const MESSAGES: usize = 20;
     let name = socket_name();
     let options = ShmOptions { ring_bytes: 1 << 20, ..shm_options(FabricLimits::default()) };
-    let mut server = Peer::new(ShmEndpoint::listen(name, 1, &options).unwrap().remove(0));
+    let mut server = Peer::new(ShmEndpoint::listen(name, &options).unwrap());
     let mut client = Shm.client(FabricLimits::default());
     let (there, here) = open(&mut Shm, &mut client, &mut server, Address::shm(name));
     for number in 0..MESSAGES {
@@ -134,7 +134,7 @@ fn poll_takes_one_message_of_the_longest_at_most_and_the_rest_comes_later() {
 fn ring_of_a_new_connection_is_as_large_as_the_limits_in_force_say() {
     let name = socket_name();
     let options = shm_options(FabricLimits::default());
-    let mut server = Peer::new(ShmEndpoint::listen(name, 1, &options).unwrap().remove(0));
+    let mut server = Peer::new(ShmEndpoint::listen(name, &options).unwrap());
     let mut client = Shm.client(FabricLimits::default());
     let mut is_short = |server: &mut Peer<ShmEndpoint>| {
         let (there, _) = open(&mut Shm, &mut client, server, Address::shm(name));
@@ -178,8 +178,8 @@ fn child_role() {
         }
         _ => {
             let options = shm_options(FabricLimits::default());
-            let mut servers = ShmEndpoint::listen(SocketName::new(name).unwrap(), 1, &options).unwrap();
-            let mut server = Peer::new(servers.remove(0));
+            let server = ShmEndpoint::listen(SocketName::new(name).unwrap(), &options).unwrap();
+            let mut server = Peer::new(server);
             let (region, _writer) = region();
             let key = server.endpoint.register(&region).unwrap();
             until(&mut Shm, &mut [&mut server], |peers| !peers[0].order.is_empty());
@@ -280,7 +280,7 @@ fn connect_as_another_user_needs_a_place_on_the_list() {
     for (users, admitted) in [(vec![], false), (vec![NOBODY], true)] {
         let name = socket_name();
         let options = ShmOptions { users, ..shm_options(FabricLimits::default()) };
-        let mut server = Peer::new(ShmEndpoint::listen(name, 1, &options).unwrap().remove(0));
+        let mut server = Peer::new(ShmEndpoint::listen(name, &options).unwrap());
         let Ok(mut child) = child("client", name, Some(NOBODY)) else {
             println!("the test's own binary cannot be run by another user");
             return;
@@ -299,23 +299,21 @@ fn connect_as_another_user_needs_a_place_on_the_list() {
 
 #[test]
 fn read_mapped_region_fails_when_its_registration_ends() {
-    let (mut servers, address) = Shm.listen(1, FabricLimits::default());
+    let (mut server, address) = Shm.listen(FabricLimits::default());
     let mut client = Shm.client(FabricLimits::default());
-    let (here, _) = open(&mut Shm, &mut client, &mut servers[0], address);
+    let (here, _) = open(&mut Shm, &mut client, &mut server, address);
     let (region, _writer) = region();
-    let key = servers[0].endpoint.register(&region).unwrap();
+    let key = server.endpoint.register(&region).unwrap();
     let read = RemoteRead { key, offset: 8_000, length: 8 };
     for tag in 1..=3 {
         client.endpoint.post_read(here, read, ReadTag(tag)).unwrap();
         client.endpoint.flush();
         if tag == 3 {
-            servers[0].endpoint.deregister(key);
+            server.endpoint.deregister(key);
             // The word in the ledger is another's now: that does not bring the old key back.
-            servers[0].endpoint.register(&region).unwrap();
+            server.endpoint.register(&region).unwrap();
         }
-        until(&mut Shm, &mut [&mut client, &mut servers[0]], |peers| {
-            peers[0].reads(here).len() as u64 == tag
-        });
+        until(&mut Shm, &mut [&mut client, &mut server], |peers| peers[0].reads(here).len() as u64 == tag);
     }
     let outcomes: Vec<_> = client.reads(here).into_iter().map(|(_, outcome)| outcome).collect();
     assert_eq!(outcomes, [Ok(vec![1_000]), Ok(vec![1_000]), Err(ReadFailure::KeyUnknown)]);
@@ -323,32 +321,32 @@ fn read_mapped_region_fails_when_its_registration_ends() {
 
 #[test]
 fn mapped_region_lasts_as_long_as_its_registration() {
-    let (mut servers, address) = Shm.listen(1, FabricLimits::default());
+    let (mut server, address) = Shm.listen(FabricLimits::default());
     let mut client = Shm.client(FabricLimits::default());
-    let (here, _) = open(&mut Shm, &mut client, &mut servers[0], address);
+    let (here, _) = open(&mut Shm, &mut client, &mut server, address);
     let (region, _writer) = region();
-    let key = servers[0].endpoint.register(&region).unwrap();
+    let key = server.endpoint.register(&region).unwrap();
     assert!(client.endpoint.mapped(here, key).is_none(), "nothing was read yet");
     client.endpoint.post_read(here, RemoteRead { key, offset: 8_000, length: 8 }, ReadTag(0)).unwrap();
-    until(&mut Shm, &mut [&mut client, &mut servers[0]], |peers| peers[0].reads(here).len() == 1);
+    until(&mut Shm, &mut [&mut client, &mut server], |peers| peers[0].reads(here).len() == 1);
     let mapped = client.endpoint.mapped(here, key).unwrap();
     assert_eq!((mapped.region().load(1_000), mapped.lasts()), (1_000, true));
     assert!(client.endpoint.mapped(here, RegionKey(key.0 ^ 1)).is_none());
-    servers[0].endpoint.deregister(key);
+    server.endpoint.deregister(key);
     assert!(!mapped.lasts());
-    servers[0].endpoint.register(&region).unwrap();
+    server.endpoint.register(&region).unwrap();
     assert!(!mapped.lasts(), "another registration has the word now");
 }
 
 #[test]
 fn read_mapped_region_needs_nothing_of_the_server() {
-    let (mut servers, address) = Shm.listen(1, FabricLimits::default());
+    let (mut server, address) = Shm.listen(FabricLimits::default());
     let mut client = Shm.client(FabricLimits::default());
-    let (here, _) = open(&mut Shm, &mut client, &mut servers[0], address);
-    let key = servers[0].endpoint.register(&region().0).unwrap();
+    let (here, _) = open(&mut Shm, &mut client, &mut server, address);
+    let key = server.endpoint.register(&region().0).unwrap();
     let read = |tag: u64| RemoteRead { key, offset: 8_000 + 8 * tag, length: 8 };
     client.endpoint.post_read(here, read(0), ReadTag(0)).unwrap();
-    until(&mut Shm, &mut [&mut client, &mut servers[0]], |peers| peers[0].reads(here).len() == 1);
+    until(&mut Shm, &mut [&mut client, &mut server], |peers| peers[0].reads(here).len() == 1);
     for tag in 1..500 {
         client.endpoint.post_read(here, read(tag), ReadTag(tag)).unwrap();
         client.turn();
@@ -365,7 +363,7 @@ fn register_what_cannot_be_shared_is_refused() {
     let refused = server.endpoint.register(&private);
     assert!(matches!(refused, Err(FabricError::RegionNotShared { .. })));
     let options = ShmOptions { one_sided: false, ..shm_options(FabricLimits::default()) };
-    let mut server = ShmEndpoint::listen(socket_name(), 1, &options).unwrap().remove(0);
+    let mut server = ShmEndpoint::listen(socket_name(), &options).unwrap();
     assert!(matches!(server.register(&region().0), Err(FabricError::OneSidedUnavailable)));
     let mut client = Shm.client(FabricLimits::default());
     assert!(matches!(client.endpoint.register(&region().0), Err(FabricError::OneSidedUnavailable)));
@@ -377,7 +375,7 @@ fn register_what_cannot_be_shared_is_refused() {
 fn read_host_without_one_sided_reads_fails_as_unsupported() {
     let options = ShmOptions { one_sided: false, ..shm_options(FabricLimits::default()) };
     let name = socket_name();
-    let mut server = Peer::new(ShmEndpoint::listen(name, 1, &options).unwrap().remove(0));
+    let mut server = Peer::new(ShmEndpoint::listen(name, &options).unwrap());
     let mut client = Shm.client(FabricLimits::default());
     let here = client.endpoint.connect(&Address::shm(name)).unwrap();
     client
@@ -391,26 +389,26 @@ fn read_host_without_one_sided_reads_fails_as_unsupported() {
 #[test]
 fn host_one_registration_is_read_over_both() {
     let mut world = Host::<true>;
-    let (mut servers, shm) = world.listen(1, FabricLimits::default());
-    let tcp = Address::tcp(servers[0].endpoint.address().unwrap());
+    let (mut server, shm) = world.listen(FabricLimits::default());
+    let tcp = Address::tcp(server.endpoint.address().unwrap());
     let mut client = world.client(FabricLimits::default());
-    let key = servers[0].endpoint.register(&region().0).unwrap();
+    let key = server.endpoint.register(&region().0).unwrap();
     let read = RemoteRead { key, offset: 8_000, length: 8 };
-    let connections = [shm, tcp].map(|address| open(&mut world, &mut client, &mut servers[0], address).0);
+    let connections = [shm, tcp].map(|address| open(&mut world, &mut client, &mut server, address).0);
     assert_ne!(connections[0], connections[1]);
     for connection in connections {
         client.endpoint.post_read(connection, read, ReadTag(1)).unwrap();
     }
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| {
+    until(&mut world, &mut [&mut client, &mut server], |peers| {
         connections.iter().all(|connection| peers[0].reads(*connection).len() == 1)
     });
     for connection in connections {
         assert_eq!(client.reads(connection), [(1, Ok(vec![1_000]))]);
     }
-    servers[0].endpoint.deregister(key);
+    server.endpoint.deregister(key);
     for connection in connections {
         client.endpoint.post_read(connection, read, ReadTag(2)).unwrap();
-        until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[0].reads(connection).len() == 2);
+        until(&mut world, &mut [&mut client, &mut server], |peers| peers[0].reads(connection).len() == 2);
         assert_eq!(client.reads(connection)[1], (2, Err(ReadFailure::KeyUnknown)));
     }
 }
@@ -421,7 +419,7 @@ fn host_tells_its_socket_in_the_hello_of_tcp() {
     let mut options = HostOptions { socket: Some(name), ..HostOptions::default() };
     options.shm.limits = FabricLimits::default();
     let any = "127.0.0.1:0".parse().unwrap();
-    let mut server = Peer::new(HostEndpoint::listen(any, 1, &options).unwrap().remove(0));
+    let mut server = Peer::new(HostEndpoint::listen(any, &options).unwrap());
     let mut client = Peer::new(HostEndpoint::client(FabricLimits::default()).unwrap());
     let tcp = Address::tcp(server.endpoint.address().unwrap());
     let mut world = Host::<false>;

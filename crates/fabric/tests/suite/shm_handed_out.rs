@@ -111,7 +111,7 @@ fn take_files(name: SocketName, key: u64, mut turn: impl FnMut()) -> [OwnedFd; 2
 fn server() -> (Peer<ShmEndpoint>, SocketName, Region, u64) {
     let name = socket_name();
     let options = ShmOptions { one_sided: true, users: vec![NOBODY], ..ShmOptions::default() };
-    let mut server = ShmEndpoint::listen(name, 1, &options).unwrap().remove(0);
+    let mut server = ShmEndpoint::listen(name, &options).unwrap();
     let spec = RegionSpec::extent(PairId(1), Epoch(1), REGION_BYTES).unwrap();
     let (region, _writer) = Region::create(&spec, RegionOptions::from(HugePages::Small)).unwrap();
     region.populate_to(HOLE / 2).unwrap();

@@ -9,7 +9,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use cell_fabric::{
-    Address, CloseReason, Endpoint, FabricLimits, OneSided, RegionKey, ShmEndpoint, SocketName, Stranger,
+    Address, CloseReason, Endpoint, FabricLimits, HelloRefusal, OneSided, RegionKey, ShmEndpoint, SocketName,
+    Stranger,
 };
 use cell_memory::Region;
 use proptest::prelude::*;
@@ -99,7 +100,7 @@ impl Hostile {
 }
 
 fn server(limits: FabricLimits) -> Peer<ShmEndpoint> {
-    Shm.listen(1, limits).0.remove(0)
+    Shm.listen(limits).0
 }
 
 fn end_of(server: &mut Peer<ShmEndpoint>) -> CloseReason {
@@ -126,17 +127,34 @@ fn accept_stranger_or_half_a_hello_is_refused() {
     }
 }
 
-#[test]
-fn accept_other_version_tells_both_ends() {
+/// What the acceptor says of a hello, and the beginning of its answer to it.
+fn told_of(hello: &[u8]) -> (CloseReason, Vec<u8>) {
     let mut server = server(FabricLimits::default());
     let stranger = Hostile::connect(server.endpoint.name().unwrap());
+    stranger.send(hello);
+    until(&mut Shm, &mut [&mut server], |peers| !peers[0].refused.is_empty());
+    let (answer, descriptors) = stranger.receive();
+    assert_eq!((server.endpoint.connections(), server.order.len(), descriptors.len()), (0, 0, 0));
+    (server.refused[0], answer[..12].to_vec())
+}
+
+#[test]
+fn accept_other_version_tells_both_ends() {
     let mut bytes = hello();
     bytes[8] = 7;
-    stranger.send(&bytes);
-    until(&mut Shm, &mut [&mut server], |peers| !peers[0].refused.is_empty());
-    assert_eq!(server.refused, [CloseReason::VersionUnknown { theirs: 7 }]);
-    let (answer, descriptors) = stranger.receive();
-    assert_eq!((&answer[..12], descriptors.len()), (b"CELLFABR\x01\0\x02\0".as_slice(), 0));
+    let refused = CloseReason::VersionUnknown { theirs: 7 };
+    assert_eq!(told_of(&bytes), (refused, b"CELLFABR\x01\0\x02\0".to_vec()));
+}
+
+#[test]
+fn accept_number_that_nobody_answers_to_tells_both_ends() {
+    // The one-sided service has nobody here: reads are loads of mapped memory.
+    for number in [1, 7, u16::MAX] {
+        let mut bytes = hello();
+        bytes[14..16].copy_from_slice(&number.to_le_bytes());
+        let refused = CloseReason::Refused(HelloRefusal::NoSuchWorker);
+        assert_eq!(told_of(&bytes), (refused, b"CELLFABR\x01\0\x03\0".to_vec()));
+    }
 }
 
 #[test]

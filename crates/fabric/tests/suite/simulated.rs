@@ -22,8 +22,8 @@ struct Pair {
 /// A client on host 2 with a connection to a server on host 1.
 fn pair(seed: u64, options: SimOptions) -> Pair {
     let mut world = Sim::with(seed, options);
-    let (mut servers, address) = world.listen(1, FabricLimits::default());
-    let (mut client, mut server) = (world.client(FabricLimits::default()), servers.remove(0));
+    let (mut server, address) = world.listen(FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let (here, there) = open(&mut world, &mut client, &mut server, address);
     Pair { world, client, server, here, there }
 }
@@ -49,7 +49,7 @@ type Histories = Vec<Vec<(ConnectionId, Vec<Seen>)>>;
 fn run(seed: u64) -> (Histories, u64) {
     let mut world = Sim::with(seed, SimOptions::hostile());
     let limits = FabricLimits { idle_timeout_ns: 2_000_000_000, ..FabricLimits::default() };
-    let (mut servers, address) = world.listen(2, limits);
+    let (mut server, address) = world.listen(limits);
     let mut clients: Vec<_> = (0..4).map(|_| world.client(limits)).collect();
     let mut open = Vec::new();
     for step in 0..3_000_u64 {
@@ -73,7 +73,7 @@ fn run(seed: u64) -> (Histories, u64) {
                 let _ = client.endpoint.send(*connection, &step.to_le_bytes());
             }
         }
-        for peer in servers.iter_mut().chain(&mut clients) {
+        for peer in std::iter::once(&mut server).chain(&mut clients) {
             peer.endpoint.tick(world.now_ns + 1);
             peer.turn();
             // Some of them are over by now.
@@ -84,7 +84,7 @@ fn run(seed: u64) -> (Histories, u64) {
         }
         world.turn();
     }
-    let seen = servers.into_iter().chain(clients).map(|peer| {
+    let seen = std::iter::once(server).chain(clients).map(|peer| {
         let mut seen: Vec<_> = peer.seen.clone().into_iter().collect();
         seen.sort_unstable_by_key(|(connection, _)| *connection);
         seen

@@ -19,9 +19,9 @@ use crate::harness::{Peer, Seen, Verbs, World, open, region, until};
 
 fn pair() -> (Verbs, Peer<HostEndpoint>, Peer<HostEndpoint>, Address) {
     let mut world = Verbs::new();
-    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let (server, address) = world.listen(FabricLimits::default());
     let client = world.client(FabricLimits::default());
-    (world, client, servers.remove(0), address)
+    (world, client, server, address)
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn listener_without_rdma_refuses_by_name() {
     }
     let any = "127.0.0.1:0".parse().unwrap();
     let options = HostOptions { verbs: VerbsOptions::default(), ..Verbs::options(FabricLimits::default()) };
-    let mut server = Peer::new(HostEndpoint::listen(any, 1, &options).unwrap().remove(0));
+    let mut server = Peer::new(HostEndpoint::listen(any, &options).unwrap());
     let address = Address::verbs(server.endpoint.address().unwrap());
     let mut world = Verbs::new();
     let mut client = world.client(FabricLimits::default());
@@ -243,12 +243,12 @@ fn device_port_or_gid_that_is_not_there_is_named() {
         let offer = VerbsOptions { offer: VerbsOffer::On, ..options.clone() };
         let any = "127.0.0.1:0".parse().unwrap();
         let host = HostOptions { verbs: offer, ..Verbs::options(FabricLimits::default()) };
-        let error = HostEndpoint::listen(any, 1, &host).unwrap_err();
+        let error = HostEndpoint::listen(any, &host).unwrap_err();
         assert!(matches!(error, FabricError::Verbs { .. }), "{error}");
         // A host that only would like to starts without.
         let offer = VerbsOptions { offer: VerbsOffer::Auto, ..options };
         let host = HostOptions { verbs: offer, ..host };
-        assert!(HostEndpoint::listen(any, 1, &host).is_ok());
+        assert!(HostEndpoint::listen(any, &host).is_ok());
     }
     assert_eq!(RegionKey(1).to_string(), "key-0000000000000001");
 }

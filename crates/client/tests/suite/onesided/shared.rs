@@ -24,8 +24,7 @@ impl Service {
         let name = format!("@cell-client-test-{}", std::process::id());
         let shm = ShmOptions { one_sided: true, ..ShmOptions::default() };
         let options = HostOptions { shm, socket: SocketName::new(&name), ..HostOptions::default() };
-        let listening = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), 1, &options);
-        let mut endpoint = listening.unwrap().remove(0);
+        let mut endpoint = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
         owner.register(&mut endpoint);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);

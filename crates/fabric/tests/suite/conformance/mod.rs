@@ -19,46 +19,45 @@ fn message(number: usize, length: usize) -> Vec<u8> {
 
 fn connect_both_ends_learn_of_it<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let (mut server, address) = world.listen(FabricLimits::default());
     let mut client = world.client(FabricLimits::default());
-    let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
+    let (here, there) = open(&mut world, &mut client, &mut server, address);
     assert_eq!(client.seen(here), [Seen::Connected(greeting())]);
-    assert_eq!(servers[0].seen(there), [Seen::Accepted]);
-    assert_eq!((client.endpoint.connections(), servers[0].endpoint.connections()), (1, 1));
+    assert_eq!(server.seen(there), [Seen::Accepted]);
+    assert_eq!((client.endpoint.connections(), server.endpoint.connections()), (1, 1));
     assert_eq!(client.endpoint.counters().connected, 1);
-    assert_eq!(servers[0].endpoint.counters().accepted, 1);
+    assert_eq!(server.endpoint.counters().accepted, 1);
 }
 
 fn send_before_connected_arrives_after<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let (mut server, address) = world.listen(FabricLimits::default());
     let mut client = world.client(FabricLimits::default());
     let connection = client.endpoint.connect(&address).unwrap();
     client.endpoint.send(connection, b"early").unwrap();
     client.endpoint.flush();
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| {
+    until(&mut world, &mut [&mut client, &mut server], |peers| {
         peers[1].order.first().is_some_and(|there| peers[1].messages(*there) == [b"early"])
     });
 }
 
 fn echo_many_messages_come_back_in_order<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let (mut server, address) = world.listen(FabricLimits::default());
     let mut client = world.client(FabricLimits::default());
-    servers[0].echoes = true;
-    let connections: Vec<_> =
-        (0..5).map(|_| open(&mut world, &mut client, &mut servers[0], address).0).collect();
+    server.echoes = true;
+    let connections: Vec<_> = (0..5).map(|_| open(&mut world, &mut client, &mut server, address).0).collect();
     let sent: Vec<_> = (0..3_000).map(|number| message(number, number * 7 % 600)).collect();
     for batch in sent.chunks(100) {
         for connection in &connections {
             batch.iter().for_each(|message| client.endpoint.send(*connection, message).unwrap());
         }
         client.turn();
-        servers[0].turn();
+        server.turn();
         world.turn();
     }
     for connection in connections {
-        until(&mut world, &mut [&mut client, &mut servers[0]], |peers| {
+        until(&mut world, &mut [&mut client, &mut server], |peers| {
             peers[0].messages(connection).len() == sent.len()
         });
         assert_eq!(client.messages(connection), sent);
@@ -70,10 +69,10 @@ fn echo_many_messages_come_back_in_order<W: World>() {
 fn send_at_the_limit_arrives_and_beyond_is_refused<W: World>() {
     let mut world = W::new();
     let limits = FabricLimits::default();
-    let (mut servers, address) = world.listen(1, limits);
+    let (mut server, address) = world.listen(limits);
     let mut client = world.client(limits);
-    servers[0].echoes = true;
-    let (here, _) = open(&mut world, &mut client, &mut servers[0], address);
+    server.echoes = true;
+    let (here, _) = open(&mut world, &mut client, &mut server, address);
     let sent: Vec<_> = [limits.message_bytes_max, 0, limits.message_bytes_max - 1, 1]
         .map(|length| message(length, length))
         .into_iter()
@@ -84,13 +83,11 @@ fn send_at_the_limit_arrives_and_beyond_is_refused<W: World>() {
         let (first, second) = large.split_at(large.len() / 3);
         while client.endpoint.send_parts(here, &[first, second]) == Err(SendError::Full) {
             client.turn();
-            servers[0].turn();
+            server.turn();
             world.turn();
         }
     }
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| {
-        peers[0].messages(here).len() == sent.len()
-    });
+    until(&mut world, &mut [&mut client, &mut server], |peers| peers[0].messages(here).len() == sent.len());
     assert!(client.messages(here) == sent);
     let length = limits.message_bytes_max + 1;
     let refused = client.endpoint.send(here, &message(1, length));
@@ -100,21 +97,21 @@ fn send_at_the_limit_arrives_and_beyond_is_refused<W: World>() {
 fn send_the_smaller_limit_of_both_ends_holds<W: World>() {
     let mut world = W::new();
     let small = FabricLimits { message_bytes_max: 2_000, ..FabricLimits::default() };
-    let (mut servers, address) = world.listen(1, small);
+    let (mut server, address) = world.listen(small);
     let mut client = world.client(FabricLimits::default());
-    let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
+    let (here, there) = open(&mut world, &mut client, &mut server, address);
     let too_long = SendError::TooLong { length: 2_001, max: 2_000 };
     assert_eq!(client.endpoint.send(here, &message(0, 2_001)), Err(too_long));
-    assert_eq!(servers[0].endpoint.send(there, &message(0, 2_001)), Err(too_long));
+    assert_eq!(server.endpoint.send(there, &message(0, 2_001)), Err(too_long));
     assert_eq!(client.endpoint.send(here, &message(0, 2_000)), Ok(()));
 }
 
 fn send_nobody_reads_full_then_writable<W: World>() {
     let mut world = W::new();
     let limits = FabricLimits { connection_output_bytes_max: 300_000, ..FabricLimits::default() };
-    let (mut servers, address) = world.listen(1, limits);
+    let (mut server, address) = world.listen(limits);
     let mut client = world.client(limits);
-    let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
+    let (here, there) = open(&mut world, &mut client, &mut server, address);
     let mut taken = 0;
     // The network takes some, then nothing more moves.
     let mut idle = 0;
@@ -133,10 +130,10 @@ fn send_nobody_reads_full_then_writable<W: World>() {
     assert!(client.endpoint.counters().output_full > 0);
     // At most what was full and emptied on the way.
     client.seen.get_mut(&here).unwrap().truncate(1);
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| {
+    until(&mut world, &mut [&mut client, &mut server], |peers| {
         peers[0].seen(here).contains(&Seen::Writable) && peers[1].messages(there).len() == taken
     });
-    let received = servers[0].messages(there);
+    let received = server.messages(there);
     assert!(received.iter().enumerate().all(|(number, got)| *got == message(number, 30_000)));
     assert_eq!(client.endpoint.output_pending(here), 0);
     assert_eq!(client.endpoint.send(here, b"more"), Ok(()));
@@ -145,40 +142,40 @@ fn send_nobody_reads_full_then_writable<W: World>() {
 fn receive_peer_does_not_read_replies_is_read_no_further<W: World>() {
     let mut world = W::new();
     let limits = FabricLimits { connection_output_bytes_max: 300_000, ..FabricLimits::default() };
-    let (mut servers, address) = world.listen(1, limits);
+    let (mut server, address) = world.listen(limits);
     let mut client = world.client(limits);
-    let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
+    let (here, there) = open(&mut world, &mut client, &mut server, address);
     // The server's output to the client fills to over its high-water mark.
     let mut idle = 0;
     while idle < 100 {
-        let pending = servers[0].endpoint.output_pending(there);
+        let pending = server.endpoint.output_pending(there);
         let sent = pending <= limits.connection_output_bytes_max / 2
-            && servers[0].endpoint.send(there, &message(0, 60_000)).is_ok();
+            && server.endpoint.send(there, &message(0, 60_000)).is_ok();
         idle = if sent { 0 } else { idle + 1 };
-        servers[0].turn();
+        server.turn();
         world.turn();
     }
     client.endpoint.send(here, b"one more request").unwrap();
     for _ in 0..1_000 {
         client.endpoint.flush();
-        servers[0].turn();
+        server.turn();
         world.turn();
     }
-    assert_eq!(servers[0].messages(there), Vec::<Vec<u8>>::new());
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| !peers[1].messages(there).is_empty());
+    assert_eq!(server.messages(there), Vec::<Vec<u8>>::new());
+    until(&mut world, &mut [&mut client, &mut server], |peers| !peers[1].messages(there).is_empty());
 }
 
 /// A server that has this much to say reads nothing meanwhile. That its client takes it must still reach it.
 fn send_far_past_the_high_water_mark_arrives_whole<W: World>() {
     let mut world = W::new();
     let limits = FabricLimits { connection_output_bytes_max: 4 << 20, ..FabricLimits::default() };
-    let (mut servers, address) = world.listen(1, limits);
+    let (mut server, address) = world.listen(limits);
     let mut client = world.client(limits);
-    let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
+    let (here, there) = open(&mut world, &mut client, &mut server, address);
     let sent: Vec<_> = (0..60).map(|number| message(number, 60_000)).collect();
-    sent.iter().for_each(|message| servers[0].endpoint.send(there, message).unwrap());
-    assert!(servers[0].endpoint.output_pending(there) > limits.connection_output_bytes_max / 2);
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| {
+    sent.iter().for_each(|message| server.endpoint.send(there, message).unwrap());
+    assert!(server.endpoint.output_pending(there) > limits.connection_output_bytes_max / 2);
+    until(&mut world, &mut [&mut client, &mut server], |peers| {
         assert_eq!((peers[0].closed(here), peers[1].closed(there)), (None, None));
         peers[0].messages(here).len() == sent.len()
     });
@@ -189,21 +186,21 @@ fn send_far_past_the_high_water_mark_arrives_whole<W: World>() {
 fn send_both_ends_full_each_gets_everything<W: World>() {
     let mut world = W::new();
     let limits = FabricLimits { connection_output_bytes_max: 300_000, ..FabricLimits::default() };
-    let (mut servers, address) = world.listen(1, limits);
+    let (mut server, address) = world.listen(limits);
     let mut client = world.client(limits);
-    let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
+    let (here, there) = open(&mut world, &mut client, &mut server, address);
     let (mut to_server, mut to_client, mut idle) = (0, 0, 0);
     while idle < 100 {
         let client_sent = client.endpoint.send(here, &message(to_server, 60_000)).is_ok();
-        let server_sent = servers[0].endpoint.send(there, &message(to_client, 60_000)).is_ok();
+        let server_sent = server.endpoint.send(there, &message(to_client, 60_000)).is_ok();
         to_server += usize::from(client_sent);
         to_client += usize::from(server_sent);
         idle = if client_sent || server_sent { 0 } else { idle + 1 };
         client.endpoint.flush();
-        servers[0].endpoint.flush();
+        server.endpoint.flush();
         world.turn();
     }
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| {
+    until(&mut world, &mut [&mut client, &mut server], |peers| {
         peers[0].messages(here).len() == to_client && peers[1].messages(there).len() == to_server
     });
     assert!(to_server > 5 && to_client > 5, "{to_server} {to_client}");
@@ -211,42 +208,41 @@ fn send_both_ends_full_each_gets_everything<W: World>() {
 
 fn close_peer_learns_of_it_after_the_messages<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let (mut server, address) = world.listen(FabricLimits::default());
     let mut client = world.client(FabricLimits::default());
-    let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
+    let (here, there) = open(&mut world, &mut client, &mut server, address);
     client.endpoint.send(here, b"last words").unwrap();
     client.endpoint.close(here);
     assert_eq!(client.endpoint.connections(), 0);
     assert_eq!(client.endpoint.send(here, b"later"), Err(SendError::Closed));
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[1].closed(there).is_some());
+    until(&mut world, &mut [&mut client, &mut server], |peers| peers[1].closed(there).is_some());
     let expected =
         [Seen::Accepted, Seen::Message(b"last words".to_vec()), Seen::Closed(CloseReason::PeerClosed)];
-    assert_eq!(servers[0].seen(there), expected);
-    assert_eq!(servers[0].endpoint.send(there, b"to nobody"), Err(SendError::Closed));
+    assert_eq!(server.seen(there), expected);
+    assert_eq!(server.endpoint.send(there, b"to nobody"), Err(SendError::Closed));
     assert_eq!(client.seen(here).len(), 1, "the closing end hears no more");
 }
 
 fn close_and_connect_again_ids_are_not_reused<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let (mut server, address) = world.listen(FabricLimits::default());
     let mut client = world.client(FabricLimits::default());
     let mut ids = std::collections::HashSet::new();
     for round in 1..=50 {
-        let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
+        let (here, there) = open(&mut world, &mut client, &mut server, address);
         assert!(ids.insert((0, here)) && ids.insert((1, there)));
         client.endpoint.close(here);
-        until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[1].closed(there).is_some());
-        assert_eq!(servers[0].endpoint.counters().closed, round);
+        until(&mut world, &mut [&mut client, &mut server], |peers| peers[1].closed(there).is_some());
+        assert_eq!(server.endpoint.counters().closed, round);
     }
 }
 
 fn drop_endpoint_all_peers_learn_of_it<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let (mut server, address) = world.listen(FabricLimits::default());
     let mut client = world.client(FabricLimits::default());
-    let connections: Vec<_> =
-        (0..3).map(|_| open(&mut world, &mut client, &mut servers[0], address).0).collect();
-    drop(servers);
+    let connections: Vec<_> = (0..3).map(|_| open(&mut world, &mut client, &mut server, address).0).collect();
+    drop(server);
     until(&mut world, &mut [&mut client], |peers| {
         connections.iter().all(|connection| peers[0].closed(*connection).is_some())
     });
@@ -270,52 +266,33 @@ fn connect_where_nobody_listens_closes_with_refused<W: World>() {
     assert_eq!(client.endpoint.connections(), 0);
 }
 
-fn connect_names_the_worker<W: World>() {
-    let mut world = W::new();
-    let (mut servers, address) = world.listen(3, FabricLimits::default());
-    let mut client = world.client(FabricLimits::default());
-    let connections: Vec<_> =
-        [2, 0, 1, 2].map(|worker| client.endpoint.connect(&address.with_worker(worker)).unwrap()).to_vec();
-    let [first, second, third] = &mut servers[..] else { panic!() };
-    until(&mut world, &mut [&mut client, first, second, third], |peers| {
-        connections.iter().all(|connection| peers[0].connected(*connection))
-            && peers[1].order.len() + peers[2].order.len() + peers[3].order.len() == 4
-    });
-    assert_eq!((first.order.len(), second.order.len(), third.order.len()), (1, 1, 2));
-    let there = second.order[0];
-    second.endpoint.send(there, b"from worker 1").unwrap();
-    until(&mut world, &mut [&mut client, first, second, third], |peers| {
-        peers[0].messages(connections[2]) == [b"from worker 1"]
-    });
-}
-
 fn connect_no_such_worker_is_refused_by_name<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(2, FabricLimits::default());
+    let (mut server, address) = world.listen(FabricLimits::default());
     let mut client = world.client(FabricLimits::default());
     let connection = client.endpoint.connect(&address.with_worker(2)).unwrap();
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[0].closed(connection).is_some());
+    until(&mut world, &mut [&mut client, &mut server], |peers| peers[0].closed(connection).is_some());
     assert_eq!(client.closed(connection), Some(CloseReason::RefusedByPeer(HelloRefusal::NoSuchWorker)));
 }
 
 fn connect_beyond_the_limit_is_refused_on_both_ends<W: World>() {
     let mut world = W::new();
     let few = FabricLimits { connections_max: 4, ..FabricLimits::default() };
-    let (mut servers, address) = world.listen(1, few);
+    let (mut server, address) = world.listen(few);
     let mut client = world.client(FabricLimits::default());
-    let opened: Vec<_> = (0..4).map(|_| open(&mut world, &mut client, &mut servers[0], address).0).collect();
+    let opened: Vec<_> = (0..4).map(|_| open(&mut world, &mut client, &mut server, address).0).collect();
     let refused = client.endpoint.connect(&address).unwrap();
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| {
+    until(&mut world, &mut [&mut client, &mut server], |peers| {
         peers[0].closed(refused).is_some() && !peers[1].refused.is_empty()
     });
     assert_eq!(client.closed(refused), Some(CloseReason::RefusedByPeer(HelloRefusal::TooManyConnections)));
-    assert_eq!(servers[0].refused, [CloseReason::Refused(HelloRefusal::TooManyConnections)]);
-    assert_eq!(servers[0].endpoint.counters().refused, 1);
+    assert_eq!(server.refused, [CloseReason::Refused(HelloRefusal::TooManyConnections)]);
+    assert_eq!(server.endpoint.counters().refused, 1);
     assert!(opened.iter().all(|connection| client.closed(*connection).is_none()));
     // Room again after one is closed.
     client.endpoint.close(opened[0]);
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[1].endpoint.connections() == 3);
-    open(&mut world, &mut client, &mut servers[0], address);
+    until(&mut world, &mut [&mut client, &mut server], |peers| peers[1].endpoint.connections() == 3);
+    open(&mut world, &mut client, &mut server, address);
     // The limit holds for one's own connections too.
     let mut stingy = world.client(FabricLimits { connections_max: 1, ..FabricLimits::default() });
     stingy.endpoint.connect(&address).unwrap();
@@ -326,85 +303,85 @@ fn connect_beyond_the_limit_is_refused_on_both_ends<W: World>() {
 fn tick_nothing_comes_closes_as_idle<W: World>() {
     let mut world = W::new();
     let mut timeouts = FabricLimits { idle_timeout_ns: 1_000_000_000, ..FabricLimits::default() };
-    let (mut servers, address) = world.listen(1, timeouts);
+    let (mut server, address) = world.listen(timeouts);
     timeouts.idle_timeout_ns = 0;
     let mut client = world.client(timeouts);
     let start_ns = 1 << 50;
     client.endpoint.tick(start_ns);
-    servers[0].endpoint.tick(start_ns);
-    let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
+    server.endpoint.tick(start_ns);
+    let (here, there) = open(&mut world, &mut client, &mut server, address);
     for step in 1..=5 {
         // Keeps talking, so it stays.
-        servers[0].endpoint.tick(start_ns + step * 600_000_000);
+        server.endpoint.tick(start_ns + step * 600_000_000);
         client.endpoint.tick(start_ns + step * 600_000_000);
         client.endpoint.send(here, b"still here").unwrap();
-        until(&mut world, &mut [&mut client, &mut servers[0]], |peers| {
+        until(&mut world, &mut [&mut client, &mut server], |peers| {
             peers[1].messages(there).len() as u64 == step
         });
     }
-    servers[0].endpoint.tick(start_ns + 3_900_000_000);
-    servers[0].turn();
-    assert_eq!(servers[0].closed(there), None);
-    servers[0].endpoint.tick(start_ns + 4_100_000_000);
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| {
+    server.endpoint.tick(start_ns + 3_900_000_000);
+    server.turn();
+    assert_eq!(server.closed(there), None);
+    server.endpoint.tick(start_ns + 4_100_000_000);
+    until(&mut world, &mut [&mut client, &mut server], |peers| {
         peers[0].closed(here).is_some() && peers[1].closed(there).is_some()
     });
-    assert_eq!(servers[0].closed(there), Some(CloseReason::Idle));
+    assert_eq!(server.closed(there), Some(CloseReason::Idle));
     assert_eq!(client.closed(here), Some(CloseReason::PeerClosed));
-    assert_eq!(servers[0].endpoint.counters().timed_out, 1);
+    assert_eq!(server.endpoint.counters().timed_out, 1);
 }
 
 fn limits_that_change_count_for_the_connections_that_there_are<W: World>() {
     let mut world = W::new();
     let mut limits = FabricLimits { idle_timeout_ns: 0, ..FabricLimits::default() };
-    let (mut servers, address) = world.listen(1, limits);
+    let (mut server, address) = world.listen(limits);
     let mut client = world.client(limits);
     let start_ns = 1 << 50;
-    servers[0].endpoint.tick(start_ns);
-    let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
+    server.endpoint.tick(start_ns);
+    let (here, there) = open(&mut world, &mut client, &mut server, address);
     // Fewer than there are: the connection stays, and no further one comes.
     limits.connections_max = 1;
-    servers[0].endpoint.set_limits(limits);
+    server.endpoint.set_limits(limits);
     let refused = client.endpoint.connect(&address).unwrap();
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[0].closed(refused).is_some());
+    until(&mut world, &mut [&mut client, &mut server], |peers| peers[0].closed(refused).is_some());
     assert_eq!(client.closed(refused), Some(CloseReason::RefusedByPeer(HelloRefusal::TooManyConnections)));
     // Less output than waits: nothing is lost of what was taken, and more is not.
     let long = vec![7; 60_000];
-    while servers[0].endpoint.output_pending(there) < 500_000 {
-        servers[0].endpoint.send(there, &long).unwrap();
+    while server.endpoint.output_pending(there) < 500_000 {
+        server.endpoint.send(there, &long).unwrap();
     }
     limits.connection_output_bytes_max = 256 << 10;
-    servers[0].endpoint.set_limits(limits);
-    assert_eq!(servers[0].endpoint.send(there, &long), Err(SendError::Full));
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| {
+    server.endpoint.set_limits(limits);
+    assert_eq!(server.endpoint.send(there, &long), Err(SendError::Full));
+    until(&mut world, &mut [&mut client, &mut server], |peers| {
         peers[0].messages(here).len() * long.len() >= 500_000
     });
-    servers[0].endpoint.send(there, &long).unwrap();
+    server.endpoint.send(there, &long).unwrap();
     // It was kept for ever.
     limits.idle_timeout_ns = 1_000_000_000;
-    servers[0].endpoint.set_limits(limits);
-    servers[0].endpoint.tick(start_ns + 3_600_000_000_000);
-    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[0].closed(here).is_some());
-    assert!(matches!(servers[0].closed(there), Some(CloseReason::Idle | CloseReason::Stalled)));
+    server.endpoint.set_limits(limits);
+    server.endpoint.tick(start_ns + 3_600_000_000_000);
+    until(&mut world, &mut [&mut client, &mut server], |peers| peers[0].closed(here).is_some());
+    assert!(matches!(server.closed(there), Some(CloseReason::Idle | CloseReason::Stalled)));
 }
 
 fn prepare_sleep_false_until_all_is_polled<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let (mut server, address) = world.listen(FabricLimits::default());
     let mut client = world.client(FabricLimits::default());
-    let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
+    let (here, there) = open(&mut world, &mut client, &mut server, address);
     for _ in 0..100 {
         client.turn();
-        servers[0].turn();
+        server.turn();
         world.turn();
     }
-    assert!(client.endpoint.prepare_sleep() && servers[0].endpoint.prepare_sleep());
+    assert!(client.endpoint.prepare_sleep() && server.endpoint.prepare_sleep());
     client.endpoint.send(here, b"wake up").unwrap();
     assert!(!client.endpoint.prepare_sleep(), "it must be flushed first");
     client.endpoint.flush();
     assert!(client.endpoint.prepare_sleep());
-    until(&mut world, &mut [&mut servers[0]], |peers| peers[0].messages(there).len() == 1);
-    assert!(servers[0].endpoint.prepare_sleep());
+    until(&mut world, &mut [&mut server], |peers| peers[0].messages(there).len() == 1);
+    assert!(server.endpoint.prepare_sleep());
 }
 
 /// Calls a macro with the names of all tests.
@@ -424,7 +401,6 @@ macro_rules! all_tests {
             close_and_connect_again_ids_are_not_reused
             drop_endpoint_all_peers_learn_of_it
             connect_where_nobody_listens_closes_with_refused
-            connect_names_the_worker
             connect_no_such_worker_is_refused_by_name
             connect_beyond_the_limit_is_refused_on_both_ends
             tick_nothing_comes_closes_as_idle

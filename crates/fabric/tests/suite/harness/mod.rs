@@ -27,8 +27,8 @@ pub(crate) trait World {
     type E: OneSided;
 
     fn new() -> Self;
-    /// The endpoints of a host's workers and the address of worker 0.
-    fn listen(&mut self, workers: u16, limits: FabricLimits) -> (Vec<Peer<Self::E>>, Address);
+    /// An endpoint that accepts, and its address.
+    fn listen(&mut self, limits: FabricLimits) -> (Peer<Self::E>, Address);
     fn client(&mut self, limits: FabricLimits) -> Peer<Self::E>;
     /// An address of a host that is there, where nobody listens.
     fn deserted(&mut self) -> Address;
@@ -186,11 +186,11 @@ impl World for Tcp {
         Tcp
     }
 
-    fn listen(&mut self, workers: u16, limits: FabricLimits) -> (Vec<Peer<TcpEndpoint>>, Address) {
+    fn listen(&mut self, limits: FabricLimits) -> (Peer<TcpEndpoint>, Address) {
         let options = TcpOptions { limits, greeting: greeting(), one_sided: true, ..TcpOptions::default() };
-        let endpoints = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), workers, &options).unwrap();
-        let address = Address::tcp(endpoints[0].address().unwrap());
-        (endpoints.into_iter().map(Peer::new).collect(), address)
+        let endpoint = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
+        let address = Address::tcp(endpoint.address().unwrap());
+        (Peer::new(endpoint), address)
     }
 
     fn client(&mut self, limits: FabricLimits) -> Peer<TcpEndpoint> {
@@ -228,11 +228,11 @@ impl World for Shm {
         Shm
     }
 
-    fn listen(&mut self, workers: u16, limits: FabricLimits) -> (Vec<Peer<ShmEndpoint>>, Address) {
+    fn listen(&mut self, limits: FabricLimits) -> (Peer<ShmEndpoint>, Address) {
         let name = socket_name();
-        let endpoints = ShmEndpoint::listen(name, workers, &shm_options(limits)).unwrap();
-        assert_eq!(endpoints[0].name(), Some(name));
-        (endpoints.into_iter().map(Peer::new).collect(), Address::shm(name))
+        let endpoint = ShmEndpoint::listen(name, &shm_options(limits)).unwrap();
+        assert_eq!(endpoint.name(), Some(name));
+        (Peer::new(endpoint), Address::shm(name))
     }
 
     fn client(&mut self, limits: FabricLimits) -> Peer<ShmEndpoint> {
@@ -258,14 +258,14 @@ impl<const SHM: bool> World for Host<SHM> {
         Host
     }
 
-    fn listen(&mut self, workers: u16, limits: FabricLimits) -> (Vec<Peer<HostEndpoint>>, Address) {
+    fn listen(&mut self, limits: FabricLimits) -> (Peer<HostEndpoint>, Address) {
         let name = socket_name();
         let options = HostOptions { shm: shm_options(limits), socket: Some(name), ..HostOptions::default() };
-        let endpoints = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), workers, &options).unwrap();
-        assert_eq!(endpoints[0].socket(), Some(name));
-        let tcp = Address::tcp(endpoints[0].address().unwrap());
+        let endpoint = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
+        assert_eq!(endpoint.socket(), Some(name));
+        let tcp = Address::tcp(endpoint.address().unwrap());
         let address = if SHM { Address::shm(name) } else { tcp };
-        (endpoints.into_iter().map(Peer::new).collect(), address)
+        (Peer::new(endpoint), address)
     }
 
     fn client(&mut self, limits: FabricLimits) -> Peer<HostEndpoint> {
@@ -311,11 +311,11 @@ impl World for Verbs {
         Verbs
     }
 
-    fn listen(&mut self, workers: u16, limits: FabricLimits) -> (Vec<Peer<HostEndpoint>>, Address) {
+    fn listen(&mut self, limits: FabricLimits) -> (Peer<HostEndpoint>, Address) {
         let any = "127.0.0.1:0".parse().unwrap();
-        let endpoints = HostEndpoint::listen(any, workers, &Verbs::options(limits)).unwrap();
-        let address = Address::verbs(endpoints[0].address().unwrap());
-        (endpoints.into_iter().map(Peer::new).collect(), address)
+        let endpoint = HostEndpoint::listen(any, &Verbs::options(limits)).unwrap();
+        let address = Address::verbs(endpoint.address().unwrap());
+        (Peer::new(endpoint), address)
     }
 
     fn client(&mut self, limits: FabricLimits) -> Peer<HostEndpoint> {
@@ -357,10 +357,9 @@ impl World for Sim {
         Sim::with(1, SimOptions::calm())
     }
 
-    fn listen(&mut self, workers: u16, limits: FabricLimits) -> (Vec<Peer<SimEndpoint>>, Address) {
+    fn listen(&mut self, limits: FabricLimits) -> (Peer<SimEndpoint>, Address) {
         let host = self.host();
-        let endpoint = |worker| self.network.listen(host, worker, limits, greeting());
-        ((0..workers).map(endpoint).map(Peer::new).collect(), Address::sim(host))
+        (Peer::new(self.network.listen(host, 0, limits, greeting())), Address::sim(host))
     }
 
     fn client(&mut self, limits: FabricLimits) -> Peer<SimEndpoint> {
