@@ -84,8 +84,7 @@ fn of_pair(pair: &PairRow, members: &[MemberRow]) -> Row {
     let owner = pair.owner.unwrap_or_default();
     let member = members.iter().find(|member| member.incarnation == owner);
     let address = match (&pair.place, member) {
-        (Some(place), _) if place.worker == 0 => place.address.clone(),
-        (Some(place), _) => format!("{}/{}", place.address, place.worker),
+        (Some(place), _) => place.address.clone(),
         (None, Some(member)) => member.fabric.clone(),
         (None, None) => String::new(),
     };

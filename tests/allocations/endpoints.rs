@@ -79,7 +79,7 @@ fn wake_ups_over_shm_allocate_nothing() {
     let name = SocketName::new(&format!("@cell-allocations-{}", std::process::id())).unwrap();
     let server = ShmEndpoint::listen(name, &ShmOptions::default()).unwrap();
     let client = ShmEndpoint::client(FabricLimits::default()).unwrap();
-    let (counted, woken) = check(client, server, Address::shm(name));
+    let (counted, woken) = check(client, server, Address::Shm(name));
     assert_eq!(woken, 2 * ROUND_TRIPS as u64, "each message wakes its receiver");
     assert_eq!(counted, 0);
 }
@@ -87,7 +87,7 @@ fn wake_ups_over_shm_allocate_nothing() {
 #[test]
 fn wake_ups_over_tcp_allocate_nothing() {
     let server = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), &TcpOptions::default()).unwrap();
-    let address = Address::tcp(server.address().unwrap());
+    let address = Address::Tcp(server.address().unwrap());
     let (counted, _) = check(TcpEndpoint::client(FabricLimits::default()).unwrap(), server, address);
     assert_eq!(counted, 0);
 }

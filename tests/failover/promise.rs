@@ -25,7 +25,7 @@ pub(crate) fn breathe() {
 pub(crate) fn promised_until(server: SocketAddr) -> Instant {
     let limits = FabricLimits { message_bytes_max: MESSAGE_BYTES_MAX, ..FabricLimits::default() };
     let mut endpoint = TcpEndpoint::client(limits).expect("a socket can be had");
-    let connection = endpoint.connect(&Address::tcp(server)).expect("the server can be reached");
+    let connection = endpoint.connect(&Address::Tcp(server)).expect("the server can be reached");
     let hello = Hello { version: PROTOCOL_VERSION, name: "heir", token: &[], stream_credit_bytes: 1 << 20 };
     let mut promised = None;
     for (request, id) in [(Request::Hello(hello), 1), (Request::Get { key: b"no such key" }, 2)] {

@@ -43,7 +43,7 @@ impl Attacker {
     pub(crate) fn connect(server: SocketAddr) -> Self {
         let limits = FabricLimits { message_bytes_max: MESSAGE_BYTES_MAX, ..FabricLimits::default() };
         let mut endpoint = TcpEndpoint::client(limits).expect("a socket can be had");
-        let connection = endpoint.connect(&Address::tcp(server)).expect("the server can be reached");
+        let connection = endpoint.connect(&Address::Tcp(server)).expect("the server can be reached");
         Self { endpoint, connection, heard: VecDeque::new(), closed: false, started: Instant::now() }
     }
 

@@ -31,7 +31,7 @@ fn recorded_hello() -> Vec<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port can be had");
     let address = listener.local_addr().expect("it has an address");
     let mut endpoint = TcpEndpoint::client(FabricLimits::default()).expect("a socket can be had");
-    endpoint.connect(&Address::tcp(address)).expect("the listener can be reached");
+    endpoint.connect(&Address::Tcp(address)).expect("the listener can be reached");
     let (mut stream, _) = listener.accept().expect("the client comes");
     stream.set_read_timeout(Some(Duration::from_millis(200))).expect("a time-out can be set");
     for _ in 0..20 {

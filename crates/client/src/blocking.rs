@@ -55,8 +55,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects, and returns when a server has welcomed the client. `server` is `host:port` or
-    /// `host:port/worker`, the port being the fabric's, or `shm:/path` or `shm:@name`. Each address of the
+    /// Connects, and returns when a server has welcomed the client. `server` is `host:port`,
+    /// the port being the fabric's, or `shm:/path` or `shm:@name`. Each address of the
     /// host is tried once; several servers of one cluster are separated by commas, and one is enough: the
     /// others are learnt from it. Shared memory is tried first where [`ClientOptions::transport`] permits it
     /// and the server is on this host; later, lost connections are opened anew for as long as operations have
@@ -526,7 +526,7 @@ fn resolve_all(servers: &str) -> Result<Vec<Address>, ClientError> {
     }
 }
 
-/// All addresses of `host:port` or `host:port/worker`, or the one of `shm:`.
+/// All addresses of `host:port`, or the one of `shm:`.
 fn resolve(server: &str) -> Result<Vec<Address>, ClientError> {
     let no_address = |source| ClientError::Resolve { server: server.into(), source };
     if server.starts_with("shm:") {
@@ -534,15 +534,8 @@ fn resolve(server: &str) -> Result<Vec<Address>, ClientError> {
             |_| std::io::Error::new(std::io::ErrorKind::InvalidInput, "not `shm:/path` or `shm:@name`");
         return server.parse().map(|address| vec![address]).map_err(nonsense).map_err(no_address);
     }
-    let (host, worker) = match server.rsplit_once('/') {
-        Some((host, worker)) => (host, worker.parse().ok()),
-        None => (server, Some(0)),
-    };
-    let nonsense =
-        || std::io::Error::new(std::io::ErrorKind::InvalidInput, "not `host:port` or `host:port/worker`");
-    let worker = worker.ok_or_else(|| no_address(nonsense()))?;
-    let found = host.to_socket_addrs().map_err(no_address)?;
-    let addresses: Vec<Address> = found.map(|socket| Address::tcp(socket).with_worker(worker)).collect();
+    let addresses: Vec<Address> = server.to_socket_addrs().map_err(no_address)?.map(Address::Tcp).collect();
+    let nonsense = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "not `host:port`");
     if addresses.is_empty() { Err(no_address(nonsense())) } else { Ok(addresses) }
 }
 
@@ -551,11 +544,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resolve_names_workers_and_refuses_nonsense() {
-        let addresses = resolve("127.0.0.1:7400/3").unwrap();
-        assert_eq!(addresses, ["127.0.0.1:7400/3".parse().unwrap()]);
-        assert_eq!(resolve("shm:/run/cell#1").unwrap(), ["shm:/run/cell#1".parse().unwrap()]);
-        for wrong in ["shm:x", "127.0.0.1", "127.0.0.1:7400/x", "", ":::"] {
+    fn resolve_finds_addresses_and_refuses_nonsense() {
+        assert_eq!(resolve("127.0.0.1:7400").unwrap(), ["127.0.0.1:7400".parse().unwrap()]);
+        assert_eq!(resolve("shm:/run/cell").unwrap(), ["shm:/run/cell".parse().unwrap()]);
+        for wrong in ["shm:x", "127.0.0.1", "127.0.0.1:7400/x", "127.0.0.1:7400/3", "", ":::"] {
             let error = resolve(wrong).unwrap_err();
             assert!(matches!(error, ClientError::Resolve { .. }), "{wrong}: {error}");
         }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use cell_fabric::{
-    Address, ConnectionId, Endpoint, Event, FabricError, FabricLimits, Greeting, Host, HostEndpoint, Poller,
+    Address, ConnectionId, Endpoint, Event, FabricError, FabricLimits, Greeting, HostEndpoint, Poller,
     SocketName, VerbsOptions,
 };
 
@@ -32,8 +32,8 @@ pub enum Transport {
 impl Transport {
     /// The address by which a server at that address is reached: its own, or over RDMA.
     pub(crate) fn to_reach(self, address: Address) -> Address {
-        match (self, address.host) {
-            (Transport::Verbs, Host::Tcp(socket)) => Address::verbs(socket).with_worker(address.worker),
+        match (self, address) {
+            (Transport::Verbs, Address::Tcp(socket)) => Address::Verbs(socket),
             _ => address,
         }
     }
@@ -82,10 +82,10 @@ impl FromStr for Transport {
 
 /// What an address is reached by, for reports.
 pub(crate) fn for_report(address: &Address) -> ReportTransport {
-    match address.host {
-        Host::Shm(_) => ReportTransport::Shm,
-        Host::Verbs(_) => ReportTransport::Verbs,
-        Host::Sim(_) => ReportTransport::Sim,
+    match address {
+        Address::Shm(_) => ReportTransport::Shm,
+        Address::Verbs(_) => ReportTransport::Verbs,
+        Address::Sim(_) => ReportTransport::Sim,
         _ => ReportTransport::Tcp,
     }
 }
@@ -109,7 +109,7 @@ pub(crate) fn choose(
     if transport == Transport::Verbs {
         return Ok(named.into_iter().map(|address| transport.to_reach(address)).collect());
     }
-    let is_shm = |address: &Address| matches!(address.host, Host::Shm(_));
+    let is_shm = |address: &Address| matches!(address, Address::Shm(_));
     if named.iter().all(is_shm) || (transport == Transport::Tcp && named.len() == 1) {
         return Ok(named);
     }
@@ -130,13 +130,13 @@ pub(crate) fn choose(
 
 /// A TCP address's place over shared memory, if its host is this one and offers it, and it is wanted.
 pub(crate) fn shared_memory(transport: Transport, greeting: &Greeting, address: Address) -> Option<Address> {
-    if transport == Transport::Tcp || !matches!(address.host, Host::Tcp(_)) {
+    if transport == Transport::Tcp || !matches!(address, Address::Tcp(_)) {
         return None;
     }
     let name = SocketName::new(&greeting.shared_memory_socket)?;
     let here = Greeting::of_this_host().boot_id;
     let is_here = greeting.boot_id == here && here != [0; 16];
-    is_here.then(|| Address::shm(name).with_worker(address.worker))
+    is_here.then_some(Address::Shm(name))
 }
 
 /// The first of these servers that answers, and what its host says of itself; none if nobody does in time.

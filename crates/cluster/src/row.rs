@@ -129,7 +129,7 @@ pub enum Missing {
 pub struct ServingAddress {
     /// The owner's fabric address.
     pub address: String,
-    /// The worker that owns the pair.
+    /// Zero: the one worker of the owner.
     pub worker: u32,
     /// The key under which the node region is registered; zero where the fabric has none.
     #[serde(default)]

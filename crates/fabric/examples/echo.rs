@@ -26,7 +26,7 @@ fn main() {
     let stop = AtomicBool::new(false);
     let options = TcpOptions { one_sided: true, ..TcpOptions::default() };
     let mut server = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
-    let address = Address::tcp(server.address().unwrap());
+    let address = Address::Tcp(server.address().unwrap());
     let spec = RegionSpec::extent(PairId(1), Epoch(1), 2 << 20).unwrap();
     let (region, _writer) = Region::create_private(&spec).unwrap();
     let key = server.register(&region).unwrap();

@@ -33,7 +33,7 @@ fn main() {
         let (region, _writer) = Region::create(&spec, RegionOptions::from(HugePages::Auto)).unwrap();
         region.populate_to(REGION_BYTES).unwrap();
         let key = server.register(&region).unwrap();
-        let address = Address::shm(name);
+        let address = Address::Shm(name);
         std::thread::scope(|scope| {
             scope.spawn(|| serve(&mut server, &stop, sleeps));
             pin(1);

@@ -5,21 +5,21 @@ use std::net::SocketAddr;
 
 use cell_memory::MemoryError;
 
-use crate::host_address::Host;
+use crate::address::Address;
 use crate::socket_name::SocketName;
 
 /// A call that failed. What happens to a connection later is an event, not an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FabricError {
-    /// Not an address: see the table in the address module.
-    #[error("not a fabric address: it takes `127.0.0.1:7400`, `[::1]:7400/2`, `shm:/a/path` or `shm:@name`")]
+    /// Not an address: see the table in `address_text`.
+    #[error("not a fabric address: it takes `127.0.0.1:7400`, `[::1]:7400`, `shm:/a/path` or `shm:@name`")]
     AddressInvalid,
-    /// This provider does not reach that kind of host.
-    #[error("this provider cannot reach {host}")]
+    /// This provider does not reach that kind of address.
+    #[error("this provider cannot reach {address}")]
     AddressUnsupported {
-        /// The host asked for.
-        host: Host,
+        /// The address asked for.
+        address: Address,
     },
     /// The fabric listens on loopback only while it has no TLS and no token.
     #[error("{address} is not a loopback address, and the fabric has no TLS and token to listen there")]

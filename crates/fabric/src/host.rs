@@ -78,7 +78,7 @@ macro_rules! on {
 #[derive(Debug)]
 struct Provider {
     endpoint: ProviderEndpoint,
-    /// As [`Host::provider`] of the addresses that it reaches.
+    /// As [`Address::provider`] of those that it reaches.
     name: &'static str,
     /// Of the ids of its connections.
     mark: u64,
@@ -220,10 +220,10 @@ impl HostEndpoint {
 
 impl Endpoint for HostEndpoint {
     fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError> {
-        let name = address.host.provider();
+        let name = address.provider();
         match self.providers.iter_mut().find(|provider| provider.name == name) {
             Some(provider) => on!(&mut provider.endpoint, endpoint => endpoint.connect(address)),
-            None => Err(FabricError::AddressUnsupported { host: address.host }),
+            None => Err(FabricError::AddressUnsupported { address: *address }),
         }
     }
 

@@ -14,6 +14,7 @@
 //! same conformance suite (`tests/conformance.rs`). Nothing here knows what a request or a tree node is.
 
 mod address;
+mod address_text;
 mod close;
 mod connections;
 mod counter;
@@ -22,7 +23,6 @@ mod error;
 mod greeting;
 mod hello;
 mod host;
-mod host_address;
 mod limits;
 mod mapped;
 mod one_sided;
@@ -40,7 +40,7 @@ mod verbs;
 mod verbs_options;
 mod version;
 
-pub use address::{Address, Host, PeerAddress};
+pub use address::{Address, PeerAddress};
 pub use close::{CloseReason, HelloRefusal, QueuePairFailure, Stranger};
 pub use counter::{COUNTERS, FabricCounters};
 pub use endpoint::{ConnectionId, Endpoint, Event};

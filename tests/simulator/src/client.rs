@@ -73,7 +73,7 @@ impl Client {
             false => Search::Server,
         };
         let core = ClientCore::new(ClientOptions { search, ..plan.client.clone() }, seed);
-        let addresses = plan.hosts().map(Address::sim).collect();
+        let addresses = plan.hosts().map(Address::Sim).collect();
         let driver = Driver::new(endpoint, core, addresses);
         let asked = BTreeMap::new();
         Client {

@@ -76,7 +76,7 @@ impl World {
             host,
             disk: self.disk.process(),
             link: self.coordinator.link(),
-            endpoint: self.network.listen(host, 0, FabricLimits::default(), Greeting::default()),
+            endpoint: self.network.listen(host, FabricLimits::default(), Greeting::default()),
             random: self.random.part(),
             now_ns: self.now_ns,
         });

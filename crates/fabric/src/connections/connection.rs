@@ -7,6 +7,9 @@ use rustix::fd::OwnedFd;
 use crate::address::PeerAddress;
 use crate::close::CloseReason;
 use crate::endpoint::ConnectionId;
+use crate::hello::Hello;
+
+use super::mark::{mark_of, wanted_number};
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +74,6 @@ pub(crate) struct Connection<L> {
     pub(crate) phase: ConnectionPhase,
     /// The peer opened it.
     pub(crate) accepted: bool,
-    /// The worker that the connector wants.
-    pub(crate) worker: u16,
     /// The longest message that both ends take.
     pub(crate) message_bytes_max: usize,
     /// When something last came, or the connection began.
@@ -95,6 +96,11 @@ pub(crate) struct Connection<L> {
 }
 
 impl<L: Link> Connection<L> {
+    /// A connector's hello.
+    pub(crate) fn hello(&self) -> Hello {
+        Hello::of_connector(wanted_number(mark_of(self.id)), self.message_bytes_max)
+    }
+
     /// Whether the peer is read no further until it has taken what waits for it. A connector always reads:
     /// were both ends to wait for the other, nobody would ever go on.
     pub(crate) fn is_paused(&self, high_water: usize) -> bool {

@@ -6,12 +6,13 @@ use crate::address::{Address, PeerAddress};
 use crate::close::{CloseReason, HelloRefusal};
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
-use crate::hello::Hello;
+use crate::hello::{Hello, WORKER};
 use crate::limits::MESSAGE_BYTES_MAX;
 
 use super::connection::{Begun, ConnectionPhase};
 use super::handoff::{Handed, Taker};
 use super::listener::Listener;
+use super::mark::wanted_number;
 use super::messenger::Messenger;
 use super::transport::{Greeted, Sink, Transport};
 
@@ -28,9 +29,9 @@ impl<T: Transport> Messenger<T> {
         if self.table.is_full() {
             return Err(FabricError::TooManyConnections { max: limits.connections_max });
         }
-        let hello = Hello::of_connector(address.worker, limits.message_bytes_max);
+        let hello = Hello::of_connector(wanted_number(mark), limits.message_bytes_max);
         let begun = self.transport.connect(address, &hello)?;
-        self.adopt(mark, address.worker, begun)
+        self.adopt(mark, begun)
     }
 
     /// Accepts what is waiting, some of it.
@@ -39,12 +40,12 @@ impl<T: Transport> Messenger<T> {
             let Some(listening) = &mut self.listening else { return };
             let Some((socket, peer)) = listening.next() else { return };
             if !listening.listener.admits(&peer) {
-                self.turn_away(&socket, peer, 0, HelloRefusal::NotPermitted, sink);
+                self.turn_away(&socket, peer, WORKER, HelloRefusal::NotPermitted, sink);
             } else if self.table.is_full() {
-                self.turn_away(&socket, peer, 0, HelloRefusal::TooManyConnections, sink);
+                self.turn_away(&socket, peer, WORKER, HelloRefusal::TooManyConnections, sink);
             } else {
                 // What the kernel does not take is closed, as if it had never been accepted.
-                let _ = self.adopt(T::MARK, 0, Begun::accepted(socket, peer));
+                let _ = self.adopt(T::MARK, Begun::accepted(socket, peer));
             }
         }
     }
@@ -58,7 +59,7 @@ impl<T: Transport> Messenger<T> {
             Ok(Some(greeted)) => self.judge_answer(id, greeted, sink),
             Err(reason) => {
                 if let Some(refusal) = reason.refusal().filter(|_| connection.accepted) {
-                    T::refuse(&connection.socket, &refusal_of(connection.worker, refusal));
+                    T::refuse(&connection.socket, &refusal_of(WORKER, refusal));
                 }
                 Err(reason)
             }
@@ -106,7 +107,7 @@ impl<T: Transport> Messenger<T> {
                 continue;
             }
             // What the kernel does not take is as lost as a reset: the peer sees its socket close.
-            let adopted = self.adopt(T::MARK, hello.worker, Begun::accepted(socket, peer));
+            let adopted = self.adopt(T::MARK, Begun::accepted(socket, peer));
             let Ok(id) = adopted else { continue };
             if let Err(reason) = self.welcome(id, &hello, sink) {
                 self.end(id, reason, sink);

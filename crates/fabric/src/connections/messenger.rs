@@ -121,13 +121,8 @@ impl<T: Transport> Messenger<T> {
     }
 
     /// Gives a connection its place in the table and in the kernel's list.
-    pub(super) fn adopt(
-        &mut self,
-        mark: u64,
-        worker: u16,
-        begun: Begun,
-    ) -> Result<ConnectionId, FabricError> {
-        let id = self.table.insert(mark, worker, begun);
+    pub(super) fn adopt(&mut self, mark: u64, begun: Begun) -> Result<ConnectionId, FabricError> {
+        let id = self.table.insert(mark, begun);
         let Some(connection) = self.table.get(id) else { return Ok(id) };
         let added = epoll::add(&self.epoll, &connection.socket, EventData::new_u64(id.0), T::EDGES);
         if let Err(errno) = added {

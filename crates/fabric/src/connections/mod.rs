@@ -3,7 +3,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `slots` | ids and places of connections |
+//! | `mark`, `slots` | ids and places of connections |
 //! | `connection` | one connection: phase, limits, what is unfinished on it |
 //! | `table` | all of an endpoint: sends, close reasons, counters, time-outs |
 //! | `transport` | what a provider has to bring |
@@ -15,6 +15,7 @@ mod connection;
 mod handoff;
 mod handshake;
 mod listener;
+mod mark;
 mod messenger;
 mod slots;
 mod sweep;
@@ -25,10 +26,10 @@ mod withheld;
 pub(crate) use connection::{Begun, Connection, ConnectionPhase, Link};
 pub(crate) use handoff::Acceptor;
 pub(crate) use listener::Listener;
-pub(crate) use messenger::{EVENTS_PER_POLL, Messenger};
 #[cfg(feature = "verbs")]
-pub(crate) use slots::MARK_VERBS;
-pub(crate) use slots::{MARK_LANE, MARK_SHM, MARK_TCP, mark_of};
+pub(crate) use mark::MARK_VERBS;
+pub(crate) use mark::{MARK_LANE, MARK_SHM, MARK_TCP, mark_of};
+pub(crate) use messenger::{EVENTS_PER_POLL, Messenger};
 pub(crate) use table::ConnectionTable;
 pub(crate) use transport::{Greeted, Sink, Transport, Written};
 pub(crate) use withheld::WithheldQuestions;

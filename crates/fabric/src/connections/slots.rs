@@ -1,23 +1,14 @@
 //! The connections of an endpoint, by id.
 //!
 //! An id is `mark (2 bits) | serial (42 bits) | slot (20 bits)`. The serial counts connections and is what
-//! makes an id unique; the slot makes finding one an index. The mark says which provider has the connection.
+//! makes an id unique; the slot makes finding one an index. The mark (`mark`) says which provider has the
+//! connection.
 
 use crate::endpoint::ConnectionId;
 
 use super::connection::Connection;
 
 const SLOT_BITS: u32 = 20;
-const MARK_SHIFT: u32 = 62;
-/// A TCP connection.
-pub(crate) const MARK_TCP: u64 = 0;
-/// A connection over shared memory.
-pub(crate) const MARK_SHM: u64 = 1 << MARK_SHIFT;
-/// A TCP connection that carries one-sided reads. Its endpoint's user never sees it.
-pub(crate) const MARK_LANE: u64 = 2 << MARK_SHIFT;
-/// A connection over RDMA.
-#[cfg(feature = "verbs")]
-pub(crate) const MARK_VERBS: u64 = 3 << MARK_SHIFT;
 
 const _: () = assert!(1 << SLOT_BITS > 1 << 16, "more slots than the setting of connections permits");
 
@@ -28,11 +19,6 @@ pub(crate) struct Slots<L> {
     free: Vec<usize>,
     serial: u64,
     used: usize,
-}
-
-/// The mark that an id was given.
-pub(crate) const fn mark_of(id: ConnectionId) -> u64 {
-    id.0 >> MARK_SHIFT << MARK_SHIFT
 }
 
 fn slot_of(id: ConnectionId) -> usize {

@@ -80,7 +80,7 @@ impl<L: Link> ConnectionTable<L> {
     }
 
     /// Gives a connection its id, with that mark, and its place.
-    pub(super) fn insert(&mut self, mark: u64, worker: u16, begun: Begun) -> ConnectionId {
+    pub(super) fn insert(&mut self, mark: u64, begun: Begun) -> ConnectionId {
         let (heard_ns, message_bytes_max) = (self.now_ns(), self.limits.message_bytes_max);
         let Begun { socket, peer, phase, failed } = begun;
         self.slots.insert(mark, |id| Connection {
@@ -89,7 +89,6 @@ impl<L: Link> ConnectionTable<L> {
             peer,
             phase,
             accepted: phase == ConnectionPhase::HelloAwaited,
-            worker,
             message_bytes_max,
             heard_ns,
             readable: false,

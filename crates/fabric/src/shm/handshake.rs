@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
-use crate::address::{Address, Host, PeerAddress};
+use crate::address::{Address, PeerAddress};
 use crate::close::CloseReason;
 use crate::connections::{Begun, Connection, ConnectionPhase, Greeted};
 use crate::error::FabricError;
@@ -19,8 +19,8 @@ use super::listener::{is_trusted, open_socket, peer_user};
 /// Connects a socket to an acceptor that runs as root, as the own user, or as one of `trusted`, and sends the
 /// hello.
 pub(super) fn connect(address: &Address, hello: &Hello, trusted: &[u32]) -> Result<Begun, FabricError> {
-    let Host::Shm(name) = address.host else {
-        return Err(FabricError::AddressUnsupported { host: address.host });
+    let Address::Shm(name) = address else {
+        return Err(FabricError::AddressUnsupported { address: *address });
     };
     let failed = |errno: Errno| FabricError::Connect { source: errno.into() };
     let socket = open_socket().map_err(failed)?;

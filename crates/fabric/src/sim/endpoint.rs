@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::address::{Address, Host};
+use crate::address::Address;
 use crate::close::CloseReason;
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Endpoint, Event};
@@ -30,12 +30,12 @@ pub struct SimEndpoint {
 }
 
 impl SimNetwork {
-    /// The endpoint of a host's worker; it takes the place of an earlier one, as a restarted process does.
+    /// A host's endpoint that accepts; it takes the place of an earlier one, as a restarted process does.
     #[must_use]
-    pub fn listen(&self, host: u32, worker: u16, limits: FabricLimits, greeting: Greeting) -> SimEndpoint {
+    pub fn listen(&self, host: u32, limits: FabricLimits, greeting: Greeting) -> SimEndpoint {
         let mut state = self.lock();
         let endpoint = state.add_endpoint(host, limits, greeting);
-        state.listening.insert((host, worker), endpoint);
+        state.listening.insert(host, endpoint);
         SimEndpoint { network: self.clone(), endpoint }
     }
 
@@ -49,8 +49,8 @@ impl SimNetwork {
 
 impl Endpoint for SimEndpoint {
     fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError> {
-        let Host::Sim(host) = address.host else {
-            return Err(FabricError::AddressUnsupported { host: address.host });
+        let Address::Sim(host) = *address else {
+            return Err(FabricError::AddressUnsupported { address: *address });
         };
         let mut state = self.network.lock();
         let endpoint = &state.endpoints[self.endpoint];
@@ -61,7 +61,7 @@ impl Endpoint for SimEndpoint {
         if endpoint.connections.len() >= max {
             return Err(FabricError::TooManyConnections { max });
         }
-        Ok(state.make_link(self.endpoint, host, address.worker))
+        Ok(state.make_link(self.endpoint, host))
     }
 
     fn send_parts(&mut self, connection: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {

@@ -127,7 +127,7 @@ impl NetworkState {
             self.forget_reads(endpoint, None);
         }
         self.end_registrations(host);
-        self.listening.retain(|(listening, _), _| *listening != host);
+        self.listening.remove(&host);
     }
 
     /// The process behind one end is gone.

@@ -14,7 +14,7 @@ pub(super) type LinkId = u64;
 /// What travels. A stream: each direction delivers in order, whole, or not at all.
 #[derive(Debug)]
 pub(super) enum Segment {
-    Hello { worker: u16, message_bytes_max: usize },
+    Hello { message_bytes_max: usize },
     Welcome { greeting: Greeting, message_bytes_max: usize },
     Refused(HelloRefusal),
     Message(Box<[u8]>),

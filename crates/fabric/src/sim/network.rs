@@ -55,7 +55,7 @@ pub(super) struct NetworkState {
     schedule: BTreeMap<(u64, u64), Due>,
     scheduled: u64,
     pub(super) endpoints: Vec<EndpointState>,
-    pub(super) listening: BTreeMap<(u32, u16), usize>,
+    pub(super) listening: BTreeMap<u32, usize>,
     pub(super) links: BTreeMap<LinkId, Link>,
     links_made: u64,
     pub(super) blocked: BTreeSet<(u32, u32)>,
@@ -165,8 +165,8 @@ impl NetworkState {
         }
     }
 
-    /// A new link from an endpoint to a host; its first segment asks for a worker.
-    pub(super) fn make_link(&mut self, endpoint: usize, to_host: u32, worker: u16) -> ConnectionId {
+    /// A new link from an endpoint to a host; its first segment is a hello.
+    pub(super) fn make_link(&mut self, endpoint: usize, to_host: u32) -> ConnectionId {
         self.links_made += 1;
         let id = self.links_made;
         let connection = self.endpoints[endpoint].name(id, 0);
@@ -176,7 +176,7 @@ impl NetworkState {
         ends[0].held = Some((endpoint, connection));
         ends[0].heard_ns = self.endpoints[endpoint].now_ns();
         self.links.insert(id, Link { ends });
-        self.transmit(id, 0, Segment::Hello { worker, message_bytes_max });
+        self.transmit(id, 0, Segment::Hello { message_bytes_max });
         connection
     }
 
@@ -212,20 +212,15 @@ impl NetworkState {
 
     /// A hello reaches a host.
     fn knock(&mut self, id: LinkId, segment: Segment) {
-        let Segment::Hello { worker, message_bytes_max } = segment else { return };
+        let Segment::Hello { message_bytes_max } = segment else { return };
         let Some(link) = self.links.get(&id) else { return };
         let (from, host) = (link.ends[0].host, link.ends[1].host);
-        let endpoint =
-            self.listening.get(&(host, worker)).copied().filter(|endpoint| self.endpoints[*endpoint].alive);
-        let Some(endpoint) = endpoint else {
-            let answer = if self.host_listens(host) {
-                Segment::Refused(HelloRefusal::NoSuchWorker)
-            } else if self.host_alive(host) {
-                Segment::Reset(CloseReason::Network(std::io::ErrorKind::ConnectionRefused))
-            } else {
-                return;
-            };
-            self.transmit(id, 1, answer);
+        let endpoint = self.listening.get(&host).copied();
+        let Some(endpoint) = endpoint.filter(|endpoint| self.endpoints[*endpoint].alive) else {
+            if self.host_alive(host) {
+                let refused = CloseReason::Network(std::io::ErrorKind::ConnectionRefused);
+                self.transmit(id, 1, Segment::Reset(refused));
+            }
             return;
         };
         let limits = self.endpoints[endpoint].limits;
@@ -313,12 +308,6 @@ impl NetworkState {
 
     pub(super) fn host_alive(&self, host: u32) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.host == host && endpoint.alive)
-    }
-
-    fn host_listens(&self, host: u32) -> bool {
-        self.listening
-            .range((host, 0)..=(host, u16::MAX))
-            .any(|(_, endpoint)| self.endpoints[*endpoint].alive)
     }
 
     /// The counters of one endpoint.

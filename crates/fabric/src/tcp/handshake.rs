@@ -7,7 +7,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
-use crate::address::{Address, Host, PeerAddress};
+use crate::address::{Address, PeerAddress};
 use crate::close::CloseReason;
 use crate::connections::{Begun, Connection, ConnectionPhase};
 use crate::error::FabricError;
@@ -17,8 +17,8 @@ use super::link::TcpLink;
 
 /// Begins to connect a socket; the hello goes when it is through.
 pub(crate) fn connect(address: &Address) -> Result<Begun, FabricError> {
-    let (Host::Tcp(target) | Host::Verbs(target)) = address.host else {
-        return Err(FabricError::AddressUnsupported { host: address.host });
+    let (Address::Tcp(target) | Address::Verbs(target)) = *address else {
+        return Err(FabricError::AddressUnsupported { address: *address });
     };
     let socket = open_socket(target).map_err(|source| FabricError::Connect { source: source.into() })?;
     let failed = match rustix::net::connect(&socket, &target) {
@@ -39,8 +39,7 @@ fn open_socket(target: SocketAddr) -> Result<OwnedFd, Errno> {
 /// Sends the hello once the connect is through.
 pub(super) fn finish_connect(connection: &mut Connection<TcpLink>) -> Result<(), CloseReason> {
     if is_through(&connection.socket)? {
-        let hello = Hello::of_connector(connection.worker, connection.message_bytes_max);
-        send_hello(&connection.socket, &hello)?;
+        send_hello(&connection.socket, &connection.hello())?;
         connection.phase = ConnectionPhase::AnswerAwaited;
     }
     Ok(())

@@ -6,12 +6,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::address::{Address, Host, PeerAddress};
+use crate::address::{Address, PeerAddress};
 use crate::close::{CloseReason, HelloRefusal};
 use crate::connections::{MARK_LANE, Sink};
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::SendError;
-use crate::hello::WORKER_ONE_SIDED;
 use crate::remote_access::{READS_MAX, ReadFailure, ReadTag, RemoteAccess};
 
 use super::read_wire::{decode_answer, encode_request};
@@ -120,8 +119,7 @@ impl Lanes {
     fn open(&mut self, messenger: &mut TcpMessenger, user: ConnectionId) {
         let peer = messenger.table.get(user).map(|connection| connection.peer);
         let Some(PeerAddress::Tcp(target)) = peer else { return };
-        let address = Address { host: Host::Tcp(target), worker: WORKER_ONE_SIDED };
-        let Ok(connection) = messenger.connect(&address, MARK_LANE) else { return };
+        let Ok(connection) = messenger.connect(&Address::Tcp(target), MARK_LANE) else { return };
         self.users.insert(connection, user);
         self.lanes.insert(user, Lane { connection, posted: VecDeque::new(), sequence: 0, full: false });
     }

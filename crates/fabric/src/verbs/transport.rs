@@ -86,8 +86,8 @@ impl Transport for VerbsTransport {
         if connection.phase == ConnectionPhase::Connecting {
             if tcp::is_through(&connection.socket)? {
                 let end = self.make_channel(connection)?;
-                let hello = Hello::of_connector(connection.worker, connection.message_bytes_max);
-                tcp::send_hello(&connection.socket, &Hello { queue_pair: Some(Box::new(end)), ..hello })?;
+                let hello = Hello { queue_pair: Some(Box::new(end)), ..connection.hello() };
+                tcp::send_hello(&connection.socket, &hello)?;
                 connection.phase = ConnectionPhase::AnswerAwaited;
             }
             return Ok(None);

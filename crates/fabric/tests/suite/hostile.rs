@@ -129,7 +129,7 @@ fn connect_peer_never_answers_closes_after_the_handshake_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
     client.endpoint.tick(0);
-    let connection = client.endpoint.connect(&Address::tcp(listener.local_addr().unwrap())).unwrap();
+    let connection = client.endpoint.connect(&Address::Tcp(listener.local_addr().unwrap())).unwrap();
     client.endpoint.send(connection, b"anyone?").unwrap();
     client.turn();
     client.endpoint.tick(6_000_000_000);
@@ -141,7 +141,7 @@ fn connect_peer_never_answers_closes_after_the_handshake_timeout() {
 fn connect_to_a_stranger_closes_by_name() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
-    let connection = client.endpoint.connect(&Address::tcp(listener.local_addr().unwrap())).unwrap();
+    let connection = client.endpoint.connect(&Address::Tcp(listener.local_addr().unwrap())).unwrap();
     listener.accept().unwrap().0.write_all(b"-ERR unknown command\r\n").unwrap();
     until(&mut Tcp, &mut [&mut client], |peers| peers[0].closed(connection).is_some());
     assert_eq!(client.closed(connection), Some(CloseReason::Stranger(Stranger::Unknown)));
@@ -239,7 +239,7 @@ fn receive_stalled_peer_is_closed_as_stalled() {
 fn listen_outside_loopback_is_refused() {
     let refused = TcpEndpoint::listen("0.0.0.0:0".parse().unwrap(), &TcpOptions::default());
     assert!(matches!(refused, Err(FabricError::NotLoopback { .. })));
-    let sim = TcpEndpoint::client(FabricLimits::default()).unwrap().connect(&Address::sim(1));
+    let sim = TcpEndpoint::client(FabricLimits::default()).unwrap().connect(&Address::Sim(1));
     assert!(matches!(sim, Err(FabricError::AddressUnsupported { .. })));
 }
 
@@ -255,7 +255,7 @@ fn read_host_without_the_service_fails_as_unsupported() {
     let (mut server, address) = server(FabricLimits::default());
     let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
     // Posted before the acceptor's hello can tell, and after.
-    let here = client.endpoint.connect(&Address::tcp(address)).unwrap();
+    let here = client.endpoint.connect(&Address::Tcp(address)).unwrap();
     let read = RemoteRead { key: RegionKey(1), offset: 0, length: 8 };
     client.endpoint.post_read(here, read, ReadTag(1)).unwrap();
     until(&mut Tcp, &mut [&mut client, &mut server], |peers| peers[0].reads(here).len() == 1);
@@ -289,12 +289,17 @@ fn read_broken_request_ends_the_lane_only() {
     let (mut server, address) = Tcp.listen(FabricLimits::default());
     let mut client = Tcp.client(FabricLimits::default());
     let (here, _) = open(&mut Tcp, &mut client, &mut server, address);
-    // Worker 65,535 is the service: ordinary messages are not reads.
-    let mut stranger = Tcp.client(FabricLimits::default());
-    let lane = stranger.endpoint.connect(&address.with_worker(u16::MAX)).unwrap();
-    stranger.endpoint.send(lane, b"not a read").unwrap();
-    until(&mut Tcp, &mut [&mut stranger, &mut server], |peers| peers[0].closed(lane).is_some());
-    assert_eq!(stranger.closed(lane), Some(CloseReason::PeerClosed));
+    // Number 65,535 is the service: ordinary messages are not reads.
+    let mut stranger = TcpStream::connect(server.endpoint.address().unwrap()).unwrap();
+    let mut bytes = hello();
+    bytes[14..16].copy_from_slice(&u16::MAX.to_le_bytes());
+    bytes.extend_from_slice(b"\x0a\0\0\0not a read");
+    stranger.write_all(&bytes).unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    let mut answer = Vec::new();
+    until(&mut Tcp, &mut [&mut server], |_| stranger.read_to_end(&mut answer).is_ok());
+    assert_eq!(answer[..12], *b"CELLFABR\x01\0\0\0", "it was welcomed, then closed");
+    assert_eq!(answer[14..16], u16::MAX.to_le_bytes());
     let key = server.endpoint.register(&region().0).unwrap();
     client.endpoint.post_read(here, RemoteRead { key, offset: 8_000, length: 8 }, ReadTag(1)).unwrap();
     until(&mut Tcp, &mut [&mut client, &mut server], |peers| peers[0].reads(here).len() == 1);
@@ -309,7 +314,7 @@ fn wait_message_from_another_thread_ends_the_sleep() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
-            let connection = client.endpoint.connect(&Address::tcp(address)).unwrap();
+            let connection = client.endpoint.connect(&Address::Tcp(address)).unwrap();
             client.endpoint.send(connection, b"wake up").unwrap();
             until(&mut Tcp, &mut [&mut client], |peers| !peers[0].messages(connection).is_empty());
         });

@@ -20,8 +20,8 @@ fn listening(shm: bool) -> (Partition, Peer<HostEndpoint>, Address) {
     shm_options.partition = partition.clone();
     let options = HostOptions { shm: shm_options, socket: Some(name), ..HostOptions::default() };
     let server = Peer::new(HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), &options).unwrap());
-    let tcp = Address::tcp(server.endpoint.address().unwrap());
-    (partition, server, if shm { Address::shm(name) } else { tcp })
+    let tcp = Address::Tcp(server.endpoint.address().unwrap());
+    (partition, server, if shm { Address::Shm(name) } else { tcp })
 }
 
 fn cut_off(shm: bool, blocked: Blocked) {

@@ -30,7 +30,7 @@ fn poller_of(peer: &Peer<ShmEndpoint>) -> Poller {
 /// Both ends sleep whenever they may, and a wake-up that is lost ends the test.
 fn sleep_between_messages(bytes: usize, rounds: usize, ahead: usize) {
     let mut server = server(FabricLimits::default());
-    let address = Address::shm(server.endpoint.name().unwrap());
+    let address = Address::Shm(server.endpoint.name().unwrap());
     let turn = |peer: &mut Peer<ShmEndpoint>, poller: &mut Poller| {
         if peer.turn() == 0 && peer.endpoint.prepare_sleep() {
             let wait = poller.wait(Some(PATIENCE));
@@ -70,7 +70,7 @@ fn sleep_between_messages(bytes: usize, rounds: usize, ahead: usize) {
 fn wake_ups_for_room_alone_are_never_lost() {
     const COUNT: usize = 3_000;
     let mut server = server(FabricLimits::default());
-    let address = Address::shm(server.endpoint.name().unwrap());
+    let address = Address::Shm(server.endpoint.name().unwrap());
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let mut poller = poller_of(&server);
@@ -109,7 +109,7 @@ fn poll_takes_one_message_of_the_longest_at_most_and_the_rest_comes_later() {
     let options = ShmOptions { ring_bytes: 1 << 20, ..shm_options(FabricLimits::default()) };
     let mut server = Peer::new(ShmEndpoint::listen(name, &options).unwrap());
     let mut client = Shm.client(FabricLimits::default());
-    let (there, here) = open(&mut Shm, &mut client, &mut server, Address::shm(name));
+    let (there, here) = open(&mut Shm, &mut client, &mut server, Address::Shm(name));
     for number in 0..MESSAGES {
         client.endpoint.send(there, &vec![u8::try_from(number).unwrap(); BYTES]).unwrap();
     }
@@ -137,7 +137,7 @@ fn ring_of_a_new_connection_is_as_large_as_the_limits_in_force_say() {
     let mut server = Peer::new(ShmEndpoint::listen(name, &options).unwrap());
     let mut client = Shm.client(FabricLimits::default());
     let mut is_short = |server: &mut Peer<ShmEndpoint>| {
-        let (there, _) = open(&mut Shm, &mut client, server, Address::shm(name));
+        let (there, _) = open(&mut Shm, &mut client, server, Address::Shm(name));
         client.endpoint.send(there, &[7; 60_000]).unwrap();
         client.endpoint.flush();
         client.endpoint.output_pending(there) > 0
@@ -165,7 +165,7 @@ const NOBODY: u32 = 65_534;
 fn child_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let (role, name) = role.split_once(' ').unwrap();
-    let address = Address::shm(SocketName::new(name).unwrap());
+    let address = Address::Shm(SocketName::new(name).unwrap());
     match role {
         "client" => {
             let mut client = Shm.client(FabricLimits::default());
@@ -225,7 +225,7 @@ fn kill_server_process_its_memory_is_read_until_its_end_is_seen() {
     let mut child = child("server", name, None).unwrap();
     let mut client = Shm.client(FabricLimits::default());
     let connection = loop {
-        let connection = client.endpoint.connect(&Address::shm(name)).unwrap();
+        let connection = client.endpoint.connect(&Address::Shm(name)).unwrap();
         until(&mut Shm, &mut [&mut client], |peers| !peers[0].seen(connection).is_empty());
         if client.connected(connection) {
             break connection;
@@ -257,7 +257,7 @@ fn connect_to_another_users_server_needs_a_place_on_the_list() {
         };
         let mut client = Peer::new(ShmEndpoint::client_of(FabricLimits::default(), &users).unwrap());
         let first = loop {
-            let connection = client.endpoint.connect(&Address::shm(name)).unwrap();
+            let connection = client.endpoint.connect(&Address::Shm(name)).unwrap();
             until(&mut Shm, &mut [&mut client], |peers| !peers[0].seen(connection).is_empty());
             match &client.seen(connection)[0] {
                 // It does not listen yet.
@@ -367,7 +367,7 @@ fn register_what_cannot_be_shared_is_refused() {
     assert!(matches!(server.register(&region().0), Err(FabricError::OneSidedUnavailable)));
     let mut client = Shm.client(FabricLimits::default());
     assert!(matches!(client.endpoint.register(&region().0), Err(FabricError::OneSidedUnavailable)));
-    let tcp = client.endpoint.connect(&Address::sim(1));
+    let tcp = client.endpoint.connect(&Address::Sim(1));
     assert!(matches!(tcp, Err(FabricError::AddressUnsupported { .. })));
 }
 
@@ -377,7 +377,7 @@ fn read_host_without_one_sided_reads_fails_as_unsupported() {
     let name = socket_name();
     let mut server = Peer::new(ShmEndpoint::listen(name, &options).unwrap());
     let mut client = Shm.client(FabricLimits::default());
-    let here = client.endpoint.connect(&Address::shm(name)).unwrap();
+    let here = client.endpoint.connect(&Address::Shm(name)).unwrap();
     client
         .endpoint
         .post_read(here, RemoteRead { key: RegionKey(1), offset: 0, length: 8 }, ReadTag(1))
@@ -390,7 +390,7 @@ fn read_host_without_one_sided_reads_fails_as_unsupported() {
 fn host_one_registration_is_read_over_both() {
     let mut world = Host::<true>;
     let (mut server, shm) = world.listen(FabricLimits::default());
-    let tcp = Address::tcp(server.endpoint.address().unwrap());
+    let tcp = Address::Tcp(server.endpoint.address().unwrap());
     let mut client = world.client(FabricLimits::default());
     let key = server.endpoint.register(&region().0).unwrap();
     let read = RemoteRead { key, offset: 8_000, length: 8 };
@@ -421,7 +421,7 @@ fn host_tells_its_socket_in_the_hello_of_tcp() {
     let any = "127.0.0.1:0".parse().unwrap();
     let mut server = Peer::new(HostEndpoint::listen(any, &options).unwrap());
     let mut client = Peer::new(HostEndpoint::client(FabricLimits::default()).unwrap());
-    let tcp = Address::tcp(server.endpoint.address().unwrap());
+    let tcp = Address::Tcp(server.endpoint.address().unwrap());
     let mut world = Host::<false>;
     let (connection, _) = open(&mut world, &mut client, &mut server, tcp);
     let Seen::Connected(greeting) = &client.seen(connection)[0] else { panic!("it is connected") };

@@ -341,7 +341,7 @@ fn hostile_acceptor() -> (OwnedFd, SocketName) {
 fn first_event_after(bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Seen {
     let (listener, name) = hostile_acceptor();
     let mut client = Shm.client(FabricLimits::default());
-    let connection = client.endpoint.connect(&Address::shm(name)).unwrap();
+    let connection = client.endpoint.connect(&Address::Shm(name)).unwrap();
     let there = rustix::net::accept(&listener).unwrap();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -377,7 +377,7 @@ fn send_to_an_acceptor_that_never_hears(more: Vec<OwnedFd>) -> Option<CloseReaso
     let (ended, end) = mpsc::channel();
     std::thread::spawn(move || {
         let mut client = Shm.client(FabricLimits::default());
-        let connection = client.endpoint.connect(&Address::shm(name)).unwrap();
+        let connection = client.endpoint.connect(&Address::Shm(name)).unwrap();
         until(&mut Shm, &mut [&mut client], |peers| !peers[0].seen(connection).is_empty());
         while client.endpoint.counters().wakes < WAKES && client.closed(connection).is_none() {
             let _ = client.endpoint.send(connection, b"wake up");

@@ -64,8 +64,7 @@ fn run(seed: u64) -> (Histories, u64) {
         }
         for (number, client) in clients.iter_mut().enumerate() {
             if step % 40 == 0
-                && let Ok(connection) =
-                    client.endpoint.connect(&address.with_worker(u16::from(step % 80 == 0)))
+                && let Ok(connection) = client.endpoint.connect(&address)
             {
                 open.push((number, connection));
             }
@@ -112,7 +111,7 @@ fn run_same_seed_same_events_other_seed_others() {
 #[test]
 fn deliver_connections_overtake_each_other_messages_of_one_do_not() {
     let mut pair = pair(3, SimOptions { delay_min_ns: 1_000, delay_max_ns: 5_000_000, ..SimOptions::calm() });
-    let address = Address::sim(1);
+    let address = Address::Sim(1);
     let other = open(&mut pair.world, &mut pair.client, &mut pair.server, address).0;
     for number in 0..200_u8 {
         for connection in [pair.here, other] {
@@ -159,7 +158,7 @@ fn partition_lasts_both_ends_time_out() {
     pair.client.endpoint.tick(1);
     pair.server.endpoint.tick(1);
     pair.world.network.partition(&[1], &[2]);
-    let late = pair.client.endpoint.connect(&Address::sim(1)).unwrap();
+    let late = pair.client.endpoint.connect(&Address::Sim(1)).unwrap();
     pair.turns(10);
     pair.client.endpoint.tick(6_000_000_000);
     pair.turns(1);
@@ -178,14 +177,14 @@ fn crash_process_peers_learn_and_a_restart_is_another_endpoint() {
     pair.world.network.crash(1, SimCrash::Process);
     let here = pair.here;
     pair.until(|peers| peers[0].closed(here).is_some());
-    assert!(pair.server.endpoint.connect(&Address::sim(2)).is_err(), "a dead process does nothing");
-    let refused = pair.client.endpoint.connect(&Address::sim(1)).unwrap();
+    assert!(pair.server.endpoint.connect(&Address::Sim(2)).is_err(), "a dead process does nothing");
+    let refused = pair.client.endpoint.connect(&Address::Sim(1)).unwrap();
     // Nobody is left on the host: the connection hangs until it times out.
     pair.turns(100);
     assert_eq!(pair.client.seen(refused), []);
     let network = pair.world.network.clone();
-    let mut restarted = Peer::new(network.listen(1, 0, FabricLimits::default(), greeting()));
-    open(&mut pair.world, &mut pair.client, &mut restarted, Address::sim(1));
+    let mut restarted = Peer::new(network.listen(1, FabricLimits::default(), greeting()));
+    open(&mut pair.world, &mut pair.client, &mut restarted, Address::Sim(1));
 }
 
 #[test]
@@ -196,7 +195,7 @@ fn crash_host_peers_hear_nothing_until_it_is_back() {
     pair.turns(1_000);
     assert_eq!(pair.client.closed(pair.here), None);
     let network = pair.world.network.clone();
-    let _restarted = network.listen(1, 0, FabricLimits::default(), greeting());
+    let _restarted = network.listen(1, FabricLimits::default(), greeting());
     // The new kernel knows nothing of the old connection.
     pair.client.endpoint.send(pair.here, b"still there?").unwrap();
     let here = pair.here;
@@ -291,9 +290,9 @@ fn read_host_crashed_or_cut_off_ends_with_its_connection() {
 #[test]
 fn step_time_stands_nothing_arrives() {
     let network = SimNetwork::new(1, SimOptions::calm());
-    let _server = network.listen(1, 0, FabricLimits::default(), greeting());
+    let _server = network.listen(1, FabricLimits::default(), greeting());
     let mut client = network.client(2, FabricLimits::default());
-    client.connect(&Address::sim(1)).unwrap();
+    client.connect(&Address::Sim(1)).unwrap();
     assert_eq!(network.step(0), 0);
     let due_ns = network.next_due_ns().unwrap();
     assert_eq!(network.step(due_ns - 1), 0);
@@ -303,7 +302,7 @@ fn step_time_stands_nothing_arrives() {
 #[test]
 fn stalled_connection_delivers_late_and_a_new_one_at_once() {
     let network = SimNetwork::new(9, SimOptions::calm());
-    let mut server = network.listen(1, 0, FabricLimits::default(), Greeting::default());
+    let mut server = network.listen(1, FabricLimits::default(), Greeting::default());
     let mut client = network.client(2, FabricLimits::default());
     let mut received: Vec<(u64, Vec<u8>)> = Vec::new();
     let run = |until_ns: u64, server: &mut SimEndpoint, received: &mut Vec<(u64, Vec<u8>)>| {
@@ -318,14 +317,14 @@ fn stalled_connection_delivers_late_and_a_new_one_at_once() {
         }
         network.step(until_ns);
     };
-    let old = client.connect(&Address::sim(1)).unwrap();
+    let old = client.connect(&Address::Sim(1)).unwrap();
     run(1_000_000, &mut server, &mut received);
     client.poll(&mut |_| {});
     assert_eq!(network.stall(2, 1, 50_000_000), 1);
     client.send(old, b"first copy").unwrap();
     client.flush();
     run(2_000_000, &mut server, &mut received);
-    let new = client.connect(&Address::sim(1)).unwrap();
+    let new = client.connect(&Address::Sim(1)).unwrap();
     client.close(old);
     run(3_000_000, &mut server, &mut received);
     client.poll(&mut |_| {});

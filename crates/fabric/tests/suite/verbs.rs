@@ -219,7 +219,7 @@ fn listener_without_rdma_refuses_by_name() {
     let any = "127.0.0.1:0".parse().unwrap();
     let options = HostOptions { verbs: VerbsOptions::default(), ..Verbs::options(FabricLimits::default()) };
     let mut server = Peer::new(HostEndpoint::listen(any, &options).unwrap());
-    let address = Address::verbs(server.endpoint.address().unwrap());
+    let address = Address::Verbs(server.endpoint.address().unwrap());
     let mut world = Verbs::new();
     let mut client = world.client(FabricLimits::default());
     let connection = client.endpoint.connect(&address).unwrap();

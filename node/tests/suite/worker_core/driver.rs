@@ -61,7 +61,7 @@ struct Pair {
 impl Pair {
     fn new() -> Pair {
         let network = SimNetwork::new(1, SimOptions::calm());
-        let endpoint = network.listen(1, 0, FabricLimits::default(), Greeting::default());
+        let endpoint = network.listen(1, FabricLimits::default(), Greeting::default());
         let identity = WorkerIdentity { node: NodeId(0), incarnation: Incarnation(3) };
         let worker = Worker::new(identity, OPTIONS, Arc::new(Progress::new(0)), 0);
         let client = network.client(2, FabricLimits::default());
@@ -70,7 +70,7 @@ impl Pair {
 
     /// The client connects and greets; the greeting has arrived.
     fn greet(&mut self) {
-        let connection = self.client.connect(&Address::sim(1)).unwrap();
+        let connection = self.client.connect(&Address::Sim(1)).unwrap();
         let hello = Hello { version: PROTOCOL_VERSION, name: "test", token: &[], stream_credit_bytes: 1 };
         let mut message = Vec::new();
         let header = RequestHeader { id: RequestId(1), pair: PairId(0) };

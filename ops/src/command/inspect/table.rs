@@ -83,7 +83,7 @@ fn row(pair: &PairRow) -> Vec<String> {
         pair.epoch.0.to_string(),
         pair.owner.map_or_else(none, |owner| owner.0.to_string()),
         pair.node.0.to_string(),
-        pair.place.as_ref().map_or_else(none, |place| format!("{}/{}", place.address, place.worker)),
+        pair.place.as_ref().map_or_else(none, |place| place.address.clone()),
         pair.checkpoint.as_ref().map_or_else(none, |checkpoint| format!("csn {}", checkpoint.csn.0)),
         history.collect::<Vec<_>>().join(", "),
     ]

@@ -153,7 +153,7 @@ impl Process {
             reads: Vec::new(),
             connected: false,
         };
-        let driver = Driver::new(endpoint, ClientCore::new(options(), 1), vec![Address::sim(1)]);
+        let driver = Driver::new(endpoint, ClientCore::new(options(), 1), vec![Address::Sim(1)]);
         Process { driver, clock_ns, stopped_ns, lease_us }
     }
 

@@ -266,15 +266,6 @@ fn connect_where_nobody_listens_closes_with_refused<W: World>() {
     assert_eq!(client.endpoint.connections(), 0);
 }
 
-fn connect_no_such_worker_is_refused_by_name<W: World>() {
-    let mut world = W::new();
-    let (mut server, address) = world.listen(FabricLimits::default());
-    let mut client = world.client(FabricLimits::default());
-    let connection = client.endpoint.connect(&address.with_worker(2)).unwrap();
-    until(&mut world, &mut [&mut client, &mut server], |peers| peers[0].closed(connection).is_some());
-    assert_eq!(client.closed(connection), Some(CloseReason::RefusedByPeer(HelloRefusal::NoSuchWorker)));
-}
-
 fn connect_beyond_the_limit_is_refused_on_both_ends<W: World>() {
     let mut world = W::new();
     let few = FabricLimits { connections_max: 4, ..FabricLimits::default() };
@@ -401,7 +392,6 @@ macro_rules! all_tests {
             close_and_connect_again_ids_are_not_reused
             drop_endpoint_all_peers_learn_of_it
             connect_where_nobody_listens_closes_with_refused
-            connect_no_such_worker_is_refused_by_name
             connect_beyond_the_limit_is_refused_on_both_ends
             tick_nothing_comes_closes_as_idle
             limits_that_change_count_for_the_connections_that_there_are

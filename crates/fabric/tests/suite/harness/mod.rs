@@ -189,7 +189,7 @@ impl World for Tcp {
     fn listen(&mut self, limits: FabricLimits) -> (Peer<TcpEndpoint>, Address) {
         let options = TcpOptions { limits, greeting: greeting(), one_sided: true, ..TcpOptions::default() };
         let endpoint = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
-        let address = Address::tcp(endpoint.address().unwrap());
+        let address = Address::Tcp(endpoint.address().unwrap());
         (Peer::new(endpoint), address)
     }
 
@@ -199,7 +199,7 @@ impl World for Tcp {
 
     fn deserted(&mut self) -> Address {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        Address::tcp(listener.local_addr().unwrap())
+        Address::Tcp(listener.local_addr().unwrap())
     }
 
     fn turn(&mut self) {
@@ -232,7 +232,7 @@ impl World for Shm {
         let name = socket_name();
         let endpoint = ShmEndpoint::listen(name, &shm_options(limits)).unwrap();
         assert_eq!(endpoint.name(), Some(name));
-        (Peer::new(endpoint), Address::shm(name))
+        (Peer::new(endpoint), Address::Shm(name))
     }
 
     fn client(&mut self, limits: FabricLimits) -> Peer<ShmEndpoint> {
@@ -240,7 +240,7 @@ impl World for Shm {
     }
 
     fn deserted(&mut self) -> Address {
-        Address::shm(socket_name())
+        Address::Shm(socket_name())
     }
 
     fn turn(&mut self) {
@@ -263,8 +263,8 @@ impl<const SHM: bool> World for Host<SHM> {
         let options = HostOptions { shm: shm_options(limits), socket: Some(name), ..HostOptions::default() };
         let endpoint = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
         assert_eq!(endpoint.socket(), Some(name));
-        let tcp = Address::tcp(endpoint.address().unwrap());
-        let address = if SHM { Address::shm(name) } else { tcp };
+        let tcp = Address::Tcp(endpoint.address().unwrap());
+        let address = if SHM { Address::Shm(name) } else { tcp };
         (Peer::new(endpoint), address)
     }
 
@@ -314,7 +314,7 @@ impl World for Verbs {
     fn listen(&mut self, limits: FabricLimits) -> (Peer<HostEndpoint>, Address) {
         let any = "127.0.0.1:0".parse().unwrap();
         let endpoint = HostEndpoint::listen(any, &Verbs::options(limits)).unwrap();
-        let address = Address::verbs(endpoint.address().unwrap());
+        let address = Address::Verbs(endpoint.address().unwrap());
         (Peer::new(endpoint), address)
     }
 
@@ -324,7 +324,7 @@ impl World for Verbs {
 
     fn deserted(&mut self) -> Address {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        Address::verbs(listener.local_addr().unwrap())
+        Address::Verbs(listener.local_addr().unwrap())
     }
 
     fn turn(&mut self) {
@@ -359,7 +359,7 @@ impl World for Sim {
 
     fn listen(&mut self, limits: FabricLimits) -> (Peer<SimEndpoint>, Address) {
         let host = self.host();
-        (Peer::new(self.network.listen(host, 0, limits, greeting())), Address::sim(host))
+        (Peer::new(self.network.listen(host, limits, greeting())), Address::Sim(host))
     }
 
     fn client(&mut self, limits: FabricLimits) -> Peer<SimEndpoint> {
@@ -371,7 +371,7 @@ impl World for Sim {
         let host = self.host();
         // A process that listens nowhere keeps the host there.
         std::mem::forget(self.network.client(host, FabricLimits::default()));
-        Address::sim(host)
+        Address::Sim(host)
     }
 
     fn turn(&mut self) {
