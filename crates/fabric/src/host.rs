@@ -1,6 +1,6 @@
 //! All providers of a real host in one endpoint: a node serves peers over TCP, over shared memory and, in
 //! builds with the feature `verbs`, over RDMA at once, a client connects by whichever the address says. A
-//! provider that is added is a variant of [`ProviderEndpoint`] and a row in [`Provider::new`].
+//! provider that is added is a variant of [`ProviderEndpoint`] and a row in [`ProviderRow::new`].
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -46,7 +46,7 @@ pub struct HostOptions {
 #[derive(Debug)]
 pub struct HostEndpoint {
     /// In the order in which they are polled.
-    providers: Vec<Provider>,
+    providers: Vec<ProviderRow>,
     registry: Option<Arc<Registry>>,
     /// Over the epolls of all.
     epoll: OwnedFd,
@@ -76,7 +76,7 @@ macro_rules! on {
 
 /// One row of a host's list of providers.
 #[derive(Debug)]
-struct Provider {
+struct ProviderRow {
     endpoint: ProviderEndpoint,
     /// As [`Address::provider`] of those that it reaches.
     name: &'static str,
@@ -90,8 +90,8 @@ struct Provider {
     busy: bool,
 }
 
-impl Provider {
-    fn new(endpoint: ProviderEndpoint) -> Provider {
+impl ProviderRow {
+    fn new(endpoint: ProviderEndpoint) -> ProviderRow {
         let (name, mark, polled_every) = match endpoint {
             ProviderEndpoint::Shm(_) => ("shm", MARK_SHM, 1),
             // A poll is a system call.
@@ -99,7 +99,7 @@ impl Provider {
             #[cfg(feature = "verbs")]
             ProviderEndpoint::Verbs(_) => ("verbs", MARK_VERBS, 1),
         };
-        Provider { endpoint, name, mark, polled_every, age: 0, busy: false }
+        ProviderRow { endpoint, name, mark, polled_every, age: 0, busy: false }
     }
 }
 
@@ -171,7 +171,7 @@ impl HostEndpoint {
         registry: Option<Arc<Registry>>,
     ) -> Result<HostEndpoint, FabricError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(poll_error)?;
-        let providers: Vec<Provider> = endpoints.into_iter().map(Provider::new).collect();
+        let providers: Vec<ProviderRow> = endpoints.into_iter().map(ProviderRow::new).collect();
         for provider in &providers {
             if let Some(descriptor) = on!(&provider.endpoint, endpoint => endpoint.wake_descriptor()) {
                 epoll::add(&epoll, descriptor, EventData::new_u64(0), EventFlags::IN).map_err(poll_error)?;
@@ -207,13 +207,13 @@ impl HostEndpoint {
 
     /// The provider that has a connection.
     #[inline]
-    fn of(&self, connection: ConnectionId) -> Option<&Provider> {
+    fn of(&self, connection: ConnectionId) -> Option<&ProviderRow> {
         self.providers.iter().find(|provider| provider.mark == mark_of(connection))
     }
 
     /// The provider that has a connection.
     #[inline]
-    fn of_mut(&mut self, connection: ConnectionId) -> Option<&mut Provider> {
+    fn of_mut(&mut self, connection: ConnectionId) -> Option<&mut ProviderRow> {
         self.providers.iter_mut().find(|provider| provider.mark == mark_of(connection))
     }
 }

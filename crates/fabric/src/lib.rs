@@ -9,9 +9,9 @@
 //! | [`HostEndpoint`] | the two above in one, by the kind of address |
 //! | [`SimEndpoint`] | a simulated network, stepped and seeded, that does whatever a network may do |
 //!
-//! A provider that is added between processes is a folder with a `Transport` under the connections that all
-//! share (`connections`), and a row in the list of `host`. It implements the same two traits and passes the
-//! same conformance suite (`tests/conformance.rs`). Nothing here knows what a request or a tree node is.
+//! A provider that is added between processes is a folder with a `Transport` and a `Provider` under the
+//! connections and the [`MessengerEndpoint`] that all share (`connections`), and a row in the list of `host`. It
+//! passes the same conformance suite (`tests/conformance.rs`). Nothing here knows what a request or a tree node is.
 
 mod address;
 mod address_text;
@@ -42,6 +42,7 @@ mod version;
 
 pub use address::{Address, PeerAddress};
 pub use close::{CloseReason, HelloRefusal, QueuePairFailure, Stranger};
+pub use connections::MessengerEndpoint;
 pub use counter::{COUNTERS, FabricCounters};
 pub use endpoint::{ConnectionId, Endpoint, Event};
 pub use error::{FabricError, SendError};

@@ -1,22 +1,26 @@
-//! What all providers between processes share: one table of connections, one handshake, and one loop over
-//! both. A provider adds a [`Transport`]: its sockets, and how messages travel once a connection is open.
+//! What all providers between processes share: one table of connections, one handshake, one loop over both, and
+//! one endpoint. A provider adds a [`Transport`]: its sockets, and how messages travel once a connection is
+//! open; and a [`Provider`]: how one-sided operations do.
 //!
 //! | file | what |
 //! |---|---|
 //! | `mark`, `slots` | ids and places of connections |
 //! | `connection` | one connection: phase, limits, what is unfinished on it |
 //! | `table` | all of an endpoint: sends, close reasons, counters, time-outs |
-//! | `transport` | what a provider has to bring |
+//! | `transport`, `provider` | what a provider has to bring |
 //! | `listener`, `handoff` | who accepts, and how accepted sockets get to the one that their hello asks for |
 //! | `withheld` | questions that wait until the host may send again |
 //! | `messenger`, `handshake` | the loop of an endpoint; from a socket to an open connection |
+//! | `endpoint` | an endpoint as its users see it |
 
 mod connection;
+mod endpoint;
 mod handoff;
 mod handshake;
 mod listener;
 mod mark;
 mod messenger;
+mod provider;
 mod slots;
 mod sweep;
 mod table;
@@ -24,12 +28,14 @@ mod transport;
 mod withheld;
 
 pub(crate) use connection::{Begun, Connection, ConnectionPhase, Link};
+pub use endpoint::MessengerEndpoint;
 pub(crate) use handoff::Acceptor;
 pub(crate) use listener::Listener;
 #[cfg(feature = "verbs")]
 pub(crate) use mark::MARK_VERBS;
 pub(crate) use mark::{MARK_LANE, MARK_SHM, MARK_TCP, mark_of};
 pub(crate) use messenger::{EVENTS_PER_POLL, Messenger};
+pub(crate) use provider::Provider;
 pub(crate) use table::ConnectionTable;
 pub(crate) use transport::{Greeted, Sink, Transport, Written};
 pub(crate) use withheld::WithheldQuestions;

@@ -1,23 +1,18 @@
-//! The shared-memory endpoint as its users see it.
+//! The endpoint over shared memory: how it is set up, and its one-sided reads.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use cell_memory::Region;
 use cell_terms::setting::Settings;
 
-use crate::address::Address;
-use crate::connections::{Acceptor, MARK_SHM, Messenger};
-use crate::counter::FabricCounters;
-use crate::endpoint::{ConnectionId, Endpoint, Event};
+use crate::connections::{Acceptor, Messenger, MessengerEndpoint, Provider};
+use crate::endpoint::ConnectionId;
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
 use crate::limits::FabricLimits;
 use crate::mapped::MappedRegion;
-use crate::one_sided::OneSided;
 use crate::partition::Partition;
 use crate::registry::Registry;
-use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess};
+use crate::remote_access::{ReadTag, RegionKey, RemoteAccess};
 use crate::socket_name::SocketName;
 
 use super::layout::RING_WORDS;
@@ -41,11 +36,12 @@ pub struct ShmOptions {
     pub partition: Partition,
 }
 
-/// An endpoint over shared memory: a worker's, which accepts, or a client's, which only connects.
+/// An endpoint over shared memory.
+pub type ShmEndpoint = MessengerEndpoint<Shm>;
+
+/// The provider: reads are loads from regions that the peer has handed over.
 #[derive(Debug)]
-pub struct ShmEndpoint {
-    messenger: ShmMessenger,
-}
+pub struct Shm;
 
 /// Of each ring: four messages of the longest kind, so that a stream of chunks need not wait for each one's
 /// turn.
@@ -96,7 +92,7 @@ impl ShmEndpoint {
     /// # Errors
     /// As there.
     pub fn client_of(limits: FabricLimits, users: &[u32]) -> Result<ShmEndpoint, FabricError> {
-        Ok(ShmEndpoint { messenger: Messenger::new(limits, ShmTransport::of_connector(users))? })
+        Ok(ShmEndpoint::new(Messenger::new(limits, ShmTransport::of_connector(users))?, Shm))
     }
 
     /// An endpoint that accepts at that unix socket. A socket file whose listener is gone is replaced. It must
@@ -122,7 +118,7 @@ impl ShmEndpoint {
         let transport = ShmTransport::of_acceptor(registry, ring_words, partition.clone());
         let mut messenger = Messenger::accepting(*limits, transport, acceptor)?;
         messenger.listen(listener)?;
-        Ok(ShmEndpoint { messenger })
+        Ok(ShmEndpoint::new(messenger, Shm))
     }
 
     /// Where this endpoint listens; `None` of one that only connects.
@@ -132,94 +128,37 @@ impl ShmEndpoint {
     }
 }
 
-impl Endpoint for ShmEndpoint {
-    fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError> {
-        self.messenger.connect(address, MARK_SHM)
-    }
+impl Provider for Shm {
+    type Transport = ShmTransport;
 
-    fn send_parts(&mut self, connection: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
-        self.messenger.send_parts(connection, parts)
-    }
-
-    fn flush(&mut self) {
-        self.messenger.flush();
-    }
-
-    fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
-        self.messenger.poll(sink)
-    }
-
-    fn tick(&mut self, now_ns: u64) {
-        self.messenger.tick(now_ns);
-    }
-
-    fn set_limits(&mut self, limits: FabricLimits) {
-        self.messenger.table.set_limits(limits);
-        self.messenger.transport.set_ring_words(ring_words(limits.shm_ring_bytes));
-    }
-
-    fn close(&mut self, connection: ConnectionId) {
-        self.messenger.close(connection);
-    }
-
-    fn output_pending(&self, connection: ConnectionId) -> usize {
-        self.messenger.output_pending(connection)
-    }
-
-    fn connections(&self) -> usize {
-        self.messenger.table.len()
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        self.messenger.prepare_sleep()
-    }
-
-    fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.messenger.wake_descriptor())
-    }
-
-    fn counters(&self) -> FabricCounters {
-        self.messenger.table.counters()
-    }
-}
-
-impl OneSided for ShmEndpoint {
-    fn register_for(&mut self, region: &Region, access: RegionAccess) -> Result<RegionKey, FabricError> {
-        let registry = self.messenger.transport.registry.as_ref();
-        registry.ok_or(FabricError::OneSidedUnavailable)?.register(region, access)
-    }
-
-    fn deregister(&mut self, key: RegionKey) {
-        if let Some(registry) = &self.messenger.transport.registry {
-            registry.deregister(key);
-        }
+    fn registry<'e>(&'e self, messenger: &'e ShmMessenger) -> Option<&'e Registry> {
+        messenger.transport.registry.as_deref()
     }
 
     fn post(
         &mut self,
+        messenger: &mut ShmMessenger,
         connection: ConnectionId,
-        access: RemoteAccess<'_>,
+        access: &RemoteAccess<'_>,
         tag: ReadTag,
     ) -> Result<(), SendError> {
-        let table = &mut self.messenger.table;
-        let (found, counters) = table.get_counted(connection).ok_or(SendError::Closed)?;
-        found.link.reads.post(&access, tag)?;
+        let (found, counters) = messenger.table.get_counted(connection).ok_or(SendError::Closed)?;
+        found.link.reads.post(access, tag)?;
         counters.reads_posted += 1;
-        table.mark_dirty(connection);
+        messenger.table.mark_dirty(connection);
         Ok(())
     }
 
-    fn mapped(&self, connection: ConnectionId, key: RegionKey) -> Option<MappedRegion> {
-        self.messenger.table.get(connection)?.link.reads.mapped(key)
+    fn mapped(
+        &self,
+        messenger: &ShmMessenger,
+        connection: ConnectionId,
+        key: RegionKey,
+    ) -> Option<MappedRegion> {
+        messenger.table.get(connection)?.link.reads.mapped(key)
     }
 
-    fn reads_ordered(&self) -> bool {
-        true
+    fn set_limits(&mut self, messenger: &mut ShmMessenger, limits: FabricLimits) {
+        messenger.transport.set_ring_words(ring_words(limits.shm_ring_bytes));
     }
 }
-
-/// Endpoints are made in one place and moved to the threads that use them.
-const _: fn() = || {
-    fn moves_between_threads<T: Send>() {}
-    moves_between_threads::<ShmEndpoint>();
-};

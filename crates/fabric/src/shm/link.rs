@@ -27,7 +27,7 @@ pub(super) struct Rings {
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(super) struct ShmLink {
+pub(crate) struct ShmLink {
     /// Once the connection is open.
     pub(super) rings: Option<Rings>,
     pub(super) backlog: Backlog,

@@ -22,7 +22,7 @@ const SEND_BUFFER_BYTES: usize = 8 * 1024;
 
 /// A socket that listens, and its file.
 #[derive(Debug)]
-pub(super) struct ShmListener {
+pub(crate) struct ShmListener {
     socket: OwnedFd,
     pub(super) name: SocketName,
     /// Users that may connect besides root and the own.

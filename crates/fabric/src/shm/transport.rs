@@ -45,7 +45,7 @@ pub(super) type ShmMessenger = Messenger<ShmTransport>;
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(super) struct ShmTransport {
+pub(crate) struct ShmTransport {
     /// A connector's: users, besides root and the own one, whose acceptors it shares memory with.
     trusted: Vec<u32>,
     /// An acceptor's; none where no one-sided reads are served.

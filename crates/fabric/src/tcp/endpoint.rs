@@ -1,22 +1,17 @@
-//! The TCP endpoint as its users see it.
+//! The endpoint over TCP: how it is set up, and its lanes and its service for one-sided reads.
 
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use cell_memory::Region;
-
-use crate::address::Address;
-use crate::connections::{Acceptor, MARK_LANE, MARK_TCP, Messenger, mark_of};
+use crate::connections::{Acceptor, MARK_LANE, Messenger, MessengerEndpoint, Provider, Sink, mark_of};
 use crate::counter::FabricCounters;
-use crate::endpoint::{ConnectionId, Endpoint, Event};
+use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
 use crate::limits::FabricLimits;
-use crate::one_sided::OneSided;
 use crate::partition::Partition;
 use crate::registry::Registry;
-use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess};
+use crate::remote_access::{ReadTag, RemoteAccess};
 
 use super::lanes::Lanes;
 use super::listener::TcpListener;
@@ -36,11 +31,14 @@ pub struct TcpOptions {
     pub partition: Partition,
 }
 
-/// An endpoint over TCP: a worker's, which accepts, or a client's, which only connects.
-#[derive(Debug)]
-pub struct TcpEndpoint {
-    messenger: TcpMessenger,
+/// An endpoint over TCP.
+pub type TcpEndpoint = MessengerEndpoint<Tcp>;
+
+/// The provider: reads travel on lanes, and a thread serves them.
+#[derive(Debug, Default)]
+pub struct Tcp {
     lanes: Lanes,
+    /// An acceptor's; none where no one-sided reads are served.
     service: Option<Service>,
 }
 
@@ -50,7 +48,7 @@ impl TcpEndpoint {
     /// # Errors
     /// The process is out of descriptors.
     pub fn client(limits: FabricLimits) -> Result<TcpEndpoint, FabricError> {
-        Ok(TcpEndpoint::of(Messenger::new(limits, TcpTransport::new())?, None))
+        Ok(TcpEndpoint::new(Messenger::new(limits, TcpTransport::new())?, Tcp::default()))
     }
 
     /// An endpoint that accepts at that address; port 0 takes a free one (see [`TcpEndpoint::address`]). It
@@ -81,7 +79,7 @@ impl TcpEndpoint {
         };
         let mut messenger = messenger(*limits, acceptor)?;
         messenger.listen(listener)?;
-        Ok(TcpEndpoint::of(messenger, service))
+        Ok(TcpEndpoint::new(messenger, Tcp { lanes: Lanes::default(), service }))
     }
 
     /// Where this endpoint listens; `None` of one that only connects.
@@ -99,37 +97,37 @@ impl TcpEndpoint {
     pub(crate) fn add_verbs(&mut self) -> Result<Option<Acceptor>, FabricError> {
         self.messenger.acceptor_mut().map(Acceptor::add_verbs).transpose()
     }
-
-    fn of(messenger: TcpMessenger, service: Option<Service>) -> TcpEndpoint {
-        TcpEndpoint { messenger, lanes: Lanes::default(), service }
-    }
 }
 
-impl Endpoint for TcpEndpoint {
-    fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError> {
-        self.messenger.connect(address, MARK_TCP)
+impl Provider for Tcp {
+    type Transport = TcpTransport;
+
+    fn registry<'e>(&'e self, _messenger: &'e TcpMessenger) -> Option<&'e Registry> {
+        self.service.as_ref().map(Service::registry)
     }
 
-    fn send_parts(&mut self, connection: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
-        self.messenger.send_parts(connection, parts)
+    fn post(
+        &mut self,
+        messenger: &mut TcpMessenger,
+        connection: ConnectionId,
+        access: &RemoteAccess<'_>,
+        tag: ReadTag,
+    ) -> Result<(), SendError> {
+        self.lanes.post(messenger, connection, access, tag)
     }
 
-    fn flush(&mut self) {
-        self.messenger.flush();
-    }
-
-    fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
-        let TcpEndpoint { messenger, lanes, .. } = self;
+    fn poll(&mut self, messenger: &mut TcpMessenger, sink: &mut Sink<'_>) -> usize {
+        let lanes = &mut self.lanes;
         let failed = lanes.report_failed(sink);
         let events = messenger.poll(&mut |event| match event {
             Event::Message { connection, .. }
             | Event::Connected { connection, .. }
             | Event::Writable { connection }
+            | Event::Closed { connection, .. }
                 if mark_of(connection) == MARK_LANE =>
             {
                 lanes.take(&event, sink);
             }
-            Event::Closed { connection, .. } if mark_of(connection) == MARK_LANE => lanes.take(&event, sink),
             Event::Closed { connection, .. } => {
                 lanes.user_closed(connection, sink);
                 sink(event);
@@ -140,80 +138,29 @@ impl Endpoint for TcpEndpoint {
         failed + events
     }
 
-    fn tick(&mut self, now_ns: u64) {
-        self.messenger.tick(now_ns);
+    fn closing(&mut self, messenger: &mut TcpMessenger, connection: ConnectionId) {
+        self.lanes.close(messenger, connection);
     }
 
-    fn set_limits(&mut self, limits: FabricLimits) {
-        self.messenger.table.set_limits(limits);
+    fn set_limits(&mut self, _messenger: &mut TcpMessenger, limits: FabricLimits) {
         if let Some(service) = &self.service {
             service.set_limits(limits);
         }
     }
 
-    fn close(&mut self, connection: ConnectionId) {
-        self.lanes.close(&mut self.messenger, connection);
-        self.messenger.close(connection);
+    fn own_connections(&self) -> usize {
+        self.lanes.len()
     }
 
-    fn output_pending(&self, connection: ConnectionId) -> usize {
-        self.messenger.output_pending(connection)
-    }
-
-    fn connections(&self) -> usize {
-        self.messenger.table.len().saturating_sub(self.lanes.len())
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        self.messenger.prepare_sleep() && self.lanes.is_quiet()
-    }
-
-    fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.messenger.wake_descriptor())
+    fn is_quiet(&self) -> bool {
+        self.lanes.is_quiet()
     }
 
     fn counters(&self) -> FabricCounters {
-        let counts = self.lanes.counts;
-        let mut counters = FabricCounters {
-            reads_posted: counts.posted,
-            reads_done: counts.done,
-            reads_failed: counts.failed,
-            ..self.messenger.table.counters()
-        };
+        let mut counters = self.lanes.counters;
         if let Some(service) = &self.service {
             counters.add(&service.counters());
         }
         counters
     }
 }
-
-impl OneSided for TcpEndpoint {
-    fn register_for(&mut self, region: &Region, access: RegionAccess) -> Result<RegionKey, FabricError> {
-        self.service.as_ref().ok_or(FabricError::OneSidedUnavailable)?.registry().register(region, access)
-    }
-
-    fn deregister(&mut self, key: RegionKey) {
-        if let Some(service) = &self.service {
-            service.registry().deregister(key);
-        }
-    }
-
-    fn post(
-        &mut self,
-        connection: ConnectionId,
-        access: RemoteAccess<'_>,
-        tag: ReadTag,
-    ) -> Result<(), SendError> {
-        self.lanes.post(&mut self.messenger, connection, &access, tag)
-    }
-
-    fn reads_ordered(&self) -> bool {
-        true
-    }
-}
-
-/// Endpoints are made in one place and moved to the threads that use them.
-const _: fn() = || {
-    fn moves_between_threads<T: Send>() {}
-    moves_between_threads::<TcpEndpoint>();
-};

@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use crate::address::{Address, PeerAddress};
 use crate::close::{CloseReason, HelloRefusal};
 use crate::connections::{MARK_LANE, Sink};
+use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::SendError;
 use crate::remote_access::{READS_MAX, ReadFailure, ReadTag, RemoteAccess};
@@ -29,15 +30,8 @@ pub(super) struct Lanes {
     closing: Vec<ConnectionId>,
     /// What the last answer held: answers come unaligned, words are lent.
     words: Vec<u64>,
-    pub(super) counts: Counts,
-}
-
-/// What the lanes counted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) posted: u64,
-    pub(super) done: u64,
-    pub(super) failed: u64,
+    /// Of reads.
+    pub(super) counters: FabricCounters,
 }
 
 #[derive(Debug)]
@@ -92,7 +86,7 @@ impl Lanes {
             // The lane is lost and the next poll reports it: this read fails with its others.
             Err(_) => return self.fail(user, tag, ReadFailure::ConnectionClosed),
         }
-        self.counts.posted += 1;
+        self.counters.reads_posted += 1;
         lane.sequence = lane.sequence.wrapping_add(1);
         lane.posted.push_back((tag, read.length));
         Ok(())
@@ -125,7 +119,7 @@ impl Lanes {
     }
 
     fn fail(&mut self, user: ConnectionId, tag: ReadTag, failure: ReadFailure) -> Result<(), SendError> {
-        self.counts.posted += 1;
+        self.counters.reads_posted += 1;
         self.failed.push_back((user, tag, failure));
         Ok(())
     }
@@ -133,7 +127,7 @@ impl Lanes {
     /// Reports reads that failed before they left.
     pub(super) fn report_failed(&mut self, sink: &mut Sink<'_>) -> usize {
         let count = self.failed.len();
-        self.counts.failed += count as u64;
+        self.counters.reads_failed += count as u64;
         for (connection, tag, failure) in self.failed.drain(..) {
             sink(Event::ReadDone { connection, tag, outcome: Err(failure) });
         }
@@ -174,8 +168,8 @@ impl Lanes {
         lane.posted.pop_front();
         let outcome = outcome.map(|()| self.words.as_slice());
         match outcome {
-            Ok(_) => self.counts.done += 1,
-            Err(_) => self.counts.failed += 1,
+            Ok(_) => self.counters.reads_done += 1,
+            Err(_) => self.counters.reads_failed += 1,
         }
         sink(Event::ReadDone { connection: user, tag, outcome });
         if lane.full && lane.posted.len() <= READS_MAX / 2 {
@@ -196,7 +190,7 @@ impl Lanes {
     fn lost(&mut self, connection: ConnectionId, failure: ReadFailure, sink: &mut Sink<'_>) {
         let Some(user) = self.users.remove(&connection) else { return };
         let Some(lane) = self.lanes.remove(&user) else { return };
-        self.counts.failed += lane.posted.len() as u64;
+        self.counters.reads_failed += lane.posted.len() as u64;
         for (tag, _) in lane.posted {
             sink(Event::ReadDone { connection: user, tag, outcome: Err(failure) });
         }
@@ -210,7 +204,7 @@ impl Lanes {
         let (gone, others): (VecDeque<_>, _) =
             self.failed.drain(..).partition(|(connection, ..)| *connection == user);
         self.failed = others;
-        self.counts.failed += gone.len() as u64;
+        self.counters.reads_failed += gone.len() as u64;
         for (connection, tag, failure) in gone {
             sink(Event::ReadDone { connection, tag, outcome: Err(failure) });
         }

@@ -9,7 +9,7 @@ use super::output::Output;
 
 /// The unfinished input and output of a socket.
 #[derive(Debug, Default)]
-pub(super) struct TcpLink {
+pub(crate) struct TcpLink {
     /// The hello as far as it came; given back when the connection is open.
     pub(super) hello: HelloBytes,
     pub(super) input: Input,

@@ -32,7 +32,7 @@ pub(super) type TcpMessenger = Messenger<TcpTransport>;
 
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct TcpTransport {
+pub(crate) struct TcpTransport {
     scratch: Box<[u8]>,
 }
 

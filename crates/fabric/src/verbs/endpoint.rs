@@ -1,29 +1,25 @@
-//! The RDMA endpoint as the endpoint of its host sees it.
+//! The endpoint over RDMA: how it is set up, and its one-sided operations.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use cell_memory::Region;
-
-use crate::address::Address;
-use crate::connections::{Acceptor, MARK_VERBS, Messenger};
-use crate::counter::FabricCounters;
-use crate::endpoint::{ConnectionId, Endpoint, Event};
+use crate::connections::{Acceptor, Messenger, MessengerEndpoint, Provider};
+use crate::endpoint::ConnectionId;
 use crate::error::{FabricError, SendError};
 use crate::limits::FabricLimits;
-use crate::one_sided::OneSided;
 use crate::partition::Partition;
 use crate::registry::Registry;
-use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess};
+use crate::remote_access::{ReadTag, RemoteAccess};
 
 use super::completion::CompletionQueue;
 use super::device::Device;
 use super::transport::{VerbsMessenger, VerbsTransport};
 
 /// An endpoint over RDMA. Its sockets are accepted by the `tcp` endpoint of the same process.
+pub(crate) type VerbsEndpoint = MessengerEndpoint<Verbs>;
+
+/// The provider: operations are the device's.
 #[derive(Debug)]
-pub(crate) struct VerbsEndpoint {
-    messenger: VerbsMessenger,
+pub(crate) struct Verbs {
     reads_ordered: bool,
 }
 
@@ -34,7 +30,7 @@ impl VerbsEndpoint {
     /// The device has no completion queue, or the process is out of descriptors.
     pub(crate) fn client(limits: FabricLimits, device: &Arc<Device>) -> Result<VerbsEndpoint, FabricError> {
         let transport = VerbsTransport::new(CompletionQueue::new(device)?, None, Partition::default());
-        Ok(VerbsEndpoint::of(Messenger::new(limits, transport)?, device))
+        Ok(VerbsEndpoint::new(Messenger::new(limits, transport)?, Verbs::of(device)))
     }
 
     /// An endpoint that finds its sockets on the acceptor's queue.
@@ -49,85 +45,33 @@ impl VerbsEndpoint {
     ) -> Result<VerbsEndpoint, FabricError> {
         let partition = acceptor.partition().clone();
         let transport = VerbsTransport::new(CompletionQueue::new(device)?, registry, partition);
-        Ok(VerbsEndpoint::of(Messenger::accepting(limits, transport, acceptor)?, device))
-    }
-
-    fn of(messenger: VerbsMessenger, device: &Device) -> VerbsEndpoint {
-        VerbsEndpoint { messenger, reads_ordered: device.reads_ordered() }
+        Ok(VerbsEndpoint::new(Messenger::accepting(limits, transport, acceptor)?, Verbs::of(device)))
     }
 }
 
-impl Endpoint for VerbsEndpoint {
-    fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError> {
-        self.messenger.connect(address, MARK_VERBS)
-    }
-
-    fn send_parts(&mut self, connection: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
-        self.messenger.send_parts(connection, parts)
-    }
-
-    fn flush(&mut self) {
-        self.messenger.flush();
-    }
-
-    fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
-        self.messenger.poll(sink)
-    }
-
-    fn tick(&mut self, now_ns: u64) {
-        self.messenger.tick(now_ns);
-    }
-
-    fn set_limits(&mut self, limits: FabricLimits) {
-        self.messenger.table.set_limits(limits);
-    }
-
-    fn close(&mut self, connection: ConnectionId) {
-        self.messenger.close(connection);
-    }
-
-    fn output_pending(&self, connection: ConnectionId) -> usize {
-        self.messenger.output_pending(connection)
-    }
-
-    fn connections(&self) -> usize {
-        self.messenger.table.len()
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        self.messenger.prepare_sleep()
-    }
-
-    fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.messenger.wake_descriptor())
-    }
-
-    fn counters(&self) -> FabricCounters {
-        self.messenger.table.counters()
+impl Verbs {
+    fn of(device: &Device) -> Verbs {
+        Verbs { reads_ordered: device.reads_ordered() }
     }
 }
 
-impl OneSided for VerbsEndpoint {
-    fn register_for(&mut self, region: &Region, access: RegionAccess) -> Result<RegionKey, FabricError> {
-        let registry = self.messenger.transport.registry.as_ref();
-        registry.ok_or(FabricError::OneSidedUnavailable)?.register(region, access)
-    }
+impl Provider for Verbs {
+    type Transport = VerbsTransport;
 
-    fn deregister(&mut self, key: RegionKey) {
-        if let Some(registry) = &self.messenger.transport.registry {
-            registry.deregister(key);
-        }
+    fn registry<'e>(&'e self, messenger: &'e VerbsMessenger) -> Option<&'e Registry> {
+        messenger.transport.registry.as_deref()
     }
 
     fn post(
         &mut self,
+        messenger: &mut VerbsMessenger,
         connection: ConnectionId,
-        access: RemoteAccess<'_>,
+        access: &RemoteAccess<'_>,
         tag: ReadTag,
     ) -> Result<(), SendError> {
-        let VerbsMessenger { table, transport, .. } = &mut self.messenger;
+        let VerbsMessenger { table, transport, .. } = messenger;
         let (found, counters) = table.get_counted(connection).ok_or(SendError::Closed)?;
-        found.link.operations.post(&access, tag, found.accepted)?;
+        found.link.operations.post(access, tag, found.accepted)?;
         counters.reads_posted += 1;
         let lacks_landing = found.link.channel.as_ref().is_some_and(|channel| channel.pair.landing.is_none());
         if found.link.operations.has_refused() || lacks_landing {

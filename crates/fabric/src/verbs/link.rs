@@ -9,7 +9,7 @@ use super::operations::Operations;
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(super) struct VerbsLink {
+pub(crate) struct VerbsLink {
     /// The hello as far as it came; given back when the connection is open.
     pub(super) hello: HelloBytes,
     /// From when the own hello is made.

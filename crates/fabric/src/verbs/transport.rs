@@ -43,7 +43,7 @@ type Table = ConnectionTable<VerbsLink>;
 
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct VerbsTransport {
+pub(crate) struct VerbsTransport {
     /// Connections that their user closed and whose last pieces are under way; until when they may be.
     parting: Vec<(Connection<VerbsLink>, u64)>,
     completions: Arc<CompletionQueue>,
