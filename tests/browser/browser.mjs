@@ -1,16 +1,21 @@
 // One Chromium for all tests of a file. Each test has a page of its own in it, on a mock of its own.
 
+import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
+import * as nodeTest from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { chromium } from "playwright-core";
 import { startMock } from "../../web/console/mock/main.mjs";
+import "./ending.mjs";
 
 const EXECUTABLE = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const ARTEFACTS = process.env.CELL_BROWSER_ARTEFACTS;
 const ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"];
 /** How long a page may take to show what it must, on a machine that does other things, too. */
 const PATIENCE_MS = 60_000;
+const LOOK_EVERY_MS = 50;
 const WIDE = { width: 1280, height: 900 };
 export const NARROW = { width: 390, height: 844 };
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
@@ -26,10 +31,44 @@ export const PARALLEL = 2;
 /** Why the tests cannot run here; null if they can. */
 export const obstacle = existsSync(EXECUTABLE) ? null : `there is no ${EXECUTABLE}: apt-get install chromium, or set CHROMIUM`;
 
+/** The pages of each test. */
+const pagesOf = new WeakMap();
+
+/** A test; what its pages show is kept if it fails. */
+export function test(name, body) {
+  nodeTest.test(name, (t) => pictured(t, name, () => body(t)));
+}
+
+/** A part of a test, likewise. */
+export const part = (t, name, body) => t.test(name, () => pictured(t, `${t.name}-${name}`, body));
+
+async function pictured(t, name, body) {
+  try {
+    await body();
+  } catch (error) {
+    for (const page of pagesOf.get(t) ?? []) await keep(page, `failed-${name}`).catch(() => {});
+    throw error;
+  }
+}
+
+/** Waits until it gives something, and gives that. */
+export async function until(look, what) {
+  const end = Date.now() + PATIENCE_MS;
+  for (;;) {
+    const found = await look();
+    if (found) return found;
+    if (Date.now() > end) assert.fail(`it did not come in ${PATIENCE_MS / 1000} s: ${what}`);
+    await sleep(LOOK_EVERY_MS);
+  }
+}
+
 export class Browser {
   static async start() {
     const browser = new Browser();
-    browser.chromium = await chromium.launch({ executablePath: EXECUTABLE, headless: true, args: ARGUMENTS });
+    browser.chromium = await chromium.launch({
+      executablePath: EXECUTABLE, headless: true, args: ARGUMENTS, timeout: PATIENCE_MS,
+      handleSIGHUP: false, handleSIGINT: false, handleSIGTERM: false, // the process exits, and Chromium with it
+    });
     browser.shared = await browser.context();
     return browser;
   }
@@ -59,10 +98,8 @@ export class Browser {
     const context = isAlone ? await this.context() : this.shared;
     if (hasClock) await context.clock.install();
     const page = await context.newPage();
-    t.after(async () => {
-      if (!t.passed) await keep(page, `failed-${t.name}`).catch(() => {});
-      await (isAlone ? context.close() : page.close());
-    });
+    pagesOf.set(t, [...(pagesOf.get(t) ?? []), page]);
+    t.after(() => (isAlone ? context.close() : page.close()));
     page.troubles = [];
     watch(page, origin);
     return page;

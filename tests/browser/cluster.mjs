@@ -1,102 +1,77 @@
-// A real cluster of three nodes as a child of the test, by the program at `CELL_BIN`: in a folder and on ports of its
-// own, under load if the test wants it, and ended whatever happens.
+// A real cluster of three nodes as children of the test: in a folder and on ports of its own, under load if the test
+// wants it, and ended whatever happens.
 
-import { spawn } from "node:child_process";
-import { accessSync, constants, mkdtempSync, rmSync } from "node:fs";
-import { createServer } from "node:net";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
+import { Child, childObstacle, IS_LOCKED } from "./child.mjs";
+import { atExit } from "./ending.mjs";
 
-const PROGRAM = process.env.CELL_BIN;
 const NODES = 3;
-/** How long a cluster may take until it is up, and until it has ended, on a machine that does other things, too. */
+/** How long a cluster may take until it is up, on a machine that does other things, too. */
 const PATIENCE_MS = 120_000;
-/** Above the blocks of `tests/src/ports.rs`, below the ports of outgoing connections. */
+/**
+ * Blocks of ports, above those of `tests/src/ports.rs` and below the ports of outgoing connections. A cluster locks its
+ * block, as servers of other tests do.
+ */
 const PORTS = [31_000, 31_400, 31_800, 32_200];
 /** Small regions and segments: the machine runs a browser as well. */
 const SIZES = [
   "--node-region-bytes", "64MiB", "--slot-bytes", "1MiB", "--extent-region-bytes", "128MiB", "--populate-chunk-bytes", "4MiB",
   "--log-segment-bytes", "4MiB",
 ];
-const LINES_KEPT = 60;
 
 /** Why there can be no cluster here; null if there can. */
-export const clusterObstacle = PROGRAM && isExecutable(PROGRAM) ? null : "CELL_BIN names no program that can be run: cargo build";
-
-function isExecutable(path) {
-  try {
-    accessSync(path, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-/** A child whose end can be waited for; `said` has its last lines on stderr. Killed when this process exits. */
-class Child {
-  constructor(args, stdin = "ignore") {
-    this.process = spawn(PROGRAM, args, { stdio: [stdin, "pipe", "pipe"] });
-    this.said = [];
-    this.end = new Promise((resolve) => {
-      this.process.once("error", (error) => resolve(String(error)));
-      this.process.once("exit", (code, signal) => resolve(signal ?? code));
-    });
-    createInterface({ input: this.process.stderr }).on("line", (line) => {
-      this.said.push(line);
-      if (this.said.length > LINES_KEPT) this.said.shift();
-    });
-    const kill = () => this.process.kill("SIGKILL");
-    process.once("exit", kill);
-    void this.end.then(() => process.off("exit", kill));
-  }
-
-  get hasEnded() {
-    return this.process.exitCode !== null || this.process.signalCode !== null || this.process.pid === undefined;
-  }
-
-  /** Ends it as an operator does; one that goes on is killed. Gives how it ended. */
-  async stop() {
-    if (this.hasEnded) return this.end;
-    this.process.kill("SIGTERM");
-    const late = setTimeout(() => this.process.kill("SIGKILL"), PATIENCE_MS);
-    return this.end.finally(() => clearTimeout(late));
-  }
-}
+export const clusterObstacle = childObstacle;
 
 export class Cluster {
-  /** Starts it, with further flags of `cell dev`, and waits until every node serves. */
+  /** Starts it on the first free block of ports, with further flags of `cell dev`, and waits until every node serves. */
   static async start(flags = []) {
-    const cluster = new Cluster(mkdtempSync(join(tmpdir(), "cell-browser-cluster-")), await freePorts(), flags);
-    try {
-      await cluster.up();
-    } catch (error) {
-      await cluster.close();
-      throw error;
+    const failures = [];
+    for (const port of PORTS) {
+      const cluster = new Cluster(port, flags);
+      try {
+        await cluster.up();
+        return cluster;
+      } catch (error) {
+        await cluster.close();
+        if (!cluster.isElsewhere()) throw error;
+        failures.push(error.message);
+      }
     }
-    return cluster;
+    throw new Error(`all blocks of ports are taken: ${failures.join("\n")}`);
   }
 
-  constructor(folder, port, flags) {
-    this.folder = folder;
+  constructor(port, flags) {
+    this.folder = mkdtempSync(join(tmpdir(), "cell-browser-cluster-"));
+    this.cancelRemoval = atExit(() => this.removeFolder());
     this.loads = [];
-    for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => void this.close().finally(() => process.exit(1)));
-    this.supervisor = new Child(["dev", "--json", "--nodes", String(NODES), "--allow-drills", "--port", String(port), "--dir", join(folder, "data"), ...SIZES, ...flags]);
+    const args = ["dev", "--json", "--nodes", String(NODES), "--allow-drills", "--port", String(port), "--dir", join(this.folder, "data")];
+    this.supervisor = new Child([...args, ...SIZES, ...flags], { lock: join(tmpdir(), `cell-test-ports-${port}`) });
   }
 
   /** Reads what the supervisor announces until all nodes are up; then `nodes` has `node`, `pid`, `server`, `http`. */
   async up() {
     const announced = new Promise((resolve) => {
-      createInterface({ input: this.supervisor.process.stdout }).on("line", (line) => {
+      this.supervisor.onLine((line) => {
         const event = JSON.parse(line);
         if (event.event === "up") resolve(event);
+        // a process that took the place of another one
+        if (event.event === "serving" && this.nodes) this.nodes[event.node].pid = event.pid;
       });
     });
-    const late = new Promise((resolve) => setTimeout(resolve, PATIENCE_MS).unref());
-    const first = await Promise.race([announced, this.supervisor.end, late]);
+    let timer;
+    const late = new Promise((resolve) => { timer = setTimeout(resolve, PATIENCE_MS); });
+    const first = await Promise.race([announced, this.supervisor.end, late]).finally(() => clearTimeout(timer));
     if (!first?.nodes) throw new Error(`the cluster did not come up (${first ?? "in time"}):\n${this.supervisor.said.join("\n")}`);
     this.nodes = first.nodes;
     this.server = this.nodes.map((node) => node.server).join(",");
+  }
+
+  /** Whether it has ended because another program has its ports. */
+  isElsewhere() {
+    const isTaken = this.supervisor.said.some((line) => /address already in use/i.test(line));
+    return this.supervisor.process.exitCode === IS_LOCKED || isTaken;
   }
 
   /** The address of a node's console and API. */
@@ -104,9 +79,14 @@ export class Cluster {
     return `http://${this.nodes[node].http}`;
   }
 
+  /** Sends a signal to the process that is a node now. */
+  kill(node, signal) {
+    process.kill(this.nodes[node].pid, signal);
+  }
+
   /** Puts entries, an array of key and value, and waits until all are acknowledged. */
   async load(entries) {
-    const child = new Child(["load", "-", "--quiet", "--server", this.server], "pipe");
+    const child = new Child(["load", "-", "--quiet", "--server", this.server], { stdin: "pipe" });
     this.loads.push(child);
     child.process.stdin.end(entries.map(([key, value]) => `${key}\t${value}\n`).join(""));
     const end = await child.end;
@@ -126,25 +106,12 @@ export class Cluster {
   async close() {
     await Promise.all(this.loads.map((load) => load.stop()));
     const end = await this.supervisor.stop();
-    rmSync(this.folder, { recursive: true, force: true });
+    this.cancelRemoval();
+    this.removeFolder();
     return end;
   }
-}
 
-/** The first of a block of ports that nobody listens on: nodes, their HTTP, the coordinator. */
-async function freePorts() {
-  for (const first of PORTS) {
-    const used = [...Array(NODES).keys()].flatMap((node) => [first + node, first + 80 + node]).concat(first + 200);
-    const free = await Promise.all(used.map(isFree));
-    if (free.every(Boolean)) return first;
+  removeFolder() {
+    rmSync(this.folder, { recursive: true, force: true, maxRetries: 5 });
   }
-  throw new Error(`all blocks of ports are taken: ${PORTS.join(", ")}`);
-}
-
-function isFree(port) {
-  return new Promise((resolve) => {
-    const server = createServer();
-    server.once("error", () => resolve(false));
-    server.listen(port, "127.0.0.1", () => server.close(() => resolve(true)));
-  });
 }

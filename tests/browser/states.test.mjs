@@ -2,8 +2,8 @@
 // A page with its data is loaded by its own address. For other states a walk goes from page to page within the console.
 
 import assert from "node:assert/strict";
-import { after, before, describe, test } from "node:test";
-import { Browser, follow, keep, NARROW, obstacle, PAGES, PARALLEL, says, settled, violations, violationsOfWidth } from "./browser.mjs";
+import { after, before, describe } from "node:test";
+import { Browser, follow, keep, NARROW, obstacle, PAGES, PARALLEL, part, says, settled, test, violations, violationsOfWidth } from "./browser.mjs";
 
 /** What a page shows when its data is there. */
 const FULL = {
@@ -36,7 +36,7 @@ describe("states", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
   /** Goes to each page in turn, and has it looked at. */
   async function walk(t, page, names, look) {
     for (const name of names) {
-      await t.test(name, async () => {
+      await part(t, name, async () => {
         await follow(page, name);
         await look(name);
         assert.deepEqual(page.troubles, []);

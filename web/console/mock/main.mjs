@@ -30,6 +30,8 @@ class Mock {
     this.spoilt = new Map();
     /** Documents that are changed before they are sent, by path or by topic of the stream. */
     this.changed = new Map();
+    /** Whether checks of the tree stand still half-way. */
+    this.holdsChecks = false;
     this.lastStreamId = 0;
     this.server = createServer((request, response) => void this.handle(request, response));
     this.timer = setInterval(() => this.tick(), 1000);
@@ -220,7 +222,7 @@ class Mock {
   /** A check of the tree takes a second. */
   beginCheck(response) {
     const [id, begun, { world }] = [`check-0-${this.operations.size + 1}`, Date.now(), this];
-    this.operations.set(id, (now) => documents.treeCheck(world, now, id, begun));
+    this.operations.set(id, (now) => documents.treeCheck(world, this.holdsChecks ? begun + 500 : now, id, begun));
     this.json(response, 202, { version: 1, operation: id, runner: 0 }, { location: `/api/v1/operations/${id}` });
   }
 
