@@ -12,8 +12,8 @@ import { useTopic } from "../../state/live";
 import { useWhyNot } from "../../state/permission";
 import { useResource, type Resource } from "../../state/resource";
 import { setQuery, useParam } from "../../state/url";
-import { isRunning } from "./page";
 import { ParameterFields, useParameters, type DrillValues } from "./parameters";
+import { isRunning } from "./running";
 
 export function DrillForm({ drills, onBegun }: { drills: DrillsDocument; onBegun(): void }) {
   const status = useTopic("status");

@@ -10,12 +10,9 @@ import { useParam } from "../../state/url";
 import { DrillForm } from "./form";
 import { Incidents } from "./incidents";
 import { RunView } from "./run";
+import { isRunning } from "./running";
 import { Runs } from "./runs";
 import { UnderWay } from "./under_way";
-
-const OVER = new Set(["passed", "failed", "inconclusive", "halted"]);
-
-export const isRunning = (run: DrillRun): boolean => !OVER.has(run.state);
 
 export function Recovery() {
   const recoveries = useTopic("recoveries");

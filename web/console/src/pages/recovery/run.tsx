@@ -9,9 +9,9 @@ import { Gantt, GanttTable } from "../../parts/gantt";
 import { clockTime } from "../../parts/format";
 import { Panel, type Source } from "../../parts/panel";
 import { ProblemNote } from "../../parts/states";
-import { isRunning } from "./page";
 import { laneOf, LaneNote } from "./lane";
 import { Report } from "./report";
+import { isRunning } from "./running";
 import { timelineOf } from "./timeline";
 
 const STATES: Record<string, string> = {

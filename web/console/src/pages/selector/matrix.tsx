@@ -7,7 +7,7 @@ import { NodeName } from "../../parts/node_name";
 import { Table } from "../../parts/table";
 import { urlWith } from "../../state/url";
 import { STALE_AFTER_MS } from "../../state/live";
-import { pairName } from "./page";
+import { pairName } from "./pair_name";
 
 interface Props { pairs: SelectorPair[]; chosen: SelectorPair | null }
 

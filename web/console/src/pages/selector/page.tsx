@@ -10,8 +10,7 @@ import { STALE_AFTER_MS, useTopic } from "../../state/live";
 import { setQuery, useParam } from "../../state/url";
 import { Matrix, PairTable } from "./matrix";
 import { PairView } from "./pair";
-
-export const pairName = (pair: SelectorPair): string => `${pair.client}/${pair.node}`;
+import { pairName } from "./pair_name";
 
 export function Selector() {
   const topic = useTopic("selector");

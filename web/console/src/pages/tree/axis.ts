@@ -2,7 +2,7 @@
 
 import { hierarchy, partition } from "d3-hierarchy";
 import type { Bucket, BucketsDocument, RouterRow } from "../../api/types";
-import type { Measure } from "./page";
+import type { Measure } from "./measure";
 
 export interface Placed { bucket: Bucket; index: number; left: number; right: number }
 

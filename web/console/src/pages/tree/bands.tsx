@@ -15,7 +15,7 @@ import { backOf, heatPath, type HeatBack, type HeatOf } from "./heat";
 import { HeatStrip } from "./heat_strip";
 import { HeatTable } from "./heat_table";
 import { Icicle } from "./icicle";
-import type { Measure } from "./page";
+import type { Measure } from "./measure";
 import { zoomIn, zoomOut } from "./zoom";
 
 /** In the address, the bucket of the lowest key: its key has no bytes. */

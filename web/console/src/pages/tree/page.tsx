@@ -14,12 +14,12 @@ import { BucketTable } from "./bucket_table";
 import { CheckPanel } from "./check";
 import { MeganodeView } from "./meganode";
 import { LocateForm } from "./locate";
+import { useMeasure } from "./measure";
 import { showAll, zoomIn, zoomOut } from "./zoom";
 
-export type Measure = "entries" | "bytes";
 const COLUMNS = 256;
 
-export function bucketsPath(from: string | null, to: string | null): string {
+function bucketsPath(from: string | null, to: string | null): string {
   const bounds = `${from ? `&from=${from}` : ""}${to ? `&to=${to}` : ""}`;
   return `tree/buckets?columns=${COLUMNS}${bounds}`;
 }
@@ -68,7 +68,7 @@ function Figures({ document, source }: { document: BucketsDocument; source: Sour
 const inThousands = (value: number): string => (value < 10_000 ? whole(value) : `${whole(value / 1000)} k`);
 
 function Controls({ isZoomed }: { isZoomed: boolean }) {
-  const measure = (useParam("width") === "bytes" ? "bytes" : "entries") as Measure;
+  const measure = useMeasure();
   return (
     <>
       {isZoomed && <button class="button button-small" type="button" onClick={zoomOut}>Zoom out</button>}
@@ -86,7 +86,7 @@ const isWhole = ({ buckets, missing = [] }: BucketsDocument): boolean =>
   missing.length === 0 && buckets.every((bucket) => bucket.node !== null && bucket.state !== "not told" && bucket.state !== "unserved");
 
 function KeySpace({ document, isZoomed }: { document: BucketsDocument; isZoomed: boolean }) {
-  const measure = (useParam("width") === "bytes" ? "bytes" : "entries") as Measure;
+  const measure = useMeasure();
   const isTable = useParam("view") === "table";
   if (document.buckets.length === 0 && !isWhole(document)) return <Empty>No meganode is told of by the nodes that answer.</Empty>;
   if (document.buckets.length === 0) return <Empty command="cell load words.tsv --key 1 --value 2">No meganode is told of here. A store that was filled looks different:</Empty>;
