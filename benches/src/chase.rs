@@ -4,9 +4,10 @@
 
 use std::time::Instant;
 
+use cell_random::Random;
 use cell_terms::{Words, WordsMut};
 
-use crate::random::Random;
+use crate::random::scaled;
 
 /// Words of a cache line.
 pub const LINE_WORDS: usize = 8;
@@ -30,8 +31,7 @@ pub fn prepare<W: WordsMut + ?Sized>(words: &mut W, first: usize, seed: u64) {
     let mut order: Vec<usize> = (first..lines).collect();
     let mut random = Random::new(seed);
     for index in (1..order.len()).rev() {
-        let other = usize::try_from(random.below(index as u64)).unwrap_or(0);
-        order.swap(index, other);
+        order.swap(index, random.index(index));
     }
     for (position, &line) in order.iter().enumerate() {
         let next = order[(position + 1) % order.len()];
@@ -55,7 +55,7 @@ pub fn measure<W: Words + ?Sized>(words: &W, first: usize, steps: usize, seed: u
     let start = Instant::now();
     let mut sum = 0u64;
     for _ in 0..steps {
-        let line = first + usize::try_from(random.below(lines)).unwrap_or(0);
+        let line = first + usize::try_from(scaled(&mut random, lines)).unwrap_or(0);
         sum = sum.wrapping_add(words.load(line * LINE_WORDS));
     }
     std::hint::black_box(sum);

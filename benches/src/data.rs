@@ -4,7 +4,9 @@
 //! Every item can be made again from the seed and its ordinal, so a bench of any size keeps no second copy of
 //! it. What is measured reads from [`Packed`] batches made before the clock starts.
 
-use crate::random::Random;
+use cell_random::Random;
+
+use crate::random::{of_item, popular, scaled};
 
 /// Shortest and longest key.
 pub const KEY_LENGTHS: (u64, u64) = (8, 64);
@@ -28,9 +30,9 @@ pub struct Dataset {
 }
 
 fn printable(random: &mut Random, lengths: (u64, u64), out: &mut Vec<u8>) {
-    let length = lengths.0 + random.below(lengths.1 - lengths.0 + 1);
+    let length = lengths.0 + scaled(random, lengths.1 - lengths.0 + 1);
     for _ in 0..length {
-        let offset = u8::try_from(random.below(PRINTABLE_COUNT)).unwrap_or(0);
+        let offset = u8::try_from(scaled(random, PRINTABLE_COUNT)).unwrap_or(0);
         out.push(PRINTABLE_FIRST + offset);
     }
 }
@@ -38,24 +40,24 @@ fn printable(random: &mut Random, lengths: (u64, u64), out: &mut Vec<u8>) {
 impl Dataset {
     /// Appends the key of `ordinal`.
     pub fn push_key(&self, ordinal: u64, out: &mut Vec<u8>) {
-        printable(&mut Random::of_item(self.seed ^ KEY_FAMILY, ordinal), KEY_LENGTHS, out);
+        printable(&mut of_item(self.seed ^ KEY_FAMILY, ordinal), KEY_LENGTHS, out);
     }
 
     /// Appends the value of `ordinal`.
     pub fn push_value(&self, ordinal: u64, out: &mut Vec<u8>) {
-        printable(&mut Random::of_item(self.seed ^ VALUE_FAMILY, ordinal), VALUE_LENGTHS, out);
+        printable(&mut of_item(self.seed ^ VALUE_FAMILY, ordinal), VALUE_LENGTHS, out);
     }
 
     /// Appends a key that no entry has (but for a chance of 94^-8 a pair).
     pub fn push_missing_key(&self, ordinal: u64, out: &mut Vec<u8>) {
-        printable(&mut Random::of_item(self.seed ^ MISSING_FAMILY, ordinal), KEY_LENGTHS, out);
+        printable(&mut of_item(self.seed ^ MISSING_FAMILY, ordinal), KEY_LENGTHS, out);
     }
 
     /// Key and value bytes of all entries together, without any structure: what "raw" means in the figures.
     pub fn raw_bytes(&self) -> u64 {
         let length = |family: u64, lengths: (u64, u64), ordinal: u64| {
-            let mut random = Random::of_item(self.seed ^ family, ordinal);
-            lengths.0 + random.below(lengths.1 - lengths.0 + 1)
+            let mut random = of_item(self.seed ^ family, ordinal);
+            lengths.0 + scaled(&mut random, lengths.1 - lengths.0 + 1)
         };
         (0..self.entries)
             .map(|ordinal| {
@@ -80,7 +82,7 @@ impl Dataset {
         let mut packed = Packed::default();
         for _ in 0..count {
             let ordinal = match choice {
-                Choice::Zipf => random.popular(self.entries),
+                Choice::Zipf => popular(&mut random, self.entries),
                 Choice::Uniform | Choice::Missing => random.below(self.entries),
             };
             packed.push_with(|bytes| match choice {

@@ -444,7 +444,7 @@ fn read_for(time: Duration, reader: &mut Client, reads: &Reads) -> Result<Span, 
 
 /// Values for keys that are there.
 fn updates(data: &Dataset, size: usize) -> Batch {
-    let mut random = crate::random::Random::new(data.seed ^ 0x7570_6474);
+    let mut random = cell_random::Random::new(data.seed ^ 0x7570_6474);
     let mut batch = Batch::default();
     for _ in 0..size {
         let (key, value) = (random.below(data.entries), random.below(data.entries));

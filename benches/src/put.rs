@@ -89,7 +89,7 @@ struct Work {
 impl Work {
     fn new(data: &Dataset, rounds: usize) -> Self {
         let size = usize::try_from(data.entries / 10).unwrap_or(usize::MAX).clamp(2_000, 100_000);
-        let mut random = crate::random::Random::new(data.seed ^ 0x7075_7473);
+        let mut random = cell_random::Random::new(data.seed ^ 0x7075_7473);
         let mut batch = || {
             let mut batch = Batch::default();
             for _ in 0..size {

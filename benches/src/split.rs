@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientOptions, Condition, Operation, Search, Transport};
+use cell_random::Random;
 
 use crate::contest::{self, Contender};
 use crate::data::{Batch, Dataset};
@@ -17,7 +18,6 @@ use crate::disk;
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options};
 use crate::put::{First, Scratch};
-use crate::random::Random;
 use crate::served::Served;
 
 const OUTSTANDING: usize = 256;

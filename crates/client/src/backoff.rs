@@ -1,25 +1,7 @@
 //! How long to wait before the next attempt: twice as long each time, with jitter, so that many clients that
 //! were refused together do not come back together.
 
-/// A small generator (SplitMix64, Steele et al., OOPSLA 2014). Seeded by the shell, so that a simulated
-/// client does the same again. Ours stays: with another generator each kept seed of the simulator would mean
-/// another run.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-}
+use cell_random::Random;
 
 /// Bounds of the wait.
 #[derive(Clone, Copy, Debug)]
@@ -55,14 +37,5 @@ mod tests {
             let wait = backoff.wait_ns(failed_count, &mut random);
             assert!(wait >= whole / 2 && wait <= whole, "{failed_count}: {wait}");
         }
-    }
-
-    #[test]
-    fn random_same_seed_same_numbers() {
-        let mut one = Random::new(7);
-        let mut two = Random::new(7);
-        let numbers: Vec<u64> = (0..4).map(|_| one.next()).collect();
-        assert_eq!(numbers, (0..4).map(|_| two.next()).collect::<Vec<_>>());
-        assert_eq!(numbers.iter().collect::<std::collections::BTreeSet<_>>().len(), 4);
     }
 }

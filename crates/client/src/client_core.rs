@@ -22,8 +22,9 @@
 //! in in `incoming`, and what becomes of an operation in between in `dispatch`.
 
 use cell_protocol::Refusal;
+use cell_random::Random;
 
-use crate::backoff::{Backoff, Random};
+use crate::backoff::Backoff;
 use crate::connection::{ConnectionPhase, Overdue, ServerInfo};
 use crate::control::{Control, SentControls, check_hello};
 use crate::error::{AttemptError, Dismissal};

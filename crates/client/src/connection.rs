@@ -10,10 +10,11 @@
 //! failure.
 
 use cell_protocol::Limits;
+use cell_random::Random;
 use cell_terms::{Incarnation, NodeId};
 
 use crate::ClientOptions;
-use crate::backoff::{Backoff, Random};
+use crate::backoff::Backoff;
 use crate::error::AttemptError;
 
 /// A server that owes an answer and says nothing for so long may be dead: others are asked.

@@ -8,9 +8,10 @@
 
 use std::collections::VecDeque;
 
+use cell_random::Random;
 use cell_terms::{OperationNumber, SessionId};
 
-use crate::backoff::{Backoff, Random};
+use crate::backoff::Backoff;
 use crate::link_id::LinkId;
 use crate::operation::OperationSlot;
 

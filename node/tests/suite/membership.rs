@@ -12,22 +12,12 @@ use cell_cluster::{
     Claim, ClusterError, Coordinator, Fault, Incidents, ServingAddress, ShareTimes, Sim, SimLink, Table,
 };
 use cell_node::{ClusterAgent, RefusedKind, TakeoverWanted};
+use cell_random::Random;
 use cell_terms::{Csn, Durability, Incarnation, NodeId, PairId};
 
 use crate::joined::{Joined, MS};
 
 const NODES: u32 = 4;
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % limit
-    }
-}
 
 /// A takeover under way.
 struct Job {
@@ -54,8 +44,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> World {
-        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        World { sim: Sim::new(7), random, nodes: Vec::new(), served: BTreeMap::new() }
+        World { sim: Sim::new(7), random: Random::new(seed), nodes: Vec::new(), served: BTreeMap::new() }
     }
 
     fn start(&mut self, node: u32) {
@@ -74,12 +63,12 @@ impl World {
         if self.nodes.is_empty() {
             return;
         }
-        let at = usize::try_from(self.random.below(self.nodes.len() as u64)).unwrap();
+        let at = self.random.index(self.nodes.len());
         if faults && self.random.below(8) == 0 {
             let kinds = [Fault::Lost, Fault::AnswerLost, Fault::Late, Fault::NotReached];
             let count = self.random.below(4);
             let random = &mut self.random;
-            let plan = (0..count).map(|_| kinds[usize::try_from(random.below(4)).unwrap()]);
+            let plan = (0..count).map(|_| random.pick(&kinds));
             self.nodes[at].link.plan(plan.collect::<Vec<_>>());
         }
         let World { sim, random, nodes, served } = self;
@@ -119,7 +108,7 @@ impl Node {
         if self.jobs.is_empty() {
             return;
         }
-        let at = usize::try_from(random.below(self.jobs.len() as u64)).unwrap();
+        let at = random.index(self.jobs.len());
         let TakeoverWanted { pair, dead, .. } = self.jobs[at].wanted;
         match self.advance(at, sim, served) {
             Ok(false) => {}
@@ -190,7 +179,7 @@ fn run(seed: u64) {
         }
         match world.random.below(60) {
             0 if world.nodes.len() > 1 => {
-                let at = usize::try_from(world.random.below(world.nodes.len() as u64)).unwrap();
+                let at = world.random.index(world.nodes.len());
                 let killed = world.nodes.swap_remove(at).node;
                 // A supervisor that starts it again at once: within the lease of its predecessor.
                 if world.random.below(3) == 0 {

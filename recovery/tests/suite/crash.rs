@@ -7,11 +7,12 @@
 
 use crate::owner;
 use cell_cluster::{ClaimReason, Fault, Sim};
+use cell_random::Random;
 use cell_recovery::{CompletionTable, Step, WriteCompletion, WriteOutcome};
 use cell_terms::{Csn, Durability, OperationNumber, SessionId};
 use cell_wal::sim::{PowerCut, SimDisk};
 
-use crate::owner::{Life, MS, Model, Owner, Random};
+use crate::owner::{Life, MS, Model, Owner};
 
 struct World {
     disk: SimDisk,
@@ -114,7 +115,8 @@ impl World {
             let longest = if self.keys > 1000 { 60 } else { 9000 };
             let length =
                 [random.below(40), random.below(300), random.below(longest)][random.below(3) as usize];
-            let value: Vec<u8> = (0..length).map(|i| (i * 7 + random.0) as u8).collect();
+            let first = random.below(256);
+            let value: Vec<u8> = (0..length).map(|i| (i * 7 + first) as u8).collect();
             owner.put(key.as_bytes(), &value);
         }
     }

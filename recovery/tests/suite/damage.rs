@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use cell_cluster::{ClaimReason, ClusterError, Coordinator, Missing, NewPair, PairState, Sim, Table};
 use cell_memory::RegionOptions;
+use cell_random::Random;
 use cell_recovery::{
     Admission, Progress, RecoveryError, RecoveryStage, RegionSource, Step, Takeover, Turn, find_logs,
 };
@@ -399,7 +400,7 @@ fn checkpoint_while_the_slot_runs_full_has_the_extents_of_every_leaf() {
     let new = NewPair { incarnation: life.lease, node: NODE, geometry };
     let claim = life.environment.table.create_pair(&new).unwrap();
     let mut owner = life.complete(life.restore(claim), Durability::Sync, session).unwrap();
-    let mut random = owner::Random::new(5);
+    let mut random = Random::new(5);
     let mut put = |owner: &mut Owner| {
         let written = owner.put(&random.below(1 << 40).to_be_bytes(), b"value");
         if !written || owner.next_csn().0.is_multiple_of(50) {

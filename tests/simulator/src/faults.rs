@@ -18,8 +18,9 @@
 //! Not permitted, because no store could stand them: acknowledged bytes that change on the disk (only at the
 //! very end, where a refusal is right), a disk that lies about a sync, clocks beyond the lease's margin.
 
+use cell_random::Random;
+
 use crate::plan::Plan;
-use crate::random::Random;
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,11 +5,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use cell_cluster::Sim;
+use cell_random::Random;
 
 use crate::calls::{self, Others, Turn};
 use crate::news::News;
 use crate::node::Node;
-use crate::random::Random;
 
 /// Steps of others within one call, at most.
 const STEPS_MAX: u32 = 4;

@@ -41,7 +41,6 @@ pub mod owners;
 mod phase;
 pub mod plan;
 pub mod process;
-pub mod random;
 pub mod seeds;
 pub mod serving;
 pub mod shrink;

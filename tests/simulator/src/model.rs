@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 use cell_client::Operation as ClientOperation;
+use cell_random::mix;
 use cell_terms::Version;
 use cell_tests::history::{Call, HistoryOperation, Outcome, WrittenValue};
 
 use crate::action::Action;
-use crate::random::mix;
 
 /// The name of all empty values: they cannot say which one they are.
 pub const EMPTY: WrittenValue = u64::MAX;

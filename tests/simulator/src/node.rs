@@ -9,6 +9,7 @@ use cell_cluster::{
 };
 use cell_fabric::SimEndpoint;
 use cell_node::{SplitCounts, Worker};
+use cell_random::Random;
 use cell_recovery::{Environment, Progress, RecoveryOptions, RegionSource};
 use cell_terms::{Incarnation, RegionKind};
 use cell_wal::sim::SimDisk;
@@ -18,7 +19,6 @@ use crate::calls;
 use crate::news::News;
 use crate::plan::{Plan, US};
 use crate::process::{Fuse, FusedLink, FusedStorage};
-use crate::random::Random;
 use crate::threads::{Claims, Control, Serving};
 
 /// What a node is made of.

@@ -10,10 +10,9 @@ use cell_fabric::SimOptions;
 use cell_memory::HEADER_BYTES;
 use cell_node::WorkerOptions;
 use cell_pair::PairOptions;
+use cell_random::Random;
 use cell_terms::Durability;
 use cell_wal::LogOptions;
-
-use crate::random::Random;
 
 /// A microsecond.
 pub const US: u64 = 1_000;

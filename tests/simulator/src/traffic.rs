@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use cell_protocol::Condition;
+use cell_random::Random;
 use cell_tests::history::{Call, WrittenValue};
 
 use crate::action::{Action, End, Range};
 use crate::model::{EMPTY, Model};
 use crate::plan::Plan;
-use crate::random::Random;
 
 /// Writes of one key that are outstanding at once, at most: the checker tries their orders.
 const WRITING_MAX: u32 = 6;

@@ -1,5 +1,7 @@
 //! What can be made to go wrong, and the randomness that decides the rest.
 
+use cell_random::Random;
+
 use crate::error::Errno;
 
 /// Which of the changes that were not on stable storage survive a power cut.
@@ -85,37 +87,15 @@ impl Faults {
     }
 }
 
-/// splitmix64, here and not a library's: what the simulator's kept seeds mean depends on each of its numbers.
-#[derive(Clone, Debug)]
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) const fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub(super) const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(super) const fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    /// Which of `count` changes, in order of time, survive.
-    pub(super) fn land(&mut self, landing: Landing, count: usize) -> Vec<bool> {
-        let prefix = crate::check::index(self.below(count as u64 + 1));
-        (0..count)
-            .map(|change| match landing {
-                Landing::Nothing => false,
-                Landing::Everything => true,
-                Landing::Prefix => change < prefix,
-                Landing::Random => self.below(2) == 0,
-            })
-            .collect()
-    }
+/// Which of `count` changes, in order of time, survive.
+pub(super) fn land(random: &mut Random, landing: Landing, count: usize) -> Vec<bool> {
+    let prefix = crate::check::index(random.below(count as u64 + 1));
+    (0..count)
+        .map(|change| match landing {
+            Landing::Nothing => false,
+            Landing::Everything => true,
+            Landing::Prefix => change < prefix,
+            Landing::Random => random.below(2) == 0,
+        })
+        .collect()
 }

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cell_random::Random;
+
 use super::content::Content;
-use super::faults::{Faults, Landing, PowerCut, Random, due};
+use super::faults::{Faults, Landing, PowerCut, due, land};
 use crate::device::{LogEvent, LogWrite, PrepareSegment};
 use crate::error::Errno;
 use crate::segment::SegmentName;
@@ -193,7 +195,7 @@ impl SimState {
     pub(super) fn log_write(&mut self, segment: SegmentName, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         let inode = self.file(&segment.path())?;
         if let Err(errno) = self.faults.operate().and(due(&mut self.faults.write)) {
-            let landed = self.random.land(Landing::Random, bytes.len().div_ceil(512));
+            let landed = land(&mut self.random, Landing::Random, bytes.len().div_ceil(512));
             self.write_sectors(inode, offset, bytes, 512, &landed, true);
             return Err(errno);
         }
@@ -233,7 +235,7 @@ impl SimState {
         let late = self.late.remove(crate::check::index(chosen));
         let sectors = late.bytes.len().div_ceil(512);
         let landing = if self.random.below(2) == 0 { Landing::Everything } else { Landing::Random };
-        let landed = self.random.land(landing, sectors);
+        let landed = land(&mut self.random, landing, sectors);
         // What nobody waits for may stay in the disk's cache.
         let cached = self.random.below(2) == 0;
         self.write_sectors(late.inode, late.offset, &late.bytes, 512, &landed, !cached);
@@ -245,7 +247,7 @@ impl SimState {
             self.kill(process);
         }
         for late in std::mem::take(&mut self.late) {
-            let landed = self.random.land(cut.writes, late.bytes.len().div_ceil(cut.sector_bytes));
+            let landed = land(&mut self.random, cut.writes, late.bytes.len().div_ceil(cut.sector_bytes));
             self.write_sectors(late.inode, late.offset, &late.bytes, cut.sector_bytes, &landed, true);
         }
         self.cut_contents(cut);
@@ -259,7 +261,7 @@ impl SimState {
             let Some(file) = self.inodes.get_mut(&inode) else { continue };
             file.current = file.stable.clone();
             for (offset, bytes) in std::mem::take(&mut file.unsynced) {
-                let landed = self.random.land(cut.writes, bytes.len().div_ceil(cut.sector_bytes));
+                let landed = land(&mut self.random, cut.writes, bytes.len().div_ceil(cut.sector_bytes));
                 self.write_sectors(inode, offset, &bytes, cut.sector_bytes, &landed, true);
             }
         }
@@ -268,7 +270,7 @@ impl SimState {
     fn cut_names(&mut self, cut: PowerCut) {
         for folder in self.folders.values_mut() {
             let changes = std::mem::take(&mut folder.unsynced);
-            let landed = self.random.land(cut.names, changes.len());
+            let landed = land(&mut self.random, cut.names, changes.len());
             for (change, _) in changes.iter().zip(landed).filter(|(_, landed)| *landed) {
                 apply(&mut folder.stable, change);
             }

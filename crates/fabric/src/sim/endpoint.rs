@@ -12,7 +12,7 @@ use crate::greeting::Greeting;
 use crate::limits::FabricLimits;
 
 use super::link::{ACCEPTOR, Arrival, Link, LinkId, Segment, Side};
-use super::network::{NetworkState, SimNetwork};
+use super::network::{NetworkState, SimNetwork, chance};
 use super::read_state::Completed;
 
 /// Events taken from one connection before the next one's turn.
@@ -231,7 +231,7 @@ impl NetworkState {
             end.output_bytes -= bytes;
             end.in_flight_bytes += bytes;
             self.endpoints[endpoint].counters.bytes_sent += bytes as u64;
-            if self.random.chance(self.options.reset_per_million) {
+            if chance(&mut self.random, self.options.reset_per_million) {
                 self.break_link(id, std::io::ErrorKind::ConnectionReset);
                 return;
             }

@@ -7,7 +7,6 @@ mod faults;
 mod link;
 mod network;
 mod options;
-mod random;
 mod read_state;
 mod reads;
 

@@ -14,6 +14,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cell_random::Random;
+
 use crate::address::PeerAddress;
 use crate::close::CloseReason;
 use crate::close::HelloRefusal;
@@ -25,7 +27,6 @@ use crate::limits::FabricLimits;
 use super::endpoint_state::EndpointState;
 use super::link::{Arrival, End, Link, LinkId, Segment, Side};
 use super::options::SimOptions;
-use super::random::Random;
 use super::read_state::{ReadId, Reads};
 
 /// A network of simulated hosts. A handle: clones are the same network.
@@ -130,17 +131,19 @@ impl NetworkState {
 
     /// Plans something for a random time from now.
     pub(super) fn plan(&mut self, due: Due) {
-        let mut delay_ns = self.random.between(self.options.delay_min_ns, self.options.delay_max_ns);
-        if self.random.chance(self.options.spike_per_million) {
-            delay_ns += self.random.between(0, self.options.spike_ns);
+        let (random, options) = (&mut self.random, &self.options);
+        let mut delay_ns = span(random, options.delay_min_ns, options.delay_max_ns);
+        if chance(random, options.spike_per_million) {
+            delay_ns += span(random, 0, options.spike_ns);
         }
         self.plan_at(self.now_ns.saturating_add(delay_ns), due);
     }
 
     /// Plans what had waited for a direction to heal.
     pub(super) fn plan_again(&mut self, due: Due) {
-        let (low, high) = (self.options.delay_min_ns, self.options.delay_max_ns);
-        let delay_ns = self.random.between(low, high) + self.random.between(0, self.options.heal_spread_ns);
+        let (random, options) = (&mut self.random, &self.options);
+        let delay_ns = span(random, options.delay_min_ns, options.delay_max_ns)
+            + span(random, 0, options.heal_spread_ns);
         self.plan_at(self.now_ns.saturating_add(delay_ns), due);
     }
 
@@ -329,4 +332,14 @@ impl Segment {
             Segment::Message(message) => message.len() as u64,
         }
     }
+}
+
+/// From `low` to `high`, both included. Draws nothing where there is no choice.
+pub(super) fn span(random: &mut Random, low: u64, high: u64) -> u64 {
+    if high <= low { low } else { random.between(low, high) }
+}
+
+/// True `per_million` times of a million. Draws nothing for never.
+pub(super) fn chance(random: &mut Random, per_million: u32) -> bool {
+    per_million > 0 && random.below(1_000_000) < u64::from(per_million)
 }

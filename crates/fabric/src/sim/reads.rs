@@ -21,7 +21,7 @@ use crate::remote_access::{
 
 use super::endpoint::SimEndpoint;
 use super::link::{Arrival, LinkId, Side};
-use super::network::{Due, NetworkState};
+use super::network::{Due, NetworkState, chance, span};
 use super::read_state::{Completed, Posted, Read, ReadId, Registration};
 
 const WORDS_PER_LINE: usize = 8;
@@ -139,7 +139,7 @@ impl NetworkState {
         }
         let moments = self.moments(first, count);
         let mut times: Vec<u64> = (0..moments.len())
-            .map(|_| self.now_ns + self.random.between(0, self.options.read_spread_ns))
+            .map(|_| self.now_ns + span(&mut self.random, 0, self.options.read_spread_ns))
             .collect();
         times.sort_unstable();
         for (moment, due_ns) in times.into_iter().enumerate() {
@@ -153,7 +153,7 @@ impl NetworkState {
 
     /// Deals the words of a read out to moments.
     fn moments(&mut self, first: usize, count: usize) -> Vec<Vec<usize>> {
-        let torn = self.random.chance(self.options.read_torn_per_million);
+        let torn = chance(&mut self.random, self.options.read_torn_per_million);
         let per_unit = if torn { 1 } else { WORDS_PER_LINE };
         let unit_of = |word: usize| (first + word) / per_unit - first / per_unit;
         let units = unit_of(count - 1) + 1;

@@ -2,23 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use cell_random::Random;
 use proptest::prelude::*;
 
 use super::*;
 use crate::error::ReserveError;
 use crate::width::index;
-
-/// A small generator, so that long runs need no list of operations.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
 
 /// What is in use: offset in bytes to length.
 #[derive(Default)]
@@ -133,9 +122,9 @@ proptest! {
 /// Restored in an order that has nothing to do with the one of the allocations.
 fn restored(region_bytes: u64, model: &Model, seed: u64) -> ExtentAllocator {
     let mut extents: Vec<_> = model.0.iter().map(|(&begin, &bytes)| (begin, bytes)).collect();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     for i in (1..extents.len()).rev() {
-        extents.swap(i, usize::try_from(random.below(i as u64 + 1)).unwrap());
+        extents.swap(i, random.index(i + 1));
     }
     let mut restore = ExtentAllocator::restore(region_bytes);
     for (begin, bytes) in extents {
@@ -146,7 +135,7 @@ fn restored(region_bytes: u64, model: &Model, seed: u64) -> ExtentAllocator {
 
 /// Fills and churns with extents of the given values; returns the waste after each.
 fn wastes(entries: usize, updates: usize, value: impl Fn(&mut Random) -> u64) -> (f64, f64) {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let mut allocator = ExtentAllocator::new(1 << 30);
     let size = |random: &mut Random| 16 + u32::try_from(value(random)).unwrap();
     let mut live: Vec<_> = (0..entries)
@@ -160,7 +149,7 @@ fn wastes(entries: usize, updates: usize, value: impl Fn(&mut Random) -> u64) ->
     let mut waiting = std::collections::VecDeque::new();
     for _ in 0..updates {
         let bytes = size(&mut random);
-        let at = usize::try_from(random.below(entries as u64)).unwrap();
+        let at = random.index(entries);
         let new = (allocator.allocate(bytes).unwrap(), bytes);
         waiting.push_back(std::mem::replace(&mut live[at], new));
         if waiting.len() > 1_000 {
@@ -198,14 +187,14 @@ fn waste_on_mixed_values_up_to_64_kib_is_under_15_percent() {
 fn churn_of_all_sizes_at_80_percent_never_fails() {
     const REGION: u64 = 256 << 20;
     let mut allocator = ExtentAllocator::new(REGION);
-    let mut random = Random(23);
+    let mut random = Random::new(23);
     let mut live: Vec<(ExtentOffset, u32)> = Vec::new();
     for step in 0..600_000 {
         // By number nearly all are small, by bytes about half.
         let power = if random.below(100) == 0 { 8 + random.below(10) } else { random.below(6) };
         let bytes = 16 + u32::try_from((8 << power) + random.below(8 << power)).unwrap();
         while allocator.stats().live_bytes + u64::from(bytes) > REGION / 5 * 4 {
-            let at = usize::try_from(random.below(live.len() as u64)).unwrap();
+            let at = random.index(live.len());
             let (offset, bytes) = live.swap_remove(at);
             allocator.free(offset, bytes);
         }
@@ -219,7 +208,7 @@ fn churn_of_all_sizes_at_80_percent_never_fails() {
 #[test]
 fn allocate_until_full_uses_nearly_everything_and_free_gives_all_back() {
     let mut allocator = ExtentAllocator::new(64 << 20);
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut live = Vec::new();
     let full = loop {
         let bytes = 24 + u32::try_from(random.below(249)).unwrap();

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::harness::{ALWAYS, CompactionPass, Memory, Random, SLOT, SPARSE, Tree, entry, geometry};
+use crate::harness::{ALWAYS, CompactionPass, Memory, SLOT, SPARSE, Tree, entry, geometry};
+use cell_random::Random;
 use cell_tree::{
     Change, CompactionLimits, CompactionNext, CompactionPlan, LeafEntry, LeafSnapshot, Meganode, NODE_BYTES,
     NodeIndex, Replayed, TreeNodeState, TreeStats, replay,
@@ -262,9 +263,9 @@ proptest! {
             tree.put(key, entry(number as u64)).unwrap();
             model.insert(key.clone(), entry(number as u64));
         }
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         for key in &keys {
-            if random.below(keep) != 0 && model.remove(key).is_some() {
+            if random.index(keep) != 0 && model.remove(key).is_some() {
                 tree.remove(key).unwrap();
             }
         }

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::harness::{Memory, Random, SLOT, Tree, entry, geometry};
+use crate::harness::{Memory, SLOT, Tree, entry, geometry};
+use cell_random::Random;
 use cell_terms::{Csn, Pointer, SlotIndex};
 use cell_tree::{
     BulkBuilder, BulkFrame, Change, LeafEntry, LeafSnapshot, Meganode, NODE_BYTES, NodeIndex, PlanError,
@@ -20,12 +21,12 @@ type Model = BTreeMap<Vec<u8>, LeafEntry>;
 
 fn grow(tree: &mut Tree, model: &mut Model, random: &mut Random, below: Option<&[u8]>, count: u64) {
     for number in 0..count {
-        let width = 1 + random.below(12);
-        let key = format!("{:0width$}", random.below(100_000)).into_bytes();
+        let width = 1 + random.index(12);
+        let key = format!("{:0width$}", random.index(100_000)).into_bytes();
         if below.is_some_and(|below| *key >= *below) {
             continue;
         }
-        if random.below(5) == 0 {
+        if random.index(5) == 0 {
             tree.remove(&key).unwrap();
             model.remove(&key);
         } else if tree.put(&key, entry(number)).is_ok() {
@@ -86,7 +87,7 @@ fn check(tree: &Tree, model: &Model) {
 }
 
 fn split_once(node_bytes: usize, seed: u64, percent: usize) {
-    let mut random = Random(seed * 77 + 1);
+    let mut random = Random::new(seed * 77 + 1);
     let mut tree = Tree::new(geometry(node_bytes, 2048));
     let mut model = Model::new();
     grow(&mut tree, &mut model, &mut random, None, 3_000);

@@ -2,7 +2,8 @@
 //! a hang.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use crate::harness::{Memory, Random, SLOT, Tree, entry, geometry};
+use crate::harness::{Memory, SLOT, Tree, entry, geometry};
+use cell_random::Random;
 use cell_terms::{Csn, Words, WordsMut};
 use cell_tree::{Change, LeafSnapshot, Meganode, NODE_BYTES, NodeIndex, NodeRef, ReadError, key_max, replay};
 use proptest::prelude::*;
@@ -53,27 +54,27 @@ fn read_everything(memory: &Memory, geometry: cell_tree::Geometry) {
 
 #[test]
 fn damaged_nodes_never_make_a_reader_panic_or_hang() {
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     for node_bytes in NODE_BYTES {
         let tree = grown(node_bytes, 300);
         let base = tree.geometry.slot_word(SLOT.index);
         let used = tree.allocator.high_water().0 as usize;
         for _ in 0..600 {
             let memory = tree.memory.copy();
-            for _ in 0..1 + random.below(4) {
+            for _ in 0..1 + random.index(4) {
                 // Mostly headers: they lead furthest astray.
-                let node = random.below(used.min(6));
-                let word = match random.below(4) {
-                    0 => random.below(tree.geometry.node_words()),
+                let node = random.index(used.min(6));
+                let word = match random.index(4) {
+                    0 => random.index(tree.geometry.node_words()),
                     1 => 3,
-                    _ => 5 + random.below(8),
+                    _ => 5 + random.index(8),
                 };
                 let at = base + node * tree.geometry.node_words() + word;
                 let old = (&memory).load(at);
-                let new = match random.below(3) {
+                let new = match random.index(3) {
                     0 => random.next(),
-                    1 => old ^ 1 << random.below(64),
-                    _ => old ^ 0xFFFF << (16 * random.below(4)),
+                    1 => old ^ 1 << random.index(64),
+                    _ => old ^ 0xFFFF << (16 * random.index(4)),
                 };
                 (&memory).store(at, new);
             }
@@ -84,7 +85,7 @@ fn damaged_nodes_never_make_a_reader_panic_or_hang() {
 
 #[test]
 fn random_words_never_make_a_reader_panic_or_hang() {
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     for node_bytes in NODE_BYTES {
         let geometry = geometry(node_bytes, 16);
         for round in 0..300 {
@@ -113,18 +114,18 @@ fn random_words_never_make_a_reader_panic_or_hang() {
 
 #[test]
 fn damaged_records_are_refused_or_keep_every_rule() {
-    let mut random = Random(23);
+    let mut random = Random::new(23);
     for node_bytes in NODE_BYTES {
         let tree = grown(node_bytes, 200);
         for _ in 0..2_000 {
-            let (_, bytes) = &tree.log[random.below(tree.log.len())];
+            let (_, bytes) = &tree.log[random.index(tree.log.len())];
             let mut bytes = bytes.clone();
-            for _ in 0..1 + random.below(3) {
-                let at = random.below(bytes.len());
-                bytes[at] ^= 1 << random.below(8);
+            for _ in 0..1 + random.index(3) {
+                let at = random.index(bytes.len());
+                bytes[at] ^= 1 << random.index(8);
             }
-            if random.below(4) == 0 {
-                bytes.truncate(random.below(bytes.len()));
+            if random.index(4) == 0 {
+                bytes.truncate(random.index(bytes.len()));
             }
             let Ok(change) = Change::decode(&bytes) else { continue };
             let memory = tree.memory.copy();

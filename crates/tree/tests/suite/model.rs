@@ -1,10 +1,10 @@
 //! The tree beside a `BTreeMap`, for all node sizes and nasty keys.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a test")]
 
-use crate::harness;
 use std::collections::BTreeMap;
 
 use crate::harness::{Tree, entry, geometry};
+use cell_random::Random;
 use cell_tree::{LeafEntry, LeafSnapshot, NODE_BYTES, ReadError, key_max};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -195,7 +195,7 @@ proptest! {
 /// The longest keys, which share all but the last bytes or nothing at all, make the fewest entries a node.
 #[test]
 fn split_of_longest_keys_always_fits() {
-    let mut random = harness::Random(7);
+    let mut random = Random::new(7);
     for node_bytes in NODE_BYTES {
         for shared in [0, 1, 50, key_max(node_bytes) - 3] {
             let mut pair = Pair::new(node_bytes);
@@ -204,8 +204,8 @@ fn split_of_longest_keys_always_fits() {
                 for byte in &mut key[shared..shared + 3] {
                     *byte = random.next().to_le_bytes()[0];
                 }
-                if random.below(4) == 0 {
-                    key.truncate(1 + random.below(key.len()));
+                if random.index(4) == 0 {
+                    key.truncate(1 + random.index(key.len()));
                 }
                 pair.put(&key);
             }

@@ -2,17 +2,18 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use crate::harness;
-use crate::harness::{Memory, Random, SLOT, Tree, entry, geometry};
+use crate::harness::{Memory, SLOT, Tree, entry, geometry};
+use cell_random::Random;
 use cell_terms::{Csn, Words};
 use cell_tree::{
     Change, Geometry, Image, Meganode, NODE_BYTES, NodeIndex, Replayed, SlotAllocator, TreeNodeState, replay,
 };
 
 fn random_step(tree: &mut Tree, random: &mut Random) {
-    let mut key = vec![b'k'; 1 + random.below(tree.geometry.key_max())];
+    let mut key = vec![b'k'; 1 + random.index(tree.geometry.key_max())];
     let from = key.len().saturating_sub(3);
     key[from..].iter_mut().for_each(|byte| *byte = random.next().to_le_bytes()[0] % 8);
-    if random.below(3) == 0 {
+    if random.index(3) == 0 {
         tree.remove(&key).unwrap();
     } else {
         tree.put(&key, entry(random.next())).unwrap();
@@ -47,7 +48,7 @@ fn replay_from_any_snapshot_makes_the_same_bytes() {
     for node_bytes in NODE_BYTES {
         let geometry = geometry(node_bytes, 1024);
         let mut tree = Tree::new(geometry);
-        let mut random = Random(node_bytes as u64);
+        let mut random = Random::new(node_bytes as u64);
         let mut snapshots = vec![Memory::new(geometry)];
         for i in 0..1_500 {
             random_step(&mut tree, &mut random);
@@ -72,7 +73,7 @@ fn replay_from_any_snapshot_makes_the_same_bytes() {
 fn replay_over_nodes_of_different_moments_makes_the_same_bytes() {
     let geometry = geometry(512, 512);
     let mut tree = Tree::new(geometry);
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     (0..400).for_each(|_| random_step(&mut tree, &mut random));
     let from = tree.log.len();
     let image = Memory::new(geometry);

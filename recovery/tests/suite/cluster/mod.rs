@@ -23,6 +23,7 @@ use std::sync::Arc;
 use cell_cluster::{CheckpointRow, ClaimReason, NewPair, PairGeometry, Sim, Tenure};
 use cell_memory::Region;
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentShape, store};
+use cell_random::Random;
 use cell_recovery::image::{FilledNodes, ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::{
     ClaimRequest, ExtentRecord, NodeRecord, Progress, Recovered, RecoveredMeganode, Restore, Step,
@@ -35,7 +36,7 @@ use cell_tree::{Change, LeafEntry, Meganode, MeganodeRole, NodeIndex, Plan, Slot
 use cell_wal::sim::{SimDevice, SimDisk};
 use cell_wal::{LogDevice, Space};
 
-use crate::owner::{Entries, Life, NODE, Random};
+use crate::owner::{Entries, Life, NODE};
 
 /// Slots of 128 tree nodes, so that some hundred entries are worth a split.
 pub const SIZES: PairGeometry = PairGeometry {

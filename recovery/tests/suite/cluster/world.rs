@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cell_cluster::Sim;
+use cell_random::Random;
 use cell_recovery::SlotUse;
 use cell_terms::SlotIndex;
 use cell_wal::sim::{PowerCut, SimDisk};
 
 use super::{Cluster, Crash};
-use crate::owner::Random;
 
 const SLOT: SlotIndex = SlotIndex(0);
 

@@ -45,26 +45,6 @@ pub const GEOMETRY: PairGeometry = PairGeometry {
 /// Entries by key: value and version.
 pub type Entries = BTreeMap<Vec<u8>, (Vec<u8>, Version)>;
 
-/// xorshift64*.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
-
 /// One life of a process: its view of the disk and its lease.
 pub struct Life {
     pub disk: SimDisk,

@@ -3,9 +3,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use cell_random::Random;
 use cell_tree::{Geometry, LeafSnapshot, Meganode, NodeIndex, NodeStep, ReadError};
 
-use crate::harness::{ALWAYS, CompactionPass, Memory, Random, SLOT, Tree, entry, geometry};
+use crate::harness::{ALWAYS, CompactionPass, Memory, SLOT, Tree, entry, geometry};
 
 const KEYS: usize = 3_000;
 
@@ -72,10 +73,10 @@ impl Field<'_> {
     fn search(&self) {
         let _watch = Watch(self);
         let meganode = Meganode::new(&self.memory, self.geometry, SLOT);
-        let mut random = Random(99);
+        let mut random = Random::new(99);
         let mut words = vec![0; self.geometry.node_words()];
         while self.goes_on() {
-            let i = random.below(KEYS);
+            let i = random.index(KEYS);
             let batch: Vec<_> = (0..16).map(|lane| key((i + lane) % KEYS)).collect();
             let mut found = [Err(ReadError::NotHere); 16];
             meganode.search_batch(&batch, &mut found);
@@ -150,13 +151,13 @@ pub(crate) fn run(node_bytes: usize, rounds: usize, node_crc: bool) -> bool {
         Field { memory: &memory, geometry, done, wrong, rounds: [AtomicU64::new(0), AtomicU64::new(0)] };
     std::thread::scope(|scope| {
         let readers = [scope.spawn(|| field.search()), scope.spawn(|| field.scan())];
-        let mut random = Random(1);
+        let mut random = Random::new(1);
         let mut round = 0;
         let (mut compaction, mut freed) = (CompactionPass::default(), 0);
         let seen_thrice = || field.rounds.iter().all(|count| count.load(Ordering::Relaxed) >= 3);
         while field.goes_on() && (round < rounds || !seen_thrice()) {
-            let i = random.below(KEYS);
-            if stays(i) || random.below(3) > 0 {
+            let i = random.index(KEYS);
+            if stays(i) || random.index(3) > 0 {
                 tree.put(&key(i), entry(random.next() & 0xFFFF_FFFF_FFFF)).unwrap();
             } else {
                 tree.remove(&key(i)).unwrap();

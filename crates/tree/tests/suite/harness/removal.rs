@@ -2,23 +2,24 @@
 
 use std::collections::HashMap;
 
+use cell_random::Random;
 use cell_terms::Csn;
 use cell_tree::{Change, Replayed, replay};
 
-use crate::harness::{CompactionPass, Memory, Random, SLOT, SPARSE, Tree, entry, geometry};
+use crate::harness::{CompactionPass, Memory, SLOT, SPARSE, Tree, entry, geometry};
 
 /// Random puts and removals; what readers depend on is noted by key.
 fn random_tree(steps: usize) -> (Tree, HashMap<Vec<u8>, Csn>) {
     let mut tree = Tree::new(geometry(512, 1024));
-    let mut random = Random(17);
+    let mut random = Random::new(17);
     let mut removed = HashMap::new();
     let mut compaction = CompactionPass::default();
     for step in 0..steps {
         if step % 8 == 0 && !tree.compaction_step(&mut compaction, &SPARSE, |_| {}) {
             compaction = CompactionPass::default();
         }
-        let key = format!("{:03}-{}", random.below(900), "long".repeat(random.below(6))).into_bytes();
-        if random.below(3) == 0 || step % 500 > 300 {
+        let key = format!("{:03}-{}", random.index(900), "long".repeat(random.index(6))).into_bytes();
+        if random.index(3) == 0 || step % 500 > 300 {
             if tree.remove(&key).unwrap().is_some() {
                 removed.insert(key, tree.csn);
             }
