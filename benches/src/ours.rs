@@ -2,17 +2,14 @@
 //! its own: a bench of tree and extents alone.
 
 use std::ops::Bound;
-use std::sync::Arc;
 
-use cell_cluster::{ClusterError, Coordinator, NewPair, PairGeometry, Sessions, Sim, Table};
-use cell_memory::{Budget, HEADER_BYTES, HugePages, MemoryError, Region};
+use cell_cluster::{PairGeometry, Sim};
+use cell_memory::{HEADER_BYTES, HugePages, MemoryError, Region};
 use cell_pair::{Located, NoRoom, Pair, PairError, PairOptions, WriteError};
 use cell_recovery::image::ImageSource;
-use cell_recovery::{
-    Environment, Progress, RecoveryError, RecoveryOptions, RegionSource, Restore, Step, WriteCompletion,
-    WriteOutcome,
-};
-use cell_terms::{Csn, Durability, NodeId, OperationNumber, SessionId, SlotIndex};
+use cell_recovery::{RecoveryError, RecoveryOptions, RegionSource, WriteCompletion, WriteOutcome};
+use cell_terms::{Csn, Durability, OperationNumber, SessionId, SlotIndex};
+use cell_test_kit::{OPTIONS, Process, finish};
 use cell_tree::{Geometry, KeyRange, Meganode, ReadError, ScanDirection, SearchResult, Slot};
 use cell_wal::sim::SimDisk;
 
@@ -21,7 +18,7 @@ use crate::data::{Batch, Packed};
 pub use cell_pair::BATCH;
 
 /// The pair's one meganode.
-const SLOT: SlotIndex = SlotIndex(0);
+pub(crate) const SLOT: SlotIndex = SlotIndex(0);
 /// Regions consist of whole units.
 const UNIT_BYTES: u64 = 2 << 20;
 /// Memory is granted and populated so much at a time.
@@ -34,9 +31,6 @@ pub enum OursError {
     /// A region could not be made or populated.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The simulated coordinator refused the pair.
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
     /// The pair could not be begun: too little memory, or sizes that do not fit together.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
@@ -78,6 +72,17 @@ impl Sizes {
         let slot_bytes = usize::try_from(entries * 160).unwrap_or(usize::MAX).next_power_of_two();
         Self { slot_bytes, extent_bytes: entries * 400, node_bytes: 1024 }
     }
+
+    /// Of a pair with one slot.
+    pub(crate) fn geometry(self) -> PairGeometry {
+        let slot_bytes = self.slot_bytes as u64;
+        PairGeometry {
+            node_region_bytes: (HEADER_BYTES + slot_bytes).next_multiple_of(UNIT_BYTES),
+            extent_region_bytes: self.extent_bytes.next_multiple_of(UNIT_BYTES),
+            slot_bytes,
+            node_bytes: u32::try_from(self.node_bytes).unwrap_or(u32::MAX),
+        }
+    }
 }
 
 /// Bytes that our side takes.
@@ -103,30 +108,9 @@ pub struct Ours {
 
 /// A new pair: as a first owner gets it from its recovery, before it has logs.
 fn begin(sizes: Sizes, pages: HugePages) -> Result<Pair, OursError> {
-    let slot_bytes = sizes.slot_bytes as u64;
-    let geometry = PairGeometry {
-        node_region_bytes: (HEADER_BYTES + slot_bytes).next_multiple_of(UNIT_BYTES),
-        extent_region_bytes: sizes.extent_bytes.next_multiple_of(UNIT_BYTES),
-        slot_bytes,
-        node_bytes: u32::try_from(sizes.node_bytes).unwrap_or(u32::MAX),
-    };
-    let link = Sim::new(1).link();
-    let incarnation = link.grant(3_600_000)?.lease;
-    let coordinator: Arc<dyn Coordinator> = Arc::new(link);
-    let environment = Environment {
-        storage: Arc::new(SimDisk::new(1).process()),
-        table: Table::new(Arc::clone(&coordinator)),
-        sessions: Sessions::new(coordinator),
-        budget: Budget::unlimited(),
-        options: RecoveryOptions {
-            threads: 1,
-            regions: RegionSource::Shared(pages.into()),
-            ..RecoveryOptions::default()
-        },
-    };
-    let claim = environment.table.create_pair(&NewPair { incarnation, node: NodeId(0), geometry })?;
-    let mut restore = Restore::new(&environment, claim, &Arc::new(Progress::new(0)))?;
-    while restore.step()? == Step::More {}
+    let options = RecoveryOptions { regions: RegionSource::Shared(pages.into()), ..OPTIONS };
+    let process = Process::with(&SimDisk::new(1), &Sim::new(1), options);
+    let recovered = finish(process.restore(process.create(sizes.geometry()))?)?;
     let options = PairOptions {
         durability: Durability::None,
         reuse_grace_ns: 0,
@@ -134,7 +118,7 @@ fn begin(sizes: Sizes, pages: HugePages) -> Result<Pair, OursError> {
         split_fill_percent: 100,
         compaction_permille: 0,
     };
-    Ok(Pair::new(restore.finish().recovered, &options))
+    Ok(Pair::new(recovered, &options))
 }
 
 impl Ours {

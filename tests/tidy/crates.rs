@@ -24,20 +24,26 @@ const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
     ("protocol", "crates/protocol", 3, Some(&["terms"])),
     ("fabric", "crates/fabric", 3, Some(&["terms", "random", "memory"])),
     ("recovery", "recovery", 4, Some(&["terms", "wal", "cluster", "memory", "tree"])),
-    ("client", "crates/client", 4, Some(&["terms", "random", "fabric", "protocol", "selector", "tree", "memory"])),
+    (
+        "client",
+        "crates/client",
+        4,
+        Some(&["terms", "random", "fabric", "protocol", "selector", "tree", "memory"]),
+    ),
     ("settings", "crates/settings", 4, Some(&["terms"])),
     ("pair", "crates/pair", 5, Some(&["terms", "memory", "tree", "wal", "recovery"])),
     ("drill", "crates/drill", 6, Some(&["terms", "cluster", "client", "history"])),
     ("node", "node", 6, None),
     ("web", "web", 7, None),
     ("ops", "ops", 8, None),
+    ("test-kit", "tests/kit", 6, Some(&["terms", "cluster", "memory", "wal", "recovery", "pair"])),
     ("tests", "tests", 9, None),
     ("simulator", "tests/simulator", 10, None),
     ("benches", "benches", 10, None),
 ];
 
-/// What tests on lower floors may use as well: the one write path of a pair.
-const TESTS_MAY_USE: &[&str] = &["pair"];
+/// What tests on lower floors may use as well: the one write path of a pair, and a process with pairs in a box.
+const TESTS_MAY_USE: &[&str] = &["pair", "test-kit"];
 
 /// Outside crates that only some of ours may see.
 const WALLS: &[(&str, &[&str])] = &[
@@ -134,6 +140,11 @@ fn product_never_links_tests_or_benches() {
             if used.contains(outside) {
                 violations.push(format!("{name} (floor {floor}) uses {outside}"));
             }
+        }
+        // Their own tests may.
+        if dependencies(&manifest(folder), &["dependencies", "build-dependencies"]).contains("cell-test-kit")
+        {
+            violations.push(format!("{name} (floor {floor}) is linked to cell-test-kit"));
         }
     }
     demand_none("tests and benches linked by the product", &violations);

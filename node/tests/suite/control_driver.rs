@@ -3,28 +3,21 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{
-    Coordinator, HostId, Layout, MemberRow, NewPair, PairGeometry, ServingAddress, Sessions, Sim, Table,
-    Tuning, WantedTuning,
-};
+use cell_cluster::{Coordinator, Layout, MemberRow, NewPair, PairGeometry, Sim, Tuning, WantedTuning};
 use cell_node::{
     CheckpointCommand, Command, ControlDriver, ControlEffect, ControlEvent, MembershipOptions, RefusedKind,
     SETTINGS, TakeoverJob, TakeoverQueue, TakeoverRun, WorkerOptions, join_cluster,
 };
 use cell_pair::{ImageEnd, ImageJob, ImageTurn, Pair};
 use cell_recovery::image::ImageBase;
-use cell_recovery::{
-    Environment, Progress, PublishRequest, RecoveryError, RecoveryOptions, RegionSource, Turn,
-};
+use cell_recovery::{Progress, PublishRequest, RecoveryError, Turn};
 use cell_terms::setting::Settings;
-use cell_terms::{Csn, Durability, Incarnation, NodeId, PairId, Root};
-use cell_wal::LogOptions;
+use cell_terms::{Csn, Durability, PairId, Root};
+use cell_test_kit::{NODE, Process};
 use cell_wal::sim::{SimDevice, SimDisk};
 
 const MS: u64 = 1_000_000;
 const EVERY_NS: u64 = 50 * MS;
-const LEASE_MS: u64 = 500;
-const NODE: NodeId = NodeId(0);
 /// Steps of a takeover here, at most.
 const STEPS_MAX: u32 = 10_000;
 const GEOMETRY: PairGeometry = PairGeometry {
@@ -37,10 +30,7 @@ const GEOMETRY: PairGeometry = PairGeometry {
 /// A node of a cluster, with what its driver asks its shell for.
 struct Node {
     sim: Sim,
-    disk: SimDisk,
-    incarnation: Incarnation,
-    coordinator: Arc<dyn Coordinator>,
-    environment: Environment,
+    process: Process,
     driver: ControlDriver<SimDevice>,
     jobs: TakeoverQueue,
     told: Vec<ControlEvent>,
@@ -51,21 +41,9 @@ struct Node {
 /// A node that has joined a cluster of so many.
 fn join(nodes: u32) -> Node {
     let (sim, disk) = (Sim::new(1), SimDisk::new(2));
-    let link = sim.link();
-    let incarnation = link.grant(LEASE_MS).unwrap().lease;
-    let coordinator: Arc<dyn Coordinator> = Arc::new(link);
-    let environment = Environment {
-        storage: Arc::new(disk.clone()),
-        table: Table::new(coordinator.clone()).on_host(Some(HostId::new(1, 1))),
-        sessions: Sessions::new(coordinator.clone()),
-        budget: cell_memory::Budget::unlimited(),
-        options: RecoveryOptions {
-            threads: 1,
-            read_bytes: 64 << 10,
-            regions: RegionSource::Private,
-            node_crc: false,
-        },
-    };
+    let process = Process::start(&disk, &sim);
+    let (incarnation, environment) = (process.lease, &process.environment);
+    let coordinator: Arc<dyn Coordinator> = Arc::new(process.link.clone());
     let row = MemberRow {
         incarnation,
         node: NODE,
@@ -75,36 +53,29 @@ fn join(nodes: u32) -> Node {
         memory_limit_bytes: 0,
     };
     let wanted = || Ok::<_, RecoveryError>((Layout::even(nodes, 1), GEOMETRY));
-    join_cluster(&environment, &coordinator, &row, wanted).unwrap();
+    join_cluster(environment, &coordinator, &row, wanted).unwrap();
     let options =
         MembershipOptions { incarnation, node: NODE, joined_ns: sim.now_ns(), grace_ns: 2_000 * MS };
     let progress = Arc::new(Progress::new(sim.now_ns()));
-    let driver = ControlDriver::new(&environment, &coordinator, options, EVERY_NS, progress);
+    let driver = ControlDriver::new(environment, &coordinator, options, EVERY_NS, progress);
     let (jobs, told, served, tuned) = (TakeoverQueue::default(), Vec::new(), Vec::new(), Vec::new());
-    Node { sim, disk, incarnation, coordinator, environment, driver, jobs, told, served, tuned }
+    Node { sim, process, driver, jobs, told, served, tuned }
 }
 
 impl Node {
     fn publish(&self) -> PublishRequest {
-        PublishRequest {
-            durability: Durability::Sync,
-            place: ServingAddress { address: "sim:0".to_owned(), worker: 0, node_key: 0, extent_key: 0 },
-            log: LogOptions { segment_bytes: 1 << 20, batch_bytes: 64 << 10, ..LogOptions::default() },
-            salt: 5,
-        }
+        self.process.publish_request(Durability::Sync)
     }
 
     /// Steps a takeover to its end, and tells the driver.
     fn complete(&mut self, mut run: TakeoverRun) {
         let (pair, dead) = (run.pair(), run.dead());
-        let mut device = self.disk.device();
+        let mut device = self.process.disk.device();
         for _ in 0..STEPS_MAX {
             match run.step(&mut device, || self.sim.now_ns()).unwrap() {
                 Turn::More => {}
                 Turn::Wait(for_ns) => {
-                    self.sim.advance(for_ns.min(10 * MS));
-                    self.disk.step();
-                    self.coordinator.keep_alive(self.incarnation).unwrap();
+                    assert!(self.process.pause(for_ns.min(10 * MS)));
                 }
                 Turn::Done => break,
             }
@@ -139,7 +110,7 @@ impl Node {
 
     fn take_next(&mut self) {
         let job = self.next_job();
-        self.complete(TakeoverRun::begin(&self.environment, &job, self.publish()));
+        self.complete(TakeoverRun::begin(&self.process.environment, &job, self.publish()));
     }
 
     fn follow(&mut self, effects: impl IntoIterator<Item = ControlEffect<SimDevice>>) {
@@ -154,11 +125,11 @@ impl Node {
                 ControlEffect::HoldGrowth(_) => {}
                 ControlEffect::Tune(tuning) => self.tuned.push(tuning.revision),
                 ControlEffect::Create => {
-                    let (incarnation, node, geometry) = (self.incarnation, NODE, GEOMETRY);
+                    let (incarnation, node, geometry) = (self.process.lease, NODE, GEOMETRY);
                     let (new, progress) =
                         (NewPair { incarnation, node, geometry }, Arc::new(Progress::new(0)));
-                    let run =
-                        TakeoverRun::create(&self.environment, &new, self.publish(), &progress).unwrap();
+                    let run = TakeoverRun::create(&self.process.environment, &new, self.publish(), &progress)
+                        .unwrap();
                     self.complete(run);
                 }
                 ControlEffect::Check { .. } | ControlEffect::WriteImage(_) => panic!("nobody asked for it"),
@@ -216,14 +187,14 @@ fn own_pair_is_taken_and_installed_and_one_more_is_created() {
     assert_eq!(node.driver.tenures().map(|tenure| tenure.pair.0).collect::<Vec<_>>(), [1, 2]);
 
     node.driver.release();
-    let (rows, _) = node.environment.table.pairs().unwrap();
+    let (rows, _) = node.process.environment.table.pairs().unwrap();
     assert!(rows.iter().all(|row| row.owner.is_none()), "{rows:?}");
 }
 
 #[test]
 fn tuning_is_told_once_a_revision_also_to_a_node_that_joins_later() {
     let mut node = join(1);
-    let tuning = Tuning::new(node.coordinator.clone());
+    let tuning = Tuning::new(Arc::new(node.process.link.clone()));
     let change = |revision, text: &str| {
         let values = [("split_fill_percent".to_owned(), Some(text.to_owned()))].into();
         tuning.change(revision, &WantedTuning { id: revision, values, ..WantedTuning::default() }).unwrap()
@@ -265,7 +236,7 @@ fn image_is_recorded_once_and_one_that_failed_is_not() {
     let pair = PairId(1);
     assert!(!node.record(pair), "there is no image");
 
-    let storage = node.environment.storage.clone();
+    let storage = node.process.environment.storage.clone();
     let mut turn = node.image(pair).begin(storage.clone(), 1);
     while let ImageTurn::More(run) = turn {
         turn = run.step(1);
@@ -279,7 +250,7 @@ fn image_is_recorded_once_and_one_that_failed_is_not() {
     while let ImageTurn::More(run) = turn {
         turn = run.step(1);
     }
-    let disk = node.disk.process();
+    let disk = node.process.disk.process();
     let mut turn = node.image(pair).begin(Arc::new(disk.clone()), 1);
     disk.kill();
     while let ImageTurn::More(run) = turn {

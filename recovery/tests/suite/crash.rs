@@ -10,9 +10,10 @@ use cell_cluster::{ClaimReason, Fault, Sim};
 use cell_random::Random;
 use cell_recovery::{CompletionTable, Step, WriteCompletion, WriteOutcome};
 use cell_terms::{Csn, Durability, OperationNumber, SessionId};
+use cell_test_kit::{Process, finish};
 use cell_wal::sim::{PowerCut, SimDisk};
 
-use crate::owner::{Life, MS, Model, Owner};
+use crate::owner::{GEOMETRY, MS, Model, Owner, PAIR, start};
 
 struct World {
     disk: SimDisk,
@@ -38,18 +39,18 @@ impl World {
             model: Model::default(),
             threads,
         };
-        let life = Life::begin(&world.disk, &world.sim, threads);
+        let life = start(&world.disk, &world.sim, threads);
         world.session = life.environment.sessions.open(life.lease).unwrap();
         world
     }
 
-    fn life(&self) -> Life {
-        Life::begin(&self.disk, &self.sim, self.threads)
+    fn life(&self) -> Process {
+        start(&self.disk, &self.sim, self.threads)
     }
 
-    fn crash(&mut self, life: &Life) {
+    fn crash(&mut self, life: &Process) {
         if self.random.below(2) == 0 {
-            life.disk.kill();
+            life.crash();
             while self.random.below(3) == 0 {
                 self.disk.land_late();
             }
@@ -62,7 +63,7 @@ impl World {
     fn recovery_that_dies(&mut self) {
         let life = self.life();
         let steps = self.random.below(12);
-        let mut restore = life.claim(ClaimReason::HostLock).unwrap();
+        let mut restore = life.claim(PAIR, ClaimReason::HostLock).unwrap();
         for _ in 0..steps {
             if restore.step().unwrap() == Step::Done {
                 break;
@@ -75,7 +76,7 @@ impl World {
         }
     }
 
-    fn recover(&mut self, first: bool) -> (Life, Owner) {
+    fn recover(&mut self, first: bool) -> (Process, Owner) {
         while !first && self.random.below(3) == 0 {
             self.recovery_that_dies();
         }
@@ -87,20 +88,20 @@ impl World {
             life.link.plan(if first { vec![] } else { plan });
         }
         let restore = if first {
-            life.restore(life.create())
+            life.restore(life.create(GEOMETRY)).unwrap()
         } else {
             loop {
-                match life.claim(ClaimReason::HostLock) {
+                match life.claim(PAIR, ClaimReason::HostLock) {
                     Ok(restore) => break restore,
                     Err(error) => assert!(error.is_transient(), "{error}"),
                 }
             }
         };
-        let (recovered, device) = life.take_over(restore, Durability::Sync).unwrap_or_else(|error| {
+        let (recovered, device) = life.publish(restore, Durability::Sync).unwrap_or_else(|error| {
             panic!("{error}: {:?}", std::error::Error::source(&error).map(ToString::to_string))
         });
         self.model.check(&recovered);
-        let mut owner = life.own(recovered, device, self.session);
+        let mut owner = Owner::of(&life, recovered, device, self.session);
         owner.model = self.model.clone();
         life.link.mend();
         (life, owner)
@@ -121,7 +122,7 @@ impl World {
         }
     }
 
-    fn serve(&mut self, life: &Life, owner: &mut Owner, operations: u64) {
+    fn serve(&mut self, life: &Process, owner: &mut Owner, operations: u64) {
         owner.copy_between_changes();
         for _ in 0..operations {
             self.write(owner);
@@ -189,12 +190,12 @@ fn restore_twice_from_the_same_disk_is_the_same() {
         world.model = owner.model.clone();
         world.crash(&life);
         let second = world.life();
-        let restored = second.run(second.claim(ClaimReason::HostLock).unwrap()).unwrap();
+        let restored = finish(second.claim(PAIR, ClaimReason::HostLock).unwrap()).unwrap();
         world.model.check(&restored);
         second.disk.kill();
         while world.disk.land_late() {}
         let third = world.life();
-        let again = third.run(third.claim(ClaimReason::HostLock).unwrap()).unwrap();
+        let again = finish(third.claim(PAIR, ClaimReason::HostLock).unwrap()).unwrap();
         assert_eq!(again.csn_cut, restored.csn_cut, "the recorded cut is taken, whatever landed since");
         assert_eq!(owner::entries_of(&again), owner::entries_of(&restored));
         assert_eq!(again.extents.stats(), restored.extents.stats());
@@ -225,9 +226,9 @@ fn completion_table_of_several_blocks_comes_back_from_a_checkpoint() {
         assert!(kept.len() > 4 << 20, "more than a block");
         owner.begin_checkpoint();
         owner.end_checkpoint();
-        life.disk.kill();
+        life.crash();
         let life = world.life();
-        let recovered = life.run(life.claim(ClaimReason::HostLock).unwrap()).unwrap();
+        let recovered = finish(life.claim(PAIR, ClaimReason::HostLock).unwrap()).unwrap();
         assert!(recovered.csn_checkpoint > Csn::ZERO);
         assert!(bytes(&recovered.completions) == kept, "{threads} threads");
     }

@@ -4,23 +4,23 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 #![allow(clippy::cast_possible_truncation, reason = "small random numbers")]
 
-use crate::owner;
 use std::sync::Arc;
 
-use cell_cluster::{ClaimReason, ClusterError, Coordinator, Missing, NewPair, PairState, Sim, Table};
+use cell_cluster::{ClaimReason, ClusterError, Coordinator, Missing, PairState, Sim, Table};
 use cell_memory::RegionOptions;
 use cell_random::Random;
 use cell_recovery::{
     Admission, Progress, RecoveryError, RecoveryStage, RegionSource, Step, Takeover, Turn, find_logs,
 };
 use cell_terms::{Csn, Durability, Epoch, OperationNumber, RegionKind, SessionId};
+use cell_test_kit::{NODE, Process, finish};
 use cell_tree::LeafSnapshot;
 use cell_wal::segment::LogName;
 use cell_wal::sim::SimDisk;
 use cell_wal::storage::remove_files;
 use cell_wal::{Errno, Storage};
 
-use crate::owner::{GEOMETRY, Life, MS, Model, NODE, Owner, PAIR, SLOT};
+use crate::owner::{GEOMETRY, MS, Model, Owner, PAIR, SLOT, start};
 
 struct World {
     disk: SimDisk,
@@ -33,9 +33,9 @@ impl World {
     /// A pair with some hundred entries, killed after everything was durable and sealed.
     fn with_entries(checkpoint: bool) -> World {
         let (disk, sim) = (SimDisk::new(1), Sim::new(7));
-        let life = Life::begin(&disk, &sim, 1);
+        let life = start(&disk, &sim, 1);
         let session = life.environment.sessions.open(life.lease).unwrap();
-        let mut owner = life.complete(life.restore(life.create()), Durability::Sync, session).unwrap();
+        let mut owner = Owner::publish(&life, life.restore(life.create(GEOMETRY)).unwrap(), session).unwrap();
         write(&mut owner, 0..200);
         if checkpoint {
             owner.begin_checkpoint();
@@ -43,19 +43,19 @@ impl World {
             owner.end_checkpoint();
         }
         write(&mut owner, 200..300);
-        life.disk.kill();
+        life.crash();
         World { disk, sim, session, model: owner.model }
     }
 
-    fn life(&self) -> Life {
-        Life::begin(&self.disk, &self.sim, 1)
+    fn life(&self) -> Process {
+        start(&self.disk, &self.sim, 1)
     }
 
     /// Recovers, which must fail; how, and what the table says then.
     fn fail(&self) -> (RecoveryError, PairState) {
         let life = self.life();
-        let restore = life.claim(ClaimReason::HostLock).unwrap();
-        let error = match life.complete(restore, Durability::Sync, self.session) {
+        let restore = life.claim(PAIR, ClaimReason::HostLock).unwrap();
+        let error = match Owner::publish(&life, restore, self.session) {
             Ok(_) => panic!("a damaged pair is served"),
             Err(error) => error,
         };
@@ -69,12 +69,12 @@ impl World {
         }
     }
 
-    fn recover(&mut self, durability: Durability) -> (Life, Owner) {
+    fn recover(&mut self, durability: Durability) -> (Process, Owner) {
         let life = self.life();
-        let restore = life.claim(ClaimReason::HostLock).unwrap();
-        let (recovered, device) = life.take_over(restore, durability).unwrap();
+        let restore = life.claim(PAIR, ClaimReason::HostLock).unwrap();
+        let (recovered, device) = life.publish(restore, durability).unwrap();
         self.model.check(&recovered);
-        let mut owner = life.own(recovered, device, self.session);
+        let mut owner = Owner::of(&life, recovered, device, self.session);
         owner.model = self.model.clone();
         (life, owner)
     }
@@ -114,7 +114,7 @@ fn takeover_that_cannot_report_at_once_reports_once_it_can() {
     let world = World::with_entries(false);
     remove_files(&world.disk.process(), &log(RegionKind::Node).folder()).unwrap();
     let life = world.life();
-    let claimed = life.claim(ClaimReason::HostLock).unwrap();
+    let claimed = life.claim(PAIR, ClaimReason::HostLock).unwrap();
     let (publish, progress) = (life.publish_request(Durability::Sync), Arc::new(Progress::new(0)));
     let mut takeover = Takeover::claimed(&life.environment, claimed, publish, &progress);
     let mut device = life.disk.device();
@@ -186,14 +186,14 @@ fn last_block(disk: &SimDisk, path: &str) -> u64 {
 #[test]
 fn takeover_damaged_end_that_the_checkpoint_needs_is_no_tear() {
     let (disk, sim) = (SimDisk::new(1), Sim::new(7));
-    let life = Life::begin(&disk, &sim, 1);
+    let life = start(&disk, &sim, 1);
     let session = life.environment.sessions.open(life.lease).unwrap();
-    let mut owner = life.complete(life.restore(life.create()), Durability::Sync, session).unwrap();
+    let mut owner = Owner::publish(&life, life.restore(life.create(GEOMETRY)).unwrap(), session).unwrap();
     write(&mut owner, 0..50);
     owner.begin_checkpoint();
     write(&mut owner, 50..60);
     owner.end_checkpoint(); // holds what was written meanwhile; nothing is written after it
-    life.disk.kill();
+    life.crash();
     for kind in [RegionKind::Node, RegionKind::Extent] {
         let path = segment(kind);
         let world = World { disk: disk.fork(2), sim: sim.clone(), session, model: owner.model.clone() };
@@ -229,7 +229,7 @@ fn takeover_without_memory_says_so() {
     // Less than the first unit of a region.
     life.environment.budget = cell_memory::Budget::new(1 << 20, 0);
     let claim = life.environment.table.claim(PAIR, life.lease, NODE, ClaimReason::HostLock).unwrap();
-    let failed = life.complete(life.restore(claim), Durability::Sync, world.session).err().unwrap();
+    let failed = Owner::publish(&life, life.restore(claim).unwrap(), world.session).err().unwrap();
     let bytes = row.geometry.extent_region_bytes + row.geometry.node_region_bytes;
     assert!(matches!(failed, RecoveryError::Memory { bytes: wanted, .. } if wanted == bytes), "{failed}");
     let state = life.environment.table.pair(PAIR).unwrap().state;
@@ -242,12 +242,12 @@ fn takeover_dying_after_any_step_is_taken_up_again_with_the_same_cut() {
     let mut cuts = Vec::new();
     for steps in 0.. {
         let life = world.life();
-        let mut restore = life.claim(ClaimReason::HostLock).unwrap();
+        let mut restore = life.claim(PAIR, ClaimReason::HostLock).unwrap();
         let mut done = false;
         for _ in 0..steps {
             done = restore.step().unwrap() == Step::Done;
         }
-        life.disk.kill();
+        life.crash();
         world.sim.advance(500 * MS);
         let row = life.environment.table.pair(PAIR).unwrap();
         cuts.extend(row.history.iter().find(|old| old.epoch == Epoch(1)).and_then(|old| old.cut));
@@ -268,13 +268,13 @@ fn claim_table_without_or_older_than_the_logs_is_refused() {
     let found = find_logs(&storage).unwrap();
     assert_eq!(found, [(PAIR.node_region(), Epoch(2)), (PAIR.extent_region(), Epoch(2))]);
     let other = Sim::new(8);
-    let life = Life::begin(&world.disk, &other, 1);
+    let life = start(&world.disk, &other, 1);
     let lost = life.environment.table.check_logs_found(&found);
     assert!(matches!(lost, Err(ClusterError::LogWithoutRow { .. })), "an empty table is no first start");
-    life.create();
+    let _ = life.create(GEOMETRY);
     let old = life.environment.table.check_logs_found(&found);
     assert!(matches!(old, Err(ClusterError::TableOlder { table: Epoch(1), found: Epoch(2), .. })));
-    let refused = life.claim(ClaimReason::HostLock).unwrap_err();
+    let refused = life.claim(PAIR, ClaimReason::HostLock).unwrap_err();
     assert!(matches!(refused, RecoveryError::Cluster(ClusterError::TableOlder { .. })));
     assert_eq!(life.environment.table.pair(PAIR).unwrap().epoch, Epoch(1), "nothing was claimed");
 }
@@ -285,12 +285,12 @@ fn takeover_epoch_without_logs_loses_what_it_wrote_and_nothing_else() {
     let (life, mut owner) = world.recover(Durability::None);
     assert!(!owner.pair.has_log());
     assert!(owner.put(b"unlogged", b"value") && owner.delete(b"key 00007"));
-    life.disk.kill();
+    life.crash();
     let (life, mut owner) = world.recover(Durability::Sync);
     assert_eq!(owner.pair.version_of(SLOT, b"unlogged").unwrap(), None);
     write(&mut owner, 300..350);
     world.model = owner.model.clone();
-    life.disk.kill();
+    life.crash();
     world.recover(Durability::Sync);
 }
 
@@ -304,9 +304,9 @@ fn takeover_forgets_results_of_ended_sessions_only() {
         owner.pair.completions().admit(world.session, OperationNumber(number), OperationNumber(1));
     assert!(matches!(admission, Admission::Repeat { .. }));
     life.environment.sessions.end(world.session).unwrap();
-    life.disk.kill();
+    life.crash();
     let second = world.life();
-    let restored = second.run(second.claim(ClaimReason::HostLock).unwrap()).unwrap();
+    let restored = finish(second.claim(PAIR, ClaimReason::HostLock).unwrap()).unwrap();
     assert_eq!(restored.completions.results(), 0);
     assert!(life.environment.sessions.exists(other).unwrap());
 }
@@ -316,12 +316,12 @@ fn takeover_before_the_old_lease_ended_waits_with_serving() {
     let world = World::with_entries(false);
     let first_epoch_owner = world.sim.link();
     let life = world.life();
-    let restore = life.claim(ClaimReason::HostLock).unwrap();
+    let restore = life.claim(PAIR, ClaimReason::HostLock).unwrap();
     let old = life.environment.table.pair(PAIR).unwrap().trusted;
     assert_eq!(old.len(), 1);
     let remaining = first_epoch_owner.remaining_ns(old[0]).unwrap().unwrap();
     let before = world.sim.now_ns();
-    life.complete(restore, Durability::Sync, world.session).unwrap();
+    Owner::publish(&life, restore, world.session).unwrap();
     assert!(world.sim.now_ns() >= before + remaining);
 }
 
@@ -380,7 +380,7 @@ fn checkpoint_taken_while_the_owner_writes_recovers() {
         assert!(owner.durable() >= image.csn_max);
         owner.record_image(csn_base, image.csn_max, image.path);
         world.model = owner.model.clone();
-        life.disk.kill();
+        life.crash();
     }
     let (_, owner) = world.recover(Durability::Sync);
     assert!(owner.pair.checkpointed() > Csn::ZERO);
@@ -395,11 +395,9 @@ fn checkpoint_while_the_slot_runs_full_has_the_extents_of_every_leaf() {
     let geometry =
         cell_cluster::PairGeometry { node_region_bytes: 4096 + (4 << 20), slot_bytes: 4 << 20, ..GEOMETRY };
     let (disk, sim) = (SimDisk::new(1), Sim::new(7));
-    let life = Life::begin(&disk, &sim, 1);
+    let life = start(&disk, &sim, 1);
     let session = life.environment.sessions.open(life.lease).unwrap();
-    let new = NewPair { incarnation: life.lease, node: NODE, geometry };
-    let claim = life.environment.table.create_pair(&new).unwrap();
-    let mut owner = life.complete(life.restore(claim), Durability::Sync, session).unwrap();
+    let mut owner = Owner::publish(&life, life.restore(life.create(geometry)).unwrap(), session).unwrap();
     let mut random = Random::new(5);
     let mut put = |owner: &mut Owner| {
         let written = owner.put(&random.below(1 << 40).to_be_bytes(), b"value");
@@ -431,7 +429,7 @@ fn checkpoint_while_the_slot_runs_full_has_the_extents_of_every_leaf() {
         }
     }
     owner.end_checkpoint();
-    life.disk.kill();
+    life.crash();
     let mut world = World { disk, sim, session, model: owner.model.clone() };
     world.recover(Durability::Sync);
 }
@@ -463,13 +461,8 @@ fn image_counts_the_records_that_freed_its_tree_nodes() {
 #[test]
 fn geometry_that_is_no_trees_is_refused() {
     let (disk, sim) = (SimDisk::new(1), Sim::new(7));
-    let life = Life::begin(&disk, &sim, 1);
+    let life = start(&disk, &sim, 1);
     let geometry = cell_cluster::PairGeometry { node_bytes: 700, ..GEOMETRY };
-    let claim = life
-        .environment
-        .table
-        .create_pair(&NewPair { incarnation: life.lease, node: NODE, geometry })
-        .unwrap();
-    let refused = cell_recovery::Restore::new(&life.environment, claim, &Arc::new(Progress::new(0)));
+    let refused = life.restore(life.create(geometry));
     assert!(matches!(refused, Err(RecoveryError::Geometry(_))));
 }

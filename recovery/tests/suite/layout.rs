@@ -3,13 +3,13 @@
 
 use crate::owner;
 use cell_cluster::{ClaimReason, Layout, PairGeometry, Sim};
-use cell_recovery::{ClaimRequest, Progress, Recovered, Restore, SlotUse};
+use cell_recovery::{Recovered, SlotUse};
 use cell_terms::{PairId, Pointer, Root, SlotIndex};
+use cell_test_kit::{Process, finish};
 use cell_tree::{Meganode, MeganodeRole, NodeIndex, Slot};
 use cell_wal::sim::SimDisk;
-use std::sync::Arc;
 
-use crate::owner::{Life, NODE};
+use crate::owner::{GEOMETRY, start};
 
 const SIZES: PairGeometry = PairGeometry {
     node_region_bytes: 4096 + 6 * (64 << 10),
@@ -18,14 +18,8 @@ const SIZES: PairGeometry = PairGeometry {
     node_bytes: 512,
 };
 
-fn recover(life: &Life, pair: u32) -> Recovered {
-    let claim = ClaimRequest {
-        pair: PairId(pair),
-        incarnation: life.lease,
-        node: NODE,
-        reason: ClaimReason::LeaseEnded,
-    };
-    life.run(Restore::claim(&life.environment, &claim, &Arc::new(Progress::new(0))).unwrap()).unwrap()
+fn recover(life: &Process, pair: u32) -> Recovered {
+    finish(life.claim(PairId(pair), ClaimReason::LeaseEnded).unwrap()).unwrap()
 }
 
 /// Low, high, right link and place of every meganode of entries.
@@ -43,7 +37,7 @@ fn restore_new_pairs_of_a_layout_join_to_all_keys_twice() {
     let layout = Layout::even(3, 4);
     let mut before = None;
     for _ in 0..2 {
-        let life = Life::begin(&disk, &sim, 1);
+        let life = start(&disk, &sim, 1);
         life.environment.table.lay_out(&layout, SIZES, life.lease).unwrap();
         let pairs: Vec<_> = (1..=3).map(|pair| recover(&life, pair)).collect();
         let mut all: Ranges = pairs.iter().flat_map(ranges).collect();
@@ -56,7 +50,7 @@ fn restore_new_pairs_of_a_layout_join_to_all_keys_twice() {
         assert_eq!((&all[11].1, all[11].2), (&None, Pointer::NULL));
         assert_router(&pairs, &all);
         assert_eq!(*before.get_or_insert_with(|| all.clone()), all);
-        life.disk.kill();
+        life.crash();
         sim.advance(500 * owner::MS);
     }
 }
@@ -80,7 +74,7 @@ fn assert_router(pairs: &[Recovered], all: &Ranges) {
 #[test]
 fn lay_out_twice_or_beside_pairs_changes_nothing() {
     let (disk, sim) = (SimDisk::new(1), Sim::new(7));
-    let life = Life::begin(&disk, &sim, 1);
+    let life = start(&disk, &sim, 1);
     let table = &life.environment.table;
     assert_eq!(table.layout().unwrap(), Layout::single());
     table.lay_out(&Layout::even(2, 1), SIZES, life.lease).unwrap();
@@ -92,8 +86,8 @@ fn lay_out_twice_or_beside_pairs_changes_nothing() {
         [(1, 0, None), (2, 1, None)]
     );
     let other = Sim::new(8);
-    let life = Life::begin(&disk, &other, 1);
-    life.create();
+    let life = start(&disk, &other, 1);
+    let _ = life.create(GEOMETRY);
     life.environment.table.lay_out(&Layout::even(2, 1), SIZES, life.lease).unwrap();
     assert_eq!(life.environment.table.pairs().unwrap().0.len(), 1);
     assert_eq!(life.environment.table.layout().unwrap(), Layout::single(), "a table of before");

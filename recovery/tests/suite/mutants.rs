@@ -7,10 +7,9 @@ use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 
 use crate::cluster::world::{Met, run, run_compaction};
-use crate::owner::Life;
+use crate::owner::{GEOMETRY, Owner, start};
 use cell_cluster::Sim;
 use cell_recovery::mutant::{Mutant, plant};
-use cell_terms::Durability;
 use cell_wal::sim::SimDisk;
 
 /// Whether every crash point, with and without checkpoints, ends well.
@@ -32,9 +31,9 @@ fn clean() -> bool {
 }
 
 fn image_counts_what_freed_its_nodes() {
-    let life = Life::begin(&SimDisk::new(1), &Sim::new(7), 1);
+    let life = start(&SimDisk::new(1), &Sim::new(7), 1);
     let session = life.environment.sessions.open(life.lease).unwrap();
-    let mut owner = life.complete(life.restore(life.create()), Durability::Sync, session).unwrap();
+    let mut owner = Owner::publish(&life, life.restore(life.create(GEOMETRY)).unwrap(), session).unwrap();
     for key in 0..200_u32 {
         while !owner.put(&key.to_be_bytes(), &[7; 100]) {
             owner.settle();

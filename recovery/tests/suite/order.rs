@@ -8,12 +8,12 @@ use cell_cluster::{
     ClaimReason, ClusterError, Coordinator, CoordinatorRequest, HostId, KeyOperation, PairRow, PairState,
     Response, Sessions, Sim, Table,
 };
-use cell_terms::{Durability, Epoch};
+use cell_terms::Epoch;
 use cell_wal::sim::SimDisk;
 use cell_wal::storage::{Access, StorageFile};
 use cell_wal::{Storage, StorageError};
 
-use crate::owner::Life;
+use crate::owner::{GEOMETRY, Owner, PAIR, start};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
@@ -142,9 +142,9 @@ fn has_frames(disk: &SimDisk, path: &str) -> bool {
 #[test]
 fn takeover_syncs_what_it_read_then_records_the_cut_then_opens_new_logs_then_publishes() {
     let (disk, sim) = (SimDisk::new(3), Sim::new(7));
-    let first = Life::begin(&disk, &sim, 1);
+    let first = start(&disk, &sim, 1);
     let session = first.environment.sessions.open(first.lease).unwrap();
-    let mut owner = first.complete(first.restore(first.create()), Durability::Sync, session).unwrap();
+    let mut owner = Owner::publish(&first, first.restore(first.create(GEOMETRY)).unwrap(), session).unwrap();
     for key in 0..500_u32 {
         owner.put(&key.to_be_bytes(), &[7; 3000]);
         owner.settle();
@@ -152,7 +152,7 @@ fn takeover_syncs_what_it_read_then_records_the_cut_then_opens_new_logs_then_pub
     first.disk.kill();
 
     let events = Events::default();
-    let mut second = Life::begin(&disk, &sim, 1);
+    let mut second = start(&disk, &sim, 1);
     let spy: Arc<dyn Coordinator> = Arc::new(SpyCoordinator {
         inner: Arc::new(second.link.clone()),
         disk: second.disk.clone(),
@@ -162,8 +162,8 @@ fn takeover_syncs_what_it_read_then_records_the_cut_then_opens_new_logs_then_pub
     second.environment.sessions = Sessions::new(spy);
     second.environment.storage =
         Arc::new(SpyStorage { disk: second.disk.clone(), events: Arc::clone(&events) });
-    let restore = second.claim(ClaimReason::HostLock).unwrap();
-    second.complete(restore, Durability::Sync, session).unwrap();
+    let restore = second.claim(PAIR, ClaimReason::HostLock).unwrap();
+    Owner::publish(&second, restore, session).unwrap();
 
     let events = events.lock().unwrap();
     let at = |event: &Event| events.iter().position(|seen| seen == event);

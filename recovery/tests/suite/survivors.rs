@@ -7,10 +7,11 @@ use std::sync::Arc;
 use cell_cluster::{ClaimReason, ClusterError, Sim};
 use cell_recovery::{ClaimRequest, Progress, Recovered, RecoveryError, Takeover, Turn};
 use cell_terms::{Csn, Durability, NodeId, SessionId};
+use cell_test_kit::Process;
 use cell_wal::Errno;
 use cell_wal::sim::{PowerCut, SimDisk};
 
-use crate::owner::{Life, MS, Model, Owner, PAIR};
+use crate::owner::{GEOMETRY, MS, Model, Owner, PAIR, start};
 
 struct World {
     disk: SimDisk,
@@ -32,16 +33,16 @@ impl World {
     /// What happens to the disk at its end.
     fn with_end(seed: u64, entries: u32, value_bytes: usize, end: impl Fn(&SimDisk)) -> World {
         let (disk, sim) = (SimDisk::new(seed), Sim::new(7));
-        let life = Life::begin(&disk, &sim, 1);
+        let life = start(&disk, &sim, 1);
         let session = life.environment.sessions.open(life.lease).unwrap();
-        let mut owner = life.complete(life.restore(life.create()), Durability::Sync, session).unwrap();
+        let mut owner = Owner::publish(&life, life.restore(life.create(GEOMETRY)).unwrap(), session).unwrap();
         write(&mut owner, 0..entries, value_bytes);
         owner.settle();
         write_unsynced(&mut owner, 20);
         end(&life.disk);
         let mut world = World { disk, sim, session, model: owner.model.clone() };
         drop(owner);
-        life.disk.kill();
+        life.crash();
         world.end_lease();
         world
     }
@@ -51,11 +52,11 @@ impl World {
     }
 
     /// A survivor's takeover, which dies before its step of this number.
-    fn take_over(&self, life: &Life, steps: usize) -> Option<Taken> {
+    fn take_over(&self, life: &Process, steps: usize) -> Option<Taken> {
         self.try_to_take_over(life, steps).unwrap()
     }
 
-    fn try_to_take_over(&self, life: &Life, steps: usize) -> Result<Option<Taken>, RecoveryError> {
+    fn try_to_take_over(&self, life: &Process, steps: usize) -> Result<Option<Taken>, RecoveryError> {
         let node = NodeId(life.lease.0 as u32);
         let reason = ClaimReason::LeaseEnded;
         let claim = ClaimRequest { pair: PAIR, incarnation: life.lease, node, reason };
@@ -73,8 +74,8 @@ impl World {
         Ok(None)
     }
 
-    fn survivor(&self) -> Life {
-        Life::begin(&self.disk, &self.sim, 1)
+    fn survivor(&self) -> Process {
+        start(&self.disk, &self.sim, 1)
     }
 
     /// A survivor that dies before its step of this number; false: it was done by then, and dies serving.
@@ -82,7 +83,7 @@ impl World {
         let life = self.survivor();
         let taken = self.take_over(&life, steps);
         if steps.is_multiple_of(2) {
-            life.disk.kill();
+            life.crash();
             while steps.is_multiple_of(4) && self.disk.land_late() {}
         } else {
             life.disk.power_cut(PowerCut::random(steps as u64));
@@ -91,7 +92,7 @@ impl World {
         taken.is_none()
     }
 
-    fn survivor_that_serves(&self) -> (Life, Recovered, cell_wal::sim::SimDevice) {
+    fn survivor_that_serves(&self) -> (Process, Recovered, cell_wal::sim::SimDevice) {
         let life = self.survivor();
         let (recovered, device, _) = self.take_over(&life, usize::MAX).unwrap();
         (life, recovered, device)
@@ -108,8 +109,8 @@ impl World {
         recovered.csn_cut
     }
 
-    fn owner(&self, life: &Life, recovered: Recovered, device: cell_wal::sim::SimDevice) -> Owner {
-        let mut owner = life.own(recovered, device, self.session);
+    fn owner(&self, life: &Process, recovered: Recovered, device: cell_wal::sim::SimDevice) -> Owner {
+        let mut owner = Owner::of(life, recovered, device, self.session);
         owner.model = self.model.clone();
         owner
     }
@@ -158,7 +159,7 @@ fn sync_that_failed_is_not_believed_by_the_next_survivor() {
         let life = world.survivor();
         failed += u32::from(world.try_to_take_over(&life, usize::MAX).is_err());
         world.disk.disarm();
-        life.disk.kill();
+        life.crash();
         world.end_lease();
         // Nor by the one after a survivor that dies on the way.
         world.survivor_that_dies(2 * (seed as usize % 4));
@@ -210,7 +211,7 @@ fn dead_owners_writes_that_land_while_a_survivor_serves_are_never_read() {
         while world.disk.land_late() {}
         world.model = owner.model.clone();
         drop(owner);
-        life.disk.kill();
+        life.crash();
         world.end_lease();
         let (next, recovered, _) = world.survivor_that_serves();
         assert!(recovered.csn_cut > cut);
@@ -232,7 +233,7 @@ fn superseded_survivor_that_cannot_ask_blames_no_data() {
             let mut owner = world.owner(&life, recovered, device);
             owner.begin_checkpoint();
             owner.end_checkpoint();
-            life.disk.kill();
+            life.crash();
             world.end_lease();
         }
         let slow = world.survivor();
@@ -267,13 +268,13 @@ fn two_survivors_of_one_owner_one_wins_and_the_other_touches_nothing() {
     for first_steps in 0..12 {
         let world = World::new(5, 100, 200);
         let (one, two) = (world.survivor(), world.survivor());
-        let claim = |life: &Life| ClaimRequest {
+        let claim = |life: &Process| ClaimRequest {
             pair: PAIR,
             incarnation: life.lease,
             node: NodeId(life.lease.0 as u32),
             reason: ClaimReason::LeaseEnded,
         };
-        let takeover = |life: &Life| {
+        let takeover = |life: &Process| {
             let publish = life.publish_request(Durability::Sync);
             Takeover::new(&life.environment, claim(life), publish, &Arc::new(Progress::new(0)))
         };

@@ -3,30 +3,27 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use cell_cluster::{NewPair, Sim};
+use cell_cluster::Sim;
 use cell_fabric::{Address, Endpoint, Event, FabricLimits, Greeting, SimEndpoint, SimNetwork, SimOptions};
 use cell_node::{
     ControlEvent, Ended, FailureKind, Installation, Next, PairInput, Worker, WorkerClock, WorkerDriver,
     WorkerIdentity, WorkerInput, WorkerOptions, WorkerTurn,
 };
 use cell_protocol::{Hello, PROTOCOL_VERSION, Request, RequestHeader, RequestId};
-use cell_recovery::{Progress, Restore};
+use cell_recovery::Progress;
 use cell_terms::{Incarnation, NodeId, PairId};
 use cell_wal::sim::{SimDevice, SimDisk};
 
-use crate::worker_core::world::{GEOMETRY, OPTIONS, Process};
+use crate::worker_core::world::{GEOMETRY, OPTIONS, Serving};
 
 const MS: u64 = 1_000_000;
 
 /// A pair that was just created.
 fn new_pair() -> PairInput<SimDevice> {
     let (disk, sim) = (SimDisk::new(5), Sim::new(3));
-    let mut process = Process::begin(&disk, &sim, OPTIONS);
-    let new = NewPair { incarnation: process.lease, node: NodeId(0), geometry: GEOMETRY };
-    let claim = process.environment.table.create_pair(&new).unwrap();
-    let restore = Restore::new(&process.environment, claim, &Arc::new(Progress::new(0))).unwrap();
-    let store = process.complete(&sim, restore, &OPTIONS);
-    PairInput { pair: store, device: process.devices.pop().unwrap() }
+    let mut serving = Serving::start(&disk, &sim, OPTIONS);
+    let store = serving.create(GEOMETRY, &OPTIONS);
+    PairInput { pair: store, device: serving.devices.pop().unwrap() }
 }
 
 /// A clock that goes on by so much with each look.

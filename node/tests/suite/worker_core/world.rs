@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{
-    CheckpointRow, ClaimReason, Coordinator, HostId, NewPair, PairGeometry, ServingAddress, Sessions, Sim,
-    Table, Tenure,
-};
+use cell_cluster::{CheckpointRow, ClaimReason, PairGeometry, Sim, Tenure};
 use cell_fabric::ConnectionId;
 use cell_node::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity, WorkerOptions};
 use cell_pair::{Pair, PairOptions, SlotEnds, check, check_targets};
@@ -14,14 +11,12 @@ use cell_protocol::{
     Hello, PROTOCOL_VERSION, Reply, Request, RequestHeader, RequestId, StatusCode, WriteName,
 };
 use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
-use cell_recovery::{
-    ClaimRequest, Environment, Progress, PublishRequest, RecoveryOptions, RegionSource, Restore, complete,
-};
-use cell_terms::{Csn, Durability, Incarnation, NodeId, OperationNumber, PairId, SessionId, Version};
+use cell_recovery::{Progress, Restore};
+use cell_terms::{Csn, Durability, OperationNumber, PairId, SessionId, Version};
+use cell_test_kit::{NODE, Process, record_image};
+use cell_wal::LogDevice;
 use cell_wal::sim::{SimDevice, SimDisk};
-use cell_wal::{LogDevice, LogOptions};
 
-const NODE: NodeId = NodeId(0);
 const CONNECTION: ConnectionId = ConnectionId::from_number(7);
 const MS: u64 = 1_000_000;
 /// Turns in which something must happen.
@@ -78,9 +73,9 @@ pub(crate) struct World {
     geometry: PairGeometry,
     options: WorkerOptions,
     pub(crate) session: SessionId,
-    process: Process,
+    serving: Serving,
     /// Once the pairs are at several nodes.
-    others: Vec<Process>,
+    others: Vec<Serving>,
     next_id: u32,
     told: BTreeMap<u32, Replied>,
 }
@@ -92,10 +87,9 @@ pub(crate) struct Image {
     ends: Arc<SlotEnds>,
 }
 
-pub(crate) struct Process {
-    disk: SimDisk,
-    pub(crate) environment: Environment,
-    pub(crate) lease: Incarnation,
+/// A process whose pairs a worker serves.
+pub(crate) struct Serving {
+    pub(crate) process: Process,
     worker: Worker,
     pub(crate) devices: Vec<SimDevice>,
     now_ns: u64,
@@ -115,30 +109,13 @@ struct Served {
     written: Option<WrittenImage>,
 }
 
-impl Process {
-    pub(crate) fn begin(disk: &SimDisk, sim: &Sim, options: WorkerOptions) -> Process {
-        let disk = disk.process();
-        let link = sim.link();
-        let lease = link.grant(500).unwrap().lease;
-        let coordinator: Arc<dyn Coordinator> = Arc::new(link);
-        let environment = Environment {
-            storage: Arc::new(disk.clone()),
-            table: Table::new(Arc::clone(&coordinator)).on_host(Some(HostId::new(1, 1))),
-            sessions: Sessions::new(coordinator),
-            budget: cell_memory::Budget::unlimited(),
-            options: RecoveryOptions {
-                threads: 1,
-                read_bytes: 64 << 10,
-                regions: RegionSource::Private,
-                node_crc: false,
-            },
-        };
-        let identity = WorkerIdentity { node: NODE, incarnation: lease };
+impl Serving {
+    pub(crate) fn start(disk: &SimDisk, sim: &Sim, options: WorkerOptions) -> Serving {
+        let process = Process::start(disk, sim);
+        let identity = WorkerIdentity { node: NODE, incarnation: process.lease };
         let worker = Worker::new(identity, options, Arc::new(Progress::new(0)), 0);
-        Process {
-            disk,
-            environment,
-            lease,
+        Serving {
+            process,
             worker,
             devices: Vec::new(),
             now_ns: MS,
@@ -149,26 +126,23 @@ impl Process {
         }
     }
 
+    /// One more pair.
+    pub(crate) fn create(&mut self, geometry: PairGeometry, options: &WorkerOptions) -> Pair {
+        let restore = self.process.restore(self.process.create(geometry)).unwrap();
+        self.complete(restore, options)
+    }
+
+    /// Takes a pair over from who is dead.
+    fn take(&mut self, pair: PairId, options: &WorkerOptions) -> Pair {
+        let restore = self.process.claim(pair, ClaimReason::HostLock).unwrap();
+        self.complete(restore, options)
+    }
+
     /// Takes a pair as far as it can be served.
-    pub(crate) fn complete(&mut self, sim: &Sim, restore: Restore, options: &WorkerOptions) -> Pair {
-        let request = PublishRequest {
-            durability: options.pair.durability,
-            place: ServingAddress { address: "sim".to_owned(), worker: 0, node_key: 0, extent_key: 0 },
-            log: LogOptions { segment_bytes: 1 << 20, batch_bytes: 64 << 10, ..LogOptions::default() },
-            salt: self.lease.0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-        };
-        let (disk, lease) = (self.disk.clone(), self.lease);
-        let mut device = disk.device();
-        let mut pause = |ns: u64| {
-            sim.advance(ns.min(100 * MS));
-            disk.step();
-            sim.link().keep_alive(lease).is_ok()
-        };
-        let progress = Arc::new(Progress::new(0));
-        let recovered =
-            complete(&self.environment, restore, &request, &mut device, &progress, &mut pause).unwrap();
+    fn complete(&mut self, restore: Restore, options: &WorkerOptions) -> Pair {
+        let (recovered, device) = self.process.publish(restore, options.pair.durability).unwrap();
         self.devices.push(device);
-        let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation: lease };
+        let tenure = self.process.tenure(recovered.pair, recovered.epoch);
         let store = Pair::new(recovered, &options.pair);
         let (source, ends) = (Arc::new(store.source()), store.slot_ends());
         self.served.insert(tenure.pair, Served { tenure, source, ends, written: None });
@@ -181,7 +155,7 @@ impl Process {
 
     /// One operation of the disk, if there is one and the process lives.
     fn step_disk(&mut self) -> bool {
-        if self.is_dead() || !self.disk.step() {
+        if self.is_dead() || !self.process.disk.step() {
             return false;
         }
         self.dies_after.iter_mut().for_each(|left| *left -= 1);
@@ -198,7 +172,7 @@ impl Process {
             let served = self.served.get_mut(&pair).unwrap();
             let event = match command {
                 CheckpointCommand::WriteImage { base } => {
-                    let (source, storage) = (served.source.clone(), self.environment.storage.clone());
+                    let (source, storage) = (served.source.clone(), self.process.environment.storage.clone());
                     let mut copy = ImageCopy::begin(source, storage, 1, *base).unwrap();
                     while copy.step(&|slot| served.ends.end(slot), 64).unwrap() {}
                     let image = copy.finish().unwrap();
@@ -209,7 +183,8 @@ impl Process {
                 CheckpointCommand::Record { base, csn_max } => {
                     let (epoch, file) = (served.tenure.epoch, served.written.take().unwrap().path);
                     let row = CheckpointRow { epoch, csn: base, csn_max, file };
-                    let recorded = self.environment.table.record_checkpoint(served.tenure, &row).is_ok();
+                    let table = &self.process.environment.table;
+                    let recorded = table.record_checkpoint(served.tenure, &row).is_ok();
                     ControlEvent::CheckpointRecorded { pair, recorded }
                 }
             };
@@ -249,78 +224,51 @@ impl World {
     /// A first process with so many pairs.
     pub(crate) fn new(pairs: u32, geometry: PairGeometry, options: WorkerOptions) -> World {
         let (disk, sim) = (SimDisk::new(5), Sim::new(3));
-        let mut process = Process::begin(&disk, &sim, options.clone());
-        let session = process.environment.sessions.open(process.lease).unwrap();
-        let new = NewPair { incarnation: process.lease, node: NODE, geometry };
-        let mut stores = Vec::new();
-        for _ in 0..pairs {
-            let claim = process.environment.table.create_pair(&new).unwrap();
-            let progress = Arc::new(Progress::new(0));
-            let restore = Restore::new(&process.environment, claim, &progress).unwrap();
-            stores.push(process.complete(&sim, restore, &options));
-        }
-        process.worker.install(stores, [session]);
+        let mut serving = Serving::start(&disk, &sim, options.clone());
+        let session = serving.process.environment.sessions.open(serving.process.lease).unwrap();
+        let stores: Vec<Pair> = (0..pairs).map(|_| serving.create(geometry, &options)).collect();
+        serving.worker.install(stores, [session]);
         let told = BTreeMap::new();
         let others = Vec::new();
-        let mut world = World { disk, sim, geometry, options, session, process, others, next_id: 0, told };
+        let mut world = World { disk, sim, geometry, options, session, serving, others, next_id: 0, told };
         world.greet();
         world
     }
 
     /// The process dies, and another takes its pairs over.
     pub(crate) fn restart(&mut self) {
-        self.process.disk.kill();
-        let pairs = u32::try_from(self.process.devices.len()).unwrap();
-        let mut process = Process::begin(&self.disk, &self.sim, self.options.clone());
-        self.take_over(&mut process, (1..=pairs).map(PairId));
-        self.process = process;
+        self.serving.process.crash();
+        let pairs = u32::try_from(self.serving.devices.len()).unwrap();
+        self.serving = self.take_over((1..=pairs).map(PairId));
         self.greet();
     }
 
-    fn take_over(&self, process: &mut Process, pairs: impl Iterator<Item = PairId>) {
-        let mut stores = Vec::new();
-        for pair in pairs {
-            let reason = ClaimReason::HostLock;
-            let request = ClaimRequest { pair, incarnation: process.lease, node: NODE, reason };
-            let progress = Arc::new(Progress::new(0));
-            let restore = Restore::claim(&process.environment, &request, &progress).unwrap();
-            stores.push(process.complete(&self.sim, restore, &self.options));
-        }
-        process.worker.install(stores, [self.session]);
+    /// A new process takes pairs over.
+    fn take_over(&self, pairs: impl Iterator<Item = PairId>) -> Serving {
+        let mut serving = Serving::start(&self.disk, &self.sim, self.options.clone());
+        let stores: Vec<Pair> = pairs.map(|pair| serving.take(pair, &self.options)).collect();
+        serving.worker.install(stores, [self.session]);
+        serving
     }
 
     /// The process dies, and its pairs are taken over by as many processes as there are lists.
     pub(crate) fn scatter(&mut self, lists: &[&[u32]]) {
-        self.process.disk.kill();
-        let mut processes: Vec<Process> = Vec::new();
-        for pairs in lists {
-            let mut process = Process::begin(&self.disk, &self.sim, self.options.clone());
-            self.take_over(&mut process, pairs.iter().copied().map(PairId));
-            processes.push(process);
-        }
-        self.process = processes.remove(0);
-        self.others = processes;
+        self.serving.process.crash();
+        self.others = lists.iter().map(|pairs| self.take_over(pairs.iter().copied().map(PairId))).collect();
+        self.serving = self.others.remove(0);
         (0..self.processes()).for_each(|at| self.greet_of(at));
     }
 
     /// The second process dies, and the first one takes a pair of it over.
     pub(crate) fn take_from_second(&mut self, pair: u32) {
-        self.others.remove(0).disk.kill();
-        let process = &mut self.process;
-        let request = ClaimRequest {
-            pair: PairId(pair),
-            incarnation: process.lease,
-            node: NODE,
-            reason: ClaimReason::HostLock,
-        };
-        let restore = Restore::claim(&process.environment, &request, &Arc::new(Progress::new(0))).unwrap();
-        let store = process.complete(&self.sim, restore, &self.options);
-        process.worker.add_pair(store);
+        self.others.remove(0).process.crash();
+        let store = self.serving.take(PairId(pair), &self.options);
+        self.serving.worker.add_pair(store);
     }
 
     /// The session's end is recorded in the coordinator, and no worker hears of it.
     pub(crate) fn end_session(&self) {
-        self.process.environment.sessions.end(self.session).unwrap();
+        self.serving.process.environment.sessions.end(self.session).unwrap();
     }
 
     /// Processes that serve.
@@ -328,35 +276,31 @@ impl World {
         1 + self.others.len()
     }
 
-    fn process_mut(&mut self, at: usize) -> &mut Process {
-        if at == 0 { &mut self.process } else { &mut self.others[at - 1] }
+    fn serving_mut(&mut self, at: usize) -> &mut Serving {
+        if at == 0 { &mut self.serving } else { &mut self.others[at - 1] }
     }
 
-    fn process_of(&self, at: usize) -> &Process {
-        if at == 0 { &self.process } else { &self.others[at - 1] }
+    fn serving_of(&self, at: usize) -> &Serving {
+        if at == 0 { &self.serving } else { &self.others[at - 1] }
     }
 
     pub(crate) fn worker_of(&self, at: usize) -> &Worker {
-        &self.process_of(at).worker
+        &self.serving_of(at).worker
     }
 
     /// What a worker has asked its control thread for.
     pub(crate) fn take_commands(&mut self, at: usize) -> Vec<Command> {
-        std::mem::take(&mut self.process_mut(at).commands)
+        std::mem::take(&mut self.serving_mut(at).commands)
     }
 
     pub(crate) fn tell(&mut self, at: usize, event: ControlEvent) {
-        self.process_mut(at).worker.control(event);
+        self.serving_mut(at).worker.control(event);
     }
 
     /// One more pair, as its node adds it.
     pub(crate) fn add_pair(&mut self) {
-        let new = NewPair { incarnation: self.process.lease, node: NODE, geometry: self.geometry };
-        let claim = self.process.environment.table.create_pair(&new).unwrap();
-        let progress = Arc::new(Progress::new(0));
-        let restore = Restore::new(&self.process.environment, claim, &progress).unwrap();
-        let store = self.process.complete(&self.sim, restore, &self.options);
-        self.process.worker.add_pair(store);
+        let store = self.serving.create(self.geometry, &self.options);
+        self.serving.worker.add_pair(store);
     }
 
     fn greet(&mut self) {
@@ -364,7 +308,7 @@ impl World {
     }
 
     fn greet_of(&mut self, at: usize) {
-        self.process_mut(at).worker.accepted(CONNECTION);
+        self.serving_mut(at).worker.accepted(CONNECTION);
         let hello =
             Hello { version: PROTOCOL_VERSION, name: "test", token: &[], stream_credit_bytes: 1 << 20 };
         let id = self.send_to(at, &Request::Hello(hello));
@@ -372,18 +316,18 @@ impl World {
     }
 
     pub(crate) fn worker(&self) -> &Worker {
-        &self.process.worker
+        &self.serving.worker
     }
 
     /// The worker, to be stepped by hand.
     pub(crate) fn worker_mut(&mut self) -> &mut Worker {
-        &mut self.process.worker
+        &mut self.serving.worker
     }
 
     /// Whether the worker has asked for one more pair since this was asked last.
     pub(crate) fn wants_pair(&mut self) -> bool {
-        let asked = self.process.commands.iter().any(|command| matches!(command, Command::AddPair));
-        self.process.commands.clear();
+        let asked = self.serving.commands.iter().any(|command| matches!(command, Command::AddPair));
+        self.serving.commands.clear();
         asked
     }
 
@@ -400,16 +344,16 @@ impl World {
                 return told;
             }
             self.turn();
-            for command in std::mem::take(&mut self.process.commands) {
+            for command in std::mem::take(&mut self.serving.commands) {
                 match command {
                     Command::Checkpoint(pair, CheckpointCommand::WriteImage { base }) => {
                         written = self.write_image(pair, *base);
                         let csn_max = written.as_ref().map(|written: &WrittenImage| written.csn_max);
-                        self.process.worker.control(ControlEvent::ImageWritten { pair, csn_max });
+                        self.serving.worker.control(ControlEvent::ImageWritten { pair, csn_max });
                     }
                     Command::Checkpoint(pair, CheckpointCommand::Record { base, csn_max }) => {
                         self.record(pair, base, csn_max, written.take().unwrap().path);
-                        self.process
+                        self.serving
                             .worker
                             .control(ControlEvent::CheckpointRecorded { pair, recorded: true });
                     }
@@ -421,34 +365,33 @@ impl World {
     }
 
     fn write_image(&self, pair: PairId, base: ImageBase) -> Option<WrittenImage> {
-        let store = self.process.worker.pairs().find(|store| store.id() == pair).unwrap();
+        let store = self.serving.worker.pairs().find(|store| store.id() == pair).unwrap();
         let (source, ends) = (store.source(), store.slot_ends());
-        let storage = Arc::new(self.process.disk.clone());
+        let storage = Arc::new(self.serving.process.disk.clone());
         cell_recovery::image::write_image(&source, storage, 1, base, &|slot| ends.end(slot)).ok()
     }
 
     fn record(&self, pair: PairId, base: Csn, csn_max: Csn, file: String) {
-        let table = &self.process.environment.table;
-        let epoch = table.pair(pair).unwrap().epoch;
-        let tenure = Tenure { pair, epoch, incarnation: self.process.lease };
-        let row = CheckpointRow { epoch, csn: base, csn_max, file };
-        let row = table.record_checkpoint(tenure, &row).unwrap();
-        cell_recovery::remove_unneeded(&self.process.disk, &row).unwrap();
+        let process = &self.serving.process;
+        let table = &process.environment.table;
+        let tenure = process.tenure(pair, table.pair(pair).unwrap().epoch);
+        record_image(table, &process.disk, tenure, base, (csn_max, file));
     }
 
     /// Waits until the worker wants an image of a pair, and begins it.
     pub(crate) fn next_image(&mut self, pair: PairId) -> Image {
-        self.process.commands.clear();
+        self.serving.commands.clear();
         for _ in 0..TURNS {
             self.turn();
-            for command in std::mem::take(&mut self.process.commands) {
+            for command in std::mem::take(&mut self.serving.commands) {
                 let Command::Checkpoint(of, CheckpointCommand::WriteImage { base }) = command else {
                     continue;
                 };
                 if of == pair {
-                    let store = self.process.worker.pairs().find(|store| store.id() == pair).unwrap();
+                    let store = self.serving.worker.pairs().find(|store| store.id() == pair).unwrap();
                     let (source, ends) = (store.source(), store.slot_ends());
-                    let copy = ImageCopy::begin(source, Arc::new(self.process.disk.clone()), 1, *base);
+                    let copy =
+                        ImageCopy::begin(source, Arc::new(self.serving.process.disk.clone()), 1, *base);
                     return Image { pair, copy: copy.unwrap(), ends };
                 }
             }
@@ -481,15 +424,15 @@ impl World {
         let Image { pair, copy, .. } = image;
         let written = copy.finish().unwrap();
         let csn_max = Some(written.csn_max);
-        self.process.worker.control(ControlEvent::ImageWritten { pair, csn_max });
+        self.serving.worker.control(ControlEvent::ImageWritten { pair, csn_max });
         for _ in 0..TURNS {
             self.turn();
-            for command in std::mem::take(&mut self.process.commands) {
+            for command in std::mem::take(&mut self.serving.commands) {
                 let Command::Checkpoint(_, CheckpointCommand::Record { base, csn_max }) = command else {
                     continue;
                 };
                 self.record(pair, base, csn_max, written.path);
-                return self.process.worker.control(ControlEvent::CheckpointRecorded { pair, recorded });
+                return self.serving.worker.control(ControlEvent::CheckpointRecorded { pair, recorded });
             }
         }
         panic!("the image of {pair} is not recorded");
@@ -497,7 +440,7 @@ impl World {
 
     /// The worker's image could not be written.
     pub(crate) fn image_failed(&mut self, pair: PairId) {
-        self.process.worker.control(ControlEvent::ImageWritten { pair, csn_max: None });
+        self.serving.worker.control(ControlEvent::ImageWritten { pair, csn_max: None });
     }
 
     /// Hands the worker a request; its number.
@@ -510,18 +453,18 @@ impl World {
         let id = self.next_id;
         let mut message = Vec::new();
         request.encode(RequestHeader { id: RequestId(id.into()), pair: PairId(0) }, &mut message).unwrap();
-        self.process_mut(at).worker.message(CONNECTION, &message);
+        self.serving_mut(at).worker.message(CONNECTION, &message);
         id
     }
 
     /// From now on a pair's batches wait, by its number, or none's do.
     pub(crate) fn hold(&mut self, pair: Option<usize>) {
-        self.process.held = pair;
+        self.serving.held = pair;
     }
 
     /// Time passes without a turn: the worker is not told.
     pub(crate) fn pass(&mut self, for_ns: u64) {
-        self.process.now_ns += for_ns;
+        self.serving.now_ns += for_ns;
     }
 
     /// One turn of the worker's thread.
@@ -531,13 +474,13 @@ impl World {
 
     /// One turn of one of the workers' threads.
     pub(crate) fn turn_of(&mut self, at: usize) {
-        let process = if at == 0 { &mut self.process } else { &mut self.others[at - 1] };
-        process.turn();
-        if process.is_dead() {
+        let serving = if at == 0 { &mut self.serving } else { &mut self.others[at - 1] };
+        serving.turn();
+        if serving.is_dead() {
             return;
         }
-        let now_ns = process.now_ns;
-        for (_, reply) in process.worker.release(now_ns, u64::MAX).iter() {
+        let now_ns = serving.now_ns;
+        for (_, reply) in serving.worker.release(now_ns, u64::MAX).iter() {
             let (header, reply) = Reply::decode(reply).unwrap();
             let told = match reply {
                 Reply::Written { version } => Replied::Written(version),
@@ -549,33 +492,33 @@ impl World {
             };
             self.told.insert(u32::try_from(header.id.0).unwrap(), told);
         }
-        process.worker.replies_sent();
+        serving.worker.replies_sent();
     }
 
     /// The process dies when its disk has completed so many more operations.
     pub(crate) fn die_after(&mut self, operations: u64) {
-        self.process.dies_after = Some(operations);
+        self.serving.dies_after = Some(operations);
     }
 
     /// Whether the process has died.
     pub(crate) fn is_dead(&self) -> bool {
-        self.process.is_dead()
+        self.serving.is_dead()
     }
 
     /// The images that the worker wants are written and recorded.
     pub(crate) fn write_images(&mut self) {
-        self.process.write_images();
+        self.serving.write_images();
     }
 
     /// What the dead had in flight reaches the disk.
     pub(crate) fn land_late(&mut self) {
-        self.process.disk.kill();
+        self.serving.process.crash();
         while self.disk.land_late() {}
     }
 
     /// Checks everything that is served; what is wrong first.
     pub(crate) fn violation(&self) -> Option<String> {
-        let served = self.process.served.values();
+        let served = self.serving.served.values();
         let targets: Vec<_> = served.flat_map(|served| check_targets(&served.source, &served.ends)).collect();
         let outcome = check(&targets, || {});
         (outcome.violations > 0).then_some(outcome.first_violation)
@@ -583,7 +526,7 @@ impl World {
 
     /// The time of the worker's machine.
     pub(crate) fn now_ns(&self) -> u64 {
-        self.process.now_ns
+        self.serving.now_ns
     }
 
     /// The answer to a request, if it is there.

@@ -20,23 +20,23 @@ pub mod world;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{CheckpointRow, ClaimReason, NewPair, PairGeometry, Sim, Tenure};
+use cell_cluster::{CheckpointRow, ClaimReason, PairGeometry, Sim, Tenure};
 use cell_memory::Region;
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentShape, store};
 use cell_random::Random;
 use cell_recovery::image::{FilledNodes, ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::{
-    ClaimRequest, ExtentRecord, NodeRecord, Progress, Recovered, RecoveredMeganode, Restore, Step,
-    WriteCompletion, WriteOutcome,
+    ExtentRecord, NodeRecord, Recovered, RecoveredMeganode, Restore, Step, WriteCompletion, WriteOutcome,
 };
 use cell_terms::{
     Csn, Durability, ExtentOffset, OperationNumber, PairId, RegionKind, Root, SessionId, SlotIndex, Version,
 };
+use cell_test_kit::Process;
 use cell_tree::{Change, LeafEntry, Meganode, MeganodeRole, NodeIndex, Plan, Slot, plan_put};
 use cell_wal::sim::{SimDevice, SimDisk};
 use cell_wal::{LogDevice, Space};
 
-use crate::owner::{Entries, Life, NODE};
+use crate::owner::{Entries, start};
 
 /// Slots of 128 tree nodes, so that some hundred entries are worth a split.
 pub const SIZES: PairGeometry = PairGeometry {
@@ -98,7 +98,7 @@ pub struct Known {
 
 /// All pairs of a process.
 pub struct Cluster {
-    pub life: Life,
+    pub life: Process,
     pub pairs: Vec<Pair>,
     pub known: Known,
     session: SessionId,
@@ -120,8 +120,8 @@ fn role_of(meganode: &Meganode<'_, Region>) -> MeganodeRole {
 }
 
 impl Pair {
-    fn new(life: &Life, recovered: Recovered, device: SimDevice) -> Pair {
-        let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation: life.lease };
+    fn new(life: &Process, recovered: Recovered, device: SimDevice) -> Pair {
+        let tenure = life.tenure(recovered.pair, recovered.epoch);
         let ends = recovered
             .meganodes
             .iter()
@@ -281,20 +281,16 @@ impl Pair {
 impl Cluster {
     /// The first life: as many pairs as asked for.
     pub fn create(disk: &SimDisk, sim: &Sim, pairs: u32, chance: Option<Random>) -> Cluster {
-        let life = Life::begin(disk, sim, 1);
+        let life = start(disk, sim, 1);
         let session = life.environment.sessions.open(life.lease).unwrap();
-        let claims = (0..pairs).map(|_| {
-            let new = NewPair { incarnation: life.lease, node: NODE, geometry: SIZES };
-            life.restore(life.environment.table.create_pair(&new).unwrap())
-        });
-        let restores: Vec<_> = claims.collect();
+        let restores = (0..pairs).map(|_| life.restore(life.create(SIZES)).unwrap()).collect();
         Cluster::begin(life, restores, session, Known::default(), chance)
     }
 
     /// The next life, after this one was ended.
     pub fn recover(self, disk: &SimDisk, sim: &Sim, chance: Option<Random>) -> Cluster {
         let Cluster { known, session, pairs, .. } = self;
-        let life = Life::begin(disk, sim, 1 + known.number as usize % 2);
+        let life = start(disk, sim, 1 + known.number as usize % 2);
         let restores = pairs.iter().map(|pair| claim(&life, pair.id())).collect();
         drop(pairs);
         Cluster::begin(life, restores, session, known, chance)
@@ -302,23 +298,23 @@ impl Cluster {
 
     /// Restores every pair and dies before anything is served.
     pub fn die_in_recovery(&self, disk: &SimDisk, sim: &Sim) {
-        let life = Life::begin(disk, sim, 1);
+        let life = start(disk, sim, 1);
         for pair in &self.pairs {
             let mut restore = claim(&life, pair.id());
             while restore.step().unwrap() == Step::More {}
         }
-        life.disk.kill();
+        life.crash();
     }
 
     fn begin(
-        life: Life,
+        life: Process,
         restores: Vec<Restore>,
         session: SessionId,
         known: Known,
         chance: Option<Random>,
     ) -> Cluster {
         let serve = |restore| {
-            let (recovered, device) = life.take_over(restore, Durability::Sync).unwrap();
+            let (recovered, device) = life.publish(restore, Durability::Sync).unwrap();
             Pair::new(&life, recovered, device)
         };
         let pairs: Vec<_> = restores.into_iter().map(serve).collect();
@@ -473,7 +469,6 @@ impl Cluster {
     }
 }
 
-fn claim(life: &Life, pair: PairId) -> Restore {
-    let request = ClaimRequest { pair, incarnation: life.lease, node: NODE, reason: ClaimReason::HostLock };
-    Restore::claim(&life.environment, &request, &Arc::new(Progress::new(0))).unwrap()
+fn claim(life: &Process, pair: PairId) -> Restore {
+    life.claim(pair, ClaimReason::HostLock).unwrap()
 }

@@ -34,7 +34,7 @@ impl World {
 
     fn crash(&mut self, cluster: &Cluster) {
         if self.random.below(2) == 0 {
-            cluster.life.disk.kill();
+            cluster.life.crash();
             while self.random.below(3) == 0 {
                 self.disk.land_late();
             }

@@ -12,25 +12,20 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use cell_cluster::{
-    Claim, ClaimReason, Coordinator, HostId, NewPair, PairGeometry, ServingAddress, Sessions, Sim, SimLink,
-    Table, Tenure,
-};
+use cell_cluster::{PairGeometry, Sim, Table, Tenure};
 use cell_memory::extent::{ExtentReader, ExtentShape};
 use cell_pair::{CompactionStep, CompactionWalk, MemoryObserver, Pair, PairOptions, SlotEnds, WriteError};
 use cell_recovery::image::{ImageCopy, ImageSource};
 use cell_recovery::{
-    ClaimRequest, CompletionTable, Environment, Progress, PublishRequest, Recovered, RecoveryError,
-    RecoveryOptions, RegionSource, Restore, Step, WriteCompletion, WriteOutcome, complete,
+    CompletionTable, Environment, Recovered, RecoveryError, RecoveryOptions, Restore, WriteCompletion,
+    WriteOutcome,
 };
-use cell_terms::{
-    Csn, Durability, Incarnation, NodeId, OperationNumber, PairId, SessionId, SlotIndex, Version,
-};
+use cell_terms::{Csn, Durability, OperationNumber, PairId, SessionId, SlotIndex, Version};
+use cell_test_kit::{Process, record_image};
 use cell_tree::{LeafSnapshot, Meganode};
 use cell_wal::sim::{SimDevice, SimDisk};
-use cell_wal::{LogDevice, LogOptions, Storage};
+use cell_wal::{LogDevice, Storage};
 
-pub const NODE: NodeId = NodeId(0);
 pub const PAIR: PairId = PairId(1);
 /// The pair's one meganode.
 pub const SLOT: SlotIndex = SlotIndex(0);
@@ -45,104 +40,9 @@ pub const GEOMETRY: PairGeometry = PairGeometry {
 /// Entries by key: value and version.
 pub type Entries = BTreeMap<Vec<u8>, (Vec<u8>, Version)>;
 
-/// One life of a process: its view of the disk and its lease.
-pub struct Life {
-    pub disk: SimDisk,
-    pub link: SimLink,
-    pub lease: Incarnation,
-    pub environment: Environment,
-}
-
-impl Life {
-    pub fn begin(disk: &SimDisk, sim: &Sim, threads: usize) -> Life {
-        let disk = disk.process();
-        let link = sim.link();
-        let lease = link.grant(500).unwrap().lease;
-        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
-        let environment = Environment {
-            storage: Arc::new(disk.clone()),
-            table: Table::new(Arc::clone(&coordinator)).on_host(Some(HostId::new(1, 1))),
-            sessions: Sessions::new(coordinator),
-            budget: cell_memory::Budget::unlimited(),
-            options: RecoveryOptions {
-                threads,
-                read_bytes: 64 << 10,
-                regions: RegionSource::Private,
-                node_crc: false,
-            },
-        };
-        Life { disk, link, lease, environment }
-    }
-
-    pub fn create(&self) -> Claim {
-        let new = NewPair { incarnation: self.lease, node: NODE, geometry: GEOMETRY };
-        self.environment.table.create_pair(&new).unwrap()
-    }
-
-    pub fn claim(&self, reason: ClaimReason) -> Result<Restore, RecoveryError> {
-        let request = ClaimRequest { pair: PAIR, incarnation: self.lease, node: NODE, reason };
-        Restore::claim(&self.environment, &request, &Arc::new(Progress::new(0)))
-    }
-
-    pub fn restore(&self, claim: Claim) -> Restore {
-        Restore::new(&self.environment, claim, &Arc::new(Progress::new(0))).unwrap()
-    }
-
-    /// Waiting: time passes, the disk works, the lease is renewed.
-    pub fn pause(&self, for_ns: u64) -> bool {
-        self.link.sim().advance(for_ns.min(100 * MS));
-        self.disk.step();
-        // By a link without faults: what is tested is the recovery, not the lease.
-        self.link.sim().link().keep_alive(self.lease).is_ok()
-    }
-
-    pub fn publish_request(&self, durability: Durability) -> PublishRequest {
-        PublishRequest {
-            durability,
-            place: ServingAddress { address: "sim".to_owned(), worker: 0, node_key: 0, extent_key: 0 },
-            log: LogOptions { segment_bytes: 1 << 20, batch_bytes: 64 << 10, ..LogOptions::default() },
-            salt: self.lease.0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-        }
-    }
-
-    /// From a claim to a pair that is published, and the device of its log.
-    pub fn take_over(
-        &self,
-        restore: Restore,
-        durability: Durability,
-    ) -> Result<(Recovered, SimDevice), RecoveryError> {
-        let mut device = self.disk.device();
-        let request = self.publish_request(durability);
-        let progress = Arc::new(Progress::new(0));
-        let recovered =
-            complete(&self.environment, restore, &request, &mut device, &progress, &mut |ns| self.pause(ns))?;
-        Ok((recovered, device))
-    }
-
-    /// From a claim to an owner.
-    pub fn complete(
-        &self,
-        restore: Restore,
-        durability: Durability,
-        session: SessionId,
-    ) -> Result<Owner, RecoveryError> {
-        let (recovered, device) = self.take_over(restore, durability)?;
-        Ok(self.own(recovered, device, session))
-    }
-
-    /// Owns what was taken over.
-    pub fn own(&self, recovered: Recovered, device: SimDevice, session: SessionId) -> Owner {
-        let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation: self.lease };
-        let disk = self.disk.clone();
-        let work = Box::new(move || disk.step());
-        Owner::new(&self.environment, recovered, tenure, Box::new(device), work, session)
-    }
-
-    /// Restores to the end without publishing anything.
-    pub fn run(&self, mut restore: Restore) -> Result<Recovered, RecoveryError> {
-        while restore.step()? == Step::More {}
-        Ok(restore.finish().recovered)
-    }
+/// A process whose recoveries have so many threads.
+pub fn start(disk: &SimDisk, sim: &Sim, threads: usize) -> Process {
+    Process::with(disk, sim, RecoveryOptions { threads, ..cell_test_kit::OPTIONS })
 }
 
 /// Everything in a recovered pair's tree.
@@ -275,7 +175,21 @@ pub struct Owner {
 }
 
 impl Owner {
-    pub fn new(
+    /// From a claim to an owner.
+    pub fn publish(process: &Process, restore: Restore, session: SessionId) -> Result<Owner, RecoveryError> {
+        let (recovered, device) = process.publish(restore, Durability::Sync)?;
+        Ok(Owner::of(process, recovered, device, session))
+    }
+
+    /// Owns what was taken over.
+    pub fn of(process: &Process, recovered: Recovered, device: SimDevice, session: SessionId) -> Owner {
+        let tenure = process.tenure(recovered.pair, recovered.epoch);
+        let disk = process.disk.clone();
+        let work = Box::new(move || disk.step());
+        Owner::new(&process.environment, recovered, tenure, Box::new(device), work, session)
+    }
+
+    fn new(
         environment: &Environment,
         recovered: Recovered,
         tenure: Tenure,
@@ -459,10 +373,8 @@ impl Owner {
     }
 
     pub fn record_image(&mut self, base: Csn, csn_max: Csn, file: String) {
-        let row = cell_cluster::CheckpointRow { epoch: self.tenure.epoch, csn: base, csn_max, file };
-        let row = self.table.record_checkpoint(self.tenure, &row).unwrap();
+        record_image(&self.table, &*self.storage, self.tenure, base, (csn_max, file));
         self.pair.release_log(base, &mut *self.device);
         self.device.submit().unwrap();
-        cell_recovery::remove_unneeded(&*self.storage, &row).unwrap();
     }
 }

@@ -5,25 +5,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cell_cluster::{
-    Claim, ClaimReason, Coordinator, Layout, NewPair, PairGeometry, ServingAddress, Sessions, Sim, Table,
-};
+use cell_cluster::{ClaimReason, Layout, PairGeometry, Sim};
 use cell_fabric::{HostEndpoint, MappedRegion, OneSided, ReadFailure, RegionKey, RemoteRead};
-use cell_memory::{Budget, HEADER_BYTES, HugePages, Region, RegionOptions};
+use cell_memory::{HEADER_BYTES, HugePages, Region, RegionOptions};
 use cell_pair::{Pair, PairOptions};
 use cell_protocol::PairRegions;
 use cell_recovery::image::ImageSource;
-use cell_recovery::{
-    Environment, Progress, PublishRequest, RecoveryOptions, RegionSource, Restore, WriteCompletion,
-    WriteOutcome, complete,
-};
+use cell_recovery::{PublishRequest, RecoveryOptions, RegionSource, Restore, WriteCompletion, WriteOutcome};
 use cell_terms::{
-    Csn, Durability, Epoch, ExtentOffset, NodeId, OperationNumber, PairId, Pointer, Root, SessionId,
-    SlotIndex, Version,
+    Csn, Durability, Epoch, ExtentOffset, OperationNumber, PairId, Pointer, Root, SessionId, SlotIndex,
+    Version,
 };
+use cell_test_kit::{OPTIONS, Process, settle};
 use cell_tree::LeafEntry;
+use cell_wal::LogOptions;
 use cell_wal::sim::{SimDevice, SimDisk};
-use cell_wal::{LogDevice, LogOptions};
 
 const NODE_BYTES: u32 = 512;
 const SLOT_BYTES: u64 = 128 << 10;
@@ -67,18 +63,10 @@ pub(crate) struct Owner {
 }
 
 impl Owned {
-    fn begin(environment: &Environment, disk: &SimDisk, claim: Claim) -> Owned {
-        let publish = PublishRequest {
-            durability: Durability::Sync,
-            place: ServingAddress { address: "sim".to_owned(), worker: 0, node_key: 0, extent_key: 0 },
-            log: LogOptions { segment_bytes: 16 << 20, batch_bytes: 1 << 20, ..LogOptions::default() },
-            salt: 1,
-        };
-        let progress = Arc::new(Progress::new(0));
-        let restore = Restore::new(environment, claim, &progress).unwrap();
-        let mut device = disk.device();
-        let mut pause = |_| disk.step();
-        let recovered = complete(environment, restore, &publish, &mut device, &progress, &mut pause).unwrap();
+    fn begin(process: &Process, restore: Restore) -> Owned {
+        let log = LogOptions { segment_bytes: 16 << 20, batch_bytes: 1 << 20, ..LogOptions::default() };
+        let publish = PublishRequest { log, ..process.publish_request(Durability::Sync) };
+        let (recovered, device) = process.publish_as(restore, &publish).unwrap();
         assert_eq!(recovered.epoch, EPOCH);
         let options = PairOptions {
             durability: Durability::Sync,
@@ -110,18 +98,7 @@ impl Owned {
 
     /// Everything that was written may be seen.
     fn raise(&mut self, disk: &SimDisk) {
-        loop {
-            let mut events = Vec::new();
-            self.device.poll(&mut events);
-            for event in events {
-                self.pair.log_event(event, &mut self.device).unwrap();
-            }
-            self.pair.submit(&mut self.device).unwrap();
-            self.device.submit().unwrap();
-            if !disk.step() && self.pair.is_idle() {
-                return;
-            }
-        }
+        settle(&mut self.pair, &mut self.device, || disk.step());
     }
 
     /// The region with this key, and the one that clients map.
@@ -171,26 +148,16 @@ impl Owner {
     }
 
     fn begin(node_crc: bool, layout: &Layout, regions: RegionSource) -> Owner {
-        let disk = SimDisk::new(1);
-        let link = Sim::new(1).link();
-        let incarnation = link.grant(3_600_000).unwrap().lease;
-        let coordinator: Arc<dyn Coordinator> = Arc::new(link);
-        let environment = Environment {
-            storage: Arc::new(disk.process()),
-            table: Table::new(Arc::clone(&coordinator)),
-            sessions: Sessions::new(coordinator),
-            budget: Budget::unlimited(),
-            options: RecoveryOptions { threads: 1, regions, node_crc, ..RecoveryOptions::default() },
-        };
-        let (table, node) = (&environment.table, NodeId(0));
-        table.lay_out(layout, SIZES, incarnation).unwrap();
+        let options = RecoveryOptions { regions, node_crc, ..OPTIONS };
+        let process = Process::with(&SimDisk::new(1), &Sim::new(1), options);
+        process.environment.table.lay_out(layout, SIZES, process.lease).unwrap();
         let pairs = [PairId(1), PairId(2)].map(|pair| {
-            let claim = if pair.0 <= layout.pairs() {
-                table.claim(pair, incarnation, node, ClaimReason::LeaseEnded)
+            let restore = if pair.0 <= layout.pairs() {
+                process.claim(pair, ClaimReason::LeaseEnded)
             } else {
-                table.create_pair(&NewPair { incarnation, node, geometry: SIZES })
+                process.restore(process.create(SIZES))
             };
-            Owned::begin(&environment, &disk, claim.unwrap())
+            Owned::begin(&process, restore.unwrap())
         });
         let place = |pair: PairId| pair.0 as usize - 1;
         let ranges = layout.ranges().iter();
@@ -200,7 +167,7 @@ impl Owner {
             meganodes: ranges
                 .map(|range| (range.low.clone().into_bytes(), (place(range.pair), range.slot.0)))
                 .collect(),
-            disk,
+            disk: process.disk,
             number: 0,
         }
     }
