@@ -74,8 +74,8 @@ impl RawLoop {
         Ok(())
     }
 
-    /// Writes `batches` batches of so many bytes to each file, rounded up to blocks; returns batches a
-    /// second.
+    /// Writes `batches` batches of so many bytes to each file, rounded up to blocks, to one of none not at
+    /// all; returns batches a second.
     ///
     /// # Errors
     /// A write that failed.
@@ -84,10 +84,9 @@ impl RawLoop {
     /// If a batch is larger than a file.
     #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
     pub fn run(&mut self, bytes: [u64; 2], batches: u64) -> Result<f64, BenchError> {
-        let lengths = bytes.map(|bytes| {
-            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
-            bytes.next_multiple_of(BLOCK_BYTES)
-        });
+        let lengths =
+            bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX).next_multiple_of(BLOCK_BYTES));
+        let written = || KINDS.into_iter().zip(lengths).filter(|(_, length)| *length > 0);
         let longest = lengths[0].max(lengths[1]) as u64;
         assert!(longest <= SEGMENT_BYTES, "a batch fits its file");
         let started = Instant::now();
@@ -95,13 +94,13 @@ impl RawLoop {
             if self.offset + longest > SEGMENT_BYTES {
                 self.offset = 0;
             }
-            for (kind, length) in KINDS.into_iter().zip(lengths) {
+            for (kind, length) in written() {
                 let (segment, buffer) = (self.segment(kind), self.ring.buffer(length));
                 let write = LogWrite { log: self.log, kind, segment, offset: self.offset, length, buffer };
                 self.ring.write(write);
             }
             self.ring.submit()?;
-            self.wait(KINDS.len())?;
+            self.wait(written().count())?;
             self.offset += longest;
         }
         Ok(batches as f64 / started.elapsed().as_secs_f64())

@@ -1,12 +1,13 @@
-//! `cargo run --release -p cell-benches -- BENCH [--entries N] [--json]`, where BENCH is one of checkpoint,
-//! console, local, onesided, put, restart, selector, split, takeover, memory: one row a figure.
+//! `cargo run --release -p cell-benches -- BENCH [--entries N] [--json]`, where BENCH is one of those in
+//! `options.rs`: one row a figure.
 
 use std::process::ExitCode;
 
 use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
 use cell_benches::{
-    checkpoint, console, footprint, local, onesided, pages, put, restart, selector, split, takeover,
+    checkpoint, console, fabric, footprint, local, log, onesided, pages, put, regions, restart, restore,
+    selector, split, table2, takeover, tree,
 };
 use clap::Parser;
 
@@ -26,6 +27,12 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Selector(parts) => selector::run(parts, &mut Report::new(&mut out, parts.options.json)),
         Command::Split(options) => split::run(options, &mut Report::new(&mut out, options.json)),
         Command::Takeover(options) => takeover::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Fabric(parts) => fabric::run(parts, &mut Report::new(&mut out, parts.options.json)),
+        Command::Log(options) => log::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Regions(options) => regions::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Restore(options) => restore::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Table2(options) => table2::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Tree(tree) => tree::run(tree, &mut Report::new(&mut out, tree.options.json)),
         Command::MemoryOf(arguments) => {
             drop(out);
             println!("{}", footprint::run_child(arguments)?);

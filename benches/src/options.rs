@@ -40,6 +40,18 @@ pub enum Command {
     Takeover(Options),
     /// What a browser and a scraper that watch a node cost its gets
     Console(Options),
+    /// Round trips, messages under way and one-sided reads of each provider, beside what the machine can
+    Fabric(PartOptions),
+    /// Commits of a pair's log beside a raw loop; group commit, writing and reading in one go
+    Log(Options),
+    /// Reads of a region by what backs it, the allocator of extents, extents
+    Regions(Options),
+    /// A pair restored from its log and from an image, by core and by stage
+    Restore(Options),
+    /// The paper's Table 2 by a model of its servers and both rules of the selector
+    Table2(Options),
+    /// The tree by itself, with nodes of any size
+    Tree(TreeOptions),
     /// One engine of `memory`, for that command's own use
     #[command(hide = true)]
     MemoryOf(MemoryOf),
@@ -110,6 +122,17 @@ impl PartOptions {
     }
 }
 
+/// What `tree` takes.
+#[derive(Clone, Debug, Args)]
+pub struct TreeOptions {
+    /// Of a tree node
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub node_bytes: usize,
+    /// The common options
+    #[command(flatten)]
+    pub options: Options,
+}
+
 /// Which engine fills itself and says what it takes.
 #[derive(Clone, Debug, Args)]
 pub struct MemoryOf {
@@ -128,6 +151,15 @@ pub enum BenchError {
     /// Our own side failed.
     #[error(transparent)]
     Ours(#[from] OursError),
+    /// A region could not be made or populated.
+    #[error(transparent)]
+    Memory(#[from] cell_memory::MemoryError),
+    /// An endpoint or a connection could not be made.
+    #[error(transparent)]
+    Fabric(#[from] cell_fabric::FabricError),
+    /// A message could not be sent.
+    #[error(transparent)]
+    Send(#[from] cell_fabric::SendError),
     /// A log's ring broke.
     #[error(transparent)]
     Wal(#[from] cell_wal::WalError),

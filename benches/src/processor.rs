@@ -1,9 +1,11 @@
-//! Processor time of processes, to the nanosecond, from the scheduler's own account.
+//! Processor time of processes, to the nanosecond, from the scheduler's own account; which core a thread has.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
 /// What all threads of a process have used so far, in nanoseconds; zero where the kernel does not tell.
 pub fn time_ns(process: Pid) -> u64 {
@@ -30,9 +32,28 @@ fn thread_ns(thread: &Path) -> Option<u64> {
 
 /// What all threads of this process have used so far, in nanoseconds; exact for the thread that asks, too.
 pub fn own_time_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    clock_ns(ClockId::ProcessCPUTime)
+}
+
+/// What the thread that asks has used so far, in nanoseconds.
+pub fn thread_time_ns() -> u64 {
+    clock_ns(ClockId::ThreadCPUTime)
+}
+
+fn clock_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     let part = |part: i64| u64::try_from(part).unwrap_or(0);
     part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
+}
+
+/// Binds a thread, or the one that asks, to a core.
+///
+/// # Errors
+/// There is no such core, or no leave to choose.
+pub fn bind(thread: Option<Pid>, core: usize) -> rustix::io::Result<()> {
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    sched_setaffinity(thread, &cores)
 }
 
 #[cfg(test)]

@@ -13,15 +13,16 @@ use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientOptions, Condition, Operation, Policy, Search, SelectorSettings, Transport};
 use cell_protocol::{Bound, Scan};
+use cell_selector::{Question, Sample, SearchKind, SearchPath, Selector};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::contest::median;
 use crate::data::{Choice, Dataset, Packed};
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, PartOptions};
+use crate::processor::bind;
 use crate::put::Scratch;
 use crate::served::Served;
 
@@ -61,6 +62,10 @@ impl Mix {
     }
 }
 
+/// The part that asks the selector alone, and how often in a round.
+const DECISION: &str = "a decision and a sample";
+const DECISIONS: u64 = 100_000;
+
 const MIXES: [Mix; 8] = [
     Mix { searches: true, ..Mix::of("search", 1, Choice::Uniform, 0) },
     Mix { searches: true, ..Mix::of("search", 16, Choice::Uniform, 0) },
@@ -79,6 +84,12 @@ const MIXES: [Mix; 8] = [
 pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchError> {
     parts.check(&names())?;
     let options = &parts.options;
+    if parts.wants(DECISION) {
+        decision(options.rounds, report)?;
+    }
+    if !names_served().iter().any(|name| parts.wants(name)) {
+        return Ok(());
+    }
     let data = Dataset { entries: options.entries, seed: options.seed };
     let folder = Scratch::new(options.dir.as_deref())?;
     let mut served = Served::start(&folder.0.join("node"), data.entries, &[])?;
@@ -120,11 +131,40 @@ fn name_of_steps(transport: Transport) -> String {
 
 /// The parts, as `--only` knows them.
 fn names() -> Vec<String> {
+    [names_served(), vec![DECISION.to_owned()]].concat()
+}
+
+/// Those that want a served store.
+fn names_served() -> Vec<String> {
     let of = |transport: Transport| {
         let mixes = MIXES.iter().flat_map(move |mix| LOADS.map(|load| name(transport, mix, load)));
         mixes.chain([name_of_steps(transport)])
     };
     [Transport::Tcp, Transport::Shm].into_iter().flat_map(of).collect()
+}
+
+/// What a search in place costs at the selector. The difference of two numbers of rounds under
+/// `valgrind --tool=callgrind` tells the instructions of one.
+#[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
+fn decision(rounds: u16, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let kind = SearchKind::Point;
+    let random = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut selector = Selector::new(SelectorSettings::default(), random);
+    let (count, mut now_ns, started) = (DECISIONS * u64::from(rounds), 1, Instant::now());
+    for at in 0..count {
+        let question = Question { now_ns, kind, meganode: None, one_sided: Ok(()), in_hand: 0 };
+        let (path, latency_ns) = (selector.decide(&question).path, 1_500 + at % 100);
+        now_ns += latency_ns;
+        let sample = match path {
+            SearchPath::Server => Sample::Server { kind, latency_ns: 20 * latency_ns },
+            SearchPath::OneSided => Sample::InPlace { kind, latency_ns },
+        };
+        selector.on_sample(now_ns, sample);
+    }
+    let ns = started.elapsed().as_secs_f64() * 1e9 / count as f64;
+    report.note(&format!("{:?}", selector.decisions()));
+    report.add(Figure::alone(format!("selector/{DECISION}"), "ns", ns))?;
+    Ok(())
 }
 
 struct Bench<'a> {
@@ -389,12 +429,6 @@ fn compete(load: &AtomicU32) {
         }
         std::thread::sleep(PERIOD - works);
     }
-}
-
-fn bind(thread: Option<Pid>, core: usize) -> rustix::io::Result<()> {
-    let mut cores = CpuSet::new();
-    cores.set(core);
-    sched_setaffinity(thread, &cores)
 }
 
 /// Binds the worker of a node to the first core and all its other threads to the second.

@@ -171,3 +171,74 @@ fn onesided_small_prints_every_figure() {
         None => println!("SKIPPED: our gets beside those of Redis: redis-server is missing"),
     }
 }
+
+#[test]
+fn tree_small_prints_every_figure() {
+    // A tree that was just built has no garbage.
+    let (_, rows): (Vec<_>, Vec<_>) = rows("tree").into_iter().partition(|row| has(row, "garbage"));
+    let wanted = [
+        "tree/replace",
+        "tree/level 0, fill",
+        "tree/search, 16 in hand",
+        "tree/scan backward, a leaf",
+        "tree/bulk, height",
+    ];
+    assert_rows("tree", &rows, &wanted);
+}
+
+#[test]
+fn regions_small_prints_every_figure() {
+    let rows = rows("regions");
+    let wanted = [
+        "regions/waste of extents, updated",
+        "regions/extent of 4096 bytes: read and check, random places",
+        "regions/tree node written",
+    ];
+    assert_rows("regions", &rows, &wanted);
+    assert!(rows.iter().any(|row| has(row, "copy of a tree node, Small")));
+}
+
+#[test]
+fn log_small_prints_every_figure() {
+    let wanted = [
+        "log/Sleep, commit of 0 + 4 KiB, p50",
+        "log/Spin, commit of 128 + 128 KiB, p99",
+        "log/Yield, 1024 writers of 160 B: batches",
+        "log/values of 1 KiB: frames written",
+        "log/read ahead: records",
+    ];
+    assert_rows("log", &rows("log"), &wanted);
+}
+
+#[test]
+fn fabric_small_prints_every_figure() {
+    let wanted = [
+        "fabric/tcp, both ends spin, round trip of 16 B, p50",
+        "fabric/shm, both ends sleep, round trip of 1024 B, p99",
+        "fabric/tcp, 50 x 16 of 64 B",
+        "fabric/shm, 1 x 16 of 64 B, a second of the server's processor",
+        "fabric/shm, one-sided read of 1 KiB, p50",
+    ];
+    assert_rows("fabric", &rows("fabric"), &wanted);
+}
+
+#[test]
+fn restore_small_prints_every_figure() {
+    let rows = rows("restore");
+    let wanted = ["restore/from the log, 1 threads", "restore/from the image, 1 threads, an entry"];
+    for name in wanted {
+        assert!(rows.iter().any(|row| row["bench"] == name && row["ours"].as_f64() > Some(0.0)), "no {name}");
+    }
+}
+
+#[test]
+fn table2_small_prints_every_figure() {
+    let rows = rows("table2");
+    let wanted = ["table2/four servers of 8 cores, best fixed share"];
+    assert_rows("table2", &rows, &wanted);
+    assert!(rows.iter().any(|row| has(row, "8 cores, then 1, adaptive: at the end")));
+}
+
+fn has(row: &Value, text: &str) -> bool {
+    row["bench"].as_str().is_some_and(|name| name.contains(text))
+}
