@@ -8,6 +8,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::harness::{Dev, signal};
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// Asks the first node.
@@ -162,7 +163,7 @@ fn commands_over_the_api_name_a_node_that_does_not_answer() {
     let up = dev.wait_for("up");
     dev.wait_healthy();
     let pid = up["nodes"][1]["pid"].as_u64().unwrap();
-    signal("KILL", u32::try_from(pid).unwrap());
+    signal(Signal::KILL, u32::try_from(pid).unwrap());
     dev.wait_for("given_up");
     for command in [&["node", "ls"][..], &["region", "ls"], &["tree", "check"]] {
         let document = json(&dev, command, 6);

@@ -6,6 +6,7 @@ use crate::harness;
 use std::net::TcpStream;
 
 use crate::harness::{Dev, signal, wait_gone};
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// Keys of which every node has some.
@@ -77,13 +78,13 @@ fn dev_without_restarts_serves_everything_until_one_node_is_left() {
     let (_, pids) = up(&mut dev);
     put_all(&dev, "first");
     for (killed, value) in [(2, "second"), (1, "third")] {
-        signal("KILL", pids[killed]);
+        signal(Signal::KILL, pids[killed]);
         let died = dev.wait_for("given_up");
         assert_eq!(died["node"], killed);
         put_all(&dev, value);
         assert_all(&dev, value);
     }
-    signal("KILL", pids[0]);
+    signal(Signal::KILL, pids[0]);
     assert_eq!(dev.process.wait().unwrap().code(), Some(1), "nobody is left");
 }
 
@@ -92,7 +93,7 @@ fn dev_a_killed_supervisor_takes_all_its_nodes_along() {
     let mut dev = Dev::launched_with(&["--nodes=3"]);
     let (_, pids) = up(&mut dev);
     put_all(&dev, "value");
-    signal("KILL", dev.process.id());
+    signal(Signal::KILL, dev.process.id());
     dev.process.wait().unwrap();
     pids.into_iter().for_each(wait_gone);
     dev.restart();
@@ -109,7 +110,7 @@ fn tree_show_and_verify_name_a_node_that_cannot_be_reached() {
     put_all(&dev, "value");
     let whole: Value = serde_json::from_str(&dev.out(&["tree", "show", "--json"])).unwrap();
     assert_eq!(whole["unreachable"].as_array().map(Vec::len), Some(0), "{whole}");
-    signal("KILL", pids[1]);
+    signal(Signal::KILL, pids[1]);
     dev.wait_for("given_up");
     let dead = format!("127.0.0.1:{}", dev.port + 1);
     let shown = dev.cell(&["tree", "show", "--json"]);

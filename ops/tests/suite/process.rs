@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::harness::{Dev, FLAGS, command, free_port, signal, wait_gone};
+use rustix::process::Signal;
 
 #[test]
 fn dev_a_killed_node_comes_back_with_what_it_acknowledged() {
@@ -22,7 +23,7 @@ fn dev_a_killed_node_comes_back_with_what_it_acknowledged() {
         let status = dev.out(&["status", "--json"]);
         assert!(status.contains("serving"), "{status}");
         let pid = node_pid(&dev);
-        signal("KILL", pid);
+        signal(Signal::KILL, pid);
         dev.wait_for("died");
         dev.wait_for("serving");
         assert_eq!(dev.out(&["get", "key"]), "value\n");
@@ -42,7 +43,7 @@ fn dev_prints_lines_for_people_and_its_nodes_messages_go_to_files() {
         let mut dev = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines().map(Result::unwrap);
         assert!(lines.any(|line| line.contains("is up")));
-        signal("TERM", dev.id());
+        signal(Signal::TERM, dev.id());
         assert!(lines.last().unwrap().contains("stopped"));
         assert_eq!(dev.wait().unwrap().code(), Some(0));
         let mut said = String::new();
@@ -106,7 +107,7 @@ fn dev_a_killed_supervisor_takes_its_node_along() {
     let mut dev = Dev::start();
     dev.out(&["put", "key", "value"]);
     let node = node_pid(&dev);
-    signal("KILL", dev.process.id());
+    signal(Signal::KILL, dev.process.id());
     dev.process.wait().unwrap();
     wait_gone(node);
     dev.restart();
@@ -165,7 +166,7 @@ fn node_by_itself_tells_systemd_and_stops_in_order() {
     wait_for("WATCHDOG=1");
     let server = format!("127.0.0.1:{port}");
     assert!(command(&["put", "key", "value", "--server", &server]).output().unwrap().status.success());
-    signal("TERM", node.id());
+    signal(Signal::TERM, node.id());
     wait_for("STOPPING=1");
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }
@@ -221,7 +222,7 @@ fn node_behind_a_forwarded_port_is_reached_by_what_it_advertises() {
     let shown = command(&["tree", "show", "--transport", "tcp", "--server", &twice]).output().unwrap();
     assert!(shown.status.success(), "{shown:?}");
     assert!(count.load(Ordering::SeqCst) > 0, "nobody came by the advertised address");
-    signal("TERM", node.id());
+    signal(Signal::TERM, node.id());
     assert_eq!(node.wait().unwrap().code(), Some(0));
 
     for wrong in ["127.0.0.1:0", "0.0.0.0:7000", "nowhere"] {
@@ -269,7 +270,7 @@ fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     }
 
     configure("checkpoint_age_ms = \"1 s\"\nlease_ms = \"700 ms\"\n"); // and the filter is the default again
-    signal("HUP", node.id());
+    signal(Signal::HUP, node.id());
     wait_for("`checkpoint_age_ms` is changed");
     wait_for(
         "`lease_ms` stays 500 ms and does not become 700 ms: a change takes effect when the process starts",
@@ -280,9 +281,9 @@ fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     }
 
     configure("checkpoint_age_ms = \"1 year\"\n");
-    signal("HUP", node.id());
+    signal(Signal::HUP, node.id());
     wait_for("the configuration is wrong: all settings stay");
-    signal("TERM", node.id());
+    signal(Signal::TERM, node.id());
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }
 
@@ -296,15 +297,15 @@ fn load_interrupted_records_what_is_acknowledged() {
     let (source, progress) = (source.to_str().unwrap(), progress.to_str().unwrap());
     let load = ["load", source, "--progress", progress];
     let verify = ["verify", "--source", source, "--progress", progress];
-    for name in ["INT", "KILL"] {
+    for kill in [Signal::INT, Signal::KILL] {
         let mut child = dev.command(&load).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(1200));
         if child.try_wait().unwrap().is_none() {
-            signal(name, child.id());
+            signal(kill, child.id());
             let code = child.wait().unwrap().code();
             assert!(code.is_none_or(|code| code == 130 || code == 0), "{code:?}");
         }
-        assert_eq!(dev.code(&verify), 0, "after SIG{name}");
+        assert_eq!(dev.code(&verify), 0, "after {kill:?}");
     }
     dev.out(&load);
     dev.out(&verify);
@@ -319,7 +320,7 @@ fn dev_a_damaged_log_is_refused_and_shown() {
     for n in 0..50 {
         dev.out(&["put", &format!("key{n}"), "value"]);
     }
-    signal("KILL", dev.process.id());
+    signal(Signal::KILL, dev.process.id());
     dev.process.wait().unwrap();
     let data = dev.folder.path().join("data");
     let data = data.to_str().unwrap();

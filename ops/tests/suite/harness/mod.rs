@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -149,7 +150,7 @@ impl Dev {
 
     /// SIGTERM, and its exit code.
     pub(crate) fn stop(&mut self) -> Option<i32> {
-        signal("TERM", self.process.id());
+        signal(Signal::TERM, self.process.id());
         self.process.wait().unwrap().code()
     }
 }
@@ -178,10 +179,10 @@ fn launch(folder: &TempDir, port: u16, flags: &[String]) -> (Child, Receiver<Val
     (process, events)
 }
 
-/// Sends a signal by its name.
-pub(crate) fn signal(name: &str, pid: u32) {
-    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
-    assert!(status.success(), "kill -{name} {pid}");
+/// Sends a signal by a system call: a bare Debian has no program `kill`.
+pub(crate) fn signal(signal: Signal, pid: u32) {
+    let process = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
+    kill_process(process, signal).unwrap();
 }
 
 /// Waits until there is no such process (a zombie counts as gone).
