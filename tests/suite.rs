@@ -9,6 +9,7 @@ mod disks;
 mod drills;
 mod failover;
 mod hostile;
+mod leftovers;
 mod monitoring;
 mod onesided;
 mod refusals;

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cell_tests::ports::Ports;
+use cell_tests::reaper;
 use serde_json::{Value, json};
 
 use crate::disk;
@@ -131,7 +132,8 @@ fn launch(folder: &Path, first: u16, member: u16) -> io::Result<Child> {
     let peer = |member: u16| url(client_port(first, member) + 1);
     let cluster: Vec<String> = (0..MEMBERS).map(|member| format!("m{member}={}", peer(member))).collect();
     let client = url(client_port(first, member));
-    Command::new("etcd")
+    let mut command = Command::new("etcd");
+    command
         .args(["--name", &format!("m{member}"), "--initial-cluster", &cluster.join(",")])
         .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
         .args(["--listen-peer-urls", &peer(member), "--initial-advertise-peer-urls", &peer(member)])
@@ -139,8 +141,9 @@ fn launch(folder: &Path, first: u16, member: u16) -> io::Result<Child> {
         .arg(&data)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
+        .stderr(Stdio::null());
+    reaper::mark(&mut command);
+    command.spawn()
 }
 
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cell_tests::ports::Ports;
+use cell_tests::reaper;
 
 use crate::data::{Batch, Dataset};
 use crate::disk;
@@ -221,7 +222,7 @@ impl Redis {
 
     /// Resident memory of the server.
     pub fn resident_bytes(&self) -> u64 {
-        cell_tests::server::resident_bytes(rustix::process::Pid::from_child(&self.child))
+        cell_tests::process::resident_bytes(rustix::process::Pid::from_child(&self.child))
     }
 
     fn command(&mut self, words: &[&[u8]]) -> io::Result<Vec<u8>> {
@@ -239,15 +240,17 @@ impl Drop for Redis {
 
 fn launch(folder: &Path, keeps: Keeps, port: u16) -> io::Result<Child> {
     let log = if keeps == Keeps::LogAlways { "yes" } else { "no" };
-    Command::new("redis-server")
+    let mut command = Command::new("redis-server");
+    command
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"])
         .args(["--unixsocket", SOCKET])
         .args(["--appendonly", log, "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"])
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
+        .stderr(Stdio::null());
+    reaper::mark(&mut command);
+    command.spawn()
 }
 
 /// Connects once the server answers and has loaded its data.

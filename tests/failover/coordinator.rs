@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientOptions};
-use cell_tests::cluster::{have_ended, signal, stop};
 use cell_tests::ending::Ending;
 use cell_tests::ledger::Ledger;
 use cell_tests::linearizability;
+use cell_tests::process::{have_ended, signal, stop};
 use cell_tests::server::Server;
 use cell_tests::traffic::{Traffic, spread};
 use rustix::process::{Pid, Signal};

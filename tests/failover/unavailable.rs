@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cell_client::{Client, ClientError, ClientOptions, Operation, Output};
 use cell_terms::{PairId, RegionId};
-use cell_tests::cluster::signal;
+use cell_tests::process::signal;
 use cell_tests::program::{self, Said};
 use cell_tests::server::Server;
 use cell_tests::traffic::spread;

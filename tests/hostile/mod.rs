@@ -11,7 +11,8 @@ mod messages;
 use std::time::Duration;
 
 use cell_client::{Client, ClientOptions};
-use cell_tests::server::{Server, anonymous_bytes};
+use cell_tests::process::anonymous_bytes;
+use cell_tests::server::Server;
 
 /// Memory that an attack may leave behind in the server, besides regions: replies that wait for clients,
 /// 32 MiB of all of them, and what else is bounded.

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use cell_client::{AttemptError, Client, ClientError, ClientOptions};
 use cell_protocol::{ReadOnlyReason, Refusal};
-use cell_tests::cluster::signal;
 use cell_tests::control_group::ControlGroup;
 use cell_tests::ending::Ending;
+use cell_tests::process::signal;
 use cell_tests::program;
 use cell_tests::server::Server;
 use cell_tests::traffic::spread;

@@ -2,12 +2,11 @@
 //! node. All of it goes over the socket for drills: the server must have been started with `--allow-drills`.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 use serde_json::{Value, json};
 
 use crate::server::Server;
@@ -157,40 +156,4 @@ impl Server {
     pub fn start_node(&self, node: u64) {
         self.ask(&json!({"do": "restart", "node": node}));
     }
-}
-
-/// Sends a signal to a process that lives.
-///
-/// # Panics
-/// If there is none.
-pub fn signal(process: Pid, signal: Signal) {
-    kill_process(process, signal).expect("a process that lives can be signalled");
-}
-
-/// SIGSTOP; waits until every thread stands still.
-#[allow(clippy::disallowed_methods, reason = "real processes have real time")]
-pub fn stop(process: Pid) {
-    signal(process, Signal::STOP);
-    let deadline = Instant::now() + PATIENCE;
-    while states(process).into_iter().any(|state| state != 'T') {
-        assert!(Instant::now() < deadline, "{process:?} goes on");
-        std::thread::yield_now();
-    }
-}
-
-/// Whether these processes have ended; their parent need not have noticed.
-pub fn have_ended(processes: &[Pid]) -> bool {
-    processes.iter().all(|process| states(*process).into_iter().all(|state| state == 'Z'))
-}
-
-/// The states of a process's threads, as the kernel abbreviates them; none of one that is gone.
-fn states(process: Pid) -> Vec<char> {
-    let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
-    let texts = tasks
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
-    // The name before it, in brackets, may hold anything.
-    texts.filter_map(|text| text.rsplit_once(") ")?.1.chars().next()).collect()
 }

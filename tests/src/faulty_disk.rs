@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 use rustix::process::getuid;
 use tempfile::TempDir;
 
+use crate::reaper;
+
 /// How long a step of setting up may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What the disk can do to its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,13 +177,10 @@ fn run(command: &str, arguments: &[&str]) -> bool {
 }
 
 fn spawn(command: &str, arguments: &[&str]) -> Child {
-    let child = Command::new(command)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    child.unwrap_or_else(|error| panic!("{command} cannot be started: {error}"))
+    let mut program = Command::new(command);
+    program.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    reaper::mark(&mut program);
+    program.spawn().unwrap_or_else(|error| panic!("{command} cannot be started: {error}"))
 }
 
 #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]

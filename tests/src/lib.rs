@@ -6,8 +6,10 @@ pub mod control_group;
 pub mod ending;
 pub mod faulty_disk;
 pub mod ports;
+pub mod process;
 pub mod program;
 pub mod rdma;
+pub mod reaper;
 pub mod server;
 pub mod traffic;
 

@@ -4,16 +4,24 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
+use crate::reaper;
+
 /// Variable that names a ready binary; `tests/run` sets it. Without it the binary is built once a test
 /// process.
 const VARIABLE: &str = "CELL_BIN";
+
+static PATH: OnceLock<PathBuf> = OnceLock::new();
+
+/// Has this program be `cell`, in tests whose own build says where it is.
+pub fn is_at(path: &str) {
+    PATH.get_or_init(|| path.into());
+}
 
 /// Where `cell` is.
 ///
 /// # Panics
 /// If it cannot be built.
 pub fn path() -> &'static Path {
-    static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| std::env::var_os(VARIABLE).map_or_else(build, PathBuf::from))
 }
 
@@ -38,7 +46,8 @@ fn build() -> PathBuf {
     folder.join("cell")
 }
 
-/// A command of `cell` that sees nothing of this process's `CELL_*` variables, and no input.
+/// A command of `cell` that sees nothing of this process's `CELL_*` variables, and no input. It does not outlive this
+/// process.
 pub fn command() -> Command {
     quiet(Command::new(path()))
 }
@@ -56,6 +65,7 @@ fn quiet(mut command: Command) -> Command {
             command.env_remove(name);
         }
     }
+    reaper::mark(&mut command);
     command.env("NO_COLOR", "1").stdin(Stdio::null());
     command
 }

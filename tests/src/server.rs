@@ -1,22 +1,26 @@
 //! A real `cell dev` as a child of the test: on ports of its own, in a folder of its own, killed as often as
 //! the test likes.
 
+mod events;
+mod http;
+
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::control_group::ControlGroup;
 use crate::ports::Ports;
+use crate::process::{children, resident_bytes, wait_ended};
 use crate::program::{self, Said};
+use events::Events;
 
-/// How long a server may take until it serves.
-const READY: Duration = Duration::from_secs(60);
+/// How long a server may take to start, to end or to come to a state, on a machine that does other things too.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Lines of a server's log that a failed test shows.
 const LOG_LINES_SHOWN: usize = 40;
 /// Small regions and segments: tests run side by side.
@@ -35,12 +39,14 @@ fn merged(flags: &[&str]) -> Vec<String> {
     defaults.chain(flags.iter().copied()).map(str::to_owned).collect()
 }
 
-/// A cluster of one node, and the supervisor that keeps it.
+/// A cluster, and the supervisor that keeps it.
 pub struct Server {
     ports: Ports,
     folder: PathBuf,
     log: PathBuf,
     flags: Vec<String>,
+    /// Set if its supervisor announces events.
+    events: Option<Events>,
     /// The control group that it runs in: the file to enter it by.
     group: Option<PathBuf>,
     supervisor: Option<Child>,
@@ -59,14 +65,26 @@ impl Server {
     /// # Panics
     /// If it does not come up.
     pub fn start_with(flags: &[&str]) -> Self {
-        let temporary = TempDir::with_prefix("cell-test-").expect("a temporary folder can be made");
-        let mut server = Self::prepared(&temporary.path().join("data"), flags);
-        server._temporary = Some(temporary);
+        let mut server = Self::in_fresh_folder(flags);
         server.resume();
         server
     }
 
+    /// A cluster in a fresh folder that is not started yet.
+    ///
+    /// # Panics
+    /// If no folder can be made.
+    pub fn in_fresh_folder(flags: &[&str]) -> Self {
+        let temporary = TempDir::with_prefix("cell-test-").expect("a temporary folder can be made");
+        let mut server = Self::prepared(&temporary.path().join("data"), flags);
+        server._temporary = Some(temporary);
+        server
+    }
+
     /// A cluster in `folder` that is not started yet.
+    ///
+    /// # Panics
+    /// If the folder has no name.
     pub fn prepared(folder: &Path, flags: &[&str]) -> Self {
         let flags = merged(flags);
         let mut log = folder.file_name().expect("the data folder has a name").to_owned();
@@ -77,6 +95,7 @@ impl Server {
             folder: folder.to_owned(),
             log,
             flags,
+            events: None,
             group: None,
             supervisor: None,
             _temporary: None,
@@ -97,6 +116,11 @@ impl Server {
         server
     }
 
+    /// Replaces the flags it will be started with next.
+    pub fn set_flags(&mut self, flags: &[&str]) {
+        self.flags = merged(flags);
+    }
+
     /// As [`Self::set_flags`], without the small defaults.
     pub fn set_bare_flags(&mut self, flags: &[&str]) {
         self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
@@ -109,8 +133,7 @@ impl Server {
 
     /// Memory that supervisor and node have.
     pub fn resident_bytes(&self) -> u64 {
-        let supervisor = self.supervisor();
-        std::iter::once(supervisor).chain(children(supervisor)).map(resident_bytes).sum()
+        std::iter::once(self.supervisor()).chain(self.nodes()).map(resident_bytes).sum()
     }
 
     /// Starts the supervisor without waiting for anything.
@@ -119,20 +142,21 @@ impl Server {
     /// If it runs already or cannot be started.
     pub fn launch(&mut self) {
         assert!(self.supervisor.is_none(), "the server runs already");
-        let log = File::options().create(true).append(true).open(&self.log);
-        let log = log.expect("the server's log can be written");
         let mut command = match &self.group {
             Some(file) => program::command_in(file),
             None => program::command(),
         };
-        let child = command
-            .args(["dev", "--show-logs", "--port", &self.ports.first.to_string(), "--dir"])
+        command
+            .args(["dev", "--show-logs", "--port", &self.port().to_string(), "--dir"])
             .arg(&self.folder)
             .args(&self.flags)
-            .stdout(Stdio::from(log.try_clone().expect("a descriptor can be doubled")))
-            .stderr(Stdio::from(log))
-            .spawn();
-        self.supervisor = Some(child.expect("cell can be started"));
+            .stdout(appended(&self.log))
+            .stderr(appended(&self.log));
+        if let Some(events) = &mut self.events {
+            events.skip();
+            command.arg("--json").stdout(appended(&events.file));
+        }
+        self.supervisor = Some(command.spawn().expect("cell can be started"));
     }
 
     /// A node of this cluster that the supervisor does not run, to be started by the caller: it lives in the
@@ -141,8 +165,7 @@ impl Server {
     /// # Panics
     /// If the log cannot be written.
     pub fn node_command(&self, node: u16) -> Command {
-        let log = File::options().create(true).append(true).open(&self.log);
-        let address = |offset: u16| format!("127.0.0.1:{}", self.ports.first + offset);
+        let address = |offset: u16| format!("127.0.0.1:{}", self.port() + offset);
         let mut command = program::command();
         command
             .args(["node", "--node-id", &node.to_string(), "--data-dir"])
@@ -150,7 +173,7 @@ impl Server {
             .args(["--listen-address", &address(node), "--http-address", &address(80 + node)])
             .args(["--coordinator-address", &address(200)])
             .stdout(Stdio::null())
-            .stderr(Stdio::from(log.expect("the server's log can be written")));
+            .stderr(appended(&self.log));
         command
     }
 
@@ -169,58 +192,10 @@ impl Server {
     /// If the supervisor ends or time runs out.
     #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
     pub fn wait_ready(&mut self) {
-        let deadline = Instant::now() + READY;
+        let deadline = Instant::now() + PATIENCE;
         while !self.is_ready() {
-            let child = self.supervisor.as_mut().expect("the server was started");
-            let ended = child.try_wait().expect("a child can be waited for");
-            assert!(ended.is_none(), "the server ended with {ended:?}:\n{}", self.log_end());
+            assert!(!self.has_ended(), "the server ended:\n{}", self.log_end());
             assert!(Instant::now() < deadline, "the server is not ready");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Waits until the supervisor ends by itself, as it does when its node is refused; its exit code.
-    ///
-    /// # Panics
-    /// If it runs on.
-    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
-    pub fn wait_end(&mut self) -> Option<i32> {
-        let mut child = self.supervisor.take().expect("the server was started");
-        let deadline = Instant::now() + READY;
-        loop {
-            if let Some(status) = child.try_wait().expect("a child can be waited for") {
-                return status.code();
-            }
-            if Instant::now() > deadline {
-                self.supervisor = Some(child);
-                panic!("the server runs on");
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Waits until the log, from byte `from` on, has these words.
-    ///
-    /// # Panics
-    /// If it never has.
-    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
-    pub fn wait_log(&self, from: usize, words: &str) {
-        let deadline = Instant::now() + READY;
-        while !self.log().get(from..).is_some_and(|said| said.contains(words)) {
-            assert!(Instant::now() < deadline, "the server never said `{words}`");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Waits until a page of a node's HTTP listener has these words.
-    ///
-    /// # Panics
-    /// If it never has.
-    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
-    pub fn wait_http(&self, node: u16, path: &str, words: &str) {
-        let deadline = Instant::now() + READY;
-        while !self.http_of(node, path).is_some_and(|(_, body)| body.contains(words)) {
-            assert!(Instant::now() < deadline, "{path} never said `{words}`: {:?}", self.http_of(node, path));
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -230,42 +205,56 @@ impl Server {
         self.http("/readyz").is_some_and(|(status, _)| status == 200)
     }
 
-    /// GETs a path of the node's HTTP listener: status and body.
-    pub fn http(&self, path: &str) -> Option<(u16, String)> {
-        self.http_of(0, path)
+    /// Whether the supervisor has ended by itself.
+    fn has_ended(&mut self) -> bool {
+        let child = self.supervisor.as_mut().expect("the server was started");
+        child.try_wait().expect("a child can be waited for").is_some()
     }
 
-    /// GETs a path of one node's HTTP listener: status and body.
-    pub fn http_of(&self, node: u16, path: &str) -> Option<(u16, String)> {
-        self.http_ask(node, &format!("GET {path}"), "", "")
+    /// Waits until the supervisor ends by itself, as it does when its node is refused; its exit code.
+    ///
+    /// # Panics
+    /// If it runs on.
+    pub fn wait_end(&mut self) -> Option<i32> {
+        self.ended().code()
     }
 
-    /// POSTs a JSON body to a path of one node's HTTP listener: status and body.
-    pub fn http_post(&self, node: u16, path: &str, body: &str) -> Option<(u16, String)> {
-        let headers = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
-        self.http_ask(node, &format!("POST {path}"), &headers, body)
+    /// Waits for the supervisor's end. One that does not end stays this server's, to be ended with it.
+    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
+    fn ended(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let child = self.supervisor.as_mut().expect("the server was started");
+            if let Some(status) = child.try_wait().expect("a child can be waited for") {
+                self.supervisor = None;
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the server runs on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
-    fn http_ask(&self, node: u16, what: &str, headers: &str, body: &str) -> Option<(u16, String)> {
-        let address = SocketAddr::from(([127, 0, 0, 1], self.http_address().port() + node));
-        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
-        write!(stream, "{what} HTTP/1.1\r\nHost: localhost\r\n{headers}Connection: close\r\n\r\n{body}")
-            .ok()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).ok()?;
-        let (head, body) = text.split_once("\r\n\r\n")?;
-        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    /// Waits until the log, from byte `from` on, has these words.
+    ///
+    /// # Panics
+    /// If it never has.
+    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
+    pub fn wait_log(&self, from: usize, words: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.log().get(from..).is_some_and(|said| said.contains(words)) {
+            assert!(Instant::now() < deadline, "the server never said `{words}`");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The first of its ports.
+    pub fn port(&self) -> u16 {
+        self.ports.first
     }
 
     /// Where clients connect.
     pub fn address(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.ports.first))
-    }
-
-    /// Where its first node serves HTTP.
-    pub fn http_address(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.ports.first + 80))
+        SocketAddr::from(([127, 0, 0, 1], self.port()))
     }
 
     /// Its data folder.
@@ -273,12 +262,10 @@ impl Server {
         &self.folder
     }
 
-    /// Replaces the flags it will be started with next.
-    pub fn set_flags(&mut self, flags: &[&str]) {
-        self.flags = merged(flags);
-    }
-
     /// Runs a client command of `cell` against this server.
+    ///
+    /// # Panics
+    /// If no command is named.
     pub fn cell(&self, arguments: &[&str]) -> Said {
         let server = self.address().to_string();
         let (command, rest) = arguments.split_first().expect("a command is named");
@@ -313,9 +300,14 @@ impl Server {
         Pid::from_child(child)
     }
 
+    /// The processes of all nodes that there are.
+    pub fn nodes(&self) -> Vec<Pid> {
+        children(self.supervisor())
+    }
+
     /// The node's process, when there is one.
     pub fn node(&self) -> Option<Pid> {
-        children(self.supervisor()).into_iter().next()
+        self.nodes().into_iter().next()
     }
 
     /// kill -9 of the node alone; the supervisor starts it again. Returns whether there was one to kill.
@@ -331,7 +323,7 @@ impl Server {
     pub fn replace_node(&mut self) {
         let before = self.node();
         assert!(self.kill_node(), "there is a node to kill");
-        let deadline = Instant::now() + READY;
+        let deadline = Instant::now() + PATIENCE;
         while self.node().is_none() || self.node() == before {
             assert!(Instant::now() < deadline, "no node comes after the one that was killed");
             std::thread::sleep(Duration::from_millis(5));
@@ -339,40 +331,32 @@ impl Server {
         self.wait_ready();
     }
 
-    /// kill -9 of the supervisor, and waits until its node, which must die with it, is gone.
+    /// kill -9 of the supervisor, and waits until its nodes, which must die with it, are gone.
     ///
     /// # Panics
-    /// If the node lives on for ten seconds.
-    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
+    /// If one lives on.
     pub fn kill_all(&mut self) {
-        let nodes = children(self.supervisor());
+        let nodes = self.nodes();
         let mut child = self.supervisor.take().expect("the server was started");
         child.kill().expect("a child can be killed");
         child.wait().expect("a child can be waited for");
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while nodes.iter().any(|&node| test_kill_process(node).is_ok()) {
-            assert!(Instant::now() < deadline, "the node outlived its supervisor");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_ended(&nodes);
     }
 
     /// SIGTERM to the supervisor; waits for its end and returns its exit code.
     ///
     /// # Panics
-    /// If it does not end within a minute.
-    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
+    /// If it runs on.
     pub fn stop(&mut self) -> Option<i32> {
-        let mut child = self.supervisor.take().expect("the server was started");
-        kill_process(Pid::from_child(&child), Signal::TERM).expect("a child can be signalled");
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            if let Some(status) = child.try_wait().expect("a child can be waited for") {
-                return status.code();
-            }
-            assert!(Instant::now() < deadline, "the server does not stop");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        kill_process(self.supervisor(), Signal::TERM).expect("a child can be signalled");
+        self.ended().code()
     }
+}
+
+/// A file to be written to at its end.
+fn appended(path: &Path) -> Stdio {
+    let file = File::options().create(true).append(true).open(path);
+    file.unwrap_or_else(|error| panic!("{} cannot be written: {error}", path.display())).into()
 }
 
 impl Drop for Server {
@@ -390,35 +374,4 @@ impl Drop for Server {
             eprintln!("the end of the server's log:\n{}", self.log_end());
         }
     }
-}
-
-/// Processes that `parent` started, of all its threads.
-fn children(parent: Pid) -> Vec<Pid> {
-    let tasks = format!("/proc/{}/task", parent.as_raw_nonzero());
-    let threads = fs::read_dir(tasks).into_iter().flatten().flatten();
-    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    let numbers: Vec<i32> = lists
-        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
-        .collect();
-    numbers.into_iter().filter_map(Pid::from_raw).collect()
-}
-
-/// Resident memory of a process that it shares with nobody: without regions, which it takes ahead of need.
-///
-/// # Panics
-/// If there is no such process.
-pub fn anonymous_bytes(process: Pid) -> u64 {
-    let path = format!("/proc/{}/status", process.as_raw_nonzero());
-    let text = fs::read_to_string(&path).expect("the process lives");
-    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux 4.5 or later");
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number of kB");
-    kib * 1024
-}
-
-/// Resident memory of a process, shared mappings included.
-pub fn resident_bytes(process: Pid) -> u64 {
-    let path = format!("/proc/{}/statm", process.as_raw_nonzero());
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let pages: u64 = text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
-    pages * rustix::param::page_size() as u64
 }

@@ -1,0 +1,65 @@
+//! A test that is killed leaves no process behind.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use cell_tests::process::{by_number, have_ended, stop, wait_ended};
+use cell_tests::reaper;
+use cell_tests::server::Server;
+
+/// Set in the process that is killed.
+const VICTIM: &str = "CELL_TEST_VICTIM";
+/// What the victim says before the numbers of what it has started.
+const STARTED: &str = "started ";
+
+/// Killed when it is dropped, in case that the test fails before.
+struct Victim(Child);
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A cluster whose supervisor and one of whose nodes stand still, and a shell: none of them notices by itself that its
+/// test is gone.
+fn start_and_stand_still() -> ! {
+    let server = Server::start_with(&["--nodes=3", "--slot-bytes=4MiB", "--lease-ms=60s"]);
+    let nodes = server.nodes();
+    assert_eq!(nodes.len(), 3);
+    let mut shell = Command::new("sh");
+    reaper::mark(&mut shell);
+    let shell = shell.args(["-c", "trap '' TERM INT HUP; while :; do sleep 1; done"]).spawn();
+    let mut shell = shell.expect("a shell can be started");
+    stop(nodes[0]);
+    stop(server.supervisor());
+    let all =
+        nodes.into_iter().chain([server.supervisor()]).map(|process| process.as_raw_nonzero().to_string());
+    let numbers: Vec<String> = all.chain([shell.id().to_string()]).collect();
+    println!("\n{STARTED}{}", numbers.join(" "));
+    panic!("the shell has ended: {:?}", shell.wait());
+}
+
+#[test]
+fn test_that_is_killed_leaves_no_process_behind() {
+    if std::env::var_os(VICTIM).is_some() {
+        start_and_stand_still();
+    }
+    let thread = std::thread::current();
+    let name = thread.name().expect("libtest names a test's thread after the test");
+    let mut command = Command::new(std::env::current_exe().expect("a test knows its own path"));
+    command.args([name, "--exact", "--nocapture", "--test-threads=1"]).env(VICTIM, "1");
+    reaper::mark(&mut command);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let mut victim = Victim(child.expect("a test can be started again"));
+    let said = BufReader::new(victim.0.stdout.take().expect("it is a pipe"));
+    let mut lines = said.lines().map_while(Result::ok);
+    let line = lines.find(|line| line.starts_with(STARTED)).expect("it says what it has started");
+    let numbers = line[STARTED.len()..].split(' ').map(|number| number.parse().expect("a number"));
+    let started: Vec<_> = numbers.map(by_number).collect();
+    assert_eq!(started.len(), 5, "{line}");
+    assert!(started.iter().all(|process| !have_ended(&[*process])), "all of them run: {line}");
+    drop(victim); // by `kill -9`
+    wait_ended(&started);
+}

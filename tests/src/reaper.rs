@@ -1,0 +1,47 @@
+//! Ends what a test process has started once that process has ended itself, whatever ended it: a failed assertion, a
+//! time-out, `kill -9`. A `Drop` runs in the first case alone.
+//!
+//! What is started carries a mark in its environment, which its own children inherit. A shell beside the test process
+//! reads from a pipe whose other end the test process alone holds, and the kernel closes that with the process. The shell
+//! then kills all that carries the mark, also processes that are stopped or whose parent is gone.
+
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+
+/// The variable that is the mark. Not `CELL_…`: those are settings of `cell`.
+const VARIABLE: &str = "STARTED_BY_TEST";
+
+/// Waits for the end of its input, then kills whoever has the mark in its environment, until nobody has.
+const SCRIPT: &str = r#"
+read -r _
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    carriers=$(grep -lsF -e "$1" /proc/[0-9]*/environ)
+    [ -n "$carriers" ] || exit 0
+    for carrier in $carriers; do
+        process=${carrier#/proc/}
+        kill -KILL "${process%/environ}" 2>/dev/null
+    done
+    sleep 0.1
+done
+"#;
+
+/// Has a command, and all that it starts, killed when this process has ended.
+///
+/// # Panics
+/// If there is no shell.
+pub fn mark(command: &mut Command) {
+    static PIPE: OnceLock<ChildStdin> = OnceLock::new();
+    let value = format!("{};", std::process::id());
+    PIPE.get_or_init(|| start(&format!("{VARIABLE}={value}")));
+    command.env(VARIABLE, value);
+}
+
+/// Starts the shell; it lives until the pipe is closed. Who ends a test kills its process group: the shell has its own.
+fn start(mark: &str) -> ChildStdin {
+    let mut command = Command::new("sh");
+    // Its own environment is nobody's mark: another one's reaper must not end it before its work is done.
+    command.args(["-c", SCRIPT, "reaper", mark]).env_remove(VARIABLE).process_group(0);
+    let shell = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    shell.expect("a shell can be started").stdin.take().expect("its input is a pipe")
+}
