@@ -9,8 +9,6 @@ const PROGRAM = process.env.CELL_BIN;
 /** How long a child may take to end in order, on a machine that does other things, too. */
 const PATIENCE_MS = 120_000;
 const LINES_KEPT = 60;
-/** How a child ends that was to hold a lock which another process has. */
-export const IS_LOCKED = 75;
 
 /** Why no child can be started here; null if one can. */
 export const childObstacle = PROGRAM && isExecutable(PROGRAM) ? null : "CELL_BIN names no program that can be run: cargo build";
@@ -26,10 +24,8 @@ function isExecutable(path) {
 
 /** A child whose end can be waited for; `said` has its last lines on stderr. */
 export class Child {
-  /** `lock` is a file that it and its own children hold locked; it ends with IS_LOCKED if another process does. */
-  constructor(args, { stdin = "ignore", lock = null } = {}) {
-    const locked = lock ? ["flock", "--no-fork", "--nonblock", "--conflict-exit-code", String(IS_LOCKED), lock] : [];
-    this.process = spawn("setpriv", ["--pdeathsig", "KILL", ...locked, PROGRAM, ...args], { stdio: [stdin, "pipe", "pipe"] });
+  constructor(args, { stdin = "ignore" } = {}) {
+    this.process = spawn("setpriv", ["--pdeathsig", "KILL", PROGRAM, ...args], { stdio: [stdin, "pipe", "pipe"] });
     this.said = [];
     this.end = new Promise((resolve) => {
       this.process.once("error", (error) => resolve(String(error)));

@@ -4,17 +4,13 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Child, childObstacle, IS_LOCKED } from "./child.mjs";
+import { Child, childObstacle } from "./child.mjs";
 import { atExit } from "./ending.mjs";
+import { takePorts } from "./ports.mjs";
 
 const NODES = 3;
 /** How long a cluster may take until it is up, on a machine that does other things, too. */
 const PATIENCE_MS = 120_000;
-/**
- * Blocks of ports, above those of `tests/src/ports.rs` and below the ports of outgoing connections. A cluster locks its
- * block, as servers of other tests do.
- */
-const PORTS = [31_000, 31_400, 31_800, 32_200];
 /** Small regions and segments: the machine runs a browser as well. */
 const SIZES = [
   "--node-region-bytes", "64MiB", "--slot-bytes", "1MiB", "--extent-region-bytes", "128MiB", "--populate-chunk-bytes", "4MiB",
@@ -25,29 +21,25 @@ const SIZES = [
 export const clusterObstacle = childObstacle;
 
 export class Cluster {
-  /** Starts it on the first free block of ports, with further flags of `cell dev`, and waits until every node serves. */
+  /** Starts it on ports of its own, with further flags of `cell dev`, and waits until every node serves. */
   static async start(flags = []) {
-    const failures = [];
-    for (const port of PORTS) {
-      const cluster = new Cluster(port, flags);
-      try {
-        await cluster.up();
-        return cluster;
-      } catch (error) {
-        await cluster.close();
-        if (!cluster.isElsewhere()) throw error;
-        failures.push(error.message);
-      }
+    const cluster = new Cluster(await takePorts(NODES), flags);
+    try {
+      await cluster.up();
+    } catch (error) {
+      await cluster.close();
+      throw error;
     }
-    throw new Error(`all blocks of ports are taken: ${failures.join("\n")}`);
+    return cluster;
   }
 
-  constructor(port, flags) {
+  constructor(ports, flags) {
     this.folder = mkdtempSync(join(tmpdir(), "cell-browser-cluster-"));
+    this.ports = ports;
     this.cancelRemoval = atExit(() => this.removeFolder());
     this.loads = [];
-    const args = ["dev", "--json", "--nodes", String(NODES), "--allow-drills", "--port", String(port), "--dir", join(this.folder, "data")];
-    this.supervisor = new Child([...args, ...SIZES, ...flags], { lock: join(tmpdir(), `cell-test-ports-${port}`) });
+    const args = ["dev", "--json", "--nodes", String(NODES), "--allow-drills", "--port", String(ports.first), "--dir", join(this.folder, "data")];
+    this.supervisor = new Child([...args, ...SIZES, ...flags]);
   }
 
   /** Reads what the supervisor announces until all nodes are up; then `nodes` has `node`, `pid`, `server`, `http`. */
@@ -66,12 +58,6 @@ export class Cluster {
     if (!first?.nodes) throw new Error(`the cluster did not come up (${first ?? "in time"}):\n${this.supervisor.said.join("\n")}`);
     this.nodes = first.nodes;
     this.server = this.nodes.map((node) => node.server).join(",");
-  }
-
-  /** Whether it has ended because another program has its ports. */
-  isElsewhere() {
-    const isTaken = this.supervisor.said.some((line) => /address already in use/i.test(line));
-    return this.supervisor.process.exitCode === IS_LOCKED || isTaken;
   }
 
   /** The address of a node's console and API. */
@@ -108,6 +94,7 @@ export class Cluster {
     const end = await this.supervisor.stop();
     this.cancelRemoval();
     this.removeFolder();
+    this.ports.last.close();
     return end;
   }
 

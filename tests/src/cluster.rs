@@ -4,15 +4,13 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::Pid;
 use serde_json::{Value, json};
 
 use crate::server::Server;
-
-/// How long a cluster may take to come to a state.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::wait::{self, PATIENCE};
 
 /// What was said at one time.
 #[derive(Clone, Debug)]
@@ -136,7 +134,7 @@ impl Server {
                 return view;
             }
             assert!(Instant::now() < deadline, "not {what}: {view:?}");
-            std::thread::sleep(Duration::from_millis(10));
+            wait::pause();
         }
     }
 

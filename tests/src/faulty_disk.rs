@@ -8,15 +8,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::getuid;
 use tempfile::TempDir;
 
 use crate::reaper;
-
-/// How long a step of setting up may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+use crate::wait;
 
 /// What the disk can do to its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,11 +142,11 @@ impl FaultyDisk {
         };
         let nbdkit =
             spawn("nbdkit", &[&["-f", "-U", &socket], filters, &["file", &image], &options].concat());
-        await_that("nbdkit's socket", || Path::new(&socket).exists());
+        wait::until("nbdkit's socket is there", || Path::new(&socket).exists());
         let file = self.text("fuse/disk");
         fs::write(&file, "").expect("a file to mount on can be made");
         let nbdfuse = spawn("nbdfuse", &[&file, &format!("nbd+unix:///?socket={socket}")]);
-        await_that("nbdfuse's file", || fs::metadata(&file).is_ok_and(|about| about.len() > 0));
+        wait::until("nbdfuse's file is there", || fs::metadata(&file).is_ok_and(|about| about.len() > 0));
         let device =
             Command::new("losetup").args(["--show", "-f", &file]).output().expect("losetup can be run");
         let device = String::from_utf8_lossy(&device.stdout).trim().to_owned();
@@ -181,13 +178,4 @@ fn spawn(command: &str, arguments: &[&str]) -> Child {
     program.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     reaper::mark(&mut program);
     program.spawn().unwrap_or_else(|error| panic!("{command} cannot be started: {error}"))
-}
-
-#[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
-fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} does not appear");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

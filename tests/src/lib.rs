@@ -12,6 +12,7 @@ pub mod rdma;
 pub mod reaper;
 pub mod server;
 pub mod traffic;
+pub mod wait;
 
 pub use cell_history as history;
 pub use cell_history::{ledger, linearizability};

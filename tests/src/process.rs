@@ -2,12 +2,10 @@
 //! `/proc`: a bare Debian has neither `kill` nor `ps`.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a process may take to come to a state.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::wait;
 
 /// Sends a signal to a process that lives.
 ///
@@ -21,14 +19,9 @@ pub fn signal(process: Pid, signal: Signal) {
 ///
 /// # Panics
 /// If one goes on.
-#[allow(clippy::disallowed_methods, reason = "real processes have real time")]
 pub fn stop(process: Pid) {
     signal(process, Signal::STOP);
-    let deadline = Instant::now() + PATIENCE;
-    while states(process).into_iter().any(|state| state != 'T') {
-        assert!(Instant::now() < deadline, "{process:?} goes on");
-        std::thread::yield_now();
-    }
+    wait::until("each thread stands still", || states(process).into_iter().all(|state| state == 'T'));
 }
 
 /// Whether these processes have ended; their parent need not have noticed.
@@ -40,13 +33,9 @@ pub fn have_ended(processes: &[Pid]) -> bool {
 ///
 /// # Panics
 /// If one lives on.
-#[allow(clippy::disallowed_methods, reason = "real processes have real time")]
+#[track_caller]
 pub fn wait_ended(processes: &[Pid]) {
-    let deadline = Instant::now() + PATIENCE;
-    while !have_ended(processes) {
-        assert!(Instant::now() < deadline, "of {processes:?} one lives on");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait::until(&format!("{processes:?} have ended"), || have_ended(processes));
 }
 
 /// A process by its number, as programs print it.

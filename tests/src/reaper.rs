@@ -4,6 +4,7 @@
 //! What is started carries a mark in its environment, which its own children inherit. A shell beside the test process
 //! reads from a pipe whose other end the test process alone holds, and the kernel closes that with the process. The shell
 //! then kills all that carries the mark, also processes that are stopped or whose parent is gone.
+//! `tests/browser/cluster.mjs` does the same.
 
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, Stdio};
@@ -12,19 +13,7 @@ use std::sync::OnceLock;
 /// The variable that is the mark. Not `CELL_…`: those are settings of `cell`.
 const VARIABLE: &str = "STARTED_BY_TEST";
 
-/// Waits for the end of its input, then kills whoever has the mark in its environment, until nobody has.
-const SCRIPT: &str = r#"
-read -r _
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    carriers=$(grep -lsF -e "$1" /proc/[0-9]*/environ)
-    [ -n "$carriers" ] || exit 0
-    for carrier in $carriers; do
-        process=${carrier#/proc/}
-        kill -KILL "${process%/environ}" 2>/dev/null
-    done
-    sleep 0.1
-done
-"#;
+const SCRIPT: &str = include_str!("reaper.sh");
 
 /// Has a command, and all that it starts, killed when this process has ended.
 ///

@@ -8,7 +8,6 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -17,10 +16,9 @@ use crate::control_group::ControlGroup;
 use crate::ports::Ports;
 use crate::process::{children, resident_bytes, wait_ended};
 use crate::program::{self, Said};
+use crate::wait;
 use events::Events;
 
-/// How long a server may take to start, to end or to come to a state, on a machine that does other things too.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// Lines of a server's log that a failed test shows.
 const LOG_LINES_SHOWN: usize = 40;
 /// Small regions and segments: tests run side by side.
@@ -190,14 +188,11 @@ impl Server {
     ///
     /// # Panics
     /// If the supervisor ends or time runs out.
-    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
     pub fn wait_ready(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.is_ready() {
+        wait::until("the server is ready", || {
             assert!(!self.has_ended(), "the server ended:\n{}", self.log_end());
-            assert!(Instant::now() < deadline, "the server is not ready");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            self.is_ready()
+        });
     }
 
     /// Whether it serves right now.
@@ -220,31 +215,21 @@ impl Server {
     }
 
     /// Waits for the supervisor's end. One that does not end stays this server's, to be ended with it.
-    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
     fn ended(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let child = self.supervisor.as_mut().expect("the server was started");
-            if let Some(status) = child.try_wait().expect("a child can be waited for") {
-                self.supervisor = None;
-                return status;
-            }
-            assert!(Instant::now() < deadline, "the server runs on");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let child = self.supervisor.as_mut().expect("the server was started");
+        let ended = || child.try_wait().expect("a child can be waited for");
+        let status = wait::until_some("the server has ended", ended);
+        self.supervisor = None;
+        status
     }
 
     /// Waits until the log, from byte `from` on, has these words.
     ///
     /// # Panics
     /// If it never has.
-    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
     pub fn wait_log(&self, from: usize, words: &str) {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.log().get(from..).is_some_and(|said| said.contains(words)) {
-            assert!(Instant::now() < deadline, "the server never said `{words}`");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let is_said = || self.log().get(from..).is_some_and(|said| said.contains(words));
+        wait::until(&format!("the server says `{words}`"), is_said);
     }
 
     /// The first of its ports.
@@ -319,15 +304,11 @@ impl Server {
     ///
     /// # Panics
     /// If there is no node to kill, or none comes after it.
-    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
     pub fn replace_node(&mut self) {
         let before = self.node();
         assert!(self.kill_node(), "there is a node to kill");
-        let deadline = Instant::now() + PATIENCE;
-        while self.node().is_none() || self.node() == before {
-            assert!(Instant::now() < deadline, "no node comes after the one that was killed");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let is_another = || self.node().is_some_and(|node| Some(node) != before);
+        wait::until("a node comes after the one that was killed", is_another);
         self.wait_ready();
     }
 

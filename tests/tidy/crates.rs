@@ -37,7 +37,7 @@ const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
     ("web", "web", 7, None),
     ("ops", "ops", 8, None),
     ("test-kit", "tests/kit", 6, Some(&["terms", "cluster", "memory", "wal", "recovery", "pair"])),
-    ("tests", "tests", 9, None),
+    ("tests", "tests", 8, None),
     ("simulator", "tests/simulator", 10, None),
     ("benches", "benches", 10, None),
 ];

@@ -1,20 +1,17 @@
 //! Commands that ask the admin API of a real cluster: what they print, and how they end.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "real processes have real time")]
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::process::Output;
-use std::time::{Duration, Instant};
 
-use crate::harness::{Dev, signal};
+use crate::harness::Dev;
+use cell_tests::process::{by_number, signal};
+use cell_tests::wait;
 use rustix::process::Signal;
 use serde_json::Value;
 
 /// Asks the first node.
 fn ask(dev: &Dev, arguments: &[&str]) -> Output {
-    let http = format!("127.0.0.1:{}", dev.port + 80);
-    dev.cell(&[arguments, &["--http", &http]].concat())
+    dev.cell(&[arguments, &["--http", &dev.http()]].concat())
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -47,27 +44,15 @@ fn len(value: &Value, name: &str) -> usize {
 
 /// `POST` of a JSON body to the first node; the answer's document.
 fn post(dev: &Dev, path: &str, body: &str) -> Value {
-    let mut stream = TcpStream::connect(("127.0.0.1", dev.port + 80)).unwrap();
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\nContent-Type: application/json\r\n",
-        dev.port + 80
-    );
-    write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (_, document) = answer.split_once("\r\n\r\n").unwrap();
-    serde_json::from_str(document).unwrap_or_else(|_| panic!("{path}: {answer}"))
+    let (_, document) = dev.server.http_post(0, path, body).unwrap();
+    serde_json::from_str(&document).unwrap_or_else(|_| panic!("{path}: {document}"))
 }
 
 /// A new cluster spreads its tree over its nodes, and a key whose meganode is on its way has no place for a
 /// moment: it is to be asked for again.
 fn keys_are_located(dev: &Dev) {
     dev.out(&["put", "greeting", "hello"]);
-    let until = Instant::now() + Duration::from_secs(60);
-    while !are_keys_located(dev) {
-        assert!(Instant::now() < until, "the keys have no place that lasts");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait::until("the keys have a place that lasts", || are_keys_located(dev));
     assert_eq!(told(&ask(dev, &["tree", "locate", ""])).0, 2);
 }
 
@@ -119,11 +104,7 @@ fn drill_is_reported(dev: &Dev) {
     let wanted = r#"{"kind": "restart", "node": 1, "confirm": "node-1", "before_ms": 500}"#;
     let begun = post(dev, "/api/v1/drills", wanted);
     let id = begun["operation"].as_str().unwrap_or_else(|| panic!("{begun}"));
-    let until = Instant::now() + Duration::from_secs(90);
-    while json_of_run(dev, id)["ended_unix_ms"].is_null() {
-        assert!(Instant::now() < until, "the drill does not end");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    wait::until("the drill ends", || !json_of_run(dev, id)["ended_unix_ms"].is_null());
     let run = json_of_run(dev, id);
     let exit = match run["state"].as_str() {
         Some("passed") => 0,
@@ -163,7 +144,7 @@ fn commands_over_the_api_name_a_node_that_does_not_answer() {
     let up = dev.wait_for("up");
     dev.wait_healthy();
     let pid = up["nodes"][1]["pid"].as_u64().unwrap();
-    signal(Signal::KILL, u32::try_from(pid).unwrap());
+    signal(by_number(pid), Signal::KILL);
     dev.wait_for("given_up");
     for command in [&["node", "ls"][..], &["region", "ls"], &["tree", "check"]] {
         let document = json(&dev, command, 6);

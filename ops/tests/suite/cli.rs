@@ -1,14 +1,12 @@
 //! The command line without a server: usage, exit codes, settings, completions, manual pages.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::process::{Command, Output};
+use std::process::Output;
+
+use crate::harness::command;
 
 fn cell(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cell"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CELL_")) {
-        command.env_remove(name);
-    }
-    command.args(arguments).output().unwrap()
+    command(arguments).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {

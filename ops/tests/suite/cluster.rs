@@ -1,22 +1,21 @@
 //! `cell dev --nodes N`: what is said, who listens where, and who stays when one goes.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "real processes have real time")]
 
-use crate::harness;
 use std::net::TcpStream;
 
-use crate::harness::{Dev, signal, wait_gone};
-use rustix::process::Signal;
+use crate::harness::{Dev, command};
+use cell_tests::process::{by_number, signal, wait_ended};
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 /// Keys of which every node has some.
 const KEYS: [&str; 12] = ["0", "5", "9", "C", "H", "N", "T", "Z", "c", "j", "q", "x"];
 
 /// The event that says that the cluster is up, and the process of each node.
-fn up(dev: &mut Dev) -> (Value, Vec<u32>) {
+fn up(dev: &mut Dev) -> (Value, Vec<Pid>) {
     let event = dev.wait_for("up");
     let nodes = event["nodes"].as_array().unwrap();
-    let pids = nodes.iter().map(|node| u32::try_from(node["pid"].as_u64().unwrap()).unwrap()).collect();
+    let pids = nodes.iter().map(|node| by_number(node["pid"].as_u64().unwrap())).collect();
     (event, pids)
 }
 
@@ -28,7 +27,7 @@ fn put_all(dev: &Dev, value: &str) {
 
 fn assert_all(dev: &Dev, value: &str) {
     for (number, key) in KEYS.iter().enumerate() {
-        let server = format!("127.0.0.1:{}", usize::from(dev.port) + number % 3);
+        let server = format!("127.0.0.1:{}", usize::from(dev.server.port()) + number % 3);
         let got = dev.cell(&["get", key, "--server", &server]);
         // A node that is gone does not answer; what it had is found through the others.
         if got.status.code() != Some(4) {
@@ -49,7 +48,7 @@ fn dev_three_nodes_say_where_they_are_and_share_the_keys() {
     let (event, pids) = up(&mut dev);
     assert_eq!((pids.len(), &event["drills"]), (3, &true.into()));
     for (node, row) in (0..).zip(event["nodes"].as_array().unwrap()) {
-        let port = |offset: u16| format!("127.0.0.1:{}", dev.port + offset + node);
+        let port = |offset: u16| format!("127.0.0.1:{}", dev.server.port() + offset + node);
         assert_eq!((&row["server"], &row["http"]), (&port(0).into(), &port(80).into()));
         for offset in [0, 80] {
             TcpStream::connect(port(offset)).unwrap();
@@ -57,15 +56,13 @@ fn dev_three_nodes_say_where_they_are_and_share_the_keys() {
     }
     put_all(&dev, "value");
     assert_all(&dev, "value");
-    let data = dev.folder.path().join("data");
-    let listed =
-        harness::command(&["drill", "ls", "--json", "--dir", data.to_str().unwrap()]).output().unwrap();
+    let listed = command(&["drill", "ls", "--json", "--dir", dev.data()]).output().unwrap();
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
     let owners: std::collections::BTreeSet<u64> =
         listed["pairs"].as_array().unwrap().iter().map(|pair| pair["node"].as_u64().unwrap()).collect();
     assert_eq!(owners.len(), 3, "{listed}");
     assert_eq!(dev.stop(), Some(0));
-    pids.into_iter().for_each(wait_gone);
+    wait_ended(&pids);
     dev.restart();
     up(&mut dev);
     assert_all(&dev, "value");
@@ -78,24 +75,22 @@ fn dev_without_restarts_serves_everything_until_one_node_is_left() {
     let (_, pids) = up(&mut dev);
     put_all(&dev, "first");
     for (killed, value) in [(2, "second"), (1, "third")] {
-        signal(Signal::KILL, pids[killed]);
+        signal(pids[killed], Signal::KILL);
         let died = dev.wait_for("given_up");
         assert_eq!(died["node"], killed);
         put_all(&dev, value);
         assert_all(&dev, value);
     }
-    signal(Signal::KILL, pids[0]);
-    assert_eq!(dev.process.wait().unwrap().code(), Some(1), "nobody is left");
+    signal(pids[0], Signal::KILL);
+    assert_eq!(dev.server.wait_end(), Some(1), "nobody is left");
 }
 
 #[test]
 fn dev_a_killed_supervisor_takes_all_its_nodes_along() {
     let mut dev = Dev::launched_with(&["--nodes=3"]);
-    let (_, pids) = up(&mut dev);
+    up(&mut dev);
     put_all(&dev, "value");
-    signal(Signal::KILL, dev.process.id());
-    dev.process.wait().unwrap();
-    pids.into_iter().for_each(wait_gone);
+    dev.server.kill_all();
     dev.restart();
     up(&mut dev);
     assert_all(&dev, "value");
@@ -110,9 +105,9 @@ fn tree_show_and_verify_name_a_node_that_cannot_be_reached() {
     put_all(&dev, "value");
     let whole: Value = serde_json::from_str(&dev.out(&["tree", "show", "--json"])).unwrap();
     assert_eq!(whole["unreachable"].as_array().map(Vec::len), Some(0), "{whole}");
-    signal(Signal::KILL, pids[1]);
+    signal(pids[1], Signal::KILL);
     dev.wait_for("given_up");
-    let dead = format!("127.0.0.1:{}", dev.port + 1);
+    let dead = format!("127.0.0.1:{}", dev.server.port() + 1);
     let shown = dev.cell(&["tree", "show", "--json"]);
     assert_eq!(shown.status.code(), Some(6), "{shown:?}");
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
@@ -128,7 +123,7 @@ fn tree_show_and_verify_name_a_node_that_cannot_be_reached() {
     assert!(told.contains("of the nodes that answered") && told.contains(&dead), "{told}");
 
     // By the dead one first, too; what it has cannot be verified, and that is said by name.
-    let servers = format!("{dead},{}", dev.server());
+    let servers = format!("{dead},{}", dev.address());
     let verified = dev.cell(&["verify", "--server", &servers]);
     assert_eq!(verified.status.code(), Some(4), "{verified:?}");
     assert!(String::from_utf8(verified.stderr).unwrap().contains(&dead));

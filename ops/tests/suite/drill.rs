@@ -1,6 +1,5 @@
 //! Drills on one node: who may, what is refused, and what they show.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "real processes have real time")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -9,11 +8,11 @@ use std::os::unix::process::CommandExt;
 use std::process::Output;
 
 use crate::harness::{Dev, command};
+use cell_tests::wait;
 use serde_json::Value;
 
 fn drill(dev: &Dev, arguments: &[&str]) -> Output {
-    let data = dev.folder.path().join("data");
-    command(&["drill"]).args(arguments).args(["--dir", data.to_str().unwrap()]).output().unwrap()
+    command(&["drill"]).args(arguments).args(["--dir", dev.data()]).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -31,7 +30,7 @@ fn refused(output: &Output, exit: i32, words: &[&str]) {
 }
 
 fn raw(dev: &Dev, line: &str) -> Value {
-    let stream = UnixStream::connect(dev.folder.path().join("data/drill.socket")).unwrap();
+    let stream = UnixStream::connect(dev.server.folder().join("drill.socket")).unwrap();
     writeln!(&stream, "{line}").unwrap();
     let mut answer = String::new();
     BufReader::new(&stream).read_line(&mut answer).unwrap();
@@ -85,7 +84,7 @@ fn drill_without_a_cluster_or_permission_says_what_to_do() {
 #[test]
 fn drill_socket_takes_known_requests_of_its_user_alone() {
     let mut dev = Dev::start_with(&["--allow-drills"]);
-    let socket = dev.folder.path().join("data/drill.socket");
+    let socket = dev.server.folder().join("drill.socket");
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
     for (line, word) in [
         ("nonsense", "this is no request"),
@@ -118,9 +117,8 @@ fn drill_socket_takes_known_requests_of_its_user_alone() {
 
     // Killed, and not to come back for an hour: it does at once.
     assert_eq!(raw(&dev, r#"{"do":"kill","node":0,"down_ms":3600000}"#).get("refused"), None);
-    while raw(&dev, r#"{"do":"status"}"#)["status"]["nodes"][0]["state"] != "down" {
-        std::thread::yield_now();
-    }
+    let state = || raw(&dev, r#"{"do":"status"}"#)["status"]["nodes"][0]["state"].take();
+    wait::until("the node is down", || state() == "down");
     assert_eq!(text(&drill(&dev, &["heal"]).stdout), "node 0\n");
     dev.wait_healthy();
 
@@ -131,13 +129,13 @@ fn drill_socket_takes_known_requests_of_its_user_alone() {
 }
 
 fn another_user_is_refused(dev: &Dev) {
-    let data = dev.folder.path().join("data");
+    let data = dev.server.folder();
     let open = |path: &std::path::Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
-    open(dev.folder.path(), 0o755);
+    open(data.parent().unwrap(), 0o755);
     open(&data.join("drill.socket"), 0o666);
-    let mut nobody = command(&["drill", "ls", "--dir", data.to_str().unwrap()]);
+    let mut nobody = command(&["drill", "ls", "--dir", dev.data()]);
     match nobody.uid(65_534).output() {
         Ok(output) => refused(&output, 2, &["user 65534 may not inject faults"]),
         Err(error) => println!("SKIPPED: a drill by another user: {error}; it needs root"),

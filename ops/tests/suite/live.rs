@@ -1,25 +1,16 @@
 //! Settings that are tuned while a cluster serves, in its nodes and in a client that runs.
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(clippy::disallowed_methods, reason = "real processes have real time")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::harness::Dev;
 use cell_client::{Client, ClientError, ClientOptions, Operation};
+use cell_tests::wait::until;
 
 /// Runs `cell tune` against the first node; exit code and standard error.
 fn tune(dev: &Dev, arguments: &[&str]) -> (i32, String) {
-    let http = format!("127.0.0.1:{}", dev.port + 80);
-    let output = dev.cell(&[&["tune"], arguments, &["--http", &http]].concat());
+    let output = dev.cell(&[&["tune"], arguments, &["--http", &dev.http()]].concat());
     (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
-}
-
-/// Waits until something holds, which a change brings about within a poll of the cluster's table.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < end, "{what}");
-    }
 }
 
 fn tuned_settings_take_effect_in_nodes_that_serve_and_are_taken_back(dev: &Dev) {
@@ -47,8 +38,7 @@ fn tuning_that_does_not_fit_is_refused_with_the_reason_and_nothing_changes(dev: 
         assert_ne!(code, 0, "{value}");
         assert!(error.contains(why), "{value}: {error}");
     }
-    let http = format!("127.0.0.1:{}", dev.port + 80);
-    let listed = dev.out(&["tune", "ls", "spin", "--http", &http]);
+    let listed = dev.out(&["tune", "ls", "spin", "--http", &dev.http()]);
     assert!(!listed.contains("tuned"), "{listed}");
 }
 
@@ -64,10 +54,10 @@ fn changes_over_http_are_limited_as_the_cluster_is_tuned(dev: &Dev) {
 }
 
 fn tuned_settings_reach_a_client_that_runs_but_not_one_whose_user_decided(dev: &Dev) {
-    let mut follows = Client::connect(&dev.server(), ClientOptions::default()).unwrap();
+    let mut follows = Client::connect(&dev.address(), ClientOptions::default()).unwrap();
     let own =
         ClientOptions { own: vec!["client_queue_max", "client_in_flight_max"], ..ClientOptions::default() };
-    let mut stays = Client::connect(&dev.server(), own).unwrap();
+    let mut stays = Client::connect(&dev.address(), own).unwrap();
     assert_eq!(tune(dev, &["set", "client_queue_max=0", "client_in_flight_max=1"]).0, 0);
     let is_full = |client: &mut Client| {
         let get = Operation::Get { key: b"key" };

@@ -10,10 +10,13 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::harness::{Dev, FLAGS, command, free_port, signal, wait_gone};
-use rustix::process::Signal;
+use crate::harness::{Dev, FLAGS, command};
+use cell_tests::ports::Ports;
+use cell_tests::process::signal;
+use cell_tests::wait;
+use rustix::process::{Pid, Signal};
 
 #[test]
 fn dev_a_killed_node_comes_back_with_what_it_acknowledged() {
@@ -22,8 +25,7 @@ fn dev_a_killed_node_comes_back_with_what_it_acknowledged() {
     for _ in 0..2 {
         let status = dev.out(&["status", "--json"]);
         assert!(status.contains("serving"), "{status}");
-        let pid = node_pid(&dev);
-        signal(Signal::KILL, pid);
+        signal(dev.node(), Signal::KILL);
         dev.wait_for("died");
         dev.wait_for("serving");
         assert_eq!(dev.out(&["get", "key"]), "value\n");
@@ -37,13 +39,14 @@ fn dev_prints_lines_for_people_and_its_nodes_messages_go_to_files() {
     for shown in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
-        let port = free_port().to_string();
+        let ports = Ports::take();
+        let port = ports.first.to_string();
         let mut command = command(&["dev", "--port", &port, "--dir", data.to_str().unwrap(), "--nodes=2"]);
         command.args(FLAGS).arg("--tracing-filter=info").args(shown.then_some("--show-logs"));
         let mut dev = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines().map(Result::unwrap);
         assert!(lines.any(|line| line.contains("is up")));
-        signal(Signal::TERM, dev.id());
+        signal(Pid::from_child(&dev), Signal::TERM);
         assert!(lines.last().unwrap().contains("stopped"));
         assert_eq!(dev.wait().unwrap().code(), Some(0));
         let mut said = String::new();
@@ -65,23 +68,18 @@ fn dev_prints_lines_for_people_and_its_nodes_messages_go_to_files() {
 fn metrics_have_the_counters_of_log_fabric_and_lease() {
     let dev = Dev::start();
     dev.out(&["put", "key", "value"]);
-    let until = Instant::now() + Duration::from_secs(30);
     let wanted =
         ["cell_log_records_total ", "cell_fabric_messages_received_total ", "cell_lease_renewals_total "];
-    loop {
-        let metrics = http(dev.port + 80, "/metrics");
+    let metrics = wait::until_some(&format!("all of {wanted:?} are counted"), || {
+        let (_, metrics) = dev.server.http("/metrics")?;
         let counted = |name: &&str| {
             let line = metrics.lines().find_map(|line| line.strip_prefix(*name));
             line.is_some_and(|count| count.parse::<f64>().unwrap() > 0.0)
         };
-        if wanted.iter().all(counted) {
-            assert!(metrics.contains("# TYPE cell_log_held_bytes gauge"), "{metrics}");
-            assert!(metrics.contains("# TYPE cell_fabric_received_bytes_total counter"), "{metrics}");
-            break;
-        }
-        assert!(Instant::now() < until, "not all of {wanted:?} are in:\n{metrics}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        wanted.iter().all(counted).then_some(metrics)
+    });
+    assert!(metrics.contains("# TYPE cell_log_held_bytes gauge"), "{metrics}");
+    assert!(metrics.contains("# TYPE cell_fabric_received_bytes_total counter"), "{metrics}");
 }
 
 fn http(port: u16, path: &str) -> String {
@@ -92,24 +90,11 @@ fn http(port: u16, path: &str) -> String {
     text
 }
 
-/// The supervisor's only child.
-fn node_pid(dev: &Dev) -> u32 {
-    let id = dev.process.id();
-    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
-    let children =
-        tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default());
-    let children: String = children.collect();
-    children.split_whitespace().next().unwrap().parse().unwrap()
-}
-
 #[test]
 fn dev_a_killed_supervisor_takes_its_node_along() {
     let mut dev = Dev::start();
     dev.out(&["put", "key", "value"]);
-    let node = node_pid(&dev);
-    signal(Signal::KILL, dev.process.id());
-    dev.process.wait().unwrap();
-    wait_gone(node);
+    dev.server.kill_all();
     dev.restart();
     assert_eq!(dev.out(&["get", "key"]), "value\n");
 }
@@ -117,14 +102,13 @@ fn dev_a_killed_supervisor_takes_its_node_along() {
 #[test]
 fn dev_a_second_one_on_the_same_folder_or_port_says_so() {
     let dev = Dev::start();
-    let data = dev.folder.path().join("data");
-    let other = free_port().to_string();
-    let output = command(&["dev", "--port", &other, "--dir", data.to_str().unwrap()]).output().unwrap();
+    let other = Ports::take();
+    let output = command(&["dev", "--port", &other.first.to_string(), "--dir", dev.data()]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("is held by process") && error.contains("--dir"), "{error}");
     let folder = tempfile::tempdir().unwrap();
-    let port = dev.port.to_string();
+    let port = dev.server.port().to_string();
     let output =
         command(&["dev", "--port", &port, "--dir", folder.path().to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -136,8 +120,9 @@ fn node_by_itself_tells_systemd_and_stops_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let socket_path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&socket_path).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let port = free_port();
+    socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+    let ports = Ports::take();
+    let port = ports.first;
     let config = folder.path().join("node.toml");
     let text = format!(
         "listen_address = \"127.0.0.1:{port}\"\nhttp_address = \"127.0.0.1:{}\"\ndata_dir = \"{}\"\n",
@@ -166,7 +151,7 @@ fn node_by_itself_tells_systemd_and_stops_in_order() {
     wait_for("WATCHDOG=1");
     let server = format!("127.0.0.1:{port}");
     assert!(command(&["put", "key", "value", "--server", &server]).output().unwrap().status.success());
-    signal(Signal::TERM, node.id());
+    signal(Pid::from_child(&node), Signal::TERM);
     wait_for("STOPPING=1");
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }
@@ -195,7 +180,8 @@ fn forward(from: u16, to: u16) -> Arc<AtomicUsize> {
 #[test]
 fn node_behind_a_forwarded_port_is_reached_by_what_it_advertises() {
     let folder = tempfile::tempdir().unwrap();
-    let port = free_port();
+    let ports = Ports::take();
+    let port = ports.first;
     let (forwarded, http) = (port + 40, port + 80);
     let count = forward(forwarded, port);
     let mut node = command(&["node"])
@@ -209,20 +195,16 @@ fn node_behind_a_forwarded_port_is_reached_by_what_it_advertises() {
         .unwrap();
     let server = format!("127.0.0.1:{port}");
     let put = ["put", "key", "value", "--transport", "tcp", "--timeout", "60s", "--server", &server];
-    let until = Instant::now() + Duration::from_secs(60);
-    loop {
-        let said = command(&put).output().unwrap();
-        if said.status.success() {
-            break;
-        }
-        assert!(Instant::now() < until && node.try_wait().unwrap().is_none(), "{said:?}");
-    }
+    wait::until("the node serves", || {
+        assert!(node.try_wait().unwrap().is_none(), "it has ended");
+        command(&put).output().unwrap().status.success()
+    });
     // Of several servers it asks each node that the table has, where it says that it is.
     let twice = format!("{server},{server}");
     let shown = command(&["tree", "show", "--transport", "tcp", "--server", &twice]).output().unwrap();
     assert!(shown.status.success(), "{shown:?}");
     assert!(count.load(Ordering::SeqCst) > 0, "nobody came by the advertised address");
-    signal(Signal::TERM, node.id());
+    signal(Pid::from_child(&node), Signal::TERM);
     assert_eq!(node.wait().unwrap().code(), Some(0));
 
     for wrong in ["127.0.0.1:0", "0.0.0.0:7000", "nowhere"] {
@@ -239,7 +221,8 @@ fn node_behind_a_forwarded_port_is_reached_by_what_it_advertises() {
 #[test]
 fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     let folder = tempfile::tempdir().unwrap();
-    let (port, config) = (free_port(), folder.path().join("cell.toml"));
+    let ports = Ports::take();
+    let (port, config) = (ports.first, folder.path().join("cell.toml"));
     let configure = |lines: &str| {
         let text = format!(
             "listen_address = \"127.0.0.1:{port}\"\nhttp_address = \"127.0.0.1:{}\"\n\
@@ -260,38 +243,37 @@ fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     let (sender, lines) = std::sync::mpsc::channel();
     std::thread::spawn(move || said.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
     let wait_for = |words: &str| {
-        let patience = Duration::from_secs(60);
-        while !lines.recv_timeout(patience).unwrap_or_else(|_| panic!("no `{words}`")).contains(words) {}
+        while !lines.recv_timeout(wait::PATIENCE).unwrap_or_else(|_| panic!("no `{words}`")).contains(words) {
+        }
     };
-    let (server, until) = (format!("127.0.0.1:{port}"), Instant::now() + Duration::from_secs(60));
+    let server = format!("127.0.0.1:{port}");
     let put = ["put", "key", "value", "--timeout", "60s", "--server", &server];
-    while !command(&put).output().unwrap().status.success() {
-        assert!(Instant::now() < until && node.try_wait().unwrap().is_none(), "it does not serve");
-    }
+    wait::until("the node serves", || {
+        assert!(node.try_wait().unwrap().is_none(), "it has ended");
+        command(&put).output().unwrap().status.success()
+    });
 
     configure("checkpoint_age_ms = \"1 s\"\nlease_ms = \"700 ms\"\n"); // and the filter is the default again
-    signal(Signal::HUP, node.id());
+    signal(Pid::from_child(&node), Signal::HUP);
     wait_for("`checkpoint_age_ms` is changed");
     wait_for(
         "`lease_ms` stays 500 ms and does not become 700 ms: a change takes effect when the process starts",
     );
-    while !http(port + 80, "/metrics").contains("\ncell_pair_checkpoints_total{pair=\"1\"} 1") {
-        assert!(Instant::now() < until, "no checkpoint is taken of the age that is now the limit");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait::until("a checkpoint is taken of the age that is now the limit", || {
+        http(port + 80, "/metrics").contains("\ncell_pair_checkpoints_total{pair=\"1\"} 1")
+    });
 
     configure("checkpoint_age_ms = \"1 year\"\n");
-    signal(Signal::HUP, node.id());
+    signal(Pid::from_child(&node), Signal::HUP);
     wait_for("the configuration is wrong: all settings stay");
-    signal(Signal::TERM, node.id());
+    signal(Pid::from_child(&node), Signal::TERM);
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }
 
 #[test]
 fn load_interrupted_records_what_is_acknowledged() {
     let dev = Dev::start();
-    let source = dev.folder.path().join("source.tsv");
-    let progress = dev.folder.path().join("progress");
+    let (source, progress) = (dev.beside("source.tsv"), dev.beside("progress"));
     let lines: String = (0..400_000).map(|n| format!("key{n:06}\t{n}\n")).collect();
     std::fs::write(&source, lines).unwrap();
     let (source, progress) = (source.to_str().unwrap(), progress.to_str().unwrap());
@@ -301,7 +283,7 @@ fn load_interrupted_records_what_is_acknowledged() {
         let mut child = dev.command(&load).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(1200));
         if child.try_wait().unwrap().is_none() {
-            signal(kill, child.id());
+            signal(Pid::from_child(&child), kill);
             let code = child.wait().unwrap().code();
             assert!(code.is_none_or(|code| code == 130 || code == 0), "{code:?}");
         }
@@ -320,10 +302,8 @@ fn dev_a_damaged_log_is_refused_and_shown() {
     for n in 0..50 {
         dev.out(&["put", &format!("key{n}"), "value"]);
     }
-    signal(Signal::KILL, dev.process.id());
-    dev.process.wait().unwrap();
-    let data = dev.folder.path().join("data");
-    let data = data.to_str().unwrap();
+    dev.server.kill_all();
+    let data = dev.data();
     let frames = dev.out(&["inspect", "log", data, "--frames", "--json"]);
     let frames = frames.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let batches: Vec<_> =
@@ -340,7 +320,7 @@ fn dev_a_damaged_log_is_refused_and_shown() {
     assert_eq!(shown.status.code(), Some(7));
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.contains(&format!("DAMAGED at {segment}")), "{shown}");
-    let port = dev.port.to_string();
+    let port = dev.server.port().to_string();
     let output = command(&["dev", "--port", &port, "--dir", data]).args(FLAGS).output().unwrap();
     assert_eq!(output.status.code(), Some(7));
     let error = String::from_utf8(output.stderr).unwrap();

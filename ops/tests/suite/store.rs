@@ -43,7 +43,7 @@ fn entries_conditions_and_encodings(dev: &Dev) {
     assert_eq!(dev.code(&["del", "bytes", "--ignore-missing"]), 0);
     assert_eq!(dev.code(&["put", &"k".repeat(2000), "v"]), 2);
 
-    let large = dev.folder.path().join("large");
+    let large = dev.beside("large");
     fs::write(&large, (0..3_000_000_u32).flat_map(u32::to_le_bytes).take(3_000_000).collect::<Vec<_>>())
         .unwrap();
     assert_eq!(dev.code(&["put", "large", "--file", large.to_str().unwrap()]), 0);
@@ -99,7 +99,7 @@ fn removals(dev: &Dev) {
 fn several_servers(dev: &Dev) {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     for first in ["127.0.0.1:1".to_owned(), silent.local_addr().unwrap().to_string()] {
-        let servers = format!("{first},{}", dev.server());
+        let servers = format!("{first},{}", dev.address());
         for command in [
             &["get", "greeting"][..],
             &["put", "several", "servers"],
@@ -120,7 +120,7 @@ fn several_servers(dev: &Dev) {
 }
 
 fn load_dump_and_verify(dev: &Dev) {
-    let path = |name: &str| dev.folder.path().join(name).to_str().unwrap().to_owned();
+    let path = |name: &str| dev.beside(name).to_str().unwrap().to_owned();
     let (source, progress, gz) = (path("words.tsv"), path("progress"), path("words.gz"));
     let lines: Vec<_> = (0..30_000).map(|n| format!("{n}\tword{:05}\n", n * 7 % 20_000)).collect();
     fs::write(&source, lines.concat()).unwrap();
@@ -186,8 +186,7 @@ fn status_and_bench(dev: &Dev) {
 }
 
 fn inspection(dev: &Dev) {
-    let data = dev.folder.path().join("data");
-    let data = data.to_str().unwrap();
+    let data = dev.data();
     assert!(dev.out(&["inspect", "log", data]).contains("segments"));
     assert!(dev.out(&["inspect", "image", data]).contains("every block sound"));
     let table = json(dev.out(&["inspect", "table", data, "--json"]).as_bytes());

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{PATIENCE, Server};
+use super::Server;
+use crate::wait;
 
 /// The file of a supervisor's standard output, and how far it was read.
 #[derive(Debug)]
@@ -48,20 +48,14 @@ impl Server {
     ///
     /// # Panics
     /// If none comes.
-    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
     pub fn wait_event(&mut self, name: &str) -> Value {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        wait::until_some(&format!("an event `{name}` comes"), || {
             let has_ended = self.has_ended(); // before the look at the file, which has its last words then
             let events = self.events.as_mut().expect("the server announces events");
-            while let Some(event) = events.next() {
-                if event["event"] == name {
-                    return event;
-                }
-            }
-            assert!(!has_ended, "the server ended without an event `{name}`:\n{}", self.log_end());
-            assert!(Instant::now() < deadline, "no event `{name}` comes");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+            let found = std::iter::from_fn(|| events.next()).find(|event| event["event"] == name);
+            let is_over = has_ended && found.is_none();
+            assert!(!is_over, "the server ended without an event `{name}`:\n{}", self.log_end());
+            found
+        })
     }
 }

@@ -2,9 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{PATIENCE, Server};
+use super::Server;
+use crate::wait;
 
 /// How long a node may take to answer.
 const ANSWERS: Duration = Duration::from_secs(60);
@@ -53,12 +54,8 @@ impl Server {
     ///
     /// # Panics
     /// If it never has.
-    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
     pub fn wait_http(&self, node: u16, path: &str, words: &str) {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.http_of(node, path).is_some_and(|(_, body)| body.contains(words)) {
-            assert!(Instant::now() < deadline, "{path} never said `{words}`: {:?}", self.http_of(node, path));
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let is_said = || self.http_of(node, path).is_some_and(|(_, body)| body.contains(words));
+        wait::until(&format!("{path} says `{words}`"), is_said);
     }
 }
