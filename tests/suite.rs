@@ -5,6 +5,7 @@ mod aio;
 mod allocations;
 mod compaction;
 mod crash;
+mod default_lease;
 mod disks;
 mod drills;
 mod failover;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use cell_tests::linearizability;
 use cell_tests::program;
+use cell_tests::repeats::{self, Repeats};
 use cell_tests::server::Server;
-use cell_tests::traffic::Traffic;
+use cell_tests::traffic::{Dice, Traffic};
 
 /// Clients with a ledger: most try until the server is back, one gives up early, so that there are unknown
 /// outcomes.
@@ -15,15 +16,15 @@ const PATIENCE: [Duration; 3] =
 /// Clients that meet on shared keys.
 const MEETING: u64 = 4;
 /// Every so many kills the supervisor dies with its node.
-const ALL_EVERY: u32 = 10;
+const ALL_EVERY: u32 = 8;
+/// Writes that must be acknowledged between two kills.
+const WRITES_MIN: u64 = 100;
+/// What the moments of kills are drawn for.
+const MOMENTS: u64 = 1 << 32;
 
-/// How many kills this variant of the run demands.
+/// How many kills this run demands.
 fn kills() -> u32 {
-    match std::env::var("CELL_TEST_VARIANT").as_deref() {
-        Ok("full") => 100,
-        Ok("quick") => 20,
-        _ => 5,
-    }
+    Repeats { plain: 5, quick: 10, full: 25, long: 200 }.of_this_run()
 }
 
 #[allow(clippy::disallowed_methods, reason = "the moment of a kill is real time")]
@@ -32,9 +33,8 @@ fn wait(milliseconds: u64) {
 }
 
 /// Kills the node, now and then the supervisor too, and waits until it serves again.
-fn kill_and_recover(server: &mut Server, kill: u32) {
-    // Moments that no period of the server divides.
-    wait(60 + u64::from(kill) * 137 % 450);
+fn kill_and_recover(server: &mut Server, kill: u32, moments: &mut Dice) {
+    wait(60 + moments.below(450));
     if kill % ALL_EVERY == ALL_EVERY - 1 {
         server.kill_all();
         server.resume();
@@ -87,8 +87,10 @@ fn kill_under_load(flags: &[&str]) -> usize {
             .map(|client| scope.spawn(move || traffic.meet(client, Duration::from_secs(2 + client * 20))))
             .collect();
         let ending = traffic.ending();
+        let mut moments = repeats::dice(MOMENTS);
         for kill in 0..kills() {
-            kill_and_recover(&mut server, kill);
+            traffic.wait_acknowledged(WRITES_MIN);
+            kill_and_recover(&mut server, kill, &mut moments);
         }
         drop(ending);
         for client in meeting {
@@ -106,7 +108,7 @@ fn kill_under_load(flags: &[&str]) -> usize {
         .iter()
         .map(cell_tests::ledger::Ledger::counts)
         .fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1));
-    assert!(acknowledged > u64::from(kills()) * 100, "there was load: {acknowledged} writes");
+    assert!(acknowledged > u64::from(kills()) * WRITES_MIN, "there was load: {acknowledged} writes");
     let verified = server.cell(&["verify"]);
     assert_eq!(verified.code, Some(0), "{verified:?}");
 
@@ -131,11 +133,8 @@ fn kill_under_load(flags: &[&str]) -> usize {
 /// Mixed operations of clients on both search paths, with kills between: every key's history has an order.
 #[test]
 fn mixed_operations_on_both_paths_with_kills_are_linearizable() {
-    let wanted: u64 = match std::env::var("CELL_TEST_VARIANT").as_deref() {
-        Ok("full") => 1_000_000,
-        Ok("quick") => 100_000,
-        _ => 10_000,
-    };
+    let wanted = Repeats { plain: 10_000, quick: 100_000, full: 1_000_000, long: 4_000_000 }.of_this_run();
+    let wanted = u64::from(wanted);
     let mut server = Server::start();
     let traffic = Traffic::new(server.address());
     std::thread::scope(|scope| {
@@ -144,12 +143,13 @@ fn mixed_operations_on_both_paths_with_kills_are_linearizable() {
             .map(|client| scope.spawn(move || traffic.meet(client, Duration::from_secs(1 + client * 10))))
             .collect();
         let ending = traffic.ending();
+        let mut moments = repeats::dice(MOMENTS);
         for part in 1..=4 {
             while traffic.recorder.ticks() < 2 * wanted * part / 4 {
                 wait(5);
             }
             if part < 4 {
-                kill_and_recover(&mut server, 0);
+                kill_and_recover(&mut server, 0, &mut moments);
             }
         }
         drop(ending);
@@ -176,11 +176,11 @@ fn kill_without_a_log_is_caught_by_the_same_check() {
     let traffic = Traffic::new(server.address());
     let ledger = std::thread::scope(|scope| {
         let writer = scope.spawn(|| traffic.keep_ledger(0, Duration::from_secs(60)));
-        wait(300);
+        traffic.wait_acknowledged(2 * WRITES_MIN);
         traffic.stop();
         writer.join().expect("a writer did not panic")
     });
-    assert!(ledger.counts().0 > 100);
+    assert!(ledger.counts().0 > WRITES_MIN);
     server.kill_all();
     server.resume();
     let verified = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| traffic.verify(&ledger)));

@@ -8,22 +8,23 @@ use std::time::Duration;
 
 use cell_tests::faulty_disk::{Fault, FaultyDisk};
 use cell_tests::ledger::Ledger;
+use cell_tests::repeats::{self, Repeats};
 use cell_tests::server::Server;
 use cell_tests::traffic::Traffic;
 
 const DISK_MEBIBYTES: u64 = 512;
+/// Writes that must be acknowledged before a fault.
+const WRITES_MIN: u64 = 10;
+/// What the moments of cuts are drawn for.
+const MOMENTS: u64 = 1 << 32;
 /// Cuts within which the twin must be caught.
 const TWIN_CUTS: u64 = 10;
 /// A write survives the whole test, however often the disk goes away.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// How many power cuts this variant of the run demands.
+/// How many power cuts this run demands.
 fn cuts() -> u32 {
-    match std::env::var("CELL_TEST_VARIANT").as_deref() {
-        Ok("full") => 100,
-        Ok("quick") => 5,
-        _ => 2,
-    }
+    Repeats { plain: 2, quick: 5, full: 25, long: 150 }.of_this_run()
 }
 
 #[allow(clippy::disallowed_methods, reason = "the moment of a cut is real time")]
@@ -44,8 +45,10 @@ fn power_cut_with_a_volatile_cache_keeps_everything_acknowledged() {
     let ledger: Ledger = std::thread::scope(|scope| {
         let writer = scope.spawn(|| traffic.keep_ledger(0, PATIENCE));
         let ending = traffic.ending();
-        for cut in 0..cuts() {
-            wait(150 + u64::from(cut) * 173 % 400);
+        let mut moments = repeats::dice(MOMENTS);
+        for _ in 0..cuts() {
+            traffic.wait_acknowledged(WRITES_MIN);
+            wait(moments.below(400));
             disk.unplug();
             server.kill_all();
             disk.detach();
@@ -61,7 +64,7 @@ fn power_cut_with_a_volatile_cache_keeps_everything_acknowledged() {
     server.kill_all();
     let (acknowledged, unknown) = ledger.counts();
     println!("{} cuts, {keys} keys verified, {acknowledged} writes acknowledged, {unknown} unknown", cuts());
-    assert!(acknowledged > u64::from(cuts()) * 10, "there was load: {acknowledged} writes");
+    assert!(acknowledged >= u64::from(cuts()) * WRITES_MIN, "there was load: {acknowledged} writes");
 }
 
 /// The harness's twin that must fail: with `async` a node acknowledges what only the disk's cache has, or not
@@ -73,12 +76,14 @@ fn power_cut_of_an_async_node_is_caught_by_the_same_check() {
     let log = tempfile::NamedTempFile::new().expect("a temporary file can be made");
     server.log_to(log.path());
     server.resume();
+    let mut moments = repeats::dice(MOMENTS);
     let caught = (0..TWIN_CUTS).any(|cut| {
         let traffic = Traffic::new(server.address());
         let ledger = std::thread::scope(|scope| {
             let writer = scope.spawn(|| traffic.keep_ledger(cut, Duration::from_secs(1)));
             let ending = traffic.ending();
-            wait(200 + cut * 37);
+            traffic.wait_acknowledged(WRITES_MIN);
+            wait(moments.below(400));
             disk.unplug();
             server.kill_all();
             drop(ending);
@@ -105,7 +110,7 @@ fn write_error_stops_acknowledging_and_a_restart_has_everything() {
     let ledger = std::thread::scope(|scope| {
         let writer = scope.spawn(|| traffic.keep_ledger(0, Duration::from_secs(2)));
         let ending = traffic.ending();
-        wait(500);
+        traffic.wait_acknowledged(WRITES_MIN);
         disk.fail(true);
         // A failed write poisons the log: the node stops by itself and says why; nothing is retried.
         let code = server.wait_end();

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientOptions};
-use cell_tests::cluster::View;
+use cell_tests::cluster::{LONG_LEASE, View};
 use cell_tests::faulty_disk::{Fault, FaultyDisk};
 use cell_tests::ledger::Ledger;
+use cell_tests::repeats::Repeats;
 use cell_tests::server::Server;
 use cell_tests::traffic::Traffic;
 
@@ -16,10 +17,12 @@ const DISK_MEBIBYTES: u64 = 1536;
 const WRITERS: u64 = 3;
 const NODES: u16 = 3;
 /// How long may be waited for what a cut is to meet; then it comes without.
-const MEETS_WITHIN: Duration = Duration::from_secs(20);
+const MEETS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Slots of 128 tree nodes, so that some thousand entries are split again and again.
-const FLAGS: [&str; 10] = [
+const FLAGS: [&str; 12] = [
+    LONG_LEASE[0],
+    LONG_LEASE[1],
     "--nodes=3",
     "--allow-drills",
     "--slot-bytes=64KiB",
@@ -46,10 +49,7 @@ enum Meets {
 const MEETS: [Meets; 3] = [Meets::Takeover, Meets::Split, Meets::Successors];
 
 fn cuts() -> u32 {
-    match std::env::var("CELL_TEST_VARIANT").as_deref() {
-        Ok("full") => 6,
-        _ => 3,
-    }
+    Repeats { plain: 3, quick: 3, full: 6, long: 30 }.of_this_run()
 }
 
 #[allow(clippy::disallowed_methods, reason = "real clusters have real time")]

@@ -4,20 +4,21 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use cell_tests::cluster::{LEASE, LONG_LEASE};
 use cell_tests::program::{self, Said};
+use cell_tests::repeats::Repeats;
 use cell_tests::server::Server;
 use serde_json::{Value, json};
 
-/// Faults, and how long they last: longer than a lease, so that survivors take over; and one that is over
-/// before anyone can.
-const FAULTS: [(&str, &str); 7] = [
-    ("kill", "1200ms"),
-    ("stop", "1200ms"),
-    ("partition", "1200ms"),
-    ("restart", "1ms"),
-    ("kill", "1ms"),
-    ("partition-in", "1500ms"),
-    ("partition-out", "1200ms"),
+/// Faults, and how long they last: past the lease, so that survivors take over; or over before anyone can.
+pub(crate) const FAULTS: [(&str, Lasts); 7] = [
+    ("kill", Lasts::PastTheLease),
+    ("stop", Lasts::PastTheLease),
+    ("partition", Lasts::PastTheLease),
+    ("restart", Lasts::Moment),
+    ("kill", Lasts::Moment),
+    ("partition-in", Lasts::PastTheLease),
+    ("partition-out", Lasts::PastTheLease),
 ];
 /// The exit code of a drill that finds the cluster unwell before it begins.
 const UNHEALTHY: i32 = 5;
@@ -37,12 +38,28 @@ const FLAGS: [&str; 6] = [
     "--tracing-filter=info",
 ];
 
-/// How many drills this variant of the run demands.
-fn drills() -> usize {
-    match std::env::var("CELL_TEST_VARIANT").as_deref() {
-        Ok("full" | "quick") => 21,
-        _ => FAULTS.len(),
+/// How long a fault lasts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lasts {
+    Moment,
+    PastTheLease,
+}
+
+impl Lasts {
+    /// As an argument, for clusters of this lease.
+    fn argument(self, lease: Duration) -> String {
+        // Time for survivors to take over and to serve.
+        let past = (lease * 2 / 3).max(Duration::from_secs(1));
+        match self {
+            Lasts::Moment => "1ms".to_owned(),
+            Lasts::PastTheLease => format!("{}ms", (lease + past).as_millis()),
+        }
     }
+}
+
+/// How many drills this run demands.
+fn drills() -> usize {
+    Repeats { plain: 7, quick: 7, full: 21, long: 84 }.of_this_run() as usize
 }
 
 fn drill(server: &Server, arguments: &[&str]) -> Said {
@@ -62,6 +79,12 @@ fn wait_healthy(server: &Server) -> BTreeMap<u64, Vec<u64>> {
 /// One drill, which must pass.
 fn pass(server: &Server, node: u64, fault: (&str, &str), transport: &str) -> Value {
     pass_with(server, node, fault, transport, &[])
+}
+
+/// The drill of this number, for clusters of this lease.
+fn fault(number: usize, lease: Duration) -> (&'static str, String) {
+    let (kind, lasts) = FAULTS[number % FAULTS.len()];
+    (kind, lasts.argument(lease))
 }
 
 /// One drill with further arguments, which must pass.
@@ -104,18 +127,18 @@ fn pass_with(server: &Server, node: u64, fault: (&str, &str), transport: &str, m
     report
 }
 
-#[test]
-fn drills_of_every_fault_on_three_nodes_pass() {
-    let mut server = Server::start_with(&[&["--nodes", "3"], &FLAGS[..]].concat());
+/// So many drills, of every fault in turn, on three nodes of this lease.
+pub(crate) fn three_nodes_pass(drills: usize, flags: &[&str], lease: Duration) {
+    let mut server = Server::start_with(&[&["--nodes", "3"], &FLAGS[..], flags].concat());
     let mut last = BTreeMap::new();
-    for number in 0..drills() {
+    for number in 0..drills {
         let owned = wait_healthy(&server);
         // Who owns something, and was not drilled for the longest.
         let owners = owned.iter().filter(|(_, pairs)| !pairs.is_empty()).map(|(node, _)| *node);
         let node = owners.min_by_key(|node| last.get(node).copied()).expect("somebody owns a pair");
         last.insert(node, number);
-        let fault = FAULTS[number % FAULTS.len()];
-        let report = pass(&server, node, fault, TRANSPORTS[number % TRANSPORTS.len()]);
+        let (kind, lasts) = fault(number, lease);
+        let report = pass(&server, node, (kind, &lasts), TRANSPORTS[number % TRANSPORTS.len()]);
         assert!(report["served_ms"].is_number(), "what it owned was taken over: {report}");
         assert!(report["replayed_bytes"].as_u64() > Some(0), "its log was replayed: {report}");
     }
@@ -128,12 +151,18 @@ fn drills_of_every_fault_on_three_nodes_pass() {
 }
 
 #[test]
+fn drills_of_every_fault_on_three_nodes_pass() {
+    three_nodes_pass(drills(), &LONG_LEASE, LEASE);
+}
+
+#[test]
 fn drills_of_an_only_node_pass_over_each_transport() {
-    let server = Server::start_with(&FLAGS);
+    let server = Server::start_with(&[&FLAGS[..], &LONG_LEASE].concat());
     let faults = if drills() > FAULTS.len() { FAULTS.len() } else { 2 };
-    for (number, fault) in FAULTS.iter().enumerate().take(faults) {
+    for number in 0..faults {
         wait_healthy(&server);
-        pass(&server, 0, *fault, TRANSPORTS[number % TRANSPORTS.len()]);
+        let (kind, lasts) = fault(number, LEASE);
+        pass(&server, 0, (kind, &lasts), TRANSPORTS[number % TRANSPORTS.len()]);
     }
 }
 
@@ -141,7 +170,7 @@ fn drills_of_an_only_node_pass_over_each_transport() {
 #[test]
 fn drills_of_a_slow_disk_pass_and_nobody_takes_over() {
     const DELAY_MS: f64 = 80.0;
-    let server = Server::start_with(&[&["--nodes", "3"], &FLAGS[..]].concat());
+    let server = Server::start_with(&[&["--nodes", "3"], &FLAGS[..], &LONG_LEASE].concat());
     let mut undisturbed = 0;
     for transport in TRANSPORTS {
         let owned = wait_healthy(&server);
@@ -204,7 +233,7 @@ fn run_until(server: &Server, node: u16, path: &str, is_wanted: impl Fn(&Value) 
 /// The node that is asked dies of it; another one runs the drill, and everybody can look on.
 #[test]
 fn drill_over_http_of_the_node_that_is_asked_passes_and_another_is_halted() {
-    let server = Server::start_with(&[&["--nodes", "3"], &FLAGS[..]].concat());
+    let server = Server::start_with(&[&["--nodes", "3"], &FLAGS[..], &LONG_LEASE].concat());
     let owner = |owned: &BTreeMap<u64, Vec<u64>>| {
         let owner = owned.iter().find(|(_, pairs)| !pairs.is_empty()).map(|(node, _)| *node);
         u16::try_from(owner.expect("somebody owns a pair")).expect("a node's number")
@@ -214,7 +243,7 @@ fn drill_over_http_of_the_node_that_is_asked_passes_and_another_is_halted() {
     let preview = server.http_of(victim, &format!("/api/v1/drills/preview?kind=kill&node={victim}"));
     let preview = answered(preview, 200);
     assert_eq!(preview["pairs"].as_array().map(Vec::len), owned.get(&u64::from(victim)).map(Vec::len));
-    let kill = json!({"kind": "kill", "node": victim, "down_ms": 1200, "before_ms": 300, "rate": 1000,
+    let kill = json!({"kind": "kill", "node": victim, "down_ms": 5_000, "before_ms": 300, "rate": 1000,
         "confirm": preview["confirm"]});
     let (path, runner) = begin_over_http(&server, victim, &kill);
     assert_ne!(runner, victim, "it would die with its own drill");
@@ -251,6 +280,8 @@ fn drill_over_http_of_the_node_that_is_asked_passes_and_another_is_halted() {
 #[test]
 fn drills_under_splits_pass_and_the_trees_are_sound() {
     let flags = [
+        LONG_LEASE[0],
+        LONG_LEASE[1],
         "--nodes=3",
         "--allow-drills",
         "--slot-bytes=64KiB",
@@ -267,13 +298,9 @@ fn drills_under_splits_pass_and_the_trees_are_sound() {
     for number in 0..drills {
         let owned = wait_healthy(&server);
         let node = owned.iter().max_by_key(|(_, pairs)| pairs.len()).map_or(0, |(node, _)| *node);
-        pass_with(
-            &server,
-            node,
-            FAULTS[number % FAULTS.len()],
-            "auto",
-            &["--keep", "--before", "1s", "--rate", "3000"],
-        );
+        let (kind, lasts) = fault(number, LEASE);
+        let load = ["--keep", "--before", "1s", "--rate", "3000"];
+        pass_with(&server, node, (kind, &lasts), "auto", &load);
     }
     wait_healthy(&server);
     let verified = server.cell(&["verify"]);

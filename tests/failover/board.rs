@@ -4,12 +4,12 @@
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientError, ClientOptions, OneSidedCounters, Search, Transport};
 use cell_tests::ending::Ending;
 use cell_tests::history::payload;
 use cell_tests::traffic::spread;
+use cell_tests::wait;
 
 /// Keys, all over the key space.
 const KEYS: u64 = 20;
@@ -17,8 +17,6 @@ const KEYS: u64 = 20;
 const DEADLINE_MS: u64 = 20_000;
 /// Stale reads that are told.
 const STALE_MAX: usize = 20;
-/// How long everybody may take to go over the keys once.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A key and the highest value of it that was acknowledged.
 struct Cell {
@@ -132,16 +130,12 @@ impl Board {
         Self::wait(&self.passes[..1], more);
     }
 
-    #[allow(clippy::disallowed_methods, reason = "real clients take real time")]
     fn wait(all: &[AtomicU64], more: u64) {
         let of = |passes: &AtomicU64| passes.load(Ordering::SeqCst);
         // The pass that is under way began before.
         let wanted: Vec<u64> = all.iter().map(|passes| of(passes) + more + 1).collect();
-        let deadline = Instant::now() + PATIENCE;
-        while all.iter().zip(&wanted).any(|(passes, wanted)| of(passes) < *wanted) {
-            assert!(Instant::now() < deadline, "somebody stands still: {all:?}");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let have_passed = || all.iter().zip(&wanted).all(|(passes, wanted)| of(passes) >= *wanted);
+        wait::until("everybody has gone over the keys", have_passed);
     }
 }
 

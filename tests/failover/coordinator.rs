@@ -6,26 +6,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientOptions};
+use cell_tests::cluster::{LEASE, LONG_LEASE};
 use cell_tests::ending::Ending;
 use cell_tests::ledger::Ledger;
 use cell_tests::linearizability;
 use cell_tests::process::{have_ended, signal, stop};
 use cell_tests::server::Server;
 use cell_tests::traffic::{Traffic, spread};
+use cell_tests::wait::PATIENCE;
 use rustix::process::{Pid, Signal};
 
 use crate::failover::promise::{breathe, now};
 use crate::failover::{FLAGS, rounds};
 
-const LEASE: Duration = Duration::from_millis(500);
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const WRITERS: u64 = 2;
 const MEETING: u64 = 2;
 /// Operations before a fault.
 const OPERATIONS: u64 = 500;
 
 fn cluster(more: &[&str]) -> Server {
-    let server = Server::start_with(&[&["--nodes=3", "--lease-ms=500"], &FLAGS[..], more].concat());
+    let server = Server::start_with(&[&["--nodes=3"], &FLAGS[..], more].concat());
     server.wait_healthy();
     server
 }
@@ -102,16 +102,16 @@ pub(crate) fn nothing_is_lost_under(server: &mut Server, mut fault: impl FnMut(&
     println!("{keys} keys verified, {acknowledged} writes acknowledged");
 }
 
-#[test]
-fn coordinator_that_stands_still_past_the_leases_nothing_more_is_acknowledged_and_nothing_lost() {
-    nothing_is_lost_under(&mut cluster(&[]), |server, dates| {
+/// Nodes of this lease, whose coordinator stands still until all have ended.
+pub(crate) fn nothing_is_lost_while_the_coordinator_stands_still(flags: &[&str], lease: Duration) {
+    nothing_is_lost_under(&mut cluster(flags), |server, dates| {
         let nodes = server.view().processes();
         assert_eq!(nodes.len(), 3);
         stop(server.supervisor());
         let stopped = now();
         // Each finds its lease over and ends; nobody is there who would start another one.
         while !have_ended(&nodes) {
-            let late = dates.count(stopped + LEASE, now());
+            let late = dates.count(stopped + lease, now());
             assert_eq!(late, 0, "acknowledged writes that were begun when every lease had ended");
             assert!(stopped.elapsed() < PATIENCE, "nodes without a lease go on");
             breathe();
@@ -124,8 +124,13 @@ fn coordinator_that_stands_still_past_the_leases_nothing_more_is_acknowledged_an
 }
 
 #[test]
+fn coordinator_that_stands_still_past_the_leases_nothing_more_is_acknowledged_and_nothing_lost() {
+    nothing_is_lost_while_the_coordinator_stands_still(&LONG_LEASE, LEASE);
+}
+
+#[test]
 fn supervisor_killed_under_load_of_three_nodes_nothing_is_lost() {
-    nothing_is_lost_under(&mut cluster(&[]), |server, _| {
+    nothing_is_lost_under(&mut cluster(&LONG_LEASE), |server, _| {
         server.kill_all();
         server.resume();
         server.wait_healthy();

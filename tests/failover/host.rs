@@ -4,9 +4,11 @@
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use cell_tests::cluster::LEASE;
 use cell_tests::server::Server;
+use cell_tests::wait::{self, PATIENCE};
 
-use crate::failover::coordinator::{Dates, PATIENCE, nothing_is_lost_under};
+use crate::failover::coordinator::{Dates, nothing_is_lost_under};
 use crate::failover::promise::{breathe, now};
 
 /// The nodes that the coordinator's host does not run.
@@ -14,8 +16,8 @@ const OTHERS: [u16; 2] = [1, 2];
 /// Settings of every node, whoever runs it.
 const SETTINGS: [&str; 3] =
     ["--node-region-bytes=64MiB", "--slot-bytes=4MiB", "--extent-region-bytes=128MiB"];
-/// How long a cluster may take to be well again.
-const HEALS: Duration = Duration::from_secs(60);
+/// A lease within which the coordinator's host is back.
+const LONGER: Duration = Duration::from_secs(12);
 
 /// A cluster of three nodes, of which `cell dev` runs coordinator and node 0, and this test the others.
 struct Hosts {
@@ -24,8 +26,8 @@ struct Hosts {
 }
 
 impl Hosts {
-    fn start(lease_ms: u64) -> (Server, Hosts) {
-        let lease = format!("--lease-ms={lease_ms}");
+    fn start(lease: Duration) -> (Server, Hosts) {
+        let lease = format!("--lease-ms={}", lease.as_millis());
         // The first start spreads the keys over three nodes.
         let flags = [&["--nodes=3", "--allow-drills", &lease][..], &SETTINGS].concat();
         let mut server = Server::start_with(&flags);
@@ -58,11 +60,7 @@ impl Hosts {
 
     fn wait_healthy(&mut self, server: &mut Server) {
         server.wait_ready();
-        let start = now();
-        while server.cell(&["status"]).code != Some(0) {
-            assert!(start.elapsed() < HEALS, "not healthy: {:?}", server.cell(&["status"]));
-            breathe();
-        }
+        wait::until("its status is healthy", || server.cell(&["status"]).code == Some(0));
     }
 }
 
@@ -77,8 +75,7 @@ impl Drop for Hosts {
 
 #[test]
 fn coordinators_host_killed_and_back_within_the_leases_the_other_nodes_keep_their_pairs() {
-    let lease = Duration::from_secs(8);
-    let (mut server, mut hosts) = Hosts::start(8_000);
+    let (mut server, mut hosts) = Hosts::start(LONGER);
     nothing_is_lost_under(&mut server, |server, _: &Dates| {
         let killed: Instant = now();
         server.kill_all();
@@ -86,7 +83,7 @@ fn coordinators_host_killed_and_back_within_the_leases_the_other_nodes_keep_thei
         server.wait_http(0, "/livez", "");
         let was_away = killed.elapsed();
         hosts.wait_healthy(server);
-        if was_away < lease / 2 {
+        if was_away < LONGER / 2 {
             let ended: Vec<_> =
                 hosts.others.iter_mut().map(|node| node.try_wait().expect("a child")).collect();
             assert!(ended.iter().all(Option::is_none), "away for {was_away:?}, and nodes ended: {ended:?}");
@@ -100,13 +97,12 @@ fn coordinators_host_killed_and_back_within_the_leases_the_other_nodes_keep_thei
 
 #[test]
 fn coordinators_host_away_past_the_leases_the_other_nodes_fence_themselves_and_nothing_is_lost() {
-    let lease = Duration::from_millis(500);
-    let (mut server, mut hosts) = Hosts::start(500);
+    let (mut server, mut hosts) = Hosts::start(LEASE);
     nothing_is_lost_under(&mut server, |server, dates| {
         server.kill_all();
         let killed = now();
         while !hosts.have_ended() {
-            let late = dates.count(killed + lease, now());
+            let late = dates.count(killed + LEASE, now());
             assert_eq!(late, 0, "acknowledged writes that were begun when every lease had ended");
             assert!(killed.elapsed() < PATIENCE, "nodes without a lease go on");
             breathe();

@@ -3,11 +3,13 @@
 //! for, logs that are gone.
 
 mod board;
-mod coordinator;
+pub(crate) mod coordinator;
 mod host;
 mod promise;
-mod stale;
+pub(crate) mod stale;
 mod unavailable;
+
+use cell_tests::repeats::Repeats;
 
 /// Small regions, and faults by the socket for drills.
 const FLAGS: [&str; 5] = [
@@ -18,10 +20,7 @@ const FLAGS: [&str; 5] = [
     "--tracing-filter=info",
 ];
 
-/// How many rounds of a fault this variant of the run demands.
+/// How many rounds of a fault this run demands.
 fn rounds() -> u32 {
-    match std::env::var("CELL_TEST_VARIANT").as_deref() {
-        Ok("full") => 3,
-        _ => 1,
-    }
+    Repeats { plain: 1, quick: 1, full: 3, long: 25 }.of_this_run()
 }

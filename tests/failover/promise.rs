@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use cell_fabric::{Address, Endpoint, Event, FabricLimits, TcpEndpoint};
 use cell_protocol::{Hello, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, Reply, Request, RequestHeader, RequestId};
-
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+use cell_tests::wait::PATIENCE;
 
 #[allow(clippy::disallowed_methods, reason = "leases of real processes are of real time")]
 pub(crate) fn now() -> Instant {

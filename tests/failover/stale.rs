@@ -2,7 +2,7 @@
 //! be read on, and what is found there is what the keys were: nobody may believe it.
 
 use cell_client::{Client, ClientOptions, Transport};
-use cell_tests::cluster::View;
+use cell_tests::cluster::{LONG_LEASE, View};
 use cell_tests::process::{signal, stop};
 use cell_tests::server::Server;
 use rustix::process::Signal;
@@ -16,7 +16,7 @@ const READERS: usize = 2;
 const PASSES: u64 = 10;
 
 /// What the readers of a run saw.
-struct Seen {
+pub(crate) struct Seen {
     stale: Vec<String>,
     readers: Vec<Read>,
 }
@@ -79,7 +79,7 @@ fn stop_until(server: &Server, board: &Board, passed: fn(&Board, u64)) {
 /// predecessor promised is over.
 fn kill_within_the_lease(server: &Server, board: &Board) {
     let process = server.view().process(0).expect("it runs");
-    let options = ClientOptions { deadline_ms: 20_000, ..ClientOptions::default() };
+    let options = ClientOptions { deadline_ms: 60_000, ..ClientOptions::default() };
     let mut heir = Client::connect(&server.address().to_string(), options).expect("the server is there");
     heir.put(b"heir", b"before").expect("it is served");
     let promised = promised_until(server.address());
@@ -91,18 +91,19 @@ fn kill_within_the_lease(server: &Server, board: &Board) {
     board.wait_passes(PASSES);
 }
 
-fn stopped(transport: Transport) -> Seen {
-    let server = Server::start_with(&[&["--nodes=3"], &FLAGS[..]].concat());
+/// Readers over this transport, of a cluster of three nodes with these flags one of which is stopped.
+pub(crate) fn stopped(transport: Transport, flags: &[&str]) -> Seen {
+    let server = Server::start_with(&[&["--nodes=3"], &FLAGS[..], flags].concat());
     under(&server, transport, stop_past_the_lease)
 }
 
 fn killed(transport: Transport) -> Seen {
     // Long enough for another process to be there within it, however busy the machine is.
-    let server = Server::start_with(&[&["--lease-ms=2s"], &FLAGS[..]].concat());
+    let server = Server::start_with(&[&FLAGS[..], &LONG_LEASE].concat());
     under(&server, transport, kill_within_the_lease)
 }
 
-fn assert_nothing_stale(seen: &Seen) {
+pub(crate) fn assert_nothing_stale(seen: &Seen) {
     assert!(seen.stale.is_empty(), "stale reads, the first ones: {:#?}", seen.stale);
     for Read { reads, one_sided } in &seen.readers {
         assert!(one_sided.done * 2 > *reads, "most reads are one-sided: {one_sided:?} of {reads}");
@@ -112,12 +113,12 @@ fn assert_nothing_stale(seen: &Seen) {
 
 #[test]
 fn stop_past_the_lease_one_sided_readers_over_tcp_see_nothing_stale() {
-    assert_nothing_stale(&stopped(Transport::Tcp));
+    assert_nothing_stale(&stopped(Transport::Tcp, &LONG_LEASE));
 }
 
 #[test]
 fn stop_past_the_lease_one_sided_readers_over_shared_memory_see_nothing_stale() {
-    assert_nothing_stale(&stopped(Transport::Shm));
+    assert_nothing_stale(&stopped(Transport::Shm, &LONG_LEASE));
 }
 
 #[test]
@@ -133,7 +134,7 @@ fn mutant_that_believes_past_the_lease_is_caught() {
         use cell_terms::mutant::{Mutant, plant};
         plant(Some(Mutant::TrustUnchecked));
         // Over TCP nobody answers for a process that stands still, and one that wakes up ends at once.
-        let seen = stopped(Transport::Shm);
+        let seen = stopped(Transport::Shm, &LONG_LEASE);
         plant(None);
         assert!(!seen.stale.is_empty(), "nobody read anything stale");
     });

@@ -4,21 +4,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use cell_client::{Client, ClientError, ClientOptions, Operation, Output};
 use cell_terms::{PairId, RegionId};
+use cell_tests::cluster::LONG_LEASE;
 use cell_tests::process::signal;
 use cell_tests::program::{self, Said};
 use cell_tests::server::Server;
 use cell_tests::traffic::spread;
+use cell_tests::wait::PATIENCE;
 use rustix::process::Signal;
 
 use crate::failover::FLAGS;
 
 const KEYS: u64 = 62;
 /// How long a key that nobody serves may hold its client up.
-const DEADLINE_MS: u64 = 1_000;
+const DEADLINE_MS: u64 = 2_000;
+/// How long a key may take that is served, on a machine that does other things too.
+const SERVED_WITHIN_MS: u64 = 60_000;
 /// The exit code of a command that finds something unwell.
 const UNHEALTHY: Option<i32> = Some(5);
 /// The node that dies.
@@ -33,7 +36,7 @@ struct Store {
 
 impl Store {
     fn start(more: &[&str]) -> Store {
-        let server = Server::start_with(&[&["--nodes=3"], &FLAGS[..], more].concat());
+        let server = Server::start_with(&[&["--nodes=3"], &FLAGS[..], &LONG_LEASE, more].concat());
         server.wait_healthy();
         let mut store = Store { server, values: BTreeMap::new(), round: 0 };
         store.write(&(0..KEYS).map(|number| spread(number, "-pair")).collect());
@@ -59,24 +62,24 @@ impl Store {
     fn write(&mut self, keys: &BTreeSet<Vec<u8>>) {
         self.round += 1;
         let value = format!("round {}", self.round).into_bytes();
-        let mut client = self.client(20 * DEADLINE_MS);
+        let mut client = self.client(SERVED_WITHIN_MS);
         for key in keys {
             client.put(key, &value).expect("it is served");
             self.values.insert(key.clone(), value.clone());
         }
     }
 
-    /// Reads every key, all at once. Those that are served have their values; the others are returned, with
-    /// what was said of one of them.
-    fn unserved(&self) -> (BTreeSet<Vec<u8>>, Option<ClientError>) {
-        let mut client = self.client(DEADLINE_MS);
+    /// Reads every key, all at once. Those that are served within a time have their values; the others are
+    /// returned, with what was said of one of them.
+    fn unserved(&self, deadline_ms: u64) -> (BTreeSet<Vec<u8>>, Option<ClientError>) {
+        let mut client = self.client(deadline_ms);
         let mut tickets = BTreeMap::new();
         for key in self.values.keys() {
             tickets.insert(client.submit(&Operation::Get { key }).expect("the queue has room"), key.clone());
         }
         let (mut unserved, mut said) = (BTreeSet::new(), None);
         while !tickets.is_empty() {
-            let completion = client.poll(Duration::from_secs(60)).expect("no operation hangs");
+            let completion = client.poll(PATIENCE).expect("no operation hangs");
             let key = tickets.remove(&completion.ticket).expect("a ticket completes once");
             match completion.outcome {
                 Ok(Output::Value(item)) => {
@@ -95,7 +98,7 @@ impl Store {
 
     /// The keys that are not served: some, and not those of other nodes, which take new values meanwhile.
     fn assert_a_part_is_served(&mut self) -> BTreeSet<Vec<u8>> {
-        let (unserved, said) = self.unserved();
+        let (unserved, said) = self.unserved(DEADLINE_MS);
         assert!((5..=30).contains(&unserved.len()), "a third of the keys or so: {unserved:?}");
         let said = said.expect("an error for each");
         assert!(matches!(said, ClientError::Deadline { .. }), "surely not done: {said:?}");
@@ -106,7 +109,7 @@ impl Store {
 
     fn assert_all_is_served(&mut self) {
         self.server.wait_healthy();
-        assert_eq!(self.unserved().0, BTreeSet::new());
+        assert_eq!(self.unserved(SERVED_WITHIN_MS).0, BTreeSet::new());
         self.write(&self.values.keys().cloned().collect());
         let verified = self.cell(&["verify"]);
         assert_eq!(verified.code, Some(0), "{verified:?}");
@@ -167,7 +170,7 @@ fn pair_id(pair: u64) -> PairId {
 #[test]
 fn survivors_short_of_memory_report_the_pair_and_serve_the_rest_until_its_node_is_back() {
     // Room for one pair of 192 MiB and not for two.
-    let mut store = Store::start(&["--memory-limit-bytes=300MiB", "--lease-ms=1s"]);
+    let mut store = Store::start(&["--memory-limit-bytes=300MiB"]);
     // The first node has the router, by which clients find the others.
     for victim in [VICTIM, 0] {
         let pair = pair_of(&store.server, victim);
@@ -194,12 +197,11 @@ fn survivors_short_of_memory_report_the_pair_and_serve_the_rest_until_its_node_i
 
 #[test]
 fn log_folder_removed_from_a_dead_node_is_refused_and_reported_until_it_is_back() {
-    // Time enough to take a folder away before anybody looks into it.
-    let mut store = Store::start(&["--lease-ms=2s"]);
+    let mut store = Store::start(&[]);
     let pair = pair_of(&store.server, VICTIM);
     let (node, extent) = (pair_id(pair).node_region(), pair_id(pair).extent_region());
     let aside = store.server.folder().join("aside");
-    store.server.take_down(VICTIM);
+    store.server.take_down(VICTIM); // nobody looks into the folder before its lease has ended
     let folder = store.logs(node);
     fs::rename(&folder, &aside).expect("a folder can be moved");
     let reason = format!("the log of {node}, epoch 1, is missing");
@@ -227,7 +229,7 @@ fn log_folder_removed_from_a_dead_node_is_refused_and_reported_until_it_is_back(
 
 #[test]
 fn log_that_cannot_be_read_is_reported_and_served_when_it_can_without_a_restart() {
-    let mut store = Store::start(&["--lease-ms=2s"]);
+    let mut store = Store::start(&[]);
     let pair = pair_of(&store.server, VICTIM);
     store.server.take_down(VICTIM);
     // A folder in a segment's place: it is there, and every read of it is an error.

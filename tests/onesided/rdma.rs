@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cell_client::{ClientOptions, Search, Transport};
+use cell_tests::cluster::LONG_LEASE;
 use cell_tests::process::signal;
 use cell_tests::rdma::{OFFERED, SMALL, is_there};
 use cell_tests::server::Server;
@@ -21,7 +22,7 @@ fn clients_on_both_paths_over_rdma_are_linearizable() {
 #[test]
 fn clients_of_two_nodes_over_rdma_are_linearizable() {
     if is_there() {
-        meeting::clients_meet(Transport::Verbs, &[&SMALL[..], &["--nodes", "2"]].concat(), 400);
+        meeting::clients_meet(Transport::Verbs, &[&SMALL[..], &LONG_LEASE, &["--nodes", "2"]].concat(), 400);
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cell_client::{AttemptError, Client, ClientError, ClientOptions};
 use cell_protocol::{ReadOnlyReason, Refusal};
+use cell_tests::cluster::LONG_LEASE;
 use cell_tests::control_group::ControlGroup;
 use cell_tests::ending::Ending;
 use cell_tests::process::signal;
@@ -254,14 +255,14 @@ fn memory_limit_too_small_is_refused_with_the_smallest_that_works() {
 fn takeover_without_memory_is_declined_and_nothing_is_killed() {
     let Some(group) = ControlGroup::new(512 * MIB) else { return };
     let folder = TempDir::with_prefix("cell-memory-").expect("a temporary folder can be made");
-    let mut server =
-        Server::bare_with(&folder.path().join("data"), &["--nodes=2", "--allow-drills", "--lease-ms=1s"]);
+    let flags = [&["--nodes=2", "--allow-drills"][..], &LONG_LEASE].concat();
+    let mut server = Server::bare_with(&folder.path().join("data"), &flags);
     server.run_in(&group);
     server.resume();
     server.wait_healthy();
     let first = server.address().port();
     let servers = format!("127.0.0.1:{first},127.0.0.1:{}", first + 1);
-    let options = ClientOptions { deadline_ms: 20_000, ..ClientOptions::default() };
+    let options = ClientOptions { deadline_ms: 60_000, ..ClientOptions::default() };
     let mut client = Client::connect(&servers, options).expect("the server is there");
     // Both are full when so many in a row are refused, over keys of both.
     let (mut kept, mut refused, mut number) = (Vec::new(), 0, 0);

@@ -10,6 +10,7 @@ pub mod process;
 pub mod program;
 pub mod rdma;
 pub mod reaper;
+pub mod repeats;
 pub mod server;
 pub mod traffic;
 pub mod wait;

@@ -15,6 +15,7 @@ use cell_history::{Call, Outcome, Recorder, WrittenValue, payload};
 use cell_terms::Version;
 
 use crate::ending::Ending;
+use crate::{repeats, wait};
 
 /// Writes that one ledger client has outstanding.
 const OUTSTANDING: usize = 64;
@@ -38,6 +39,8 @@ pub struct Traffic {
     server: SocketAddr,
     stop: AtomicBool,
     values: AtomicU64,
+    /// Writes that ledger clients were told of as done.
+    acknowledged: AtomicU64,
     transport: Transport,
     /// What the history clients saw.
     pub recorder: Recorder,
@@ -70,6 +73,7 @@ impl Traffic {
             server,
             stop: AtomicBool::new(false),
             values: AtomicU64::new(1),
+            acknowledged: AtomicU64::new(0),
             transport: Transport::default(),
             recorder: Recorder::default(),
         }
@@ -93,6 +97,16 @@ impl Traffic {
 
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
+    }
+
+    /// Waits until so many writes more are acknowledged: a fault without load proves nothing.
+    ///
+    /// # Panics
+    /// If they never are.
+    pub fn wait_acknowledged(&self, more: u64) {
+        let wanted = self.acknowledged.load(Ordering::SeqCst) + more;
+        let are_there = || self.acknowledged.load(Ordering::SeqCst) >= wanted;
+        wait::until(&format!("{more} writes more are acknowledged"), are_there);
     }
 
     /// A client that tries each operation for so long.
@@ -123,7 +137,7 @@ impl Traffic {
     pub fn keep_ledger(&self, client: u64, deadline: Duration) -> Ledger {
         let mut connection = self.connect(deadline);
         let mut ledger = Ledger::default();
-        let mut dice = Dice::new(client.wrapping_mul(0x9E37_79B9));
+        let mut dice = repeats::dice(client);
         let mut busy = BTreeSet::new();
         let mut outstanding: BTreeMap<Ticket, (Vec<u8>, Option<WrittenValue>)> = BTreeMap::new();
         while !self.is_stopped() || !outstanding.is_empty() {
@@ -140,7 +154,10 @@ impl Traffic {
             let Some(completion) = connection.poll(Duration::from_millis(100)) else { continue };
             let (key, value) = outstanding.remove(&completion.ticket).expect("a ticket completes once");
             match completion.outcome {
-                Ok(_) => ledger.acknowledge(&key, value),
+                Ok(_) => {
+                    ledger.acknowledge(&key, value);
+                    self.acknowledged.fetch_add(1, Ordering::SeqCst);
+                }
                 Err(error) if error.fate() == Fate::Unknown => ledger.doubt(&key, value),
                 Err(ClientError::Deadline { .. }) => {}
                 Err(error) => panic!("no crash explains this: {error} ({error:?})"),
@@ -159,7 +176,7 @@ impl Traffic {
     pub fn meet(&self, client: u64, deadline: Duration) -> OneSidedCounters {
         let search = if client % 2 == 1 { Search::Client } else { Search::Server };
         let mut connection = self.connect_as(search, deadline);
-        let mut dice = Dice::new(client.wrapping_mul(0xD134_2543_DE82_EF95));
+        let mut dice = repeats::dice(!client);
         // The version that a key had when this client last looked, and whose it was.
         let mut seen: BTreeMap<Vec<u8>, (Version, WrittenValue)> = BTreeMap::new();
         while !self.is_stopped() {

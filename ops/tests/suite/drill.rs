@@ -148,7 +148,7 @@ fn drill_of_an_only_node_passes_for_each_fault() {
     dev.out(&["put", "greeting", "hello"]);
     let quick = ["--json", "--before", "300ms", "--rate", "1000"];
     for fault in
-        [&["kill"][..], &["stop", "--duration", "900ms"], &["restart"], &["kill", "--duration", "800ms"]]
+        [&["kill"][..], &["stop", "--duration", "4500ms"], &["restart"], &["kill", "--duration", "4s"]]
     {
         let output = drill(&dev, &[&["run", "--node", "0"], fault, &quick].concat());
         let report = text(&output.stdout);

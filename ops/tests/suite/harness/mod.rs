@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use cell_tests::cluster::LONG_LEASE;
 use cell_tests::program;
 use cell_tests::server::Server;
 use rustix::process::Pid;
@@ -47,7 +48,7 @@ impl Dev {
     pub(crate) fn launched_with(flags: &[&str]) -> Dev {
         program::is_at(env!("CARGO_BIN_EXE_cell"));
         let mut server = Server::in_fresh_folder(&[]).announcing();
-        server.set_bare_flags(&[&FLAGS, flags].concat());
+        server.set_bare_flags(&[&FLAGS[..], &LONG_LEASE, flags].concat());
         server.launch();
         Dev { server }
     }
