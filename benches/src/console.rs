@@ -105,9 +105,9 @@ fn processor_ns(server: &Server) -> [f64; 2] {
 
 impl Slices {
     #[allow(clippy::disallowed_methods, reason = "a bench measures time")]
-    fn take(&mut self, served: &mut Served, keys: &Packed) -> Result<(), BenchError> {
+    fn take(&mut self, served: &mut Served, keys: &Packed, slice: Duration) -> Result<(), BenchError> {
         let (begin, before, mut gets, mut first) = (Instant::now(), processor_ns(&served.server), 0, 0);
-        while begin.elapsed() < SLICE {
+        while begin.elapsed() < slice {
             gets += served.get(keys, first, first + GETS, OUTSTANDING)?;
             first = (first + GETS) % KEYS;
         }
@@ -138,14 +138,15 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     let [meganodes, pairs] = served.shape()?;
     report.note(&format!("{} entries in {meganodes} meganodes of {pairs} pairs", data.entries));
     let mut warm_up = Slices::default();
-    warm_up.take(&mut served, &keys)?;
+    let slice = options.lasting(SLICE);
+    warm_up.take(&mut served, &keys, slice)?;
     let (mut watched, mut alone) = (Slices::default(), Slices::default());
     for round in 0..options.rounds {
         // Each goes first as often as second.
         for is_watched in [round % 2 == 0, round % 2 == 1] {
             let watchers = is_watched.then(|| Watchers::begin(served.server.http_address())).transpose()?;
             let slices = if is_watched { &mut watched } else { &mut alone };
-            slices.take(&mut served, &keys)?;
+            slices.take(&mut served, &keys, slice)?;
             drop(watchers);
         }
     }

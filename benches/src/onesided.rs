@@ -81,7 +81,7 @@ pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchErro
             in_place::run(&served, &local, redis.as_ref(), &reads, report)?;
         }
         if parts.wants(BESIDE_WRITERS) {
-            beside_writers(&mut served, &data, &reads, shape, report)?;
+            beside_writers(&mut served, &data, &reads, (shape, options.lasting(PART)), report)?;
         }
         if !many {
             by_time(parts, &served, &reads, report)?;
@@ -102,7 +102,7 @@ fn by_time(
         latency(served, reads, report)?;
     }
     if parts.wants(DOUBLING) {
-        doubling(served, reads, report)?;
+        doubling(served, reads, parts.options.lasting(PART), report)?;
     }
     if parts.wants(ASYNCHRONOUS) {
         asynchronous::run(served, reads, report)?;
@@ -256,12 +256,17 @@ fn wake_ups(trips: usize) -> Result<Vec<Duration>, BenchError> {
 
 /// The server's processor while one-sided readers read at a rate, and at twice that rate.
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
-fn doubling(served: &Served, reads: &Reads, report: &mut Report<'_>) -> Result<(), BenchError> {
+fn doubling(
+    served: &Served,
+    reads: &Reads,
+    lasts: Duration,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
     let mut client = served.client(one_sided(Transport::Shm, false))?;
     let mut keys = (0..).flat_map(|round| reads.keys(round));
     let mut part = |idle: bool| -> Result<[f64; 2], BenchError> {
         let (began, used, mut count) = (Instant::now(), served.processor_ns(), 0u64);
-        while began.elapsed() < PART {
+        while began.elapsed() < lasts {
             let step = Instant::now();
             get_each(&mut client, keys.by_ref().take(READS_A_STEP))?;
             count += READS_A_STEP as u64;
@@ -370,7 +375,7 @@ fn beside_writers(
     served: &mut Served,
     data: &Dataset,
     reads: &Reads,
-    shape: &str,
+    (shape, part): (&str, Duration),
     report: &mut Report<'_>,
 ) -> Result<(), BenchError> {
     let mut reader = served.client(one_sided(Transport::Shm, true))?;
@@ -378,7 +383,7 @@ fn beside_writers(
     let batch = updates(data, reads.size);
     let (mut alone, mut beside, mut puts) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..WRITER_TURNS {
-        alone.push(read_for(PART, &mut reader, reads)?);
+        alone.push(read_for(part, &mut reader, reads)?);
         let stop = AtomicBool::new(false);
         let (got, put) = std::thread::scope(|scope| {
             let writer = scope.spawn(|| -> Result<f64, BenchError> {
@@ -388,7 +393,7 @@ fn beside_writers(
                 }
                 Ok(count as f64 / (now() - began).as_secs_f64())
             });
-            let got = read_for(PART, &mut reader, reads);
+            let got = read_for(part, &mut reader, reads);
             stop.store(true, Ordering::Relaxed);
             (got, writer.join().unwrap_or(Err(BenchError::Engine)))
         });

@@ -259,7 +259,7 @@ impl Bench<'_> {
         mix: &Mix,
         report: &mut Report<'_>,
     ) -> Result<(), BenchError> {
-        let settled = if self.rounds < 5 { SLICE } else { SETTLED };
+        let settled = if self.rounds < 5 { SLICE / 5 } else { SETTLED };
         for load in [100, 0] {
             let mut contenders = self.contenders(transport)?;
             for _ in 0..STEPS {

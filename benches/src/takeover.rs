@@ -20,6 +20,8 @@ use crate::served::Served;
 
 /// The lease of a node, as `cell` has it unless told otherwise.
 const LEASE_SECONDS: f64 = 0.5;
+/// How long the killed node is away.
+const DOWN: Duration = Duration::from_secs(20);
 /// What the goal adds to it.
 const ALLOWANCE_SECONDS: f64 = 0.5;
 /// Bytes a second a core that a replay is to reach.
@@ -66,9 +68,10 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     ];
     let mut drilled: [Vec<Drilled>; 5] = Default::default();
     let (mut etcd, mut redis) = (Vec::new(), Rival::new(&folder, &data, report)?);
+    let down = options.lasting(DOWN);
     for turn in 0..options.repeats() {
         for ((nodes, logs, ready, _), drilled) in worlds.into_iter().zip(&mut drilled) {
-            drilled.push(drill(&folder.0.join("takeover"), &data, nodes, logs, ready)?);
+            drilled.push(drill(&folder.0.join("takeover"), &data, (nodes, logs), ready, down)?);
         }
         etcd.extend(kill_etcd(&folder.0.join(format!("etcd-{turn}")), report)?);
         redis.restart()?;
@@ -173,8 +176,14 @@ enum Logs {
     Checkpointed,
 }
 
-/// Fills a cluster, kills the node that owns most, and says what the drill saw.
-fn drill(folder: &Path, data: &Dataset, nodes: u16, logs: Logs, ready: u64) -> Result<Drilled, BenchError> {
+/// Fills a cluster, kills the node that owns most for so long, and says what the drill saw.
+fn drill(
+    folder: &Path,
+    data: &Dataset,
+    (nodes, logs): (u16, Logs),
+    ready: u64,
+    down: Duration,
+) -> Result<Drilled, BenchError> {
     let pairs = u64::from(nodes) * PAIRS_A_NODE;
     // Not less than the smallest pair.
     let extents = (data.entries * EXTENT_BYTES_MAX / pairs).max(48 << 20).to_string();
@@ -197,10 +206,10 @@ fn drill(folder: &Path, data: &Dataset, nodes: u16, logs: Logs, ready: u64) -> R
     for survivor in (0..nodes).filter(|survivor| *survivor != node) {
         served.server.wait_http(survivor, "/metrics", &format!("cell_memory_ready_bytes {ready}\n"));
     }
-    let node = node.to_string();
+    let (node, down) = (node.to_string(), format!("{}ms", down.as_millis()));
     let said = ask(
         &served.server,
-        &["run", "kill", "--node", &node, "--duration", "20s", "--patience", "300s", "--before", "1s"],
+        &["run", "kill", "--node", &node, "--duration", &down, "--patience", "300s", "--before", "1s"],
     )?;
     served.server.kill_all();
     drop(served);
