@@ -133,7 +133,7 @@ fn kill_under_load(flags: &[&str]) -> usize {
 /// Mixed operations of clients on both search paths, with kills between: every key's history has an order.
 #[test]
 fn mixed_operations_on_both_paths_with_kills_are_linearizable() {
-    let wanted = Repeats { plain: 10_000, quick: 100_000, full: 1_000_000, long: 4_000_000 }.of_this_run();
+    let wanted = Repeats { plain: 10_000, quick: 100_000, full: 250_000, long: 2_000_000 }.of_this_run();
     let wanted = u64::from(wanted);
     let mut server = Server::start();
     let traffic = Traffic::new(server.address());
