@@ -6,11 +6,9 @@ use std::time::Duration;
 use cell_client::aio::Client;
 use cell_client::{ClientError, ClientOptions, Condition, Fate, ScanRange, Search, Transport};
 use cell_tests::server::Server;
+use cell_tests::wait::PATIENCE;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
-
-/// How long what is not woken is waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn on_one_thread<T>(test: impl Future<Output = T>) -> T {
     Builder::new_current_thread().enable_all().build().unwrap().block_on(test)

@@ -5,11 +5,10 @@
 
 mod endpoints;
 
-use std::time::Duration;
-
 use allocation_counter::measure;
 use cell_client::{Client, ClientOptions, Operation, Search, Transport};
 use cell_tests::server::Server;
+use cell_tests::wait::PATIENCE;
 
 const KEYS: usize = 1_000;
 /// What is allocated now and then, not by each operation: signs of life, registrations that are asked anew.
@@ -41,7 +40,7 @@ fn pipelined(client: &mut Client, keys: &[Vec<u8>]) {
             client.submit(&Operation::Get { key }).unwrap();
         }
         for _ in group {
-            let completion = client.poll(Duration::from_secs(5)).expect("an answer comes");
+            let completion = client.poll(PATIENCE).expect("an answer comes");
             assert!(completion.outcome.is_ok());
         }
     }

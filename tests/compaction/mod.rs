@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientOptions, Condition, Operation, Search, Transport};
 use cell_tests::ending::Ending;
 use cell_tests::server::Server;
+use cell_tests::wait::{self, PATIENCE};
 
 const KEYS: u32 = 20_000;
 /// Of so many keys one is kept.
@@ -17,8 +17,6 @@ const SEVERAL: [&str; 6] =
     ["--slot-bytes", "1MiB", "--tree-node-bytes", "512", "--node-region-bytes", "4MiB"];
 /// One meganode, which has the only slot.
 const ALONE: [&str; 6] = ["--slot-bytes", "4MiB", "--tree-node-bytes", "512", "--node-region-bytes", "4MiB"];
-/// How long a tree may take to shrink.
-const SHRINKS: Duration = Duration::from_secs(60);
 
 fn key(number: u32) -> Vec<u8> {
     format!("key-{:06}", number.wrapping_mul(7_919) % KEYS).into_bytes()
@@ -42,12 +40,12 @@ fn client(server: &Server, transport: Transport, search: Search) -> Client {
 fn carry_out<'a>(client: &mut Client, operations: impl Iterator<Item = Operation<'a>>) {
     for operation in operations {
         while client.submit(&operation).is_err() {
-            let done = client.poll(Duration::from_secs(60)).expect("something completes");
+            let done = client.poll(PATIENCE).expect("something completes");
             done.outcome.expect("it is carried out");
         }
     }
     while client.outstanding() > 0 {
-        let done = client.poll(Duration::from_secs(60)).expect("something completes");
+        let done = client.poll(PATIENCE).expect("something completes");
         done.outcome.expect("it is carried out");
     }
 }
@@ -69,17 +67,9 @@ fn tree_nodes(client: &mut Client) -> u64 {
 }
 
 /// Waits until the tree has at most so many nodes.
-#[allow(clippy::disallowed_methods, reason = "a real server shrinks in real time")]
 fn wait_shrunk(client: &mut Client, most: u64) -> u64 {
-    let deadline = Instant::now() + SHRINKS;
-    loop {
-        let nodes = tree_nodes(client);
-        if nodes <= most {
-            return nodes;
-        }
-        assert!(Instant::now() < deadline, "the tree has {nodes} nodes still, and should have {most}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let small = || Some(tree_nodes(client)).filter(|nodes| *nodes <= most);
+    wait::until_some(&format!("the tree has at most {most} nodes"), small)
 }
 
 /// Everything that there is, in order, and what should be.
@@ -101,14 +91,9 @@ struct Readers {
 
 impl Readers {
     /// Waits for so many reads more.
-    #[allow(clippy::disallowed_methods, reason = "a real server answers in real time")]
     fn wait(&self, more: u64) {
         let wanted = self.reads.load(Ordering::Relaxed) + more;
-        let deadline = Instant::now() + SHRINKS;
-        while self.reads.load(Ordering::Relaxed) < wanted {
-            assert!(Instant::now() < deadline, "the readers do not get {more} reads done");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait::until("the readers go on", || self.reads.load(Ordering::Relaxed) >= wanted);
     }
 }
 
@@ -208,12 +193,7 @@ fn kill_under_compactions_keeps_what_was_kept_and_deletes_what_was_deleted() {
         // The node dies between two parts and, with the next part, while it goes on.
         for _ in 0..parts / 2 {
             next.recv().expect("a part is deleted");
-            let node = server.node();
-            assert!(server.kill_node(), "there is a node to kill");
-            while server.node().is_none() || server.node() == node {
-                std::thread::yield_now();
-            }
-            server.wait_ready();
+            server.replace_node();
             next.recv().expect("a part is deleted");
         }
         deleting.join().expect("everything was deleted");

@@ -9,10 +9,9 @@ use cell_protocol::{
     Hello, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, Reply, Request, RequestHeader, RequestId, StatusCode,
 };
 
-use crate::hostile::wait;
+use cell_tests::wait::PATIENCE;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::hostile::wait;
 
 pub(crate) struct Attacker {
     endpoint: TcpEndpoint,

@@ -2,16 +2,17 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
 
 use cell_fabric::{Address, Endpoint, FabricLimits, TcpEndpoint};
 
-use crate::hostile::{Siege, wait};
+use cell_tests::wait::{self, PATIENCE};
+
+use crate::hostile::Siege;
 
 fn connect(server: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(server).expect("the server can be reached");
-    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time-out can be set");
-    stream.set_write_timeout(Some(Duration::from_secs(10))).expect("a time-out can be set");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out can be set");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a time-out can be set");
     stream
 }
 
@@ -33,14 +34,13 @@ fn recorded_hello() -> Vec<u8> {
     let mut endpoint = TcpEndpoint::client(FabricLimits::default()).expect("a socket can be had");
     endpoint.connect(&Address::Tcp(address)).expect("the listener can be reached");
     let (mut stream, _) = listener.accept().expect("the client comes");
-    stream.set_read_timeout(Some(Duration::from_millis(200))).expect("a time-out can be set");
-    for _ in 0..20 {
+    stream.set_nonblocking(true).expect("it need not wait");
+    let mut hello = vec![0; 4096];
+    let length = wait::until_some("the client speaks first", || {
         endpoint.poll(&mut |_| {});
         endpoint.flush();
-        wait(Duration::from_millis(5));
-    }
-    let mut hello = vec![0; 4096];
-    let length = stream.read(&mut hello).expect("the client speaks first");
+        stream.read(&mut hello).ok()
+    });
     hello.truncate(length);
     hello
 }

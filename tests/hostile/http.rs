@@ -16,7 +16,7 @@ const HTTP_GROWTH_BYTES_MAX: u64 = 24 << 20;
 /// Between two bytes of a slow client.
 const DRIP: Duration = Duration::from_millis(50);
 /// Until all is over that must be over in time.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(240);
 /// What a slow client begins with: a head, or a body, that it never ends.
 const BEGINNINGS: [&str; 2] = [
     "GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
@@ -30,7 +30,7 @@ fn now() -> Instant {
 }
 
 fn connect(server: SocketAddr) -> Option<TcpStream> {
-    let stream = TcpStream::connect_timeout(&server, Duration::from_secs(1)).ok()?;
+    let stream = TcpStream::connect_timeout(&server, Duration::from_secs(3)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
     stream.set_write_timeout(Some(Duration::from_secs(20))).ok()?;
     Some(stream)

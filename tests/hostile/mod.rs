@@ -29,7 +29,7 @@ struct Siege {
 impl Siege {
     fn begin() -> Self {
         let server = Server::start();
-        let options = ClientOptions { deadline_ms: 10_000, ..ClientOptions::default() };
+        let options = ClientOptions { deadline_ms: 60_000, ..ClientOptions::default() };
         let mut honest =
             Client::connect(&server.address().to_string(), options).expect("the server is there");
         honest.put(b"witness", b"I was here").expect("an honest put succeeds");

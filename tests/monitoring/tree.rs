@@ -5,6 +5,7 @@ use std::fs;
 
 use cell_tests::cluster::LONG_LEASE;
 use cell_tests::server::Server;
+use cell_tests::wait;
 use serde_json::Value;
 
 use crate::monitoring::conformity::check_answer;
@@ -187,20 +188,23 @@ fn checks_of_the_tree_under_load_with_splits_tell_of_nothing() {
         let loaded = load.join().expect("it ends");
         assert_eq!(loaded.code, Some(0), "{loaded:?}");
     });
-    let splits = splits_at_their_end(&server);
-    // How many checks there is time for is the machine's affair.
-    assert!(splits > 3 && !checks.is_empty(), "{splits} splits beside {} checks", checks.len());
-    let whole = checked(&server);
-    assert_eq!((&whole["entries"], &whole["unchecked_pairs"]), (&ENTRIES.into(), &serde_json::json!([])));
+    assert!(!checks.is_empty(), "how many there is time for is the machine's affair");
+    wait::until("meganodes were split, and none is any more", || {
+        let splits = &get(&server, "cluster/status")["splits"];
+        splits["under_way"] == 0 && splits["finished"].as_u64() > Some(3)
+    });
+    // What the status says is a second old.
+    let whole = wait::until_some("a check leaves no pair out", || {
+        Some(checked(&server)).filter(|whole| whole["unchecked_pairs"] == serde_json::json!([]))
+    });
+    assert_eq!(whole["entries"], ENTRIES);
 }
 
 /// Waits until each of two nodes knows the other: they learn of it within a moment of their start.
-#[allow(clippy::disallowed_methods, reason = "real processes have real time")]
 fn await_both_nodes(server: &Server) {
     for node in [0, 1] {
-        while list(&parsed(server.http_of(node, "/api/v1/nodes")).1, "nodes").len() < 2 {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        let knows_both = || list(&parsed(server.http_of(node, "/api/v1/nodes")).1, "nodes").len() == 2;
+        wait::until("each node knows the other", knows_both);
     }
 }
 
@@ -210,41 +214,21 @@ fn parsed(answer: Option<(u16, String)>) -> (u16, Value) {
     (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
 }
 
-/// Waits until no split is under way; how many were finished.
-#[allow(clippy::disallowed_methods, reason = "real processes have real time")]
-fn splits_at_their_end(server: &Server) -> u64 {
-    std::thread::sleep(std::time::Duration::from_millis(1_500)); // snapshots are made each second
-    loop {
-        let splits = &get(server, "cluster/status")["splits"];
-        if splits["under_way"] == 0 {
-            return splits["finished"].as_u64().expect("it is a number");
-        }
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
-}
-
 /// A check that one node is asked for, and that another one tells of. It ends well.
-#[allow(clippy::disallowed_methods, reason = "real processes have real time")]
 fn checked(server: &Server) -> Value {
-    let begin = || parsed(server.http_post(0, "/api/v1/tree:check", "{}"));
-    let mut begun = begin();
-    while begun.0 == 429 {
-        std::thread::sleep(std::time::Duration::from_millis(100)); // checks end sooner than they may begin
-        begun = begin();
-    }
-    let (status, begun) = begun;
+    // Checks end sooner than they may begin.
+    let (status, begun) = wait::until_some("a check may begin", || {
+        Some(parsed(server.http_post(0, "/api/v1/tree:check", "{}"))).filter(|(status, _)| *status != 429)
+    });
     assert_eq!(status, 202, "{begun}");
     let id = begun["operation"].as_str().expect("it is text");
-    loop {
-        let path = format!("/api/v1/operations/{id}");
-        let (status, operation) = parsed(server.http_of(1, &path));
+    let operation = wait::until_some("the check ends", || {
+        let (status, operation) = parsed(server.http_of(1, &format!("/api/v1/operations/{id}")));
         assert_eq!(status, 200, "{operation}");
-        if operation["done"] == true {
-            let outcome = (&operation["state"], &operation["violations"]);
-            assert_eq!(outcome, (&"passed".into(), &0.into()), "{operation}");
-            assert_eq!(list(&operation, "nodes").len(), 2, "{operation}");
-            return operation;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+        (operation["done"] == true).then_some(operation)
+    });
+    let outcome = (&operation["state"], &operation["violations"]);
+    assert_eq!(outcome, (&"passed".into(), &0.into()), "{operation}");
+    assert_eq!(list(&operation, "nodes").len(), 2, "{operation}");
+    operation
 }

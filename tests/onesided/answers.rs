@@ -1,11 +1,9 @@
 //! What clients find that search a tree of many meganodes themselves is what the server finds in it.
 
-use std::time::Duration;
-
 use cell_client::{Condition, Operation, ScanRange, Search, Transport};
 use cell_tests::server::Server;
 
-use crate::onesided::clients::client;
+use crate::onesided::clients::{PATIENCE, client};
 
 pub(crate) fn answers_are_the_servers(transports: &[Transport], flags: &[&str], entries: u32) {
     // Small slots: the tree grows over many meganodes and pairs.
@@ -17,14 +15,10 @@ pub(crate) fn answers_are_the_servers(transports: &[Transport], flags: &[&str], 
         let value = vec![b'v'; (number % 300) as usize];
         let operation = Operation::Put { key: key.as_bytes(), value: &value, condition: Condition::Always };
         while asking.submit(&operation).is_err() {
-            asking
-                .poll(Duration::from_secs(10))
-                .expect("something completes")
-                .outcome
-                .expect("it is written");
+            asking.poll(PATIENCE).expect("something completes").outcome.expect("it is written");
         }
     }
-    while let Some(completion) = asking.poll(Duration::from_secs(10)) {
+    while let Some(completion) = asking.poll(PATIENCE) {
         completion.outcome.expect("it is written");
     }
     let long = vec![7; 3 << 20];

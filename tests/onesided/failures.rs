@@ -12,7 +12,7 @@ use cell_tests::server::Server;
 use crate::onesided::clients::{PATIENCE, client};
 
 /// For so long a call goes on trying while the server is gone.
-const SHORT: Duration = Duration::from_millis(400);
+const SHORT: Duration = Duration::from_secs(1);
 
 fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Operation<'a> {
     Operation::Put { key, value, condition: Condition::Always }

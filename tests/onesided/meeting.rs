@@ -1,24 +1,20 @@
 //! Clients that meet on a few keys: every key is linearizable.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cell_client::{OneSidedCounters, Transport};
 use cell_tests::linearizability;
 use cell_tests::server::Server;
 use cell_tests::traffic::Traffic;
+use cell_tests::wait;
 
 use crate::onesided::clients::PATIENCE;
 
 const CLIENTS: u64 = 6;
 
 /// Waits until there was as much load, however long this machine takes for it.
-#[allow(clippy::disallowed_methods, reason = "real processes have real time")]
 fn wait_load(traffic: &Traffic, operations: u64) {
-    let deadline = Instant::now() + PATIENCE;
-    while traffic.recorder.ticks() < 2 * operations {
-        assert!(Instant::now() < deadline, "the clients stand still");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait::until("the clients have done enough", || traffic.recorder.ticks() >= 2 * operations);
 }
 
 /// So many operations of all clients together, or more.

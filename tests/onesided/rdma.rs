@@ -1,12 +1,13 @@
 //! The same over RDMA, on a device that the machine has: in `tests/rdma-vm`, or on hardware.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cell_client::{ClientOptions, Search, Transport};
 use cell_tests::cluster::LONG_LEASE;
 use cell_tests::process::signal;
 use cell_tests::rdma::{OFFERED, SMALL, is_there};
 use cell_tests::server::Server;
+use cell_tests::wait::PATIENCE;
 use rustix::process::Signal;
 
 use crate::onesided::{answers, bench, failures, meeting, model, torn};
@@ -102,7 +103,7 @@ fn server_that_is_stopped_is_not_believed_past_its_lease() {
     let stopped = Instant::now();
     // Believed for as long as the last reply's lease lasts, and then no more, whatever the device brings.
     while client.get(b"key").is_ok() {
-        assert!(stopped.elapsed() < Duration::from_secs(60), "a stopped server is believed for ever");
+        assert!(stopped.elapsed() < PATIENCE, "a stopped server is believed for ever");
     }
     let ended = stopped.elapsed();
     assert!(client.get(b"key").is_err(), "and believed again");

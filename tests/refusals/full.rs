@@ -5,12 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 
 use cell_client::{AttemptError, Client, ClientError, ClientOptions};
 use cell_protocol::Refusal;
 use cell_tests::ending::Ending;
 use cell_tests::server::Server;
+use cell_tests::wait;
 use tempfile::TempDir;
 
 /// A small ext4 file system of its own, on a loop device; gone when dropped.
@@ -51,7 +51,7 @@ fn run(command: &str, arguments: &[&str], paths: &[&Path]) -> bool {
 }
 
 fn connect(server: &Server) -> Client {
-    let options = ClientOptions { deadline_ms: 3_000, retries_max: 3, ..ClientOptions::default() };
+    let options = ClientOptions { deadline_ms: 20_000, retries_max: 3, ..ClientOptions::default() };
     Client::connect(&server.address().to_string(), options).expect("the server is there")
 }
 
@@ -123,11 +123,6 @@ fn under_load(server: &Server, count: u32, value: &[u8], work: impl FnOnce()) {
     });
 }
 
-#[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
-fn wait(milliseconds: u64) {
-    std::thread::sleep(Duration::from_millis(milliseconds));
-}
-
 #[test]
 fn disk_full_refuses_writes_keeps_reads_and_recovers_with_room() {
     let Some(disk) = SmallDisk::new(96) else { return };
@@ -150,15 +145,7 @@ fn disk_full_refuses_writes_keeps_reads_and_recovers_with_room() {
     assert_all_there(&mut client, count, noise);
 
     fs::remove_file(&ballast).expect("ballast can be dropped");
-    let mut written = false;
-    for _ in 0..100 {
-        written = client.put(b"after", b"there is room").is_ok();
-        if written {
-            break;
-        }
-        wait(100);
-    }
-    assert!(written, "writes go on once there is room:\n{}", server.log());
+    wait::until("writes go on once there is room", || client.put(b"after", b"there is room").is_ok());
     let verified = server.cell(&["verify"]);
     assert_eq!(verified.code, Some(0), "{verified:?}");
     drop(client);
@@ -207,15 +194,7 @@ fn region_full_refuses_writes_keeps_reads_and_deletes() {
         }
     });
     // Freed extents rest for the grace period, then there is room.
-    let mut written = false;
-    for _ in 0..100 {
-        written = client.put(b"after", &value).is_ok();
-        if written {
-            break;
-        }
-        wait(50);
-    }
-    assert!(written, "deletes made no room:\n{}", server.log());
+    wait::until("deletes have made room", || client.put(b"after", &value).is_ok());
     server.kill_all();
     server.resume();
     let mut client = connect(&server);
@@ -277,9 +256,8 @@ fn region_full_beside_steady_updates_refuses_clearly_and_soon() {
                 }
             }
             assert!(written < 1_000, "it is not full");
-            while updates.load(Ordering::SeqCst) < before + 100 {
-                wait(1); // the updates are steady: they are not what is refused
-            }
+            // The updates are steady: they are not what is refused.
+            wait::until("a hundred updates more", || updates.load(Ordering::SeqCst) >= before + 100);
         }
         drop(ending);
     });

@@ -5,7 +5,6 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Scope;
-use std::time::Duration;
 
 use cell_client::{AttemptError, Client, ClientError, ClientOptions};
 use cell_protocol::{ReadOnlyReason, Refusal};
@@ -16,6 +15,7 @@ use cell_tests::process::signal;
 use cell_tests::program;
 use cell_tests::server::Server;
 use cell_tests::traffic::spread;
+use cell_tests::wait;
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
@@ -32,7 +32,7 @@ const WRITERS: u64 = 4;
 const FULL_AFTER: u32 = 20;
 
 fn connect(server: &Server) -> Client {
-    let options = ClientOptions { deadline_ms: 20_000, ..ClientOptions::default() };
+    let options = ClientOptions { deadline_ms: 60_000, ..ClientOptions::default() };
     Client::connect(&server.address().to_string(), options).expect("the server is there")
 }
 
@@ -120,17 +120,6 @@ fn read(server: &Server, kept: &[Kept], peak: &AtomicU64, stop: &AtomicBool) {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..6_000 {
-        if done() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("it never came to this: {what}");
-}
-
 /// Begins a thread; one that fails does not leave the others running for ever.
 fn begin<'scope>(
     scope: &'scope Scope<'scope, '_>,
@@ -166,7 +155,7 @@ fn memory_full_under_load_refuses_writes_keeps_reads_and_deletes_and_nothing_is_
         begin(scope, stop, move || read(server, kept, peak, stop));
         let ending = Ending(stop);
         let stopped = || stop.load(Ordering::Acquire);
-        wait_until("full", || full.load(Ordering::Acquire) == WRITERS || stopped());
+        wait::until("the store is full", || full.load(Ordering::Acquire) == WRITERS || stopped());
         let at_full: Vec<u64> = kept.iter().map(|of| of.to.load(Ordering::Acquire)).collect();
         // Deletes go on while the others go on putting, reading and being refused; and they make room.
         let mut client = connect(server);

@@ -18,6 +18,9 @@ use cell_client::{
 use cell_fabric::{ConnectionId, Endpoint, Event, Poller, SendError, TcpEndpoint, TcpOptions, Waker};
 use cell_protocol::{MULTI_GET_KEYS_MAX, Refusal};
 
+/// How long anything may take that the machine only has to get done.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 enum Order {
     CutAll,
     Stop,
@@ -120,7 +123,7 @@ fn calls_do_what_they_say() {
     assert!(client.delete(b"key").unwrap());
     assert!(!client.delete(b"key").unwrap());
     assert_eq!(client.status().unwrap().report().workers, 1);
-    assert_eq!(client.check(Duration::from_secs(60)).unwrap().report().violations, 0);
+    assert_eq!(client.check(PATIENCE).unwrap().report().violations, 0);
     assert_eq!(client.server().unwrap().name, "model");
     client.close();
     assert_eq!(service.stop().sessions(), 0, "the session was closed");
@@ -189,7 +192,7 @@ fn scans_page_resume_and_turn_round() {
     for key in &keys {
         client.submit(&Operation::Put { key, value: &value, condition: Condition::Always }).unwrap();
     }
-    while client.poll(Duration::from_secs(5)).is_some() {}
+    while client.poll(PATIENCE).is_some() {}
     let keys_of = |scanned: Vec<ScanEntry>| scanned.into_iter().map(|e| e.key).collect::<Vec<_>>();
 
     let all: Vec<ScanEntry> = client.scan(ScanRange::default()).map(Result::unwrap).collect();
@@ -232,10 +235,10 @@ fn fill(client: &mut Client, count: u32) -> Vec<Vec<u8>> {
     for key in &keys {
         client.submit(&Operation::Put { key, value: b"value", condition: Condition::Always }).unwrap();
         if client.outstanding() >= 1000 {
-            while client.poll(Duration::from_secs(5)).is_some() {}
+            while client.poll(PATIENCE).is_some() {}
         }
     }
-    while client.poll(Duration::from_secs(5)).is_some() {}
+    while client.poll(PATIENCE).is_some() {}
     keys
 }
 
@@ -270,8 +273,7 @@ fn dropped_scan_leaves_neither_room_taken_nor_a_completion() {
         assert_eq!(client.outstanding(), 0);
         assert!(client.poll(Duration::ZERO).is_none());
         let tickets = [0, 1].map(|at: usize| client.submit(&Operation::Get { key: &keys[at] }).unwrap());
-        let mut ended: Vec<_> =
-            (0..2).map(|_| client.poll(Duration::from_secs(5)).expect("an answer").ticket).collect();
+        let mut ended: Vec<_> = (0..2).map(|_| client.poll(PATIENCE).expect("an answer").ticket).collect();
         ended.sort_unstable();
         assert_eq!(ended, tickets);
     }
@@ -348,7 +350,7 @@ fn connections_cut_under_load_lose_and_repeat_nothing() {
             client.submit(&operation).unwrap();
         }
         service.order(Order::CutAll);
-        while let Some(completion) = client.poll(Duration::from_secs(10)) {
+        while let Some(completion) = client.poll(PATIENCE) {
             completion.outcome.unwrap();
             written += 1;
         }
@@ -366,12 +368,12 @@ fn server_gone_ends_operations_at_their_deadline() {
     client.put(b"key", b"value").unwrap();
     service.stop();
     let ticket = client.submit_within(&Operation::Get { key: b"key" }, Duration::from_millis(300)).unwrap();
-    let completion = client.poll(Duration::from_secs(5)).unwrap();
+    let completion = client.poll(PATIENCE).unwrap();
     assert_eq!(completion.ticket, ticket);
     let error = completion.outcome.unwrap_err();
     assert_eq!(error.fate(), Fate::NotDone);
     assert!(matches!(error, ClientError::Deadline { last: Some(AttemptError::Closed(_)), .. }), "{error}");
-    assert!(completion.elapsed_ns >= 300_000_000 && completion.elapsed_ns < 2_000_000_000);
+    assert!(completion.elapsed_ns >= 300_000_000 && completion.elapsed_ns < 30_000_000_000);
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn subjects() -> Vec<Subject> {
     let server = CoordinatorServer::start(Arc::new(served), "127.0.0.1:0".parse().unwrap()).unwrap();
     let over_tcp = Subject {
         name: "remote",
-        coordinator: Arc::new(Remote::new(server.address(), Duration::from_secs(5))),
+        coordinator: Arc::new(Remote::new(server.address(), Duration::from_secs(120))),
         advance: Box::new(move |by| clock.advance(by)),
         _hold: Box::new((server, folder)),
     };

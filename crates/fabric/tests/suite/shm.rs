@@ -19,7 +19,7 @@ fn server(limits: FabricLimits) -> Peer<ShmEndpoint> {
 }
 
 /// A wake-up that has not come for so long is lost.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn poller_of(peer: &Peer<ShmEndpoint>) -> Poller {
     let mut poller = Poller::new().unwrap();
