@@ -233,17 +233,24 @@ mod tests {
         let (first, second) = (serve(1, &coordinator), serve(2, &coordinator));
         // One that takes connections and says nothing, one that is not there, one without HTTP.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let members = vec![
             member(0, "127.0.0.1:1"),
             member(1, &first.address().to_string()),
             member(2, &second.address().to_string()),
             member(3, &silent.local_addr().unwrap().to_string()),
-            member(4, &gone.to_string()),
+            member(4, "127.0.0.1:2"),
             member(5, ""),
         ];
         let peers = Peers::new(None);
-        let gathered = gather(&peers, &node_of(0, members)).await;
+        let node = node_of(0, members);
+        let mut gathered = gather(&peers, &node).await;
+        // A busy machine may keep those who are there from answering in time.
+        for _ in 0..100 {
+            if gathered.parts.len() == 3 {
+                break;
+            }
+            gathered = gather(&peers, &node).await;
+        }
         assert_eq!(nodes(&gathered), (vec![0, 1, 2], vec![3, 4, 5]));
         assert_eq!(gathered.parts[2].part["node"], 2);
         let why = |at: usize| gathered.missing[at].why.as_str();

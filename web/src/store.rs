@@ -141,7 +141,7 @@ mod tests {
 
     #[tokio::test]
     async fn call_of_a_node_that_is_not_there_says_so_and_is_tried_anew() {
-        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let gone = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let store = Store::new(Some(gone));
         for _ in 0..2 {
             let problem = store.call("/query/key", |client| client.search(b"k")).await.unwrap_err();

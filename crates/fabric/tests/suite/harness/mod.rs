@@ -198,8 +198,7 @@ impl World for Tcp {
     }
 
     fn deserted(&mut self) -> Address {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        Address::Tcp(listener.local_addr().unwrap())
+        Address::Tcp(std::net::SocketAddr::from(([127, 0, 0, 1], 1)))
     }
 
     fn turn(&mut self) {
@@ -323,8 +322,7 @@ impl World for Verbs {
     }
 
     fn deserted(&mut self) -> Address {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        Address::Verbs(listener.local_addr().unwrap())
+        Address::Verbs(std::net::SocketAddr::from(([127, 0, 0, 1], 1)))
     }
 
     fn turn(&mut self) {
