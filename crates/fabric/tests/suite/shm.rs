@@ -11,6 +11,7 @@ use cell_fabric::{
 };
 use cell_memory::{Region, RegionSpec};
 use cell_terms::{Epoch, PairId, Words};
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::harness::{Host, Peer, Seen, Shm, World, open, region, shm_options, socket_name, until};
 
@@ -164,6 +165,7 @@ const NOBODY: u32 = 65_534;
 #[test]
 fn child_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
+    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let (role, name) = role.split_once(' ').unwrap();
     let address = Address::Shm(SocketName::new(name).unwrap());
     match role {

@@ -18,6 +18,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType,
 };
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::harness::{Peer, socket_name};
 
@@ -204,6 +205,7 @@ fn share_descriptors_are_not_opened_anew_by_another_user() {
 #[test]
 fn child_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
+    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let (key, name) = role.split_once(' ').unwrap();
     let files = take_files(SocketName::new(name).unwrap(), key.parse().unwrap(), std::thread::yield_now);
     let [ledger, region] = &files;
