@@ -52,8 +52,13 @@ impl Ports {
     /// The block of this first port, unless somebody has it or listens on one of its ports.
     fn take_block(first: u16) -> Option<Self> {
         let last = bind(first + BLOCK - 1)?;
-        (first..first + BLOCK - 1).all(|port| bind(port).is_some()).then_some(Self { first, _last: last })
+        is_unused(first).then_some(Self { first, _last: last })
     }
+}
+
+/// Whether nobody listens on a port of this block, its last one apart.
+fn is_unused(first: u16) -> bool {
+    (first..first + BLOCK - 1).all(|port| bind(port).is_some())
 }
 
 fn bind(port: u16) -> Option<TcpListener> {
@@ -87,12 +92,12 @@ mod tests {
     }
 
     #[test]
-    fn take_block_with_a_port_in_use_is_refused() {
-        let ports = Ports::take();
-        let first = ports.first;
-        drop(ports);
-        let _used = bind(first + 7).expect("it is free");
+    fn take_block_that_is_taken_or_in_use_is_refused() {
+        let Ports { first, _last } = Ports::take();
         assert!(Ports::take_block(first).is_none());
+        assert!(is_unused(first));
+        let _used = bind(first + 7).expect("nobody listens there");
+        assert!(!is_unused(first));
     }
 
     #[test]
