@@ -88,8 +88,8 @@ impl Options {
         usize::from(self.rounds).div_ceil(4)
     }
 
-    /// How long something lasts that is not counted in operations: a quarter for so few entries that figures mean
-    /// nothing.
+    /// How long something lasts that is not counted in operations: a quarter for so few entries that figures
+    /// mean nothing.
     #[must_use]
     pub fn lasting(&self, whole: Duration) -> Duration {
         if self.entries < ENTRIES_MEANT { whole / 4 } else { whole }

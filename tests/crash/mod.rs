@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use cell_tests::dice::Dice;
 use cell_tests::linearizability;
 use cell_tests::program;
-use cell_tests::repeats::{self, Repeats};
+use cell_tests::repeats::Repeats;
 use cell_tests::server::Server;
-use cell_tests::traffic::{Dice, Traffic};
+use cell_tests::traffic::Traffic;
 
 /// Clients with a ledger: most try until the server is back, one gives up early, so that there are unknown
 /// outcomes.
@@ -87,7 +88,7 @@ fn kill_under_load(flags: &[&str]) -> usize {
             .map(|client| scope.spawn(move || traffic.meet(client, Duration::from_secs(2 + client * 20))))
             .collect();
         let ending = traffic.ending();
-        let mut moments = repeats::dice(MOMENTS);
+        let mut moments = Dice::drawn(MOMENTS);
         for kill in 0..kills() {
             traffic.wait_acknowledged(WRITES_MIN);
             kill_and_recover(&mut server, kill, &mut moments);
@@ -143,7 +144,7 @@ fn mixed_operations_on_both_paths_with_kills_are_linearizable() {
             .map(|client| scope.spawn(move || traffic.meet(client, Duration::from_secs(1 + client * 10))))
             .collect();
         let ending = traffic.ending();
-        let mut moments = repeats::dice(MOMENTS);
+        let mut moments = Dice::drawn(MOMENTS);
         for part in 1..=4 {
             while traffic.recorder.ticks() < 2 * wanted * part / 4 {
                 wait(5);

@@ -6,9 +6,10 @@ mod several;
 
 use std::time::Duration;
 
+use cell_tests::dice::Dice;
 use cell_tests::faulty_disk::{Fault, FaultyDisk};
 use cell_tests::ledger::Ledger;
-use cell_tests::repeats::{self, Repeats};
+use cell_tests::repeats::Repeats;
 use cell_tests::server::Server;
 use cell_tests::traffic::Traffic;
 
@@ -45,7 +46,7 @@ fn power_cut_with_a_volatile_cache_keeps_everything_acknowledged() {
     let ledger: Ledger = std::thread::scope(|scope| {
         let writer = scope.spawn(|| traffic.keep_ledger(0, PATIENCE));
         let ending = traffic.ending();
-        let mut moments = repeats::dice(MOMENTS);
+        let mut moments = Dice::drawn(MOMENTS);
         for _ in 0..cuts() {
             traffic.wait_acknowledged(WRITES_MIN);
             wait(moments.below(400));
@@ -76,7 +77,7 @@ fn power_cut_of_an_async_node_is_caught_by_the_same_check() {
     let log = tempfile::NamedTempFile::new().expect("a temporary file can be made");
     server.log_to(log.path());
     server.resume();
-    let mut moments = repeats::dice(MOMENTS);
+    let mut moments = Dice::drawn(MOMENTS);
     let caught = (0..TWIN_CUTS).any(|cut| {
         let traffic = Traffic::new(server.address());
         let ledger = std::thread::scope(|scope| {

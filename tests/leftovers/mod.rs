@@ -22,8 +22,8 @@ impl Drop for Victim {
     }
 }
 
-/// A cluster whose supervisor and one of whose nodes stand still, and a shell: none of them notices by itself that its
-/// test is gone.
+/// A cluster whose supervisor and one of whose nodes stand still, and a shell: none of them notices by itself
+/// that its test is gone.
 fn start_and_stand_still() -> ! {
     let server = Server::start_with(&["--nodes=3", "--slot-bytes=4MiB", "--lease-ms=60s"]);
     let nodes = server.nodes();

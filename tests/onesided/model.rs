@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use cell_client::{Client, ClientError, Condition, Operation, ScanEntry, ScanRange, Search, Transport};
+use cell_tests::dice::Dice;
 use cell_tests::history::payload;
 use cell_tests::server::Server;
-use cell_tests::traffic::Dice;
 
 use crate::onesided::clients::{PATIENCE, client};
 

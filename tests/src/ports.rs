@@ -1,9 +1,10 @@
-//! Ports for servers of tests: blocks that no two tests share, whichever process, user or checkout they belong to, and
-//! outside of the range from which the kernel takes ports for outgoing connections. Those would take a port of a node
-//! while the node is down.
+//! Ports for servers of tests: blocks that no two tests share, whichever process, user or checkout they
+//! belong to, and outside of the range from which the kernel takes ports for outgoing connections. Those
+//! would take a port of a node while the node is down.
 //!
-//! Whoever listens on the last port of a block has the block. So the kernel keeps the books: it gives a port to one
-//! process, and takes it back with the process. `tests/browser/cluster.mjs` takes blocks by the same rule.
+//! Whoever listens on the last port of a block has the block. So the kernel keeps the books: it gives a port
+//! to one process, and takes it back with the process. `tests/browser/cluster.mjs` takes blocks by the same
+//! rule.
 
 use std::net::TcpListener;
 use std::ops::RangeInclusive;

@@ -46,8 +46,8 @@ fn build() -> PathBuf {
     folder.join("cell")
 }
 
-/// A command of `cell` that sees nothing of this process's `CELL_*` variables, and no input. It does not outlive this
-/// process.
+/// A command of `cell` that sees nothing of this process's `CELL_*` variables, and no input. It does not
+/// outlive this process.
 pub fn command() -> Command {
     quiet(Command::new(path()))
 }

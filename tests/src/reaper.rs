@@ -1,10 +1,10 @@
-//! Ends what a test process has started once that process has ended itself, whatever ended it: a failed assertion, a
-//! time-out, `kill -9`. A `Drop` runs in the first case alone.
+//! Ends what a test process has started once that process has ended itself, whatever ended it: a failed
+//! assertion, a time-out, `kill -9`. A `Drop` runs in the first case alone.
 //!
-//! What is started carries a mark in its environment, which its own children inherit. A shell beside the test process
-//! reads from a pipe whose other end the test process alone holds, and the kernel closes that with the process. The shell
-//! then kills all that carries the mark, also processes that are stopped or whose parent is gone.
-//! `tests/browser/cluster.mjs` does the same.
+//! What is started carries a mark in its environment, which its own children inherit. A shell beside the test
+//! process reads from a pipe whose other end the test process alone holds, and the kernel closes that with
+//! the process. The shell then kills all that carries the mark, also processes that are stopped or whose
+//! parent is gone. `tests/browser/cluster.mjs` does the same.
 
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, Stdio};
@@ -26,7 +26,8 @@ pub fn mark(command: &mut Command) {
     command.env(VARIABLE, value);
 }
 
-/// Starts the shell; it lives until the pipe is closed. Who ends a test kills its process group: the shell has its own.
+/// Starts the shell; it lives until the pipe is closed. Who ends a test kills its process group: the shell
+/// has its own.
 fn start(mark: &str) -> ChildStdin {
     let mut command = Command::new("sh");
     // Its own environment is nobody's mark: another one's reaper must not end it before its work is done.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::control_group::ControlGroup;
@@ -173,6 +174,28 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(appended(&self.log));
         command
+    }
+
+    /// Has the supervisor announce events from the next start on, for [`Self::wait_event`].
+    #[must_use]
+    pub fn announcing(mut self) -> Self {
+        self.events = Some(Events::new(self.log.with_extension("events")));
+        self
+    }
+
+    /// Waits for the next event of this name; those before it are passed over.
+    ///
+    /// # Panics
+    /// If none comes.
+    pub fn wait_event(&mut self, name: &str) -> Value {
+        wait::until_some(&format!("an event `{name}` comes"), || {
+            let has_ended = self.has_ended(); // before the look at the file, which has its last words then
+            let events = self.events.as_mut().expect("the server announces events");
+            let found = std::iter::from_fn(|| events.next()).find(|event| event["event"] == name);
+            let is_over = has_ended && found.is_none();
+            assert!(!is_over, "the server ended without an event `{name}`:\n{}", self.log_end());
+            found
+        })
     }
 
     /// Starts the supervisor and waits until the node serves.

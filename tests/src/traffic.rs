@@ -14,8 +14,9 @@ use cell_history::ledger::Ledger;
 use cell_history::{Call, Outcome, Recorder, WrittenValue, payload};
 use cell_terms::Version;
 
+use crate::dice::Dice;
 use crate::ending::Ending;
-use crate::{repeats, wait};
+use crate::wait;
 
 /// Writes that one ledger client has outstanding.
 const OUTSTANDING: usize = 64;
@@ -44,26 +45,6 @@ pub struct Traffic {
     transport: Transport,
     /// What the history clients saw.
     pub recorder: Recorder,
-}
-
-/// A small generator: which key, which operation.
-#[derive(Debug)]
-pub struct Dice(u64);
-
-impl Dice {
-    /// Dice that fall as the seed says.
-    #[must_use]
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed | 1)
-    }
-
-    /// A number from 0 to below the bound.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
 }
 
 impl Traffic {
@@ -137,7 +118,7 @@ impl Traffic {
     pub fn keep_ledger(&self, client: u64, deadline: Duration) -> Ledger {
         let mut connection = self.connect(deadline);
         let mut ledger = Ledger::default();
-        let mut dice = repeats::dice(client);
+        let mut dice = Dice::drawn(client);
         let mut busy = BTreeSet::new();
         let mut outstanding: BTreeMap<Ticket, (Vec<u8>, Option<WrittenValue>)> = BTreeMap::new();
         while !self.is_stopped() || !outstanding.is_empty() {
@@ -176,7 +157,7 @@ impl Traffic {
     pub fn meet(&self, client: u64, deadline: Duration) -> OneSidedCounters {
         let search = if client % 2 == 1 { Search::Client } else { Search::Server };
         let mut connection = self.connect_as(search, deadline);
-        let mut dice = repeats::dice(!client);
+        let mut dice = Dice::drawn(!client);
         // The version that a key had when this client last looked, and whose it was.
         let mut seen: BTreeMap<Vec<u8>, (Version, WrittenValue)> = BTreeMap::new();
         while !self.is_stopped() {

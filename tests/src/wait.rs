@@ -1,5 +1,5 @@
-//! Waiting for what real processes, disks and sockets do: for a condition, with an end that a busy machine does not
-//! reach.
+//! Waiting for what real processes, disks and sockets do: for a condition, with an end that a busy machine
+//! does not reach.
 
 use std::time::{Duration, Instant};
 

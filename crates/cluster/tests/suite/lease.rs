@@ -34,7 +34,8 @@ fn lease_thread_renews_and_fences_itself_when_the_coordinator_is_gone() {
     let embedded: Arc<dyn Coordinator> = Arc::new(Embedded::open(folder.path()).unwrap());
     let server = CoordinatorServer::start(embedded.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
     let remote = Arc::new(Remote::new(server.address(), Duration::from_millis(300)));
-    // A busy machine may take a second to look that the node relies on its lease no more, and the coordinator still does.
+    // A busy machine may take a second to look that the node relies on its lease no more, and the coordinator
+    // still does.
     let terms = LeaseTerms::new(3_000, 0.5);
     let lease = LeaseThread::start(remote, terms, PATIENCE).unwrap();
     let first = lease.surely_until_ns().load(Ordering::Acquire);
