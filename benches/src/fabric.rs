@@ -47,17 +47,17 @@ pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchErro
     let limits = [spin(time)?, wake(time)?];
     if parts.wants("tcp") {
         let options = TcpOptions { one_sided: true, ..TcpOptions::default() };
-        let server = TcpEndpoint::listen(([127, 0, 0, 1], 0).into(), 1, &options)?.remove(0);
-        let address = Address::tcp(server.address().expect("it listens"));
+        let server = TcpEndpoint::listen(([127, 0, 0, 1], 0).into(), &options)?;
+        let address = Address::Tcp(server.address().expect("it listens"));
         let connect = || TcpEndpoint::client(FabricLimits::default());
         Bench { name: "tcp", address, connect, time }.run(server, &limits, report)?;
     }
     if parts.wants("shm") {
         let name = SocketName::new(&format!("@cell-benches-{}", std::process::id())).expect("a short name");
         let options = ShmOptions { one_sided: true, ..ShmOptions::default() };
-        let server = ShmEndpoint::listen(name, 1, &options)?.remove(0);
+        let server = ShmEndpoint::listen(name, &options)?;
         let connect = || ShmEndpoint::client(FabricLimits::default());
-        Bench { name: "shm", address: Address::shm(name), connect, time }.run(server, &limits, report)?;
+        Bench { name: "shm", address: Address::Shm(name), connect, time }.run(server, &limits, report)?;
     }
     Ok(())
 }
