@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
-import { Browser, follow, keep, obstacle, says, settled, test } from "./browser.mjs";
+import { Browser, follow, keep, obstacle, says, settled, test, until } from "./browser.mjs";
 import { Cluster, clusterObstacle } from "./cluster.mjs";
 
 const lacking = obstacle ?? clusterObstacle;
@@ -36,6 +36,7 @@ if (lacking) {
       return page;
     }
 
+    const nodesOf = async (node) => (await fetch(`${cluster.url(node)}/api/v1/nodes`)).json();
     const isLive = (page) => page.locator(".live:not(.live-off)").first().waitFor();
     const isGone = (page, words) => page.getByText(words).first().waitFor({ state: "detached" });
 
@@ -78,8 +79,9 @@ if (lacking) {
         await keep(page, `away-peers-${name}`);
         await isLive(page);
         all("SIGCONT"); // long before their leases end
-        await isGone(page, "The rest is shown.");
+        await until(async () => (await nodesOf(0)).missing.length === 0, "the peers answer again");
       }
+      await isGone(page, "The rest is shown.");
       await sound(page);
     });
 
