@@ -77,7 +77,6 @@ pub struct ShareRow {
     #[serde(with = "number::list")]
     pub declined: Vec<Incarnation>,
     /// What became of it.
-    #[serde(default)]
     pub times: ShareTimes,
 }
 
@@ -95,7 +94,6 @@ pub struct ShareTimes {
     /// Bytes of image and logs that were read.
     pub replayed_bytes: u64,
     /// Its takeover was refused: the pair's row says why.
-    #[serde(default)]
     pub refused_ms: u64,
 }
 
@@ -448,14 +446,6 @@ pub(crate) fn parse_key(key: &str) -> Option<(Incarnation, Option<PairId>)> {
     Some((Incarnation(u64::from_str_radix(dead, 16).ok()?), pair))
 }
 
-/// The rows of an incident as version 1 of the row format had it: one row with all shares in it.
-pub(crate) fn rows_of_version_1(value: &str) -> Result<Vec<(String, String)>, ClusterError> {
-    let mut row: IncidentRow = parse("an incident", value)?;
-    let plan = std::mem::take(&mut row.plan);
-    let shares = plan.iter().map(|share| (share_key(row.dead, share.pair), text(share)));
-    Ok(std::iter::once((IncidentRow::key(row.dead), text(&row))).chain(shares).collect())
-}
-
 fn first_row(new: &NewIncident, claimer: Incarnation, now_ms: u64) -> IncidentRow {
     IncidentRow {
         dead: new.dead,
@@ -502,9 +492,5 @@ mod tests {
         for other in ["pair/00000003", "incident/", "incident/x", "incident/7/x"] {
             assert_eq!(parse_key(other), None, "{other}");
         }
-        let before = head.replace("[]", &format!("[{share_text}]"));
-        let rows =
-            [(IncidentRow::key(dead), head.to_owned()), (share_key(dead, pair), share_text.to_owned())];
-        assert_eq!(rows_of_version_1(&before).unwrap(), rows);
     }
 }

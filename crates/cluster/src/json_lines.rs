@@ -24,7 +24,7 @@ pub(crate) struct NumberedRequest {
 pub(crate) struct NumberedResponse {
     pub(crate) number: u64,
     pub(crate) response: Response,
-    /// The coordinator's clock; none of older servers.
+    /// The coordinator's clock; none in a refusal, which carries nothing out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) clock: Option<ClockReading>,
 }
@@ -58,9 +58,9 @@ mod tests {
         let text = serde_json::to_string(&answer).unwrap();
         assert_eq!(text, r#"{"number":1,"response":"alive","clock":{"clock":3,"now_ns":5}}"#);
         assert_eq!(serde_json::from_str::<NumberedResponse>(&text).unwrap().clock, clock);
-        let older = r#"{"number":1,"response":"alive"}"#;
-        assert_eq!(serde_json::from_str::<NumberedResponse>(older).unwrap().clock, None);
-        assert_eq!(serde_json::to_string(&NumberedResponse { clock: None, ..answer }).unwrap(), older);
+        let without = r#"{"number":1,"response":"alive"}"#;
+        assert_eq!(serde_json::from_str::<NumberedResponse>(without).unwrap().clock, None);
+        assert_eq!(serde_json::to_string(&NumberedResponse { clock: None, ..answer }).unwrap(), without);
     }
 
     #[test]

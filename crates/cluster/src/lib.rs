@@ -50,7 +50,6 @@ mod store;
 mod table;
 mod trouble;
 mod tuning;
-mod upgrade;
 mod watch;
 
 pub use claim::{Claim, ClaimReason, NewPair, Tenure};

@@ -30,7 +30,6 @@ pub struct MemberRow {
     /// Its process.
     pub pid: u32,
     /// Memory that its pairs may take, in bytes; zero: what the machine has.
-    #[serde(default)]
     pub memory_limit_bytes: u64,
 }
 

@@ -7,12 +7,12 @@
 //! | `m` | [`StoreMeta`] as JSON |
 //! | `l`, lease (8 bytes, big-endian) | the lease's time to live in nanoseconds, as JSON |
 //! | `v`, key, number of the piece (2 bytes, big-endian) | 1 for the last piece, 0 for others; then up to 4,096 bytes of the [`KeyValue`] as JSON |
-//! | `k`, key | format version 1: the [`KeyValue`] as JSON, whole; see [`crate::upgrade`] |
 
 use std::collections::{BTreeMap, HashMap};
 
 use cell_terms::Incarnation;
 use cell_terms::mutant::{Mutant, planted};
+use serde::de::DeserializeOwned;
 
 use crate::coordinator::{parse, text};
 use crate::error::ClusterError;
@@ -20,10 +20,8 @@ use crate::request::{KEY_BYTES_MAX, KeyValue};
 use crate::store::{Delta, STORE_FORMAT_VERSION, StoreImage, StoreMeta};
 
 pub(crate) const KEY_META: &[u8] = b"m";
-pub(crate) const PREFIX_PIECE: u8 = b'v';
-pub(crate) const PREFIX_LEASE: u8 = b'l';
-/// Of rows as format version 1 had them.
-pub(crate) const PREFIX_ROW_1: u8 = b'k';
+const PREFIX_PIECE: u8 = b'v';
+const PREFIX_LEASE: u8 = b'l';
 
 /// Bytes of a row in one piece.
 const PIECE_BYTES: usize = 4096;
@@ -35,9 +33,6 @@ const PAGE_ROW_OVERHEAD: usize = 64;
 /// A page of so many bytes is written to a file of its own: a quarter of a segment, less headers.
 const PAGE_BYTES_INLINE: usize = (512 << 10) / 4 - 64;
 const _: () = assert!(PAGE_ROWS_MAX * (PIECE_BYTES + KEY_BYTES_MAX + PAGE_ROW_OVERHEAD) <= PAGE_BYTES_INLINE);
-
-/// Puts and removals of one batch where many are written: a batch of sled's is not to be large either.
-const BATCH_ROWS: usize = 256;
 
 /// Writes rows as pieces, and reads them.
 #[derive(Debug, Default)]
@@ -64,17 +59,6 @@ impl Pieces {
             self.put(entry, &mut batch);
         }
         batch
-    }
-
-    /// All rows of an image, without its numbers: those are to be written when these are durable. Its leases
-    /// are where they were in every version.
-    pub(crate) fn write_all(&mut self, image: &StoreImage) -> Vec<sled::Batch> {
-        let batches = image.keys.chunks(BATCH_ROWS).map(|some| {
-            let mut batch = sled::Batch::default();
-            some.iter().for_each(|entry| self.put(entry, &mut batch));
-            batch
-        });
-        batches.collect()
     }
 
     /// What is stored; none: nothing yet.
@@ -140,24 +124,12 @@ pub(crate) fn meta_batch(meta: &StoreMeta) -> sled::Batch {
     batch
 }
 
-/// The removal of every key that begins so.
-pub(crate) fn remove_all(database: &sled::Db, prefix: u8) -> Result<Vec<sled::Batch>, ClusterError> {
-    let keys: Result<Vec<_>, _> = database.scan_prefix([prefix]).keys().collect();
-    let batches = keys.map_err(ClusterError::Store)?;
-    let batches = batches.chunks(BATCH_ROWS).map(|some| {
-        let mut batch = sled::Batch::default();
-        some.iter().for_each(|key| batch.remove(key));
-        batch
-    });
-    Ok(batches.collect())
-}
-
-pub(crate) fn load_meta(database: &sled::Db) -> Result<Option<StoreMeta>, ClusterError> {
+fn load_meta(database: &sled::Db) -> Result<Option<StoreMeta>, ClusterError> {
     let meta = database.get(KEY_META).map_err(ClusterError::Store)?;
     meta.map(|meta| parse_bytes("the store's numbers", &meta)).transpose()
 }
 
-pub(crate) fn load_leases(database: &sled::Db) -> Result<Vec<(Incarnation, u64)>, ClusterError> {
+fn load_leases(database: &sled::Db) -> Result<Vec<(Incarnation, u64)>, ClusterError> {
     let mut leases = Vec::new();
     for row in database.scan_prefix([PREFIX_LEASE]) {
         let (key, value) = row.map_err(ClusterError::Store)?;
@@ -168,10 +140,7 @@ pub(crate) fn load_leases(database: &sled::Db) -> Result<Vec<(Incarnation, u64)>
     Ok(leases)
 }
 
-pub(crate) fn parse_bytes<T: serde::de::DeserializeOwned>(
-    what: &'static str,
-    bytes: &[u8],
-) -> Result<T, ClusterError> {
+fn parse_bytes<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, ClusterError> {
     let text = std::str::from_utf8(bytes).unwrap_or("\u{fffd}"); // not JSON either way
     parse(what, text)
 }

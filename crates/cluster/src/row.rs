@@ -27,10 +27,10 @@ pub struct PairRow {
     /// The node of the owner, or of the last one: a restarted node claims what was its own.
     #[serde(with = "number")]
     pub node: NodeId,
-    /// The node that served it last: it had the memory. Unknown of rows that an older program wrote.
+    /// The node that served it last: it had the memory. None of a pair that nobody has served yet.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "number::optional")]
     pub served_by: Option<NodeId>,
-    /// On which host the owner runs; none where there is no owner, or it did not say (an older program).
+    /// On which host the owner runs; none where there is no owner, or it did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostId>,
     /// Counts the owners.
@@ -132,10 +132,8 @@ pub struct ServingAddress {
     /// Zero: the one worker of the owner.
     pub worker: u32,
     /// The key under which the node region is registered; zero where the fabric has none.
-    #[serde(default)]
     pub node_key: u64,
     /// The key under which the extent region is registered.
-    #[serde(default)]
     pub extent_key: u64,
 }
 
@@ -276,7 +274,7 @@ mod tests {
             r#""checkpoint":{"epoch":1,"csn":3,"csn_max":4,"file":"c"},"trusted":[8]}"#,
         );
         assert_eq!(serde_json::to_string(&row).unwrap(), text);
-        assert_eq!(serde_json::from_str::<PairRow>(text).unwrap(), row, "as an older program wrote it");
+        assert_eq!(serde_json::from_str::<PairRow>(text).unwrap(), row);
         let row = PairRow { host: Some(HostId::new(1, 2)), ..row };
         let host = r#""node":1,"host":"00000000000000000000000000000001/00000000000000000000000000000002","#;
         let text = text.replace(r#""node":1,"#, host);

@@ -62,7 +62,7 @@ pub struct TunedSetting {
     pub name: String,
     /// The value before.
     pub old: Option<String>,
-    /// The end that the value before had. Also none in changes that an older program wrote.
+    /// The end that the value before had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_end: Option<TunedEnd>,
     /// The value from then on.

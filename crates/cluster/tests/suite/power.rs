@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cell_cluster::{ClusterError, Coordinator, Embedded, KeyOperation, ManualClock, Transaction};
 use cell_durable::{PowerCutSyncer, Syncer};
-use cell_terms::Incarnation;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use tempfile::TempDir;
@@ -180,90 +179,4 @@ fn random_change(random: &mut Xoshiro256PlusPlus, host: &Host, rows: &mut Rows) 
         }
     }
     host.coordinator().transact(transaction).map(drop)
-}
-
-/// A table of format version 1, as the version before wrote it.
-mod version_1 {
-    use super::*;
-
-    const HEAD: &str =
-        r#""dead":7,"node":0,"claimed_by":9,"lease_seen_ms":0,"detected_ms":1,"claimed_ms":2,"over_ms":0"#;
-
-    fn share(pair: u32) -> String {
-        format!(
-            concat!(
-                r#"{{"pair":{},"survivor":9,"bytes":3,"declined":[],"times":{{"claimed_ms":0,"cut_ms":0,"#,
-                r#""replayed_ms":0,"serving_ms":0,"replayed_bytes":0,"refused_ms":0}}}}"#,
-            ),
-            pair
-        )
-    }
-
-    fn shares() -> impl Iterator<Item = String> {
-        (1..=40).map(share)
-    }
-
-    fn write(folder: &Path) {
-        let database = sled::open(folder.join("table")).unwrap();
-        let row = |key: &str, value: &str| {
-            let row = serde_json::json!({ "key": key, "value": value, "revision_created": 3, "revision": 4 });
-            database.insert(format!("k{key}"), row.to_string().as_bytes()).unwrap();
-        };
-        let meta = r#"{"format":1,"revision":90,"generation":7,"lease_next":30064771080}"#;
-        database.insert("m", meta).unwrap();
-        database.insert([&b"l"[..], &9_u64.to_be_bytes()].concat(), "60000000000").unwrap();
-        row("cluster/format", "1");
-        row("cluster/generation", "7");
-        row("counter/pair", "41");
-        row("layout", &"x".repeat(20_000));
-        let plan = shares().collect::<Vec<_>>().join(",");
-        row("incident/0000000000000007", &format!(r#"{{{HEAD},"plan":[{plan}]}}"#));
-        database.flush().unwrap();
-    }
-
-    fn expected() -> Rows {
-        let mut rows = Rows::new();
-        rows.insert("counter/pair".to_owned(), "41".to_owned());
-        rows.insert("layout".to_owned(), "x".repeat(20_000));
-        rows.insert("incident/0000000000000007".to_owned(), format!(r#"{{{HEAD},"plan":[]}}"#));
-        for (pair, share) in (1..).zip(shares()) {
-            rows.insert(format!("incident/0000000000000007/{pair:08}"), share);
-        }
-        rows
-    }
-
-    #[test]
-    fn table_of_version_1_is_brought_to_this_one_wherever_power_goes_meanwhile() {
-        for syncs in 0.. {
-            let disk = tempfile::tempdir().unwrap();
-            let folder = disk.path().join(FOLDER);
-            std::fs::create_dir_all(&folder).unwrap();
-            write(&folder);
-            let mut host = Host::off(disk);
-            host.fuse.left.store(syncs, Ordering::SeqCst);
-            let upgraded = host.power_on();
-            let again = Host::start(host.disk_after_cut());
-            assert_eq!(again.rows(), expected(), "after {syncs} syncs");
-            let listing = again.coordinator().list("").unwrap();
-            assert_eq!((listing.revision, listing.entries[0].revision), (90, 4), "after {syncs} syncs");
-            assert_eq!(again.coordinator().read("cluster/format").unwrap().unwrap().value, "2");
-            assert!(again.coordinator().remaining_ns(Incarnation(9)).unwrap().is_some());
-            assert!(again.coordinator().grant(1_000).unwrap().lease.0 == 30_064_771_080);
-            if upgraded.is_ok() {
-                assert!(syncs > 10, "{syncs} syncs");
-                return;
-            }
-        }
-    }
-
-    #[test]
-    fn table_of_this_version_is_refused_by_the_version_before() {
-        let host = Host::start(tempfile::tempdir().unwrap());
-        let folder = host.disk.path().join(FOLDER);
-        drop(host.coordinator);
-        let database = sled::open(folder.join("table")).unwrap();
-        let meta = database.get("m").unwrap().unwrap();
-        let meta: serde_json::Value = serde_json::from_slice(&meta).unwrap();
-        assert_eq!(meta["format"], 2, "that version refuses every number but 1, before it reads a row");
-    }
 }
