@@ -186,7 +186,7 @@ impl ImageBase {
     }
 
     fn path(&self, source: &ImageSource) -> String {
-        let name = ImageName { epoch: source.epoch, base: self.csn, attempt: Some(self.attempt) };
+        let name = ImageName { epoch: source.epoch, base: self.csn, attempt: self.attempt };
         name.path(source.pair)
     }
 }

@@ -12,7 +12,7 @@
 //! An owner numbers its attempts at an image, because the name of an image that may be recorded is never used
 //! again: (1) an image is recorded, and the answer is lost; (2) the owner begins another one with the same
 //! base; (3) it is written over the recorded one, with another highest CSN; (4) a crash, and the row does not
-//! fit the file. Images of earlier versions have no number: `image-00000003-00000000000004d2.cell`.
+//! fit the file.
 
 use std::fmt;
 
@@ -127,8 +127,8 @@ pub struct ImageName {
     pub epoch: Epoch,
     /// It holds everything up to here, and perhaps more.
     pub base: Csn,
-    /// Which of its owner's attempts it is, from 0; none in names of earlier versions.
-    pub attempt: Option<u32>,
+    /// Which of its owner's attempts it is, from 0.
+    pub attempt: u32,
 }
 
 impl ImageName {
@@ -141,9 +141,7 @@ impl ImageName {
 
 impl fmt::Display for ImageName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "image-{:08x}-{:016x}", self.epoch.0, self.base.0)?;
-        self.attempt.map_or(Ok(()), |attempt| write!(f, "-{attempt:08x}"))?;
-        f.write_str(".cell")
+        write!(f, "image-{:08x}-{:016x}-{:08x}.cell", self.epoch.0, self.base.0, self.attempt)
     }
 }
 
@@ -169,12 +167,9 @@ pub fn parse_region(name: &str) -> Option<RegionId> {
 #[must_use]
 pub fn parse_image(name: &str) -> Option<ImageName> {
     let (epoch, rest) = name.strip_prefix("image-")?.strip_suffix(".cell")?.split_once('-')?;
-    let (base, attempt) = match rest.split_once('-') {
-        Some((base, attempt)) => (base, Some(number(attempt)?)),
-        None => (rest, None),
-    };
+    let (base, attempt) = rest.split_once('-')?;
     let base = (base.len() == 16 && is_lower_hex(base)).then(|| u64::from_str_radix(base, 16).ok())??;
-    Some(ImageName { epoch: Epoch(number(epoch)?), base: Csn(base), attempt })
+    Some(ImageName { epoch: Epoch(number(epoch)?), base: Csn(base), attempt: number(attempt)? })
 }
 
 /// The image that an entry of a pair's image folder was to become, if it was not completed.
@@ -212,7 +207,7 @@ mod tests {
         {
             assert_eq!(parse_segment(wrong), None, "{wrong}");
         }
-        for attempt in [None, Some(0), Some(0xbeef)] {
+        for attempt in [0, 0xbeef] {
             let image = ImageName { epoch: Epoch(3), base: Csn(1234), attempt };
             assert_eq!(parse_image(&image.to_string()), Some(image));
             assert_eq!(parse_unfinished_image(&format!("{image}.writing")), Some(image));
@@ -221,18 +216,16 @@ mod tests {
                 (None, None)
             );
         }
-        let first = ImageName { epoch: Epoch(3), base: Csn(1234), attempt: Some(0) };
+        let first = ImageName { epoch: Epoch(3), base: Csn(1234), attempt: 0 };
         assert_eq!(first.path(PairId(5)), "pair-00000005/image-00000003-00000000000004d2-00000000.cell");
         for wrong in [
+            "image-00000003-00000000000004d2.cell",
             "image-00000003-00000000000004d2-0.cell",
             "image-00000003-00000000000004d2-.cell",
             "image-3-4.cell",
         ] {
             assert_eq!(parse_image(wrong), None, "{wrong}");
         }
-        // What an earlier version has written under the same base comes before all of ours.
-        assert!(
-            ImageName { attempt: None, ..first } < first && first < ImageName { attempt: Some(1), ..first }
-        );
+        assert!(first < ImageName { attempt: 1, ..first });
     }
 }

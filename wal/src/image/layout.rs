@@ -57,8 +57,7 @@ use super::ImageFault;
 use crate::check::{crc64, index};
 use crate::frame::{read_u32, read_u64, write_u32, write_u64};
 
-/// Format version of images, of their container and of what `cell_recovery` puts into it. Version 1 had one
-/// slot and no table of splits.
+/// Format version of images, of their container and of what `cell_recovery` puts into it.
 pub const IMAGE_VERSION: u32 = 2;
 /// Most bytes of the opaque geometry.
 pub const GEOMETRY_BYTES_MAX: usize = 3968;
@@ -309,5 +308,27 @@ impl Footer {
             header_check: read_u64(bytes, FOOTER_HEADER_CHECK),
             index_check: read_u64(bytes, FOOTER_INDEX_CHECK),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_of_another_version_is_refused_by_its_number() {
+        let header =
+            ImageHeader { pair: PairId(5), epoch: Epoch(3), base: Csn(77), geometry: b"geometry".to_vec() };
+        let written = header.encode();
+        assert_eq!(ImageHeader::decode(&written).unwrap().0, header);
+        for version in [1, 3, u32::MAX] {
+            let mut bytes = written.clone();
+            write_u32(&mut bytes, HEADER_VERSION, version);
+            let check = crc64(&bytes[..HEADER_CHECK]);
+            write_u64(&mut bytes, HEADER_CHECK, check);
+            assert!(
+                matches!(ImageHeader::decode(&bytes), Err(ImageFault::Version(found)) if found == version)
+            );
+        }
     }
 }

@@ -9,7 +9,7 @@ use crate::harness::{PAIR, Pair, log_id, small};
 use cell_terms::{Csn, Epoch, RegionKind};
 use cell_wal::image::{BlockBuffer, ImageHeader, ImageReader, ImageWriter};
 use cell_wal::sim::SimDisk;
-use cell_wal::{LogOptions, Predecessor, Storage, WalError};
+use cell_wal::{LogOptions, Predecessor, Storage};
 
 fn assert_golden(name: &str, bytes: &[u8]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
@@ -38,7 +38,7 @@ fn frames_of_version_1_have_the_golden_bytes() {
 }
 
 #[test]
-fn image_of_version_2_is_still_read() {
+fn image_of_version_2_is_read() {
     let disk = SimDisk::new(1);
     let storage: Arc<dyn Storage> = Arc::new(disk.clone());
     let header = ImageHeader { pair: PAIR, epoch: Epoch(3), base: Csn(77), geometry: b"geometry".to_vec() };
@@ -63,17 +63,4 @@ fn image_of_version_2_is_still_read() {
     assert_eq!(reader.read(1, &mut buffer).unwrap(), b"does not shrink");
     assert_eq!((reader.blocks()[0].section, reader.blocks()[0].tag, reader.blocks()[0].items), (1, 9, 2));
     assert_eq!(golden[..4096], written[..4096], "the header does not depend on zstd");
-}
-
-#[test]
-fn image_of_an_older_version_is_refused_by_name() {
-    let disk = SimDisk::new(1);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/image-v1.bin");
-    let bytes = std::fs::read(path).unwrap();
-    disk.open("image", cell_wal::storage::Access::Create).unwrap().write_at(0, &bytes).unwrap();
-    let refused = ImageReader::open(&disk, "image").err().unwrap();
-    assert!(
-        matches!(&refused, WalError::Image { why: cell_wal::image::ImageFault::Version(1), .. }),
-        "{refused}"
-    );
 }

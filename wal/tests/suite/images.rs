@@ -32,7 +32,7 @@ fn block(number: u64) -> Vec<u8> {
     }
 }
 
-const IMAGE: ImageName = ImageName { epoch: Epoch(4), base: Csn(123), attempt: Some(2) };
+const IMAGE: ImageName = ImageName { epoch: Epoch(4), base: Csn(123), attempt: 2 };
 
 fn image_path() -> String {
     IMAGE.path(PAIR)
