@@ -12,8 +12,7 @@ use cell_memory::{HEADER_BYTES, Region, RegionSpec, RegionWriter};
 use cell_terms::mutant::planted;
 use cell_terms::{Csn, Epoch, ExtentOffset, RegionId, RegionKind, Root, SlotIndex, Words};
 use cell_tree::{
-    Change, Geometry, Image, MeganodeRole, NodeIndex, NodeRef, Replayed, Slot, TreeNodeState, apply,
-    prefetch, replay, set_role, show,
+    Change, Geometry, Image, NodeIndex, NodeRef, Replayed, Slot, TreeNodeState, apply, prefetch, replay, show,
 };
 
 use crate::completion::CompletionTable;
@@ -244,9 +243,6 @@ impl NodeApplier {
         self.splits.prune(cut);
         for index in (0..self.slots.len()).filter_map(|at| u32::try_from(at).ok()).map(SlotIndex) {
             let (filled, slot) = (self.slots[slot_at(index)], self.slot(index));
-            if self.splits.slot_use(index) == SlotUse::Router {
-                self.mark_router(slot, filled.nodes_end);
-            }
             let state = match self.splits.target_of(index).map(|(_, split)| split.state) {
                 // Its builder is dead: nothing will come of it, and what it has built is not even whole.
                 Some(TargetState::Adopting) => TreeNodeState::Free,
@@ -261,13 +257,6 @@ impl NodeApplier {
             }
         }
         Ok(())
-    }
-
-    /// A router's tree nodes are marked as such, also where image or log are older than the mark.
-    fn mark_router(&mut self, slot: Slot, nodes_end: NodeIndex) {
-        for node in (0..nodes_end.0).map(NodeIndex) {
-            set_role(&mut self.writer, self.geometry, slot, node, MeganodeRole::Router);
-        }
     }
 
     /// By slot, one above the highest tree node that was ever filled.

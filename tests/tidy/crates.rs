@@ -42,7 +42,8 @@ const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
     ("benches", "benches", 10, None),
 ];
 
-/// What tests on lower floors may use as well: the one write path of a pair, and a process with pairs in a box.
+/// What tests on lower floors may use as well: the one write path of a pair, and a process with pairs in a
+/// box.
 const TESTS_MAY_USE: &[&str] = &["pair", "test-kit"];
 
 /// Outside crates that only some of ours may see.

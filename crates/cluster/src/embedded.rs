@@ -372,8 +372,8 @@ mod tests {
         assert_eq!(second.list("k").unwrap().entries.len(), 300);
     }
 
-    /// Whether a page that sled has written to a file of its own outlives a power cut. No row makes such a page,
-    /// but sled promises nobody that it makes none.
+    /// Whether a page that sled has written to a file of its own outlives a power cut. No row makes such a
+    /// page, but sled promises nobody that it makes none.
     fn blob_outlives_a_power_cut() -> bool {
         let (before, after) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let syncer = Arc::new(PowerCutSyncer::new(before.path()).unwrap());

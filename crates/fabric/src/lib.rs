@@ -10,8 +10,9 @@
 //! | [`SimEndpoint`] | a simulated network, stepped and seeded, that does whatever a network may do |
 //!
 //! A provider that is added between processes is a folder with a `Transport` and a `Provider` under the
-//! connections and the [`MessengerEndpoint`] that all share (`connections`), and a row in the list of `host`. It
-//! passes the same conformance suite (`tests/conformance.rs`). Nothing here knows what a request or a tree node is.
+//! connections and the [`MessengerEndpoint`] that all share (`connections`), and a row in the list of `host`.
+//! It passes the same conformance suite (`tests/conformance.rs`). Nothing here knows what a request or a tree
+//! node is.
 
 mod address;
 mod address_text;

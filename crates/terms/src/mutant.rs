@@ -6,7 +6,8 @@
 #[cfg(debug_assertions)]
 const OWN_PROCESS: &str = "CELL_TEST_OWN_PROCESS";
 
-/// Runs the body of a test that plants defects, in a process of its own: a defect is planted in the whole process, and
+/// Runs the body of a test that plants defects, in a process of its own: a defect is planted in the whole
+/// process, and
 /// `cargo test` runs other tests on its other threads. What the test prints of mutants is printed here.
 ///
 /// # Panics
@@ -198,8 +199,8 @@ mutants! {
     HandedReopenable: "handed-reopenable",
     /// Files of memory are handed out with the right to write. Caught as the one before.
     HandedWritable: "handed-writable",
-    /// A takeover blames the data before the region table has answered. A test of `recovery/tests/suite/damage.rs`
-    /// catches it.
+    /// A takeover blames the data before the region table has answered. A test of
+    /// `recovery/tests/suite/damage.rs` catches it.
     ReportUnanswered: "report-unanswered",
     /// A connector takes any file from an acceptor. A test of the fabric
     /// (`crates/fabric/tests/suite/shm_hostile.rs`) catches it.

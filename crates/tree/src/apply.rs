@@ -169,33 +169,6 @@ pub fn show<W: WordsMut + ?Sized>(
     })
 }
 
-/// Marks a tree node as one of a router, or of a meganode of entries, without a record: for a recovery, whose
-/// image and log may be older than the mark. Nothing happens to a node that is free or marked so already;
-/// whether the node changed.
-///
-/// # Panics
-/// If the slot has no such node.
-pub fn set_role<W: WordsMut + ?Sized>(
-    words: &mut W,
-    geometry: Geometry,
-    slot: Slot,
-    node: NodeIndex,
-    role: MeganodeRole,
-) -> bool {
-    assert!(node.get() < geometry.nodes(), "the slot has no {node}");
-    sized!(geometry, B => {
-        let base = node_word::<B>(geometry, slot, node);
-        let header = crate::view::View::<W, B>::new(words, base).header();
-        if !header.state().is_built() || header.role() == role {
-            return false;
-        }
-        let mut page = Page::<B>::load(words, base);
-        let dirty = page.set_role(role);
-        write_back(words, base, &mut page, &dirty, geometry.node_crc());
-        true
-    })
-}
-
 /// Asks for the cache lines that marking a node will touch, its first and its last.
 pub fn prefetch_mark<W: WordsMut + ?Sized>(words: &W, geometry: Geometry, slot: Slot, node: NodeIndex) {
     if node.get() < geometry.nodes() {

@@ -17,7 +17,6 @@ use crate::layout::{
 };
 use crate::page::{Dirty, Page};
 use crate::probe::Probe;
-use crate::role::MeganodeRole;
 use crate::state::TreeNodeState;
 use crate::view::{Cell, Header, LeafEntry, View};
 
@@ -172,15 +171,6 @@ impl<const B: usize> Page<B> {
     pub(crate) fn mark(&mut self, state: TreeNodeState) -> Dirty {
         let kind = &mut self.bytes_mut()[KIND];
         *kind = state.mark(*kind);
-        let mut dirty = Dirty::NONE;
-        dirty.mark(0, FENCES);
-        dirty
-    }
-
-    /// Marks a node as one of a router, or of a meganode of entries.
-    pub(crate) fn set_role(&mut self, role: MeganodeRole) -> Dirty {
-        let kind = &mut self.bytes_mut()[KIND];
-        *kind = role.mark(*kind);
         let mut dirty = Dirty::NONE;
         dirty.mark(0, FENCES);
         dirty

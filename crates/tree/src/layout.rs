@@ -1,4 +1,4 @@
-//! The bytes of a tree node: format version 2 (1: routers were not marked).
+//! The bytes of a tree node: format version 2.
 //!
 //! A tree node has a fixed size B (512, 1024, 2048 or 4096 bytes) and a fixed place. It is read and written
 //! as little-endian words of 8 bytes.
@@ -54,8 +54,7 @@ use crate::role::MeganodeRole;
 /// The sizes that a tree node can have, in bytes.
 pub const NODE_BYTES: [usize; 4] = [512, 1024, 2048, 4096];
 
-/// The format version of tree nodes. Images and logs that hold nodes of version 1 are read: a recovery marks
-/// a router's nodes as what the table of splits says ([`crate::set_role`]).
+/// The format version of tree nodes.
 pub const FORMAT_VERSION: u32 = 2;
 
 /// Bytes of a word.

@@ -67,8 +67,7 @@ mod view;
 
 pub use aim::{Aim, Way};
 pub use apply::{
-    ReplayError, Replayed, apply, empty_root, empty_router, free_nodes, prefetch, prefetch_mark, replay,
-    set_role, show,
+    ReplayError, Replayed, apply, empty_root, empty_router, free_nodes, prefetch, prefetch_mark, replay, show,
 };
 pub use batch::{LANES, search_across};
 pub use bulk::{BulkBuilder, BulkError, BulkFrame, BulkSummary, bulk_build};

@@ -90,5 +90,5 @@ fn lay_out_twice_or_beside_pairs_changes_nothing() {
     let _ = life.create(GEOMETRY);
     life.environment.table.lay_out(&Layout::even(2, 1), SIZES, life.lease).unwrap();
     assert_eq!(life.environment.table.pairs().unwrap().0.len(), 1);
-    assert_eq!(life.environment.table.layout().unwrap(), Layout::single(), "a table of before");
+    assert_eq!(life.environment.table.layout().unwrap(), Layout::single());
 }

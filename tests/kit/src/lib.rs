@@ -1,9 +1,10 @@
-//! A process with pairs in a box: its view of a simulated disk, its lease of a simulated coordinator, and what
-//! its recoveries need. It creates and claims pairs, restores and publishes them, records their checkpoints,
-//! and crashes.
+//! A process with pairs in a box: its view of a simulated disk, its lease of a simulated coordinator, and
+//! what its recoveries need. It creates and claims pairs, restores and publishes them, records their
+//! checkpoints, and crashes.
 //!
-//! Whoever serves the pairs (a worker, a second writer, nobody) is the business of the test. A crate's own unit
-//! tests cannot use this, because what they compile is not the crate that this one is linked to; tests in
+//! Whoever serves the pairs (a worker, a second writer, nobody) is the business of the test. A crate's own
+//! unit tests cannot use this, because what they compile is not the crate that this one is linked to; tests
+//! in
 //! `tests/` can.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 

@@ -19,8 +19,8 @@ use super::messenger::Messenger;
 use super::provider::Provider;
 use super::transport::Transport;
 
-/// An endpoint of one provider, [`crate::TcpEndpoint`] or [`crate::ShmEndpoint`]: a node's, which accepts, or a
-/// client's, which only connects.
+/// An endpoint of one provider, [`crate::TcpEndpoint`] or [`crate::ShmEndpoint`]: a node's, which accepts, or
+/// a client's, which only connects.
 #[derive(Debug)]
 pub struct MessengerEndpoint<P: Provider> {
     pub(crate) messenger: Messenger<P::Transport>,

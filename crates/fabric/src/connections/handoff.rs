@@ -1,9 +1,9 @@
 //! One listening socket, several takers: an accepted socket goes to the endpoint that its hello asks for.
 //!
-//! The worker's own connections stay with the endpoint that listens. Sockets for the one-sided service, and for
-//! the worker's endpoint over `verbs`, are handed over: the endpoint that listens reads the hello and nothing
-//! beyond it, then leaves the socket on the other one's queue and rings. That one judges its own limits and
-//! answers the hello.
+//! The worker's own connections stay with the endpoint that listens. Sockets for the one-sided service, and
+//! for the worker's endpoint over `verbs`, are handed over: the endpoint that listens reads the hello and
+//! nothing beyond it, then leaves the socket on the other one's queue and rings. That one judges its own
+//! limits and answers the hello.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

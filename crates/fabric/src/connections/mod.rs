@@ -1,6 +1,6 @@
-//! What all providers between processes share: one table of connections, one handshake, one loop over both, and
-//! one endpoint. A provider adds a [`Transport`]: its sockets, and how messages travel once a connection is
-//! open; and a [`Provider`]: how one-sided operations do.
+//! What all providers between processes share: one table of connections, one handshake, one loop over both,
+//! and one endpoint. A provider adds a [`Transport`]: its sockets, and how messages travel once a connection
+//! is open; and a [`Provider`]: how one-sided operations do.
 //!
 //! | file | what |
 //! |---|---|

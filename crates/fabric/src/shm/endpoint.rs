@@ -95,8 +95,8 @@ impl ShmEndpoint {
         Ok(ShmEndpoint::new(Messenger::new(limits, ShmTransport::of_connector(users))?, Shm))
     }
 
-    /// An endpoint that accepts at that unix socket. A socket file whose listener is gone is replaced. It must
-    /// be polled for anyone to get in.
+    /// An endpoint that accepts at that unix socket. A socket file whose listener is gone is replaced. It
+    /// must be polled for anyone to get in.
     ///
     /// # Errors
     /// A name that is taken or cannot be made, a greeting that is too long, no descriptors, or no memory.

@@ -1,10 +1,10 @@
 //! The `verbs` provider: RDMA by reliable queue pairs, over InfiniBand or RoCE.
 //!
 //! A connection begins as one of TCP, at the address that `tcp` listens on: each hello carries its end of a
-//! queue pair (`queue_pair_end`), and the acceptor's endpoint over `verbs` takes the socket from its queue. From
-//! then on messages go through the queue pair, in slots of registered memory with credits (`channel`), and one-sided
-//! operations are the device's (`operations`). The socket stays open: over it a connector asks what a region
-//! key stands for (`control`), and its end is the connection's end.
+//! queue pair (`queue_pair_end`), and the acceptor's endpoint over `verbs` takes the socket from its queue.
+//! From then on messages go through the queue pair, in slots of registered memory with credits (`channel`),
+//! and one-sided operations are the device's (`operations`). The socket stays open: over it a connector asks
+//! what a region key stands for (`control`), and its end is the connection's end.
 //!
 //! | file | what |
 //! |---|---|

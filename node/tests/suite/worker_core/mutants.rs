@@ -53,8 +53,8 @@ fn every_mutant_of_recovery_is_caught_by_the_crash_points_of_the_worker_core() {
         let ends_well = || catch_unwind(AssertUnwindSafe(crashes::stories)).is_ok();
         assert!(ends_well(), "the stories themselves fail");
         let mut missed = Vec::new();
-        // What the copier of an image does while the pair goes on is no matter of these stories, whose images are
-        // made at once. The crash harness of recovery catches it, and for one of them:
+        // What the copier of an image does while the pair goes on is no matter of these stories, whose images
+        // are made at once. The crash harness of recovery catches it, and for one of them:
         let copier = [recovery::Mutant::FilledNotCopied, recovery::Mutant::FreedNotCounted];
         recovery::plant(Some(copier[0]));
         let copied =

@@ -3,9 +3,9 @@
 use cell_memory::extent::{ExtentReader, ExtentShape};
 use cell_recovery::{Admission, RecoveredMeganode, SlotUse, SplitAnswer, SplitRecord, WriteOutcome};
 use cell_terms::{Csn, Pointer};
-use cell_tree::{LeafSnapshot, Meganode, NodeIndex, TreeNodeState};
+use cell_tree::{LeafSnapshot, Meganode, MeganodeRole, NodeIndex, TreeNodeState};
 
-use super::{Cluster, Pair, role_of};
+use super::{Cluster, Pair};
 use crate::owner::Entries;
 
 impl Cluster {
@@ -131,7 +131,7 @@ impl Cluster {
         };
         let slot = self.pairs[0].recovered.meganodes[router].slot;
         let router = Meganode::new(self.pairs[0].recovered.memory.node.region(), geometry, slot);
-        let router = router.with_role(role_of(&router));
+        let router = router.with_role(MeganodeRole::Router);
         for (low, _, _, pointer) in &ranges {
             let key = if low.is_empty() { &[0][..] } else { low };
             assert_eq!(router.floor(key).unwrap().map(|entry| entry.meganode()), Some(*pointer));

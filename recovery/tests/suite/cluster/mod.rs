@@ -21,7 +21,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{CheckpointRow, ClaimReason, PairGeometry, Sim, Tenure};
-use cell_memory::Region;
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentShape, store};
 use cell_random::Random;
 use cell_recovery::image::{FilledNodes, ImageBase, ImageCopy, ImageSource, WrittenImage};
@@ -32,7 +31,7 @@ use cell_terms::{
     Csn, Durability, ExtentOffset, OperationNumber, PairId, RegionKind, Root, SessionId, SlotIndex, Version,
 };
 use cell_test_kit::Process;
-use cell_tree::{Change, LeafEntry, Meganode, MeganodeRole, NodeIndex, Plan, Slot, plan_put};
+use cell_tree::{Change, LeafEntry, Meganode, NodeIndex, Plan, Slot, plan_put};
 use cell_wal::sim::{SimDevice, SimDisk};
 use cell_wal::{LogDevice, Space};
 
@@ -104,19 +103,10 @@ pub struct Cluster {
     session: SessionId,
     /// Steps until the process dies.
     pub fuel: u64,
-    /// It is of a version that did not mark its routers.
-    pub routers_unmarked: bool,
     /// Decides about checkpoints; none without.
     chance: Option<Random>,
     plan: Plan,
     encoder: ExtentEncoder,
-}
-
-/// What a meganode is marked as.
-fn role_of(meganode: &Meganode<'_, Region>) -> MeganodeRole {
-    let mut words = vec![0; meganode.geometry().node_words()];
-    let root = meganode.copy_node(NodeIndex::ROOT, &mut words).unwrap();
-    if root.is_of(MeganodeRole::Router) { MeganodeRole::Router } else { MeganodeRole::Data }
 }
 
 impl Pair {
@@ -232,8 +222,7 @@ impl Pair {
         let node = self.recovered.memory.node.region().clone();
         let (geometry, owned) = (self.recovered.geometry, &mut self.recovered.meganodes[at]);
         let slot = owned.slot;
-        let meganode = Meganode::new(&node, geometry, slot);
-        let meganode = meganode.with_role(role_of(&meganode));
+        let meganode = Meganode::new(&node, geometry, slot).with_role(owned.used.role());
         plan_put(&meganode, &mut owned.allocator, key, entry, plan).unwrap();
         self.ends.insert(slot.index, owned.allocator.high_water());
         let (old, last) = (plan.old(), plan.len() - 1);
@@ -319,9 +308,7 @@ impl Cluster {
         };
         let pairs: Vec<_> = restores.into_iter().map(serve).collect();
         let (plan, encoder, fuel) = (Plan::new(), ExtentEncoder::new(), u64::MAX);
-        let routers_unmarked = false;
-        let mut cluster =
-            Cluster { life, pairs, known, session, fuel, routers_unmarked, chance, plan, encoder };
+        let mut cluster = Cluster { life, pairs, known, session, fuel, chance, plan, encoder };
         cluster.cut();
         cluster
     }

@@ -9,7 +9,7 @@ use cell_recovery::{
 use cell_terms::{Csn, Root, SlotIndex};
 use cell_tree::{
     BulkBuilder, BulkFrame, Change, Image, LeafEntry, LeafSnapshot, Meganode, NodeIndex, SlotAllocator,
-    TreeNodeState, TreeStats, apply, empty_root, empty_router, show,
+    TreeNodeState, TreeStats, apply, empty_router, show,
 };
 
 use super::{Cluster, Crash, Freed, Pair};
@@ -379,8 +379,7 @@ impl Cluster {
         pair.log(&NodeRecord::SlotUse { slot, used: SlotUse::Router });
         self.tick()?;
         let pair = &mut self.pairs[0];
-        let root_image = if self.routers_unmarked { empty_root } else { empty_router };
-        let image = root_image(pair.recovered.geometry);
+        let image = empty_router(pair.recovered.geometry);
         let change = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&image) };
         let csn = pair.log(&NodeRecord::Tree { slot, completion: None, change });
         let (geometry, there) = (pair.recovered.geometry, pair.slot(slot));

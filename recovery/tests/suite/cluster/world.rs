@@ -17,14 +17,12 @@ struct World {
     sim: Sim,
     random: Random,
     checkpoints: bool,
-    /// The first life is of a version that did not mark its routers.
-    routers_unmarked: bool,
 }
 
 impl World {
     fn new(seed: u64, checkpoints: bool) -> World {
         let (disk, sim, random) = (SimDisk::new(seed), Sim::new(7), Random::new(seed));
-        World { disk, sim, random, checkpoints, routers_unmarked: seed.is_multiple_of(2) }
+        World { disk, sim, random, checkpoints }
     }
 
     fn chance(&mut self) -> Option<Random> {
@@ -47,7 +45,6 @@ impl World {
     fn begin(&mut self, pairs: u32) -> Cluster {
         let chance = self.chance();
         let mut cluster = Cluster::create(&self.disk, &self.sim, pairs, chance);
-        cluster.routers_unmarked = self.routers_unmarked;
         for key in 0..150_u32 {
             let key = format!("key {:05}", key.wrapping_mul(7919) % 1000);
             let value = vec![key.as_bytes()[8]; self.random.below(90) as usize];
