@@ -17,13 +17,10 @@ const NODES_MAX: usize = 64;
 pub(crate) struct EventsPart {
     events: Vec<Event>,
     /// Names the log, a decimal number: a node that is started again begins another.
-    #[serde(default)]
     log: String,
     /// How many events the log has had.
-    #[serde(default)]
     counted: u64,
     /// The node's wall clock when it answered.
-    #[serde(default)]
     clock_unix_ms: u64,
 }
 

@@ -217,10 +217,8 @@ pub struct NodeView {
     /// Whether it is cut off.
     pub partitioned: bool,
     /// Which way; none if it is not.
-    #[serde(default)]
     pub partition: Option<PartitionWay>,
     /// By how many milliseconds its logs are slower; zero: they are as ever.
-    #[serde(default)]
     pub disk_delay_ms: u64,
     /// Where clients reach it.
     pub server: SocketAddr,
@@ -244,10 +242,8 @@ pub struct PairView {
     /// The highest epoch that has a cut.
     pub cut_epoch: Option<u32>,
     /// Why it is not served; none if it is.
-    #[serde(default)]
     pub trouble: Option<String>,
     /// What to do about that; none if it passes by itself.
-    #[serde(default)]
     pub next: Option<String>,
 }
 

@@ -27,9 +27,7 @@ pub(crate) struct OperationRow {
     /// At the server, in the last second, of the requests of all nodes. Null if there was none.
     p50_us: Option<f64>,
     p99_us: Option<f64>,
-    #[serde(default)]
     p999_us: Option<f64>,
-    #[serde(default)]
     max_us: Option<f64>,
 }
 
@@ -82,7 +80,6 @@ pub(crate) struct StatusPart {
     row: NodeRow,
     operations: Vec<OperationRow>,
     /// What requests took, in the order of [`OPERATIONS`].
-    #[serde(default)]
     times: Vec<LatencyHistogram>,
     searches: [f64; 2],
     log: LogFigures,

@@ -54,7 +54,6 @@ struct RunsPart {
     /// The newest of them, newest first.
     runs: Vec<RunRow>,
     /// How many it keeps.
-    #[serde(default)]
     total: usize,
 }
 

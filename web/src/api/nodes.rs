@@ -40,13 +40,10 @@ pub(crate) struct NodeRow {
     /// How long a request waits for the worker; null if none came in the last second.
     pub(crate) queue_estimate_us: Option<f64>,
     /// Whether it is the node that made the document.
-    #[serde(default)]
     pub(crate) is_self: bool,
     /// How long its figures stand still.
-    #[serde(default)]
     pub(crate) age_ms: u64,
     /// Of a node whose lease has ended: since when. Its row has no figures.
-    #[serde(default)]
     pub(crate) absent_since_unix_ms: Option<u64>,
 }
 

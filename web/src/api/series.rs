@@ -33,7 +33,6 @@ pub(crate) struct Mark {
 struct SeriesPart {
     series: Vec<Figures>,
     /// By the operations whose latencies were asked for: percentiles of several nodes are not made of theirs.
-    #[serde(default)]
     times: Vec<OperationTimes>,
 }
 

@@ -25,11 +25,9 @@ pub(crate) struct WalRow {
     pub(crate) lag_csn: u64,
     pub(crate) lag_bytes: u64,
     /// How long what is pending takes at the rate of the last second; null if nothing was synced in it.
-    #[serde(default)]
     pub(crate) lag_seconds: Option<f64>,
     pub(crate) log_bytes_since_checkpoint: u64,
     /// None without logs.
-    #[serde(default)]
     pub(crate) segments: Option<Segments>,
     pub(crate) batches_per_second: f64,
     pub(crate) bytes_per_batch: Option<f64>,
@@ -90,7 +88,6 @@ impl SyncTimes {
 pub(crate) struct WalPart {
     pairs: Vec<WalRow>,
     /// Seconds since 1970, and how long the syncs took in each of them.
-    #[serde(default)]
     syncs: Vec<(u64, SyncCounts)>,
 }
 

@@ -65,9 +65,7 @@ pub(crate) struct RunRow {
     pub(crate) begun_unix_ms: u64,
     pub(crate) ended_unix_ms: Option<u64>,
     /// Who began it, and who halted it.
-    #[serde(default)]
     pub(crate) who: String,
-    #[serde(default)]
     pub(crate) halted_by: Option<String>,
     timeline: Vec<MomentRow>,
     lane: Vec<LaneRow>,
