@@ -3,6 +3,5 @@
 /// The version of the fabric's format: hello, framing and one-sided reads.
 pub(crate) const FORMAT_VERSION: u16 = 1;
 
-/// The version of the memory that two ends share, and of the packets on its socket. Version 1 came with
-/// descriptors that woke the other end; since version 2 packets do.
+/// The version of the memory that two ends share, and of the packets on its socket.
 pub(crate) const MEMORY_VERSION: u64 = 2;

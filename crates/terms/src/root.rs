@@ -68,7 +68,7 @@ mod tests {
         for root in [Root::NONE, Root::leaf(pointer), Root::router(pointer)] {
             assert_eq!(Root::from_word(root.to_word()), root);
         }
-        assert_eq!(Root::leaf(pointer).to_word(), pointer.0, "as before there were routers");
+        assert_eq!(Root::leaf(pointer).to_word(), pointer.0);
         assert_eq!(Root::router(pointer).to_word(), pointer.0 | 1);
         assert!(Root::from_word(0).pointer.is_null());
     }
