@@ -39,9 +39,9 @@ impl Turns {
     }
 
     fn put(&mut self, batch: &Batch) -> Result<(), BenchError> {
-        let begun = now();
+        let started = now();
         self.puts += self.writer.put(batch)?;
-        self.time += now() - begun;
+        self.time += now() - started;
         // A copy that still goes on must not slow the other nodes down.
         while self.node.metric("cell_pair_checkpoint_running") > 0.0 {
             disk::pause(SNAPSHOT_AGE / 4);

@@ -59,8 +59,8 @@ impl Etcd {
     pub fn kill_leader(&mut self) -> io::Result<Duration> {
         let leader = (0..MEMBERS).find(|member| self.leads(*member));
         let Some(leader) = leader else { return Err(io::Error::other("etcd has no leader")) };
-        let begun = now();
-        let (mut accepted, mut last, mut longest) = (0, begun, Duration::ZERO);
+        let started = now();
+        let (mut accepted, mut last, mut longest) = (0, started, Duration::ZERO);
         let mut member = (leader + 1) % MEMBERS;
         while accepted < 2 * WRITES {
             if accepted == WRITES
@@ -76,7 +76,7 @@ impl Etcd {
             } else {
                 member = (member + 1) % MEMBERS;
             }
-            if now() - begun > READY {
+            if now() - started > READY {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }

@@ -304,7 +304,7 @@ fn doubling(
     Ok(())
 }
 
-/// A Redis with the same data; none, which is told, where it is not installed.
+/// A Redis with the same data; none, which is printed, where it is not installed.
 fn rival(data: &Dataset, folder: &Scratch, report: &Report<'_>) -> Result<Option<Redis>, BenchError> {
     if !redis::is_installed() {
         report.note("SKIPPED: Redis beside our gets: redis-server is missing (apt install redis-server)");
@@ -401,7 +401,7 @@ fn beside_writers(
         puts.push(put?);
     }
     let after = counters(&reader);
-    let begun = (after.begun - before.begun).max(1) as f64;
+    let started = (after.started - before.started).max(1) as f64;
     let retries = |counters: &OneSidedCounters| {
         counters.torn + counters.invalid + counters.fence + counters.crc + counters.watermark + counters.clock
     };
@@ -422,9 +422,9 @@ fn beside_writers(
         Goal::None,
     ))?;
     let retried = (retries(&after) - retries(&before)) as f64;
-    report.add(Figure::alone(named("retries a get"), "retries", retried / begun))?;
+    report.add(Figure::alone(named("retries a get"), "retries", retried / started))?;
     let fell_back = (after.fell_back - before.fell_back) as f64;
-    report.add(Figure::alone(named("share that the server answered"), "share", fell_back / begun))?;
+    report.add(Figure::alone(named("share that the server answered"), "share", fell_back / started))?;
     report.note(&format!("{after:?}"));
     Ok(())
 }

@@ -31,7 +31,7 @@ pub enum OursError {
     /// A region could not be made or populated.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The pair could not be begun: too little memory, or sizes that do not fit together.
+    /// The pair could not be started: too little memory, or sizes that do not fit together.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
     /// A search failed.

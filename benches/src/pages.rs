@@ -5,12 +5,12 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// What the C library's allocator is told by, at the start of a process.
+/// What the C library's allocator is configured by, at the start of a process.
 const TUNABLES: &str = "GLIBC_TUNABLES";
 const HUGE: &str = "glibc.malloc.hugetlb=1";
 
 /// Starts this program anew, so that its allocator asks for huge pages; returns where it does already, or was
-/// told something else.
+/// configured otherwise.
 ///
 /// # Errors
 /// The program cannot be started anew.

@@ -7,7 +7,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// What all threads of a process have used so far, in nanoseconds; zero where the kernel does not tell.
+/// What all threads of a process have used so far, in nanoseconds; zero where the kernel does not say.
 pub fn time_ns(process: Pid) -> u64 {
     threads(process).filter_map(|thread| thread_ns(&thread)).sum()
 }

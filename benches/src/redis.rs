@@ -28,7 +28,7 @@ const FILLING: usize = 1024;
 pub enum Keeps {
     /// An append-only file, synced before it answers.
     LogAlways,
-    /// A dump when told.
+    /// A dump on request.
     Dump,
 }
 

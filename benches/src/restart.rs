@@ -17,7 +17,7 @@ const GOAL_BYTES: f64 = 1e9;
 /// An empty `cell dev` serves within this, and takes less than that.
 const START_SECONDS: f64 = 2.0;
 const EMPTY_BYTES: f64 = 512.0 * 1024.0 * 1024.0;
-/// The log keeps everything until the node is told to stop.
+/// The log keeps everything until the node is asked to stop.
 const NO_CHECKPOINTS: [(&str, &str); 2] =
     [("--checkpoint-log-bytes-min", "512GiB"), ("--checkpoint-age-ms", "168 h")];
 

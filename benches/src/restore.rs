@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use cell_cluster::{Claim, Coordinator, NewPair, Sim, Tenure};
+use cell_cluster::{Claim, Coordinator, NewPair, Ownership, Sim};
 use cell_memory::{HugePages, RegionOptions};
 use cell_pair::{Pair, PairOptions, WriteError};
 use cell_recovery::image::write_image;
@@ -52,7 +52,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     let geometry = Sizes::for_entries(options.entries).geometry();
     let new = NewPair { incarnation, node: NODE, geometry };
     let claim = environment.table.create_pair(&new).expect("the pair is new");
-    let tenure = claim.tenure;
+    let ownership = claim.ownership;
     let mut ring = Ring::open(&storage, RingOptions { buffer_bytes: BATCH_BYTES, ..RingOptions::default() })?;
     let mut pair = first_owner(&environment, claim, &mut ring)?;
     let data = Dataset { entries: options.entries, seed: options.seed };
@@ -64,13 +64,13 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
             let image =
                 write_image(&pair.source(), Arc::new(storage.clone()), 1, base, &|slot| ends.end(slot))
                     .expect("a quiet pair can be copied");
-            record_image(&environment.table, &storage, tenure, csn, (image.csn_max, image.path));
+            record_image(&environment.table, &storage, ownership, csn, (image.csn_max, image.path));
             pair.release_log(csn, &mut ring);
         }
         for threads in [1, cores] {
             environment.options.threads = threads;
             let restores: Result<Vec<_>, _> =
-                (0..options.repeats()).map(|_| restore(&environment, tenure, pair.durable())).collect();
+                (0..options.repeats()).map(|_| restore(&environment, ownership, pair.durable())).collect();
             add(&format!("restore/from the {what}, {threads} threads"), restores?, report)?;
         }
     }
@@ -143,11 +143,11 @@ struct Restored {
 
 /// Restores as the next owner would, up to a known cut. Nothing is recorded.
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
-fn restore(environment: &Environment, tenure: Tenure, cut: Csn) -> Result<Restored, BenchError> {
-    let mut row = environment.table.pair(tenure.pair).expect("the pair has a row");
+fn restore(environment: &Environment, ownership: Ownership, cut: Csn) -> Result<Restored, BenchError> {
+    let mut row = environment.table.pair(ownership.pair).expect("the pair has a row");
     row.epoch.0 += 1;
     row.history.iter_mut().for_each(|old| old.cut = Some(cut));
-    let claim = Claim { tenure: Tenure { epoch: row.epoch, ..tenure }, row };
+    let claim = Claim { ownership: Ownership { epoch: row.epoch, ..ownership }, row };
     let progress = Arc::new(Progress::new(0));
     let mut restore = Restore::new(environment, claim, &progress).map_err(OursError::from)?;
     let (started, started_ns) = (Instant::now(), own_time_ns());

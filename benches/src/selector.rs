@@ -387,12 +387,12 @@ impl Competitor {
             && node.is_some_and(|node| bind_threads(node).is_ok())
             && bind(None, 1).is_ok();
         let load = Arc::new(AtomicU32::new(0));
-        let told = Arc::clone(&load);
+        let shared = Arc::clone(&load);
         let thread = std::thread::Builder::new().name("competitor".into()).spawn(move || {
             if shares_the_core {
                 let _ = bind(None, 0); // it was permitted to this process a moment ago
             }
-            compete(&told);
+            compete(&shared);
         })?;
         Ok(Competitor { load, thread: Some(thread), shares_the_core })
     }

@@ -211,10 +211,10 @@ impl Span {
     }
 }
 
-/// Tells pieces in which a split ran from those in which none did.
+/// Distinguishes pieces in which a split ran from those in which none did.
 struct Watch {
     client: Client,
-    begun: u64,
+    started: u64,
     looked: Instant,
     ran: bool,
     splitting: Span,
@@ -225,7 +225,7 @@ impl Watch {
     fn new(served: &Served) -> Result<Self, BenchError> {
         let client = served.client(plain())?;
         let (splitting, calm) = (Span::default(), Span::default());
-        Ok(Self { client, begun: 0, looked: now(), ran: false, splitting, calm })
+        Ok(Self { client, started: 0, looked: now(), ran: false, splitting, calm })
     }
 
     /// A turn of this contender begins.
@@ -236,13 +236,13 @@ impl Watch {
     /// So many puts were done since the last look, the longest in so long.
     fn look(&mut self, puts: usize, longest: Duration) -> Result<(), BenchError> {
         let time = now() - self.looked;
-        let [begun, _, _, under_way] = self.client.tree(u32::MAX)?.report().splits;
-        let ran = std::mem::replace(&mut self.ran, under_way > 0) || begun != self.begun || under_way > 0;
+        let [started, _, _, under_way] = self.client.tree(u32::MAX)?.report().splits;
+        let ran = std::mem::replace(&mut self.ran, under_way > 0) || started != self.started || under_way > 0;
         let span = if ran { &mut self.splitting } else { &mut self.calm };
         span.puts += puts as u64;
         span.time += time;
         span.longest = span.longest.max(longest);
-        (self.begun, self.looked) = (begun, now());
+        (self.started, self.looked) = (started, now());
         Ok(())
     }
 }

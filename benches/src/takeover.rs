@@ -18,7 +18,7 @@ use crate::put::Scratch;
 use crate::redis::{self, Keeps, Redis};
 use crate::served::Served;
 
-/// The lease of a node, as `cell` has it unless told otherwise.
+/// The lease of a node, as `cell` has it unless set otherwise.
 const LEASE_SECONDS: f64 = 0.5;
 /// How long the killed node is away.
 const DOWN: Duration = Duration::from_secs(20);
@@ -80,7 +80,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         add_rows(survivors, drilled, &etcd, cores, report)?;
     }
     let served = contest::median(&drilled[0].iter().map(|run| run.served).collect::<Vec<_>>());
-    redis.tell(data.raw_bytes() as f64 / 3.0 / (served - LEASE_SECONDS).max(0.001), report)
+    redis.compare(data.raw_bytes() as f64 / 3.0 / (served - LEASE_SECONDS).max(0.001), report)
 }
 
 /// The figures of one world, beside what a lease and the replay of its bytes must take.
@@ -158,7 +158,7 @@ impl Rival {
     }
 
     /// Raw bytes of the dead node's data a second, from its lease's end, beside its own.
-    fn tell(&self, ours: f64, report: &mut Report<'_>) -> Result<(), BenchError> {
+    fn compare(&self, ours: f64, report: &mut Report<'_>) -> Result<(), BenchError> {
         if !self.rates.is_empty() {
             let (rival, theirs) = ("Redis from its AOF", contest::median(&self.rates));
             report.add(Figure::beside("takeover/raw data", "bytes/s", ours, rival, theirs, Goal::None))?;

@@ -168,7 +168,7 @@ impl ClusterAgent {
     /// Looks at the cluster and does what is to be done there.
     ///
     /// # Errors
-    /// What the coordinator tells cannot be read. That it does not answer just now is no error.
+    /// What the coordinator returns cannot be read. That it does not answer just now is no error.
     pub fn look(&mut self, now_ns: u64) -> Result<Looked, ClusterError> {
         self.due_ns = now_ns.saturating_add(self.every_ns);
         let mut looked = Looked::default();
@@ -189,7 +189,7 @@ impl ClusterAgent {
             let table = TableView::new(self.view().revision, &pairs, &members);
             looked.events.push(ControlEvent::Table(Arc::new(table)));
         }
-        looked.events.extend(self.notices_to_tell());
+        looked.events.extend(self.notices_to_report());
         if self.stopping {
             return Ok(looked);
         }
@@ -208,7 +208,7 @@ impl ClusterAgent {
 
     /// The notices of splits, if they have changed, or if the worker waits to see what it has written. One
     /// that does not read is as one that is not there yet: its split waits, and everything else goes on.
-    fn notices_to_tell(&mut self) -> Option<ControlEvent> {
+    fn notices_to_report(&mut self) -> Option<ControlEvent> {
         let view = self.watch.view();
         if self.notices == view.notices && !self.notice_written {
             return None;
@@ -221,10 +221,10 @@ impl ClusterAgent {
             }
         };
         let notices = view.notices.iter().filter_map(decoded).collect();
-        let told = NoticesView { revision: view.revision, notices };
+        let shown = NoticesView { revision: view.revision, notices };
         self.notices.clone_from(&view.notices);
         self.notice_written = false;
-        Some(ControlEvent::Notices(Arc::new(told)))
+        Some(ControlEvent::Notices(Arc::new(shown)))
     }
 
     fn follow(
@@ -315,7 +315,7 @@ impl ClusterAgent {
         self.due_ns = 0;
     }
 
-    /// A takeover came to nothing. False: the node is alone and does not begin to serve a part of its pairs;
+    /// A takeover failed. False: the node is alone and does not begin to serve a part of its pairs;
     /// it has to end. Once it serves it goes on.
     #[must_use]
     pub fn refused(&mut self, pair: PairId, dead: Incarnation, kind: RefusedKind, now_ns: u64) -> bool {
@@ -426,7 +426,8 @@ impl ClusterAgent {
         ControlEvent::SessionAsked { session, open }
     }
 
-    /// Writes or removes a note of a split; what there is then is told at the next look, which is at once.
+    /// Writes or removes a note of a split; what there is then is returned at the next look, which is at
+    /// once.
     pub fn write_notice(&mut self, key: String, notice: Option<&NoticeRow>) -> Option<ControlEvent> {
         (self.notice_written, self.due_ns) = (true, 0);
         match self.notice_writer.set(&key, notice.map(NoticeRow::encode).as_deref(), self.options.incarnation)

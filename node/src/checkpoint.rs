@@ -23,7 +23,7 @@ pub(crate) struct Checkpointing {
     pub(crate) retry_at_ns: u64,
     pub(crate) wanted_at_stop: bool,
     pub(crate) log_bytes_at_last: u64,
-    /// Images that were begun.
+    /// Images that were started.
     pub(crate) attempts: u32,
     pub(crate) release: Option<Csn>,
 }

@@ -144,7 +144,7 @@ pub enum ControlEvent {
         /// Whether it is.
         recorded: bool,
     },
-    /// The region table, as clients are told it from now on.
+    /// The region table, as clients get it from now on.
     Table(Arc<TableView>),
     /// The cluster, as it is shown to people from now on.
     Cluster(Arc<ClusterSnapshot>),
@@ -165,7 +165,7 @@ pub enum ControlEvent {
     DiskFree(u64),
     /// Settings that apply live have changed; of these options only those count.
     OptionsChanged(Box<WorkerOptions>),
-    /// Somebody wants the tree checked, beside everything else; the run tells what comes of it.
+    /// Somebody wants the tree checked, beside everything else; the run shows what comes of it.
     CheckTree(Arc<TreeCheckRun>),
     /// The operator wants the node to stop, with a last checkpoint or without.
     Stop {

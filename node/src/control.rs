@@ -128,7 +128,7 @@ impl Control {
                 Ok(Work::Takeover(report)) => self.on_takeover(report)?,
                 Ok(Work::Grown(grown)) => self.grown(grown),
                 Ok(Work::Stopping) => self.driver.stop(),
-                Ok(Work::Settings(settings)) => self.take_live(&settings),
+                Ok(Work::Settings(settings)) => self.apply_live(&settings),
                 Ok(Work::Look { pair, answer }) => {
                     let _ = answer.send(self.driver.subject(pair).cloned()); // unless nobody waits any more
                 }
@@ -152,7 +152,7 @@ impl Control {
     }
 
     /// Takes over what applies live: here and in the worker.
-    fn take_live(&mut self, settings: &Settings) {
+    fn apply_live(&mut self, settings: &Settings) {
         self.images = ImageOptions::from_settings(settings);
         self.driver.set_every_ns(poll_ns(settings));
         self.driver.set_grace_ns(grace_ns(settings));
@@ -165,7 +165,10 @@ impl Control {
     }
 
     /// Puts into force what the cluster is tuned to.
-    #[allow(clippy::disallowed_methods, reason = "a shell: when a value came into force is told to a person")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a shell: when a value came into force is shown to an operator"
+    )]
     fn tune(&mut self) {
         let Some(store) = self.store.clone() else { return };
         let values = self.tuning.values.iter().map(|(name, value)| (name.clone(), value.text.clone()));
@@ -186,8 +189,8 @@ impl Control {
                 tracing::error!(error, "the cluster's tuning does not fit this node's settings: all stay");
             }
         }
-        // Also where nothing changed for this node: clients are told by it.
-        self.take_live(&store.current().0);
+        // Also where nothing changed for this node: it informs its clients.
+        self.apply_live(&store.current().0);
     }
 
     /// Does what the driver says.
@@ -195,7 +198,7 @@ impl Control {
         let served = |(pair, resources)| ServedPair { pair, resources };
         for effect in effects {
             match effect {
-                ControlEffect::Tell(event) => self.to_worker.event(event),
+                ControlEffect::Notify(event) => self.to_worker.event(event),
                 ControlEffect::Install { pairs, installation } => {
                     let pairs = pairs.into_iter().map(served).collect();
                     self.to_worker.send(Inbound::Install { pairs, installation });
@@ -277,13 +280,13 @@ impl Control {
         self.follow([self.driver.not_created()]);
     }
 
-    #[allow(clippy::disallowed_methods, reason = "a shell: how long a check took is told to a person")]
+    #[allow(clippy::disallowed_methods, reason = "a shell: how long a check took is shown to an operator")]
     fn check(&self, connection: ConnectionId, header: RequestHeader, targets: Vec<CheckTarget>) {
         let to_worker = self.to_worker.clone();
         let spawned = std::thread::Builder::new().name("cell-check".into()).spawn(move || {
-            let begun = std::time::Instant::now();
+            let started = std::time::Instant::now();
             let mut outcome = check(&targets, || to_worker.event(ControlEvent::StructureChecked));
-            outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+            outcome.duration_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
             to_worker.event(ControlEvent::Checked { connection, header, outcome });
         });
         if let Err(error) = spawned {
@@ -302,7 +305,7 @@ impl Control {
         let ImageOptions { zstd_level, niceness } = self.images;
         let pair = job.pair();
         let spawned = std::thread::Builder::new().name("cell-checkpoint".into()).spawn(move || {
-            stand_back(niceness); // the thread ends with the checkpoint
+            lower_priority(niceness); // the thread ends with the checkpoint
             to_worker.event(job.run(storage, zstd_level).into());
         });
         if let Err(error) = spawned {
@@ -330,7 +333,7 @@ fn refused_kind(error: &NodeError, pair: PairId) -> RefusedKind {
 }
 
 /// Lets other threads run before this one, and nobody else's.
-fn stand_back(niceness: i32) {
+fn lower_priority(niceness: i32) {
     if let Err(error) = rustix::process::nice(niceness) {
         tracing::debug!(%error, "a checkpoint is written as eagerly as everything else");
     }
@@ -341,11 +344,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stand_back_makes_its_own_thread_nicer_and_no_other() {
+    fn lower_priority_makes_its_own_thread_nicer_and_no_other() {
         let niceness = || rustix::process::getpriority_process(None).unwrap();
         let before = niceness();
         let nicer = std::thread::spawn(move || {
-            stand_back(3);
+            lower_priority(3);
             niceness()
         });
         assert_eq!(nicer.join().unwrap(), (before + 3).min(19));

@@ -1,6 +1,6 @@
 //! What the control thread decides: a core without thread, channel, socket, clock or file of its own. It is
-//! told what has happened, calls the coordinator, which it is given, and answers with what is to be done. The
-//! control thread steps it, and so does the simulator.
+//! informed of what has happened, calls the coordinator, which it is given, and answers with what is to be
+//! done. The control thread steps it, and so does the simulator.
 //!
 //! ```text
 //! command of the worker ─┐                    ┌─ events, pairs ──> worker
@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{
-    CheckpointRow, ClusterError, Coordinator, Layout, MemberRow, Members, PairGeometry, ShareTimes, Tenure,
-    TuningRow,
+    CheckpointRow, ClusterError, Coordinator, Layout, MemberRow, Members, Ownership, PairGeometry,
+    ShareTimes, TuningRow,
 };
 use cell_fabric::ConnectionId;
 use cell_pair::{CheckTarget, ImageJob, ImageSubject, Pair, check_targets};
@@ -32,13 +32,13 @@ use crate::membership::{MembershipOptions, RefusedKind};
 use crate::snapshot::{ClusterSnapshot, PairRecovery};
 use crate::takeovers::TakeoverJob;
 
-/// The worker is told of a change of the disk's room that is no smaller than this.
+/// The worker is notified of a change of the disk's room that is no smaller than this.
 const DISK_STEP_BYTES: u64 = 1 << 20;
 
 /// What the shell is to do.
 pub enum ControlEffect<L> {
-    /// Tell the worker.
-    Tell(ControlEvent),
+    /// Notify the worker.
+    Notify(ControlEvent),
     /// Let the worker serve, with these pairs.
     Install {
         /// Each with its log.
@@ -48,16 +48,16 @@ pub enum ControlEffect<L> {
     },
     /// Give the worker, which serves, one more pair.
     AddPair(Box<(Pair, L)>),
-    /// Take these pairs over; of each [`ControlDriver::taken`] or [`ControlDriver::refused`] tells.
+    /// Take these pairs over; of each [`ControlDriver::taken`] or [`ControlDriver::refused`] reports.
     TakeOver(Vec<TakeoverJob>),
-    /// Create a pair; [`ControlDriver::created`] or [`ControlDriver::not_created`] tells.
+    /// Create a pair; [`ControlDriver::created`] or [`ControlDriver::not_created`] reports.
     Create,
     /// Keep memory for pairs that this node had and that wait to be recovered, or do not: until they are,
     /// writes that need more are refused.
     HoldGrowth(bool),
     /// Put the values into force that the cluster is tuned to.
     Tune(Arc<TuningRow>),
-    /// Check these meganodes; the worker is to be told of it.
+    /// Check these meganodes; the worker is to be notified of it.
     Check {
         /// Who asked.
         connection: ConnectionId,
@@ -66,13 +66,13 @@ pub enum ControlEffect<L> {
         /// All that are served.
         targets: Vec<CheckTarget>,
     },
-    /// Write an image; the worker is to be told of it.
+    /// Write an image; the worker is to be notified of it.
     WriteImage(ImageJob),
 }
 
 /// A pair that is served, or gathered.
 struct PairControl {
-    tenure: Tenure,
+    ownership: Ownership,
     subject: ImageSubject,
 }
 
@@ -101,23 +101,23 @@ pub struct ControlDriver<L> {
     options: MembershipOptions,
     environment: Environment,
     agent: ClusterAgent,
-    /// Of the node's own pairs: the worker tells it until it serves.
+    /// Of the node's own pairs: the worker reports it until it serves.
     own_progress: Arc<Progress>,
     /// Takeovers under way.
     progress: BTreeMap<PairId, Arc<Progress>>,
     /// Pairs that are there before the worker serves.
     gathered: Vec<(Pair, L)>,
     pairs: Vec<PairControl>,
-    /// What the worker was told of the disk's room.
+    /// What was reported to the worker of the disk's room.
     disk_free: Option<u64>,
     unplaced: usize,
-    /// Of the tuning that the shell was told.
+    /// Of the tuning that the shell was given.
     tuning_revision: u64,
 }
 
 impl<L> ControlDriver<L> {
     /// Of a node that has just joined. It looks at the cluster every so often at least; `own_progress` is
-    /// what the worker tells until it serves.
+    /// what the worker reports until it serves.
     #[must_use]
     pub fn new(
         environment: &Environment,
@@ -157,8 +157,8 @@ impl<L> ControlDriver<L> {
     }
 
     /// The pairs that are served or gathered.
-    pub fn tenures(&self) -> impl Iterator<Item = Tenure> {
-        self.pairs.iter().map(|pair| pair.tenure)
+    pub fn ownerships(&self) -> impl Iterator<Item = Ownership> {
+        self.pairs.iter().map(|pair| pair.ownership)
     }
 
     /// Whether pairs are there that the worker does not serve yet.
@@ -181,20 +181,20 @@ impl<L> ControlDriver<L> {
     /// Looks at the cluster, and at the disk's room.
     ///
     /// # Errors
-    /// What the coordinator tells cannot be read: the node has to end.
+    /// What the coordinator returns cannot be read: the node has to end.
     pub fn look(&mut self, now_ns: u64) -> Result<Vec<ControlEffect<L>>, ClusterError> {
         let looked = self.agent.look(now_ns)?;
         self.unplaced = looked.unplaced;
         let mut effects = vec![ControlEffect::HoldGrowth(self.agent.has_left_behind())];
         effects.extend(self.tuned());
-        effects.extend(looked.events.into_iter().map(ControlEffect::Tell));
+        effects.extend(looked.events.into_iter().map(ControlEffect::Notify));
         if looked.changed || !self.progress.is_empty() {
-            effects.push(ControlEffect::Tell(self.cluster(now_ns)));
+            effects.push(ControlEffect::Notify(self.cluster(now_ns)));
         }
         let jobs: Vec<_> = looked.take_over.into_iter().map(|wanted| self.job(wanted, now_ns)).collect();
         effects.extend((!jobs.is_empty()).then_some(ControlEffect::TakeOver(jobs)));
         effects.extend(self.install(false));
-        effects.extend(self.disk_room().map(ControlEffect::Tell));
+        effects.extend(self.disk_room().map(ControlEffect::Notify));
         Ok(effects)
     }
 
@@ -205,11 +205,11 @@ impl<L> ControlDriver<L> {
         (revision != tuning.revision).then(|| ControlEffect::Tune(Arc::new(tuning.clone())))
     }
 
-    /// What the worker is to be told of the disk's room, when that has changed.
+    /// What the worker is to be notified of the disk's room, when that has changed.
     fn disk_room(&mut self) -> Option<ControlEvent> {
         // What the disk cannot say, its next write will.
         let free = self.environment.storage.free_bytes().ok()??;
-        let changed = self.disk_free.is_none_or(|told| told.abs_diff(free) >= DISK_STEP_BYTES);
+        let changed = self.disk_free.is_none_or(|reported| reported.abs_diff(free) >= DISK_STEP_BYTES);
         changed.then(|| {
             self.disk_free = Some(free);
             ControlEvent::DiskFree(free)
@@ -236,7 +236,7 @@ impl<L> ControlDriver<L> {
     fn job(&mut self, wanted: TakeoverWanted, now_ns: u64) -> TakeoverJob {
         let TakeoverWanted { pair, reason, dead, replay_bytes } = wanted;
         let MembershipOptions { incarnation, node, .. } = self.options;
-        // The first ones are the node's own; of those the worker tells how far it is.
+        // The first ones are the node's own; of those the worker reports how far it is.
         let first = !self.agent.is_installed();
         let progress = if first { self.own_progress.clone() } else { Arc::new(Progress::new(now_ns)) };
         self.progress.insert(pair, progress.clone());
@@ -264,7 +264,7 @@ impl<L> ControlDriver<L> {
         effect
     }
 
-    /// A takeover came to nothing. False: the node is alone and does not begin to serve a part of its pairs;
+    /// A takeover failed. False: the node is alone and does not begin to serve a part of its pairs;
     /// it has to end.
     #[must_use]
     pub fn refused(&mut self, pair: PairId, dead: Incarnation, kind: RefusedKind, now_ns: u64) -> bool {
@@ -276,20 +276,20 @@ impl<L> ControlDriver<L> {
     pub fn created(&mut self, pair: Pair, log: L) -> [ControlEffect<L>; 2] {
         tracing::info!(pair = pair.id().0, "a pair is added");
         self.begin(&pair);
-        [ControlEffect::AddPair(Box::new((pair, log))), ControlEffect::Tell(ControlEvent::PairAdded)]
+        [ControlEffect::AddPair(Box::new((pair, log))), ControlEffect::Notify(ControlEvent::PairAdded)]
     }
 
     /// There is no room for one more pair, or it could not be created.
     #[must_use]
     pub fn not_created(&self) -> ControlEffect<L> {
-        ControlEffect::Tell(ControlEvent::PairRefused)
+        ControlEffect::Notify(ControlEvent::PairRefused)
     }
 
     fn begin(&mut self, pair: &Pair) {
         let subject = ImageSubject::new(pair);
         let (pair, epoch) = (subject.source.pair, subject.source.epoch);
-        let tenure = Tenure { pair, epoch, incarnation: self.options.incarnation };
-        self.pairs.push(PairControl { tenure, subject });
+        let ownership = Ownership { pair, epoch, incarnation: self.options.incarnation };
+        self.pairs.push(PairControl { ownership, subject });
     }
 
     /// Lets the worker serve, as soon as it may.
@@ -324,11 +324,11 @@ impl<L> ControlDriver<L> {
                 return None;
             }
         };
-        Some(ControlEffect::Tell(event))
+        Some(ControlEffect::Notify(event))
     }
 
     fn pair(&self, pair: PairId) -> Option<&PairControl> {
-        self.pairs.iter().find(|of| of.tenure.pair == pair)
+        self.pairs.iter().find(|of| of.ownership.pair == pair)
     }
 
     /// What readers beside the owner of a pair that is served here may hold.
@@ -349,8 +349,8 @@ impl<L> ControlDriver<L> {
 
     fn record_of(&self, of: &PairControl, base: Csn, csn_max: Csn) -> bool {
         let Some(image) = of.subject.take_written() else { return false };
-        let row = CheckpointRow { epoch: of.tenure.epoch, csn: base, csn_max, file: image.path };
-        let row = match self.environment.table.record_checkpoint(of.tenure, &row) {
+        let row = CheckpointRow { epoch: of.ownership.epoch, csn: base, csn_max, file: image.path };
+        let row = match self.environment.table.record_checkpoint(of.ownership, &row) {
             Ok(row) => row,
             Err(error) => {
                 tracing::error!(%error, "a checkpoint could not be recorded");
@@ -358,7 +358,7 @@ impl<L> ControlDriver<L> {
             }
         };
         tracing::info!(
-            pair = of.tenure.pair.0,
+            pair = of.ownership.pair.0,
             base = base.0,
             csn_max = csn_max.0,
             bytes = image.summary.stored_bytes,
@@ -375,8 +375,8 @@ impl<L> ControlDriver<L> {
     /// under way.
     pub fn release(&mut self) {
         self.gathered.clear();
-        for tenure in self.tenures() {
-            if let Err(error) = self.environment.table.release(tenure) {
+        for ownership in self.ownerships() {
+            if let Err(error) = self.environment.table.release(ownership) {
                 tracing::warn!(%error, "a pair stays in this node's name until its lease ends");
             }
         }

@@ -105,7 +105,7 @@ impl Directory {
     }
 
     /// A range is cut: from `low` on, its keys are elsewhere. False if no range has the key inside.
-    pub(crate) fn cut(&mut self, low: &[u8]) -> bool {
+    pub(crate) fn truncate(&mut self, low: &[u8]) -> bool {
         let Some(left) = self.around(low) else { return false };
         left.high = Some(low.into());
         self.look_for_gaps();
@@ -180,10 +180,10 @@ mod tests {
     #[test]
     fn cut_range_ends_there_and_leaves_a_gap() {
         let mut directory = whole();
-        assert!(directory.cut(b"m"));
+        assert!(directory.truncate(b"m"));
         assert_eq!((directory.find(b"lz"), directory.find(b"m")), (Some(at(0, 0)), None));
         assert!(!directory.is_whole());
-        assert!(!directory.cut(b"m"), "it ends there already");
+        assert!(!directory.truncate(b"m"), "it ends there already");
     }
 
     #[test]

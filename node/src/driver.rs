@@ -1,4 +1,4 @@
-//! The worker's loop, without its thread. One turn tells the worker the time, hands it what has come from its
+//! The worker's loop, without its thread. One turn gives the worker the time, hands it what has come from its
 //! own process, from the logs and from the fabric, commits, and sends what may leave; then it says what the
 //! thread does next. No clock, thread, socket or file in here: the shell (`crate::shell`) and the simulator
 //! step the same code, each with an endpoint, log devices and a clock of its own.
@@ -14,7 +14,7 @@ use crate::congestion::{Congestion, STEP_REPLY_BYTES};
 use crate::snapshot::FailureKind;
 use crate::worker::{Worker, pair_regions};
 
-/// How often time is told when nothing happens.
+/// How often the time is given when nothing happens.
 pub(crate) const TICK_NS: u64 = 10_000_000;
 
 /// What a worker's loop reads of time.
@@ -82,7 +82,7 @@ pub enum Next {
 pub struct WorkerTurn {
     /// What the control thread is to do.
     pub commands: Vec<Command>,
-    /// The time at which the turn began, if it was told in full and not only shown to the core.
+    /// The time at which the turn began, if it was given in full and not only shown to the core.
     pub ticked_ns: Option<u64>,
     /// Replies that were released.
     pub replies: usize,
@@ -153,20 +153,20 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         &mut self.endpoint
     }
 
-    /// When time is to be told again, by the clock of the last turn.
+    /// When the time is to be given again, by the clock of the last turn.
     #[must_use]
     pub fn tick_due_ns(&self) -> u64 {
         self.tick_due_ns
     }
 
     /// One turn. The clock is read first of all, and again right before replies leave. `inputs` are what has
-    /// come from the process; they are asked for once the time was told.
+    /// come from the process; they are asked for once the time was given.
     pub fn step(
         &mut self,
         clock: &mut impl WorkerClock,
         inputs: impl IntoIterator<Item = WorkerInput<D>>,
     ) -> WorkerTurn {
-        let ticked = self.tell_time(clock);
+        let ticked = self.give_time(clock);
         let mut busy = self.take_inputs(inputs);
         busy |= self.poll_logs();
         self.congestion.retry(|connection, reply| self.endpoint.send(connection, reply));
@@ -184,8 +184,8 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         WorkerTurn { commands, ticked_ns: ticked.then_some(self.now_ns), replies, next }
     }
 
-    /// Whether it was told in full.
-    fn tell_time(&mut self, clock: &mut impl WorkerClock) -> bool {
+    /// Whether it was given in full.
+    fn give_time(&mut self, clock: &mut impl WorkerClock) -> bool {
         let now_ns = clock.now_ns();
         if self.ran_on {
             self.worker.turned(now_ns.saturating_sub(self.now_ns));
@@ -349,7 +349,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
             }
         }
         self.worker.replies_sent();
-        // No event tells of a connection that this end has closed: what its streams hold is given back here.
+        // No event reports a connection that this end has closed: what its streams hold is given back here.
         closed.into_iter().for_each(|connection| self.worker.closed(connection));
         count
     }
@@ -372,7 +372,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         if !self.worker.takes_input() {
             return Next::WaitForLogs;
         }
-        // Peers are told that they have to wake this end: asked last, right before the sleep.
+        // Peers are informed that they have to wake this end: asked last, right before the sleep.
         if self.endpoint.prepare_sleep() { Next::Wait } else { Next::Again }
     }
 }

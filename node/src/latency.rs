@@ -12,7 +12,7 @@ use crate::latency_histogram::{LatencyHistogram, RANGES, UNIT_SHIFT, last_of, ra
 
 const PERIOD_NS: u64 = 1_000_000_000;
 
-/// What requests are told apart by.
+/// What requests are distinguished by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimedOperation {
     Get,

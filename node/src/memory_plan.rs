@@ -267,7 +267,7 @@ mod tests {
             };
             assert!(with(smallest).is_ok(), "{pairs:?}: {smallest}");
             match with(smallest - MIB) {
-                Err(NodeError::MemoryLimitSmall { smallest: told, .. }) => assert_eq!(told, smallest),
+                Err(NodeError::MemoryLimitSmall { smallest: found, .. }) => assert_eq!(found, smallest),
                 other => panic!("{pairs:?}: {other:?}"),
             }
         }

@@ -1,5 +1,5 @@
-//! Tells the budget, once a second, what the process holds besides what is counted, and what the machine has
-//! left: from a thread of its own, because it reads small files of the system.
+//! Reports to the budget, once a second, what the process holds besides what is counted, and what the machine
+//! has left: from a thread of its own, because it reads small files of the system.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -16,8 +16,8 @@ pub(crate) struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// Starts it. Nothing is told before `is_serving` says yes: what a start takes to read the logs passes,
-    /// and a pair that fitted before must fit again.
+    /// Starts it. Nothing is reported before `is_serving` says yes: what a start takes to read the logs
+    /// passes, and a pair that fitted before must fit again.
     ///
     /// # Errors
     /// No thread can be started.

@@ -1,4 +1,4 @@
-//! What the node's threads tell each other.
+//! What the node's threads send each other.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// A worker's thread that gives up when it is told to, after some last commands.
+    /// A worker's thread that gives up when it is asked to, after some last commands.
     #[test]
     fn end_worker_returns_when_the_thread_has_ended_and_not_before() {
         let (inbound, worker_hears) = channel();

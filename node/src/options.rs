@@ -18,9 +18,9 @@ pub struct NodeOptions {
     pub home: PathBuf,
     /// Where it listens for clients.
     pub listen: SocketAddr,
-    /// Where clients and peers are told to connect; none: where it listens.
+    /// Where clients and peers are to connect; none: where it listens.
     pub advertised: Option<SocketAddr>,
-    /// Where others are told to find its HTTP; empty: nowhere.
+    /// Where others find its HTTP; empty: nowhere.
     pub http_address: String,
     /// Cuts the node off from its peers when a drill says so.
     pub partition: Partition,

@@ -13,14 +13,14 @@ use cell_pair::Pair;
 pub(crate) struct PopulateSignal {
     stop: Arc<AtomicBool>,
     thread: Thread,
-    told_bytes: u64,
+    reported_bytes: u64,
 }
 
 impl PopulateSignal {
-    /// Tells that something may have been granted. Cheap where nothing was.
+    /// Signals that something may have been granted. Cheap where nothing was.
     pub(crate) fn raise(&mut self, pair: &Pair) {
         let granted = pair.granted_bytes();
-        if granted != std::mem::replace(&mut self.told_bytes, granted) {
+        if granted != std::mem::replace(&mut self.reported_bytes, granted) {
             self.thread.unpark();
         }
     }
@@ -33,7 +33,7 @@ impl Drop for PopulateSignal {
     }
 }
 
-/// Gives memory to all of a pair, for a device that reads it. What the memory limit does not give is told
+/// Gives memory to all of a pair, for a device that reads it. What the memory limit does not give is reported
 /// when the pair's regions are registered.
 pub(crate) fn take_whole(pair: &Pair) {
     let source = pair.source();
@@ -62,5 +62,5 @@ pub(crate) fn start(pair: &Pair) -> std::io::Result<PopulateSignal> {
             std::thread::park();
         }
     })?;
-    Ok(PopulateSignal { stop, thread: handle.thread().clone(), told_bytes: pair.granted_bytes() })
+    Ok(PopulateSignal { stop, thread: handle.thread().clone(), reported_bytes: pair.granted_bytes() })
 }

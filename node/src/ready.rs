@@ -29,7 +29,7 @@ impl ReadyMemory {
         }
         let (stop, stopped) = channel();
         let run = move || {
-            let mut keeper = Keeper { wanted, budget, given: 0, told: false };
+            let mut keeper = Keeper { wanted, budget, given: 0, reported: false };
             let mut pace = REST;
             while stopped.recv_timeout(pace) == Err(RecvTimeoutError::Timeout) {
                 pace = keeper.step();
@@ -54,7 +54,7 @@ struct Keeper {
     budget: Budget,
     /// What was given to takeovers at the last look.
     given: u64,
-    told: bool,
+    reported: bool,
 }
 
 impl Keeper {
@@ -62,21 +62,21 @@ impl Keeper {
     fn step(&mut self) -> Duration {
         let given = ready_bytes_given();
         if given != std::mem::replace(&mut self.given, given) {
-            self.told = false;
+            self.reported = false;
             return REST;
         }
         match make_ready(self.wanted, &self.budget) {
             Ok(true) => STEP,
             made => {
-                self.tell(made.err().as_ref());
+                self.report(made.err().as_ref());
                 REST
             }
         }
     }
 
-    /// Tells once what there is, and why it is not all.
-    fn tell(&mut self, error: Option<&MemoryError>) {
-        if std::mem::replace(&mut self.told, true) {
+    /// Reports once what there is, and why it is not all.
+    fn report(&mut self, error: Option<&MemoryError>) {
+        if std::mem::replace(&mut self.reported, true) {
             return;
         }
         let (bytes, wanted) = (ready_bytes(), self.wanted);
@@ -96,12 +96,12 @@ mod tests {
     #[test]
     fn step_fills_a_step_at_a_time_and_then_rests() {
         let budget = Budget::new(1 << 60, 0);
-        let mut keeper = Keeper { wanted: 5 << 20, budget: budget.clone(), given: 0, told: false };
+        let mut keeper = Keeper { wanted: 5 << 20, budget: budget.clone(), given: 0, reported: false };
         assert_eq!([keeper.step(), keeper.step(), keeper.step()], [STEP, STEP, REST]);
         assert_eq!(ready_bytes(), 4 << 20);
         keeper.given = 1; // and now it is not: somebody took some
-        assert_eq!((keeper.step(), keeper.told), (REST, false));
-        let mut greedy = Keeper { wanted: 1 << 50, budget, given: 0, told: false };
+        assert_eq!((keeper.step(), keeper.reported), (REST, false));
+        let mut greedy = Keeper { wanted: 1 << 50, budget, given: 0, reported: false };
         assert_eq!(greedy.step(), REST, "the machine has less");
     }
 

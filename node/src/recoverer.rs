@@ -1,5 +1,5 @@
 //! The threads that take pairs over, while the control thread goes on serving the worker. What becomes of
-//! each pair is told as it happens. Which pair is next, and what a step is, `takeovers` says.
+//! each pair is reported as it happens. Which pair is next, and what a step is, `takeovers` says.
 //!
 //! A takeover is reading, replaying and waiting by turns: for the disk, for the coordinator. A few of them go
 //! on side by side, so that one computes while another waits.
@@ -20,14 +20,14 @@ use crate::takeovers::{TakeoverJob, TakeoverQueue, TakeoverRun};
 #[derive(Default)]
 struct Queue {
     jobs: Mutex<TakeoverQueue>,
-    came: Condvar,
+    arrived: Condvar,
     stop: AtomicBool,
 }
 
 impl Queue {
     fn push(&self, jobs: Vec<TakeoverJob>) {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).push(jobs);
-        self.came.notify_all();
+        self.arrived.notify_all();
     }
 
     /// The smallest job, as soon as there is one; none once it is time to stop.
@@ -40,7 +40,7 @@ impl Queue {
             if let Some(job) = jobs.take_smallest() {
                 return Some(job);
             }
-            jobs = self.came.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+            jobs = self.arrived.wait(jobs).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -53,7 +53,7 @@ impl Queue {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         self.stop.store(true, Ordering::Release);
         drop(jobs);
-        self.came.notify_all();
+        self.arrived.notify_all();
     }
 }
 

@@ -39,7 +39,7 @@ pub const SETTINGS: &[Setting] = &[
         default: "250 ms",
         bounds: Bounds::Milliseconds { min: 50, max: 60_000 },
         applies: Applies::Restart(
-            "Clients go by the time that they were told for their reads; memory that is used again \
+            "Clients go by the time that they were given for their reads; memory that is used again \
              earlier would change under one.",
         ),
     },
@@ -167,7 +167,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "session_idle_ms",
         meaning: "A session without a connection and without a write for this long is ended. Clients keep theirs alive by \
-                  the time that they were told when they began it.",
+                  the time that they were given when they began it.",
         default: "10 m",
         bounds: Bounds::Milliseconds { min: 10_000, max: 604_800_000 },
         applies: Applies::Live,
@@ -195,7 +195,7 @@ const LOG_OVERHEAD_BYTES: usize = 128;
 /// What the cluster has set for its clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// Grows with each change; clients that have it are told no values.
+    /// Grows with each change; clients that have it get no values.
     pub revision: u64,
     /// Names of settings and values, as people write them; all that the cluster sets.
     pub values: Vec<(String, String)>,
@@ -232,7 +232,7 @@ pub struct WorkerOptions {
     pub log_times: Option<LogTimes>,
     /// What connections may hold; none: as the endpoint was made with.
     pub fabric: Option<FabricLimits>,
-    /// What clients are told with the answers to their reports; none: nothing is set for them.
+    /// What clients are given with the answers to their reports; none: nothing is set for them.
     pub client_settings: Option<Arc<ClientSettings>>,
 }
 
@@ -274,7 +274,7 @@ impl WorkerOptions {
     }
 
     /// Takes over what applies live; the rest stays.
-    pub(crate) fn take_live(&mut self, new: &WorkerOptions) {
+    pub(crate) fn apply_live(&mut self, new: &WorkerOptions) {
         self.value_bytes_max = new.value_bytes_max;
         self.stream_bytes_max = new.stream_bytes_max;
         self.session_idle_ns = new.session_idle_ns;

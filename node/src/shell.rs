@@ -90,7 +90,7 @@ impl Shell {
         })
     }
 
-    /// Tells what this budget says, and keeps so many bytes of replies at most that clients do not take.
+    /// Reports what this budget says, and keeps so many bytes of replies at most that clients do not take.
     pub(crate) fn within(self, budget: Budget, replies_max: usize) -> Shell {
         Shell { budget, driver: self.driver.within(replies_max), ..self }
     }
@@ -100,7 +100,7 @@ impl Shell {
         Shell { driver: self.driver.spinning(spin_ns), ..self }
     }
 
-    /// Tells what the lease's thread counts beside what the worker does.
+    /// Reports what the lease's thread counts beside what the worker does.
     pub(crate) fn counting(self, lease_counts: Arc<ClusterCounts>) -> Shell {
         Shell { lease_counts, ..self }
     }
@@ -145,7 +145,7 @@ impl Shell {
         turn.next
     }
 
-    /// What is done each time that the worker was told the time in full.
+    /// What is done each time that the worker was given the time in full.
     fn ticked(&mut self, now_ns: u64) {
         for (populate, pair) in self.watched.populates.iter_mut().zip(self.driver.worker().pairs()) {
             populate.raise(pair);

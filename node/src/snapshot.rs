@@ -1,4 +1,4 @@
-//! What a node tells about itself: an immutable snapshot, published about once a second, read by `web`
+//! What a node reports about itself: an immutable snapshot, published about once a second, read by `web`
 //! without touching the data path. As JSON it is what `web` serves: names of fields are those of programs
 //! outside, and change only with the version of that document.
 

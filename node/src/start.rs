@@ -53,8 +53,8 @@ pub struct NodeHandle {
     _memory: MemoryWatch,
 }
 
-/// Starts a node. It returns when the node listens; recovery goes on in the background, and clients are told
-/// so.
+/// Starts a node. It returns when the node listens; recovery goes on in the background, and clients are
+/// answered so.
 ///
 /// # Errors
 /// See [`NodeError`]: another process on the folder, no lease, no address.
@@ -139,7 +139,7 @@ fn watch_memory(budget: Budget, snapshot: SharedSnapshot) -> Result<MemoryWatch,
     MemoryWatch::start(budget, is_serving).map_err(NodeError::Thread)
 }
 
-/// Starts the worker's thread; the control thread is told of its end.
+/// Starts the worker's thread; the control thread is notified of its end.
 fn spawn_worker(shell: Shell, to_control: Sender<Work>) -> Result<JoinHandle<Ended>, NodeError> {
     spawn("cell-worker", move || {
         let ended = shell.run();

@@ -1,4 +1,4 @@
-//! The region table as a worker tells it to clients: made from the coordinator's rows by the control thread,
+//! The region table as a worker sends it to clients: made from the coordinator's rows by the control thread,
 //! handed over whole ([`crate::ControlEvent::Table`]). It is advice: what a worker serves does not depend
 //! on it.
 
@@ -69,14 +69,14 @@ impl TableView {
             owner: row.owner,
             epoch: row.epoch,
             state: row.state,
-            address: told(&row.address),
-            http: told(&row.http),
+            address: sendable(&row.address),
+            http: sendable(&row.http),
         })
     }
 }
 
-/// An address that the wire can carry; no other is worth telling.
-fn told(address: &str) -> &str {
+/// An address that the wire can carry; no other is worth sending.
+fn sendable(address: &str) -> &str {
     if address.len() <= cell_protocol::table::ADDRESS_BYTES_MAX { address } else { "" }
 }
 

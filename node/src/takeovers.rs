@@ -79,7 +79,7 @@ impl TakeoverRun {
     ) -> Result<TakeoverRun, RecoveryError> {
         let restore = Restore::new(environment, environment.table.create_pair(new)?, progress)?;
         Ok(TakeoverRun {
-            pair: restore.tenure().pair,
+            pair: restore.ownership().pair,
             dead: None,
             takeover: Takeover::claimed(environment, restore, publish, progress),
             times: ShareTimes::default(),
@@ -120,14 +120,14 @@ impl TakeoverRun {
             }
         };
         let (times, takeover) = (&mut self.times, &self.takeover);
-        mark(&mut times.claimed_ms, takeover.tenure().is_some() || takeover.is_restored());
+        mark(&mut times.claimed_ms, takeover.ownership().is_some() || takeover.is_restored());
         mark(&mut times.cut_ms, takeover.is_cut());
         mark(&mut times.replayed_ms, takeover.is_restored());
         mark(&mut times.serving_ms, done);
     }
 
-    /// What was taken over, and when it came how far. The times are told all at once: each telling is a write
-    /// of the coordinator's, which renews leases meanwhile.
+    /// What was taken over, and when it came how far. The times are reported all at once: each report is a
+    /// write of the coordinator's, which renews leases meanwhile.
     ///
     /// # Panics
     /// Before [`Turn::Done`].

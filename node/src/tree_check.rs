@@ -3,8 +3,8 @@
 //! two turns anything may be written, split or compacted. So one look sees a moment at which the tree keeps
 //! its rules, and what is written meanwhile may be looked at twice or not at all.
 //!
-//! What breaks a rule is looked at again, some time later, before it is told: a step that takes several turns
-//! is no damage.
+//! What breaks a rule is looked at again, some time later, before it is reported: a step that takes several
+//! turns is no damage.
 //!
 //! ```text
 //! TreeCheckRun <── begin ── whoever wants to know (`web`)
@@ -28,10 +28,10 @@ use crate::pairs::Pairs;
 const NODES_A_TURN: usize = 4;
 /// Places in slots that one turn goes over: most of those that are not in use cost a cache miss.
 const PLACES_A_TURN: usize = 32;
-/// How often a suspect is looked at before it is told, and how long it is left alone before each look.
+/// How often a suspect is looked at before it is reported, and how long it is left alone before each look.
 const LOOKS: u8 = 3;
 const LOOK_AGAIN_NS: u64 = 50_000_000;
-/// Suspects at a time: the check goes on when they are told or cleared.
+/// Suspects at a time: the check goes on when they are reported or cleared.
 const SUSPECTS_MAX: usize = 64;
 /// Violations that are named; more are counted at the first look.
 const VIOLATIONS_MAX: usize = 32;
@@ -173,7 +173,7 @@ struct Suspect {
 #[derive(Debug)]
 struct Running {
     run: Arc<TreeCheckRun>,
-    begun_ns: u64,
+    started_ns: u64,
     cursor: Cursor,
     pairs: Vec<PairId>,
     suspects: Vec<Suspect>,
@@ -222,7 +222,7 @@ impl TreeChecker {
         run.tree_nodes_all.store(pairs.tree_nodes(), Ordering::Relaxed);
         Some(Running {
             run,
-            begun_ns: now_ns,
+            started_ns: now_ns,
             cursor: Cursor::default(),
             pairs: Vec::new(),
             suspects: Vec::new(),
@@ -289,7 +289,8 @@ impl Running {
         }
     }
 
-    /// Looks again at suspects whose time has come: tells them, clears them, or leaves them for another time.
+    /// Looks again at suspects whose time has come: reports them, clears them, or leaves them for another
+    /// time.
     fn look_again(&mut self, pairs: &impl CheckedPairs, now_ns: u64) {
         let mut suspects = std::mem::take(&mut self.suspects);
         let mut looked = 0;
@@ -313,12 +314,12 @@ impl Running {
     }
 
     fn end(self, now_ns: u64) {
-        let Running { run, begun_ns, pairs, mut faults, .. } = self;
+        let Running { run, started_ns, pairs, mut faults, .. } = self;
         faults.truncate(VIOLATIONS_MAX);
         for TreeFault { place: TreePlace { pair, slot, .. }, violation } in &faults {
             tracing::error!(pair = pair.0, slot = slot.0, "the tree is damaged: {violation}");
         }
-        let outcome = TreeCheckOutcome { pairs, faults, duration_ns: now_ns.saturating_sub(begun_ns) };
+        let outcome = TreeCheckOutcome { pairs, faults, duration_ns: now_ns.saturating_sub(started_ns) };
         let _ = run.outcome.set(outcome); // nobody else sets it
     }
 }
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn step_tells_what_stays_broken_and_not_what_mends_itself() {
+    fn step_reports_what_stays_broken_and_not_what_mends_itself() {
         let moment_ns = 400 * MS;
         let (run, _) = checked(1_000, vec![(7, u64::MAX), (8, moment_ns / 100), (9, moment_ns / 100)]);
         let place = TreePlace { pair: PairId(1), slot: SlotIndex(1), node: NodeIndex(7) };

@@ -19,7 +19,7 @@ use crate::tree_check::TreeCheckRun;
 /// How long the control thread may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Keys of a tree node that are told at most.
+/// Keys of a tree node that are returned at most.
 const KEYS_MAX: usize = 64;
 
 /// Why there is nothing to see.
@@ -87,7 +87,7 @@ pub struct TreeNodeView {
     pub right: Option<NodeIndex>,
 }
 
-/// See the module's text. It outlives the node, and then tells nothing.
+/// See the module's text. It outlives the node, and then returns nothing.
 #[derive(Clone, Debug)]
 pub struct TreeLook {
     to_control: Sender<Work>,

@@ -1,4 +1,4 @@
-//! The shape of a node's part of the tree, as its snapshots tell it: the meganodes of entries in key order,
+//! The shape of a node's part of the tree, as its snapshots show it: the meganodes of entries in key order,
 //! and the router. The worker looks at a bounded number of meganodes a tick, so a round over many takes
 //! several; what a round found is published when it is over, and replaced only if another one found
 //! otherwise.

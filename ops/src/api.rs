@@ -60,13 +60,13 @@ pub(crate) struct Missing {
     pub(crate) why: String,
 }
 
-/// Reads what is wanted of a document; `what` says of what it tells.
+/// Reads what is wanted of a document; `what` says what that is about.
 ///
 /// # Errors
 /// It has not that form.
 pub(crate) fn understand<T: DeserializeOwned>(document: &Value, what: &str) -> Result<T, Failure> {
     T::deserialize(document).map_err(|error| {
-        let what = format!("the node tells {what} in a way that is not understood: {error}");
+        let what = format!("the node says {what} in a way that is not understood: {error}");
         Failure::new(Exit::Error, what).next("take the `cell` of the node's version")
     })
 }

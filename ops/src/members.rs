@@ -11,7 +11,7 @@ use crate::store::Store;
 pub(crate) struct Member {
     /// Where it is.
     pub(crate) server: String,
-    /// Its number, as far as the region table tells it.
+    /// Its number, as far as the region table has it.
     pub(crate) node: Option<NodeId>,
     /// The pairs that the region table says it has.
     pub(crate) pairs: Vec<PairId>,
@@ -26,7 +26,7 @@ impl Member {
     }
 }
 
-/// The same servers without those that nobody misses, of which a warning tells.
+/// The same servers without those that nobody misses, which a warning names.
 ///
 /// # Errors
 /// As for [`members`].

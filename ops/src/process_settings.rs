@@ -5,7 +5,7 @@ use cell_terms::setting::{Applies, Bounds, Setting};
 /// The coordinator of a cluster of one.
 pub(crate) const EMBEDDED: &str = "embedded";
 /// Why where a node is found does not change while it runs.
-const TOLD_AT_JOIN: &str = "It is written into the cluster's table when the node joins.";
+const WRITTEN_AT_JOIN: &str = "It is written into the cluster's table when the node joins.";
 
 /// Declarations; see `cell settings`.
 pub(crate) const SETTINGS: &[Setting] = &[
@@ -14,7 +14,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         meaning: "The node's number in its cluster. Two living nodes must not share one.",
         default: "0",
         bounds: Bounds::Integer { min: 0, max: 63 },
-        applies: Applies::Restart("It tells the node from all others for as long as it lives."),
+        applies: Applies::Restart("It distinguishes the node from all others for as long as it lives."),
     },
     Setting {
         name: "listen_address",
@@ -27,11 +27,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "advertise_address",
-        meaning: "Where others are told to connect to the fabric, IP:PORT, where that is not listen_address: \
+        meaning: "Where others are to connect to the fabric, IP:PORT, where that is not listen_address: \
                   behind a forwarded port, say.",
         default: "",
         bounds: Bounds::Text { max: 256 },
-        applies: Applies::Restart(TOLD_AT_JOIN),
+        applies: Applies::Restart(WRITTEN_AT_JOIN),
     },
     Setting {
         name: "http_address",
@@ -43,10 +43,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "advertise_http_address",
-        meaning: "Where others are told to find HTTP, IP:PORT, where that is not http_address.",
+        meaning: "Where others find HTTP, IP:PORT, where that is not http_address.",
         default: "",
         bounds: Bounds::Text { max: 256 },
-        applies: Applies::Restart(TOLD_AT_JOIN),
+        applies: Applies::Restart(WRITTEN_AT_JOIN),
     },
     Setting {
         name: "coordinator_address",

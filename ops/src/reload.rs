@@ -47,7 +47,7 @@ impl Configuration {
             Ok(self.store.reload(author, &wanted)?)
         });
         match reloaded {
-            Ok(reloaded) => tell(reloaded.revision.as_ref(), &reloaded.refused),
+            Ok(reloaded) => print_outcome(reloaded.revision.as_ref(), &reloaded.refused),
             Err(error) => {
                 tracing::error!(
                     error = format!("{error:#}"),
@@ -58,7 +58,7 @@ impl Configuration {
     }
 }
 
-fn tell(revision: Option<&SettingsRevision>, refused: &[UpdateError]) {
+fn print_outcome(revision: Option<&SettingsRevision>, refused: &[UpdateError]) {
     for change in revision.iter().flat_map(|revision| &revision.changes) {
         tracing::info!(old = change.old, new = change.new, "`{}` is changed", change.name);
     }

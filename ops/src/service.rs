@@ -1,4 +1,4 @@
-//! What systemd is told: ready, status, more time while a recovery or a last checkpoint advances, the
+//! What systemd is notified of: ready, status, more time while a recovery or a last checkpoint advances, the
 //! watchdog. Without systemd (no NOTIFY_SOCKET) all of it does nothing.
 
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const HANG_AFTER: Duration = Duration::from_secs(5);
 /// So often within the time that systemd waits for it, the watchdog is fed.
 const FEEDS: u32 = 3;
 
-/// Tells systemd how a node is doing.
+/// Notifies systemd of how a node is doing.
 pub(crate) struct Service {
     ready: bool,
     status: String,
@@ -109,7 +109,7 @@ fn extension() -> NotifyState<'static> {
 /// A service manager that does not listen is no reason to stop.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!(%error, "the service manager was not told");
+        tracing::debug!(%error, "the service manager was not notified");
     }
 }
 

@@ -197,7 +197,7 @@ are checked against it. Settings that apply \"live\" take effect when `cell node
 it reads its configuration file again, and when they are changed for the whole cluster, by `cell tune` or in
 the console; in nodes that counts before all others. Of those that do not, the last column says why.
 
-Client commands go by the `client_` settings, as variables or with `--set NAME=VALUE`. Clients that run hear
+Client commands go by the `client_` settings, as variables or with `--set NAME=VALUE`. Clients that run learn
 from the nodes what the cluster is tuned to, within `client_report_interval`. What a client's own user gave
 (a variable, `--set`, an argument of a command, an option of the library that is not as its default is)
 counts before that; but `client_selector_` settings of the cluster count before all others, because the load

@@ -112,13 +112,13 @@ impl Store {
         self.conditional(outcome)
     }
 
-    /// Removes an entry; tells whether there was one. A failed condition is an answer.
+    /// Removes an entry; returns whether there was one. A failed condition is an answer.
     pub(crate) fn delete(&mut self, key: &[u8], condition: Condition) -> anyhow::Result<Conditional<bool>> {
         let outcome = self.client.delete_if(key, condition);
         self.conditional(outcome)
     }
 
-    /// Calls `each` for every entry of a range, in order; tells how many there were.
+    /// Calls `each` for every entry of a range, in order; returns how many there were.
     pub(crate) fn scan(
         &mut self,
         range: ScanRange,
@@ -269,7 +269,7 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
         ClientError::Deadline { last, .. } => match last {
             Some(AttemptError::Refused(refusal)) => of_refusal(refusal),
             Some(AttemptError::Unserved { .. }) => {
-                (Exit::Unhealthy, Some("`cell status` tells which pairs are not served, and why".into()))
+                (Exit::Unhealthy, Some("`cell status` shows which pairs are not served, and why".into()))
             }
             Some(_) => (Exit::Unreachable, start()),
             None => (Exit::Error, Some("--timeout gives an operation more time".into())),
@@ -293,7 +293,7 @@ fn of_refusal(refusal: &Refusal) -> (Exit, Option<String>) {
             (Exit::Unhealthy, Some("reads and deletes go on; make room, then write again".into()))
         }
         Refusal::NotOwner => {
-            let next = "nobody serves its pair just now: `cell status` tells which are not served";
+            let next = "nobody serves its pair just now: `cell status` shows which are not served";
             (Exit::Unhealthy, Some(next.into()))
         }
         Refusal::Shutdown => (Exit::Unhealthy, None),

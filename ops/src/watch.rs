@@ -24,7 +24,7 @@ pub(crate) struct WatchArgs {
 }
 
 impl WatchArgs {
-    /// Runs the command once, or until a signal: then an error is told and the next run may do better, and
+    /// Runs the command once, or until a signal: then an error is printed and the next run may do better, and
     /// the exit code is the last run's. A terminal is cleared before each run.
     pub(crate) fn run(
         self,

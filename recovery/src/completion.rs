@@ -17,8 +17,8 @@
 //! 1. the source carries a put out and appends it; its batch is not durable yet;
 //! 2. the table is copied, put and all, and the target logs the copy, durably;
 //! 3. power fails: the source never had the put, and the split is aborted;
-//! 4. the client retries the put, whose key has come to the target by another split: it is told `Written`,
-//!    and the entry is nowhere.
+//! 4. the client retries the put, whose key has come to the target by another split: it is answered
+//!    `Written`, and the entry is nowhere.
 //!
 //! The target lacks nothing for that. It will be asked for writes to the keys that it takes over. All of
 //! them, those of failed conditions and deletes of what was not there among them, were appended before the
@@ -203,7 +203,7 @@ impl CompletionTable {
         }
     }
 
-    /// The adoption came to nothing, and so does what came with it.
+    /// The adoption failed: what came with it is dropped.
     fn discard(&mut self, name: SplitName) {
         if !planted(Mutant::DiscardedResultsKept) {
             self.adopted.remove(&name);

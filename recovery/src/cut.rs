@@ -24,7 +24,7 @@ pub(crate) struct Plan {
     options: ReadOptions,
     /// Everything up to here is in memory.
     base: Csn,
-    /// The last epoch that was read, or the one before the first, where the table still tells it.
+    /// The last epoch that was read, or the one before the first, where the table still has it.
     last: Option<Epoch>,
     /// What the image of the checkpoint's epoch needs.
     required: Option<(Epoch, Csn)>,
@@ -71,7 +71,7 @@ impl Plan {
     /// Whether an epoch's logs say that they follow what was read before them.
     pub(crate) fn check_predecessor(&self, epoch: Epoch, found: Predecessor) -> Result<(), RecoveryError> {
         let follows = match self.last {
-            // Of the checkpoint's epoch the table does not tell the one before.
+            // Of the checkpoint's epoch the table does not have the one before.
             None => found.epoch < epoch && found.cut <= self.base,
             Some(last) => found == Predecessor { epoch: last, cut: self.base },
         };

@@ -166,7 +166,7 @@ pub enum RecoveryError {
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
-    /// A thread of the recovery panicked: a defect, which the panic's message tells.
+    /// A thread of the recovery panicked: a defect, which the panic's message describes.
     #[error("a thread of the recovery panicked")]
     Panicked,
 }

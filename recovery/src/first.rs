@@ -70,7 +70,7 @@ impl FirstContent {
 
     /// What its table says before the first record.
     pub(crate) fn split_table(&self) -> SplitTable {
-        SplitTable::begun(self.pair, self.meganodes.iter().map(|first| (first.slot, first.used)))
+        SplitTable::started(self.pair, self.meganodes.iter().map(|first| (first.slot, first.used)))
     }
 
     /// Gives every tree node to `emit`, with its slot.

@@ -36,8 +36,8 @@ pub use record::{
 pub use recovered::{OpenSessions, Recovered, RecoveredMeganode, Restored};
 pub use restore::{ClaimRequest, Environment, RecoveryOptions, RegionSource, Restore, Step};
 pub use split::{
-    CUTS_MAX, Cuts, SlotUse, SourceSplit, SourceState, SourceStep, SplitAnswer, SplitName, SplitRecord,
-    SplitTable, SplitTableError, TargetProgress, TargetSplit, TargetState, TargetStep, Unsettled,
-    step_of_source, step_of_target, unsettled,
+    BOUNDARY_NODES_MAX, BoundaryNodes, SlotUse, SourceSplit, SourceState, SourceStep, SplitAnswer, SplitName,
+    SplitRecord, SplitTable, SplitTableError, TargetProgress, TargetSplit, TargetState, TargetStep,
+    Unsettled, step_of_source, step_of_target, unsettled,
 };
 pub use takeover::{Pause, PublishRequest, Takeover, Turn, complete, take_over};

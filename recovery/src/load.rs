@@ -155,7 +155,7 @@ impl Load {
                     let word = bytes
                         .as_slice()
                         .try_into()
-                        .map_err(|_| refuse(ContentFault::Block(tell(*number))))?;
+                        .map_err(|_| refuse(ContentFault::Block(block_number(*number))))?;
                     root = Root::from_word(u64::from_le_bytes(word));
                 }
             }
@@ -173,7 +173,7 @@ fn is_kept(section: u16) -> bool {
     matches!(section, SECTION_COMPLETIONS | SECTION_ROOTS | SECTION_SPLITS | SECTION_ADOPTED)
 }
 
-fn tell(block: usize) -> u32 {
+fn block_number(block: usize) -> u32 {
     u32::try_from(block).expect("an image has less than 2^32 blocks")
 }
 
@@ -185,7 +185,7 @@ fn give(
     node: &mut Lane<NodeApplier>,
     extent: &mut Lane<ExtentApplier>,
 ) -> Result<(), RecoveryError> {
-    let number = tell(block);
+    let number = block_number(block);
     let entry = &image.blocks()[block];
     let refuse = |why| RecoveryError::Content { path: path.into(), why };
     let slot = u32::try_from(entry.tag).map_err(|_| refuse(ContentFault::Block(number)))?;

@@ -12,8 +12,8 @@ cell_terms::mutants! {
     BookDropped: "book-dropped",
     /// Replay of a split does not free the upper half.
     UpperHalfKept: "upper-half-kept",
-    /// Replay of a split does not cut the lower half.
-    EdgeNotCut: "edge-not-cut",
+    /// Replay of a split does not truncate the lower half.
+    EdgeNotTruncated: "edge-not-truncated",
     /// Replay does not free what was discarded.
     DiscardedKept: "discarded-kept",
     /// The copier of an image does not look again at leaves that were filled behind it.

@@ -82,7 +82,7 @@ pub struct ProgressView {
     pub entries: u64,
     /// Bytes a second since the start.
     pub bytes_per_second: f64,
-    /// How long reading will take at that rate, in nanoseconds; none while that cannot be told.
+    /// How long reading will take at that rate, in nanoseconds; none while that is not known.
     pub remaining_ns: Option<u64>,
 }
 

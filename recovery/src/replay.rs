@@ -337,10 +337,10 @@ impl NodeApplier {
                 self.check_slot(slot, csn)?;
                 self.free_slot(slot, csn)?;
             }
-            NodeRecord::Split(SplitRecord::Applied { slot, right, cuts, high, freed, .. }) => {
+            NodeRecord::Split(SplitRecord::Applied { slot, right, boundary, high, freed, .. }) => {
                 self.check_slot(slot, csn)?;
-                for node in cuts.nodes().iter().filter(|_| !mutant::planted(Mutant::EdgeNotCut)) {
-                    self.replay(slot, &Change::Cut { node: *node, high, right }, csn)?;
+                for node in boundary.nodes().iter().filter(|_| !mutant::planted(Mutant::EdgeNotTruncated)) {
+                    self.replay(slot, &Change::Truncate { node: *node, high, right }, csn)?;
                 }
                 if !mutant::planted(Mutant::UpperHalfKept) {
                     freed.iter().try_for_each(|node| self.free_node(slot, node, csn))?;

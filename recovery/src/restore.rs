@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{Claim, ClaimReason, ClusterError, Layout, Sessions, Table, Tenure};
+use cell_cluster::{Claim, ClaimReason, ClusterError, Layout, Ownership, Sessions, Table};
 use cell_memory::{
     Budget, HEADER_BYTES, MemoryError, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter,
 };
@@ -232,8 +232,8 @@ impl Restore {
 
     /// The claim.
     #[must_use]
-    pub fn tenure(&self) -> Tenure {
-        self.claim.tenure
+    pub fn ownership(&self) -> Ownership {
+        self.claim.ownership
     }
 
     /// Does the next piece of work.
@@ -448,7 +448,7 @@ impl Restore {
         if let Some(reader) = found.reader.as_ref().filter(|_| !planted(Mutant::CutUnsynced)) {
             reader.rewrite_and_sync()?;
         }
-        self.environment.table.record_cut(self.claim.tenure, found.epoch, found.cut)?;
+        self.environment.table.record_cut(self.claim.ownership, found.epoch, found.cut)?;
         Ok(())
     }
 
@@ -593,6 +593,6 @@ impl Lanes {
 
 impl std::fmt::Debug for Restore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Restore").field("tenure", &self.claim.tenure).finish_non_exhaustive()
+        f.debug_struct("Restore").field("ownership", &self.claim.ownership).finish_non_exhaustive()
     }
 }

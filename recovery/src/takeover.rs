@@ -15,7 +15,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cell_cluster::{ClusterError, Missing, ServingAddress, Tenure};
+use cell_cluster::{ClusterError, Missing, Ownership, ServingAddress};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Durability, Epoch, RegionKind};
 use cell_wal::folder::remove_past_cut;
@@ -89,7 +89,7 @@ enum Stage {
 
 /// What keeps a claimed pair from being served.
 struct Failure {
-    tenure: Tenure,
+    ownership: Ownership,
     missing: Missing,
     error: RecoveryError,
 }
@@ -136,7 +136,7 @@ impl Takeover {
     }
 
     /// Does the next piece of work. What keeps the pair from being served is written to the region table, if
-    /// it is the pair's own data; until the table has answered, nobody is told that the data is at fault.
+    /// it is the pair's own data; until the table has answered, it is not reported that the data is at fault.
     ///
     /// # Errors
     /// See [`RecoveryError`]; nothing is served then, and the takeover is over.
@@ -150,17 +150,18 @@ impl Takeover {
             Err(error) => {
                 self.progress.set_stage(RecoveryStage::Failed);
                 self.transient = None;
-                let tenure = self.tenure();
+                let ownership = self.ownership();
                 let asked = matches!(std::mem::replace(&mut self.stage, Stage::Failed), Stage::Report(_));
-                let missing = tenure.and_then(|tenure| Some((tenure, error.missing(tenure.pair)?)));
-                if let Some((tenure, missing)) = missing {
-                    let pair = tenure.pair.0;
+                let missing =
+                    ownership.and_then(|ownership| Some((ownership, error.missing(ownership.pair)?)));
+                if let Some((ownership, missing)) = missing {
+                    let pair = ownership.pair.0;
                     tracing::warn!(pair, error = &error as &dyn Error, "a recovery has failed");
-                    self.stage = Stage::Report(Box::new(Failure { tenure, missing, error }));
+                    self.stage = Stage::Report(Box::new(Failure { ownership, missing, error }));
                     return Ok(Turn::More);
                 }
-                if let Some(tenure) = tenure.filter(|_| !asked) {
-                    let pair = tenure.pair.0;
+                if let Some(ownership) = ownership.filter(|_| !asked) {
+                    let pair = ownership.pair.0;
                     tracing::error!(pair, error = &error as &dyn Error, "the pair cannot be recovered");
                 }
                 Err(error)
@@ -184,13 +185,13 @@ impl Takeover {
 
     /// The claim, once it is made and until the takeover has ended.
     #[must_use]
-    pub fn tenure(&self) -> Option<Tenure> {
+    pub fn ownership(&self) -> Option<Ownership> {
         match &self.stage {
-            Stage::Restore(restore) => Some(restore.tenure()),
+            Stage::Restore(restore) => Some(restore.ownership()),
             Stage::Open(restored) | Stage::Trust(restored) | Stage::Publish(restored) => {
-                Some(restored.claim.tenure)
+                Some(restored.claim.ownership)
             }
-            Stage::Report(failure) => Some(failure.tenure),
+            Stage::Report(failure) => Some(failure.ownership),
             Stage::Claim(_) | Stage::Done(_) | Stage::Failed => None,
         }
     }
@@ -252,7 +253,7 @@ impl Takeover {
 
     fn restore(&mut self, device: &mut dyn LogDevice) -> Result<Turn, RecoveryError> {
         let Stage::Restore(restore) = &mut self.stage else { return Err(RecoveryError::GivenUp) };
-        let log = LogId { pair: restore.tenure().pair, epoch: restore.tenure().epoch };
+        let log = LogId { pair: restore.ownership().pair, epoch: restore.ownership().epoch };
         let step = restore.step()?;
         // The disk makes the first segments ready while the restore is verified.
         if let (None, Some(predecessor)) = (&self.opening, restore.predecessor()) {
@@ -293,9 +294,9 @@ impl Takeover {
 
     fn publish(&mut self) -> Result<Turn, RecoveryError> {
         let Stage::Publish(restored) = &self.stage else { return Err(RecoveryError::GivenUp) };
-        let tenure = restored.claim.tenure;
+        let ownership = restored.claim.ownership;
         let PublishRequest { durability, place, .. } = &self.publish;
-        let published = self.environment.table.publish(tenure, *durability, place);
+        let published = self.environment.table.publish(ownership, *durability, place);
         self.stage = match (published, std::mem::replace(&mut self.stage, Stage::Failed)) {
             (Ok(_), Stage::Publish(restored)) => Stage::Done(Box::new(restored.recovered)),
             (Err(ClusterError::TrustRemains { .. }), Stage::Publish(restored)) => Stage::Trust(restored),
@@ -308,8 +309,8 @@ impl Takeover {
         if let Stage::Done(recovered) = &self.stage {
             self.progress.set_stage(RecoveryStage::Serving);
             tracing::info!(
-                pair = tenure.pair.0,
-                epoch = tenure.epoch.0,
+                pair = ownership.pair.0,
+                epoch = ownership.epoch.0,
                 cut = recovered.csn_cut.0,
                 entries = recovered.entries,
                 image_bytes = recovered.image_bytes,
@@ -424,10 +425,10 @@ impl Failure {
     /// 2. B takes the pair over, records checkpoint 2 and removes the file of checkpoint 1;
     /// 3. A goes on, does not find the file, and does not reach the coordinator just now.
     fn report(&self, environment: &Environment) -> Result<(), RecoveryError> {
-        let Failure { tenure, missing, error } = self;
+        let Failure { ownership, missing, error } = self;
         let marked = match error.is_of_this_survivor() {
-            true => environment.table.decline(*tenure, missing),
-            false => environment.table.mark_unavailable(*tenure, missing).map(drop),
+            true => environment.table.decline(*ownership, missing),
+            false => environment.table.mark_unavailable(*ownership, missing).map(drop),
         };
         match marked {
             Err(failed) if failed.is_transient() && !planted(Mutant::ReportUnanswered) => {
@@ -437,14 +438,14 @@ impl Failure {
             Err(failed) => {
                 let error = &failed as &dyn Error;
                 tracing::warn!(
-                    pair = tenure.pair.0,
+                    pair = ownership.pair.0,
                     error,
                     "the region table does not say that the pair is unavailable"
                 );
             }
             Ok(()) => {}
         }
-        tracing::error!(pair = tenure.pair.0, error = error as &dyn Error, "the pair cannot be recovered");
+        tracing::error!(pair = ownership.pair.0, error = error as &dyn Error, "the pair cannot be recovered");
         Ok(())
     }
 }

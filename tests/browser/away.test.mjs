@@ -9,7 +9,7 @@ import { Cluster, clusterObstacle } from "./cluster.mjs";
 const lacking = obstacle ?? clusterObstacle;
 const LEASE = ["--lease-ms", "60000"];
 const ENTRIES = Array.from({ length: 600 }, (_, index) => [`word-${String(index).padStart(5, "0")}`, `value of ${index}`]);
-/** Pages with what each node tells, and where nothing else is made of it. */
+/** Pages with what each node reports, and where nothing else is made of it. */
 const OF_ALL_NODES = ["overview", "tree", "nodes", "durability", "events", "tuning"];
 
 if (lacking) {

@@ -467,7 +467,7 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     sound(page);
   });
 
-  test("drill_out_of_bounds_cannot_be_begun", async (t) => {
+  test("drill_out_of_bounds_cannot_be_started", async (t) => {
     const { page } = await opened(t, "/console/recovery?kind=kill&node=1");
     await says(page, "Node 1 owns");
     await page.getByRole("spinbutton", { name: /^Clients/ }).fill("17");

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import { Browser, follow, obstacle, PARALLEL, says, test, until, violations } from "./browser.mjs";
 
-/** A client that is told who searches: it reports no estimates. */
+/** A client whose setting says who searches: it reports no estimates. */
 const TOLD = "9007199254741013/0";
 /** A client that has not reported for some seconds. */
 const SILENT = "9007199254741017/0";
@@ -60,7 +60,7 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
   });
 
   for (const how of ["text", "cut", "stalled"]) {
-    test(`answer_that_is_${how}_is_told_and_asked_for_again`, async (t) => {
+    test(`answer_that_is_${how}_is_reported_and_asked_for_again`, async (t) => {
       const { page, mock } = await opened(t, "durability", { hasClock: true, prepare: (one) => one.spoilt.set("wal", how) });
       const step = setInterval(() => void page.clock.runFor(1000).catch(() => {}), 300); // the limit of 8 s, on the page's clock
       t.after(() => clearInterval(step));
@@ -134,7 +134,7 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
     sound(page);
   });
 
-  test("durability_draws_syncs_where_the_node_tells_them_and_does_without", async (t) => {
+  test("durability_draws_syncs_where_the_node_reports_them_and_does_without", async (t) => {
     const { page, mock } = await opened(t, "durability?tables=syncs");
     await page.getByRole("img", { name: /^Syncs took up to/ }).waitFor();
     await page.getByRole("table", { name: "Syncs by how long they took" }).waitFor();
@@ -176,7 +176,7 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
     sound(page);
   });
 
-  test("tiles_outside_panels_are_grey_and_tell_their_age_when_they_are_stale", async (t) => {
+  test("tiles_outside_panels_are_grey_and_show_their_age_when_they_are_stale", async (t) => {
     const { page, mock } = await opened(t, "tree", { hasClock: true });
     await page.locator(".tiles").first().waitFor();
     mock.scenario = "silent";

@@ -62,7 +62,7 @@ fn thin_out(client: &mut Client, numbers: impl Iterator<Item = u32>) {
 }
 
 fn tree_nodes(client: &mut Client) -> u64 {
-    let shape = client.tree(0).expect("the server tells its tree");
+    let shape = client.tree(0).expect("the server returns its tree");
     shape.report().rows.iter().map(|row| u64::from(row.nodes)).sum()
 }
 
@@ -152,7 +152,7 @@ fn shrinks_while_it_is_read(flags: &[&str]) {
     for (transport, search) in paths {
         check(&mut client(&server, transport, search));
     }
-    let (_, metrics) = server.http("/metrics").expect("the server tells its figures");
+    let (_, metrics) = server.http("/metrics").expect("the server returns its figures");
     assert!(metrics.contains("pair_compaction_nodes_freed"), "{metrics}");
     assert_eq!(server.cell(&["verify"]).code, Some(0));
     println!("{before} tree nodes became {after}; {reads} reads");

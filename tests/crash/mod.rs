@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use cell_tests::checker;
 use cell_tests::dice::Dice;
-use cell_tests::linearizability;
 use cell_tests::program;
 use cell_tests::repeats::Repeats;
 use cell_tests::server::Server;
@@ -116,7 +116,7 @@ fn kill_under_load(flags: &[&str]) -> usize {
     let mut operations = 0;
     for (key, history) in traffic.recorder.into_history() {
         operations += history.len();
-        if let Err(violation) = linearizability::check(&history, None) {
+        if let Err(violation) = checker::check(&history, None) {
             panic!("{} is not linearizable: {violation:?}\n{history:#?}", key.escape_ascii());
         }
     }
@@ -161,7 +161,7 @@ fn mixed_operations_on_both_paths_with_kills_are_linearizable() {
     let mut operations = 0;
     for (key, history) in traffic.recorder.into_history() {
         operations += history.len() as u64;
-        if let Err(violation) = linearizability::check(&history, None) {
+        if let Err(violation) = checker::check(&history, None) {
             panic!("{} is not linearizable: {violation:?}", key.escape_ascii());
         }
     }

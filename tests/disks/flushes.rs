@@ -17,10 +17,10 @@ use crate::disks::{DISK_MEBIBYTES, PATIENCE};
 /// Writes that must be acknowledged before the disk fails.
 const BEFORE: usize = 300;
 
-/// When the writes were begun that were acknowledged.
+/// When the writes were started that were acknowledged.
 #[derive(Default)]
 struct Dates {
-    begun: Mutex<Vec<Instant>>,
+    started: Mutex<Vec<Instant>>,
     stop: AtomicBool,
 }
 
@@ -38,21 +38,21 @@ impl Dates {
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            let begun = now();
+            let started = now();
             if client.put(format!("dated-{}", number % 100).as_bytes(), b"value").is_ok() {
-                self.begun.lock().expect("nobody panics with it").push(begun);
+                self.started.lock().expect("nobody panics with it").push(started);
             }
         }
     }
 
     fn since(&self, from: Instant) -> usize {
-        self.begun.lock().expect("nobody panics with it").iter().filter(|begun| **begun >= from).count()
+        self.started.lock().expect("nobody panics with it").iter().filter(|started| **started >= from).count()
     }
 }
 
 /// Lets a node write on a disk whose flushes fail from some time on, then takes its power away. How many
-/// writes were acknowledged that were begun after the first flush could have failed, and whether all that was
-/// acknowledged is there.
+/// writes were acknowledged that were started after the first flush could have failed, and whether all that
+/// was acknowledged is there.
 fn flushes_fail(flags: &[&str]) -> Option<(usize, bool)> {
     let mut disk = FaultyDisk::new(Fault::FlushErrors, DISK_MEBIBYTES)?;
     let flags = [&["--restart", "off"], flags].concat();

@@ -38,7 +38,7 @@ const FLAGS: [&str; 12] = [
 /// What is under way when power goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meets {
-    /// A split that has begun and is not settled.
+    /// A split that has started and is not settled.
     Split,
     /// A pair whose owner has died.
     Takeover,
@@ -70,12 +70,12 @@ impl Watch {
         Watch((0..NODES).map(connect).collect())
     }
 
-    /// Splits since the nodes' starts: begun, and under way.
+    /// Splits since the nodes' starts: started, and under way.
     fn splits(&mut self) -> (u64, u64) {
         let shapes = self.0.iter_mut().filter_map(|client| client.tree(0).ok());
         shapes.fold((0, 0), |sum, shape| {
-            let [begun, _, _, under_way] = shape.report().splits;
-            (sum.0 + begun, sum.1 + under_way)
+            let [started, _, _, under_way] = shape.report().splits;
+            (sum.0 + started, sum.1 + under_way)
         })
     }
 }
@@ -100,8 +100,8 @@ fn is_whole(view: &View) -> bool {
 /// Brings about what the cut is to meet; whether it is met, as far as one can see from outside.
 fn meet(server: &Server, meets: Meets) -> bool {
     let mut watch = Watch::new(server);
-    let begun = watch.splits().0;
-    let grows = comes(|| watch.splits().0 > begun);
+    let started = watch.splits().0;
+    let grows = comes(|| watch.splits().0 > started);
     if meets == Meets::Split {
         return grows && comes(|| watch.splits().1 > 0);
     }

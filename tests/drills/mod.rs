@@ -207,9 +207,9 @@ fn begin_over_http(server: &Server, asked: u16, wanted: &Value) -> (String, u16)
         wait_healthy(server);
         let answer = server.http_post(asked, "/api/v1/drills", &wanted.to_string());
         if !answer.as_ref().is_some_and(|(status, body)| *status == 409 && body.contains("unhealthy")) {
-            let begun = answered(answer, 202);
-            let id = begun["operation"].as_str().expect("it has a name");
-            let runner = begun["runner"].as_u64().and_then(|runner| u16::try_from(runner).ok());
+            let started = answered(answer, 202);
+            let id = started["operation"].as_str().expect("it has a name");
+            let runner = started["runner"].as_u64().and_then(|runner| u16::try_from(runner).ok());
             return (format!("/api/v1/drills/{id}"), runner.expect("a node's number"));
         }
     }
@@ -264,7 +264,9 @@ fn drill_over_http_of_the_node_that_is_asked_passes_and_another_is_halted() {
         json!({"kind": "stop", "node": victim, "down_ms": 60_000, "confirm": format!("node-{victim}")});
     let (path, runner) = begin_over_http(&server, victim, &stop);
     let is_detected = |run: &Value| {
-        run["timeline"].as_array().is_some_and(|told| told.iter().any(|moment| moment["name"] == "detected"))
+        run["timeline"]
+            .as_array()
+            .is_some_and(|moments| moments.iter().any(|moment| moment["name"] == "detected"))
     };
     run_until(&server, runner, &path, is_detected);
     let halted = answered(server.http_post(runner, &format!("{path}:halt"), "{}"), 202);

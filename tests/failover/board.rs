@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cell_client::{Client, ClientError, ClientOptions, OneSidedCounters, Search, Transport};
 use cell_tests::ending::Ending;
-use cell_tests::history::payload;
+use cell_tests::linearizability::payload;
 use cell_tests::traffic::spread;
 use cell_tests::wait;
 
@@ -15,7 +15,7 @@ use cell_tests::wait;
 const KEYS: u64 = 20;
 /// How long an operation is tried: longer than any takeover.
 const DEADLINE_MS: u64 = 20_000;
-/// Stale reads that are told.
+/// Stale reads that are printed.
 const STALE_MAX: usize = 20;
 
 /// A key and the highest value of it that was acknowledged.

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientOptions};
+use cell_tests::checker;
 use cell_tests::cluster::{LEASE, LONG_LEASE};
 use cell_tests::ending::Ending;
 use cell_tests::ledger::Ledger;
-use cell_tests::linearizability;
 use cell_tests::process::{have_ended, signal, stop};
 use cell_tests::server::Server;
 use cell_tests::traffic::{Traffic, spread};
@@ -30,10 +30,10 @@ fn cluster(more: &[&str]) -> Server {
     server
 }
 
-/// When the writes were begun that were acknowledged.
+/// When the writes were started that were acknowledged.
 #[derive(Default)]
 pub(crate) struct Dates {
-    begun: Mutex<Vec<Instant>>,
+    started: Mutex<Vec<Instant>>,
     stop: AtomicBool,
 }
 
@@ -45,9 +45,9 @@ impl Dates {
         let mut number = 0;
         while !self.stop.load(Ordering::SeqCst) {
             number += 7;
-            let begun = now();
+            let started = now();
             if client.put(&spread(number, "-dated"), b"value").is_ok() {
-                self.begun.lock().expect("nobody panics with it").push(begun);
+                self.started.lock().expect("nobody panics with it").push(started);
             }
         }
     }
@@ -56,10 +56,10 @@ impl Dates {
         Ending(&self.stop)
     }
 
-    /// How many were acknowledged that were begun in that time.
+    /// How many were acknowledged that were started in that time.
     pub(crate) fn count(&self, from: Instant, to: Instant) -> usize {
-        let begun = self.begun.lock().expect("nobody panics with it");
-        begun.iter().filter(|begun| (from..to).contains(begun)).count()
+        let started = self.started.lock().expect("nobody panics with it");
+        started.iter().filter(|started| (from..to).contains(started)).count()
     }
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn nothing_is_lost_under(server: &mut Server, mut fault: impl FnMut(&
     let acknowledged: u64 = ledgers.iter().map(|ledger| ledger.counts().0).sum();
     assert!(acknowledged > OPERATIONS, "there was load: {acknowledged} writes");
     for (key, history) in traffic.recorder.into_history() {
-        if let Err(violation) = linearizability::check(&history, None) {
+        if let Err(violation) = checker::check(&history, None) {
             panic!("{} is not linearizable: {violation:?}", key.escape_ascii());
         }
     }
@@ -112,7 +112,7 @@ pub(crate) fn nothing_is_lost_while_the_coordinator_stands_still(flags: &[&str],
         // Each finds its lease over and ends; nobody is there who would start another one.
         while !have_ended(&nodes) {
             let late = dates.count(stopped + lease, now());
-            assert_eq!(late, 0, "acknowledged writes that were begun when every lease had ended");
+            assert_eq!(late, 0, "acknowledged writes that were started when every lease had ended");
             assert!(stopped.elapsed() < PATIENCE, "nodes without a lease go on");
             breathe();
         }

@@ -103,7 +103,7 @@ fn coordinators_host_away_past_the_leases_the_other_nodes_fence_themselves_and_n
         let killed = now();
         while !hosts.have_ended() {
             let late = dates.count(killed + LEASE, now());
-            assert_eq!(late, 0, "acknowledged writes that were begun when every lease had ended");
+            assert_eq!(late, 0, "acknowledged writes that were started when every lease had ended");
             assert!(killed.elapsed() < PATIENCE, "nodes without a lease go on");
             breathe();
         }

@@ -1,4 +1,4 @@
-//! Faults of a cluster's parts, done by hand, and what each client is told meanwhile: a node that stands
+//! Faults of a cluster's parts, done by hand, and what each client is answered meanwhile: a node that stands
 //! still past its lease, one that is back within it, a coordinator that is away, pairs that nobody has room
 //! for, logs that are gone.
 

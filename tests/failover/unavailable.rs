@@ -123,9 +123,10 @@ impl Store {
     /// served.
     fn wait_reported(&self, pair: u64, reason: &str) {
         self.server.wait_view(reason, |view| {
-            let told = view.pair(pair)["trouble"].as_str().is_some_and(|trouble| trouble.contains(reason));
+            let is_reported =
+                view.pair(pair)["trouble"].as_str().is_some_and(|trouble| trouble.contains(reason));
             let others = view.pairs().iter().filter_map(|row| row["pair"].as_u64()).filter(|it| *it != pair);
-            told && others.into_iter().all(|other| view.is_served(other))
+            is_reported && others.into_iter().all(|other| view.is_served(other))
         });
         let said = self.ls();
         assert!(said.out.contains(&format!("pair-{pair} is unavailable: ")), "{}", said.out);
@@ -180,15 +181,15 @@ fn survivors_short_of_memory_report_the_pair_and_serve_the_rest_until_its_node_i
         let view = store.server.view();
         let plans = view.incidents().iter().filter_map(|incident| incident["plan"].as_array());
         let of_pair = |share: &&serde_json::Value| share["pair"] == pair && share["survivor"].is_null();
-        let share = plans.flatten().find(of_pair).expect("an incident tells of it");
+        let share = plans.flatten().find(of_pair).expect("an incident lists it");
         assert_eq!(share["times"]["serving_ms"], 0, "{share}");
         let key = String::from_utf8(unserved.first().expect("some").clone()).expect("it is ASCII");
         let said = store.cell(&["get", "--timeout", "2s", &key]);
         assert_eq!(said.code, UNHEALTHY, "{said:?}");
-        // Without the router nobody can tell whose the key is.
+        // Without the router nobody knows whose the key is.
         let named = format!("nobody serves pair-{pair} now: its owner has died");
-        let told = if victim == VICTIM { &named } else { "nobody serves its pair" };
-        assert!(said.err.contains(told), "{told}: {said:?}");
+        let reason = if victim == VICTIM { &named } else { "nobody serves its pair" };
+        assert!(said.err.contains(reason), "{reason}: {said:?}");
 
         store.server.start_node(victim);
         store.assert_all_is_served();

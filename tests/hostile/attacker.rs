@@ -16,7 +16,7 @@ use crate::hostile::wait;
 pub(crate) struct Attacker {
     endpoint: TcpEndpoint,
     connection: ConnectionId,
-    heard: VecDeque<Vec<u8>>,
+    received: VecDeque<Vec<u8>>,
     closed: bool,
     started: Instant,
 }
@@ -43,14 +43,14 @@ impl Attacker {
         let limits = FabricLimits { message_bytes_max: MESSAGE_BYTES_MAX, ..FabricLimits::default() };
         let mut endpoint = TcpEndpoint::client(limits).expect("a socket can be had");
         let connection = endpoint.connect(&Address::Tcp(server)).expect("the server can be reached");
-        Self { endpoint, connection, heard: VecDeque::new(), closed: false, started: Instant::now() }
+        Self { endpoint, connection, received: VecDeque::new(), closed: false, started: Instant::now() }
     }
 
     /// A connection that has said hello and was welcomed.
     pub(crate) fn welcomed(server: SocketAddr) -> Self {
         let mut attacker = Self::connect(server);
         attacker.say(&hello());
-        let reply = attacker.hear().expect("a good hello is answered");
+        let reply = attacker.receive().expect("a good hello is answered");
         assert_eq!(status(&reply), StatusCode::Ok);
         attacker
     }
@@ -64,9 +64,9 @@ impl Attacker {
 
     /// Takes in what has come.
     pub(crate) fn step(&mut self) -> usize {
-        let (heard, closed) = (&mut self.heard, &mut self.closed);
+        let (received, closed) = (&mut self.received, &mut self.closed);
         let events = self.endpoint.poll(&mut |event| match event {
-            Event::Message { message, .. } => heard.push_back(message.to_vec()),
+            Event::Message { message, .. } => received.push_back(message.to_vec()),
             Event::Closed { .. } => *closed = true,
             _ => {}
         });
@@ -78,10 +78,10 @@ impl Attacker {
 
     /// The next message; `None` if the server closed the connection instead.
     #[allow(clippy::disallowed_methods, reason = "a real socket has real time")]
-    pub(crate) fn hear(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn receive(&mut self) -> Option<Vec<u8>> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            if let Some(message) = self.heard.pop_front() {
+            if let Some(message) = self.received.pop_front() {
                 return Some(message);
             }
             if self.closed {
@@ -94,10 +94,10 @@ impl Attacker {
         }
     }
 
-    /// Says something and hears the status of the answer; `None` if the server closed the connection.
+    /// Sends something and receives the status of the answer; `None` if the server closed the connection.
     pub(crate) fn ask(&mut self, message: &[u8]) -> Option<StatusCode> {
         self.say(message);
-        self.hear().map(|reply| status(&reply))
+        self.receive().map(|reply| status(&reply))
     }
 
     pub(crate) fn is_closed(&mut self) -> bool {

@@ -83,8 +83,8 @@ fn slow_clients_by_the_hundred_are_cut_off_and_nobody_waits_for_them() {
     let server = siege.server.http_address();
     let left = std::thread::scope(|scope| {
         let attack = scope.spawn(|| {
-            let begun = (0..CONNECTIONS).filter_map(|number| Slow::begin(server, number));
-            let mut slow: Vec<Slow> = begun.collect();
+            let started = (0..CONNECTIONS).filter_map(|number| Slow::begin(server, number));
+            let mut slow: Vec<Slow> = started.collect();
             assert!(slow.len() > CONNECTIONS / 2, "{} could connect", slow.len());
             let until = now() + PATIENCE;
             while !slow.is_empty() && now() < until {
@@ -110,11 +110,11 @@ fn bodies_in_crumbs_take_no_more_than_their_bytes() {
     let mut siege = Siege::begin();
     let server = siege.server.http_address();
     let post = "POST /api/v1/tree:check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
-    let begun = format!("{post}Transfer-Encoding: chunked\r\n\r\n") + &"1\r\n \r\n".repeat(CRUMBS);
+    let started = format!("{post}Transfer-Encoding: chunked\r\n\r\n") + &"1\r\n \r\n".repeat(CRUMBS);
     let bodies: Vec<TcpStream> = (0..BODIES)
         .filter_map(|_| {
             let mut stream = connect(server)?;
-            stream.write_all(begun.as_bytes()).ok()?;
+            stream.write_all(started.as_bytes()).ok()?;
             stream.set_nonblocking(true).ok()?;
             Some(stream)
         })

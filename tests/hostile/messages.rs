@@ -60,7 +60,7 @@ fn throw(siege: &Siege, first: Option<&[u8]>, message: &[u8]) {
     attacker.say(message);
     // The server must answer this much, or have closed the connection.
     attacker.say(&encoded(&Request::Search { key: b"witness" }, 999));
-    while let Some(reply) = attacker.hear() {
+    while let Some(reply) = attacker.receive() {
         let _ = status(&reply);
         if matches!(Reply::decode(&reply), Ok((header, _)) if header.id.0 == 999) {
             break;
@@ -147,7 +147,7 @@ fn session_of_another_and_numbers_below_the_floor_are_refused() {
     let mut siege = Siege::begin();
     let mut attacker = Attacker::welcomed(siege.server.address());
     attacker.say(&encoded(&Request::OpenSession, 2));
-    let reply = attacker.hear().expect("a session is opened");
+    let reply = attacker.receive().expect("a session is opened");
     let Ok((_, Reply::Session { session, .. })) = Reply::decode(&reply) else { panic!("no session") };
     let put = |number: u64, floor: u64| {
         let name = WriteName { session, number: OperationNumber(number), floor: OperationNumber(floor) };
@@ -185,7 +185,7 @@ fn streams_that_are_never_finished_take_bounded_memory() {
     let mut attackers: Vec<Attacker> = (0..6).map(|_| Attacker::welcomed(siege.server.address())).collect();
     for attacker in &mut attackers {
         attacker.say(&encoded(&Request::OpenSession, 2));
-        let reply = attacker.hear().expect("a session is opened");
+        let reply = attacker.receive().expect("a session is opened");
         let Ok((_, Reply::Session { session, .. })) = Reply::decode(&reply) else { panic!("no session") };
         for id in 10..300u64 {
             let name = WriteName { session, number: OperationNumber(id), floor: OperationNumber(1) };
@@ -203,7 +203,7 @@ fn streams_that_are_never_finished_take_bounded_memory() {
 }
 
 #[test]
-fn hello_of_another_version_is_told_which_are_spoken() {
+fn hello_of_another_version_is_answered_with_those_that_are_spoken() {
     let mut siege = Siege::begin();
     let mut message = hello();
     // The version stands right behind header and magic, in every version of the protocol.

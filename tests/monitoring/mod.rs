@@ -1,5 +1,5 @@
 //! What operators watch a node by: a real node's metrics, read by Prometheus' own tool; alert rules and
-//! dashboard, which ask for nothing that a node does not tell; the tree and its entries over HTTP.
+//! dashboard, which ask for nothing that a node does not report; the tree and its entries over HTTP.
 
 mod conformity;
 mod tree;
@@ -74,10 +74,10 @@ fn metrics_of_a_node_please_the_linter_and_are_all_that_rules_and_dashboard_ask_
     assert_good(promtool(&["check", "metrics"], &metrics));
     let samples: String =
         metrics.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
-    let told = names(&samples);
+    let exported = names(&samples);
     for file in ["alerts.yml", "alerts_test.yml", "grafana.json"] {
         let asked = names(&text(file));
-        let lacking: Vec<_> = asked.difference(&told).collect();
-        assert!(lacking.is_empty(), "{file} asks for {lacking:?}, which no node tells");
+        let lacking: Vec<_> = asked.difference(&exported).collect();
+        assert!(lacking.is_empty(), "{file} asks for {lacking:?}, which no node exports");
     }
 }

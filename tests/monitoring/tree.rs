@@ -1,4 +1,4 @@
-//! Where keys live, and what they have, as a cluster of real nodes tells it over HTTP.
+//! Where keys live, and what they have, as a cluster of real nodes returns it over HTTP.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -99,7 +99,7 @@ fn check_buckets(server: &Server) -> BTreeSet<String> {
 }
 
 #[test]
-fn tree_and_entries_of_three_nodes_are_told_by_one() {
+fn tree_and_entries_of_three_nodes_are_returned_by_one() {
     let server = filled();
     let ids = check_buckets(&server);
     let forth = pages(&server, "");
@@ -169,10 +169,10 @@ fn what_is_not_there_or_is_asked_wrongly_is_a_problem_that_names_it() {
     }
 }
 
-/// Checks follow one another while entries are loaded and meganodes are split: none tells of a violation, and
+/// Checks follow one another while entries are loaded and meganodes are split: none reports a violation, and
 /// what they cost the data path is a few tree nodes each turn.
 #[test]
-fn checks_of_the_tree_under_load_with_splits_tell_of_nothing() {
+fn checks_of_the_tree_under_load_with_splits_report_nothing() {
     const ENTRIES: usize = 120_000;
     let server = Server::start_with(&[&["--nodes", "2", "--slot-bytes", "256KiB"][..], &LONG_LEASE].concat());
     await_both_nodes(&server);
@@ -214,14 +214,14 @@ fn parsed(answer: Option<(u16, String)>) -> (u16, Value) {
     (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
 }
 
-/// A check that one node is asked for, and that another one tells of. It ends well.
+/// A check that one node is asked for, and that another one reports. It ends well.
 fn checked(server: &Server) -> Value {
     // Checks end sooner than they may begin.
-    let (status, begun) = wait::until_some("a check may begin", || {
+    let (status, started) = wait::until_some("a check may begin", || {
         Some(parsed(server.http_post(0, "/api/v1/tree:check", "{}"))).filter(|(status, _)| *status != 429)
     });
-    assert_eq!(status, 202, "{begun}");
-    let id = begun["operation"].as_str().expect("it is text");
+    assert_eq!(status, 202, "{started}");
+    let id = started["operation"].as_str().expect("it is text");
     let operation = wait::until_some("the check ends", || {
         let (status, operation) = parsed(server.http_of(1, &format!("/api/v1/operations/{id}")));
         assert_eq!(status, 200, "{operation}");

@@ -44,7 +44,7 @@ pub(crate) fn answers_are_the_servers(transports: &[Transport], flags: &[&str], 
         let counters = reading.one_sided_counters().copied().expect("this client searches itself");
         match reading.selector_report() {
             None => assert!(
-                counters.done > u64::from(entries / 600) && counters.fell_back * 10 < counters.begun,
+                counters.done > u64::from(entries / 600) && counters.fell_back * 10 < counters.started,
                 "{counters:?}"
             ),
             Some(report) => {

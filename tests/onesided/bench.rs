@@ -16,7 +16,7 @@ const WORKLOADS: [(&str, &[&str]); 6] = [
     ("f", &["read", "read_modify_write"]),
 ];
 
-pub(crate) fn ycsb_tells_who_searched(transport: Transport, flags: &[&str], operations: u64) {
+pub(crate) fn ycsb_reports_who_searched(transport: Transport, flags: &[&str], operations: u64) {
     let server = Server::start_with(flags);
     let address = server.address().to_string();
     let [records, operations] = [operations / 2, operations].map(|number| number.to_string());

@@ -1,4 +1,4 @@
-//! What a client is told when its server is gone, and of what it cannot do; and that it goes on when
+//! The errors of a client whose server is gone, and of what it cannot do; and that it goes on when
 //! the server is back.
 
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ fn within(client: &mut Client, operation: &Operation<'_>, deadline: Duration) ->
     client.poll(PATIENCE).expect("each operation ends at its deadline").outcome
 }
 
-pub(crate) fn killed_server_is_told_of_and_writes_go_on_when_it_is_back(
+pub(crate) fn killed_server_is_reported_and_writes_go_on_when_it_is_back(
     transport: Transport,
     flags: &[&str],
 ) {
@@ -41,7 +41,7 @@ pub(crate) fn killed_server_is_told_of_and_writes_go_on_when_it_is_back(
         let (ClientError::Deadline { last, .. } | ClientError::Unknown { last, .. }) = error else {
             panic!("{error:?}");
         };
-        assert!(last.is_some(), "why is told: {error}");
+        assert!(last.is_some(), "the reason is given: {error}");
         // Memory that was read may be believed for as long as the last lease surely held.
         match within(client, &Operation::Get { key: b"key" }, SHORT) {
             Err(error @ ClientError::Deadline { .. }) => assert_eq!(error.fate(), Fate::NotDone),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cell_client::{OneSidedCounters, Transport};
-use cell_tests::linearizability;
+use cell_tests::checker;
 use cell_tests::server::Server;
 use cell_tests::traffic::Traffic;
 use cell_tests::wait;
@@ -35,7 +35,7 @@ pub(crate) fn clients_meet(transport: Transport, flags: &[&str], least: u64) {
         }
     });
     assert!(counters.done > least / 20, "{counters:?}");
-    assert!(counters.fell_back * 5 < counters.begun, "most are answered one-sided: {counters:?}");
+    assert!(counters.fell_back * 5 < counters.started, "most are answered one-sided: {counters:?}");
     let operations = check(traffic);
     println!("{transport:?}: {operations} operations checked; {counters:?}");
 }
@@ -77,7 +77,7 @@ fn check(traffic: Traffic) -> usize {
     let mut operations = 0;
     for (key, history) in traffic.recorder.into_history() {
         operations += history.len();
-        if let Err(violation) = linearizability::check(&history, None) {
+        if let Err(violation) = checker::check(&history, None) {
             panic!("{} is not linearizable: {violation:?}\n{history:#?}", key.escape_ascii());
         }
     }

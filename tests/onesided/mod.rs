@@ -50,9 +50,9 @@ fn operations_over_shared_memory_are_the_models_while_meganodes_are_split() {
 }
 
 #[test]
-fn killed_server_is_told_of_and_writes_go_on_when_it_is_back() {
+fn killed_server_is_reported_and_writes_go_on_when_it_is_back() {
     for transport in [Transport::Tcp, Transport::Shm] {
-        failures::killed_server_is_told_of_and_writes_go_on_when_it_is_back(transport, &[]);
+        failures::killed_server_is_reported_and_writes_go_on_when_it_is_back(transport, &[]);
     }
 }
 
@@ -64,8 +64,8 @@ fn what_cannot_be_done_is_refused_by_name() {
 }
 
 #[test]
-fn ycsb_tells_who_searched() {
+fn ycsb_reports_who_searched() {
     for transport in [Transport::Tcp, Transport::Shm] {
-        bench::ycsb_tells_who_searched(transport, &[], 1_000);
+        bench::ycsb_reports_who_searched(transport, &[], 1_000);
     }
 }

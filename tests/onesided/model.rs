@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use cell_client::{Client, ClientError, Condition, Operation, ScanEntry, ScanRange, Search, Transport};
 use cell_tests::dice::Dice;
-use cell_tests::history::payload;
+use cell_tests::linearizability::payload;
 use cell_tests::server::Server;
 
 use crate::onesided::clients::{PATIENCE, client};
@@ -47,7 +47,7 @@ pub(crate) fn operations_are_the_models(transport: Transport, flags: &[&str], op
             checked.check_range(0, PLACES, true);
             let split = splits(&mut checked.client) - before;
             println!("{transport:?}, {search:?}: {done} operations beside {split} splits");
-            checked.tell_who_searched(search);
+            checked.check_who_searched(search);
             all.append(&mut checked.entries);
         }
         drop(grow);
@@ -184,10 +184,10 @@ impl Checked {
         let found: Vec<ScanEntry> = self.client.scan(range).map(|entry| entry.expect("an entry")).collect();
         let in_order = |pair: &[ScanEntry]| (pair[0].key < pair[1].key) != reverse;
         assert!(found.windows(2).all(in_order), "entries come in order, each once");
-        // A scan that came to its limit tells of the range up to its last entry.
+        // A scan that came to its limit covers the range up to its last entry.
         let cut = found.last().filter(|_| found.len() as u64 == limit).map(|entry| &entry.key);
-        let told = |key: &Vec<u8>| cut.is_none_or(|cut| if reverse { key >= cut } else { key <= cut });
-        let own = self.entries.range(low..high).filter(|(key, _)| told(key));
+        let is_covered = |key: &Vec<u8>| cut.is_none_or(|cut| if reverse { key >= cut } else { key <= cut });
+        let own = self.entries.range(low..high).filter(|(key, _)| is_covered(key));
         let mut expected: Vec<_> = own.collect();
         if reverse {
             expected.reverse();
@@ -202,7 +202,7 @@ impl Checked {
     }
 
     /// Who searched is who was to.
-    fn tell_who_searched(&self, search: Search) {
+    fn check_who_searched(&self, search: Search) {
         let counters = self.client.one_sided_counters();
         let decisions = self.client.selector_report().map(|report| report.decisions);
         println!("    {counters:?}\n    {decisions:?}");

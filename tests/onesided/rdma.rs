@@ -56,9 +56,9 @@ fn torn_reads_over_rdma_are_caught() {
 }
 
 #[test]
-fn killed_server_is_told_of_over_rdma_and_writes_go_on_when_it_is_back() {
+fn killed_server_is_reported_over_rdma_and_writes_go_on_when_it_is_back() {
     if is_there() {
-        failures::killed_server_is_told_of_and_writes_go_on_when_it_is_back(Transport::Verbs, &SMALL);
+        failures::killed_server_is_reported_and_writes_go_on_when_it_is_back(Transport::Verbs, &SMALL);
     }
 }
 
@@ -70,9 +70,9 @@ fn what_cannot_be_done_over_rdma_is_refused_by_name() {
 }
 
 #[test]
-fn ycsb_over_rdma_tells_who_searched() {
+fn ycsb_over_rdma_reports_who_searched() {
     if is_there() {
-        bench::ycsb_tells_who_searched(Transport::Verbs, &SMALL, 200);
+        bench::ycsb_reports_who_searched(Transport::Verbs, &SMALL, 200);
     }
 }
 

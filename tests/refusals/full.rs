@@ -234,21 +234,21 @@ fn region_full_beside_steady_updates_refuses_clearly_and_soon() {
                 }
             }
         });
-        // No try of the client's own comes between: what the server says is what it is told.
+        // No try of the client's own comes between: what the server says is what it gets.
         let options = ClientOptions { deadline_ms: 20_000, retries_max: 0, ..ClientOptions::default() };
         let mut client =
             Client::connect(&server.address().to_string(), options).expect("the server is there");
-        let (mut told, mut written) = (0, 0);
-        while told < 5 {
+        let (mut refused, mut written) = (0, 0);
+        while refused < 5 {
             let before = updates.load(Ordering::SeqCst);
             match client.put(format!("new-{written:06}").as_bytes(), &value) {
                 Ok(_) => written += 1,
-                Err(ClientError::Refused(Refusal::ReadOnly { .. })) => told += 1,
+                Err(ClientError::Refused(Refusal::ReadOnly { .. })) => refused += 1,
                 Err(ClientError::Deadline {
                     last: Some(AttemptError::Refused(Refusal::ReadOnly { .. })),
                     ..
                 }) => {
-                    told += 1;
+                    refused += 1;
                 }
                 Err(error) => {
                     let updates = updates.load(Ordering::SeqCst) - before;

@@ -55,7 +55,7 @@ fn at(number: u64) -> usize {
     usize::try_from(number).expect("it is small")
 }
 
-/// Values of many lengths, each of which tells its key.
+/// Values of many lengths, each of which names its key.
 fn value(writer: u64, number: u64) -> Vec<u8> {
     let length = [100, 900, 4_000, 12_000][at(number % 4)];
     format!("{writer}/{number};").into_bytes().into_iter().cycle().take(length).collect()
@@ -76,7 +76,7 @@ struct Kept {
     to: AtomicU64,
 }
 
-/// Puts until the store is full, then goes on putting, and is refused, until told to stop.
+/// Puts until the store is full, then goes on putting, and is refused, until it is to stop.
 fn write(server: &Server, writer: u64, kept: &Kept, full: &AtomicU64, stop: &AtomicBool) {
     let mut client = connect(server);
     let (mut refused, mut counted) = (0, false);

@@ -1,5 +1,5 @@
 //! A memory control group of a test's own, of either version of the interface: what runs in it gets so much
-//! memory, and it tells whether anything was killed for want of it.
+//! memory, and it shows whether anything was killed for want of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,13 +60,13 @@ impl ControlGroup {
         self.folder.join("cgroup.procs")
     }
 
-    /// Processes that were killed for want of memory; `None` if the group does not tell.
+    /// Processes that were killed for want of memory; `None` if the group does not say.
     pub fn kills(&self) -> Option<u64> {
         let events = fs::read_to_string(self.folder.join(self.names.events)).ok()?;
         events.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
     }
 
-    /// The most bytes that the group has held, caches included, where it tells.
+    /// The most bytes that the group has held, caches included, where it says so.
     pub fn peak_bytes(&self) -> Option<u64> {
         fs::read_to_string(self.folder.join(self.names.peak)).ok()?.trim().parse().ok()
     }

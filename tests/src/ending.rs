@@ -1,4 +1,4 @@
-//! Telling threads to end, however the work that they accompany ends.
+//! Asking threads to end, however the work that they accompany ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

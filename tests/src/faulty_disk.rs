@@ -1,7 +1,7 @@
 //! A disk of its own for a test, whose faults are real: a volatile cache that a power cut empties, writes
 //! or flushes that fail.
 //!
-//! nbdkit holds the disk, with a filter that caches what was not flushed or fails what it is told to; nbdfuse
+//! nbdkit holds the disk, with a filter that caches what was not flushed or fails what it is set to; nbdfuse
 //! shows it as a file, a loop device makes it a disk again, and ext4 stands on that. It needs root, and the
 //! Debian packages nbdkit, libnbd-bin and e2fsprogs.
 
@@ -72,7 +72,7 @@ impl FaultyDisk {
     }
 
     /// Pulls the plug, and makes the disk appear again with what it had flushed. Whoever uses the file system
-    /// must be told to stop between [`Self::unplug`] and [`Self::plug`].
+    /// must be asked to stop between [`Self::unplug`] and [`Self::plug`].
     ///
     /// # Panics
     /// If the disk does not come back.

@@ -16,5 +16,5 @@ pub mod server;
 pub mod traffic;
 pub mod wait;
 
-pub use cell_history as history;
-pub use cell_history::{ledger, linearizability};
+pub use cell_linearizability as linearizability;
+pub use cell_linearizability::{checker, ledger};

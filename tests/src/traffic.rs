@@ -1,5 +1,5 @@
-//! Load for crash tests: clients that write and keep a ledger of what they were told, and clients that meet
-//! on a few keys and record a history.
+//! Load for crash tests: clients that write and keep a ledger of what they were answered, and clients that
+//! meet on a few keys and record a history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -10,8 +10,8 @@ use cell_client::{
     Client, ClientError, ClientOptions, Condition, Fate, OneSidedCounters, Operation, Search, Ticket,
     Transport,
 };
-use cell_history::ledger::Ledger;
-use cell_history::{Call, Outcome, Recorder, WrittenValue, payload};
+use cell_linearizability::ledger::Ledger;
+use cell_linearizability::{Call, Outcome, Recorder, WrittenValue, payload};
 use cell_terms::Version;
 
 use crate::dice::Dice;
@@ -66,7 +66,7 @@ impl Traffic {
         Self { transport, ..self }
     }
 
-    /// Tells all clients to end when what is outstanding has.
+    /// Asks all clients to end when what is outstanding has.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
     }
@@ -111,7 +111,7 @@ impl Traffic {
         Client::connect(&self.server.to_string(), options).expect("the server is there")
     }
 
-    /// Writes keys that nobody else writes, pipelined, until the traffic stops; returns what it was told.
+    /// Writes keys that nobody else writes, pipelined, until the traffic stops; returns what it was answered.
     ///
     /// # Panics
     /// If an answer is one that no crash explains.

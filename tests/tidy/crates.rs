@@ -14,7 +14,7 @@ use crate::tree::{root, sources};
 const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
     ("terms", "crates/terms", 1, None),
     ("random", "crates/random", 1, Some(&[])),
-    ("history", "crates/history", 1, Some(&[])),
+    ("linearizability", "crates/linearizability", 1, Some(&[])),
     ("durable", "crates/durable", 2, Some(&["terms"])),
     ("selector", "crates/selector", 2, Some(&["terms"])),
     ("tree", "crates/tree", 2, None),
@@ -32,7 +32,7 @@ const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
     ),
     ("settings", "crates/settings", 4, Some(&["terms"])),
     ("pair", "crates/pair", 5, Some(&["terms", "memory", "tree", "wal", "recovery"])),
-    ("drill", "crates/drill", 6, Some(&["terms", "cluster", "client", "history"])),
+    ("drill", "crates/drill", 6, Some(&["terms", "cluster", "client", "linearizability"])),
     ("node", "node", 6, None),
     ("web", "web", 7, None),
     ("ops", "ops", 8, None),

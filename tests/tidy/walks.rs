@@ -83,7 +83,7 @@ fn documents_lines_are_at_most_120_wide() {
 }
 
 #[test]
-fn references_are_found_and_wrong_ones_told() {
+fn references_are_found_and_wrong_ones_reported() {
     let line = "1. `a/b.rs:put` calls `c.rs:Store::get`, see `d.rs`, `e.rs:` and x.rs:f.";
     let found: Vec<_> = references(line).collect();
     assert_eq!(found, [("a/b.rs", "put"), ("c.rs", "Store::get"), ("e.rs", "")]);

@@ -1,4 +1,4 @@
-//! What a pair's log asks of the disk while it runs, and what it hears back. [`crate::ring::Ring`] is the
+//! What a pair's log asks of the disk while it runs, and what it gets back. [`crate::ring::Ring`] is the
 //! real device, [`crate::sim::SimDevice`] the simulated one; both are as strict.
 //!
 //! Requests do not block and do not fail: everything that happens comes back as an event, addressed to the
@@ -13,7 +13,7 @@ use crate::segment::{LogId, SegmentName};
 /// A data-sync write to a prepared segment. The completion means that the bytes are on stable storage.
 #[derive(Debug)]
 pub struct LogWrite {
-    /// Who is told.
+    /// Who is notified.
     pub log: LogId,
     /// Which of the pair's logs.
     pub kind: RegionKind,
@@ -30,7 +30,7 @@ pub struct LogWrite {
 /// A segment to be made ready: zero-filled, file and folder synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrepareSegment {
-    /// Who is told.
+    /// Who is notified.
     pub log: LogId,
     /// Which of the pair's logs.
     pub kind: RegionKind,

@@ -192,7 +192,7 @@ pub enum WalError {
     /// A cold operation failed. Nothing is known about damage; the caller decides whether to try again.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The folder cannot be a log root. A person has to choose another one, or to change it.
+    /// The folder cannot be a log root. An operator has to choose another one, or to change it.
     #[error(transparent)]
     LogRoot(#[from] LogRootError),
     /// A write or sync of a log failed, so the log accepts nothing any more and nothing is tried again. The

@@ -4,7 +4,8 @@
 //! [`merge::PairReader`]. What a record means is not known here. See `docs/design/log.md`.
 //!
 //! Two logs an owner, and no other number: a frame says by one flag whether *the other* log has a part of its
-//! batch. With a third log that flag could not tell a whole batch from a torn one; it takes another format.
+//! batch. With a third log that flag could not distinguish a whole batch from a torn one; it takes another
+//! format.
 //!
 //! The crate's edge are two traits, each with a real and a simulated implementation: [`Storage`] for files
 //! and folders (it may wait) and [`LogDevice`] for what is appended (it never waits). What the real one must

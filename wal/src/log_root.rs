@@ -21,7 +21,7 @@ const ID_FILE_BYTES: usize = 33;
 pub struct LogRoot {
     /// Its files.
     pub storage: RealStorage,
-    /// Its id; none where it could not be made or read. Only leases tell then whether an owner is gone.
+    /// Its id; none where it could not be made or read. Only leases show then whether an owner is gone.
     pub id: Option<u128>,
 }
 

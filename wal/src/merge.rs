@@ -1,7 +1,7 @@
 //! Reads both logs of a pair's epoch as one sequence of commit batches, and says how it ends.
 //!
 //! A batch counts when it is complete in both logs. The first one that is not ends the pair's log, and then
-//! it must be told whether a crash tore what was in flight, or a disk lost what was acknowledged:
+//! it must be decided whether a crash tore what was in flight, or a disk lost what was acknowledged:
 //!
 //! | what is known of the first missing CSN | verdict |
 //! |---|---|
@@ -12,9 +12,9 @@
 //! | a log of a published epoch has no first frame, or a file is shorter than it was made | corruption |
 //! | none of these | a tear: the cut is the CSN before it |
 //!
-//! What cannot be told: damage to the frames of the very last batch, when the process died before the idle
-//! seal, looks like a tear. With a recorded cut, nothing past it is read: neither frames nor the watermarks
-//! that they carry.
+//! What cannot be recognised: damage to the frames of the very last batch, when the process died before the
+//! idle seal, looks like a tear. With a recorded cut, nothing past it is read: neither frames nor the
+//! watermarks that they carry.
 
 use std::sync::Arc;
 

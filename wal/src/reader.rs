@@ -67,7 +67,7 @@ pub struct LogReader {
     base: Csn,
     /// The last CSN that was read.
     csn_last: Csn,
-    /// A segment that was released, as far as this log can tell: what it is missed for if it was not.
+    /// A segment that was released, as far as this log can see: what it is missed for if it was not.
     skipped: Option<SegmentName>,
     source: Box<dyn ChunkSource>,
     chunk: Option<Chunk>,
@@ -259,7 +259,7 @@ impl LogReader {
     }
 
     /// Writes the last frame that was read once more, as it is: only that one may not be on stable storage,
-    /// and after a sync that failed the next one tells nothing of what was written before. The same bytes at
+    /// and after a sync that failed the next one proves nothing of what was written before. The same bytes at
     /// the same place harm nobody, not even an owner that is stopped with this write on its way; past the
     /// page cache, as the owner writes, or its write would meet a dirty page and fail this reader's sync.
     ///
@@ -312,7 +312,7 @@ impl LogReader {
         Ok(None)
     }
 
-    /// The segment that was skipped because it was released, as far as this log can tell.
+    /// The segment that was skipped because it was released, as far as this log can see.
     #[must_use]
     pub const fn skipped(&self) -> Option<SegmentName> {
         self.skipped

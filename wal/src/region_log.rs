@@ -184,7 +184,7 @@ impl RegionLog {
     }
 
     /// Whether the log is not short of room, or will have room when a checkpoint covers what it holds now.
-    pub(crate) fn can_be_relieved(&self) -> bool {
+    pub(crate) fn can_be_reclaimed(&self) -> bool {
         self.shortage().is_none()
             || !self.closed.is_empty()
             || self.current.is_some() && !self.spares.is_empty()
@@ -301,7 +301,7 @@ impl RegionLog {
     }
 
     /// Gives up filled segments that hold nothing above `base`. A log never becomes one without any durable
-    /// frame: a reader could not tell that from a lost file.
+    /// frame: a reader could not distinguish that from a lost file.
     pub(crate) fn release(&mut self, base: Csn, device: &mut dyn LogDevice) {
         self.released_to = self.released_to.max(base);
         let keep = usize::from(!self.current.is_some_and(|current| current.settled));

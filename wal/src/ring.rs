@@ -239,7 +239,7 @@ impl Ring {
         self.broken = Some(errno);
     }
 
-    /// Tells every writer of a broken ring; their buffers stay with the kernel.
+    /// Notifies every writer of a broken ring; their buffers stay with the kernel.
     fn drain_broken(&mut self, errno: Errno, events: &mut Vec<LogEvent>) {
         for slot in 0..self.flights.len() {
             let Some(flight) = self.flights[slot].take() else { continue };
@@ -362,7 +362,7 @@ impl LogDevice for Ring {
         }
         if !self.backlog.is_empty() || self.unsent {
             // A short write's rest, or what found no room before. If the ring breaks here, the next poll
-            // tells.
+            // reports it.
             let _ = self.submit();
         }
     }

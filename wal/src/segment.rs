@@ -6,7 +6,7 @@
 //! pair-00000005/image-00000003-00000000000004d2-00000000.cell      an image: epoch, base CSN, attempt
 //! ```
 //!
-//! A segment's number is its *generation*: it is never used twice in a log, so a frame tells whether it was
+//! A segment's number is its *generation*: it is never used twice in a log, so a frame shows whether it was
 //! written for this use of the file. A recycled file gets a new number, and with it a new name.
 //!
 //! An owner numbers its attempts at an image, because the name of an image that may be recorded is never used

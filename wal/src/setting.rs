@@ -33,7 +33,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "log_seal_idle",
         meaning: "After so long without a write the last batch is sealed by an empty frame in both logs, \
-                  so that damage to it is told from a tear.",
+                  so that damage to it is distinguished from a torn write.",
         default: "20 ms",
         bounds: Bounds::Milliseconds { min: 1, max: 60_000 },
         applies: Applies::Live,

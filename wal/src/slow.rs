@@ -1,7 +1,7 @@
-//! A disk that is slow on purpose, for drills: what a log asked for is done as ever, and is told later.
+//! A disk that is slow on purpose, for drills: what a log asked for is done as ever, and is reported later.
 //!
 //! Nothing waits in here. An event is kept until its time, by the clock, and polls go on meanwhile: whoever
-//! reads memory does not notice. Nobody is told earlier than the disk said it, so nothing is acknowledged
+//! reads memory does not notice. Nothing is reported earlier than the disk did it, so nothing is acknowledged
 //! that is not durable. Without a delay a poll that brings nothing costs one comparison more.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ pub struct DiskDelay(Arc<AtomicU64>);
 
 impl DiskDelay {
     /// From now on each write of a log, and each segment that is made ready, takes so much longer; zero ends
-    /// it, and what was kept is told with the next poll.
+    /// it, and what was kept is reported with the next poll.
     pub fn set(&self, delay: Duration) {
         self.0.store(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
@@ -35,7 +35,7 @@ pub struct SlowDevice<D> {
     device: D,
     delay: DiskDelay,
     now_ns: fn() -> u64,
-    /// Events, in the order in which they came, and when each is told at the earliest.
+    /// Events, in the order in which they came, and when each is reported at the earliest.
     kept: VecDeque<(u64, LogEvent)>,
 }
 
@@ -50,7 +50,7 @@ impl<D: LogDevice> SlowDevice<D> {
         &self.device
     }
 
-    /// Keeps what has come since `first`, and tells what is due.
+    /// Keeps what has come since `first`, and reports what is due.
     fn keep(&mut self, events: &mut Vec<LogEvent>, first: usize) {
         let delay_ns = self.delay.ns();
         if delay_ns == 0 {
@@ -84,9 +84,9 @@ impl<D: LogDevice> LogDevice for SlowDevice<D> {
     }
 
     fn close(&mut self, log: LogId) {
-        // A device tells a closed log of no segment that became ready.
-        let is_told = |event: &LogEvent| event.log() != log || matches!(event, LogEvent::Written { .. });
-        self.kept.retain(|(_, event)| is_told(event));
+        // A device notifies a closed log of no segment that became ready.
+        let is_passed_on = |event: &LogEvent| event.log() != log || matches!(event, LogEvent::Written { .. });
+        self.kept.retain(|(_, event)| is_passed_on(event));
         self.device.close(log);
     }
 
@@ -137,7 +137,7 @@ mod tests {
         device.submit().unwrap();
     }
 
-    fn told(device: &mut SlowDevice<SimDevice>) -> Vec<&'static str> {
+    fn polled(device: &mut SlowDevice<SimDevice>) -> Vec<&'static str> {
         let mut events = Vec::new();
         device.poll(&mut events);
         let word = |event: &LogEvent| match event {
@@ -158,12 +158,12 @@ mod tests {
     }
 
     /// A slow device with a segment that is prepared.
-    fn rig(now_ns: fn() -> u64) -> (SimDisk, DiskDelay, SlowDevice<SimDevice>) {
+    fn slow_device(now_ns: fn() -> u64) -> (SimDisk, DiskDelay, SlowDevice<SimDevice>) {
         let (disk, delay) = (SimDisk::new(1), DiskDelay::default());
         let mut device = SlowDevice::new(disk.device(), delay.clone(), now_ns);
         prepare(&mut device, 0);
         do_all(&disk);
-        assert_eq!(told(&mut device), ["prepared"], "at once, without a delay");
+        assert_eq!(polled(&mut device), ["prepared"], "at once, without a delay");
         (disk, delay, device)
     }
 
@@ -175,50 +175,50 @@ mod tests {
     }
 
     #[test]
-    fn poll_without_a_delay_tells_at_once_and_with_one_not_before_its_time() {
+    fn poll_without_a_delay_reports_at_once_and_with_one_not_before_its_time() {
         clock!(NOW);
-        let (disk, delay, mut device) = rig(|| NOW.load(Ordering::Relaxed));
+        let (disk, delay, mut device) = slow_device(|| NOW.load(Ordering::Relaxed));
         delay.set(Duration::from_nanos(100));
         write(&mut device, 0);
         do_all(&disk);
-        assert_eq!(told(&mut device), [""; 0], "it is on the disk, and nobody is told");
+        assert_eq!(polled(&mut device), [""; 0], "it is on the disk, and nobody is notified");
         NOW.store(1_050, Ordering::Relaxed);
         prepare(&mut device, 1);
         do_all(&disk);
-        assert_eq!(told(&mut device), [""; 0]);
+        assert_eq!(polled(&mut device), [""; 0]);
         NOW.store(1_099, Ordering::Relaxed);
-        assert_eq!(told(&mut device), [""; 0]);
+        assert_eq!(polled(&mut device), [""; 0]);
         NOW.store(1_100, Ordering::Relaxed);
-        assert_eq!(told(&mut device), ["written"], "the first, and not what came later");
+        assert_eq!(polled(&mut device), ["written"], "the first, and not what came later");
         NOW.store(1_150, Ordering::Relaxed);
-        assert_eq!(told(&mut device), ["prepared"]);
+        assert_eq!(polled(&mut device), ["prepared"]);
     }
 
     #[test]
-    fn set_to_zero_tells_what_was_kept_before_what_comes() {
+    fn set_to_zero_reports_what_was_kept_before_what_comes() {
         clock!(NOW);
-        let (disk, delay, mut device) = rig(|| NOW.load(Ordering::Relaxed));
+        let (disk, delay, mut device) = slow_device(|| NOW.load(Ordering::Relaxed));
         delay.set(Duration::from_secs(60));
         prepare(&mut device, 1);
         do_all(&disk);
-        assert_eq!(told(&mut device), [""; 0]);
+        assert_eq!(polled(&mut device), [""; 0]);
         write(&mut device, 0);
         do_all(&disk);
         delay.set(Duration::ZERO);
-        assert_eq!(told(&mut device), ["prepared", "written"]);
+        assert_eq!(polled(&mut device), ["prepared", "written"]);
     }
 
     #[test]
-    fn close_tells_of_writes_that_ended_and_of_no_segment() {
+    fn close_reports_writes_that_ended_and_no_segment() {
         clock!(NOW);
-        let (disk, delay, mut device) = rig(|| NOW.load(Ordering::Relaxed));
+        let (disk, delay, mut device) = slow_device(|| NOW.load(Ordering::Relaxed));
         delay.set(Duration::from_nanos(100));
         write(&mut device, 0);
         prepare(&mut device, 1);
         do_all(&disk);
-        assert_eq!(told(&mut device), [""; 0]);
+        assert_eq!(polled(&mut device), [""; 0]);
         device.close(LOG);
         NOW.store(2_000, Ordering::Relaxed);
-        assert_eq!(told(&mut device), ["written"]);
+        assert_eq!(polled(&mut device), ["written"]);
     }
 }

@@ -178,11 +178,11 @@ impl PairLog {
     /// Whether a checkpoint that covers all that is in the logs makes room for ordinary operations, where
     /// there is none.
     #[must_use]
-    pub fn can_be_relieved(&self) -> bool {
-        self.logs.iter().all(RegionLog::can_be_relieved)
+    pub fn can_be_reclaimed(&self) -> bool {
+        self.logs.iter().all(RegionLog::can_be_reclaimed)
     }
 
-    /// Other times from the next [`PairLog::tick`] on, also for a wait that has begun.
+    /// Other times from the next [`PairLog::tick`] on, also for a wait that has started.
     pub fn set_times(&mut self, times: LogTimes) {
         let LogTimes { seal_idle, prepare_retry } = times;
         (self.options.seal_idle, self.options.prepare_retry) = (seal_idle, prepare_retry);
@@ -225,7 +225,7 @@ impl PairLog {
     /// append.
     ///
     /// # Errors
-    /// Why not; the operation must not be begun.
+    /// Why not; the operation must not be started.
     pub fn room_for(&self, node_bytes: usize, extent_bytes: usize, space: Space) -> Result<(), LogRefusal> {
         if self.poison.is_some() {
             return Err(LogRefusal::Poisoned);
@@ -249,7 +249,7 @@ impl PairLog {
     }
 
     /// Appends a record whose length is known; `write` fills the payload (which holds arbitrary bytes before)
-    /// and is told the record's number.
+    /// and is given the record's number.
     ///
     /// # Panics
     /// If the log is poisoned or not open: [`PairLog::room_for`] was not asked.

@@ -75,7 +75,7 @@ fn respond(file: &File, headers: &HeaderMap) -> Response {
     response
 }
 
-/// Tells the files of one build from those of another.
+/// Distinguishes the files of one build from those of another.
 fn tag(file: &File) -> String {
     let mut digest = crc64fast::Digest::new();
     digest.write(file.plain);

@@ -31,7 +31,7 @@ pub(crate) enum Unanswered {
     #[error(transparent)]
     Failed(#[from] ClusterError),
     /// The call panicked.
-    #[error("the call failed; the node's log tells more")]
+    #[error("the call failed; the node's log has more")]
     Panicked,
 }
 

@@ -169,7 +169,7 @@ impl Look<'_> {
         }
         let aborted = now.splits.aborted.saturating_sub(before.splits.aborted);
         if aborted > 0 {
-            let text = format!("{} came to nothing, and was undone", counted(aborted, "split"));
+            let text = format!("{} failed, and was undone", counted(aborted, "split"));
             self.own(now, ("split", Severity::Warning), text, json!({"aborted": aborted}));
         }
         for pair in &now.pairs {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn observe_drills_tells_begin_and_end_once() {
+    fn observe_drills_reports_begin_and_end_once() {
         let run = |state| RunSeen {
             id: "drill-0-7".to_owned(),
             kind: "kill",
@@ -377,8 +377,8 @@ mod tests {
         for state in [RunState::Running, RunState::Verifying, RunState::Passed, RunState::Passed] {
             log.observe_drills(1, vec![run(state)]);
         }
-        let told: Vec<_> = log.iter().map(|event| (event.id.as_str(), event.severity)).collect();
-        assert_eq!(told, [("begun-drill-0-7", Severity::Warning), ("over-drill-0-7", Severity::Info)]);
+        let logged: Vec<_> = log.iter().map(|event| (event.id.as_str(), event.severity)).collect();
+        assert_eq!(logged, [("begun-drill-0-7", Severity::Warning), ("over-drill-0-7", Severity::Info)]);
         assert!(log.iter().all(|event| event.kind == "drill" && event.node == 1));
         let mut halted = EventLog::default();
         halted.observe_drills(1, vec![run(RunState::Halted)]);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     /// What the log says of each further look at a cluster that looks so.
-    fn told(looks: Vec<ClusterSnapshot>) -> Vec<Vec<(String, String)>> {
+    fn logged(looks: Vec<ClusterSnapshot>) -> Vec<Vec<(String, String)>> {
         let mut log = EventLog::default();
         let mut known = 0;
         let looks = looks.into_iter().enumerate().map(|(at, cluster)| {
@@ -407,19 +407,19 @@ mod tests {
         looks.skip(1).collect()
     }
 
-    fn texts(told: &[(String, String)]) -> Vec<&str> {
-        told.iter().map(|(_, text)| text.as_str()).collect()
+    fn texts(logged: &[(String, String)]) -> Vec<&str> {
+        logged.iter().map(|(_, text)| text.as_str()).collect()
     }
 
     #[test]
-    fn a_death_is_told_from_the_lease_to_the_last_pair() {
+    fn a_death_is_reported_from_the_lease_to_the_last_pair() {
         let members = |nodes: &[u32]| nodes.iter().copied().map(member).collect::<Vec<_>>();
         let look = |nodes: &[u32], incidents| ClusterSnapshot {
             members: members(nodes),
             incidents,
             ..ClusterSnapshot::default()
         };
-        let told = told(vec![
+        let logged = logged(vec![
             look(&[1, 2], vec![]),
             look(&[1], vec![]),
             look(&[1], vec![incident(0, 0)]),
@@ -427,18 +427,18 @@ mod tests {
             look(&[1, 2], vec![incident(400, 350)]),
             look(&[1, 2], vec![incident(400, 350)]),
         ]);
-        assert_eq!(texts(&told[0]), ["node-2 has left: its lease is gone"]);
-        assert_eq!(texts(&told[1]), ["node-2: gone, 1 pair to be taken over"]);
-        assert_eq!(texts(&told[2]), ["pair-4 is served by node-1, 250 ms after the loss was seen"]);
+        assert_eq!(texts(&logged[0]), ["node-2 has left: its lease is gone"]);
+        assert_eq!(texts(&logged[1]), ["node-2: gone, 1 pair to be taken over"]);
+        assert_eq!(texts(&logged[2]), ["pair-4 is served by node-1, 250 ms after the loss was seen"]);
         assert_eq!(
-            texts(&told[3]),
+            texts(&logged[3]),
             ["node-2 joined", "node-2: every pair is back or reported, 300 ms after the loss was seen"]
         );
-        assert!(told[4].is_empty());
+        assert!(logged[4].is_empty());
     }
 
     #[test]
-    fn states_splits_checkpoints_and_settings_are_told() {
+    fn states_splits_checkpoints_and_settings_are_reported() {
         let mut log = EventLog::default();
         let mut node = snapshot();
         node.cluster = Arc::new(ClusterSnapshot { revision: 1, ..ClusterSnapshot::default() });

@@ -1,5 +1,5 @@
 //! The events of all nodes as one node has gathered them, and how far a reader has them: by each node's own
-//! count of its events. Times do not tell that, because each event has the time of its node's clock.
+//! count of its events. Times do not show that, because each event has the time of its node's clock.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -106,7 +106,7 @@ impl EventCursor {
                 }
             }
         }
-        // What several nodes have seen is known as soon as one of them has told it.
+        // What several nodes have seen is known as soon as one of them has reported it.
         fresh.retain(|event| !known.contains(event.id.as_str()));
         let mut fresh = event_log::merge([fresh]);
         fresh.reverse();

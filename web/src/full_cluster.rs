@@ -1,5 +1,6 @@
-//! Two nodes for tests that have something to tell of everything: pairs in each state, deaths and takeovers,
-//! clients, a tree, a node that does not answer and one that is gone. At each look they have done more.
+//! Two nodes for tests that have something to report of everything: pairs in each state, deaths and
+//! takeovers, clients, a tree, a node that does not answer and one that is gone. At each look they have done
+//! more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

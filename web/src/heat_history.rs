@@ -2,7 +2,7 @@
 //! A pure core: it is shown a node's tree once a second.
 //!
 //! A range is a meganode, or several neighbours where a node has many, so that a row is bounded. A row keeps
-//! the ranges as they were then. Whoever asks is told all rows by the ranges of now: what a range of then did
+//! the ranges as they were then. Whoever asks gets all rows by the ranges of now: what a range of then did
 //! is shared equally among the ranges of now that have keys of it. So a split shows both halves half as hot
 //! as the whole was. Keys that the node has no more are left out.
 
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_the_means_of_their_seconds_and_the_step_that_is_not_over_is_told() {
+    fn rows_are_the_means_of_their_seconds_and_the_step_that_is_not_over_is_returned() {
         let mut history = HeatHistory::default();
         for second in 100..115 {
             let rate = if second < 105 { 4.0 } else { 8.0 };

@@ -230,7 +230,7 @@ pub(crate) struct NodeHistory {
 /// minutes are as many columns as a chart has; by ten seconds they are too much for one answer to a browser.
 pub(crate) const STEPS: [(u64, usize); 3] = [(1, 600), (10, 2_160), (60, 360)];
 
-/// A look that comes this much later than the one before it still tells of the seconds between.
+/// A look that comes this much later than the one before it still covers the seconds between.
 const COVERED_S: u64 = 3;
 
 /// Once the node's uptime stands still for so long, nothing is known of what it does now.
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_comes_late_tells_of_the_second_between_but_not_of_a_pause() {
+    fn a_look_that_comes_late_covers_the_second_between_but_not_a_pause() {
         let mut history = history(10, 70);
         let mut node = snapshot();
         (node.uptime_ms, node.operations.get) = (17_000, 900);

@@ -14,7 +14,7 @@ const KEYS_MAX: usize = 256;
 /// Bytes of their bodies, together.
 const BYTES_MAX: usize = 4 << 20;
 
-/// What tells one request from another: a hash of method, address, body and caller.
+/// What distinguishes one request from another: a hash of method, address, body and caller.
 pub(crate) type Fingerprint = [u8; 32];
 
 /// An answer as it was given.

@@ -1,5 +1,5 @@
 //! The nodes of the cluster that this node has seen, also those whose leases have ended: who lives does not
-//! tell who is missing. A pure core: it is shown a snapshot with the time, once a second.
+//! show who is missing. A pure core: it is shown a snapshot with the time, once a second.
 
 use std::collections::BTreeMap;
 
@@ -122,7 +122,7 @@ mod tests {
         NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() }
     }
 
-    fn told(known: &KnownNodes, second: u64) -> Vec<(u32, u64)> {
+    fn listed(known: &KnownNodes, second: u64) -> Vec<(u32, u64)> {
         known.absent(at(second)).iter().map(|absent| (absent.node, absent.since_unix_ms / 1_000)).collect()
     }
 
@@ -131,22 +131,22 @@ mod tests {
     fn node_without_a_lease_is_absent_until_it_is_back_or_not_expected_any_more() {
         let mut known = KnownNodes::default();
         known.observe(at(10), &cluster(&[0, 1, 2], &[]));
-        assert_eq!(told(&known, 10), []);
+        assert_eq!(listed(&known, 10), []);
         known.observe(at(20), &cluster(&[0, 1], &[]));
         known.observe(at(30), &cluster(&[0, 1], &[]));
-        assert_eq!(told(&known, 30), [(2, 1_000_020)]);
-        assert_eq!(told(&known, 20 + 24 * 3_600), []);
+        assert_eq!(listed(&known, 30), [(2, 1_000_020)]);
+        assert_eq!(listed(&known, 20 + 24 * 3_600), []);
         known.observe(at(40), &cluster(&[0, 1, 2], &[]));
-        assert_eq!(told(&known, 40), []);
+        assert_eq!(listed(&known, 40), []);
     }
 
     #[test]
     fn node_that_died_before_the_first_look_is_known_by_its_incident() {
         let mut known = KnownNodes::default();
         known.observe(at(50), &cluster(&[], &[1]));
-        assert_eq!(told(&known, 50), [], "the cluster was not seen yet");
+        assert_eq!(listed(&known, 50), [], "the cluster was not seen yet");
         known.observe(at(60), &cluster(&[0, 3], &[1, 3]));
-        assert_eq!(told(&known, 60), [(1, 1_000_040)]);
+        assert_eq!(listed(&known, 60), [(1, 1_000_040)]);
     }
 
     #[test]
@@ -154,6 +154,6 @@ mod tests {
         let mut known = KnownNodes::default();
         known.observe(at(1), &cluster(&(0..100).collect::<Vec<_>>(), &[]));
         known.observe(at(2), &cluster(&[0], &[]));
-        assert_eq!(told(&known, 2).len(), NODES_MAX - 1);
+        assert_eq!(listed(&known, 2).len(), NODES_MAX - 1);
     }
 }

@@ -1,5 +1,5 @@
 //! Four nodes for tests, of a cluster of ten thousand meganodes: with as many pairs, clients, takeovers,
-//! events and figures as it may have to tell of, and a history of six hours. At each second they have done
+//! events and figures as it may have to report, and a history of six hours. At each second they have done
 //! more.
 
 use std::sync::{Arc, Mutex};

@@ -26,7 +26,7 @@
 //! | `GET /api/v1/tree/buckets` | the key space in at most 512 ranges: who has them, how full they are |
 //! | `GET /api/v1/tree/meganodes/{id}` | a meganode: its levels, its slot; `…/nodes/{index}` one of its tree nodes |
 //! | `GET /api/v1/tree/locate` | where a key lives, and the way to it |
-//! | `POST /api/v1/tree:check` | begins a check of the tree; `GET /api/v1/operations/{id}` tells what it found |
+//! | `POST /api/v1/tree:check` | checks the tree; `GET /api/v1/operations/{id}` shows what it found |
 //! | `GET /api/v1/kv` | entries in the order of their keys; `…/{key}` one of them |
 //! | `GET /api/v1/drills` | whether drills are allowed, their kinds, and the runs of all nodes |
 //! | `GET /api/v1/drills/preview` | what a fault of a node would stop |
@@ -58,6 +58,7 @@
 
 mod access;
 mod api;
+mod body_limit;
 mod client_metrics;
 mod clock;
 mod connections;
@@ -77,7 +78,6 @@ mod heat_history;
 mod history;
 mod host;
 mod idempotency;
-mod kept;
 mod known_nodes;
 #[cfg(test)]
 mod large_cluster;
@@ -89,6 +89,7 @@ mod problem;
 mod rate_limit;
 mod rates;
 mod request_limits;
+mod response_cache;
 mod selector_history;
 mod server;
 mod setting;
@@ -103,7 +104,6 @@ mod tls;
 mod tokens;
 mod tree_check;
 mod tuning_end;
-mod whole_body;
 mod words;
 
 pub use server::{HttpServer, WebError};

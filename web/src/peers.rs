@@ -17,10 +17,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
+use crate::body_limit::limited_body;
 use crate::coordination::Coordination;
 use crate::peer_secret::{PEER_HEADER, PeerClaim, PeerSecret};
 use crate::tls::trusting_nobody;
-use crate::whole_body::whole_body;
 
 /// How long a peer may take.
 pub(crate) const PEER_DEADLINE: Duration = Duration::from_millis(200);
@@ -155,7 +155,7 @@ impl Peers {
             let response = self.client.request(request).await;
             let response = response.map_err(|error| in_words(&error))?;
             let status = response.status();
-            let body = whole_body(response.into_body(), ANSWER_BYTES_MAX).await;
+            let body = limited_body(response.into_body(), ANSWER_BYTES_MAX).await;
             Ok((status, body.map_err(|error| format!("its answer broke off: {error}"))?))
         };
         match tokio::time::timeout(deadline, exchange).await {
@@ -170,7 +170,7 @@ pub(crate) fn others(snapshot: &NodeSnapshot) -> impl Iterator<Item = &MemberRow
     snapshot.cluster.members.iter().filter(|member| member.incarnation != snapshot.incarnation)
 }
 
-/// The innermost cause, which tells a refused connection from one that broke.
+/// The innermost cause, which distinguishes a refused connection from one that broke.
 fn in_words(error: &hyper_util::client::legacy::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ask_what_is_no_answer_of_that_kind_tells_why() {
+    async fn ask_what_is_no_answer_of_that_kind_says_why() {
         let coordinator = Sim::new(1);
         let first = serve(1, &coordinator);
         let peers = Peers::new(None);

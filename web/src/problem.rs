@@ -89,7 +89,7 @@ impl Problem {
 
     /// The handler failed.
     pub(crate) fn internal() -> Problem {
-        let detail = "The node could not answer; its log tells more.";
+        let detail = "The node could not answer; its log has more.";
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
     }
 

@@ -18,7 +18,7 @@ const CLIENTS_MAX: usize = 256;
 /// A client that reported within this time is shown as it was, though the look found nothing new.
 const HELD_MS: u64 = 2_500;
 
-/// The samples of so many seconds tell the short-term ratio.
+/// The samples of so many seconds give the short-term ratio.
 const RATIO_SAMPLES: usize = 10;
 
 /// A second of a client.

@@ -120,7 +120,7 @@ impl HttpServer {
         }
     }
 
-    /// Where it serves; tells the port if port 0 was asked for.
+    /// Where it serves; has the port if port 0 was asked for.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -99,7 +99,7 @@ pub(crate) fn text<'a>(settings: &'a Settings, name: &str) -> Option<&'a str> {
     }
 }
 
-/// Further hosts that requests may name: those of the settings, and where others are told to find this node.
+/// Further hosts that requests may name: those of the settings, and where others find this node.
 pub(crate) fn hosts(settings: &Settings) -> String {
     [HOSTS, ADVERTISED].map(|name| text(settings, name).unwrap_or_default()).join(",")
 }

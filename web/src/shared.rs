@@ -25,12 +25,12 @@ use crate::freshness::Freshness;
 use crate::history::NodeHistory;
 use crate::host::Hosts;
 use crate::idempotency::Idempotency;
-use crate::kept::Kept;
 use crate::known_nodes::KnownNodes;
 use crate::peer_secret::PeerClaim;
 use crate::peers::Peers;
 use crate::problem::Problem;
 use crate::request_limits::RequestLimits;
+use crate::response_cache::CachedResponse;
 use crate::selector_history::SelectorHistory;
 use crate::setting;
 use crate::source::Sources;
@@ -65,9 +65,9 @@ pub(crate) struct Shared {
     is_read_only: bool,
     history: Mutex<NodeHistory>,
     events: Mutex<EventLog>,
-    pub(crate) events_seen: Kept<Arc<EventsSeen>>,
+    pub(crate) events_seen: CachedResponse<Arc<EventsSeen>>,
     known_nodes: Mutex<KnownNodes>,
-    documents: Mutex<BTreeMap<&'static str, Arc<Kept>>>,
+    documents: Mutex<BTreeMap<&'static str, Arc<CachedResponse>>>,
     coordinator: CoordinatorWatch,
     streams: Arc<Semaphore>,
     stop: watch::Sender<bool>,
@@ -102,7 +102,7 @@ impl Shared {
             selectors: Mutex::default(),
             history: Mutex::default(),
             events: Mutex::default(),
-            events_seen: Kept::default(),
+            events_seen: CachedResponse::default(),
             known_nodes: Mutex::default(),
             documents: Mutex::default(),
             coordinator: CoordinatorWatch::new(sources.coordinator.clone()),
@@ -277,7 +277,7 @@ impl Shared {
     }
 
     /// The place of a document that is kept for a while.
-    pub(crate) fn kept(&self, path: &'static str) -> Arc<Kept> {
+    pub(crate) fn cached_response(&self, path: &'static str) -> Arc<CachedResponse> {
         let mut documents = self.documents.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(documents.entry(path).or_default())
     }

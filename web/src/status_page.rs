@@ -70,7 +70,7 @@ fn page(status: &Value) -> String {
     let made = utc(&status["at_unix_ms"]);
     let by = number(&status["answered_by"]);
     let end = "<a href=\"/console/\">Console</a></p>\n</body>\n</html>\n";
-    put(&mut page, format_args!("<p>Told by node {by} at {made} UTC. {end}"));
+    put(&mut page, format_args!("<p>Reported by node {by} at {made} UTC. {end}"));
     page
 }
 

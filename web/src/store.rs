@@ -54,7 +54,7 @@ impl Store {
         work: impl FnOnce(&mut Client) -> Result<T, ClientError> + Send + 'static,
     ) -> Result<T, Problem> {
         let Some(fabric) = self.fabric else {
-            return Err(Problem::unavailable("This node does not tell where clients reach it."));
+            return Err(Problem::unavailable("This node does not say where clients reach it."));
         };
         let permit = self.permit(PATIENCE).await?;
         let idle = Arc::clone(&self.idle);
@@ -113,7 +113,7 @@ fn options() -> ClientOptions {
     }
 }
 
-/// A client's error as the API tells it.
+/// A client's error as the API returns it.
 fn explain(error: &ClientError, pointer: &'static str) -> Problem {
     let wrong = |detail: String, max: Option<String>| {
         let field = FieldProblem { pointer: pointer.to_owned(), detail, max, ..FieldProblem::default() };
@@ -127,7 +127,7 @@ fn explain(error: &ClientError, pointer: &'static str) -> Problem {
         ClientError::Unsendable(error) => wrong(format!("no server takes this: {error}"), None),
         ClientError::Deadline { last: Some(AttemptError::Unserved { .. }), .. } => {
             Problem::unavailable(detail())
-                .next("wait: its pair is taken over; the overview tells how far that is")
+                .next("wait: its pair is taken over; the overview shows how far that is")
         }
         _ => Problem::unavailable(detail()).next("ask again in a second, or ask another node"),
     }

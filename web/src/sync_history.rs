@@ -7,7 +7,7 @@ use cell_node::{NodeSnapshot, SYNC_BUCKETS};
 /// Rows that are kept, one a second.
 pub(crate) const ROWS_MAX: usize = 120;
 
-/// Syncs by how long they took; `cell_node::sync_bucket_end_us` tells where buckets end.
+/// Syncs by how long they took; `cell_node::sync_bucket_end_us` says where buckets end.
 pub(crate) type SyncCounts = [u64; SYNC_BUCKETS];
 
 /// See the module's text.

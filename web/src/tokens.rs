@@ -136,7 +136,7 @@ impl Tokens {
         let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         let hash: Option<Hash> = token.map(|(_, token)| Sha256::digest(token.trim()).into());
         let mut found = None;
-        // All are compared, so that the time tells nothing of which one it is like.
+        // All are compared, so that the time reveals nothing of which one it is like.
         for (known, caller) in &self.0 {
             if hash.is_some_and(|hash| hash.ct_eq(known).into()) {
                 found = Some(caller.clone());

@@ -1,5 +1,5 @@
 //! Checks of the tree that this node was asked for: its own part, which its worker carries out, and the parts
-//! that other nodes have begun for it. Kept in memory, the last ones.
+//! that other nodes have started for it. Kept in memory, the last ones.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -100,7 +100,7 @@ impl PeerCheck {
     }
 
     /// Takes in what it says of its part.
-    pub(crate) fn hear(&mut self, answer: Result<CheckPart, String>) {
+    pub(crate) fn on_answer(&mut self, answer: Result<CheckPart, String>) {
         if self.is_over() {
             return;
         }
@@ -135,7 +135,7 @@ pub(crate) struct TreeCheck {
 }
 
 impl TreeCheck {
-    /// A check that the worker of the node `runner` has begun.
+    /// A check that the worker of the node `runner` has started.
     pub(crate) fn new(runner: u32, begun_unix_ms: u64, run: Arc<TreeCheckRun>) -> TreeCheck {
         let id = format!("check-{runner}-{:016x}", RandomState::new().build_hasher().finish());
         TreeCheck { id, runner, begun_unix_ms, run, peers: Mutex::default() }
@@ -231,20 +231,20 @@ pub(crate) mod tests {
     fn hear_of_a_silent_peer_gives_up_after_several_times_in_a_row() {
         let mut peer = peer(1, Ok("check-1-0"));
         for _ in 0..3 {
-            (1..SILENT_MAX).for_each(|_| peer.hear(Err("no answer".to_owned())));
+            (1..SILENT_MAX).for_each(|_| peer.on_answer(Err("no answer".to_owned())));
             assert!(!peer.is_over() && peer.part().is_err());
-            peer.hear(Ok(part(1, false, 0)));
+            peer.on_answer(Ok(part(1, false, 0)));
             assert!(!peer.is_over() && peer.part().is_ok());
         }
-        (0..SILENT_MAX).for_each(|_| peer.hear(Err("no answer".to_owned())));
+        (0..SILENT_MAX).for_each(|_| peer.on_answer(Err("no answer".to_owned())));
         assert_eq!((peer.is_over(), peer.part().unwrap_err()), (true, "no answer".to_owned()));
     }
 
     #[test]
     fn hear_of_a_peer_that_is_done_keeps_what_it_said() {
         let mut peer = peer(1, Ok("check-1-0"));
-        peer.hear(Ok(part(1, true, 0)));
-        peer.hear(Err("it has ended".to_owned()));
+        peer.on_answer(Ok(part(1, true, 0)));
+        peer.on_answer(Err("it has ended".to_owned()));
         assert!(peer.is_over() && peer.part().is_ok());
         let refused = self::peer(2, Err("it answers 409 Conflict"));
         assert!(refused.is_over() && refused.part().is_err());

@@ -105,7 +105,7 @@ impl Client {
             return error.into();
         }
         let server = Box::new(self.driver.address());
-        let reason = self.driver.core().last_attempt_error().unwrap_or(AttemptError::NotBegun);
+        let reason = self.driver.core().last_attempt_error().unwrap_or(AttemptError::NotStarted);
         let stranger = matches!(
             reason,
             AttemptError::Undecodable(_)
@@ -218,7 +218,7 @@ impl Client {
         self.put_if(key, value, Condition::IfVersion(expected))
     }
 
-    /// Removes an entry; tells whether there was one.
+    /// Removes an entry; returns whether there was one.
     ///
     /// # Errors
     /// See [`ClientError`].

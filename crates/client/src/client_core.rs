@@ -1,7 +1,7 @@
 //! A client session as a state machine: it takes events and yields commands, and has no clock, socket or
 //! thread.
 //!
-//! The shell (see [`crate::Driver`]) tells what happens on the fabric and what time it is, carries out the
+//! The shell (see [`crate::Driver`]) reports what happens on the fabric and what time it is, carries out the
 //! commands until there is none, and takes completions:
 //!
 //! ```text
@@ -13,7 +13,7 @@
 //!
 //! Every submitted operation has exactly one completion, at the latest at its deadline. A write is done at
 //! most once, however often it is sent: it keeps its session and number in every repeat, over reconnects.
-//! When the core cannot tell whether a write was done it says so ([`ClientError::Unknown`]) and never
+//! When the core cannot know whether a write was done it says so ([`ClientError::Unknown`]) and never
 //! guesses; any other error says that it was surely not done.
 //!
 //! The core wires its parts, each with a state of its own: the operations that it holds (`pending`), where
@@ -226,7 +226,7 @@ impl ClientCore {
         self.links.is_any_up()
     }
 
-    /// Why the last attempt of anything came to nothing; for the shell's report of a failed start.
+    /// Why the last attempt of anything failed; for the shell's report of a failed start.
     #[must_use]
     pub fn last_attempt_error(&self) -> Option<AttemptError> {
         self.last_attempt_error
@@ -272,7 +272,7 @@ impl ClientCore {
         }
     }
 
-    /// The connection is gone, or could not be begun.
+    /// The connection is gone, or could not be started.
     pub fn closed(&mut self, link: LinkId, now_ns: u64, why: AttemptError) {
         if !matches!(self.links[link].connection.phase, ConnectionPhase::Down { .. }) {
             self.on_connection_lost(link, now_ns, why);

@@ -36,7 +36,7 @@ pub struct ServerInfo {
 /// Where the connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionPhase {
-    /// There is none; the next may be begun at this time.
+    /// There is none; the next may be started at this time.
     Down {
         not_before_ns: u64,
     },
@@ -81,7 +81,7 @@ pub(crate) struct Connection {
     failed_count: u32,
     /// Since when an answer is due without a sign of life.
     waiting_since_ns: u64,
-    /// When it was asked for a sign of life, if it has not been heard since.
+    /// When it was asked for a sign of life, if nothing was received since.
     probed_ns: Option<u64>,
     backoff: Backoff,
     connect_timeout_ms: u64,
@@ -103,7 +103,7 @@ impl Connection {
         }
     }
 
-    /// Other waits from now on, also those that have begun.
+    /// Other waits from now on, also those that have started.
     pub(crate) fn take_options(&mut self, options: &ClientOptions) {
         self.backoff = options.backoff();
         self.connect_timeout_ms = options.connect_timeout_ms;
@@ -224,7 +224,7 @@ impl Connection {
         after(self.waiting_since_ns, self.silence_ms)
     }
 
-    /// When a question has gone without an answer for too long, whatever else is heard.
+    /// When a question has gone without an answer for too long, whatever else is received.
     fn passed_over_ns(&self, asked_ns: Option<u64>) -> u64 {
         asked_ns.map_or(u64::MAX, |asked_ns| after(asked_ns, self.silence_ms))
     }

@@ -31,7 +31,8 @@ pub(crate) enum Control {
 }
 
 impl Control {
-    /// The server answers without waiting for anything: an answer that is late tells of the server.
+    /// The server answers without waiting for anything: an answer that is late says something about the
+    /// server.
     pub(crate) fn is_answered_at_once(self) -> bool {
         matches!(self, Control::OpenSession | Control::Regions | Control::Trust | Control::Table { .. })
     }

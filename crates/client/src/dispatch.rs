@@ -105,7 +105,7 @@ impl ClientCore {
         self.retry_unsent(slot, now_ns);
     }
 
-    /// What to say if no node comes to serve the keys in time, if the table tells that none does now.
+    /// What to say if no node comes to serve the keys in time, if the table says that none does now.
     fn note_unserved(&mut self, slot: OperationSlot, pair: Option<cell_terms::PairId>) {
         if let Some(unserved) = self.routing.unserved(self.pending.get(slot), pair) {
             self.pending.get_mut(slot).last = Some(unserved);
@@ -129,14 +129,14 @@ impl ClientCore {
         }
     }
 
-    /// A node has told the table, or a part of it.
+    /// A node has sent the table, or a part of it.
     pub(crate) fn on_table(&mut self, link: LinkId, now_ns: u64, from: u32, report: &TableReport<'_>) {
         let reads_one_sided = self.reader.is_some();
         let progress = self.routing.on_table(from, report, &mut self.links, &self.options, reads_one_sided);
         match progress {
             TableProgress::More(from) => self.links[link].control.push_back(Control::Table { from }),
             TableProgress::Whole { changed } => {
-                tracing::debug!(link = link.0, changed, "the region table was told");
+                tracing::debug!(link = link.0, changed, "the region table was received");
                 let is_stale = self.reroute(now_ns, changed);
                 self.routing.on_rerouted(is_stale);
                 if !is_stale && !reads_one_sided {
@@ -214,7 +214,7 @@ impl ClientCore {
         }
     }
 
-    /// Tells the server that an operation's stream, if it has one, has ended.
+    /// Notifies the server that an operation's stream, if it has one, has ended.
     fn cancel_stream(&mut self, slot: OperationSlot) {
         let pending = self.pending.get(slot);
         let link = &mut self.links[pending.link];
@@ -248,7 +248,7 @@ impl ClientCore {
     }
 
     /// Ends a read whose answer nobody wants, and takes its completion. A write goes on: what is known of it
-    /// must be told.
+    /// must be reported.
     pub fn cancel_read(&mut self, now_ns: u64, ticket: Ticket) {
         let mut slots = std::mem::take(&mut self.scratch);
         self.pending.collect(&mut slots, |pending| {

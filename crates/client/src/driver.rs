@@ -1,5 +1,5 @@
-//! Carries a core's commands out on an endpoint, and tells it what happens there. The clock is the caller's;
-//! it sleeps between the steps (or, in a simulator, does not).
+//! Carries a core's commands out on an endpoint, and reports to it what happens there. The clock is the
+//! caller's; it sleeps between the steps (or, in a simulator, does not).
 
 use std::os::fd::BorrowedFd;
 
@@ -13,7 +13,7 @@ use crate::link_id::LinkId;
 use crate::operation::WhoSearches;
 use crate::transport::{self, Transport};
 
-/// How often the endpoint is told the time: it counts in hundreds of milliseconds.
+/// How often the endpoint is given the time: it counts in hundreds of milliseconds.
 const TICK_NS: u64 = 10_000_000;
 
 /// For so long answers that were found in place are given without a look at the endpoint.
@@ -119,7 +119,7 @@ impl<E: OneSided> Driver<E> {
         self.failed_count
     }
 
-    /// Why no connection could be begun, if that was the last failure.
+    /// Why no connection could be started, if that was the last failure.
     pub fn take_fabric_error(&mut self) -> Option<FabricError> {
         self.fabric_error.take()
     }
@@ -159,7 +159,7 @@ impl<E: OneSided> Driver<E> {
         if !self.core.is_validating() {
             return false;
         }
-        // What waited is begun by the first turn, and answered by a time that is read after it.
+        // What waited is started by the first turn, and answered by a time that is read after it.
         for _ in 0..2 {
             let now_ns = clock();
             if now_ns >= self.now_ns.saturating_add(VALIDATE_ALONE_NS) {
@@ -183,7 +183,7 @@ impl<E: OneSided> Driver<E> {
         clock: &mut dyn FnMut() -> u64,
         key: &[u8],
     ) -> Result<Option<Item>, WhoSearches> {
-        self.answer_at_once(clock, |core, begun_ns| core.look_for(begun_ns, key))
+        self.answer_at_once(clock, |core, started_ns| core.look_for(started_ns, key))
     }
 
     /// As [`Driver::get_at_once`], of a search.
@@ -195,7 +195,7 @@ impl<E: OneSided> Driver<E> {
         clock: &mut dyn FnMut() -> u64,
         key: &[u8],
     ) -> Result<bool, WhoSearches> {
-        self.answer_at_once(clock, |core, begun_ns| core.look_for_existence(begun_ns, key))
+        self.answer_at_once(clock, |core, started_ns| core.look_for_existence(started_ns, key))
     }
 
     /// As [`Driver::get_at_once`], of many keys; what they found is appended, or nothing.
@@ -209,7 +209,8 @@ impl<E: OneSided> Driver<E> {
         items: &mut Vec<Option<Item>>,
     ) -> Result<(), WhoSearches> {
         let before = items.len();
-        let answered = self.answer_at_once(clock, |core, begun_ns| core.look_for_many(begun_ns, keys, items));
+        let answered =
+            self.answer_at_once(clock, |core, started_ns| core.look_for_many(started_ns, keys, items));
         if answered.is_err() {
             items.truncate(before);
         }
@@ -226,13 +227,13 @@ impl<E: OneSided> Driver<E> {
             return Err(WhoSearches::Undecided);
         }
         // Any time before the first load will do: where none is measured, the last that was read saves one.
-        let begun_ns = if self.core.chooses() { clock() } else { self.found_ns.max(self.now_ns) };
-        if begun_ns >= self.now_ns.saturating_add(VALIDATE_ALONE_NS) {
+        let started_ns = if self.core.chooses() { clock() } else { self.found_ns.max(self.now_ns) };
+        if started_ns >= self.now_ns.saturating_add(VALIDATE_ALONE_NS) {
             return Err(WhoSearches::Undecided);
         }
-        let found = look(&mut self.core, begun_ns)?;
-        self.found_ns = if planted(Mutant::ClockNotReadAgain) { begun_ns } else { clock() };
-        if self.core.is_believed(self.found_ns) { Ok(found) } else { Err(WhoSearches::Client) }
+        let found = look(&mut self.core, started_ns)?;
+        self.found_ns = if planted(Mutant::ClockNotReadAgain) { started_ns } else { clock() };
+        if self.core.is_valid_at(self.found_ns) { Ok(found) } else { Err(WhoSearches::Client) }
     }
 
     fn take_events(&mut self, now_ns: u64) -> usize {
@@ -315,7 +316,7 @@ impl<E: OneSided> Driver<E> {
                             state.learnt = Some(address);
                             self.begin(now_ns, link, address);
                         }
-                        Err(error) => self.not_begun(now_ns, link, error),
+                        Err(error) => self.not_started(now_ns, link, error),
                     }
                 }
                 ClientCommand::Close { link } => {
@@ -335,7 +336,7 @@ impl<E: OneSided> Driver<E> {
                             self.endpoint.close(connection);
                             state.connection = None;
                             self.failed_count += 1;
-                            self.core.closed(link, now_ns, AttemptError::NotBegun);
+                            self.core.closed(link, now_ns, AttemptError::NotStarted);
                         }
                     }
                 }
@@ -379,16 +380,16 @@ impl<E: OneSided> Driver<E> {
         self.core.set_transport(link, transport::for_report(&address));
         match self.endpoint.connect(&address) {
             Ok(connection) => self.link_state(link).connection = Some(connection),
-            Err(error) => self.not_begun(now_ns, link, error),
+            Err(error) => self.not_started(now_ns, link, error),
         }
     }
 
-    fn not_begun(&mut self, now_ns: u64, link: LinkId, error: FabricError) {
+    fn not_started(&mut self, now_ns: u64, link: LinkId, error: FabricError) {
         let state = self.link_state(link);
         state.lacks_shared_memory |= std::mem::take(&mut state.tries_shared_memory);
         self.failed_count += 1;
         self.fabric_error = Some(error);
-        self.core.closed(link, now_ns, AttemptError::NotBegun);
+        self.core.closed(link, now_ns, AttemptError::NotStarted);
     }
 
     /// Readable when a step has something to do; none if the endpoint has none.

@@ -6,28 +6,28 @@ use cell_fabric::{Address, CloseReason, FabricError};
 use cell_protocol::{DecodeError, EncodeError, OwnedState, Refusal};
 use cell_terms::{PairId, Version};
 
-/// Why an attempt came to nothing. The last one stands in the error of an operation that was given up.
+/// Why an attempt failed. The last one stands in the error of an operation that was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttemptError {
     /// The server refused.
     #[error("the server refused: {0}")]
     Refused(Refusal),
-    /// Nobody serves the keys at present, as far as the region table tells.
+    /// Nobody serves the keys at present, as far as the region table says.
     #[error("nobody serves {pair} now: {}", Unserved(*state))]
     Unserved {
         /// The pair that has them.
         pair: PairId,
-        /// What is told of it.
+        /// What is known of it.
         state: OwnedState,
     },
     /// The connection was lost or could not be opened.
     #[error("the connection was lost: {0}")]
     Closed(CloseReason),
-    /// No connection could be begun; this process lacks a socket, or the address is not reachable by this
+    /// No connection could be started; this process lacks a socket, or the address is not reachable by this
     /// provider.
-    #[error("no connection could be begun")]
-    NotBegun,
+    #[error("no connection could be started")]
+    NotStarted,
     /// An answer was due and the server said nothing, not even when asked for a sign of life.
     #[error("the server fell silent for {silence_ms} ms")]
     Silent {
@@ -189,7 +189,7 @@ pub enum ClientError {
     Deadline {
         /// How long the client tried.
         waited_ms: u64,
-        /// Why the last attempt came to nothing, if there was one.
+        /// Why the last attempt failed, if there was one.
         last: Option<AttemptError>,
     },
     /// The deadline passed, retries ran out or the session ended, and whether the write was done is not
@@ -198,7 +198,7 @@ pub enum ClientError {
     Unknown {
         /// How long the client tried.
         waited_ms: u64,
-        /// Why the last attempt came to nothing.
+        /// Why the last attempt failed.
         last: Option<AttemptError>,
     },
 }

@@ -42,13 +42,13 @@
 //!
 //! What a caller can rely on: each operation ends, at the latest at its deadline. A write is done at most
 //! once, however often it had to be sent. An error says whether the write was surely not done or nobody can
-//! tell ([`ClientError::fate`]). Operations outstanding together are concurrent, whatever their order of
+//! know ([`ClientError::fate`]). Operations outstanding together are concurrent, whatever their order of
 //! submission.
 
 #[cfg(feature = "aio")]
 pub mod aio;
 mod backoff;
-mod batch;
+mod batched_reads;
 mod blocking;
 mod client_core;
 mod connection;
@@ -57,7 +57,7 @@ mod crc;
 mod dispatch;
 mod driver;
 mod error;
-mod immediate;
+mod immediate_reads;
 mod incoming;
 mod join;
 mod link;

@@ -49,7 +49,7 @@ pub(crate) struct Link {
     in_flight_prompt: usize,
     /// Operations that may be in flight.
     pub(crate) window: usize,
-    /// What the server was told that it may send ahead of one large value.
+    /// What the server was permitted to send ahead of one large value.
     pub(crate) stream_credit_bytes: u32,
     pub(crate) control: VecDeque<Control>,
     pub(crate) sent_controls: SentControls,

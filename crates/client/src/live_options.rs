@@ -1,4 +1,4 @@
-//! The settings that change while a client runs: the cluster's, which nodes tell with the answers to reports.
+//! The settings that change while a client runs: the cluster's, which nodes send with the answers to reports.
 //!
 //! What a client's own user decided counts before them: what was given as a variable, as `--set` or by name
 //! in [`ClientOptions::own`], and each option that is not as its default is. The constants of the selector
@@ -11,7 +11,7 @@ use crate::ClientOptions;
 use crate::client_core::ClientCore;
 use crate::options::SETTINGS;
 
-/// Where the cluster says 0 a client reports so often, because it would hear of no later change.
+/// Where the cluster says 0 a client reports so often, because it would learn of no later change.
 const REPORT_LONGEST_MS: u64 = 5_000;
 
 /// A setting that changes live, and its field.
@@ -75,7 +75,7 @@ impl ClientOptions {
             tuned.report_ms = REPORT_LONGEST_MS;
         }
         for (name, text) in values.iter() {
-            let _ = tuned.selector.set(name, text); // one that is wrong was told of
+            let _ = tuned.selector.set(name, text); // one that is wrong was reported
         }
         tuned
     }

@@ -90,9 +90,9 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "client_report_interval",
-        meaning: "How often a client tells the nodes that it uses how it searches and what it measures, and hears of \
+        meaning: "How often a client reports to its nodes how it searches and what it measures, and learns of \
                   settings that were changed for it; 0: never. Where the cluster is tuned to 0, clients that \
-                  run report every 5 s: they would not hear of the next change.",
+                  run report every 5 s: they would not learn of the next change.",
         default: "1 s",
         bounds: Bounds::Milliseconds { min: 0, max: 5_000 },
         applies: Applies::Live,
@@ -236,7 +236,7 @@ pub struct ClientOptions {
     pub verbs: VerbsOptions,
     /// How long to look for an answer before sleeping.
     pub spin_us: u64,
-    /// How often nodes are told how the client searches; 0: never.
+    /// How often nodes get a report of how the client searches; 0: never.
     pub report_ms: u64,
     /// Names of settings that stay as they are here when the cluster is tuned, though they are as their
     /// defaults are. Options that differ from the defaults stay in any case; those of `selector` never do.

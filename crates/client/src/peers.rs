@@ -1,4 +1,4 @@
-//! The region table as nodes tell it: which pair is where. Advice, like the cached paths.
+//! The region table as nodes report it: which pair is where. Advice, like the cached paths.
 
 use cell_protocol::{OwnedState, TableReport};
 use cell_terms::{Incarnation, NodeId, PairId};
@@ -39,7 +39,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Whether a table was ever told.
+    /// Whether a table was ever received.
     pub(crate) fn is_known(&self) -> bool {
         self.revision > 0
     }
@@ -95,7 +95,7 @@ impl Peers {
         }
         let mut rows = std::mem::take(&mut self.incoming);
         rows.sort_by_key(|row| row.pair);
-        // A node that has just heard less than another is no reason to go back.
+        // A node that just knows less than another is no reason to go back.
         let newer = report.revision > self.revision;
         let changed = newer && rows != self.rows;
         if newer {
@@ -151,8 +151,8 @@ mod tests {
         assert_eq!(take(&mut peers, 7, 0, 4), TableProgress::Whole { changed: false }, "the same rows");
     }
 
-    /// Whoever told the first part fell silent, and another node tells the same table from the start: the
-    /// rows that had come were counted twice, and the last ones never came.
+    /// The node that sent the first part fell silent, and another node sends the same table from the start:
+    /// the rows that had come were counted twice, and the last ones never came.
     #[test]
     fn take_from_the_start_again_keeps_no_row_of_before() {
         let mut peers = Peers::default();

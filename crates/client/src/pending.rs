@@ -189,7 +189,7 @@ pub(crate) struct PendingTable {
     batched: usize,
     max: usize,
     attempt: u64,
-    /// Waits that were begun, the earliest first, each with its slot. One that its operation has left since
+    /// Waits that were started, the earliest first, each with its slot. One that its operation has left since
     /// is passed over when its time comes, so that nothing searches through all slots for each wait that
     /// ends.
     waits: BinaryHeap<Reverse<(u64, OperationSlot)>>,

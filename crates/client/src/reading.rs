@@ -1,4 +1,5 @@
-//! The core's side of the one-sided path: which operations go by it, what it is told and what it asks for.
+//! The core's side of the one-sided path: which operations go by it, what is reported to it and what it asks
+//! for.
 
 use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
 use cell_protocol::RequestKind;
@@ -40,7 +41,7 @@ impl ClientCore {
             return false;
         }
         self.pending.get_mut(slot).state = PendingState::OneSided;
-        self.reads_begun(busy, now_ns);
+        self.reads_started(busy, now_ns);
         true
     }
 
@@ -80,8 +81,9 @@ impl ClientCore {
         }
     }
 
-    /// The time of what the core is told next, and asked next for: of reads that come back or are posted. A
-    /// driver that does not tell it measures their latencies from one [`ClientCore::tick`] to another.
+    /// The time of what is reported to the core next, and asked of it next: of reads that come back or are
+    /// posted. A driver that does not set it measures their latencies from one [`ClientCore::tick`] to
+    /// another.
     #[inline]
     pub fn note_time(&mut self, now_ns: u64) {
         if let Some(reader) = &mut self.reader {
@@ -96,14 +98,14 @@ impl ClientCore {
     }
 
     /// Counts silence from now on where reads are the first that is owed.
-    fn reads_begun(&mut self, busy_before: LinkSet, now_ns: u64) {
+    fn reads_started(&mut self, busy_before: LinkSet, now_ns: u64) {
         let Some(reader) = &self.reader else { return };
-        let begun = reader.busy_links().without(busy_before);
-        if begun.is_empty() {
+        let started = reader.busy_links().without(busy_before);
+        if started.is_empty() {
             return;
         }
         for (id, link) in self.links.iter_mut() {
-            if begun.contains(id) && link.owed(false) == Owed::Nothing {
+            if started.contains(id) && link.owed(false) == Owed::Nothing {
                 link.connection.on_activity(now_ns);
             }
         }
@@ -130,7 +132,7 @@ impl ClientCore {
         }
     }
 
-    /// Whether the fabric loads the cache lines of a one-sided read in address order. Told before anything
+    /// Whether the fabric loads the cache lines of a one-sided read in address order. Set before anything
     /// else.
     pub fn set_reads_ordered(&mut self, ordered: bool) {
         if let Some(reader) = &mut self.reader {
@@ -160,7 +162,8 @@ impl ClientCore {
 
     /// The time, *read after* the last call of anything else: answers what was read one-sided, if clock,
     /// watermark and trust permit it. An older time would let a client that was stopped believe memory that
-    /// was used again: what was told or submitted since it was read may have been looked up in place at once.
+    /// was used again: what was reported or submitted since it was read may have been looked up in place at
+    /// once.
     pub fn validate(&mut self, now_ns: u64) {
         if let Some(reader) = &mut self.reader {
             let answered = reader.take_answered_links();
@@ -174,7 +177,7 @@ impl ClientCore {
             reader.validate(now_ns);
             self.take_ended(now_ns);
             self.answer_batched(now_ns);
-            self.reads_begun(busy, now_ns);
+            self.reads_started(busy, now_ns);
         }
     }
 

@@ -28,9 +28,9 @@ pub(crate) enum RefusalAction {
     RetryFateOpen,
     /// Try again in a new session, with a new number.
     Rename,
-    /// Surely not done: tell the caller.
+    /// Surely not done: return that to the caller.
     Refused,
-    /// Whether it was done cannot be known any more: tell the caller so.
+    /// Whether it was done cannot be known any more: return that to the caller.
     Unknown,
     /// The server answers what was not asked.
     Unfitting,

@@ -31,8 +31,8 @@ pub(crate) struct Reporting {
     /// Zero: never.
     pub(crate) every_ns: u64,
     pub(crate) due_ns: u64,
-    /// Operations that had been begun one-sided when a report was due last.
-    pub(crate) begun: u64,
+    /// Operations that had been started one-sided when a report was due last.
+    pub(crate) started: u64,
     /// The newest settings of the cluster that are in force.
     pub(crate) settings_revision: u64,
 }
@@ -45,7 +45,7 @@ impl Reporting {
             client: random.next_u64().max(1),
             every_ns,
             due_ns: if every_ns == 0 { u64::MAX } else { 0 },
-            begun: 0,
+            started: 0,
             settings_revision: 0,
         }
     }

@@ -1,5 +1,5 @@
-//! What the client tells each node about once a second of its searches there, and the settings that it is
-//! told in return ([`cell_protocol::client_report`]).
+//! What the client reports to each node about once a second of its searches there, and the settings that it
+//! is given in return ([`cell_protocol::client_report`]).
 //!
 //! A report is for people. It is sent when it is due and the client is stepped anyway, to a node that was
 //! used since the last one; nobody waits for its answer, it is not sent again, and its answer is no sign of
@@ -19,7 +19,7 @@ impl ClientCore {
     /// Sets down a report for each node that was used since the last one.
     pub(crate) fn report(&mut self, now_ns: u64) {
         self.reporting.due_ns = now_ns.saturating_add(self.reporting.every_ns);
-        self.reporting.begun = self.operations_begun();
+        self.reporting.started = self.operations_started();
         for id in self.links.ids() {
             let was_used = self.counts_of(id) != self.links[id].reporting.reported;
             let link = &mut self.links[id];
@@ -34,12 +34,12 @@ impl ClientCore {
 
     /// When a report is due, if there is anything to report.
     pub(crate) fn report_due_ns(&self, was_used: bool) -> u64 {
-        let is_used = was_used || self.operations_begun() != self.reporting.begun;
+        let is_used = was_used || self.operations_started() != self.reporting.started;
         if is_used { self.reporting.due_ns } else { u64::MAX }
     }
 
-    fn operations_begun(&self) -> u64 {
-        self.reader.as_ref().map_or(0, |reader| reader.counters().begun)
+    fn operations_started(&self) -> u64 {
+        self.reader.as_ref().map_or(0, |reader| reader.counters().started)
     }
 
     /// All that was counted on a connection.
@@ -102,7 +102,7 @@ impl ClientCore {
     }
 
     /// The cluster's settings, on top of what the client was started with. Nodes learn of a change one after
-    /// another: what is older than what another one has told counts for nothing.
+    /// another: what is older than what another one has sent counts for nothing.
     fn take_settings(&mut self, revision: u64, values: &SettingValues<'_>) {
         if revision <= self.reporting.settings_revision {
             return;

@@ -1,4 +1,4 @@
-//! Cached paths: ranges of keys and the pairs that have them, as hints told. Advice: a stale one costs a
+//! Cached paths: ranges of keys and the pairs that have them, as hints gave them. Advice: a stale one costs a
 //! step, because every worker knows its own keys.
 
 use std::collections::BTreeMap;

@@ -157,7 +157,7 @@ impl Routing {
         }
     }
 
-    /// That the pair of an operation's keys is not served now, if the table tells so. `pair`: where the keys
+    /// That the pair of an operation's keys is not served now, if the table says so. `pair`: where the keys
     /// are by a worker's word.
     pub(crate) fn unserved(
         &mut self,
@@ -198,7 +198,7 @@ impl Routing {
         self.watch.is_stale |= self.has_choice(links) && has_operations;
     }
 
-    /// The node that was asked for the table does not tell it.
+    /// The node that was asked for the table does not send it.
     pub(crate) fn on_table_withheld(&mut self, link: LinkId) {
         if self.watch.asked.take_if(|(asked, _)| *asked == link).is_some() {
             self.watch.is_wanted = true;
@@ -259,7 +259,7 @@ impl Routing {
         self.watch.not_before_ns.max(asked.unwrap_or(0))
     }
 
-    /// A node has told the table, or a part of it, beginning with the row of this number. `reads_one_sided`:
+    /// A node has sent the table, or a part of it, beginning with the row of this number. `reads_one_sided`:
     /// the client reads the memory of all owners.
     pub(crate) fn on_table(
         &mut self,

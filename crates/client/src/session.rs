@@ -172,7 +172,8 @@ impl Session {
         }
     }
 
-    /// When the server should hear of the session, if it would end it for silence: three times in that time.
+    /// When the server should get a message of the session, if it would end it for silence: three times in
+    /// that time.
     pub(crate) fn keep_alive_due_ns(&self) -> Option<u64> {
         let open = self.open.as_ref().filter(|open| open.idle_ns > 0)?;
         Some(open.used_ns.saturating_add(open.idle_ns / 3))

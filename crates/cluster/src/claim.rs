@@ -8,7 +8,7 @@ use crate::row::{PairGeometry, PairRow, PairState};
 
 /// One owner's time of owning a pair. Changes of the row are made in its name and refused once it has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tenure {
+pub struct Ownership {
     /// The pair.
     pub pair: PairId,
     /// The epoch of this owner.
@@ -41,7 +41,7 @@ pub enum ClaimReason {
 }
 
 impl ClaimReason {
-    /// The reason that counts for a process of host `here`, of an owner on host `there`: a lock tells of
+    /// The reason that counts for a process of host `here`, of an owner on host `there`: a lock shows
     /// processes of its own host alone. Of others, and where a host is not known, the lease's end does.
     pub(crate) fn on_host(self, here: Option<HostId>, there: Option<HostId>) -> ClaimReason {
         let is_same_host = here.is_some() && here == there;
@@ -54,13 +54,13 @@ impl ClaimReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// In whose name the row is changed from now on.
-    pub tenure: Tenure,
+    pub ownership: Ownership,
     /// The row.
     pub row: PairRow,
 }
 
-pub(crate) fn tenure_of(row: &PairRow, incarnation: Incarnation) -> Tenure {
-    Tenure { pair: row.pair, epoch: row.epoch, incarnation }
+pub(crate) fn ownership_of(row: &PairRow, incarnation: Incarnation) -> Ownership {
+    Ownership { pair: row.pair, epoch: row.epoch, incarnation }
 }
 
 pub(crate) fn first_row(pair: PairId, new: &NewPair, host: Option<HostId>) -> PairRow {

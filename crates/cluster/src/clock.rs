@@ -27,7 +27,7 @@ impl Clock for BootClock {
     }
 }
 
-/// A clock that moves when told to: for tests and the simulator.
+/// A clock that moves when it is set: for tests and the simulator.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 

@@ -9,7 +9,7 @@
 //! 3. its machine goes on, with its clock where it was: at 110 ms. For the node the lease holds for 465 ms
 //!    more.
 //!
-//! No clock of such a machine tells it; the coordinator's, if that is on another machine, does. Its readings
+//! No clock of such a machine shows it; the coordinator's, if that is on another machine, does. Its readings
 //! lie between a question and its answer, so that the time between two of them is at most that from before
 //! the first question to after the second answer. What is more than this the own clock has lost.
 
@@ -29,7 +29,7 @@ pub struct ClockReading {
 pub(crate) struct ClockWatch {
     /// What the coordinator's clock may be faster by, in parts of a million.
     drift_parts: u64,
-    /// When the last answer that told the time was asked for, and what it told.
+    /// When the last answer with a time was asked for, and that time.
     last: Option<(u64, ClockReading)>,
 }
 
@@ -72,20 +72,20 @@ mod tests {
     }
 
     #[test]
-    fn observe_clock_that_stood_still_is_told_with_what_it_lost() {
+    fn observe_clock_that_stood_still_is_reported_with_what_it_lost() {
         assert_eq!(watch().observe(1_100 * MS, 1_102 * MS, at(11_101)), Some(1_893 * MS));
         // Also where the pause was between a question and its answer.
         let mut watch = watch();
         assert_eq!(watch.observe(1_100 * MS, 1_102 * MS, at(9_101)), None);
         assert_eq!(watch.observe(1_200 * MS, 1_202 * MS, at(11_201)), Some(1_893 * MS));
-        assert_eq!(watch.observe(1_300 * MS, 1_302 * MS, at(11_301)), None, "told once");
+        assert_eq!(watch.observe(1_300 * MS, 1_302 * MS, at(11_301)), None, "reported once");
     }
 
     #[test]
     fn observe_slow_answers_and_other_clocks_say_nothing() {
         // The question waited for two seconds, and the own clock went on.
         assert_eq!(watch().observe(1_100 * MS, 3_100 * MS, at(11_050)), None);
-        // A coordinator that stood still itself, or was begun anew.
+        // A coordinator that stood still itself, or was started anew.
         assert_eq!(watch().observe(5_000 * MS, 5_002 * MS, at(9_002)), None);
         assert_eq!(
             watch().observe(1_100 * MS, 1_102 * MS, ClockReading { clock: 8, now_ns: u64::MAX }),
@@ -99,7 +99,7 @@ mod tests {
         /// faster: a clock that goes on is never taken for one that stood still, and one that lost more than
         /// drift and travel explain is always found out.
         #[test]
-        fn observe_tells_lost_time_and_nothing_else(
+        fn observe_reports_lost_time_and_nothing_else(
             steps in proptest::collection::vec((1_u64..40, 1_u64..40, 0_u64..200, 0_u64..300), 1..60),
             drift in 0_u64..50_000,
         ) {
@@ -114,12 +114,12 @@ mod tests {
                 let asked = world - lost;
                 let reading = there(world + out * MS);
                 world += (out + back) * MS;
-                let told = watch.observe(asked, world - lost, reading);
+                let observed = watch.observe(asked, world - lost, reading);
                 if first || stop == 0 {
-                    prop_assert_eq!(told, None);
+                    prop_assert_eq!(observed, None);
                 } else {
                     // More than two journeys and the drift of one step.
-                    prop_assert!(told.is_some_and(|told| told <= stop + stop / 20), "{told:?} of {stop}");
+                    prop_assert!(observed.is_some_and(|observed| observed <= stop + stop / 20), "{observed:?} of {stop}");
                 }
                 first = false;
             }

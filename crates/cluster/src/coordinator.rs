@@ -196,7 +196,7 @@ pub fn initialise(coordinator: &dyn Coordinator, generation: u32) -> Result<u32,
         }
         match coordinator.transact(first.clone()) {
             Ok(_) => attempts.outrun(), // or it was this one: look
-            Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
+            Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
             Err(error) => return Err(error),
         }
     }

@@ -1,6 +1,6 @@
 //! The store on sled, hosted by one process of a single-machine cluster.
 //!
-//! What sled's keys hold is told in [`crate::pieces`]. A transaction is one sled batch.
+//! What sled's keys hold is explained in [`crate::pieces`]. A transaction is one sled batch.
 //!
 //! sled's `flush` writes, but not through the disk's cache, and a page that outgrows a quarter of a segment
 //! (128 KiB) it writes to a file of its own in `blobs`, which it never syncs, nor that folder:

@@ -1,14 +1,14 @@
 //! Which host a process runs on: as far as that, its locks and its clock are good.
 //!
 //! A lock on a file excludes the processes of one kernel, and CLOCK_BOOTTIME is the clock of one. What
-//! another machine holds, or how long ago something was there, neither of them tells:
+//! another machine holds, or how long ago something was there, neither of them shows:
 //!
 //! 1. node 3 serves on machine A, and holds the lock on its folder there;
 //! 2. somebody starts a node 3 on machine B as well: nobody there holds the lock;
 //! 3. if B cut A's logs because it holds "the" lock, what A acknowledges from then on would be lost.
 //!
 //! So a row says on which host its owner runs. Of an owner on another host, or on an unknown one, only the
-//! end of its lease tells that it is gone.
+//! end of its lease shows that it is gone.
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,7 +31,7 @@ impl HostId {
         HostId { boot, log_root }
     }
 
-    /// The host of this process, over the log root with this id. None where the kernel does not tell its boot
+    /// The host of this process, over the log root with this id. None where the kernel does not give its boot
     /// id: then only leases count.
     #[must_use]
     pub fn of_this_process(log_root: u128) -> Option<HostId> {

@@ -1,7 +1,7 @@
 //! Incidents: what becomes of the pairs of an incarnation that has died. One survivor claims the incident
 //! and writes a plan; every survivor notes what became of its share. The rows decide nothing about who owns
 //! a pair: claims of pairs do ([`crate::Table::claim`]). They keep the survivors out of each other's way,
-//! and tell people what happened when.
+//! and show people what happened when.
 //!
 //! | key | holds | written by |
 //! |---|---|---|
@@ -12,7 +12,7 @@
 //! is written only while the incident's row is the one that its planner has seen, and removed before it.
 //!
 //! Times are milliseconds of the writer's CLOCK_BOOTTIME, for people: two of them are of one clock only if
-//! both writers ran on one host. What comes before what is told by revisions.
+//! both writers ran on one host. Revisions say what comes before what.
 
 use std::sync::Arc;
 
@@ -220,7 +220,7 @@ impl Incidents {
                             Ok(Some(0)) => return Err(ClusterError::LeaseEnded { lease: claimer }),
                             Ok(Some(_)) => return Ok(false),
                             Err(ClusterError::OutcomeUnknown(_)) => {
-                                attempts.unheard();
+                                attempts.unanswered();
                                 continue;
                             }
                             Err(error) => return Err(error),
@@ -241,7 +241,7 @@ impl Incidents {
                     return Err(ClusterError::LeaseEnded { lease: claimer });
                 }
                 Ok(TransactionOutcome::Refused { .. }) => return Ok(false), // others have it, or nobody died
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
                 Err(error) => return Err(error),
             }
         }
@@ -249,7 +249,7 @@ impl Incidents {
     }
 
     /// Writes shares into the plan of an incident that the writer has claimed, in place of what the plan says
-    /// of their pairs. Nothing is done if it is another's by now, or over: the rows tell what to do then.
+    /// of their pairs. Nothing is done if it is another's by now, or over: the rows say what to do then.
     ///
     /// The shares are written a few at a time. A planner that dies in between leaves a part of its plan, and
     /// whoever takes the incident up plans the rest.
@@ -275,7 +275,7 @@ impl Incidents {
                 Ok(None) => return Ok(()),
                 Ok(Some(0)) => return Err(ClusterError::LeaseEnded { lease: writer }),
                 Ok(Some(_)) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
                 Err(error) => return Err(error),
             }
         }
@@ -366,7 +366,7 @@ impl Incidents {
                     return Err(ClusterError::LeaseEnded { lease: writer });
                 }
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
                 Err(error) => return Err(error),
             }
         }

@@ -61,7 +61,7 @@ impl Layout {
         let low = |at: usize| {
             let nth = at * bytes * bytes / count;
             let (first, second) = (nth / bytes, nth % bytes);
-            // One byte is enough to tell so few ranges apart.
+            // One byte is enough to separate so few ranges.
             let length = if count <= bytes || second == 0 { 1 } else { 2 };
             let text = [FIRST_BYTES[first], FIRST_BYTES[second]];
             text[..length].iter().map(|byte| char::from(*byte)).collect()

@@ -62,7 +62,7 @@ pub enum Renewal {
     Failed,
 }
 
-/// The core: step it, do what it says, tell it how that went.
+/// The core: step it, do what it says, report to it how that went.
 #[derive(Clone, Debug)]
 pub struct LeaseKeeper {
     terms: LeaseTerms,

@@ -12,7 +12,7 @@
 //! | [`Sessions`] | client sessions, whose ids are never reused |
 //! | [`Members`] | the living incarnations and where they are reached |
 //! | [`Incidents`] | what becomes of the pairs of those that died |
-//! | [`Notices`] | what owners of pairs tell each other across nodes, in words of their own |
+//! | [`Notices`] | what owners of pairs send each other across nodes, in words of their own |
 //! | [`Tuning`] | settings that were changed for the whole cluster, and who changed them |
 //! | [`Watch`] | all of that, as a member follows it |
 //! | [`LeaseKeeper`], [`LeaseThread`] | how a node knows until when it surely holds its lease |
@@ -52,7 +52,7 @@ mod trouble;
 mod tuning;
 mod watch;
 
-pub use claim::{Claim, ClaimReason, NewPair, Tenure};
+pub use claim::{Claim, ClaimReason, NewPair, Ownership};
 pub use clock::{Clock, ManualClock, boottime_ns};
 pub use clock_watch::ClockReading;
 pub use coordinator::{Coordinator, initialise};

@@ -65,7 +65,7 @@ impl Members {
                 | Err(ClusterError::Refused(CoordinatorRefusal::LeaseEnded { .. })) => {
                     return Err(ClusterError::LeaseEnded { lease });
                 }
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(), // twice is once
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(), // twice is once
                 Err(error) => return Err(error),
             }
         }

@@ -1,4 +1,4 @@
-//! Notices: what owners of pairs tell each other by way of the coordinator. A notice is written only while
+//! Notices: what owners of pairs send each other by way of the coordinator. A notice is written only while
 //! its writer's lease lives, so that nobody who has lost a pair speaks for it. What a notice says, and what
 //! its key means below the prefix, is known to those alone who exchange notices.
 
@@ -50,7 +50,7 @@ impl Notices {
                 Ok(TransactionOutcome::Refused { .. }) => {
                     return Err(ClusterError::LeaseEnded { lease: writer });
                 }
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(), // twice is once
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(), // twice is once
                 Err(error) => return Err(error),
             }
         }

@@ -180,7 +180,7 @@ pub struct CheckpointRow {
     /// The epoch whose owner wrote it.
     #[serde(with = "number")]
     pub epoch: Epoch,
-    /// The durable watermark before it was begun: recovery replays what is above.
+    /// The durable watermark before it was started: recovery replays what is above.
     #[serde(with = "number")]
     pub csn: Csn,
     /// The highest CSN in it.

@@ -15,7 +15,7 @@ use crate::error::ClusterError;
 use crate::json_lines::{NumberedRequest, NumberedResponse, read_line, write_line};
 use crate::request::{CoordinatorRefusal, Response};
 
-/// Most connections at a time; further ones are told that the server is busy.
+/// Most connections at a time; further ones get the answer that the server is busy.
 const CONNECTIONS_MAX: usize = 512;
 /// A connection that asks nothing for so long is closed; its client opens another.
 const IDLE: Duration = Duration::from_secs(60);

@@ -60,8 +60,8 @@ impl Sessions {
     }
 
     /// Opens up to `count` sessions in one transaction, at most as many as fit: clients that come together
-    /// cost one write. After a lost answer new ids are taken; sessions that were opened unheard are ended
-    /// when their keeper has ended, see [`Sessions::orphans`].
+    /// cost one write. After a lost answer new ids are taken; sessions that were opened without an answer are
+    /// ended when their keeper has ended, see [`Sessions::orphans`].
     ///
     /// # Errors
     /// As [`Sessions::open`]; [`ClusterError::CounterWentBack`] if a session of the next ids is open.
@@ -98,7 +98,7 @@ impl Sessions {
                 Ok(TransactionOutcome::Refused { .. }) => {
                     return Err(ClusterError::CounterWentBack { what: "session" });
                 }
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
                 Err(error) => return Err(error),
             }
         }
@@ -163,7 +163,7 @@ impl Sessions {
                     return Err(ClusterError::LeaseEnded { lease: keeper });
                 }
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
                 Err(error) => return Err(error),
             }
         }

@@ -4,7 +4,8 @@
 //! calls that never arrive, calls that time out before or after they were carried out, links that are cut,
 //! restarts, power cuts. A power cut takes what was not synced: with the rule that a change is synced before
 //! it is answered that is at most the change of the call that it interrupts ([`Fault::PowerCut`]), which may
-//! also have become durable unheard. What it does not model: a lost table, and a store that stopped.
+//! also have become durable without an answer. What it does not model: a lost table, and a store that
+//! stopped.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -36,7 +37,7 @@ pub enum Fault {
         /// How many.
         calls: u64,
     },
-    /// Power goes while the call is carried out: see [`Sim::cut_power`]. The caller hears nothing.
+    /// Power goes while the call is carried out: see [`Sim::cut_power`]. The caller gets no answer.
     PowerCut {
         /// Whether what it changes had reached stable storage.
         durable: bool,

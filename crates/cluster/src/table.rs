@@ -10,7 +10,7 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, REGION_ID_BITS, RegionId};
 
 use crate::attempts::Attempts;
-use crate::claim::{Claim, ClaimReason, NewPair, Tenure, claimed_row, first_row, tenure_of};
+use crate::claim::{Claim, ClaimReason, NewPair, Ownership, claimed_row, first_row, ownership_of};
 use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
 use crate::host::HostId;
@@ -133,7 +133,7 @@ impl Table {
                     return Err(ClusterError::CounterWentBack { what: "pair" });
                 }
                 Ok(_) => return Ok(()), // this writer's, or another's
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
                 Err(error) => return Err(error),
             }
         }
@@ -183,7 +183,7 @@ impl Table {
                 .put(PairRow::key(pair), text(&row));
             match self.coordinator.transact(create) {
                 Ok(TransactionOutcome::Applied { .. }) => {
-                    return Ok(Claim { tenure: tenure_of(&row, new.incarnation), row });
+                    return Ok(Claim { ownership: ownership_of(&row, new.incarnation), row });
                 }
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
                     return Err(ClusterError::LeaseEnded { lease: new.incarnation });
@@ -193,7 +193,7 @@ impl Table {
                     return Err(ClusterError::CounterWentBack { what: "pair" });
                 }
                 Err(ClusterError::OutcomeUnknown(_)) => {
-                    attempts.unheard();
+                    attempts.unanswered();
                     tried = Some(pair);
                 }
                 Err(error) => return Err(error),
@@ -205,7 +205,7 @@ impl Table {
     fn created(&self, pair: PairId, incarnation: Incarnation) -> Result<Option<Claim>, ClusterError> {
         match self.read(pair) {
             Ok((row, _)) if row.owner == Some(incarnation) && row.epoch == Epoch(1) => {
-                Ok(Some(Claim { tenure: tenure_of(&row, incarnation), row }))
+                Ok(Some(Claim { ownership: ownership_of(&row, incarnation), row }))
             }
             Ok(_) | Err(ClusterError::PairUnknown { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -230,13 +230,13 @@ impl Table {
         while attempts.left() {
             let (row, revision) = self.read(pair)?;
             if tried == Some(row.epoch) && row.owner == Some(incarnation) {
-                return Ok(Claim { tenure: tenure_of(&row, incarnation), row });
+                return Ok(Claim { ownership: ownership_of(&row, incarnation), row });
             }
             if tried.is_some_and(|epoch| row.epoch >= epoch) {
                 return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
             }
             let previous = row.owner.filter(|owner| *owner != incarnation);
-            // The lock tells of processes of the caller's own node alone.
+            // The lock shows processes of the caller's own node alone.
             if reason == ClaimReason::HostLock && previous.is_some() && row.node != node {
                 return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
             }
@@ -253,7 +253,7 @@ impl Table {
             }
             match self.coordinator.transact(transaction.put(PairRow::key(pair), text(&claimed))) {
                 Ok(TransactionOutcome::Applied { .. }) => {
-                    return Ok(Claim { tenure: tenure_of(&claimed, incarnation), row: claimed });
+                    return Ok(Claim { ownership: ownership_of(&claimed, incarnation), row: claimed });
                 }
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
                     return Err(ClusterError::LeaseEnded { lease: incarnation });
@@ -268,7 +268,7 @@ impl Table {
                     return Err(ClusterError::OwnerLives { pair, owner, remaining_ns });
                 }
                 Err(ClusterError::OutcomeUnknown(_)) => {
-                    attempts.unheard();
+                    attempts.unanswered();
                     tried = tried.or(Some(claimed.epoch));
                 }
                 Err(error) => return Err(error),
@@ -281,12 +281,12 @@ impl Table {
     ///
     /// # Errors
     /// [`ClusterError::CutRecorded`] if an earlier recovery recorded another one: take that.
-    pub fn record_cut(&self, tenure: Tenure, epoch: Epoch, cut: Csn) -> Result<PairRow, ClusterError> {
-        let pair = tenure.pair;
-        self.change(tenure, &[], |row| {
+    pub fn record_cut(&self, ownership: Ownership, epoch: Epoch, cut: Csn) -> Result<PairRow, ClusterError> {
+        let pair = ownership.pair;
+        self.change(ownership, &[], |row| {
             let state_wrong = ClusterError::State { pair };
             let at = row.history.iter().position(|old| old.epoch == epoch);
-            let at = at.filter(|_| epoch < tenure.epoch).ok_or(state_wrong)?;
+            let at = at.filter(|_| epoch < ownership.epoch).ok_or(state_wrong)?;
             match row.history[at].cut {
                 Some(recorded) if recorded == cut => Ok(()),
                 Some(recorded) => Err(ClusterError::CutRecorded { pair, epoch, recorded, found: cut }),
@@ -309,16 +309,16 @@ impl Table {
     /// [`ClusterError::CutMissing`]: an earlier epoch has no cut.
     pub fn publish(
         &self,
-        tenure: Tenure,
+        ownership: Ownership,
         durability: Durability,
         place: &ServingAddress,
     ) -> Result<PairRow, ClusterError> {
-        let pair = tenure.pair;
+        let pair = ownership.pair;
         let mut trusted = self.pair(pair)?.trusted;
         if planted(Mutant::TrustNotAwaited) {
             trusted.clear();
         }
-        self.change(tenure, &trusted, |row| {
+        self.change(ownership, &trusted, |row| {
             if row.is_published() {
                 let same = row.place.as_ref() == Some(place) && row.state == PairState::Serving;
                 return if same { Ok(()) } else { Err(ClusterError::State { pair }) };
@@ -326,7 +326,7 @@ impl Table {
             if let Some(uncut) = row.epochs_needed().find(|old| old.cut.is_none()) {
                 return Err(ClusterError::CutMissing { pair, epoch: uncut.epoch });
             }
-            row.history.push(EpochRow { epoch: tenure.epoch, durability, cut: None });
+            row.history.push(EpochRow { epoch: ownership.epoch, durability, cut: None });
             row.state = PairState::Serving;
             row.served_by = Some(row.node);
             row.place = Some(place.clone());
@@ -355,12 +355,12 @@ impl Table {
     /// [`ClusterError::CheckpointOlder`] if it would go back.
     pub fn record_checkpoint(
         &self,
-        tenure: Tenure,
+        ownership: Ownership,
         checkpoint: &CheckpointRow,
     ) -> Result<PairRow, ClusterError> {
-        let pair = tenure.pair;
-        self.change(tenure, &[], |row| {
-            if checkpoint.epoch != tenure.epoch || !row.is_published() {
+        let pair = ownership.pair;
+        self.change(ownership, &[], |row| {
+            if checkpoint.epoch != ownership.epoch || !row.is_published() {
                 return Err(ClusterError::State { pair });
             }
             match &row.checkpoint {
@@ -380,10 +380,10 @@ impl Table {
     ///
     /// # Errors
     /// [`ClusterError::State`] if it is served.
-    pub fn mark_unavailable(&self, tenure: Tenure, missing: &Missing) -> Result<PairRow, ClusterError> {
-        self.change(tenure, &[], |row| {
+    pub fn mark_unavailable(&self, ownership: Ownership, missing: &Missing) -> Result<PairRow, ClusterError> {
+        self.change(ownership, &[], |row| {
             if row.is_published() {
-                return Err(ClusterError::State { pair: tenure.pair });
+                return Err(ClusterError::State { pair: ownership.pair });
             }
             row.state = PairState::Unavailable { missing: missing.clone() };
             Ok(())
@@ -395,10 +395,10 @@ impl Table {
     ///
     /// # Errors
     /// [`ClusterError::State`] if it is served.
-    pub fn decline(&self, tenure: Tenure, missing: &Missing) -> Result<(), ClusterError> {
-        let declined = self.change(tenure, &[], |row| {
+    pub fn decline(&self, ownership: Ownership, missing: &Missing) -> Result<(), ClusterError> {
+        let declined = self.change(ownership, &[], |row| {
             if row.is_published() {
-                return Err(ClusterError::State { pair: tenure.pair });
+                return Err(ClusterError::State { pair: ownership.pair });
             }
             (row.owner, row.host) = (None, None);
             row.state = PairState::Unavailable { missing: missing.clone() };
@@ -406,7 +406,7 @@ impl Table {
         });
         match declined {
             // Nobody else sets it free: this is the first try, whose answer was lost.
-            Err(ClusterError::Superseded { epoch, owner: None, .. }) if epoch == tenure.epoch => Ok(()),
+            Err(ClusterError::Superseded { epoch, owner: None, .. }) if epoch == ownership.epoch => Ok(()),
             other => other.map(|_| ()),
         }
     }
@@ -416,10 +416,10 @@ impl Table {
     ///
     /// # Errors
     /// See [`ClusterError::Superseded`].
-    pub fn release(&self, tenure: Tenure) -> Result<(), ClusterError> {
-        let released = self.change(tenure, &[], |row| {
+    pub fn release(&self, ownership: Ownership) -> Result<(), ClusterError> {
+        let released = self.change(ownership, &[], |row| {
             if row.is_published() {
-                row.trusted.push(tenure.incarnation);
+                row.trusted.push(ownership.incarnation);
             }
             (row.owner, row.host) = (None, None);
             row.place = None;
@@ -428,7 +428,7 @@ impl Table {
         });
         match released {
             // Nobody else sets it free: this is the first try, whose answer was lost.
-            Err(ClusterError::Superseded { epoch, owner: None, .. }) if epoch == tenure.epoch => Ok(()),
+            Err(ClusterError::Superseded { epoch, owner: None, .. }) if epoch == ownership.epoch => Ok(()),
             other => other.map(|_| ()),
         }
     }
@@ -441,11 +441,11 @@ impl Table {
     /// Edits a row in the name of its owner, once the leases of `ended` have ended.
     fn change(
         &self,
-        tenure: Tenure,
+        ownership: Ownership,
         ended: &[Incarnation],
         edit: impl Fn(&mut PairRow) -> Result<(), ClusterError>,
     ) -> Result<PairRow, ClusterError> {
-        let Tenure { pair, epoch, incarnation } = tenure;
+        let Ownership { pair, epoch, incarnation } = ownership;
         let mut attempts = Attempts::default();
         while attempts.left() {
             let (row, revision) = self.read(pair)?;
@@ -469,7 +469,7 @@ impl Table {
                     return Err(ClusterError::LeaseEnded { lease: incarnation });
                 }
                 Ok(TransactionOutcome::Refused { condition: 1 }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
                 Ok(TransactionOutcome::Refused { condition }) => {
                     let owner = ended.get(condition - 2).copied().unwrap_or(incarnation);
                     return Err(ClusterError::TrustRemains { pair, owner });

@@ -17,7 +17,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// What keeps a pair from being served, as far as its row and the incidents tell; none if it is served.
+    /// What keeps a pair from being served, as far as its row and the incidents show; none if it is served.
     #[must_use]
     pub fn of(
         row: &PairRow,
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_of_an_orphan_tells_whether_somebody_takes_it() {
+    fn trouble_of_an_orphan_says_whether_somebody_takes_it() {
         let orphan = row(PairState::Serving);
         assert_eq!(what(&orphan, true, &[]), None);
         assert_eq!(what(&orphan, false, &[]).unwrap(), "orphaned: its owner has died");

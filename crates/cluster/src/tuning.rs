@@ -86,7 +86,7 @@ impl TunedSetting {
 pub struct TuningChange {
     /// The revision that it made.
     pub revision: u64,
-    /// Tells this change from another of the same revision: drawn by its author.
+    /// Distinguishes this change from another of the same revision: drawn by its author.
     pub id: u64,
     /// When, in milliseconds since 1970, by its author's clock.
     pub at_unix_ms: u64,
@@ -291,7 +291,7 @@ impl Tuning {
             match self.coordinator.transact(write) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(Tuned::Changed(change)),
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
                 Err(error) => return Err(error),
             }
         }

@@ -41,7 +41,7 @@ pub struct Look {
     pub changed: bool,
     /// Sessions that ended since the last look.
     pub ended: Vec<SessionId>,
-    /// There was a gap: sessions may have ended in it of which nothing is told.
+    /// There was a gap: sessions may have ended in it of which nothing is reported.
     pub missed: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct Look {
 pub struct Watch {
     coordinator: Arc<dyn Coordinator>,
     view: ClusterView,
-    /// What was taken in and not told yet.
+    /// What was taken in and not returned yet.
     pending: Look,
     /// Nothing is known yet, or what was kept of changes does not reach back.
     lost: bool,
@@ -73,7 +73,7 @@ impl Watch {
     ///
     /// # Errors
     /// See [`Coordinator::call`]. No change is lost, and no session that ended: what was taken in before the
-    /// error is told by the next look.
+    /// error is returned by the next look.
     pub fn look(&mut self) -> Result<Look, ClusterError> {
         if self.lost {
             return self.begin();

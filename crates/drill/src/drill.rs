@@ -33,7 +33,7 @@ const ONE_SIDED_TRIES: usize = 5;
 /// Keys that are removed at once.
 const REMOVED_AT_ONCE: usize = 256;
 
-/// What a drill tells while it goes on.
+/// What a drill reports while it goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
@@ -49,7 +49,8 @@ pub enum Notice {
         /// To which node.
         node: u16,
     },
-    /// What has happened by now, in order; each is told anew when one more has, or when it is known better.
+    /// What has happened by now, in order; each is reported anew when one more has, or when it is known
+    /// better.
     Moments(Vec<Moment>),
     /// How the clients fared in one more step.
     Lane(LanePoint),
@@ -89,7 +90,7 @@ pub struct Drill {
 struct Injected<'a> {
     supervisor: &'a mut Supervisor,
     healing: Option<DrillRequest>,
-    tell: &'a (dyn Fn(Notice) + Sync),
+    notify: &'a (dyn Fn(Notice) + Sync),
 }
 
 impl Injected<'_> {
@@ -103,7 +104,7 @@ impl Injected<'_> {
 impl Drop for Injected<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.heal() {
-            (self.tell)(Notice::NotHealed(error.to_string()));
+            (self.notify)(Notice::NotHealed(error.to_string()));
         }
     }
 }
@@ -118,16 +119,20 @@ impl Drill {
         self.check_status(&status)
     }
 
-    /// Runs it, until `interrupted` is set; `tell` is told how it goes, from several threads.
+    /// Runs it, until `interrupted` is set; `notify` is called with how it goes, from several threads.
     ///
     /// # Errors
     /// What kept it from being run to its end. Whatever it shows is in the report.
-    pub fn run(self, interrupted: &AtomicBool, tell: &(dyn Fn(Notice) + Sync)) -> Result<Report, DrillError> {
+    pub fn run(
+        self,
+        interrupted: &AtomicBool,
+        notify: &(dyn Fn(Notice) + Sync),
+    ) -> Result<Report, DrillError> {
         let mut supervisor = Supervisor::connect(&self.dir)?;
         let (_, status) = supervisor.status()?;
         self.check_status(&status)?;
         if !status.pairs.iter().any(|pair| pair.node == u32::from(self.node)) {
-            tell(Notice::OwnsNothing { node: self.node });
+            notify(Notice::OwnsNothing { node: self.node });
         }
         let target = Target { servers: servers(&status), options: self.options.clone() };
         let keys = Keys::new(RandomState::new().build_hasher().finish());
@@ -138,8 +143,8 @@ impl Drill {
         let injected = thread::scope(|scope| {
             let threads: Vec<_> =
                 clients.into_iter().map(|client| scope.spawn(|| client.run(&stop))).collect();
-            let lane = scope.spawn(|| follow_lane(&journal, &ended, tell));
-            let injected = self.inject(&mut supervisor, interrupted, tell);
+            let lane = scope.spawn(|| follow_lane(&journal, &ended, notify));
+            let injected = self.inject(&mut supervisor, interrupted, notify);
             stop.store(true, Ordering::Relaxed);
             let join = |thread: thread::ScopedJoinHandle<'_, Result<(), DrillError>>| {
                 thread.join().expect("a drill's client does not panic")
@@ -154,7 +159,7 @@ impl Drill {
         let tally = closed.tally;
         let victims = |pair: u32| timeline.has_owned(pair);
         let unavailable = Unavailable::within(&closed.waits, timeline.injected_ns(), back_ns, &victims);
-        tell(Notice::ReadingBack);
+        notify(Notice::ReadingBack);
         let own: Vec<_> = closed.history.keys().cloned().collect();
         let proof = match read_back(&target, closed, &keys, interrupted) {
             Err(DrillError::Interrupted) => return Err(DrillError::Interrupted),
@@ -207,27 +212,27 @@ impl Drill {
         &self,
         supervisor: &mut Supervisor,
         interrupted: &AtomicBool,
-        tell: &(dyn Fn(Notice) + Sync),
+        notify: &(dyn Fn(Notice) + Sync),
     ) -> Result<(Timeline, u64, Vec<String>), DrillError> {
         sleep_unless(interrupted, self.before)?;
         let (_, before) = supervisor.status()?;
         let lasts = self.lasts(before.nodes.len());
         let request = self.fault.injection(self.node, lasts, self.delay);
-        tell(Notice::Injecting { fault: self.fault, node: self.node });
+        notify(Notice::Injecting { fault: self.fault, node: self.node });
         let injected_ns = supervisor.ask(request)?.at_ns;
-        let mut fault = Injected { supervisor, healing: self.fault.healing(self.node), tell };
+        let mut fault = Injected { supervisor, healing: self.fault.healing(self.node), notify };
         let mut timeline = Timeline::new(self.node, &before, injected_ns);
         let until = Instant::now() + lasts;
         let given_up = until + self.patience;
         let mut back: Option<(Instant, u64)> = None;
-        let (mut told, mut is_over) = (Vec::new(), false);
+        let (mut reported, mut is_over) = (Vec::new(), false);
         loop {
             if interrupted.load(Ordering::Relaxed) {
                 if let Some(at_ns) = self.take_back(&mut fault)? {
                     timeline.note(at_ns, DrillEvent::Healed, None);
-                    tell_moments(&timeline, &mut told, tell);
+                    report_moments(&timeline, &mut reported, notify);
                 }
-                tell(Notice::Healing);
+                notify(Notice::Healing);
                 return Err(DrillError::Interrupted);
             }
             let now = Instant::now();
@@ -236,13 +241,13 @@ impl Drill {
                 if let Some(at_ns) = fault.heal()? {
                     timeline.note(at_ns, DrillEvent::Healed, None);
                 }
-                tell(Notice::Healing);
+                notify(Notice::Healing);
             }
             let (at_ns, status) = fault.supervisor.status()?;
             timeline.look(at_ns, &status);
             if is_over && has_come(self.fault, self.node, &before, &status) && timeline.is_all_back(&status) {
                 timeline.note(at_ns, DrillEvent::AllBack, None);
-                tell_moments(&timeline, &mut told, tell);
+                report_moments(&timeline, &mut reported, notify);
                 let (since, back_ns) = *back.get_or_insert((now, at_ns));
                 if now.duration_since(since) >= AFTERWARDS {
                     return Ok((timeline, back_ns, Vec::new()));
@@ -251,7 +256,7 @@ impl Drill {
                 // A node that stood still may look well until it notices that its lease is over.
                 back = None;
                 timeline.forget(DrillEvent::AllBack);
-                tell_moments(&timeline, &mut told, tell);
+                report_moments(&timeline, &mut reported, notify);
                 if now >= given_up {
                     return Ok((timeline, at_ns, vec![lacking(&status)]));
                 }
@@ -273,17 +278,17 @@ impl Drill {
     }
 }
 
-/// Tells the moments, if they are not those that were told last.
-fn tell_moments(timeline: &Timeline, told: &mut Vec<Moment>, tell: &dyn Fn(Notice)) {
+/// Reports the moments, if they are not those of the last report.
+fn report_moments(timeline: &Timeline, reported: &mut Vec<Moment>, notify: &dyn Fn(Notice)) {
     let moments = timeline.moments();
-    if *told != moments {
-        told.clone_from(&moments);
-        tell(Notice::Moments(moments));
+    if *reported != moments {
+        reported.clone_from(&moments);
+        notify(Notice::Moments(moments));
     }
 }
 
-/// Tells how the clients fare, a step at a time, until they have ended.
-fn follow_lane(journal: &Journal, ended: &AtomicBool, tell: &dyn Fn(Notice)) {
+/// Reports how the clients fare, a step at a time, until they have ended.
+fn follow_lane(journal: &Journal, ended: &AtomicBool, notify: &dyn Fn(Notice)) {
     let mut lane = Lane::new(boottime_ns());
     while !ended.load(Ordering::Relaxed) {
         let until = Instant::now() + LANE_STEP;
@@ -292,7 +297,7 @@ fn follow_lane(journal: &Journal, ended: &AtomicBool, tell: &dyn Fn(Notice)) {
         {
             thread::park_timeout(left);
         }
-        tell(Notice::Lane(lane.step(boottime_ns(), journal.sample())));
+        notify(Notice::Lane(lane.step(boottime_ns(), journal.sample())));
     }
 }
 

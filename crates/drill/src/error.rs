@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use cell_client::ClientError;
 
-/// Why a drill could not be run, or not to its end. That data was lost is no error: the report tells it.
+/// Why a drill could not be run, or not to its end. That data was lost is no error: the report shows it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DrillError {
@@ -46,7 +46,7 @@ pub enum DrillError {
     /// A client failed.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Whoever ran it told it to stop. The fault is taken back.
+    /// Whoever ran it has stopped it. The fault is taken back.
     #[error("interrupted")]
     Interrupted,
 }

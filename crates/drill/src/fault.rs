@@ -22,9 +22,9 @@ pub enum FaultKind {
     Restart,
     /// Cut off, then let back.
     Partition,
-    /// It hears nothing, and is heard.
+    /// It receives nothing, but can send.
     PartitionIn,
-    /// It hears, and is not heard.
+    /// It receives, but cannot send.
     PartitionOut,
     /// Its logs take longer.
     SlowDisk,

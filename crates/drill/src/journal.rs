@@ -1,12 +1,12 @@
-//! What a drill's clients did and were told, with the times: kept here, outside the cluster.
+//! What a drill's clients did and were answered, with the times: kept here, outside the cluster.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use cell_cluster::boottime_ns;
-use cell_history::ledger::Ledger;
-use cell_history::{Call, HistoryOperation, Outcome, Recorder, WrittenValue, payload};
+use cell_linearizability::ledger::Ledger;
+use cell_linearizability::{Call, HistoryOperation, Outcome, Recorder, WrittenValue, payload};
 
 /// Keys whose one writer has one write outstanding at a time: the entries that must be found again.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(crate) struct Wait {
     /// What was asked.
     pub(crate) call: Call,
     /// From, on CLOCK_BOOTTIME.
-    pub(crate) begun_ns: u64,
+    pub(crate) started_ns: u64,
     pub(crate) ended_ns: u64,
     /// Whether it was given up early by design: its time says nothing about the cluster.
     pub(crate) impatient: bool,
@@ -63,15 +63,15 @@ pub struct Tally {
 pub(crate) struct Journal {
     recorder: Recorder,
     values: AtomicU64,
-    begun: AtomicU64,
+    started: AtomicU64,
     state: Mutex<JournalState>,
 }
 
 /// What a journal has counted up to some moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JournalSample {
-    /// Operations that were begun, from the start on.
-    pub(crate) begun: u64,
+    /// Operations that were started, from the start on.
+    pub(crate) started: u64,
     /// Those of them that have ended.
     pub(crate) ended: u64,
     /// How long those took that were answered since the last sample, microseconds.
@@ -89,14 +89,14 @@ struct JournalState {
 
 /// An operation that is under way.
 #[derive(Clone, Debug)]
-pub(crate) struct Begun {
+pub(crate) struct Started {
     pub(crate) key: Vec<u8>,
     /// What is asked.
     pub(crate) call: Call,
     /// Whether the key has this one writer.
     pub(crate) own: bool,
     tick: u64,
-    begun_ns: u64,
+    started_ns: u64,
     impatient: bool,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Begun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// With an answer, or with a write of unknown fate.
-    Told(Outcome),
+    Answered(Outcome),
     /// Surely not done, or a read without an answer: it has no place in a history.
     NotDone,
 }
@@ -128,45 +128,45 @@ impl Journal {
     }
 
     /// Call right before an operation is sent.
-    pub(crate) fn begin(&self, key: Vec<u8>, call: Call, own: bool, impatient: bool) -> Begun {
-        self.begun.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn begin(&self, key: Vec<u8>, call: Call, own: bool, impatient: bool) -> Started {
+        self.started.fetch_add(1, Ordering::Relaxed);
         if let (true, Call::Put(value)) = (own, call) {
             self.state().accounts.sent.entry(key.clone()).or_default().push(value);
         }
-        Begun { key, call, own, tick: self.recorder.begin(), begun_ns: boottime_ns(), impatient }
+        Started { key, call, own, tick: self.recorder.begin(), started_ns: boottime_ns(), impatient }
     }
 
     /// Call right after its end. `written_to` is the pair that a write went to, where the answer says so.
-    pub(crate) fn end(&self, begun: Begun, ending: Ending, written_to: Option<u32>) {
+    pub(crate) fn end(&self, started: Started, ending: Ending, written_to: Option<u32>) {
         let ended_ns = boottime_ns();
-        let write = begun.call != Call::Get;
-        if let Ending::Told(outcome) = ending {
-            self.recorder.done(&begun.key, begun.call, begun.tick, outcome);
+        let write = started.call != Call::Get;
+        if let Ending::Answered(outcome) = ending {
+            self.recorder.done(&started.key, started.call, started.tick, outcome);
         }
         let mut state = self.state();
         state.tally.operations += 1;
         match ending {
             Ending::NotDone => state.tally.refused += 1,
-            Ending::Told(Outcome::Unknown) => state.tally.unknown += 1,
-            Ending::Told(_) => {
+            Ending::Answered(Outcome::Unknown) => state.tally.unknown += 1,
+            Ending::Answered(_) => {
                 state.tally.writes += u64::from(write);
-                state.answered_us.push(ended_ns.saturating_sub(begun.begun_ns) / 1_000);
+                state.answered_us.push(ended_ns.saturating_sub(started.started_ns) / 1_000);
             }
         }
-        if begun.own {
-            state.accounts.settle(&begun.key, begun.call, ending);
+        if started.own {
+            state.accounts.settle(&started.key, started.call, ending);
         }
-        let Begun { key, call, begun_ns, impatient, .. } = begun;
-        state.waits.push(Wait { key, call, begun_ns, ended_ns, impatient, written_to });
+        let Started { key, call, started_ns, impatient, .. } = started;
+        state.waits.push(Wait { key, call, started_ns, ended_ns, impatient, written_to });
     }
 
     /// What there is by now.
     pub(crate) fn sample(&self) -> JournalSample {
         let mut state = self.state();
-        // Read under the lock: whatever has ended was begun before.
-        let begun = self.begun.load(Ordering::Relaxed);
+        // Read under the lock: whatever has ended was started before.
+        let started = self.started.load(Ordering::Relaxed);
         let answered_us = std::mem::take(&mut state.answered_us);
-        JournalSample { begun, ended: state.tally.operations, answered_us }
+        JournalSample { started, ended: state.tally.operations, answered_us }
     }
 
     /// The traffic is over.
@@ -185,7 +185,7 @@ impl Journal {
 /// What a key of the accounts holds, against what it must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// As told, or as a later write of unknown outcome left it.
+    /// As answered, or as a later write of unknown outcome left it.
     Right,
     /// Nothing, though a write was acknowledged.
     Lost,
@@ -203,17 +203,17 @@ impl Accounts {
             _ => return,
         };
         match ending {
-            Ending::Told(Outcome::Done) => {
+            Ending::Answered(Outcome::Done) => {
                 self.ledger.acknowledge(key, value);
                 *self.acknowledged.entry(key.to_vec()).or_default() += 1;
             }
             // A delete that found nothing was carried out too: nothing is there.
-            Ending::Told(Outcome::Refused) if value.is_none() => {
+            Ending::Answered(Outcome::Refused) if value.is_none() => {
                 self.ledger.acknowledge(key, None);
                 *self.acknowledged.entry(key.to_vec()).or_default() += 1;
             }
-            Ending::Told(Outcome::Unknown) => self.ledger.doubt(key, value),
-            Ending::Told(_) | Ending::NotDone => {}
+            Ending::Answered(Outcome::Unknown) => self.ledger.doubt(key, value),
+            Ending::Answered(_) | Ending::NotDone => {}
         }
     }
 
@@ -256,8 +256,8 @@ mod tests {
     use super::*;
 
     fn write(journal: &Journal, key: &[u8], call: Call, outcome: Outcome) {
-        let begun = journal.begin(key.to_vec(), call, true, false);
-        journal.end(begun, Ending::Told(outcome), None);
+        let started = journal.begin(key.to_vec(), call, true, false);
+        journal.end(started, Ending::Answered(outcome), None);
     }
 
     #[test]
@@ -267,13 +267,13 @@ mod tests {
         write(&journal, b"k", Call::Put(2), Outcome::Unknown);
         let open = journal.begin(b"m".to_vec(), Call::Put(3), true, false);
         let sample = journal.sample();
-        assert_eq!((sample.begun, sample.ended, sample.answered_us.len()), (3, 2, 1));
+        assert_eq!((sample.started, sample.ended, sample.answered_us.len()), (3, 2, 1));
         journal.end(open, Ending::NotDone, None);
-        assert_eq!(journal.sample(), JournalSample { begun: 3, ended: 3, answered_us: vec![] });
+        assert_eq!(journal.sample(), JournalSample { started: 3, ended: 3, answered_us: vec![] });
     }
 
     #[test]
-    fn judge_tells_lost_stale_and_phantom_apart() {
+    fn judge_distinguishes_lost_stale_and_phantom() {
         let journal = Journal::default();
         write(&journal, b"k", Call::Put(1), Outcome::Done);
         write(&journal, b"k", Call::Put(2), Outcome::Done);
@@ -297,8 +297,8 @@ mod tests {
         let journal = Journal::default();
         write(&journal, b"k", Call::Put(1), Outcome::Done);
         write(&journal, b"k", Call::Put(2), Outcome::Unknown);
-        let begun = journal.begin(b"k".to_vec(), Call::Put(3), true, false);
-        journal.end(begun, Ending::NotDone, None);
+        let started = journal.begin(b"k".to_vec(), Call::Put(3), true, false);
+        journal.end(started, Ending::NotDone, None);
         let closed = journal.close();
         for (found, judged) in [(1, Found::Right), (2, Found::Right), (3, Found::Stale)] {
             assert_eq!(closed.accounts.judge(b"k", Ok(Some(found))), judged);

@@ -1,5 +1,5 @@
-//! The keys of one drill: spread over the whole key space, so that every node has some, and told from
-//! everybody else's by the drill's own number.
+//! The keys of one drill: spread over the whole key space, so that every node has some, and distinguished
+//! from everybody else's by the drill's own number.
 
 /// First characters, over which text keys are spread; the cluster's first ranges divide the same ones.
 const FIRST: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";

@@ -12,7 +12,7 @@ pub const LANE_STEP: Duration = Duration::from_millis(200);
 pub struct LanePoint {
     /// When it began, on CLOCK_BOOTTIME, in nanoseconds. It lasts until the next one.
     pub at_ns: u64,
-    /// Operations that were under way at some time in it: begun in it, or still unanswered from before.
+    /// Operations that were under way at some time in it: started in it, or still unanswered from before.
     pub attempted: u64,
     /// Those of them that were answered in it.
     pub succeeded: u64,
@@ -42,7 +42,7 @@ impl Lane {
         let at = (answered.len() * 99).div_ceil(100).saturating_sub(1);
         let point = LanePoint {
             at_ns: self.at_ns,
-            attempted: sample.begun.saturating_sub(self.ended),
+            attempted: sample.started.saturating_sub(self.ended),
             succeeded: answered.len() as u64,
             p99_us: answered.get(at).copied(),
         };
@@ -58,10 +58,10 @@ mod tests {
     #[test]
     fn step_counts_what_was_under_way_and_what_of_it_was_answered() {
         let mut lane = Lane::new(5);
-        let sample = |begun, ended, answered_us| JournalSample { begun, ended, answered_us };
+        let sample = |started, ended, answered_us| JournalSample { started, ended, answered_us };
         let point = lane.step(10, sample(100, 98, (1..=97).rev().collect()));
         assert_eq!(point, LanePoint { at_ns: 5, attempted: 100, succeeded: 97, p99_us: Some(97) });
-        // Nothing is answered: what is begun is added to what is under way.
+        // Nothing is answered: what is started is added to what is under way.
         let point = lane.step(15, sample(150, 98, vec![]));
         assert_eq!(point, LanePoint { at_ns: 10, attempted: 52, succeeded: 0, p99_us: None });
         let point = lane.step(20, sample(160, 160, vec![9; 62]));

@@ -6,7 +6,7 @@
 //! | `drill` | a drill from its first write to its report |
 //! | `fault` | what can be done to a node, and how it is taken back |
 //! | `wire`, `supervisor` | what the supervisor is asked and says; the connection to it |
-//! | `keys`, `load`, `journal` | which keys, who writes and reads them, what each was told and when |
+//! | `keys`, `load`, `journal` | which keys, who writes and reads them, what each was answered and when |
 //! | `timeline`, `lane` | what happened to the cluster, out of its statuses; how the clients fare meanwhile |
 //! | `proof`, `report` | everything read back and judged; the verdict with its reasons |
 

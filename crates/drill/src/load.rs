@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use cell_client::{
     Client, ClientError, ClientOptions, Completion, Condition, Fate, Operation, Output, Search, Ticket,
 };
-use cell_history::{Call, Outcome, payload};
+use cell_linearizability::{Call, Outcome, payload};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::error::DrillError;
-use crate::journal::{Begun, Ending, Journal};
+use crate::journal::{Ending, Journal, Started};
 use crate::keys::Keys;
 
 /// How long an operation is tried, unless its client is impatient.
@@ -72,7 +72,7 @@ pub(crate) struct Traffic<'a> {
     interval: Duration,
     written: u64,
     busy: BTreeSet<Vec<u8>>,
-    outstanding: BTreeMap<Ticket, Begun>,
+    outstanding: BTreeMap<Ticket, Started>,
 }
 
 impl<'a> Traffic<'a> {
@@ -101,7 +101,7 @@ impl<'a> Traffic<'a> {
         })
     }
 
-    /// Runs until told to stop, and until everything outstanding has ended.
+    /// Runs until it is to stop, and until everything outstanding has ended.
     pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<(), DrillError> {
         let mut due = Instant::now();
         while !stop.load(Ordering::Relaxed) {
@@ -129,12 +129,12 @@ impl<'a> Traffic<'a> {
         if !self.busy.insert(key.clone()) {
             return Ok(());
         }
-        let begun = self.journal.begin(key, call, own, self.impatient);
+        let started = self.journal.begin(key, call, own, self.impatient);
         let value = match call {
             Call::Put(value) | Call::PutIfAbsent(value) => payload::encode(value),
             _ => Vec::new(),
         };
-        let (key, value) = (begun.key.as_slice(), value.as_slice());
+        let (key, value) = (started.key.as_slice(), value.as_slice());
         let operation = match call {
             Call::Get => Operation::Get { key },
             Call::Delete => Operation::Delete { key, condition: Condition::Always },
@@ -142,7 +142,7 @@ impl<'a> Traffic<'a> {
             _ => Operation::Put { key, value, condition: Condition::Always },
         };
         let ticket = self.client.submit(&operation)?;
-        self.outstanding.insert(ticket, begun);
+        self.outstanding.insert(ticket, started);
         Ok(())
     }
 
@@ -176,14 +176,14 @@ impl<'a> Traffic<'a> {
     fn take(&mut self, wait: Duration) {
         let mut completion = self.client.poll(wait);
         while let Some(Completion { ticket, outcome, .. }) = completion {
-            if let Some(begun) = self.outstanding.remove(&ticket) {
-                self.busy.remove(&begun.key);
+            if let Some(started) = self.outstanding.remove(&ticket) {
+                self.busy.remove(&started.key);
                 let written_to = match &outcome {
                     Ok(Output::Written(version)) => Some(version.pair.0),
                     _ => None,
                 };
-                let ending = ending(begun.call, outcome);
-                self.journal.end(begun, ending, written_to);
+                let ending = ending(started.call, outcome);
+                self.journal.end(started, ending, written_to);
             }
             completion = self.client.poll(Duration::ZERO);
         }
@@ -193,15 +193,17 @@ impl<'a> Traffic<'a> {
 /// What an outcome says of an operation.
 fn ending(call: Call, outcome: Result<Output, ClientError>) -> Ending {
     match outcome {
-        Ok(Output::Written(_) | Output::Deleted(true)) => Ending::Told(Outcome::Done),
-        Ok(Output::Deleted(false)) => Ending::Told(Outcome::Refused),
+        Ok(Output::Written(_) | Output::Deleted(true)) => Ending::Answered(Outcome::Done),
+        Ok(Output::Deleted(false)) => Ending::Answered(Outcome::Refused),
         // A value that is nobody's fits no history, whatever its name.
-        Ok(Output::Value(item)) => {
-            Ending::Told(Outcome::Found(item.map(|item| payload::decode(&item.value).unwrap_or(u64::MAX))))
-        }
+        Ok(Output::Value(item)) => Ending::Answered(Outcome::Found(
+            item.map(|item| payload::decode(&item.value).unwrap_or(u64::MAX)),
+        )),
         Ok(_) => Ending::NotDone,
-        Err(ClientError::ConditionFailed { .. }) => Ending::Told(Outcome::Refused),
-        Err(error) if error.fate() == Fate::Unknown && call != Call::Get => Ending::Told(Outcome::Unknown),
+        Err(ClientError::ConditionFailed { .. }) => Ending::Answered(Outcome::Refused),
+        Err(error) if error.fate() == Fate::Unknown && call != Call::Get => {
+            Ending::Answered(Outcome::Unknown)
+        }
         Err(_) => Ending::NotDone,
     }
 }

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cell_history::linearizability::{self, Violation};
-use cell_history::{Call, HistoryOperation, Outcome, WrittenValue, payload};
+use cell_linearizability::checker::{self, Violation};
+use cell_linearizability::{Call, HistoryOperation, Outcome, WrittenValue, payload};
 
 use crate::error::DrillError;
 use crate::journal::{Closed, Found};
@@ -153,7 +153,7 @@ fn take(
         } else if closed.accounts.knows(key) {
             closed.accounts.judge(key, decoded)
         } else if decoded.is_err() {
-            Found::Phantom // a key that several write: the checker tells the rest
+            Found::Phantom // a key that several write: the checker finds the rest
         } else {
             continue;
         };
@@ -198,7 +198,7 @@ fn sum_up(closed: &Closed, worst: &BTreeMap<Vec<u8>, Found>, proof: &mut DrillPr
 fn check_histories(history: &BTreeMap<Vec<u8>, Vec<HistoryOperation>>, proof: &mut DrillProof) {
     for (key, operations) in history {
         proof.histories += 1;
-        match linearizability::check(operations, None) {
+        match checker::check(operations, None) {
             Ok(()) => {}
             Err(Violation::NotLinearizable(_)) => {
                 proof.not_linearizable += 1;
@@ -243,9 +243,9 @@ mod tests {
 
     fn put(journal: &Journal, model: &mut Model, key: Vec<u8>, own: bool) {
         let value = journal.value();
-        let begun = journal.begin(key.clone(), Call::Put(value), own, false);
+        let started = journal.begin(key.clone(), Call::Put(value), own, false);
         model.0.insert(key, payload::encode(value));
-        journal.end(begun, Ending::Told(Outcome::Done), Some(1));
+        journal.end(started, Ending::Answered(Outcome::Done), Some(1));
     }
 
     fn prove_with(journal: Journal, keys: &Keys, server: Model, client: Model) -> DrillProof {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn prove_old_values_and_strangers_are_told() {
+    fn prove_old_values_and_strangers_are_reported() {
         let keys = Keys::new(1);
         let (journal, mut model) = drilled(&keys);
         model.0.insert(keys.own(1, 3), payload::encode(2)); // its first value

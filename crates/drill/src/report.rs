@@ -44,7 +44,7 @@ pub struct Unavailable {
     pub p99_ms: f64,
     /// Keys that were asked for.
     pub keys: u64,
-    /// Writes to pairs that the node owned which were begun or still under way, and which somebody, in the
+    /// Writes to pairs that the node owned which were started or still under way, and which somebody, in the
     /// end, acknowledged: the node itself before it was noticed, a survivor, or the node's next life.
     pub writes: u64,
     /// The operations that took longest: key, what it was, milliseconds.
@@ -65,8 +65,8 @@ impl Unavailable {
     ) -> Unavailable {
         let mut longest: std::collections::BTreeMap<&[u8], u64> = std::collections::BTreeMap::new();
         let mut writes = 0;
-        let overlaps = |wait: &&Wait| wait.ended_ns >= from_ns && wait.begun_ns <= to_ns;
-        let time = |wait: &Wait| wait.ended_ns.saturating_sub(wait.begun_ns.max(from_ns));
+        let overlaps = |wait: &&Wait| wait.ended_ns >= from_ns && wait.started_ns <= to_ns;
+        let time = |wait: &Wait| wait.ended_ns.saturating_sub(wait.started_ns.max(from_ns));
         let mut patient = Vec::new();
         for wait in waits.iter().filter(overlaps) {
             writes += u64::from(wait.written_to.is_some_and(is_victims));
@@ -170,7 +170,7 @@ impl Report {
             (proof.lost, "acknowledged, and not there"),
             (proof.stale, "there with a value that was replaced or removed"),
             (proof.phantom, "that nobody wrote, or with a value that nobody wrote"),
-            (proof.not_linearizable, "whose history has no order that fits what every client was told"),
+            (proof.not_linearizable, "whose history has no order that fits what every client was answered"),
         ];
         for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
             reasons.push(format!("{} {what}", counted(count, "key", "keys")));
@@ -227,17 +227,17 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use cell_history::Call;
+    use cell_linearizability::Call;
 
     use super::*;
     use crate::wire::{PairView, Status};
 
-    fn wait(key: u8, begun_ms: u64, ended_ms: u64, impatient: bool) -> Wait {
+    fn wait(key: u8, started_ms: u64, ended_ms: u64, impatient: bool) -> Wait {
         let ns = 1_000_000;
         Wait {
             key: vec![key],
             call: Call::Put(1),
-            begun_ns: begun_ms * ns,
+            started_ns: started_ms * ns,
             ended_ns: ended_ms * ns,
             impatient,
             written_to: Some(u32::from(key)),
@@ -324,12 +324,12 @@ mod tests {
         ];
         for (reason, report) in cases {
             assert_eq!(report.verdict(), DrillVerdict::Inconclusive, "{reason}");
-            assert!(report.reasons().iter().any(|told| told.contains(reason)), "{:?}", report.reasons());
+            assert!(report.reasons().iter().any(|given| given.contains(reason)), "{:?}", report.reasons());
         }
     }
 
     #[test]
-    fn verdict_of_each_case_is_told() {
+    fn verdict_of_each_case_is_reported() {
         let good = DrillProof { acknowledged: 9, found: 9, ..DrillProof::default() };
         let cases = [
             (Some(good.clone()), 100, DrillVerdict::Pass),

@@ -78,7 +78,7 @@ impl Supervisor {
     /// As [`Supervisor::ask`].
     pub fn status(&mut self) -> Result<(u64, Status), DrillError> {
         let answer = self.ask(DrillRequest::Status)?;
-        let status = answer.status.ok_or_else(|| DrillError::Supervisor("tells no status".to_owned()))?;
+        let status = answer.status.ok_or_else(|| DrillError::Supervisor("reports no status".to_owned()))?;
         Ok((answer.at_ns, status))
     }
 }

@@ -139,21 +139,21 @@ impl Timeline {
 
     /// Survivors know better when what happened than who looks from outside, now and then.
     fn look_at_incident(&mut self, incident: &Incident) {
-        let mut told = |event: DrillEvent, pair: Option<u32>, at_ms: u64| {
+        let mut noted = |event: DrillEvent, pair: Option<u32>, at_ms: u64| {
             let at_ns = at_ms.saturating_mul(1_000_000).max(self.injected_ns);
             if at_ms > 0 {
                 let known = self.moments.entry((event, pair)).or_insert(at_ns);
                 *known = at_ns.min(*known);
             }
         };
-        told(DrillEvent::Detected, None, incident.detected_ms);
-        told(DrillEvent::LeaseEnded, None, incident.lease_seen_ms);
+        noted(DrillEvent::Detected, None, incident.detected_ms);
+        noted(DrillEvent::LeaseEnded, None, incident.lease_seen_ms);
         for planned in incident.plan.iter().filter(|planned| self.owned.contains_key(&planned.pair)) {
             let (pair, times) = (Some(planned.pair), planned.times);
-            told(DrillEvent::Claimed, pair, times.claimed_ms);
-            told(DrillEvent::Cut, pair, times.cut_ms);
-            told(DrillEvent::Replayed, pair, times.replayed_ms);
-            told(DrillEvent::Serving, pair, times.serving_ms);
+            noted(DrillEvent::Claimed, pair, times.claimed_ms);
+            noted(DrillEvent::Cut, pair, times.cut_ms);
+            noted(DrillEvent::Replayed, pair, times.replayed_ms);
+            noted(DrillEvent::Serving, pair, times.serving_ms);
             if times.replayed_ms > 0 {
                 self.replayed.insert(planned.pair, times.replayed_bytes);
             }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn look_a_takeover_is_told_in_its_order() {
+    fn look_a_takeover_is_reported_in_its_order() {
         let nodes = || vec![node(0, Some(10), 1, "serving"), node(1, Some(11), 1, "serving")];
         let before = Status {
             nodes: nodes(),
@@ -316,11 +316,11 @@ mod tests {
         now.pairs = vec![pair(1, 0, Some(6), 2, "serving", Some(1))];
         now.leases = vec![6];
         timeline.look(700_000_000, &now);
-        let told: Vec<_> =
+        let noted: Vec<_> =
             timeline.moments().iter().map(|it| (it.event.word(), it.at_ns / 1_000_000)).collect();
         let expected = [("injected", 100), ("detected", 605), ("claimed", 610), ("cut", 620)];
-        assert_eq!(told[..4], expected);
-        assert_eq!(told[4..], [("replayed", 640), ("serving", 650), ("lease_ended", 700)]);
+        assert_eq!(noted[..4], expected);
+        assert_eq!(noted[4..], [("replayed", 640), ("serving", 650), ("lease_ended", 700)]);
         assert_eq!(timeline.replayed_bytes(), Some(4096));
     }
 

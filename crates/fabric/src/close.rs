@@ -20,7 +20,7 @@ pub enum HelloRefusal {
     NotPermitted,
     /// The hello has an extension that must be understood, and it does not know that.
     ExtensionUnknown,
-    /// It has no RDMA device, or was built without the feature `verbs`, or is told not to offer it.
+    /// It has no RDMA device, or was built without the feature `verbs`, or is set not to offer it.
     NoVerbs,
     /// A status that this version does not know.
     Unknown(u16),
@@ -135,7 +135,7 @@ impl fmt::Display for QueuePairFailure {
 }
 
 impl CloseReason {
-    /// What the peer is told whose hello is refused for this reason; `None`: nothing, as strangers are.
+    /// The answer to a peer whose hello is refused for this reason; `None`: no answer, as for strangers.
     pub(crate) fn refusal(self) -> Option<HelloRefusal> {
         match self {
             CloseReason::VersionUnknown { .. } => Some(HelloRefusal::Version),

@@ -150,7 +150,7 @@ pub trait Endpoint {
     /// not mean that one may sleep: ask [`Endpoint::prepare_sleep`].
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize;
 
-    /// Tells the time, from any fixed start, never backwards. Time-outs are judged by it; each 100 ms is
+    /// Sets the time, from any fixed start, never backwards. Time-outs are judged by it; each 100 ms is
     /// often enough.
     fn tick(&mut self, now_ns: u64);
 
@@ -169,7 +169,7 @@ pub trait Endpoint {
     fn connections(&self) -> usize;
 
     /// Whether the thread may sleep on the wake descriptor: false while something can be polled at once.
-    /// Peers may have to be told, so call it right before each sleep, after [`Endpoint::flush`].
+    /// Peers may have to be notified, so call it right before each sleep, after [`Endpoint::flush`].
     fn prepare_sleep(&mut self) -> bool;
 
     /// Readable when [`Endpoint::poll`] has something to report. `None` for a provider that is stepped

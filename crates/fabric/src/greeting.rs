@@ -1,6 +1,6 @@
 //! What an acceptor says of itself in its hello, so that one address is enough to find everything else.
 
-/// A host's introduction. Clients use it to tell whether they are on the same host, and where to ask on.
+/// A host's introduction. Clients use it to see whether they are on the same host, and where to ask on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Greeting {
     /// The running kernel's boot id: equal on both ends means the same host, so memory can be shared. Zero:
@@ -13,7 +13,7 @@ pub struct Greeting {
 }
 
 impl Greeting {
-    /// A greeting with this host's boot id, zero where the kernel tells none.
+    /// A greeting with this host's boot id, zero where the kernel gives none.
     #[must_use]
     pub fn of_this_host() -> Greeting {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

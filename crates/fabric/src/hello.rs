@@ -1,9 +1,9 @@
 //! The hello: the first bytes of each connection, in both directions, before any message.
 //!
-//! The connector speaks first; the acceptor answers when it has read a good hello, so a stranger is told
+//! The connector speaks first; the acceptor answers when it has read a good hello, so a stranger gets
 //! nothing.
 //! Little-endian throughout. The first twelve bytes keep their place in every later version, so that two
-//! versions can always tell each other apart.
+//! versions can always recognise each other.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|

@@ -9,7 +9,7 @@ use cell_memory::Region;
 use crate::registry::LedgerView;
 use crate::remote_access::{ReadFailure, RegionKey, RemoteRead};
 
-/// A region of the peer, mapped for reading, and the word that tells whether its registration lasts.
+/// A region of the peer, mapped for reading, and the word that says whether its registration lasts.
 ///
 /// What is looked at in place is looked at by the rules of every other reader: versions, fences, checksums;
 /// and it counts only if [`MappedRegion::lasts`] says so *after* the last load.
@@ -19,7 +19,7 @@ pub struct MappedRegion {
     word: Word,
 }
 
-/// Where it is told that a registration has ended.
+/// Where it is recorded that a registration has ended.
 #[derive(Clone, Debug)]
 pub(crate) enum Word {
     /// In the owner's ledger.

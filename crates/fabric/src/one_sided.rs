@@ -4,7 +4,7 @@
 //! A read names the *registration*, not the region: keys are random and fresh each time, so a read that was
 //! posted for an earlier registration fails instead of returning what stands there now. What a read returns
 //! is whatever the memory held while it was read; a writer may have been at work. Readers validate, as the
-//! module text of `tree` says, and a provider tells by [`OneSided::reads_ordered`] whether a version word at
+//! module text of `tree` says, and a provider says by [`OneSided::reads_ordered`] whether a version word at
 //! each end is enough.
 
 use cell_memory::Region;

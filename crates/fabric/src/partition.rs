@@ -37,8 +37,8 @@ const OUTBOUND: u8 = 2;
 /// The switch of a host's filter; clones switch the same one. Off at first.
 ///
 /// While both directions are blocked, an endpoint that has it neither takes what peers sent nor sends what
-/// its user gave it, old connections and new ones alike: nobody is told anything, as behind a network that
-/// drops all. What had left before arrives. When it is switched off, everything goes on where it stood,
+/// its user gave it, old connections and new ones alike: nobody is notified of anything, as behind a network
+/// that drops all. What had left before arrives. When it is switched off, everything goes on where it stood,
 /// unless the peer has given up.
 ///
 /// Blocked in one direction, an endpoint goes on with the other: it sends and takes nothing, or takes and

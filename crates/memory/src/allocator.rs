@@ -3,7 +3,7 @@
 //! Up to 8 KiB an extent takes a slot of a slab of its size class, O(1); a longer one takes whole blocks of 1
 //! KiB from the free ranges. Slabs come from the free ranges too, and go back once they are empty. All of the
 //! allocator's state is outside the region, and follows from (offset, length) of the extents: a recovery
-//! tells them to [`ExtentAllocator::restore`] in any order.
+//! passes them to [`ExtentAllocator::restore`] in any order.
 //!
 //! Bounded waste: below 512 bytes less than 16 bytes an extent; above, at most a ninth (slabs), or less than
 //! 1 KiB of more than 8 (blocks). On top come the free slots of slabs in use. On values of 8 to 256 bytes, as

@@ -14,7 +14,7 @@
 //! reader that meets the writer.
 //!
 //! Lengths: 16 bytes of words 0 and 1, at most 24 more, a value of at most 16 MiB. The [`ExtentShape`] alone
-//! tells the whole length, so a leaf that keeps the shape in place of the value's length spares its reader,
+//! gives the whole length, so a leaf that keeps the shape in place of the value's length spares its reader,
 //! the allocator and a restore a look at the extent.
 
 mod checksum;

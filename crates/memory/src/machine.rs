@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// What machine and control group have at all; `None` if the system does not tell.
+/// What machine and control group have at all; `None` if the system does not say.
 #[must_use]
 pub fn total_bytes() -> Option<u64> {
     let machine = meminfo_field(&read("/proc/meminfo")?, "MemTotal")?;
@@ -11,7 +11,7 @@ pub fn total_bytes() -> Option<u64> {
 }
 
 /// What machine and control group could still give, what they would take back from caches included; `None`
-/// if the system does not tell.
+/// if the system does not say.
 #[must_use]
 pub fn available_bytes() -> Option<u64> {
     let machine = meminfo_field(&read("/proc/meminfo")?, "MemAvailable")?;

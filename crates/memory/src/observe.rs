@@ -10,7 +10,7 @@ const MARGIN_PART: u64 = 64;
 const MARGIN_MIN: u64 = 8 << 20;
 const MARGIN_MAX: u64 = 256 << 20;
 
-/// Tells a budget what this process holds, and what the machine has left: about every second, from any
+/// Reports to a budget what this process holds, and what the machine has left: about every second, from any
 /// thread. It reads some small files of the system.
 pub fn observe(budget: &Budget) {
     let Some(status) = read("/proc/self/status") else { return };

@@ -46,10 +46,10 @@ pub struct Adoption {
     leaf: LeafSnapshot,
     /// The next entry of the leaf.
     at: usize,
-    begun: bool,
+    started: bool,
     bytes: Vec<u8>,
     value: Vec<u8>,
-    /// The source's extents of what was copied, which become free when it is cut.
+    /// The source's extents of what was copied, which become free when it is truncated.
     left_behind: Vec<(ExtentOffset, u32)>,
     /// The target's extents of entries that are in no leaf yet: nobody else would free them.
     loose: Vec<(ExtentOffset, u32)>,
@@ -81,7 +81,7 @@ impl Adoption {
             builder: None,
             leaf: LeafSnapshot::new(),
             at: 0,
-            begun: false,
+            started: false,
             bytes: Vec::new(),
             value: Vec::new(),
             left_behind: Vec::new(),
@@ -189,9 +189,9 @@ impl<O: MemoryObserver> Pair<O> {
 
     fn adoption_room(&mut self, need: &LogNeed) -> Result<(), NoRoom> {
         // It does not wait for a checkpoint, because that waits for its end.
-        let comes = self.log.set_relief_comes(false);
+        let expected = self.log.set_reclaim_expected(false);
         let room = self.log_room_apart(need);
-        self.log.set_relief_comes(comes);
+        self.log.set_reclaim_expected(expected);
         room
     }
 
@@ -199,10 +199,10 @@ impl<O: MemoryObserver> Pair<O> {
     fn next_entry(&self, adoption: &mut Adoption, source: &SourceView) -> Result<bool, PairError> {
         let meganode = source.meganode();
         let low = &adoption.range.low;
-        if !adoption.begun {
+        if !adoption.started {
             meganode.leaf(low, &mut adoption.leaf)?;
             adoption.at = adoption.leaf.position(low);
-            adoption.begun = true;
+            adoption.started = true;
         }
         while adoption.at == adoption.leaf.len() {
             let past = match (adoption.leaf.high(), adoption.range.high.as_deref()) {
@@ -236,7 +236,7 @@ impl<O: MemoryObserver> Pair<O> {
         Ok(pushed.is_ok())
     }
 
-    /// An adoption comes to nothing: frees at once what discarding its meganode would not find. No leaf has
+    /// An adoption fails: frees at once what discarding its meganode would not find. No leaf has
     /// ever led to it, and of a slot that was only reserved nobody knows.
     pub fn give_up_adoption(&mut self, adoption: &mut Adoption) {
         for (offset, bytes) in adoption.loose.drain(..) {

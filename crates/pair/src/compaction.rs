@@ -1,4 +1,4 @@
-//! The store's side of compactions after deletes: which meganodes have become thin, and one step of a
+//! The store's side of compactions after deletes: which meganodes have become sparse, and one step of a
 //! compaction. When one may happen is `crate::split`'s to know; why a step is right, `cell_tree`'s
 //! `compaction.rs` says.
 
@@ -120,22 +120,22 @@ impl<O: MemoryObserver> Pair<O> {
     }
 
     /// The next meganode of which so much was deleted that it should be looked at.
-    pub fn take_thinned(&mut self) -> Option<SlotIndex> {
+    pub fn take_sparse(&mut self) -> Option<SlotIndex> {
         if self.compaction_permille == 0 {
             return None;
         }
         // A slot whose adoption was thrown away meanwhile holds nothing, though it rests for a while.
-        std::iter::from_fn(|| self.meganodes.take_thinned())
+        std::iter::from_fn(|| self.meganodes.take_sparse())
             .find(|slot| self.splits.slot_use(*slot) == SlotUse::Leaf)
     }
 
     /// The meganode is to be looked at another time.
-    pub fn put_back_thinned(&mut self, slot: SlotIndex) {
-        self.meganodes.note_thinned(slot);
+    pub fn put_back_sparse(&mut self, slot: SlotIndex) {
+        self.meganodes.note_sparse(slot);
     }
 
     /// Whether something was deleted from a meganode since it was looked at last.
-    pub fn may_be_thin(&self, slot: SlotIndex) -> bool {
+    pub fn may_be_sparse(&self, slot: SlotIndex) -> bool {
         self.compaction_permille > 0 && self.meganodes.get(slot).is_some_and(|owned| owned.removed > 0)
     }
 

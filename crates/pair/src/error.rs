@@ -47,7 +47,7 @@ pub enum ExtentFault {
     Form,
 }
 
-/// Why a write was not begun. Nothing was changed.
+/// Why a write was not started. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
     /// The batch that fills must be submitted first, or a segment is being prepared: the request waits.

@@ -1,4 +1,4 @@
-//! Sizes and counts of a pair, as status and metrics tell them.
+//! Sizes and counts of a pair, as status and metrics show them.
 
 use cell_recovery::SlotUse;
 

@@ -7,10 +7,10 @@
 //! 2. from then on a grace period has passed that covers the longest permitted one-sided operation: a reader
 //!    that found the pointer just before the free may still be reading.
 //!
-//! The grace period is counted from a clock that is read *after* the free. A worker is told the time at the
+//! The grace period is counted from a clock that is read *after* the free. A worker is given the time at the
 //! beginning of its turns, and its thread can be stopped at any instruction of one:
 //!
-//! 1. the worker is told T, and its thread is stopped until T + grace;
+//! 1. the worker is given the time T, and its thread is stopped until T + grace;
 //! 2. a reader finds an entry's place in its leaf;
 //! 3. the worker frees the entry. Counted from T its place may be used again at once;
 //! 4. it is written, and the reader of step 2 reads another entry's header as its own.
@@ -44,8 +44,8 @@ impl Resting {
     /// What it is, for its allocator.
     ///
     /// # Panics
-    /// If one of the two conditions does not hold: a checksum tells a reader of an extent that was used again
-    /// too early, but nobody would tell its owner.
+    /// If one of the two conditions does not hold: a checksum shows a reader an extent that was used again
+    /// too early, but its owner would not notice.
     pub(crate) fn into_freed(self, durable: Csn, now_ns: u64) -> Freed {
         let rested = self.csn <= durable && self.reusable_at_ns <= now_ns;
         assert!(rested, "{:?} is used again before it has rested", self.freed);
@@ -62,13 +62,13 @@ pub(crate) struct GraceQueue {
     resting: VecDeque<Resting>,
     bytes: u64,
     /// The time of the last [`GraceQueue::begin_grace`].
-    told_ns: u64,
+    time_ns: u64,
 }
 
 impl GraceQueue {
     /// An empty one, with this grace period.
     pub(crate) fn new(grace_ns: u64) -> GraceQueue {
-        GraceQueue { grace_ns, pending: VecDeque::new(), resting: VecDeque::new(), bytes: 0, told_ns: 0 }
+        GraceQueue { grace_ns, pending: VecDeque::new(), resting: VecDeque::new(), bytes: 0, time_ns: 0 }
     }
 
     /// Something that the record `csn` frees.
@@ -80,8 +80,8 @@ impl GraceQueue {
     /// Begins the grace period of what has become durable. `now_ns` is a time that was read after it did. A
     /// record that is older than the one before it is durable when that is, so the front decides.
     pub(crate) fn begin_grace(&mut self, durable: Csn, now_ns: u64) {
-        let told_before_ns = std::mem::replace(&mut self.told_ns, now_ns);
-        let from_ns = if planted(Mutant::GraceBackdated) { told_before_ns } else { now_ns };
+        let time_before_ns = std::mem::replace(&mut self.time_ns, now_ns);
+        let from_ns = if planted(Mutant::GraceBackdated) { time_before_ns } else { now_ns };
         let reusable_at_ns = from_ns.saturating_add(self.grace_ns);
         while let Some((csn, freed)) = self.pending.pop_front_if(|(csn, _)| *csn <= durable) {
             self.resting.push_back(Resting { csn, reusable_at_ns, freed });
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oldest_extent_is_told_whether_it_rests_or_is_pending_and_nodes_are_not() {
+    fn oldest_extent_is_reported_whether_it_rests_or_is_pending_and_nodes_are_not() {
         let mut queue = GraceQueue::new(1_000);
         assert_eq!(queue.oldest_extent(), None);
         queue.push(Csn(8), Freed::Slot(SlotIndex(1)));

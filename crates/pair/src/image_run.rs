@@ -16,7 +16,7 @@ use crate::pair::Pair;
 pub struct ImageSubject {
     /// The memory.
     pub source: Arc<ImageSource>,
-    /// How far the meganodes' nodes go, told by the owner before it makes new ones reachable.
+    /// How far the meganodes' nodes go, announced by the owner before it makes new ones reachable.
     pub ends: Arc<SlotEnds>,
     /// The image that was written and is not recorded yet.
     written: Arc<Mutex<Option<WrittenImage>>>,
@@ -67,9 +67,9 @@ pub struct ImageJob {
 pub enum ImageTurn {
     /// Step again.
     More(Box<ImageRun>),
-    /// The image is written and synced: the owner is to be told so.
+    /// The image is written and synced: the owner is to be notified.
     Written(ImageEnd),
-    /// There is no image: the owner is to be told so.
+    /// There is no image: the owner is to be notified.
     Failed {
         /// For the owner.
         end: ImageEnd,

@@ -48,4 +48,4 @@ pub use options::PairOptions;
 pub use pair::Pair;
 pub use read::{BATCH, EntryHead, Located, shape_of, value_len};
 pub use scan::{LeafItem, ScanEnd};
-pub use split::CutHalf;
+pub use split::TruncatedHalf;

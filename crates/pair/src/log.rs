@@ -77,11 +77,11 @@ pub struct SyncedBatch {
 
 /// What a checkpoint can do for a log that the disk has no room for.
 #[derive(Clone, Copy, Debug, Default)]
-struct Relief {
+struct ReclaimCheckpoint {
     /// A write was kept back for want of room.
     wanted: bool,
     /// A checkpoint makes room, or is about to: writes wait for it.
-    comes: bool,
+    expected: bool,
 }
 
 /// See the module's text.
@@ -90,13 +90,13 @@ pub(crate) struct CommitLog {
     /// The last CSN, where there is no log.
     csn_unlogged: Csn,
     durability: Durability,
-    relief: Relief,
+    reclaim: ReclaimCheckpoint,
 }
 
 impl CommitLog {
     /// The last CSN before it is `csn`.
     pub(crate) fn new(log: Option<PairLog>, csn: Csn, durability: Durability) -> CommitLog {
-        CommitLog { log, csn_unlogged: csn, durability, relief: Relief::default() }
+        CommitLog { log, csn_unlogged: csn, durability, reclaim: ReclaimCheckpoint::default() }
     }
 
     /// See [`PairLog::set_times`].
@@ -112,8 +112,8 @@ impl CommitLog {
         match log.room_for(need.node_bytes, need.extent_bytes, need.space) {
             Ok(()) => Ok(()),
             Err(LogRefusal::NoSpace { .. }) => {
-                self.relief.wanted = true;
-                Err(if self.relief.comes { NoRoom::LogBusy } else { NoRoom::DiskFull })
+                self.reclaim.wanted = true;
+                Err(if self.reclaim.expected { NoRoom::LogBusy } else { NoRoom::DiskFull })
             }
             Err(LogRefusal::TooLarge { .. }) => Err(NoRoom::Region),
             Err(_) => Err(NoRoom::LogBusy),
@@ -126,19 +126,19 @@ impl CommitLog {
     }
 
     /// Whether a checkpoint helps if the disk has, or will have, no room for the log's next segment.
-    pub(crate) fn can_be_relieved(&self) -> bool {
-        self.log.as_ref().is_some_and(PairLog::can_be_relieved)
+    pub(crate) fn can_be_reclaimed(&self) -> bool {
+        self.log.as_ref().is_some_and(PairLog::can_be_reclaimed)
     }
 
     /// A checkpoint will make room for the log, or none will: writes wait, or are refused. What it was
     /// before.
-    pub(crate) fn set_relief_comes(&mut self, comes: bool) -> bool {
-        std::mem::replace(&mut self.relief.comes, comes)
+    pub(crate) fn set_reclaim_expected(&mut self, expected: bool) -> bool {
+        std::mem::replace(&mut self.reclaim.expected, expected)
     }
 
     /// Whether a write was kept back for want of log space, which a checkpoint can make.
-    pub(crate) fn wants_relief(&self) -> bool {
-        self.relief.wanted && self.is_short() && self.can_be_relieved()
+    pub(crate) fn needs_reclaim(&self) -> bool {
+        self.reclaim.wanted && self.is_short() && self.can_be_reclaimed()
     }
 
     /// Bytes of log that a checkpoint gives back, and of one segment.
@@ -255,7 +255,7 @@ impl CommitLog {
 
     /// A checkpoint covers the log up to `base`: segments below it may go.
     pub(crate) fn release_below(&mut self, base: Csn, device: &mut dyn LogDevice) {
-        self.relief.wanted = false;
+        self.reclaim.wanted = false;
         if let Some(log) = &mut self.log {
             log.release_below(base, device);
         }

@@ -11,8 +11,8 @@ use cell_tree::{Geometry, LeafSnapshot, Meganode, MeganodeRole, NodeIndex, ReadE
 
 use crate::error::PairError;
 
-/// How far the tree nodes of each slot go, as its owner tells and others may ask at any time: a checkpoint's
-/// copier and checks. Zero: the slot holds nothing.
+/// How far the tree nodes of each slot go, as its owner announces and others may ask at any time: a
+/// checkpoint's copier and checks. Zero: the slot holds nothing.
 #[derive(Debug)]
 pub struct SlotEnds {
     ends: Box<[AtomicU32]>,
@@ -104,7 +104,7 @@ pub(crate) struct Meganodes {
     /// them.
     reads: Box<[Cell<u64>]>,
     /// Meganodes that a compaction should look at, in their order.
-    thinned: VecDeque<SlotIndex>,
+    sparse: VecDeque<SlotIndex>,
 }
 
 /// Entries removed for each tree node in use that make a meganode worth a look.
@@ -115,7 +115,7 @@ impl Meganodes {
         let ends = Arc::new(SlotEnds::new(slots));
         let reads = (0..slots).map(|_| Cell::new(0)).collect();
         let slots = (0..slots).map(|_| None).collect();
-        Meganodes { geometry, region, slots, ends, reads, thinned: VecDeque::new() }
+        Meganodes { geometry, region, slots, ends, reads, sparse: VecDeque::new() }
     }
 
     /// A slot holds a meganode from here on.
@@ -151,7 +151,7 @@ impl Meganodes {
         self.get(slot).map_or(1, |owned| owned.allocator.height())
     }
 
-    /// Tells copiers how far the slot's nodes go, before new ones become reachable.
+    /// Shows copiers how far the slot's nodes go, before new ones become reachable.
     pub(crate) fn announce(&self, slot: SlotIndex) {
         if let Some(owned) = self.get(slot) {
             self.ends.set(slot, owned.allocator.high_water());
@@ -171,22 +171,22 @@ impl Meganodes {
         owned.entries = owned.entries.saturating_sub(1);
         owned.removed += 1;
         if !owned.noted && owned.removed >= REMOVED_A_NODE * owned.nodes_used() as u64 {
-            self.note_thinned(slot);
+            self.note_sparse(slot);
         }
     }
 
     /// A compaction should look at a meganode.
-    pub(crate) fn note_thinned(&mut self, slot: SlotIndex) {
+    pub(crate) fn note_sparse(&mut self, slot: SlotIndex) {
         if let Some(owned) = self.get_mut(slot)
             && !std::mem::replace(&mut owned.noted, true)
         {
-            self.thinned.push_back(slot);
+            self.sparse.push_back(slot);
         }
     }
 
     /// The next meganode that a compaction should look at.
-    pub(crate) fn take_thinned(&mut self) -> Option<SlotIndex> {
-        while let Some(slot) = self.thinned.pop_front() {
+    pub(crate) fn take_sparse(&mut self) -> Option<SlotIndex> {
+        while let Some(slot) = self.sparse.pop_front() {
             if let Some(owned) = self.get_mut(slot).filter(|owned| owned.noted) {
                 (owned.noted, owned.removed) = (false, 0);
                 return Some(slot);
@@ -235,9 +235,9 @@ impl Meganodes {
     /// Whether so many percent of a meganode's tree nodes are in use, so that it is to be split. A router is
     /// not, however full: readers go by right links then. (Drills with slots of 128 tree nodes found a worker
     /// that tried, and so did each that followed it.)
-    pub(crate) fn is_crowded(&self, slot: SlotIndex, percent: usize) -> bool {
-        let crowded = |owned: &OwnedMeganode| owned.nodes_used() * 100 >= self.geometry.nodes() * percent;
-        !self.ends.is_router(slot) && self.get(slot).is_some_and(crowded)
+    pub(crate) fn is_nearly_full(&self, slot: SlotIndex, percent: usize) -> bool {
+        let nearly_full = |owned: &OwnedMeganode| owned.nodes_used() * 100 >= self.geometry.nodes() * percent;
+        !self.ends.is_router(slot) && self.get(slot).is_some_and(nearly_full)
     }
 
     /// The owner has read so often in a meganode for clients.

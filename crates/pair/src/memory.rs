@@ -88,7 +88,7 @@ impl<O: MemoryObserver> PairMemory<O> {
         self.geometry.node_offset(slot, node) as u64
     }
 
-    /// Changes a tree node, and tells the copier of an image where it must look again.
+    /// Changes a tree node, and shows the copier of an image where it must look again.
     pub(crate) fn change_node(&mut self, slot: SlotIndex, change: &Change<'_>, csn: Csn) {
         let there = self.slot(slot);
         self.filled.apply(&mut self.writer.node, self.geometry, there, change, csn);

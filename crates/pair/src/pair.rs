@@ -26,7 +26,7 @@ use crate::scan_buffers::ScanBuffers;
 /// What is taken from the grace queue in one turn at most.
 const REUSED_AT_ONCE: usize = 16_384;
 
-/// See the module's text. What it does is told by role: [`crate::write`] and its kin.
+/// See the module's text. What it does is described by role: [`crate::write`] and its kin.
 pub struct Pair<O = ()> {
     pub(crate) id: PairId,
     pub(crate) epoch: Epoch,
@@ -47,7 +47,7 @@ pub struct Pair<O = ()> {
     pub(crate) grant_chunk_bytes: u64,
     pub(crate) split_fill_percent: usize,
     /// A meganode that has come to the fill at which it is to be split.
-    pub(crate) crowded: Option<SlotIndex>,
+    pub(crate) nearly_full: Option<SlotIndex>,
     /// Slots of adoptions that have logged nothing yet.
     pub(crate) reserved: BTreeSet<SlotIndex>,
     pub(crate) compaction_permille: usize,
@@ -86,7 +86,7 @@ impl<O: MemoryObserver> Pair<O> {
             match found.used {
                 SlotUse::Router => meganodes.set_router(found.slot.index),
                 // What was deleted before is not known.
-                SlotUse::Leaf | SlotUse::Free => meganodes.note_thinned(found.slot.index),
+                SlotUse::Leaf | SlotUse::Free => meganodes.note_sparse(found.slot.index),
             }
         }
         let mut pair = Pair {
@@ -106,7 +106,7 @@ impl<O: MemoryObserver> Pair<O> {
             checking: false,
             grant_chunk_bytes: options.grant_chunk_bytes,
             split_fill_percent: options.split_fill_percent,
-            crowded: None,
+            nearly_full: None,
             reserved: BTreeSet::new(),
             compaction_permille: options.compaction_permille,
             compactions: CompactionCounts::default(),
@@ -122,7 +122,7 @@ impl<O: MemoryObserver> Pair<O> {
 
     /// Takes over of these options what can change while the pair is served: from the next split, packing and
     /// grant of memory on. Durability and grace stay what they were.
-    pub fn take_live(&mut self, options: &PairOptions) {
+    pub fn apply_live(&mut self, options: &PairOptions) {
         let PairOptions { grant_chunk_bytes, split_fill_percent, compaction_permille, .. } = *options;
         self.grant_chunk_bytes = grant_chunk_bytes;
         (self.split_fill_percent, self.compaction_permille) = (split_fill_percent, compaction_permille);
@@ -247,20 +247,20 @@ impl<O: MemoryObserver> Pair<O> {
 
     /// Whether a checkpoint helps if the disk has, or will have, no room for the log's next segment.
     #[must_use]
-    pub fn can_be_relieved(&self) -> bool {
-        self.log.can_be_relieved()
+    pub fn can_be_reclaimed(&self) -> bool {
+        self.log.can_be_reclaimed()
     }
 
     /// A checkpoint will make room for the log, or none will: writes wait, or are refused. What it was
     /// before.
-    pub fn set_relief_comes(&mut self, comes: bool) -> bool {
-        self.log.set_relief_comes(comes)
+    pub fn set_reclaim_expected(&mut self, expected: bool) -> bool {
+        self.log.set_reclaim_expected(expected)
     }
 
     /// Whether a write was kept back for want of log space, which a checkpoint can make.
     #[must_use]
-    pub fn wants_relief(&self) -> bool {
-        self.log.wants_relief()
+    pub fn needs_reclaim(&self) -> bool {
+        self.log.needs_reclaim()
     }
 
     /// Bytes of log that a checkpoint gives back, and of one segment.
@@ -294,7 +294,7 @@ impl<O: MemoryObserver> Pair<O> {
         self.log.durable()
     }
 
-    /// Up to which CSN readers may be told.
+    /// Up to which CSN readers may see.
     #[must_use]
     pub fn visible(&self) -> Csn {
         self.log.visible()
@@ -401,8 +401,8 @@ impl<O: MemoryObserver> Pair<O> {
     }
 
     /// Hands back what was freed durably and whose grace period is over, a bounded part of it. Whether that
-    /// was anything. `now_ns` is read after the last event that the pair was told: the grace period of what
-    /// has become durable since the last call begins now.
+    /// was anything. `now_ns` is read after the last event that was reported to the pair: the grace period of
+    /// what has become durable since the last call begins now.
     pub fn reuse(&mut self, now_ns: u64) -> bool {
         let durable = self.durable();
         self.splits.prune(durable);

@@ -76,8 +76,8 @@ impl<O: MemoryObserver> Pair<O> {
         self.memory.meganode(slot, self.meganodes.role(slot))
     }
 
-    /// What an answer that tells no value depends on: for a miss the last removal of the leaf; for a hit its
-    /// last change, and if that is too new, the extent's CSN.
+    /// What an answer that carries no value depends on: for a miss the last removal of the leaf; for a hit
+    /// its last change, and if that is too new, the extent's CSN.
     ///
     /// # Errors
     /// The extent's header cannot be read.

@@ -18,7 +18,7 @@ use crate::scan_buffers::ScanBuffers;
 pub struct ScanEnd {
     /// What all that was seen depends on: the entries, and the removals in the leaves that were looked at.
     pub depends_on: Csn,
-    /// Whether it was told to end; else the range has nothing more in this meganode.
+    /// Whether it was asked to end; else the range has nothing more in this meganode.
     pub is_stopped: bool,
 }
 

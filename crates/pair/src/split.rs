@@ -1,7 +1,7 @@
-//! The store's side of splits: steps into the log and the table of splits, cutting the source's half, showing
-//! and freeing meganodes, the router's entries. When each may happen is `crate::split`'s to know.
+//! The store's side of splits: steps into the log and the table of splits, truncating the source's half,
+//! showing and freeing meganodes, the router's entries. When each may happen is `crate::split`'s to know.
 
-use cell_recovery::{Cuts, NodeRecord, SlotUse, SourceState, SplitName, SplitRecord, SplitTable};
+use cell_recovery::{BoundaryNodes, NodeRecord, SlotUse, SourceState, SplitName, SplitRecord, SplitTable};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, ExtentOffset, PairId, Pointer, Root, SlotIndex};
 use cell_tree::{Change, Image, LeafEntry, MeganodeRole, NodeIndex, SlotAllocator, SplitPlan};
@@ -14,15 +14,15 @@ use crate::memory::MemoryObserver;
 use crate::pair::Pair;
 use crate::read::shape_of;
 
-/// Extents of a half that was cut away, which go to the grace queue a part at a time.
+/// Extents of a half that was truncated away, which go to the grace queue a part at a time.
 #[derive(Debug)]
-pub struct CutHalf {
+pub struct TruncatedHalf {
     csn: Csn,
     extents: Vec<(ExtentOffset, u32)>,
 }
 
 impl<O: MemoryObserver> Pair<O> {
-    /// The splits and slots of the pair, as the log tells them.
+    /// The splits and slots of the pair, as the log has them.
     pub fn split_table(&self) -> &SplitTable {
         &self.splits
     }
@@ -118,45 +118,46 @@ impl<O: MemoryObserver> Pair<O> {
         self.meganode(slot).split_key(50).ok().flatten()
     }
 
-    /// What cutting a meganode at a key would change.
-    pub(crate) fn plan_cut(&self, slot: SlotIndex, key: &[u8]) -> Result<SplitPlan, PairError> {
+    /// What truncating a meganode at a key would change.
+    pub(crate) fn plan_truncation(&self, slot: SlotIndex, key: &[u8]) -> Result<SplitPlan, PairError> {
         self.meganode(slot).plan_meganode_split(key).map_err(PairError::Plan)
     }
 
-    /// Cuts a meganode: logs the step, then changes the boundary nodes and frees the upper half. `extents`
-    /// are those of the upper half, where somebody has counted them. `None`: the log has no room now.
-    pub fn cut(
+    /// Truncates a meganode: logs the step, then changes the boundary nodes and frees the upper half.
+    /// `extents` are those of the upper half, where somebody has counted them. `None`: the log has no room
+    /// now.
+    pub fn truncate(
         &mut self,
         name: SplitName,
         slot: SlotIndex,
         key: &[u8],
         right: Pointer,
         extents: Option<Vec<(ExtentOffset, u32)>>,
-    ) -> Result<Option<CutHalf>, PairError> {
+    ) -> Result<Option<TruncatedHalf>, PairError> {
         let linked = self
             .splits
             .source(name)
             .is_some_and(|split| split.state == SourceState::Linked && split.csn <= self.durable());
-        assert!(linked, "{name} is cut before it is linked durably");
-        let plan = self.plan_cut(slot, key)?;
+        assert!(linked, "{name} is truncated before it is linked durably");
+        let plan = self.plan_truncation(slot, key)?;
         let bits = plan.freed.bits();
-        if self.step_room(key.len() + bits.bytes.len() + 4 * plan.cuts.len()).is_err() {
+        if self.step_room(key.len() + bits.bytes.len() + 4 * plan.boundary.len()).is_err() {
             return Ok(None);
         }
-        let cuts = Cuts::new(&plan.cuts).ok_or(PairError::NoMeganode(slot))?;
-        let record = SplitRecord::Applied { name, slot, right, cuts, high: key, freed: bits };
+        let boundary = BoundaryNodes::new(&plan.boundary).ok_or(PairError::NoMeganode(slot))?;
+        let record = SplitRecord::Applied { name, slot, right, boundary, high: key, freed: bits };
         let csn = self.append_step(&NodeRecord::Split(record));
         let extents = extents.unwrap_or_else(|| self.extents_of(slot, plan.leaves.iter().copied()));
         self.meganodes.count(slot, -i64::try_from(extents.len()).unwrap_or(0));
-        for node in cuts.nodes() {
-            self.memory.change_node(slot, &Change::Cut { node: *node, high: key, right }, csn);
+        for node in boundary.nodes() {
+            self.memory.change_node(slot, &Change::Truncate { node: *node, high: key, right }, csn);
         }
         self.memory.free_nodes(slot, bits.iter(), csn);
         self.meganodes.rest(slot, bits.len());
         for node in bits.iter() {
             self.grace.push(csn, Freed::Node(slot, node));
         }
-        Ok(Some(CutHalf { csn, extents }))
+        Ok(Some(TruncatedHalf { csn, extents }))
     }
 
     /// The extents of leaves that are in use.
@@ -172,8 +173,8 @@ impl<O: MemoryObserver> Pair<O> {
         extents.filter_map(|entry| Some((entry.offset, shape_of(entry)?.extent_bytes()))).collect()
     }
 
-    /// Gives a part of a cut half to the grace queue; true when nothing is left of it.
-    pub fn rest_cut_half(&mut self, half: &mut CutHalf, extents_max: usize) -> bool {
+    /// Gives a part of a truncated half to the grace queue; true when nothing is left of it.
+    pub fn rest_truncated_half(&mut self, half: &mut TruncatedHalf, extents_max: usize) -> bool {
         let keep = half.extents.len().saturating_sub(extents_max);
         for (offset, bytes) in half.extents.drain(keep..) {
             self.grace.push(half.csn, Freed::Extent(offset, bytes));
@@ -287,20 +288,20 @@ impl<O: MemoryObserver> Pair<O> {
     }
 
     /// The meganode that waits longest for a split of its own, if one does.
-    pub fn take_crowded(&mut self) -> Option<SlotIndex> {
-        self.crowded.take()
+    pub fn take_nearly_full(&mut self) -> Option<SlotIndex> {
+        self.nearly_full.take()
     }
 
     /// After tree nodes were split: is the meganode so full that it should be split?
-    pub(crate) fn note_crowded(&mut self, slot: SlotIndex) {
-        if self.meganodes.is_crowded(slot, self.split_fill_percent) {
-            self.crowded = Some(slot);
+    pub(crate) fn note_nearly_full(&mut self, slot: SlotIndex) {
+        if self.meganodes.is_nearly_full(slot, self.split_fill_percent) {
+            self.nearly_full = Some(slot);
         }
     }
 
-    /// Whether a meganode should be split, or was cut and will have room soon.
-    pub fn is_crowded(&self, slot: SlotIndex) -> bool {
-        self.meganodes.is_crowded(slot, self.split_fill_percent)
+    /// Whether a meganode should be split, or was truncated and will have room soon.
+    pub fn is_nearly_full(&self, slot: SlotIndex) -> bool {
+        self.meganodes.is_nearly_full(slot, self.split_fill_percent)
     }
 
     /// Whether tree nodes of a meganode rest, so that it will have room without anybody's doing.
@@ -346,7 +347,7 @@ impl<O: MemoryObserver> Pair<O> {
         self.splits.slots().map(|(slot, _)| slot).collect()
     }
 
-    /// A meganode's shape, as status tells it.
+    /// A meganode's shape, as status shows it.
     #[must_use]
     pub fn meganode_figures(&self, slot: SlotIndex) -> MeganodeFigures {
         let owned = self.meganodes.get(slot);

@@ -21,7 +21,7 @@ use crate::pair::Pair;
 use crate::read::shape_of;
 
 impl<O: MemoryObserver> Pair<O> {
-    /// Writes an entry. `completion` is told the version and whether an entry was replaced.
+    /// Writes an entry. `completion` is given the version and whether an entry was replaced.
     ///
     /// # Errors
     /// No room, or the pair is damaged; nothing was changed.
@@ -135,7 +135,7 @@ impl<O: MemoryObserver> Pair<O> {
             owned.writes += u64::from(completion.is_some());
         }
         if plan.len() > 1 {
-            self.note_crowded(slot);
+            self.note_nearly_full(slot);
         }
         self.plan = plan;
         if let Some(completion) = completion {

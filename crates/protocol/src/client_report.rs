@@ -1,5 +1,5 @@
-//! What a client tells each node about once a second of the searches by that connection, and the settings
-//! that it is told in return.
+//! What a client reports to each node about once a second of the searches by that connection, and the
+//! settings that it is given in return.
 //!
 //! Report, after the request header:
 //!
@@ -312,7 +312,7 @@ pub struct WireSettingValues<'a> {
 }
 
 impl<'a> SettingValues<'a> {
-    /// Those from the first on that one reply has room for; who is told fewer than there are has to do
+    /// Those from the first on that one reply has room for; who gets fewer than there are has to do
     /// without the rest.
     #[must_use]
     pub fn fitting(list: &'a [(&'a str, &'a str)]) -> SettingValues<'a> {

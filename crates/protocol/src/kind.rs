@@ -43,7 +43,7 @@ wire_enum! {
         Tree = 18,
         /// Which pair is where.
         Table = 19,
-        /// What a client tells of its searches.
+        /// What a client reports of its searches.
         Report = 20,
     }
 }

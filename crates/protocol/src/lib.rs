@@ -19,7 +19,7 @@
 //! | [`tree`] | the shape of a node's tree |
 //! | [`table`] | which pair is where |
 //! | [`route`] | where keys are that the asked worker does not have |
-//! | [`client_report`] | what clients tell of their searches, and the settings that they are told |
+//! | [`client_report`] | what clients report of their searches, and the settings that they are given |
 //! | [`report`] | status of a node, result of a check |
 //! | [`request`], [`reply`] | kinds and the small bodies |
 //!

@@ -78,7 +78,7 @@ wire_enum! {
     }
 }
 
-/// A status other than Ok and NotFound, with its body. What each asks of the caller is told at
+/// A status other than Ok and NotFound, with its body. What each asks of the caller is described at
 /// [`StatusCode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -147,7 +147,7 @@ pub enum Refusal {
     #[error("the server is shutting down")]
     Shutdown,
     /// [`StatusCode::Internal`]
-    #[error("the server found a defect of its own; its log tells more")]
+    #[error("the server found a defect of its own; its log has more")]
     Internal,
     /// [`StatusCode::VersionUnsupported`]
     #[error("the server speaks protocol versions {min} to {max}")]

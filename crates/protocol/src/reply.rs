@@ -45,7 +45,7 @@ pub enum Reply<'a> {
     Session {
         /// The session.
         session: SessionId,
-        /// The server ends the session when it has heard of it neither by a write nor by a keep-alive for so
+        /// The server ends the session when it was used neither by a write nor by a keep-alive for so
         /// long; zero: never for that reason.
         idle_ms: u32,
     },
@@ -88,7 +88,7 @@ pub enum Reply<'a> {
     },
     /// There is no entry, and that is durable.
     NotFound,
-    /// Not done; what to do is told at [`StatusCode`].
+    /// Not done; what to do is described at [`StatusCode`].
     Refused(Refusal),
     /// The registrations of the worker's regions.
     Regions(RegionsReply<'a>),

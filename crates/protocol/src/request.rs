@@ -89,7 +89,7 @@ pub enum Request<'a> {
         /// Number of the first row that is wanted.
         from: u32,
     },
-    /// What the client tells of its searches. Reply: [`crate::Reply::Reported`].
+    /// What the client reports of its searches. Reply: [`crate::Reply::Reported`].
     Report(ClientReport<'a>),
 }
 
@@ -158,7 +158,7 @@ impl<'a> Request<'a> {
     /// Reads a whole message.
     ///
     /// # Errors
-    /// The bytes are not a request of this version; [`RequestHeader::peek`] may still tell whom to refuse.
+    /// The bytes are not a request of this version; [`RequestHeader::peek`] may still say whom to refuse.
     pub fn decode(message: &'a [u8]) -> Result<(RequestHeader, Request<'a>), DecodeError> {
         let mut reader = Reader::message(message)?;
         let (kind, header) = RequestHeader::decode(&mut reader)?;

@@ -343,7 +343,7 @@ impl<'a> PageWriter<'a> {
     }
 
     /// As [`PageWriter::push`], for an owner that copies key and value straight into the page: `copy` appends
-    /// the key, then the value if it is told so, of just these lengths, and answers with the version. It is
+    /// the key, then the value if it is asked to, of just these lengths, and answers with the version. It is
     /// not called if the page is full. After an error the page is to be dropped.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The sizes that the wire itself sets. A server's own limits, told in its hello, are at most these.
+//! The sizes that the wire itself sets. A server's own limits, sent in its hello, are at most these.
 
 /// The version that this crate speaks.
 pub const PROTOCOL_VERSION: u16 = 1;

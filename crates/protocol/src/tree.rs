@@ -10,9 +10,9 @@
 //! | 4 | 2 | meganodes in this reply, at most [`TREE_ROWS_MAX`] |
 //! | 6 | 2 | reserved, zero |
 //! | 8 | 8 | the root's word |
-//! | 16 | 8 | splits begun since the start |
+//! | 16 | 8 | splits started since the start |
 //! | 24 | 8 | of them, finished |
-//! | 32 | 8 | of them, come to nothing |
+//! | 32 | 8 | of them, failed |
 //! | 40 | 8 | of them, under way |
 //! | 48 | | for each meganode, 64 bytes: |
 //! | +0 | 4 | pair id |
@@ -35,7 +35,7 @@ use crate::{DecodeError, EncodeError, MESSAGE_BYTES_MAX};
 const FIXED_BYTES: usize = 48;
 const ROW_BYTES: usize = 64;
 
-/// Bytes of a low key that a row tells.
+/// Bytes of a low key that a row has.
 pub const LOW_BYTES: usize = 32;
 
 /// Most meganodes that one reply lists.
@@ -85,7 +85,7 @@ pub struct TreeReport<'a> {
     pub meganodes: u32,
     /// The root's word; see `cell_terms::Root`.
     pub root: u64,
-    /// Splits since the start: begun, finished, come to nothing, under way.
+    /// Splits since the start: started, finished, failed, under way.
     pub splits: [u64; 4],
     /// The meganodes from the one that was asked for on.
     pub rows: TreeRows<'a>,

@@ -11,7 +11,7 @@
 //! - Between two paths that cost the same any share is right, and the drawn one stays where it is.
 //! - For a client that has several operations in hand, a path is drawn for a run of searches: those of one
 //!   path leave and come back together, in few messages. Searches that take turns are dearer on either path,
-//!   and their latencies tell how long a turn takes and not what a path does. Scans that take long are drawn
+//!   and their latencies show how long a turn takes and not what a path does. Scans that take long are drawn
 //!   each for itself.
 //! - The worse path is taken so seldom that it costs a given part of the *time*: at least once in a while,
 //!   never more often than that part.
@@ -37,7 +37,7 @@ const STEP_MIN: f64 = 0.02;
 const STEP_GROWTH: f64 = 1.4;
 const STEP_SHRINKAGE: f64 = 0.5;
 
-/// The first estimates lead so far at most: all clients may have begun together, at the server.
+/// The first estimates lead so far at most: all clients may have started together, at the server.
 const FIRST_ODDS_MAX: f64 = 1.5;
 
 /// The log odds stay within these bounds, a share of 1e-6: what is drawn of a path that takes a thousand
@@ -61,7 +61,7 @@ const PAUSE_NS_MAX: u64 = 5_000_000;
 /// busy all the time does not take the wait for a part of the way.
 const SERVER_RTTS_MAX: f64 = 3.0;
 
-/// Beyond so many times the lowest latency the mean one tells of a queue; below, of how searches differ.
+/// Beyond so many times the lowest latency the mean one comes from a queue; below, from how searches differ.
 const QUEUE_FROM: f64 = 1.5;
 
 /// Operations that a client has in hand wait for each other, at the server as at the network card. That is no

@@ -1,4 +1,4 @@
-//! A moving average of latencies, as the paper has it: the last `n` samples, outliers discarded; it tells
+//! A moving average of latencies, as the paper has it: the last `n` samples, outliers discarded; it says
 //! when more are discarded than kept.
 
 /// Below so many samples nothing is an outlier: their deviation says nothing.

@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn tune_of_live_settings_makes_a_revision_that_subscribers_get() {
         let store = store();
-        let (sender, heard) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         store.subscribe(move |revision, settings| {
             sender.send((revision.clone(), settings.integer("age"))).unwrap();
         });
@@ -342,9 +342,9 @@ mod tests {
         let change =
             SettingChange { name: "age", old: "1 h".into(), new: "2 s".into(), source: Source::Admin };
         assert_eq!(revision, SettingsRevision { number: 1, author: author(), changes: vec![change] });
-        assert_eq!((heard.try_recv(), taken.refused), (Ok((revision, 2_000)), vec![]));
+        assert_eq!((receiver.try_recv(), taken.refused), (Ok((revision, 2_000)), vec![]));
         assert_eq!(store.tune(author(), &tuned).unwrap().revision, None);
-        assert!(heard.try_recv().is_err());
+        assert!(receiver.try_recv().is_err());
         // What is no longer tuned goes back to what the process was given.
         assert_eq!(store.tune(author(), &values(&[])).unwrap().revision.unwrap().changes[0].new, "1 h");
         assert_eq!((store.current().0.integer("age"), store.current().1), (3_600_000, 2));
@@ -423,7 +423,7 @@ mod tests {
         const THREADS: u64 = 4;
         const EACH: u64 = 200;
         let store = Arc::new(store());
-        let (sender, heard) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         store.subscribe(move |revision, _| sender.send(revision.clone()).unwrap());
         std::thread::scope(|scope| {
             for thread in 1..=THREADS {
@@ -436,7 +436,7 @@ mod tests {
                 });
             }
         });
-        let chain: Vec<SettingsRevision> = heard.try_iter().collect();
+        let chain: Vec<SettingsRevision> = receiver.try_iter().collect();
         assert_eq!((chain.len() as u64, store.current().1), (THREADS * EACH, THREADS * EACH));
         for pair in chain.windows(2) {
             assert_eq!(pair[1].number, pair[0].number + 1);

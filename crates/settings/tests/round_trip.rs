@@ -114,7 +114,7 @@ fn environment_warns_of_names_that_are_none_and_passes_over_reserved_ones() {
 }
 
 #[test]
-fn table_tells_unit_bounds_and_when_a_change_applies() {
+fn table_lists_unit_bounds_and_when_a_change_applies() {
     let table = REGISTRY.json();
     let row = &table["settings"][1];
     assert_eq!(

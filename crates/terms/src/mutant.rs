@@ -132,15 +132,15 @@ mutants! {
     /// What was freed is used again at once. No answer shows it, because checksums and fences keep readers
     /// from it; the owner's own assertion does (`crates/pair/src/grace.rs`).
     GraceSkipped: "grace-skipped",
-    /// The grace period of what was freed is counted from the time that was told last before. A test of the
+    /// The grace period of what was freed is counted from the time that was given last before. A test of the
     /// worker core (`node/tests/suite/worker_core/grace.rs`) catches it.
     GraceBackdated: "grace-backdated",
     /// An adopted meganode is readable before its split is linked.
     ReadableEarly: "readable-early",
-    /// An adopted meganode takes writes before its source is cut.
+    /// An adopted meganode takes writes before its source is truncated.
     WritableEarly: "writable-early",
-    /// A source is cut before its split is linked durably.
-    CutEarly: "cut-early",
+    /// A source is truncated before its split is linked durably.
+    TruncatedEarly: "truncated-early",
     /// A compaction leaves the tree nodes that it has emptied readable.
     CompactedRunKept: "compacted-run-kept",
     /// A cut is recorded before what it relies on is synced.

@@ -11,7 +11,7 @@ pub const OFFSET_BITS: u32 = 40;
 
 const _: () = assert!(REGION_ID_BITS + OFFSET_BITS == 64);
 
-/// A pointer stays good when its region changes hands: it names the region, and the region table tells who
+/// A pointer stays good when its region changes hands: it names the region, and the region table says who
 /// serves it. Zero is the null pointer (region ids begin at 1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pointer(pub u64);

@@ -75,7 +75,7 @@ impl NodeRef<'_> {
     /// The entry of a leaf that an aim comes to from below: the last that is not above the key or below the
     /// bound, the first, the last. `None` if the leaf has no such entry, or is none.
     #[must_use]
-    pub fn floor(&self, aim: Aim<'_>) -> Option<LeafEntry> {
+    pub fn predecessor(&self, aim: Aim<'_>) -> Option<LeafEntry> {
         if !self.is_valid() || self.level() != 0 {
             return None;
         }

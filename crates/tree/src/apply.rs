@@ -225,7 +225,7 @@ fn check_change(geometry: Geometry, change: &Change<'_>) -> Result<(), ReplayErr
     match *change {
         Change::Put { key, .. } | Change::Remove { key, .. } => of_key(key),
         Change::Link { separator, child, .. } => of_key(separator).and(in_slot(child)),
-        Change::Cut { high, right, .. } => of_key(high).and(check_right(geometry, right)),
+        Change::Truncate { high, right, .. } => of_key(high).and(check_right(geometry, right)),
         Change::Fill { .. } | Change::Mark { .. } => Ok(()),
     }
 }
@@ -279,7 +279,7 @@ fn change_node<W: WordsMut + ?Sized, const B: usize>(
                 Change::Put { key, ref entry, .. } => page.put(key, entry),
                 Change::Remove { key, .. } => page.remove(key, csn),
                 Change::Link { separator, child, .. } => page.link(separator, child),
-                Change::Cut { high, right, .. } => page.cut(high, right),
+                Change::Truncate { high, right, .. } => page.truncate(high, right),
                 Change::Mark { state, .. } => Ok(page.mark(state)),
                 Change::Fill { .. } => Ok(Dirty::NONE),
             };

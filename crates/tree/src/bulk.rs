@@ -241,7 +241,7 @@ impl BulkBuilder {
         self.levels[0].items.len()
     }
 
-    /// The key of the last entry, where a build that is told about the rest goes on; empty before the first.
+    /// The key of the last entry, where a build that is given the rest goes on; empty before the first.
     #[must_use]
     pub fn last_key(&self) -> &[u8] {
         &self.last

@@ -15,7 +15,7 @@
 //! | 1 put | extent offset u32, value length u32, CRC-64 u64, key |
 //! | 2 remove | key |
 //! | 3 link | child u32, separator |
-//! | 4 cut | right link u64, high fence |
+//! | 4 truncate | right link u64, high fence |
 //! | 5 fill | words of the node u16, words before the free middle u16, words behind it u16, those words |
 //! | 6 mark | 0 free, 1 valid, 2 hidden |
 //!
@@ -58,7 +58,7 @@ pub enum Change<'a> {
         child: NodeIndex,
     },
     /// Lowers the high fence; entries at or above it go (they are in the right sibling).
-    Cut {
+    Truncate {
         /// The left half of a split.
         node: NodeIndex,
         /// The new high fence.
@@ -125,7 +125,7 @@ pub enum ChangeDecodeError {
 const PUT: u8 = 1;
 const REMOVE: u8 = 2;
 const LINK: u8 = 3;
-const CUT: u8 = 4;
+const TRUNCATE: u8 = 4;
 const FILL: u8 = 5;
 const MARK: u8 = 6;
 
@@ -237,7 +237,7 @@ impl<'a> Change<'a> {
             Change::Put { node, .. }
             | Change::Remove { node, .. }
             | Change::Link { node, .. }
-            | Change::Cut { node, .. }
+            | Change::Truncate { node, .. }
             | Change::Fill { node, .. }
             | Change::Mark { node, .. } => node,
         }
@@ -250,7 +250,7 @@ impl<'a> Change<'a> {
             Change::Put { key, .. } => 16 + key.len(),
             Change::Remove { key, .. } => key.len(),
             Change::Link { separator, .. } => 4 + separator.len(),
-            Change::Cut { high, .. } => 8 + high.len(),
+            Change::Truncate { high, .. } => 8 + high.len(),
             Change::Fill { image, .. } => 6 + WORD_BYTES * (image.front.len() + image.back.len()),
             Change::Mark { .. } => 1,
         }
@@ -279,8 +279,8 @@ impl<'a> Change<'a> {
                 out.extend_from_slice(&child.0.to_le_bytes());
                 out.extend_from_slice(separator);
             }
-            Change::Cut { node, high, right } => {
-                begin(out, CUT, *node);
+            Change::Truncate { node, high, right } => {
+                begin(out, TRUNCATE, *node);
                 out.extend_from_slice(&right.0.to_le_bytes());
                 out.extend_from_slice(high);
             }
@@ -326,9 +326,9 @@ impl<'a> Change<'a> {
                 let child = NodeIndex(u32::from_le_bytes(reader.take()?));
                 Ok(Change::Link { node, child, separator: reader.key()? })
             }
-            CUT => {
+            TRUNCATE => {
                 let right = Pointer(u64::from_le_bytes(reader.take()?));
-                Ok(Change::Cut { node, right, high: reader.key()? })
+                Ok(Change::Truncate { node, right, high: reader.key()? })
             }
             FILL => Ok(Change::Fill { node, image: reader.image()? }),
             MARK => match (reader.take::<1>()?[0], reader.0) {

@@ -1,6 +1,6 @@
 //! Splitting a meganode in two: where, and what changes in the half that stays.
 //!
-//! The right half is built anew in another slot. What stays is cut along one key: on each level one
+//! The right half is built anew in another slot. What stays is truncated at one key: on each level one
 //! *boundary* node, the root among them, gets the key as its high fence and a right link to the new
 //! meganode's root, whatever its level is, and all nodes right of it become free. The key is a fence between
 //! two leaves, and such a fence never goes away, so a plan can be made for it at any later time.
@@ -78,12 +78,12 @@ impl<'a> NodeBits<'a> {
     }
 }
 
-/// What cutting a meganode at a key changes in it.
+/// What truncating a meganode at a key changes in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SplitPlan {
-    /// The boundary nodes, the root first, one a level: each takes a [`crate::Change::Cut`] at the key.
-    pub cuts: Vec<NodeIndex>,
-    /// The right half's tree nodes: each takes a [`crate::Change::Mark`] as free, after the cuts.
+    /// The boundary nodes, the root first, one a level: each takes a [`crate::Change::Truncate`] at the key.
+    pub boundary: Vec<NodeIndex>,
+    /// The right half's tree nodes: each takes a [`crate::Change::Mark`] as free, after the truncations.
     pub freed: NodeSet,
     /// The leaves among them in key order: their entries' extents become free with them.
     pub leaves: Vec<NodeIndex>,
@@ -142,7 +142,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
         if sound { Ok(header) } else { Err(PlanError::Damaged(node)) }
     }
 
-    /// Plans to cut the meganode at a key: for its writer, good until the next change.
+    /// Plans to truncate the meganode at a key: for its writer, good until the next change.
     ///
     /// # Errors
     /// [`PlanError::NoBoundary`] if the key is not a fence between two leaves, [`PlanError::Damaged`], and
@@ -167,7 +167,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
             if view.compare_low(&header, key).is_ge() {
                 return Err(off_boundary(node));
             }
-            plan.cuts.push(node);
+            plan.boundary.push(node);
             for i in at + 1..header.count {
                 self.free_subtree::<B>(view.child(&header, i), level - 1, &mut plan)?;
             }
@@ -185,7 +185,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
         if !view.compare_high(&header, key).is_eq() {
             return Err(PlanError::NoBoundary);
         }
-        plan.cuts.push(node);
+        plan.boundary.push(node);
         Ok(plan)
     }
 

@@ -134,7 +134,7 @@ impl<const B: usize> Page<B> {
     /// Lowers the high fence and sets the right link; entries at or above the fence go. Where the fence is
     /// there already, only the right link is set: at the edge of a meganode that is split, a level may have
     /// had its fence in that place.
-    pub(crate) fn cut(&mut self, high: &[u8], right: Pointer) -> Result<Dirty, EditError> {
+    pub(crate) fn truncate(&mut self, high: &[u8], right: Pointer) -> Result<Dirty, EditError> {
         let view = self.view();
         let header = sound_header(&view)?;
         let probe = Probe::new(high);

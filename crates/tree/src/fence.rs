@@ -81,7 +81,7 @@ impl<W: Words + ?Sized, const B: usize> View<'_, W, B> {
             || window < keep(self.window(FENCES + header.low_len), header.high_stored())
     }
 
-    /// As [`View::side`], for what eight bytes cannot tell. (It reads the header again, so that the common
+    /// As [`View::side`], for what eight bytes cannot decide. (It reads the header again, so that the common
     /// way need not keep all of it in memory.)
     #[cold]
     #[inline(never)]

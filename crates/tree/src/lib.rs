@@ -15,12 +15,12 @@
 //! | building anew | [`bulk_build`], in steps [`BulkBuilder`] |
 //! | splitting a meganode | [`Meganode::split_key`], [`Meganode::plan_meganode_split`], [`show`] |
 //! | compaction after deletes | [`Meganode::plan_compaction`] |
-//! | routing | [`Meganode::floor`], [`NodeRef::floor`], [`LeafEntry::to_meganode`] |
+//! | routing | [`Meganode::predecessor`], [`NodeRef::predecessor`], [`LeafEntry::to_meganode`] |
 //! | checking | [`Meganode::validate`], [`NodeRef::check`] |
 //! | showing | [`Meganode::node_shape`], [`Meganode::path_to`], [`NodeRef::keys`] |
 //!
-//! The layout of a tree node, and what a key costs, is told in `layout.rs`; the order of a change's stores,
-//! and what it prevents, in `page.rs`; the encoding of changes in `change.rs`.
+//! The layout of a tree node, and what a key costs, is described in `layout.rs`; the order of a change's
+//! stores, and what it prevents, in `page.rs`; the encoding of changes in `change.rs`.
 //!
 //! What is deliberately absent: I/O, clocks, threads, unsafe code; merging of nodes by deletes (an emptied
 //! leaf stays usable; sparse runs are compacted when their owner sees fit); any idea of what a value is,
@@ -40,7 +40,6 @@ mod divide;
 mod edit;
 mod fence;
 mod fence_heads;
-mod floor;
 mod geometry;
 mod hint;
 mod layout;
@@ -50,6 +49,7 @@ mod node;
 mod page;
 mod patch;
 mod plan;
+mod predecessor;
 mod probe;
 mod range;
 mod role;

@@ -148,7 +148,7 @@ impl<'a> NodeRef<'a> {
         sized!(self.geometry, B => check_page(self.geometry, &Page::<B>::load(self.words, 0)))
     }
 
-    /// The node's place in its slot, as the caller told.
+    /// The node's place in its slot, as the caller gave it.
     #[must_use]
     pub fn node(&self) -> NodeIndex {
         self.node

@@ -53,13 +53,13 @@ enum Planned {
     Put { node: NodeIndex, entry: LeafEntry },
     Remove { node: NodeIndex },
     Link { node: NodeIndex, separator: Span, child: NodeIndex },
-    Cut { node: NodeIndex, high: Span, right: Pointer },
+    Truncate { node: NodeIndex, high: Span, right: Pointer },
     Fill { node: NodeIndex, image: Span },
 }
 
 /// The changes of one write, in the order in which they must be applied: fills of new nodes first, then the
-/// cut that makes them reachable, then the entry, then links upward. After each of them every key can be
-/// found.
+/// truncation that makes them reachable, then the entry, then links upward. After each of them every key can
+/// be found.
 ///
 /// A plan is made again and again in the same memory; in the common case it allocates nothing. New nodes are
 /// taken from the allocator while planning: [`Plan::commit`] after applying, or [`Plan::abandon`] if it is
@@ -124,8 +124,8 @@ impl Plan {
             Planned::Link { node, separator, child } => {
                 Change::Link { node, separator: &self.separators[separator.from..separator.to], child }
             }
-            Planned::Cut { node, high, right } => {
-                Change::Cut { node, high: &self.separators[high.from..high.to], right }
+            Planned::Truncate { node, high, right } => {
+                Change::Truncate { node, high: &self.separators[high.from..high.to], right }
             }
             Planned::Fill { node, image } => {
                 Change::Fill { node, image: Image::new(&self.images[image.from..image.to]) }
@@ -247,7 +247,7 @@ pub fn plan_put<W: Words + ?Sized>(
     planned
 }
 
-/// Plans to remove a key. If it is not there, the plan is empty and [`Plan::found`] tells what that depends
+/// Plans to remove a key. If it is not there, the plan is empty and [`Plan::found`] says what that depends
 /// on.
 ///
 /// # Errors
@@ -393,11 +393,11 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
         let right = self.meganode.geometry.pointer(self.meganode.slot, child);
         let separator = plan.separator(boundary.separator());
         plan.fill(child, &right_image);
-        plan.changes.push(Planned::Cut { node, high: separator, right });
+        plan.changes.push(Planned::Truncate { node, high: separator, right });
         Ok(Split { halves: [node, child], half, unlinked: Some(Unlinked { separator, child }) })
     }
 
-    /// Tells parents of new children, splitting those that are full.
+    /// Links new children into their parents, splitting those that are full.
     fn link_upward(
         &self,
         allocator: &mut SlotAllocator,

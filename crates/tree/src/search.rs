@@ -12,7 +12,7 @@ use crate::role::MeganodeRole;
 use crate::seek::{Hop, Lookup};
 use crate::view::{Header, LeafEntry, View};
 
-/// How often a reader tries again before it gives up, unless told otherwise.
+/// How often a reader tries again before it gives up, unless set otherwise.
 pub const RETRY_COUNT_MAX: u32 = 16;
 
 /// Right links that one search follows at most: a chain of siblings without a parent is at most as long as
@@ -219,8 +219,8 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         self.slot_word + node.get() * self.geometry.node_words()
     }
 
-    /// Goes down to the leaf whose range has the key and lets `read` answer from it; `passed` hears of every
-    /// inner node on the way and its level.
+    /// Goes down to the leaf whose range has the key and lets `read` answer from it; `passed` is called for
+    /// every inner node on the way and its level.
     #[inline(always)]
     pub(crate) fn descend<const B: usize, T>(
         &self,

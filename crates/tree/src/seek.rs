@@ -1,7 +1,7 @@
 //! Finding a key in one node: its child, its entry, or its place.
 //!
 //! Heads decide nearly always, so the common ways read heads and one cell; keys whose heads are equal are
-//! told apart off the common way.
+//! distinguished off the common way.
 
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;

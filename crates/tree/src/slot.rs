@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(allocator.granted(), NodeIndex(20), "what was handed out stays");
         allocator.set_granted(4096);
         assert_eq!((allocator.nodes_free(), allocator.can_be_granted_more()), (1004, false));
-        // An inner node comes from a stretch, which is not begun where there is no memory for all of it.
+        // An inner node comes from a stretch, which is not started where there is no memory for all of it.
         let mut allocator = SlotAllocator::new(1024);
         allocator.set_granted(6);
         assert_eq!(allocator.allocate(1), Some(NodeIndex(1)));

@@ -123,8 +123,8 @@ impl Overflow {
         &self.suffixes[from..self.items[item].0]
     }
 
-    /// Length behind the prefix of the separator in front of an item: for a leaf the shortest that tells the
-    /// item from the one before it, for an inner node the item's own.
+    /// Length behind the prefix of the separator in front of an item: for a leaf the shortest that separates
+    /// the item from the one before it, for an inner node the item's own.
     fn separator_len(&self, item: usize) -> usize {
         if self.is_inner() {
             self.suffix(item).len()
@@ -251,7 +251,7 @@ impl Overflow {
         }
     }
 
-    /// The left half's image, for a push-down: a split leaves the left half where it is and cuts it.
+    /// The left half's image, for a push-down: a split leaves the left half where it is and truncates it.
     pub(crate) fn left_image<const B: usize>(&self, boundary: &Boundary, right: Pointer) -> Option<Page<B>> {
         let frame = self.frame(&self.low, Some(boundary.separator()), right);
         self.image(&frame, 0..boundary.item, true)

@@ -155,10 +155,10 @@ mod tests {
                 level.used_bytes += shape.used_bytes as u64;
             }
         }
-        let told = |levels: &[crate::LevelStats]| {
+        let counts = |levels: &[crate::LevelStats]| {
             levels.iter().map(|of| (of.nodes, of.entries, of.used_bytes)).collect::<Vec<_>>()
         };
-        assert_eq!(told(&levels), told(&stats.levels));
+        assert_eq!(counts(&levels), counts(&stats.levels));
         assert!(stats.height >= 3);
     }
 

@@ -146,7 +146,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
             .filter(|node| sized!(self.geometry, B => self.view::<B>(*node).header().state().is_built()))
     }
 
-    /// The allocator of this slot as its nodes' states tell: for the owner, after recovery.
+    /// The allocator of this slot as its nodes' states show: for the owner, after recovery.
     ///
     /// # Panics
     /// If the root is not in use.

@@ -53,7 +53,7 @@ struct Bounds {
 
 impl<W: Words + ?Sized, const B: usize> Walk<'_, '_, W, B> {
     /// The other nodes are only looked at, because each is checked in its turn. If what is seen of them does
-    /// not fit, they are checked, too: a parent that is damaged is told as that.
+    /// not fit, they are checked, too: a parent that is damaged is reported as that.
     fn node(&self, node: NodeIndex) -> Result<CheckedNode, StructureViolation> {
         let page = self.copy(node)?;
         let own = Bounds { level: page.view().header().level(), low: low_of(&page), high: high_of(&page) };
@@ -200,7 +200,7 @@ mod tests {
         Meganode::new(words, GEOMETRY, SLOT)
     }
 
-    /// What is told of a meganode, node by node.
+    /// What is reported of a meganode, node by node.
     fn violations(words: &[u64]) -> Vec<StructureViolation> {
         all().filter_map(|node| meganode(words).validate_node(node).err()).collect()
     }
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn validate_node_tells_a_right_link_that_leads_elsewhere() {
+    fn validate_node_reports_a_right_link_that_leads_elsewhere() {
         let mut words = filled();
         let (leaf, right) = neighbours(&words);
         words[word(leaf, RIGHT / WORD_BYTES)] = words[word(right, RIGHT / WORD_BYTES)];
@@ -243,21 +243,24 @@ mod tests {
     }
 
     #[test]
-    fn validate_node_tells_a_leaf_that_was_exchanged_with_its_neighbour() {
+    fn validate_node_reports_a_leaf_that_was_exchanged_with_its_neighbour() {
         let mut words = filled();
         let (leaf, right) = neighbours(&words);
         for at in 0..GEOMETRY.node_words() {
             words.swap(word(leaf, at), word(right, at));
         }
-        let told = violations(&words);
+        let violated = violations(&words);
         for node in [leaf, right] {
-            assert!(told.contains(&StructureViolation::Orphan(node)), "{told:?}");
+            assert!(violated.contains(&StructureViolation::Orphan(node)), "{violated:?}");
         }
-        assert!(told.contains(&StructureViolation::LowFence(leaf)), "the parent tells it, too: {told:?}");
+        assert!(
+            violated.contains(&StructureViolation::LowFence(leaf)),
+            "the parent shows it, too: {violated:?}"
+        );
     }
 
     #[test]
-    fn validate_node_tells_a_child_that_is_free_and_a_node_that_no_parent_leads_to() {
+    fn validate_node_reports_a_child_that_is_free_and_a_node_that_no_parent_leads_to() {
         let mut words = filled();
         let (leaf, _) = neighbours(&words);
         let spare = all().find(|node| words[word(*node, 0)] == 0).unwrap();
@@ -268,16 +271,19 @@ mod tests {
         for at in 0..GEOMETRY.node_words() {
             words[word(leaf, at)] = 0;
         }
-        let told = violations(&words);
-        assert!(told.contains(&StructureViolation::Invalid(leaf)), "{told:?}");
+        let violated = violations(&words);
+        assert!(violated.contains(&StructureViolation::Invalid(leaf)), "{violated:?}");
     }
 
     #[test]
-    fn validate_node_tells_bytes_that_are_no_node() {
+    fn validate_node_reports_bytes_that_are_no_node() {
         let mut words = filled();
         let (leaf, _) = neighbours(&words);
         words[word(leaf, COUNT / WORD_BYTES)] ^= 1 << (8 * (COUNT % WORD_BYTES));
-        let told = violations(&words);
-        assert!(matches!(told[..], [StructureViolation::Node { node, .. }, ..] if node == leaf), "{told:?}");
+        let violated = violations(&words);
+        assert!(
+            matches!(violated[..], [StructureViolation::Node { node, .. }, ..] if node == leaf),
+            "{violated:?}"
+        );
     }
 }

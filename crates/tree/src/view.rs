@@ -21,7 +21,7 @@ use crate::probe::{Probe, keep, upper};
 use crate::role::MeganodeRole;
 use crate::state::TreeNodeState;
 
-/// What a leaf tells about a key: where its extent is, and what must be found there.
+/// What a leaf says about a key: where its extent is, and what must be found there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeafEntry {
     /// The extent's place in the pair's extent region.

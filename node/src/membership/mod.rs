@@ -22,7 +22,7 @@ pub(crate) use share::{Orphan, is_left_behind, memory_bytes, share_out};
 
 /// A pair that everybody has declined is offered again after so long.
 const OFFER_AGAIN_NS: u64 = 10_000_000_000;
-/// A takeover that came to nothing for a passing reason is tried again after so long.
+/// A takeover that failed for a passing reason is tried again after so long.
 const RETRY_NS: u64 = 1_000_000_000;
 /// In place of the dead one: pairs that belong to nobody.
 const NOBODY: Incarnation = Incarnation(0);
@@ -79,15 +79,15 @@ pub(crate) enum MembershipCommand {
     },
 }
 
-/// Why a takeover came to nothing here.
+/// Why a takeover failed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedKind {
-    /// Others have the pair, or its owner lives: the table tells what to do next.
+    /// Others have the pair, or its owner lives: the table says what to do next.
     Others,
     /// This node lacks the memory, or the disk does not answer it: the table says so, and that the pair
     /// belongs to nobody.
     Declined,
-    /// Its data is not whole, and the table says so: a person has to look.
+    /// Its data is not whole, and the table says so: an operator has to inspect it.
     Damaged,
     /// Something that may pass.
     Passing,
@@ -132,7 +132,7 @@ pub(crate) struct Membership {
     unowned_ns: BTreeMap<PairId, u64>,
     /// Takeovers under way here.
     busy: BTreeSet<PairId>,
-    /// Takeovers that came to nothing here: not again before that time, unless another had the pair
+    /// Takeovers that failed here: not again before that time, unless another had the pair
     /// meanwhile.
     refused_ns: BTreeMap<PairId, u64>,
     /// When pairs that everybody has declined are offered again.
@@ -179,7 +179,7 @@ impl Membership {
         }
     }
 
-    /// A takeover came to nothing.
+    /// A takeover failed.
     pub(crate) fn refused(&mut self, pair: PairId, kind: RefusedKind, now_ns: u64) {
         self.busy.remove(&pair);
         let until_ns = match kind {
@@ -409,7 +409,7 @@ fn declined(view: &ClusterView, pair: PairId) -> Vec<Incarnation> {
     declined.into_iter().collect()
 }
 
-/// Whether a pair is served, or a person has to look; an owner that died is another incident.
+/// Whether a pair is served, or an operator has to inspect it; an owner that died is another incident.
 fn is_settled(row: &PairRow, view: &ClusterView) -> bool {
     match (&row.state, row.owner) {
         (PairState::Serving, _) => true,

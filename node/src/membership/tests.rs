@@ -261,11 +261,11 @@ fn look_pair_that_a_survivor_could_not_read_goes_to_another_one_first() {
     let mut pair = row(2, None, 3);
     let file = "region-00000004".to_owned();
     pair.state = PairState::Unavailable { missing: Missing::Unreadable { file, errno: 5 } };
-    let told = with(view(&members, &[pair]), incident(8, 7, &[(2, Some(9), &[9])]));
-    assert_eq!(claims(&core.look(&told, GRACE)), [0], "nobody's now, and not closed");
-    let nobodys = with(told.clone(), incident(0, 7, &[]));
+    let known = with(view(&members, &[pair]), incident(8, 7, &[(2, Some(9), &[9])]));
+    assert_eq!(claims(&core.look(&known, GRACE)), [0], "nobody's now, and not closed");
+    let nobodys = with(known.clone(), incident(0, 7, &[]));
     assert_eq!(core.look(&nobodys, GRACE + 1), [plan(0, &[(2, &[9])])]);
-    let mine = with(told, incident(0, 7, &[(2, Some(7), &[9])]));
+    let mine = with(known, incident(0, 7, &[(2, Some(7), &[9])]));
     assert_eq!(core.look(&mine, GRACE + 2), [take(2, ClaimReason::LeaseEnded, 0)]);
 }
 

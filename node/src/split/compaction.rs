@@ -2,7 +2,7 @@
 //! requests of its worker; nobody waits for it.
 //!
 //! Each step of a compaction is whole in one batch (`cell_pair`'s `compaction.rs`), so there is nothing to
-//! take up after a crash: the walk begins again where the tree is still thin. A meganode that is the source
+//! take up after a crash: the walk begins again where the tree is still sparse. A meganode that is the source
 //! or the target of a split that is not settled is left alone, because a split's key is a fence between two
 //! leaves and must stay one.
 
@@ -42,19 +42,19 @@ impl Pass {
 }
 
 impl Compactions {
-    /// Begins a compaction if a meganode has become thin and none is under way.
+    /// Begins a compaction if a meganode has become sparse and none is under way.
     pub(super) fn trigger(&mut self, pairs: &mut Pairs) {
         if self.pass.is_some() {
             return;
         }
         for at in pairs.all() {
-            let Some(slot) = pairs.pair_mut(at).take_thinned() else { continue };
+            let Some(slot) = pairs.pair_mut(at).take_sparse() else { continue };
             let there = MeganodeAt { pair: at, slot };
             if pairs.pair(there.pair).is_settled(there.slot) {
                 self.pass = Some(Pass::new(pairs, there));
                 return;
             }
-            pairs.pair_mut(at).put_back_thinned(slot);
+            pairs.pair_mut(at).put_back_sparse(slot);
         }
     }
 
@@ -65,19 +65,19 @@ impl Compactions {
 
     /// A meganode has no tree node left for a put: whether a compaction may find some. Its turn comes.
     pub(super) fn may_help(pairs: &mut Pairs, there: MeganodeAt) -> bool {
-        let thin = pairs.pair(there.pair).may_be_thin(there.slot);
-        if thin {
-            pairs.pair_mut(there.pair).put_back_thinned(there.slot);
+        let sparse = pairs.pair(there.pair).may_be_sparse(there.slot);
+        if sparse {
+            pairs.pair_mut(there.pair).put_back_sparse(there.slot);
         }
-        thin
+        sparse
     }
 
     /// Goes on with the compaction that is under way. Whether there is more to do that waits for nothing.
     pub(super) fn step(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
         let Some(mut pass) = self.pass.take() else { return false };
         if !pairs.pair(pass.there.pair).is_settled(pass.there.slot) {
-            // A split of it has begun: it is looked at again when that is over.
-            pairs.pair_mut(pass.there.pair).put_back_thinned(pass.there.slot);
+            // A split of it has started: it is looked at again when that is over.
+            pairs.pair_mut(pass.there.pair).put_back_sparse(pass.there.slot);
             return false;
         }
         let mut packed = 0;

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::notice_row::NoticeRow;
 
-/// What the pairs of a split, and the router, tell each other.
+/// What the pairs of a split, and the router, send each other.
 #[derive(Debug)]
 pub(super) enum SplitMessage {
     /// To the target: adopt a range, with these results and floors.
@@ -28,7 +28,7 @@ pub(super) enum SplitMessage {
     Answer { to: PairId, name: SplitName, answer: SplitAnswer },
     /// To the router: lead keys from `low` on there.
     Route { name: SplitName, low: Box<[u8]>, to: Pointer },
-    /// To the source: the router's entry is durable. One that a notice asked for is told by a notice.
+    /// To the source: the router's entry is durable. One that a notice asked for is reported by a notice.
     Routed { name: SplitName, notice: Option<String> },
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct SplitOutcome {
 /// Splits of meganodes since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SplitCounts {
-    /// Begun.
+    /// Started.
     pub begun: u64,
     /// Finished.
     pub finished: u64,

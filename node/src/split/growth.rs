@@ -8,7 +8,7 @@ use crate::pairs::Pairs;
 
 /// A pair was refused: it is asked for again after so long.
 const GROWTH_RETRY_NS: u64 = 10_000_000_000;
-/// After a split that came to nothing, the next one waits so long.
+/// After a split that failed, the next one waits so long.
 const RETRY_NS: u64 = 100_000_000;
 /// After so many such in a row, it waits as long as for a pair.
 const ABORTED_MAX: u32 = 3;
@@ -20,9 +20,9 @@ const PLACES_AHEAD: usize = 2;
 pub(super) struct Growth {
     asked: bool,
     refused_until_ns: u64,
-    /// No split begins before; after splits that came to nothing.
+    /// No split begins before; after splits that failed.
     split_after_ns: u64,
-    /// Splits that came to nothing, as counted, and how many in a row.
+    /// Splits that failed, as counted, and how many in a row.
     aborted_seen: u64,
     finished_seen: u64,
     aborted_in_row: u32,
@@ -86,7 +86,7 @@ impl Growth {
         self.split_after_ns.saturating_sub(now_ns) <= RETRY_NS
     }
 
-    /// Splits that come to nothing are not tried again and again.
+    /// Splits that fail are not tried again and again.
     pub(super) fn look_back(&mut self, counts: SplitCounts, now_ns: u64) {
         if counts.finished != self.finished_seen {
             self.finished_seen = counts.finished;

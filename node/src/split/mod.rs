@@ -59,8 +59,8 @@ pub(crate) struct Splits {
     growth: Growth,
     compactions: Compactions,
     /// Meganodes that have no room for a put and may get some.
-    starved: BTreeSet<MeganodeAt>,
-    /// Up to which record extents may have been freed that starved meganodes still wait for.
+    full: BTreeSet<MeganodeAt>,
+    /// Up to which record extents may have been freed that full meganodes still wait for.
     awaited: BTreeMap<MeganodeAt, Csn>,
     effects: Effects,
 }
@@ -92,13 +92,13 @@ impl Splits {
 
     /// Whether a write to a key of this meganode has to wait for a split.
     pub(crate) fn holds_back(&self, pairs: &Pairs, there: MeganodeAt, key: &[u8]) -> bool {
-        if self.sources.is_empty() && self.targets.is_empty() && self.starved.is_empty() {
+        if self.sources.is_empty() && self.targets.is_empty() && self.full.is_empty() {
             return false;
         }
         let hidden = pairs.pair(there.pair).split_table().is_hidden(there.slot);
         self.sources.holds_back(pairs, there, key)
             || hidden && !planted(Mutant::WritableEarly)
-            || self.starved.contains(&there)
+            || self.full.contains(&there)
     }
 
     /// Carries everything on as far as it goes now.
@@ -134,11 +134,11 @@ impl Splits {
 
     /// Looks for meganodes that should be split.
     pub(crate) fn tick(&mut self, pairs: &mut Pairs, now_ns: u64) {
-        if !self.starved.is_empty() && pairs.iter().all(|owned| !owned.pair.is_checking()) {
-            // Whoever is starved asks again: its split may have failed, or room may have come.
-            let Splits { awaited, starved, .. } = self;
-            awaited.retain(|there, _| starved.contains(there));
-            self.starved.clear();
+        if !self.full.is_empty() && pairs.iter().all(|owned| !owned.pair.is_checking()) {
+            // A full one asks again: its split may have failed, or room may have come.
+            let Splits { awaited, full, .. } = self;
+            awaited.retain(|there, _| full.contains(there));
+            self.full.clear();
             self.effects.changed();
         }
         let Splits { notices, targets, parents, effects, .. } = self;
@@ -163,7 +163,7 @@ impl Splits {
     /// A pair was added, or there is no memory for one.
     pub(crate) fn on_pair_added(&mut self, added: bool, now_ns: u64) {
         self.growth.pair_added(added, now_ns);
-        self.starved.clear();
+        self.full.clear();
         self.effects.changed();
     }
 

@@ -109,7 +109,7 @@ impl SplitNotices {
             let notice = NoticeRow::Target { source: name.pair, target, state };
             self.wish(notice_key_of(name, NoticeKind::Target), Some(notice), now_ns);
         }
-        self.tell_parents(pairs, parents, &seen, now_ns, effects);
+        self.notify_parents(pairs, parents, &seen, now_ns, effects);
         for key in std::mem::take(&mut self.inserted) {
             if seen.notices.contains_key(&key) {
                 self.wish(key.clone(), None, now_ns);
@@ -187,7 +187,7 @@ impl SplitNotices {
     }
 
     /// Entries for a router that is elsewhere: asked for by notices, done when those are gone.
-    fn tell_parents(
+    fn notify_parents(
         &mut self,
         pairs: &Pairs,
         parents: &mut Parents,

@@ -64,7 +64,7 @@ pub enum SourceNotice {
     No,
     /// Linked.
     Linked,
-    /// Cut.
+    /// Truncated.
     Open,
 }
 

@@ -23,7 +23,7 @@ enum RoutingStep {
     #[default]
     Idle,
     /// The slot is taken, the first entry is to be inserted.
-    Begun(SlotIndex),
+    Started(SlotIndex),
     /// The router has its first entry; it must be durable before the root is set.
     Built(SlotIndex, Csn),
     /// The root is set; that must be durable before others rely on it.
@@ -98,7 +98,7 @@ impl Parents {
                 Some(entry) => begin(pair, entry),
                 None => return false,
             },
-            RoutingStep::Begun(slot) => {
+            RoutingStep::Started(slot) => {
                 let first = pair.root().pointer;
                 pair.route(slot, &[], first).map(|csn| Some(RoutingStep::Built(slot, csn)))
             }
@@ -137,5 +137,5 @@ fn begin(pair: &mut Pair, entry: &ParentEntry) -> Result<Option<RoutingStep>, Wr
         return pair.route(router, &entry.low, entry.to).map(|csn| Some(RoutingStep::Inserting(csn)));
     }
     let slot = pair.free_slots().next();
-    Ok(slot.filter(|slot| pair.begin_router(*slot)).map(RoutingStep::Begun))
+    Ok(slot.filter(|slot| pair.begin_router(*slot)).map(RoutingStep::Started))
 }

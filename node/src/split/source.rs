@@ -1,7 +1,7 @@
 //! Splits of this worker's meganodes, in the source's role. What each does next, the table of splits and what
 //! is known of its target say ([`step_of_source`]); here it is done.
 
-use cell_pair::{AdoptionRange, CutHalf, Pair};
+use cell_pair::{AdoptionRange, Pair, TruncatedHalf};
 use cell_recovery::{
     NodeRecord, SourceState, SourceStep, SplitAnswer, SplitName, SplitRecord, TargetProgress, step_of_source,
 };
@@ -29,7 +29,7 @@ struct Source {
     progress: TargetProgress,
     since_ns: u64,
     left_behind: Option<Vec<(ExtentOffset, u32)>>,
-    half: Option<CutHalf>,
+    half: Option<TruncatedHalf>,
 }
 
 /// All of them, oldest first.
@@ -40,8 +40,8 @@ pub(super) struct Sources {
 
 impl Source {
     /// Whether the meganode may not be split again yet.
-    fn is_cutting(&self) -> bool {
-        self.progress < TargetProgress::ToldOpen
+    fn is_truncating(&self) -> bool {
+        self.progress < TargetProgress::NotifiedOpen
     }
 
     /// One step, if it is due.
@@ -49,7 +49,7 @@ impl Source {
         let name = self.name;
         let pair = pairs.pair_mut(self.there.pair);
         if let Some(half) = &mut self.half
-            && pair.rest_cut_half(half, EXTENTS_AT_ONCE)
+            && pair.rest_truncated_half(half, EXTENTS_AT_ONCE)
         {
             self.half = None;
         }
@@ -67,15 +67,15 @@ impl Source {
                 false
             }
             SourceStep::Link => pair.try_step(SplitRecord::Linked { name }, 0).is_some(),
-            SourceStep::TellLinked if durable || planted(Mutant::CutEarly) => {
-                self.tell(SplitAnswer::Linked, effects);
-                self.progress = TargetProgress::ToldLinked;
+            SourceStep::NotifyLinked if durable || planted(Mutant::TruncatedEarly) => {
+                self.notify(SplitAnswer::Linked, effects);
+                self.progress = TargetProgress::NotifiedLinked;
                 false
             }
-            SourceStep::Cut => self.cut(pairs, effects),
-            SourceStep::TellOpen if durable => {
-                self.tell(SplitAnswer::Open, effects);
-                self.progress = TargetProgress::ToldOpen;
+            SourceStep::Truncate => self.truncate(pairs, effects),
+            SourceStep::NotifyOpen if durable => {
+                self.notify(SplitAnswer::Open, effects);
+                self.progress = TargetProgress::NotifiedOpen;
                 false
             }
             SourceStep::Finish if self.half.is_none() => {
@@ -94,13 +94,13 @@ impl Source {
         if logged || self.progress != before { Stepped::Moved } else { Stepped::Waits }
     }
 
-    fn tell(&self, answer: SplitAnswer, effects: &mut Effects) {
+    fn notify(&self, answer: SplitAnswer, effects: &mut Effects) {
         effects.send(SplitMessage::Answer { to: self.target, name: self.name, answer });
     }
 
     /// Its end is durable: the target forgets the split, or throws away what it adopted.
     fn end(&self, effects: &mut Effects) -> Stepped {
-        self.tell(SplitAnswer::No, effects);
+        self.notify(SplitAnswer::No, effects);
         if self.progress == TargetProgress::Routed {
             effects.counts.finished += 1;
         } else {
@@ -128,15 +128,15 @@ impl Source {
         Some(SplitMessage::Adopt { to: self.target, range, from, kept })
     }
 
-    /// Cuts the meganode and hands its upper half over: readers go to the target from here on. Whether the
-    /// log had room for it.
-    fn cut(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
+    /// Truncates the meganode and hands its upper half over: readers go to the target from here on. Whether
+    /// the log had room for it.
+    fn truncate(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
         let to = pairs.at(self.target);
         let pair = pairs.pair_mut(self.there.pair);
         let Some(split) = pair.split_table().source(self.name) else { return false };
         let (slot, key, target_slot) = (split.slot, split.key.clone(), split.target_slot);
         let right = pair.pointer_to(self.target, target_slot);
-        match pair.cut(self.name, slot, &key, right, self.left_behind.clone()) {
+        match pair.truncate(self.name, slot, &key, right, self.left_behind.clone()) {
             Ok(None) => false,
             Ok(Some(half)) => {
                 (self.half, self.left_behind) = (Some(half), None);
@@ -156,7 +156,7 @@ impl Source {
 fn hand_over(pairs: &mut Pairs, key: &[u8], to: Option<MeganodeAt>) {
     let fits = match to {
         Some(to) => pairs.directory.of(to).is_some() || pairs.directory.split(key, to),
-        None => pairs.directory.cut(key),
+        None => pairs.directory.truncate(key),
     };
     if !fits {
         tracing::error!(key = %key.escape_ascii(), ?to, "a split does not fit the directory");
@@ -230,12 +230,12 @@ impl Sources {
 
     /// A target is readable.
     pub(super) fn on_readable(&mut self, name: SplitName) {
-        self.advance(name, TargetProgress::ToldLinked, TargetProgress::Readable);
+        self.advance(name, TargetProgress::NotifiedLinked, TargetProgress::Readable);
     }
 
     /// A target takes writes, durably: readers are to find it by the router.
     pub(super) fn on_opened(&mut self, pairs: &Pairs, name: SplitName, effects: &mut Effects) {
-        let Some(source) = self.advance(name, TargetProgress::ToldOpen, TargetProgress::Opened) else {
+        let Some(source) = self.advance(name, TargetProgress::NotifiedOpen, TargetProgress::Opened) else {
             return;
         };
         let pair = pairs.pair(source.there.pair);
@@ -266,13 +266,13 @@ impl Sources {
     }
 
     /// Whether a meganode may not be split yet, because another one is.
-    pub(super) fn are_cutting(&self) -> bool {
-        self.list.iter().any(Source::is_cutting)
+    pub(super) fn are_truncating(&self) -> bool {
+        self.list.iter().any(Source::is_truncating)
     }
 
-    /// Whether a meganode is about to be cut.
-    pub(super) fn cut_soon(&self, there: MeganodeAt) -> bool {
-        self.list.iter().any(|source| source.there == there && source.is_cutting())
+    /// Whether a meganode is about to be truncated.
+    pub(super) fn truncates_soon(&self, there: MeganodeAt) -> bool {
+        self.list.iter().any(|source| source.there == there && source.is_truncating())
     }
 
     /// Writes to the upper half wait from `Start` on, until its range is another meganode's.

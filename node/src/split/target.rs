@@ -1,5 +1,5 @@
 //! Adoptions into this worker's pairs: the target's role. What each does next, the table of splits and what
-//! its source has said tell ([`step_of_target`]); here it is done.
+//! its source has said decide ([`step_of_target`]); here it is done.
 
 use cell_pair::{Adoption, AdoptionRange, AdoptionStep, Pair, SourceView};
 use cell_recovery::{SplitAnswer, SplitName, SplitRecord, TargetState, TargetStep, step_of_target};
@@ -24,15 +24,15 @@ const ASK_NS: u64 = 20_000_000;
 #[derive(Debug)]
 enum Nodes {
     /// What goes along is logged, then entries are copied.
-    Building { adoption: Box<Adoption>, source: SourceView, begun: bool },
-    /// All are in the log. The source is to be told that, with its extents, once they are durable.
+    Building { adoption: Box<Adoption>, source: SourceView, started: bool },
+    /// All are in the log. The source is to be informed of that, with its extents, once they are durable.
     Built { left_behind: Vec<(ExtentOffset, u32)> },
     /// They stay hidden.
     Hidden,
     /// They are made readable, from this one on.
     Showing { next: NodeIndex },
-    /// They are readable; whether the source was told so.
-    Shown { told: bool },
+    /// They are readable; whether that was reported to the source.
+    Shown { source_notified: bool },
 }
 
 /// An adoption of one of the worker's pairs: what is not in its pair's table.
@@ -46,8 +46,8 @@ struct Target {
     answer: Option<SplitAnswer>,
     /// A recovery found it, so it asks its source, next at this time.
     asks_at_ns: Option<u64>,
-    /// The source was told that it takes writes.
-    told_opened: bool,
+    /// It was reported to the source that it takes writes.
+    opened_reported: bool,
     /// That the two logs contradict each other was reported.
     reported: bool,
 }
@@ -105,10 +105,10 @@ impl Target {
             name,
             at,
             slot,
-            nodes: if open { Nodes::Shown { told: true } } else { Nodes::Hidden },
+            nodes: if open { Nodes::Shown { source_notified: true } } else { Nodes::Hidden },
             answer: open.then_some(SplitAnswer::Open),
             asks_at_ns: (!open).then_some(0),
-            told_opened: false,
+            opened_reported: false,
             reported: false,
         }
     }
@@ -120,10 +120,10 @@ impl Target {
     /// Goes on with copying, if it is at that. Whether there is more to do that waits for nothing.
     fn build(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
         let pair = pairs.pair_mut(self.at);
-        let Nodes::Building { adoption, source, begun } = &mut self.nodes else { return false };
-        if !*begun {
-            *begun = pair.begin_adoption(adoption);
-            if !*begun {
+        let Nodes::Building { adoption, source, started } = &mut self.nodes else { return false };
+        if !*started {
+            *started = pair.begin_adoption(adoption);
+            if !*started {
                 return false;
             }
         }
@@ -144,7 +144,7 @@ impl Target {
         true
     }
 
-    /// It comes to nothing, wherever it was.
+    /// It fails, wherever it was.
     fn give_up(&mut self, pair: &mut Pair) {
         if let Nodes::Building { adoption, .. } = &mut self.nodes {
             pair.give_up_adoption(adoption);
@@ -162,7 +162,7 @@ impl Target {
         assert!(may_be_shown(pairs, self.name), "{} is readable before it is linked durably", self.name);
         self.nodes = match pairs.pair_mut(self.at).show(self.slot, next, NODES_AT_ONCE) {
             Some(next) => Nodes::Showing { next },
-            None => Nodes::Shown { told: false },
+            None => Nodes::Shown { source_notified: false },
         };
         self.is_shown()
     }
@@ -188,11 +188,11 @@ impl Target {
             return Stepped::Moved;
         }
         if state == TargetState::Opened && durable {
-            if !std::mem::replace(&mut self.told_opened, true) {
+            if !std::mem::replace(&mut self.opened_reported, true) {
                 effects.send(SplitMessage::Opened { name });
                 return Stepped::Moved;
             }
-            // Nobody tells a target whose source was over before it came.
+            // Nobody notifies a target whose source was over before it came.
             if answer_here(pairs, name) == Some(SplitAnswer::No) {
                 self.answer = Some(SplitAnswer::No);
             }
@@ -229,12 +229,12 @@ impl Target {
     }
 
     fn become_readable(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> Stepped {
-        if let Nodes::Shown { told: true } = self.nodes {
+        if let Nodes::Shown { source_notified: true } = self.nodes {
             return Stepped::Waits;
         }
         if self.show(pairs) {
             effects.send(SplitMessage::Readable { name: self.name });
-            self.nodes = Nodes::Shown { told: true };
+            self.nodes = Nodes::Shown { source_notified: true };
         }
         Stepped::Moved
     }
@@ -280,26 +280,26 @@ impl Targets {
             name,
             at,
             slot,
-            nodes: Nodes::Building { adoption, source, begun: false },
+            nodes: Nodes::Building { adoption, source, started: false },
             answer: None,
             asks_at_ns: None,
-            told_opened: false,
+            opened_reported: false,
             reported: false,
         });
     }
 
-    /// Goes on with an adoption that a recovery found unsettled. One whose source is cut has the range: it
-    /// must be readable when the pairs are served.
+    /// Goes on with an adoption that a recovery found unsettled. One whose source is truncated has the range:
+    /// it must be readable when the pairs are served.
     pub(super) fn resume(&mut self, pairs: &mut Pairs, at: PairAt, name: SplitName, slot: SlotIndex) {
         let Some((state, _)) = state_of(pairs.pair(at), name) else { return };
         let mut target = Target::recovered(at, name, slot, state);
         let source = pairs.at(name.pair).map(|at| pairs.pair(at));
-        let cut = source.is_some_and(|pair| pair.split_table().is_cut(name));
-        if state == TargetState::Adopted && cut {
+        let truncated = source.is_some_and(|pair| pair.split_table().is_truncated(name));
+        if state == TargetState::Adopted && truncated {
             while let Some(next) = pairs.pair_mut(at).show(slot, NodeIndex::ROOT, u32::MAX) {
                 debug_assert!(next.0 > 0);
             }
-            target.nodes = Nodes::Shown { told: true };
+            target.nodes = Nodes::Shown { source_notified: true };
             // One whose pair came before this one has said so already, to nobody.
             target.answer = answer_here(pairs, name);
             enter_directory(pairs, MeganodeAt { pair: at, slot }, name);
@@ -327,7 +327,7 @@ impl Targets {
         moved
     }
 
-    /// How far a source is, durably. It may be late, never wrong; who is told again answers again.
+    /// How far a source is, durably. It may be late, never wrong; who is notified again answers again.
     pub(super) fn on_answer(&mut self, pairs: &Pairs, to: PairId, name: SplitName, answer: SplitAnswer) {
         let Some(at) = pairs.at(to) else { return }; // one that is elsewhere learns it by a notice
         let Some(target) = self.list.iter_mut().find(|target| target.at == at && target.name == name) else {
@@ -338,11 +338,11 @@ impl Targets {
         };
         match answer {
             SplitAnswer::Linked => {
-                if let Nodes::Shown { told } = &mut target.nodes {
-                    *told = false;
+                if let Nodes::Shown { source_notified } = &mut target.nodes {
+                    *source_notified = false;
                 }
             }
-            SplitAnswer::Open => target.told_opened = false,
+            SplitAnswer::Open => target.opened_reported = false,
             SplitAnswer::No | SplitAnswer::Wait => {}
         }
         target.answer = Some(later(target.answer, answer));

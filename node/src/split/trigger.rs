@@ -26,13 +26,14 @@ impl Splits {
     /// Begins a split if one is due: one at a time.
     pub(super) fn trigger(&mut self, pairs: &mut Pairs, now_ns: u64) {
         self.growth.look_back(self.effects.counts, now_ns);
-        if !self.growth.may_split(now_ns) || self.sources.are_cutting() {
+        if !self.growth.may_split(now_ns) || self.sources.are_truncating() {
             return;
         }
         for at in pairs.all() {
             let pair = pairs.pair_mut(at);
-            let crowded = pair.take_crowded().filter(|slot| pair.is_crowded(*slot) && pair.is_settled(*slot));
-            if let Some(slot) = crowded {
+            let nearly_full =
+                pair.take_nearly_full().filter(|slot| pair.is_nearly_full(*slot) && pair.is_settled(*slot));
+            if let Some(slot) = nearly_full {
                 self.split(pairs, MeganodeAt { pair: at, slot }, false, now_ns);
                 return;
             }
@@ -46,8 +47,8 @@ impl Splits {
     fn split(&mut self, pairs: &mut Pairs, there: MeganodeAt, elsewhere: bool, now_ns: u64) -> bool {
         match self.growth.place(pairs, there, elsewhere, now_ns, &mut self.effects) {
             Placement::At(to, key) => {
-                let begun = self.sources.begin(pairs, there, &key, to, now_ns);
-                self.effects.counts.begun += u64::from(begun);
+                let started = self.sources.begin(pairs, there, &key, to, now_ns);
+                self.effects.counts.begun += u64::from(started);
                 true
             }
             Placement::PairMayCome => true,
@@ -76,7 +77,7 @@ impl Splits {
     ) -> bool {
         let comes = self.room_comes(pairs, there, needs_extents, now_ns);
         if comes {
-            self.starved.insert(there);
+            self.full.insert(there);
         }
         comes
     }
@@ -85,10 +86,10 @@ impl Splits {
         let pair = pairs.pair(there.pair);
         let rests =
             if needs_extents { self.awaits_extents(pair, there) } else { pair.has_resting(there.slot) };
-        if rests || !needs_extents && self.compactions.is_at(there) || self.sources.cut_soon(there) {
+        if rests || !needs_extents && self.compactions.is_at(there) || self.sources.truncates_soon(there) {
             return true;
         }
-        if self.sources.are_cutting() {
+        if self.sources.are_truncating() {
             return pair.slot_count() > 1; // its turn comes
         }
         if !pair.is_settled(there.slot) {

@@ -49,7 +49,7 @@ impl Worker {
         // image would lack such an entry and the log below the base would go.
         let adopts = self.splits.is_building(at);
         let stopping = self.phase == WorkerPhase::Stopping;
-        self.tell_relief(at);
+        self.announce_reclaim(at);
         let disk_free = self.disk_free;
         let owned = self.pairs.get_mut(at);
         if adopts && stopping {
@@ -76,9 +76,9 @@ impl Worker {
         }
     }
 
-    /// Tells a pair whether a checkpoint will make room for its log, if that should lack room before the next
-    /// tick: writes wait for it then. When none will, those that have waited are refused.
-    fn tell_relief(&mut self, at: PairAt) {
+    /// Informs a pair whether a checkpoint will make room for its log, if that should lack room before the
+    /// next tick: writes wait for it then. When none will, those that have waited are refused.
+    fn announce_reclaim(&mut self, at: PairAt) {
         let (now_ns, serving) = (self.now_ns, self.phase == WorkerPhase::Serving);
         let owned = self.pairs.get_mut(at);
         let checkpointing = &owned.checkpointing;
@@ -88,8 +88,8 @@ impl Worker {
         let may_begin = now_ns >= checkpointing.retry_at_ns;
         // What the last one covers is given back after this tick.
         let runs = checkpointing.is_running() || checkpointing.release.is_some();
-        let comes = serving && (runs || may_begin) && owned.pair.can_be_relieved();
-        if owned.pair.set_relief_comes(comes) && !comes {
+        let expected = serving && (runs || may_begin) && owned.pair.can_be_reclaimed();
+        if owned.pair.set_reclaim_expected(expected) && !expected {
             self.drain_backlog(at);
         }
     }
@@ -151,7 +151,7 @@ impl OwnedPair {
         let image_bytes = self.pair.live_bytes();
         let short = disk_free.is_some_and(|free| free < image_bytes + 2 * segment_bytes);
         let worth_it = closed_bytes > image_bytes / IMAGE_PART;
-        short && worth_it || self.pair.is_log_short() && closed_bytes > 0 || self.pair.wants_relief()
+        short && worth_it || self.pair.is_log_short() && closed_bytes > 0 || self.pair.needs_reclaim()
     }
 
     pub(super) fn log_bytes_since_checkpoint(&self) -> u64 {

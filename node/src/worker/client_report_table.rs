@@ -12,7 +12,7 @@ use crate::client_snapshot::{ClientSnapshot, ClientTotals};
 /// Connections of which reports are kept.
 const CONNECTIONS_MAX: usize = 256;
 
-/// Connections beyond those that are counted: so many are told apart.
+/// Connections beyond those that are counted: so many are distinguished.
 const UNLISTED_MAX: usize = 1_024;
 
 /// Nothing that a client counts happens more often.

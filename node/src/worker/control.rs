@@ -30,7 +30,7 @@ impl Worker {
             ControlEvent::ImageWritten { pair, csn_max } => self.image_written(pair, csn_max),
             ControlEvent::CheckpointRecorded { pair, recorded } => self.checkpoint_recorded(pair, recorded),
             ControlEvent::DiskFree(bytes) => self.disk_free = Some(bytes),
-            ControlEvent::OptionsChanged(options) => self.take_live(&options),
+            ControlEvent::OptionsChanged(options) => self.apply_live(&options),
             ControlEvent::CheckTree(run) => self.tree_checker.begin(run),
             ControlEvent::Stop { checkpoint } => match self.phase {
                 WorkerPhase::Serving => {
@@ -47,10 +47,10 @@ impl Worker {
         }
     }
 
-    fn take_live(&mut self, options: &WorkerOptions) {
-        self.options.take_live(options);
+    fn apply_live(&mut self, options: &WorkerOptions) {
+        self.options.apply_live(options);
         for owned in self.pairs.iter_mut() {
-            owned.pair.take_live(&self.options.pair);
+            owned.pair.apply_live(&self.options.pair);
             if let Some(times) = self.options.log_times {
                 owned.pair.set_log_times(times);
             }

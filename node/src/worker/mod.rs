@@ -146,7 +146,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker without its pairs: it greets, tells its status and asks everyone else for patience until
+    /// A worker without its pairs: it greets, reports its status and asks everyone else for patience until
     /// [`Worker::install`].
     #[must_use]
     pub fn new(
@@ -233,7 +233,7 @@ impl Worker {
 
     fn add(&mut self, mut pair: Pair) -> Result<PairAt, PairError> {
         // It may have been made with options that have changed since.
-        pair.take_live(&self.options.pair);
+        pair.apply_live(&self.options.pair);
         if let Some(times) = self.options.log_times {
             pair.set_log_times(times);
         }

@@ -12,7 +12,7 @@ use crate::pairs::Dependence;
 const PERMITTED_PARTS: (u64, u64) = (4, 5);
 
 impl Worker {
-    /// A pair's regions are registered: clients that ask are told from now on.
+    /// A pair's regions are registered: clients that ask get them from now on.
     pub fn registered(&mut self, regions: PairRegions) {
         let rows = &mut self.regions.rows;
         match rows.binary_search_by_key(&regions.pair, |row| row.pair) {

@@ -4,7 +4,7 @@ use cell_fabric::RegionKey;
 use cell_memory::{HEADER_BYTES, Region};
 use cell_protocol::PairRegions;
 
-/// The registrations that clients are told of, by pair.
+/// The registrations that are reported to clients, by pair.
 #[derive(Debug, Default)]
 pub(super) struct RegionRegistrations {
     pub(super) rows: Vec<PairRegions>,

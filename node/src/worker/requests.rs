@@ -32,7 +32,7 @@ impl Worker {
             self.count_in(connection);
             self.greet(connection, header, &request);
         } else if self.asks_first(connection, header, &request, message) {
-            // It is handled again once the coordinator has told whether its session is open.
+            // It is handled again once the coordinator has said whether its session is open.
         } else {
             match self.must_wait(connection, header, &request) {
                 Err(wait) => return Handled::Waits(wait),

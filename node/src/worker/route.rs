@@ -1,7 +1,7 @@
-//! What is told to who comes for keys that are elsewhere: the table as it is known, and a hint.
+//! What is answered to who comes for keys that are elsewhere: the table as it is known, and a hint.
 //!
-//! The owner of the router walks it, a floor search; a worker that has the range to the left names its right
-//! link's pair. Both are advice, for the reader's next try.
+//! The owner of the router walks it, a predecessor search; a worker that has the range to the left names its
+//! right link's pair. Both are advice, for the reader's next try.
 
 use std::sync::Arc;
 
@@ -110,7 +110,7 @@ impl Pairs {
             Aim::Below(bound) => router.leaf_below(bound, &mut leaf),
         };
         read.ok()?;
-        let floor = match aim {
+        let predecessor = match aim {
             Aim::First => Some(0),
             Aim::Last => leaf.len().checked_sub(1),
             Aim::At(key) => match leaf.find(key) {
@@ -119,10 +119,10 @@ impl Pairs {
             },
             Aim::Below(bound) => leaf.position(bound).checked_sub(1),
         };
-        let (low, entry, next) = match floor {
+        let (low, entry, next) = match predecessor {
             Some(at) if at < leaf.len() => (leaf.key(at), leaf.entry(at), at + 1),
             // The entry is in the leaves before this one.
-            _ => (leaf.low(), router.floor(leaf.low()).ok()??, 0),
+            _ => (leaf.low(), router.predecessor(leaf.low()).ok()??, 0),
         };
         let high = if next < leaf.len() { Some(leaf.key(next)) } else { leaf.high() };
         let pair = entry.meganode().region().pair();

@@ -78,8 +78,8 @@ impl Worker {
         self.pairs.iter_mut().flat_map(|owned| owned.pair.completions().sessions())
     }
 
-    /// Sessions may have ended unheard: what is known of them is compared with those that are open. One that
-    /// is opened from here on is not among what is compared.
+    /// Sessions may have ended unnoticed: what is known of them is compared with those that are open. One
+    /// that is opened from here on is not among what is compared.
     pub(super) fn sessions_missed(&mut self) {
         let mut before: Vec<_> = self.sessions_with_results().collect();
         before.extend(self.sessions.known.keys());

@@ -66,7 +66,7 @@ impl SessionTable {
     ///
     /// 1. a session that is known here writes to a pair that is elsewhere, and its client ends it there;
     /// 2. that pair's owner dies, and its recovery, which sees the end, forgets what the write ended as;
-    /// 3. the pair comes here, where the end was not heard of yet;
+    /// 3. the pair comes here, where the end was not known yet;
     /// 4. a copy of the write that was long under way comes here: nobody would know that it was carried out.
     pub(super) fn confirm(&mut self, open: &[SessionId]) {
         if planted(Mutant::EndedSessionsKnown) {

@@ -1,4 +1,4 @@
-//! What a worker tells about itself: to clients, and to the snapshot that `web` reads.
+//! What a worker reports about itself: to clients, and to the snapshot that `web` reads.
 
 use cell_fabric::ConnectionId;
 use cell_pair::{CheckOutcome, NoRoom};
@@ -126,8 +126,8 @@ impl Worker {
         let range = self.pairs.directory.of(there).map(|range| &*range.low);
         let split = pair.split_table().target_of(there.slot);
         let low = range.or(split.map(|(_, split)| &*split.low)).unwrap_or_default();
-        let told = low.len().min(row.low.len());
-        row.low[..told].copy_from_slice(&low[..told]);
+        let sent = low.len().min(row.low.len());
+        row.low[..sent].copy_from_slice(&low[..sent]);
         row.low_len = u16::try_from(low.len()).unwrap_or(u16::MAX);
         row
     }

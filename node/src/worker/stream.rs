@@ -143,14 +143,14 @@ impl Worker {
         let Some(state) = self.connections.get(&connection) else { return };
         let credit = state.stream_credit_bytes as usize;
         self.streams.bytes += value.len();
-        let stream = OutwardStream { header, pair, head, value, sent: 0, credit, begun: false };
+        let stream = OutwardStream { header, pair, head, value, sent: 0, credit, started: false };
         self.streams.outward.insert((connection, header.id), stream);
         self.pump((connection, header.id));
     }
 
     /// Streams that waited for the watermark go on.
     pub(super) fn unblock_streams(&mut self) {
-        let waiting = self.streams.outward.iter().filter(|(_, stream)| !stream.begun);
+        let waiting = self.streams.outward.iter().filter(|(_, stream)| !stream.started);
         let mut waiting: Vec<_> = waiting.map(|(stream_key, _)| *stream_key).collect();
         waiting.sort_unstable(); // a core's order follows from its input alone
         for stream_key in waiting {
@@ -162,8 +162,8 @@ impl Worker {
     fn pump(&mut self, stream_key: StreamKey) {
         let Some(mut stream) = self.streams.outward.remove(&stream_key) else { return };
         let durable = self.pairs.get(stream.pair).held.release(stream.head.csn) == Release::Now;
-        if durable && !stream.begun {
-            stream.begun = true;
+        if durable && !stream.started {
+            stream.started = true;
             let reply = Reply::ValueBegin(ValueBegin {
                 version: stream.head.version,
                 value_len: u32::try_from(stream.value.len()).unwrap_or(u32::MAX),

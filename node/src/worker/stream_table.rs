@@ -43,7 +43,7 @@ pub(super) struct OutwardStream {
     pub(super) value: Vec<u8>,
     pub(super) sent: usize,
     pub(super) credit: usize,
-    pub(super) begun: bool,
+    pub(super) started: bool,
 }
 
 impl Streams {

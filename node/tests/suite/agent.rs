@@ -5,8 +5,8 @@ use crate::joined;
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClaimReason, Coordinator, Fault, Incidents, Missing, ServingAddress, ShareTimes, Sim, SimLink, Table,
-    Tenure,
+    ClaimReason, Coordinator, Fault, Incidents, Missing, Ownership, ServingAddress, ShareTimes, Sim, SimLink,
+    Table,
 };
 use cell_node::{ClusterAgent, ControlEvent, RefusedKind, TakeoverWanted};
 use cell_terms::{Csn, Durability, Incarnation, NodeId, PairId};
@@ -44,20 +44,20 @@ impl Member {
     }
 
     /// Claims a pair and records the cuts of the epochs before.
-    fn claim(&self, wanted: TakeoverWanted) -> Tenure {
+    fn claim(&self, wanted: TakeoverWanted) -> Ownership {
         let claim = self.table.claim(wanted.pair, self.incarnation, self.node, wanted.reason).unwrap();
         for old in claim.row.epochs_needed().filter(|old| old.cut.is_none()) {
-            self.table.record_cut(claim.tenure, old.epoch, Csn(1)).unwrap();
+            self.table.record_cut(claim.ownership, old.epoch, Csn(1)).unwrap();
         }
-        claim.tenure
+        claim.ownership
     }
 
-    fn serve(&mut self, wanted: TakeoverWanted) -> Tenure {
+    fn serve(&mut self, wanted: TakeoverWanted) -> Ownership {
         let place =
             ServingAddress { address: format!("sim:{}", self.node.0), worker: 0, node_key: 0, extent_key: 0 };
-        let tenure = self.claim(wanted);
-        self.table.publish(tenure, Durability::Sync, &place).unwrap();
-        tenure
+        let ownership = self.claim(wanted);
+        self.table.publish(ownership, Durability::Sync, &place).unwrap();
+        ownership
     }
 
     fn taken(&mut self, wanted: TakeoverWanted) {
@@ -203,8 +203,8 @@ fn restart_in_order_is_an_incident_with_its_times_and_is_closed() {
     let sim = Sim::new(9);
     let mut before = join(&sim, 0, 2);
     let own = before.look().take_over[0];
-    let tenure = before.serve(own);
-    before.table.release(tenure).unwrap();
+    let ownership = before.serve(own);
+    before.table.release(ownership).unwrap();
     let mut after = join(&sim, 0, 2); // its predecessor's lease still runs
     let wanted = after.look().take_over[0];
     assert_eq!((wanted.pair, wanted.dead), (own.pair, before.incarnation));
@@ -228,7 +228,7 @@ fn restart_in_order_is_an_incident_with_its_times_and_is_closed() {
 }
 
 #[test]
-fn note_that_was_written_is_told_at_the_next_look_even_unchanged() {
+fn note_that_was_written_is_returned_at_the_next_look_even_unchanged() {
     let sim = Sim::new(5);
     let mut member = join(&sim, 0, 2);
     let notices = |member: &mut Member| {

@@ -33,7 +33,7 @@ struct Node {
     process: Process,
     driver: ControlDriver<SimDevice>,
     jobs: TakeoverQueue,
-    told: Vec<ControlEvent>,
+    notified: Vec<ControlEvent>,
     served: Vec<PairId>,
     tuned: Vec<u64>,
 }
@@ -58,8 +58,8 @@ fn join(nodes: u32) -> Node {
         MembershipOptions { incarnation, node: NODE, joined_ns: sim.now_ns(), grace_ns: 2_000 * MS };
     let progress = Arc::new(Progress::new(sim.now_ns()));
     let driver = ControlDriver::new(environment, &coordinator, options, EVERY_NS, progress);
-    let (jobs, told, served, tuned) = (TakeoverQueue::default(), Vec::new(), Vec::new(), Vec::new());
-    Node { sim, process, driver, jobs, told, served, tuned }
+    let (jobs, notified, served, tuned) = (TakeoverQueue::default(), Vec::new(), Vec::new(), Vec::new());
+    Node { sim, process, driver, jobs, notified, served, tuned }
 }
 
 impl Node {
@@ -67,7 +67,7 @@ impl Node {
         self.process.publish_request(Durability::Sync)
     }
 
-    /// Steps a takeover to its end, and tells the driver.
+    /// Steps a takeover to its end, and notifies the driver.
     fn complete(&mut self, mut run: TakeoverRun) {
         let (pair, dead) = (run.pair(), run.dead());
         let mut device = self.process.disk.device();
@@ -116,7 +116,7 @@ impl Node {
     fn follow(&mut self, effects: impl IntoIterator<Item = ControlEffect<SimDevice>>) {
         for effect in effects {
             match effect {
-                ControlEffect::Tell(event) => self.told.push(event),
+                ControlEffect::Notify(event) => self.notified.push(event),
                 ControlEffect::Install { pairs, .. } => {
                     self.served.extend(pairs.iter().map(|(store, _)| store.id()));
                 }
@@ -159,11 +159,11 @@ impl Node {
     fn record(&mut self, pair: PairId) -> bool {
         let command = CheckpointCommand::Record { base: Csn(1), csn_max: Csn(1) };
         match self.driver.carry_out(Command::Checkpoint(pair, command)) {
-            Some(ControlEffect::Tell(ControlEvent::CheckpointRecorded { pair: of, recorded })) => {
+            Some(ControlEffect::Notify(ControlEvent::CheckpointRecorded { pair: of, recorded })) => {
                 assert_eq!(of, pair);
                 recorded
             }
-            _ => panic!("the worker is not told"),
+            _ => panic!("the worker is not notified"),
         }
     }
 }
@@ -178,13 +178,13 @@ fn own_pair_is_taken_and_installed_and_one_more_is_created() {
     node.look();
     assert!(!node.driver.is_gathering());
     assert_eq!(node.served, [PairId(1)]);
-    assert!(node.told.iter().any(|event| matches!(event, ControlEvent::Cluster(_))));
+    assert!(node.notified.iter().any(|event| matches!(event, ControlEvent::Cluster(_))));
 
     let effect = node.driver.carry_out(Command::AddPair);
     node.follow(effect);
     assert_eq!(node.served, [PairId(1), PairId(2)]);
-    assert!(matches!(node.told.last(), Some(ControlEvent::PairAdded)));
-    assert_eq!(node.driver.tenures().map(|tenure| tenure.pair.0).collect::<Vec<_>>(), [1, 2]);
+    assert!(matches!(node.notified.last(), Some(ControlEvent::PairAdded)));
+    assert_eq!(node.driver.ownerships().map(|ownership| ownership.pair.0).collect::<Vec<_>>(), [1, 2]);
 
     node.driver.release();
     let (rows, _) = node.process.environment.table.pairs().unwrap();
@@ -192,7 +192,7 @@ fn own_pair_is_taken_and_installed_and_one_more_is_created() {
 }
 
 #[test]
-fn tuning_is_told_once_a_revision_also_to_a_node_that_joins_later() {
+fn tuning_is_sent_once_a_revision_also_to_a_node_that_joins_later() {
     let mut node = join(1);
     let tuning = Tuning::new(Arc::new(node.process.link.clone()));
     let change = |revision, text: &str| {
@@ -206,11 +206,11 @@ fn tuning_is_told_once_a_revision_also_to_a_node_that_joins_later() {
     change(1, "80");
     node.look();
     assert_eq!(node.tuned, [1, 2]);
-    let told = node.told.iter().rev().find_map(|event| match event {
+    let notified = node.notified.iter().rev().find_map(|event| match event {
         ControlEvent::Cluster(cluster) => Some(cluster.tuning.values["split_fill_percent"].text.clone()),
         _ => None,
     });
-    assert_eq!(told.as_deref(), Some("80"));
+    assert_eq!(notified.as_deref(), Some("80"));
 }
 
 #[test]

@@ -21,7 +21,7 @@ const LOOKS_MAX: u32 = 200;
 
 type Time = Box<dyn Fn(u64) -> u64>;
 
-/// Calls the check with a coordinator, and what moves its clock and tells the time.
+/// Calls the check with a coordinator, and what moves its clock and gives the time.
 fn each(check: impl Fn(&Arc<dyn Coordinator>, &Time)) {
     let sim = Sim::new(7);
     let link: Arc<dyn Coordinator> = Arc::new(sim.link());
@@ -115,9 +115,9 @@ impl Member {
         let TakeoverWanted { pair, reason, dead, .. } = wanted;
         let claim = self.table.claim(pair, self.incarnation, self.node, reason).unwrap();
         for old in claim.row.epochs_needed().filter(|old| old.cut.is_none()) {
-            self.table.record_cut(claim.tenure, old.epoch, Csn(1)).unwrap();
+            self.table.record_cut(claim.ownership, old.epoch, Csn(1)).unwrap();
         }
-        self.table.publish(claim.tenure, Durability::Sync, &self.place()).unwrap();
+        self.table.publish(claim.ownership, Durability::Sync, &self.place()).unwrap();
         self.agent.times(pair, dead, ShareTimes { serving_ms: 7, ..ShareTimes::default() });
         self.agent.taken(pair);
     }

@@ -144,14 +144,14 @@ impl Node {
         };
         let uncut = claim.row.epochs_needed().filter(|old| old.cut.is_none());
         for old in uncut {
-            self.table.record_cut(claim.tenure, old.epoch, Csn(u64::from(old.epoch.0) * 10))?;
+            self.table.record_cut(claim.ownership, old.epoch, Csn(u64::from(old.epoch.0) * 10))?;
         }
         if self.table.trust_remaining_ns(claim)?.is_some() {
             return Ok(false);
         }
         let place =
             ServingAddress { address: format!("sim:{}", self.node.0), worker: 0, node_key: 0, extent_key: 0 };
-        match self.table.publish(claim.tenure, Durability::Sync, &place) {
+        match self.table.publish(claim.ownership, Durability::Sync, &place) {
             Ok(_) => {}
             Err(ClusterError::TrustRemains { .. }) => return Ok(false),
             Err(error) => return Err(error),

@@ -96,8 +96,8 @@ impl PhaseResult {
         (!self.selectors.is_empty()).then_some(all)
     }
 
-    /// Who searched. Where the client had no choice its counters and the latencies of its reads tell: what
-    /// they do not tell is unknown. None if nothing was read.
+    /// Who searched. Where the client had no choice its counters and the latencies of its reads show it: what
+    /// they do not show is unknown. None if nothing was read.
     fn searches(&self) -> Option<SelectorReport> {
         if let Some(report) = self.selector() {
             return Some(report);
@@ -249,25 +249,25 @@ mod tests {
     }
 
     #[test]
-    fn searches_without_a_choice_are_told_by_counters_and_latencies() {
+    fn searches_without_a_choice_are_reported_by_counters_and_latencies() {
         let mut phase = PhaseResult::default();
         for _ in 0..10 {
             phase.kinds.entry(Kind::Read).or_default().record(Duration::from_micros(30));
             phase.kinds.entry(Kind::Update).or_default().record(Duration::from_millis(9));
         }
-        let told = phase.to_json()["selector"].clone();
-        assert_eq!((told["server_share"].as_f64(), told["server"].as_u64()), (Some(1.0), Some(10)));
-        let server_ns = told["server_latency_ns"].as_f64().unwrap();
+        let shown = phase.to_json()["selector"].clone();
+        assert_eq!((shown["server_share"].as_f64(), shown["server"].as_u64()), (Some(1.0), Some(10)));
+        let server_ns = shown["server_latency_ns"].as_f64().unwrap();
         assert!((29_900.0..30_100.0).contains(&server_ns), "{server_ns}");
-        assert!(told["one_sided_latency_ns"].is_null());
+        assert!(shown["one_sided_latency_ns"].is_null());
 
         phase.one_sided =
             Some(OneSidedCounters { done: 8, fell_back: 2, reads: 24, ..OneSidedCounters::default() });
-        let told = phase.to_json()["selector"].clone();
+        let shown = phase.to_json()["selector"].clone();
         assert_eq!(
-            (told["server_share"].as_f64(), told["reads_per_search"].as_f64()),
+            (shown["server_share"].as_f64(), shown["reads_per_search"].as_f64()),
             (Some(0.2), Some(3.0))
         );
-        assert!(told["server_latency_ns"].is_null() && told["one_sided_latency_ns"].is_f64());
+        assert!(shown["server_latency_ns"].is_null() && shown["one_sided_latency_ns"].is_f64());
     }
 }

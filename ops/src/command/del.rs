@@ -99,7 +99,7 @@ fn remove_range(global: &Global, arguments: &DelArgs) -> anyhow::Result<Exit> {
     let range = ScanRange { keys_only: true, ..arguments.range.range(arguments.encoding)? };
     if !arguments.yes && !io::stdin().is_terminal() {
         let failure = Failure::usage("a range is to be removed, and nobody is there to confirm it");
-        return Err(failure.next("give --yes to remove it; `cell count` tells how much it is").into());
+        return Err(failure.next("give --yes to remove it; `cell count` shows how much it is").into());
     }
     let stop = signal::stop_flag()?;
     let mut store = Store::connect_with(&arguments.server, Duration::from_secs(60), usize::from(IN_FLIGHT))?;
@@ -136,7 +136,7 @@ fn confirms(question: &str, answers: &mut impl BufRead) -> io::Result<bool> {
     Ok(line.trim() == "yes")
 }
 
-/// Tells `each` how many were removed at a time.
+/// Calls `each` with how many were removed at a time.
 fn remove_all(
     store: &mut Store,
     mut range: ScanRange,

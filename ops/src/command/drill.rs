@@ -31,7 +31,7 @@ enum What {
     Ls(LsArgs),
     /// Do a fault under traffic, and prove that nothing acknowledged was lost
     Run(RunArgs),
-    /// Print what a drill found that was begun over the admin API or in the console
+    /// Print what a drill found that was started over the admin API or in the console
     Report(ReportArgs),
     /// Take back every fault that still lasts, and start a node that a drill has killed at once
     Heal(LsArgs),
@@ -145,7 +145,7 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
         options,
         keep: arguments.keep,
     };
-    let report = drill.run(&interrupted, &output::tell).map_err(output::failure)?;
+    let report = drill.run(&interrupted, &output::print_notice).map_err(output::failure)?;
     if global.json {
         message::print_json(report.to_json())?;
     } else {

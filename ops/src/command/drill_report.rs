@@ -1,5 +1,5 @@
-//! `cell drill report`: what a drill found that was begun over the admin API or in the console, as the API
-//! tells it.
+//! `cell drill report`: what a drill found that was started over the admin API or in the console, as the API
+//! returns it.
 
 use cell_drill::DrillVerdict;
 use clap::Args;
@@ -14,7 +14,7 @@ use crate::output::{drill as output, message};
 /// Arguments of `cell drill report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// The run's name, such as drill-1-00c0ffee; without it the newest that a node tells of
+    /// The run's name, such as drill-1-00c0ffee; without it the newest that a node lists
     #[arg(value_name = "ID")]
     id: Option<String>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `cell events`: what happened in the cluster, as the admin API tells it; with `--follow`, what happens.
+//! `cell events`: what happened in the cluster, as the admin API returns it; with `--follow`, what happens.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -73,7 +73,7 @@ pub(crate) fn run(global: &Global, arguments: &EventsArgs) -> anyhow::Result<Exi
         let cursor = document.cursor.ok_or_else(|| {
             Failure::new(
                 Exit::Error,
-                "the node does not tell how far its events go, so they cannot be followed",
+                "the node does not say how far its events go, so they cannot be followed",
             )
             .next("take the `cell` of the node's version")
         })?;
@@ -90,7 +90,7 @@ fn warn_of_new(missing: &[Missing], silent: &mut BTreeSet<u32>) {
     *silent = missing.iter().map(|missing| missing.node).collect();
 }
 
-/// What happens, until a signal. A node that does not answer is told, and asked again. The last answer
+/// What happens, until a signal. A node that does not answer is reported, and asked again. The last answer
 /// decides on the exit code, as without following.
 fn follow(
     global: &Global,
@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn warn_of_new_tells_each_silence_once() {
+    fn warn_of_new_reports_each_silence_once() {
         let missing = |node| Missing { node, address: String::new(), why: String::new() };
         let mut silent = BTreeSet::new();
         warn_of_new(&[missing(1), missing(2)], &mut silent);
         assert_eq!(silent, BTreeSet::from([1, 2]));
         warn_of_new(&[missing(2)], &mut silent);
-        assert_eq!(silent, BTreeSet::from([2]), "node 1 is told of again when it is silent again");
+        assert_eq!(silent, BTreeSet::from([2]), "node 1 is reported again when it is silent again");
     }
 
     #[test]

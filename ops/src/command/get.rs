@@ -59,7 +59,7 @@ pub(crate) fn run(global: &Global, arguments: &GetArgs) -> anyhow::Result<Exit> 
     })
 }
 
-/// Tells how many are missing.
+/// Returns how many are missing.
 fn print_existence(global: &Global, store: &mut Store, keys: &[Cow<'_, [u8]>]) -> anyhow::Result<usize> {
     let mut missing = 0;
     for key in keys {
@@ -70,7 +70,7 @@ fn print_existence(global: &Global, store: &mut Store, keys: &[Cow<'_, [u8]>]) -
     Ok(missing)
 }
 
-/// Tells how many are missing.
+/// Returns how many are missing.
 fn print_entries(
     global: &Global,
     arguments: &GetArgs,

@@ -34,8 +34,8 @@ use crate::{logging, settings, signal};
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long a call of the coordinator may take.
 const COORDINATOR_DEADLINE: &str = "coordinator_deadline_ms";
-/// How often its supervisor is told how far a recovery is.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+/// How often its supervisor gets a report of how far a recovery is.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// Arguments of `cell node`.
 #[derive(Debug, Args)]
@@ -60,7 +60,7 @@ fn parse_way(word: &str) -> Result<PartitionWay, String> {
 /// What else to do about nodes.
 #[derive(Debug, Subcommand)]
 enum NodeCommand {
-    /// Print the nodes of a cluster, as the admin API tells of them
+    /// Print the nodes of a cluster, as the admin API returns them
     Ls(NodeLsArgs),
 }
 
@@ -88,7 +88,7 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let faults = FaultSwitches::default();
     faults.partition.set(link::blocked(arguments.partitioned));
     faults.disk_delay.set(Duration::from_millis(arguments.slow_disk_ms));
-    let wishes = hear(supervised, &faults)?;
+    let wishes = receive_wishes(supervised, &faults)?;
     let coordinator = coordinator(&settings, faults.partition.clone(), configuration.store())?;
     let handle = start(&settings, listen, faults, coordinator.clone())?;
     handle.follow(configuration.store());
@@ -201,17 +201,17 @@ fn address(settings: &Settings, name: &str) -> anyhow::Result<SocketAddr> {
     parsed.map_err(|_| Failure::usage(format!("`{name}` cannot be `{text}`: it takes IP:PORT")).into())
 }
 
-/// An address that is told in place of the one that is listened on; none if it is not set.
+/// An address that is given in place of the one that is listened on; none if it is not set.
 fn advertised(settings: &Settings, name: &str) -> anyhow::Result<Option<SocketAddr>> {
     if settings.text(name).is_empty() {
         return Ok(None);
     }
-    let told = address(settings, name)?;
-    if told.port() == 0 || told.ip().is_unspecified() {
-        let what = format!("`{name}` cannot be `{told}`: nobody can connect to it");
+    let given = address(settings, name)?;
+    if given.port() == 0 || given.ip().is_unspecified() {
+        let what = format!("`{name}` cannot be `{given}`: nobody can connect to it");
         return Err(Failure::usage(what).next("give the address and port that others reach").into());
     }
-    Ok(Some(told))
+    Ok(Some(given))
 }
 
 /// What a drill switches in this process.
@@ -231,7 +231,7 @@ enum Wish {
 }
 
 /// Listens to signals, and to the supervisor if there is one.
-fn hear(supervised: bool, faults: &FaultSwitches) -> anyhow::Result<Receiver<Wish>> {
+fn receive_wishes(supervised: bool, faults: &FaultSwitches) -> anyhow::Result<Receiver<Wish>> {
     let (sender, wishes) = mpsc::channel();
     if supervised {
         let (sender, faults) = (sender.clone(), faults.clone());
@@ -253,10 +253,10 @@ fn hear(supervised: bool, faults: &FaultSwitches) -> anyhow::Result<Receiver<Wis
     Ok(wishes)
 }
 
-/// Tells everyone how the node is doing, until it ends.
+/// Reports to everyone how the node is doing, until it ends.
 fn attend(handle: &NodeHandle, wishes: &Receiver<Wish>, reload: impl Fn(), supervised: bool) {
     let mut service = Service::new(Instant::now());
-    let mut told: Option<(Report, Instant)> = None;
+    let mut reported: Option<(Report, Instant)> = None;
     while !handle.has_ended() {
         match wishes.recv_timeout(LOOK_EVERY) {
             Ok(Wish::Reload) => reload(),
@@ -273,19 +273,20 @@ fn attend(handle: &NodeHandle, wishes: &Receiver<Wish>, reload: impl Fn(), super
         let (snapshot, now) = (handle.snapshot(), Instant::now());
         let report = report(&snapshot.state);
         service.observe(&snapshot, &report.detail, now);
-        if is_news(told.as_ref(), &report, now) {
+        if is_news(reported.as_ref(), &report, now) {
             if supervised {
-                link::tell(&report);
+                link::send_report(&report);
             }
-            told = Some((report, now));
+            reported = Some((report, now));
         }
     }
 }
 
 /// A change of state at once, a change of its detail once a second.
-fn is_news(told: Option<&(Report, Instant)>, report: &Report, now: Instant) -> bool {
-    told.is_none_or(|(told, at)| {
-        told.state != report.state || (told.detail != report.detail && now.duration_since(*at) >= TELL_EVERY)
+fn is_news(reported: Option<&(Report, Instant)>, report: &Report, now: Instant) -> bool {
+    reported.is_none_or(|(reported, at)| {
+        reported.state != report.state
+            || (reported.detail != report.detail && now.duration_since(*at) >= REPORT_EVERY)
     })
 }
 
@@ -327,7 +328,7 @@ fn conclude(ended: Result<Ended, NodeError>) -> anyhow::Result<Exit> {
     }
 }
 
-/// A node's error with its exit code: 2 if another start would fail the same way until a person changes
+/// A node's error with its exit code: 2 if another start would fail the same way until an operator changes
 /// something, 7 if the logs cannot be proven complete.
 fn explain(error: NodeError) -> Failure {
     let (exit, next) = match &error {
@@ -352,7 +353,7 @@ fn explain(error: NodeError) -> Failure {
     }
 }
 
-/// What may go well the next time is an error; what is damaged stays so until a person looks.
+/// What may go well the next time is an error; what is damaged stays so until an operator inspects it.
 fn explain_recovery(error: &RecoveryError) -> (Exit, Option<&'static str>) {
     match error {
         RecoveryError::Memory { .. } => {

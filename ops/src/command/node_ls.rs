@@ -1,4 +1,4 @@
-//! `cell node ls`: the nodes of the cluster, as the admin API tells of them.
+//! `cell node ls`: the nodes of the cluster, as the admin API returns them.
 
 use std::time::Duration;
 

@@ -98,7 +98,7 @@ pub(crate) fn report(global: &Global, outcome: Conditional<Version>) -> anyhow::
     Ok(Exit::Ok)
 }
 
-/// Tells which version is in the way.
+/// Prints which version is in the way.
 pub(crate) fn condition_failed(global: &Global, current: Option<Version>) -> anyhow::Result<Exit> {
     let found = current.map(|version| version.to_string());
     if global.json {

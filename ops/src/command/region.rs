@@ -1,4 +1,4 @@
-//! `cell region`: the regions of the cluster, as the admin API tells of them.
+//! `cell region`: the regions of the cluster, as the admin API returns them.
 
 use clap::{Args, Subcommand};
 use serde::Deserialize;
@@ -50,7 +50,7 @@ struct Region {
     node: Option<u32>,
     epoch: u64,
     bytes: u64,
-    /// `None` while its owner does not tell.
+    /// `None` while its owner does not report.
     used_bytes: Option<u64>,
     state: String,
     /// Why it is not served.
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_has_dashes_for_what_an_owner_does_not_tell() {
+    fn text_has_dashes_for_what_an_owner_does_not_report() {
         let served = json!({
             "region": 2, "kind": "node", "pair": 1, "node": 0, "owner": "77", "epoch": 3, "bytes": 4_096,
             "used_bytes": 1_024, "state": "served", "what": null,

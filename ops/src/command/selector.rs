@@ -1,5 +1,5 @@
 //! `cell selector`: how each client searches each server, what it measures and why it decides as it does, as
-//! the admin API tells it.
+//! the admin API returns it.
 
 use std::time::Duration;
 

@@ -37,10 +37,10 @@ struct Asked {
     status: anyhow::Result<NodeStatus>,
 }
 
-/// A pair that the region table tells to be not served.
+/// A pair that is not served, as the region table says.
 type Unserved = (PairId, OwnedState);
 
-/// Every node's answer, and what the first of them knows of pairs that none tells of.
+/// Every node's answer, and what the first of them knows of pairs that none reports.
 fn ask(arguments: &StatusArgs) -> anyhow::Result<(Vec<Asked>, Vec<Unserved>)> {
     let mut unserved = None;
     let mut ask = |Member { server, node, store, .. }| {
@@ -100,7 +100,7 @@ fn text_of_unserved(unserved: &[Unserved]) -> String {
     }
     let line = |(pair, state): &Unserved| format!("{pair} is {}\n", unserved_word(*state));
     let lines: String = unserved.iter().map(line).collect();
-    format!("\nNot served; a node's /readyz?verbose tells why:\n{lines}")
+    format!("\nNot served; a node's /readyz?verbose says why:\n{lines}")
 }
 
 fn unserved_word(state: OwnedState) -> &'static str {

@@ -232,11 +232,11 @@ fn show(
             settings_text(&shown, parsed.at_unix_ms)
         })?;
     }
-    Ok(told_of_nodes(&parsed))
+    Ok(exit_of_nodes(&parsed))
 }
 
 /// Says on stderr which nodes have other values in force, or say nothing.
-fn told_of_nodes(document: &Document) -> Exit {
+fn exit_of_nodes(document: &Document) -> Exit {
     let late: Vec<_> = document.nodes.iter().filter(|node| !node.in_force).collect();
     for Node { node, .. } in late {
         message::warning(&format!("revision {} is not in force on node {node} yet", document.revision));
@@ -344,7 +344,7 @@ impl ChangeArgs {
         let seen = match self.revision {
             Some(revision) => format!("\"{revision}\""),
             None => api.get(PATH)?.etag.ok_or_else(|| {
-                Failure::new(Exit::Error, "the node does not tell the revision of its settings")
+                Failure::new(Exit::Error, "the node does not say the revision of its settings")
                     .next("take the `cell` of the node's version")
             })?,
         };
@@ -492,13 +492,13 @@ mod tests {
     }
 
     #[test]
-    fn told_of_nodes_is_partial_where_one_is_missing() {
+    fn exit_of_nodes_is_partial_where_one_is_missing() {
         let document = |missing: Value| {
             let whole = json!({
                 "at_unix_ms": 0, "revision": "1", "settings": [], "missing": missing,
                 "nodes": [{"node": 0, "revision": "1", "in_force": true}],
             });
-            told_of_nodes(&parse(&whole).unwrap())
+            exit_of_nodes(&parse(&whole).unwrap())
         };
         assert_eq!(document(json!([])), Exit::Ok);
         assert_eq!(document(json!([{"node": 1, "address": "a", "why": "gone"}])), Exit::Partial);

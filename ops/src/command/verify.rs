@@ -104,7 +104,7 @@ pub(crate) fn run(global: &Global, arguments: &VerifyArgs) -> anyhow::Result<Exi
     Ok(if findings.failed { Exit::VerificationFailed } else { Exit::Ok })
 }
 
-/// The durable watermarks, to tell whether the store was written to meanwhile.
+/// The durable watermarks, to see whether the store was written to meanwhile.
 fn durable(server: &ServerArgs) -> anyhow::Result<Vec<(u32, u32, u64)>> {
     let mut durable = Vec::new();
     for member in members(server, Duration::from_secs(60))? {

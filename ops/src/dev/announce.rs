@@ -1,4 +1,4 @@
-//! What a supervisor tells the person or program that started it.
+//! What a supervisor prints for the person or program that started it.
 
 use std::path::Path;
 use std::process::ExitStatus;

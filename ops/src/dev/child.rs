@@ -91,11 +91,11 @@ impl NodeChild {
 
     /// Asks it to take a last checkpoint and exit.
     pub(crate) fn ask_to_stop(&mut self) {
-        self.tell(STOP);
+        self.send_line(STOP);
     }
 
     /// Says a word of [`super::link`] to it.
-    pub(crate) fn tell(&mut self, word: &str) {
+    pub(crate) fn send_line(&mut self, word: &str) {
         if let Some(stdin) = &mut self.stdin {
             let _ = writeln!(stdin, "{word}"); // a child that is gone is noticed by its end
         }

@@ -149,8 +149,8 @@ fn add_table(
     let leases = &status.leases;
     let trouble = |row: &PairRow| Trouble::of(row, |owner| leases.contains(&owner.0), &incidents);
     status.pairs = rows.iter().map(|row| view(row, trouble(row))).collect();
-    let told = |row: &IncidentRow| serde_json::from_value(serde_json::to_value(row).ok()?).ok();
-    status.incidents = incidents.iter().filter_map(told).collect();
+    let converted = |row: &IncidentRow| serde_json::from_value(serde_json::to_value(row).ok()?).ok();
+    status.incidents = incidents.iter().filter_map(converted).collect();
     Ok(())
 }
 

@@ -31,12 +31,12 @@ pub(crate) struct LastingFaults {
 }
 
 impl LastingFaults {
-    /// What a process is told of its partition.
+    /// The line that sets a process's partition.
     pub(crate) fn partition_line(self) -> String {
         format!("{PARTITION}{}", self.partition.map_or(OFF, PartitionWay::word))
     }
 
-    /// What a process is told of its disk.
+    /// The line that sets a process's disk.
     pub(crate) fn slow_disk_line(self) -> String {
         match self.disk_delay_ms {
             0 => format!("{SLOW_DISK}{OFF}"),
@@ -71,7 +71,7 @@ pub(crate) struct Report {
     pub(crate) detail: String,
 }
 
-/// What a node hears from its supervisor.
+/// What a node receives from its supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
     /// Stop in good order.
@@ -84,8 +84,8 @@ pub(crate) enum Word {
     Gone,
 }
 
-/// Tells the supervisor. A supervisor that does not read any more is noticed by its silence on stdin.
-pub(crate) fn tell(report: &Report) {
+/// Reports to the supervisor. A supervisor that does not read any more is noticed by its silence on stdin.
+pub(crate) fn send_report(report: &Report) {
     if let Ok(mut line) = serde_json::to_vec(report) {
         line.push(b'\n');
         let mut out = io::stdout().lock();
@@ -106,15 +106,15 @@ fn word(line: &str) -> Option<Word> {
 }
 
 /// Listens to stdin on a thread of its own.
-pub(crate) fn listen(mut hear: impl FnMut(Word) + Send + 'static) -> anyhow::Result<()> {
+pub(crate) fn listen(mut take: impl FnMut(Word) + Send + 'static) -> anyhow::Result<()> {
     let run = move || {
         for line in io::stdin().lock().lines() {
             match line {
-                Ok(line) => word(line.trim()).into_iter().for_each(&mut hear),
+                Ok(line) => word(line.trim()).into_iter().for_each(&mut take),
                 Err(_) => break,
             }
         }
-        hear(Word::Gone);
+        take(Word::Gone);
     };
     thread::Builder::new().name("supervised".into()).spawn(run).context("cannot start a thread")?;
     Ok(())

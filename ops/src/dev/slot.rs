@@ -121,7 +121,7 @@ impl Slot {
     }
 
     /// Notes what the process said; whether it serves for the first time in this life.
-    pub(crate) fn heard(&mut self, report: &Report) -> bool {
+    pub(crate) fn on_report(&mut self, report: &Report) -> bool {
         report.state.clone_into(&mut self.state);
         let first = report.state == "serving" && !self.served;
         self.served |= first;
@@ -166,19 +166,19 @@ impl Slot {
     /// Cuts it off, or lets it back; so is the process that follows.
     pub(crate) fn partition(&mut self, partition: Option<PartitionWay>) -> bool {
         self.faults.partition = partition;
-        self.tell(&self.faults.partition_line())
+        self.send_line(&self.faults.partition_line())
     }
 
     /// Slows its logs down by so many milliseconds, or no longer; so those of the process that follows.
     pub(crate) fn slow_disk(&mut self, delay_ms: u64) -> bool {
         self.faults.disk_delay_ms = delay_ms;
-        self.tell(&self.faults.slow_disk_line())
+        self.send_line(&self.faults.slow_disk_line())
     }
 
-    /// Whether there is a process to tell.
-    fn tell(&mut self, line: &str) -> bool {
+    /// Whether there is a process to send it to.
+    fn send_line(&mut self, line: &str) -> bool {
         let Some(child) = &mut self.child else { return false };
-        child.tell(line);
+        child.send_line(line);
         true
     }
 

@@ -31,7 +31,7 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// A supervisor of these nodes; `restart` tells whether one that dies is started again.
+    /// A supervisor of these nodes; `restart` says whether one that dies is started again.
     pub(crate) fn new(plan: Plan, specs: Vec<NodeSpec>, restart: bool, announcer: Announcer) -> Supervisor {
         let now = Instant::now();
         let slots: Vec<_> = specs.into_iter().map(|spec| Slot::new(spec, now)).collect();
@@ -69,11 +69,11 @@ impl Supervisor {
     fn nobody_left(&self) -> Option<Failure> {
         let given_up: Option<Vec<_>> = self.slots.iter().map(Slot::given_up).collect();
         let (exit, text) = given_up?.into_iter().max_by_key(|(exit, _)| *exit as u8)?;
-        let told = self.messages().map_or_else(
-            || "its messages above tell why".to_owned(),
-            |folder| format!("its messages in {} tell more", folder.display()),
+        let more = self.messages().map_or_else(
+            || "its messages above say why".to_owned(),
+            |folder| format!("its messages in {} say more", folder.display()),
         );
-        let next = format!("{told}; the data is kept, start again when it is mended");
+        let next = format!("{more}; the data is kept, start again when it is mended");
         Some(Failure::new(exit, text).next(next))
     }
 
@@ -85,7 +85,7 @@ impl Supervisor {
     fn take(&mut self, event: Event) -> anyhow::Result<()> {
         match event {
             Event::Report { node, life, report } if self.is_current(node, life) => {
-                self.tell_report(node, &report);
+                self.announce_report(node, &report);
             }
             Event::Ended { node, life } if self.is_current(node, life) => self.on_child_end(node)?,
             Event::Drill { request, answer } => {
@@ -125,9 +125,9 @@ impl Supervisor {
         Ok(())
     }
 
-    fn tell_report(&mut self, node: u16, report: &Report) {
+    fn announce_report(&mut self, node: u16, report: &Report) {
         let slot = &mut self.slots[usize::from(node)];
-        let first = slot.heard(report);
+        let first = slot.on_report(report);
         let Some(child) = &slot.child else { return };
         let (pid, life, started) = (child.pid(), slot.lives, child.started);
         if first {
@@ -276,12 +276,12 @@ mod tests {
 
     use super::*;
 
-    /// A node that serves at once and stops when told, and says of what life of it was begun with or told.
+    /// A node that serves at once and stops when asked, and says what it was started with or sent.
     const NODE: &str = "#!/bin/sh
 echo '{\"state\":\"serving\",\"detail\":\"serving\"}'
-case \"$*\" in *--*) echo '{\"state\":\"'$*'\",\"detail\":\"begun so\"}';; esac
+case \"$*\" in *--*) echo '{\"state\":\"'$*'\",\"detail\":\"started so\"}';; esac
 while read line; do
-    case $line in stop) exit 0;; *) echo '{\"state\":\"'$line'\",\"detail\":\"told\"}';; esac
+    case $line in stop) exit 0;; *) echo '{\"state\":\"'$line'\",\"detail\":\"sent\"}';; esac
 done
 exit 1
 ";
@@ -435,7 +435,7 @@ exit 1
     }
 
     #[test]
-    fn drill_one_way_and_slow_disk_are_told_to_the_process_and_to_the_next_one() {
+    fn drill_one_way_and_slow_disk_are_sent_to_the_process_and_to_the_next_one() {
         let cluster = Cluster::start(1, true);
         cluster.serving();
         for way in [PartitionWay::In, PartitionWay::Out] {

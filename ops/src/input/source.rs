@@ -23,7 +23,7 @@ pub(crate) struct SourceArgs {
     /// The value of lines that have none
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, help_heading = "Source")]
     value_default: Option<String>,
-    /// Lines of tab-separated columns or of JSON objects; told by the first line if not given
+    /// Lines of tab-separated columns or of JSON objects; recognised by the first line if not given
     #[arg(long, value_enum, help_heading = "Source")]
     format: Option<Format>,
     /// Columns have escapes (\t \n \\ \xNN); a dump's heading says so by itself

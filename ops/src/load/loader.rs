@@ -365,7 +365,7 @@ mod tests {
         let (ended, tally) = load(&text, &mut model, &mut progress, &mut watcher).unwrap();
         assert!(matches!(ended, Ended::Stopped));
         assert_eq!((watcher.bad, progress.settled.contiguous()), (vec![2], 1));
-        assert_eq!((tally.bad, progress.bad), (1, 0), "it is told, and not settled");
+        assert_eq!((tally.bad, progress.bad), (1, 0), "it is reported, and not settled");
     }
 
     #[test]

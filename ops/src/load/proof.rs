@@ -141,7 +141,8 @@ impl<'a, L: Lookup> Prover<'a, L> {
         }
     }
 
-    /// The first pass over the source. `each_line` is told of progress and may stop the proof with an error.
+    /// The first pass over the source. `each_line` is called with the progress and may stop the proof with an
+    /// error.
     pub(crate) fn look_up<R: BufRead>(
         &mut self,
         lines: &mut Lines<R>,

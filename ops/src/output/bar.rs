@@ -13,7 +13,7 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Starts one. `unit_bytes` tells whether the total counts bytes.
+    /// Starts one. `unit_bytes` says whether the total counts bytes.
     pub(crate) fn new(verb: &'static str, total: Option<u64>, unit_bytes: bool) -> Bar {
         let bar = if is_quiet() || !io::stderr().is_terminal() {
             ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden())

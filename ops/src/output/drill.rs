@@ -68,7 +68,7 @@ fn sentences(report: &Report) -> String {
     format!("\n{}\n", lines.join("\n"))
 }
 
-/// A run as the admin API tells of it.
+/// A run as the admin API returns it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ApiRun {
     id: String,
@@ -135,7 +135,7 @@ pub(crate) fn text_of_run(run: &ApiRun) -> String {
     }
     let who = if run.who.is_empty() { "somebody" } else { &run.who };
     text.push_str(&format!(
-        "\n\n{}, begun at {} by {}, run by node {}",
+        "\n\n{}, started at {} by {}, run by node {}",
         run.id,
         time_of_day(run.begun_unix_ms),
         who.escape_debug(),
@@ -201,8 +201,8 @@ pub(crate) const fn exit(verdict: DrillVerdict) -> Exit {
     }
 }
 
-/// Tells how a drill goes.
-pub(crate) fn tell(notice: Notice) {
+/// Prints how a drill goes.
+pub(crate) fn print_notice(notice: Notice) {
     match notice {
         Notice::OwnsNothing { node } => {
             message::warning(&format!("node {node} owns no pair: its loss will show nothing"));
@@ -249,14 +249,14 @@ mod tests {
     #[test]
     fn text_of_a_run_has_its_report_as_far_as_there_is_one() {
         let text = text_of_run(&run(&serde_json::Value::Null));
-        assert!(text.starts_with("failed: kill node 0\n\ndrill-1-0a, begun at 23:59:59 UTC by an\\u{1b}n"));
+        assert!(text.starts_with("failed: kill node 0\n\ndrill-1-0a, started at 23:59:59 UTC by an\\u{1b}n"));
         assert!(text.contains("run by node 1; halted by bob\n") && text.contains("lease ended  pair 3"));
         let text = text_of_run(&run(&serde_json::json!({"verdict": "INCONCLUSIVE", "reasons": ["why"]})));
         assert!(text.starts_with("INCONCLUSIVE: kill node 0\n  why\n"), "{text}");
         assert!(!text.contains("acknowledged"), "{text}");
     }
 
-    /// What the core of drills tells is what is read here.
+    /// What the core of drills reports is what is read here.
     #[test]
     fn text_of_a_run_reads_all_figures_of_a_report() {
         let report = serde_json::json!({
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_tells_the_verdicts_apart() {
+    fn exit_distinguishes_the_verdicts() {
         let verdicts = [DrillVerdict::Pass, DrillVerdict::Fail, DrillVerdict::Inconclusive];
         assert_eq!(verdicts.map(|verdict| exit(verdict) as u8), [0, 7, 8]);
     }

@@ -58,7 +58,7 @@ pub(crate) fn time_of_day(unix_ms: u64) -> String {
 }
 
 /// A count as a real number; beyond 2^53 it is rounded, which no one who reads a rate minds.
-#[allow(clippy::cast_precision_loss, reason = "beyond 2^53 it is rounded, as told")]
+#[allow(clippy::cast_precision_loss, reason = "beyond 2^53 it is rounded, as said")]
 pub(crate) const fn real(number: u64) -> f64 {
     number as f64
 }

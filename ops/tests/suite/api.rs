@@ -19,14 +19,14 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Exit code, standard output, standard error.
-fn told(output: &Output) -> (i32, String, String) {
+fn printed(output: &Output) -> (i32, String, String) {
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
 }
 
 /// What a command prints as JSON, which carries a version, and how it ends.
 fn json(dev: &Dev, arguments: &[&str], exit: i32) -> Value {
     let output = ask(dev, &[arguments, &["--json"]].concat());
-    let (code, out, error) = told(&output);
+    let (code, out, error) = printed(&output);
     assert_eq!(code, exit, "{arguments:?}: {out} {error}");
     document(&out)
 }
@@ -53,12 +53,12 @@ fn post(dev: &Dev, path: &str, body: &str) -> Value {
 fn keys_are_located(dev: &Dev) {
     dev.out(&["put", "greeting", "hello"]);
     wait::until("the keys have a place that lasts", || are_keys_located(dev));
-    assert_eq!(told(&ask(dev, &["tree", "locate", ""])).0, 2);
+    assert_eq!(printed(&ask(dev, &["tree", "locate", ""])).0, 2);
 }
 
 /// False while a key is on its way.
 fn are_keys_located(dev: &Dev) -> bool {
-    let locate = |arguments: &[&str]| told(&ask(dev, &[&["tree", "locate"], arguments].concat()));
+    let locate = |arguments: &[&str]| printed(&ask(dev, &[&["tree", "locate"], arguments].concat()));
     let looks = [
         locate(&["greeting", "--json"]),
         locate(&["--hex", "6772656574696e67"]),
@@ -80,13 +80,13 @@ fn are_keys_located(dev: &Dev) -> bool {
 fn nodes_and_regions_are_listed(dev: &Dev) {
     let nodes = json(dev, &["node", "ls"], 0);
     assert_eq!((len(&nodes, "nodes"), len(&nodes, "missing")), (2, 0), "{nodes}");
-    let (code, out, _) = told(&ask(dev, &["node", "ls"]));
+    let (code, out, _) = printed(&ask(dev, &["node", "ls"]));
     assert_eq!((code, out.lines().count(), out.matches("serving").count()), (0, 3, 2), "{out}");
-    let (code, _, error) = told(&dev.cell(&["node", "--node-id", "1", "ls"]));
+    let (code, _, error) = printed(&dev.cell(&["node", "--node-id", "1", "ls"]));
     assert!(code == 2 && error.contains("--node-id is a setting of a node that runs"), "{code} {error}");
     let regions = json(dev, &["region", "ls"], 0);
     assert!(len(&regions, "regions") >= 4, "{regions}");
-    let (code, out, _) = told(&ask(dev, &["region", "ls"]));
+    let (code, out, _) = printed(&ask(dev, &["region", "ls"]));
     assert_eq!((code, out.matches("served").count()), (0, len(&regions, "regions")), "{out}");
 }
 
@@ -94,16 +94,16 @@ fn tree_is_checked(dev: &Dev) {
     let checked = json(dev, &["tree", "check"], 0);
     assert_eq!((&checked["state"], &checked["violations"]), (&"passed".into(), &0.into()), "{checked}");
     assert_eq!((len(&checked, "nodes"), &checked["entries"]), (2, &1.into()), "{checked}");
-    let (code, out, _) = told(&ask(dev, &["tree", "check"]));
+    let (code, out, _) = printed(&ask(dev, &["tree", "check"]));
     assert!(code == 0 && out.starts_with("no violations: "), "{code} {out}");
 }
 
 fn drill_is_reported(dev: &Dev) {
-    let (code, _, error) = told(&ask(dev, &["drill", "report"]));
+    let (code, _, error) = printed(&ask(dev, &["drill", "report"]));
     assert!(code == 3 && error.contains("next:"), "{code} {error}");
     let wanted = r#"{"kind": "restart", "node": 1, "confirm": "node-1", "before_ms": 500}"#;
-    let begun = post(dev, "/api/v1/drills", wanted);
-    let id = begun["operation"].as_str().unwrap_or_else(|| panic!("{begun}"));
+    let started = post(dev, "/api/v1/drills", wanted);
+    let id = started["operation"].as_str().unwrap_or_else(|| panic!("{started}"));
     wait::until("the drill ends", || !json_of_run(dev, id)["ended_unix_ms"].is_null());
     let run = json_of_run(dev, id);
     let exit = match run["state"].as_str() {
@@ -113,20 +113,20 @@ fn drill_is_reported(dev: &Dev) {
     };
     let newest = json(dev, &["drill", "report"], exit);
     assert_eq!((&newest["id"], len(&newest, "missing")), (&id.into(), 0), "{newest}");
-    let (code, out, _) = told(&ask(dev, &["drill", "report", id]));
+    let (code, out, _) = printed(&ask(dev, &["drill", "report", id]));
     let verdict = run["report"]["verdict"].as_str().unwrap();
     assert!(code == exit && out.starts_with(&format!("{verdict}: restart node 1\n")), "{code} {out}");
     assert!(out.contains("writes acknowledged") && out.contains("linearizable"), "all was read: {out}");
-    assert_eq!(told(&ask(dev, &["drill", "report", "drill-0-0"])).0, 3);
+    assert_eq!(printed(&ask(dev, &["drill", "report", "drill-0-0"])).0, 3);
 }
 
 fn json_of_run(dev: &Dev, id: &str) -> Value {
     let output = ask(dev, &["drill", "report", id, "--json"]);
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{:?}", told(&output)))
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{:?}", printed(&output)))
 }
 
 #[test]
-fn commands_over_the_api_print_what_two_nodes_tell() {
+fn commands_over_the_api_print_what_two_nodes_return() {
     let mut dev = Dev::launched_with(&["--nodes=2", "--allow-drills"]);
     dev.wait_for("up");
     dev.wait_healthy();
@@ -149,15 +149,15 @@ fn commands_over_the_api_name_a_node_that_does_not_answer() {
     for command in [&["node", "ls"][..], &["region", "ls"], &["tree", "check"]] {
         let document = json(&dev, command, 6);
         assert_eq!(document["missing"][0]["node"], 1, "{command:?}: {document}");
-        let (code, _, error) = told(&ask(&dev, command));
+        let (code, _, error) = printed(&ask(&dev, command));
         assert!(code == 6 && error.contains("node 1 at 127.0.0.1:"), "{command:?}: {code} {error}");
     }
     let checked = json(&dev, &["tree", "check"], 6);
     assert_eq!((&checked["state"], len(&checked, "unchecked_pairs")), (&"incomplete".into(), 1), "{checked}");
-    let (_, out, _) = told(&ask(&dev, &["node", "ls"]));
+    let (_, out, _) = printed(&ask(&dev, &["node", "ls"]));
     assert!(out.contains("no answer"), "{out}");
     let nobody = ["--http", "127.0.0.1:1"];
     for command in [&["node", "ls"][..], &["region", "ls"], &["tree", "check"], &["drill", "report"]] {
-        assert_eq!(told(&dev.cell(&[command, &nobody].concat())).0, 4, "{command:?}");
+        assert_eq!(printed(&dev.cell(&[command, &nobody].concat())).0, 4, "{command:?}");
     }
 }

@@ -34,7 +34,7 @@ fn settings_as_json_carry_a_version_and_every_default() {
 }
 
 #[test]
-fn settings_as_json_tell_kind_unit_and_bounds() {
+fn settings_as_json_have_kind_unit_and_bounds() {
     let document: serde_json::Value = serde_json::from_slice(&cell(&["settings", "--json"]).stdout).unwrap();
     let rows = document["settings"].as_array().unwrap();
     let row = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap();

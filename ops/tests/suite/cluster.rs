@@ -119,8 +119,8 @@ fn tree_show_and_verify_name_a_node_that_cannot_be_reached() {
     assert!(count(&shown) > 0 && count(&shown) < count(&whole), "{shown}");
     let shown = dev.cell(&["tree", "show"]);
     assert_eq!(shown.status.code(), Some(6));
-    let told = String::from_utf8(shown.stdout).unwrap();
-    assert!(told.contains("of the nodes that answered") && told.contains(&dead), "{told}");
+    let printed = String::from_utf8(shown.stdout).unwrap();
+    assert!(printed.contains("of the nodes that answered") && printed.contains(&dead), "{printed}");
 
     // By the dead one first, too; what it has cannot be verified, and that is said by name.
     let servers = format!("{dead},{}", dev.address());

@@ -69,13 +69,13 @@ fn tuned_settings_reach_a_client_that_runs_but_not_one_whose_user_decided(dev: &
         }
         full
     };
-    until("the client hears of it", || {
+    until("the client learns of it", || {
         assert!(!is_full(&mut stays));
         is_full(&mut follows)
     });
     assert!(!is_full(&mut stays));
     assert_eq!(tune(dev, &["set", "--unset", "client_queue_max"]).0, 0);
-    until("the client hears that it is taken back", || !is_full(&mut follows));
+    until("the client learns that it is taken back", || !is_full(&mut follows));
 }
 
 /// One cluster for all: a start takes longer than what is asked of it.

@@ -116,7 +116,7 @@ fn dev_a_second_one_on_the_same_folder_or_port_says_so() {
 }
 
 #[test]
-fn node_by_itself_tells_systemd_and_stops_in_order() {
+fn node_by_itself_notifies_systemd_and_stops_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let socket_path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&socket_path).unwrap();
@@ -138,10 +138,10 @@ fn node_by_itself_tells_systemd_and_stops_in_order() {
         .spawn()
         .unwrap();
     let wait_for = |word: &str| {
-        let mut heard = [0; 4096];
+        let mut received = [0; 4096];
         loop {
-            let length = socket.recv(&mut heard).unwrap();
-            if String::from_utf8_lossy(&heard[..length]).lines().any(|line| line.starts_with(word)) {
+            let length = socket.recv(&mut received).unwrap();
+            if String::from_utf8_lossy(&received[..length]).lines().any(|line| line.starts_with(word)) {
                 return;
             }
         }
@@ -176,7 +176,7 @@ fn forward(from: u16, to: u16) -> Arc<AtomicUsize> {
     count
 }
 
-/// Who asks where the store is served is told the advertised address, and goes there.
+/// Who asks where the store is served gets the advertised address, and goes there.
 #[test]
 fn node_behind_a_forwarded_port_is_reached_by_what_it_advertises() {
     let folder = tempfile::tempdir().unwrap();
@@ -294,8 +294,8 @@ fn load_interrupted_records_what_is_acknowledged() {
     assert_eq!(dev.out(&["count", "--prefix", "key"]), "400000\n");
 }
 
-/// Damage in the middle of a log is told from a tear: the node refuses, is not started again, and `inspect`
-/// shows where.
+/// Damage in the middle of a log is distinguished from a torn write: the node refuses, is not started again,
+/// and `inspect` shows where.
 #[test]
 fn dev_a_damaged_log_is_refused_and_shown() {
     let mut dev = Dev::start();

@@ -1,6 +1,6 @@
 //! Splits of meganodes: their records, what a pair knows of them, and how they are settled after a crash.
 //!
-//! The protocol is told in `docs/design/splits.md`. One split moves the upper half of a meganode of the
+//! The protocol is described in `docs/design/splits.md`. One split moves the upper half of a meganode of the
 //! *source* pair into a free slot of the *target* pair, which may be the same one. Each pair logs its own
 //! part under the split's name and keeps, in its [`SplitTable`], where each unfinished one stands.
 //!
@@ -20,7 +20,7 @@ mod slot_use;
 mod table;
 
 pub use name::SplitName;
-pub use record::{CUTS_MAX, Cuts, SplitRecord};
+pub use record::{BOUNDARY_NODES_MAX, BoundaryNodes, SplitRecord};
 pub use settle::{
     SourceStep, SplitAnswer, TargetProgress, TargetStep, Unsettled, step_of_source, step_of_target, unsettled,
 };

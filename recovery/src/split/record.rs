@@ -6,7 +6,7 @@
 //! | 4 adopt | target | name, slot `u32`, right link `u64`, low key, high key or none, completions to the end |
 //! | 5 adopted | target | name, slot `u32`, tree nodes `u32`, entries `u64` |
 //! | 6 linked | source | name |
-//! | 7 applied | source | name, slot `u32`, right link `u64`, cuts `u8`, tree node `u32` each, high key, first `u32`, bits |
+//! | 7 applied | source | name, slot `u32`, right link `u64`, nodes `u8`, node `u32` each, high key, first `u32`, bits |
 //! | 8 opened | target | name |
 //! | 9 finished | source | name |
 //! | 10 aborted | source | name |
@@ -35,22 +35,22 @@ const KIND_ABORTED: u8 = 10;
 pub(crate) const KIND_DISCARDED: u8 = 11;
 
 /// Boundary nodes of one split: one a level.
-pub const CUTS_MAX: usize = 16;
+pub const BOUNDARY_NODES_MAX: usize = 16;
 
 /// The boundary nodes of a split, the root first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cuts {
-    nodes: [NodeIndex; CUTS_MAX],
+pub struct BoundaryNodes {
+    nodes: [NodeIndex; BOUNDARY_NODES_MAX],
     len: usize,
 }
 
-impl Cuts {
+impl BoundaryNodes {
     /// Keeps the nodes; `None` if they are more than a tree has levels, or none.
     #[must_use]
-    pub fn new(nodes: &[NodeIndex]) -> Option<Cuts> {
-        let mut cuts = Cuts { nodes: [NodeIndex::ROOT; CUTS_MAX], len: nodes.len() };
-        cuts.nodes.get_mut(..nodes.len())?.copy_from_slice(nodes);
-        (!nodes.is_empty()).then_some(cuts)
+    pub fn new(nodes: &[NodeIndex]) -> Option<BoundaryNodes> {
+        let mut boundary = BoundaryNodes { nodes: [NodeIndex::ROOT; BOUNDARY_NODES_MAX], len: nodes.len() };
+        boundary.nodes.get_mut(..nodes.len())?.copy_from_slice(nodes);
+        (!nodes.is_empty()).then_some(boundary)
     }
 
     /// The nodes.
@@ -105,7 +105,7 @@ pub enum SplitRecord<'a> {
         /// Which split.
         name: SplitName,
     },
-    /// The source's half is cut: the tree nodes change with this record and carry its CSN.
+    /// The source's half is truncated: the tree nodes change with this record and carry its CSN.
     Applied {
         /// Which split.
         name: SplitName,
@@ -114,7 +114,7 @@ pub enum SplitRecord<'a> {
         /// The new meganode's root.
         right: Pointer,
         /// Boundary nodes: their high fence is the key now, their right link `right`.
-        cuts: Cuts,
+        boundary: BoundaryNodes,
         /// The key.
         high: &'a [u8],
         /// Tree nodes of the upper half: free.
@@ -130,7 +130,7 @@ pub enum SplitRecord<'a> {
         /// Which split.
         name: SplitName,
     },
-    /// Nothing came of it. Durable before anybody is told so.
+    /// Nothing came of it. Durable before anybody is notified of it.
     Aborted {
         /// Which split.
         name: SplitName,
@@ -170,12 +170,12 @@ impl<'a> SplitRecord<'a> {
                 out.extend_from_slice(&entries.to_le_bytes());
             }
             SplitRecord::Linked { name } => begin(out, KIND_LINKED, &name),
-            SplitRecord::Applied { name, slot, right, cuts, high, freed } => {
+            SplitRecord::Applied { name, slot, right, boundary, high, freed } => {
                 begin(out, KIND_APPLIED, &name);
                 out.extend_from_slice(&slot.0.to_le_bytes());
                 out.extend_from_slice(&right.0.to_le_bytes());
-                out.push(cuts.len.to_le_bytes()[0]);
-                cuts.nodes().iter().for_each(|node| out.extend_from_slice(&node.0.to_le_bytes()));
+                out.push(boundary.len.to_le_bytes()[0]);
+                boundary.nodes().iter().for_each(|node| out.extend_from_slice(&node.0.to_le_bytes()));
                 encode_key(high, out);
                 out.extend_from_slice(&freed.first.to_le_bytes());
                 out.extend_from_slice(freed.bytes);
@@ -224,19 +224,19 @@ impl<'a> SplitRecord<'a> {
         let (slot, right) = (SlotIndex(fields.u32()?), fields.pointer()?);
         let offset = fields.at;
         let count = fields.u8()?;
-        let mut nodes = [NodeIndex::ROOT; CUTS_MAX];
+        let mut nodes = [NodeIndex::ROOT; BOUNDARY_NODES_MAX];
         let wrong = RecordError::Unknown { offset, value: count };
         for node in nodes.get_mut(..count.into()).ok_or(wrong)? {
             *node = NodeIndex(fields.u32()?);
         }
-        let cuts = Cuts::new(&nodes[..count.into()]).ok_or(wrong)?;
+        let boundary = BoundaryNodes::new(&nodes[..count.into()]).ok_or(wrong)?;
         let high = fields.key()?;
         let first = fields.u32()?;
         Ok(SplitRecord::Applied {
             name,
             slot,
             right,
-            cuts,
+            boundary,
             high,
             freed: NodeBits { first, bytes: fields.rest() },
         })
@@ -267,14 +267,14 @@ mod tests {
         let slot = [9, 0, 0, 0];
         let right = Pointer::new(RegionId(4), 0x1000);
         let right_bytes = [0, 0x10, 0, 0, 0, 4, 0, 0];
-        let cuts = Cuts::new(&[NodeIndex(0), NodeIndex(7)]).unwrap();
+        let boundary = BoundaryNodes::new(&[NodeIndex(0), NodeIndex(7)]).unwrap();
         let freed = NodeBits { first: 16, bytes: &[0x81, 0, 1] };
         let (target, target_slot) = (PairId(3), SlotIndex(5));
         let kept = &[0xAA, 0xBB][..];
         let split = |record, parts: &[&[u8]]| (NodeRecord::Split(record), parts.concat());
         let start = SplitRecord::Start { slot: SLOT, key: b"mid", target, target_slot };
         let adopt = |high| SplitRecord::Adopt { name: NAME, slot: SLOT, low: b"mid", high, right, kept };
-        let applied = SplitRecord::Applied { name: NAME, slot: SLOT, right, cuts, high: b"mid", freed };
+        let applied = SplitRecord::Applied { name: NAME, slot: SLOT, right, boundary, high: b"mid", freed };
         let adopted = SplitRecord::Adopted { name: NAME, slot: SLOT, nodes: 300, entries: 4000 };
         vec![
             split(start, &[&[3], &slot, &[3, 0, 0, 0, 5, 0, 0, 0], &[3, 0], b"mid"]),
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn record_without_cuts_or_with_too_many_is_refused() {
+    fn record_without_boundary_nodes_or_with_too_many_is_refused() {
         let (_, bytes) = records().swap_remove(5);
         let count = 1 + 16 + 4 + 8;
         assert_eq!(bytes[count], 2);
@@ -348,7 +348,7 @@ mod tests {
             let refused = RecordError::Unknown { offset: count, value: wrong };
             assert_eq!(NodeRecord::decode(&bytes), Err(refused));
         }
-        assert_eq!((Cuts::new(&[]), Cuts::new(&[NodeIndex(0); 17])), (None, None));
+        assert_eq!((BoundaryNodes::new(&[]), BoundaryNodes::new(&[NodeIndex(0); 17])), (None, None));
         assert_eq!(
             NodeRecord::decode(&[13, 9, 0, 0, 0, 3]),
             Err(RecordError::Unknown { offset: 5, value: 3 })

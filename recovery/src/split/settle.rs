@@ -33,7 +33,7 @@ pub enum SplitAnswer {
     Wait,
     /// It is linked: readable, not writable.
     Linked,
-    /// The source's half is cut: writable.
+    /// The source's half is truncated: writable.
     Open,
 }
 
@@ -57,12 +57,12 @@ pub enum TargetProgress {
     Refused,
     /// A recovery found the split: whatever was said to the target is said again.
     Unknown,
-    /// It was told that the split is linked.
-    ToldLinked,
+    /// It was notified that the split is linked.
+    NotifiedLinked,
     /// It is readable.
     Readable,
-    /// It was told to take writes.
-    ToldOpen,
+    /// It was asked to take writes.
+    NotifiedOpen,
     /// It takes writes, durably; the router's entry is on its way.
     Opened,
     /// The router's entry is durable.
@@ -77,9 +77,9 @@ impl TargetProgress {
         TargetProgress::Adopted,
         TargetProgress::Refused,
         TargetProgress::Unknown,
-        TargetProgress::ToldLinked,
+        TargetProgress::NotifiedLinked,
         TargetProgress::Readable,
-        TargetProgress::ToldOpen,
+        TargetProgress::NotifiedOpen,
         TargetProgress::Opened,
         TargetProgress::Routed,
     ];
@@ -94,12 +94,12 @@ pub enum SourceStep {
     Link,
     /// Log that it is aborted.
     Abort,
-    /// Tell the target that it is linked: it becomes readable.
-    TellLinked,
-    /// Cut the own half and log that.
-    Cut,
-    /// Tell the target to take writes.
-    TellOpen,
+    /// Notify the target that it is linked: it becomes readable.
+    NotifyLinked,
+    /// Truncate the own half and log that.
+    Truncate,
+    /// Ask the target to take writes.
+    NotifyOpen,
     /// Log that it is finished.
     Finish,
     /// Nothing before the target has got further.
@@ -139,7 +139,7 @@ pub(crate) const TARGET_STEPS: [(TargetState, SplitAnswer, TargetStep); 16] = [
     (TargetState::Adopted, SplitAnswer::Linked, TargetStep::Show),
     (TargetState::Adopted, SplitAnswer::Open, TargetStep::Open),
     (TargetState::Opened, SplitAnswer::No, TargetStep::Forget),
-    // The source was cut durably before it said open, and a cut split is never undecided again.
+    // The source was truncated durably before it said open, and a truncated split is never undecided again.
     (TargetState::Opened, SplitAnswer::Wait, TargetStep::Contradiction),
     (TargetState::Opened, SplitAnswer::Linked, TargetStep::Contradiction),
     (TargetState::Opened, SplitAnswer::Open, TargetStep::Done),
@@ -156,13 +156,13 @@ pub fn step_of_source(state: SourceState, target: TargetProgress) -> SourceStep 
         (SourceState::Started, TargetProgress::Unasked) => SourceStep::Ask,
         (SourceState::Started, TargetProgress::Asked) => SourceStep::Wait,
         (SourceState::Started, TargetProgress::Adopted) => SourceStep::Link,
-        // Whoever asked has died, and nobody knows what became of that. A target that was never told that it
-        // is linked is not readable, so nothing is lost. What comes later cannot be before it is linked.
+        // Whoever asked has died, and nobody knows what became of that. A target that was never notified that
+        // it is linked is not readable, so nothing is lost. What comes later cannot be before it is linked.
         (SourceState::Started, _) => SourceStep::Abort,
-        (SourceState::Linked, target) if target < TargetProgress::ToldLinked => SourceStep::TellLinked,
-        (SourceState::Linked, TargetProgress::ToldLinked) => SourceStep::Wait,
-        (SourceState::Linked, _) => SourceStep::Cut,
-        (SourceState::Applied, target) if target < TargetProgress::ToldOpen => SourceStep::TellOpen,
+        (SourceState::Linked, target) if target < TargetProgress::NotifiedLinked => SourceStep::NotifyLinked,
+        (SourceState::Linked, TargetProgress::NotifiedLinked) => SourceStep::Wait,
+        (SourceState::Linked, _) => SourceStep::Truncate,
+        (SourceState::Applied, target) if target < TargetProgress::NotifiedOpen => SourceStep::NotifyOpen,
         (SourceState::Applied, TargetProgress::Routed) => SourceStep::Finish,
         (SourceState::Applied, _) => SourceStep::Wait,
         (SourceState::Finished | SourceState::Aborted, _) => SourceStep::Done,
@@ -220,7 +220,7 @@ pub fn unsettled(table: &SplitTable, root: Root, root_slot: Option<SlotIndex>) -
 impl SplitTable {
     /// Whether a split of one of the pair's meganodes has given the upper half away.
     #[must_use]
-    pub fn is_cut(&self, name: SplitName) -> bool {
+    pub fn is_truncated(&self, name: SplitName) -> bool {
         self.source(name)
             .is_some_and(|split| matches!(split.state, SourceState::Applied | SourceState::Finished))
     }
@@ -264,7 +264,7 @@ mod tests {
 
     /// A living split and one that a recovery found go the same way, in this order, and no other.
     #[test]
-    fn step_of_source_never_cuts_before_the_target_is_readable_nor_aborts_what_is_linked() {
+    fn step_of_source_never_truncates_before_the_target_is_readable_nor_aborts_what_is_linked() {
         for (state, target) in
             SourceState::ALL.into_iter().flat_map(|state| TargetProgress::ALL.map(|at| (state, at)))
         {
@@ -277,13 +277,13 @@ mod tests {
                     assert_eq!((state, target), (SourceState::Started, TargetProgress::Adopted))
                 }
                 SourceStep::Abort => assert_eq!(state, SourceState::Started),
-                SourceStep::TellLinked => {
+                SourceStep::NotifyLinked => {
                     assert!(state == SourceState::Linked && target < TargetProgress::Readable)
                 }
-                SourceStep::Cut => {
+                SourceStep::Truncate => {
                     assert!(state == SourceState::Linked && target >= TargetProgress::Readable)
                 }
-                SourceStep::TellOpen => {
+                SourceStep::NotifyOpen => {
                     assert!(state == SourceState::Applied && target < TargetProgress::Opened)
                 }
                 SourceStep::Finish => {
@@ -296,15 +296,15 @@ mod tests {
         let recovered = SourceState::ALL.map(|state| step_of_source(state, TargetProgress::Unknown));
         let expected = [
             SourceStep::Abort,
-            SourceStep::TellLinked,
-            SourceStep::TellOpen,
+            SourceStep::NotifyLinked,
+            SourceStep::NotifyOpen,
             SourceStep::Done,
             SourceStep::Done,
         ];
         assert_eq!(recovered, expected);
     }
 
-    /// A split that can be opened has been cut; one that is thrown away was never linked.
+    /// A split that can be opened has been truncated; one that is thrown away was never linked.
     #[test]
     fn step_of_target_never_shows_what_may_be_aborted_nor_discards_what_is_linked() {
         for (state, answer, step) in TARGET_STEPS {
@@ -360,9 +360,13 @@ mod tests {
             [11, 12].map(|csn| table.answer(name(), Csn(csn))),
             [SplitAnswer::Wait, SplitAnswer::Linked]
         );
-        let cuts = crate::split::Cuts::new(&[cell_tree::NodeIndex::ROOT]).unwrap();
+        let boundary = crate::split::BoundaryNodes::new(&[cell_tree::NodeIndex::ROOT]).unwrap();
         let (right, freed) = (Pointer::new(RegionId(4), 4096), cell_tree::NodeBits::default());
-        apply(&mut table, SplitRecord::Applied { name: name(), slot, right, cuts, high: b"m", freed }, 15);
+        apply(
+            &mut table,
+            SplitRecord::Applied { name: name(), slot, right, boundary, high: b"m", freed },
+            15,
+        );
         assert_eq!(
             [14, 15].map(|csn| table.answer(name(), Csn(csn))),
             [SplitAnswer::Linked, SplitAnswer::Open]

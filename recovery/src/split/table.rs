@@ -2,7 +2,7 @@
 //!
 //! The table is a pure function of the records: [`SplitTable::apply`] is called with each record that is
 //! appended, live, and again in replay. An ended split stays until its last record is durable
-//! ([`SplitTable::prune`]), because nobody may be told of an end that a crash can take back.
+//! ([`SplitTable::prune`]), because nobody may learn of an end that a crash can take back.
 //!
 //! A checkpoint holds the table's bytes of the moment when its base B was noted. They may be ahead of B, so
 //! replay meets records that the table has already: each keeps the CSN that brought it to its state, and what
@@ -122,8 +122,8 @@ pub struct TargetSplit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SplitTableError {
-    /// A step of a split that was never begun.
-    #[error("{0} was never begun here")]
+    /// A step of a split that was never started.
+    #[error("{0} was never started here")]
     Unknown(SplitName),
     /// A step that does not follow from where the split stands.
     #[error("{0} is not where the record takes it on from")]
@@ -167,7 +167,7 @@ impl SplitTable {
     }
 
     /// What a pair knows that begins with these slots in use.
-    pub(crate) fn begun(pair: PairId, slots: impl Iterator<Item = (SlotIndex, SlotUse)>) -> SplitTable {
+    pub(crate) fn started(pair: PairId, slots: impl Iterator<Item = (SlotIndex, SlotUse)>) -> SplitTable {
         let slots = slots.map(|(slot, used)| (slot, (used, Csn::ZERO))).collect();
         SplitTable { pair, slots, sources: BTreeMap::new(), targets: BTreeMap::new() }
     }
@@ -286,7 +286,7 @@ impl SplitTable {
         Ok(())
     }
 
-    /// An adoption came to nothing: its slot is free.
+    /// An adoption failed: its slot is free.
     fn discard(&mut self, name: SplitName, slot: SlotIndex, csn: Csn) -> Result<(), SplitTableError> {
         let split = self.target_mut(name)?;
         split.check_slot(name, slot)?;
@@ -336,7 +336,7 @@ impl SplitTable {
         (0..slots).map(SlotIndex).find(|slot| !self.slots.contains_key(slot))
     }
 
-    /// Whether a slot's meganode is an adoption that is not settled, as the log tells: its tree nodes are
+    /// Whether a slot's meganode is an adoption that is not settled, as the log shows: its tree nodes are
     /// hidden after a recovery, whatever they were before.
     #[must_use]
     pub fn is_hidden(&self, slot: SlotIndex) -> bool {
@@ -541,7 +541,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::split::Cuts;
+    use crate::split::BoundaryNodes;
 
     const PAIR: PairId = FIRST_PAIR;
     const EPOCH: Epoch = Epoch(3);
@@ -568,12 +568,12 @@ mod tests {
             }),
             luck @ 2..=5 => sources.get(pick % sources.len().max(1)).map(|(name, split)| {
                 let (name, slot) = (*name, split.slot);
-                let cuts = Cuts::new(&[NodeIndex::ROOT]).unwrap();
+                let boundary = BoundaryNodes::new(&[NodeIndex::ROOT]).unwrap();
                 match luck {
                     2 => SplitRecord::Linked { name },
                     3 => {
                         let freed = NodeBits::default();
-                        SplitRecord::Applied { name, slot, right, cuts, high: b"key", freed }
+                        SplitRecord::Applied { name, slot, right, boundary, high: b"key", freed }
                     }
                     4 => SplitRecord::Finished { name },
                     _ => SplitRecord::Aborted { name },

@@ -66,7 +66,11 @@ fn assert_router(pairs: &[Recovered], all: &Ranges) {
     let router = router.with_role(MeganodeRole::Router);
     for (low, _, _, there) in all {
         for key in [[low, &b"0"[..]].concat(), [low, &[0][..]].concat()] {
-            assert_eq!(router.floor(&key).unwrap().map(|entry| entry.meganode()), Some(*there), "{key:?}");
+            assert_eq!(
+                router.predecessor(&key).unwrap().map(|entry| entry.meganode()),
+                Some(*there),
+                "{key:?}"
+            );
         }
     }
 }

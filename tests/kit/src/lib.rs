@@ -11,8 +11,8 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    CheckpointRow, Claim, ClaimReason, Coordinator, HostId, NewPair, PairGeometry, ServingAddress, Sessions,
-    Sim, SimLink, Table, Tenure,
+    CheckpointRow, Claim, ClaimReason, Coordinator, HostId, NewPair, Ownership, PairGeometry, ServingAddress,
+    Sessions, Sim, SimLink, Table,
 };
 use cell_memory::Budget;
 use cell_pair::{MemoryObserver, Pair};
@@ -161,8 +161,8 @@ impl Process {
 
     /// In whose name it changes a pair's row.
     #[must_use]
-    pub fn tenure(&self, pair: PairId, epoch: Epoch) -> Tenure {
-        Tenure { pair, epoch, incarnation: self.lease }
+    pub fn ownership(&self, pair: PairId, epoch: Epoch) -> Ownership {
+        Ownership { pair, epoch, incarnation: self.lease }
     }
 }
 
@@ -206,11 +206,11 @@ pub fn settle<O: MemoryObserver>(
 pub fn record_image(
     table: &Table,
     storage: &dyn Storage,
-    tenure: Tenure,
+    ownership: Ownership,
     base: Csn,
     (csn_max, file): (Csn, String),
 ) {
-    let row = CheckpointRow { epoch: tenure.epoch, csn: base, csn_max, file };
-    let row = table.record_checkpoint(tenure, &row).unwrap();
+    let row = CheckpointRow { epoch: ownership.epoch, csn: base, csn_max, file };
+    let row = table.record_checkpoint(ownership, &row).unwrap();
     remove_unneeded(storage, &row).unwrap();
 }

@@ -1,7 +1,7 @@
 //! What a client is asked to do.
 
 use cell_protocol::{Bound, Condition, Scan};
-use cell_tests::history::Call;
+use cell_tests::linearizability::Call;
 
 /// An end of a range, by key number or by bytes that are no key.
 pub type End = Option<(Vec<u8>, bool)>;

@@ -37,9 +37,9 @@ pub(crate) fn with_others(others: Rc<RefCell<dyn Others>>, step: impl FnOnce()) 
 
 /// The present of the node that is being stepped: later than the time at which its step began, if a call of
 /// it has taken time since.
-pub(crate) fn present_ns(begun_ns: u64) -> u64 {
-    let present_ns = |others: &Rc<RefCell<dyn Others>>| others.borrow().now_ns().max(begun_ns);
-    OTHERS.with_borrow(|others| others.as_ref().map_or(begun_ns, present_ns))
+pub(crate) fn present_ns(started_ns: u64) -> u64 {
+    let present_ns = |others: &Rc<RefCell<dyn Others>>| others.borrow().now_ns().max(started_ns);
+    OTHERS.with_borrow(|others| others.as_ref().map_or(started_ns, present_ns))
 }
 
 /// A call of the node that is being stepped: before or after it is carried out, others go on.

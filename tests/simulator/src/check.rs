@@ -23,14 +23,14 @@ use cell_pair::{CheckTarget, check};
 use cell_protocol::{Bound, EntryValue, Found, Refusal};
 use cell_recovery::{Recovered, SlotUse, SourceSplit, SourceState, SplitName};
 use cell_terms::Version;
-use cell_tests::history::{Call, Outcome, WrittenValue};
-use cell_tests::linearizability;
+use cell_tests::checker;
+use cell_tests::linearizability::{Call, Outcome, WrittenValue};
 use cell_tree::{LeafSnapshot, Meganode, NodeIndex, TreeNodeState};
 
 use crate::action::{Action, Range};
 use crate::client::Asked;
 use crate::coverage::{Coverage, Event};
-use crate::model::{Begun, Broken, Model, broken};
+use crate::model::{Broken, Model, Started, broken};
 
 /// Values above this many bytes go in chunks.
 const STREAM_BYTES: usize = 63 << 10;
@@ -49,7 +49,7 @@ pub struct Snapshot {
     /// What it has adopted and shows nobody yet: whether it is the truth, its source knows.
     hidden: Vec<(SplitName, Fences, Vec<Entry>)>,
     /// Splits whose upper half has surely left this pair.
-    cut: Vec<SplitName>,
+    truncated: Vec<SplitName>,
     /// Tree nodes in use.
     pub tree_nodes: u64,
 }
@@ -63,11 +63,16 @@ pub fn examine(recovered: &Recovered) -> Result<Snapshot, Broken> {
         entries: Vec::new(),
         ranges: Vec::new(),
         hidden: Vec::new(),
-        cut: recovered.splits.sources().filter(|(_, source)| is_cut(source)).map(|(name, _)| name).collect(),
+        truncated: recovered
+            .splits
+            .sources()
+            .filter(|(_, source)| is_truncated(source))
+            .map(|(name, _)| name)
+            .collect(),
         tree_nodes: 0,
     };
     examine_pair(recovered, &mut snapshot)?;
-    let names = snapshot.cut.clone();
+    let names = snapshot.truncated.clone();
     snapshot.show(&names);
     if let Some(twice) = snapshot.entries.windows(2).find(|two| two[0].0 == two[1].0) {
         return Err(broken(format_args!("{:x?} is in two meganodes after a recovery", twice[0].0)));
@@ -85,7 +90,7 @@ pub fn examine(recovered: &Recovered) -> Result<Snapshot, Broken> {
     Ok(snapshot)
 }
 
-fn is_cut(source: &SourceSplit) -> bool {
+fn is_truncated(source: &SourceSplit) -> bool {
     matches!(source.state, SourceState::Applied | SourceState::Finished)
 }
 
@@ -154,11 +159,11 @@ fn read_all(target: &CheckTarget) -> Result<Vec<(Vec<u8>, Version, Vec<u8>)>, Br
 impl Snapshot {
     /// Splits whose upper half has surely left the pair.
     #[must_use]
-    pub fn cut(&self) -> &[SplitName] {
-        &self.cut
+    pub fn truncated(&self) -> &[SplitName] {
+        &self.truncated
     }
 
-    /// These splits' sources are cut: what was adopted by them is the truth.
+    /// These splits' sources are truncated: what was adopted by them is the truth.
     pub fn show(&mut self, names: &[SplitName]) {
         for (name, fences, entries) in std::mem::take(&mut self.hidden) {
             if names.contains(&name) {
@@ -181,21 +186,21 @@ impl Snapshot {
     /// Holds a recovered pair against the model, and notes it as a read of every key that it speaks for.
     ///
     /// # Errors
-    /// It has what nobody wrote, or an older version than somebody was told.
+    /// It has what nobody wrote, or an older version than somebody has seen.
     pub fn note(&self, model: &mut Model) -> Result<(), Broken> {
-        let begun = model.begin();
+        let started = model.begin();
         let mut found: Vec<Option<WrittenValue>> = vec![None; model.keys.len()];
         for (key, version, value) in &self.entries {
             let at = model.by_bytes.get(key).copied();
             let at = at.ok_or_else(|| broken(format_args!("phantom key {key:x?} after a recovery")))?;
             let name = model.name_of(value)?;
-            model.saw(at, *version, name, begun)?;
+            model.saw(at, *version, name, started)?;
             found[at] = Some(name);
         }
         let returned = model.now();
         for (key, value) in found.into_iter().enumerate() {
             if self.covers(&model.keys[key].bytes) {
-                model.record(key, Call::Get, Outcome::Found(value), begun, returned);
+                model.record(key, Call::Get, Outcome::Found(value), started, returned);
             }
         }
         Ok(())
@@ -225,14 +230,14 @@ pub fn answered(
 ) -> Result<(), Broken> {
     coverage.saw(Event::Operations);
     let returned = model.now();
-    let Asked { action, begun } = asked;
+    let Asked { action, started } = asked;
     model.writing(action, -1);
     match (action, &completion.outcome) {
         (Action::Write { key, call, value, .. }, outcome) => {
-            write_answered(*key, *call, value, *begun, returned, outcome, model, coverage)
+            write_answered(*key, *call, value, *started, returned, outcome, model, coverage)
         }
         (_, Err(error)) => read_failed(error),
-        (_, Ok(output)) => read_answered(action, *begun, returned, output, model, coverage),
+        (_, Ok(output)) => read_answered(action, *started, returned, output, model, coverage),
     }
 }
 
@@ -250,7 +255,7 @@ pub fn is_completed(outcome: &Result<Output, ClientError>) -> bool {
 pub fn abandoned(asked: &Asked, model: &mut Model, coverage: &mut Coverage) {
     model.writing(&asked.action, -1);
     if let Action::Write { key, call, .. } = &asked.action {
-        model.record(*key, *call, Outcome::Unknown, asked.begun, u64::MAX);
+        model.record(*key, *call, Outcome::Unknown, asked.started, u64::MAX);
         coverage.saw(Event::Unknown);
     }
 }
@@ -260,16 +265,16 @@ fn write_answered(
     key: usize,
     call: Call,
     value: &[u8],
-    begun: Begun,
+    started: Started,
     returned: u64,
     outcome: &Result<Output, ClientError>,
     model: &mut Model,
     coverage: &mut Coverage,
 ) -> Result<(), Broken> {
-    let told = match outcome {
+    let known = match outcome {
         Ok(Output::Written(version)) => {
             let name = model.name_of(value)?;
-            model.saw(key, *version, name, begun)?;
+            model.saw(key, *version, name, started)?;
             coverage.add(Event::Streams, u64::from(value.len() > STREAM_BYTES));
             Outcome::Done
         }
@@ -279,10 +284,10 @@ fn write_answered(
             coverage.saw(Event::ConditionFailed);
             match current {
                 Some(version) => {
-                    model.saw_version(key, *version, begun)?;
-                    model.glimpse(key, *version, begun, returned);
+                    model.saw_version(key, *version, started)?;
+                    model.glimpse(key, *version, started, returned);
                 }
-                None => model.record(key, Call::Get, Outcome::Found(None), begun, returned),
+                None => model.record(key, Call::Get, Outcome::Found(None), started, returned),
             }
             Outcome::Refused
         }
@@ -297,8 +302,8 @@ fn write_answered(
         Err(ClientError::Deadline { .. }) => return Ok(()),
         other => return Err(broken(format_args!("a write was answered by {other:?}"))),
     };
-    coverage.add(Event::Acknowledged, u64::from(told == Outcome::Done));
-    model.record(key, call, told, begun, returned);
+    coverage.add(Event::Acknowledged, u64::from(known == Outcome::Done));
+    model.record(key, call, known, started, returned);
     Ok(())
 }
 
@@ -311,7 +316,7 @@ fn read_failed(error: &ClientError) -> Result<(), Broken> {
 
 fn read_answered(
     action: &Action,
-    begun: Begun,
+    started: Started,
     returned: u64,
     output: &Output,
     model: &mut Model,
@@ -319,17 +324,17 @@ fn read_answered(
 ) -> Result<(), Broken> {
     let mut read = |key: usize, outcome: Outcome, model: &mut Model| {
         coverage.saw(Event::Reads);
-        model.record(key, Call::Get, outcome, begun, returned);
+        model.record(key, Call::Get, outcome, started, returned);
     };
     match (action, output) {
         (Action::Get(key), Output::Value(item)) => {
             let name = item.as_ref().map(|item| model.name_of(&item.value)).transpose()?;
             if let (Some(item), Some(name)) = (item, name) {
-                model.saw(*key, item.version, name, begun)?;
+                model.saw(*key, item.version, name, started)?;
                 coverage.add(Event::Streams, u64::from(item.value.len() > STREAM_BYTES));
             }
             coverage.saw(Event::Reads);
-            model.record(*key, Call::Get, Outcome::Found(name), begun, returned);
+            model.record(*key, Call::Get, Outcome::Found(name), started, returned);
             Ok(())
         }
         (Action::Search(key), Output::Exists(exists)) => {
@@ -342,12 +347,12 @@ fn read_answered(
                     Found::Absent => read(*key, Outcome::Found(None), model),
                     Found::Value { version, value } => {
                         let name = model.name_of(value)?;
-                        model.saw(*key, version, name, begun)?;
+                        model.saw(*key, version, name, started)?;
                         read(*key, Outcome::Found(Some(name)), model);
                     }
                     Found::Large { version, .. } => {
-                        model.saw_version(*key, version, begun)?;
-                        model.glimpse(*key, version, begun, returned);
+                        model.saw_version(*key, version, started)?;
+                        model.glimpse(*key, version, started, returned);
                     }
                 }
             }
@@ -355,7 +360,7 @@ fn read_answered(
         }
         (Action::Scan(range), Output::Page(page)) => {
             coverage.saw(Event::Pages);
-            page_answered(range, page, begun, returned, model)
+            page_answered(range, page, started, returned, model)
         }
         (Action::Check, Output::Checked(result)) => {
             coverage.saw(Event::Checks);
@@ -373,7 +378,7 @@ fn read_answered(
 fn page_answered(
     range: &Range,
     page: &ScanPage,
-    begun: Begun,
+    started: Started,
     returned: u64,
     model: &mut Model,
 ) -> Result<(), Broken> {
@@ -397,8 +402,8 @@ fn page_answered(
             EntryValue::Large { .. } | EntryValue::Omitted { .. } => None,
         };
         match name {
-            Some(name) => model.saw(key, entry.version, name, begun)?,
-            None => model.saw_version(key, entry.version, begun)?,
+            Some(name) => model.saw(key, entry.version, name, started)?,
+            None => model.saw_version(key, entry.version, started)?,
         }
         found.insert(key, (name, entry.version));
     }
@@ -407,10 +412,10 @@ fn page_answered(
     for key in within {
         match found.get(&key) {
             Some((Some(name), _)) => {
-                model.record(key, Call::Get, Outcome::Found(Some(*name)), begun, returned)
+                model.record(key, Call::Get, Outcome::Found(Some(*name)), started, returned)
             }
-            Some((None, version)) => model.glimpse(key, *version, begun, returned),
-            None => model.record(key, Call::Get, Outcome::Found(None), begun, returned),
+            Some((None, version)) => model.glimpse(key, *version, started, returned),
+            None => model.record(key, Call::Get, Outcome::Found(None), started, returned),
         }
     }
     Ok(())
@@ -460,7 +465,7 @@ pub fn linearizable(model: &mut Model) -> Result<(), Broken> {
     }
     model.settle_glimpses();
     for (number, key) in model.keys.iter().enumerate() {
-        linearizability::check(&key.operations, None).map_err(|violation| {
+        checker::check(&key.operations, None).map_err(|violation| {
             broken(format_args!("key {number} ({:x?}): {violation:?}\n{}", key.bytes, history(key)))
         })?;
     }

@@ -95,7 +95,7 @@ impl Node {
     /// Does what the driver says.
     pub(crate) fn follow(&mut self, effect: ControlEffect<SimDevice>, now_ns: u64, news: &mut Vec<News>) {
         match effect {
-            ControlEffect::Tell(event) => self.tell(event),
+            ControlEffect::Notify(event) => self.notify(event),
             ControlEffect::Install { pairs, installation } => {
                 let pairs = pairs.into_iter().map(|pair| self.serve(pair)).collect();
                 self.hand_in(WorkerInput::Install { pairs, installation });
@@ -139,13 +139,13 @@ impl Node {
     /// What a member row says; zero: no limit.
     fn memory_limit_bytes(&self) -> u64 {
         let geometry = self.plan.geometry;
-        let pairs = if self.plan.memory_told { self.plan.pairs_fit as u64 } else { 0 };
+        let pairs = if self.plan.memory_reported { self.plan.pairs_fit as u64 } else { 0 };
         pairs * (geometry.node_region_bytes + geometry.extent_region_bytes)
     }
 
     /// Whether there is no memory for another pair.
     fn is_full(&self) -> bool {
-        let has = self.claims.driver.as_ref().map_or(0, |driver| driver.tenures().count());
+        let has = self.claims.driver.as_ref().map_or(0, |driver| driver.ownerships().count());
         let under_way = self.claims.taking.iter().chain(&self.claims.growing).count();
         let fit = self.plan.pairs_fit;
         fit > 0 && has + under_way >= fit
@@ -177,9 +177,10 @@ impl Node {
     }
 
     fn not_created(&mut self) {
-        if let Some(ControlEffect::Tell(event)) = self.claims.driver.as_ref().map(ControlDriver::not_created)
+        if let Some(ControlEffect::Notify(event)) =
+            self.claims.driver.as_ref().map(ControlDriver::not_created)
         {
-            self.tell(event);
+            self.notify(event);
         }
     }
 
@@ -211,7 +212,7 @@ impl Node {
         news.push(News::Recovered { recovered: Box::new(recovered), device, wanted: dead.is_none() });
     }
 
-    /// A takeover came to nothing.
+    /// A takeover failed.
     fn not_taken(
         &mut self,
         pair: PairId,

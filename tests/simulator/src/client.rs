@@ -10,7 +10,7 @@ use cell_client::{
 use cell_fabric::{Address, Endpoint, FabricLimits, SimEndpoint, SimNetwork};
 
 use crate::action::Action;
-use crate::model::{Begun, Model};
+use crate::model::{Model, Started};
 use crate::plan::{CLIENT_HOST, Plan};
 
 /// What a client was asked.
@@ -19,7 +19,7 @@ pub struct Asked {
     /// What.
     pub action: Action,
     /// When.
-    pub begun: Begun,
+    pub started: Started,
 }
 
 /// What a client did with an action that it took.
@@ -34,11 +34,11 @@ pub struct Client {
     pub host: u32,
     driver: Driver<SimEndpoint>,
     asked: BTreeMap<Ticket, Asked>,
-    /// Gets and searches that were answered as they were asked; the next step tells it.
+    /// Gets and searches that were answered as they were asked; the next step returns them.
     at_once: Vec<(Asked, Completion)>,
     /// How many of those there were.
     pub(crate) answered_at_once: u64,
-    /// Something was asked that it has not begun.
+    /// Something was asked that it has not started.
     kicked_ns: u64,
     /// When the core is due: asked once a step, because the world asks at every turn.
     core_due_ns: u64,
@@ -56,8 +56,8 @@ pub struct Client {
     stepped_ns: u64,
     /// More time between two steps is long: half a lease.
     rest_ns: u64,
-    /// See [`Client::told_after_rest`].
-    told_after_rest: bool,
+    /// See [`Client::answered_after_rest`].
+    answered_after_rest: bool,
 }
 
 impl Client {
@@ -91,7 +91,7 @@ impl Client {
             stalls: 0,
             stepped_ns: 0,
             rest_ns: plan.lease_ns() / 2,
-            told_after_rest: false,
+            answered_after_rest: false,
         }
     }
 
@@ -106,7 +106,7 @@ impl Client {
         now_ns: u64,
         model: &mut Model,
     ) -> Result<bool, ClientError> {
-        let begun = model.begin();
+        let started = model.begin();
         let (clock_ns, deadline_ns) = (self.clock_ns(now_ns), self.clock_ns(deadline_ns));
         let submitted = model.with_operation(&action, |operation| {
             let who = match self.answer_at_once(operation, clock_ns) {
@@ -117,14 +117,14 @@ impl Client {
         });
         match submitted {
             Ok(Taken::Answered(completion)) => {
-                self.at_once.push((Asked { action, begun }, completion));
+                self.at_once.push((Asked { action, started }, completion));
                 self.answered_at_once += 1;
                 self.kicked_ns = self.kicked_ns.min(now_ns);
                 Ok(true)
             }
             Ok(Taken::Submitted(ticket)) => {
                 model.writing(&action, 1);
-                self.asked.insert(ticket, Asked { action, begun });
+                self.asked.insert(ticket, Asked { action, started });
                 self.kicked_ns = self.kicked_ns.min(now_ns);
                 Ok(true)
             }
@@ -158,7 +158,7 @@ impl Client {
             return Vec::new();
         }
         self.kicked_ns = u64::MAX;
-        // The step may have begun with a look at the clock, before it was stopped.
+        // The step may have started with a look at the clock, before it was stopped.
         let stalled_ns = self.stalled_ns.take();
         let (mut first, clock_ns) = (stalled_ns.map(|at_ns| self.clock_ns(at_ns)), self.clock_ns(now_ns));
         let done = self.one_sided().done;
@@ -167,8 +167,8 @@ impl Client {
         let answered = self.driver.core_ref().completions() > completions;
         assert!(happened > 0 || !answered, "a client's thread would sleep on an answer that is there");
         let rested_ns = now_ns.saturating_sub(std::mem::replace(&mut self.stepped_ns, now_ns));
-        let tells = stalled_ns.is_none() && self.one_sided().done > done;
-        self.told_after_rest = tells && rested_ns > self.rest_ns;
+        let has_answered = stalled_ns.is_none() && self.one_sided().done > done;
+        self.answered_after_rest = has_answered && rested_ns > self.rest_ns;
         let mut answers = std::mem::take(&mut self.at_once);
         while let Some(completion) = self.driver.core().completion() {
             let asked = self.asked.remove(&completion.ticket);
@@ -202,10 +202,10 @@ impl Client {
         self.stalled_ns.is_some()
     }
 
-    /// Whether, in its last step and long after the one before, it told what it had read itself.
+    /// Whether, in its last step and long after the one before, it returned what it had read itself.
     #[must_use]
-    pub fn told_after_rest(&self) -> bool {
-        self.told_after_rest
+    pub fn answered_after_rest(&self) -> bool {
+        self.answered_after_rest
     }
 
     /// Gives everything up, as a client that dies does: what it was asked and had not answered.

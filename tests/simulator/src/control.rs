@@ -79,7 +79,7 @@ impl Node {
         if let Some(driver) = &mut self.claims.driver {
             driver.stop();
         }
-        self.tell(ControlEvent::Stop { checkpoint });
+        self.notify(ControlEvent::Stop { checkpoint });
     }
 
     /// Carries out what is due; when the next is.
@@ -92,7 +92,7 @@ impl Node {
             let Some((_, work)) = self.control.queue.pop_front() else { break };
             match work {
                 Work::Command(command) => self.carry_out(command, now_ns, news),
-                Work::Event(event) => self.tell(event),
+                Work::Event(event) => self.notify(event),
             }
         }
         self.step_copies(now_ns, news);
@@ -106,7 +106,7 @@ impl Node {
         self.control.queue.push_front((due_ns, Work::Event(event)));
     }
 
-    pub(crate) fn tell(&mut self, event: ControlEvent) {
+    pub(crate) fn notify(&mut self, event: ControlEvent) {
         self.hand_in(WorkerInput::Control(event));
     }
 
@@ -114,7 +114,7 @@ impl Node {
         let notes = matches!(command, Command::Note { .. });
         let Some(driver) = &mut self.claims.driver else { return };
         match driver.carry_out(command) {
-            Some(ControlEffect::Tell(event)) => {
+            Some(ControlEffect::Notify(event)) => {
                 self.look_at_answer(&event, news);
                 self.answer(event, now_ns);
             }
@@ -126,7 +126,7 @@ impl Node {
         }
     }
 
-    /// What the world is told of what the coordinator said.
+    /// What is reported to the world of what the coordinator said.
     fn look_at_answer(&mut self, event: &ControlEvent, news: &mut Vec<News>) {
         match event {
             ControlEvent::SessionEnded { recorded: true, .. } => news.push(News::SessionEnded),
@@ -182,14 +182,14 @@ impl Node {
     fn copied(&mut self, pair: PairId, turn: ImageTurn, due_ns: u64, news: &mut Vec<News>) {
         match turn {
             ImageTurn::More(run) => self.control.copying.push(Copying { pair, run, due_ns }),
-            ImageTurn::Written(end) => self.tell(end.into()),
+            ImageTurn::Written(end) => self.notify(end.into()),
             ImageTurn::Failed { end, error } => {
                 if let ImageError::Damaged { .. } = error {
                     news.push(News::Broken(format!("a checkpoint met damage: {error}")));
                 }
                 self.control.ended_checkpoint = true;
                 news.push(News::CheckpointFailed);
-                self.tell(end.into());
+                self.notify(end.into());
             }
         }
     }

@@ -31,7 +31,7 @@ events! {
     Unknown: "writes of unknown outcome",
     /// Conditions that did not hold.
     ConditionFailed: "conditions that failed",
-    /// Entries, or absences, that reads told.
+    /// Entries, or absences, that reads returned.
     Reads: "reads of a key",
     /// Pages of scans.
     Pages: "pages of scans",
@@ -74,7 +74,7 @@ events! {
     /// Tree nodes of recovered pairs.
     TreeNodes: "tree nodes recovered",
     /// Splits of meganodes that began.
-    Splits: "splits of meganodes begun",
+    Splits: "splits of meganodes started",
     /// Splits that were finished.
     SplitsFinished: "splits of meganodes finished",
     /// Tree nodes that compactions after deletes gave back.
@@ -133,8 +133,8 @@ events! {
     Stalls: "stalled connections",
     /// Storms of the network.
     Storms: "network storms",
-    /// Lost, late and unheard calls of the coordinator.
-    CoordinatorFaults: "coordinator calls lost, late or unheard",
+    /// Lost, late and unanswered calls of the coordinator.
+    CoordinatorFaults: "coordinator calls lost, late or unanswered",
     /// Writes to the region table that are carried out late.
     TableLate: "writes to the region table made late",
     /// Cut links to the coordinator.
@@ -145,10 +145,10 @@ events! {
     CoordinatorPower: "power cuts of the coordinator",
     /// Nodes cut off from everybody.
     Isolations: "nodes cut off from everybody",
-    /// Those that heard nobody, and were heard.
-    IsolationsIn: "nodes that heard nobody and were heard",
-    /// Those that nobody heard, and that heard others.
-    IsolationsOut: "nodes that heard others and were not heard",
+    /// Those that received nothing, but could send.
+    IsolationsIn: "nodes that received nothing but could send",
+    /// Those that received, but could not send.
+    IsolationsOut: "nodes that received but could not send",
     /// Stops of all processes at once.
     AllStopped: "all processes stopped",
     /// Clean stops.
@@ -159,7 +159,7 @@ events! {
     InPlace: "answers found in place",
     /// Gets and searches answered from mapped memory as they were asked.
     AtOnce: "gets and searches answered at once",
-    /// Operations begun one-sided and answered by the server.
+    /// Operations started one-sided and answered by the server.
     FellBack: "one-sided operations handed to the server",
     /// Tree nodes read while they changed.
     Torn: "torn tree nodes",

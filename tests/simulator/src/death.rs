@@ -1,6 +1,6 @@
 //! How processes end, and what of them goes on: writes in flight, connections, the coordinator's opinion.
 
-use cell_cluster::{Coordinator, Tenure};
+use cell_cluster::{Coordinator, Ownership};
 use cell_recovery::Recovered;
 use cell_wal::Storage;
 use cell_wal::segment::{LogName, parse_segment};
@@ -100,7 +100,7 @@ impl World {
             return Ok(());
         }
         snapshot.note(&mut self.model)?;
-        let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation };
+        let ownership = Ownership { pair: recovered.pair, epoch: recovered.epoch, incarnation };
         if !wanted {
             self.coverage.saw(Event::Recoveries);
             self.coverage.add(Event::TreeNodes, snapshot.tree_nodes);
@@ -109,7 +109,7 @@ impl World {
             self.coverage.add(Event::SplitsSettled, recovered.splits.sources().count() as u64);
             self.coverage.add(Event::FromCheckpoint, u64::from(recovered.csn_checkpoint.0 > 0));
         }
-        self.owners.begins(tenure, snapshot, &self.coordinator)?;
+        self.owners.begins(ownership, snapshot, &self.coordinator)?;
         let survived = self.hosts_of.insert(recovered.pair, host).is_some_and(|before| before != host);
         self.coverage.add(Event::Survivor, u64::from(survived));
         self.rot_survived()

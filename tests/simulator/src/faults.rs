@@ -27,7 +27,7 @@ use crate::plan::Plan;
 pub enum Fault {
     /// The process is killed.
     Kill,
-    /// The host goes dark: peers hear nothing.
+    /// The host goes dark: peers receive nothing.
     Dark,
     /// The power fails.
     PowerCut,
@@ -69,7 +69,7 @@ pub enum Fault {
     Stall,
     /// The network is at its worst for a while.
     Storm,
-    /// Calls of the coordinator are lost, late or unheard.
+    /// Calls of the coordinator are lost, late or unanswered.
     CoordinatorFaults,
     /// What a node writes to the region table next is carried out much later, and meanwhile again.
     TableLate,

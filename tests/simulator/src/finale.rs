@@ -66,7 +66,7 @@ impl World {
         let mut pairs = first.chain(self.owners.pairs());
         let served = |pair: PairId| {
             let mut nodes = self.nodes.iter();
-            nodes.any(|node| node.tenures().any(|tenure| tenure.pair == pair))
+            nodes.any(|node| node.ownerships().any(|ownership| ownership.pair == pair))
         };
         pairs.all(served)
     }

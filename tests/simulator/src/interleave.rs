@@ -1,5 +1,5 @@
 //! Steps one node, and within its calls of the coordinator (`calls`) those others that are due before its
-//! answer comes. What they tell the world is heard when the caller's step is over.
+//! answer comes. What they report to the world is handled when the caller's step is over.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,14 +24,14 @@ struct OtherNodes {
     percent: u64,
     /// A call's usual time.
     call_ns: u64,
-    heard: Vec<(u32, Vec<News>)>,
+    gathered: Vec<(u32, Vec<News>)>,
     steps: u64,
 }
 
 /// What happened within the calls of a step.
 pub(crate) struct Between {
-    /// What the others told, in the order of their steps.
-    pub(crate) heard: Vec<(u32, Vec<News>)>,
+    /// What the others reported, in the order of their steps.
+    pub(crate) gathered: Vec<(u32, Vec<News>)>,
     /// How many steps they took.
     pub(crate) steps: u64,
     /// The time when the last call was answered.
@@ -61,17 +61,18 @@ pub(crate) fn step(
     let Calls { now_ns, percent, call_ns, random } = calls;
     if percent == 0 || nodes.len() < 2 {
         nodes[at].step(now_ns, news);
-        return Between { heard: Vec::new(), steps: 0, now_ns };
+        return Between { gathered: Vec::new(), steps: 0, now_ns };
     }
     let mut node = nodes.remove(at);
-    let (others, coordinator, heard) = (std::mem::take(nodes), coordinator.clone(), Vec::new());
-    let others = OtherNodes { nodes: others, now_ns, coordinator, random, percent, call_ns, heard, steps: 0 };
+    let (others, coordinator, gathered) = (std::mem::take(nodes), coordinator.clone(), Vec::new());
+    let others =
+        OtherNodes { nodes: others, now_ns, coordinator, random, percent, call_ns, gathered, steps: 0 };
     let others = Rc::new(RefCell::new(others));
     calls::with_others(others.clone(), || node.step(now_ns, news));
     let others = Rc::into_inner(others).expect("a step puts the others back").into_inner();
     *nodes = others.nodes;
     nodes.insert(at, node);
-    Between { heard: others.heard, steps: others.steps, now_ns: others.now_ns }
+    Between { gathered: others.gathered, steps: others.steps, now_ns: others.now_ns }
 }
 
 impl Others for OtherNodes {
@@ -98,10 +99,10 @@ impl Others for OtherNodes {
             let mut news = Vec::new();
             node.step(due_ns, &mut news);
             self.steps += 1;
-            let told = !news.is_empty();
-            self.heard.push((node.host, news));
-            if told {
-                break; // the world is to hear it before that node goes on
+            let has_news = !news.is_empty();
+            self.gathered.push((node.host, news));
+            if has_news {
+                break; // the world is to handle it before that node goes on
             }
         }
         self.now_ns = self.now_ns.max(until_ns);

@@ -11,7 +11,7 @@
 //! | `operator`, `starts`, `faults`, `mishap`, `death` | who starts processes; what goes wrong and when; how it is done; how processes end |
 //! | `traffic` | what clients do |
 //! | `model`, `check`, `owners` | what is known of each key; the rules; who owned what |
-//! | `news`, `hearing` | what nodes tell the world, and what it does about it |
+//! | `news`, `reactions` | what nodes report to the world, and what it does about it |
 //! | `finale`, `phase` | how a run ends, and how far it is |
 //! | `coverage`, `seeds`, `sweep`, `shrink` | what happened; which seeds; many of them on all cores; the shortest way to a failure |
 
@@ -30,7 +30,6 @@ mod death;
 pub mod endpoint;
 pub mod faults;
 mod finale;
-mod hearing;
 mod interleave;
 mod mishap;
 pub mod model;
@@ -41,21 +40,22 @@ pub mod owners;
 mod phase;
 pub mod plan;
 pub mod process;
+mod reactions;
 pub mod seeds;
 pub mod serving;
 pub mod shrink;
 mod starts;
 pub mod sweep;
-pub mod telling;
 mod threads;
 pub mod traffic;
+pub mod wording;
 pub mod world;
 
 pub use coverage::{Coverage, Event};
 pub use model::Broken;
 pub use world::{Failed, Passed, Planted, RunOptions};
 
-/// Operations of a run, unless told otherwise.
+/// Operations of a run, unless set otherwise.
 pub const OPERATIONS: u64 = 5_000;
 
 /// Runs one seed.

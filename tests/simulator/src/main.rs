@@ -21,10 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(300);
 #[derive(Debug, Parser)]
 #[command(name = "cell-simulator", version)]
 struct Arguments {
-    /// Run one seed and tell what happens.
+    /// Run one seed and print what happens.
     #[arg(long, conflicts_with_all = ["seed_from", "seeds"])]
     seed: Option<u64>,
-    /// With --seed: tell only how it ends.
+    /// With --seed: print only how it ends.
     #[arg(long, requires = "seed")]
     quiet: bool,
     /// First seed of a sweep. Without it, the seeds are fresh: they begin at a number drawn from the commit's
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     match arguments.seed {
         Some(seed) if arguments.shortest => match shortest(seed, options, PATIENCE) {
             Some(found) => {
-                found.tell();
+                found.print();
                 ExitCode::FAILURE
             }
             None => {
@@ -133,7 +133,7 @@ fn mutants(arguments: &Arguments, options: RunOptions, planted: &[Mutant]) -> Re
     Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The sweep that was asked for; tells which seeds it runs.
+/// The sweep that was asked for; prints which seeds it runs.
 fn sweep_of(arguments: &Arguments, options: RunOptions) -> Result<Sweep, String> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let children = if arguments.processes == 0 { cores } else { arguments.processes };
@@ -181,7 +181,7 @@ fn one(seed: u64, options: RunOptions) -> ExitCode {
 
 fn many(arguments: &Arguments, options: RunOptions) -> Result<ExitCode, String> {
     let report = sweep(&sweep_of(arguments, options)?).map_err(|error| error.to_string())?;
-    report.tell(&commit(), options);
+    report.print(&commit(), options);
     let good = report.failures.is_empty() && !report.lacks_takeovers();
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

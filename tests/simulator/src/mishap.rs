@@ -15,7 +15,7 @@ use crate::plan::MS;
 use crate::world::{World, say};
 
 /// More calls than a node makes before its lease ends.
-const UNHEARD_CALLS: usize = 2_000;
+const CALLS_UNANSWERED: usize = 2_000;
 
 impl World {
     /// A fault happens; false if there is no process to inject it into.
@@ -211,7 +211,7 @@ impl World {
         }
     }
 
-    /// Nobody hears a node, or it hears nobody, or both.
+    /// A node cannot send, or cannot receive, or both.
     fn isolate(&mut self, host: u32) {
         self.coverage.saw(Event::Isolations);
         let lease_ns = self.plan.lease_ns();
@@ -230,16 +230,16 @@ impl World {
         }
         let Some(link) = self.node_at(host).map(|node| node.link.clone()) else { return };
         match ways {
-            // It reaches the coordinator and does not hear its answers.
+            // It reaches the coordinator and does not get its answers.
             0 => {
                 self.coverage.saw(Event::IsolationsIn);
-                link.plan(std::iter::repeat_n(CallFault::AnswerLost, UNHEARD_CALLS));
+                link.plan(std::iter::repeat_n(CallFault::AnswerLost, CALLS_UNANSWERED));
             }
             // What it asks is on its way for long.
             1 => {
                 self.coverage.saw(Event::IsolationsOut);
                 let calls = self.random.between(1, 100);
-                link.plan(std::iter::repeat_n(CallFault::Delayed { calls }, UNHEARD_CALLS));
+                link.plan(std::iter::repeat_n(CallFault::Delayed { calls }, CALLS_UNANSWERED));
             }
             _ => link.set_cut(true),
         }

@@ -1,13 +1,13 @@
-//! What is known of each key: what every client asked and was told, which version had which value, and what a
-//! recovery brought back. Rules that can be told at once are held here; whether all of it fits together is
-//! asked at the end (`check`), key by key.
+//! What is known of each key: what every client asked and was answered, which version had which value, and
+//! what a recovery brought back. Rules that can be checked at once are held here; whether all of it fits
+//! together is asked at the end (`check`), key by key.
 
 use std::collections::BTreeMap;
 
 use cell_client::Operation as ClientOperation;
 use cell_random::mix;
 use cell_terms::Version;
-use cell_tests::history::{Call, HistoryOperation, Outcome, WrittenValue};
+use cell_tests::linearizability::{Call, HistoryOperation, Outcome, WrittenValue};
 
 use crate::action::Action;
 
@@ -40,13 +40,13 @@ pub struct Key {
     pub latest: Option<(Version, WrittenValue)>,
     /// Writes of it that are outstanding.
     pub writing: u32,
-    /// The versions that anyone was told of, each higher than those before, and when.
-    told: Vec<(u64, Version)>,
+    /// The versions that anyone has seen, each higher than those before, and when.
+    observed: Vec<(u64, Version)>,
 }
 
 /// When an operation began, and what was known then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Begun {
+pub struct Started {
     /// The logical clock.
     pub at: u64,
 }
@@ -89,7 +89,7 @@ impl Model {
                     operations: Vec::new(),
                     latest: None,
                     writing: 0,
-                    told: Vec::new(),
+                    observed: Vec::new(),
                 });
             }
         }
@@ -163,8 +163,8 @@ impl Model {
     }
 
     /// An operation begins.
-    pub fn begin(&mut self) -> Begun {
-        Begun { at: self.now() }
+    pub fn begin(&mut self) -> Started {
+        Started { at: self.now() }
     }
 
     /// The clock, for an answer that has just come.
@@ -173,19 +173,19 @@ impl Model {
         self.clock
     }
 
-    /// Somebody was told that a key holds this value in this version.
+    /// Somebody was answered that a key holds this value in this version.
     ///
     /// # Errors
-    /// The version had another value or key, or time ran backwards: an older version than was told before the
+    /// The version had another value or key, or time ran backwards: an older version than was seen before the
     /// question.
     pub fn saw(
         &mut self,
         key: usize,
         version: Version,
         value: WrittenValue,
-        begun: Begun,
+        started: Started,
     ) -> Result<(), Broken> {
-        self.saw_version(key, version, begun)?;
+        self.saw_version(key, version, started)?;
         let first = *self.versions.entry(version).or_insert((key, value));
         if first != (key, value) {
             return Err(broken(format_args!(
@@ -200,37 +200,37 @@ impl Model {
         Ok(())
     }
 
-    /// Somebody was told that a key has this version.
+    /// Somebody was answered that a key has this version.
     ///
     /// # Errors
     /// As [`Model::saw`].
-    pub fn saw_version(&mut self, key: usize, version: Version, begun: Begun) -> Result<(), Broken> {
+    pub fn saw_version(&mut self, key: usize, version: Version, started: Started) -> Result<(), Broken> {
         if self.forgets {
             return Ok(());
         }
-        let told = &mut self.keys[key].told;
-        let before = told.partition_point(|(at, _)| *at < begun.at);
+        let observed = &mut self.keys[key].observed;
+        let before = observed.partition_point(|(at, _)| *at < started.at);
         // Versions grow within a pair; a key moves to another one with a split.
         let same = |(_, other): &&(u64, Version)| other.pair == version.pair;
-        let older = told[..before].iter().rev().find(same).filter(|(_, before)| version < *before);
+        let older = observed[..before].iter().rev().find(same).filter(|(_, before)| version < *before);
         if let Some((_, before)) = older {
-            return Err(broken(format_args!("key {key}: version {version} after {before} had been told")));
+            return Err(broken(format_args!("key {key}: version {version} after {before} had been seen")));
         }
-        if told.iter().rev().find(same).is_none_or(|(_, last)| version > *last) {
-            told.push((self.clock, version));
+        if observed.iter().rev().find(same).is_none_or(|(_, last)| version > *last) {
+            observed.push((self.clock, version));
         }
         Ok(())
     }
 
     /// An operation's end goes into the history. Whether its outcome is known decides when it ended.
-    pub fn record(&mut self, key: usize, call: Call, outcome: Outcome, begun: Begun, returned: u64) {
+    pub fn record(&mut self, key: usize, call: Call, outcome: Outcome, started: Started, returned: u64) {
         let returned = if outcome == Outcome::Unknown { u64::MAX } else { returned };
-        self.keys[key].operations.push(HistoryOperation { call, outcome, invoked: begun.at, returned });
+        self.keys[key].operations.push(HistoryOperation { call, outcome, invoked: started.at, returned });
     }
 
     /// A key was seen to have this version, without its value: a read whose answer is looked up at the end.
-    pub fn glimpse(&mut self, key: usize, version: Version, begun: Begun, returned: u64) {
-        self.glimpses.push(Glimpse { key, version, invoked: begun.at, returned });
+    pub fn glimpse(&mut self, key: usize, version: Version, started: Started, returned: u64) {
+        self.glimpses.push(Glimpse { key, version, invoked: started.at, returned });
     }
 
     /// Turns the glimpses into reads, now that all versions are known whose values anybody saw.
@@ -238,7 +238,7 @@ impl Model {
         for glimpse in std::mem::take(&mut self.glimpses) {
             let outcome = match self.versions.get(&glimpse.version) {
                 Some((key, value)) if *key == glimpse.key => Outcome::Found(Some(*value)),
-                // Another key's version is caught where it is told with a value; an unknown one at least
+                // Another key's version is caught where it is returned with a value; an unknown one at least
                 // exists.
                 _ => Outcome::Exists,
             };
@@ -286,16 +286,16 @@ mod tests {
     }
 
     #[test]
-    fn saw_older_version_than_was_told_is_broken() {
+    fn saw_older_version_than_was_seen_is_broken() {
         let mut model = Model::new([b"k".to_vec()]);
         let (first, _) = model.new_value(8);
         let (second, _) = model.new_value(8);
         let early = model.begin();
-        let begun = model.begin();
-        model.saw(0, version(5), second, begun).unwrap();
+        let started = model.begin();
+        model.saw(0, version(5), second, started).unwrap();
         let later = model.begin();
         assert!(model.saw(0, version(4), first, later).is_err());
-        assert_eq!(model.saw(0, version(4), first, early), Ok(()), "it had begun before");
+        assert_eq!(model.saw(0, version(4), first, early), Ok(()), "it had started before");
         assert!(model.saw(0, version(5), first, later).is_err(), "one version, two values");
     }
 }

@@ -1,4 +1,4 @@
-//! What nodes tell the world, and which of it an injected fault explains.
+//! What nodes report to the world, and which of it an injected fault explains.
 
 use cell_cluster::ClusterError;
 use cell_node::FailureKind;
@@ -7,7 +7,7 @@ use cell_terms::PairId;
 use cell_wal::sim::SimDevice;
 use cell_wal::{Errno, WalError};
 
-/// What a node's step tells the world.
+/// What a node's step reports to the world.
 pub enum News {
     /// A pair was taken over, or created. The world looks at it and says whether all is well before it is
     /// served.
@@ -21,13 +21,13 @@ pub enum News {
     },
     /// A takeover begins.
     Claiming,
-    /// A takeover came to nothing; the process goes on.
+    /// A takeover failed; the process goes on.
     Refused {
         /// The pair.
         pair: PairId,
         /// Why.
         error: RecoveryError,
-        /// It is reported: a person has to look.
+        /// It is reported: an operator has to inspect it.
         stays: bool,
     },
     /// Pairs that nobody alive has memory for.

@@ -5,7 +5,8 @@
 use std::sync::{Arc, Mutex};
 
 use cell_cluster::{
-    ClusterError, Coordinator, HostId, LeaseCommand, LeaseKeeper, Renewal, Sessions, SimLink, Table, Tenure,
+    ClusterError, Coordinator, HostId, LeaseCommand, LeaseKeeper, Ownership, Renewal, Sessions, SimLink,
+    Table,
 };
 use cell_fabric::SimEndpoint;
 use cell_node::{SplitCounts, Worker};
@@ -167,12 +168,13 @@ impl Node {
 
     /// Its node regions' logs.
     pub fn logs(&self) -> impl Iterator<Item = LogName> {
-        self.tenures().map(|tenure| LogId { pair: tenure.pair, epoch: tenure.epoch }.log(RegionKind::Node))
+        self.ownerships()
+            .map(|ownership| LogId { pair: ownership.pair, epoch: ownership.epoch }.log(RegionKind::Node))
     }
 
     /// The pairs that it serves.
-    pub fn tenures(&self) -> impl Iterator<Item = Tenure> {
-        self.control.pairs.iter().map(|pair| pair.tenure)
+    pub fn ownerships(&self) -> impl Iterator<Item = Ownership> {
+        self.control.pairs.iter().map(|pair| pair.ownership)
     }
 
     /// Whether it serves pairs.
@@ -238,7 +240,7 @@ impl Node {
         self.due_ns = due_ns.min(self.serving.inputs_due_ns()).max(now_ns + 1);
     }
 
-    /// The lease's shell: asks, and hears the answer some time later.
+    /// The lease's shell: asks, and gets the answer some time later.
     fn step_lease(&mut self, now_ns: u64) -> u64 {
         let clock_ns = self.clock_ns(now_ns);
         if let Some((_, renewal)) = self.renewal.take_if(|(due_ns, _)| *due_ns <= now_ns) {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cell_cluster::{Coordinator, Sim, Tenure};
+use cell_cluster::{Coordinator, Ownership, Sim};
 use cell_recovery::SplitName;
 use cell_terms::{Incarnation, PairId};
 
@@ -15,50 +15,57 @@ const OWNERS_AT_ONCE: usize = 64;
 /// See the module's text.
 #[derive(Default)]
 pub struct Owners {
-    served: BTreeMap<PairId, Vec<Tenure>>,
-    /// The incarnation of each tenure, in the order in which they began.
+    served: BTreeMap<PairId, Vec<Ownership>>,
+    /// The incarnation of each ownership, in the order in which they began.
     leases: Vec<Incarnation>,
     recovered: BTreeMap<PairId, Snapshot>,
     /// Splits whose upper half has surely left its pair.
-    cut: BTreeSet<SplitName>,
+    truncated: BTreeSet<SplitName>,
 }
 
 /// An entry: key, version and value.
 pub type Entries = BTreeSet<crate::check::Entry>;
 
 impl Owners {
-    /// A pair was recovered: what is known of splits elsewhere tells which of it is the truth.
+    /// A pair was recovered: what is known of splits elsewhere shows which of it is the truth.
     pub fn learn(&mut self, snapshot: &mut Snapshot) {
-        self.cut.extend(snapshot.cut());
-        let cut: Vec<SplitName> = self.cut.iter().copied().collect();
-        snapshot.show(&cut);
+        self.truncated.extend(snapshot.truncated());
+        let truncated: Vec<SplitName> = self.truncated.iter().copied().collect();
+        snapshot.show(&truncated);
     }
 
     /// An owner begins to serve a pair that it has recovered so.
     ///
     /// # Errors
     /// An earlier owner's grants of trust may last, or its epoch is not lower.
-    pub fn begins(&mut self, tenure: Tenure, snapshot: Snapshot, coordinator: &Sim) -> Result<(), Broken> {
-        let earlier = self.served.entry(tenure.pair).or_default();
+    pub fn begins(
+        &mut self,
+        ownership: Ownership,
+        snapshot: Snapshot,
+        coordinator: &Sim,
+    ) -> Result<(), Broken> {
+        let earlier = self.served.entry(ownership.pair).or_default();
         let honest = coordinator.link();
         for old in earlier.iter() {
-            if old.epoch >= tenure.epoch {
-                return Err(broken(format_args!("{tenure:?} begins to serve after {old:?}")));
+            if old.epoch >= ownership.epoch {
+                return Err(broken(format_args!("{ownership:?} begins to serve after {old:?}")));
             }
-            // One without power tells nothing; what was published before was published by its rules.
+            // One without power shows nothing; what was published before was published by its rules.
             let trusted =
                 coordinator.is_powered() && honest.remaining_ns(old.incarnation).map_err(broken)?.is_some();
             if trusted {
-                return Err(broken(format_args!("{tenure:?} begins to serve while {old:?} may be trusted")));
+                return Err(broken(format_args!(
+                    "{ownership:?} begins to serve while {old:?} may be trusted"
+                )));
             }
         }
-        earlier.push(tenure);
-        self.leases.push(tenure.incarnation);
-        self.recovered.insert(tenure.pair, snapshot);
+        earlier.push(ownership);
+        self.leases.push(ownership.incarnation);
+        self.recovered.insert(ownership.pair, snapshot);
         Ok(())
     }
 
-    /// A client told what it had read itself: somebody who served must have his lease still.
+    /// A client returned what it had read itself: somebody who served must have his lease still.
     ///
     /// # Errors
     /// None of them has.
@@ -66,14 +73,16 @@ impl Owners {
         let honest = coordinator.link();
         let lives = |lease: &Incarnation| honest.remaining_ns(*lease).is_ok_and(|left| left.is_some());
         if coordinator.is_powered() && !self.leases.iter().rev().take(OWNERS_AT_ONCE).any(lives) {
-            return Err(broken("a client told what it had read itself after every owner's lease had ended"));
+            return Err(broken(
+                "a client returned what it had read itself after every owner's lease had ended",
+            ));
         }
         Ok(())
     }
 
     /// The owner before the last of a pair.
     #[must_use]
-    pub fn before(&self, pair: PairId) -> Option<Tenure> {
+    pub fn before(&self, pair: PairId) -> Option<Ownership> {
         self.served.get(&pair)?.iter().rev().nth(1).copied()
     }
 
@@ -95,8 +104,8 @@ impl Owners {
 
     /// All that was recovered, wherever it is.
     pub fn entries(&mut self) -> Entries {
-        let cut: Vec<SplitName> = self.cut.iter().copied().collect();
-        self.recovered.values_mut().for_each(|snapshot| snapshot.show(&cut));
+        let truncated: Vec<SplitName> = self.truncated.iter().copied().collect();
+        self.recovered.values_mut().for_each(|snapshot| snapshot.show(&truncated));
         entries_of(self.recovered.values()).into_iter().cloned().collect()
     }
 }

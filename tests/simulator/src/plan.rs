@@ -66,8 +66,9 @@ pub struct Plan {
     pub pairs_max: usize,
     /// Pairs that a process has memory for, those that it takes over among them; zero: all.
     pub pairs_fit: usize,
-    /// Whether the processes say how much memory they have; else who asks them hears that there is none.
-    pub memory_told: bool,
+    /// Whether the processes say how much memory they have; else who asks them gets the answer that there is
+    /// none.
+    pub memory_reported: bool,
     /// The worker's.
     pub worker: WorkerOptions,
     /// The logs'.
@@ -145,7 +146,7 @@ impl Plan {
             geometry,
             pairs_max: random.pick(&[1, 2, 3]),
             pairs_fit: 0,
-            memory_told: false,
+            memory_reported: false,
             worker,
             log,
             lease: LeaseTerms::new(lease_ms, DRIFT_MARGIN),
@@ -233,7 +234,7 @@ impl Plan {
             // What a node begins with fits, and sometimes one more.
             let most = (self.layout.pairs() as usize).div_ceil(self.nodes);
             self.pairs_fit = most + memory.index(2);
-            self.memory_told = memory.percent(50);
+            self.memory_reported = memory.percent(50);
         }
         self
     }

@@ -10,7 +10,7 @@ const KEPT: &str = include_str!("../seeds.txt");
 /// Digits of the commit's hash that say where fresh seeds begin.
 const HASH_DIGITS: usize = 8;
 
-/// The seeds of a sweep, in the order in which they are begun.
+/// The seeds of a sweep, in the order in which they are started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seeds(Vec<Range<u64>>);
 

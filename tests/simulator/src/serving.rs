@@ -145,7 +145,7 @@ impl Node {
     }
 }
 
-/// What the world is told of a worker's end.
+/// What is reported to the world of a worker's end.
 fn end(ended: Ended) -> News {
     match ended {
         Ended::Stopped => News::Exit(Exit::Stopped),

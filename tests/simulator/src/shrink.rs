@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use crate::RunOptions;
 
-/// Faults of a run that are told apart.
+/// Faults of a run that are distinguished.
 const FAULTS_MAX: usize = 1_024;
 /// Tries, at most.
 const TRIES_MAX: u32 = 80;
-/// Lines of the story that are told.
+/// Lines of the story that are printed.
 const STORY_LINES: usize = 40;
 
 /// Faults that do not happen, by their number in the run.
@@ -65,10 +65,10 @@ impl fmt::Debug for Without {
     }
 }
 
-/// How a run failed, as its process tells it in one line.
+/// How a run failed, as its process prints it in one line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailureRecord {
-    /// Operations that had begun.
+    /// Operations that had started.
     pub asked: u64,
     /// The faults that had happened, by number.
     pub faults: Vec<usize>,
@@ -98,7 +98,7 @@ impl FailureRecord {
         FailureRecord { asked, faults, what: what.to_owned() }
     }
 
-    /// What tells failures apart: the words before the first number.
+    /// What distinguishes failures: the words before the first number.
     fn kind(&self) -> &str {
         let end = self.what.find(|letter: char| letter.is_ascii_digit()).unwrap_or(self.what.len());
         &self.what[..end]
@@ -110,7 +110,7 @@ impl FailureRecord {
 pub struct Shortest {
     seed: u64,
     options: RunOptions,
-    told: FailureRecord,
+    record: FailureRecord,
     tries: u32,
 }
 
@@ -127,15 +127,15 @@ struct Shrinking {
 #[must_use]
 #[allow(clippy::disallowed_methods, reason = "people do not wait for ever")]
 pub fn shortest(seed: u64, options: RunOptions, patience: Duration) -> Option<Shortest> {
-    let told = run(seed, options)?;
-    let kind = told.kind().to_owned();
+    let record = run(seed, options)?;
+    let kind = record.kind().to_owned();
     let until = Instant::now() + patience;
-    let mut shrinking = Shrinking { seed, kind, best: (options, told), tries: 1, until };
+    let mut shrinking = Shrinking { seed, kind, best: (options, record), tries: 1, until };
     shrinking.fewer_operations();
     shrinking.fewer_faults();
     shrinking.fewer_operations();
-    let Shrinking { best: (options, told), tries, .. } = shrinking;
-    Some(Shortest { seed, options, told, tries })
+    let Shrinking { best: (options, record), tries, .. } = shrinking;
+    Some(Shortest { seed, options, record, tries })
 }
 
 impl Shrinking {
@@ -147,9 +147,9 @@ impl Shrinking {
     /// Whether the run still fails so; then it is the best.
     fn fails(&mut self, options: RunOptions) -> bool {
         self.tries += 1;
-        let told = run(self.seed, options).filter(|told| told.kind() == self.kind);
-        told.is_some_and(|told| {
-            self.best = (options, told);
+        let record = run(self.seed, options).filter(|record| record.kind() == self.kind);
+        record.is_some_and(|record| {
+            self.best = (options, record);
             true
         })
     }
@@ -217,23 +217,23 @@ fn run(seed: u64, options: RunOptions) -> Option<FailureRecord> {
 }
 
 impl Shortest {
-    /// Tells it, with the end of its story.
-    pub fn tell(&self) {
+    /// Prints it, with the end of its story.
+    pub fn print(&self) {
         let arguments = arguments(&self.options).join(" ");
-        let count = self.told.faults.len();
-        let what = self.told.what.split("\\n").next().unwrap_or_default();
-        println!("shortest of {} runs: {} operations, {count} faults: {what}", self.tries, self.told.asked);
+        let count = self.record.faults.len();
+        let what = self.record.what.split("\\n").next().unwrap_or_default();
+        println!("shortest of {} runs: {} operations, {count} faults: {what}", self.tries, self.record.asked);
         let output = std::env::current_exe().and_then(|program| {
             let seed = self.seed.to_string();
             Command::new(program).args(["--seed", &seed]).args(arguments.split(' ')).output()
         });
-        let told = output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
-        let told = told.unwrap_or_default();
-        for fault in told.lines().filter(|line| line.contains(" fault ")) {
+        let story = output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
+        let story = story.unwrap_or_default();
+        for fault in story.lines().filter(|line| line.contains(" fault ")) {
             println!("  {fault}");
         }
         println!("  its end:");
-        let lines: Vec<&str> = told.lines().collect();
+        let lines: Vec<&str> = story.lines().collect();
         for line in &lines[lines.len().saturating_sub(STORY_LINES)..] {
             println!("  {}", line.chars().take(200).collect::<String>());
         }
@@ -246,10 +246,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn told_and_without_round_trip() {
-        let told = FailureRecord { asked: 7, faults: vec![0, 3, 1_000], what: "stuck: 5 [x] y".to_owned() };
-        assert_eq!(FailureRecord::from_line(&told.to_line()), told);
-        assert_eq!(told.kind(), "stuck: ");
+    fn line_and_without_round_trip() {
+        let record = FailureRecord { asked: 7, faults: vec![0, 3, 1_000], what: "stuck: 5 [x] y".to_owned() };
+        assert_eq!(FailureRecord::from_line(&record.to_line()), record);
+        assert_eq!(record.kind(), "stuck: ");
         let without = Without::parse("0,3,1000").unwrap();
         assert!(without.has(3) && !without.has(4) && without.has(1_000));
         assert_eq!(Without::parse(&without.to_string()), Ok(without));

@@ -15,12 +15,12 @@ use crate::{Coverage, Event, RunOptions, run};
 /// Seeds that a child is given at once; of a run with a mutant, which ends with the first seed that fails.
 const SEEDS_AT_ONCE: u64 = 16;
 const SEEDS_AT_ONCE_OF_MUTANTS: u64 = 4;
-/// How often progress is told.
+/// How often progress is printed.
 const PROGRESS: Duration = Duration::from_secs(5);
 /// How long the shortest way to a failure is looked for.
 const SHRINKING: Duration = Duration::from_secs(60);
-/// Failures that are told whole.
-const FAILURES_TOLD: usize = 10;
+/// Failures that are printed whole.
+const FAILURES_PRINTED: usize = 10;
 /// Of a hundred runs, at least so many see a takeover by another host: held by sweeps of so many seeds.
 const TAKEOVERS_PERCENT_MIN: u64 = 50;
 const SEEDS_OF_A_SHARE: u64 = 50;
@@ -55,18 +55,18 @@ pub struct Report {
     pub elapsed: Duration,
 }
 
-/// Runs seeds one after the other and tells each one's end on standard output, for [`sweep`].
+/// Runs seeds one after the other and prints each one's end on standard output, for [`sweep`].
 pub fn serve(from: u64, seeds: u64, options: RunOptions) {
     let mut out = std::io::stdout().lock();
-    let mut tell = |line: String| {
+    let mut print_line = |line: String| {
         let line = line.replace('\n', "\\n");
         let _ = writeln!(out, "{line}").and_then(|()| out.flush()); // nobody listens: nothing to be done
     };
     for seed in from..from + seeds {
-        tell(format!("begin {seed}"));
+        print_line(format!("begin {seed}"));
         match run(seed, options) {
-            Ok(passed) => tell(format!("passed {}", passed.coverage.to_line())),
-            Err(failed) => tell(format!("failed {}", failed.told.to_line())),
+            Ok(passed) => print_line(format!("passed {}", passed.coverage.to_line())),
+            Err(failed) => print_line(format!("failed {}", failed.record.to_line())),
         }
     }
 }
@@ -75,9 +75,9 @@ pub fn serve(from: u64, seeds: u64, options: RunOptions) {
 ///
 /// # Errors
 /// No child process can be started.
-#[allow(clippy::disallowed_methods, reason = "how long a sweep takes is told to a person")]
+#[allow(clippy::disallowed_methods, reason = "how long a sweep takes is shown to an operator")]
 pub fn sweep(sweep: &Sweep) -> std::io::Result<Report> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mutant = sweep.options.mutant.is_some();
     let at_once = if mutant { SEEDS_AT_ONCE_OF_MUTANTS } else { SEEDS_AT_ONCE };
     let mut pieces: Vec<Range<u64>> = sweep.seeds.pieces(at_once).collect();
@@ -94,7 +94,7 @@ pub fn sweep(sweep: &Sweep) -> std::io::Result<Report> {
             })
             .collect();
         drop(send);
-        let mut told = Instant::now();
+        let mut printed = Instant::now();
         for ended in ended {
             match ended {
                 Ended::Passed(coverage) => {
@@ -104,21 +104,21 @@ pub fn sweep(sweep: &Sweep) -> std::io::Result<Report> {
                 Ended::Failed(seed, why) => {
                     if mutant {
                         left(&pieces).clear(); // caught: no child begins other seeds
-                    } else if report.failures.len() < FAILURES_TOLD {
+                    } else if report.failures.len() < FAILURES_PRINTED {
                         println!("seed {seed}: FAILED: {}", why.replace("\\n", "\n"));
                     }
                     report.failures.push((seed, why));
                 }
             }
-            if told.elapsed() > PROGRESS {
-                told = Instant::now();
+            if printed.elapsed() > PROGRESS {
+                printed = Instant::now();
                 let done = report.passed + report.failures.len() as u64;
                 eprintln!("{done} of {} seeds, {} failed", sweep.seeds.count(), report.failures.len());
             }
         }
         children.into_iter().try_for_each(|child| child.join().unwrap_or(Ok(())))
     })?;
-    report.elapsed = begun.elapsed();
+    report.elapsed = started.elapsed();
     Ok(report)
 }
 
@@ -177,8 +177,8 @@ impl Report {
         self.passed >= SEEDS_OF_A_SHARE && self.takeovers_percent() < TAKEOVERS_PERCENT_MIN
     }
 
-    /// Tells everything, the verdict last.
-    pub fn tell(&self, commit: &str, options: RunOptions) {
+    /// Prints everything, the verdict last.
+    pub fn print(&self, commit: &str, options: RunOptions) {
         let seeds = self.passed + self.failures.len() as u64;
         println!("what happened in {} runs:", self.passed);
         for event in Event::ALL {
@@ -196,7 +196,7 @@ impl Report {
             println!("reproduce: cargo run --release -p cell-simulator -- --seed {}", failed[0]);
             let wanted = options.mutant.is_none();
             let first = wanted.then(|| shortest(self.failures[0].0, options, SHRINKING)).flatten();
-            first.iter().for_each(Shortest::tell);
+            first.iter().for_each(Shortest::print);
         }
         let tame = options.mutant.is_none() && self.lacks_takeovers();
         if tame {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cell_cluster::Tenure;
+use cell_cluster::Ownership;
 use cell_fabric::{Endpoint, SimEndpoint};
 use cell_memory::Watermarks;
 use cell_node::{
@@ -57,7 +57,7 @@ pub(crate) struct Copying {
 
 /// A pair that the worker serves: what its shell keeps of it, and what the run's checks look at.
 pub(crate) struct ServedPair {
-    pub(crate) tenure: Tenure,
+    pub(crate) ownership: Ownership,
     /// Its memory.
     pub(crate) source: Arc<ImageSource>,
     pub(crate) ends: Arc<SlotEnds>,
@@ -72,7 +72,7 @@ pub(crate) struct Control {
     pub(crate) pairs: Vec<ServedPair>,
     pub(crate) queue: VecDeque<(u64, Work)>,
     pub(crate) copying: Vec<Copying>,
-    /// Touches after which the process dies once the next checkpoint has begun.
+    /// Touches after which the process dies once the next checkpoint has started.
     pub(crate) dies_in_checkpoint: Option<(u64, bool)>,
     /// A checkpoint failed in the last step: the process may have died of it.
     pub(crate) ended_checkpoint: bool,
@@ -81,8 +81,8 @@ pub(crate) struct Control {
 impl Control {
     /// The pair is served from here on.
     pub(crate) fn begin(&mut self, incarnation: Incarnation, source: Arc<ImageSource>, ends: Arc<SlotEnds>) {
-        let tenure = Tenure { pair: source.pair, epoch: source.epoch, incarnation };
-        self.pairs.push(ServedPair { tenure, source, ends, watermarks: None });
+        let ownership = Ownership { pair: source.pair, epoch: source.epoch, incarnation };
+        self.pairs.push(ServedPair { ownership, source, ends, watermarks: None });
     }
 
     /// Takes a command of the worker's, to be carried out at some time.

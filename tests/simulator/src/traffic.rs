@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use cell_protocol::Condition;
 use cell_random::Random;
-use cell_tests::history::{Call, WrittenValue};
+use cell_tests::linearizability::{Call, WrittenValue};
 
 use crate::action::{Action, End, Range};
 use crate::model::{EMPTY, Model};

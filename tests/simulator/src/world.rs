@@ -46,7 +46,7 @@ const PATIENCE_NS: u64 = 60_000 * MS;
 pub struct RunOptions {
     /// Operations that clients begin; zero: the usual number.
     pub operations: u64,
-    /// Whether everything that happens is told on standard error.
+    /// Whether everything that happens is printed on standard error.
     pub verbose: bool,
     /// Operations after which clients ask no more; zero: all.
     pub stop_after: u64,
@@ -65,13 +65,13 @@ pub enum Planted {
     WriteLost,
     /// A recovery brings one entry less back.
     EntryLost,
-    /// A client is told that an entry is not there that is.
+    /// A client is answered that an entry is not there that is.
     ReadMissed,
-    /// A client is told that it deleted what was not there.
+    /// A client is answered that it deleted what was not there.
     DeleteInvented,
 }
 
-/// Tells what happens, if anybody wants to know.
+/// Prints what happens, if anybody wants to know.
 macro_rules! say {
     ($world:expr, $($what:tt)*) => {
         if $world.options.verbose {
@@ -116,11 +116,11 @@ pub struct World {
     /// Faults have had their time.
     pub(crate) healed: bool,
     /// Faults so far, those left out among them.
-    faults_begun: usize,
+    faults_started: usize,
     /// Those that happened.
     pub(crate) injected: Vec<usize>,
     traffic: Traffic,
-    /// Operations that were asked, less those that came to nothing.
+    /// Operations that were asked, less those that failed.
     asked: u64,
     /// Operations that were answered, before everything is read at the end.
     completed: u64,
@@ -154,7 +154,7 @@ pub struct Failed {
     /// What had happened.
     pub coverage: Coverage,
     /// The same in one line, for [`crate::shrink`].
-    pub told: FailureRecord,
+    pub record: FailureRecord,
 }
 
 impl World {
@@ -193,7 +193,7 @@ impl World {
             planted: options.planted,
             traffic: Traffic::new(random.part()),
             healed: false,
-            faults_begun: 0,
+            faults_started: 0,
             injected: Vec::new(),
             asked: 0,
             completed: 0,
@@ -225,9 +225,9 @@ impl World {
             }),
             Err(broken) => {
                 say!(self, "BROKEN: {broken}");
-                let told =
+                let record =
                     FailureRecord { asked: self.asked, faults: self.injected, what: broken.what.clone() };
-                Err(Box::new(Failed { broken, now_ns: self.now_ns, coverage: self.coverage, told }))
+                Err(Box::new(Failed { broken, now_ns: self.now_ns, coverage: self.coverage, record }))
             }
         }
     }
@@ -272,7 +272,7 @@ impl World {
     fn turn(&mut self) -> Result<(), Broken> {
         self.turns += 1;
         if self.turns > TURNS_MAX {
-            let due = self.tell_due();
+            let due = self.describe_due();
             return Err(broken(format_args!("stuck: too many turns; at once due: {due}")));
         }
         self.now_ns = self.next_due_ns().max(self.now_ns + 1);
@@ -290,7 +290,7 @@ impl World {
     }
 
     /// Who is due at once, again and again.
-    fn tell_due(&self) -> String {
+    fn describe_due(&self) -> String {
         let soon = |due_ns: u64| due_ns <= self.now_ns + 1;
         let nodes = self.nodes.iter().filter(|node| soon(node.due_ns()));
         let nodes = nodes.map(|node| format!("host {}", node.host));
@@ -381,8 +381,8 @@ impl World {
         while let Some(fault) = self.faults.take(&self.plan, self.now_ns, operations) {
             let kind = FAULTS.iter().position(|known| *known == fault).unwrap_or(0) as u64;
             self.note(kind << 8 | 1);
-            let number = self.faults_begun;
-            self.faults_begun += 1;
+            let number = self.faults_started;
+            self.faults_started += 1;
             // Not at the very moment of an answer: that is when nothing is in flight.
             let after_ns = self.random.below(300 * US);
             if !self.options.without.has(number) {
@@ -413,17 +413,17 @@ impl World {
             let between = interleave::step(at, &mut self.nodes, &self.coordinator, calls, &mut news);
             self.now_ns = between.now_ns;
             self.coverage.add(Event::Interleaved, between.steps);
-            for (other, told) in between.heard {
-                self.hear_all(other, told)?;
+            for (other, news) in between.gathered {
+                self.take_news(other, news)?;
             }
-            self.hear_all(host, news)?;
+            self.take_news(host, news)?;
             at += usize::from(self.nodes.get(at).is_some_and(|node| node.host == host));
         }
         Ok(())
     }
 
-    /// What a node's step told; the dead tell nothing but that a rule was broken.
-    fn hear_all(&mut self, host: u32, mut news: Vec<News>) -> Result<(), Broken> {
+    /// What a node's step reported; the dead report nothing but that a rule was broken.
+    fn take_news(&mut self, host: u32, mut news: Vec<News>) -> Result<(), Broken> {
         let burnt = self.nodes.iter().any(|node| node.host == host && node.fuse.is_burnt());
         if burnt {
             news.retain(|news| matches!(news, News::Broken(_)));
@@ -443,14 +443,14 @@ impl World {
             }
             if client.due_ns() <= self.now_ns || client.has_input() {
                 spoken.extend(client.step(self.now_ns).into_iter().map(|answer| (number, answer)));
-                if client.told_after_rest() {
+                if client.answered_after_rest() {
                     self.owners.demand_living(&self.coordinator)?;
                 }
             }
         }
         for (number, (asked, mut completion)) in spoken {
             self.falsify(&mut completion);
-            say!(self, "client {number}: {}", crate::telling::answer(&asked, &completion));
+            say!(self, "client {number}: {}", crate::wording::answer(&asked, &completion));
             self.note(completion.elapsed_ns << 8 | 3);
             self.answered_ns = self.now_ns;
             if check::is_completed(&completion.outcome) {
@@ -527,7 +527,7 @@ impl World {
         self.planted = None;
     }
 
-    /// Whether clients ask: once faults have ceased, in the place of what came to nothing.
+    /// Whether clients ask: once faults have ceased, in the place of what failed.
     fn asks_more(&self) -> bool {
         self.phase == RunPhase::Traffic || (self.phase == RunPhase::Quiet && !self.traffic_is_over())
     }

@@ -1,5 +1,5 @@
 //! Damage: flipped bytes, cut, zeroed, swapped and stale blocks, missing files. All of it is found, except
-//! what cannot be told from a tear: damage to the last, unsealed batch.
+//! what cannot be distinguished from a torn write: damage to the last, unsealed batch.
 #![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)] // tests
 
 use crate::harness::{Pair, assert_holds, log_id, read, request, small};
@@ -157,7 +157,7 @@ fn frame_swapped_with_another_or_of_another_region_is_found() {
 #[test]
 fn stored_bytes_that_look_like_a_frame_are_no_proof_in_a_torn_batch() {
     // A client stores a copy of a frame of this very log, as it will be, at a 4 KiB boundary; the crash tears
-    // the batch's header off. The salt, which no client knows, tells the forgery.
+    // the batch's header off. The salt, which no client knows, shows the forgery.
     let disk = SimDisk::new(5);
     let mut pair = Pair::open(&disk, small());
     pair.put(RegionKind::Extent, 100);

@@ -127,7 +127,7 @@ fn full_disk_with_one_segment_and_its_reserve_goes_on_with_checkpoints() {
     disk.set_capacity(Some(held() + small().first_segment_bytes / 2));
     for round in 0..12 {
         assert_eq!(fill(&mut pair, Space::Ordinary), LogRefusal::NoSpace { errno: Errno::ENOSPC }, "{round}");
-        assert!(pair.log.can_be_relieved(), "{round}");
+        assert!(pair.log.can_be_reclaimed(), "{round}");
         pair.base = pair.acked;
         pair.log.release_below(pair.base, &mut pair.device);
         pair.settle().unwrap();

@@ -126,7 +126,7 @@ fn idle_log_is_sealed_once_in_both_logs() {
     assert_eq!(pair.log.due(Duration::ZERO), Some(small().seal_idle));
     let times = LogTimes { seal_idle: 3 * small().seal_idle, prepare_retry: small().prepare_retry };
     pair.log.set_times(times);
-    assert_eq!(pair.log.due(Duration::ZERO), Some(times.seal_idle), "of the wait that has begun, too");
+    assert_eq!(pair.log.due(Duration::ZERO), Some(times.seal_idle), "of the wait that has started, too");
     pair.log.set_times(LogTimes { seal_idle: small().seal_idle, ..times });
     pair.seal();
     pair.seal();
@@ -227,7 +227,7 @@ fn released_segment_that_comes_back_without_its_successor_is_passed_over() {
         let mut log = LogReader::open(storage, log_id(1), RegionKind::Extent, at, options).unwrap();
         while log.advance().unwrap() {}
         passed += u32::from(log.skipped() == Some(extent.segment(3)));
-        // Who walks through all of it, and knows of the image, is told the same; else it is missing.
+        // Who walks through all of it, and knows of the image, gets the same; else it is missing.
         let storage: Arc<dyn Storage> = Arc::new(disk.clone());
         let walk = |base| walk_log(&storage, log_id(1), RegionKind::Extent, base, |_| ());
         assert_eq!(walk(base).unwrap().skipped, Some(extent.segment(3)));

@@ -167,12 +167,12 @@ fn answers_of_ten_thousand_meganodes_are_short_and_soon() {
 }
 
 #[test]
-fn answers_of_ten_thousand_meganodes_tell_of_all() {
+fn answers_of_ten_thousand_meganodes_count_all() {
     let cluster = large_cluster::start();
     let whole = cluster.get(0, "/api/v1/tree/buckets?columns=256").body;
     let buckets = whole["buckets"].as_array().unwrap();
-    let told: u64 = buckets.iter().map(|bucket| bucket["meganodes"].as_u64().unwrap()).sum();
-    assert_eq!((&whole["meganodes_all"], told), (&MEGANODES.into(), MEGANODES.into()));
+    let counted: u64 = buckets.iter().map(|bucket| bucket["meganodes"].as_u64().unwrap()).sum();
+    assert_eq!((&whole["meganodes_all"], counted), (&MEGANODES.into(), MEGANODES.into()));
     let status = cluster.get(0, "/api/v1/cluster/status").body;
     assert_eq!(status["nodes"].as_array().unwrap().len(), NODES as usize);
     let series = cluster.get(0, "/api/v1/series?names=ops_get&seconds=21600&step=60").body;

@@ -71,7 +71,7 @@ fn routes_each_want_their_role_and_no_less() {
 }
 
 #[test]
-fn routes_that_are_not_there_tell_nothing_without_a_token() {
+fn routes_that_are_not_there_reveal_nothing_without_a_token() {
     let cluster = start(1, &[]);
     assert_eq!(cluster.get(0, "/api/v1/nothing").status, 401);
     assert_eq!(cluster.send(0, &with("viewer", TestRequest::new("GET", "/api/v1/nothing"))).status, 404);
@@ -157,7 +157,7 @@ fn status_page_wants_a_token_and_says_how() {
 
 /// The first read of the secret was made by requests, without a bound.
 #[test]
-fn peers_before_the_secret_is_known_are_told_to_come_again() {
+fn peers_before_the_secret_is_known_are_asked_to_come_again() {
     let cluster =
         TestCluster::start_with(1, &[("http_tokens_file", tokens().path().to_str().unwrap())], |sources| {
             sources.coordinator(Arc::new({

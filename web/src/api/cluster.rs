@@ -18,7 +18,7 @@ use crate::clock::milliseconds;
 use crate::problem::Problem;
 use crate::shared::Shared;
 
-/// What a node knows of its cluster, as it is, with who tells it.
+/// What a node knows of its cluster, as it is, with who reports it.
 #[derive(Debug, Serialize)]
 pub(crate) struct ClusterDocument<'a> {
     version: u32,
@@ -41,7 +41,7 @@ pub(crate) async fn get_cluster(
     State(shared): State<Arc<Shared>>,
     mut params: Params,
 ) -> Result<Response, Problem> {
-    params.scope()?; // a node tells what it has seen itself
+    params.scope()?; // a node returns what it has seen itself
     params.end()?;
     let (snapshot, age) = shared.look();
     Ok(axum::Json(document(&snapshot, age)).into_response())

@@ -23,10 +23,10 @@ fn routed() -> BTreeSet<(String, String)> {
 
 #[test]
 fn every_route_is_in_the_table_and_all_of_the_table_is_routed() {
-    let told: BTreeSet<(String, String)> =
+    let described: BTreeSet<(String, String)> =
         ROUTES.iter().map(|route| (route.method.to_owned(), route.path.replace("}:halt", "}"))).collect();
-    assert_eq!(told.len(), ROUTES.len());
-    assert_eq!(told, routed());
+    assert_eq!(described.len(), ROUTES.len());
+    assert_eq!(described, routed());
 }
 
 /// A request with an example for each parameter that is needed, and one more or one less.
@@ -122,7 +122,7 @@ fn parameters_that_are_wrong_unknown_or_missing_are_named() {
 }
 
 #[test]
-fn methods_that_are_not_told_are_refused() {
+fn methods_that_are_not_described_are_refused() {
     let cluster = TestCluster::start(1);
     for route in &ROUTES {
         let path = route.path.replace(['{', '}'], "");
@@ -137,12 +137,16 @@ fn document_has_every_route_with_its_parameters() {
     let document = cluster.get(0, "/api/openapi.json").body;
     assert_eq!(document["openapi"], "3.1.0");
     for route in &ROUTES {
-        let told = &document["paths"][route.path][route.method.to_lowercase()];
-        assert_eq!(told["summary"], route.summary);
-        let names: Vec<&str> =
-            told["parameters"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+        let described = &document["paths"][route.path][route.method.to_lowercase()];
+        assert_eq!(described["summary"], route.summary);
+        let names: Vec<&str> = described["parameters"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["name"].as_str().unwrap())
+            .collect();
         assert_eq!(names, route.parameters.iter().map(|parameter| parameter.name).collect::<Vec<_>>());
-        assert_eq!(told["requestBody"].is_object(), route.body.is_some());
+        assert_eq!(described["requestBody"].is_object(), route.body.is_some());
     }
 }
 

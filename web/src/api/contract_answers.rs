@@ -164,7 +164,7 @@ fn fields_of_the_document_are_in_the_types_of_the_console() {
         Answer::Json(schema) => Some((route.path.to_owned(), schema())),
         Answer::Events => None,
     });
-    // What nodes tell each other the console does not see; problems are in a file of their own.
+    // What nodes send each other the console does not see; problems are in a file of their own.
     let shared = components().into_iter().filter(|(name, _)| name != "LatencyHistogram" && name != "Problem");
     for (name, schema) in answers.chain(shared) {
         let unknown: Vec<_> = fields(&schema).filter(|field| !words.contains(field.as_str())).collect();

@@ -182,8 +182,8 @@ fn value(parameter: &Value) -> BoxedStrategy<String> {
 
 /// A request to a route.
 fn request(route: &'static RouteText) -> impl Strategy<Value = TestRequest> {
-    let told = &document()["paths"][route.path][route.method.to_lowercase()];
-    let parameters: Vec<_> = told["parameters"].as_array().into_iter().flatten().cloned().collect();
+    let described = &document()["paths"][route.path][route.method.to_lowercase()];
+    let parameters: Vec<_> = described["parameters"].as_array().into_iter().flatten().cloned().collect();
     let given: Vec<_> = parameters
         .into_iter()
         .map(|parameter| {
@@ -192,7 +192,7 @@ fn request(route: &'static RouteText) -> impl Strategy<Value = TestRequest> {
             (Just(parameter), value)
         })
         .collect();
-    let schema = &told["requestBody"]["content"]["application/json"]["schema"];
+    let schema = &described["requestBody"]["content"]["application/json"]["schema"];
     let body = match schema.is_object() {
         true => bytes(schema),
         false => prop_oneof![4 => Just(Vec::new()), 1 => vec(any::<u8>(), 0..64)].boxed(),

@@ -96,7 +96,7 @@ fn served(snapshot: &NodeSnapshot) -> Served {
     }
 }
 
-/// What a sentence tells of times.
+/// What a sentence says of times.
 #[derive(Clone, Copy)]
 struct Times {
     /// How long leases last, where that is known.
@@ -162,12 +162,12 @@ fn until(kind: FaultKind, has_survivors: bool, lease_ms: Option<u64>) -> String 
 fn besides(kind: FaultKind) -> &'static str {
     match kind {
         FaultKind::PartitionIn => {
-            " The coordinator goes on renewing the lease until the node, which hears no answer, has given it up: \
+            " The coordinator goes on renewing the lease until the node, which gets no reply, has given it up: \
              others take over later than after a partition of both ways, by up to a lease and a call of the \
              coordinator."
         }
         FaultKind::PartitionOut => {
-            " The node may carry out writes that nobody hears of: each is found again when its client repeats \
+            " The node may carry out writes that nobody learns of: each is found again when its client repeats \
              it."
         }
         _ => "",

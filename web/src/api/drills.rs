@@ -23,7 +23,7 @@ use crate::api::guard::RepeatId;
 use crate::api::params::{Params, PathText};
 use crate::api::tuning_patch::object;
 use crate::clock::now_unix_ms;
-use crate::drill::{DrillWanted, NotBegun, RunPlace, RunRow, RunState, parameters};
+use crate::drill::{DrillWanted, NotStarted, RunPlace, RunRow, RunState, parameters};
 use crate::peers::{Gathered, others};
 use crate::problem::{FieldProblem, Problem};
 use crate::shared::Shared;
@@ -32,7 +32,7 @@ use crate::shared::Shared;
 const CHANGE_DEADLINE: Duration = Duration::from_secs(6);
 /// How long another node may take to show a run.
 const READ_DEADLINE: Duration = Duration::from_secs(1);
-/// What tells requests apart, from the node that one was sent to, to the node that runs the drill.
+/// What distinguishes requests, from the node that one was sent to, to the node that runs the drill.
 const REPEAT_FIELD: &str = "repeat_id";
 /// Who asks, from the node that was asked to the node that runs the drill.
 const WHO_FIELD: &str = "who";
@@ -99,7 +99,7 @@ struct AllDrills {
 
 /// The answer to a request that began or halted one.
 #[derive(Debug, Serialize)]
-struct Begun {
+struct Started {
     operation: String,
     /// The node that runs it.
     runner: u32,
@@ -200,10 +200,10 @@ pub(crate) async fn post_drills(
 
 /// Who asks: of what another node sends on, who asked it.
 fn who(scope: Scope, body: &mut Map<String, Value>, caller: Caller) -> String {
-    let told = if scope == Scope::Node { body.remove(WHO_FIELD) } else { None };
-    let told =
-        told.as_ref().and_then(Value::as_str).map(|who| who[..who.floor_char_boundary(WHO_MAX)].to_owned());
-    told.unwrap_or(caller.name)
+    let named = if scope == Scope::Node { body.remove(WHO_FIELD) } else { None };
+    let named =
+        named.as_ref().and_then(Value::as_str).map(|who| who[..who.floor_char_boundary(WHO_MAX)].to_owned());
+    named.unwrap_or(caller.name)
 }
 
 /// `POST /api/v1/drills/{id}:halt`: takes the fault back and ends the drill.
@@ -256,16 +256,16 @@ async fn begin(
     let place =
         RunPlace { folder, runner: snapshot.node.0, lease: snapshot.incarnation, coordinator, now_unix_ms };
     let registry = Arc::clone(&shared);
-    let begun = tokio::task::spawn_blocking(move || registry.drills.begin(&place, wanted, repeat_id)).await;
-    match begun {
+    let started = tokio::task::spawn_blocking(move || registry.drills.begin(&place, wanted, repeat_id)).await;
+    match started {
         Ok(Ok((id, runner))) => Ok(accepted(&shared, id, runner)),
-        Ok(Err(why)) => Err(not_begun(why)),
+        Ok(Err(why)) => Err(not_started(why)),
         Err(_) => Err(Problem::internal()),
     }
 }
 
 /// Has another node run it. If one is not reached, its answer is lost, or it cannot run drills itself, the
-/// next one is asked: a number, which is drawn if the request has none, tells them that it is the same drill.
+/// next one is asked: a number, which is drawn if the request has none, shows them that it is the same drill.
 async fn forward(
     shared: &Shared,
     survivors: Vec<MemberRow>,
@@ -281,8 +281,8 @@ async fn forward(
         match shared.peers.send(&member, Method::POST, path, Some(body.clone()), CHANGE_DEADLINE).await {
             Ok((status, answer)) if is_of_that_node(status) => refused = Some(relayed(status, answer, "")),
             Ok((status, answer)) => {
-                let begun: Option<Value> = serde_json::from_slice(&answer).ok();
-                let id = begun.as_ref().and_then(|begun| begun["operation"].as_str());
+                let started: Option<Value> = serde_json::from_slice(&answer).ok();
+                let id = started.as_ref().and_then(|started| started["operation"].as_str());
                 let id = id.unwrap_or_default().to_owned();
                 return Ok(relayed(status, answer, &id));
             }
@@ -315,8 +315,8 @@ fn relayed(status: StatusCode, body: Bytes, id: &str) -> Response {
 
 fn accepted(shared: &Shared, id: String, runner: u32) -> Response {
     let (_, age) = shared.look();
-    let begun = Document::of_node(Begun { operation: id.clone(), runner }, age);
-    let mut response = (StatusCode::ACCEPTED, axum::Json(begun)).into_response();
+    let started = Document::of_node(Started { operation: id.clone(), runner }, age);
+    let mut response = (StatusCode::ACCEPTED, axum::Json(started)).into_response();
     locate(&mut response, &id);
     response
 }
@@ -404,7 +404,7 @@ fn no_survivor(node: u16) -> Problem {
 
 fn over(id: &str) -> Problem {
     conflict("drill_over", format!("The drill {id} has ended already; there is nothing to halt."))
-        .next("GET /api/v1/drills tells how it ended")
+        .next("GET /api/v1/drills shows how it ended")
 }
 
 fn unknown(id: &str) -> Problem {
@@ -418,21 +418,21 @@ fn unreachable(member: &MemberRow, why: &str) -> Problem {
     Problem::unavailable(detail).next("try again in a second")
 }
 
-fn not_begun(why: NotBegun) -> Problem {
+fn not_started(why: NotStarted) -> Problem {
     match why {
-        NotBegun::Busy(row) => {
+        NotStarted::Busy(row) => {
             let detail = format!(
                 "A drill is under way: {} ({} of node {}), run by node {}.",
                 row.id, row.kind, row.node, row.runner
             );
             conflict("drill_running", detail).next("wait for its end, or halt it")
         }
-        NotBegun::Coordinator(error) => {
+        NotStarted::Coordinator(error) => {
             let detail = format!("The coordinator does not say whether another drill runs: {error}.");
             Problem::unavailable(detail).next("try again in a second")
         }
-        NotBegun::Drill(error) => not_drilled(error),
-        NotBegun::Thread(error) => {
+        NotStarted::Drill(error) => not_drilled(error),
+        NotStarted::Thread(error) => {
             tracing::error!(%error, "no thread for a drill");
             Problem::internal()
         }
@@ -441,7 +441,7 @@ fn not_begun(why: NotBegun) -> Problem {
 
 /// Why the cluster cannot be drilled now.
 fn not_drilled(error: DrillError) -> Problem {
-    let words = format!("No drill was begun: {error}.");
+    let words = format!("No drill was started: {error}.");
     match error {
         DrillError::NoSuchNode { .. } => {
             let pointer = "/node".to_owned();
@@ -580,7 +580,7 @@ mod tests {
             row.begun_unix_ms = begun_unix_ms;
             row
         };
-        let part = |begun: std::ops::Range<u64>| begun.rev().map(run).collect::<Vec<_>>();
+        let part = |started: std::ops::Range<u64>| started.rev().map(run).collect::<Vec<_>>();
         let parts = |rows| [RunsPart::new(part(0..200), rows), RunsPart::new(part(200..400), rows)];
         let (runs, shown) = listed(parts(512), 512);
         let bytes = serde_json::to_string(&runs).unwrap().len();
@@ -594,10 +594,10 @@ mod tests {
     #[test]
     fn drill_is_seen_at_every_node_until_its_end_and_nobody_begins_another() {
         let mut drilled = Drilled::start(3);
-        let begun = drilled.kill(0, 1);
-        assert_eq!((begun.status, &begun.body["runner"]), (202, &json!(0)), "{begun:?}");
-        let id = begun.body["operation"].as_str().unwrap().to_owned();
-        assert_eq!(begun.header("location"), Some(&*format!("{DRILLS}/{id}")));
+        let started = drilled.kill(0, 1);
+        assert_eq!((started.status, &started.body["runner"]), (202, &json!(0)), "{started:?}");
+        let id = started.body["operation"].as_str().unwrap().to_owned();
+        assert_eq!(started.header("location"), Some(&*format!("{DRILLS}/{id}")));
         let busy = drilled.kill(0, 2);
         assert_eq!(busy.problem(), (409, "drill_running"));
         assert!(busy.body["detail"].as_str().unwrap().contains(&id));
@@ -630,10 +630,10 @@ mod tests {
         let mut drilled = Drilled::start(2);
         let body = json!({"kind": "stop", "node": 1, "confirm": "node-1"}).to_string();
         let request = TestRequest::new("POST", DRILLS).json(&body).header("idempotency-key", "k");
-        let begun = drilled.cluster.send(1, &request);
-        assert_eq!((begun.status, &begun.body["runner"]), (202, &json!(0)), "{begun:?}");
-        let id = begun.body["operation"].as_str().unwrap().to_owned();
-        assert_eq!(begun.header("location"), Some(&*format!("{DRILLS}/{id}")));
+        let started = drilled.cluster.send(1, &request);
+        assert_eq!((started.status, &started.body["runner"]), (202, &json!(0)), "{started:?}");
+        let id = started.body["operation"].as_str().unwrap().to_owned();
+        assert_eq!(started.header("location"), Some(&*format!("{DRILLS}/{id}")));
         // Sent again to another node it is the same one.
         let again = drilled.cluster.send(0, &request);
         assert_eq!((again.status, &again.body["operation"]), (202, &json!(id)));
@@ -706,8 +706,8 @@ mod tests {
             Sources { coordinator: None, ..sources.data_folder(if is_second { &empty } else { &path }) }
         });
         let body = json!({"kind": "kill", "node": 0, "confirm": "node-0"}).to_string();
-        let begun = cluster.send(0, &TestRequest::new("POST", DRILLS).json(&body));
-        assert_eq!((begun.status, &begun.body["runner"]), (202, &json!(2)), "{begun:?}");
+        let started = cluster.send(0, &TestRequest::new("POST", DRILLS).json(&body));
+        assert_eq!((started.status, &started.body["runner"]), (202, &json!(2)), "{started:?}");
     }
 
     #[test]

@@ -22,8 +22,8 @@ const LIMIT: u64 = 200;
 
 /// The events of all nodes. Of several who ask at a time one gathers, and for a second all get the same.
 pub(crate) async fn gather_events(shared: &Shared) -> Arc<EventsSeen> {
-    let mut kept = shared.events_seen.lock().await;
-    if let Some(seen) = kept.get() {
+    let mut cached = shared.events_seen.lock().await;
+    if let Some(seen) = cached.get() {
         return seen;
     }
     let (snapshot, _) = shared.look();
@@ -31,7 +31,7 @@ pub(crate) async fn gather_events(shared: &Shared) -> Arc<EventsSeen> {
     let gathered = shared.peers.gather(&snapshot, own, "/api/v1/events?scope=node").await;
     let Gathered { parts, missing } = gathered;
     let seen = Arc::new(EventsSeen { parts, missing, at_unix_ms: now_unix_ms() });
-    kept.keep(Arc::clone(&seen));
+    cached.replace(Arc::clone(&seen));
     seen
 }
 

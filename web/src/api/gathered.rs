@@ -116,13 +116,13 @@ pub(crate) async fn get<D: ClusterDocument>(
 
 /// The document as JSON. Of several who ask at a time one gathers, and the others wait for it.
 pub(crate) async fn text<D: ClusterDocument>(shared: &Shared) -> Result<Bytes, Problem> {
-    let kept = shared.kept(D::PATH);
-    let mut kept = kept.lock().await;
-    if let Some(text) = kept.get() {
+    let cached = shared.cached_response(D::PATH);
+    let mut cached = cached.lock().await;
+    if let Some(text) = cached.get() {
         return Ok(text);
     }
     let text = make::<D>(shared, DEFAULT_ROWS).await?;
-    kept.keep(text.clone());
+    cached.replace(text.clone());
     Ok(text)
 }
 

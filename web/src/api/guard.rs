@@ -16,11 +16,11 @@ use http_body_util::LengthLimitError;
 use sha2::{Digest, Sha256};
 
 use crate::access::{Caller, Role};
+use crate::body_limit::limited_body;
 use crate::host;
 use crate::idempotency::{Fingerprint, KeptAnswer, Known};
 use crate::problem::{FieldProblem, Problem};
 use crate::shared::Shared;
-use crate::whole_body::whole_body;
 
 /// What routes of the API begin with.
 pub(crate) const API: &str = "/api/";
@@ -130,7 +130,7 @@ async fn guarded(
 
 /// A whole body. It has `patience` to come.
 async fn read_body(body: Body, patience: Duration) -> Result<Bytes, Problem> {
-    match tokio::time::timeout(patience, whole_body(body, BODY_BYTES_MAX)).await {
+    match tokio::time::timeout(patience, limited_body(body, BODY_BYTES_MAX)).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             let detail = format!("The body is longer than {} KiB.", BODY_BYTES_MAX >> 10);
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn read_body_tells_a_long_one_a_broken_one_and_a_slow_one_apart() {
+    async fn read_body_distinguishes_a_long_one_a_broken_one_and_a_slow_one() {
         let long = Body::from(vec![b'x'; BODY_BYTES_MAX + 1]);
         let broken =
             Body::from_stream(stream::iter([Ok("x"), Err(io::Error::from(io::ErrorKind::BrokenPipe))]));

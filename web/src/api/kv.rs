@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn next_is_told_when_there_is_more() {
+    fn next_is_returned_when_there_is_more() {
         let entry = |key: &str| ScanEntry {
             key: key.as_bytes().to_vec(),
             version: Version::default(),

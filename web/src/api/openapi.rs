@@ -33,7 +33,7 @@ pub(crate) fn document() -> Value {
         "info": {
             "title": "Cell admin API",
             "version": "1",
-            "description": "What a node tells of its cluster, and what can be changed. Every answer has a \
+            "description": "What a node reports of its cluster, and what can be changed. Every answer has a \
                 version; fields are added without a new one, so pass by what you do not know. Errors are RFC \
                 9457 problems.",
         },
@@ -56,7 +56,7 @@ fn operation(route: &RouteText) -> Value {
     let mut operation = json!({
         "tags": [route.tag],
         "summary": route.summary,
-        "description": format!("Wants the role {role}, where tokens are asked for."),
+        "description": format!("Requires the role {role}, where tokens are asked for."),
         "parameters": route.parameters.iter().map(parameter).collect::<Vec<_>>(),
         "responses": {
             (route.success.to_string()): {

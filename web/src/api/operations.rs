@@ -1,4 +1,4 @@
-//! `GET /api/v1/operations/{id}`: how far something is that a request has begun, whatever it is.
+//! `GET /api/v1/operations/{id}`: how far something is that a request has started, whatever it is.
 
 use std::sync::Arc;
 

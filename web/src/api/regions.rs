@@ -24,7 +24,7 @@ pub(crate) struct RegionRow {
     owner: Option<String>,
     epoch: u64,
     bytes: u64,
-    /// Null while its owner does not tell.
+    /// Null while its owner does not report.
     used_bytes: Option<u64>,
     /// `served` or `unserved`.
     state: &'static str,

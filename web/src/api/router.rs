@@ -147,7 +147,7 @@ async fn readyz(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let text = match (is_verbose, code) {
         (true, _) => health::verbose(&checks),
         (false, StatusCode::OK) => "ready\n".into(),
-        (false, _) => "not ready; /readyz?verbose tells why\n".into(),
+        (false, _) => "not ready; /readyz?verbose says why\n".into(),
     };
     (code, text).into_response()
 }

@@ -343,9 +343,9 @@ pub(crate) static ROUTES: [RouteText; 33] = [
         ..get(
             "/api/v1/tree:check",
             "tree",
-            "Begins a check of the whole tree, beside what the nodes do; the operation tells what it found.",
+            "Begins a check of the whole tree, beside what the nodes do; the operation shows what it found.",
             &[REPEAT, SCOPE],
-            tree::check_begun,
+            tree::check_started,
         )
     },
     get(
@@ -444,7 +444,7 @@ pub(crate) static ROUTES: [RouteText; 33] = [
             "drills",
             "Begins a drill; the node's name must be typed.",
             &[REPEAT, SCOPE],
-            drills::begun,
+            drills::started,
         )
     },
     RouteText {
@@ -457,13 +457,13 @@ pub(crate) static ROUTES: [RouteText; 33] = [
             "drills",
             "Takes the fault back and ends the drill.",
             &[DRILL, REPEAT, SCOPE],
-            drills::begun,
+            drills::started,
         )
     },
     get(
         "/api/v1/operations/{id}",
         "api",
-        "How far something is that a request has begun.",
+        "How far something is that a request has started.",
         &[path("id", Takes::Text, "Its name.", "drill-0-1")],
         drills::operation,
     ),

@@ -225,7 +225,7 @@ pub(crate) async fn get_series(
     let seconds = params.integer("seconds", 1..=SAMPLES_MAX as u64, 120)?;
     let scope = params.scope()?;
     params.end()?;
-    let none = || Problem::not_found(format!("Node {node_text} has not heard of client {client_text}."));
+    let none = || Problem::not_found(format!("Node {node_text} does not know client {client_text}."));
     let (Ok(client), Ok(node)) = (client_text.parse::<u64>(), node_text.parse::<u32>()) else {
         return Err(none());
     };
@@ -239,7 +239,7 @@ pub(crate) async fn get_series(
     let member = snapshot.cluster.members.iter().find(|member| member.node.0 == node).ok_or_else(none)?;
     let path = format!("/api/v1/selector/pairs/{client}/{node}/series?seconds={seconds}&scope=node");
     let part: SeriesPart = shared.peers.ask(member, &path).await.map_err(|why| {
-        Problem::unavailable(format!("Node {node} does not tell of client {client}: {why}."))
+        Problem::unavailable(format!("Node {node} does not report client {client}: {why}."))
     })?;
     Ok(axum::Json(Document::of_node(part, age)).into_response())
 }

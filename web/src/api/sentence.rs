@@ -27,11 +27,11 @@ pub(crate) fn of(facts: &Facts<'_>) -> (&'static str, String) {
     }
     let mostly = |server: bool| if server { "server" } else { "one_sided" };
     match facts.policy {
-        ReportPolicy::Server => ("server", "server-side always, as the client was told".to_owned()),
+        ReportPolicy::Server => ("server", "server-side always, as the client is configured".to_owned()),
         ReportPolicy::Client if counts.server > counts.one_sided => {
             ("server", "server-side now: one-sided reads gave no answer".to_owned())
         }
-        ReportPolicy::Client => ("one_sided", "one-sided always, as the client was told".to_owned()),
+        ReportPolicy::Client => ("one_sided", "one-sided always, as the client is configured".to_owned()),
         ReportPolicy::Fixed => {
             let share = facts.share.unwrap_or(0.5);
             (mostly(share >= 0.5), format!("a fixed share: {:.0} % server-side", share * 100.0))
@@ -86,7 +86,7 @@ fn words(server: bool) -> &'static str {
     if server { "server-side" } else { "one-sided" }
 }
 
-/// The cheaper path by so much; where a wait in a queue turns the scale, the latencies alone do not tell.
+/// The cheaper path by so much; where a wait in a queue turns the scale, the latencies alone do not show it.
 fn by_cost(server: bool, server_ns: u64, one_sided_ns: u64) -> String {
     let (own_ns, other_ns) = if server { (server_ns, one_sided_ns) } else { (one_sided_ns, server_ns) };
     if own_ns > 0 && own_ns < other_ns {
@@ -141,7 +141,7 @@ mod tests {
             ),
             (ReportPolicy::Adaptive, None, "server", "server-side now: too little is measured yet"),
             (ReportPolicy::Fixed, Some(0.25), "one_sided", "a fixed share: 25 % server-side"),
-            (ReportPolicy::Server, None, "server", "server-side always, as the client was told"),
+            (ReportPolicy::Server, None, "server", "server-side always, as the client is configured"),
         ] {
             assert_eq!(of(&facts(policy, &counts, share)), (path, sentence.to_owned()));
         }

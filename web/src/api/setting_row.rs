@@ -156,7 +156,7 @@ mod tests {
             meaning: "A name.",
             default: "",
             bounds: Bounds::Text { max: 9 },
-            applies: Applies::Restart("It is told once."),
+            applies: Applies::Restart("It is sent once."),
         },
     ];
     const REGISTRY: Registry = Registry::new(&[Section { name: "node", settings: SETTINGS }]);
@@ -181,7 +181,7 @@ mod tests {
                 {
                     "name": "name", "value": "none", "value_number": null, "default": "none",
                     "source": "default", "applies": "restart",
-                    "why_not_live": "It is told once.", "unit": null,
+                    "why_not_live": "It is sent once.", "unit": null,
                     "kind": "text", "min": null, "max": null, "choices": null, "section": "node",
                     "meaning": "A name.", "expires_unix_ms": null, "series": null,
                 },

@@ -34,7 +34,7 @@ pub(crate) async fn get_status(
     State(shared): State<Arc<Shared>>,
     mut params: Params,
 ) -> Result<Response, Problem> {
-    params.scope()?; // a node tells of itself alone
+    params.scope()?; // a node reports itself alone
     params.end()?;
     let (snapshot, age) = shared.look();
     Ok(axum::Json(document(&snapshot, age)).into_response())
@@ -112,7 +112,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn document_tells_more_of_states_that_have_more() {
+    fn document_says_more_of_states_that_have_more() {
         let state = |state| {
             let snapshot = NodeSnapshot { state, ..snapshot() };
             serde_json::to_value(document(&snapshot, Duration::ZERO)).unwrap()["state"].clone()

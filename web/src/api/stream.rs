@@ -68,7 +68,7 @@ struct Follower {
     lines: VecDeque<Line>,
     /// Which events the reader has.
     cursor: EventCursor,
-    /// The reader was told a cursor: from then on it can come back.
+    /// The reader was given a cursor: from then on it can come back.
     has_cursor: bool,
     _permit: OwnedSemaphorePermit,
 }
@@ -148,7 +148,7 @@ impl Follower {
                     continue;
                 }
             };
-            // What cannot be told now is told with the next second, or never: the page shows its age.
+            // What cannot be sent now is sent with the next second, or never: the page shows its age.
             let Ok(document) = document else { continue };
             let Ok(text) = std::str::from_utf8(&document) else { continue };
             return Some(Line::default().event(name).retry(RETRY).data(text));

@@ -21,7 +21,7 @@ use crate::peers::{Gathered, NodePart};
 use crate::problem::Problem;
 use crate::shared::Shared;
 
-/// How long the coordinator may take to tell the values, before those are shown that were seen last.
+/// How long the coordinator may take to return the values, before those are shown that were seen last.
 const READ_PATIENCE: Duration = Duration::from_millis(500);
 /// Changes that a document has at most.
 const HISTORY_MAX: u64 = 200;
@@ -72,7 +72,7 @@ struct HistoryRow {
 pub(crate) fn settings(shared: &Shared) -> Result<(Arc<SettingsStore>, Registry), Problem> {
     match (&shared.sources.settings, shared.sources.registry) {
         (Some(store), Some(registry)) => Ok((Arc::clone(store), registry)),
-        _ => Err(Problem::unavailable("This node tells nothing of its settings.")),
+        _ => Err(Problem::unavailable("This node reports nothing of its settings.")),
     }
 }
 
@@ -99,9 +99,9 @@ pub(crate) async fn get_tuning(
 
 /// The document as JSON, for all who follow it: it is made once a second.
 pub(crate) async fn text(shared: &Shared) -> Result<Bytes, Problem> {
-    let kept = shared.kept("/api/v1/tuning");
-    let mut kept = kept.lock().await;
-    if let Some(text) = kept.get() {
+    let cached = shared.cached_response("/api/v1/tuning");
+    let mut cached = cached.lock().await;
+    if let Some(text) = cached.get() {
         return Ok(text);
     }
     let (_, document) = whole(shared).await?;
@@ -109,7 +109,7 @@ pub(crate) async fn text(shared: &Shared) -> Result<Bytes, Problem> {
         tracing::error!(%error, "the tuning could not be written");
         Problem::internal()
     })?;
-    kept.keep(text.clone());
+    cached.replace(text.clone());
     Ok(text)
 }
 
@@ -129,7 +129,7 @@ async fn whole(shared: &Shared) -> Result<(u64, Document<TuningBody>), Problem> 
     Ok((row.revision, Document::of_cluster(body, age, missing)))
 }
 
-/// The values that the cluster is tuned to; where the coordinator does not tell them, the newest that this
+/// The values that the cluster is tuned to; where the coordinator does not return them, the newest that this
 /// node has seen.
 async fn newest(shared: &Shared, snapshot: &NodeSnapshot) -> TuningRow {
     let read = shared.coordination.call(READ_PATIENCE, |coordinator| Tuning::new(coordinator).current());

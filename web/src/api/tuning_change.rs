@@ -222,7 +222,7 @@ fn unread(error: Unanswered) -> Problem {
     match error {
         Unanswered::Late { .. } | Unanswered::Failed(ClusterError::OutcomeUnknown(_)) => {
             let detail =
-                format!("The coordinator does not tell the values in force: {error}. Nothing was changed.");
+                format!("The coordinator does not return the values in force: {error}. Nothing was changed.");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "coordinator_down", detail)
                 .next("see whether its process runs (`coordinator_address`), then try again")
         }
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn repeat_at_another_node_tells_the_end_of_the_change_that_was_made() {
+    fn repeat_at_another_node_returns_the_end_of_the_change_that_was_made() {
         let cluster = TestCluster::start(2);
         let keyed =
             || patch("?ttl_seconds=600", "0", r#"{"fill_percent": 80}"#).header("idempotency-key", "k1");

@@ -113,7 +113,7 @@ struct SyncTimesOverTime {
 }
 
 impl SyncTimesOverTime {
-    /// Of what nodes tell by second.
+    /// Of what nodes report by second.
     fn new(nodes: impl IntoIterator<Item = (u64, SyncCounts)>) -> SyncTimesOverTime {
         let mut all: BTreeMap<u64, SyncCounts> = BTreeMap::new();
         for (second, counts) in nodes {

@@ -24,7 +24,7 @@ pub(crate) struct ClaimRow {
     pub(crate) kind: String,
     /// The node that it is done to.
     pub(crate) node: u16,
-    /// What tells it from other requests, if it may be sent again.
+    /// What distinguishes it from other requests, if it may be sent again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) repeat_id: Option<u64>,
 }

@@ -37,9 +37,9 @@ pub(crate) struct RunPlace {
     pub(crate) now_unix_ms: fn() -> u64,
 }
 
-/// Why a drill was not begun.
+/// Why a drill was not started.
 #[derive(Debug)]
-pub(crate) enum NotBegun {
+pub(crate) enum NotStarted {
     /// Another one runs.
     Busy(ClaimRow),
     /// The coordinator does not say whether another one runs.
@@ -53,7 +53,7 @@ pub(crate) enum NotBegun {
 /// The drills of this node. Dropping it halts what runs.
 #[derive(Default)]
 pub(crate) struct Drills {
-    /// Held while one is begun.
+    /// Held while one is started.
     beginning: Mutex<()>,
     /// The newest last.
     runs: Mutex<VecDeque<Arc<Run>>>,
@@ -75,14 +75,14 @@ impl Drills {
         self.runs().iter().find(|run| run.id == id).cloned()
     }
 
-    /// Begins a drill on a thread of its own, unless the same request has begun one before: then that one is
-    /// meant. Its name and the node that runs it. Blocks for calls of coordinator and supervisor.
+    /// Begins a drill on a thread of its own, unless the same request has started one before: then that one
+    /// is meant. Its name and the node that runs it. Blocks for calls of coordinator and supervisor.
     pub(crate) fn begin(
         &self,
         place: &RunPlace,
         wanted: DrillWanted,
         repeat_id: Option<u64>,
-    ) -> Result<(String, u32), NotBegun> {
+    ) -> Result<(String, u32), NotStarted> {
         let _one = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |run: &&Arc<Run>| repeat_id.is_some() && run.repeat_id == repeat_id;
         if let Some(before) = self.runs().iter().find(is_same) {
@@ -93,7 +93,7 @@ impl Drills {
         let claim = ClaimRow { id: id.clone(), runner: place.runner, kind, node, repeat_id };
         if let Some(run) = self.runs().iter().find(|run| !run.state().is_over()) {
             let row = run.row();
-            return Err(NotBegun::Busy(ClaimRow {
+            return Err(NotStarted::Busy(ClaimRow {
                 id: row.id,
                 kind: row.kind,
                 node: run.wanted.node,
@@ -102,30 +102,30 @@ impl Drills {
         }
         match self.take(place, &claim)? {
             Some(other) if other.is_same(&claim) => return Ok((other.id, other.runner)),
-            Some(other) => return Err(NotBegun::Busy(other)),
+            Some(other) => return Err(NotStarted::Busy(other)),
             None => {}
         }
         let run = Arc::new(Run::new(id.clone(), wanted, repeat_id, place.runner, place.now_unix_ms));
-        let begun = start(place, Arc::clone(&run), claim.clone());
-        if begun.is_err() {
+        let started = start(place, Arc::clone(&run), claim.clone());
+        if started.is_err() {
             release_in_background(place, claim);
         }
-        begun?;
+        started?;
         self.keep(run);
         Ok((id, place.runner))
     }
 
     /// Takes the cluster's one place for a drill; the drill that has it, if another one does. A claim of this
     /// node for a drill that does not run is only waiting to be taken away: one begins at a time.
-    fn take(&self, place: &RunPlace, claim: &ClaimRow) -> Result<Option<ClaimRow>, NotBegun> {
+    fn take(&self, place: &RunPlace, claim: &ClaimRow) -> Result<Option<ClaimRow>, NotStarted> {
         let Some(coordinator) = place.coordinator.as_deref() else { return Ok(None) };
-        let take = || claim.take(coordinator, place.lease).map_err(NotBegun::Coordinator);
+        let take = || claim.take(coordinator, place.lease).map_err(NotStarted::Coordinator);
         let other = take()?;
         let runs = |row: &ClaimRow| self.find(&row.id).is_some_and(|run| !run.state().is_over());
         let is_over = |row: &ClaimRow| row.runner == place.runner && !runs(row);
         match other.as_ref().filter(|row| is_over(row)) {
             Some(over) => {
-                over.try_release(coordinator).map_err(NotBegun::Coordinator)?;
+                over.try_release(coordinator).map_err(NotStarted::Coordinator)?;
                 take()
             }
             None => Ok(other),
@@ -162,24 +162,24 @@ impl Drop for Drills {
 }
 
 /// Starts the drill's thread, if the cluster can be drilled now.
-fn start(place: &RunPlace, run: Arc<Run>, claim: ClaimRow) -> Result<(), NotBegun> {
+fn start(place: &RunPlace, run: Arc<Run>, claim: ClaimRow) -> Result<(), NotStarted> {
     let drill = run.wanted.drill(place.folder.clone());
-    drill.check().map_err(NotBegun::Drill)?;
+    drill.check().map_err(NotStarted::Drill)?;
     let coordinator = place.coordinator.clone();
     let body = move || {
         tracing::info!(run = run.id, kind = claim.kind, node = claim.node, "a drill begins");
-        let result = drill.run(run.halt_flag(), &|notice| run.hear(notice));
+        let result = drill.run(run.halt_flag(), &|notice| run.on_notice(notice));
         run.end(result);
         tracing::info!(run = run.id, state = ?run.state(), "the drill has ended");
         if let Some(coordinator) = coordinator {
             claim.release(&*coordinator); // it may take a minute: nobody waits for it
         }
     };
-    thread::Builder::new().name("drill".into()).spawn(body).map_err(NotBegun::Thread)?;
+    thread::Builder::new().name("drill".into()).spawn(body).map_err(NotStarted::Thread)?;
     Ok(())
 }
 
-/// Takes the claim of a drill away that was not begun, while others may begin one.
+/// Takes the claim of a drill away that was not started, while others may begin one.
 fn release_in_background(place: &RunPlace, claim: ClaimRow) {
     let Some(coordinator) = place.coordinator.clone() else { return };
     let release = move || claim.release(&*coordinator);
@@ -218,7 +218,7 @@ mod tests {
         let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
         let place = RunPlace { lease, coordinator: Some(coordinator), ..place(&sim, "/nonexistent") };
         link.plan([Fault::None, Fault::NotReached]);
-        assert!(matches!(drills.begin(&place, wanted(FaultKind::Kill, 1), None), Err(NotBegun::Drill(_))));
+        assert!(matches!(drills.begin(&place, wanted(FaultKind::Kill, 1), None), Err(NotStarted::Drill(_))));
         assert!(sim.link().read("web/drill").unwrap().is_some(), "it is not taken away yet");
     }
 
@@ -232,8 +232,8 @@ mod tests {
         let row =
             ClaimRow { id: "drill-2-1".into(), runner: 2, kind: "kill".into(), node: 1, repeat_id: None };
         assert_eq!(row.take(place.coordinator.as_deref().unwrap(), place.lease).unwrap(), None);
-        let begun = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
-        assert!(matches!(begun, Err(NotBegun::Drill(DrillError::NoSupervisor { .. }))), "{begun:?}");
+        let started = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
+        assert!(matches!(started, Err(NotStarted::Drill(DrillError::NoSupervisor { .. }))), "{started:?}");
     }
 
     #[test]
@@ -242,7 +242,10 @@ mod tests {
         let place = place(&sim, "/nonexistent");
         for _ in 0..2 {
             let refused = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
-            assert!(matches!(refused, Err(NotBegun::Drill(DrillError::NoSupervisor { .. }))), "{refused:?}");
+            assert!(
+                matches!(refused, Err(NotStarted::Drill(DrillError::NoSupervisor { .. }))),
+                "{refused:?}"
+            );
         }
         assert!(drills.rows().is_empty());
     }
@@ -261,13 +264,13 @@ mod tests {
         let coordinator = place.coordinator.clone().unwrap();
         assert_eq!(row("drill-0-7").take(&*coordinator, place.lease).unwrap(), None);
         let refused = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
-        assert!(matches!(refused, Err(NotBegun::Busy(busy)) if busy == row("drill-0-7")));
+        assert!(matches!(refused, Err(NotStarted::Busy(busy)) if busy == row("drill-0-7")));
         let again = drills.begin(&place, wanted(FaultKind::Kill, 1), Some(9));
         assert_eq!(again.unwrap(), ("drill-0-7".to_owned(), 0), "the same request, sent again");
         row("drill-0-7").release(&*coordinator);
         drills.keep(Arc::new(run("drill-2-1", 1)));
         let refused = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
-        assert!(matches!(refused, Err(NotBegun::Busy(busy)) if busy.id == "drill-2-1" && busy.runner == 2));
+        assert!(matches!(refused, Err(NotStarted::Busy(busy)) if busy.id == "drill-2-1" && busy.runner == 2));
     }
 
     #[test]
@@ -279,7 +282,7 @@ mod tests {
         let same = drills.begin(&place, wanted(), Some(9));
         assert_eq!(same.unwrap(), ("drill-2-1".to_owned(), 2));
         for other in [None, Some(8)] {
-            assert!(matches!(drills.begin(&place, wanted(), other), Err(NotBegun::Busy(_))));
+            assert!(matches!(drills.begin(&place, wanted(), other), Err(NotStarted::Busy(_))));
         }
     }
 

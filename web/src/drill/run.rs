@@ -88,16 +88,16 @@ struct LaneRow {
     p99_us: Option<u64>,
 }
 
-/// A run. Its thread writes what it is told, handlers read it.
+/// A run. Its thread writes what is reported to it, handlers read it.
 pub(crate) struct Run {
     pub(crate) id: String,
     pub(crate) wanted: DrillWanted,
-    /// What tells it from other requests, if it may be sent again.
+    /// What distinguishes it from other requests, if it may be sent again.
     pub(crate) repeat_id: Option<u64>,
     runner: u32,
     now_unix_ms: fn() -> u64,
     begun_unix_ms: u64,
-    begun_ns: u64,
+    started_ns: u64,
     halt: AtomicBool,
     progress: Mutex<Progress>,
     changed: Condvar,
@@ -141,7 +141,7 @@ impl Run {
             runner,
             now_unix_ms,
             begun_unix_ms: now_unix_ms(),
-            begun_ns: boottime_ns(),
+            started_ns: boottime_ns(),
             halt: AtomicBool::new(false),
             progress: Mutex::new(progress),
             changed: Condvar::new(),
@@ -180,8 +180,8 @@ impl Run {
         !timeout.timed_out()
     }
 
-    /// Takes in what the drill tells.
-    pub(crate) fn hear(&self, notice: Notice) {
+    /// Takes in what the drill reports.
+    pub(crate) fn on_notice(&self, notice: Notice) {
         let is_halted = self.halt.load(Ordering::Relaxed);
         let mut progress = self.progress();
         match notice {
@@ -214,8 +214,8 @@ impl Run {
                     reasons.push(in_words(&error));
                 }
                 let state = if is_halted { RunState::Halted } else { RunState::Inconclusive };
-                let told = json!({"verdict": DrillVerdict::Inconclusive.word(), "reasons": reasons});
-                (state, (!reasons.is_empty()).then_some(told))
+                let outcome = json!({"verdict": DrillVerdict::Inconclusive.word(), "reasons": reasons});
+                (state, (!reasons.is_empty()).then_some(outcome))
             }
         };
         progress.fault_lasts = false;
@@ -234,7 +234,7 @@ impl Run {
     /// As JSON.
     pub(crate) fn row(&self) -> RunRow {
         let progress = self.progress();
-        let at_ms = |at_ns: u64| at_ns.saturating_sub(self.begun_ns) / 1_000_000;
+        let at_ms = |at_ns: u64| at_ns.saturating_sub(self.started_ns) / 1_000_000;
         let moment = |moment: &Moment| MomentRow {
             name: moment.event.word().to_owned(),
             at_ms: at_ms(moment.at_ns),
@@ -295,10 +295,10 @@ pub(crate) mod tests {
     /// A run that was halted, with a report as long as they are.
     pub(crate) fn row() -> RunRow {
         let run = run("drill-2-1", 1);
-        let at_ns = run.begun_ns + 250_000_000;
+        let at_ns = run.started_ns + 250_000_000;
         let moment = |pair| Moment { at_ns, event: DrillEvent::Serving, pair };
-        run.hear(Notice::Moments(vec![moment(None), moment(Some(1))]));
-        run.hear(Notice::Lane(LanePoint { at_ns, attempted: 4, succeeded: 3, p99_us: Some(5) }));
+        run.on_notice(Notice::Moments(vec![moment(None), moment(Some(1))]));
+        run.on_notice(Notice::Lane(LanePoint { at_ns, attempted: 4, succeeded: 3, p99_us: Some(5) }));
         run.halt("ann");
         run.end(Ok(report(at_ns)));
         run.row()
@@ -355,21 +355,21 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn row_has_what_the_drill_told_in_times_from_its_begin() {
+    fn row_has_what_the_drill_reported_in_times_from_its_begin() {
         let run = run("drill-2-1", 1);
-        let at_ns = run.begun_ns + 250_000_000;
-        run.hear(injecting());
-        run.hear(Notice::Moments(vec![Moment { at_ns, event: DrillEvent::LeaseEnded, pair: None }]));
-        run.hear(Notice::Lane(LanePoint { at_ns, attempted: 400, succeeded: 265, p99_us: None }));
+        let at_ns = run.started_ns + 250_000_000;
+        run.on_notice(injecting());
+        run.on_notice(Notice::Moments(vec![Moment { at_ns, event: DrillEvent::LeaseEnded, pair: None }]));
+        run.on_notice(Notice::Lane(LanePoint { at_ns, attempted: 400, succeeded: 265, p99_us: None }));
         let row = serde_json::to_value(run.row()).unwrap();
         assert_eq!((&row["state"], &row["runner"], &row["node"]), (&"running".into(), &2.into(), &1.into()));
         let moment = json!({"name": "lease_ended", "at_ms": 250, "pair": null});
         assert_eq!((&row["timeline"], &row["report"]), (&json!([moment]), &Value::Null));
         let step = json!({"at_ms": 250, "attempted": 400, "succeeded": 265, "p99_us": null});
         assert_eq!(row["lane"], json!([step]));
-        run.hear(Notice::Healing);
+        run.on_notice(Notice::Healing);
         assert_eq!(run.state(), RunState::Healing);
-        run.hear(Notice::ReadingBack);
+        run.on_notice(Notice::ReadingBack);
         assert_eq!(run.state(), RunState::Verifying);
     }
 
@@ -377,12 +377,12 @@ pub(crate) mod tests {
     fn halt_ends_without_a_report_unless_the_fault_is_still_there() {
         for trouble in [None, Some("the supervisor is gone".to_owned())] {
             let run = run("a", 1);
-            run.hear(injecting());
+            run.on_notice(injecting());
             assert!(!run.wait_healed(Duration::ZERO));
             assert_eq!(run.halt("ann"), RunState::Running);
             assert!(run.halt_flag().load(Ordering::Relaxed));
             let has_trouble = trouble.is_some();
-            run.hear(trouble.map_or(Notice::Healing, Notice::NotHealed));
+            run.on_notice(trouble.map_or(Notice::Healing, Notice::NotHealed));
             assert!(run.wait_healed(Duration::ZERO));
             run.end(Err(DrillError::Interrupted));
             assert_eq!((run.state(), run.halt("bob")), (RunState::Halted, RunState::Halted));

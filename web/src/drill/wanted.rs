@@ -182,7 +182,7 @@ fn not_confirmed(node: u16) -> Problem {
 }
 
 fn invalid(errors: Vec<FieldProblem>) -> Problem {
-    let detail = "No drill was begun: some fields cannot be taken.";
+    let detail = "No drill was started: some fields cannot be taken.";
     let next = "correct them; GET /api/v1/drills lists kinds and their parameters";
     let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail);
     Problem { errors, ..problem.next(next) }

@@ -4,15 +4,15 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::shared::{Begun, Shared};
+use super::shared::{Shared, Started};
 use crate::error::Fate;
 use crate::{ClientError, Operation, Output, Ticket};
 
 /// Submits an operation as soon as the client's queue has room, and waits for its answer.
 pub(super) async fn call(shared: &Shared, operation: &Operation<'_>) -> Result<Output, ClientError> {
     match shared.begin(operation).await? {
-        Begun::Ended(outcome) => outcome,
-        Begun::Waits(ticket) => {
+        Started::Ended(outcome) => outcome,
+        Started::Waits(ticket) => {
             let is_write = matches!(operation, Operation::Put { .. } | Operation::Delete { .. });
             Answer { shared, ticket, is_write, taken: false }.await
         }

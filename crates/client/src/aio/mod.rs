@@ -12,8 +12,8 @@
 //! What is answered by the client's own search of mapped memory is ready when its future is first polled:
 //! no task switch, and the lock is free but for tasks of the same client on other threads.
 //!
-//! **Cancellation.** Dropping a future gives up the answer, not the operation: a write that was begun is done
-//! at most once, and has its effect or not before a later write of the same client to the same pair is
+//! **Cancellation.** Dropping a future gives up the answer, not the operation: a write that was started is
+//! done at most once, and has its effect or not before a later write of the same client to the same pair is
 //! answered. Until its end it counts for [`ClientOptions::in_flight_max`].
 //!
 //! ```no_run
@@ -130,7 +130,7 @@ impl Client {
         self.put_if(key, value, Condition::IfVersion(expected)).await
     }
 
-    /// Removes an entry; tells whether there was one.
+    /// Removes an entry; returns whether there was one.
     ///
     /// # Errors
     /// See [`ClientError`].

@@ -1,6 +1,6 @@
 //! The task that lets a client's operations go on while their futures sleep.
 //!
-//! The descriptor tells of its edges alone, so the order matters:
+//! The descriptor reports its edges alone, so the order matters:
 //!
 //! 1. the edge is taken down;
 //! 2. the client is stepped until it has nothing to do, and what is still readable makes it step again;

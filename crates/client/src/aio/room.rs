@@ -23,7 +23,7 @@ impl Room {
         self.freed.notify_one();
     }
 
-    /// The client has ended: all waiters try again, and are told so.
+    /// The client has ended: all waiters try again, and get that error.
     pub(super) fn wake_all(&self) {
         self.freed.notify_waiters();
     }

@@ -50,7 +50,7 @@ enum AnswerState {
 }
 
 /// What became of an operation that was submitted.
-pub(super) enum Begun {
+pub(super) enum Started {
     /// It has ended already.
     Ended(Result<Output, ClientError>),
     /// Its answer is to come.
@@ -90,21 +90,21 @@ impl Shared {
     }
 
     /// Submits an operation as soon as the client's queue has room.
-    pub(super) async fn begin(&self, operation: &Operation<'_>) -> Result<Begun, ClientError> {
+    pub(super) async fn begin(&self, operation: &Operation<'_>) -> Result<Started, ClientError> {
         let attempt = || match self.try_begin(operation) {
             Err(ClientError::QueueFull { .. }) => None,
-            begun => Some(begun),
+            started => Some(started),
         };
         self.room.wait_for(attempt).await
     }
 
     /// Submits an operation, if there is room. One that the client answers itself is answered at once.
-    fn try_begin(&self, operation: &Operation<'_>) -> Result<Begun, ClientError> {
+    fn try_begin(&self, operation: &Operation<'_>) -> Result<Started, ClientError> {
         let mut state = self.lock();
         let closed = ClientError::Closed { fate: Fate::NotDone };
         let client = state.client.as_mut().ok_or(closed)?;
         let who = match client.answer_at_once(operation) {
-            Ok(output) => return Ok(Begun::Ended(Ok(output))),
+            Ok(output) => return Ok(Started::Ended(Ok(output))),
             Err(who) => who,
         };
         let ticket = client.submit_to(who, operation)?;
@@ -116,10 +116,10 @@ impl Shared {
         self.hand_out(&mut state);
         self.unlock(state);
         if let Some(completion) = answer {
-            return Ok(Begun::Ended(completion.outcome));
+            return Ok(Started::Ended(completion.outcome));
         }
         self.work.notify_one();
-        Ok(Begun::Waits(ticket))
+        Ok(Started::Waits(ticket))
     }
 
     /// Lets operations go on as far as they can without a wait.

@@ -34,7 +34,7 @@ macro_rules! counters {
 }
 
 counters! {
-    begun: "client_one_sided_begun_total", "Operations that were begun one-sided.";
+    started: "client_one_sided_begun_total", "Operations that were started one-sided.";
     done: "client_one_sided_done_total", "Operations that were answered one-sided.";
     fell_back: "client_one_sided_fell_back_total", "Operations that one-sided reads did not answer: the server did.";
     reads: "client_one_sided_reads_total", "One-sided reads posted.";
@@ -42,10 +42,10 @@ counters! {
     cached: "client_one_sided_cached_total", "Tree nodes above the leaves that were found in the cache.";
     dropped: "client_one_sided_dropped_total", "Tree nodes, and places of meganodes in mapped memory, dropped from the caches: they were stale.";
     torn: "client_one_sided_torn_total", "Tree nodes read again: a writer was at work in them.";
-    invalid: "client_one_sided_invalid_total", "Searches begun again: a tree node was not valid.";
-    fence: "client_one_sided_fence_total", "Searches begun again: a tree node did not cover the key.";
+    invalid: "client_one_sided_invalid_total", "Searches started again: a tree node was not valid.";
+    fence: "client_one_sided_fence_total", "Searches started again: a tree node did not cover the key.";
     right_link: "client_one_sided_right_link_total", "Right links followed: a parent was stale.";
-    crc: "client_one_sided_crc_total", "Searches begun again: an extent was not its leaf's.";
+    crc: "client_one_sided_crc_total", "Searches started again: an extent was not its leaf's.";
     watermark: "client_one_sided_watermark_total", "Watermarks read again: what was found was not durable yet.";
     trust: "client_one_sided_trust_total", "Answers held: the owner's lease had to be asked for again.";
     clock: "client_one_sided_clock_total", "Answers thrown away: the operation took longer than permitted.";
@@ -59,8 +59,8 @@ mod tests {
 
     #[test]
     fn values_are_those_of_the_declarations() {
-        let mut counters = OneSidedCounters { begun: 3, failed: 5, ..OneSidedCounters::default() };
-        counters.add(&OneSidedCounters { begun: 1, ..OneSidedCounters::default() });
+        let mut counters = OneSidedCounters { started: 3, failed: 5, ..OneSidedCounters::default() };
+        counters.add(&OneSidedCounters { started: 1, ..OneSidedCounters::default() });
         let values = counters.values();
         assert_eq!(values.len(), COUNTERS.len());
         assert_eq!((values[0].value, values[values.len() - 1].value), (4.0, 5.0));

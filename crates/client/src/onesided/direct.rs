@@ -19,7 +19,7 @@ use super::place::MeganodePlace;
 use super::place::PairAt;
 use super::regions::Regions;
 
-/// Begun again at the root so often: a stale router entry, a meganode that was split meanwhile.
+/// Started again at the root so often: a stale router entry, a meganode that was split meanwhile.
 const RESTARTS_MAX: u32 = 4;
 
 const WORD_BYTES: usize = 8;
@@ -62,7 +62,7 @@ impl MappedMeganode<'_> {
 }
 
 impl Regions {
-    /// The answer of the key's leaf, from memory that was registered all the while. `None`: reads will tell.
+    /// The answer of the key's leaf, from memory that was registered all the while. `None`: reads will show.
     pub(crate) fn find_in_place(&mut self, key: &[u8]) -> Option<FoundInPlace> {
         let mut was_stale = false;
         for _ in 0..RESTARTS_MAX {
@@ -161,7 +161,7 @@ impl Regions {
         if !root.router {
             return Some(Some(top));
         }
-        let entry = match top.meganode.with_role(MeganodeRole::Router).floor(key) {
+        let entry = match top.meganode.with_role(MeganodeRole::Router).predecessor(key) {
             Ok(Some(entry)) => entry,
             Ok(None) | Err(ReadError::NotHere) => return Some(None),
             Err(_) => return None,

@@ -24,8 +24,8 @@ impl Mapping {
         self.left == 0
     }
 
-    /// An operation was begun one-sided, or could not be.
-    pub(super) fn begun(&mut self, one_sided: bool) {
+    /// An operation was started one-sided, or could not be.
+    pub(super) fn started(&mut self, one_sided: bool) {
         self.left -= u32::from(one_sided && self.left > 0);
     }
 

@@ -144,7 +144,7 @@ mod tests {
     proptest! {
         /// Keys of few letters and many lengths, so that first bytes are often alike.
         #[test]
-        fn find_tells_the_last_range_that_was_learnt_for_a_key(
+        fn find_returns_the_last_range_that_was_learnt_for_a_key(
             learnt in prop::collection::vec(("[ab]{0,12}", prop::option::of("[ab]{0,12}")), 0..20),
             keys in prop::collection::vec("[ab]{1,12}", 1..20),
         ) {

@@ -1,8 +1,8 @@
 //! The one-sided path: a client searches a node's memory itself ([Cell, ATC 2016], sections 2.3 and 2.4).
 //!
-//! A state machine like the rest of the client: it is told which reads came back, what replies said of lease
-//! and watermark, and what time it is; it yields reads to be posted, and operations that ended. Many are
-//! under way at a time.
+//! A state machine like the rest of the client: it is informed which reads came back, what replies said of
+//! lease and watermark, and what time it is; it yields reads to be posted, and operations that ended. Many
+//! are under way at a time.
 //!
 //! ```text
 //! registrations, root, watermarks -> router -> meganode -> leaf -> extent      (walk, fetch)
@@ -23,16 +23,14 @@
 //!
 //! [Cell, ATC 2016]: https://www.usenix.org/conference/atc16/technical-sessions/presentation/mitchell
 
-mod batch;
-mod batching;
+mod batch_queue;
+mod batch_reader;
 mod cache;
-mod chooser;
-mod choosing;
 mod context;
 mod counter;
 mod direct;
 mod fetch;
-mod immediate;
+mod immediate_reader;
 mod mapping;
 mod meganode_cache;
 mod operation;
@@ -40,6 +38,8 @@ mod page;
 mod place;
 mod reads;
 mod regions;
+mod selecting_reader;
+mod selectors;
 mod trust;
 mod validate;
 mod verdict;
@@ -52,26 +52,26 @@ use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
 use cell_protocol::{RegionsReply, ReplyHeader};
 use cell_terms::PairId;
 
-pub(crate) use batch::BatchedRead;
-pub use chooser::SelectorReport;
+pub(crate) use batch_queue::BatchedRead;
 pub use counter::{COUNTERS, OneSidedCounters};
+pub use selectors::SelectorReport;
 
 use crate::link_id::{LinkId, LinkSet};
 use crate::{ClientOptions, Operation, Output, Search};
-use batch::Batch;
-use chooser::{Chooser, kind_of_read};
+use batch_queue::BatchQueue;
 use context::{AskServer, ReadContext};
 use mapping::Mapping;
 use operation::{ReadOperation, ReadState};
 use place::PairAt;
 use reads::ReadOwner;
 use regions::{PairRow, Regions, WatermarkSource};
+use selectors::{Selectors, kind_of_read};
 use trust::Trust;
 use verdict::ImmediateGet;
 use walk::Walk;
 use worker::{RegistrationState, Worker};
 
-/// The registrations are asked for again after so long, when the worker did not tell them.
+/// The registrations are asked for again after so long, when the worker did not send them.
 const ASK_AGAIN_NS: u64 = 100_000_000;
 
 /// How a one-sided operation ended.
@@ -102,12 +102,12 @@ pub(crate) struct Reader {
     answered_links: LinkSet,
     mapping: Mapping,
     /// Decides which operations go this way, if not all do.
-    chooser: Option<Chooser>,
+    selectors: Option<Selectors>,
     /// Whether it does decide, or all go one way for now.
     search: Search,
     router_walk: Walk,
     immediate: ImmediateGet,
-    batch: Batch,
+    batch: BatchQueue,
 }
 
 impl Reader {
@@ -115,11 +115,11 @@ impl Reader {
     pub(crate) fn new(options: &ClientOptions, seed: u64) -> Reader {
         let chooses = options.search == Search::Auto;
         Reader {
-            chooser: chooses.then(|| Chooser::new(options.selector.clone(), seed)),
+            selectors: chooses.then(|| Selectors::new(options.selector.clone(), seed)),
             search: options.search,
             router_walk: Walk::default(),
             immediate: ImmediateGet::default(),
-            batch: Batch::default(),
+            batch: BatchQueue::default(),
             context: ReadContext::new(options),
             operations: Vec::new(),
             workers: vec![Worker::default()],
@@ -151,8 +151,8 @@ impl Reader {
         let worker = &mut self.workers[link.index()];
         worker.scan_entries_max = scan_entries_max.max(1);
         worker.is_up = true;
-        if let Some(chooser) = &mut self.chooser {
-            chooser.on_connection(link);
+        if let Some(selectors) = &mut self.selectors {
+            selectors.on_connection(link);
         }
         let worker = &mut self.workers[link.index()];
         if matches!(worker.registration, RegistrationState::Unavailable { .. }) {
@@ -177,7 +177,7 @@ impl Reader {
         self.workers[link.index()].on_regions_asked(now_ns);
     }
 
-    /// Whether something was looked for in a region that no worker has told of, since this was asked last;
+    /// Whether something was looked for in a region that no worker has reported, since this was asked last;
     /// all workers that are known are asked again then, each so often.
     pub(crate) fn take_region_unknown(&mut self) -> bool {
         std::mem::take(&mut self.context.region_unknown)
@@ -251,8 +251,8 @@ impl Reader {
         worker.trust.asked(now_ns);
     }
 
-    /// The question has been answered; the header was heard before. What waits is looked at again, by a time
-    /// after all that came with the answer: not by the time at which the answer was taken in.
+    /// The question has been answered; the header was handled before. What waits is looked at again, by a
+    /// time after all that came with the answer: not by the time at which the answer was taken in.
     pub(crate) fn on_trust_reply(&mut self, link: LinkId) {
         self.workers[link.index()].trust_asked = false;
         self.validating.append(&mut self.waiting);
@@ -322,7 +322,7 @@ impl Reader {
         self.workers.iter().any(expected) || self.context.regions.first_header_is_asked()
     }
 
-    /// Takes an operation in; false if it is one for the server. It is told by [`Reader::ended`] how it
+    /// Takes an operation in; false if it is one for the server. [`Reader::ended`] returns how it
     /// ended.
     pub(crate) fn begin(&mut self, slot: u16, now_ns: u64, operation: &Operation<'_>) -> bool {
         if self.context.regions.root().is_none() && !self.may_root_come() {
@@ -337,7 +337,7 @@ impl Reader {
             return false;
         }
         read.state = ReadState::Held;
-        self.context.counters.begun += 1;
+        self.context.counters.started += 1;
         self.held.push_back(slot);
         // In mapped memory the next look, which is due at once, begins it.
         if self.validating.is_empty() && !self.context.regions.is_root_mapped() {
@@ -365,8 +365,8 @@ impl Reader {
             self.active += 1;
             let outcome = self.operations[usize::from(slot)].begin(slot, now_ns, &mut self.context);
             self.on_step(slot, outcome);
-            self.on_begun(slot, now_ns);
-            self.mapping.begun(outcome.is_ok());
+            self.on_started(slot, now_ns);
+            self.mapping.started(outcome.is_ok());
         }
     }
 
@@ -540,7 +540,7 @@ impl Reader {
     /// When [`Reader::validate`] has something to do though nothing happens.
     pub(crate) fn due_ns(&self) -> u64 {
         if self.is_validating() {
-            return 0; // found in place by the last look: told at the next
+            return 0; // found in place by the last look: returned at the next
         }
         let waiting = self.waiting.iter().map(|&slot| self.operations[usize::from(slot)].due_ns);
         waiting.min().unwrap_or(u64::MAX)

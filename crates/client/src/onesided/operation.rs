@@ -113,8 +113,8 @@ pub(crate) struct ReadOperation {
     request: ReadRequest,
     lookups: Vec<Lookup>,
     lookups_used: usize,
-    /// Lookups begun, of a multi-get.
-    lookups_begun: usize,
+    /// Lookups started, of a multi-get.
+    lookups_started: usize,
     lookups_open: usize,
     /// Lookups from here on confirm what the headers of the others say.
     confirmed_from: Option<usize>,
@@ -129,7 +129,7 @@ pub(crate) struct ReadOperation {
     pub(crate) page: PagePlan,
     leaf: LeafSnapshot,
     /// Before the first of its reads.
-    pub(crate) begun_ns: u64,
+    pub(crate) started_ns: u64,
     /// How long it may take: the least that an owner permits whose memory it has read.
     pub(crate) ns_max: u64,
     /// The clock was looked at, and it had not taken too long.
@@ -207,7 +207,7 @@ impl ReadOperation {
         self.needs.clear();
         self.headers.clear();
         self.lookups_used = self.confirmed_from.take().unwrap_or(self.lookups_used);
-        self.begun_ns = now_ns;
+        self.started_ns = now_ns;
         self.ns_max = u64::MAX;
         self.in_time = false;
         self.waits = 0;
@@ -227,8 +227,8 @@ impl ReadOperation {
             return Ok(());
         }
         self.lookups_open = self.lookups_used;
-        self.lookups_begun = self.lookups_used.min(LOOKUPS_AHEAD);
-        for lookup in 0..self.lookups_begun {
+        self.lookups_started = self.lookups_used.min(LOOKUPS_AHEAD);
+        for lookup in 0..self.lookups_started {
             self.restart(slot, lookup, context)?;
         }
         if self.lookups_open == 0 {
@@ -501,9 +501,9 @@ impl ReadOperation {
     ) -> Result<(), AskServer> {
         self.lookups[lookup].stage = LookupStage::Done(answer);
         self.close_lookup(slot, context)?;
-        if self.lookups_begun < self.lookups_used && self.request.kind == ReadKind::MultiGet {
-            let next = self.lookups_begun;
-            self.lookups_begun += 1;
+        if self.lookups_started < self.lookups_used && self.request.kind == ReadKind::MultiGet {
+            let next = self.lookups_started;
+            self.lookups_started += 1;
             self.restart(slot, next, context)?;
         }
         Ok(())

@@ -64,7 +64,7 @@ pub(crate) struct NodeLocation {
 }
 
 impl Regions {
-    /// Takes what a worker told. `None`: it permits no reads, or this fabric cannot do them safely.
+    /// Takes what a worker reported. `None`: it permits no reads, or this fabric cannot do them safely.
     pub(crate) fn new(link: LinkId, reply: &RegionsReply<'_>, reads_ordered: bool) -> Option<Regions> {
         let operation_ns_max = u64::from(reply.one_sided_max_us) * 1_000;
         let pairs = reply.pairs.iter().map(|row| PairRow::new(link, row, operation_ns_max, reads_ordered));
@@ -244,7 +244,7 @@ impl Regions {
 impl PairRow {
     fn new(link: LinkId, row: PairRegions, operation_ns_max: u64, reads_ordered: bool) -> Option<PairRow> {
         if !reads_ordered && !row.node_crc {
-            return None; // a version at each end tells nothing where cache lines come in any order
+            return None; // a version at each end proves nothing where cache lines come in any order
         }
         let size = |bytes: u64| usize::try_from(bytes).ok();
         let (node, slot) = (size(row.tree_node_bytes.into())?, size(row.slot_bytes)?);

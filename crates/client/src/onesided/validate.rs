@@ -1,4 +1,5 @@
-//! Whether what an operation has read may be told: clock, watermark and trust, looked at after its last read.
+//! Whether what an operation has read may be returned: clock, watermark and trust, looked at after its last
+//! read.
 
 use cell_protocol::{Bound, ClientCounts, Entry, EntryValue, Found};
 use cell_terms::Csn;
@@ -20,13 +21,14 @@ const WAITS_MAX: u32 = 8;
 impl Reader {
     /// The time, after all reads that were reported: looks at every operation whose reads are all here.
     ///
-    /// What is begun here comes last and is looked at by the next call, because its loads in place are
+    /// What is started here comes last and is looked at by the next call, because its loads in place are
     /// younger than this time:
     ///
     /// 1. the client reads its clock: the lease still holds for a moment;
     /// 2. it is stopped, the lease ends, and a successor changes what is the truth;
-    /// 3. it goes on: an operation that waited is begun, and is answered in place by memory without an owner;
-    /// 4. by the time of step 1 it would be told.
+    /// 3. it goes on: an operation that waited is started, and is answered in place by memory without an
+    ///    owner;
+    /// 4. by the time of step 1 it would be returned.
     pub(crate) fn validate(&mut self, now_ns: u64) {
         if planted(Mutant::ClockBeforeLoads) {
             self.begin_held(now_ns);
@@ -86,14 +88,14 @@ impl Reader {
     fn decide(&mut self, slot: u16, now_ns: u64) -> Validation {
         let operation = &self.operations[usize::from(slot)];
         // Once looked at in time, it is: what it waits for since reads nothing.
-        let taken_ns = if operation.in_time { 0 } else { now_ns.saturating_sub(operation.begun_ns) };
+        let taken_ns = if operation.in_time { 0 } else { now_ns.saturating_sub(operation.started_ns) };
         let validation = self.verdict(taken_ns, operation.ns_max, &operation.needs, now_ns);
         self.operations[usize::from(slot)].in_time |= validation != Validation::Overrun;
         validation
     }
 
-    /// The rules by which one-sided answers are told, at a time after the last load. `taken_ns`: since before
-    /// the first one.
+    /// The rules by which one-sided answers are returned, at a time after the last load. `taken_ns`: since
+    /// before the first one.
     pub(super) fn verdict(
         &self,
         taken_ns: u64,
@@ -157,8 +159,8 @@ impl Reader {
     }
 }
 
-/// The answer of an operation that may be told. `None`: it is not what was asked for, and the server is to
-/// be asked.
+/// The answer of an operation that may be returned. `None`: it is not what was asked for, and the server is
+/// to be asked.
 fn answer(read: &mut ReadOperation) -> Option<Output> {
     match read.kind() {
         ReadKind::Get => found_item(read).map(Output::Value),

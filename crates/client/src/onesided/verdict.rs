@@ -20,7 +20,7 @@ pub(super) enum Validation {
 /// What the gets depend on that are being answered.
 #[derive(Debug, Default)]
 pub(super) struct ImmediateGet {
-    pub(super) begun_ns: u64,
+    pub(super) started_ns: u64,
     pub(super) ns_max: u64,
     pub(super) needs: Vec<(PairAt, Csn)>,
     pub(super) is_multi_get: bool,

@@ -171,7 +171,7 @@ impl Walk {
         regions: &Regions,
     ) -> NodeOutcome {
         let aim = self.before.as_deref().map_or(aim, Aim::Below);
-        match (node.way(aim), node.floor(aim)) {
+        match (node.way(aim), node.predecessor(aim)) {
             (Way::Child(child), _) => self.descend(location, child, node.level(), regions),
             (Way::Right(pointer), _) => self.follow_right_link(location, pointer, node.level(), regions),
             (Way::Leaf, Some(entry)) => {

@@ -3,7 +3,7 @@
 
 use super::trust::Trust;
 
-/// Time between two questions for what a worker may have got besides what it told, at least.
+/// Time between two questions for what a worker may have got besides what it reported, at least.
 const RENEW_EVERY_NS: u64 = 20_000_000;
 
 /// What is known of a worker's registrations.
@@ -59,7 +59,7 @@ impl Worker {
     }
 
     /// Whether its registrations are to be asked for. `lacking`: something was looked for that no worker has
-    /// told of.
+    /// reported.
     pub(super) fn wants_regions(&self, now_ns: u64, lacking: bool) -> bool {
         match self.registration {
             RegistrationState::Wanted => true,

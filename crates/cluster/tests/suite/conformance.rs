@@ -188,7 +188,7 @@ fn transact_every_condition_is_checked() {
 }
 
 #[test]
-fn read_entry_tells_the_revisions_that_wrote_it() {
+fn read_entry_has_the_revisions_that_wrote_it() {
     each(|coordinator, _| {
         let created = applied(coordinator.transact(Transaction::new().put("a", "1")).unwrap());
         let written = applied(coordinator.transact(Transaction::new().put("a", "2")).unwrap());

@@ -159,7 +159,7 @@ fn forget_old_keeps_few_shares_of_what_is_over_and_all_of_the_last() {
 }
 
 #[test]
-fn plan_of_2000_pairs_is_written_watched_noted_and_begun_again() {
+fn plan_of_2000_pairs_is_written_watched_noted_and_started_again() {
     each(|coordinator, advance| {
         let incidents = Incidents::new(coordinator.clone());
         let mut watch = Watch::new(coordinator.clone());
@@ -191,13 +191,13 @@ fn plan_of_2000_pairs_is_written_watched_noted_and_begun_again() {
         incidents.close(dead, one, 9).unwrap();
         incidents.claim(&death(dead), two, 10).unwrap();
         watch.look().unwrap();
-        assert_eq!(watch.view().incidents[&dead].plan, [], "it has begun again");
+        assert_eq!(watch.view().incidents[&dead].plan, [], "it has started again");
         assert_eq!(incidents.list().unwrap()[0].plan, []);
     });
 }
 
 #[test]
-fn watch_follows_pairs_members_incidents_and_notes_and_tells_ended_sessions() {
+fn watch_follows_pairs_members_incidents_and_notes_and_reports_ended_sessions() {
     each(|coordinator, advance| {
         let mut watch = Watch::new(coordinator.clone());
         let (one, two) = (lease(coordinator), lease(coordinator));

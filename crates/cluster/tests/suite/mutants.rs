@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cell_cluster::{
     ClaimReason, ClusterError, Coordinator, Embedded, HostId, Incidents, ManualClock, Missing, NewIncident,
-    NewPair, PairGeometry, Sim, Table, Tenure, Transaction,
+    NewPair, Ownership, PairGeometry, Sim, Table, Transaction,
 };
 use cell_durable::{PowerCutSyncer, Syncer, SystemSyncer};
 use cell_terms::mutant::{Mutant, plant};
@@ -71,7 +71,7 @@ fn counter_that_went_back_is_noticed() -> bool {
     let mut row = table.create_pair(&new).unwrap().row;
     table
         .mark_unavailable(
-            Tenure { pair: row.pair, epoch: row.epoch, incarnation },
+            Ownership { pair: row.pair, epoch: row.epoch, incarnation },
             &Missing::Memory { bytes: 1 },
         )
         .unwrap();

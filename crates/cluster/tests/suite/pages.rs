@@ -1,5 +1,5 @@
-//! What the coordinator tells in pages: put together they are the whole, whatever the sizes of the rows; and
-//! what it does not tell any more.
+//! What the coordinator returns in pages: put together they are the whole, whatever the sizes of the rows;
+//! and what it does not return any more.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
@@ -57,7 +57,7 @@ proptest! {
     }
 }
 
-/// Of what is no longer kept a watch tells the rows that there are now; of sessions that ended meanwhile it
+/// Of what is no longer kept a watch returns the rows that there are now; of sessions that ended meanwhile it
 /// can only say that there may be some.
 #[test]
 fn watch_with_a_gap_says_that_sessions_may_have_ended_in_it() {

@@ -1,5 +1,5 @@
 //! The embedded coordinator under kill -9, and two processes on one folder. The child is this test binary
-//! again, told by a variable what to be.
+//! again; a variable says what it is to be.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 

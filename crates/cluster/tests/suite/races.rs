@@ -134,6 +134,6 @@ fn create_pair_whose_write_is_late_creates_one_pair() {
         }
         let (rows, _) = Table::new(link).pairs().unwrap();
         let pairs: Vec<_> = rows.iter().map(|row| row.pair).collect();
-        assert_eq!(pairs, [claim.tenure.pair], "after {calls} calls");
+        assert_eq!(pairs, [claim.ownership.pair], "after {calls} calls");
     }
 }

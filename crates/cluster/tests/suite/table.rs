@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cell_cluster::{
     CheckpointRow, Claim, ClaimReason, ClusterError, Fault, HostId, MemberRow, Members, Missing, NewPair,
-    PairGeometry, PairState, ServingAddress, Sessions, Sim, SimLink, Table, Tenure, Watch,
+    Ownership, PairGeometry, PairState, ServingAddress, Sessions, Sim, SimLink, Table, Watch,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, RegionId};
 use proptest::prelude::*;
@@ -50,14 +50,14 @@ impl Member {
         self.table.claim(pair, self.lease, NODE, reason)
     }
 
-    fn publish(&self, tenure: Tenure) -> Result<(), ClusterError> {
-        self.table.publish(tenure, Durability::Sync, &place()).map(|_| ())
+    fn publish(&self, ownership: Ownership) -> Result<(), ClusterError> {
+        self.table.publish(ownership, Durability::Sync, &place()).map(|_| ())
     }
 
-    fn serving_pair(&self) -> Tenure {
-        let tenure = self.create().unwrap().tenure;
-        self.publish(tenure).unwrap();
-        tenure
+    fn serving_pair(&self) -> Ownership {
+        let ownership = self.create().unwrap().ownership;
+        self.publish(ownership).unwrap();
+        ownership
     }
 }
 
@@ -66,7 +66,7 @@ impl Member {
 fn create_pair_whose_counter_went_back_overwrites_nothing() {
     let sim = Sim::new(1);
     let member = member(&sim);
-    let tenures = [1, 2, 3].map(|_| member.serving_pair());
+    let ownerships = [1, 2, 3].map(|_| member.serving_pair());
     let rows = member.table.pairs().unwrap().0;
     let counter = |next: &str| {
         let back = cell_cluster::Transaction::new().put("counter/pair", next);
@@ -76,7 +76,7 @@ fn create_pair_whose_counter_went_back_overwrites_nothing() {
     let refused = member.create().unwrap_err();
     assert!(matches!(refused, ClusterError::CounterWentBack { what: "pair" }), "{refused}");
     assert!(!refused.is_transient());
-    assert_eq!(member.table.pairs().unwrap().0, rows, "{tenures:?}");
+    assert_eq!(member.table.pairs().unwrap().0, rows, "{ownerships:?}");
     counter("4");
     assert_eq!(member.create().unwrap().row.pair, PairId(4));
 }
@@ -135,17 +135,17 @@ fn claim_by_lock_of_an_owner_on_another_host_waits_for_its_lease() {
     {
         let sim = Sim::new(1);
         let (owner, second) = (member_on(&sim, owners), member_on(&sim, claimers));
-        let tenure = owner.serving_pair();
-        let refused = second.claim(tenure.pair, ClaimReason::HostLock).unwrap_err();
+        let ownership = owner.serving_pair();
+        let refused = second.claim(ownership.pair, ClaimReason::HostLock).unwrap_err();
         assert!(
             matches!(refused, ClusterError::OwnerLives { remaining_ns, .. } if remaining_ns == 500 * MS),
             "{owners:?}, {claimers:?}: {refused}"
         );
-        assert_eq!(owner.table.pair(tenure.pair).unwrap().epoch, tenure.epoch);
+        assert_eq!(owner.table.pair(ownership.pair).unwrap().epoch, ownership.epoch);
         sim.advance(400 * MS);
         cell_cluster::Coordinator::keep_alive(&second.link, second.lease).unwrap();
         sim.advance(100 * MS);
-        let claim = second.claim(tenure.pair, ClaimReason::HostLock).unwrap();
+        let claim = second.claim(ownership.pair, ClaimReason::HostLock).unwrap();
         assert_eq!(
             (claim.row.host, claim.row.trusted),
             (claimers, vec![]),
@@ -158,16 +158,16 @@ fn claim_by_lock_of_an_owner_on_another_host_waits_for_its_lease() {
 fn pair_row_names_the_host_of_its_owner_and_none_without_one() {
     let sim = Sim::new(1);
     let first = member(&sim);
-    let tenure = first.serving_pair();
-    assert_eq!(first.table.pair(tenure.pair).unwrap().host, Some(HOST));
-    first.table.release(tenure).unwrap();
-    assert_eq!(first.table.pair(tenure.pair).unwrap().host, None);
+    let ownership = first.serving_pair();
+    assert_eq!(first.table.pair(ownership.pair).unwrap().host, Some(HOST));
+    first.table.release(ownership).unwrap();
+    assert_eq!(first.table.pair(ownership.pair).unwrap().host, None);
     // Nobody's pair: there is no lease to wait for, wherever its last owner ran.
     let elsewhere = member_on(&sim, Some(HostId::new(9, 9)));
-    let claim = elsewhere.claim(tenure.pair, ClaimReason::HostLock).unwrap();
+    let claim = elsewhere.claim(ownership.pair, ClaimReason::HostLock).unwrap();
     assert_eq!(claim.row.host, Some(HostId::new(9, 9)));
-    elsewhere.table.decline(claim.tenure, &Missing::Memory { bytes: 1 }).unwrap();
-    assert_eq!(first.table.pair(tenure.pair).unwrap().host, None);
+    elsewhere.table.decline(claim.ownership, &Missing::Memory { bytes: 1 }).unwrap();
+    assert_eq!(first.table.pair(ownership.pair).unwrap().host, None);
 }
 
 #[test]
@@ -177,17 +177,17 @@ fn publish_host_lock_claim_waits_for_the_old_lease() {
     let pair = first.serving_pair().pair;
     let second = member(&sim);
     let claim = second.claim(pair, ClaimReason::HostLock).unwrap();
-    let tenure = claim.tenure;
-    assert!(matches!(second.publish(tenure), Err(ClusterError::CutMissing { epoch: Epoch(1), .. })));
-    second.table.record_cut(tenure, Epoch(1), Csn(10)).unwrap();
+    let ownership = claim.ownership;
+    assert!(matches!(second.publish(ownership), Err(ClusterError::CutMissing { epoch: Epoch(1), .. })));
+    second.table.record_cut(ownership, Epoch(1), Csn(10)).unwrap();
     assert_eq!(second.table.trust_remaining_ns(&claim).unwrap(), Some(500 * MS));
-    let early = second.publish(tenure);
+    let early = second.publish(ownership);
     assert!(matches!(early, Err(ClusterError::TrustRemains { owner, .. }) if owner == first.lease));
     sim.advance(400 * MS);
     cell_cluster::Coordinator::keep_alive(&second.link, second.lease).unwrap();
     sim.advance(100 * MS);
     assert_eq!(second.table.trust_remaining_ns(&claim).unwrap(), None);
-    second.publish(tenure).unwrap();
+    second.publish(ownership).unwrap();
     assert_eq!(second.table.pair(pair).unwrap().trusted, []);
 }
 
@@ -197,17 +197,17 @@ fn record_cut_second_recovery_takes_the_recorded_one() {
     let pair = member(&sim).serving_pair().pair;
     sim.advance(500 * MS);
     let second = member(&sim);
-    let tenure = second.claim(pair, ClaimReason::LeaseEnded).unwrap().tenure;
-    second.table.record_cut(tenure, Epoch(1), Csn(10)).unwrap();
+    let ownership = second.claim(pair, ClaimReason::LeaseEnded).unwrap().ownership;
+    second.table.record_cut(ownership, Epoch(1), Csn(10)).unwrap();
     sim.advance(500 * MS);
     let third = member(&sim);
     let claim = third.claim(pair, ClaimReason::LeaseEnded).unwrap();
     let needed: Vec<_> = claim.row.epochs_needed().map(|row| (row.epoch, row.cut)).collect();
     assert_eq!(needed, [(Epoch(1), Some(Csn(10)))], "the second was never published: its logs are not read");
-    let other = third.table.record_cut(claim.tenure, Epoch(1), Csn(11)).unwrap_err();
+    let other = third.table.record_cut(claim.ownership, Epoch(1), Csn(11)).unwrap_err();
     assert!(matches!(other, ClusterError::CutRecorded { recorded: Csn(10), found: Csn(11), .. }));
-    third.table.record_cut(claim.tenure, Epoch(1), Csn(10)).unwrap();
-    let late = second.table.record_cut(tenure, Epoch(1), Csn(10)).unwrap_err();
+    third.table.record_cut(claim.ownership, Epoch(1), Csn(10)).unwrap();
+    let late = second.table.record_cut(ownership, Epoch(1), Csn(10)).unwrap_err();
     assert!(matches!(late, ClusterError::Superseded { epoch: Epoch(3), .. }));
 }
 
@@ -215,15 +215,15 @@ fn record_cut_second_recovery_takes_the_recorded_one() {
 fn change_after_the_writers_lease_ended_is_refused() {
     let sim = Sim::new(1);
     let owner = member(&sim);
-    let tenure = owner.serving_pair();
+    let ownership = owner.serving_pair();
     sim.advance(500 * MS);
     let checkpoint =
         CheckpointRow { epoch: Epoch(1), csn: Csn(1), csn_max: Csn(1), file: "checkpoint".to_owned() };
     let ended = |result: Result<(), ClusterError>| {
         assert!(matches!(result.unwrap_err(), ClusterError::LeaseEnded { lease } if lease == owner.lease));
     };
-    ended(owner.table.record_checkpoint(tenure, &checkpoint).map(|_| ()));
-    ended(owner.table.release(tenure));
+    ended(owner.table.record_checkpoint(ownership, &checkpoint).map(|_| ()));
+    ended(owner.table.release(ownership));
     ended(owner.create().map(|_| ()));
 }
 
@@ -234,24 +234,24 @@ fn record_checkpoint_drops_epochs_wholly_below() {
     let pair = first.serving_pair().pair;
     sim.advance(500 * MS);
     let second = member(&sim);
-    let tenure = second.claim(pair, ClaimReason::LeaseEnded).unwrap().tenure;
+    let ownership = second.claim(pair, ClaimReason::LeaseEnded).unwrap().ownership;
     let checkpoint = |epoch, csn| CheckpointRow {
         epoch: Epoch(epoch),
         csn: Csn(csn),
         csn_max: Csn(csn + 5),
         file: format!("checkpoint-{csn}"),
     };
-    let early = second.table.record_checkpoint(tenure, &checkpoint(2, 20));
+    let early = second.table.record_checkpoint(ownership, &checkpoint(2, 20));
     assert!(matches!(early, Err(ClusterError::State { .. })), "not before it is published");
-    second.table.record_cut(tenure, Epoch(1), Csn(10)).unwrap();
-    second.publish(tenure).unwrap();
+    second.table.record_cut(ownership, Epoch(1), Csn(10)).unwrap();
+    second.publish(ownership).unwrap();
     assert_eq!(second.table.pair(pair).unwrap().history.len(), 2);
-    second.table.record_checkpoint(tenure, &checkpoint(2, 20)).unwrap();
+    second.table.record_checkpoint(ownership, &checkpoint(2, 20)).unwrap();
     let row = second.table.pair(pair).unwrap();
     assert_eq!(row.history.iter().map(|old| old.epoch).collect::<Vec<_>>(), [Epoch(2)]);
-    let back = second.table.record_checkpoint(tenure, &checkpoint(2, 19));
+    let back = second.table.record_checkpoint(ownership, &checkpoint(2, 19));
     assert!(matches!(back, Err(ClusterError::CheckpointOlder { .. })));
-    second.table.record_checkpoint(tenure, &checkpoint(2, 30)).unwrap();
+    second.table.record_checkpoint(ownership, &checkpoint(2, 30)).unwrap();
     assert_eq!(second.table.pair(pair).unwrap().checkpoint, Some(checkpoint(2, 30)));
 }
 
@@ -259,16 +259,16 @@ fn record_checkpoint_drops_epochs_wholly_below() {
 fn release_owner_leaves_but_its_trust_lasts() {
     let sim = Sim::new(1);
     let first = member(&sim);
-    let tenure = first.serving_pair();
+    let ownership = first.serving_pair();
     first.link.plan([Fault::None, Fault::AnswerLost]); // the read, then the transaction
-    first.table.release(tenure).unwrap();
-    let row = first.table.pair(tenure.pair).unwrap();
+    first.table.release(ownership).unwrap();
+    let row = first.table.pair(ownership.pair).unwrap();
     assert_eq!((row.owner, &row.state, row.node), (None, &PairState::Released, NODE));
     let second = member(&sim);
-    let claim = second.claim(tenure.pair, ClaimReason::LeaseEnded).unwrap();
+    let claim = second.claim(ownership.pair, ClaimReason::LeaseEnded).unwrap();
     assert_eq!(claim.row.trusted, [first.lease]);
-    second.table.record_cut(claim.tenure, Epoch(1), Csn(3)).unwrap();
-    assert!(matches!(second.publish(claim.tenure), Err(ClusterError::TrustRemains { .. })));
+    second.table.record_cut(claim.ownership, Epoch(1), Csn(3)).unwrap();
+    assert!(matches!(second.publish(claim.ownership), Err(ClusterError::TrustRemains { .. })));
 }
 
 #[test]
@@ -277,12 +277,12 @@ fn mark_unavailable_pair_can_be_claimed_again_by_its_owner() {
     let pair = member(&sim).serving_pair().pair;
     sim.advance(500 * MS);
     let second = member(&sim);
-    let tenure = second.claim(pair, ClaimReason::LeaseEnded).unwrap().tenure;
+    let ownership = second.claim(pair, ClaimReason::LeaseEnded).unwrap().ownership;
     let missing = Missing::Log { region: pair.node_region(), epoch: Epoch(1) };
-    second.table.mark_unavailable(tenure, &missing).unwrap();
+    second.table.mark_unavailable(ownership, &missing).unwrap();
     assert_eq!(second.table.pair(pair).unwrap().state, PairState::Unavailable { missing });
     let again = second.claim(pair, ClaimReason::LeaseEnded).unwrap();
-    assert_eq!(again.tenure.epoch, Epoch(3));
+    assert_eq!(again.ownership.epoch, Epoch(3));
     assert_eq!(again.row.trusted, []);
 }
 
@@ -309,7 +309,8 @@ fn claim_racing_survivors_one_wins_each_of_a_thousand_times() {
         let survivors = [(); 3].map(|()| member(&sim));
         let claims = std::thread::scope(|scope| {
             let threads = survivors.each_ref().map(|survivor| {
-                scope.spawn(move || survivor.claim(pair, ClaimReason::LeaseEnded).map(|claim| claim.tenure))
+                scope
+                    .spawn(move || survivor.claim(pair, ClaimReason::LeaseEnded).map(|claim| claim.ownership))
             });
             threads.map(|thread| thread.join().unwrap())
         });
@@ -319,8 +320,9 @@ fn claim_racing_survivors_one_wins_each_of_a_thousand_times() {
         let row = survivors[0].table.pair(pair).unwrap();
         assert_eq!(row.owner, Some(won[0].incarnation));
         for lost in claims.iter().filter_map(|claim| claim.as_ref().err()) {
-            let told = matches!(lost, ClusterError::OwnerLives { .. } | ClusterError::Superseded { .. });
-            assert!(told, "{lost}");
+            let is_expected =
+                matches!(lost, ClusterError::OwnerLives { .. } | ClusterError::Superseded { .. });
+            assert!(is_expected, "{lost}");
         }
         sim.advance(500 * MS);
     }
@@ -347,13 +349,13 @@ fn watch_shows_each_change_of_a_row() {
     let mut watch = Watch::new(Arc::new(owner.link.clone()));
     watch.look().unwrap();
     assert_eq!(watch.view().pairs.len(), 0);
-    let tenure = owner.serving_pair();
+    let ownership = owner.serving_pair();
     assert!(watch.look().unwrap().changed);
-    assert_eq!(watch.view().pairs[&tenure.pair].state, PairState::Serving);
+    assert_eq!(watch.view().pairs[&ownership.pair].state, PairState::Serving);
     assert!(!watch.look().unwrap().changed);
-    owner.table.release(tenure).unwrap();
+    owner.table.release(ownership).unwrap();
     assert!(watch.look().unwrap().changed);
-    assert_eq!(watch.view().pairs[&tenure.pair].state, PairState::Released);
+    assert_eq!(watch.view().pairs[&ownership.pair].state, PairState::Released);
 }
 
 #[test]
@@ -376,7 +378,7 @@ fn sessions_ids_begin_with_the_generation_and_are_never_reused() {
     keeper.link.plan([Fault::None, Fault::None, Fault::AnswerLost]); // generation, counter, transaction
     assert!(sessions.open(keeper.lease).unwrap() > more[2]);
     sim.restart();
-    assert!(watch.look().unwrap().missed, "what ended before the restart is not told any more");
+    assert!(watch.look().unwrap().missed, "what ended before the restart is not reported any more");
     assert!(sessions.open(keeper.lease).unwrap().0 > first.0 + 4);
 }
 
@@ -455,16 +457,16 @@ proptest! {
         one.link.plan([Fault::None, transact_fault]);
         let created = one.create().unwrap();
         prop_assert_eq!(created.row.pair, PairId(1));
-        insist(&one.link, &plans[1], || one.publish(created.tenure));
+        insist(&one.link, &plans[1], || one.publish(created.ownership));
         sim.advance(500 * MS);
         one.link.mend();
         let two = member(&sim);
         two.link.plan([Fault::None, plans[2].first().copied().unwrap_or(Fault::None)]);
         let claim = two.claim(PairId(1), ClaimReason::LeaseEnded).unwrap();
-        prop_assert_eq!(claim.tenure.epoch, Epoch(2));
-        insist(&two.link, &plans[3], || two.table.record_cut(claim.tenure, Epoch(1), Csn(4)));
-        insist(&two.link, &plans[4], || two.publish(claim.tenure));
-        insist(&two.link, &plans[5], || two.table.release(claim.tenure));
+        prop_assert_eq!(claim.ownership.epoch, Epoch(2));
+        insist(&two.link, &plans[3], || two.table.record_cut(claim.ownership, Epoch(1), Csn(4)));
+        insist(&two.link, &plans[4], || two.publish(claim.ownership));
+        insist(&two.link, &plans[5], || two.table.release(claim.ownership));
         let row = two.table.pair(PairId(1)).unwrap();
         prop_assert_eq!(row.epoch, Epoch(2));
         prop_assert_eq!(row.state, PairState::Released);

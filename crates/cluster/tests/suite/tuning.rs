@@ -1,5 +1,5 @@
 //! Settings that are changed for the whole cluster: for the revision that was seen, once, however often the
-//! coordinator is not heard; by many at a time; for a while.
+//! coordinator does not answer; by many at a time; for a while.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
@@ -28,7 +28,7 @@ fn texts(row: &TuningRow) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn change_of_the_revision_seen_is_in_force_and_told_by_the_watch() {
+fn change_of_the_revision_seen_is_in_force_and_reported_by_the_watch() {
     let sim = Sim::new(1);
     let tuning = tuning(&sim);
     let mut watch = Watch::new(Arc::new(sim.link()));
@@ -52,7 +52,7 @@ fn change_of_the_revision_seen_is_in_force_and_told_by_the_watch() {
 }
 
 #[test]
-fn change_whose_answer_is_lost_is_made_once_and_its_author_is_told() {
+fn change_whose_answer_is_lost_is_made_once_and_its_author_is_answered() {
     let faults = [
         vec![Fault::None, Fault::AnswerLost],
         vec![Fault::None, Fault::Lost],

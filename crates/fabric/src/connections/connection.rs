@@ -25,7 +25,7 @@ pub(crate) enum ConnectionPhase {
 
 /// A connection before it has its place in the table.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct Started {
     pub(crate) socket: OwnedFd,
     pub(crate) peer: PeerAddress,
     pub(crate) phase: ConnectionPhase,
@@ -33,10 +33,10 @@ pub(crate) struct Begun {
     pub(crate) failed: Option<CloseReason>,
 }
 
-impl Begun {
+impl Started {
     /// One that was accepted.
-    pub(super) fn accepted(socket: OwnedFd, peer: PeerAddress) -> Begun {
-        Begun { socket, peer, phase: ConnectionPhase::HelloAwaited, failed: None }
+    pub(super) fn accepted(socket: OwnedFd, peer: PeerAddress) -> Started {
+        Started { socket, peer, phase: ConnectionPhase::HelloAwaited, failed: None }
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Connection<L> {
     /// The longest message that both ends take.
     pub(crate) message_bytes_max: usize,
     /// When something last came, or the connection began.
-    pub(crate) heard_ns: u64,
+    pub(crate) received_ns: u64,
     /// An edge came that no read has used up.
     pub(crate) readable: bool,
     /// The kernel says that the peer's end is closed or broken.

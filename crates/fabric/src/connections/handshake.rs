@@ -9,7 +9,7 @@ use crate::error::FabricError;
 use crate::hello::{Hello, WORKER};
 use crate::limits::MESSAGE_BYTES_MAX;
 
-use super::connection::{Begun, ConnectionPhase};
+use super::connection::{ConnectionPhase, Started};
 use super::handoff::{Handed, Taker};
 use super::listener::Listener;
 use super::mark::wanted_number;
@@ -30,8 +30,8 @@ impl<T: Transport> Messenger<T> {
             return Err(FabricError::TooManyConnections { max: limits.connections_max });
         }
         let hello = Hello::of_connector(wanted_number(mark), limits.message_bytes_max);
-        let begun = self.transport.connect(address, &hello)?;
-        self.adopt(mark, begun)
+        let started = self.transport.connect(address, &hello)?;
+        self.adopt(mark, started)
     }
 
     /// Accepts what is waiting, some of it.
@@ -45,7 +45,7 @@ impl<T: Transport> Messenger<T> {
                 self.turn_away(&socket, peer, WORKER, HelloRefusal::TooManyConnections, sink);
             } else {
                 // What the kernel does not take is closed, as if it had never been accepted.
-                let _ = self.adopt(T::MARK, Begun::accepted(socket, peer));
+                let _ = self.adopt(T::MARK, Started::accepted(socket, peer));
             }
         }
     }
@@ -107,7 +107,7 @@ impl<T: Transport> Messenger<T> {
                 continue;
             }
             // What the kernel does not take is as lost as a reset: the peer sees its socket close.
-            let adopted = self.adopt(T::MARK, Begun::accepted(socket, peer));
+            let adopted = self.adopt(T::MARK, Started::accepted(socket, peer));
             let Ok(id) = adopted else { continue };
             if let Err(reason) = self.welcome(id, &hello, sink) {
                 self.end(id, reason, sink);

@@ -12,7 +12,7 @@ pub(crate) trait Listener: Debug {
     /// Readable while somebody waits.
     fn socket(&self) -> &OwnedFd;
 
-    /// Accepts the next one who waits, set up for the provider; `None` for one of whom it cannot be told who
+    /// Accepts the next one who waits, set up for the provider; `None` for one of whom it is not known who
     /// it is.
     ///
     /// # Errors

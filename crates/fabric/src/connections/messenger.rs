@@ -16,7 +16,7 @@ use crate::limits::FabricLimits;
 use crate::partition::Partition;
 use crate::poller::{ReadyList, poll_error};
 
-use super::connection::{Begun, Connection, ConnectionPhase, Link};
+use super::connection::{Connection, ConnectionPhase, Link, Started};
 use super::handoff::Acceptor;
 use super::listener::{Listener, Listening};
 use super::table::ConnectionTable;
@@ -48,7 +48,7 @@ pub(crate) struct Messenger<T: Transport> {
 struct Withheld<L> {
     /// Connections that are not open: the hello of each is to be answered. They stay marked as queued.
     hellos: Vec<ConnectionId>,
-    /// Connections that the user closed: peers are to hear of that.
+    /// Connections that the user closed: peers are to be notified of that.
     closed: Vec<Box<Connection<L>>>,
 }
 
@@ -121,8 +121,8 @@ impl<T: Transport> Messenger<T> {
     }
 
     /// Gives a connection its place in the table and in the kernel's list.
-    pub(super) fn adopt(&mut self, mark: u64, begun: Begun) -> Result<ConnectionId, FabricError> {
-        let id = self.table.insert(mark, begun);
+    pub(super) fn adopt(&mut self, mark: u64, started: Started) -> Result<ConnectionId, FabricError> {
+        let id = self.table.insert(mark, started);
         let Some(connection) = self.table.get(id) else { return Ok(id) };
         let added = epoll::add(&self.epoll, &connection.socket, EventData::new_u64(id.0), T::EDGES);
         if let Err(errno) = added {
@@ -283,7 +283,7 @@ impl<T: Transport> Messenger<T> {
         let Some(mut connection) = self.remove(id) else { return };
         T::ending(&mut connection, &mut self.table.counters, sink);
         let event = self.table.count_end(&connection, reason);
-        // Its descriptors are free again when the user hears of it.
+        // Its descriptors are free again when the user learns of it.
         drop(connection);
         sink(event);
     }

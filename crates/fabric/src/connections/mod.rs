@@ -27,7 +27,7 @@ mod table;
 mod transport;
 mod withheld;
 
-pub(crate) use connection::{Begun, Connection, ConnectionPhase, Link};
+pub(crate) use connection::{Connection, ConnectionPhase, Link, Started};
 pub use endpoint::MessengerEndpoint;
 pub(crate) use handoff::Acceptor;
 pub(crate) use listener::Listener;

@@ -1,4 +1,4 @@
-//! The time of an endpoint, as its user tells it, and when its connections are looked at for time-outs.
+//! The time of an endpoint, as its user gives it, and when its connections are looked at for time-outs.
 
 /// How often time-outs are looked for.
 const SWEEP_NS: u64 = 100_000_000;
@@ -13,14 +13,14 @@ pub(crate) struct Sweep {
 /// What the passing of time asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tick {
-    /// No time was told before: what came before came now.
+    /// No time was given before: what came before came now.
     pub(crate) first: bool,
     /// Time-outs are to be looked for.
     pub(crate) due: bool,
 }
 
 impl Sweep {
-    /// The time, as it was told last; zero before.
+    /// The time, as it was given last; zero before.
     pub(crate) fn now_ns(&self) -> u64 {
         self.clock_ns.unwrap_or(0)
     }

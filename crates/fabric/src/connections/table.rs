@@ -8,7 +8,7 @@ use crate::endpoint::{ConnectionId, Event};
 use crate::error::SendError;
 use crate::limits::FabricLimits;
 
-use super::connection::{Begun, Connection, ConnectionPhase, Link};
+use super::connection::{Connection, ConnectionPhase, Link, Started};
 use super::slots::Slots;
 use super::sweep::{Sweep, Tick};
 
@@ -73,16 +73,16 @@ impl<L: Link> ConnectionTable<L> {
         Some((self.slots.get_mut(id)?, &mut self.counters))
     }
 
-    /// The time, as it was told last.
+    /// The time, as it was given last.
     #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
         self.sweep.now_ns()
     }
 
     /// Gives a connection its id, with that mark, and its place.
-    pub(super) fn insert(&mut self, mark: u64, begun: Begun) -> ConnectionId {
-        let (heard_ns, message_bytes_max) = (self.now_ns(), self.limits.message_bytes_max);
-        let Begun { socket, peer, phase, failed } = begun;
+    pub(super) fn insert(&mut self, mark: u64, started: Started) -> ConnectionId {
+        let (received_ns, message_bytes_max) = (self.now_ns(), self.limits.message_bytes_max);
+        let Started { socket, peer, phase, failed } = started;
         self.slots.insert(mark, |id| Connection {
             id,
             socket,
@@ -90,7 +90,7 @@ impl<L: Link> ConnectionTable<L> {
             phase,
             accepted: phase == ConnectionPhase::HelloAwaited,
             message_bytes_max,
-            heard_ns,
+            received_ns,
             readable: false,
             hung_up: false,
             queued: false,
@@ -152,8 +152,8 @@ impl<L: Link> ConnectionTable<L> {
         }
     }
 
-    /// After output went: a waiting sender is told, and a connection that was not read because of it is read
-    /// again.
+    /// After output went: a waiting sender is notified, and a connection that was not read because of it is
+    /// read again.
     pub(super) fn output_went(&mut self, id: ConnectionId) {
         let Some(connection) = self.slots.get_mut(id) else { return };
         if connection.link.pending() > self.limits.output_high_water() {
@@ -175,8 +175,8 @@ impl<L: Link> ConnectionTable<L> {
         self.queue(id);
     }
 
-    /// Counts the end of a connection that was taken out, and tells what to report of it; one that never was
-    /// a connection to the user was refused.
+    /// Counts the end of a connection that was taken out, and returns what to report of it; one that never
+    /// was a connection to the user was refused.
     pub(super) fn count_end(&mut self, connection: &Connection<L>, reason: CloseReason) -> Event<'static> {
         if matches!(reason, CloseReason::HandshakeTimeout | CloseReason::Idle | CloseReason::Stalled) {
             self.counters.timed_out += 1;
@@ -208,7 +208,7 @@ impl<L: Link> ConnectionTable<L> {
     pub(super) fn tick(&mut self, now_ns: u64, cut_off: bool) -> bool {
         let Tick { first, due } = self.sweep.tick(now_ns, cut_off);
         if first {
-            self.slots.iter_mut().for_each(|connection| connection.heard_ns = now_ns);
+            self.slots.iter_mut().for_each(|connection| connection.received_ns = now_ns);
         }
         if due {
             for (id, reason) in self.overdue(now_ns) {
@@ -222,7 +222,7 @@ impl<L: Link> ConnectionTable<L> {
         let limits = self.limits;
         let judge = |connection: &mut Connection<L>| {
             connection.link.relax();
-            let silent_ns = now_ns.saturating_sub(connection.heard_ns);
+            let silent_ns = now_ns.saturating_sub(connection.received_ns);
             let pending = connection.link.pending() > 0;
             limits.overdue(connection.is_open(), silent_ns, pending).map(|reason| (connection.id, reason))
         };

@@ -14,7 +14,7 @@ use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
 use crate::hello::Hello;
 
-use super::connection::{Begun, Connection, Link};
+use super::connection::{Connection, Link, Started};
 use super::listener::Listener;
 use super::table::ConnectionTable;
 
@@ -50,8 +50,8 @@ pub(crate) trait Transport: Debug {
     /// Begins a connection and sends the hello, or leaves that to [`Transport::receive_hello`].
     ///
     /// # Errors
-    /// An address of another kind, or no socket. What goes wrong later is [`Begun::failed`].
-    fn connect(&self, address: &Address, hello: &Hello) -> Result<Begun, FabricError>;
+    /// An address of another kind, or no socket. What goes wrong later is [`Started::failed`].
+    fn connect(&self, address: &Address, hello: &Hello) -> Result<Started, FabricError>;
 
     /// Goes on with a connection that is not open; `None` while the other end's hello is not whole. Nothing
     /// behind the hello is read.
@@ -76,7 +76,7 @@ pub(crate) trait Transport: Debug {
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), CloseReason>;
 
-    /// Tells a peer why it is turned away, as well as that can be done without waiting.
+    /// Sends a peer the reason why it is turned away, as well as that can be done without waiting.
     fn refuse(socket: &OwnedFd, answer: &Hello);
 
     /// Takes what an edge of an open connection's socket says is there.
@@ -93,7 +93,7 @@ pub(crate) trait Transport: Debug {
     /// Wakes the peers of connections whose write said so.
     fn wake(_table: &mut ConnectionTable<Self::Link>, _written: &[ConnectionId]) {}
 
-    /// Readable when the transport has something that no socket tells of; [`Transport::rung`] follows.
+    /// Readable when the transport has something that no socket shows; [`Transport::rung`] follows.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -120,7 +120,7 @@ pub(crate) trait Transport: Debug {
         Vec::new()
     }
 
-    /// Whether the thread may sleep, as far as the kernel does not know: peers are told to wake it.
+    /// Whether the thread may sleep, as far as the kernel does not know: peers are asked to wake it.
     fn prepare_sleep(&mut self, _table: &mut ConnectionTable<Self::Link>) -> bool {
         true
     }

@@ -168,11 +168,11 @@ impl Assembler {
         }
     }
 
-    fn keep(&mut self, begun: &[u8], length: usize, padded: usize) {
+    fn keep(&mut self, started: &[u8], length: usize, padded: usize) {
         self.body.clear();
         self.body.resize(padded, 0);
-        self.body[..begun.len()].copy_from_slice(begun);
-        (self.held, self.length, self.unfinished) = (begun.len(), length, true);
+        self.body[..started.len()].copy_from_slice(started);
+        (self.held, self.length, self.unfinished) = (started.len(), length, true);
     }
 }
 

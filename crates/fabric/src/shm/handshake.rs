@@ -8,7 +8,7 @@ use rustix::net::SocketAddrUnix;
 
 use crate::address::{Address, PeerAddress};
 use crate::close::CloseReason;
-use crate::connections::{Begun, Connection, ConnectionPhase, Greeted};
+use crate::connections::{Connection, ConnectionPhase, Greeted, Started};
 use crate::error::FabricError;
 use crate::hello::{Decoded, Hello};
 
@@ -18,7 +18,7 @@ use super::listener::{is_trusted, open_socket, peer_user};
 
 /// Connects a socket to an acceptor that runs as root, as the own user, or as one of `trusted`, and sends the
 /// hello.
-pub(super) fn connect(address: &Address, hello: &Hello, trusted: &[u32]) -> Result<Begun, FabricError> {
+pub(super) fn connect(address: &Address, hello: &Hello, trusted: &[u32]) -> Result<Started, FabricError> {
     let Address::Shm(name) = address else {
         return Err(FabricError::AddressUnsupported { address: *address });
     };
@@ -27,7 +27,7 @@ pub(super) fn connect(address: &Address, hello: &Hello, trusted: &[u32]) -> Resu
     let target = name.socket_address().map_err(failed)?;
     let met = meet(&socket, &target, &hello.encode()?, trusted);
     let peer = PeerAddress::Shm { user: *met.as_ref().unwrap_or(&0) };
-    Ok(Begun { socket, peer, phase: ConnectionPhase::AnswerAwaited, failed: met.err() })
+    Ok(Started { socket, peer, phase: ConnectionPhase::AnswerAwaited, failed: met.err() })
 }
 
 /// Finds out who listens before anything is said to it, or taken from it: a name is anyone's who was
@@ -75,7 +75,7 @@ fn decode_hello(bytes: &[u8]) -> Result<Hello, CloseReason> {
     }
 }
 
-/// Tells a peer why it is turned away; a socket that takes nothing has lost its peer.
+/// Sends a peer the reason why it is turned away; a socket that takes nothing has lost its peer.
 pub(super) fn refuse(socket: &OwnedFd, answer: &Hello) {
     if let Ok(bytes) = answer.encode() {
         let _ = control::send(socket, &bytes, &[]);

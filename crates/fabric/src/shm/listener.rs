@@ -61,9 +61,9 @@ impl Listener for ShmListener {
         let socket = rustix::net::accept_with(&self.socket, flags)?;
         // Without it a peer that takes nothing could have more descriptors under way.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES);
-        // Whose user cannot be told is not let in.
+        // Whose user is not known is not let in.
         let user =
-            peer_user(&socket).inspect_err(|error| tracing::warn!(%error, "a peer's user cannot be told"));
+            peer_user(&socket).inspect_err(|error| tracing::warn!(%error, "a peer's user is not known"));
         Ok(user.ok().map(|user| (socket, PeerAddress::Shm { user })))
     }
 

@@ -33,7 +33,7 @@ pub(super) struct Reads {
     posted: VecDeque<(RemoteRead, ReadTag)>,
     /// How many of them a flush has let go, from the front.
     flushed: usize,
-    /// What no region permits, to be told of by the next poll.
+    /// What no region permits, to be reported by the next poll.
     refused: Vec<(ReadTag, ReadFailure)>,
     /// Reads of regions that are not mapped yet.
     parked: Vec<(RemoteRead, ReadTag)>,

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::address::Address;
 use crate::close::CloseReason;
 use crate::connections::{
-    Begun, Connection, ConnectionTable, EVENTS_PER_POLL, Greeted, MARK_SHM, Messenger, Sink, Transport,
+    Connection, ConnectionTable, EVENTS_PER_POLL, Greeted, MARK_SHM, Messenger, Sink, Started, Transport,
     WithheldQuestions, Written,
 };
 use crate::counter::FabricCounters;
@@ -76,7 +76,7 @@ impl Transport for ShmTransport {
     const MARK: u64 = MARK_SHM;
     const EDGES: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
-    fn connect(&self, address: &Address, hello: &Hello) -> Result<Begun, FabricError> {
+    fn connect(&self, address: &Address, hello: &Hello) -> Result<Started, FabricError> {
         handshake::connect(address, hello, &self.trusted)
     }
 
@@ -110,7 +110,7 @@ impl Transport for ShmTransport {
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), CloseReason> {
         let mut descriptors = descriptors.into_iter();
-        // An acceptor of another version hands over more: its version is told before what else is wrong.
+        // An acceptor of another version hands over more: its version is reported before what else is wrong.
         let rings = Rings::open(&descriptors.next().ok_or(CloseReason::HelloInvalid)?)?;
         let ledger = descriptors.next();
         if ledger.is_some() != hello.one_sided || descriptors.next().is_some() {
@@ -234,7 +234,7 @@ impl Transport for ShmTransport {
         ended
     }
 
-    /// Tells every peer to ring; see the module text of `ring`.
+    /// Asks every peer to ring; see the module text of `ring`.
     fn prepare_sleep(&mut self, table: &mut Table) -> bool {
         let high_water = table.limits.output_high_water();
         for id in &self.open {
@@ -330,7 +330,7 @@ impl ShmTransport {
             rings.incoming.read(&rings.words, taken);
             rings.incoming.release(&rings.words);
             rings.consumed = true;
-            connection.heard_ns = now_ns;
+            connection.received_ns = now_ns;
             counters.bytes_received += (at_once * WORD_BYTES) as u64;
             assembler.take(taken, limits.message_bytes_max, &mut |message| {
                 counters.messages_received += 1;
@@ -401,7 +401,7 @@ impl ShmTransport {
             || control::send(socket, &control::encode_answer(&RegionAnswer { key, slot: None }), &[]);
         match handed.unwrap_or_else(unknown) {
             Ok(()) => {
-                connection.heard_ns = now_ns;
+                connection.received_ns = now_ns;
                 Ok(())
             }
             // The peer's end is reported by the socket itself, after what is in the ring.

@@ -268,7 +268,7 @@ impl NetworkState {
             return None;
         }
         let arrival = end.arrived.pop_front()?;
-        end.heard_ns = now_ns;
+        end.received_ns = now_ns;
         match &arrival {
             Arrival::Message(message) => self.polled(endpoint, id, side, PREFIX_BYTES + message.len()),
             Arrival::Connected(_) => self.wake_output(id, side),
@@ -357,9 +357,9 @@ impl NetworkState {
             let Some(link) = self.links.get_mut(&id) else { continue };
             let end = &mut link.ends[side];
             if first {
-                end.heard_ns = now_ns;
+                end.received_ns = now_ns;
             }
-            let silent_ns = now_ns.saturating_sub(end.heard_ns);
+            let silent_ns = now_ns.saturating_sub(end.received_ns);
             let reason = if end.ended {
                 continue;
             } else if !end.open {

@@ -65,7 +65,7 @@ pub(super) struct End {
     /// Reads posted on it that have not ended.
     pub(super) reads: usize,
     /// By its endpoint's clock, when it last polled something from here.
-    pub(super) heard_ns: u64,
+    pub(super) received_ns: u64,
 }
 
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl End {
             dirty: false,
             full: false,
             reads: 0,
-            heard_ns: 0,
+            received_ns: 0,
         }
     }
 }

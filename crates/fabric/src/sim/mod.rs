@@ -1,4 +1,4 @@
-//! The `sim` provider: a deterministic network in memory, stepped by a simulator, as unkind as it is told to
+//! The `sim` provider: a deterministic network in memory, stepped by a simulator, as unkind as it is set to
 //! be.
 
 mod endpoint;

@@ -41,7 +41,7 @@ pub(super) enum Due {
     /// The next segment from this side of the link.
     Delivery(LinkId, Side),
     /// A read's request reaches the host that it reads from.
-    ReadBegun(ReadId),
+    ReadStarted(ReadId),
     /// Some of a read's words are loaded.
     ReadMoment(ReadId, usize),
     /// A read's data is back.
@@ -162,7 +162,7 @@ impl NetworkState {
     fn happen(&mut self, due: Due) {
         match due {
             Due::Delivery(link, side) => self.deliver(link, side),
-            Due::ReadBegun(read) => self.read_begun(read),
+            Due::ReadStarted(read) => self.read_started(read),
             Due::ReadMoment(read, moment) => self.read_moment(read, moment),
             Due::ReadBack(read) => self.read_back(read),
         }
@@ -177,7 +177,7 @@ impl NetworkState {
             (self.endpoints[endpoint].host, self.endpoints[endpoint].limits.message_bytes_max);
         let mut ends = [host, to_host].map(|host| End::new(host, message_bytes_max));
         ends[0].held = Some((endpoint, connection));
-        ends[0].heard_ns = self.endpoints[endpoint].now_ns();
+        ends[0].received_ns = self.endpoints[endpoint].now_ns();
         self.links.insert(id, Link { ends });
         self.transmit(id, 0, Segment::Hello { message_bytes_max });
         connection
@@ -239,7 +239,7 @@ impl NetworkState {
             let end = &mut link.ends[1];
             end.held = Some((endpoint, connection));
             end.open = true;
-            end.heard_ns = now_ns;
+            end.received_ns = now_ns;
             end.message_bytes_max = message_bytes_max.min(limits.message_bytes_max);
         }
         self.endpoints[endpoint].counters.accepted += 1;

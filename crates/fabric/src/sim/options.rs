@@ -75,6 +75,6 @@ impl Default for SimOptions {
 pub enum SimCrash {
     /// The process dies and its kernel says so to every peer; registrations end.
     Process,
-    /// The host goes dark: peers hear nothing and find out by their time-outs.
+    /// The host goes dark: peers receive nothing and find out by their time-outs.
     Host,
 }

@@ -38,7 +38,7 @@ pub(super) struct Completed {
 pub(super) struct Reads {
     pub(super) registered: BTreeMap<RegionKey, Registration>,
     pub(super) under_way: BTreeMap<ReadId, Read>,
-    pub(super) begun: u64,
+    pub(super) started: u64,
     /// What came due while its direction was blocked.
     pub(super) stalled: Vec<(ReadId, bool)>,
 }
@@ -47,7 +47,7 @@ pub(super) struct Reads {
 pub(super) struct Registration {
     pub(super) host: u32,
     pub(super) region: Region,
-    /// For those who have it mapped. The end of a process does not tell them.
+    /// For those who have it mapped. The end of a process does not notify them.
     pub(super) ended: Arc<AtomicBool>,
 }
 

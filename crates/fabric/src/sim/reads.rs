@@ -102,8 +102,8 @@ impl NetworkState {
             };
             let Some(ends) = self.links.get(&link).map(|link| &link.ends) else { continue };
             let hosts = (ends[side].host, ends[1 - side].host);
-            self.reads.begun += 1;
-            let id = self.reads.begun;
+            self.reads.started += 1;
+            let id = self.reads.started;
             let failure = if side == 1 {
                 Some(ReadFailure::Unsupported)
             } else if !posted.read.fits(u64::MAX) {
@@ -114,12 +114,12 @@ impl NetworkState {
             let (words, moments) = (Vec::new(), Vec::new());
             let read = Read { endpoint, posted, link, side, hosts, words, moments, failure };
             self.reads.under_way.insert(id, read);
-            self.plan(if failure.is_some() { Due::ReadBack(id) } else { Due::ReadBegun(id) });
+            self.plan(if failure.is_some() { Due::ReadBack(id) } else { Due::ReadStarted(id) });
         }
     }
 
     /// The request is at the host: plans the moments at which its words are loaded.
-    pub(super) fn read_begun(&mut self, id: ReadId) {
+    pub(super) fn read_started(&mut self, id: ReadId) {
         let Some(read) = self.reads.under_way.get(&id) else { return };
         if self.blocked.contains(&read.hosts) {
             self.reads.stalled.push((id, true));
@@ -253,7 +253,7 @@ impl NetworkState {
             let Some(read) = self.reads.under_way.get(&id) else { continue };
             let (reader, host) = read.hosts;
             if (if outbound { (reader, host) } else { (host, reader) }) == (from, to) {
-                self.plan(if outbound { Due::ReadBegun(id) } else { Due::ReadBack(id) });
+                self.plan(if outbound { Due::ReadStarted(id) } else { Due::ReadBack(id) });
             } else {
                 self.reads.stalled.push((id, outbound));
             }

@@ -9,14 +9,14 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 use crate::address::{Address, PeerAddress};
 use crate::close::CloseReason;
-use crate::connections::{Begun, Connection, ConnectionPhase};
+use crate::connections::{Connection, ConnectionPhase, Started};
 use crate::error::FabricError;
 use crate::hello::Hello;
 
 use super::link::TcpLink;
 
 /// Begins to connect a socket; the hello goes when it is through.
-pub(crate) fn connect(address: &Address) -> Result<Begun, FabricError> {
+pub(crate) fn connect(address: &Address) -> Result<Started, FabricError> {
     let (Address::Tcp(target) | Address::Verbs(target)) = *address else {
         return Err(FabricError::AddressUnsupported { address: *address });
     };
@@ -25,7 +25,7 @@ pub(crate) fn connect(address: &Address) -> Result<Begun, FabricError> {
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => None,
         Err(errno) => Some(CloseReason::network(errno)),
     };
-    Ok(Begun { socket, peer: PeerAddress::Tcp(target), phase: ConnectionPhase::Connecting, failed })
+    Ok(Started { socket, peer: PeerAddress::Tcp(target), phase: ConnectionPhase::Connecting, failed })
 }
 
 fn open_socket(target: SocketAddr) -> Result<OwnedFd, Errno> {
@@ -74,8 +74,8 @@ pub(crate) fn send_hello(socket: &OwnedFd, hello: &Hello) -> Result<(), CloseRea
     }
 }
 
-/// Tells a peer why it is turned away: the socket's unread bytes are taken off first, or closing it would
-/// reset the connection and overtake the answer.
+/// Sends a peer the reason why it is turned away: the socket's unread bytes are taken off first, or closing
+/// it would reset the connection and overtake the answer.
 pub(crate) fn refuse(socket: &OwnedFd, answer: &Hello) {
     if send_hello(socket, answer).is_ok() {
         let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);

@@ -114,11 +114,11 @@ impl Input {
         Ok(())
     }
 
-    fn keep(&mut self, begun: &[u8], length: usize) {
+    fn keep(&mut self, started: &[u8], length: usize) {
         self.body.clear();
         self.body.resize(length, 0);
-        self.body[..begun.len()].copy_from_slice(begun);
-        self.body_held = begun.len();
+        self.body[..started.len()].copy_from_slice(started);
+        self.body_held = started.len();
         self.unfinished = true;
     }
 }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn receive_end_in_a_message_tells_how_far_it_came() {
+    fn receive_end_in_a_message_says_how_far_it_came() {
         let mut input = Input::default();
         let read = |slices: &mut [IoSliceMut<'_>]| Ok(fill(slices, &[9, 0, 0, 0, 1, 2]));
         input.receive(&mut [0; 64], 100, read, &mut |_| panic!("not whole")).unwrap();

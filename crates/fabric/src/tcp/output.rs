@@ -48,7 +48,7 @@ impl Output {
         }
     }
 
-    /// Writes until all is taken or the socket is full; an edge will tell when it is not. Ordinarily one
+    /// Writes until all is taken or the socket is full; an edge will show when it is not. Ordinarily one
     /// write.
     pub(super) fn write(&mut self, socket: &OwnedFd) -> Result<Wrote, Errno> {
         let before = self.taken;

@@ -107,7 +107,7 @@ struct Server {
 }
 
 impl Server {
-    #[allow(clippy::disallowed_methods, reason = "the thread is a shell: it tells its messenger the time")]
+    #[allow(clippy::disallowed_methods, reason = "the thread is a shell: it gives its messenger the time")]
     fn run(mut self, mut poller: Poller) {
         let started = Instant::now();
         let now_ns = || u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);

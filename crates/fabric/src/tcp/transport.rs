@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use crate::address::Address;
 use crate::close::CloseReason;
 use crate::connections::{
-    Begun, Connection, ConnectionPhase, ConnectionTable, Greeted, Link, MARK_TCP, Messenger, Sink, Transport,
-    Written,
+    Connection, ConnectionPhase, ConnectionTable, Greeted, Link, MARK_TCP, Messenger, Sink, Started,
+    Transport, Written,
 };
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
@@ -50,7 +50,7 @@ impl Transport for TcpTransport {
     const EDGES: EventFlags =
         EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 
-    fn connect(&self, address: &Address, _hello: &Hello) -> Result<Begun, FabricError> {
+    fn connect(&self, address: &Address, _hello: &Hello) -> Result<Started, FabricError> {
         handshake::connect(address)
     }
 
@@ -117,7 +117,7 @@ impl Transport for TcpTransport {
             Received::Bytes { count, all } => {
                 counters.bytes_received += count as u64;
                 connection.readable = all || connection.hung_up;
-                connection.heard_ns = now_ns;
+                connection.received_ns = now_ns;
                 Ok(())
             }
             Received::End => Err(match (link.broken, link.input.unfinished_bytes()) {

@@ -32,10 +32,10 @@ const UNCOUNTED_SLOTS: usize = 3;
 const EMPTY_MAX: usize = 4;
 /// Operations that the device has at a time.
 pub(super) const OPERATIONS_AT_DEVICE: usize = 128;
-/// Of so many pieces one tells of its end, and of so many operations of a chain. Each that does wakes who
+/// Of so many pieces one signals its end, and of so many operations of a chain. Each that does wakes who
 /// sleeps.
-const PIECES_TOLD: usize = SLOTS / 2;
-const OPERATIONS_TOLD: usize = 16;
+const PIECES_SIGNALLED: usize = SLOTS / 2;
+const OPERATIONS_SIGNALLED: usize = 16;
 
 /// Bytes that one read of slots needs room for in the endpoint's scratch buffer.
 pub(super) const SCRATCH_BYTES: usize = SLOT_BYTES + PREFIX_BYTES;
@@ -62,11 +62,11 @@ pub(super) struct Channel {
     /// The peer's slots that are free.
     credits: usize,
     piece_bytes: usize,
-    /// Slots that were given out again and not told of.
+    /// Slots that were given out again and not reported.
     owed: usize,
     empty_posted: usize,
-    /// Requests posted since the last one that tells of its end.
-    untold: usize,
+    /// Requests posted since the last one that signals its end.
+    unsignalled: usize,
     /// The peer is ready for what this end sends.
     ready: bool,
     /// Pieces that came and were not looked at: slots and bytes.
@@ -106,7 +106,7 @@ impl Channel {
             piece_bytes: SLOT_BYTES,
             owed: 0,
             empty_posted: 0,
-            untold: 0,
+            unsignalled: 0,
             ready: false,
             arrived: VecDeque::with_capacity(sizes.incoming),
             used: Vec::with_capacity(sizes.incoming),
@@ -115,7 +115,7 @@ impl Channel {
         })
     }
 
-    /// What the peer is told.
+    /// What is sent to the peer.
     pub(super) fn end(&self) -> QueuePairEnd {
         self.pair.end(u16::try_from(SLOTS).unwrap_or(0), u32::try_from(SLOT_BYTES).unwrap_or(0))
     }
@@ -157,7 +157,7 @@ impl Channel {
         self.posted.is_empty()
     }
 
-    /// Whether the peer waits to hear of slots.
+    /// Whether the peer waits for slots.
     pub(super) fn owes(&self) -> bool {
         self.ready && self.owed >= SLOTS / 2
     }
@@ -192,11 +192,11 @@ impl Channel {
             && let Some(work) = operations.next_work(&mut self.pair.landing)
         {
             chained += 1;
-            self.post(&work, Request::Operation, chained % OPERATIONS_TOLD == 0);
+            self.post(&work, Request::Operation, chained % OPERATIONS_SIGNALLED == 0);
         }
         if chained > 0 {
-            self.untold = 0;
-            self.pair.tell_last();
+            self.unsignalled = 0;
+            self.pair.signal_last();
         }
         self.pair.ring()?;
         Ok(bytes)
@@ -208,27 +208,27 @@ impl Channel {
         self.pair.slots.write(from.offset, piece);
         self.credits -= 1;
         let number = self.take_owed();
-        let told = self.untold + 1 >= PIECES_TOLD;
-        self.post(&Work::Send { from, number }, Request::Piece(slot), told);
+        let signalled = self.unsignalled + 1 >= PIECES_SIGNALLED;
+        self.post(&Work::Send { from, number }, Request::Piece(slot), signalled);
     }
 
-    fn send_empty(&mut self, told: bool) {
+    fn send_empty(&mut self, signalled: bool) {
         let number = self.take_owed();
         self.empty_posted += 1;
-        // An end that only receives posts nothing else, and must hear that it may go on.
-        let told = told || self.empty_posted >= EMPTY_MAX / 2;
-        self.post(&Work::Send { from: Span::default(), number }, Request::Empty, told);
+        // An end that only receives posts nothing else, and must be notified that it may go on.
+        let signalled = signalled || self.empty_posted >= EMPTY_MAX / 2;
+        self.post(&Work::Send { from: Span::default(), number }, Request::Empty, signalled);
     }
 
-    fn post(&mut self, work: &Work, request: Request, told: bool) {
-        self.pair.chain(work, told);
-        self.untold = if told { 0 } else { self.untold + 1 };
+    fn post(&mut self, work: &Work, request: Request, signalled: bool) {
+        self.pair.chain(work, signalled);
+        self.unsignalled = if signalled { 0 } else { self.unsignalled + 1 };
         self.posted.push_back(request);
     }
 
-    /// Sees to it that the device tells when all that was posted has ended. False if it has.
+    /// Sees to it that the device signals when all that was posted has ended. False if it has.
     pub(super) fn settle(&mut self) -> bool {
-        if self.untold > 0 && self.empty_posted < EMPTY_MAX && self.has_work_room() {
+        if self.unsignalled > 0 && self.empty_posted < EMPTY_MAX && self.has_work_room() {
             self.send_empty(true);
             return self.pair.ring().is_ok();
         }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)] // calls of libibverbs: each block says why its pointers are good
-//! The completion queue of an endpoint, which all of its queue pairs share, and the channel that tells a
+//! The completion queue of an endpoint, which all of its queue pairs share, and the channel that notifies a
 //! sleeper of it.
 
 use std::os::fd::BorrowedFd;
@@ -121,7 +121,7 @@ impl CompletionQueue {
         count
     }
 
-    /// Lets the next completion be told by the channel.
+    /// Lets the next completion be signalled by the channel.
     pub(super) fn arm(&self) -> bool {
         // SAFETY: the context of a queue that lives is open.
         let operations = unsafe { (*self.device.context().as_ptr()).ops.req_notify_cq };
@@ -130,7 +130,7 @@ impl CompletionQueue {
         unsafe { notify(self.queue.as_ptr(), 0) == 0 }
     }
 
-    /// Takes what the channel told.
+    /// Takes what the channel signalled.
     pub(super) fn drain(&self) {
         let (mut queue, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the channel is open, and both places outlive the call.

@@ -51,7 +51,7 @@ impl Default for Unfinished {
 
 /// What one read of a socket brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum SocketRead {
     /// A packet, in so many of the first bytes.
     Packet([u8; ANSWER_BYTES]),
     /// Nothing for now.
@@ -65,20 +65,20 @@ impl Unfinished {
     ///
     /// # Errors
     /// The socket failed.
-    pub(super) fn read(&mut self, socket: &OwnedFd, bytes: usize) -> Result<Heard, CloseReason> {
+    pub(super) fn read(&mut self, socket: &OwnedFd, bytes: usize) -> Result<SocketRead, CloseReason> {
         loop {
             match rustix::io::read(socket, &mut self.bytes[self.held..bytes]) {
-                Ok(0) => return Ok(Heard::End),
+                Ok(0) => return Ok(SocketRead::End),
                 Ok(count) => self.held += count,
-                Err(Errno::AGAIN) => return Ok(Heard::Nothing),
+                Err(Errno::AGAIN) => return Ok(SocketRead::Nothing),
                 Err(Errno::INTR) => {}
                 // Whoever dies with something unread resets; what came through the queue pair is there.
-                Err(Errno::CONNRESET | Errno::PIPE) => return Ok(Heard::End),
+                Err(Errno::CONNRESET | Errno::PIPE) => return Ok(SocketRead::End),
                 Err(errno) => return Err(CloseReason::network(errno)),
             }
             if self.held == bytes {
                 self.held = 0;
-                return Ok(Heard::Packet(self.bytes));
+                return Ok(SocketRead::Packet(self.bytes));
             }
         }
     }

@@ -34,7 +34,7 @@ pub(super) struct DeviceLimits {
     /// Entries of one completion queue.
     pub(super) completions: usize,
     /// Reads and swaps of one queue pair that it has under way.
-    pub(super) reads_begun: u8,
+    pub(super) reads_started: u8,
     /// Those that it answers at a time.
     pub(super) reads_answered: u8,
 }
@@ -98,7 +98,7 @@ impl Device {
         self.domain
     }
 
-    /// The device's part of a call's failure, as the system has just told it.
+    /// The device's part of a call's failure, as the system has just reported it.
     pub(super) fn last_error(&self, call: &'static str) -> VerbsError {
         last_error(call, &self.name)
     }
@@ -201,7 +201,7 @@ fn device_limits(context: NonNull<ffi::ibv_context>, name: &str) -> Result<(Devi
     let limits = DeviceLimits {
         requests: count(attributes.max_qp_wr),
         completions: count(attributes.max_cqe),
-        reads_begun: few(attributes.max_qp_init_rd_atom),
+        reads_started: few(attributes.max_qp_init_rd_atom),
         reads_answered: few(attributes.max_qp_rd_atom),
     };
     Ok((limits, attributes.phys_port_cnt))

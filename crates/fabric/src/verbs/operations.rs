@@ -57,7 +57,7 @@ pub(super) struct Operations {
     pub(super) served: Option<bool>,
     /// There is no memory for what operations bring: this end posts none.
     lacks_landing: bool,
-    /// Refused when they were posted, to be told of by the next poll.
+    /// Refused when they were posted, to be reported by the next poll.
     refused: Vec<(ReadTag, ReadFailure)>,
     /// Not handed to the device, or of a region that is not known yet.
     waiting: VecDeque<Posted>,
@@ -119,7 +119,7 @@ impl Operations {
         self.waiting.len() + self.parked.len() + self.under_way.len() + self.refused.len()
     }
 
-    /// Whether there is something to be told of by the next poll.
+    /// Whether there is something to be reported by the next poll.
     pub(super) fn has_refused(&self) -> bool {
         !self.refused.is_empty()
     }
@@ -136,8 +136,8 @@ impl Operations {
         again
     }
 
-    /// Tells of what was refused.
-    pub(super) fn tell_refused(&mut self, outcomes: &mut Outcomes<'_>) {
+    /// Reports what was refused.
+    pub(super) fn report_refused(&mut self, outcomes: &mut Outcomes<'_>) {
         let unserved = self.served == Some(false);
         for (tag, failure) in self.refused.drain(..) {
             outcomes(tag, Err(failure));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     /// The connection was given up, opened anew and given up again, for ever, and the read that was in hand
-    /// was never told of.
+    /// was never reported.
     #[test]
     fn prepare_landing_without_memory_ends_every_operation_as_unsupported() {
         let region = RemoteRegion { key: 5, place: 0, bytes: 4096, writable: false };
@@ -320,10 +320,10 @@ mod tests {
         operations.prepare_landing(&mut landing, |_| Err(VerbsError::NoDevice));
         assert!(landing.is_none() && operations.has_refused() && !operations.has_waiting());
         operations.post(&read(KEY), ReadTag(4), false).unwrap();
-        let mut told = Vec::new();
-        operations.tell_refused(&mut |tag, outcome| told.push((tag.0, outcome.unwrap_err())));
-        told.sort_unstable_by_key(|(tag, _)| *tag);
-        assert_eq!(told, [1, 2, 3, 4].map(|tag| (tag, ReadFailure::Unsupported)));
+        let mut reported = Vec::new();
+        operations.report_refused(&mut |tag, outcome| reported.push((tag.0, outcome.unwrap_err())));
+        reported.sort_unstable_by_key(|(tag, _)| *tag);
+        assert_eq!(reported, [1, 2, 3, 4].map(|tag| (tag, ReadFailure::Unsupported)));
         assert_eq!(operations.in_flight(), 0);
     }
 }

@@ -97,7 +97,7 @@ impl QueuePair {
         self.completions.device()
     }
 
-    /// What the peer is told.
+    /// What is sent to the peer.
     pub(super) fn end(&self, slots: u16, slot_bytes: u32) -> QueuePairEnd {
         let device = self.device();
         QueuePairEnd {
@@ -162,7 +162,7 @@ impl QueuePair {
             timeout: ANSWER_TIME,
             retry_cnt: RETRIES,
             rnr_retry: SLOT_RETRIES,
-            max_rd_atomic: device.limits.reads_begun.min(peer.reads_at_once),
+            max_rd_atomic: device.limits.reads_started.min(peer.reads_at_once),
             ..ffi::ibv_qp_attr::default()
         };
         let named = mask::IBV_QP_STATE
@@ -215,8 +215,8 @@ impl QueuePair {
     }
 
     /// Adds work to the chain. It gets the next number, which its completion, or that of a later one, names.
-    /// `told`: whether the device tells of its end.
-    pub(super) fn chain(&mut self, work: &Work, told: bool) {
+    /// `signalled`: whether the device signals its end.
+    pub(super) fn chain(&mut self, work: &Work, signalled: bool) {
         use ffi::ibv_send_flags as flags;
         use ffi::ibv_wr_opcode as code;
         assert!(self.chain.len() < self.sizes.work, "a chain is no longer than the queue");
@@ -230,7 +230,7 @@ impl QueuePair {
         };
         let buffer = buffer.expect("operations are chained once there is a buffer for them");
         self.elements.push(buffer.element(span));
-        let mut send_flags = if told { flags::IBV_SEND_SIGNALED.0 } else { 0 };
+        let mut send_flags = if signalled { flags::IBV_SEND_SIGNALED.0 } else { 0 };
         let goes_out = matches!(work, Work::Send { .. } | Work::Write { .. });
         if goes_out && span.length <= self.inline_bytes {
             send_flags |= flags::IBV_SEND_INLINE.0;
@@ -264,8 +264,8 @@ impl QueuePair {
         self.chain.push(request);
     }
 
-    /// The device tells of the last one's end that is chained, and so of all before it.
-    pub(super) fn tell_last(&mut self) {
+    /// The device signals the end of the last one that is chained, and so of all before it.
+    pub(super) fn signal_last(&mut self) {
         if let Some(last) = self.chain.last_mut() {
             last.send_flags |= ffi::ibv_send_flags::IBV_SEND_SIGNALED.0;
         }

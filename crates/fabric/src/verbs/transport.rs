@@ -10,8 +10,8 @@ use rustix::event::epoll::EventFlags;
 use crate::address::Address;
 use crate::close::{CloseReason, QueuePairFailure};
 use crate::connections::{
-    Begun, Connection, ConnectionPhase, ConnectionTable, EVENTS_PER_POLL, Greeted, MARK_VERBS, Messenger,
-    Sink, Transport, WithheldQuestions, Written,
+    Connection, ConnectionPhase, ConnectionTable, EVENTS_PER_POLL, Greeted, MARK_VERBS, Messenger, Sink,
+    Started, Transport, WithheldQuestions, Written,
 };
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
@@ -24,7 +24,7 @@ use crate::tcp::{self, TcpListener};
 
 use super::channel::{self, Channel};
 use super::completion::{COMPLETIONS_PER_POLL, Completion, CompletionQueue};
-use super::control::{self, Heard, RegionAnswer};
+use super::control::{self, RegionAnswer, SocketRead};
 use super::error::VerbsError;
 use super::link::VerbsLink;
 use super::queue_pair::QueuePair;
@@ -60,7 +60,7 @@ pub(crate) struct VerbsTransport {
     kernel_age: u32,
     /// An acceptor's: about keys.
     withheld: WithheldQuestions<[u8; control::ANSWER_BYTES]>,
-    /// The channel tells of the next completion.
+    /// The channel signals the next completion.
     armed: bool,
     /// What the queue gave, kept for its room.
     taken: Vec<Completion>,
@@ -75,7 +75,7 @@ impl Transport for VerbsTransport {
     const EDGES: EventFlags =
         EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 
-    fn connect(&self, address: &Address, _hello: &Hello) -> Result<Begun, FabricError> {
+    fn connect(&self, address: &Address, _hello: &Hello) -> Result<Started, FabricError> {
         tcp::connect(address)
     }
 
@@ -137,12 +137,12 @@ impl Transport for VerbsTransport {
             let Connection { socket, link, accepted, .. } = connection;
             let bytes = if *accepted { control::QUESTION_BYTES } else { control::ANSWER_BYTES };
             let packet = match link.control.read(socket, bytes)? {
-                Heard::Packet(packet) => packet,
-                Heard::Nothing => {
+                SocketRead::Packet(packet) => packet,
+                SocketRead::Nothing => {
                     connection.readable = false;
                     return Ok(());
                 }
-                Heard::End => {
+                SocketRead::End => {
                     (connection.readable, connection.link.ended) = (false, true);
                     return Ok(());
                 }
@@ -216,7 +216,7 @@ impl Transport for VerbsTransport {
         std::mem::take(&mut self.ended)
     }
 
-    /// Lets the channel tell of what comes, then looks once more.
+    /// Lets the channel signal what comes, then looks once more.
     fn prepare_sleep(&mut self, _table: &mut Table) -> bool {
         if !self.touched.is_empty() {
             return false;
@@ -277,7 +277,7 @@ impl VerbsTransport {
         }
     }
 
-    /// Gives a connection its queue pair; what the peer is told of it.
+    /// Gives a connection its queue pair; what is sent to the peer about it.
     fn make_channel(&mut self, connection: &mut Connection<VerbsLink>) -> Result<QueuePairEnd, CloseReason> {
         self.serial = (self.serial + 1) & (u32::MAX >> 1);
         let requests_max = self.completions.device().limits.requests;
@@ -337,7 +337,7 @@ impl VerbsTransport {
         let now_ns = table.now_ns();
         let Some((connection, counters)) = table.get_counted(id) else { return };
         if completion.request.incoming && completion.failed.is_none() {
-            connection.heard_ns = now_ns;
+            connection.received_ns = now_ns;
         }
         let VerbsLink { channel: Some(channel), operations, .. } = &mut connection.link else { return };
         let RequestId { incoming, index, .. } = completion.request;
@@ -404,7 +404,7 @@ impl VerbsTransport {
         }
         channel.give_out().map_err(broken)?;
         channel.prepare_landing(operations);
-        operations.tell_refused(&mut |tag, outcome| {
+        operations.report_refused(&mut |tag, outcome| {
             counters.reads_failed += 1;
             sink(Event::ReadDone { connection: id, tag, outcome });
         });
@@ -438,7 +438,7 @@ impl VerbsTransport {
         let key = control::decode_question(packet);
         let now_ns = table.now_ns();
         let Some(connection) = table.get_mut(id) else { return Ok(()) };
-        connection.heard_ns = now_ns;
+        connection.received_ns = now_ns;
         let region = self.registry.as_ref().and_then(|registry| registry.remote_region(key));
         control::send(&connection.socket, &control::encode_answer(&RegionAnswer { key, region }))
     }

@@ -1,4 +1,4 @@
-//! Requests to a device: how they are told apart, and what they ask for.
+//! Requests to a device: how they are distinguished, and what they ask for.
 
 use super::memory::Span;
 

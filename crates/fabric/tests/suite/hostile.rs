@@ -71,7 +71,7 @@ fn accept_half_a_hello_is_refused() {
 }
 
 /// What the acceptor says of a hello, and the beginning of its answer to it.
-fn told_of(hello: &[u8]) -> (CloseReason, Vec<u8>) {
+fn answer_to(hello: &[u8]) -> (CloseReason, Vec<u8>) {
     let (mut server, address) = server(FabricLimits::default());
     let mut stranger = TcpStream::connect(address).unwrap();
     stranger.write_all(hello).unwrap();
@@ -82,11 +82,11 @@ fn told_of(hello: &[u8]) -> (CloseReason, Vec<u8>) {
 }
 
 #[test]
-fn accept_other_version_tells_both_ends() {
+fn accept_other_version_is_known_to_both_ends() {
     let mut bytes = hello();
     bytes[8] = 7;
     let refused = CloseReason::VersionUnknown { theirs: 7 };
-    assert_eq!(told_of(&bytes), (refused, b"CELLFABR\x01\0\x02\0".to_vec()));
+    assert_eq!(answer_to(&bytes), (refused, b"CELLFABR\x01\0\x02\0".to_vec()));
 }
 
 #[test]
@@ -96,17 +96,17 @@ fn accept_number_that_nobody_answers_to_tells_both_ends() {
         let mut bytes = hello();
         bytes[14..16].copy_from_slice(&number.to_le_bytes());
         let refused = CloseReason::Refused(HelloRefusal::NoSuchWorker);
-        assert_eq!(told_of(&bytes), (refused, b"CELLFABR\x01\0\x03\0".to_vec()));
+        assert_eq!(answer_to(&bytes), (refused, b"CELLFABR\x01\0\x03\0".to_vec()));
     }
 }
 
 #[test]
-fn accept_unknown_extension_that_must_be_understood_tells_both_ends() {
+fn accept_unknown_extension_that_must_be_understood_is_known_to_both_ends() {
     let mut bytes = hello();
     bytes[20] += 5;
     bytes.extend_from_slice(&[3, 0x80, 1, 0, 42]);
     let refused = CloseReason::ExtensionUnknown { kind: 0x8003 };
-    assert_eq!(told_of(&bytes), (refused, b"CELLFABR\x01\0\x05\0".to_vec()));
+    assert_eq!(answer_to(&bytes), (refused, b"CELLFABR\x01\0\x05\0".to_vec()));
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn listen_address_taken_is_refused() {
 fn read_host_without_the_service_fails_as_unsupported() {
     let (mut server, address) = server(FabricLimits::default());
     let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
-    // Posted before the acceptor's hello can tell, and after.
+    // Posted before the acceptor's hello can say so, and after.
     let here = client.endpoint.connect(&Address::Tcp(address)).unwrap();
     let read = RemoteRead { key: RegionKey(1), offset: 0, length: 8 };
     client.endpoint.post_read(here, read, ReadTag(1)).unwrap();

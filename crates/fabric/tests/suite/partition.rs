@@ -58,7 +58,7 @@ fn cut_off(shm: bool, blocked: Blocked) {
     assert_eq!(client.messages(here).is_empty(), outbound, "what it sends");
     assert!(client.reads(here).len() == 1, "a read is asked for and answered");
     assert!(!client.connected(second) && client.closed(second).is_none());
-    assert!(client.closed(here).is_none() && client.closed(closed_here).is_none(), "nobody is told");
+    assert!(client.closed(here).is_none() && client.closed(closed_here).is_none(), "nobody is notified");
     // A shell's thread may sleep: nothing of what waits keeps it awake.
     assert!(server.endpoint.prepare_sleep());
     let mut poller = Poller::new().unwrap();

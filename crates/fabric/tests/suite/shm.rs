@@ -416,7 +416,7 @@ fn host_one_registration_is_read_over_both() {
 }
 
 #[test]
-fn host_tells_its_socket_in_the_hello_of_tcp() {
+fn host_names_its_socket_in_the_hello_of_tcp() {
     let name = socket_name();
     let mut options = HostOptions { socket: Some(name), ..HostOptions::default() };
     options.shm.limits = FabricLimits::default();

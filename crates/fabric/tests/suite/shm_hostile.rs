@@ -128,7 +128,7 @@ fn accept_stranger_or_half_a_hello_is_refused() {
 }
 
 /// What the acceptor says of a hello, and the beginning of its answer to it.
-fn told_of(hello: &[u8]) -> (CloseReason, Vec<u8>) {
+fn answer_to(hello: &[u8]) -> (CloseReason, Vec<u8>) {
     let mut server = server(FabricLimits::default());
     let stranger = Hostile::connect(server.endpoint.name().unwrap());
     stranger.send(hello);
@@ -139,11 +139,11 @@ fn told_of(hello: &[u8]) -> (CloseReason, Vec<u8>) {
 }
 
 #[test]
-fn accept_other_version_tells_both_ends() {
+fn accept_other_version_is_known_to_both_ends() {
     let mut bytes = hello();
     bytes[8] = 7;
     let refused = CloseReason::VersionUnknown { theirs: 7 };
-    assert_eq!(told_of(&bytes), (refused, b"CELLFABR\x01\0\x02\0".to_vec()));
+    assert_eq!(answer_to(&bytes), (refused, b"CELLFABR\x01\0\x02\0".to_vec()));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn accept_number_that_nobody_answers_to_tells_both_ends() {
         let mut bytes = hello();
         bytes[14..16].copy_from_slice(&number.to_le_bytes());
         let refused = CloseReason::Refused(HelloRefusal::NoSuchWorker);
-        assert_eq!(told_of(&bytes), (refused, b"CELLFABR\x01\0\x03\0".to_vec()));
+        assert_eq!(answer_to(&bytes), (refused, b"CELLFABR\x01\0\x03\0".to_vec()));
     }
 }
 
@@ -418,7 +418,7 @@ fn wake_acceptor_whose_bell_takes_nothing_makes_no_client_wait() {
     assert_eq!(send_to_an_acceptor_that_never_hears(Vec::new()), None);
 }
 
-/// Files that are not what they should be are told apart without a question that their maker could answer
+/// Files that are not what they should be are distinguished without a question that their maker could answer
 /// late.
 #[test]
 fn connect_to_an_acceptor_that_shares_other_files_closes() {

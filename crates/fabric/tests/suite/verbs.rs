@@ -191,7 +191,10 @@ fn torn_reads_happen_and_the_checksum_finds_each() {
         until(&mut world, &mut [&mut client, &mut server], |peers| peers[0].reads(here).len() == 32);
         for (_, outcome) in client.reads(here) {
             let words = outcome.unwrap();
-            assert!(NodeRef::new(plain, NodeIndex::ROOT, &words).is_ok(), "versions alone tell nothing here");
+            assert!(
+                NodeRef::new(plain, NodeIndex::ROOT, &words).is_ok(),
+                "versions alone prove nothing here"
+            );
             let is_whole = nodes.contains(&words);
             match NodeRef::new(geometry, NodeIndex::ROOT, &words) {
                 Ok(_) => assert!(is_whole, "a torn node is believed"),
@@ -207,7 +210,7 @@ fn torn_reads_happen_and_the_checksum_finds_each() {
     }
     stop.store(true, Ordering::Relaxed);
     thread.join().unwrap();
-    println!("reads beside a writer: {torn} torn, each told by its checksum; {whole} whole");
+    println!("reads beside a writer: {torn} torn, each found by its checksum; {whole} whole");
     assert!(torn > 0, "none was torn: the test shows nothing");
 }
 

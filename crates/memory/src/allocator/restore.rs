@@ -10,7 +10,7 @@ use crate::error::ReserveError;
 use crate::extent::{EXTENT_BYTES_MAX, HEADER_BYTES_MIN, byte_offset};
 use crate::width::{index, narrow};
 
-/// An allocator that is being told what is in use. Nothing can be allocated until it is finished.
+/// An allocator that is being given what is in use. Nothing can be allocated until it is finished.
 pub struct AllocatorRestore {
     allocator: ExtentAllocator,
     /// One bit a block: in use, by a slab or a long extent.

@@ -272,7 +272,7 @@ fn allocate_too_long_panics() {
 }
 
 #[test]
-fn reserve_wrong_places_are_told_apart() {
+fn reserve_wrong_places_are_distinguished() {
     let mut restore = ExtentAllocator::restore(1 << 20);
     let at = |offset: u32| ExtentOffset(offset / 16);
     let slab = SLAB_BYTES;

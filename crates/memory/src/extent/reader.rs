@@ -1,4 +1,4 @@
-//! Reading an extent out of live memory: copy by words, then the checksum tells whether it is the leaf's.
+//! Reading an extent out of live memory: copy by words, then the checksum shows whether it is the leaf's.
 
 use cell_terms::{Csn, Epoch, ExtentOffset, Words};
 

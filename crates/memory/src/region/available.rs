@@ -20,7 +20,7 @@ impl Ledger {
         Ledger(mappings)
     }
 
-    /// Whether there is memory for `needed` more bytes. If the system does not tell, there is.
+    /// Whether there is memory for `needed` more bytes. If the system does not say, there is.
     pub(crate) fn check(&self, needed: u64) -> Result<(), MemoryError> {
         let Some(available) = available_bytes() else { return Ok(()) };
         let available = available.saturating_sub(self.promised());

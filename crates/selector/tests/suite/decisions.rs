@@ -69,7 +69,7 @@ fn first_search_goes_to_the_server_for_want_of_samples() {
 }
 
 #[test]
-fn obstacle_leaves_the_server_alone_and_is_told() {
+fn obstacle_leaves_the_server_alone_and_is_reported() {
     for policy in [Policy::Paper, Policy::Adaptive, Policy::Fixed] {
         let mut selector = of_policy(policy);
         for obstacle in [Obstacle::NotRegistered, Obstacle::NotTrusted, Obstacle::NotPermitted] {
@@ -142,13 +142,13 @@ fn adaptive_spends_a_part_of_the_time_on_a_path_that_is_very_slow_also_across_pa
 
 /// Half of the time may be lost: both paths get half of the searches at most.
 #[test]
-fn adaptive_explores_half_of_the_searches_if_it_is_told_to() {
+fn adaptive_explores_half_of_the_searches_if_it_is_set_to() {
     let mut selector = selector(SelectorSettings { exploration: 0.5, ..SelectorSettings::default() });
     let share = share_after(&mut selector, &mut 1, 2_000_000_000, (50_000, 22_000, 2));
     assert!((0.4..0.6).contains(&share), "{share}");
 }
 
-/// Each one-sided search is begun, takes 5 us, and is given to the server, which takes 20 us.
+/// Each one-sided search is started, takes 5 us, and is given to the server, which takes 20 us.
 #[test]
 fn adaptive_leaves_a_path_whose_searches_all_end_at_the_server() {
     for in_place in [false, true] {

@@ -41,23 +41,25 @@ proptest! {
             tree.put(key, entry(number as u64)).unwrap();
             model.insert(key.clone(), entry(number as u64));
         }
-        let first = walk(&tree, Aim::First, |leaf| (leaf.low(), leaf.floor(Aim::First)));
+        let first = walk(&tree, Aim::First, |leaf| (leaf.low(), leaf.predecessor(Aim::First)));
         prop_assert_eq!(first.0, Vec::<u8>::new());
-        let last = walk(&tree, Aim::Last, |leaf| (leaf.high(), leaf.floor(Aim::Last)));
+        let last = walk(&tree, Aim::Last, |leaf| (leaf.high(), leaf.predecessor(Aim::Last)));
         prop_assert_eq!(last.0, None);
         prop_assert_eq!(last.1, model.values().next_back().copied());
         for key in &wanted {
-            let (low, high, floor) =
-                walk(&tree, Aim::At(key), |leaf| (leaf.low(), leaf.high(), leaf.floor(Aim::At(key))));
+            let (low, high, predecessor) =
+                walk(&tree, Aim::At(key), |leaf| (leaf.low(), leaf.high(), leaf.predecessor(Aim::At(key))));
             prop_assert!(low <= *key && high.is_none_or(|high| *key < high));
             let within = (Bound::Included(low), Bound::Included(key.clone()));
-            prop_assert_eq!(floor, model.range(within).next_back().map(|(_, entry)| *entry));
+            prop_assert_eq!(predecessor, model.range(within).next_back().map(|(_, entry)| *entry));
 
-            let (low, high, floor) =
-                walk(&tree, Aim::Below(key), |leaf| (leaf.low(), leaf.high(), leaf.floor(Aim::Below(key))));
+            let (low, high, predecessor) =
+                walk(&tree, Aim::Below(key), |leaf| {
+                    (leaf.low(), leaf.high(), leaf.predecessor(Aim::Below(key)))
+                });
             prop_assert!(low < *key && high.is_none_or(|high| *key <= high));
             let within = (Bound::Included(low), Bound::Excluded(key.clone()));
-            prop_assert_eq!(floor, model.range(within).next_back().map(|(_, entry)| *entry));
+            prop_assert_eq!(predecessor, model.range(within).next_back().map(|(_, entry)| *entry));
         }
     }
 }

@@ -50,7 +50,7 @@ fn check_scans(tree: &Tree, model: &Model) {
     });
 }
 
-/// Compacts until a pass frees nothing; the steps that changed something. `each` hears of every change.
+/// Compacts until a pass frees nothing; the steps that changed something. `each` is called for every change.
 fn compact(tree: &mut Tree, limits: &CompactionLimits, mut each: impl FnMut(&Tree)) -> usize {
     let (mut steps, mut rounds) = (0, 0);
     loop {

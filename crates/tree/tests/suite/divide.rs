@@ -35,7 +35,7 @@ fn grow(tree: &mut Tree, model: &mut Model, random: &mut Random, below: Option<&
     }
 }
 
-/// Builds the upper half, hidden, one entry at a time as the source's leaves tell.
+/// Builds the upper half, hidden, one entry at a time as the source's leaves have them.
 fn adopt(tree: &Tree, key: &[u8], csn: &mut Csn) -> SlotAllocator {
     let memory = &*tree.memory;
     let (source, mut leaf) = (Meganode::new(&memory, tree.geometry, SLOT), LeafSnapshot::new());
@@ -61,10 +61,10 @@ fn adopt(tree: &Tree, key: &[u8], csn: &mut Csn) -> SlotAllocator {
     allocator
 }
 
-/// The changes of the record that cuts the source.
+/// The changes of the record that truncates the source.
 fn changes<'a>(plan: &'a SplitPlan, key: &'a [u8], right: Pointer) -> impl Iterator<Item = Change<'a>> {
-    let cuts = plan.cuts.iter().map(move |node| Change::Cut { node: *node, high: key, right });
-    cuts.chain(plan.freed.bits().iter().map(|node| Change::Mark { node, state: TreeNodeState::Free }))
+    let boundary = plan.boundary.iter().map(move |node| Change::Truncate { node: *node, high: key, right });
+    boundary.chain(plan.freed.bits().iter().map(|node| Change::Mark { node, state: TreeNodeState::Free }))
 }
 
 /// What a reader finds who goes on where a meganode sends it.
@@ -113,7 +113,7 @@ fn split_once(node_bytes: usize, seed: u64, percent: usize) {
     // The lower half goes on while the upper one is adopted.
     grow(&mut tree, &mut model, &mut random, Some(&key), 500);
     let plan = reading!(tree, meganode => meganode.plan_meganode_split(&key).unwrap());
-    assert_eq!(plan.cuts.len(), usize::from(tree.allocator.height()));
+    assert_eq!(plan.boundary.len(), usize::from(tree.allocator.height()));
     let snapshot = tree.memory.copy();
     let at = tree.csn;
 
@@ -126,7 +126,7 @@ fn split_once(node_bytes: usize, seed: u64, percent: usize) {
     let csn = at.next();
     for change in changes(&plan, &key, right) {
         apply(&mut &*tree.memory, tree.geometry, SLOT, &change, csn);
-        if plan.cuts.contains(&change.node()) {
+        if plan.boundary.contains(&change.node()) {
             check(&tree, &model);
         }
     }
@@ -244,7 +244,7 @@ proptest! {
         }
         for key in wanted.iter().chain(&keys) {
             let expected = model.range(..=key.clone()).next_back().map(|(_, entry)| *entry);
-            prop_assert_eq!(reading!(tree, meganode => meganode.floor(key)), Ok(expected));
+            prop_assert_eq!(reading!(tree, meganode => meganode.predecessor(key)), Ok(expected));
         }
     }
 

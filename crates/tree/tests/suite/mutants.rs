@@ -20,7 +20,7 @@ fn readers() -> bool {
 fn harness(mutant: Mutant) -> fn() -> bool {
     match mutant {
         Mutant::TornRead | Mutant::SilentChange | Mutant::FencesIgnored => readers,
-        Mutant::RemovalForgotten => harness::removal::misses_tell_the_last_removal,
+        Mutant::RemovalForgotten => harness::removal::misses_depend_on_the_last_removal,
         Mutant::ReplayRepeats => harness::removal::replaying_twice_is_once,
         Mutant::RoleIgnored => harness::role::routers_are_no_meganodes_of_entries,
     }

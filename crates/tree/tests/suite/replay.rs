@@ -98,8 +98,8 @@ fn replay_over_nodes_of_different_moments_makes_the_same_bytes() {
 }
 
 #[test]
-fn misses_tell_the_last_removal_across_splits() {
-    assert!(harness::removal::misses_tell_the_last_removal());
+fn misses_depend_on_the_last_removal_across_splits() {
+    assert!(harness::removal::misses_depend_on_the_last_removal());
 }
 
 #[test]

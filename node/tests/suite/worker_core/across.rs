@@ -1,4 +1,4 @@
-//! Splits whose sides, and whose parent, are at different nodes: what the owners tell each other by notes.
+//! Splits whose sides, and whose parent, are at different nodes: what the owners send each other by notes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ impl Board {
                 None => drop(self.notices.remove(&key)),
             }
             let revision = self.revision;
-            world.tell(process, ControlEvent::NoticeWritten { key, revision });
+            world.notify(process, ControlEvent::NoticeWritten { key, revision });
         }
         let now = Arc::new(NoticesView { revision: self.revision, notices: self.notices.clone() });
         let shown = self.late.replace(now.clone()).unwrap_or(now);
-        world.tell(process, ControlEvent::Notices(shown));
+        world.notify(process, ControlEvent::Notices(shown));
     }
 }
 
@@ -66,7 +66,7 @@ fn check(world: &mut World, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let found: Vec<_> = (0..world.processes())
             .map(|process| world.get_of(process, &key(number)))
-            .filter(|told| matches!(told, Replied::Value(_)))
+            .filter(|replied| matches!(replied, Replied::Value(_)))
             .collect();
         assert_eq!(found, [Replied::Value(key(number))], "{number}");
     }
@@ -133,7 +133,7 @@ fn split_whose_source_target_and_router_are_at_three_nodes_settles_from_any_step
         check(&mut world, 1..first);
         for number in first..number {
             let found = (0..3).map(|at| world.get_of(at, &upper(number)));
-            let found = found.filter(|told| matches!(told, Replied::Value(_))).count();
+            let found = found.filter(|replied| matches!(replied, Replied::Value(_))).count();
             assert_eq!(found, 1, "{number} after {turns} turns");
         }
         settled += 1;
@@ -160,8 +160,8 @@ fn split_beside_a_router_that_is_elsewhere_is_finished() {
     let upper = |number: u64| format!("key 9{:05}", number * 7919 % 100_003).into_bytes();
     while world.worker_of(1).split_counts().begun == before {
         written += 1;
-        let told = world.put_of(1, first + written, &upper(written));
-        assert!(matches!(told, Replied::Written(_)), "{told:?}");
+        let replied = world.put_of(1, first + written, &upper(written));
+        assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
         assert!(written < 10_000);
     }
     settle(&mut world, &mut board);

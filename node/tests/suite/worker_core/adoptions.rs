@@ -17,7 +17,7 @@ fn send_put(world: &mut World, name: WriteName, key: &[u8], value: &[u8]) -> u32
     world.send(&Request::Put(Put { name, condition: Condition::Always, key, value }))
 }
 
-/// Puts come, one a turn, until one more split has begun; the next number. Its `Start` is not durable yet.
+/// Puts come, one a turn, until one more split has started; the next number. Its `Start` is not durable yet.
 fn begin_split(world: &mut World, first: u64, value: &[u8]) -> u64 {
     let (before, mut number) = (world.worker().split_counts().begun, first);
     while world.worker().split_counts().begun == before {
@@ -33,7 +33,7 @@ fn begin_split(world: &mut World, first: u64, value: &[u8]) -> u64 {
 
 /// A put is carried out, and appended behind a split's `Start`; the split's target has a log of its own and
 /// makes what goes along durable there. Then the source's log loses the put. A retry that comes when another
-/// split has moved its key to that target must not be told that it was carried out.
+/// split has moved its key to that target must not be answered that it was carried out.
 pub(crate) fn result_that_its_own_log_has_lost_is_not_believed_elsewhere() {
     // Room for the tree and the router: every other half goes to the second pair.
     let two = PairGeometry { node_region_bytes: 4096 + 2 * (64 << 10), ..GEOMETRY };
@@ -52,12 +52,12 @@ pub(crate) fn result_that_its_own_log_has_lost_is_not_believed_elsewhere() {
     while world.worker().split_counts().finished < 2 {
         number += 1;
         let key = format!("key {} {number:05}", if number.is_multiple_of(2) { 0 } else { number * 7 % 10 });
-        let told = world.put(world.name(number, 1), key.as_bytes(), b"v");
-        assert!(matches!(told, Replied::Written(_)), "{told:?}");
+        let replied = world.put(world.name(number, 1), key.as_bytes(), b"v");
+        assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
         assert!(number < 20_000);
     }
-    let told = world.put(lost, LOST, b"lost");
-    assert!(matches!(told, Replied::Written(_)), "{told:?}");
+    let replied = world.put(lost, LOST, b"lost");
+    assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
     assert_eq!(world.get(LOST), Replied::Value(b"lost".to_vec()));
 }
 
@@ -100,7 +100,7 @@ fn adoption_that_comes_to_nothing_leaves_no_extents() {
     world.until("no extents", |world| extents(world) == 0);
 }
 
-/// The first router is begun while an adoption into the same pair has logged nothing yet.
+/// The first router is started while an adoption into the same pair has logged nothing yet.
 ///
 /// 1. The first split's target opens, and takes the writes that have waited: it is to be split itself.
 /// 2. The log is held from then on, so that `Opened` becomes durable with the second split's `Start`.

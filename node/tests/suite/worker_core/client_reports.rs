@@ -1,4 +1,4 @@
-//! What clients report is kept by connection, within bounds, and they are told what is set for them.
+//! What clients report is kept by connection, within bounds, and they are given what is set for them.
 
 use std::sync::Arc;
 
@@ -114,10 +114,10 @@ fn answer_has_the_values_only_if_the_client_has_another_revision() {
     let mut worker = worker(WorkerOptions { client_settings: Some(Arc::new(settings)), ..OPTIONS });
     connect(&mut worker, 1);
     replies(&mut worker);
-    for (has, told) in [(0, 1), (3, 1), (4, 0), (5, 1)] {
+    for (has, replied) in [(0, 1), (3, 1), (4, 0), (5, 1)] {
         send(&mut worker, 1, &Request::Report(ClientReport { settings_revision: has, ..report(1, 1) }));
         let replies = replies(&mut worker);
         let Reply::Reported(reply) = Reply::decode(&replies[0]).unwrap().1 else { panic!("{replies:?}") };
-        assert_eq!((reply.settings_revision, reply.values.len()), (4, told), "{has}");
+        assert_eq!((reply.settings_revision, reply.values.len()), (4, replied), "{has}");
     }
 }

@@ -1,6 +1,6 @@
 //! Crash points of splits and compactions, as the worker core has them: the process dies after each operation
 //! of its disk in turn, with and without checkpoints, and another takes its pairs over and goes on. Nothing
-//! that was acknowledged is lost, nothing is carried out twice, and what was begun comes to its end.
+//! that was acknowledged is lost, nothing is carried out twice, and what was started comes to its end.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,7 +31,7 @@ struct Write {
     deletes: bool,
 }
 
-/// A client with one write at a time, and what it was told.
+/// A client with one write at a time, and what it was answered.
 struct Client {
     world: World,
     images: bool,
@@ -66,8 +66,8 @@ impl Client {
             self.world.send(&Request::Put(Put { name, condition, key, value: key }))
         };
         for _ in 0..TURNS {
-            if let Some(told) = self.world.answered(id) {
-                return Some(told);
+            if let Some(replied) = self.world.answered(id) {
+                return Some(replied);
             }
             if self.world.is_dead() {
                 return None;
@@ -82,36 +82,37 @@ impl Client {
         let floor = self.kept.front().map_or(self.number, |(write, _)| write.number);
         let write = Write { number: self.number, floor, key, deletes };
         self.number += 1;
-        let Some(told) = self.ask(&write) else {
+        let Some(replied) = self.ask(&write) else {
             self.unanswered = Some(write);
             return None;
         };
-        if matches!(told, Replied::Written(_) | Replied::Deleted | Replied::NotFound) {
+        if matches!(replied, Replied::Written(_) | Replied::Deleted | Replied::NotFound) {
             self.held.insert(write.key.clone(), !deletes);
-            self.kept.push_back((write, told.clone()));
+            self.kept.push_back((write, replied.clone()));
             if self.kept.len() > KEPT {
                 self.kept.pop_front();
             }
         }
-        Some(told)
+        Some(replied)
     }
 
-    /// Another process takes over: everything is as it was told, and repetitions get the answers of before.
+    /// Another process takes over: everything is as it was answered, and repetitions get the answers of
+    /// before.
     fn recover(&mut self, lands_late: bool) {
         if lands_late {
             self.world.land_late();
         }
         self.world.restart();
         self.demand_sound("after the takeover");
-        for (write, told) in self.kept.clone() {
+        for (write, replied) in self.kept.clone() {
             let again = self.ask(&write);
-            assert_eq!(again, Some(told), "write {} was carried out again", write.number);
+            assert_eq!(again, Some(replied), "write {} was carried out again", write.number);
         }
         if let Some(write) = self.unanswered.take() {
-            let told = self.ask(&write);
+            let replied = self.ask(&write);
             assert!(
-                matches!(told, Some(Replied::Written(_) | Replied::Deleted | Replied::NotFound)),
-                "{told:?}"
+                matches!(replied, Some(Replied::Written(_) | Replied::Deleted | Replied::NotFound)),
+                "{replied:?}"
             );
             self.held.insert(write.key, !write.deletes);
         }

@@ -51,8 +51,8 @@ fn split_away(written: &mut Written) {
     let mut count = 0;
     while world.worker().split_counts().finished == 0 {
         let key = format!("key {} {count}", count * 7 % 10).into_bytes();
-        let told = world.put(world.name(written.number, 1), &key, &[b'v'; 40]);
-        assert!(matches!(told, Replied::Written(_)), "{told:?}");
+        let replied = world.put(world.name(written.number, 1), &key, &[b'v'; 40]);
+        assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
         (written.number, count) = (written.number + 1, count + 1);
         assert!(count < 10_000, "a meganode of 128 tree nodes is split");
     }
@@ -106,9 +106,9 @@ fn first_copy_that_waited_for_a_split_while_its_retry_did_is_carried_out_once() 
     let put =
         cell_protocol::Put { name, condition: cell_protocol::Condition::Always, key: KEY, value: b"three" };
     let copies = [(); 2].map(|()| world.send(&cell_protocol::Request::Put(put)));
-    let told = copies.map(|id| world.answer(id));
-    assert_eq!(told[0], told[1], "one write, one version");
-    assert!(matches!(told[0], Replied::Written(_)), "{told:?}");
+    let replied = copies.map(|id| world.answer(id));
+    assert_eq!(replied[0], replied[1], "one write, one version");
+    assert!(matches!(replied[0], Replied::Written(_)), "{replied:?}");
     world.until("the split's end", |world| world.worker().split_counts().finished == 1);
     assert_eq!(world.get(KEY), Replied::Value(b"three".to_vec()));
     written.number += 1;

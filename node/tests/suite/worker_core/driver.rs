@@ -188,5 +188,5 @@ fn worker_that_has_ended_has_no_further_turn() {
     let kind = FailureKind::RecoveryRefused;
     let turn = Pair::new().turn(vec![WorkerInput::GiveUp(kind), stop()]);
     assert_eq!(turn.next, Next::End(Ended::Failed(kind)));
-    assert_eq!(turn.commands.len(), 1, "the control thread is told");
+    assert_eq!(turn.commands.len(), 1, "the control thread is notified");
 }

@@ -1,5 +1,5 @@
 //! What was freed rests for the whole grace period. A worker's thread can be stopped at any instruction, so
-//! the last time that it was told may be long past when it frees something.
+//! the last time that it was given may be long past when it frees something.
 
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 
@@ -12,10 +12,10 @@ fn resting_bytes(world: &World) -> u64 {
 /// A reader finds a pointer, the entry behind it is freed, and the reader may go on reading for the grace
 /// period:
 ///
-/// 1. the worker is told that it is T, and is stopped until T + 10 ms;
+/// 1. the worker is given the time T, and is stopped until T + 10 ms;
 /// 2. a reader finds an entry's place;
 /// 3. the worker deletes the entry, and the record becomes durable;
-/// 4. the worker is told that it is T + 10 ms. Counted from T, the grace period of 5 ms would be over, and
+/// 4. the worker is given the time T + 10 ms. Counted from T, the grace period of 5 ms would be over, and
 ///    the place would be written while the reader of step 2 reads it.
 pub(crate) fn freed_rests_from_a_time_after_the_free() {
     let mut world = World::new(1, GEOMETRY, OPTIONS);
@@ -24,14 +24,14 @@ pub(crate) fn freed_rests_from_a_time_after_the_free() {
     let freed = resting_bytes(&world);
     assert!(freed >= 1_000, "the extent rests: {freed} bytes");
     world.pass(10 * MS);
-    let told_ns = world.now_ns();
+    let turn_ns = world.now_ns();
     world.turn();
     while resting_bytes(&world) > 0 {
-        let rested_ns = world.now_ns() - told_ns;
+        let rested_ns = world.now_ns() - turn_ns;
         assert!(rested_ns <= OPTIONS.pair.reuse_grace_ns + 10 * MS, "it is used again some time");
         world.turn();
     }
-    let rested_ns = world.now_ns() - told_ns;
+    let rested_ns = world.now_ns() - turn_ns;
     assert!(rested_ns >= OPTIONS.pair.reuse_grace_ns, "it rested for {rested_ns} ns only");
 }
 

@@ -1,4 +1,4 @@
-//! Nothing is told before it is durable: answers wait for the batch that covers them.
+//! Nothing is answered before it is durable: answers wait for the batch that covers them.
 
 use cell_protocol::{Condition, Delete, Put, Request};
 
@@ -12,44 +12,44 @@ fn world() -> World {
     world
 }
 
-/// A turn hands the batch to the disk, which has it by the next: nothing may be told in between.
-fn told_with_its_batch(world: &mut World, asked: &[u32]) -> Vec<Replied> {
+/// A turn hands the batch to the disk, which has it by the next: nothing may be answered in between.
+fn answered_with_its_batch(world: &mut World, asked: &[u32]) -> Vec<Replied> {
     world.turn();
     for id in asked {
-        assert_eq!(world.answered(*id), None, "told before it was durable");
+        assert_eq!(world.answered(*id), None, "answered before it was durable");
     }
     asked.iter().map(|id| world.answer(*id)).collect()
 }
 
-pub(crate) fn put_is_told_when_it_is_durable() {
+pub(crate) fn put_is_answered_when_it_is_durable() {
     let mut world = world();
     let name = world.name(2, 2);
     let put = world.send(&Request::Put(Put { name, condition: Condition::Always, key: KEY, value: b"two" }));
-    let told = told_with_its_batch(&mut world, &[put]);
-    assert!(matches!(told[..], [Replied::Written(_)]), "{told:?}");
+    let replied = answered_with_its_batch(&mut world, &[put]);
+    assert!(matches!(replied[..], [Replied::Written(_)]), "{replied:?}");
 }
 
-pub(crate) fn hit_is_told_when_the_entry_is_durable() {
+pub(crate) fn hit_is_answered_when_the_entry_is_durable() {
     let mut world = world();
     let name = world.name(2, 2);
     let put = world.send(&Request::Put(Put { name, condition: Condition::Always, key: KEY, value: b"two" }));
     let get = world.send(&Request::Get { key: KEY });
-    let told = told_with_its_batch(&mut world, &[get, put]);
-    assert_eq!(told[0], Replied::Value(b"two".to_vec()));
+    let replied = answered_with_its_batch(&mut world, &[get, put]);
+    assert_eq!(replied[0], Replied::Value(b"two".to_vec()));
 }
 
-pub(crate) fn miss_is_told_when_the_removal_is_durable() {
+pub(crate) fn miss_is_answered_when_the_removal_is_durable() {
     let mut world = world();
     let name = world.name(2, 2);
     let delete = world.send(&Request::Delete(Delete { name, condition: Condition::Always, key: KEY }));
     let get = world.send(&Request::Get { key: KEY });
-    let told = told_with_its_batch(&mut world, &[get, delete]);
-    assert_eq!(told, [Replied::NotFound, Replied::Deleted]);
+    let replied = answered_with_its_batch(&mut world, &[get, delete]);
+    assert_eq!(replied, [Replied::NotFound, Replied::Deleted]);
 }
 
 #[test]
 fn answers_wait_for_the_batch_that_covers_them() {
-    put_is_told_when_it_is_durable();
-    hit_is_told_when_the_entry_is_durable();
-    miss_is_told_when_the_removal_is_durable();
+    put_is_answered_when_it_is_durable();
+    hit_is_answered_when_the_entry_is_durable();
+    miss_is_answered_when_the_removal_is_durable();
 }

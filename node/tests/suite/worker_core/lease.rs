@@ -38,7 +38,7 @@ fn answer_of_the_control_thread_leaves_while_the_lease_holds() {
     assert_eq!(released(worker, now_ns, now_ns + 1), 1);
 }
 
-/// The order of the shell: it tells the time, takes what the control thread has, and sends.
+/// The order of the shell: it gives the time, takes what the control thread has, and sends.
 #[test]
 fn answer_of_the_control_thread_does_not_leave_when_the_turn_began_past_the_lease() {
     let (mut world, opened) = asked();

@@ -12,7 +12,7 @@ use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 const MS: u64 = 1_000_000;
 
 fn change(world: &mut World, options: WorkerOptions) {
-    world.tell(0, ControlEvent::OptionsChanged(Box::new(options)));
+    world.notify(0, ControlEvent::OptionsChanged(Box::new(options)));
 }
 
 fn put(world: &mut World, number: u64, value: &[u8]) -> Replied {
@@ -48,7 +48,7 @@ fn memory_of_streams_bounds_those_that_begin_later() {
     world.turn();
     let refused = begin(&mut world, 3);
     world.turn();
-    assert!(refused.is_none_or(|told| told == Replied::Refused(StatusCode::Busy)));
+    assert!(refused.is_none_or(|replied| replied == Replied::Refused(StatusCode::Busy)));
 }
 
 #[test]

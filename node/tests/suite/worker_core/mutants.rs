@@ -15,9 +15,9 @@ fn every_mutant_of_the_worker_core_is_caught() {
             (Mutant::GraceBackdated, grace::freed_rests_from_a_time_after_the_free),
             (Mutant::GraceSkipped, grace::freed_rests_from_a_time_after_the_free),
             (Mutant::ImageNameReused, splits::image_whose_record_was_not_answered_is_not_written_over),
-            (Mutant::AcknowledgeEarly, held::put_is_told_when_it_is_durable),
-            (Mutant::HitNotHeld, held::hit_is_told_when_the_entry_is_durable),
-            (Mutant::MissNotHeld, held::miss_is_told_when_the_removal_is_durable),
+            (Mutant::AcknowledgeEarly, held::put_is_answered_when_it_is_durable),
+            (Mutant::HitNotHeld, held::hit_is_answered_when_the_entry_is_durable),
+            (Mutant::MissNotHeld, held::miss_is_answered_when_the_removal_is_durable),
             (Mutant::RepeatApplied, delayed::first_copy_does_nothing),
             (Mutant::FloorIgnored, delayed::first_copy_does_nothing),
             (Mutant::ResultsUndurable, adoptions::result_that_its_own_log_has_lost_is_not_believed_elsewhere),
@@ -30,7 +30,7 @@ fn every_mutant_of_the_worker_core_is_caught() {
             ),
             (
                 Mutant::CompactedRunKept,
-                tree_check::check_beside_writes_splits_and_compactions_tells_of_nothing,
+                tree_check::check_beside_writes_splits_and_compactions_reports_nothing,
             ),
             (Mutant::FailedWorkerSends, lease::answer_of_the_control_thread_does_not_leave_after_a_failure),
         ];

@@ -11,8 +11,8 @@ impl World {
 
     pub(crate) fn answer_of(&mut self, at: usize, id: u32) -> Replied {
         for _ in 0..TURNS {
-            if let Some(told) = self.answered(id) {
-                return told;
+            if let Some(replied) = self.answered(id) {
+                return replied;
             }
             self.turn_of(at);
         }
@@ -63,8 +63,8 @@ impl World {
         let mut number = first;
         for key in keys {
             let name = self.name(number, number);
-            let told = self.put(name, &key, &key);
-            assert!(matches!(told, Replied::Written(_)), "{told:?}");
+            let replied = self.put(name, &key, &key);
+            assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
             number += 1;
         }
         number

@@ -31,8 +31,8 @@ fn put(world: &mut World, number: u64) -> Replied {
 fn small_disk_is_freed_by_checkpoints_before_writes_are_refused() {
     let mut world = on_a_disk_with(300 << 10);
     for number in 1..=4_000 {
-        let told = put(&mut world, number);
-        assert!(matches!(told, Replied::Written(_)), "{number}: {told:?}");
+        let replied = put(&mut world, number);
+        assert!(matches!(replied, Replied::Written(_)), "{number}: {replied:?}");
     }
     let checkpoints = world.worker().snapshot().pairs[0].checkpoints;
     // 16 MB of extents and half as much of tree nodes; the two logs fill their segments at different times.
@@ -47,14 +47,15 @@ fn small_disk_is_freed_by_checkpoints_before_writes_are_refused() {
 #[test]
 fn disk_without_room_for_an_image_refuses_writes_and_serves_again_with_room() {
     let mut world = on_a_disk_with(0);
-    let told = (1..).map(|number| (number, put(&mut world, number)));
-    let (number, told) = told.into_iter().find(|(_, told)| !matches!(told, Replied::Written(_))).unwrap();
-    assert_eq!(told, Replied::Refused(StatusCode::ReadOnly));
+    let replied = (1..).map(|number| (number, put(&mut world, number)));
+    let (number, replied) =
+        replied.into_iter().find(|(_, replied)| !matches!(replied, Replied::Written(_))).unwrap();
+    assert_eq!(replied, Replied::Refused(StatusCode::ReadOnly));
     assert!(matches!(world.get(b"key 7"), Replied::Value(_)), "reads go on");
     let deleted = world.delete(world.name(number + 1, number + 1), b"key 7");
     assert_eq!(deleted, Replied::Deleted);
     world.leave_room(None);
     // It is tried again by itself.
     let again = (number + 2..number + 100_000).map(|number| put(&mut world, number));
-    assert!(again.into_iter().any(|told| matches!(told, Replied::Written(_))));
+    assert!(again.into_iter().any(|replied| matches!(replied, Replied::Written(_))));
 }

@@ -1,5 +1,5 @@
-//! Sessions that end while their workers do not hear of it: what was written in them is not carried out anew,
-//! and what was kept of them goes.
+//! Sessions that end while their workers do not learn of it: what was written in them is not carried out
+//! anew, and what was kept of them goes.
 
 use std::collections::BTreeSet;
 
@@ -18,17 +18,17 @@ fn put_of_ended(world: &mut World, number: u64, value: &[u8]) -> Replied {
         world.turn();
         for command in world.take_commands(0) {
             if let Command::AskSession { session } = command {
-                world.tell(0, ControlEvent::SessionAsked { session, open: Some(false) });
+                world.notify(0, ControlEvent::SessionAsked { session, open: Some(false) });
             }
         }
-        if let Some(told) = world.answered(id) {
-            return told;
+        if let Some(replied) = world.answered(id) {
+            return replied;
         }
     }
     panic!("the put is not answered");
 }
 
-/// A session ends while one of its pairs is elsewhere; the pair comes to a worker that has not heard of it.
+/// A session ends while one of its pairs is elsewhere; the pair comes to a worker that does not know of it.
 pub(crate) fn late_copy_of_an_ended_session_finds_its_pair_elsewhere() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
     let mut number = 1;
@@ -40,8 +40,8 @@ pub(crate) fn late_copy_of_an_ended_session_finds_its_pair_elsewhere() {
     let put = |world: &mut World, number, value: &[u8]| {
         let put = Put { name: world.name(number, number), condition: Condition::Always, key: KEY, value };
         let id = world.send_to(1, &Request::Put(put));
-        let told = world.answer_of(1, id);
-        assert!(matches!(told, Replied::Written(_)), "{told:?}");
+        let replied = world.answer_of(1, id);
+        assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
     };
     put(&mut world, number, b"one");
     put(&mut world, number + 1, b"two");
@@ -60,10 +60,10 @@ fn late_copy_of_an_ended_session_is_not_carried_out_after_a_takeover() {
 #[test]
 fn session_that_ended_in_a_gap_of_the_watch_leaves_nothing() {
     let mut world = World::new(1, GEOMETRY, OPTIONS);
-    let told = world.put(world.name(1, 1), KEY, b"one");
-    assert!(matches!(told, Replied::Written(_)), "{told:?}");
+    let replied = world.put(world.name(1, 1), KEY, b"one");
+    assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
     world.end_session();
-    world.tell(0, ControlEvent::SessionsMissed);
+    world.notify(0, ControlEvent::SessionsMissed);
     let mut answers = vec![Some(BTreeSet::new()), None];
     while !answers.is_empty() {
         world.turn();
@@ -71,7 +71,7 @@ fn session_that_ended_in_a_gap_of_the_watch_leaves_nothing() {
             let Command::ListSessions { before } = command else { continue };
             assert_eq!(before, [world.session]);
             let open = answers.pop().unwrap();
-            world.tell(0, ControlEvent::SessionsListed { before, open });
+            world.notify(0, ControlEvent::SessionsListed { before, open });
         }
     }
     assert_eq!(world.worker().snapshot().pairs[0].completions, 0);
@@ -103,7 +103,7 @@ pub(crate) fn session_that_ends_while_its_results_go_along_leaves_nothing() {
         world.turn();
     }
     let session = world.session;
-    world.tell(0, ControlEvent::SessionEnded { session, answer: None, recorded: true });
+    world.notify(0, ControlEvent::SessionEnded { session, answer: None, recorded: true });
     world.hold(None);
     world.until("the end of the split", |world| world.worker().split_counts().finished == 1);
     let completions: Vec<_> = world.worker().snapshot().pairs.iter().map(|pair| pair.completions).collect();

@@ -98,8 +98,8 @@ fn fill(world: &mut World, first: u64) -> u64 {
         let name = world.name(first + number, first + number);
         match world.put(name, &key(number), b"v") {
             Replied::Written(_) => {}
-            told => {
-                assert_eq!(told, Replied::Refused(StatusCode::ReadOnly));
+            replied => {
+                assert_eq!(replied, Replied::Refused(StatusCode::ReadOnly));
                 return number - 1;
             }
         }
@@ -108,7 +108,7 @@ fn fill(world: &mut World, first: u64) -> u64 {
 }
 
 #[test]
-fn put_into_a_full_slot_that_was_thinned_out_waits_for_a_compaction() {
+fn put_into_a_full_slot_of_sparse_nodes_waits_for_a_compaction() {
     let mut world = alone(400);
     let full = fill(&mut world, 0);
     for number in (1..=full).filter(|number| number % 5 != 0) {
@@ -118,11 +118,11 @@ fn put_into_a_full_slot_that_was_thinned_out_waits_for_a_compaction() {
         );
     }
     // More than the slot has free tree nodes for: only compactions make room for them.
-    let begun = 4 * full;
+    let started = 4 * full;
     let again: Vec<u64> = (4_000..4_000 + full / 5 * 3).collect();
-    for (at, number) in (begun..).zip(&again) {
-        let told = world.put(world.name(at, at), &key(*number), b"w");
-        assert!(matches!(told, Replied::Written(_)), "{number}: {told:?}");
+    for (at, number) in (started..).zip(&again) {
+        let replied = world.put(world.name(at, at), &key(*number), b"w");
+        assert!(matches!(replied, Replied::Written(_)), "{number}: {replied:?}");
     }
     let pair = world.worker().snapshot().pairs[0];
     assert!(pair.compactions > 0 && pair.compaction_nodes_freed > 20, "{pair:?}");

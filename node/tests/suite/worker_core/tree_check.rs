@@ -12,7 +12,7 @@ fn key(number: u64) -> Vec<u8> {
 
 fn begin(world: &mut World) -> Arc<TreeCheckRun> {
     let run = Arc::<TreeCheckRun>::default();
-    world.tell(0, ControlEvent::CheckTree(run.clone()));
+    world.notify(0, ControlEvent::CheckTree(run.clone()));
     run
 }
 
@@ -39,7 +39,7 @@ fn check_of_a_tree_at_rest_sees_all_of_it() {
 }
 
 #[test]
-pub(crate) fn check_beside_writes_splits_and_compactions_tells_of_nothing() {
+pub(crate) fn check_beside_writes_splits_and_compactions_reports_nothing() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
     let (mut run, mut checks, mut operation) = (begin(&mut world), 0, 0);
     for round in 0..4 {
@@ -57,8 +57,11 @@ pub(crate) fn check_beside_writes_splits_and_compactions_tells_of_nothing() {
             world.delete(name, &key(number));
         }
     }
-    let told = world.worker().snapshot();
-    assert!(told.splits.finished > 0 && told.pairs.iter().any(|pair| pair.compactions > 0), "{told:?}");
+    let replied = world.worker().snapshot();
+    assert!(
+        replied.splits.finished > 0 && replied.pairs.iter().any(|pair| pair.compactions > 0),
+        "{replied:?}"
+    );
     assert!(checks > 3, "{checks}");
     let run = checked(&mut world);
     assert_eq!((&*run.outcome().unwrap().faults, run.progress().entries), (&[][..], 400));

@@ -1,4 +1,4 @@
-//! The shape of the tree that a node's snapshots tell.
+//! The shape of the tree that a node's snapshots show.
 
 use cell_terms::PairId;
 
@@ -50,6 +50,6 @@ fn shape_of_a_tree_at_rest_is_not_made_anew() {
     assert_eq!((rested.meganodes[0].entries, rested.meganodes[0].writes_per_second), (49, Some(0.0)));
     assert!(!std::sync::Arc::ptr_eq(&busy, &rested), "the rate has changed");
     assert!(std::sync::Arc::ptr_eq(&rested, &round(&mut world)));
-    let told = world.get(&key(7));
-    assert!(round(&mut world).meganodes[0].reads_per_second.is_some_and(|rate| rate > 0.0), "{told:?}");
+    let replied = world.get(&key(7));
+    assert!(round(&mut world).meganodes[0].reads_per_second.is_some_and(|rate| rate > 0.0), "{replied:?}");
 }

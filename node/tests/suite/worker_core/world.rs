@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{CheckpointRow, ClaimReason, PairGeometry, Sim, Tenure};
+use cell_cluster::{CheckpointRow, ClaimReason, Ownership, PairGeometry, Sim};
 use cell_fabric::ConnectionId;
 use cell_node::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity, WorkerOptions};
 use cell_pair::{Pair, PairOptions, SlotEnds, check, check_targets};
@@ -77,7 +77,7 @@ pub(crate) struct World {
     /// Once the pairs are at several nodes.
     others: Vec<Serving>,
     next_id: u32,
-    told: BTreeMap<u32, Replied>,
+    replied: BTreeMap<u32, Replied>,
 }
 
 /// An image that is being made.
@@ -103,7 +103,7 @@ pub(crate) struct Serving {
 
 /// What the control thread knows of a pair.
 struct Served {
-    tenure: Tenure,
+    ownership: Ownership,
     source: Arc<ImageSource>,
     ends: Arc<SlotEnds>,
     written: Option<WrittenImage>,
@@ -142,10 +142,10 @@ impl Serving {
     fn complete(&mut self, restore: Restore, options: &WorkerOptions) -> Pair {
         let (recovered, device) = self.process.publish(restore, options.pair.durability).unwrap();
         self.devices.push(device);
-        let tenure = self.process.tenure(recovered.pair, recovered.epoch);
+        let ownership = self.process.ownership(recovered.pair, recovered.epoch);
         let store = Pair::new(recovered, &options.pair);
         let (source, ends) = (Arc::new(store.source()), store.slot_ends());
-        self.served.insert(tenure.pair, Served { tenure, source, ends, written: None });
+        self.served.insert(ownership.pair, Served { ownership, source, ends, written: None });
         store
     }
 
@@ -181,10 +181,10 @@ impl Serving {
                     ControlEvent::ImageWritten { pair, csn_max }
                 }
                 CheckpointCommand::Record { base, csn_max } => {
-                    let (epoch, file) = (served.tenure.epoch, served.written.take().unwrap().path);
+                    let (epoch, file) = (served.ownership.epoch, served.written.take().unwrap().path);
                     let row = CheckpointRow { epoch, csn: base, csn_max, file };
                     let table = &self.process.environment.table;
-                    let recorded = table.record_checkpoint(served.tenure, &row).is_ok();
+                    let recorded = table.record_checkpoint(served.ownership, &row).is_ok();
                     ControlEvent::CheckpointRecorded { pair, recorded }
                 }
             };
@@ -228,9 +228,9 @@ impl World {
         let session = serving.process.environment.sessions.open(serving.process.lease).unwrap();
         let stores: Vec<Pair> = (0..pairs).map(|_| serving.create(geometry, &options)).collect();
         serving.worker.install(stores, [session]);
-        let told = BTreeMap::new();
+        let replied = BTreeMap::new();
         let others = Vec::new();
-        let mut world = World { disk, sim, geometry, options, session, serving, others, next_id: 0, told };
+        let mut world = World { disk, sim, geometry, options, session, serving, others, next_id: 0, replied };
         world.greet();
         world
     }
@@ -266,7 +266,7 @@ impl World {
         self.serving.worker.add_pair(store);
     }
 
-    /// The session's end is recorded in the coordinator, and no worker hears of it.
+    /// The session's end is recorded in the coordinator, and no worker learns of it.
     pub(crate) fn end_session(&self) {
         self.serving.process.environment.sessions.end(self.session).unwrap();
     }
@@ -293,7 +293,7 @@ impl World {
         std::mem::take(&mut self.serving_mut(at).commands)
     }
 
-    pub(crate) fn tell(&mut self, at: usize, event: ControlEvent) {
+    pub(crate) fn notify(&mut self, at: usize, event: ControlEvent) {
         self.serving_mut(at).worker.control(event);
     }
 
@@ -340,8 +340,8 @@ impl World {
     pub(crate) fn answer_with_checkpoints(&mut self, id: u32) -> Replied {
         let mut written = None;
         for _ in 0..TURNS {
-            if let Some(told) = self.answered(id) {
-                return told;
+            if let Some(replied) = self.answered(id) {
+                return replied;
             }
             self.turn();
             for command in std::mem::take(&mut self.serving.commands) {
@@ -374,8 +374,8 @@ impl World {
     fn record(&self, pair: PairId, base: Csn, csn_max: Csn, file: String) {
         let process = &self.serving.process;
         let table = &process.environment.table;
-        let tenure = process.tenure(pair, table.pair(pair).unwrap().epoch);
-        record_image(table, &process.disk, tenure, base, (csn_max, file));
+        let ownership = process.ownership(pair, table.pair(pair).unwrap().epoch);
+        record_image(table, &process.disk, ownership, base, (csn_max, file));
     }
 
     /// Waits until the worker wants an image of a pair, and begins it.
@@ -410,7 +410,7 @@ impl World {
         self.record_image(image, true);
     }
 
-    /// Completes an image and records the checkpoint; the worker is told that this failed.
+    /// Completes an image and records the checkpoint; the worker is notified that this failed.
     pub(crate) fn end_image_unanswered(&mut self, image: Image) {
         self.record_image(image, false);
     }
@@ -462,7 +462,7 @@ impl World {
         self.serving.held = pair;
     }
 
-    /// Time passes without a turn: the worker is not told.
+    /// Time passes without a turn: the worker is not notified.
     pub(crate) fn pass(&mut self, for_ns: u64) {
         self.serving.now_ns += for_ns;
     }
@@ -482,7 +482,7 @@ impl World {
         let now_ns = serving.now_ns;
         for (_, reply) in serving.worker.release(now_ns, u64::MAX).iter() {
             let (header, reply) = Reply::decode(reply).unwrap();
-            let told = match reply {
+            let replied = match reply {
                 Reply::Written { version } => Replied::Written(version),
                 Reply::Deleted => Replied::Deleted,
                 Reply::NotFound => Replied::NotFound,
@@ -490,7 +490,7 @@ impl World {
                 Reply::Refused(refusal) => Replied::Refused(refusal.status()),
                 _ => Replied::Other,
             };
-            self.told.insert(u32::try_from(header.id.0).unwrap(), told);
+            self.replied.insert(u32::try_from(header.id.0).unwrap(), replied);
         }
         serving.worker.replies_sent();
     }
@@ -531,7 +531,7 @@ impl World {
 
     /// The answer to a request, if it is there.
     pub(crate) fn answered(&mut self, id: u32) -> Option<Replied> {
-        self.told.remove(&id)
+        self.replied.remove(&id)
     }
 
     /// A write's name in the session.

@@ -37,7 +37,9 @@ fn change_words(change: &Change<'_>) -> String {
         Change::Link { node, separator, child } => {
             format!("{node:?} link {child:?} from {}", display_key(separator))
         }
-        Change::Cut { node, high, right } => format!("{node:?} cut at {}, right {right}", display_key(high)),
+        Change::Truncate { node, high, right } => {
+            format!("{node:?} truncated at {}, right {right}", display_key(high))
+        }
         Change::Fill { node, .. } => format!("{node:?} fill"),
         Change::Mark { node, state } => {
             let state = match state {
@@ -72,10 +74,12 @@ fn split_words(record: &SplitRecord<'_>) -> String {
             format!("{name}: {slot} has adopted {entries} entries in {nodes} tree nodes")
         }
         SplitRecord::Linked { name } => format!("{name}: linked"),
-        SplitRecord::Applied { name, slot, right, cuts, high, freed } => {
-            let (cuts, freed) = (cuts.nodes().len(), freed.len());
+        SplitRecord::Applied { name, slot, right, boundary, high, freed } => {
+            let (boundary, freed) = (boundary.nodes().len(), freed.len());
             let high = display_key(high);
-            format!("{name}: {slot} is cut at {high}, right {right}: {cuts} tree nodes cut, {freed} freed")
+            format!(
+                "{name}: {slot} is truncated at {high}, right {right}: {boundary} nodes truncated, {freed} freed"
+            )
         }
         SplitRecord::Opened { name } => format!("{name}: opened"),
         SplitRecord::Finished { name } => format!("{name}: finished"),

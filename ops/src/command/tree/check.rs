@@ -28,7 +28,7 @@ pub(crate) struct CheckArgs {
 }
 
 #[derive(Debug, Deserialize)]
-struct Begun {
+struct Started {
     operation: String,
 }
 
@@ -72,9 +72,9 @@ struct Fault {
 pub(crate) fn run(global: &Global, arguments: &CheckArgs) -> anyhow::Result<Exit> {
     let stop = signal::stop_flag()?;
     let api = Api::new(&arguments.api)?;
-    let begun = api.send(&Method::POST, "/api/v1/tree:check", &[], Some(&serde_json::json!({})))?;
-    let begun: Begun = understand(&begun.document, "that it checks the tree")?;
-    let (document, operation) = wait(&api, &begun.operation, &stop)?;
+    let started = api.send(&Method::POST, "/api/v1/tree:check", &[], Some(&serde_json::json!({})))?;
+    let started: Started = understand(&started.document, "that it checks the tree")?;
+    let (document, operation) = wait(&api, &started.operation, &stop)?;
     message::print_document(global.json, document, || text(&operation))?;
     let partial = warn_of_missing(&operation.missing, "the tree at");
     for pair in &operation.unchecked_pairs {
@@ -90,11 +90,11 @@ pub(crate) fn run(global: &Global, arguments: &CheckArgs) -> anyhow::Result<Exit
 /// Waits for the end of the check, and shows how far it is.
 fn wait(api: &Api, id: &str, stop: &AtomicBool) -> anyhow::Result<(Value, Operation)> {
     let bar = bar::Bar::new("checking", None, false);
-    let mut heard = Instant::now();
+    let mut answered = Instant::now();
     loop {
         match api.get(&format!("/api/v1/operations/{id}")) {
             Ok(answer) => {
-                heard = Instant::now();
+                answered = Instant::now();
                 let operation: Operation = understand(&answer.document, "how far the check is")?;
                 if operation.done {
                     bar.finish();
@@ -102,7 +102,7 @@ fn wait(api: &Api, id: &str, stop: &AtomicBool) -> anyhow::Result<(Value, Operat
                 }
                 bar.set(operation.tree_nodes, progress(&operation));
             }
-            Err(failure) if failure.exit == Exit::Unreachable && heard.elapsed() < PATIENCE => {}
+            Err(failure) if failure.exit == Exit::Unreachable && answered.elapsed() < PATIENCE => {}
             Err(failure) => return Err(failure.into()),
         }
         if stop.load(Ordering::Relaxed) {

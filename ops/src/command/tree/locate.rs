@@ -1,4 +1,4 @@
-//! `cell tree locate`: where a key is, as the admin API tells it.
+//! `cell tree locate`: where a key is, as the admin API returns it.
 
 use clap::Args;
 use data_encoding::HEXLOWER;

@@ -26,7 +26,7 @@ struct Shape {
     root: Root,
     splits: [u64; 4],
     rows: Vec<MeganodeRow>,
-    /// Nodes that did not tell theirs.
+    /// Nodes that did not report theirs.
     missing: Vec<Missing>,
 }
 
@@ -38,7 +38,7 @@ struct Missing {
     error: anyhow::Error,
 }
 
-/// Prints the shape; exit code 6 if a node of the region table does not tell its part of it.
+/// Prints the shape; exit code 6 if a node of the region table does not report its part of it.
 pub(crate) fn run(global: &Global, arguments: &ShowArgs) -> anyhow::Result<Exit> {
     let mut shape = Shape { root: Root::NONE, splits: [0; 4], rows: Vec::new(), missing: Vec::new() };
     for member in members(&arguments.server, Duration::from_secs(5))? {
@@ -84,7 +84,7 @@ fn fetch(store: &mut Store, shape: &mut Shape) -> anyhow::Result<()> {
 }
 
 fn text(shape: &Shape) -> String {
-    let [begun, finished, aborted, under_way] = shape.splits;
+    let [started, finished, aborted, under_way] = shape.splits;
     let leaves = shape.rows.iter().filter(|row| row.used == MeganodeUse::Leaf);
     let (count, entries) = leaves.fold((0, 0), |sum, row| (sum.0 + 1, sum.1 + row.entries));
     let head = format!(
@@ -94,7 +94,7 @@ fn text(shape: &Shape) -> String {
         number::counted(entries, "entry", "entries"),
         if shape.missing.is_empty() { "" } else { " of the nodes that answered" },
         root_words(shape.root),
-        number::counted(begun, "split", "splits"),
+        number::counted(started, "split", "splits"),
     );
     let headings = ["pair", "slot", "use", "levels", "tree nodes", "full", "entries", "from key"];
     let rows = table::plain(&headings, &[1, 3, 4, 5, 6], shape.rows.iter().map(row).collect());
@@ -151,7 +151,7 @@ fn word(used: MeganodeUse) -> &'static str {
 }
 
 fn document(shape: &Shape) -> Value {
-    let [begun, finished, aborted, under_way] = shape.splits;
+    let [started, finished, aborted, under_way] = shape.splits;
     let row = |row: &MeganodeRow| {
         json!({
             "pair": row.pair.0,
@@ -167,7 +167,7 @@ fn document(shape: &Shape) -> Value {
     };
     json!({
         "root": { "pointer": shape.root.pointer.0, "router": shape.root.router },
-        "splits": { "begun": begun, "finished": finished, "aborted": aborted, "under_way": under_way },
+        "splits": { "begun": started, "finished": finished, "aborted": aborted, "under_way": under_way },
         "meganodes": shape.rows.iter().map(row).collect::<Vec<_>>(),
         "unreachable": shape.missing.iter().map(missing_document).collect::<Vec<_>>(),
     })

@@ -134,9 +134,9 @@ impl Cluster {
         let router = router.with_role(MeganodeRole::Router);
         for (low, _, _, pointer) in &ranges {
             let key = if low.is_empty() { &[0][..] } else { low };
-            assert_eq!(router.floor(key).unwrap().map(|entry| entry.meganode()), Some(*pointer));
+            assert_eq!(router.predecessor(key).unwrap().map(|entry| entry.meganode()), Some(*pointer));
             let inside = [key, b"x"].concat();
-            assert_eq!(router.floor(&inside).unwrap().map(|entry| entry.meganode()), Some(*pointer));
+            assert_eq!(router.predecessor(&inside).unwrap().map(|entry| entry.meganode()), Some(*pointer));
         }
     }
 }

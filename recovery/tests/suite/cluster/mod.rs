@@ -20,7 +20,7 @@ pub mod world;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{CheckpointRow, ClaimReason, PairGeometry, Sim, Tenure};
+use cell_cluster::{CheckpointRow, ClaimReason, Ownership, PairGeometry, Sim};
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentShape, store};
 use cell_random::Random;
 use cell_recovery::image::{FilledNodes, ImageBase, ImageCopy, ImageSource, WrittenImage};
@@ -63,7 +63,7 @@ enum Checkpoint {
 /// A pair in its owner's hands.
 pub struct Pair {
     pub recovered: Recovered,
-    pub tenure: Tenure,
+    pub ownership: Ownership,
     device: SimDevice,
     freed: Vec<(Csn, Freed)>,
     /// How far the slots' nodes go: raised before new ones are reachable.
@@ -111,7 +111,7 @@ pub struct Cluster {
 
 impl Pair {
     fn new(life: &Process, recovered: Recovered, device: SimDevice) -> Pair {
-        let tenure = life.tenure(recovered.pair, recovered.epoch);
+        let ownership = life.ownership(recovered.pair, recovered.epoch);
         let ends = recovered
             .meganodes
             .iter()
@@ -119,7 +119,7 @@ impl Pair {
             .collect();
         let filled = Arc::new(FilledNodes::new(recovered.slots, recovered.geometry));
         let (freed, checkpoint, adopts) = (Vec::new(), None, false);
-        Pair { recovered, tenure, device, freed, ends, filled, checkpoint, adopts }
+        Pair { recovered, ownership, device, freed, ends, filled, checkpoint, adopts }
     }
 
     pub fn id(&self) -> PairId {
@@ -142,11 +142,11 @@ impl Pair {
         self.recovered.log.as_ref().unwrap().csn_appended().next()
     }
 
-    /// Appends a record and tells the table of splits and the completion table.
+    /// Appends a record and updates the table of splits and the completion table.
     pub fn log(&mut self, record: &NodeRecord<'_>) -> Csn {
         let log = self.recovered.log.as_mut().unwrap();
         let csn = log.append(RegionKind::Node, |_, out| record.encode(out)).csn;
-        self.recovered.splits.apply(record, self.tenure.epoch, csn).unwrap();
+        self.recovered.splits.apply(record, self.ownership.epoch, csn).unwrap();
         if let NodeRecord::Split(step) = record {
             self.recovered.completions.apply(step, csn).unwrap();
         }
@@ -243,7 +243,7 @@ impl Pair {
     fn image_source(&self) -> ImageSource {
         ImageSource {
             pair: self.id(),
-            epoch: self.tenure.epoch,
+            epoch: self.ownership.epoch,
             node: self.recovered.memory.node.region().clone(),
             extent: self.recovered.memory.extent.region().clone(),
             geometry: self.recovered.geometry,
@@ -368,9 +368,9 @@ impl Cluster {
                 Some(Checkpoint::Waiting(base, copy.finish().unwrap()))
             }
             Some(Checkpoint::Waiting(base, image)) if pair.durable() >= image.csn_max => {
-                let epoch = pair.tenure.epoch;
+                let epoch = pair.ownership.epoch;
                 let row = CheckpointRow { epoch, csn: base, csn_max: image.csn_max, file: image.path };
-                let row = self.life.environment.table.record_checkpoint(pair.tenure, &row).unwrap();
+                let row = self.life.environment.table.record_checkpoint(pair.ownership, &row).unwrap();
                 let log = pair.recovered.log.as_mut().unwrap();
                 log.release_below(base, &mut pair.device);
                 cell_recovery::remove_unneeded(&*self.life.environment.storage, &row).unwrap();
@@ -435,7 +435,7 @@ impl Cluster {
         let (number, floor) = self.next_number();
         let (pair, session) = (&mut self.pairs[at], self.session);
         let header =
-            ExtentHeader { epoch: pair.tenure.epoch, csn: pair.next_csn(), ..ExtentHeader::default() };
+            ExtentHeader { epoch: pair.ownership.epoch, csn: pair.next_csn(), ..ExtentHeader::default() };
         let version = header.version(pair.id());
         let entry = pair.write_extent(&mut self.encoder, &header, value);
         let (csn, old) = pair.put_entry(meganode, &mut self.plan, key, entry, |replaced| {

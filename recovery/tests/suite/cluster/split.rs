@@ -2,7 +2,7 @@
 
 use cell_memory::extent::{ExtentHeader, ExtentReader, ExtentShape};
 use cell_recovery::{
-    Cuts, NodeRecord, RecoveredMeganode, SlotUse, SourceState, SourceStep, SplitAnswer, SplitName,
+    BoundaryNodes, NodeRecord, RecoveredMeganode, SlotUse, SourceState, SourceStep, SplitAnswer, SplitName,
     SplitRecord, TargetProgress, TargetState, TargetStep, Unsettled, step_of_source, step_of_target,
     unsettled,
 };
@@ -80,7 +80,7 @@ impl Cluster {
         self.tick()?;
         let start = SplitRecord::Start { slot, key: &key, target, target_slot };
         let csn = self.pairs[s].log(&NodeRecord::Split(start));
-        let name = SplitName { pair: self.pairs[s].id(), epoch: self.pairs[s].tenure.epoch, csn };
+        let name = SplitName { pair: self.pairs[s].id(), epoch: self.pairs[s].ownership.epoch, csn };
         self.settle()?;
         self.put(&self.low_key(&key, 1), b"while it is adopted")?;
         self.adopt(name, s, slot, t, target_slot, (&key, high.as_deref(), right))?;
@@ -151,7 +151,7 @@ impl Cluster {
             for (key, (version, value)) in keys.iter().zip(values) {
                 self.room(t)?;
                 let pair = &mut self.pairs[t];
-                let (epoch, csn) = (pair.tenure.epoch, pair.next_csn());
+                let (epoch, csn) = (pair.ownership.epoch, pair.next_csn());
                 let header = ExtentHeader { epoch, csn, moved: Some(version), expiry_ms: None };
                 let entry = pair.write_extent(&mut self.encoder, &header, &value);
                 builder.push(&mut allocator, key, entry, &mut |change| fills.push(own(&change))).unwrap();
@@ -259,14 +259,14 @@ impl Cluster {
                 self.tick()?;
                 self.pairs[at].log(&NodeRecord::Split(SplitRecord::Aborted { name }));
             }
-            SourceStep::TellLinked if split.csn > self.pairs[at].durable() => {}
-            SourceStep::TellLinked => {
+            SourceStep::NotifyLinked if split.csn > self.pairs[at].durable() => {}
+            SourceStep::NotifyLinked => {
                 // Readable before the other half is gone.
                 self.make_readable(t, split.target_slot);
                 self.tick()?;
                 self.apply_split(at, name, split.slot, t, split.target_slot, &split.key);
             }
-            SourceStep::TellOpen => {
+            SourceStep::NotifyOpen => {
                 let durable = self.pairs[t].durable();
                 let target = self.pairs[t].recovered.splits.target(name);
                 if target.is_some_and(|target| target.state == TargetState::Opened && target.csn <= durable) {
@@ -344,12 +344,12 @@ impl Cluster {
         let plan = meganode.plan_meganode_split(key).unwrap();
         let mut entries: Vec<LeafEntry> = Vec::new();
         plan.leaves.iter().for_each(|leaf| meganode.leaf_entries(*leaf, &mut entries));
-        let (cuts, freed) = (Cuts::new(&plan.cuts).unwrap(), plan.freed.bits());
-        let applied = SplitRecord::Applied { name, slot, right, cuts, high: key, freed };
+        let (boundary, freed) = (BoundaryNodes::new(&plan.boundary).unwrap(), plan.freed.bits());
+        let applied = SplitRecord::Applied { name, slot, right, boundary, high: key, freed };
         let csn = pair.log(&NodeRecord::Split(applied));
-        for node in plan.cuts {
-            let cut = Change::Cut { node, high: key, right };
-            pair.change_node(slot, &cut, csn);
+        for node in plan.boundary {
+            let truncate = Change::Truncate { node, high: key, right };
+            pair.change_node(slot, &truncate, csn);
         }
         for node in freed.iter() {
             let free = Change::Mark { node, state: TreeNodeState::Free };
@@ -362,7 +362,7 @@ impl Cluster {
         (found.high, found.right) = (Some(key.to_vec()), right);
     }
 
-    /// Tells the root that a meganode is there; the first time, the root becomes a router.
+    /// Enters a meganode into the root; the first time, the root becomes a router.
     fn insert_parent(&mut self, t: usize, slot: SlotIndex, key: &[u8]) -> Result<(), Crash> {
         let child = self.pairs[t].recovered.geometry.pointer(self.pairs[t].slot(slot), NodeIndex::ROOT);
         let root = Root::from_word(self.pairs[0].recovered.memory.node.region().first_word());

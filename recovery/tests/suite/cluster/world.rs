@@ -155,7 +155,7 @@ fn thin_out(cluster: &mut Cluster) -> Result<(), Crash> {
     cluster.settle()
 }
 
-/// As [`run`], a compaction after deletes; `sizes` is told how many tree nodes the first recovery found.
+/// As [`run`], a compaction after deletes; `sizes` is given how many tree nodes the first recovery found.
 pub fn run_compaction(
     seed: u64,
     pairs: u32,

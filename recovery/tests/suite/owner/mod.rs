@@ -1,4 +1,4 @@
-//! A pair's owner as small as can be, with a memory of what it was told: what recoveries are measured by.
+//! A pair's owner as small as can be, with a memory of what it was answered: what recoveries are measured by.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use cell_cluster::{PairGeometry, Sim, Table, Tenure};
+use cell_cluster::{Ownership, PairGeometry, Sim, Table};
 use cell_memory::extent::{ExtentReader, ExtentShape};
 use cell_pair::{CompactionStep, CompactionWalk, MemoryObserver, Pair, PairOptions, SlotEnds, WriteError};
 use cell_recovery::image::{ImageCopy, ImageSource};
@@ -163,7 +163,7 @@ impl MemoryObserver for Copier {
 /// The owner.
 pub struct Owner {
     pub pair: Pair<Copier>,
-    pub tenure: Tenure,
+    pub ownership: Ownership,
     pub device: Box<dyn LogDevice>,
     pub model: Model,
     pub table: Table,
@@ -183,16 +183,16 @@ impl Owner {
 
     /// Owns what was taken over.
     pub fn of(process: &Process, recovered: Recovered, device: SimDevice, session: SessionId) -> Owner {
-        let tenure = process.tenure(recovered.pair, recovered.epoch);
+        let ownership = process.ownership(recovered.pair, recovered.epoch);
         let disk = process.disk.clone();
         let work = Box::new(move || disk.step());
-        Owner::new(&process.environment, recovered, tenure, Box::new(device), work, session)
+        Owner::new(&process.environment, recovered, ownership, Box::new(device), work, session)
     }
 
     fn new(
         environment: &Environment,
         recovered: Recovered,
-        tenure: Tenure,
+        ownership: Ownership,
         device: Box<dyn LogDevice>,
         work: Box<dyn FnMut() -> bool>,
         session: SessionId,
@@ -207,7 +207,7 @@ impl Owner {
         let copier = Copier::default();
         Owner {
             pair: Pair::observed(recovered, &options, copier.clone()),
-            tenure,
+            ownership,
             device,
             model: Model::default(),
             table: environment.table.clone(),
@@ -373,7 +373,7 @@ impl Owner {
     }
 
     pub fn record_image(&mut self, base: Csn, csn_max: Csn, file: String) {
-        record_image(&self.table, &*self.storage, self.tenure, base, (csn_max, file));
+        record_image(&self.table, &*self.storage, self.ownership, base, (csn_max, file));
         self.pair.release_log(base, &mut *self.device);
         self.device.submit().unwrap();
     }

@@ -34,7 +34,7 @@ pub fn log_id(epoch: u32) -> LogId {
     LogId { pair: PAIR, epoch: Epoch(epoch) }
 }
 
-/// A payload that tells its number.
+/// A payload that names its number.
 pub fn payload(csn: Csn, length: usize) -> Vec<u8> {
     (0..length as u64).map(|i| (csn.0.wrapping_mul(31).wrapping_add(i * 7) >> (i % 3)) as u8).collect()
 }

@@ -30,7 +30,7 @@ export async function problemOf(response: Response): Promise<ApiProblem> {
   try {
     if (response.headers.get("content-type")?.includes("json")) body = (await response.json()) as typeof body;
   } catch {
-    // a broken body tells no more than the status does
+    // a broken body says no more than the status does
   }
   return new ApiProblem(
     response.status,

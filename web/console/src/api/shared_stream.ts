@@ -110,7 +110,7 @@ export class SharedStream {
     this.listener.onEvent(event);
   }
 
-  /** The reader asks for what all tabs want that were heard lately. */
+  /** The reader asks for what all tabs want that were received lately. */
   private update(): void {
     for (const [tab, { until }] of this.others) if (until < Date.now()) this.others.delete(tab);
     const all = [...this.topics, ...[...this.others.values()].flatMap((other) => other.topics)];

@@ -9,7 +9,7 @@ export interface StreamEvent { topic: string; id: string | null; data: unknown }
 
 export interface StreamListener {
   onEvent(event: StreamEvent): void;
-  /** Anything was heard, also a comment that keeps the connection alive. */
+  /** Anything was received, also a comment that keeps the connection alive. */
   onSign(): void;
   onState(state: "connecting" | "open", problem: ApiProblem | null): void;
 }

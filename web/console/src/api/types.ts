@@ -158,7 +158,7 @@ export interface HeatDocument extends Document {
   /** Where each range begins, in hexadecimal digits. */
   lows: string[];
   high: Key | null;
-  /** A second, by range. Null: nothing is known of the step, or nobody tells of the range. */
+  /** A second, by range. Null: nothing is known of the step, or nobody reports the range. */
   writes: ((number | null)[] | null)[]; reads: ((number | null)[] | null)[];
 }
 
@@ -283,7 +283,7 @@ export interface TreeCheckPart {
   duration_us: number | null; pairs: number[]; found: TreeFault[];
 }
 
-/** A check of the tree, as `operations/{id}` tells of it. */
+/** A check of the tree, as `operations/{id}` returns it. */
 export interface TreeCheck extends Document {
   id: string; runner: number; done: boolean; state: "running" | "passed" | "failed" | "incomplete";
   begun_unix_ms: number; duration_us: number | null; tree_nodes: number; tree_nodes_all: number; entries: number;

@@ -23,7 +23,7 @@ export interface Received<T> { document: T; receivedAt: number }
 export const STALE_AFTER_MS = 5000;
 const EVENTS_KEPT = 500;
 
-/** `listensSince`: a hidden tab does not listen, and is not told of silence when it is shown again. */
+/** `listensSince`: a hidden tab does not listen, and shows no silence when it is shown again. */
 export interface Connection { isOpen: boolean; heardAt: number | null; listensSince: number; problem: ApiProblem | null }
 
 export const connection = createStore<Connection>({ isOpen: false, heardAt: null, listensSince: Date.now(), problem: null });

@@ -114,7 +114,7 @@ pub(super) fn splits() -> Value {
     object([
         ("begun", integer("Splits of meganodes that began since the nodes' starts.")),
         ("finished", integer("Those that finished.")),
-        ("aborted", integer("Those that came to nothing.")),
+        ("aborted", integer("Those that failed.")),
         ("under_way", integer("Those that are under way now.")),
     ])
 }
@@ -193,7 +193,7 @@ fn region() -> Value {
         ("owner", or_null(decimal("The owner's incarnation. Null after a clean exit."))),
         ("epoch", integer("Counts the owners.")),
         ("bytes", integer("Its size in bytes.")),
-        ("used_bytes", or_null(integer("Bytes in use. Null while its owner does not tell."))),
+        ("used_bytes", or_null(integer("Bytes in use. Null while its owner does not report."))),
         ("state", word(&["served", "unserved"], "Whether its keys can be reached.")),
         ("what", or_null(text("Why it is not served. Null: it is."))),
     ])

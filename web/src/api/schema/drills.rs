@@ -49,7 +49,7 @@ fn run_fields() -> Vec<Field> {
     ]);
     let lane = object([
         ("at_ms", integer("Milliseconds since the begin.")),
-        ("attempted", integer("Operations that were begun.")),
+        ("attempted", integer("Operations that were started.")),
         ("succeeded", integer("Those that were answered.")),
         ("p99_us", or_null(integer("99 of 100 took no longer, in microseconds. Null: none ended."))),
     ]);
@@ -180,7 +180,7 @@ pub(crate) fn preview() -> Value {
 }
 
 /// The answer to a request that began or halted one.
-pub(crate) fn begun() -> Value {
+pub(crate) fn started() -> Value {
     of_node([
         ("operation", text("Its name, for /api/v1/operations and /api/v1/drills.")),
         ("runner", integer("The node that runs it.")),
@@ -207,7 +207,7 @@ pub(crate) fn wanted() -> Value {
     schema
 }
 
-/// A parameter as `/api/v1/drills` tells it.
+/// A parameter as `/api/v1/drills` lists it.
 fn number_or_flag(given: &Value) -> Value {
     let meaning = given["meaning"].as_str().unwrap_or_default();
     let mut schema = if given["default"].is_boolean() { flag(meaning) } else { integer(meaning) };

@@ -54,7 +54,7 @@ fn memory() -> Value {
         ("ready_bytes", integer("Bytes held ready for takeovers.")),
         ("logs_bytes", integer("Bytes of the logs' buffers.")),
         ("process_bytes", integer("Bytes that count for the rest of the process.")),
-        ("process_measured_bytes", integer("Bytes of the rest of the process, as the system tells them.")),
+        ("process_measured_bytes", integer("Bytes of the rest of the process, as the system reports them.")),
         ("refused", integer("How often memory was refused.")),
     ])
 }
@@ -169,7 +169,7 @@ pub(crate) fn cluster() -> Value {
         ("values", map(tuned_value(), "The values that the cluster is tuned to, by setting.")),
     ]);
     of_snapshot([
-        ("node", integer("The node that tells it.")),
+        ("node", integer("The node that reports it.")),
         ("incarnation", integer("Its lease.")),
         ("revision", integer("The coordinator's revision at the node's last look; 0: none yet.")),
         ("pairs", list(pair_row(), "The region table.")),

@@ -74,7 +74,7 @@ pub(super) fn event() -> Value {
     );
     object([
         ("id", text("The same at all nodes that saw it.")),
-        ("at_unix_ms", integer("When, in milliseconds since 1970, by the clock of the node that tells it.")),
+        ("at_unix_ms", integer("When, in milliseconds since 1970, by the clock of that node.")),
         ("node", integer("Where it happened, or to whom.")),
         ("kind", word(&KINDS, "What kind of event it is.")),
         ("severity", severity),

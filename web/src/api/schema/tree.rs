@@ -45,7 +45,7 @@ pub(crate) fn buckets() -> Value {
         ("meganodes", integer("Its meganodes of entries.")),
         ("entries", integer("Their entries.")),
         ("height", integer("Levels of the highest.")),
-        ("pairs", list(integer("A pair."), "The pairs that it tells of.")),
+        ("pairs", list(integer("A pair."), "The pairs that it reports.")),
         ("splits", shared("Splits")),
         ("router", or_null(router())),
         ("rows", list(row(), "Its meganodes in the range, in key order.")),
@@ -59,7 +59,7 @@ fn bucket() -> Value {
     object([
         ("low", low()),
         ("high", high()),
-        ("meganodes", integer("Meganodes in it; 0 where nobody tells of the range.")),
+        ("meganodes", integer("Meganodes in it; 0 where nobody reports the range.")),
         ("entries", integer("Their entries.")),
         ("bytes", integer("Bytes of their extents, about: a pair's shared out by entries.")),
         ("tree_nodes", integer("Tree nodes in use.")),
@@ -92,7 +92,7 @@ pub(crate) fn heat() -> Value {
     let rate = |what: &str| number(&format!("{what} a second, the mean of the step."));
     let rows = |what: &str| {
         let cell =
-            or_null(about(rate(what), "The mean of the step, a second. Null: nobody tells of the range."));
+            or_null(about(rate(what), "The mean of the step, a second. Null: nobody reports the range."));
         let row = or_null(list(cell, "By range. Null: nothing is known of the step."));
         list(row, what)
     };
@@ -225,7 +225,7 @@ pub(crate) fn check_wanted() -> Value {
 }
 
 /// The answer to a request that began a check.
-pub(crate) fn check_begun() -> Value {
+pub(crate) fn check_started() -> Value {
     of_node([
         ("operation", text("Its name, for /api/v1/operations.")),
         ("runner", integer("The node that keeps it.")),

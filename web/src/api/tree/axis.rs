@@ -1,6 +1,6 @@
-//! The key axis of the whole cluster, from what the nodes tell: meganodes in key order, without a gap and
-//! without overlap. Nodes tell of different moments, so at a split two rows may overlap or leave a range out:
-//! the left one is cut or goes on then. Where a pair is that nobody tells of, a range is left out for good.
+//! The key axis of the whole cluster, from what the nodes report: meganodes in key order, without a gap and
+//! without overlap. Nodes report different moments, so at a split two rows may overlap or leave a range out:
+//! the left one is cut or goes on then. Where a pair is that nobody reports, a range is left out for good.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,35 +22,39 @@ pub(crate) struct Span {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Held {
     By(MeganodeRow),
-    Untold(Untold),
+    Unreported(Unreported),
 }
 
-/// Pairs of which no node has told, as the region table has them.
+/// Pairs that no node has reported, as the region table has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Untold {
+pub(crate) struct Unreported {
     /// The node that serves them all, and did not answer.
     pub(crate) node: Option<u32>,
     /// If it is but one.
     pub(crate) pair: Option<u32>,
 }
 
-impl Untold {
-    /// What the table has and nobody tells; none if all is told.
-    pub(crate) fn of(table: &[PairRow], told: &BTreeSet<u32>, missing: &[MissingPeer]) -> Option<Untold> {
-        let untold: Vec<_> = table.iter().filter(|row| !told.contains(&row.pair.0)).collect();
-        let first = untold.first()?;
-        let same = untold.iter().all(|row| row.node == first.node && row.is_published());
+impl Unreported {
+    /// What the table has and nobody reports; none if all is reported.
+    pub(crate) fn of(
+        table: &[PairRow],
+        reported: &BTreeSet<u32>,
+        missing: &[MissingPeer],
+    ) -> Option<Unreported> {
+        let unreported: Vec<_> = table.iter().filter(|row| !reported.contains(&row.pair.0)).collect();
+        let first = unreported.first()?;
+        let same = unreported.iter().all(|row| row.node == first.node && row.is_published());
         let silent = missing.iter().any(|peer| peer.node == first.node.0);
-        let pair = (untold.len() == 1).then_some(first.pair.0);
-        Some(Untold { node: (same && silent).then_some(first.node.0), pair })
+        let pair = (unreported.len() == 1).then_some(first.pair.0);
+        Some(Unreported { node: (same && silent).then_some(first.node.0), pair })
     }
 }
 
-/// The spans of a range. `owners` says whose word counts where two nodes tell of one meganode.
+/// The spans of a range. `owners` says whose word counts where two nodes report one meganode.
 pub(crate) fn axis(
     mut rows: Vec<MeganodeRow>,
     range: &KeyRange,
-    untold: Option<Untold>,
+    unreported: Option<Unreported>,
     owners: &BTreeMap<u32, u32>,
 ) -> Vec<Span> {
     let owned = |row: &MeganodeRow| owners.get(&row.pair) == Some(&row.node);
@@ -61,10 +65,10 @@ pub(crate) fn axis(
     let mut end = Some(range.from.clone());
     for mut row in rows {
         let ahead = end.as_ref().is_some_and(|end| row.low > *end);
-        match (spans.last_mut(), untold) {
-            (_, Some(untold)) if ahead => {
+        match (spans.last_mut(), unreported) {
+            (_, Some(unreported)) if ahead => {
                 let low = end.take().unwrap_or_default();
-                spans.push(Span { low, high: Some(row.low.clone()), held: Held::Untold(untold) });
+                spans.push(Span { low, high: Some(row.low.clone()), held: Held::Unreported(unreported) });
             }
             (Some(left), _) => left.high = Some(row.low.clone()),
             (None, _) if ahead => row.low = end.take().unwrap_or_default(),
@@ -74,10 +78,10 @@ pub(crate) fn axis(
         spans.push(Span { low: row.low.clone(), high: row.high.clone(), held: Held::By(row) });
     }
     let short = end.as_ref().is_some_and(|end| range.to.as_ref().is_none_or(|to| end < to));
-    match (spans.last_mut(), untold) {
-        (_, Some(untold)) if short => {
+    match (spans.last_mut(), unreported) {
+        (_, Some(unreported)) if short => {
             let low = end.unwrap_or_default();
-            spans.push(Span { low, high: range.to.clone(), held: Held::Untold(untold) });
+            spans.push(Span { low, high: range.to.clone(), held: Held::Unreported(unreported) });
         }
         (Some(left), None) if short => left.high.clone_from(&range.to),
         _ => {}
@@ -107,9 +111,9 @@ pub(super) mod tests {
         }
     }
 
-    /// The spans' bounds as text, `-` where nobody has told; each begins where the one before it ends.
-    fn spans(rows: Vec<MeganodeRow>, range: &KeyRange, untold: Option<Untold>) -> String {
-        let spans = axis(rows, range, untold, &BTreeMap::from([(1, 1)]));
+    /// The spans' bounds as text, `-` where nobody has reported; each begins where the one before it ends.
+    fn spans(rows: Vec<MeganodeRow>, range: &KeyRange, unreported: Option<Unreported>) -> String {
+        let spans = axis(rows, range, unreported, &BTreeMap::from([(1, 1)]));
         assert!(spans.windows(2).all(|pair| pair[0].high.as_ref() == Some(&pair[1].low)), "{spans:?}");
         let text = |span: &Span| {
             let low = String::from_utf8(span.low.clone()).unwrap();
@@ -134,20 +138,20 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn axis_with_a_pair_that_nobody_tells_of_shows_where_it_is() {
-        let of = |rows, range: &KeyRange| spans(rows, range, Some(Untold::default()));
+    fn axis_with_a_pair_that_nobody_reports_shows_where_it_is() {
+        let of = |rows, range: &KeyRange| spans(rows, range, Some(Unreported::default()));
         let all = KeyRange::default();
-        let told = || vec![row(b"b", Some(b"d")), row(b"g", Some(b"k"))];
-        assert_eq!(of(told(), &all), "- b -d g -k !");
+        let reported = || vec![row(b"b", Some(b"d")), row(b"g", Some(b"k"))];
+        assert_eq!(of(reported(), &all), "- b -d g -k !");
         assert_eq!(of(Vec::new(), &all), "- !");
         let part = KeyRange { from: b"c".to_vec(), to: Some(b"j".to_vec()) };
-        assert_eq!(of(told(), &part), "b -d g k");
+        assert_eq!(of(reported(), &part), "b -d g k");
         let between = KeyRange { from: b"e".to_vec(), to: Some(b"f".to_vec()) };
         assert_eq!(of(Vec::new(), &between), "-e f");
     }
 
     #[test]
-    fn axis_of_a_meganode_that_two_nodes_tell_of_has_its_owners_word() {
+    fn axis_of_a_meganode_that_two_nodes_report_has_its_owners_word() {
         let stale = MeganodeRow { node: 2, entries: 1, ..row(b"", None) };
         let spans = axis(vec![stale, row(b"", None)], &KeyRange::default(), None, &BTreeMap::from([(1, 1)]));
         assert!(matches!(&*spans, [Span { held: Held::By(MeganodeRow { node: 1, entries: 7, .. }), .. }]));

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use super::axis::{Held, Span, Untold, axis};
+use super::axis::{Held, Span, Unreported, axis};
 use super::part::{BucketsPart, KeyRange, MeganodeRow, RouterRow, columns, id};
 use crate::api::cluster_status::Splits;
 use crate::api::document::{Document, Scope};
@@ -29,7 +29,7 @@ const BUCKET_JSON_BYTES: usize = 260;
 struct Bucket {
     low: Key,
     high: Option<Key>,
-    /// Zero where nobody tells of the range.
+    /// Zero where nobody reports the range.
     meganodes: u64,
     entries: u64,
     bytes: u64,
@@ -79,10 +79,10 @@ pub(crate) async fn get_buckets(
     let path = format!("/api/v1/tree/buckets?scope=node{}", range.in_query());
     let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, &path).await;
     let cluster = &snapshot.cluster;
-    let told = parts.iter().flat_map(|part| part.part.pairs.iter().copied()).collect::<BTreeSet<_>>();
-    let untold = Untold::of(&cluster.pairs, &told, &missing);
+    let reported = parts.iter().flat_map(|part| part.part.pairs.iter().copied()).collect::<BTreeSet<_>>();
+    let unreported = Unreported::of(&cluster.pairs, &reported, &missing);
     let owners = cluster.pairs.iter().map(|row| (row.pair.0, row.node.0)).collect();
-    let buckets = document(parts, &range, columns, untold, &owners);
+    let buckets = document(parts, &range, columns, unreported, &owners);
     Ok(axum::Json(Document::of_cluster(buckets, age, missing)).into_response())
 }
 
@@ -90,7 +90,7 @@ fn document(
     parts: Vec<NodePart<BucketsPart>>,
     range: &KeyRange,
     columns: usize,
-    untold: Option<Untold>,
+    unreported: Option<Unreported>,
     owners: &BTreeMap<u32, u32>,
 ) -> Buckets {
     let (mut rows, mut routers, mut splits) = (Vec::new(), Vec::new(), Splits::default());
@@ -103,7 +103,7 @@ fn document(
         routers.extend(part.router.clone());
         rows.extend(part.rows(node.0));
     }
-    let spans = axis(rows, range, untold, owners);
+    let spans = axis(rows, range, unreported, owners);
     let buckets = bucketed(&spans, columns);
     Buckets {
         low: buckets.first().map_or_else(|| Key::new(&range.from), |first| first.low.clone()),
@@ -135,10 +135,10 @@ fn bucketed(spans: &[Span], mut columns: usize) -> Vec<Bucket> {
     }
 }
 
-/// Neighbours together, about as many in each group. What nobody tells of stays alone, as long as there is
+/// Neighbours together, about as many in each group. What nobody reports stays alone, as long as there is
 /// little of it.
 fn groups(spans: &[Span], columns: usize) -> impl Iterator<Item = &[Span]> {
-    let alone = |span: &Span| matches!(span.held, Held::Untold(_));
+    let alone = |span: &Span| matches!(span.held, Held::Unreported(_));
     let gaps = spans.iter().filter(|span| alone(span)).count();
     let free = columns.checked_sub(2 * gaps + 1).filter(|free| *free > 0);
     let apart = gaps > 0 && spans.len() > columns && free.is_some();
@@ -155,11 +155,11 @@ fn bucket(spans: &[Span]) -> Bucket {
     let held = || {
         spans.iter().filter_map(|span| match &span.held {
             Held::By(row) => Some(row),
-            Held::Untold(_) => None,
+            Held::Unreported(_) => None,
         })
     };
-    let untold = spans.iter().find_map(|span| match span.held {
-        Held::Untold(untold) => Some(untold),
+    let unreported = spans.iter().find_map(|span| match span.held {
+        Held::Unreported(unreported) => Some(unreported),
         Held::By(_) => None,
     });
     let sum = |of: fn(&MeganodeRow) -> u64| held().map(of).sum::<u64>();
@@ -169,11 +169,11 @@ fn bucket(spans: &[Span]) -> Bucket {
     };
     let (tree_nodes, tree_nodes_all) =
         (sum(|row| row.tree_nodes.into()), sum(|row| row.tree_nodes_all.into()));
-    let (node, pair) = match (held().next(), untold) {
+    let (node, pair) = match (held().next(), unreported) {
         (Some(first), _) => {
             (Some(holder(held())), held().all(|row| row.pair == first.pair).then_some(first.pair))
         }
-        (None, untold) => (untold.and_then(|it| it.node), untold.and_then(|it| it.pair)),
+        (None, unreported) => (unreported.and_then(|it| it.node), unreported.and_then(|it| it.pair)),
     };
     Bucket {
         low: Key::new(&first.low),
@@ -187,9 +187,9 @@ fn bucket(spans: &[Span]) -> Bucket {
         height: held().map(|row| row.height).max().unwrap_or(0),
         node,
         pair,
-        state: match untold {
-            Some(Untold { node: Some(_), .. }) => "not told",
-            Some(Untold { node: None, .. }) => "unserved",
+        state: match unreported {
+            Some(Unreported { node: Some(_), .. }) => "not told",
+            Some(Unreported { node: None, .. }) => "unserved",
             None if held().any(|row| row.splitting) => "splitting",
             None => "entries",
         },
@@ -288,17 +288,17 @@ mod tests {
     }
 
     #[test]
-    fn range_that_nobody_tells_of_is_a_bucket_of_its_own() {
+    fn range_that_nobody_reports_is_a_bucket_of_its_own() {
         let lows = keys(3_000);
         let silent = |parts: Vec<NodePart<BucketsPart>>| parts.into_iter().filter(|part| part.node.0 != 1);
-        let untold = Some(Untold { node: Some(1), pair: None });
+        let unreported = Some(Unreported { node: Some(1), pair: None });
         let few: Vec<_> = silent(parts(&lows[..9])).collect();
-        let document = document(few, &KeyRange::default(), 512, untold, &BTreeMap::new());
+        let document = document(few, &KeyRange::default(), 512, unreported, &BTreeMap::new());
         let states: Vec<_> = document.buckets.iter().map(|bucket| (bucket.state, bucket.node)).collect();
-        let told = |node| ("entries", Some(node));
-        assert_eq!(states[..4], [told(0), ("not told", Some(1)), told(2), told(0)]);
+        let reported = |node| ("entries", Some(node));
+        assert_eq!(states[..4], [reported(0), ("not told", Some(1)), reported(2), reported(0)]);
         let many: Vec<_> = silent(parts(&lows)).collect();
-        let document = super::document(many, &KeyRange::default(), 512, untold, &BTreeMap::new());
+        let document = super::document(many, &KeyRange::default(), 512, unreported, &BTreeMap::new());
         assert!(document.buckets.len() <= 512);
         assert!(document.buckets.iter().all(|bucket| bucket.state == "not told"), "in each are some");
         let one = vec![NodePart { node: NodeId(0), part: parts(&lows[..1]).remove(0).part }];

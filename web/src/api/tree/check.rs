@@ -1,5 +1,5 @@
 //! `POST /api/v1/tree:check`: a check of the whole tree, each node's part by its own worker, beside all that
-//! it does. `GET /api/v1/operations/{id}` tells how far it is and what it found.
+//! it does. `GET /api/v1/operations/{id}` shows how far it is and what it found.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const DEADLINE: Duration = Duration::from_secs(1);
 
 /// The answer to a request that began one.
 #[derive(Debug, Serialize, Deserialize)]
-struct Begun {
+struct Started {
     operation: String,
     /// The node that keeps the operation.
     runner: u32,
@@ -85,8 +85,8 @@ pub(crate) async fn post_check(
         let peers = begin_at_peers(&shared, &snapshot).await;
         *check.peers() = peers;
     }
-    let begun = Begun { operation: check.id.clone(), runner: check.runner };
-    let mut response = (StatusCode::ACCEPTED, axum::Json(Document::of_node(begun, age))).into_response();
+    let started = Started { operation: check.id.clone(), runner: check.runner };
+    let mut response = (StatusCode::ACCEPTED, axum::Json(Document::of_node(started, age))).into_response();
     if let Ok(place) = HeaderValue::from_str(&format!("/api/v1/operations/{}", check.id)) {
         response.headers_mut().insert(header::LOCATION, place);
     }
@@ -112,7 +112,7 @@ fn look_of(shared: &Shared, snapshot: &NodeSnapshot) -> Result<TreeLook, Problem
     shared.sources.tree.clone().filter(|_| serves).ok_or_else(|| {
         let detail =
             format!("Node {} does not serve, so its part of the tree cannot be checked.", snapshot.node.0);
-        Problem::unavailable(detail).next("ask again when the node serves; /readyz?verbose tells")
+        Problem::unavailable(detail).next("ask again when the node serves; /readyz?verbose says why")
     })
 }
 
@@ -124,7 +124,7 @@ async fn begin_at_peers(shared: &Shared, snapshot: &NodeSnapshot) -> Vec<PeerChe
         asked.spawn(async move {
             let (path, body) = ("/api/v1/tree:check?scope=node", Some("{}".to_owned()));
             let answer = peers.send(&member, Method::POST, path, body, DEADLINE).await;
-            let operation = answer.and_then(|(status, body)| read::<Begun>(status, &body));
+            let operation = answer.and_then(|(status, body)| read::<Started>(status, &body));
             PeerCheck::new(member, operation.and_then(name_of))
         });
     }
@@ -134,9 +134,9 @@ async fn begin_at_peers(shared: &Shared, snapshot: &NodeSnapshot) -> Vec<PeerChe
 }
 
 /// The name of a peer's operation, which becomes part of an address.
-fn name_of(begun: Begun) -> Result<String, String> {
-    match runner_of(&begun.operation) {
-        Some(_) => Ok(begun.operation),
+fn name_of(started: Started) -> Result<String, String> {
+    match runner_of(&started.operation) {
+        Some(_) => Ok(started.operation),
         None => Err("its answer cannot be read: it names no check".to_owned()),
     }
 }
@@ -210,14 +210,15 @@ async fn hear_peers(shared: &Shared, check: &TreeCheck) {
             let operation = answer.and_then(|(status, body)| read::<PeerOperation>(status, &body));
             let part = operation.and_then(|mut operation| {
                 let own = operation.nodes.iter().position(|part| part.node == member.node.0);
-                own.map(|own| operation.nodes.swap_remove(own)).ok_or("it does not tell its part".to_owned())
+                own.map(|own| operation.nodes.swap_remove(own))
+                    .ok_or("it does not report its part".to_owned())
             });
             (at, part)
         });
     }
     for (at, part) in asked.join_all().await {
         if let Some(peer) = check.peers().get_mut(at) {
-            peer.hear(part);
+            peer.on_answer(part);
         }
     }
 }
@@ -292,12 +293,12 @@ mod tests {
 
     fn answered(node: u32, done: bool, violations: u64) -> PeerCheck {
         let mut peer = peer(node, Ok("check-1-0"));
-        peer.hear(Ok(part(node, done, violations)));
+        peer.on_answer(Ok(part(node, done, violations)));
         peer
     }
 
     #[test]
-    fn shown_adds_parts_up_and_tells_what_was_not_gone_through() {
+    fn shown_adds_parts_up_and_says_what_was_not_gone_through() {
         let (operation, missing) = shown_of(true, vec![answered(1, true, 0), answered(2, false, 0)]);
         assert_eq!((operation.state, operation.done, operation.tree_nodes), ("running", false, 20));
         assert_eq!((operation.unchecked_pairs.len(), missing.len()), (0, 0));
@@ -325,9 +326,9 @@ mod tests {
         let (running, _) = shown_of(false, vec![answered(1, false, 0)]);
         let answers = [value(ended, none), value(failed, missing), value(running, Vec::new())];
         covers("GET", "/api/v1/operations/check-0-1", &answers);
-        let begun = Begun { operation: "check-0-1".to_owned(), runner: 0 };
-        let begun = serde_json::to_value(Document::of_node(begun, Duration::ZERO)).unwrap();
-        covers("POST", "/api/v1/tree:check", &[begun]);
+        let started = Started { operation: "check-0-1".to_owned(), runner: 0 };
+        let started = serde_json::to_value(Document::of_node(started, Duration::ZERO)).unwrap();
+        covers("POST", "/api/v1/tree:check", &[started]);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! `GET /api/v1/tree/heat`: how much each range of keys was written and read over the last hour, as the nodes
 //! keep it: see [`crate::heat_history`].
 //!
-//! Each node tells of the keys that it has now, by its ranges of now. They make the ranges of the answer, and
+//! Each node reports the keys that it has now, by its ranges of now. They make the ranges of the answer, and
 //! neighbours are together where there are too many. In a step in which keys came to another node both may
-//! tell of them: their figures are added.
+//! report them: their figures are added.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -139,7 +139,7 @@ pub(crate) async fn get_heat(
     Ok(axum::Json(Document::of_cluster(body, age, missing)).into_response())
 }
 
-/// A range of keys, and where its figures are: by part and by range of it. Nowhere, if nobody tells of it.
+/// A range of keys, and where its figures are: by part and by range of it. Nowhere, if nobody reports it.
 #[derive(Debug, PartialEq)]
 struct HeatSpan {
     low: Vec<u8>,
@@ -148,19 +148,19 @@ struct HeatSpan {
 
 /// All ranges in the order of keys, without a gap and without overlap, and where the last one ends.
 fn spans(parts: &[NodePart<HeatPart>], wanted: &KeyRange) -> (Vec<HeatSpan>, Option<Vec<u8>>) {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (part, NodePart { part: HeatPart { ranges, .. }, .. }) in parts.iter().enumerate() {
         for (at, (low, high)) in ranges.iter().enumerate() {
             let high = high.as_ref().map(|high| BASE64.decode(high.as_bytes())).transpose();
             // What does not read is left out.
             let (Ok(low), Ok(high)) = (BASE64.decode(low.as_bytes()), high) else { continue };
-            told.push((low, high, (part, at)));
+            reported.push((low, high, (part, at)));
         }
     }
-    told.sort();
-    let mut spans: Vec<HeatSpan> = Vec::with_capacity(told.len());
+    reported.sort();
+    let mut spans: Vec<HeatSpan> = Vec::with_capacity(reported.len());
     let mut end = Some(wanted.from.clone());
-    for (low, high, source) in told {
+    for (low, high, source) in reported {
         match &end {
             Some(end) if low > *end => spans.push(HeatSpan { low: end.clone(), sources: Vec::new() }),
             _ => {}
@@ -255,7 +255,7 @@ mod tests {
 
     const STEPS: Steps = Steps { seconds: 10, last: 7, count: 3 };
 
-    fn told(parts: Vec<NodePart<HeatPart>>, range: &KeyRange, columns: usize) -> serde_json::Value {
+    fn reported(parts: Vec<NodePart<HeatPart>>, range: &KeyRange, columns: usize) -> serde_json::Value {
         serde_json::to_value(document(parts, range, columns, STEPS)).unwrap()
     }
 
@@ -267,16 +267,16 @@ mod tests {
                 part(1, &[("c", "g")], &[(7, &[9.0])]),
             ]
         };
-        let all = told(parts(), &KeyRange::default(), 512);
-        assert_eq!(all["lows"], serde_json::json!(["", "63", "67", "70"]), "nobody tells of those from p on");
+        let all = reported(parts(), &KeyRange::default(), 512);
+        assert_eq!(all["lows"], serde_json::json!(["", "63", "67", "70"]), "nobody reports those from p on");
         assert_eq!((&all["high"], &all["step_ms"]), (&serde_json::Value::Null, &10_000.into()));
         assert_eq!(all["times_unix_ms"], serde_json::json!([50_000, 60_000, 70_000]));
         let writes = serde_json::json!([null, [1, null, 2.5, null], [3, 9, 123, null]]);
         assert_eq!((&all["writes"], &all["reads"][2][0]), (&writes, &0.into()));
-        let two = told(parts(), &KeyRange::default(), 2);
+        let two = reported(parts(), &KeyRange::default(), 2);
         assert_eq!(two["lows"], serde_json::json!(["", "67"]));
         assert_eq!(two["writes"], serde_json::json!([null, [1, 2.5], [12, 123]]));
-        let none = told(Vec::new(), &KeyRange { from: b"a".to_vec(), to: Some(b"b".to_vec()) }, 9);
+        let none = reported(Vec::new(), &KeyRange { from: b"a".to_vec(), to: Some(b"b".to_vec()) }, 9);
         assert_eq!((&none["lows"], &none["high"]["text"]), (&serde_json::json!(["61"]), &"b".into()));
         assert_eq!(none["writes"], serde_json::json!([null, null, null]));
     }
@@ -287,7 +287,7 @@ mod tests {
             part(0, &[("", "m"), ("m", "")], &[(7, &[1.0, 2.0])]),
             part(1, &[("m", "")], &[(7, &[4.0])]),
         ];
-        let all = told(parts, &KeyRange::default(), 512);
+        let all = reported(parts, &KeyRange::default(), 512);
         assert_eq!(
             (&all["lows"], &all["writes"][2]),
             (&serde_json::json!(["", "6d"]), &serde_json::json!([1, 6]))
@@ -305,7 +305,7 @@ mod tests {
             rows: vec![(7, vec![[5.0, 0.0], [6.0, 1.0]])],
         };
         let part = NodePart { node: NodeId(0), part: HeatPart::new(&heat, &range) };
-        let some = told(vec![part], &range, 512);
+        let some = reported(vec![part], &range, 512);
         assert_eq!((&some["lows"], &some["high"]["text"]), (&serde_json::json!(["63"]), &"g".into()));
         assert_eq!(some["reads"][2], serde_json::json!([1]));
     }

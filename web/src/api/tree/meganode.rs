@@ -159,7 +159,7 @@ impl Owner {
         let mut members = snapshot.cluster.members.iter();
         let member = members.find(|member| Some(member.incarnation) == row.owner).ok_or_else(|| {
             let detail = format!("Nobody serves pair {} just now.", wanted.pair.0);
-            Problem::unavailable(detail).next("wait: it is taken over; the overview tells how far that is")
+            Problem::unavailable(detail).next("wait: it is taken over; the overview shows how far that is")
         })?;
         Ok(Some(Owner { node: member.node.0, member: member.clone() }))
     }
@@ -176,8 +176,8 @@ impl Owner {
                 Ok(response)
             }
             Ok((status, body)) => {
-                let told: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-                let detail = match told["detail"].as_str() {
+                let parsed: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+                let detail = match parsed["detail"].as_str() {
                     Some(detail) => detail.to_owned(),
                     None => format!("Node {node} answers {status}."),
                 };

@@ -20,7 +20,7 @@ use cell_node::LookError;
 
 use crate::problem::Problem;
 
-/// A look that came to nothing for now.
+/// A look that failed for now.
 fn explain(error: LookError) -> Problem {
     let next = match error {
         LookError::Busy => "ask again when the node serves",

@@ -1,5 +1,5 @@
-//! What a node tells of its meganodes to the one that makes the document: rows in key order, as short as they
-//! can be, because there may be thousands.
+//! What a node reports of its meganodes to the one that makes the document: rows in key order, as short as
+//! they can be, because there may be thousands.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub(crate) struct BucketsPart {
     pub(crate) meganodes: u64,
     pub(crate) entries: u64,
     pub(crate) height: u8,
-    /// The pairs that it tells of.
+    /// The pairs that it reports.
     pub(crate) pairs: Vec<u32>,
     pub(crate) splits: Splits,
     pub(crate) router: Option<RouterRow>,

@@ -34,7 +34,7 @@ impl ReadOperation {
             self.read_leaf_again(slot, lookup, leaf, context)?;
             from += count;
         }
-        self.lookups_begun = self.lookups_used;
+        self.lookups_started = self.lookups_used;
         Ok(())
     }
 
@@ -78,7 +78,7 @@ impl ReadOperation {
             context.counters.crc += 1;
             context.count(leaf.pair, |counts| &mut counts.stale);
             if self.request.kind == ReadKind::Scan {
-                return self.begin_again(slot, self.begun_ns, context); // a page is planned leaf by leaf
+                return self.begin_again(slot, self.started_ns, context); // a page is planned leaf by leaf
             }
             self.lookups_open += 1;
             self.retry(slot, header.lookup, context)?;

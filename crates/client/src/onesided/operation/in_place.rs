@@ -12,7 +12,7 @@ use crate::onesided::regions::NodeLocation;
 use crate::onesided::walk::NodeOutcome;
 
 impl ReadOperation {
-    /// Looks for the keys in memory that is mapped. False: it is not that simple, and reads are to tell.
+    /// Looks for the keys in memory that is mapped. False: it is not that simple, and reads are to find out.
     pub(super) fn is_found_in_place(&mut self, context: &mut ReadContext) -> bool {
         let found = match self.request.kind {
             ReadKind::Get | ReadKind::Search => {
@@ -87,7 +87,7 @@ impl ReadOperation {
     }
 
     /// Visits the node where a scan's walk is, in memory that is mapped. `None`: it is not, or a writer is in
-    /// the way, and a read is to tell.
+    /// the way, and a read is to find out.
     pub(super) fn visit_in_place(
         &mut self,
         lookup: usize,

@@ -13,7 +13,7 @@ use cell_protocol::{
 };
 use cell_terms::{Epoch, Incarnation, NodeId, PairId};
 
-use crate::client_core::rig::MS;
+use crate::client_core::core_harness::MS;
 use crate::model::{LIMITS, Peer, Server, encode, header, refusal};
 
 pub(crate) struct Node {
@@ -35,13 +35,13 @@ pub(crate) struct Cluster {
     ranges: BTreeMap<Vec<u8>, u32>,
     /// The node of each pair.
     pub(crate) owners: BTreeMap<u32, usize>,
-    /// What the table tells of pairs that nobody serves.
+    /// What the table says of pairs that nobody serves.
     pub(crate) unserved: BTreeMap<u32, OwnedState>,
     revision: u64,
     pub(crate) now_ns: u64,
     given: Vec<usize>,
     links: BTreeMap<LinkId, (usize, Peer)>,
-    /// Connections that were begun, by node.
+    /// Connections that were started, by node.
     pub(crate) connects: Vec<usize>,
     /// Answers of these nodes are lost.
     pub(crate) mute: BTreeSet<usize>,
@@ -120,22 +120,22 @@ impl Cluster {
         for _ in 0..10_000 {
             self.core.tick(self.now_ns);
             let mut sent = Vec::new();
-            let mut begun = Vec::new();
+            let mut started = Vec::new();
             while let Some(command) = self.core.command(self.now_ns) {
                 match command {
                     ClientCommand::Connect { link, address, attempt } => {
                         let given = self.given[usize::try_from(attempt).unwrap() % self.given.len()];
                         let node = address.map_or(given, |text| text[4..].parse().unwrap());
-                        begun.push((link, node));
+                        started.push((link, node));
                     }
                     ClientCommand::Send { link, message } => sent.push((link, message.to_vec())),
                     ClientCommand::Close { link } => drop(self.links.remove(&link)),
                 }
             }
-            if sent.is_empty() && begun.is_empty() {
+            if sent.is_empty() && started.is_empty() {
                 return;
             }
-            begun.into_iter().for_each(|(link, node)| self.connect(link, node));
+            started.into_iter().for_each(|(link, node)| self.connect(link, node));
             for (link, message) in sent {
                 self.deliver(link, &message);
             }

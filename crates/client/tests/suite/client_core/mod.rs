@@ -5,11 +5,11 @@
 
 mod cluster;
 mod connection;
+mod core_harness;
 mod exchange;
 mod moves;
 mod nodes;
 mod repeats;
 mod reports;
-mod rig;
 mod streams;
 mod tuned;

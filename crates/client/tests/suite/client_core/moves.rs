@@ -12,7 +12,7 @@ use cell_protocol::Scan;
 use proptest::prelude::*;
 
 use crate::client_core::cluster::Cluster;
-use crate::client_core::rig::{MS, get, put};
+use crate::client_core::core_harness::{MS, get, put};
 use crate::model::Write;
 
 const DEADLINE_MS: u64 = 400;

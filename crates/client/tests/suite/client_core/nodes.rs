@@ -5,7 +5,7 @@ use cell_protocol::{Bound, Found, OwnedState, RequestKind, Scan};
 use cell_terms::PairId;
 
 use crate::client_core::cluster::Cluster;
-use crate::client_core::rig::{MS, get, options, put};
+use crate::client_core::core_harness::{MS, get, options, put};
 
 /// Three nodes; `a..` is pair 1's, `h..` pair 2's, `p..` pair 3's, `u..` pair 1's again.
 fn three(given: &[usize]) -> Cluster {
@@ -247,7 +247,7 @@ fn door_that_has_nothing_leads_to_the_only_owner() {
 
 /// Messages are lost and the connection stays: what a partition does that ends in time.
 #[test]
-fn table_whose_answer_was_lost_is_told_by_the_next_connection() {
+fn table_whose_answer_was_lost_is_sent_by_the_next_connection() {
     let mut cluster = filled(&[1]);
     let before = cluster.nodes[1].tables;
     cluster.mute.insert(1);

@@ -4,107 +4,112 @@ use cell_client::{ClientError, ClientOptions, Output};
 use cell_protocol::{Refusal, Reply, RequestKind, ValueBegin};
 use cell_terms::OperationNumber;
 
-use crate::client_core::rig::*;
+use crate::client_core::core_harness::*;
 
 #[test]
 fn large_values_stream_both_ways_and_operations_go_between() {
     let value: Vec<u8> = (0..=255).cycle().take(3_000_000).collect();
     for server_credit in [0, 70_000, 10 << 20] {
-        let mut rig = Rig::new(ClientOptions { stream_credit_bytes: 150_000, ..options() });
-        rig.server.limits.stream_credit_bytes = server_credit;
-        rig.run();
-        rig.submit(&put(b"big", &value));
-        rig.submit(&put(b"small", b"1"));
-        rig.run();
-        assert!(matches!(rig.completion().outcome, Ok(Output::Written(_))), "the small one is first");
-        assert!(matches!(rig.completion().outcome, Ok(Output::Written(_))));
-        rig.submit(&get(b"big"));
-        rig.run();
-        let Ok(Output::Value(Some(item))) = rig.completion().outcome else { panic!() };
+        let mut harness = CoreHarness::new(ClientOptions { stream_credit_bytes: 150_000, ..options() });
+        harness.server.limits.stream_credit_bytes = server_credit;
+        harness.run();
+        harness.submit(&put(b"big", &value));
+        harness.submit(&put(b"small", b"1"));
+        harness.run();
+        assert!(matches!(harness.completion().outcome, Ok(Output::Written(_))), "the small one is first");
+        assert!(matches!(harness.completion().outcome, Ok(Output::Written(_))));
+        harness.submit(&get(b"big"));
+        harness.run();
+        let Ok(Output::Value(Some(item))) = harness.completion().outcome else { panic!() };
         assert_eq!(item.value, value);
-        assert_eq!(rig.peer.open_streams(), 0);
+        assert_eq!(harness.peer.open_streams(), 0);
     }
 }
 
 #[test]
 fn stream_cut_in_the_middle_begins_anew_under_the_same_name() {
     let value = vec![5; 1_000_000];
-    let mut rig = Rig::up(options(), true);
-    rig.submit(&put(b"big", &value));
-    rig.step();
-    rig.answer();
-    rig.step();
-    assert!(rig.kinds().contains(&RequestKind::Chunk));
-    rig.answer_nothing();
-    rig.cut();
-    rig.pass(10);
-    rig.run();
-    assert!(matches!(rig.completion().outcome, Ok(Output::Written(_))));
-    assert_eq!(rig.server.applied.last().unwrap().number, OperationNumber(2));
-    rig.submit(&get(b"big"));
-    rig.step();
-    rig.answer();
-    rig.cut();
-    rig.pass(10);
-    rig.run();
-    assert!(matches!(rig.completion().outcome, Ok(Output::Value(Some(item))) if item.value == value));
+    let mut harness = CoreHarness::up(options(), true);
+    harness.submit(&put(b"big", &value));
+    harness.step();
+    harness.answer();
+    harness.step();
+    assert!(harness.kinds().contains(&RequestKind::Chunk));
+    harness.answer_nothing();
+    harness.cut();
+    harness.pass(10);
+    harness.run();
+    assert!(matches!(harness.completion().outcome, Ok(Output::Written(_))));
+    assert_eq!(harness.server.applied.last().unwrap().number, OperationNumber(2));
+    harness.submit(&get(b"big"));
+    harness.step();
+    harness.answer();
+    harness.cut();
+    harness.pass(10);
+    harness.run();
+    assert!(matches!(harness.completion().outcome, Ok(Output::Value(Some(item))) if item.value == value));
 }
 
 #[test]
 fn streams_beyond_the_servers_limit_wait_for_one_to_end() {
     let value = vec![5; 200_000];
-    let mut rig = Rig::new(options());
-    rig.server.limits.streams_max = 2;
-    rig.run();
+    let mut harness = CoreHarness::new(options());
+    harness.server.limits.streams_max = 2;
+    harness.run();
     for key in 0..5u8 {
-        rig.submit(&put(&[key], &value));
+        harness.submit(&put(&[key], &value));
     }
-    rig.run();
-    assert_eq!(rig.core.completions(), 5);
-    while let Some(completion) = rig.core.completion() {
+    harness.run();
+    assert_eq!(harness.core.completions(), 5);
+    while let Some(completion) = harness.core.completion() {
         assert!(completion.outcome.is_ok(), "none was refused: {completion:?}");
     }
-    assert_eq!(rig.server.entries.len(), 5);
+    assert_eq!(harness.server.entries.len(), 5);
 }
 
 #[test]
 fn stream_given_up_at_its_deadline_is_cancelled() {
     let value = vec![5; 1_000_000];
-    let mut rig = Rig::up(ClientOptions { silence_ms: 60_000, ..options() }, true);
-    rig.server.entries.insert(b"big".to_vec(), (version(3), value.clone()));
-    rig.submit(&put(b"other", &value));
-    rig.submit(&get(b"big"));
-    rig.step();
-    rig.answer();
-    assert_eq!(rig.peer.open_streams(), 1, "the get's value fits the credit; the put waits for more chunks");
-    rig.pass(5_000);
-    rig.step();
-    assert!(rig.kinds().contains(&RequestKind::Cancel), "{:?}", rig.kinds());
-    rig.run();
-    assert_eq!(rig.peer.open_streams(), 0);
+    let mut harness = CoreHarness::up(ClientOptions { silence_ms: 60_000, ..options() }, true);
+    harness.server.entries.insert(b"big".to_vec(), (version(3), value.clone()));
+    harness.submit(&put(b"other", &value));
+    harness.submit(&get(b"big"));
+    harness.step();
+    harness.answer();
+    assert_eq!(
+        harness.peer.open_streams(),
+        1,
+        "the get's value fits the credit; the put waits for more chunks"
+    );
+    harness.pass(5_000);
+    harness.step();
+    assert!(harness.kinds().contains(&RequestKind::Cancel), "{:?}", harness.kinds());
+    harness.run();
+    assert_eq!(harness.peer.open_streams(), 0);
 }
 
 #[test]
 fn value_that_begins_after_its_get_was_given_up_is_cancelled() {
-    let mut rig = Rig::up(ClientOptions { silence_ms: 60_000, ..options() }, false);
-    rig.submit(&get(b"big"));
-    rig.step();
-    let id = rig.requests()[0].1;
-    rig.sent.clear();
-    rig.pass(5_000);
-    rig.step();
-    rig.completion();
-    rig.reply(id, &Reply::ValueBegin(ValueBegin { version: version(1), value_len: 1 << 20, value_crc: 0 }));
-    rig.step();
-    assert_eq!(rig.requests(), [(RequestKind::Cancel, id)]);
+    let mut harness = CoreHarness::up(ClientOptions { silence_ms: 60_000, ..options() }, false);
+    harness.submit(&get(b"big"));
+    harness.step();
+    let id = harness.requests()[0].1;
+    harness.sent.clear();
+    harness.pass(5_000);
+    harness.step();
+    harness.completion();
+    harness
+        .reply(id, &Reply::ValueBegin(ValueBegin { version: version(1), value_len: 1 << 20, value_crc: 0 }));
+    harness.step();
+    assert_eq!(harness.requests(), [(RequestKind::Cancel, id)]);
 }
 
 #[test]
 fn value_longer_than_the_server_permits_is_refused_before_it_is_sent() {
-    let mut rig = Rig::up(options(), false);
+    let mut harness = CoreHarness::up(options(), false);
     let value = vec![0; (16 << 20) + 1];
     assert!(matches!(
-        rig.core.submit(rig.now_ns, &put(b"key", &value)),
+        harness.core.submit(harness.now_ns, &put(b"key", &value)),
         Err(ClientError::Refused(Refusal::ValueTooLarge { max, .. })) if max == 16 << 20
     ));
 }

@@ -8,7 +8,7 @@ use cell_terms::Version;
 use proptest::prelude::*;
 
 use crate::onesided::owner::Owner;
-use crate::onesided::yard::{Yard, options};
+use crate::onesided::read_harness::{ReadHarness, options};
 
 pub(crate) fn key(number: u32) -> Vec<u8> {
     format!("key-{number:05}").into_bytes()
@@ -18,16 +18,16 @@ pub(crate) fn value(number: u32) -> Vec<u8> {
     format!("the value of {number}").into_bytes()
 }
 
-pub(crate) fn filled(mut yard: Yard, count: u32) -> Yard {
+pub(crate) fn filled(mut harness: ReadHarness, count: u32) -> ReadHarness {
     for number in 0..count {
-        yard.owner.put(&key(number), &value(number));
+        harness.owner.put(&key(number), &value(number));
     }
-    yard
+    harness
 }
 
-/// A yard whose tree is a router over three meganodes, the last two of the second pair.
-pub(crate) fn routed() -> Yard {
-    filled(Yard::with(options(), routed_owner(), true), 300)
+/// A harness whose tree is a router over three meganodes, the last two of the second pair.
+pub(crate) fn routed() -> ReadHarness {
+    filled(ReadHarness::with(options(), routed_owner(), true), 300)
 }
 
 /// Its memory, empty.
@@ -41,11 +41,11 @@ pub(crate) fn routed_owner() -> Owner {
 }
 
 /// Pages of a range, until it is through.
-pub(crate) fn scan_all(yard: &mut Yard, mut scan: Scan<'_>) -> Vec<(Vec<u8>, Version, Vec<u8>)> {
+pub(crate) fn scan_all(harness: &mut ReadHarness, mut scan: Scan<'_>) -> Vec<(Vec<u8>, Version, Vec<u8>)> {
     let mut entries = Vec::new();
     let mut resumed: Vec<u8>;
     loop {
-        let Output::Page(page) = yard.call(&Operation::Scan(scan)) else { panic!("no page") };
+        let Output::Page(page) = harness.call(&Operation::Scan(scan)) else { panic!("no page") };
         for entry in page.iter() {
             let value = match entry.value {
                 EntryValue::Inline(value) => value.to_vec(),
@@ -74,14 +74,14 @@ fn leak(bound: Bound<'_>) -> Bound<'static> {
     Bound::Included(Box::leak(bound.key().unwrap().to_vec().into_boxed_slice()))
 }
 
-pub(crate) fn model(yard: &Yard, scan: &Scan<'_>) -> Vec<(Vec<u8>, Version, Vec<u8>)> {
+pub(crate) fn model(harness: &ReadHarness, scan: &Scan<'_>) -> Vec<(Vec<u8>, Version, Vec<u8>)> {
     let limit = |bound: Bound<'_>| match bound {
         Bound::Unbounded => Limit::Unbounded,
         Bound::Included(key) => Limit::Included(key.to_vec()),
         Bound::Excluded(key) => Limit::Excluded(key.to_vec()),
     };
     let empty = scan.start.key().zip(scan.end.key()).is_some_and(|(start, end)| start >= end);
-    let range = (!empty).then(|| yard.owner.entries.range((limit(scan.start), limit(scan.end))));
+    let range = (!empty).then(|| harness.owner.entries.range((limit(scan.start), limit(scan.end))));
     let mut entries: Vec<_> = range
         .into_iter()
         .flatten()
@@ -108,40 +108,40 @@ fn cancelled_read_has_no_completion_and_its_late_reads_harm_nothing() {
         limit_bytes: 0,
     };
     for completed in 0..6 {
-        let mut yard = routed();
-        yard.get(&key(1));
-        let ticket = yard.submit(&Operation::Scan(page));
-        yard.step();
+        let mut harness = routed();
+        harness.get(&key(1));
+        let ticket = harness.submit(&Operation::Scan(page));
+        harness.step();
         for _ in 0..completed {
-            yard.complete_one();
-            yard.step();
+            harness.complete_one();
+            harness.step();
         }
-        let now_ns = yard.clock();
-        yard.core.cancel_read(now_ns, ticket);
-        assert_eq!(yard.core.outstanding(), 0);
-        yard.run();
-        assert!(yard.core.completion().is_none(), "cancelled after {completed} reads");
-        assert_eq!(yard.get(&key(250)), Some(value(250)));
+        let now_ns = harness.clock();
+        harness.core.cancel_read(now_ns, ticket);
+        assert_eq!(harness.core.outstanding(), 0);
+        harness.run();
+        assert!(harness.core.completion().is_none(), "cancelled after {completed} reads");
+        assert_eq!(harness.get(&key(250)), Some(value(250)));
     }
 }
 
 #[test]
 fn reads_of_every_kind_are_answered_without_the_server() {
-    let mut yard = filled(Yard::new(), 500);
+    let mut harness = filled(ReadHarness::new(), 500);
     for number in [0, 1, 77, 250, 499] {
-        assert_eq!(yard.get(&key(number)), Some(value(number)));
-        assert_eq!(yard.call(&Operation::Search { key: &key(number) }), Output::Exists(true));
+        assert_eq!(harness.get(&key(number)), Some(value(number)));
+        assert_eq!(harness.call(&Operation::Search { key: &key(number) }), Output::Exists(true));
     }
-    assert_eq!(yard.get(b"key-000005"), None);
-    assert_eq!(yard.get(b"zzz"), None);
-    assert_eq!(yard.call(&Operation::Search { key: b"a" }), Output::Exists(false));
-    yard.owner.delete(&key(77));
-    assert_eq!(yard.get(&key(77)), None);
+    assert_eq!(harness.get(b"key-000005"), None);
+    assert_eq!(harness.get(b"zzz"), None);
+    assert_eq!(harness.call(&Operation::Search { key: b"a" }), Output::Exists(false));
+    harness.owner.delete(&key(77));
+    assert_eq!(harness.get(&key(77)), None);
     let keys: Vec<Vec<u8>> = (0..200).map(|number| key(number * 3)).collect();
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-    let Output::Values(found) = yard.call(&Operation::MultiGet { keys: &keys }) else { panic!() };
+    let Output::Values(found) = harness.call(&Operation::MultiGet { keys: &keys }) else { panic!() };
     for (key, found) in keys.iter().zip(found.iter()) {
-        match (yard.owner.entries.get(*key), found) {
+        match (harness.owner.entries.get(*key), found) {
             (Some((version, value)), Found::Value { version: found, value: bytes }) => {
                 assert_eq!((*version, value.as_slice()), (found, bytes));
             }
@@ -149,52 +149,52 @@ fn reads_of_every_kind_are_answered_without_the_server() {
             other => panic!("{other:?}"),
         }
     }
-    assert!(yard.asked.is_empty(), "{:?}", yard.asked);
-    let counters = yard.counters();
-    assert_eq!((counters.fell_back, counters.begun, counters.done), (0, 15, 15));
+    assert!(harness.asked.is_empty(), "{:?}", harness.asked);
+    let counters = harness.counters();
+    assert_eq!((counters.fell_back, counters.started, counters.done), (0, 15, 15));
     assert!(counters.cached > 0, "inner nodes were kept");
 }
 
 #[test]
 fn search_reads_no_extent_when_the_leaf_is_covered() {
-    let mut yard = filled(Yard::new(), 3);
-    yard.get(&key(1)).expect("and now the watermark is known");
-    let before = yard.counters().reads;
-    assert_eq!(yard.call(&Operation::Search { key: &key(1) }), Output::Exists(true));
-    assert_eq!(yard.counters().reads - before, 1, "the leaf alone");
+    let mut harness = filled(ReadHarness::new(), 3);
+    harness.get(&key(1)).expect("and now the watermark is known");
+    let before = harness.counters().reads;
+    assert_eq!(harness.call(&Operation::Search { key: &key(1) }), Output::Exists(true));
+    assert_eq!(harness.counters().reads - before, 1, "the leaf alone");
 }
 
 #[test]
 fn get_without_a_cache_reads_every_level() {
     let options = cell_client::ClientOptions { cache_inner: false, ..options() };
-    let mut yard = filled(Yard::with(options, Owner::new(false), true), 500);
-    yard.get(&key(1));
-    let before = yard.counters();
-    assert_eq!(yard.get(&key(1)), Some(value(1)));
-    let after = yard.counters();
+    let mut harness = filled(ReadHarness::with(options, Owner::new(false), true), 500);
+    harness.get(&key(1));
+    let before = harness.counters();
+    assert_eq!(harness.get(&key(1)), Some(value(1)));
+    let after = harness.counters();
     assert_eq!(after.cached, 0);
     assert_eq!(after.reads - before.reads, 3, "root, leaf, extent");
 }
 
 #[test]
 fn get_of_a_long_value_comes_in_pieces() {
-    let mut yard = Yard::new();
+    let mut harness = ReadHarness::new();
     let long: Vec<u8> = (0..=255u8).cycle().take(700_001).collect();
-    yard.owner.put(b"long", &long);
-    yard.owner.put(b"longer", &long[..40_000]);
-    assert_eq!(yard.get(b"long").as_ref(), Some(&long));
-    let Output::Values(found) = yard.call(&Operation::MultiGet { keys: &[b"long", b"longer"] }) else {
+    harness.owner.put(b"long", &long);
+    harness.owner.put(b"longer", &long[..40_000]);
+    assert_eq!(harness.get(b"long").as_ref(), Some(&long));
+    let Output::Values(found) = harness.call(&Operation::MultiGet { keys: &[b"long", b"longer"] }) else {
         panic!()
     };
     let found: Vec<Found<'_>> = found.iter().collect();
     assert!(matches!(found[0], Found::Large { value_len: 700_001, .. }), "its version, without its value");
     assert!(matches!(found[1], Found::Value { value, .. } if value.len() == 40_000));
-    assert!(yard.asked.is_empty());
+    assert!(harness.asked.is_empty());
 }
 
 #[test]
 fn scans_both_ways_give_what_the_model_has() {
-    let mut yard = filled(Yard::new(), 400);
+    let mut harness = filled(ReadHarness::new(), 400);
     let (low, high) = (key(50), key(333));
     for reverse in [false, true] {
         for keys_only in [false, true] {
@@ -206,41 +206,41 @@ fn scans_both_ways_give_what_the_model_has() {
                     (Bound::Included(high.as_slice()), Bound::Excluded(low.as_slice())),
                 ] {
                     let scan = Scan { start, end, reverse, keys_only, limit_entries, limit_bytes: 0 };
-                    let found = scan_all(&mut yard, scan);
-                    assert_eq!(found, model(&yard, &scan), "{scan:?}");
+                    let found = scan_all(&mut harness, scan);
+                    assert_eq!(found, model(&harness, &scan), "{scan:?}");
                 }
             }
         }
     }
-    assert!(yard.asked.is_empty());
+    assert!(harness.asked.is_empty());
 }
 
 #[test]
 fn tree_of_a_router_and_two_pairs_is_read_like_one() {
-    let mut yard = routed();
+    let mut harness = routed();
     for number in 0..300 {
-        assert_eq!(yard.get(&key(number)), Some(value(number)), "{number}");
+        assert_eq!(harness.get(&key(number)), Some(value(number)), "{number}");
     }
-    assert_eq!(yard.get(b"a"), None);
+    assert_eq!(harness.get(b"a"), None);
     for reverse in [false, true] {
         let scan = Scan { reverse, ..Scan::default() };
-        assert_eq!(scan_all(&mut yard, scan), model(&yard, &scan));
+        assert_eq!(scan_all(&mut harness, scan), model(&harness, &scan));
         let bound = key(150);
         let scan = Scan { end: Bound::Excluded(&bound), reverse, limit_entries: 33, ..Scan::default() };
-        assert_eq!(scan_all(&mut yard, scan), model(&yard, &scan));
+        assert_eq!(scan_all(&mut harness, scan), model(&harness, &scan));
     }
-    assert!(yard.asked.is_empty(), "{:?}", yard.asked);
+    assert!(harness.asked.is_empty(), "{:?}", harness.asked);
 }
 
 #[test]
 fn nodes_with_a_crc_are_read_where_reads_are_in_no_order() {
-    let mut yard = filled(Yard::with(options(), Owner::new(true), false), 100);
-    assert_eq!(yard.get(&key(42)), Some(value(42)));
-    assert!(yard.asked.is_empty());
-    let mut yard = filled(Yard::with(options(), Owner::new(false), false), 100);
-    yard.submit(&Operation::Get { key: &key(42) });
-    yard.run();
-    assert_eq!(yard.asked.len(), 1, "without a CRC a node cannot be told from a torn one");
+    let mut harness = filled(ReadHarness::with(options(), Owner::new(true), false), 100);
+    assert_eq!(harness.get(&key(42)), Some(value(42)));
+    assert!(harness.asked.is_empty());
+    let mut harness = filled(ReadHarness::with(options(), Owner::new(false), false), 100);
+    harness.submit(&Operation::Get { key: &key(42) });
+    harness.run();
+    assert_eq!(harness.asked.len(), 1, "without a CRC a node cannot be distinguished from a torn one");
 }
 
 proptest! {
@@ -251,26 +251,26 @@ proptest! {
         steps in proptest::collection::vec((0u8..8, 0u32..200), 1..200), cache_inner in any::<bool>()
     ) {
         let options = cell_client::ClientOptions { cache_inner, ..options() };
-        let mut yard = Yard::with(options, Owner::new(false), true);
+        let mut harness = ReadHarness::with(options, Owner::new(false), true);
         for (step, number) in steps {
             let key = key(number);
             match step {
-                0..=3 => drop(yard.owner.put(&key, &value(number * 7 + u32::from(step)))),
-                4 if yard.owner.entries.contains_key(&key) => yard.owner.delete(&key),
+                0..=3 => drop(harness.owner.put(&key, &value(number * 7 + u32::from(step)))),
+                4 if harness.owner.entries.contains_key(&key) => harness.owner.delete(&key),
                 5 => {
                     let scan = Scan { start: Bound::Included(&key), limit_entries: 20, ..Scan::default() };
-                    let expected = model(&yard, &Scan { limit_entries: 0, ..scan });
-                    let Output::Page(page) = yard.call(&Operation::Scan(scan)) else { panic!() };
+                    let expected = model(&harness, &Scan { limit_entries: 0, ..scan });
+                    let Output::Page(page) = harness.call(&Operation::Scan(scan)) else { panic!() };
                     let found: Vec<_> = page.iter().map(|entry| entry.key.to_vec()).collect();
                     let expected: Vec<_> = expected.into_iter().take(20).map(|(key, ..)| key).collect();
                     prop_assert_eq!(found, expected);
                 }
                 _ => {
-                    let expected = yard.owner.entries.get(&key).map(|(_, value)| value.clone());
-                    prop_assert_eq!(yard.get(&key), expected);
+                    let expected = harness.owner.entries.get(&key).map(|(_, value)| value.clone());
+                    prop_assert_eq!(harness.get(&key), expected);
                 }
             }
         }
-        prop_assert!(yard.asked.is_empty());
+        prop_assert!(harness.asked.is_empty());
     }
 }

@@ -8,10 +8,10 @@ use cell_protocol::{Refusal, Reply};
 use crate::onesided::answers::{key, value};
 use crate::onesided::in_place::mapped;
 use crate::onesided::owner::Owner;
-use crate::onesided::yard::{MS, OPERATION_MS_MAX, Yard, options};
+use crate::onesided::read_harness::{MS, OPERATION_MS_MAX, ReadHarness, options};
 
-fn submit(yard: &mut Yard, numbers: std::ops::Range<u32>) -> Vec<Ticket> {
-    numbers.map(|number| yard.submit(&Operation::Get { key: &key(number) })).collect()
+fn submit(harness: &mut ReadHarness, numbers: std::ops::Range<u32>) -> Vec<Ticket> {
+    numbers.map(|number| harness.submit(&Operation::Get { key: &key(number) })).collect()
 }
 
 fn value_of(completion: Completion) -> Option<Vec<u8>> {
@@ -22,99 +22,101 @@ fn value_of(completion: Completion) -> Option<Vec<u8>> {
 }
 
 /// All that is complete, by ticket.
-fn complete(yard: &mut Yard) -> Vec<(Ticket, Completion)> {
-    std::iter::from_fn(|| yard.core.completion()).map(|completion| (completion.ticket, completion)).collect()
+fn complete(harness: &mut ReadHarness) -> Vec<(Ticket, Completion)> {
+    std::iter::from_fn(|| harness.core.completion())
+        .map(|completion| (completion.ticket, completion))
+        .collect()
 }
 
 #[test]
 fn many_more_than_fit_side_by_side_are_all_answered_in_their_order() {
-    let mut yard = mapped(options(), Owner::new(false));
-    let before = yard.counters();
-    let tickets: Vec<_> = (0..10).flat_map(|_| submit(&mut yard, 0..20)).collect();
-    assert_eq!(yard.core.outstanding(), 200);
-    yard.run();
-    let found = complete(&mut yard);
+    let mut harness = mapped(options(), Owner::new(false));
+    let before = harness.counters();
+    let tickets: Vec<_> = (0..10).flat_map(|_| submit(&mut harness, 0..20)).collect();
+    assert_eq!(harness.core.outstanding(), 200);
+    harness.run();
+    let found = complete(&mut harness);
     assert_eq!(found.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), tickets);
     for (at, (_, completion)) in (0..).zip(found) {
         assert_eq!(value_of(completion), Some(value(at % 20)));
     }
-    let after = yard.counters();
-    assert_eq!((after.begun - before.begun, after.done - before.done), (200, 200));
+    let after = harness.counters();
+    assert_eq!((after.started - before.started, after.done - before.done), (200, 200));
     assert_eq!((after.in_place - before.in_place, after.reads - before.reads), (200, 0));
-    assert_eq!(yard.core.outstanding(), 0);
+    assert_eq!(harness.core.outstanding(), 0);
 }
 
 #[test]
 pub(crate) fn one_that_is_not_durable_yet_holds_up_no_other() {
-    let mut yard = mapped(options(), Owner::new(false));
-    yard.owner.put_unseen(&key(3), b"newer");
-    let tickets = submit(&mut yard, 0..6);
-    yard.run();
-    let told: Vec<_> = complete(&mut yard).into_iter().map(|(ticket, _)| ticket).collect();
-    assert_eq!(told, [tickets[0], tickets[1], tickets[2], tickets[4], tickets[5]]);
-    yard.owner.raise();
-    assert_eq!(value_of(yard.wait(MS).unwrap()), Some(b"newer".to_vec()));
-    assert!(yard.asked.is_empty());
+    let mut harness = mapped(options(), Owner::new(false));
+    harness.owner.put_unseen(&key(3), b"newer");
+    let tickets = submit(&mut harness, 0..6);
+    harness.run();
+    let returned: Vec<_> = complete(&mut harness).into_iter().map(|(ticket, _)| ticket).collect();
+    assert_eq!(returned, [tickets[0], tickets[1], tickets[2], tickets[4], tickets[5]]);
+    harness.owner.raise();
+    assert_eq!(value_of(harness.wait(MS).unwrap()), Some(b"newer".to_vec()));
+    assert!(harness.asked.is_empty());
 }
 
 /// Between the look and the answer the client is stopped for too long.
 #[test]
 pub(crate) fn what_took_too_long_is_looked_for_again() {
-    let mut yard = mapped(options(), Owner::new(false));
-    let before = yard.counters();
-    submit(&mut yard, 0..3);
-    yard.validate();
-    yard.owner.put(&key(1), b"newer");
-    yard.pass(OPERATION_MS_MAX * MS);
-    yard.run();
-    let found: Vec<_> = complete(&mut yard).into_iter().map(|(_, one)| value_of(one)).collect();
+    let mut harness = mapped(options(), Owner::new(false));
+    let before = harness.counters();
+    submit(&mut harness, 0..3);
+    harness.validate();
+    harness.owner.put(&key(1), b"newer");
+    harness.pass(OPERATION_MS_MAX * MS);
+    harness.run();
+    let found: Vec<_> = complete(&mut harness).into_iter().map(|(_, one)| value_of(one)).collect();
     assert_eq!(found, [Some(value(0)), Some(b"newer".to_vec()), Some(value(2))]);
-    assert_eq!(yard.counters().in_place - before.in_place, 3, "what is not told is not counted");
+    assert_eq!(harness.counters().in_place - before.in_place, 3, "what is not returned is not counted");
 }
 
 /// Between the look and the answer the lease ends, long before the read has taken too long.
 #[test]
-pub(crate) fn past_the_lease_nothing_is_told() {
-    let mut yard = mapped(options(), Owner::new(false));
-    yard.answers = false;
-    yard.pass(9_990 * MS);
-    assert_eq!(yard.get(&key(3)), Some(value(3)), "the lease still holds");
-    submit(&mut yard, 0..3);
-    yard.validate();
-    yard.pass(10 * MS);
-    let told = yard.wait(30 * MS);
-    assert!(told.is_none(), "{told:?} is a successor's to say");
-    assert!(yard.counters().trust > 0);
+pub(crate) fn past_the_lease_nothing_is_returned() {
+    let mut harness = mapped(options(), Owner::new(false));
+    harness.answers = false;
+    harness.pass(9_990 * MS);
+    assert_eq!(harness.get(&key(3)), Some(value(3)), "the lease still holds");
+    submit(&mut harness, 0..3);
+    harness.validate();
+    harness.pass(10 * MS);
+    let returned = harness.wait(30 * MS);
+    assert!(returned.is_none(), "{returned:?} is a successor's to say");
+    assert!(harness.counters().trust > 0);
 }
 
 /// The list of regions changes between the look and the answer.
 #[test]
-fn what_was_found_before_the_connection_was_lost_is_not_told() {
-    let mut yard = mapped(options(), Owner::new(false));
-    submit(&mut yard, 0..3);
-    yard.validate();
-    yard.core.closed(LinkId::BOOTSTRAP, yard.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
-    yard.validate();
-    assert_eq!(complete(&mut yard).len(), 0, "its pairs are not known any more");
-    yard.owner.put(&key(1), b"newer");
-    yard.pass(1_000 * MS);
-    let found: Vec<_> = (0..3).map(|_| value_of(yard.wait(1_000 * MS).unwrap())).collect();
+fn what_was_found_before_the_connection_was_lost_is_not_returned() {
+    let mut harness = mapped(options(), Owner::new(false));
+    submit(&mut harness, 0..3);
+    harness.validate();
+    harness.core.closed(LinkId::BOOTSTRAP, harness.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
+    harness.validate();
+    assert_eq!(complete(&mut harness).len(), 0, "its pairs are not known any more");
+    harness.owner.put(&key(1), b"newer");
+    harness.pass(1_000 * MS);
+    let found: Vec<_> = (0..3).map(|_| value_of(harness.wait(1_000 * MS).unwrap())).collect();
     assert_eq!(found, [Some(value(0)), Some(b"newer".to_vec()), Some(value(2))]);
 }
 
 #[test]
 fn one_whose_deadline_comes_first_ends_with_it() {
-    let mut yard = mapped(options(), Owner::new(false));
+    let mut harness = mapped(options(), Owner::new(false));
     for looked_for in [false, true] {
-        let deadline_ns = yard.now_ns + 1_000;
-        yard.core.submit_until(yard.now_ns, &Operation::Get { key: &key(3) }, deadline_ns).unwrap();
-        let other = yard.submit(&Operation::Search { key: &key(4) });
+        let deadline_ns = harness.now_ns + 1_000;
+        harness.core.submit_until(harness.now_ns, &Operation::Get { key: &key(3) }, deadline_ns).unwrap();
+        let other = harness.submit(&Operation::Search { key: &key(4) });
         if looked_for {
-            yard.validate();
+            harness.validate();
         }
-        yard.pass(1_000);
-        yard.run();
-        let mut ended = complete(&mut yard);
+        harness.pass(1_000);
+        harness.run();
+        let mut ended = complete(&mut harness);
         ended.sort_by_key(|(ticket, _)| *ticket);
         let [(_, late), (ticket, in_time)] = <[_; 2]>::try_from(ended).unwrap();
         assert!(matches!(late.outcome, Err(ClientError::Deadline { .. })), "{:?}", late.outcome);
@@ -125,16 +127,16 @@ fn one_whose_deadline_comes_first_ends_with_it() {
 #[test]
 fn one_that_is_cancelled_has_no_completion_and_leaves_the_others_theirs() {
     for looked_for in [false, true] {
-        let mut yard = mapped(options(), Owner::new(false));
-        let tickets = submit(&mut yard, 0..5);
+        let mut harness = mapped(options(), Owner::new(false));
+        let tickets = submit(&mut harness, 0..5);
         if looked_for {
-            yard.validate();
+            harness.validate();
         }
-        yard.core.cancel_read(yard.now_ns, tickets[1]);
-        yard.core.cancel_read(yard.now_ns, tickets[4]);
-        assert_eq!(yard.core.outstanding(), 3);
-        yard.run();
-        let found = complete(&mut yard).into_iter().map(|(ticket, one)| (ticket, value_of(one)));
+        harness.core.cancel_read(harness.now_ns, tickets[1]);
+        harness.core.cancel_read(harness.now_ns, tickets[4]);
+        assert_eq!(harness.core.outstanding(), 3);
+        harness.run();
+        let found = complete(&mut harness).into_iter().map(|(ticket, one)| (ticket, value_of(one)));
         let wanted = [0, 2, 3].map(|number| (tickets[number as usize], Some(value(number))));
         assert_eq!(found.collect::<Vec<_>>(), wanted);
     }
@@ -142,16 +144,16 @@ fn one_that_is_cancelled_has_no_completion_and_leaves_the_others_theirs() {
 
 #[test]
 fn dismissed_client_ends_those_too() {
-    let mut yard = mapped(options(), Owner::new(false));
-    let tickets = submit(&mut yard, 0..20);
-    yard.core.closed(LinkId::BOOTSTRAP, yard.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
-    yard.pass(1_000 * MS);
-    let now_ns = yard.now_ns;
-    yard.core.tick(now_ns);
+    let mut harness = mapped(options(), Owner::new(false));
+    let tickets = submit(&mut harness, 0..20);
+    harness.core.closed(LinkId::BOOTSTRAP, harness.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
+    harness.pass(1_000 * MS);
+    let now_ns = harness.now_ns;
+    harness.core.tick(now_ns);
     let mut hello = None;
-    while let Some(command) = yard.core.command(now_ns) {
+    while let Some(command) = harness.core.command(now_ns) {
         match command {
-            ClientCommand::Connect { .. } => yard.core.connected(LinkId::BOOTSTRAP),
+            ClientCommand::Connect { .. } => harness.core.connected(LinkId::BOOTSTRAP),
             ClientCommand::Send { message, .. } => {
                 hello = Some(cell_protocol::Request::decode(message).unwrap().0.id);
             }
@@ -159,10 +161,10 @@ fn dismissed_client_ends_those_too() {
         }
     }
     let mut bytes = Vec::new();
-    Reply::Refused(Refusal::Unauthorized).encode(&yard.header(hello.unwrap()), &mut bytes).unwrap();
-    yard.core.message(LinkId::BOOTSTRAP, now_ns, &bytes);
-    let ended = complete(&mut yard);
+    Reply::Refused(Refusal::Unauthorized).encode(&harness.header(hello.unwrap()), &mut bytes).unwrap();
+    harness.core.message(LinkId::BOOTSTRAP, now_ns, &bytes);
+    let ended = complete(&mut harness);
     assert_eq!(ended.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), tickets);
     assert!(ended.iter().all(|(_, one)| matches!(one.outcome, Err(ClientError::Unauthorized))));
-    assert_eq!(yard.core.outstanding(), 0);
+    assert_eq!(harness.core.outstanding(), 0);
 }

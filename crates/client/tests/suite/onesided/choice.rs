@@ -5,40 +5,40 @@ use cell_protocol::RequestKind;
 
 use crate::onesided::answers::{filled, key, routed_owner, value};
 use crate::onesided::owner::Owner;
-use crate::onesided::yard::Yard;
+use crate::onesided::read_harness::ReadHarness;
 
 fn options(fixed_share: f64) -> ClientOptions {
     let selector = SelectorSettings { policy: Policy::Fixed, fixed_share, ..SelectorSettings::default() };
-    ClientOptions { search: Search::Auto, selector, ..crate::onesided::yard::options() }
+    ClientOptions { search: Search::Auto, selector, ..crate::onesided::read_harness::options() }
 }
 
 #[test]
 fn share_of_none_for_the_server_reads_and_measures() {
-    let mut yard = filled(Yard::with(options(0.0), Owner::new(false), true), 20);
-    (0..20).for_each(|number| assert_eq!(yard.get(&key(number)), Some(value(number))));
-    let report = yard.core.selector_report().unwrap();
+    let mut harness = filled(ReadHarness::with(options(0.0), Owner::new(false), true), 20);
+    (0..20).for_each(|number| assert_eq!(harness.get(&key(number)), Some(value(number))));
+    let report = harness.core.selector_report().unwrap();
     assert_eq!((report.decisions.one_sided, report.decisions.server), (20, 0));
     assert!(report.estimates.rtt_ns.is_some(), "{report:?}");
     assert!(report.estimates.reads < 5.0, "leaf and extent: {:?}", report.estimates);
-    assert!(yard.asked.is_empty());
+    assert!(harness.asked.is_empty());
 }
 
 #[test]
-fn memory_searched_in_place_is_measured_by_the_next_time_that_is_told() {
+fn memory_searched_in_place_is_measured_by_the_next_time_that_is_given() {
     let mut owner = Owner::new(false);
     owner.map();
-    let mut yard = filled(Yard::with(options(0.0), owner, true), 20);
-    yard.get(&key(1));
-    let before = yard.counters();
+    let mut harness = filled(ReadHarness::with(options(0.0), owner, true), 20);
+    harness.get(&key(1));
+    let before = harness.counters();
     for number in 0..10 {
-        yard.submit(&Operation::Get { key: &key(number) });
-        yard.validate();
-        yard.now_ns += 700;
-        yard.run();
+        harness.submit(&Operation::Get { key: &key(number) });
+        harness.validate();
+        harness.now_ns += 700;
+        harness.run();
     }
-    assert_eq!(yard.counters().in_place - before.in_place, 10);
-    let estimates = yard.core.selector_report().unwrap().estimates;
-    assert_eq!(estimates.rtt_ns, Some(0.0), "reads of the yard take no time");
+    assert_eq!(harness.counters().in_place - before.in_place, 10);
+    let estimates = harness.core.selector_report().unwrap().estimates;
+    assert_eq!(estimates.rtt_ns, Some(0.0), "reads of the harness take no time");
     assert_eq!(estimates.one_sided_ns, Some(700.0));
 }
 
@@ -48,54 +48,55 @@ fn searches_that_begin_together_share_the_time_that_they_took() {
     for together in [1, 2, 40] {
         let mut owner = Owner::new(false);
         owner.map();
-        let mut yard = filled(Yard::with(options(0.0), owner, true), 20);
-        yard.get(&key(1));
-        let before = yard.counters();
+        let mut harness = filled(ReadHarness::with(options(0.0), owner, true), 20);
+        harness.get(&key(1));
+        let before = harness.counters();
         for number in 0..together {
-            yard.submit(&Operation::Get { key: &key(number % 20) });
+            harness.submit(&Operation::Get { key: &key(number % 20) });
         }
-        yard.validate();
-        // Those beyond the first sixteen begin when these are told.
-        for begun in (0..together).step_by(16) {
-            yard.pass(u64::from(together - begun).min(16) * 1_000);
-            yard.validate();
+        harness.validate();
+        // Those beyond the first sixteen begin when these are returned.
+        for started in (0..together).step_by(16) {
+            harness.pass(u64::from(together - started).min(16) * 1_000);
+            harness.validate();
         }
-        assert_eq!(yard.counters().in_place - before.in_place, u64::from(together));
-        let estimates = yard.core.selector_report().unwrap().estimates;
+        assert_eq!(harness.counters().in_place - before.in_place, u64::from(together));
+        let estimates = harness.core.selector_report().unwrap().estimates;
         assert_eq!(estimates.one_sided_ns, Some(1_000.0), "{together} together");
     }
 }
 
 #[test]
 fn share_of_all_asks_the_server_alone() {
-    let mut yard = filled(Yard::with(options(1.0), Owner::new(false), true), 5);
+    let mut harness = filled(ReadHarness::with(options(1.0), Owner::new(false), true), 5);
     (0..5).for_each(|number| {
-        let _ = yard.submit(&Operation::Get { key: &key(number) });
+        let _ = harness.submit(&Operation::Get { key: &key(number) });
     });
-    yard.run();
-    assert_eq!(yard.asked, [RequestKind::Get; 5]);
-    assert_eq!(yard.core.selector_report().unwrap().decisions.server, 5);
+    harness.run();
+    assert_eq!(harness.asked, [RequestKind::Get; 5]);
+    assert_eq!(harness.core.selector_report().unwrap().decisions.server, 5);
 }
 
 #[test]
 fn lease_that_is_over_leaves_the_server_alone() {
-    let mut yard = filled(Yard::with(options(0.0), Owner::new(false), true), 5);
-    yard.lease_us = 0;
-    yard.pass(3_600_000_000_000);
-    yard.submit(&Operation::Get { key: &key(1) });
-    yard.run();
-    assert_eq!(yard.asked, [RequestKind::Get]);
-    let decisions = yard.core.selector_report().unwrap().decisions;
+    let mut harness = filled(ReadHarness::with(options(0.0), Owner::new(false), true), 5);
+    harness.lease_us = 0;
+    harness.pass(3_600_000_000_000);
+    harness.submit(&Operation::Get { key: &key(1) });
+    harness.run();
+    assert_eq!(harness.asked, [RequestKind::Get]);
+    let decisions = harness.core.selector_report().unwrap().decisions;
     assert_eq!((decisions.only_server(), decisions.one_sided), (1, 0));
 }
 
 #[test]
-fn meganodes_behind_a_cached_router_are_told_apart() {
+fn meganodes_behind_a_cached_router_are_distinguished() {
     let selector =
         SelectorSettings { policy: Policy::Paper, exploration: 0.0, ..SelectorSettings::default() };
-    let options = ClientOptions { search: Search::Auto, selector, ..crate::onesided::yard::options() };
-    let mut yard = Yard::with(options, routed_owner(), true);
-    yard.submit(&Operation::Get { key: &key(150) });
-    yard.run();
-    assert_eq!(yard.asked, [RequestKind::Get], "the server first, for want of samples");
+    let options =
+        ClientOptions { search: Search::Auto, selector, ..crate::onesided::read_harness::options() };
+    let mut harness = ReadHarness::with(options, routed_owner(), true);
+    harness.submit(&Operation::Get { key: &key(150) });
+    harness.run();
+    assert_eq!(harness.asked, [RequestKind::Get], "the server first, for want of samples");
 }

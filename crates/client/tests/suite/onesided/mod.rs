@@ -16,7 +16,7 @@ mod in_place;
 mod mutants;
 mod nodes;
 mod owner;
+mod read_harness;
 mod rules;
 mod shared;
 mod stopped;
-mod yard;

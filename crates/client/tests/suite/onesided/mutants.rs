@@ -18,16 +18,16 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
             (Mutant::WatermarkUnchecked, rules::not_durable_is_waited_for),
             (Mutant::WatermarkEpochIgnored, rules::watermark_of_another_epoch_vouches_for_nothing),
             (Mutant::ClockUnchecked, rules::operation_that_took_too_long_is_thrown_away),
-            (Mutant::TrustUnchecked, rules::nothing_is_told_past_the_lease),
+            (Mutant::TrustUnchecked, rules::nothing_is_returned_past_the_lease),
             (Mutant::HeaderUnconfirmed, rules::header_of_another_entry_is_not_believed),
             (Mutant::ClockBeforeLoads, in_place::held_operation_is_validated_by_a_time_after_its_loads),
             (Mutant::ClockBeforeLoads, in_place::batched_read_is_validated_by_a_time_after_its_loads),
             (Mutant::WatermarkUnchecked, batched::one_that_is_not_durable_yet_holds_up_no_other),
             (Mutant::ClockUnchecked, batched::what_took_too_long_is_looked_for_again),
-            (Mutant::TrustUnchecked, batched::past_the_lease_nothing_is_told),
+            (Mutant::TrustUnchecked, batched::past_the_lease_nothing_is_returned),
             (
                 Mutant::ClockNotReadAgain,
-                stopped::process_stopped_between_clock_and_loads_tells_nothing_past_the_lease,
+                stopped::process_stopped_between_clock_and_loads_returns_nothing_past_the_lease,
             ),
         ];
         for (mutant, test) in twins {

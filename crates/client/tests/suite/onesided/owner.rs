@@ -35,7 +35,7 @@ const SIZES: PairGeometry = PairGeometry {
 /// The first epoch of a pair.
 pub(crate) const EPOCH: Epoch = Epoch(1);
 
-/// One pair, its log, and what clients are told of it.
+/// One pair, its log, and what is reported to clients of it.
 pub(crate) struct Owned {
     pub(crate) pair: Pair,
     device: SimDevice,
@@ -45,7 +45,7 @@ pub(crate) struct Owned {
     /// Whether reads of its regions are served.
     pub(crate) registered: bool,
     /// What its replies say is visible, where that is not the truth.
-    pub(crate) visible_told: Option<Csn>,
+    pub(crate) visible_reported: Option<Csn>,
     /// Its regions as clients map them, where they may.
     mapped: Option<[MappedRegion; 2]>,
     /// Whether the registrations have ended, as those see it who have mapped them.
@@ -80,7 +80,7 @@ impl Owned {
         let ended = Arc::new(AtomicBool::new(false));
         let first = u64::from(pair.id().0) * 100;
         let keys = [first, first + 1];
-        Owned { pair, device, source, keys, registered: true, visible_told: None, mapped: None, ended }
+        Owned { pair, device, source, keys, registered: true, visible_reported: None, mapped: None, ended }
     }
 
     pub(crate) fn node_key(&self) -> u64 {
@@ -93,7 +93,7 @@ impl Owned {
 
     /// What replies say is visible.
     pub(crate) fn visible(&self) -> Csn {
-        self.visible_told.unwrap_or(self.pair.visible())
+        self.visible_reported.unwrap_or(self.pair.visible())
     }
 
     /// Everything that was written may be seen.

@@ -10,7 +10,7 @@ use cell_protocol::{Found, ReplyHeader, Request, RequestKind, ValuesWriter};
 
 use crate::onesided::answers::{key, value};
 use crate::onesided::owner::Owner;
-use crate::onesided::yard::{options, reply_header, reply_on_itself};
+use crate::onesided::read_harness::{options, reply_header, reply_on_itself};
 
 /// An owner that serves clients of this host. It makes durable what was written when it is asked for entries.
 struct Service {
@@ -98,10 +98,10 @@ fn client(service: &Service) -> Client {
     panic!("the regions are not mapped");
 }
 
-/// The first group is told before the second is looked for. One entry of the second is not durable, so it and
-/// all after it go on by a message. Of its answer, a value that does not fit is brought by a get.
+/// The first group is returned before the second is looked for. One entry of the second is not durable, so it
+/// and all after it go on by a message. Of its answer, a value that does not fit is brought by a get.
 #[test]
-fn multi_get_begun_at_once_goes_on_by_messages_from_a_group_that_cannot_be_told() {
+fn multi_get_started_at_once_goes_on_by_messages_from_a_group_that_cannot_be_returned() {
     let mut owner = Owner::shareable();
     for number in 0..200 {
         owner.put(&key(number), &value(number));

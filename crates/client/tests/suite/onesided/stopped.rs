@@ -15,7 +15,7 @@ use cell_protocol::{RegionRows, RegionsReply, Reply, Request};
 
 use crate::onesided::answers::{key, value};
 use crate::onesided::owner::Owner;
-use crate::onesided::yard::{MS, options, reply_header, server_hello};
+use crate::onesided::read_harness::{MS, options, reply_header, server_hello};
 
 const CONNECTION: ConnectionId = ConnectionId::from_number(1);
 
@@ -203,7 +203,7 @@ fn get_at_once(stopped_ns: u64) -> Result<Option<Vec<u8>>, WhoSearches> {
     answered.map(|item| item.map(|item| item.value))
 }
 
-/// A thread that was told that nothing happened sleeps: an answer that is there would wait until it wakes.
+/// A thread that learnt that nothing happened sleeps: an answer that is there would wait until it wakes.
 #[test]
 fn step_in_which_only_time_ends_an_operation_says_that_something_happened() {
     let mut process = Process::new(Owner::new(false), 0); // whatever is read is never trusted
@@ -220,7 +220,7 @@ fn step_in_which_only_time_ends_an_operation_says_that_something_happened() {
 }
 
 #[test]
-fn process_stopped_within_a_poll_past_the_lease_tells_nothing() {
+fn process_stopped_within_a_poll_past_the_lease_returns_nothing() {
     assert!(matches!(get(0, 0), Some(Output::Value(Some(_)))), "the lease holds");
     assert!(matches!(get(4 * MS, 0), Some(Output::Value(Some(_)))), "the lease still holds");
     assert_eq!(get(6 * MS, 0), None, "the lease has ended while the process was stopped");
@@ -228,7 +228,7 @@ fn process_stopped_within_a_poll_past_the_lease_tells_nothing() {
 }
 
 /// The loads come after one look at the clock; what they bring is believed by a later one.
-pub(crate) fn process_stopped_between_clock_and_loads_tells_nothing_past_the_lease() {
+pub(crate) fn process_stopped_between_clock_and_loads_returns_nothing_past_the_lease() {
     let found = Ok(Some(value(1)));
     assert_eq!(get_at_once(0), found, "the lease holds");
     assert_eq!(get_at_once(3 * MS), found, "the lease still holds");
@@ -236,6 +236,6 @@ pub(crate) fn process_stopped_between_clock_and_loads_tells_nothing_past_the_lea
 }
 
 #[test]
-fn process_stopped_between_clock_and_loads_tells_nothing_at_once() {
-    process_stopped_between_clock_and_loads_tells_nothing_past_the_lease();
+fn process_stopped_between_clock_and_loads_returns_nothing_at_once() {
+    process_stopped_between_clock_and_loads_returns_nothing_past_the_lease();
 }

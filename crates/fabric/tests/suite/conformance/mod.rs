@@ -12,7 +12,7 @@ use crate::harness::Verbs;
 use crate::harness::{Host, Seen, Shm, Sim, Tcp, World, greeting, open, until};
 use one_sided::*;
 
-/// A message that can be told from every other.
+/// A message that can be distinguished from every other.
 fn message(number: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| u8::try_from((number * 31 + at) % 251).unwrap()).collect()
 }
@@ -220,7 +220,7 @@ fn close_peer_learns_of_it_after_the_messages<W: World>() {
         [Seen::Accepted, Seen::Message(b"last words".to_vec()), Seen::Closed(CloseReason::PeerClosed)];
     assert_eq!(server.seen(there), expected);
     assert_eq!(server.endpoint.send(there, b"to nobody"), Err(SendError::Closed));
-    assert_eq!(client.seen(here).len(), 1, "the closing end hears no more");
+    assert_eq!(client.seen(here).len(), 1, "the closing end receives no more");
 }
 
 fn close_and_connect_again_ids_are_not_reused<W: World>() {

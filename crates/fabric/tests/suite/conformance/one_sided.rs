@@ -171,7 +171,7 @@ pub(super) fn write_refused_is_polled_before_sleep_and_ends_with_its_connection<
     assert!(!client.endpoint.prepare_sleep(), "its end is to be polled");
     client.endpoint.close(here);
     until(&mut world, &mut [&mut client, &mut server], |peers| peers[1].closed(there).is_some());
-    assert_eq!(client.reads(here), [], "the closing end hears no more");
+    assert_eq!(client.reads(here), [], "the closing end receives no more");
     assert_eq!(client.endpoint.post(here, write, ReadTag(2)), Err(SendError::Closed));
 }
 

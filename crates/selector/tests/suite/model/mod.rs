@@ -104,7 +104,7 @@ struct Client {
     server: usize,
     meganode: u64,
     path: SearchPath,
-    begun_ns: u64,
+    started_ns: u64,
     posted_ns: u64,
     reads_left: u32,
     reads: u32,
@@ -142,7 +142,7 @@ impl Model {
                 server: 0,
                 meganode: 0,
                 path: SearchPath::Server,
-                begun_ns: 0,
+                started_ns: 0,
                 posted_ns: 0,
                 reads_left: 0,
                 reads: 0,
@@ -218,7 +218,7 @@ impl Run<'_> {
             in_hand: 0,
         };
         client.path = client.selectors[client.server].decide(&question).path;
-        client.begun_ns = now_ns;
+        client.started_ns = now_ns;
         client.reads = if client.path == SearchPath::Server { 0 } else { READS };
         client.reads += u32::from(client.reads > 0 && client.meganode.is_multiple_of(4));
         client.reads_left = client.reads;
@@ -237,7 +237,7 @@ impl Run<'_> {
     fn answered(&mut self, now_ns: u64, at: usize) {
         let client = &mut self.clients[at];
         let selector = &mut client.selectors[client.server];
-        let (kind, latency_ns) = (SearchKind::Point, now_ns - client.begun_ns);
+        let (kind, latency_ns) = (SearchKind::Point, now_ns - client.started_ns);
         if client.path == SearchPath::Server {
             let latency_ns = now_ns - client.posted_ns;
             selector.on_sample(now_ns, Sample::Server { kind, latency_ns });

@@ -36,7 +36,7 @@ struct Field<'m> {
     rounds: [AtomicU64; 2],
 }
 
-/// Tells the writer when its thread dies of a panic, which a planted defect may cause.
+/// Notifies the writer when its thread dies of a panic, which a planted defect may cause.
 struct Watch<'f, 'm>(&'f Field<'m>);
 
 impl Drop for Watch<'_, '_> {

@@ -32,7 +32,7 @@ fn random_tree(steps: usize) -> (Tree, HashMap<Vec<u8>, Csn>) {
 }
 
 /// Whether every key that was removed is missed with a CSN of removal that is not lower, splits or not.
-pub(crate) fn misses_tell_the_last_removal() -> bool {
+pub(crate) fn misses_depend_on_the_last_removal() -> bool {
     let (tree, removed) = random_tree(4_000);
     reading!(tree, meganode => removed.iter().all(|(key, csn)| {
         let found = meganode.search(key).unwrap();

@@ -8,13 +8,13 @@ import { useTwin } from "../../parts/twin";
 
 interface Piece {
   from: number; to: number; node: number | null;
-  /** It is told that this owner came, or went, but not when. */
+  /** It is known that this owner came, or went, but not when. */
   isBeginUnknown?: boolean; isEndUnknown?: boolean;
 }
 
 /** Time before the first incident that is shown, as a part of all. */
 const LEAD_MS = 10_000;
-/** When a later owner took over is not told: it has this part of the axis at its end. */
+/** When a later owner took over is not known: it has this part of the axis at its end. */
 const END_SHARE = 0.08;
 
 export function Owners({ document, regions }: { document: RecoveriesDocument; regions: RegionRow[] }) {

@@ -51,7 +51,7 @@ export function Overview() {
 function IfEmpty({ status }: { status: Status }) {
   const entries = status.nodes.reduce((sum, node) => sum + node.entries, 0);
   const isWhole = (status.missing?.length ?? 0) === 0 && status.pairs.all > 0 && status.pairs.served === status.pairs.all;
-  if (entries > 0 || !isWhole) return null; // what is not served is not told of: that is not empty
+  if (entries > 0 || !isWhole) return null; // what is not served is not reported: that is not empty
   return <Empty command="cell load words.tsv --key 1 --value 2">The store is empty. Fill it, then watch this page:</Empty>;
 }
 

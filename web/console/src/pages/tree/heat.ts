@@ -6,7 +6,7 @@ import type { Axis } from "./axis";
 export type HeatOf = "writes" | "reads";
 export type HeatBack = "10m" | "1h";
 
-/** Ranges at most: as many as can be told apart. */
+/** Ranges at most: as many as can be distinguished. */
 const COLUMNS = 256;
 const STEP_SECONDS = { "10m": 10, "1h": 60 } as const;
 export const BACK_WORDS = { "10m": "10 min", "1h": "hour" } as const;
@@ -14,7 +14,7 @@ export const BACK_WORDS = { "10m": "10 min", "1h": "hour" } as const;
 export const heatPath = (from: string | null, to: string | null, back: HeatBack): string =>
   `tree/heat?columns=${COLUMNS}&step=${STEP_SECONDS[back]}${from ? `&from=${from}` : ""}${to ? `&to=${to}` : ""}`;
 
-/** What a document tells of, which may be what was asked for before. */
+/** What a document is about, which may be what was asked for before. */
 export const backOf = (heat: HeatDocument): HeatBack => (heat.step_ms > 1000 * STEP_SECONDS["10m"] ? "1h" : "10m");
 
 /** A step; null: nothing is known of it. */

@@ -81,7 +81,7 @@ function Controls({ isZoomed }: { isZoomed: boolean }) {
   );
 }
 
-/** Whether every range was told of and is served: only then no entry means that there is none. */
+/** Whether every range was reported and is served: only then no entry means that there is none. */
 const isWhole = ({ buckets, missing = [] }: BucketsDocument): boolean =>
   missing.length === 0 && buckets.every((bucket) => bucket.node !== null && bucket.state !== "not told" && bucket.state !== "unserved");
 

@@ -35,7 +35,7 @@ pub enum Call {
     Remove(WrittenValue),
 }
 
-/// What it was told.
+/// What it was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// To a get: this value, or no such key.
@@ -46,7 +46,7 @@ pub enum Outcome {
     Done,
     /// A delete found nothing; a condition did not hold.
     Refused,
-    /// No answer that tells: the write may have happened, may happen yet, or never.
+    /// No answer that decides it: the write may have happened, may happen yet, or never.
     Unknown,
 }
 
@@ -55,7 +55,7 @@ pub enum Outcome {
 pub struct HistoryOperation {
     /// What was asked.
     pub call: Call,
-    /// What was told.
+    /// What was answered.
     pub outcome: Outcome,
     /// The clock before the call.
     pub invoked: u64,

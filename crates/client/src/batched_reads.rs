@@ -1,4 +1,4 @@
-//! The core's side of reads that are looked for in mapped memory side by side: see `onesided::batching`.
+//! The core's side of reads that are looked for in mapped memory side by side: see `onesided::batch_reader`.
 
 use crate::client_core::ClientCore;
 use crate::operation::WhoSearches;
@@ -27,7 +27,7 @@ impl ClientCore {
         (Some(ticket), who)
     }
 
-    /// Tells what was found of them by this time, which was *read after* it, and looks for those that are
+    /// Returns what was found of them by this time, which was *read after* it, and looks for those that are
     /// next.
     pub(crate) fn answer_batched(&mut self, now_ns: u64) {
         let mut key = std::mem::take(&mut self.scratch_key);

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decode_whole_or_damaged_tells() {
+    fn decode_says_whether_it_is_whole_or_damaged() {
         for name in [0, 1, 7, 211 + 7, u64::MAX] {
             let bytes = encode(name);
             assert_eq!(decode(&bytes), Some(name));

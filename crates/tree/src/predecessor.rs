@@ -3,7 +3,7 @@
 //! A leaf's separator may be shorter than its first key, so a key can come to a leaf whose entries are all
 //! above it; then the entry is the last one of the leaves before, and the search descends once more, to the
 //! keys just below that leaf's low fence. Walks by copied nodes do the same by [`crate::NodeRef::way`] and
-//! [`crate::NodeRef::floor`].
+//! [`crate::NodeRef::predecessor`].
 
 use cell_terms::{ExtentOffset, Pointer, Words};
 
@@ -40,12 +40,12 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
     ///
     /// # Errors
     /// As [`Meganode::search`].
-    pub fn floor(&self, key: &[u8]) -> Result<Option<LeafEntry>, ReadError> {
+    pub fn predecessor(&self, key: &[u8]) -> Result<Option<LeafEntry>, ReadError> {
         self.check_key(key)?;
         let probe = Probe::new(key);
         let found = sized!(self.geometry, B => self.descend::<B, _>(&probe, |_, _| {}, |_, view, header| {
             match view.side(header, &probe) {
-                Side::Here(window) => LeafAnswer::Here(floor_in_leaf(view, header, &probe, window)),
+                Side::Here(window) => LeafAnswer::Here(predecessor_in_leaf(view, header, &probe, window)),
                 Side::Right => LeafAnswer::Right(view.right()),
                 Side::Below => LeafAnswer::Restart,
             }
@@ -78,7 +78,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
     }
 }
 
-fn floor_in_leaf<W: Words + ?Sized, const B: usize>(
+fn predecessor_in_leaf<W: Words + ?Sized, const B: usize>(
     view: &View<'_, W, B>,
     header: &Header,
     probe: &Probe<'_>,

@@ -12,7 +12,7 @@ use cell_terms::{Csn, Version};
 pub(crate) const MS: u64 = 1_000_000;
 
 /// A core, and a wire that the test cuts and mends.
-pub(crate) struct Rig {
+pub(crate) struct CoreHarness {
     pub(crate) core: ClientCore,
     pub(crate) server: Server,
     pub(crate) peer: Peer,
@@ -23,9 +23,9 @@ pub(crate) struct Rig {
     pub(crate) connects: u64,
 }
 
-impl Rig {
-    pub(crate) fn new(options: ClientOptions) -> Rig {
-        Rig {
+impl CoreHarness {
+    pub(crate) fn new(options: ClientOptions) -> CoreHarness {
+        CoreHarness {
             core: ClientCore::new(options, 1),
             server: Server::default(),
             peer: Peer::default(),
@@ -37,15 +37,15 @@ impl Rig {
     }
 
     /// Connected, welcomed, with an open session if `session`.
-    pub(crate) fn up(options: ClientOptions, session: bool) -> Rig {
-        let mut rig = Rig::new(options);
-        rig.run();
+    pub(crate) fn up(options: ClientOptions, session: bool) -> CoreHarness {
+        let mut harness = CoreHarness::new(options);
+        harness.run();
         if session {
-            rig.submit(&put(b"first", b"value"));
-            rig.run();
-            assert!(rig.completion().outcome.is_ok());
+            harness.submit(&put(b"first", b"value"));
+            harness.run();
+            assert!(harness.completion().outcome.is_ok());
         }
-        rig
+        harness
     }
 
     /// Carries commands out; messages stay in `sent`.

@@ -20,7 +20,7 @@ pub(crate) const MS: u64 = 1_000_000;
 /// The longest operation that the owner permits.
 pub(crate) const OPERATION_MS_MAX: u64 = 200;
 
-pub(crate) struct Yard {
+pub(crate) struct ReadHarness {
     pub(crate) core: ClientCore,
     pub(crate) owner: Owner,
     pub(crate) now_ns: u64,
@@ -38,14 +38,14 @@ pub(crate) struct Yard {
     pub(crate) asked: Vec<RequestKind>,
     /// Of all requests.
     pub(crate) kinds: Vec<RequestKind>,
-    /// Which pairs the worker tells of.
-    pub(crate) pairs_told: usize,
+    /// Which pairs the worker reports.
+    pub(crate) pairs_reported: usize,
     /// How long the client's process is stopped right after it has read its clock the next time.
     pub(crate) stop_ns: u64,
-    /// What else happens while it is stopped: see [`Yard::clock`].
+    /// What else happens while it is stopped: see [`ReadHarness::clock`].
     pub(crate) meanwhile: Option<fn(&mut Owner, u64)>,
-    /// By which times the completions that wait were told.
-    told_by_ns: VecDeque<u64>,
+    /// By which times the completions that wait were returned.
+    returned_by_ns: VecDeque<u64>,
     last: Option<cell_protocol::RequestId>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn server_hello() -> Reply<'static> {
         node: NodeId(1),
         incarnation: Incarnation(1),
         limits: LIMITS,
-        name: "yard",
+        name: "harness",
     })
 }
 
@@ -86,15 +86,15 @@ pub(crate) fn reply_on_itself<'a>(request: &Request<'_>, rows: &'a [PairRegions]
     }
 }
 
-impl Yard {
-    pub(crate) fn new() -> Yard {
-        Yard::with(options(), Owner::new(false), true)
+impl ReadHarness {
+    pub(crate) fn new() -> ReadHarness {
+        ReadHarness::with(options(), Owner::new(false), true)
     }
 
-    pub(crate) fn with(options: ClientOptions, owner: Owner, reads_ordered: bool) -> Yard {
+    pub(crate) fn with(options: ClientOptions, owner: Owner, reads_ordered: bool) -> ReadHarness {
         let mut core = ClientCore::new(options, 1);
         core.set_reads_ordered(reads_ordered);
-        let mut yard = Yard {
+        let mut harness = ReadHarness {
             core,
             owner,
             now_ns: 1,
@@ -105,46 +105,46 @@ impl Yard {
             answered: 0,
             asked: Vec::new(),
             kinds: Vec::new(),
-            pairs_told: 2,
+            pairs_reported: 2,
             stop_ns: 0,
             meanwhile: None,
-            told_by_ns: VecDeque::new(),
+            returned_by_ns: VecDeque::new(),
             last: None,
         };
-        yard.run();
-        yard
+        harness.run();
+        harness
     }
 
     /// The client reads its clock for the next call of its core. Its process may be stopped right then: what
-    /// the call does, it does at the yard's time, which may be later.
+    /// the call does, it does at the harness's time, which may be later.
     pub(crate) fn clock(&mut self) -> u64 {
-        while self.told_by_ns.len() > self.core.completions() {
-            self.told_by_ns.pop_front(); // that one was taken
+        while self.returned_by_ns.len() > self.core.completions() {
+            self.returned_by_ns.pop_front(); // that one was taken
         }
-        let told_ns = self.now_ns;
+        let given_ns = self.now_ns;
         self.now_ns += std::mem::take(&mut self.stop_ns);
         if let Some(meanwhile) = self.meanwhile {
             meanwhile(&mut self.owner, self.now_ns);
         }
-        told_ns
+        given_ns
     }
 
     /// The client reads its clock and validates.
     pub(crate) fn validate(&mut self) {
         let now_ns = self.clock();
         self.core.validate(now_ns);
-        self.note_told(now_ns);
+        self.note_returned(now_ns);
     }
 
-    fn note_told(&mut self, by_ns: u64) {
-        while self.told_by_ns.len() < self.core.completions() {
-            self.told_by_ns.push_back(by_ns);
+    fn note_returned(&mut self, by_ns: u64) {
+        while self.returned_by_ns.len() < self.core.completions() {
+            self.returned_by_ns.push_back(by_ns);
         }
     }
 
-    /// A completion, and the time that was told to the core when it came about.
+    /// A completion, and the time that the core had when it came about.
     pub(crate) fn take(&mut self) -> Option<(u64, Completion)> {
-        Some((self.told_by_ns.pop_front()?, self.core.completion()?))
+        Some((self.returned_by_ns.pop_front()?, self.core.completion()?))
     }
 
     /// Lets the core do what it wants; posted reads wait.
@@ -152,7 +152,7 @@ impl Yard {
         self.validate();
         let now_ns = self.clock();
         self.core.tick(now_ns);
-        self.note_told(now_ns);
+        self.note_returned(now_ns);
         let mut messages = Vec::new();
         let mut busy = false;
         while let Some(command) = self.core.command(now_ns) {
@@ -205,11 +205,11 @@ impl Yard {
 
     /// Goes on until so many reads are posted for the extent region of the first pair.
     pub(crate) fn run_to_extent(&mut self) {
-        self.run_to(|yard, read| read.key.0 == yard.owner.pairs[0].extent_key());
+        self.run_to(|harness, read| read.key.0 == harness.owner.pairs[0].extent_key());
     }
 
     /// Goes on until a read of this kind is posted, and leaves it there.
-    pub(crate) fn run_to(&mut self, wanted: impl Fn(&Yard, &RemoteRead) -> bool) {
+    pub(crate) fn run_to(&mut self, wanted: impl Fn(&ReadHarness, &RemoteRead) -> bool) {
         for _ in 0..10_000 {
             self.step();
             if self.posted.first().is_some_and(|(read, _)| wanted(self, read)) {
@@ -272,15 +272,15 @@ impl Yard {
     }
 
     /// A sign of life in answer to a request.
-    pub(crate) fn tell_alive(&mut self, id: cell_protocol::RequestId) {
+    pub(crate) fn reply_alive(&mut self, id: cell_protocol::RequestId) {
         let mut bytes = Vec::new();
         Reply::Alive.encode(&self.header(id), &mut bytes).unwrap();
         self.core.message(LinkId::BOOTSTRAP, self.now_ns, &bytes);
     }
 
     pub(crate) fn rows(&self) -> Vec<PairRegions> {
-        let told = self.owner.pairs.iter().take(self.pairs_told);
-        told.map(|owned| owned.row()).collect()
+        let reported = self.owner.pairs.iter().take(self.pairs_reported);
+        reported.map(|owned| owned.row()).collect()
     }
 
     /// The server's side of a message. The model's entries are its truth.
@@ -300,7 +300,7 @@ impl Yard {
         reply.encode(&self.header(header.id), &mut bytes).unwrap();
         let now_ns = self.now_ns;
         self.core.message(LinkId::BOOTSTRAP, now_ns, &bytes);
-        self.note_told(now_ns);
+        self.note_returned(now_ns);
     }
 }
 

@@ -12,7 +12,7 @@ use hyper::body::Body;
 ///
 /// # Errors
 /// `http_body_util::LengthLimitError` if it is longer; else what broke it off.
-pub(crate) async fn whole_body<B>(body: B, bytes_max: usize) -> Result<Bytes, Box<dyn Error + Send + Sync>>
+pub(crate) async fn limited_body<B>(body: B, bytes_max: usize) -> Result<Bytes, Box<dyn Error + Send + Sync>>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -55,21 +55,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whole_body_keeps_no_piece() {
+    async fn limited_body_keeps_no_piece() {
         let (kept, kept_max) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (counter, maximum) = (Arc::clone(&kept), Arc::clone(&kept_max));
         let pieces = stream::iter(0..1000).map(move |_| {
             maximum.fetch_max(counter.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
             Ok::<_, Infallible>(Frame::data(Bytes::from_owner(Counted(Arc::clone(&counter)))))
         });
-        assert_eq!(whole_body(StreamBody::new(pieces), 1000).await.unwrap(), vec![b'x'; 1000]);
+        assert_eq!(limited_body(StreamBody::new(pieces), 1000).await.unwrap(), vec![b'x'; 1000]);
         assert_eq!((kept.load(Ordering::Relaxed), kept_max.load(Ordering::Relaxed)), (0, 1));
     }
 
     #[tokio::test]
-    async fn whole_body_refuses_more_than_asked_for() {
+    async fn limited_body_refuses_more_than_asked_for() {
         let pieces = stream::iter(0..11).map(|_| Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"x"))));
-        let error = whole_body(StreamBody::new(pieces), 10).await.unwrap_err();
+        let error = limited_body(StreamBody::new(pieces), 10).await.unwrap_err();
         assert!(error.is::<LengthLimitError>(), "{error}");
     }
 }

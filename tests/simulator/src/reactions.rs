@@ -1,4 +1,4 @@
-//! What nodes tell the world: pairs taken over or not, checkpoints, ends; and whether an injected fault
+//! What nodes report to the world: pairs taken over or not, checkpoints, ends; and whether an injected fault
 //! explains what went wrong.
 
 use cell_recovery::{Recovered, RecoveryError};
@@ -16,7 +16,7 @@ use crate::plan::MS;
 use crate::world::{World, say};
 
 impl World {
-    /// What a node tells.
+    /// What a node reports.
     pub(crate) fn on_news(&mut self, host: u32, news: News) -> Result<(), Broken> {
         match news {
             News::Recovered { recovered, device, wanted } => {
@@ -75,7 +75,7 @@ impl World {
         news.into_iter().try_for_each(|news| self.on_news(host, news))
     }
 
-    /// A takeover came to nothing: an injected fault must explain it. Where a person has to look, one does.
+    /// A takeover failed: an injected fault must explain it. Where an operator has to look, one does.
     fn refused(&mut self, host: u32, pair: PairId, error: &RecoveryError, stays: bool) -> Result<(), Broken> {
         say!(self, "host {host} does not get {pair}: {error}");
         if matches!(error, RecoveryError::Memory { .. }) {

@@ -1,13 +1,13 @@
-//! Is there an order of a key's operations that fits what every client was told? (Wing and Gong, with Lowe's
-//! memory of configurations already tried.) Keys are independent, so each is checked alone.
+//! Is there an order of a key's operations that fits what every client was answered? (Wing and Gong, with
+//! Lowe's memory of configurations already tried.) Keys are independent, so each is checked alone.
 //!
 //! An operation of unknown outcome may take effect at any time after its call, or never. Placing one is only
 //! ever useful right before a known operation that does not fit without it: where the known one fits anyway
 //! it either changes nothing, and the unknown one may come after it, or overwrites, and the unknown one may
-//! stay away. And of several that are free to be placed and whose effects no one can tell apart, any one will
-//! do. An operation that changes nothing is placed as soon as it may come next and fits: any order in which
-//! it comes later is an order with it here. These rules together keep histories with many crashes, and with
-//! clients that wait for long while others go on, cheap.
+//! stay away. And of several that are free to be placed and whose effects nobody can distinguish, any one
+//! will do. An operation that changes nothing is placed as soon as it may come next and fits: any order in
+//! which it comes later is an order with it here. These rules together keep histories with many crashes, and
+//! with clients that wait for long while others go on, cheap.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ type RegisterValue = Option<WrittenValue>;
 
 /// How many operations of unknown outcome a key may have.
 const UNKNOWN_MAX: usize = 512;
-/// Configurations tried before the checker gives up: gigabytes of memory would tell nobody anything.
+/// Configurations tried before the checker gives up: gigabytes of memory would help nobody.
 const TRIED_MAX: usize = 4_000_000;
 /// Unknown operations that may be needed to make one known operation fit: each enables the next.
 const CHAIN_MAX: u32 = 3;
@@ -134,8 +134,8 @@ pub fn check(operations: &[HistoryOperation], initial: Option<WrittenValue>) -> 
 struct Search {
     known: Vec<HistoryOperation>,
     unknown: Vec<HistoryOperation>,
-    /// Values that some operation's fitting depends on; others cannot be told apart.
-    told: HashSet<WrittenValue>,
+    /// Values that some operation's fitting depends on; others cannot be distinguished.
+    observed: HashSet<WrittenValue>,
 }
 
 impl Search {
@@ -146,13 +146,17 @@ impl Search {
         known.sort_by_key(|each| each.invoked);
         let writes = operations.iter().filter(is_unknown).filter(|each| each.call != Call::Get);
         let unknown: Vec<HistoryOperation> = writes.copied().collect();
-        let told = operations.iter().filter_map(|each| match (each.call, each.outcome) {
+        let observed = operations.iter().filter_map(|each| match (each.call, each.outcome) {
             (_, Outcome::Found(found)) => found,
             (Call::Replace { expected, .. } | Call::Remove(expected), _) => Some(expected),
             _ => None,
         });
-        let told = told.collect();
-        if unknown.len() > UNKNOWN_MAX { Err(Violation::TooWide) } else { Ok(Self { known, unknown, told }) }
+        let observed = observed.collect();
+        if unknown.len() > UNKNOWN_MAX {
+            Err(Violation::TooWide)
+        } else {
+            Ok(Self { known, unknown, observed })
+        }
     }
 
     /// Known operations that may come next, those called before any that is not placed yet has returned; and
@@ -217,16 +221,16 @@ impl Search {
         placed
     }
 
-    /// Unknown calls of one kind have effects that nobody can tell apart.
+    /// Unknown calls of one kind have effects that nobody can distinguish.
     fn kind(&self, call: Call) -> (u8, Option<WrittenValue>, Option<WrittenValue>) {
-        let told = |value: WrittenValue| self.told.contains(&value).then_some(value);
+        let observed = |value: WrittenValue| self.observed.contains(&value).then_some(value);
         match call {
             Call::Get => (0, None, None),
-            Call::Put(value) => (1, None, told(value)),
+            Call::Put(value) => (1, None, observed(value)),
             Call::Delete => (2, None, None),
-            Call::PutIfAbsent(value) => (3, None, told(value)),
-            Call::Replace { expected, value } => (4, Some(expected), told(value)),
-            Call::PutIfPresent(value) => (5, None, told(value)),
+            Call::PutIfAbsent(value) => (3, None, observed(value)),
+            Call::Replace { expected, value } => (4, Some(expected), observed(value)),
+            Call::PutIfPresent(value) => (5, None, observed(value)),
             Call::Remove(expected) => (6, Some(expected), None),
         }
     }
@@ -348,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn check_existence_alone_tells_too() {
+    fn check_existence_alone_decides_too() {
         let exists = |from| operation(Call::Get, Outcome::Exists, from, from + 1);
         assert_eq!(check(&[put(1, 0, 1), exists(2)], None), Ok(()));
         assert!(check(&[exists(0), put(1, 2, 3)], None).is_err());

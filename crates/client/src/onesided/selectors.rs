@@ -1,5 +1,5 @@
 //! Who does a search, where the client is to choose (`search = auto`): one selector for each connection, and
-//! what it is told of searches and reads.
+//! what is reported to it of searches and reads.
 
 use cell_selector::{
     Decision, Decisions, Estimates, Question, Sample, SearchKind, SearchPath, Selector, SelectorSettings,
@@ -20,18 +20,18 @@ pub struct SelectorReport {
     pub estimates: Estimates,
 }
 
-/// Searches in place that have begun together, and end before the client hears the time again.
+/// Searches in place that have started together, and end before the client is given the time again.
 #[derive(Clone, Copy, Debug)]
 struct InPlace {
     link: LinkId,
     kind: SearchKind,
-    begun_ns: u64,
+    started_ns: u64,
     count: u64,
 }
 
 /// See the module's text.
 #[derive(Debug)]
-pub(crate) struct Chooser {
+pub(crate) struct Selectors {
     settings: SelectorSettings,
     seeds: Xoshiro256PlusPlus,
     selectors: Vec<Selector>,
@@ -56,11 +56,11 @@ pub(super) fn kind_of_read(kind: ReadKind) -> SearchKind {
     }
 }
 
-impl Chooser {
-    /// A chooser that knows nothing yet; `seed` decides all that it draws.
-    pub(crate) fn new(settings: SelectorSettings, seed: u64) -> Chooser {
+impl Selectors {
+    /// Selectors that know nothing yet; `seed` decides all that it draws.
+    pub(crate) fn new(settings: SelectorSettings, seed: u64) -> Selectors {
         let seeds = Xoshiro256PlusPlus::seed_from_u64(seed);
-        Chooser { settings, seeds, selectors: Vec::new(), in_place: None }
+        Selectors { settings, seeds, selectors: Vec::new(), in_place: None }
     }
 
     fn of(&mut self, link: LinkId) -> &mut Selector {
@@ -105,19 +105,19 @@ impl Chooser {
         self.of(link).on_sample(now_ns, sample);
     }
 
-    /// A search in place begins; the next time that the client hears is taken for its end. Of several that
+    /// A search in place begins; the next time that the client is given is taken for its end. Of several that
     /// begin together each takes its part of the time; where they go by other connections or are of other
     /// kinds, the last of them stand for all.
-    pub(super) fn begin_in_place(&mut self, link: LinkId, kind: SearchKind, begun_ns: u64) {
-        let earlier = self.in_place.filter(|earlier| earlier.begun_ns == begun_ns);
+    pub(super) fn begin_in_place(&mut self, link: LinkId, kind: SearchKind, started_ns: u64) {
+        let earlier = self.in_place.filter(|earlier| earlier.started_ns == started_ns);
         let count = earlier.map_or(1, |earlier| earlier.count + 1);
-        self.in_place = Some(InPlace { link, kind, begun_ns, count });
+        self.in_place = Some(InPlace { link, kind, started_ns, count });
     }
 
     pub(super) fn end_in_place(&mut self, now_ns: u64) {
-        let Some(InPlace { link, kind, begun_ns, count }) = self.in_place.take() else { return };
-        if now_ns > begun_ns {
-            let sample = Sample::InPlace { kind, latency_ns: (now_ns - begun_ns).div_ceil(count) };
+        let Some(InPlace { link, kind, started_ns, count }) = self.in_place.take() else { return };
+        if now_ns > started_ns {
+            let sample = Sample::InPlace { kind, latency_ns: (now_ns - started_ns).div_ceil(count) };
             self.on_sample(link, now_ns, sample);
         }
     }

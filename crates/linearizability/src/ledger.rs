@@ -1,4 +1,4 @@
-//! What one client was told of its own keys, and so what must be found after any crash.
+//! What one client was answered about its own keys, and so what must be found after any crash.
 //!
 //! Each key has one writer, which has at most one write of it outstanding. So a key holds what was
 //! acknowledged last, or what a later write of unknown outcome left; and once a later write of the same

@@ -22,5 +22,5 @@ pub fn answer(asked: &Asked, completion: &Completion) -> String {
         Ok(Output::Values(values)) => format!("{} values", values.len()),
         other => format!("{other:?}"),
     };
-    format!("[{}] {action} -> {outcome} after {} us", asked.begun.at, completion.elapsed_ns / 1_000)
+    format!("[{}] {action} -> {outcome} after {} us", asked.started.at, completion.elapsed_ns / 1_000)
 }

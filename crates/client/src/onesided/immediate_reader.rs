@@ -23,10 +23,10 @@ impl Reader {
         self.context.regions.is_root_mapped() && self.context.regions.root().is_some()
     }
 
-    /// Looks for a key in place. `None`: reads or the server are to tell. What it found counts once
-    /// [`Reader::is_believed`] says so. `begun_ns` was read before.
-    pub(crate) fn look_for(&mut self, begun_ns: u64, key: &[u8]) -> Option<Option<Item>> {
-        self.begin_immediate(begun_ns, false);
+    /// Looks for a key in place. `None`: reads or the server are to answer. What it found counts once
+    /// [`Reader::is_valid_at`] says so. `started_ns` was read before.
+    pub(crate) fn look_for(&mut self, started_ns: u64, key: &[u8]) -> Option<Option<Item>> {
+        self.begin_immediate(started_ns, false);
         if key.is_empty() || key.len() > self.context.regions.key_max() {
             return None;
         }
@@ -37,8 +37,8 @@ impl Reader {
     }
 
     /// As [`Reader::look_for`]: whether there is an entry.
-    pub(crate) fn look_for_existence(&mut self, begun_ns: u64, key: &[u8]) -> Option<bool> {
-        self.begin_immediate(begun_ns, false);
+    pub(crate) fn look_for_existence(&mut self, started_ns: u64, key: &[u8]) -> Option<bool> {
+        self.begin_immediate(started_ns, false);
         if key.is_empty() || key.len() > self.context.regions.key_max() {
             return None;
         }
@@ -52,11 +52,11 @@ impl Reader {
     /// nothing is.
     pub(crate) fn look_for_many(
         &mut self,
-        begun_ns: u64,
+        started_ns: u64,
         keys: &[&[u8]],
         items: &mut Vec<Option<Item>>,
     ) -> bool {
-        self.begin_immediate(begun_ns, true);
+        self.begin_immediate(started_ns, true);
         let (before, key_max) = (items.len(), self.context.regions.key_max());
         if keys.iter().any(|key| key.is_empty() || key.len() > key_max) {
             return false;
@@ -77,10 +77,10 @@ impl Reader {
         true
     }
 
-    fn begin_immediate(&mut self, begun_ns: u64, is_multi_get: bool) {
+    fn begin_immediate(&mut self, started_ns: u64, is_multi_get: bool) {
         let immediate = &mut self.immediate;
         immediate.needs.clear();
-        (immediate.begun_ns, immediate.ns_max) = (begun_ns, u64::MAX);
+        (immediate.started_ns, immediate.ns_max) = (started_ns, u64::MAX);
         immediate.is_multi_get = is_multi_get;
     }
 
@@ -134,16 +134,16 @@ impl Reader {
     #[inline]
     pub(super) fn count_immediate(&mut self) {
         let counters = &mut self.context.counters;
-        (counters.begun, counters.in_place) = (counters.begun + 1, counters.in_place + 1);
+        (counters.started, counters.in_place) = (counters.started + 1, counters.in_place + 1);
         counters.done += 1;
         self.workers.iter_mut().for_each(|worker| worker.trust_used = true);
     }
 
-    /// Whether what was looked for last may be told, by a time that was read after it. If not, nothing of it
-    /// is counted: it is submitted.
-    pub(crate) fn is_believed(&mut self, now_ns: u64) -> bool {
-        let ImmediateGet { begun_ns, ns_max, ref needs, is_multi_get } = self.immediate;
-        let taken_ns = now_ns.saturating_sub(begun_ns);
+    /// Whether what was looked for last may be returned, by a time that was read after it. If not, nothing of
+    /// it is counted: it is submitted.
+    pub(crate) fn is_valid_at(&mut self, now_ns: u64) -> bool {
+        let ImmediateGet { started_ns, ns_max, ref needs, is_multi_get } = self.immediate;
+        let taken_ns = now_ns.saturating_sub(started_ns);
         if self.verdict(taken_ns, ns_max, needs, now_ns) != Validation::Answer {
             return false;
         }
@@ -151,10 +151,10 @@ impl Reader {
         self.count_immediate();
         let Some((pair, _)) = first else { return true };
         self.context.count(pair, |counts| &mut counts.one_sided);
-        if let Some(chooser) = &mut self.chooser {
+        if let Some(selectors) = &mut self.selectors {
             let kind = if is_multi_get { SearchKind::MultiGet } else { SearchKind::Point };
             let link = self.context.regions.pair(pair).link;
-            chooser.on_sample(link, now_ns, Sample::InPlace { kind, latency_ns: taken_ns.max(1) });
+            selectors.on_sample(link, now_ns, Sample::InPlace { kind, latency_ns: taken_ns.max(1) });
         }
         true
     }

@@ -1,4 +1,4 @@
-//! The queue of reads that are looked for in mapped memory side by side: see `batching`.
+//! The queue of reads that are looked for in mapped memory side by side: see `batch_reader`.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use cell_terms::Csn;
 use super::place::PairAt;
 use crate::{Item, Operation, Output, Ticket};
 
-/// A get or a search that waits to be looked for, or to be told what was found.
+/// A get or a search that waits to be looked for, or for the return of what was found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchedRead {
     pub(crate) ticket: Ticket,
@@ -44,17 +44,17 @@ pub(super) struct FoundRead {
 
 /// See the module's text. What was found belongs to the first of the reads, in their order.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct BatchQueue {
     pub(super) reads: VecDeque<BatchedRead>,
     pub(super) found: VecDeque<Option<FoundRead>>,
     /// The reads' keys, one behind the other; so many bytes before them were dropped.
     keys: Vec<u8>,
     keys_dropped: u64,
     /// Before the loads of what was found.
-    pub(super) begun_ns: u64,
+    pub(super) started_ns: u64,
 }
 
-impl Batch {
+impl BatchQueue {
     pub(super) fn key(&self, read: &BatchedRead) -> &[u8] {
         let begin = usize::try_from(read.key_at - self.keys_dropped).unwrap_or(usize::MAX);
         &self.keys[begin..begin + read.key_len]
@@ -80,7 +80,7 @@ impl Batch {
     }
 
     /// Drops the keys before those of the reads that are left, once they are more than half of all and all
-    /// that was found is told.
+    /// that was found is returned.
     pub(super) fn drop_keys(&mut self) {
         if !self.found.is_empty() {
             return;
@@ -102,7 +102,7 @@ mod tests {
     /// Somebody who always has some in hand: their keys take no more than twice the room of those.
     #[test]
     fn keys_of_reads_that_are_gone_are_dropped() {
-        let mut batch = Batch::default();
+        let mut batch = BatchQueue::default();
         for number in 0..1_000_u64 {
             let key = number.to_be_bytes();
             batch.push(&Operation::Get { key: &key }, &key, Ticket(number), (0, 1));

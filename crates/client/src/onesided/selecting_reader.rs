@@ -1,10 +1,10 @@
-//! What the reader tells its selectors, and asks them.
+//! What the reader reports to its selectors, and asks them.
 
 use cell_protocol::ClientCounts;
 use cell_selector::{Decisions, Estimates, MeganodeId, Obstacle, Question, Sample, SearchKind, Selector};
 use cell_tree::NodeIndex;
 
-use super::chooser::{SelectorReport, kind_of};
+use super::selectors::{SelectorReport, kind_of};
 use super::walk::{NodeOutcome, WalkTarget};
 use super::worker::RegistrationState;
 use super::{Reader, kind_of_read};
@@ -14,7 +14,7 @@ use crate::{ClientOptions, Operation, Search};
 impl Reader {
     /// Whether there is a choice for each operation.
     pub(crate) fn chooses(&self) -> bool {
-        self.chooser.is_some()
+        self.selectors.is_some()
     }
 
     /// Whether an operation on keys behind this connection is to go by one-sided reads. `in_hand` are the
@@ -32,14 +32,14 @@ impl Reader {
             Search::Client => return true,
         }
         let (kind, one_sided) = (kind_of(operation), self.obstacle(link, now_ns));
-        let Some(chooser) = &mut self.chooser else { return true };
-        let wants_meganode = one_sided.is_ok() && chooser.wants_meganode(link, kind);
+        let Some(selectors) = &mut self.selectors else { return true };
+        let wants_meganode = one_sided.is_ok() && selectors.wants_meganode(link, kind);
         let meganode = match operation {
             Operation::Get { key } | Operation::Search { key } if wants_meganode => self.meganode_of(key),
             _ => None,
         };
         let question = Question { now_ns, kind, meganode, one_sided, in_hand };
-        self.chooser.as_mut().is_none_or(|chooser| chooser.decide(link, &question))
+        self.selectors.as_mut().is_none_or(|selectors| selectors.decide(link, &question))
     }
 
     /// What is in the way of one-sided reads.
@@ -72,7 +72,7 @@ impl Reader {
         walk.pointer(&context.regions).map(|pointer| MeganodeId(pointer.0))
     }
 
-    /// The time of what is told next.
+    /// The time of what is reported next.
     #[inline]
     pub(crate) fn note_time(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
@@ -80,50 +80,50 @@ impl Reader {
 
     /// The server has answered a search.
     pub(crate) fn on_server_search(&mut self, link: LinkId, now_ns: u64, kind: SearchKind, latency_ns: u64) {
-        if let Some(chooser) = &mut self.chooser {
-            chooser.on_sample(link, now_ns, Sample::Server { kind, latency_ns });
+        if let Some(selectors) = &mut self.selectors {
+            selectors.on_sample(link, now_ns, Sample::Server { kind, latency_ns });
         }
     }
 
-    /// An operation has begun; one in place is all but done.
+    /// An operation has started; one in place is all but done.
     #[inline]
-    pub(super) fn on_begun(&mut self, slot: u16, now_ns: u64) {
-        let Some(chooser) = &mut self.chooser else { return };
+    pub(super) fn on_started(&mut self, slot: u16, now_ns: u64) {
+        let Some(selectors) = &mut self.selectors else { return };
         let operation = &self.operations[usize::from(slot)];
         if let Some((pair, _)) = operation.needs.first().filter(|_| operation.is_in_place) {
             let (link, kind) = (self.context.regions.pair(*pair).link, kind_of_read(operation.kind()));
-            chooser.begin_in_place(link, kind, now_ns);
+            selectors.begin_in_place(link, kind, now_ns);
         }
     }
 
-    /// The time was read after all that was begun.
+    /// The time was read after all that was started.
     #[inline]
     pub(super) fn end_in_place(&mut self, now_ns: u64) {
-        if let Some(chooser) = &mut self.chooser {
-            chooser.end_in_place(now_ns);
+        if let Some(selectors) = &mut self.selectors {
+            selectors.end_in_place(now_ns);
         }
     }
 
     /// A read of an operation has come back.
     #[inline]
     pub(super) fn on_read_latency(&mut self, link: LinkId, slot: u16, posted_ns: Option<u64>) {
-        let (Some(chooser), Some(posted_ns)) = (&mut self.chooser, posted_ns) else { return };
+        let (Some(selectors), Some(posted_ns)) = (&mut self.selectors, posted_ns) else { return };
         let kind = kind_of_read(self.operations[usize::from(slot)].kind());
         let latency_ns = self.now_ns.saturating_sub(posted_ns);
-        chooser.on_sample(link, self.now_ns, Sample::Read { kind, latency_ns });
+        selectors.on_sample(link, self.now_ns, Sample::Read { kind, latency_ns });
     }
 
     /// An operation is answered.
     #[inline]
     pub(super) fn on_one_sided_search(&mut self, slot: u16, now_ns: u64) {
-        let Some(chooser) = &mut self.chooser else { return };
+        let Some(selectors) = &mut self.selectors else { return };
         let operation = &self.operations[usize::from(slot)];
         if operation.is_in_place && operation.went_straight() {
-            return; // measured when it had begun
+            return; // measured when it had started
         }
         let Some((pair, _)) = operation.needs.first() else { return };
         let (kind, regions) = (kind_of_read(operation.kind()), &self.context.regions);
-        let latency_ns = now_ns.saturating_sub(operation.begun_ns);
+        let latency_ns = now_ns.saturating_sub(operation.started_ns);
         let sample = if operation.is_in_place {
             Sample::Wait { kind, waited_ns: latency_ns }
         } else {
@@ -133,12 +133,12 @@ impl Reader {
             });
             Sample::OneSided { kind, meganode, latency_ns, reads: operation.reads }
         };
-        chooser.on_sample(regions.pair(*pair).link, now_ns, sample);
+        selectors.on_sample(regions.pair(*pair).link, now_ns, sample);
     }
 
     /// An operation goes to the server after all.
     pub(super) fn on_fallback(&mut self, slot: u16, now_ns: u64) {
-        let Some(chooser) = &mut self.chooser else { return };
+        let Some(selectors) = &mut self.selectors else { return };
         let operation = &self.operations[usize::from(slot)];
         // One that has not come to a leaf yet goes by the connection to the root.
         let link = match operation.needs.first() {
@@ -146,8 +146,8 @@ impl Reader {
             None => LinkId::BOOTSTRAP,
         };
         let (kind, in_place) = (kind_of_read(operation.kind()), operation.is_in_place);
-        let latency_ns = now_ns.saturating_sub(operation.begun_ns);
-        chooser.on_sample(link, now_ns, Sample::Fallback { kind, latency_ns, in_place });
+        let latency_ns = now_ns.saturating_sub(operation.started_ns);
+        selectors.on_sample(link, now_ns, Sample::Fallback { kind, latency_ns, in_place });
     }
 
     /// What was counted by a connection, but for decisions.
@@ -157,12 +157,12 @@ impl Reader {
 
     /// What was decided on searches by a connection.
     pub(crate) fn decisions_of(&self, link: LinkId) -> Option<&Decisions> {
-        self.chooser.as_ref()?.selector(link).map(Selector::decisions)
+        self.selectors.as_ref()?.selector(link).map(Selector::decisions)
     }
 
     /// What is known of a connection.
     pub(crate) fn estimates_of(&self, link: LinkId) -> Option<Estimates> {
-        self.chooser.as_ref()?.selector(link).map(Selector::estimates)
+        self.selectors.as_ref()?.selector(link).map(Selector::estimates)
     }
 
     /// Other options from now on: of choices, of the cache, of what begins.
@@ -171,13 +171,13 @@ impl Reader {
         self.in_flight_max = options.in_flight_max.max(1);
         self.context.cache_inner = options.cache_inner;
         self.context.cache.set_bytes_max(if options.cache_inner { options.cache_bytes } else { 0 });
-        if let Some(chooser) = &mut self.chooser {
-            chooser.set_settings(&options.selector);
+        if let Some(selectors) = &mut self.selectors {
+            selectors.set_settings(&options.selector);
         }
     }
 
     /// What the selectors have done and know.
     pub(crate) fn selector_report(&self) -> Option<SelectorReport> {
-        self.chooser.as_ref().map(super::chooser::Chooser::report)
+        self.selectors.as_ref().map(super::selectors::Selectors::report)
     }
 }

@@ -1,7 +1,8 @@
-//! Gets and searches that are answered in mapped memory before the call returns; see `onesided::immediate`.
+//! Gets and searches that are answered in mapped memory before the call returns; see
+//! `onesided::immediate_reader`.
 //!
 //! Each look is an error if the operation is to be submitted: who is to search, as far as that is decided.
-//! What was found counts once [`ClientCore::is_believed`] says so, by a time that was read after it.
+//! What was found counts once [`ClientCore::is_valid_at`] says so, by a time that was read after it.
 
 use crate::client_core::ClientCore;
 use crate::link_id::LinkId;
@@ -68,10 +69,10 @@ impl ClientCore {
         self.reader.as_ref().is_some_and(|reader| reader.chooses())
     }
 
-    /// Whether what was found last may be told: by clock, watermark and trust, at a time that was *read
+    /// Whether what was found last may be returned: by clock, watermark and trust, at a time that was *read
     /// after* it was found. If not, it is to be submitted.
-    pub fn is_believed(&mut self, now_ns: u64) -> bool {
-        self.reader.as_mut().is_some_and(|reader| reader.is_believed(now_ns))
+    pub fn is_valid_at(&mut self, now_ns: u64) -> bool {
+        self.reader.as_mut().is_some_and(|reader| reader.is_valid_at(now_ns))
     }
 
     /// Who is to do a read that can be answered at once; undecided if none can.

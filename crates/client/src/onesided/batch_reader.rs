@@ -2,7 +2,7 @@
 //! their waits for memory overlap. Nearly all of them are answered at the next look: until then a ticket and
 //! the key's bytes are all that is kept of one.
 //!
-//! The rules are those of every other one-sided read. What was looked for is told by a time that is read
+//! The rules are those of every other one-sided read. What was looked for is returned by a time that is read
 //! after it, so by the next look. What does not go so (a writer in the way, a watermark behind, a lease that
 //! may have ended) is handed back, to be submitted as any other operation.
 
@@ -10,7 +10,7 @@ use cell_selector::SearchKind;
 use cell_tree::LANES;
 
 use super::Reader;
-use super::batch::{BatchedRead, FoundRead};
+use super::batch_queue::{BatchedRead, FoundRead};
 use super::direct::FoundInPlace;
 use super::verdict::Validation;
 use crate::{Operation, Output, Ticket};
@@ -43,7 +43,8 @@ impl Reader {
         !self.batch.reads.is_empty()
     }
 
-    /// What was found in memory of which another list is known by now is not told: it is looked for again.
+    /// What was found in memory of which another list is known by now is not returned: it is looked for
+    /// again.
     pub(super) fn forget_batched(&mut self) {
         self.batch.found.clear();
     }
@@ -53,7 +54,7 @@ impl Reader {
         if self.batch.reads.is_empty() || !self.batch.found.is_empty() {
             return;
         }
-        self.batch.begun_ns = now_ns;
+        self.batch.started_ns = now_ns;
         let count = self.batch.reads.len().min(LANES);
         let mut answers = [None; LANES];
         if self.can_answer_at_once() {
@@ -79,14 +80,14 @@ impl Reader {
             (item.is_some(), item, csn)
         };
         let (pair, ns_max) = (answer.place.at, answer.ns_max);
-        if let Some(chooser) = &mut self.chooser {
-            chooser.begin_in_place(self.context.regions.pair(pair).link, SearchKind::Point, now_ns);
+        if let Some(selectors) = &mut self.selectors {
+            selectors.begin_in_place(self.context.regions.pair(pair).link, SearchKind::Point, now_ns);
         }
         Some(FoundRead { exists, item, pair, csn, ns_max })
     }
 
-    /// The next one that was looked for, with its answer if that may be told by this time, which was *read
-    /// after* the look. If not, it is to be submitted: its key is put into `key`.
+    /// The next one that was looked for, with its answer if that may be returned by this time, which was
+    /// *read after* the look. If not, it is to be submitted: its key is put into `key`.
     pub(crate) fn next_batched(
         &mut self,
         now_ns: u64,
@@ -105,7 +106,7 @@ impl Reader {
 
     fn believed(&mut self, found: FoundRead, read: &BatchedRead, now_ns: u64) -> Option<Output> {
         let FoundRead { exists, item, pair, csn, ns_max } = found;
-        let taken_ns = now_ns.saturating_sub(self.batch.begun_ns);
+        let taken_ns = now_ns.saturating_sub(self.batch.started_ns);
         let verdict = self.verdict(taken_ns, ns_max, &[(pair, csn)], now_ns);
         if verdict != Validation::Answer || now_ns >= read.deadline_ns {
             return None;
