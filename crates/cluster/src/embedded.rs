@@ -338,9 +338,8 @@ mod tests {
             database.insert(KEY_META, text(&meta).as_bytes()).unwrap();
             drop(database);
             let refused = Embedded::open(folder.path()).err().unwrap();
-            assert!(
-                matches!(refused, ClusterError::Format { found, known: STORE_FORMAT_VERSION } if found == format)
-            );
+            let ClusterError::Format { found, known } = refused else { panic!("{refused}") };
+            assert_eq!((found, known), (format, STORE_FORMAT_VERSION));
         }
     }
 
