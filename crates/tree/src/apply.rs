@@ -36,6 +36,9 @@ pub enum ReplayError {
     /// The slot has no such tree node.
     #[error("the slot has no {0}")]
     NodeIndex(NodeIndex),
+    /// A node that would have the root as a child.
+    #[error("{0} would have the root as a child")]
+    RootAsChild(NodeIndex),
     /// A right link that leads to no tree node.
     #[error("a right link leads to {0}, where no tree node is")]
     RightLink(Pointer),
@@ -224,6 +227,7 @@ fn check_change(geometry: Geometry, change: &Change<'_>) -> Result<(), ReplayErr
     in_slot(change.node())?;
     match *change {
         Change::Put { key, .. } | Change::Remove { key, .. } => of_key(key),
+        Change::Link { node, child: NodeIndex::ROOT, .. } => Err(ReplayError::RootAsChild(node)),
         Change::Link { separator, child, .. } => of_key(separator).and(in_slot(child)),
         Change::Truncate { high, right, .. } => of_key(high).and(check_right(geometry, right)),
         Change::Fill { .. } | Change::Mark { .. } => Ok(()),

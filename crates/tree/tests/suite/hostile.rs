@@ -5,7 +5,9 @@
 use crate::harness::{Memory, SLOT, Tree, entry, geometry};
 use cell_random::Random;
 use cell_terms::{Csn, Words, WordsMut};
-use cell_tree::{Change, LeafSnapshot, Meganode, NODE_BYTES, NodeIndex, NodeRef, ReadError, key_max, replay};
+use cell_tree::{
+    Change, LeafSnapshot, Meganode, NODE_BYTES, NodeIndex, NodeRef, ReadError, ReplayError, key_max, replay,
+};
 use proptest::prelude::*;
 
 fn grown(node_bytes: usize, keys: u32) -> Tree {
@@ -110,6 +112,15 @@ fn random_words_never_make_a_reader_panic_or_hang() {
             read_everything(&memory, geometry);
         }
     }
+}
+
+/// A flipped bit in a record made the root a child of itself, which no reader follows but no check permits.
+#[test]
+fn record_that_makes_the_root_a_child_is_refused() {
+    let tree = grown(512, 200);
+    let link = Change::Link { node: NodeIndex::ROOT, separator: b"user 00003x", child: NodeIndex::ROOT };
+    let refused = replay(&mut &*tree.memory, tree.geometry, SLOT, &link, tree.csn.next());
+    assert_eq!(refused, Err(ReplayError::RootAsChild(NodeIndex::ROOT)));
 }
 
 #[test]
