@@ -29,7 +29,7 @@ const CONNECTIONS: [usize; 2] = [1, 50];
 const PIPELINED: usize = 16;
 const PIPELINED_BYTES: usize = 64;
 /// What is measured in a round.
-const SLICE: Duration = Duration::from_millis(200);
+const SLICE: Duration = Duration::from_millis(100);
 /// Before many messages under way count.
 const WARM_UP: Duration = Duration::from_millis(300);
 /// What the second of two threads that wake each other takes for the end.
@@ -43,7 +43,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// A region or a connection that cannot be had.
 pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchError> {
     parts.check(&["tcp", "shm"].map(str::to_owned))?;
-    let time = SLICE * u32::from(parts.options.rounds);
+    let time = parts.options.lasting(SLICE) * u32::from(parts.options.rounds);
     let limits = [spin(time)?, wake(time)?];
     if parts.wants("tcp") {
         let options = TcpOptions { one_sided: true, ..TcpOptions::default() };

@@ -55,7 +55,7 @@ enum Waiting {
 /// A disk that failed.
 pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError> {
     let folder = Scratch::new(options.dir.as_deref())?;
-    let time = SLICE * u32::from(options.rounds);
+    let time = options.lasting(SLICE) * u32::from(options.rounds);
     let mut raw = RawLoop::new(&folder.0.join("raw"))?;
     let limits: Vec<Times> = COMMITS
         .iter()
@@ -90,7 +90,6 @@ impl Bench {
         while !bench.log.is_open() {
             bench.poll()?;
         }
-        disk::pause(SPARES_READY);
         Ok(bench)
     }
 
@@ -166,6 +165,7 @@ fn commits(
 ) -> Result<(), BenchError> {
     let folder = folder.join("log");
     let mut bench = Bench::open(&folder, waiting)?;
+    disk::pause(SPARES_READY.min(time));
     let times = Times::during(time, || bench.commit(bytes))?;
     let [node, extent] = frames(bytes).map(|bytes| bytes >> 10);
     let name = format!("log/{waiting:?}, commit of {node} + {extent} KiB");

@@ -31,7 +31,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Log(options) => log::run(options, &mut Report::new(&mut out, options.json)),
         Command::Regions(options) => regions::run(options, &mut Report::new(&mut out, options.json)),
         Command::Restore(options) => restore::run(options, &mut Report::new(&mut out, options.json)),
-        Command::Table2(options) => table2::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Table2(parts) => table2::run(parts, &mut Report::new(&mut out, parts.options.json)),
         Command::Tree(tree) => tree::run(tree, &mut Report::new(&mut out, tree.options.json)),
         Command::MemoryOf(arguments) => {
             drop(out);

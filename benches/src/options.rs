@@ -50,7 +50,7 @@ pub enum Command {
     /// A pair restored from its log and from an image, by core and by stage
     Restore(Options),
     /// The paper's Table 2 by a model of its servers and both rules of the selector
-    Table2(Options),
+    Table2(PartOptions),
     /// The tree by itself, with nodes of any size
     Tree(TreeOptions),
     /// One engine of `memory`, for that command's own use

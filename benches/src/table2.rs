@@ -4,7 +4,7 @@
 use cell_selector::SelectorSettings;
 
 use crate::figure::{Figure, Goal, Report};
-use crate::options::{BenchError, Options};
+use crate::options::{BenchError, PartOptions};
 
 #[path = "../../crates/selector/tests/suite/model/mod.rs"]
 mod model;
@@ -14,6 +14,11 @@ use model::{Model, PAPER_SHARE, Window, best_fixed, settings};
 /// The paper's figures by cores, in thousands a second: by the server alone, and by its selector.
 const SERVER_ONLY_K: [f64; 8] = [505.0, 991.0, 1447.0, 1831.0, 2145.0, 2478.0, 2901.0, 2543.0];
 const PAPER_K: [f64; 8] = [1842.0, 2142.0, 2456.0, 2573.0, 2687.0, 2845.0, 2901.0, 2812.0];
+
+/// The parts beside those by cores.
+const ONE_SERVER: &str = "one server of 8 cores, 24 clients";
+const FEW_CLIENTS: &str = "four servers of 8 cores, 4 clients";
+const STEPS: &str = "steps";
 
 const POLICIES: [&str; 2] = ["paper", "adaptive"];
 /// Windows in the eleven rounds of a usual run; half of them count.
@@ -28,11 +33,14 @@ const WINDOWS_NEAR: usize = 10;
 ///
 /// # Errors
 /// An output that cannot be written.
-pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError> {
-    let time_ns = |windows: u64| u64::from(options.rounds) * windows / 11 * of_the_paper(1).window_ns;
+pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let by_cores = |cores: usize| format!("four servers of {cores} cores, 96 clients");
+    let others = [ONE_SERVER, FEW_CLIENTS, STEPS].map(str::to_owned);
+    parts.check(&(1..=8).map(by_cores).chain(others).collect::<Vec<_>>())?;
+    let time_ns = |windows: u64| u64::from(parts.options.rounds) * windows / 11 * of_the_paper(1).window_ns;
     let until_ns = time_ns(WINDOWS);
-    for cores in 1..=8 {
-        let bench = format!("four servers of {cores} cores");
+    for cores in (1..=8).filter(|cores| parts.wants(&by_cores(*cores))) {
+        let bench = by_cores(cores);
         let best_k = rules(&bench, &of_the_paper(cores), until_ns, report)?;
         let rival = format!("the paper's selector ({} %)", PAPER_SHARE[cores - 1]);
         let (bench, unit) = (format!("table2/{bench}, best fixed share"), "K/s");
@@ -40,10 +48,16 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         let (rival, theirs) = ("the paper's server alone", SERVER_ONLY_K[cores - 1]);
         report.add(Figure::beside(&bench, unit, best_k, rival, theirs, Goal::None))?;
     }
-    let one = Model::of_one_server(8, settings("fixed", 1.0));
-    rules("one server of 8 cores, 24 clients", &one, until_ns, report)?;
-    let light = Model { clients: 4, ..of_the_paper(8) };
-    rules("four servers of 8 cores, 4 clients", &light, until_ns, report)?;
+    if parts.wants(ONE_SERVER) {
+        let one = Model::of_one_server(8, settings("fixed", 1.0));
+        rules(ONE_SERVER, &one, until_ns, report)?;
+    }
+    if parts.wants(FEW_CLIENTS) {
+        rules(FEW_CLIENTS, &Model { clients: 4, ..of_the_paper(8) }, until_ns, report)?;
+    }
+    if !parts.wants(STEPS) {
+        return Ok(());
+    }
     for (from, to) in [(8, 1), (1, 8), (4, 2)] {
         let (best_k, _) = best_fixed(&of_the_paper(to), until_ns);
         for policy in POLICIES {
