@@ -11,8 +11,8 @@
 //!
 //! A provider that is added between processes is a folder with a `Transport` and a `Provider` under the
 //! connections and the [`MessengerEndpoint`] that all share (`connections`), and a row in the list of `host`.
-//! It passes the same conformance suite (`tests/conformance.rs`). Nothing here knows what a request or a tree
-//! node is.
+//! It passes the same conformance suite (`tests/suite/conformance`). Nothing here knows what a request or a
+//! tree node is.
 
 mod address;
 mod address_text;

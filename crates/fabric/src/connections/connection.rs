@@ -8,6 +8,8 @@ use crate::address::PeerAddress;
 use crate::close::CloseReason;
 use crate::endpoint::ConnectionId;
 use crate::hello::Hello;
+use crate::mapped::MappedRegion;
+use crate::remote_access::RegionKey;
 
 use super::mark::{mark_of, wanted_number};
 
@@ -60,6 +62,11 @@ pub(crate) trait Link: Debug + Default {
 
     /// Appends a message in parts of `length` bytes together, which the caller has checked against the limit.
     fn push(&mut self, length: u32, parts: &[&[u8]]);
+
+    /// See [`crate::OneSided::mapped`].
+    fn mapped(&self, _key: RegionKey) -> Option<MappedRegion> {
+        None
+    }
 
     /// Gives memory back that a burst left. Called with each look for time-outs.
     fn relax(&mut self);

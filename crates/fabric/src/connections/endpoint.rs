@@ -2,6 +2,7 @@
 #![allow(private_bounds, reason = "who is outside names no provider, but `TcpEndpoint` or `ShmEndpoint`")]
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use cell_memory::Region;
 
@@ -15,6 +16,7 @@ use crate::one_sided::OneSided;
 use crate::registry::Registry;
 use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess};
 
+use super::connection::Link;
 use super::messenger::Messenger;
 use super::provider::Provider;
 use super::transport::Transport;
@@ -24,17 +26,9 @@ use super::transport::Transport;
 #[derive(Debug)]
 pub struct MessengerEndpoint<P: Provider> {
     pub(crate) messenger: Messenger<P::Transport>,
-    provider: P,
-}
-
-impl<P: Provider> MessengerEndpoint<P> {
-    pub(crate) fn new(messenger: Messenger<P::Transport>, provider: P) -> MessengerEndpoint<P> {
-        MessengerEndpoint { messenger, provider }
-    }
-
-    fn registry(&self) -> Option<&Registry> {
-        self.provider.registry(&self.messenger)
-    }
+    pub(crate) provider: P,
+    /// An acceptor's; none where no one-sided reads are served.
+    pub(crate) registry: Option<Arc<Registry>>,
 }
 
 impl<P: Provider> Endpoint for MessengerEndpoint<P> {
@@ -93,11 +87,11 @@ impl<P: Provider> Endpoint for MessengerEndpoint<P> {
 
 impl<P: Provider> OneSided for MessengerEndpoint<P> {
     fn register_for(&mut self, region: &Region, access: RegionAccess) -> Result<RegionKey, FabricError> {
-        self.registry().ok_or(FabricError::OneSidedUnavailable)?.register(region, access)
+        self.registry.as_ref().ok_or(FabricError::OneSidedUnavailable)?.register(region, access)
     }
 
     fn deregister(&mut self, key: RegionKey) {
-        if let Some(registry) = self.registry() {
+        if let Some(registry) = &self.registry {
             registry.deregister(key);
         }
     }
@@ -112,7 +106,7 @@ impl<P: Provider> OneSided for MessengerEndpoint<P> {
     }
 
     fn mapped(&self, connection: ConnectionId, key: RegionKey) -> Option<MappedRegion> {
-        self.provider.mapped(&self.messenger, connection, key)
+        self.messenger.table.get(connection)?.link.mapped(key)
     }
 
     fn reads_ordered(&self) -> bool {

@@ -6,9 +6,7 @@ use crate::counter::FabricCounters;
 use crate::endpoint::ConnectionId;
 use crate::error::SendError;
 use crate::limits::FabricLimits;
-use crate::mapped::MappedRegion;
-use crate::registry::Registry;
-use crate::remote_access::{ReadTag, RegionKey, RemoteAccess};
+use crate::remote_access::{ReadTag, RemoteAccess};
 
 use super::messenger::Messenger;
 use super::transport::{Sink, Transport};
@@ -18,9 +16,6 @@ use super::transport::{Sink, Transport};
 pub(crate) trait Provider: Debug {
     type Transport: Transport;
 
-    /// The registrations of an acceptor that serves one-sided reads.
-    fn registry<'e>(&'e self, messenger: &'e Messenger<Self::Transport>) -> Option<&'e Registry>;
-
     /// See [`crate::OneSided::post`].
     fn post(
         &mut self,
@@ -29,16 +24,6 @@ pub(crate) trait Provider: Debug {
         access: &RemoteAccess<'_>,
         tag: ReadTag,
     ) -> Result<(), SendError>;
-
-    /// See [`crate::OneSided::mapped`].
-    fn mapped(
-        &self,
-        _messenger: &Messenger<Self::Transport>,
-        _connection: ConnectionId,
-        _key: RegionKey,
-    ) -> Option<MappedRegion> {
-        None
-    }
 
     /// See [`crate::OneSided::reads_ordered`].
     fn reads_ordered(&self) -> bool {

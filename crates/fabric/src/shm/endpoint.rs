@@ -9,10 +9,9 @@ use crate::endpoint::ConnectionId;
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
 use crate::limits::FabricLimits;
-use crate::mapped::MappedRegion;
 use crate::partition::Partition;
 use crate::registry::Registry;
-use crate::remote_access::{ReadTag, RegionKey, RemoteAccess};
+use crate::remote_access::{ReadTag, RemoteAccess};
 use crate::socket_name::SocketName;
 
 use super::layout::RING_WORDS;
@@ -92,7 +91,8 @@ impl ShmEndpoint {
     /// # Errors
     /// As there.
     pub fn client_of(limits: FabricLimits, users: &[u32]) -> Result<ShmEndpoint, FabricError> {
-        Ok(ShmEndpoint::new(Messenger::new(limits, ShmTransport::of_connector(users))?, Shm))
+        let messenger = Messenger::new(limits, ShmTransport::of_connector(users))?;
+        Ok(ShmEndpoint { messenger, provider: Shm, registry: None })
     }
 
     /// An endpoint that accepts at that unix socket. A socket file whose listener is gone is replaced. It
@@ -115,10 +115,10 @@ impl ShmEndpoint {
         let listener = ShmListener::open(name, users)?;
         let registry = one_sided.then(|| Arc::clone(registry));
         let ring_words = ring_words(options.ring_bytes);
-        let transport = ShmTransport::of_acceptor(registry, ring_words, partition.clone());
+        let transport = ShmTransport::of_acceptor(registry.clone(), ring_words, partition.clone());
         let mut messenger = Messenger::accepting(*limits, transport, acceptor)?;
         messenger.listen(listener)?;
-        Ok(ShmEndpoint::new(messenger, Shm))
+        Ok(ShmEndpoint { messenger, provider: Shm, registry })
     }
 
     /// Where this endpoint listens; `None` of one that only connects.
@@ -130,10 +130,6 @@ impl ShmEndpoint {
 
 impl Provider for Shm {
     type Transport = ShmTransport;
-
-    fn registry<'e>(&'e self, messenger: &'e ShmMessenger) -> Option<&'e Registry> {
-        messenger.transport.registry.as_deref()
-    }
 
     fn post(
         &mut self,
@@ -147,15 +143,6 @@ impl Provider for Shm {
         counters.reads_posted += 1;
         messenger.table.mark_dirty(connection);
         Ok(())
-    }
-
-    fn mapped(
-        &self,
-        messenger: &ShmMessenger,
-        connection: ConnectionId,
-        key: RegionKey,
-    ) -> Option<MappedRegion> {
-        messenger.table.get(connection)?.link.reads.mapped(key)
     }
 
     fn set_limits(&mut self, messenger: &mut ShmMessenger, limits: FabricLimits) {

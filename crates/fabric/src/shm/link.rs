@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 
 use crate::close::CloseReason;
 use crate::connections::Link;
+use crate::mapped::MappedRegion;
+use crate::remote_access::RegionKey;
 
 use super::frame::{Assembler, Backlog, WORD_BYTES, frame_words, write_frame};
 use super::layout;
@@ -61,6 +63,10 @@ impl Link for ShmLink {
             Some(rings) => write_frame(&mut rings.outgoing, &rings.words, length, parts),
             None => self.backlog.push(length, parts),
         }
+    }
+
+    fn mapped(&self, key: RegionKey) -> Option<MappedRegion> {
+        self.reads.mapped(key)
     }
 
     fn relax(&mut self) {

@@ -49,7 +49,7 @@ pub(crate) struct ShmTransport {
     /// A connector's: users, besides root and the own one, whose acceptors it shares memory with.
     trusted: Vec<u32>,
     /// An acceptor's; none where no one-sided reads are served.
-    pub(super) registry: Option<Arc<Registry>>,
+    registry: Option<Arc<Registry>>,
     /// An acceptor's: words of each ring that it makes.
     ring_words: usize,
     /// Open connections, in no order.

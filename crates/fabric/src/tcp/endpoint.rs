@@ -48,7 +48,8 @@ impl TcpEndpoint {
     /// # Errors
     /// The process is out of descriptors.
     pub fn client(limits: FabricLimits) -> Result<TcpEndpoint, FabricError> {
-        Ok(TcpEndpoint::new(Messenger::new(limits, TcpTransport::new())?, Tcp::default()))
+        let messenger = Messenger::new(limits, TcpTransport::new())?;
+        Ok(TcpEndpoint { messenger, provider: Tcp::default(), registry: None })
     }
 
     /// An endpoint that accepts at that address; port 0 takes a free one (see [`TcpEndpoint::address`]). It
@@ -79,7 +80,8 @@ impl TcpEndpoint {
         };
         let mut messenger = messenger(*limits, acceptor)?;
         messenger.listen(listener)?;
-        Ok(TcpEndpoint::new(messenger, Tcp { lanes: Lanes::default(), service }))
+        let registry = one_sided.then(|| Arc::clone(registry));
+        Ok(TcpEndpoint { messenger, provider: Tcp { lanes: Lanes::default(), service }, registry })
     }
 
     /// Where this endpoint listens; `None` of one that only connects.
@@ -101,10 +103,6 @@ impl TcpEndpoint {
 
 impl Provider for Tcp {
     type Transport = TcpTransport;
-
-    fn registry<'e>(&'e self, _messenger: &'e TcpMessenger) -> Option<&'e Registry> {
-        self.service.as_ref().map(Service::registry)
-    }
 
     fn post(
         &mut self,

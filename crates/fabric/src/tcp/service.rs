@@ -66,11 +66,6 @@ impl Service {
         Ok(Service { shared, waker, thread: Some(thread) })
     }
 
-    /// The registrations that it serves.
-    pub(super) fn registry(&self) -> &Registry {
-        &self.shared.registry
-    }
-
     /// Other limits from the thread's next turn on.
     pub(super) fn set_limits(&self, limits: FabricLimits) {
         *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = Some(service_limits(limits));

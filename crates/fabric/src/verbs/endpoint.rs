@@ -30,7 +30,8 @@ impl VerbsEndpoint {
     /// The device has no completion queue, or the process is out of descriptors.
     pub(crate) fn client(limits: FabricLimits, device: &Arc<Device>) -> Result<VerbsEndpoint, FabricError> {
         let transport = VerbsTransport::new(CompletionQueue::new(device)?, None, Partition::default());
-        Ok(VerbsEndpoint::new(Messenger::new(limits, transport)?, Verbs::of(device)))
+        let (messenger, provider) = (Messenger::new(limits, transport)?, Verbs::of(device));
+        Ok(VerbsEndpoint { messenger, provider, registry: None })
     }
 
     /// An endpoint that finds its sockets on the acceptor's queue.
@@ -44,8 +45,9 @@ impl VerbsEndpoint {
         registry: Option<Arc<Registry>>,
     ) -> Result<VerbsEndpoint, FabricError> {
         let partition = acceptor.partition().clone();
-        let transport = VerbsTransport::new(CompletionQueue::new(device)?, registry, partition);
-        Ok(VerbsEndpoint::new(Messenger::accepting(limits, transport, acceptor)?, Verbs::of(device)))
+        let transport = VerbsTransport::new(CompletionQueue::new(device)?, registry.clone(), partition);
+        let messenger = Messenger::accepting(limits, transport, acceptor)?;
+        Ok(VerbsEndpoint { messenger, provider: Verbs::of(device), registry })
     }
 }
 
@@ -57,10 +59,6 @@ impl Verbs {
 
 impl Provider for Verbs {
     type Transport = VerbsTransport;
-
-    fn registry<'e>(&'e self, messenger: &'e VerbsMessenger) -> Option<&'e Registry> {
-        messenger.transport.registry.as_deref()
-    }
 
     fn post(
         &mut self,

@@ -48,7 +48,7 @@ pub(crate) struct VerbsTransport {
     parting: Vec<(Connection<VerbsLink>, u64)>,
     completions: Arc<CompletionQueue>,
     /// An acceptor's; none where no one-sided reads are served.
-    pub(super) registry: Option<Arc<Registry>>,
+    registry: Option<Arc<Registry>>,
     /// Connections by their queue pairs' numbers.
     pairs: HashMap<u32, ConnectionId>,
     /// The number of the next queue pair.
