@@ -344,7 +344,9 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
       globalThis.changes = 0;
       history.replaceState = (...rest) => { globalThis.changes += 1; replace(...rest); };
     });
-    await page.clock.pauseAt(await page.evaluate(() => Date.now() + 1000)); // the slider is as fast as the page, however busy
+    // the slider is as fast as the page, however busy; a time that has passed when the clock is to stop is refused
+    const stop = async () => page.clock.pauseAt(await page.evaluate(() => Date.now() + 1000));
+    await until(() => stop().then(() => true, () => false), "the page's clock stands still");
     for (let m = 2; m < 8; m += 0.1) {
       await page.evaluate((value) => {
         const slider = document.querySelector("input[type=range]");
