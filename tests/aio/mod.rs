@@ -17,24 +17,24 @@ const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Shm];
 
 #[test]
 fn every_operation_over_each_transport_and_path() {
-    let server = Server::start();
+    let server = Server::start_steady(&[]);
     TRANSPORTS.into_iter().for_each(|transport| calls::every_operation_by_each_search(&server, transport));
 }
 
 #[test]
 fn tasks_beyond_the_queue_wait_for_room_and_each_increment_counts_once() {
-    calls::increments_count_once(&Server::start(), Transport::default(), 40, 25);
+    calls::increments_count_once(&Server::start_steady(&[]), Transport::default(), 40, 25);
 }
 
 #[test]
 fn dropped_puts_never_overwrite_a_later_one() {
     let longest = Duration::from_micros(580);
-    calls::dropped_puts_are_overwritten(&Server::start(), Transport::default(), 300, longest);
+    calls::dropped_puts_are_overwritten(&Server::start_steady(&[]), Transport::default(), 300, longest);
 }
 
 #[test]
 fn dropped_reads_leave_neither_room_taken_nor_anything_outstanding() {
-    let server = Server::start();
+    let server = Server::start_steady(&[]);
     TRANSPORTS.into_iter().for_each(|transport| {
         calls::dropped_reads_leave_nothing_behind(&server, transport, 60);
     });
@@ -44,17 +44,17 @@ fn dropped_reads_leave_neither_room_taken_nor_anything_outstanding() {
 /// slept for ever.
 #[test]
 fn waiters_for_room_each_go_on_also_behind_one_that_is_answered_at_once() {
-    calls::waiters_for_room_are_woken(&Server::start(), Transport::Shm, 100);
+    calls::waiters_for_room_are_woken(&Server::start_steady(&[]), Transport::Shm, 100);
 }
 
 #[test]
 fn close_ends_what_is_outstanding_and_says_what_is_known_of_it() {
-    calls::close_says_what_is_known_of_what_is_outstanding(&Server::start(), Transport::default());
+    calls::close_says_what_is_known_of_what_is_outstanding(&Server::start_steady(&[]), Transport::default());
 }
 
 #[test]
 fn runtime_that_ends_takes_its_client_with_it() {
-    let server = Server::start();
+    let server = Server::start_steady(&[]);
     let first = on_two_threads();
     let client = first.block_on(connect(&server, ClientOptions::default()));
     drop(first);
@@ -65,5 +65,10 @@ fn runtime_that_ends_takes_its_client_with_it() {
 #[test]
 fn scan_broken_off_anywhere_goes_on_where_it_was() {
     let strides = [1, 6, 7, 8, 1000];
-    calls::scans_broken_off_go_on(&Server::start(), Transport::default(), Search::default(), &strides);
+    calls::scans_broken_off_go_on(
+        &Server::start_steady(&[]),
+        Transport::default(),
+        Search::default(),
+        &strides,
+    );
 }

@@ -57,7 +57,7 @@ fn assert_about(counted: u64, an_operation: u64, what: &str) {
 }
 
 fn check(search: Search) {
-    let server = Server::start();
+    let server = Server::start_steady(&[]);
     let (mut client, keys) = (warm_client(&server, search), keys());
     let counted = allocations(|| keys.iter().for_each(|key| drop(client.get(key).unwrap().unwrap())));
     assert_about(counted, 1, "get");

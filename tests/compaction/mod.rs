@@ -122,7 +122,7 @@ fn read_what_stays(readers: &Readers, mut client: Client) {
 }
 
 fn shrinks_while_it_is_read(flags: &[&str]) {
-    let server = Server::start_with(flags);
+    let server = Server::start_steady(flags);
     let mut writer = client(&server, Transport::Tcp, Search::Server);
     load(&mut writer, 0..KEYS);
     let before = tree_nodes(&mut writer);

@@ -1,6 +1,6 @@
 //! The lease of a user who sets none, half a second, and faults that last longer. A busy machine takes such a
 //! lease from a node now and then: these tests have the machine for themselves (`.config/nextest.toml`). All
-//! others with several nodes set a lease that a busy machine leaves them, `cell_tests::cluster::LONG_LEASE`.
+//! others with several nodes set a lease that a busy machine leaves them, `cell_tests::lease::LONG_LEASE`.
 
 use std::time::Duration;
 

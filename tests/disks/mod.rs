@@ -102,7 +102,7 @@ fn power_cut_of_an_async_node_is_caught_by_the_same_check() {
 
 #[test]
 fn write_error_stops_acknowledging_and_a_restart_has_everything() {
-    let Some(disk) = FaultyDisk::new(Fault::WriteErrors, DISK_MEBIBYTES) else { return };
+    let Some(mut disk) = FaultyDisk::new(Fault::WriteErrors, DISK_MEBIBYTES) else { return };
     let mut server = Server::prepared(&disk.mount().join("data"), &["--restart", "off"]);
     let log = tempfile::NamedTempFile::new().expect("a temporary file can be made");
     server.log_to(log.path());
@@ -120,7 +120,11 @@ fn write_error_stops_acknowledging_and_a_restart_has_everything() {
         writer.join().expect("a writer did not panic")
     });
     assert!(server.log().contains("a write or sync of a log failed"), "{}", server.log());
+    // An error of the file system's own writes makes it read-only until it is mounted anew.
+    disk.unplug();
+    disk.detach();
     disk.fail(false);
+    disk.plug();
     server.resume();
     assert!(traffic.verify(&ledger) > 0);
     let verified = server.cell(&["verify"]);

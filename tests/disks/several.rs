@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientOptions};
-use cell_tests::cluster::{LONG_LEASE, View};
+use cell_tests::cluster::View;
 use cell_tests::faulty_disk::{Fault, FaultyDisk};
+use cell_tests::lease::LONG_LEASE;
 use cell_tests::ledger::Ledger;
 use cell_tests::repeats::Repeats;
 use cell_tests::server::Server;

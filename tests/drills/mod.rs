@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use cell_tests::cluster::{LEASE, LONG_LEASE};
+use cell_tests::lease::{LEASE, LONG_LEASE};
 use cell_tests::program::{self, Said};
 use cell_tests::repeats::Repeats;
 use cell_tests::server::Server;

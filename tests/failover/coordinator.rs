@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientOptions};
 use cell_tests::checker;
-use cell_tests::cluster::{LEASE, LONG_LEASE};
 use cell_tests::ending::Ending;
+use cell_tests::lease::{LEASE, LONG_LEASE};
 use cell_tests::ledger::Ledger;
 use cell_tests::process::{have_ended, signal, stop};
 use cell_tests::server::Server;

@@ -4,7 +4,7 @@
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use cell_tests::cluster::LEASE;
+use cell_tests::lease::LEASE;
 use cell_tests::server::Server;
 use cell_tests::wait::{self, PATIENCE};
 

@@ -2,7 +2,8 @@
 //! be read on, and what is found there is what the keys were: nobody may believe it.
 
 use cell_client::{Client, ClientOptions, Transport};
-use cell_tests::cluster::{LONG_LEASE, View};
+use cell_tests::cluster::View;
+use cell_tests::lease::LONG_LEASE;
 use cell_tests::process::{signal, stop};
 use cell_tests::server::Server;
 use rustix::process::Signal;

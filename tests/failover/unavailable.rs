@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use cell_client::{Client, ClientError, ClientOptions, Operation, Output};
 use cell_terms::{PairId, RegionId};
-use cell_tests::cluster::LONG_LEASE;
+use cell_tests::lease::LONG_LEASE;
 use cell_tests::process::signal;
 use cell_tests::program::{self, Said};
 use cell_tests::server::Server;

@@ -28,7 +28,7 @@ struct Siege {
 
 impl Siege {
     fn begin() -> Self {
-        let server = Server::start();
+        let server = Server::start_steady(&[]);
         let options = ClientOptions { deadline_ms: 60_000, ..ClientOptions::default() };
         let mut honest =
             Client::connect(&server.address().to_string(), options).expect("the server is there");

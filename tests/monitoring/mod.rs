@@ -67,7 +67,7 @@ fn alert_rules_are_all_tested() {
 
 #[test]
 fn metrics_of_a_node_please_the_linter_and_are_all_that_rules_and_dashboard_ask_for() {
-    let server = Server::start();
+    let server = Server::start_steady(&[]);
     assert_eq!(server.cell(&["put", "greeting", "hello"]).code, Some(0));
     let (status, metrics) = server.http("/metrics").expect("the node answers");
     assert_eq!(status, 200);

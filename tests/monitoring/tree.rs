@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use cell_tests::cluster::LONG_LEASE;
 use cell_tests::server::Server;
 use cell_tests::wait;
 use serde_json::Value;
@@ -23,7 +22,7 @@ fn key(at: usize) -> String {
 
 /// A cluster of three nodes with some keys of each, and one of a long value.
 fn filled() -> Server {
-    let server = Server::start_with(&[&["--nodes", "3", "--slot-bytes", "8MiB"][..], &LONG_LEASE].concat());
+    let server = Server::start_steady(&["--nodes", "3", "--slot-bytes", "8MiB"]);
     let mut lines: Vec<String> = (0..KEYS - 1).map(|at| format!("{}\tvalue {at}\n", key(at))).collect();
     lines.push(format!("{}\t{}\n", LONG.0, "x".repeat(LONG.1)));
     let file = server.folder().with_file_name("entries.tsv");
@@ -145,7 +144,7 @@ fn documents_are_as_the_api_says(server: &Server) {
 
 #[test]
 fn what_is_not_there_or_is_asked_wrongly_is_a_problem_that_names_it() {
-    let server = Server::start();
+    let server = Server::start_steady(&[]);
     let nothing = get(&server, "tree/locate?key=6e6f");
     assert_eq!((&nothing["found"], &nothing["bytes"]), (&false.into(), &Value::Null));
     for path in ["kv/6e6f", "tree/meganodes/99.0", "tree/meganodes/1.7", "tree/meganodes/1.0/nodes/9"] {
@@ -174,7 +173,7 @@ fn what_is_not_there_or_is_asked_wrongly_is_a_problem_that_names_it() {
 #[test]
 fn checks_of_the_tree_under_load_with_splits_report_nothing() {
     const ENTRIES: usize = 120_000;
-    let server = Server::start_with(&[&["--nodes", "2", "--slot-bytes", "256KiB"][..], &LONG_LEASE].concat());
+    let server = Server::start_steady(&["--nodes", "2", "--slot-bytes", "256KiB"]);
     await_both_nodes(&server);
     let line = |at: usize| format!("{}/{:08}\tvalue {at}\n", key(at), at.wrapping_mul(0x9E37_79B9) % ENTRIES);
     let file = server.folder().with_file_name("entries.tsv");

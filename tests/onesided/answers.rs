@@ -8,7 +8,7 @@ use crate::onesided::clients::{PATIENCE, client};
 pub(crate) fn answers_are_the_servers(transports: &[Transport], flags: &[&str], entries: u32) {
     // Small slots: the tree grows over many meganodes and pairs.
     let small = ["--slot-bytes", "1MiB", "--node-region-bytes", "4MiB"];
-    let server = Server::start_with(&[&small[..], flags].concat());
+    let server = Server::start_steady(&[&small[..], flags].concat());
     let mut asking = client(&server, Transport::Tcp, Search::Server);
     for number in 0..entries {
         let key = format!("key-{:06}", number.wrapping_mul(7_919) % entries);

@@ -17,7 +17,7 @@ const WORKLOADS: [(&str, &[&str]); 6] = [
 ];
 
 pub(crate) fn ycsb_reports_who_searched(transport: Transport, flags: &[&str], operations: u64) {
-    let server = Server::start_with(flags);
+    let server = Server::start_steady(flags);
     let address = server.address().to_string();
     let [records, operations] = [operations / 2, operations].map(|number| number.to_string());
     for search in ["auto", "client", "server"] {

@@ -77,7 +77,7 @@ fn reads_one_sided_again(client: &mut Client) {
 }
 
 pub(crate) fn what_cannot_be_done_is_refused_by_name(transport: Transport, flags: &[&str]) {
-    let server = Server::start_with(flags);
+    let server = Server::start_steady(flags);
     for search in [Search::Server, Search::Client, Search::Auto] {
         let options =
             ClientOptions { transport, search, in_flight_max: 2, queue_max: 1, ..ClientOptions::default() };

@@ -19,7 +19,7 @@ fn wait_load(traffic: &Traffic, operations: u64) {
 
 /// So many operations of all clients together, or more.
 pub(crate) fn clients_meet(transport: Transport, flags: &[&str], least: u64) {
-    let server = Server::start_with(flags);
+    let server = Server::start_steady(flags);
     let traffic = Traffic::new(server.address()).over(transport);
     let mut counters = OneSidedCounters::default();
     std::thread::scope(|scope| {

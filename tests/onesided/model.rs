@@ -26,7 +26,7 @@ type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// So many operations by each way of searching, or more, until splits have been met.
 pub(crate) fn operations_are_the_models(transport: Transport, flags: &[&str], operations: u32) {
-    let server = Server::start_with(&[&SLOTS[..], flags].concat());
+    let server = Server::start_steady(&[&SLOTS[..], flags].concat());
     let mut all = Entries::new();
     std::thread::scope(|scope| {
         // The tree grows as long as somebody asks for it, by a panic no longer.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use cell_client::{ClientOptions, Search, Transport};
-use cell_tests::cluster::LONG_LEASE;
+use cell_tests::lease::LONG_LEASE;
 use cell_tests::process::signal;
 use cell_tests::rdma::{OFFERED, SMALL, is_there};
 use cell_tests::server::Server;

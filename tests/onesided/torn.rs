@@ -39,7 +39,7 @@ fn write(mut client: Client, written: &AtomicU64, stop: &AtomicBool) {
 /// truth of some moment of the call.
 #[allow(clippy::disallowed_methods, reason = "real processes have real time")]
 pub(crate) fn torn_reads_are_caught(transport: Transport, flags: &[&str]) {
-    let server = Server::start_with(&[&["--tree-node-bytes", "4KiB"], flags].concat());
+    let server = Server::start_steady(&[&["--tree-node-bytes", "4KiB"], flags].concat());
     let (written, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect::<Vec<_>>().repeat(TIMES);

@@ -56,7 +56,7 @@ fn address_off_loopback_is_refused_without_tls_and_token() {
 
 #[test]
 fn keys_and_values_that_cannot_be_are_refused_with_the_bounds() {
-    let server = Server::start();
+    let server = Server::start_steady(&[]);
     assert_refused(&server.cell(&["put", "", "x"]), USAGE, &["empty"]);
     assert_refused(&server.cell(&["get", ""]), USAGE, &["empty"]);
     let long = "k".repeat(300);
@@ -91,7 +91,7 @@ fn server_that_is_not_there_is_unreachable() {
 
 #[test]
 fn http_port_in_place_of_the_fabrics_is_recognised() {
-    let server = Server::start();
+    let server = Server::start_steady(&[]);
     let http = format!("127.0.0.1:{}", server.address().port() + 80);
     let said = program::run(&["get", "--server", &http, "k"]);
     assert_refused(&said, UNREACHABLE, &["fabric", "7000"]);

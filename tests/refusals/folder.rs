@@ -76,7 +76,7 @@ fn set_version(path: &Path, version: u32) {
 
 #[test]
 fn second_process_on_one_folder_is_refused_and_the_first_goes_on() {
-    let first = Server::start();
+    let first = Server::start_steady(&[]);
     assert_eq!(first.cell(&["put", "k", "v"]).code, Some(0));
     let mut second = Server::prepared(first.folder(), &[]);
     second.log_to(&first.folder().with_file_name("second.server-log"));

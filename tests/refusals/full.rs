@@ -181,7 +181,7 @@ fn small_disk_takes_many_times_its_size_of_updates() {
 fn region_full_refuses_writes_keeps_reads_and_deletes() {
     // Memory for some pairs of so small a region.
     let flags = ["--extent-region-bytes", "16MiB", "--memory-limit-bytes", "300MiB"];
-    let mut server = Server::start_with(&flags);
+    let mut server = Server::start_steady(&flags);
     let mut client = connect(&server);
     let value = vec![7u8; 8_000];
     let count = fill(&mut client, |_| value.clone());
@@ -211,7 +211,7 @@ fn region_full_beside_steady_updates_refuses_clearly_and_soon() {
         &["--extent-region-bytes", "16MiB", "--memory-limit-bytes", "300MiB", "--slot-bytes", "64MiB"][..],
         &["--initial-split-keys", "c"],
     ];
-    let server = Server::start_with(&flags.concat());
+    let server = Server::start_steady(&flags.concat());
     let mut client = connect(&server);
     let small = |number: u32| format!("a-small-{:03}", number % 200);
     for number in 0..200 {

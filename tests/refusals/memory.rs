@@ -8,9 +8,9 @@ use std::thread::Scope;
 
 use cell_client::{AttemptError, Client, ClientError, ClientOptions};
 use cell_protocol::{ReadOnlyReason, Refusal};
-use cell_tests::cluster::LONG_LEASE;
 use cell_tests::control_group::ControlGroup;
 use cell_tests::ending::Ending;
+use cell_tests::lease::LONG_LEASE;
 use cell_tests::process::signal;
 use cell_tests::program;
 use cell_tests::server::Server;

@@ -4,18 +4,13 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::Pid;
 use serde_json::{Value, json};
 
 use crate::server::Server;
 use crate::wait::{self, PATIENCE};
-
-/// A lease that a node keeps on a busy machine; a takeover takes at least so long.
-pub const LEASE: Duration = Duration::from_secs(3);
-/// Flags of clusters whose nodes hold such leases.
-pub const LONG_LEASE: [&str; 2] = ["--lease-ms=3s", "--coordinator-deadline-ms=1s"];
 
 /// What was said at one time.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@ pub mod control_group;
 pub mod dice;
 pub mod ending;
 pub mod faulty_disk;
+pub mod lease;
 pub mod ports;
 pub mod process;
 pub mod program;

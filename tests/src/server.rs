@@ -14,6 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::control_group::ControlGroup;
+use crate::lease::LONG_LEASE;
 use crate::ports::Ports;
 use crate::process::{children, resident_bytes, wait_ended};
 use crate::program::{self, Said};
@@ -67,6 +68,12 @@ impl Server {
         let mut server = Self::in_fresh_folder(flags);
         server.resume();
         server
+    }
+
+    /// As [`Self::start_with`], with a lease that a busy machine leaves the node: for tests that kill none, or demand
+    /// that none ends by itself.
+    pub fn start_steady(flags: &[&str]) -> Self {
+        Self::start_with(&[&LONG_LEASE[..], flags].concat())
     }
 
     /// A cluster in a fresh folder that is not started yet.

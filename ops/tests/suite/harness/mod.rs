@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use cell_tests::cluster::LONG_LEASE;
+use cell_tests::lease::LONG_LEASE;
 use cell_tests::program;
 use cell_tests::server::Server;
 use rustix::process::Pid;
