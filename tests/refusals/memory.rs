@@ -1,12 +1,14 @@
 //! The memory limit, under load: nothing is held beyond it, nothing is killed for memory, and what does not
 //! fit is refused: writes, a takeover, a start.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Scope;
 
-use cell_client::{AttemptError, Client, ClientError, ClientOptions};
+use cell_client::{AttemptError, Client, ClientError, ClientOptions, Condition, Operation};
 use cell_protocol::{ReadOnlyReason, Refusal};
 use cell_tests::control_group::ControlGroup;
 use cell_tests::ending::Ending;
@@ -32,7 +34,7 @@ const WRITERS: u64 = 4;
 const FULL_AFTER: u32 = 20;
 
 fn connect(server: &Server) -> Client {
-    let options = ClientOptions { deadline_ms: 60_000, ..ClientOptions::default() };
+    let options = ClientOptions { deadline_ms: 20_000, ..ClientOptions::default() };
     Client::connect(&server.address().to_string(), options).expect("the server is there")
 }
 
@@ -238,6 +240,29 @@ fn memory_limit_too_small_is_refused_with_the_smallest_that_works() {
     );
 }
 
+/// Keys with each first character and a value of each length: where none fits, all is full.
+const ROUND: u64 = 200;
+
+/// Puts all of these, and returns those that were not refused.
+fn put_side_by_side(client: &mut Client, numbers: Range<u64>) -> Vec<u64> {
+    let mut tickets = BTreeMap::new();
+    for number in numbers {
+        let (key, value) = (key(0, number), value(0, number));
+        let put = Operation::Put { key: &key, value: &value, condition: Condition::Always };
+        tickets.insert(client.submit(&put).expect("the queue has room"), number);
+    }
+    let mut fitted = Vec::new();
+    while !tickets.is_empty() {
+        let completion = client.poll(wait::PATIENCE).expect("each put ends");
+        let number = tickets.remove(&completion.ticket).expect("a ticket completes once");
+        match completion.outcome {
+            Ok(_) => fitted.push(number),
+            Err(error) => assert!(is_full(&error), "not what a full store says: {error} ({error:?})"),
+        }
+    }
+    fitted
+}
+
 /// Two nodes share what the control group has; both are full when one dies. The other has no memory for its
 /// pairs: it says so, serves its own, and holds no more than it may.
 #[test]
@@ -253,20 +278,14 @@ fn takeover_without_memory_is_declined_and_nothing_is_killed() {
     let servers = format!("127.0.0.1:{first},127.0.0.1:{}", first + 1);
     let options = ClientOptions { deadline_ms: 60_000, ..ClientOptions::default() };
     let mut client = Client::connect(&servers, options).expect("the server is there");
-    // Both are full when so many in a row are refused, over keys of both.
-    let (mut kept, mut refused, mut number) = (Vec::new(), 0, 0);
-    while refused < 200 {
-        match client.put(&key(0, number), &value(0, number)) {
-            Ok(_) => {
-                kept.push(number);
-                refused = 0;
-            }
-            Err(error) => {
-                assert!(is_full(&error), "not what a full store says: {error} ({error:?})");
-                refused += 1;
-            }
+    let (mut kept, mut next) = (Vec::new(), 0);
+    loop {
+        let fitted = put_side_by_side(&mut client, next..next + ROUND);
+        if fitted.is_empty() {
+            break;
         }
-        number += 1;
+        kept.extend(fitted);
+        next += ROUND;
     }
     let survivor = server.view().process(0).expect("it runs");
     server.take_down(1);
