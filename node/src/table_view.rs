@@ -124,7 +124,7 @@ mod tests {
             state: PairState::Serving,
             place: place.map(|address| ServingAddress {
                 address: address.to_owned(),
-                worker: number - 1,
+                worker: 0,
                 node_key: 0,
                 extent_key: 0,
             }),
@@ -151,7 +151,7 @@ mod tests {
         let pairs = [pair(2, Some(8), Some("a")), pair(1, Some(7), None), pair(3, None, None)];
         let view = TableView::new(5, &pairs, &[member(7, 4), member(9, 6)]);
         let rows: Vec<_> = view.rows(0).map(|row| (row.pair.0, row.node.0, row.address, row.http)).collect();
-        let expected = [(1, 4, "f4", "h4"), (2, 1, "a/1", ""), (3, 1, "", ""), (0, 6, "f6", "h6")];
+        let expected = [(1, 4, "f4", "h4"), (2, 1, "a", ""), (3, 1, "", ""), (0, 6, "f6", "h6")];
         assert_eq!((view.revision(), rows), (5, expected.to_vec()));
         assert_eq!(view.rows(3).count(), 1);
     }
@@ -161,6 +161,6 @@ mod tests {
         let pairs = [pair(1, Some(7), Some("a")), pair(2, Some(8), Some("b"))];
         let view = TableView::new(5, &pairs, &[member(7, 4)]);
         let rows: Vec<_> = view.rows(0).map(|row| (row.state, row.address)).collect();
-        assert_eq!(rows, [(OwnedState::Serving, "a"), (OwnedState::Orphaned, "b/1")]);
+        assert_eq!(rows, [(OwnedState::Serving, "a"), (OwnedState::Orphaned, "b")]);
     }
 }
