@@ -15,6 +15,7 @@ use cell_memory::{HugePages, Region, RegionSpec};
 use cell_random::Random;
 use cell_terms::{Epoch, PairId};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 use crate::figure::{Figure, Report};
 use crate::options::{BenchError, PartOptions};
@@ -124,6 +125,8 @@ fn beside<A: Send, R>(
     work: impl FnOnce() -> Result<R, BenchError>,
 ) -> Result<(R, A), BenchError> {
     let stop = AtomicBool::new(false);
+    // What an endpoint starts meanwhile has its creator's cores.
+    let cores = sched_getaffinity(None).map_err(io::Error::from)?;
     std::thread::scope(|scope| {
         let answering = scope.spawn(|| {
             let _ = bind(None, 0); // where that is not permitted, or there is one core, they share
@@ -132,6 +135,7 @@ fn beside<A: Send, R>(
         let _ = bind(None, 1);
         let done = work();
         stop.store(true, Ordering::Relaxed);
+        let _ = sched_setaffinity(None, &cores); // as it was
         let answered = answering.join().expect("it returns what goes wrong");
         Ok((done?, answered?))
     })

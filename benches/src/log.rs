@@ -190,7 +190,7 @@ fn group(
     let mut bench = Bench::open(&folder, waiting)?;
     let durable = |bench: &Bench| bench.log.csn_durable().0 / 2;
     let started = Instant::now();
-    while started.elapsed() < time {
+    while started.elapsed() < time || durable(&bench) == 0 {
         let acknowledged = durable(&bench);
         while bench.log.csn_appended().0 / 2 - acknowledged < writers
             && bench.has_room(NODE_RECORD, EXTENT_RECORD)

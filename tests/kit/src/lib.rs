@@ -4,8 +4,7 @@
 //!
 //! Whoever serves the pairs (a worker, a second writer, nobody) is the business of the test. A crate's own
 //! unit tests cannot use this, because what they compile is not the crate that this one is linked to; tests
-//! in
-//! `tests/` can.
+//! in `tests/` can.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
 use std::sync::Arc;
