@@ -1,5 +1,5 @@
-//! Leases of nodes under test. A machine that has much to do takes the default of half a second from a node now and
-//! then, and the node ends.
+//! Leases of nodes under test. A machine that has much to do takes the default of half a second from a node
+//! now and then, and the node ends.
 
 use std::time::Duration;
 

@@ -70,8 +70,8 @@ impl Server {
         server
     }
 
-    /// As [`Self::start_with`], with a lease that a busy machine leaves the node: for tests that kill none, or demand
-    /// that none ends by itself.
+    /// As [`Self::start_with`], with a lease that a busy machine leaves the node: for tests that kill none,
+    /// or demand that none ends by itself.
     pub fn start_steady(flags: &[&str]) -> Self {
         Self::start_with(&[&LONG_LEASE[..], flags].concat())
     }
