@@ -4,7 +4,7 @@
 //! What is started carries a mark in its environment, which its own children inherit. A shell beside the test
 //! process reads from a pipe whose other end the test process alone holds, and the kernel closes that with
 //! the process. The shell then kills all that carries the mark, also processes that are stopped or whose
-//! parent is gone. `tests/browser/cluster.mjs` does the same.
+//! parent is gone. The browser's children end by another way: `tests/browser/child.mjs`.
 
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, Stdio};
