@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{
-    Coordinator, Embedded, EpochRow, HostId, IncidentRow, Incidents, ManualClock, MemberRow, Members,
-    PairGeometry, PairRow, PairState, ServingAddress, ShareTimes, Sim, Table, Transaction,
+    Coordinator, Embedded, EpochRow, HostId, IncidentRow, Incidents, ManualClock, PairGeometry, PairRow,
+    PairState, ServingAddress, ShareTimes, Sim, Table, Transaction,
 };
 use cell_node::{ClusterAgent, MembershipOptions, TakeoverWanted};
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId};
-use cell_wal::sim::SimDisk;
 
 const MS: u64 = 1_000_000;
 const LEASE_MS: u64 = 500;
@@ -51,18 +50,9 @@ struct Member {
 
 fn join(coordinator: &Arc<dyn Coordinator>, node: u32, now_ns: u64) -> Member {
     let incarnation = coordinator.grant(LEASE_MS).unwrap().lease;
-    let row = MemberRow {
-        incarnation,
-        node: NodeId(node),
-        fabric: format!("sim:{node}"),
-        http: String::new(),
-        pid: node,
-        memory_limit_bytes: 0,
-    };
-    Members::new(coordinator.clone()).enter(&row).unwrap();
     let node = NodeId(node);
     let options = MembershipOptions { incarnation, node, joined_ns: now_ns, grace_ns: 2_000 * MS };
-    let agent = ClusterAgent::new(coordinator, Arc::new(SimDisk::new(0)), options, 50 * MS);
+    let agent = crate::joined::enter(coordinator, options, 50 * MS);
     let table = Table::new(coordinator.clone()).on_host(Some(HostId::new(1, 1)));
     Member { incarnation, node, coordinator: coordinator.clone(), table, agent }
 }

@@ -21,6 +21,25 @@ pub(crate) struct Joined {
     pub(crate) agent: ClusterAgent,
 }
 
+/// Enters a node among the members; its side, which looks at the cluster every so often.
+pub(crate) fn enter(
+    coordinator: &Arc<dyn Coordinator>,
+    options: MembershipOptions,
+    every_ns: u64,
+) -> ClusterAgent {
+    let MembershipOptions { incarnation, node, .. } = options;
+    let row = MemberRow {
+        incarnation,
+        node,
+        fabric: format!("sim:{}", node.0),
+        http: String::new(),
+        pid: node.0,
+        memory_limit_bytes: 0,
+    };
+    Members::new(coordinator.clone()).enter(&row).unwrap();
+    ClusterAgent::new(coordinator, Arc::new(SimDisk::new(0)), options, every_ns)
+}
+
 /// A node of a cluster of so many, which looks at it every so often.
 pub(crate) fn join(sim: &Sim, node: u32, nodes: u32, every_ns: u64) -> Joined {
     let link = sim.link();
@@ -28,17 +47,8 @@ pub(crate) fn join(sim: &Sim, node: u32, nodes: u32, every_ns: u64) -> Joined {
     let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
     let table = Table::new(coordinator.clone()).on_host(Some(HostId::new(1, 1)));
     table.lay_out(&Layout::even(nodes, 2), GEOMETRY, incarnation).unwrap();
-    let row = MemberRow {
-        incarnation,
-        node: NodeId(node),
-        fabric: format!("sim:{node}"),
-        http: String::new(),
-        pid: node,
-        memory_limit_bytes: 0,
-    };
-    Members::new(coordinator.clone()).enter(&row).unwrap();
     let node = NodeId(node);
     let options = MembershipOptions { incarnation, node, joined_ns: sim.now_ns(), grace_ns: GRACE_NS };
-    let agent = ClusterAgent::new(&coordinator, Arc::new(SimDisk::new(0)), options, every_ns);
+    let agent = enter(&coordinator, options, every_ns);
     Joined { node, incarnation, link, table, agent }
 }
