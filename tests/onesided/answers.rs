@@ -3,7 +3,7 @@
 use cell_client::{Condition, Operation, ScanRange, Search, Transport};
 use cell_tests::server::Server;
 
-use crate::onesided::clients::{PATIENCE, client};
+use crate::onesided::clients::{PATIENCE, client, fell_back_within_time};
 
 pub(crate) fn answers_are_the_servers(transports: &[Transport], flags: &[&str], entries: u32) {
     // Small slots: the tree grows over many meganodes and pairs.
@@ -44,7 +44,8 @@ pub(crate) fn answers_are_the_servers(transports: &[Transport], flags: &[&str], 
         let counters = reading.one_sided_counters().copied().expect("this client searches itself");
         match reading.selector_report() {
             None => assert!(
-                counters.done > u64::from(entries / 600) && counters.fell_back * 10 < counters.started,
+                counters.done > u64::from(entries / 600)
+                    && fell_back_within_time(&counters) * 10 < counters.started,
                 "{counters:?}"
             ),
             Some(report) => {
