@@ -135,6 +135,28 @@ pub(crate) fn dropped_puts_are_overwritten(
     });
 }
 
+/// Operations whose futures are dropped while there is no server are given up at once, and not done when it
+/// is back.
+pub(crate) fn calls_dropped_without_a_server_are_given_up(mut server: Server, transport: Transport) {
+    on_one_thread(async {
+        let few = ClientOptions { in_flight_max: 2, queue_max: 0, deadline_ms: 600_000, ..over(transport) };
+        let client = connect(&server, few).await;
+        client.put(b"key", b"early").await.unwrap();
+        server.kill_all();
+        for _ in 0..5 {
+            let together = async { tokio::join!(client.put(b"key", b"dropped"), client.get(b"key")) };
+            let ended = tokio::time::timeout(Duration::from_millis(20), together).await;
+            assert!(ended.is_err(), "there is no server: {ended:?}");
+            assert_eq!(client.outstanding(), 0);
+        }
+        server.launch();
+        server.wait_ready();
+        client.put(b"key", b"later").await.unwrap();
+        assert_eq!(client.get(b"key").await.unwrap().unwrap().value, b"later");
+        client.close().await;
+    });
+}
+
 /// Gets and scans whose futures are dropped leave neither room taken nor anything outstanding.
 pub(crate) fn dropped_reads_leave_nothing_behind(server: &Server, transport: Transport, rounds: u32) {
     for search in [Search::Server, Search::Client] {

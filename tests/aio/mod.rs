@@ -33,6 +33,11 @@ fn dropped_puts_never_overwrite_a_later_one() {
 }
 
 #[test]
+fn calls_dropped_without_a_server_are_given_up_at_once_and_not_done_when_it_is_back() {
+    calls::calls_dropped_without_a_server_are_given_up(Server::start_steady(&[]), Transport::Tcp);
+}
+
+#[test]
 fn dropped_reads_leave_neither_room_taken_nor_anything_outstanding() {
     let server = Server::start_steady(&[]);
     TRANSPORTS.into_iter().for_each(|transport| {

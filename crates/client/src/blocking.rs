@@ -350,8 +350,8 @@ impl Client {
         self.call(&Operation::Scan(scan)).map(Output::into_page)
     }
 
-    /// Asks for a page ahead of its use: [`Client::finish`] waits for it, or [`Client::cancel_read`] gives it
-    /// up. None: there is no room for it now.
+    /// Asks for a page ahead of its use: [`Client::finish`] waits for it, or [`Client::give_up`] ends it.
+    /// None: there is no room for it now.
     pub(crate) fn ask_page_ahead(&mut self, scan: Scan<'_>) -> Option<Ticket> {
         let ticket = self.submit(&Operation::Scan(scan)).ok()?;
         // Nothing leaves but by a step.
@@ -359,10 +359,10 @@ impl Client {
         Some(ticket)
     }
 
-    /// Ends a read whose answer nobody wants, and leaves nothing of it behind.
-    pub(crate) fn cancel_read(&mut self, ticket: Ticket) {
+    /// See [`ClientCore::give_up`].
+    pub(crate) fn give_up(&mut self, ticket: Ticket) {
         let now_ns = self.now_ns();
-        self.driver.core().cancel_read(now_ns, ticket);
+        self.driver.core().give_up(now_ns, ticket);
     }
 
     fn call(&mut self, operation: &Operation<'_>) -> Result<Output, ClientError> {

@@ -8,6 +8,7 @@ use crate::control::Control;
 use crate::error::AttemptError;
 use crate::join::Join;
 use crate::link_id::{LinkId, LinkSet};
+use crate::mutant::{Mutant, planted};
 use crate::operation::OperationSlot;
 use crate::peers::TableProgress;
 use crate::pending::PendingState;
@@ -247,18 +248,21 @@ impl ClientCore {
         }
     }
 
-    /// Ends a read whose answer nobody wants, and takes its completion. A write goes on: what is known of it
-    /// must be reported.
-    pub fn cancel_read(&mut self, now_ns: u64, ticket: Ticket) {
-        let mut slots = std::mem::take(&mut self.scratch);
-        self.pending.collect(&mut slots, |pending| {
-            pending.ticket == ticket && pending.part_of.is_none() && !pending.is_write()
-        });
-        for &slot in &slots {
+    /// Gives an operation up whose answer nobody wants, as its deadline would, and takes its completion.
+    ///
+    /// A write that has not left is not done. One that has left may be done or not
+    /// ([`crate::Fate::Unknown`]); it is not sent again, and is not waited for any more:
+    ///
+    /// 1. a put is refused for now, and waits to be sent again; its caller gives it up;
+    /// 2. a later put of the same client to the same key is answered;
+    /// 3. sent again, the first one would undo the second.
+    pub fn give_up(&mut self, now_ns: u64, ticket: Ticket) {
+        let slot = self.pending.find(ticket);
+        let is_kept = |slot| planted(Mutant::DroppedWriteKept) && self.pending.get(slot).is_write();
+        if let Some(slot) = slot.filter(|&slot| !is_kept(slot)) {
             let error = self.pending.get(slot).given_up(now_ns);
             self.finish(slot, now_ns, Err(error));
         }
-        self.scratch = slots;
         self.end_batched(Some(ticket), now_ns, || ClientError::Deadline { waited_ms: 0, last: None });
         self.pending.completion_of(ticket);
     }

@@ -67,7 +67,7 @@ pub enum Fate {
     /// It was not done and never will be.
     NotDone,
     /// It may have been done, or may be yet, until a later write of the same client to the same pair is
-    /// answered.
+    /// answered that was submitted when no earlier write was outstanding.
     Unknown,
 }
 

@@ -65,6 +65,8 @@ mod link_id;
 mod links;
 mod live_options;
 mod multi_get;
+#[doc(hidden)]
+pub mod mutant;
 mod onesided;
 mod operation;
 mod options;

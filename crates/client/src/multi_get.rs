@@ -63,7 +63,7 @@ impl Client {
         let mut under_way = VecDeque::new();
         let found = self.find_groups(rest, who, &mut under_way);
         // After an error nobody wants the others' answers.
-        under_way.into_iter().for_each(|ticket| self.cancel_read(ticket));
+        under_way.into_iter().for_each(|ticket| self.give_up(ticket));
         let (found, large) = found?.into_parts();
         let begin = items.len();
         items.extend(found);

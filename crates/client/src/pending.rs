@@ -416,6 +416,10 @@ impl PendingTable {
     /// Frees an operation's slot: as good as new, but for its buffers and what [`PendingTable::begin`] sets.
     pub(crate) fn end(&mut self, slot: OperationSlot) {
         let pending = &mut self.slots[usize::from(slot)];
+        debug_assert_ne!(pending.state, PendingState::Free, "a slot is freed once");
+        if pending.state == PendingState::Free {
+            return; // twice in the list of free ones it would go to two operations
+        }
         self.writes -= usize::from(pending.is_write());
         (pending.state, pending.id, pending.name) = (PendingState::Free, RequestId(0), None);
         (pending.link, pending.hops, pending.attempts) = (LinkId::BOOTSTRAP, 0, 0);
@@ -490,6 +494,14 @@ impl PendingTable {
         }
         due.sort_unstable_by_key(|&slot| (self.get(slot).ticket, slot));
         due.dedup();
+    }
+
+    /// The slot of an operation that has one; parts of others are none.
+    pub(crate) fn find(&self, ticket: Ticket) -> Option<OperationSlot> {
+        let is_it = |pending: &PendingOperation| {
+            pending.ticket == ticket && pending.part_of.is_none() && pending.state != PendingState::Free
+        };
+        OperationSlot::try_from(self.slots.iter().position(is_it)?).ok()
     }
 
     /// Whether there is such an operation.

@@ -236,7 +236,7 @@ impl<'a> Scanner<'a> {
 impl Drop for Scanner<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ahead.take() {
-            self.client.cancel_read(ticket);
+            self.client.give_up(ticket);
         }
     }
 }

@@ -19,7 +19,7 @@ pub(super) async fn call(shared: &Shared, operation: &Operation<'_>) -> Result<O
     }
 }
 
-/// The answer of an operation that was submitted. Dropped before, it gives the answer up.
+/// The answer of an operation that was submitted. Dropped before, it gives the operation up.
 struct Answer<'a> {
     shared: &'a Shared,
     ticket: Ticket,

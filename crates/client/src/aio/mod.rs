@@ -12,9 +12,11 @@
 //! What is answered by the client's own search of mapped memory is ready when its future is first polled:
 //! no task switch, and the lock is free but for tasks of the same client on other threads.
 //!
-//! **Cancellation.** Dropping a future gives up the answer, not the operation: a write that was started is
-//! done at most once, and has its effect or not before a later write of the same client to the same pair is
-//! answered. Until its end it counts for [`ClientOptions::in_flight_max`].
+//! **Cancellation.** Dropping a future gives its operation up, as its deadline would: what has not left is
+//! not done, and the room in the client's queue is free again at once. A write that has left is done at most
+//! once. Whether it was is not known ([`Fate::Unknown`]): it is not sent again, and it has its effect or not
+//! before a later write of the same client to the same pair is answered that was submitted when no earlier
+//! write was outstanding.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), cell_client::ClientError> {
@@ -182,7 +184,7 @@ impl Client {
         self.shared.selector_report()
     }
 
-    /// Operations without an answer yet, those included whose futures were dropped.
+    /// Operations without an answer yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.shared.outstanding()

@@ -33,7 +33,7 @@ pub(super) struct Shared {
 struct State {
     /// None when it was closed.
     client: Option<crate::Client>,
-    /// Operations whose futures wait, or waited.
+    /// Operations whose futures wait.
     answers: HashMap<Ticket, AnswerState>,
     /// Futures to wake when the lock is free again.
     wakers: Vec<Waker>,
@@ -45,8 +45,6 @@ enum AnswerState {
     Awaited(Option<Waker>),
     /// The answer is there.
     There(Result<Output, ClientError>),
-    /// The future was dropped: the answer is for nobody.
-    Abandoned,
 }
 
 /// What became of an operation that was submitted.
@@ -153,9 +151,6 @@ impl Shared {
             match std::mem::replace(answer, AnswerState::There(completion.outcome)) {
                 AnswerState::Awaited(waker) => wakers.extend(waker),
                 AnswerState::There(_) => unreachable!("each ticket has one completion"),
-                AnswerState::Abandoned => {
-                    answers.remove(&completion.ticket);
-                }
             }
         }
     }
@@ -171,19 +166,29 @@ impl Shared {
         let mut state = self.lock();
         match state.answers.remove(&ticket) {
             Some(AnswerState::There(outcome)) => Poll::Ready(outcome),
-            Some(AnswerState::Awaited(_)) => {
+            Some(AnswerState::Awaited(before)) => {
                 state.answers.insert(ticket, AnswerState::Awaited(Some(waker.clone())));
+                drop(state);
+                drop(before); // it may be the last one of its task, and the task hold answers of this client
                 Poll::Pending
             }
-            Some(AnswerState::Abandoned) | None => Poll::Ready(Err(ClientError::Closed { fate })),
+            None => Poll::Ready(Err(ClientError::Closed { fate })),
         }
     }
 
-    /// Nobody waits for an operation any more.
+    /// Nobody waits for an operation any more: it is given up, as at its deadline.
     pub(super) fn abandon(&self, ticket: Ticket) {
         let mut state = self.lock();
-        if let Some(AnswerState::Awaited(_)) = state.answers.remove(&ticket) {
-            state.answers.insert(ticket, AnswerState::Abandoned);
+        let answer = state.answers.remove(&ticket);
+        let is_under_way = matches!(answer, Some(AnswerState::Awaited(_)));
+        if let Some(client) = state.client.as_mut().filter(|_| is_under_way) {
+            client.give_up(ticket);
+        }
+        drop(state);
+        drop(answer); // as in `take_answer`
+        if is_under_way {
+            self.room.wake_next();
+            self.work.notify_one(); // the server is to be told, and what waited behind it may leave
         }
     }
 

@@ -57,6 +57,7 @@ pub use counter::{COUNTERS, OneSidedCounters};
 pub use selectors::SelectorReport;
 
 use crate::link_id::{LinkId, LinkSet};
+use crate::mutant::{Mutant, planted};
 use crate::{ClientOptions, Operation, Output, Search};
 use batch_queue::BatchQueue;
 use context::{AskServer, ReadContext};
@@ -95,7 +96,9 @@ pub(crate) struct Reader {
     held: VecDeque<u16>,
     validating: Vec<u16>,
     waiting: Vec<u16>,
-    ended: VecDeque<(u16, Ended)>,
+    /// What has ended, and the number that it had at its slot: a slot that was given up since may have
+    /// another operation.
+    ended: VecDeque<(u16, u32, Ended)>,
     scratch: Vec<u16>,
     now_ns: u64,
     /// From which connections a read came back with what it read, since this was asked last.
@@ -227,9 +230,11 @@ impl Reader {
         self.mapping.asked(found);
     }
 
-    /// Whether answers wait for nothing but the time, or what waits for its turn to begin can.
+    /// Whether something waits for nothing but the time: answers, what has ended, or what waits for its turn
+    /// to begin and can.
     pub(crate) fn is_validating(&self) -> bool {
-        !self.validating.is_empty() || self.may_begin_held() || self.is_batching()
+        let is_due = !self.validating.is_empty() || !self.ended.is_empty();
+        is_due || self.may_begin_held() || self.is_batching()
     }
 
     fn may_begin_held(&self) -> bool {
@@ -375,6 +380,7 @@ impl Reader {
         let Some(operation) = self.operations.get_mut(usize::from(slot)) else { return };
         match operation.state {
             ReadState::Free => return,
+            ReadState::Ended => {} // passed over where it stands: see `ended`
             ReadState::Held => self.held.retain(|&held| held != slot),
             ReadState::Reading => self.active -= 1,
             ReadState::Validating | ReadState::Waiting => {
@@ -396,7 +402,9 @@ impl Reader {
             }
             Ended::Server => self.context.counters.fell_back += 1,
         }
-        self.ended.push_back((slot, ended));
+        let operation = &mut self.operations[usize::from(slot)];
+        operation.state = ReadState::Ended;
+        self.ended.push_back((slot, operation.serial, ended));
     }
 
     /// Reads do not answer it: the server is to be asked.
@@ -413,15 +421,28 @@ impl Reader {
 
     fn give_up_active(&mut self) {
         for slot in 0..self.operations.len() {
-            if !matches!(self.operations[slot].state, ReadState::Free | ReadState::Held) {
+            let state = self.operations[slot].state;
+            if !matches!(state, ReadState::Free | ReadState::Held | ReadState::Ended) {
                 self.end(u16::try_from(slot).unwrap_or(u16::MAX), Ended::Server);
             }
         }
     }
 
-    /// An operation that has ended, and how.
+    /// An operation that has ended, and how. One that was given up after its end is none:
+    ///
+    /// 1. a connection is lost while reads are being posted: an operation ends, and is the server's;
+    /// 2. before that is taken, the caller drops its scan: the operation's slot is freed;
+    /// 3. the slot goes to another operation, which would be ended, or sent, in place of the first.
     pub(crate) fn ended(&mut self) -> Option<(u16, Ended)> {
-        self.ended.pop_front()
+        while let Some((slot, serial, ended)) = self.ended.pop_front() {
+            let operation = &mut self.operations[usize::from(slot)];
+            let is_held = operation.state == ReadState::Ended && operation.serial == serial;
+            if is_held || planted(Mutant::EndedUnnumbered) {
+                operation.state = ReadState::Free;
+                return Some((slot, ended));
+            }
+        }
+        None
     }
 
     /// The next read to be posted, on a connection that is up.

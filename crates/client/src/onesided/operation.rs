@@ -56,6 +56,8 @@ pub(crate) enum ReadState {
     Validating,
     /// It waits for a watermark or for trust.
     Waiting,
+    /// It has ended, and nobody has taken that yet.
+    Ended,
 }
 
 /// What a lookup has found.
@@ -109,6 +111,7 @@ struct HeaderRead {
 #[derive(Debug, Default)]
 pub(crate) struct ReadOperation {
     pub(crate) state: ReadState,
+    /// Which attempt at which operation of this slot it is: what was begun under another number is not its.
     pub(crate) serial: u32,
     request: ReadRequest,
     lookups: Vec<Lookup>,
@@ -146,6 +149,7 @@ pub(crate) struct ReadOperation {
 impl ReadOperation {
     /// Takes an operation in; false if it cannot be done by reads.
     pub(crate) fn prepare(&mut self, operation: &Operation<'_>) -> bool {
+        self.serial = self.serial.wrapping_add(1);
         self.lookups_used = 0;
         self.confirmed_from = None;
         self.overruns = 0;

@@ -3,8 +3,8 @@
 //! Permitted faults: a connection is cut at any moment; what the client had sent may be lost or may still be
 //! handled later, after the client's next connection (a delayed first copy); what the server had sent is
 //! lost; the server refuses for now, or does a write and answers "internal", or stalls; sessions end; the
-//! clock jumps ahead. Not checked: the order of operations that were outstanding together (they are
-//! concurrent).
+//! clock jumps ahead; callers give operations up. Not checked: the order of operations that were outstanding
+//! together (they are concurrent).
 //!
 //! What must hold: each operation has exactly one completion, no later than its deadline; a write was applied
 //! at most once; once exactly if it succeeded; never if it is said not to be done, however late its copies
@@ -163,6 +163,21 @@ impl World {
         }
     }
 
+    /// Nobody waits for one of them any more.
+    fn give_up(&mut self) {
+        let open = self.writes.iter().filter(|(_, write)| write.fate.is_none()).map(|(ticket, _)| *ticket);
+        let open: Vec<Ticket> = open.chain(self.reads.keys().copied()).collect();
+        if open.is_empty() {
+            return;
+        }
+        let ticket = open[usize::try_from(self.dice.roll(open.len() as u64)).unwrap()];
+        self.core.give_up(self.now_ns, ticket);
+        match self.writes.get_mut(&ticket) {
+            Some(write) => write.fate = Some(Err(Fate::Unknown)),
+            None => drop(self.reads.remove(&ticket)),
+        }
+    }
+
     /// The connection is gone on the client's side; what it had sent may still arrive.
     fn forget_wire(&mut self) {
         let Some(wire) = self.wire.take() else { return };
@@ -241,6 +256,7 @@ impl World {
             35 => self.arrive_late(),
             36 if self.faults && self.dice.roll(20) == 0 => self.now_ns += self.dice.roll(40) * MS,
             37 => self.core.writable(LinkId::BOOTSTRAP),
+            39 if self.dice.roll(4) == 0 => self.give_up(),
             38 if self.faults && self.dice.roll(20) == 0 => {
                 self.stalled_until_ns = self.now_ns + self.dice.roll(150) * MS;
             }

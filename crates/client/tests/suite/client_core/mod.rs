@@ -8,6 +8,8 @@ mod connection;
 mod core_harness;
 mod exchange;
 mod moves;
+#[cfg(debug_assertions)]
+mod mutants;
 mod nodes;
 mod repeats;
 mod reports;

@@ -2,12 +2,13 @@
 //! most once, exactly once if it succeeded, never if it is said not to be done.
 //!
 //! Permitted: any node dies or freezes, its connections are cut or say nothing, answers are lost, pairs move
-//! to any node at any time, restarted nodes are new incarnations. Not permitted: copies that arrive after
-//! their connection is gone (`exactly_once` has those), a pair without the results of its writes.
+//! to any node at any time, restarted nodes are new incarnations, callers give writes up. Not permitted:
+//! copies that arrive after their connection is gone (`exactly_once` has those), a pair without the results
+//! of its writes.
 
 use std::collections::BTreeMap;
 
-use cell_client::{ClientError, ClientOptions, Operation, Output, Search, Ticket};
+use cell_client::{ClientError, ClientOptions, Fate, Operation, Output, Search, Ticket};
 use cell_protocol::Scan;
 use proptest::prelude::*;
 
@@ -59,6 +60,16 @@ impl World {
         }
     }
 
+    fn give_up(&mut self) {
+        let open = self.writes.iter().filter(|(_, write)| write.fate.is_none());
+        let open: Vec<Ticket> = open.map(|(ticket, _)| *ticket).collect();
+        if !open.is_empty() {
+            let ticket = open[usize::try_from(self.roll(open.len() as u64)).unwrap()];
+            self.cluster.core.give_up(self.cluster.now_ns, ticket);
+            self.writes.get_mut(&ticket).unwrap().fate = Some(Err(Fate::Unknown));
+        }
+    }
+
     fn step(&mut self) {
         match self.roll(60) {
             0..=29 => self.submit(),
@@ -85,6 +96,7 @@ impl World {
                 self.cluster.mute.insert(node);
             }
             36 | 37 => self.cluster.mute.clear(),
+            38 if self.roll(4) == 0 => self.give_up(),
             _ => self.cluster.now_ns += self.roll(6) * MS,
         }
         self.take();

@@ -218,3 +218,73 @@ fn session_ended_after_a_lost_reply_leaves_the_fate_unknown() {
     harness.run();
     assert!(harness.completion().outcome.is_ok(), "the next write has a new session");
 }
+
+/// Sent again, it undid a later write that had been answered.
+#[test]
+pub(crate) fn write_that_is_given_up_is_not_sent_again_behind_a_later_one() {
+    let mut harness = CoreHarness::up(options(), true);
+    let dropped = harness.submit(&put(b"key", b"dropped"));
+    harness.step();
+    let id = harness.requests()[0].1;
+    harness.sent.clear();
+    harness.refuse(id, Refusal::Busy);
+    harness.core.give_up(harness.now_ns, dropped);
+    assert_eq!((harness.core.outstanding(), harness.core.completions()), (0, 0));
+    let later = harness.submit(&put(b"key", b"later"));
+    harness.run();
+    let completion = harness.completion();
+    assert_eq!((completion.ticket, completion.outcome.is_ok()), (later, true));
+    harness.pass(1_000);
+    harness.run();
+    assert_eq!(harness.server.entries[&b"key"[..]].1, b"later");
+    assert_eq!((harness.core.outstanding(), harness.core.completions()), (0, 0));
+}
+
+#[test]
+fn delayed_copy_of_a_write_that_was_given_up_is_refused_once_a_later_one_was_answered() {
+    let mut harness = CoreHarness::up(options(), true);
+    let dropped = harness.submit(&put(b"key", b"dropped"));
+    harness.step();
+    let copies = harness.sent.clone();
+    harness.cut();
+    harness.core.give_up(harness.now_ns, dropped);
+    harness.submit(&put(b"key", b"later"));
+    harness.pass(10);
+    harness.run();
+    assert!(harness.completion().outcome.is_ok());
+    harness.sent = copies;
+    harness.answer();
+    assert_eq!(harness.server.entries[&b"key"[..]].1, b"later");
+    assert!(harness.server.applied.iter().all(|applied| applied.value.as_deref() != Some(b"dropped")));
+}
+
+/// In each state that a write passes through: nothing is left of it, and the room that it took is free.
+#[test]
+fn write_that_is_given_up_anywhere_leaves_room_and_no_completion() {
+    let large = vec![5; 1_000_000];
+    for value in [&b"value"[..], &large] {
+        for steps in 0..6 {
+            let few = ClientOptions { in_flight_max: 1, queue_max: 0, ..options() };
+            let mut harness = CoreHarness::new(few);
+            let dropped = harness.submit(&put(b"key", value));
+            for step in 0..steps {
+                harness.step();
+                if step % 2 == 1 {
+                    harness.answer();
+                }
+            }
+            if harness.core.completions() == 0 {
+                harness.core.give_up(harness.now_ns, dropped);
+            } else {
+                harness.completion();
+            }
+            assert_eq!((harness.core.outstanding(), harness.core.completions()), (0, 0), "{steps} steps");
+            let later = harness.submit(&put(b"key", b"later"));
+            harness.run();
+            let completion = harness.completion();
+            assert_eq!((completion.ticket, completion.outcome.is_ok()), (later, true), "{steps} steps");
+            assert_eq!(harness.server.entries[&b"key"[..]].1, b"later");
+            assert_eq!(harness.peer.open_streams(), 0);
+        }
+    }
+}

@@ -117,7 +117,7 @@ fn cancelled_read_has_no_completion_and_its_late_reads_harm_nothing() {
             harness.step();
         }
         let now_ns = harness.clock();
-        harness.core.cancel_read(now_ns, ticket);
+        harness.core.give_up(now_ns, ticket);
         assert_eq!(harness.core.outstanding(), 0);
         harness.run();
         assert!(harness.core.completion().is_none(), "cancelled after {completed} reads");

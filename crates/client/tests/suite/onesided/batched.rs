@@ -132,8 +132,8 @@ fn one_that_is_cancelled_has_no_completion_and_leaves_the_others_theirs() {
         if looked_for {
             harness.validate();
         }
-        harness.core.cancel_read(harness.now_ns, tickets[1]);
-        harness.core.cancel_read(harness.now_ns, tickets[4]);
+        harness.core.give_up(harness.now_ns, tickets[1]);
+        harness.core.give_up(harness.now_ns, tickets[4]);
         assert_eq!(harness.core.outstanding(), 3);
         harness.run();
         let found = complete(&mut harness).into_iter().map(|(ticket, one)| (ticket, value_of(one)));

@@ -11,6 +11,7 @@ mod answers;
 mod astray;
 mod batched;
 mod choice;
+mod dropped;
 mod in_place;
 #[cfg(debug_assertions)]
 mod mutants;

@@ -2,10 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cell_client::mutant as own;
 use cell_terms::mutant::{Mutant, plant};
 use cell_tree::mutant as tree;
 
-use crate::onesided::{astray, batched, in_place, rules, stopped};
+use crate::onesided::{astray, batched, dropped, in_place, rules, stopped};
 
 fn passes(test: fn()) -> bool {
     catch_unwind(AssertUnwindSafe(test)).is_ok()
@@ -57,5 +58,11 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
             assert!(!passes(test), "{mutant:?} was not caught");
             tree::plant(None);
         }
+        let test = dropped::slot_of_a_scan_dropped_after_its_end_has_the_next_operation_alone;
+        assert!(passes(test), "the test itself fails");
+        own::plant(Some(own::Mutant::EndedUnnumbered));
+        assert!(!passes(test), "{} was not caught", own::Mutant::EndedUnnumbered.name());
+        println!("mutant {} caught by cell-client's one-sided rules", own::Mutant::EndedUnnumbered.name());
+        own::plant(None);
     });
 }
