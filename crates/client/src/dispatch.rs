@@ -207,11 +207,8 @@ impl ClientCore {
         pending.download = None;
         let link = &mut self.links[pending.link];
         link.on_unsent(pending.is_prompt());
-        if pending.upload.take().is_some()
-            && let Some(next) = link.uploads.end(slot)
-        {
-            self.pending.get_mut(next).state = PendingState::Ready;
-            link.ready.push_front(next);
+        if pending.upload.take().is_some() {
+            link.uploads.end(slot);
         }
     }
 

@@ -103,6 +103,17 @@ impl Link {
         self.in_flight
     }
 
+    /// Streamed puts that the server permits at a time.
+    pub(crate) fn streams_max(&self) -> usize {
+        let permitted = self.connection.server.as_ref().map_or(1, |server| server.limits.streams_max);
+        usize::try_from(permitted.max(1)).unwrap_or(usize::MAX)
+    }
+
+    /// Whether an operation is there to be sent.
+    pub(crate) fn may_operate(&self) -> bool {
+        !self.ready.is_empty() || self.uploads.may_begin(self.streams_max())
+    }
+
     /// Whether the server takes no further operation now.
     pub(crate) fn is_full(&self) -> bool {
         self.in_flight >= self.window

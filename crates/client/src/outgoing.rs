@@ -84,7 +84,7 @@ impl ClientCore {
             ConnectionPhase::Up => {
                 let chunk_first = link.uploads.alternate();
                 let (asks, operates, streams) =
-                    (!link.control.is_empty(), !link.ready.is_empty(), link.uploads.has_sendable());
+                    (!link.control.is_empty(), link.may_operate(), link.uploads.has_sendable());
                 (asks && self.next_control(id, now_ns))
                     || (streams && chunk_first && self.next_chunk(id))
                     || (operates && self.next_operation(id, now_ns))
@@ -180,7 +180,10 @@ impl ClientCore {
             if link.is_full() {
                 return false;
             }
-            let Some(slot) = link.ready.pop_front() else { return false };
+            // A stream that waited for another one to end is the older one.
+            let streams_max = link.streams_max();
+            let began = link.uploads.pop_waiting(streams_max);
+            let Some(slot) = began.or_else(|| link.ready.pop_front()) else { return false };
             let pending = self.pending.get(slot);
             let (unnamed, streams) =
                 (pending.is_write() && pending.name.is_none(), pending.kind == RequestKind::PutBegin);
@@ -205,13 +208,13 @@ impl ClientCore {
     /// A streamed put waits while as many are open as the server permits.
     fn admit_stream(&mut self, id: LinkId, slot: OperationSlot) -> bool {
         let link = &mut self.links[id];
-        let limits = link.connection.server.as_ref().map(|server| server.limits);
-        let permitted = limits.map_or(1, |limits| limits.streams_max.max(1));
-        if !link.uploads.admit(slot, usize::try_from(permitted).unwrap_or(usize::MAX)) {
+        let streams_max = link.streams_max();
+        if !link.uploads.admit(slot, streams_max) {
             self.pending.get_mut(slot).state = PendingState::WaitsForStream;
             return false;
         }
-        let mut upload = Upload::new(limits.map_or(0, |limits| limits.stream_credit_bytes));
+        let server = link.connection.server.as_ref();
+        let mut upload = Upload::new(server.map_or(0, |server| server.limits.stream_credit_bytes));
         upload.listed = upload.can_send(&self.pending.get(slot).value);
         if upload.listed {
             link.uploads.push_sendable(slot);

@@ -95,11 +95,20 @@ impl Uploads {
         !self.waiting.is_empty()
     }
 
-    /// An open one has ended; the one that may be tried in its stead.
-    pub(crate) fn end(&mut self, slot: OperationSlot) -> Option<OperationSlot> {
+    /// Whether one that waits may begin while the server permits so many.
+    pub(crate) fn may_begin(&self, open_max: usize) -> bool {
+        self.has_waiting() && self.open < open_max
+    }
+
+    /// That one, which does not wait any more.
+    pub(crate) fn pop_waiting(&mut self, open_max: usize) -> Option<OperationSlot> {
+        if self.may_begin(open_max) { self.waiting.pop_front() } else { None }
+    }
+
+    /// An open one has ended.
+    pub(crate) fn end(&mut self, slot: OperationSlot) {
         self.open -= 1;
         self.sendable.retain(|&listed| listed != slot);
-        self.waiting.pop_front()
     }
 
     /// One does not wait any more.
@@ -199,7 +208,9 @@ mod tests {
         uploads.push_sendable(2);
         uploads.push_sendable(1);
         uploads.stop_waiting(3);
-        assert_eq!(uploads.end(2), Some(4));
+        assert_eq!(uploads.pop_waiting(2), None);
+        uploads.end(2);
+        assert_eq!(uploads.pop_waiting(2), Some(4));
         assert_eq!(uploads.pop_sendable(), Some(1), "what has ended sends nothing");
         assert!(uploads.admit(4, 2) && uploads.has_waiting() && !uploads.has_sendable());
     }

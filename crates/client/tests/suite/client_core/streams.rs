@@ -113,3 +113,23 @@ fn value_longer_than_the_server_permits_is_refused_before_it_is_sent() {
         Err(ClientError::Refused(Refusal::ValueTooLarge { max, .. })) if max == 16 << 20
     ));
 }
+
+/// The one that was to begin when the first ended was given up before it did, and the third never began.
+#[test]
+fn stream_that_waits_begins_also_when_the_one_before_it_is_given_up() {
+    let value = vec![5; 200_000];
+    let mut harness = CoreHarness::new(options());
+    harness.server.limits.streams_max = 1;
+    harness.run();
+    let [first, second, third] = [1, 2, 3].map(|key: u8| harness.submit(&put(&[key], &value)));
+    harness.step();
+    harness.answer();
+    harness.step();
+    assert_eq!(harness.kinds(), [RequestKind::PutBegin], "the session is there, and one stream is open");
+    harness.core.give_up(harness.now_ns, first);
+    harness.core.give_up(harness.now_ns, second);
+    harness.run();
+    let completion = harness.completion();
+    assert_eq!((completion.ticket, completion.outcome.is_ok()), (third, true));
+    assert_eq!(harness.peer.open_streams(), 0);
+}
