@@ -4,7 +4,7 @@
 use cell_random::Random;
 
 /// Bounds of the wait.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Backoff {
     shortest_ns: u64,
     longest_ns: u64,

@@ -369,10 +369,14 @@ impl ClientCore {
         if let Some(reader) = &mut self.reader {
             reader.on_welcome(id, server.limits.scan_entries_max);
         }
+        let is_first = !self.is_up();
         let link = &mut self.links[id];
         link.connection.on_welcome(server, now_ns);
         link.set_window(self.options.in_flight_max);
         self.begin_reporting(id, now_ns);
+        if is_first {
+            self.on_contact(now_ns);
+        }
         self.routing.on_welcome();
     }
 

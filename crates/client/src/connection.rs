@@ -103,7 +103,7 @@ impl Connection {
         }
     }
 
-    /// Other waits from now on, also those that have started.
+    /// Other waits from now on. See also [`Connection::shorten_wait`].
     pub(crate) fn take_options(&mut self, options: &ClientOptions) {
         self.backoff = options.backoff();
         self.connect_timeout_ms = options.connect_timeout_ms;
@@ -169,6 +169,17 @@ impl Connection {
         self.phase = ConnectionPhase::Down { not_before_ns: now_ns.saturating_add(wait_ns) };
         self.blocked = false;
         self.probed_ns = None;
+    }
+
+    /// A wait that has started ends at the latest when one would that starts now, after as many failures but
+    /// at most so many.
+    pub(crate) fn shorten_wait(&mut self, now_ns: u64, failed_max: u32, random: &mut Random) {
+        if let ConnectionPhase::Down { not_before_ns } = &mut self.phase
+            && *not_before_ns > now_ns
+        {
+            let wait_ns = self.backoff.wait_ns(self.failed_count.min(failed_max), random);
+            *not_before_ns = now_ns.saturating_add(wait_ns).min(*not_before_ns);
+        }
     }
 
     /// A sign of life, or the first request after which an answer is due.

@@ -64,8 +64,9 @@ impl ClientCore {
 
     /// Lets an operation wait a little, longer each time.
     fn back_off(&mut self, slot: OperationSlot, now_ns: u64) {
-        let attempts = self.pending.get(slot).attempts;
-        let wait_ns = self.backoff.wait_ns(attempts.max(1), &mut self.random);
+        let pending = self.pending.get_mut(slot);
+        pending.backoffs = pending.backoffs.saturating_add(1);
+        let wait_ns = self.backoff.wait_ns(pending.backoffs, &mut self.random);
         self.pending.back_off(slot, now_ns.saturating_add(wait_ns));
     }
 
@@ -95,6 +96,7 @@ impl ClientCore {
             let pending = self.pending.get_mut(slot);
             if target.is_some_and(|target| target != link) && pending.hops < HOPS_MAX {
                 pending.hops += 1;
+                pending.attempts = pending.attempts.saturating_sub(1); // that was no retry
                 return self.enlist(slot, now_ns);
             }
         } else if self.routing.is_partitioned() {
@@ -138,6 +140,9 @@ impl ClientCore {
             TableProgress::More(from) => self.links[link].control.push_back(Control::Table { from }),
             TableProgress::Whole { changed } => {
                 tracing::debug!(link = link.0, changed, "the region table was received");
+                if changed {
+                    self.on_new_table(now_ns);
+                }
                 let is_stale = self.reroute(now_ns, changed);
                 self.routing.on_rerouted(is_stale);
                 if !is_stale && !reads_one_sided {

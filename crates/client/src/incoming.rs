@@ -40,7 +40,7 @@ impl ClientCore {
                 self.on_hello_reply(link, now_ns, &header, &reply)
             }
             (ConnectionPhase::Up, Ok((header, reply))) if asked == Some(header.id) => {
-                return self.on_report_reply(link, &reply);
+                return self.on_report_reply(link, now_ns, &reply);
             }
             (ConnectionPhase::Up, Ok((header, reply))) => {
                 connection.on_activity(now_ns);

@@ -85,6 +85,7 @@ mod session;
 mod spin;
 mod stream;
 mod transport;
+mod waits;
 
 pub use blocking::Client;
 pub use cell_protocol::{Bound, Condition, Entry, EntryValue, Found, ReportTransport, Scan};

@@ -93,14 +93,14 @@ impl ClientCore {
     }
 
     /// Puts the cluster's values into force.
-    pub(crate) fn tune(&mut self, values: &SettingValues<'_>) {
+    pub(crate) fn tune(&mut self, now_ns: u64, values: &SettingValues<'_>) {
         let mut tuned = self.started_with.tuned(values);
         if tuned.cache_bytes > self.cache_bytes_max && self.started_with.cache_bytes != tuned.cache_bytes {
             let wanted = tuned.cache_bytes;
             tracing::debug!(wanted, "the cluster's client_cache_bytes is more than this machine has");
             tuned.cache_bytes = self.options.cache_bytes;
         }
-        self.backoff = tuned.backoff();
+        let waited = std::mem::replace(&mut self.backoff, tuned.backoff());
         self.pending.set_max(tuned.operations_max());
         self.links.take_options(&tuned);
         self.reporting.set_every(&tuned);
@@ -108,6 +108,9 @@ impl ClientCore {
             reader.take_options(&tuned);
         }
         self.options = tuned;
+        if self.backoff != waited {
+            self.shorten_all_waits(now_ns);
+        }
     }
 }
 
@@ -198,9 +201,9 @@ mod tests {
     #[test]
     fn tune_moves_spin_and_search_of_a_running_core_and_takes_them_back() {
         let mut core = ClientCore::new(ClientOptions::default(), 1);
-        core.tune(&SettingValues::List(&[("client_spin_us", "7"), ("client_search", "client")]));
+        core.tune(1, &SettingValues::List(&[("client_spin_us", "7"), ("client_search", "client")]));
         assert_eq!((core.spin_ns(), core.options.search), (7_000, Search::Client));
-        core.tune(&SettingValues::List(&[]));
+        core.tune(1, &SettingValues::List(&[]));
         assert_eq!((core.spin_ns(), core.options.search), (50_000, Search::Auto));
     }
 
@@ -208,9 +211,9 @@ mod tests {
     fn tune_to_a_cache_larger_than_the_machine_keeps_the_cache() {
         let mut core = ClientCore::new(ClientOptions::default(), 1);
         core.bound_cache(256 << 20);
-        core.tune(&SettingValues::List(&[("client_cache_bytes", "200 MiB")]));
+        core.tune(1, &SettingValues::List(&[("client_cache_bytes", "200 MiB")]));
         assert_eq!(core.options.cache_bytes, 200 << 20);
-        core.tune(&SettingValues::List(&[("client_cache_bytes", "300 MiB")]));
+        core.tune(1, &SettingValues::List(&[("client_cache_bytes", "300 MiB")]));
         assert_eq!(core.options.cache_bytes, 200 << 20);
     }
 }

@@ -77,7 +77,10 @@ pub(crate) struct PendingOperation {
     pub(crate) name: Option<(SessionId, OperationNumber)>,
     /// A copy was sent whose answer never came.
     pub(crate) fate_open: bool,
+    /// Times that it was sent, hints that were followed at once not counted.
     pub(crate) attempts: u32,
+    /// Times that it was backed off.
+    pub(crate) backoffs: u32,
     pub(crate) submitted_ns: u64,
     /// Before the current attempt left.
     pub(crate) sent_ns: u64,
@@ -105,6 +108,7 @@ impl PendingOperation {
             name: None,
             fate_open: false,
             attempts: 0,
+            backoffs: 0,
             submitted_ns: 0,
             sent_ns: 0,
             deadline_ns: 0,
@@ -422,7 +426,8 @@ impl PendingTable {
         }
         self.writes -= usize::from(pending.is_write());
         (pending.state, pending.id, pending.name) = (PendingState::Free, RequestId(0), None);
-        (pending.link, pending.hops, pending.attempts) = (LinkId::BOOTSTRAP, 0, 0);
+        (pending.link, pending.hops) = (LinkId::BOOTSTRAP, 0);
+        (pending.attempts, pending.backoffs) = (0, 0);
         (pending.fate_open, pending.last) = (false, None);
         (pending.upload, pending.download) = (None, None);
         if pending.join.is_some() || pending.part_of.is_some() {
@@ -466,6 +471,18 @@ impl PendingTable {
     pub(crate) fn back_off(&mut self, slot: OperationSlot, due_ns: u64) {
         self.get_mut(slot).state = PendingState::BacksOff { due_ns };
         self.waits.push(Reverse((due_ns, slot)));
+    }
+
+    /// Ends waits that have started at the latest when `latest_ns` says for each.
+    pub(crate) fn shorten_waits(&mut self, mut latest_ns: impl FnMut(&PendingOperation) -> u64) {
+        for (slot, pending) in (0..=OperationSlot::MAX).zip(&mut self.slots) {
+            let PendingState::BacksOff { due_ns } = pending.state else { continue };
+            let sooner_ns = latest_ns(pending);
+            if sooner_ns < due_ns {
+                pending.state = PendingState::BacksOff { due_ns: sooner_ns };
+                self.waits.push(Reverse((sooner_ns, slot)));
+            }
+        }
     }
 
     /// No operation has anything due before this time; it may be too early, never too late.

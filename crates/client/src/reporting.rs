@@ -92,10 +92,12 @@ impl ClientCore {
     }
 
     /// What the server answered to a report.
-    pub(crate) fn on_report_reply(&mut self, id: LinkId, reply: &Reply<'_>) {
+    pub(crate) fn on_report_reply(&mut self, id: LinkId, now_ns: u64, reply: &Reply<'_>) {
         self.links[id].sent_controls.report = None;
         match reply {
-            Reply::Reported(reported) => self.take_settings(reported.settings_revision, &reported.values),
+            Reply::Reported(reported) => {
+                self.take_settings(now_ns, reported.settings_revision, &reported.values);
+            }
             Reply::Refused(Refusal::Malformed { .. }) => self.links[id].reporting.is_unwanted = true,
             _ => {} // busy, or about to go
         }
@@ -103,12 +105,12 @@ impl ClientCore {
 
     /// The cluster's settings, on top of what the client was started with. Nodes learn of a change one after
     /// another: what is older than what another one has sent counts for nothing.
-    fn take_settings(&mut self, revision: u64, values: &SettingValues<'_>) {
+    fn take_settings(&mut self, now_ns: u64, revision: u64, values: &SettingValues<'_>) {
         if revision <= self.reporting.settings_revision {
             return;
         }
         self.reporting.settings_revision = revision;
-        self.tune(values);
+        self.tune(now_ns, values);
     }
 
     /// What a connection goes by, which the shell knows.

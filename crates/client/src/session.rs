@@ -96,6 +96,20 @@ impl Session {
         self.not_before_ns = now_ns.saturating_add(backoff.wait_ns(self.failed_count, random));
     }
 
+    /// As [`crate::connection::Connection::shorten_wait`], of the question for a session.
+    pub(crate) fn shorten_wait(
+        &mut self,
+        now_ns: u64,
+        failed_max: u32,
+        backoff: &Backoff,
+        random: &mut Random,
+    ) {
+        if self.not_before_ns > now_ns {
+            let wait_ns = backoff.wait_ns(self.failed_count.min(failed_max), random);
+            self.not_before_ns = now_ns.saturating_add(wait_ns).min(self.not_before_ns);
+        }
+    }
+
     pub(crate) fn opened(&mut self, session: SessionId, idle_ms: u32, now_ns: u64) {
         let idle_ns = u64::from(idle_ms) * 1_000_000;
         self.is_opening = false;

@@ -8,8 +8,9 @@ use cell_client::{
 };
 use cell_fabric::CloseReason;
 use cell_protocol::{
-    Bound, Entry, EntryValue, HelloReply, OwnedState, PROTOCOL_VERSION, PageWriter, Refusal, Reply, Request,
-    RequestHeader, RequestId, RequestKind, Route, Scan, TableReport, TableRow, TableRows,
+    Bound, ClientReportReply, Entry, EntryValue, HelloReply, OwnedState, PROTOCOL_VERSION, PageWriter,
+    Refusal, Reply, Request, RequestHeader, RequestId, RequestKind, Route, Scan, SettingValues, TableReport,
+    TableRow, TableRows,
 };
 use cell_terms::{Epoch, Incarnation, NodeId, PairId};
 
@@ -43,6 +44,8 @@ pub(crate) struct Cluster {
     links: BTreeMap<LinkId, (usize, Peer)>,
     /// Connections that were started, by node.
     pub(crate) connects: Vec<usize>,
+    /// What reports are answered: a revision, and what the cluster is tuned to.
+    pub(crate) settings: (u64, Vec<(&'static str, &'static str)>),
     /// Answers of these nodes are lost.
     pub(crate) mute: BTreeSet<usize>,
 }
@@ -72,6 +75,7 @@ impl Cluster {
             given: given.to_vec(),
             links: BTreeMap::new(),
             connects: vec![0; count],
+            settings: (0, Vec::new()),
             mute: BTreeSet::new(),
         }
     }
@@ -171,6 +175,12 @@ impl Cluster {
             Request::Table { .. } => {
                 self.nodes[node].tables += 1;
                 return out.push(self.table(id));
+            }
+            Request::Report(_) => {
+                let (settings_revision, values) = &self.settings;
+                let (settings_revision, values) = (*settings_revision, SettingValues::List(values));
+                let reported = ClientReportReply { settings_revision, values };
+                return out.push(encode(id, &Reply::Reported(reported)));
             }
             _ => self.nodes[node].asked.push(request.kind()),
         }

@@ -15,3 +15,4 @@ mod repeats;
 mod reports;
 mod streams;
 mod tuned;
+mod waits;

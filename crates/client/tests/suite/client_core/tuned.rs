@@ -22,7 +22,7 @@ fn take_report(harness: &mut CoreHarness) -> (RequestId, ReportPolicy) {
 }
 
 /// Waits until a report is due, and answers it with values of the cluster.
-fn tune(harness: &mut CoreHarness, settings_revision: u64, values: &[(&str, &str)]) {
+pub(crate) fn tune(harness: &mut CoreHarness, settings_revision: u64, values: &[(&str, &str)]) {
     harness.submit(&get(b"key"));
     harness.run();
     harness.completion();
