@@ -29,7 +29,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Longest value that is accepted. Clients learn of a change when they connect; longer values that are \
                   there can be read.",
         default: "16 MiB",
-        bounds: Bounds::Bytes { min: 0, max: 16 << 20, power_of_two: false },
+        bounds: Bounds::Bytes { min: 1 << 10, max: 16 << 20, power_of_two: false },
         applies: Applies::Live,
     },
     Setting {

@@ -19,7 +19,7 @@ pub const SETTINGS: &[Setting] = &[
         name: "client_deadline",
         meaning: "Time that an operation has, retries included; past it a write's fate may be unknown.",
         default: "5 s",
-        bounds: Bounds::Milliseconds { min: 1, max: 86_400_000 },
+        bounds: Bounds::Milliseconds { min: 100, max: 86_400_000 },
         applies: Applies::Live,
     },
     Setting {
@@ -47,21 +47,21 @@ pub const SETTINGS: &[Setting] = &[
         name: "client_retry_shortest",
         meaning: "Wait before the first retry and the first new connection; it doubles from there.",
         default: "1 ms",
-        bounds: Bounds::Milliseconds { min: 1, max: 60_000 },
+        bounds: Bounds::Milliseconds { min: 1, max: 1_000 },
         applies: Applies::Live,
     },
     Setting {
         name: "client_retry_longest",
         meaning: "Longest wait between two retries or two attempts to connect.",
         default: "200 ms",
-        bounds: Bounds::Milliseconds { min: 1, max: 600_000 },
+        bounds: Bounds::Milliseconds { min: 1, max: 10_000 },
         applies: Applies::Live,
     },
     Setting {
         name: "client_connect_timeout",
         meaning: "Time for a new connection, from its begin to the server's hello.",
         default: "5 s",
-        bounds: Bounds::Milliseconds { min: 1, max: 600_000 },
+        bounds: Bounds::Milliseconds { min: 100, max: 60_000 },
         applies: Applies::Live,
     },
     Setting {
@@ -70,7 +70,7 @@ pub const SETTINGS: &[Setting] = &[
                   the server goes on talking and passes a question over for so long; after half of it the \
                   server is asked for a sign of life.",
         default: "3 s",
-        bounds: Bounds::Milliseconds { min: 10, max: 600_000 },
+        bounds: Bounds::Milliseconds { min: 100, max: 60_000 },
         applies: Applies::Live,
     },
     Setting {

@@ -30,7 +30,7 @@ fn tuning_that_does_not_fit_is_refused_with_the_reason_and_nothing_changes(dev: 
     for (value, why) in [
         ("stream_bytes_max=64GiB", "because so much memory is set aside for it when the node starts"),
         ("coordinator_deadline_ms=10s", "has to end within the lease"),
-        ("client_retry_shortest=1m", "waits between retries grow from the shortest to the longest"),
+        ("client_retry_shortest=1s", "waits between retries grow from the shortest to the longest"),
         ("http_read_only=true", "would refuse to take it back"),
         ("lease_ms=1s", "Other nodes count on the terms"),
     ] {

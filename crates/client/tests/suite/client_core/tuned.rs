@@ -117,20 +117,20 @@ fn window_and_queue_shrink_and_grow_again() {
 
 #[test]
 fn silence_and_connect_timeout_end_a_connection_sooner() {
-    let mut harness = tuned(&[("client_silence", "100 ms"), ("client_connect_timeout", "50 ms")]);
+    let mut harness = tuned(&[("client_silence", "200 ms"), ("client_connect_timeout", "100 ms")]);
     harness.submit(&get(b"key"));
     harness.step();
-    harness.pass(50);
+    harness.pass(100);
     harness.step();
     assert!(harness.kinds().contains(&RequestKind::KeepAlive), "{:?}", harness.kinds());
     assert_eq!(harness.closed_by_client, 0);
-    harness.pass(50);
+    harness.pass(100);
     harness.step();
     assert_eq!(harness.closed_by_client, 1);
     harness.pass(1_000);
     harness.step();
     assert_eq!((harness.kinds(), harness.closed_by_client), (vec![RequestKind::Hello], 1));
-    harness.pass(50);
+    harness.pass(100);
     harness.step();
     assert_eq!(harness.closed_by_client, 2, "no hello in time");
 }
@@ -169,7 +169,7 @@ fn options_that_the_user_decided_and_values_that_are_wrong_change_nothing() {
     let options = ClientOptions { deadline_ms: 60_000, own: vec!["client_retries_max"], ..reporting() };
     let mut harness = CoreHarness::up(options, false);
     let values = [
-        ("client_deadline", "10 ms"),
+        ("client_deadline", "200 ms"),
         ("client_retries_max", "0"),
         ("client_silence", "soon"),
         ("client_queue_max", "0"),
@@ -179,7 +179,7 @@ fn options_that_the_user_decided_and_values_that_are_wrong_change_nothing() {
     harness.submit(&get(b"key"));
     harness.step();
     harness.refuse(sent_get(&harness), Refusal::Busy);
-    harness.pass(100);
+    harness.pass(200);
     harness.step();
     assert_eq!(harness.core.completions(), 0, "it is tried again");
     assert!(matches!(
