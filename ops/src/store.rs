@@ -250,6 +250,7 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
         || Some(format!("is a node running at {server}? `cell dev` starts one; --server names another"));
     match error {
         ClientError::Unreachable { .. } | ClientError::Resolve { .. } => (Exit::Unreachable, start()),
+        ClientError::TooManyConnections { .. } => (Exit::Unhealthy, more_room()),
         ClientError::WrongService { .. } => {
             (Exit::Unreachable, Some("give the fabric's port (7000 by default), not that of HTTP".into()))
         }
@@ -271,6 +272,7 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
             Some(AttemptError::Unserved { .. }) => {
                 (Exit::Unhealthy, Some("`cell status` shows which pairs are not served, and why".into()))
             }
+            Some(last) if last.is_for_lack_of_room() => (Exit::Unhealthy, more_room()),
             Some(_) => (Exit::Unreachable, start()),
             None => (Exit::Error, Some("--timeout gives an operation more time".into())),
         },
@@ -279,6 +281,12 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
         }
         _ => (Exit::Error, None),
     }
+}
+
+/// What to do about a server that takes no more connections.
+fn more_room() -> Option<String> {
+    let raise = "`cell tune set fabric_connections_max=2048` makes room for more of them";
+    Some(format!("close clients that are not needed; {raise}"))
 }
 
 fn of_refusal(refusal: &Refusal) -> (Exit, Option<String>) {
@@ -302,5 +310,26 @@ fn of_refusal(refusal: &Refusal) -> (Exit, Option<String>) {
         }
         Refusal::ConditionFailed { .. } => (Exit::NotFound, None),
         _ => (Exit::Error, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_fabric::{CloseReason, HelloRefusal};
+
+    use super::*;
+
+    #[test]
+    fn advice_on_a_server_that_takes_no_more_connections_is_to_make_room() {
+        let server = Box::new("127.0.0.1:7000".parse().unwrap());
+        let last = AttemptError::Closed(CloseReason::RefusedByPeer(HelloRefusal::TooManyConnections));
+        for error in [
+            ClientError::TooManyConnections { server, waited_ms: 5_000 },
+            ClientError::Deadline { waited_ms: 5_000, last: Some(last) },
+        ] {
+            let (exit, next) = advice(&error, "127.0.0.1:7000");
+            assert_eq!(exit, Exit::Unhealthy, "{error}");
+            assert!(next.is_some_and(|next| next.contains("fabric_connections_max")), "{error}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::error::{AttemptError, ClientError};
 use crate::operation::WhoSearches;
 use crate::output::{CheckResult, Completion, Item, NodeStatus, Output, RegionTable, ScanPage, TreeShape};
 use crate::spin::Spin;
-use crate::transport;
+use crate::transport::{self, Transport};
 use crate::{ClientOptions, Condition, Operation, Search, Ticket};
 
 /// The fabric's time-outs are judged at least this often.
@@ -55,12 +55,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects, and returns when a server has welcomed the client. `server` is `host:port`,
-    /// the port being the fabric's, or `shm:/path` or `shm:@name`. Each address of the
-    /// host is tried once; several servers of one cluster are separated by commas, and one is enough: the
-    /// others are learnt from it. Shared memory is tried first where [`ClientOptions::transport`] permits it
-    /// and the server is on this host; later, lost connections are opened anew for as long as operations have
-    /// time.
+    /// Connects, and returns when a server has welcomed the client. `server` is `host:port`, the port being
+    /// the fabric's, or `shm:/path` or `shm:@name`. Each address of the host is tried once; several servers
+    /// of one cluster are separated by commas, and one is enough: the others are learnt from it. Shared
+    /// memory is tried first where [`ClientOptions::transport`] permits it and the server is on this host;
+    /// later, lost connections are opened anew for as long as operations have time. A server that has as many
+    /// connections as it takes is tried again for as long as an operation has.
     ///
     /// # Errors
     /// Nobody answers, something else serves there, the server does not want this client, or the options
@@ -79,6 +79,7 @@ impl Client {
             poller.add(descriptor)?;
         }
         let patience = Duration::from_millis(options.connect_timeout_ms);
+        let deadline = Duration::from_millis(options.deadline_ms);
         let transport = options.transport;
         let addresses = transport::choose(&mut endpoint, &mut poller, addresses, transport, patience)?;
         let mut core = ClientCore::new(options, seed());
@@ -86,18 +87,35 @@ impl Client {
         let driver = Driver::new(endpoint, core, addresses.clone());
         let driver = driver.over(transport);
         let mut client = Client { driver, poller, clock: Clock::start(), spin: Spin::default() };
+        let mut lacks_room = false;
         while !client.driver.core().is_up() {
             if let Some(error) = client.driver.core().dismissed() {
                 return Err(error);
             }
-            client.advance(u64::MAX);
+            let now_ns = client.advance(u64::MAX);
             let dismissed = client.driver.core().dismissed().is_some();
-            if !dismissed && client.driver.failed_count() >= addresses.len() && !client.driver.core().is_up()
+            lacks_room |= client.was_turned_away();
+            // Behind an address without room no shared memory was found, which may be all that is wanted.
+            let waits_for_room = lacks_room && transport != Transport::Shm && now_ns < nanoseconds(deadline);
+            if !dismissed
+                && !waits_for_room
+                && client.driver.failed_count() >= addresses.len()
+                && !client.driver.core().is_up()
             {
-                return Err(client.not_connected());
+                return Err(if lacks_room { client.no_room(now_ns) } else { client.not_connected() });
             }
         }
         Ok(client)
+    }
+
+    /// Whether the last attempt ended because the server has as many connections as it takes.
+    fn was_turned_away(&self) -> bool {
+        self.driver.core_ref().last_attempt_error().is_some_and(|error| error.is_for_lack_of_room())
+    }
+
+    fn no_room(&self, now_ns: u64) -> ClientError {
+        let server = Box::new(self.driver.address());
+        ClientError::TooManyConnections { server, waited_ms: now_ns / 1_000_000 }
     }
 
     fn not_connected(&mut self) -> ClientError {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use cell_fabric::{Address, CloseReason, FabricError};
+use cell_fabric::{Address, CloseReason, FabricError, HelloRefusal};
 use cell_protocol::{DecodeError, EncodeError, OwnedState, Refusal};
 use cell_terms::{PairId, Version};
 
@@ -61,6 +61,15 @@ pub enum AttemptError {
     },
 }
 
+impl AttemptError {
+    /// Whether the server has as many connections as it takes (`fabric_connections_max`).
+    #[must_use]
+    pub fn is_for_lack_of_room(&self) -> bool {
+        let refused = CloseReason::RefusedByPeer(HelloRefusal::TooManyConnections);
+        matches!(self, AttemptError::Closed(reason) if *reason == refused)
+    }
+}
+
 /// What is known of an operation that ended in an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -107,6 +116,15 @@ pub enum ClientError {
         /// Why not.
         #[source]
         reason: AttemptError,
+    },
+    /// The server has as many connections as it takes, and none ended while the client had time to wait for
+    /// it. Close clients that are not needed, or raise `fabric_connections_max`.
+    #[error("the server at {server} has as many connections as it takes; none ended within {waited_ms} ms")]
+    TooManyConnections {
+        /// The address that was tried last.
+        server: Box<Address>,
+        /// How long the client tried.
+        waited_ms: u64,
     },
     /// Something else serves on that port; most often it is the HTTP port. Use the fabric's.
     #[error("{server} is not a Cell server's fabric port: {reason}")]

@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 use crate::model::{Peer, Server};
 use cell_client::{
     AttemptError, Client, ClientError, ClientOptions, Condition, Fate, Operation, Output, ScanEntry,
-    ScanRange, Search,
+    ScanRange, Search, Transport,
 };
-use cell_fabric::{ConnectionId, Endpoint, Event, Poller, SendError, TcpEndpoint, TcpOptions, Waker};
+use cell_fabric::{
+    ConnectionId, Endpoint, Event, FabricLimits, Poller, SendError, TcpEndpoint, TcpOptions, Waker,
+};
 use cell_protocol::{MULTI_GET_KEYS_MAX, Refusal};
 
 /// How long anything may take that the machine only has to get done.
@@ -39,9 +41,13 @@ impl Service {
         Service::start_with(Server::default())
     }
 
-    fn start_with(mut server: Server) -> Service {
+    fn start_with(server: Server) -> Service {
+        Service::start_under(FabricLimits::default(), server)
+    }
+
+    fn start_under(limits: FabricLimits, mut server: Server) -> Service {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut endpoint = TcpEndpoint::listen(any, &TcpOptions::default()).unwrap();
+        let mut endpoint = TcpEndpoint::listen(any, &TcpOptions { limits, ..TcpOptions::default() }).unwrap();
         let address = endpoint.address().unwrap();
         let mut poller = Poller::new().unwrap();
         poller.add(endpoint.wake_descriptor().unwrap()).unwrap();
@@ -397,4 +403,30 @@ fn connect_to_another_service_says_so() {
     );
     assert!(error.to_string().contains("is not a Cell server's fabric port"), "{error}");
     http.join().unwrap();
+}
+
+/// A client that came a moment too early was turned away for good.
+#[test]
+fn connect_to_a_server_without_room_waits_for_it_as_long_as_an_operation_may_take() {
+    let limits = FabricLimits { connections_max: 1, ..FabricLimits::default() };
+    let service = Service::start_under(limits, Server::default());
+    let options = |deadline_ms| ClientOptions {
+        search: Search::Server,
+        transport: Transport::Tcp,
+        deadline_ms,
+        ..ClientOptions::default()
+    };
+    let address = service.address.to_string();
+    let first = Client::connect(&address, options(5_000)).unwrap();
+    let error = Client::connect(&address, options(300)).unwrap_err();
+    let ClientError::TooManyConnections { waited_ms, .. } = error else { panic!("{error}") };
+    assert!(waited_ms >= 300, "{waited_ms}");
+    let (connecting, trying) = channel();
+    let second = std::thread::spawn(move || {
+        connecting.send(()).unwrap();
+        Client::connect(&address, options(120_000)).unwrap().get(b"key").unwrap()
+    });
+    trying.recv().unwrap();
+    drop(first);
+    assert_eq!(second.join().unwrap(), None);
 }
