@@ -69,9 +69,6 @@ pub enum Next {
     Spin,
     /// Sleep until something happens, for 10 ms at most.
     Wait,
-    /// Sleep until a log has news, for 10 ms at most: requests wait for a log, and what the fabric has must
-    /// not keep the thread awake meanwhile.
-    WaitForLogs,
     /// Nothing more: the worker has ended.
     End(Ended),
 }
@@ -170,9 +167,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         let mut busy = self.take_inputs(inputs);
         busy |= self.poll_logs();
         self.congestion.retry(|connection, reply| self.endpoint.send(connection, reply));
-        if self.worker.takes_input() {
-            busy |= self.take_requests();
-        }
+        busy |= self.take_requests();
         self.worker.end_of_poll();
         self.commit();
         let replies = self.send_replies(clock);
@@ -368,9 +363,6 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         }
         if self.now_ns < self.spin_until_ns {
             return Next::Spin;
-        }
-        if !self.worker.takes_input() {
-            return Next::WaitForLogs;
         }
         // Peers are informed that they have to wake this end: asked last, right before the sleep.
         if self.endpoint.prepare_sleep() { Next::Wait } else { Next::Again }

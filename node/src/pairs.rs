@@ -13,8 +13,8 @@ use crate::directory::{Directory, MeganodeAt, Range};
 use crate::latency::Arrival;
 use crate::outbox::{Held, PairAt, ReplyList};
 
-/// Messages that wait for pairs' logs, over all pairs, past which no more input is taken.
-const BACKLOG_BYTES_MAX: usize = 4 << 20;
+/// Messages that wait for pairs' logs, over all pairs: past this, writes that would have to wait are refused.
+pub(crate) const BACKLOG_BYTES_MAX: usize = 4 << 20;
 
 /// What a reply depends on: a pair's watermark must have reached a CSN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -213,24 +213,24 @@ impl Pairs {
     }
 
     pub(crate) fn push_backlog(&mut self, at: PairAt, waiting: WaitingMessage) {
-        self.backlog_bytes += backlog_bytes(&waiting.message);
+        self.backlog_bytes += waiting_bytes(&waiting.message);
         self.list[at.index()].backlog.push_back(waiting);
     }
 
     pub(crate) fn unpop_backlog(&mut self, at: PairAt, waiting: WaitingMessage) {
-        self.backlog_bytes += backlog_bytes(&waiting.message);
+        self.backlog_bytes += waiting_bytes(&waiting.message);
         self.list[at.index()].backlog.push_front(waiting);
     }
 
     pub(crate) fn pop_backlog(&mut self, at: PairAt) -> Option<WaitingMessage> {
         let waiting = self.list[at.index()].backlog.pop_front()?;
-        self.backlog_bytes -= backlog_bytes(&waiting.message);
+        self.backlog_bytes -= waiting_bytes(&waiting.message);
         Some(waiting)
     }
 
-    /// Whether so much waits that the queues of the network are to fill, and not ours.
-    pub(crate) fn is_backlog_full(&self) -> bool {
-        self.backlog_bytes >= BACKLOG_BYTES_MAX
+    /// What waits for pairs' logs, over all pairs.
+    pub(crate) fn backlog_bytes(&self) -> usize {
+        self.backlog_bytes
     }
 
     pub(crate) fn has_backlog(&self) -> bool {
@@ -239,6 +239,6 @@ impl Pairs {
 }
 
 /// What a waiting message counts for: small ones are no cheaper to keep than this.
-fn backlog_bytes(message: &[u8]) -> usize {
+pub(crate) fn waiting_bytes(message: &[u8]) -> usize {
     message.len() + 64 + size_of::<RequestHeader>()
 }

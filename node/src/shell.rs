@@ -44,8 +44,6 @@ impl WorkerClock for BootLeaseClock {
 /// What wakes the thread, and what lives as long as a pair is served.
 struct Watched {
     poller: Poller,
-    /// The logs alone.
-    log_poller: Poller,
     /// By the pairs' numbers.
     populates: Vec<PopulateSignal>,
     buffers: Vec<Reservation>,
@@ -76,11 +74,10 @@ impl Shell {
         if let Some(descriptor) = endpoint.wake_descriptor() {
             poller.add(descriptor)?;
         }
-        let log_poller = Poller::new()?;
         Ok(Shell {
             driver: WorkerDriver::new(worker, endpoint),
             clock: BootLeaseClock { lease_until_ns },
-            watched: Watched { poller, log_poller, populates: Vec::new(), buffers: Vec::new() },
+            watched: Watched { poller, populates: Vec::new(), buffers: Vec::new() },
             inbound,
             commands,
             lease_counts: Arc::default(),
@@ -113,9 +110,6 @@ impl Shell {
                 Next::Spin => std::thread::yield_now(),
                 Next::Wait => {
                     self.watched.poller.wait(Some(TICK));
-                }
-                Next::WaitForLogs => {
-                    self.watched.log_poller.wait(Some(TICK));
                 }
                 Next::End(ended) => {
                     self.publish();
@@ -211,8 +205,7 @@ impl Watched {
     fn watch(&mut self, served: ServedPair) -> Option<PairInput<LogRing>> {
         let ServedPair { pair, resources } = served;
         let wake = resources.device.device().wake_fd();
-        let watched = self.poller.add_edge(wake).and_then(|()| self.log_poller.add_edge(wake));
-        if let Err(error) = watched {
+        if let Err(error) = self.poller.add_edge(wake) {
             tracing::error!(%error, "a log's wake descriptor cannot be watched");
             return None;
         }

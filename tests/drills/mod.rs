@@ -1,6 +1,8 @@
 //! Drills on real processes, as a user runs them: faults of every kind on a cluster of three nodes and on one
 //! node, over every transport; each must pass. Once over HTTP, of the node that is asked.
 
+mod stalled_disk;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

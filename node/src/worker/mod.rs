@@ -16,6 +16,7 @@ mod session_table;
 mod status;
 mod stream;
 mod stream_table;
+mod waiting;
 mod write;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -48,9 +49,8 @@ use read_queue::ReadQueue;
 use registrations::RegionRegistrations;
 use session_table::SessionTable;
 use stream_table::Streams;
+use waiting::Handled;
 
-/// Writes of sessions that the coordinator is asked about, past which no more input is taken.
-const ASKING_BYTES_MAX: usize = 8 << 20;
 const SERVER_NAME: &str = concat!("cell ", env!("CARGO_PKG_VERSION"));
 const IDLE_MS: u32 = 60_000;
 
@@ -71,23 +71,6 @@ struct Connection {
     in_flight: u32,
     /// Credit that each stream towards this client begins with.
     stream_credit_bytes: u32,
-}
-
-/// What became of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Handled {
-    Done,
-    /// Nothing was done: it must be handled again later, before other writes of the pair.
-    Waits(Wait),
-}
-
-/// What a write waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
-    /// A pair's log, or the end of a check.
-    Log(PairAt),
-    /// A step of a split.
-    Split,
 }
 
 /// What a worker is about.
@@ -314,24 +297,6 @@ impl Worker {
         }
     }
 
-    fn wait(&mut self, wait: Wait, waiting: WaitingMessage) {
-        match wait {
-            Wait::Log(at) => self.pairs.push_backlog(at, waiting),
-            Wait::Split => {
-                self.parked_bytes += waiting.message.len() + 64;
-                self.parked.push_back(waiting);
-            }
-        }
-    }
-
-    /// Whether the fabric should be polled on: false while many writes wait for log space, so that the queues
-    /// of the network fill and not ours.
-    #[must_use]
-    pub fn takes_input(&self) -> bool {
-        let asking = self.sessions.asking_bytes() < ASKING_BYTES_MAX;
-        !self.pairs.is_backlog_full() && self.parked_bytes < self.options.parked_bytes_max && asking
-    }
-
     /// The end of one poll: carries out the reads that were gathered, takes splits and a check of the tree
     /// further.
     pub fn end_of_poll(&mut self) {
@@ -358,16 +323,6 @@ impl Worker {
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.has_work
-    }
-
-    fn drain_parked(&mut self) {
-        self.parked_bytes = 0;
-        for waiting in std::mem::take(&mut self.parked) {
-            let WaitingMessage { connection, arrived_ns, ref message } = waiting;
-            if let Handled::Waits(wait) = self.handle(connection, message, arrived_ns) {
-                self.wait(wait, waiting);
-            }
-        }
     }
 
     /// Submits the batch of a pair that filled, if none is in flight. Pairs are named by their number, and
@@ -530,25 +485,5 @@ impl Worker {
         self.pairs.raise(at);
         self.unblock_streams();
         self.checkpoint_durable(at);
-    }
-
-    fn drain_backlog(&mut self, at: PairAt) {
-        self.draining = true;
-        while let Some(waiting) = self.pairs.pop_backlog(at) {
-            let WaitingMessage { connection, arrived_ns, ref message } = waiting;
-            match self.handle(connection, message, arrived_ns) {
-                Handled::Done => {}
-                Handled::Waits(Wait::Log(now)) if now == at => {
-                    self.pairs.unpop_backlog(at, waiting);
-                    break;
-                }
-                Handled::Waits(wait) => self.wait(wait, waiting),
-            }
-        }
-        self.draining = false;
-    }
-
-    fn drain_backlogs(&mut self) {
-        self.pairs.all().for_each(|at| self.drain_backlog(at));
     }
 }

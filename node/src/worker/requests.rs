@@ -6,7 +6,8 @@ use cell_protocol::{
     ReplyHeader, Request, RequestHeader,
 };
 
-use super::{Handled, IDLE_MS, SERVER_NAME, Wait, Worker, WorkerPhase};
+use super::waiting::{Handled, Wait};
+use super::{IDLE_MS, SERVER_NAME, Worker, WorkerPhase};
 use crate::directory::MeganodeAt;
 use crate::latency::Arrival;
 use crate::limits::{IN_FLIGHT_MAX, STREAM_CREDIT_BYTES, STREAMS_MAX};
@@ -35,7 +36,8 @@ impl Worker {
             // It is handled again once the coordinator has said whether its session is open.
         } else {
             match self.must_wait(connection, header, &request) {
-                Err(wait) => return Handled::Waits(wait),
+                Err(wait) if self.may_wait(wait, &request) => return Handled::Waits(wait),
+                Err(_) => self.turn_away(connection, header, &request),
                 Ok(there) => {
                     self.arrival = Arrival::new(&request, arrived_ns);
                     self.carry_out(connection, header, &request, there);
@@ -62,7 +64,7 @@ impl Worker {
         }
     }
 
-    fn count_in(&mut self, connection: ConnectionId) -> u32 {
+    pub(super) fn count_in(&mut self, connection: ConnectionId) -> u32 {
         let Some(state) = self.connections.get_mut(&connection) else { return 0 };
         state.in_flight += 1;
         state.in_flight
@@ -82,6 +84,11 @@ impl Worker {
         let (key, value_len) = match request {
             Request::Put(put) => (put.key, put.value.len()),
             Request::PutBegin(begin) if begin.value_len == 0 => (begin.key, 0),
+            // Its last chunk may wait. Where it could not even begin to, nothing is to come in vain.
+            Request::PutBegin(begin) => {
+                let awaited = self.awaited_at(begin.key);
+                return awaited.filter(|wait| !self.may_wait(*wait, request)).map_or(Ok(None), Err);
+            }
             Request::Delete(delete) => (delete.key, 0),
             Request::Chunk(chunk) => match self.streams.completed_by((connection, header.id), chunk) {
                 Some(completed) => completed,

@@ -7,9 +7,10 @@ use cell_protocol::{Delete, Put, PutBegin, Refusal, Reply, Request, RequestHeade
 use cell_terms::SessionId;
 
 use super::session_table::{AskingSession, SessionUse};
+use super::waiting::ASKING_BYTES_MAX;
 use super::{Worker, WorkerPhase};
 use crate::command::Command;
-use crate::pairs::Dependence;
+use crate::pairs::{Dependence, waiting_bytes};
 
 impl Worker {
     pub(super) fn open_session(&mut self, connection: ConnectionId, header: RequestHeader) {
@@ -125,7 +126,7 @@ impl Worker {
     }
 
     /// Keeps a message of a session that is not known here, or of a stream that such a session begins, until
-    /// the coordinator has said whether it is open.
+    /// the coordinator has said whether it is open. One for which there is no room any more is turned away.
     pub(super) fn asks_first(
         &mut self,
         connection: ConnectionId,
@@ -160,13 +161,17 @@ impl Worker {
         if self.sessions.is_settled(session) {
             return false;
         }
+        if self.sessions.asking_bytes() >= ASKING_BYTES_MAX {
+            self.turn_away(connection, header, request);
+            return true;
+        }
         if !self.sessions.asking.contains_key(&session) {
             self.commands.push(Command::AskSession { session });
         }
         let asking = self.sessions.asking.entry(session).or_default();
         asking.messages.push((connection, message.to_vec()));
         asking.streams.extend(begins.then_some(stream));
-        self.sessions.asking_bytes += message.len();
+        self.sessions.asking_bytes += waiting_bytes(message);
         true
     }
 
@@ -187,7 +192,7 @@ impl Worker {
         let Some(asking) = self.sessions.asking.remove(&session) else { return };
         self.sessions.denied = (open == Some(false)).then_some(session);
         for (connection, message) in asking.messages {
-            self.sessions.asking_bytes -= message.len();
+            self.sessions.asking_bytes -= waiting_bytes(&message);
             self.message(connection, &message);
         }
         self.sessions.denied = None;

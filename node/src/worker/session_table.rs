@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 
 use cell_fabric::ConnectionId;
-use cell_protocol::RequestId;
+use cell_protocol::{RequestHeader, RequestId};
 use cell_terms::SessionId;
 use cell_terms::mutant::{Mutant, planted};
+
+use crate::pairs::waiting_bytes;
 
 /// How often idle sessions are looked for.
 const SWEEP_NS: u64 = 5_000_000_000;
@@ -93,6 +95,19 @@ impl SessionTable {
     /// Bytes of messages that wait for the coordinator.
     pub(super) fn asking_bytes(&self) -> usize {
         self.asking_bytes
+    }
+
+    /// Drops what waits of a stream.
+    pub(super) fn forget_stream(&mut self, stream: (ConnectionId, RequestId)) {
+        for asking in self.asking.values_mut() {
+            asking.streams.retain(|of| *of != stream);
+            asking.messages.retain(|(connection, message)| {
+                let id = RequestHeader::peek(message).map(|header| header.id);
+                let goes = (*connection, id) == (stream.0, Some(stream.1));
+                self.asking_bytes -= if goes { waiting_bytes(message) } else { 0 };
+                !goes
+            });
+        }
     }
 
     /// Sessions that nobody uses, and those in use that are to be spoken for again.

@@ -87,7 +87,7 @@ impl Node {
         }
         self.serving.rests_until_ns = now_ns + self.random.time_ns(2 * US);
         match next {
-            Next::Wait | Next::WaitForLogs => return self.world_ns(tick_due_ns),
+            Next::Wait => return self.world_ns(tick_due_ns),
             Next::Again | Next::Spin => {}
             Next::End(ended) => news.push(end(ended)),
         }
@@ -101,7 +101,7 @@ impl Node {
     /// Whether the thread stops here, right after its look at the clock: what came meanwhile it takes in when
     /// it goes on, with the time that it knows.
     fn stops_within(&mut self, now_ns: u64) -> bool {
-        let pending = self.serving.is_network_pending();
+        let pending = self.serving.has_input();
         let Some(lasts_ns) = self.serving.stall_ns.take_if(|_| pending) else { return false };
         self.serving.stalled = Some(self.reading(now_ns));
         self.serving.rests_until_ns = now_ns + lasts_ns;

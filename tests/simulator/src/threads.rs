@@ -144,11 +144,6 @@ impl Serving {
 
     /// Whether the network has something for the thread to take.
     pub(crate) fn has_input(&mut self) -> bool {
-        let takes_input = self.worker().is_none_or(Worker::takes_input);
-        takes_input && self.is_network_pending()
-    }
-
-    pub(crate) fn is_network_pending(&mut self) -> bool {
         match (&mut self.driver, &mut self.endpoint) {
             (Some(driver), _) => !driver.endpoint_mut().prepare_sleep(),
             (None, Some(endpoint)) => !endpoint.prepare_sleep(),

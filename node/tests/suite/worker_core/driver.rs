@@ -4,14 +4,18 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use cell_cluster::Sim;
-use cell_fabric::{Address, Endpoint, Event, FabricLimits, Greeting, SimEndpoint, SimNetwork, SimOptions};
+use cell_fabric::{
+    Address, ConnectionId, Endpoint, Event, FabricLimits, Greeting, SimEndpoint, SimNetwork, SimOptions,
+};
 use cell_node::{
     ControlEvent, Ended, FailureKind, Installation, Next, PairInput, Worker, WorkerClock, WorkerDriver,
     WorkerIdentity, WorkerInput, WorkerOptions, WorkerTurn,
 };
-use cell_protocol::{Hello, PROTOCOL_VERSION, Request, RequestHeader, RequestId};
+use cell_protocol::{
+    Condition, Hello, PROTOCOL_VERSION, Put, Request, RequestHeader, RequestId, WriteName,
+};
 use cell_recovery::Progress;
-use cell_terms::{Incarnation, NodeId, PairId};
+use cell_terms::{Incarnation, NodeId, OperationNumber, PairId, SessionId};
 use cell_wal::sim::{SimDevice, SimDisk};
 
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Serving};
@@ -66,7 +70,7 @@ impl Pair {
     }
 
     /// The client connects and greets; the greeting has arrived.
-    fn greet(&mut self) {
+    fn greet(&mut self) -> ConnectionId {
         let connection = self.client.connect(&Address::Sim(1)).unwrap();
         let hello = Hello { version: PROTOCOL_VERSION, name: "test", token: &[], stream_credit_bytes: 1 };
         let mut message = Vec::new();
@@ -79,6 +83,7 @@ impl Pair {
             self.network.step(self.now_ns);
             self.client.poll(&mut |_| {});
         }
+        connection
     }
 
     /// Messages that have come to the client.
@@ -164,6 +169,34 @@ fn thread_looks_for_work_as_long_as_the_options_say_that_are_in_force() {
     assert_eq!(pair.turn(vec![options(MS)]).next, Next::Again);
     assert_eq!(pair.turn(Vec::new()).next, Next::Spin);
     assert_eq!(pair.turn(vec![options(0)]).next, Next::Again);
+    assert_eq!(pair.turn(Vec::new()).next, Next::Wait);
+}
+
+/// The disk does nothing: more writes come than may wait for it.
+#[test]
+fn stranger_is_greeted_in_the_turn_in_which_it_comes_while_writes_wait_for_the_log() {
+    let mut pair = Pair::new();
+    let session = SessionId(9);
+    let installation = Installation { sessions: vec![session], whole: true };
+    let _ = pair.turn(vec![WorkerInput::Install { pairs: vec![new_pair()], installation }]);
+    let connection = pair.greet();
+    for number in 1..=2_500 {
+        let name = WriteName { session, number: OperationNumber(number), floor: OperationNumber(1) };
+        let put = Put { name, condition: Condition::Always, key: b"key", value: &[7; 4_000] };
+        let mut message = Vec::new();
+        let header = RequestHeader { id: RequestId(number + 1), pair: PairId(0) };
+        Request::Put(put).encode(header, &mut message).unwrap();
+        // It takes no more when nobody reads at the other end.
+        let _ = pair.client.send(connection, &message);
+        pair.client.flush();
+        pair.answers();
+        let _ = pair.turn(Vec::new());
+    }
+    pair.answers();
+    pair.greet();
+    let turn = pair.turn(Vec::new());
+    assert_eq!((turn.replies, pair.answers()), (1, 1));
+    // Nothing of it keeps the thread awake.
     assert_eq!(pair.turn(Vec::new()).next, Next::Wait);
 }
 

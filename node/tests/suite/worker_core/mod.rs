@@ -20,4 +20,5 @@ mod sessions;
 mod splits;
 mod tree_check;
 mod tree_shape;
+mod waiting;
 mod world;

@@ -13,7 +13,7 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 /// Loads until a split begins; the next number.
-fn load_until_split(world: &mut World) -> u64 {
+pub(crate) fn load_until_split(world: &mut World) -> u64 {
     let mut number = 1;
     while world.worker().split_counts().begun == 0 {
         number = world.load(number, std::iter::once(key(number)));

@@ -18,6 +18,8 @@ use cell_wal::LogDevice;
 use cell_wal::sim::{SimDevice, SimDisk};
 
 const CONNECTION: ConnectionId = ConnectionId::from_number(7);
+const HELLO: Hello<'static> =
+    Hello { version: PROTOCOL_VERSION, name: "test", token: &[], stream_credit_bytes: 1 << 20 };
 const MS: u64 = 1_000_000;
 /// Turns in which something must happen.
 pub(crate) const TURNS: u32 = 100_000;
@@ -64,6 +66,12 @@ pub(crate) enum Replied {
     Value(Vec<u8>),
     Refused(StatusCode),
     Other,
+}
+
+fn encoded(request: &Request<'_>, id: u32) -> Vec<u8> {
+    let mut message = Vec::new();
+    request.encode(RequestHeader { id: RequestId(id.into()), pair: PairId(0) }, &mut message).unwrap();
+    message
 }
 
 /// A process that serves, and what outlives it.
@@ -309,9 +317,7 @@ impl World {
 
     fn greet_of(&mut self, at: usize) {
         self.serving_mut(at).worker.accepted(CONNECTION);
-        let hello =
-            Hello { version: PROTOCOL_VERSION, name: "test", token: &[], stream_credit_bytes: 1 << 20 };
-        let id = self.send_to(at, &Request::Hello(hello));
+        let id = self.send_to(at, &Request::Hello(HELLO));
         assert_eq!(self.answer_of(at, id), Replied::Other);
     }
 
@@ -450,11 +456,22 @@ impl World {
 
     pub(crate) fn send_to(&mut self, at: usize, request: &Request<'_>) -> u32 {
         self.next_id += 1;
-        let id = self.next_id;
-        let mut message = Vec::new();
-        request.encode(RequestHeader { id: RequestId(id.into()), pair: PairId(0) }, &mut message).unwrap();
+        let message = encoded(request, self.next_id);
         self.serving_mut(at).worker.message(CONNECTION, &message);
-        id
+        self.next_id
+    }
+
+    /// Hands the worker one more message of a request.
+    pub(crate) fn send_of(&mut self, id: u32, request: &Request<'_>) {
+        self.serving.worker.message(CONNECTION, &encoded(request, id));
+    }
+
+    /// One more client connects and greets; the number of its greeting.
+    pub(crate) fn come(&mut self, connection: ConnectionId) -> u32 {
+        self.next_id += 1;
+        self.serving.worker.accepted(connection);
+        self.serving.worker.message(connection, &encoded(&Request::Hello(HELLO), self.next_id));
+        self.next_id
     }
 
     /// From now on a pair's batches wait, by its number, or none's do.

@@ -1,0 +1,116 @@
+//! Writes that have to wait: for a pair's log, for a split, for what the coordinator says of their session. Each
+//! of these queues has a bound. Whoever comes when it is reached is answered `Busy` and comes again, under the
+//! same name: nothing was done, and nothing is kept of it. So writes that wait take a bounded part of memory,
+//! and everything that needs no place in a queue (reads, hellos, signs of life) goes on beside them.
+
+use cell_fabric::ConnectionId;
+use cell_protocol::{Refusal, Request, RequestHeader};
+
+use super::Worker;
+use crate::outbox::PairAt;
+use crate::pairs::{BACKLOG_BYTES_MAX, WaitingMessage, waiting_bytes};
+
+/// Messages of sessions that the coordinator is asked about.
+pub(super) const ASKING_BYTES_MAX: usize = 8 << 20;
+
+/// By how much last chunks of values may go beyond a bound. What came before them is here, and would have to
+/// come again; their own bytes are counted as their stream's.
+const LAST_CHUNKS_BYTES_MAX: usize = 4 << 20;
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handled {
+    Done,
+    /// Nothing was done: it must be handled again later, before other writes of the pair.
+    Waits(Wait),
+}
+
+/// What a write waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// A pair's log, or the end of a check.
+    Log(PairAt),
+    /// A step of a split.
+    Split,
+}
+
+impl Worker {
+    pub(super) fn wait(&mut self, wait: Wait, waiting: WaitingMessage) {
+        match wait {
+            Wait::Log(at) => self.pairs.push_backlog(at, waiting),
+            Wait::Split => {
+                self.parked_bytes += waiting_bytes(&waiting.message);
+                self.parked.push_back(waiting);
+            }
+        }
+    }
+
+    /// Whether one more message may wait.
+    pub(super) fn may_wait(&self, wait: Wait, request: &Request<'_>) -> bool {
+        let (bytes, max) = match wait {
+            Wait::Log(_) => (self.pairs.backlog_bytes(), BACKLOG_BYTES_MAX),
+            Wait::Split => (self.parked_bytes, self.options.parked_bytes_max),
+        };
+        let beyond = if matches!(request, Request::Chunk(_)) { LAST_CHUNKS_BYTES_MAX } else { 0 };
+        bytes < max.saturating_add(beyond)
+    }
+
+    /// What a write of this key would wait for now, whatever its length.
+    pub(super) fn awaited_at(&self, key: &[u8]) -> Option<Wait> {
+        let there = self.pairs.find(key)?;
+        if self.splits.holds_back(&self.pairs, there, key) {
+            return Some(Wait::Split);
+        }
+        (!self.pairs.get(there.pair).backlog.is_empty()).then_some(Wait::Log(there.pair))
+    }
+
+    /// Answers a write that may not wait. With a chunk its whole stream ends, which the answer is to.
+    pub(super) fn turn_away(
+        &mut self,
+        connection: ConnectionId,
+        header: RequestHeader,
+        request: &Request<'_>,
+    ) {
+        let stream_key = (connection, header.id);
+        let streams = matches!(request, Request::Chunk(_) | Request::Credit { .. } | Request::Cancel);
+        if streams {
+            self.sessions.forget_stream(stream_key);
+        }
+        if streams && self.streams.inward.remove(&stream_key).is_some() {
+            self.streams.recount(); // it is in flight since its beginning
+        } else {
+            self.count_in(connection);
+        }
+        self.refuse(connection, header, Refusal::Busy);
+    }
+
+    pub(super) fn drain_parked(&mut self) {
+        self.parked_bytes = 0;
+        for waiting in std::mem::take(&mut self.parked) {
+            let WaitingMessage { connection, arrived_ns, ref message } = waiting;
+            if let Handled::Waits(wait) = self.handle(connection, message, arrived_ns) {
+                self.wait(wait, waiting);
+            }
+        }
+    }
+
+    pub(super) fn drain_backlog(&mut self, at: PairAt) {
+        self.draining = true;
+        while let Some(waiting) = self.pairs.pop_backlog(at) {
+            let WaitingMessage { connection, arrived_ns, ref message } = waiting;
+            match self.handle(connection, message, arrived_ns) {
+                Handled::Done => {}
+                Handled::Waits(Wait::Log(now)) if now == at => {
+                    self.pairs.unpop_backlog(at, waiting);
+                    break;
+                }
+                Handled::Waits(wait) => self.wait(wait, waiting),
+            }
+        }
+        self.draining = false;
+    }
+
+    pub(super) fn drain_backlogs(&mut self) {
+        self.pairs.all().for_each(|at| self.drain_backlog(at));
+    }
+}
