@@ -35,6 +35,7 @@ pub mod rival;
 pub mod selector;
 pub mod served;
 pub mod split;
+pub mod stall;
 pub mod table2;
 pub mod takeover;
 mod times;

@@ -7,7 +7,7 @@ use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
 use cell_benches::{
     checkpoint, console, fabric, footprint, local, log, onesided, pages, put, regions, restart, restore,
-    selector, split, table2, takeover, tree,
+    selector, split, stall, table2, takeover, tree,
 };
 use clap::Parser;
 
@@ -26,6 +26,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Restart(options) => restart::run(options, &mut Report::new(&mut out, options.json)),
         Command::Selector(parts) => selector::run(parts, &mut Report::new(&mut out, parts.options.json)),
         Command::Split(options) => split::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Stall(options) => stall::run(options, &mut Report::new(&mut out, options.json)),
         Command::Takeover(options) => takeover::run(options, &mut Report::new(&mut out, options.json)),
         Command::Fabric(parts) => fabric::run(parts, &mut Report::new(&mut out, parts.options.json)),
         Command::Log(options) => log::run(options, &mut Report::new(&mut out, options.json)),

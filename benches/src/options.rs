@@ -37,6 +37,8 @@ pub enum Command {
     Checkpoint(Options),
     /// Random inserts while meganodes split beside the same into one meganode
     Split(Options),
+    /// Gets beside more writes than a slow disk takes, and what those cost each other
+    Stall(Options),
     /// kill -9 of one of several nodes that hold data: until its first pair and all of them are served again
     Takeover(Options),
     /// What a browser and a scraper that watch a node cost its gets

@@ -29,7 +29,7 @@ impl Times {
     }
 
     /// What so many of a hundred stay below, in microseconds.
-    fn at(&self, of_100: usize) -> f64 {
+    pub(crate) fn at(&self, of_100: usize) -> f64 {
         self.0[(self.0.len() - 1) * of_100 / 100] as f64 / 1e3
     }
 

@@ -151,6 +151,13 @@ fn split_small_prints_every_figure() {
 }
 
 #[test]
+fn stall_small_prints_every_figure() {
+    let rows = rows("stall");
+    assert_rows("stall", &rows, &["stall/get, p99", "stall/puts, 8 x 512"]);
+    assert!(rows.iter().any(|row| row["goal"] == "<= 2") && rows.iter().any(|row| row["goal"] == ">= 0.9"));
+}
+
+#[test]
 fn onesided_small_prints_every_figure() {
     let rows = rows("onesided");
     // How much of a core more, and how many retries: nothing is a good answer.

@@ -2,7 +2,8 @@
 //! one, and the settings that follow from the limit where nobody has given them. Pure arithmetic.
 //!
 //! ```text
-//! limit = allowance (the process itself, values and replies on their way, takeovers' buffers)
+//! limit = allowance (the process itself, writes that wait and results of writes, values and replies on their
+//!         way, takeovers' buffers)
 //!       + regions, logs' buffers and ready memory, which the budget grants as they grow
 //! ```
 
@@ -69,6 +70,11 @@ pub(crate) fn parked_bytes_max(limit: u64) -> u64 {
     (limit / 32).clamp(4 * MIB, 32 * MIB)
 }
 
+/// Results of writes, kept for repeats.
+pub(crate) fn result_bytes_max(limit: u64) -> u64 {
+    (limit / 64).clamp(2 * MIB, 128 * MIB)
+}
+
 /// The limit in force where the setting says `given` (0: none) and the machine or the control group has so
 /// much.
 pub(crate) fn limit_of(given: u64, total: Option<u64>) -> u64 {
@@ -102,10 +108,10 @@ impl MemoryPlan {
         let replies_max = (limit / 16).clamp(REPLIES_BYTES_MIN as u64, 256 * MIB);
         let streams = unless_given(settings, STREAMS, streams_max(limit));
         let recovery = takeovers_max as u64 * RECOVERY_READS * read_bytes;
-        let waiting = REQUESTS_BYTES + parked_bytes_max(limit);
+        let writes = REQUESTS_BYTES + parked_bytes_max(limit) + result_bytes_max(limit);
         MemoryPlan {
             limit,
-            allowance: PROCESS_BYTES + waiting + streams + replies_max + recovery,
+            allowance: PROCESS_BYTES + writes + streams + replies_max + recovery,
             replies_max: size(replies_max),
             takeovers_max,
             read_bytes: size(read_bytes),

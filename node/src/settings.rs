@@ -214,6 +214,8 @@ pub struct WorkerOptions {
     pub one_sided_reads: bool,
     /// Writes that wait for splits.
     pub parked_bytes_max: usize,
+    /// Results of writes, kept for repeats: past it sessions have a short window each.
+    pub result_bytes_max: usize,
     /// Memory for streams.
     pub stream_bytes_max: usize,
     /// Most entries a scan page.
@@ -259,7 +261,9 @@ impl WorkerOptions {
                 LogOptions::from_settings(settings).operation_bytes_max().saturating_sub(LOG_OVERHEAD_BYTES),
             ),
             one_sided_reads: settings.text("one_sided_reads") == "on",
-            parked_bytes_max: usize::MAX, // follows from the memory limit: the node's start says it
+            // They follow from the memory limit: the node's start says them.
+            parked_bytes_max: usize::MAX,
+            result_bytes_max: usize::MAX,
             stream_bytes_max: bytes("stream_bytes_max"),
             scan_page_entries_max: bytes("scan_page_entries_max"),
             checkpoint_log_ratio: settings.real("checkpoint_log_ratio"),

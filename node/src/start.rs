@@ -24,7 +24,7 @@ use crate::command::ControlEvent;
 use crate::control;
 use crate::driver::Ended;
 use crate::error::NodeError;
-use crate::memory_plan::{MemoryPlan, STREAMS, parked_bytes_max};
+use crate::memory_plan::{MemoryPlan, STREAMS, parked_bytes_max, result_bytes_max};
 use crate::memory_watch::MemoryWatch;
 use crate::messages::{Inbound, ToWorker, Work};
 use crate::options::NodeOptions;
@@ -119,10 +119,11 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
     })
 }
 
-/// The worker's options, with the memory that writes which wait for splits may take.
+/// The worker's options, with the memory that writes which wait for splits, and results, may take.
 fn worker_options(settings: &Settings, plan: &MemoryPlan) -> WorkerOptions {
-    let parked_bytes_max = usize::try_from(parked_bytes_max(plan.limit)).unwrap_or(usize::MAX);
-    WorkerOptions { parked_bytes_max, ..WorkerOptions::from_settings(settings) }
+    let [parked_bytes_max, result_bytes_max] = [parked_bytes_max(plan.limit), result_bytes_max(plan.limit)]
+        .map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    WorkerOptions { parked_bytes_max, result_bytes_max, ..WorkerOptions::from_settings(settings) }
 }
 
 /// Keeps memory ready for takeovers.

@@ -6,6 +6,14 @@
 //! table is restored from checkpoint and log; a floor that was raised only in memory is not lost with a crash
 //! in any way that matters: the results between the logged floor and the raised one are in the log.
 //!
+//! A session's results lie in a window of numbers from its floor on: [`RESULT_WINDOW`] of them, or
+//! [`RESULT_WINDOW_SHORT`] when results have taken all the memory that they may. A number above it is not
+//! carried out ([`Admission::Full`]): its client asks again, and gets on when its lowest number ends. That
+//! one is always in the window.
+//!
+//! An image holds the table as of one moment. A clone shares the sessions with the table; one that changes
+//! while there is a clone is copied first. So the owner is done at once, and who has the clone encodes it.
+//!
 //! When a meganode is split, the target must answer repeats of writes to the keys that it takes over. A
 //! result does not say which key its write was for (a key that was deleted, or that a condition kept out, is
 //! in no tree), so the whole table goes along: a result answers by session and number, and at worst it is
@@ -32,6 +40,7 @@
 //! repeated answer waits for. What the target knows itself stays.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, OperationNumber, SessionId};
@@ -43,6 +52,12 @@ use crate::split::{SplitName, SplitRecord};
 /// Bytes of a session without results, and the most that a result has.
 const SESSION_BYTES: usize = 20;
 const RESULT_BYTES_MAX: usize = 16 + 18;
+
+/// Numbers from a session's floor on of which results are kept: as many as a client uses in a second or so,
+/// while its lowest number waits.
+pub const RESULT_WINDOW: u64 = 1 << 16;
+/// The same while results take all the memory that they may: a client goes on, though not with much at once.
+pub const RESULT_WINDOW_SHORT: u64 = 64;
 
 /// What the table says of a write that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +73,8 @@ pub enum Admission {
     },
     /// Below the session's floor: a delayed copy of a write whose answer the client has seen.
     BelowFloor,
+    /// Above the session's window: not now.
+    Full,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -80,40 +97,55 @@ pub struct CompletionTable {
     sessions: Sessions,
     /// What came with adoptions that are not open: it answers nobody.
     adopted: BTreeMap<SplitName, Sessions>,
+    /// Results of all of these.
+    results: usize,
 }
 
-type Sessions = HashMap<SessionId, Session>;
+type Sessions = HashMap<SessionId, Arc<Session>>;
 
 impl CompletionTable {
-    /// Looks a write up and takes note of its client's floor.
+    /// Looks a write up and takes note of its client's floor. `short`: results take all the memory that they
+    /// may.
     pub fn admit(
         &mut self,
         session: SessionId,
         number: OperationNumber,
         floor: OperationNumber,
+        short: bool,
     ) -> Admission {
         let entry = self.sessions.entry(session).or_default();
-        entry.raise_floor(floor);
+        if floor > entry.floor {
+            edit(entry, &mut self.results, |session| session.raise_floor(floor));
+        }
         if number < entry.floor && !planted(Mutant::FloorIgnored) {
             return Admission::BelowFloor;
         }
         match entry.find(number) {
             Ok(_) if planted(Mutant::RepeatApplied) => Admission::New,
             Ok(at) => Admission::Repeat { outcome: entry.results[at].outcome, csn: entry.results[at].csn },
-            Err(_) => Admission::New,
+            Err(_) => {
+                let window = if short { RESULT_WINDOW_SHORT } else { RESULT_WINDOW };
+                let fits = number.0.saturating_sub(entry.floor.0) < window;
+                if fits { Admission::New } else { Admission::Full }
+            }
         }
     }
 
     /// Keeps a write's result. Repeating it, as replay does, changes nothing.
     pub fn record(&mut self, completion: &WriteCompletion, csn: Csn) {
         let entry = self.sessions.entry(completion.session).or_default();
-        entry.raise_floor(completion.floor);
-        entry.keep(Kept { number: completion.number, csn, outcome: completion.outcome });
+        edit(entry, &mut self.results, |session| {
+            session.raise_floor(completion.floor);
+            session.keep(Kept { number: completion.number, csn, outcome: completion.outcome });
+        });
     }
 
     /// Drops an ended session. Only after its end is recorded in the coordinator.
     pub fn forget(&mut self, session: SessionId) {
-        self.all_mut().for_each(|sessions| drop(sessions.remove(&session)));
+        let sessions = std::iter::once(&mut self.sessions).chain(self.adopted.values_mut());
+        for gone in sessions.filter_map(|sessions| sessions.remove(&session)) {
+            self.results -= gone.results.len();
+        }
         self.adopted.retain(|_, sessions| !sessions.is_empty());
     }
 
@@ -125,15 +157,17 @@ impl CompletionTable {
     /// Results kept, over all sessions, those of adoptions that are not open among them.
     #[must_use]
     pub fn results(&self) -> usize {
-        self.all().flat_map(HashMap::values).map(|session| session.results.len()).sum()
+        self.results
+    }
+
+    /// Memory that they take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.results * size_of::<Kept>()
     }
 
     fn all(&self) -> impl Iterator<Item = &Sessions> {
         std::iter::once(&self.sessions).chain(self.adopted.values())
-    }
-
-    fn all_mut(&mut self) -> impl Iterator<Item = &mut Sessions> {
-        std::iter::once(&mut self.sessions).chain(self.adopted.values_mut())
     }
 
     /// What goes along with an adoption: every floor, and the results that are durable, in parts of about so
@@ -186,27 +220,30 @@ impl CompletionTable {
     /// `csn` is the record that brought it.
     fn adopt(&mut self, name: SplitName, part: &[u8], csn: Csn) -> Result<(), RecordError> {
         let mut sessions = decode_sessions(part)?;
-        let results = sessions.values_mut().flat_map(|session| &mut session.results);
+        let results = sessions.values_mut().flat_map(|session| &mut Arc::make_mut(session).results);
         results.for_each(|kept| kept.csn = csn);
         let aside = match planted(Mutant::ResultsUndurable) {
             false => self.adopted.entry(name).or_default(),
             true => &mut self.sessions,
         };
-        merge(aside, sessions);
+        merge(aside, sessions, &mut self.results);
         Ok(())
     }
 
     /// The adoption takes writes: what came with it counts.
     fn open(&mut self, name: SplitName) {
         if let Some(sessions) = self.adopted.remove(&name) {
-            merge(&mut self.sessions, sessions);
+            self.results -= count(&sessions);
+            merge(&mut self.sessions, sessions, &mut self.results);
         }
     }
 
     /// The adoption failed: what came with it is dropped.
     fn discard(&mut self, name: SplitName) {
-        if !planted(Mutant::DiscardedResultsKept) {
-            self.adopted.remove(&name);
+        if !planted(Mutant::DiscardedResultsKept)
+            && let Some(sessions) = self.adopted.remove(&name)
+        {
+            self.results -= count(&sessions);
         }
     }
 
@@ -235,7 +272,7 @@ impl CompletionTable {
     /// # Errors
     /// See [`RecordError`].
     pub fn decode(bytes: &[u8], adopted: &[u8]) -> Result<CompletionTable, RecordError> {
-        let mut table = CompletionTable { sessions: decode_sessions(bytes)?, adopted: BTreeMap::new() };
+        let mut table = CompletionTable { sessions: decode_sessions(bytes)?, ..CompletionTable::default() };
         let mut fields = Fields { bytes: adopted, at: 0 };
         while fields.at < adopted.len() {
             let name = fields.name()?;
@@ -243,26 +280,41 @@ impl CompletionTable {
             let sessions = fields.bytes(usize::try_from(length).unwrap_or(usize::MAX))?;
             table.adopted.insert(name, decode_sessions(sessions)?);
         }
+        table.results = table.all().map(count).sum();
         Ok(table)
     }
 }
 
+/// Changes a session, and the count of results with it.
+fn edit(session: &mut Arc<Session>, results: &mut usize, change: impl FnOnce(&mut Session)) {
+    let session = Arc::make_mut(session);
+    let before = session.results.len();
+    change(session);
+    *results = *results + session.results.len() - before;
+}
+
+/// Their results.
+fn count(sessions: &Sessions) -> usize {
+    sessions.values().map(|session| session.results.len()).sum()
+}
+
 fn sorted(sessions: &Sessions) -> Vec<(SessionId, &Session)> {
-    let mut sorted: Vec<_> = sessions.iter().map(|(id, session)| (*id, session)).collect();
+    let mut sorted: Vec<_> = sessions.iter().map(|(id, session)| (*id, &**session)).collect();
     sorted.sort_unstable_by_key(|(id, _)| *id);
     sorted
 }
 
 /// Takes over what others know: floors by the higher one. What is known stays as it is.
-fn merge(sessions: &mut Sessions, others: Sessions) {
+fn merge(sessions: &mut Sessions, others: Sessions, results: &mut usize) {
     for (id, other) in others {
-        let session = sessions.entry(id).or_default();
-        session.raise_floor(other.floor);
-        for kept in other.results {
-            if session.find(kept.number).is_err() {
-                session.keep(kept);
+        edit(sessions.entry(id).or_default(), results, |session| {
+            session.raise_floor(other.floor);
+            for kept in &other.results {
+                if session.find(kept.number).is_err() {
+                    session.keep(*kept);
+                }
             }
-        }
+        });
     }
 }
 
@@ -282,7 +334,7 @@ fn decode_sessions(bytes: &[u8]) -> Result<Sessions, RecordError> {
         if planted(Mutant::SessionReplaced) {
             sessions.remove(&id);
         }
-        let session = sessions.entry(id).or_default();
+        let session = Arc::make_mut(sessions.entry(id).or_default());
         session.raise_floor(OperationNumber(fields.u64()?));
         for _ in 0..fields.u32()? {
             let (number, csn) = (OperationNumber(fields.u64()?), Csn(fields.u64()?));
@@ -359,6 +411,10 @@ mod tests {
         (bytes, adopted)
     }
 
+    fn ask(table: &mut CompletionTable, number: u64, floor: u64) -> Admission {
+        table.admit(SESSION, OperationNumber(number), OperationNumber(floor), false)
+    }
+
     fn write(table: &mut CompletionTable, number: u64, floor: u64, csn: u64) {
         let (number, floor) = (OperationNumber(number), OperationNumber(floor));
         let completion = WriteCompletion { session: SESSION, number, floor, outcome: WriteOutcome::Deleted };
@@ -368,10 +424,10 @@ mod tests {
     #[test]
     fn admit_repeat_gets_the_first_answer() {
         let mut table = CompletionTable::default();
-        assert_eq!(table.admit(SESSION, OperationNumber(2), OperationNumber(1)), Admission::New);
+        assert_eq!(ask(&mut table, 2, 1), Admission::New);
         write(&mut table, 2, 1, 10);
         write(&mut table, 1, 1, 11);
-        let repeat = table.admit(SESSION, OperationNumber(2), OperationNumber(1));
+        let repeat = ask(&mut table, 2, 1);
         assert_eq!(repeat, Admission::Repeat { outcome: WriteOutcome::Deleted, csn: Csn(10) });
         assert_eq!(table.results(), 2);
     }
@@ -380,9 +436,52 @@ mod tests {
     fn admit_delayed_first_copy_below_the_floor_is_refused() {
         let mut table = CompletionTable::default();
         write(&mut table, 1, 1, 10);
-        assert_eq!(table.admit(SESSION, OperationNumber(2), OperationNumber(2)), Admission::New);
-        assert_eq!(table.admit(SESSION, OperationNumber(1), OperationNumber(1)), Admission::BelowFloor);
+        assert_eq!(ask(&mut table, 2, 2), Admission::New);
+        assert_eq!(ask(&mut table, 1, 1), Admission::BelowFloor);
         assert_eq!(table.results(), 0, "what the client has seen is dropped");
+    }
+
+    #[test]
+    fn admit_above_the_window_is_full_until_the_floor_rises() {
+        let mut table = CompletionTable::default();
+        let last = 3 + RESULT_WINDOW - 1;
+        for number in [3, last] {
+            assert_eq!(ask(&mut table, number, 3), Admission::New);
+            write(&mut table, number, 3, 10);
+        }
+        assert_eq!(ask(&mut table, last + 1, 3), Admission::Full);
+        assert_eq!(ask(&mut table, u64::MAX, 3), Admission::Full);
+        let repeat = Admission::Repeat { outcome: WriteOutcome::Deleted, csn: Csn(10) };
+        assert_eq!(ask(&mut table, last, 3), repeat, "what is there is answered");
+        assert_eq!(ask(&mut table, last + 1, 4), Admission::New);
+        assert_eq!(table.results(), 1);
+    }
+
+    #[test]
+    fn admit_when_memory_is_short_has_a_short_window_and_the_lowest_number_is_in_it() {
+        let mut table = CompletionTable::default();
+        let mut short = |number, floor| {
+            table.admit(SESSION, OperationNumber(number), OperationNumber(floor), true)
+        };
+        assert_eq!(short(7, 7), Admission::New);
+        assert_eq!(short(7 + RESULT_WINDOW_SHORT - 1, 7), Admission::New);
+        assert_eq!(short(7 + RESULT_WINDOW_SHORT, 7), Admission::Full);
+        assert_eq!(short(7 + RESULT_WINDOW_SHORT, 7 + RESULT_WINDOW_SHORT), Admission::New);
+    }
+
+    #[test]
+    fn clone_is_of_its_moment() {
+        let mut table = CompletionTable::default();
+        write(&mut table, 4, 2, 10);
+        table.adopt(SPLIT, &table.clone().parts(Csn(10), 1 << 10)[0], Csn(20)).unwrap();
+        let before = encoded(&table);
+        let moment = table.clone();
+        write(&mut table, 5, 3, 30);
+        assert_eq!(ask(&mut table, 6, 6), Admission::New);
+        table.open(SPLIT);
+        table.forget(SESSION);
+        assert_eq!((encoded(&moment), moment.results()), (before, 2));
+        assert_eq!(table.results(), 0);
     }
 
     /// An outcome of each form, by turns or all alike.
@@ -412,7 +511,7 @@ mod tests {
     fn table_of(counts: &[u64], form: Option<usize>) -> CompletionTable {
         let mut table = CompletionTable::default();
         for (session, count) in (1..).zip(counts) {
-            table.sessions.entry(SessionId(session)).or_default().raise_floor(OperationNumber(session));
+            table.admit(SessionId(session), OperationNumber(session), OperationNumber(session), false);
             for number in session..session + count {
                 let form = form.unwrap_or(usize::try_from(number).unwrap());
                 let (number, floor) = (OperationNumber(number), OperationNumber(session));
@@ -435,6 +534,8 @@ mod tests {
         }
         merged.open(SPLIT);
         assert_eq!(content(&merged), content(table), "parts of {bytes_max} bytes");
+        let counted = merged.all().map(count).sum::<usize>();
+        assert_eq!((merged.results(), counted), (table.results(), table.results()));
     }
 
     /// A session's last results may come into the part that holds the ones before them, under a header of
@@ -517,11 +618,10 @@ mod tests {
         // A result of its own that comes later counts as well.
         write(&mut own, 9, 5, 21);
         own.open(SPLIT);
-        let mut ask = |number| own.admit(SESSION, OperationNumber(number), OperationNumber(1));
-        assert_eq!(ask(4), Admission::BelowFloor);
+        assert_eq!(ask(&mut own, 4, 1), Admission::BelowFloor);
         for (number, csn) in [(6, 10), (8, 20), (9, 21)] {
             let repeat = Admission::Repeat { outcome: WriteOutcome::Deleted, csn: Csn(csn) };
-            assert_eq!(ask(number), repeat, "{number}");
+            assert_eq!(ask(&mut own, number, 1), repeat, "{number}");
         }
         assert!(own.adopt(SPLIT, &[1, 2, 3], Csn(30)).is_err());
     }
@@ -535,9 +635,9 @@ mod tests {
         adopted.adopt(SPLIT, &table.parts(Csn(10), 1 << 10)[0], Csn(20)).unwrap();
         adopted.open(SPLIT);
         let deleted = |csn| Admission::Repeat { outcome: WriteOutcome::Deleted, csn: Csn(csn) };
-        assert_eq!(adopted.admit(SESSION, OperationNumber(5), OperationNumber(1)), Admission::BelowFloor);
-        assert_eq!(adopted.admit(SESSION, OperationNumber(6), OperationNumber(1)), deleted(20));
-        assert_eq!(adopted.admit(SESSION, OperationNumber(7), OperationNumber(1)), Admission::New);
+        assert_eq!(ask(&mut adopted, 5, 1), Admission::BelowFloor);
+        assert_eq!(ask(&mut adopted, 6, 1), deleted(20));
+        assert_eq!(ask(&mut adopted, 7, 1), Admission::New);
     }
 
     /// What came with an adoption answers nobody before that is open, in this life or after a checkpoint, and
@@ -553,8 +653,7 @@ mod tests {
         table.adopt(SPLIT, part, Csn(20)).unwrap();
         table.adopt(other, part, Csn(21)).unwrap();
         let (bytes, adopted) = encoded(&table);
-        let ask =
-            |table: &CompletionTable| table.clone().admit(SESSION, OperationNumber(6), OperationNumber(1));
+        let ask = |table: &CompletionTable| ask(&mut table.clone(), 6, 1);
         for mut table in [table, CompletionTable::decode(&bytes, &adopted).unwrap()] {
             assert_eq!((ask(&table), table.results()), (Admission::New, 3));
             table.discard(other);
@@ -578,8 +677,8 @@ mod tests {
         write(&mut table, 5, 2, 12);
         let (bytes, adopted) = encoded(&table);
         let mut read = CompletionTable::decode(&bytes, &adopted).unwrap();
-        assert_eq!(read.admit(SESSION, OperationNumber(1), OperationNumber(1)), Admission::BelowFloor);
-        let repeat = read.admit(SESSION, OperationNumber(5), OperationNumber(2));
+        assert_eq!(ask(&mut read, 1, 1), Admission::BelowFloor);
+        let repeat = ask(&mut read, 5, 2);
         assert_eq!(repeat, Admission::Repeat { outcome: WriteOutcome::Deleted, csn: Csn(12) });
         assert!(CompletionTable::decode(&bytes[..bytes.len() - 1], &[]).is_err());
         assert!(CompletionTable::decode(&bytes, &[0; 19]).is_err());

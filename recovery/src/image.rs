@@ -143,10 +143,8 @@ pub struct ImageBase {
     pub root: Root,
     /// The slots in use and what they hold.
     pub slots: Vec<(SlotIndex, SlotUse)>,
-    /// Bytes of the completion table.
-    pub completions: Vec<u8>,
-    /// Bytes of its results that came with adoptions that are not open.
-    pub adopted: Vec<u8>,
+    /// The completion table, which is encoded at the end of the copy.
+    pub completions: CompletionTable,
     /// Bytes of the table of splits.
     pub splits: Vec<u8>,
     /// Which of its owner's attempts at an image of the pair it is: no two have the same number.
@@ -164,9 +162,7 @@ impl ImageBase {
         completions: &CompletionTable,
         splits: &SplitTable,
     ) -> ImageBase {
-        let (mut table, mut adopted, mut splits_table) = (Vec::new(), Vec::new(), Vec::new());
-        completions.encode(&mut table);
-        completions.encode_adopted(&mut adopted);
+        let mut splits_table = Vec::new();
         if mutant::planted(Mutant::BookDropped) {
             SplitTable::new(splits.pair()).encode(&mut splits_table);
         } else {
@@ -178,8 +174,7 @@ impl ImageBase {
             csn_appended,
             root,
             slots,
-            completions: table,
-            adopted,
+            completions: completions.clone(),
             splits: splits_table,
             attempt: 0,
         }
@@ -418,9 +413,12 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
     fn copy_rest(&mut self) -> Result<(), WalError> {
         self.nodes.close(&mut self.writer, 0)?;
         self.extents.close(&mut self.writer, 0)?;
-        let ImageBase { completions, adopted, splits, root, .. } = &self.base;
+        let ImageBase { completions, splits, root, .. } = &self.base;
+        let (mut table, mut adopted) = (Vec::new(), Vec::new());
+        completions.encode(&mut table);
+        completions.encode_adopted(&mut adopted);
         let tables =
-            [(SECTION_COMPLETIONS, completions), (SECTION_SPLITS, splits), (SECTION_ADOPTED, adopted)];
+            [(SECTION_COMPLETIONS, &table), (SECTION_SPLITS, splits), (SECTION_ADOPTED, &adopted)];
         for (section, bytes) in tables {
             for block in bytes.chunks(TABLE_BLOCK_BYTES) {
                 self.writer.append(section, 0, 1, block)?;

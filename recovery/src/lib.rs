@@ -24,7 +24,7 @@ mod split;
 mod takeover;
 mod verify;
 
-pub use completion::{Admission, CompletionTable};
+pub use completion::{Admission, CompletionTable, RESULT_WINDOW, RESULT_WINDOW_SHORT};
 pub use error::{ContentFault, RecoveryError};
 pub use fields::RecordError;
 pub use folders::{find_logs, remove_unneeded, replay_bytes};

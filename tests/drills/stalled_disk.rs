@@ -1,7 +1,5 @@
-//! A disk that stalls: writes wait for it, more of them than a node keeps. Everything else is served meanwhile.
+//! A disk that stalls: writes wait for it, more of them than a node keeps. All else is served meanwhile.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -9,10 +7,9 @@ use cell_client::{Client, ClientOptions, Condition, Operation, Output, Search};
 use cell_tests::ending::Ending;
 use cell_tests::server::Server;
 use cell_tests::wait::{self, PATIENCE};
-use serde_json::{Value, json};
 
 /// As long as a drill permits.
-const STALL_MS: u64 = 2_000;
+const STALL: Duration = Duration::from_secs(2);
 const WRITERS: u64 = 8;
 /// Writes that each of them has under way: together four times what may wait at the node.
 const OUTSTANDING: u64 = 512;
@@ -27,17 +24,6 @@ fn options(search: Search) -> ClientOptions {
 
 fn client(server: &Server, search: Search) -> Client {
     Client::connect(&server.address().to_string(), options(search)).expect("the server is there")
-}
-
-/// Makes each write of the node's logs so much slower.
-fn slow_disk(server: &Server, delay_ms: u64) {
-    let mut stream = UnixStream::connect(server.folder().join("drill.socket")).expect("drills are permitted");
-    let request = json!({"do": "slow_disk", "node": 0, "delay_ms": delay_ms});
-    writeln!(stream, "{request}").expect("the supervisor listens");
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).expect("the supervisor answers");
-    let answer: Value = serde_json::from_str(&answer).expect("it is JSON");
-    assert!(answer["refused"].is_null(), "{answer}");
 }
 
 fn entry(number: u64) -> Vec<u8> {
@@ -91,7 +77,7 @@ fn strangers_come_and_read_while_a_stalled_disk_blocks_writers() {
         loader.put(&entry(number), &entry(number)).expect("the node serves");
     }
     let (stop, ended) = (AtomicBool::new(false), AtomicU64::new(0));
-    slow_disk(&server, STALL_MS);
+    server.slow_disk(STALL);
     let done: Vec<u64> = std::thread::scope(|scope| {
         let ending = Ending(&stop);
         let writers = (0..WRITERS).map(|writer| {
@@ -105,7 +91,7 @@ fn strangers_come_and_read_while_a_stalled_disk_blocks_writers() {
             read_as_strangers(&server);
             ended.load(Ordering::SeqCst) == before
         });
-        slow_disk(&server, 0);
+        server.slow_disk(Duration::ZERO);
         drop(ending);
         writers.into_iter().map(|writer| writer.join().expect("its writes end")).collect()
     });

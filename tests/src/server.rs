@@ -1,6 +1,7 @@
 //! A real `cell dev` as a child of the test: on ports of its own, in a folder of its own, killed as often as
 //! the test likes.
 
+mod drill;
 mod events;
 mod http;
 

@@ -170,6 +170,12 @@ impl<O: MemoryObserver> Pair<O> {
         &mut self.completions
     }
 
+    /// Memory that results of writes take.
+    #[must_use]
+    pub fn result_bytes(&self) -> usize {
+        self.completions.bytes()
+    }
+
     /// The sessions that were open after the pair's claim, ascending: results of others were forgotten. Once.
     pub fn take_sessions_open(&mut self) -> Vec<SessionId> {
         std::mem::take(&mut self.sessions_open)

@@ -20,6 +20,7 @@
 //!   no room, because then what a checkpoint covers of the current segment can be given back too. Such writes
 //!   wait for the checkpoint. If that fails, they are refused until the next one is tried.
 
+use cell_recovery::CompletionTable;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, PairId};
 
@@ -162,7 +163,7 @@ impl OwnedPair {
     fn start_checkpoint(&mut self) -> Command {
         let mut base = self.pair.image_base();
         if planted(Mutant::CompletionsDropped) {
-            base.completions.clear();
+            base.completions = CompletionTable::default();
         }
         base.attempt = self.checkpointing.attempts;
         self.checkpointing.attempts += u32::from(!planted(Mutant::ImageNameReused));

@@ -98,6 +98,8 @@ pub struct Worker {
     /// Writes that wait for splits, in their order.
     parked: VecDeque<WaitingMessage>,
     parked_bytes: usize,
+    /// Memory that results of writes take, over all pairs, as of the last tick.
+    result_bytes: usize,
     has_work: bool,
     reads: ReadQueue,
     regions: RegionRegistrations,
@@ -146,6 +148,7 @@ impl Worker {
             splits: Splits::default(),
             parked: VecDeque::new(),
             parked_bytes: 0,
+            result_bytes: 0,
             has_work: false,
             reads: ReadQueue::default(),
             regions: RegionRegistrations::default(),
@@ -206,7 +209,10 @@ impl Worker {
     pub fn add_pair(&mut self, pair: Pair) {
         self.options.tree_node_bytes = pair.tree_node_bytes();
         match self.add(pair) {
-            Ok(at) => self.splits.install_pair(&mut self.pairs, at),
+            Ok(at) => {
+                self.splits.install_pair(&mut self.pairs, at);
+                self.ask_for_sessions_of(at);
+            }
             Err(error) => {
                 tracing::error!(%error, "a pair cannot be read");
                 self.fail(FailureKind::RecoveryRefused);
@@ -259,6 +265,7 @@ impl Worker {
             owned.pair.reuse(now_ns);
             owned.pair.grow_ahead();
         }
+        self.result_bytes = self.pairs.iter().map(|owned| owned.pair.result_bytes()).sum();
         self.pairs.trim_replies();
         if self.phase == WorkerPhase::Serving {
             self.splits.tick(&mut self.pairs, now_ns);

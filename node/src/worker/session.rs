@@ -10,6 +10,7 @@ use super::session_table::{AskingSession, SessionUse};
 use super::waiting::ASKING_BYTES_MAX;
 use super::{Worker, WorkerPhase};
 use crate::command::Command;
+use crate::outbox::PairAt;
 use crate::pairs::{Dependence, waiting_bytes};
 
 impl Worker {
@@ -87,6 +88,18 @@ impl Worker {
         before.sort_unstable();
         before.dedup();
         self.commands.push(Command::ListSessions { before });
+    }
+
+    /// The same of a pair that came: a session may have ended since the pair's recovery looked, and before
+    /// the pair was here to be told. Of one that is known here the end is still to come.
+    pub(super) fn ask_for_sessions_of(&mut self, at: PairAt) {
+        let of = self.pairs.pair_mut(at).completions().sessions();
+        let mut before: Vec<_> = of.filter(|session| !self.sessions.is_settled(*session)).collect();
+        before.sort_unstable();
+        before.dedup();
+        if !before.is_empty() {
+            self.commands.push(Command::ListSessions { before });
+        }
     }
 
     pub(super) fn sessions_listed(&mut self, before: Vec<SessionId>, open: Option<&BTreeSet<SessionId>>) {

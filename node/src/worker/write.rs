@@ -90,7 +90,7 @@ impl Worker {
         self.reply(connection, header, Dependence::on(pair, csn), &reply);
     }
 
-    /// Answers a write that was carried out before; true if it was.
+    /// Answers a write that was carried out before, or must not be now; true if so.
     pub(super) fn answer_repeat(
         &mut self,
         connection: ConnectionId,
@@ -98,7 +98,9 @@ impl Worker {
         pair: PairAt,
         name: &WriteName,
     ) -> bool {
-        match self.pairs.pair_mut(pair).completions().admit(name.session, name.number, name.floor) {
+        let short = self.result_bytes >= self.options.result_bytes_max;
+        let completions = self.pairs.pair_mut(pair).completions();
+        match completions.admit(name.session, name.number, name.floor, short) {
             Admission::New => false,
             Admission::Repeat { outcome, csn } => {
                 self.operations.repeated += 1;
@@ -107,6 +109,10 @@ impl Worker {
             }
             Admission::BelowFloor => {
                 self.refuse(connection, header, Refusal::NumberBelowFloor { floor: name.floor });
+                true
+            }
+            Admission::Full => {
+                self.refuse(connection, header, Refusal::Busy);
                 true
             }
         }

@@ -10,7 +10,7 @@ use cell_node::{
 };
 use cell_pair::{ImageEnd, ImageJob, ImageTurn, Pair};
 use cell_recovery::image::ImageBase;
-use cell_recovery::{Progress, PublishRequest, RecoveryError, Turn};
+use cell_recovery::{CompletionTable, Progress, PublishRequest, RecoveryError, Turn};
 use cell_terms::setting::Settings;
 use cell_terms::{Csn, Durability, PairId, Root};
 use cell_test_kit::{NODE, Process};
@@ -143,8 +143,7 @@ impl Node {
             csn_appended: Csn(1),
             root: Root::NONE,
             slots: Vec::new(),
-            completions: Vec::new(),
-            adopted: Vec::new(),
+            completions: CompletionTable::default(),
             splits: Vec::new(),
             attempt: 1,
         };

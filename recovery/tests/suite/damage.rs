@@ -301,7 +301,7 @@ fn takeover_forgets_results_of_ended_sessions_only() {
     let other = life.environment.sessions.open(life.lease).unwrap();
     let number = world.model.number;
     let admission =
-        owner.pair.completions().admit(world.session, OperationNumber(number), OperationNumber(1));
+        owner.pair.completions().admit(world.session, OperationNumber(number), OperationNumber(1), false);
     assert!(matches!(admission, Admission::Repeat { .. }));
     life.environment.sessions.end(world.session).unwrap();
     life.crash();

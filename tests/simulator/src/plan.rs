@@ -290,6 +290,7 @@ fn worker_options(
         value_bytes_max,
         one_sided_reads: true,
         parked_bytes_max: 32 << 20,
+        result_bytes_max: 32 << 20,
         stream_bytes_max: random.pick(&[1 << 20, 32 << 20]),
         scan_page_entries_max: random.pick(&[8, 100, 1000]),
         checkpoint_log_ratio: random.pick(&[0.5, 1.0, 4.0]),

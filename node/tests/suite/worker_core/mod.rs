@@ -15,6 +15,7 @@ mod live;
 #[cfg(debug_assertions)]
 mod mutants;
 mod operations;
+mod results;
 mod room;
 mod sessions;
 mod splits;

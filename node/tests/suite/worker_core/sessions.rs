@@ -28,8 +28,8 @@ fn put_of_ended(world: &mut World, number: u64, value: &[u8]) -> Replied {
     panic!("the put is not answered");
 }
 
-/// A session ends while one of its pairs is elsewhere; the pair comes to a worker that does not know of it.
-pub(crate) fn late_copy_of_an_ended_session_finds_its_pair_elsewhere() {
+/// A tree over two pairs, each in a process of its own; and the next number.
+fn scattered() -> (World, u64) {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
     let mut number = 1;
     while world.worker().split_counts().finished == 0 {
@@ -37,6 +37,12 @@ pub(crate) fn late_copy_of_an_ended_session_finds_its_pair_elsewhere() {
         number = world.load(number, std::iter::once(key));
     }
     world.scatter(&[&[1], &[2]]);
+    (world, number)
+}
+
+/// A session ends while one of its pairs is elsewhere; the pair comes to a worker that does not know of it.
+pub(crate) fn late_copy_of_an_ended_session_finds_its_pair_elsewhere() {
+    let (mut world, number) = scattered();
     let put = |world: &mut World, number, value: &[u8]| {
         let put = Put { name: world.name(number, number), condition: Condition::Always, key: KEY, value };
         let id = world.send_to(1, &Request::Put(put));
@@ -54,6 +60,28 @@ pub(crate) fn late_copy_of_an_ended_session_finds_its_pair_elsewhere() {
 #[test]
 fn late_copy_of_an_ended_session_is_not_carried_out_after_a_takeover() {
     late_copy_of_an_ended_session_finds_its_pair_elsewhere();
+}
+
+/// The recovery of the pair found the session open. It ends before the worker has the pair.
+#[test]
+fn session_that_ends_before_its_pair_has_arrived_leaves_nothing() {
+    let (mut world, number) = scattered();
+    let replied = world.put_of(1, number, KEY);
+    assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
+    let pair = world.recover_from_second(2);
+    world.end_session();
+    let session = world.session;
+    world.notify(0, ControlEvent::SessionEnded { session, answer: None, recorded: true });
+    world.add(pair);
+    let results = |world: &World| world.worker().snapshot().pairs[1].completions;
+    assert!(results(&world) > 0, "the pair has them from its log");
+    world.turn();
+    for command in world.take_commands(0) {
+        if let Command::ListSessions { before } = command {
+            world.notify(0, ControlEvent::SessionsListed { before, open: Some(BTreeSet::new()) });
+        }
+    }
+    assert_eq!(results(&world), 0);
 }
 
 /// What a worker has missed it asks for, also when the coordinator does not answer at first.

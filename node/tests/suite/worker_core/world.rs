@@ -44,6 +44,7 @@ pub(crate) const OPTIONS: WorkerOptions = WorkerOptions {
     tree_node_bytes: 512,
     value_bytes_max: 4096,
     parked_bytes_max: 32 << 20,
+    result_bytes_max: 32 << 20,
     one_sided_reads: true,
     stream_bytes_max: 1 << 20,
     scan_page_entries_max: 100,
@@ -269,9 +270,19 @@ impl World {
 
     /// The second process dies, and the first one takes a pair of it over.
     pub(crate) fn take_from_second(&mut self, pair: u32) {
+        let store = self.recover_from_second(pair);
+        self.add(store);
+    }
+
+    /// The second process dies, and the first one recovers a pair of it, which its worker does not get yet.
+    pub(crate) fn recover_from_second(&mut self, pair: u32) -> Pair {
         self.others.remove(0).process.crash();
-        let store = self.serving.take(PairId(pair), &self.options);
-        self.serving.worker.add_pair(store);
+        self.serving.take(PairId(pair), &self.options)
+    }
+
+    /// The first worker gets a pair that was recovered.
+    pub(crate) fn add(&mut self, pair: Pair) {
+        self.serving.worker.add_pair(pair);
     }
 
     /// The session's end is recorded in the coordinator, and no worker learns of it.

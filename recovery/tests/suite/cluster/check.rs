@@ -87,7 +87,7 @@ impl Cluster {
                 table.apply(&SplitRecord::Opened { name }, Csn::ZERO).unwrap();
             }
             let floor = cell_terms::OperationNumber(1);
-            match table.admit(self.session, *number, floor) {
+            match table.admit(self.session, *number, floor, false) {
                 Admission::Repeat { outcome: WriteOutcome::Written { version, .. }, csn } => {
                     assert_eq!(version, *written);
                     assert!(csn <= self.pairs[at].durable());
