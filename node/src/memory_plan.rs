@@ -70,9 +70,9 @@ pub(crate) fn parked_bytes_max(limit: u64) -> u64 {
     (limit / 32).clamp(4 * MIB, 32 * MIB)
 }
 
-/// Results of writes, kept for repeats.
+/// Results of writes, kept for repeats. An image that is being made may have a copy of them.
 pub(crate) fn result_bytes_max(limit: u64) -> u64 {
-    (limit / 64).clamp(2 * MIB, 128 * MIB)
+    (limit / 128).clamp(MIB, 64 * MIB)
 }
 
 /// The limit in force where the setting says `given` (0: none) and the machine or the control group has so
@@ -108,7 +108,7 @@ impl MemoryPlan {
         let replies_max = (limit / 16).clamp(REPLIES_BYTES_MIN as u64, 256 * MIB);
         let streams = unless_given(settings, STREAMS, streams_max(limit));
         let recovery = takeovers_max as u64 * RECOVERY_READS * read_bytes;
-        let writes = REQUESTS_BYTES + parked_bytes_max(limit) + result_bytes_max(limit);
+        let writes = REQUESTS_BYTES + parked_bytes_max(limit) + 2 * result_bytes_max(limit);
         MemoryPlan {
             limit,
             allowance: PROCESS_BYTES + writes + streams + replies_max + recovery,

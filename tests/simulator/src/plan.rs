@@ -285,12 +285,14 @@ fn worker_options(
         false => Durability::Sync,
     };
     let reuse_grace_ns = random.pick(&[1, 5, 50]) * MS;
+    // Few writes may wait for splits, and few results are kept: the others are answered `Busy`.
+    let is_narrow = Random::new(seed ^ 0x6275_7379).percent(10);
     WorkerOptions {
         tree_node_bytes,
         value_bytes_max,
         one_sided_reads: true,
-        parked_bytes_max: 32 << 20,
-        result_bytes_max: 32 << 20,
+        parked_bytes_max: if is_narrow { 8 << 10 } else { 32 << 20 },
+        result_bytes_max: if is_narrow { 1 << 10 } else { 32 << 20 },
         stream_bytes_max: random.pick(&[1 << 20, 32 << 20]),
         scan_page_entries_max: random.pick(&[8, 100, 1000]),
         checkpoint_log_ratio: random.pick(&[0.5, 1.0, 4.0]),
