@@ -460,9 +460,8 @@ mod tests {
     #[test]
     fn admit_when_memory_is_short_has_a_short_window_and_the_lowest_number_is_in_it() {
         let mut table = CompletionTable::default();
-        let mut short = |number, floor| {
-            table.admit(SESSION, OperationNumber(number), OperationNumber(floor), true)
-        };
+        let mut short =
+            |number, floor| table.admit(SESSION, OperationNumber(number), OperationNumber(floor), true);
         assert_eq!(short(7, 7), Admission::New);
         assert_eq!(short(7 + RESULT_WINDOW_SHORT - 1, 7), Admission::New);
         assert_eq!(short(7 + RESULT_WINDOW_SHORT, 7), Admission::Full);

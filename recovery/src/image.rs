@@ -417,8 +417,7 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         let (mut table, mut adopted) = (Vec::new(), Vec::new());
         completions.encode(&mut table);
         completions.encode_adopted(&mut adopted);
-        let tables =
-            [(SECTION_COMPLETIONS, &table), (SECTION_SPLITS, splits), (SECTION_ADOPTED, &adopted)];
+        let tables = [(SECTION_COMPLETIONS, &table), (SECTION_SPLITS, splits), (SECTION_ADOPTED, &adopted)];
         for (section, bytes) in tables {
             for block in bytes.chunks(TABLE_BLOCK_BYTES) {
                 self.writer.append(section, 0, 1, block)?;

@@ -11,9 +11,7 @@ use cell_node::{
     ControlEvent, Ended, FailureKind, Installation, Next, PairInput, Worker, WorkerClock, WorkerDriver,
     WorkerIdentity, WorkerInput, WorkerOptions, WorkerTurn,
 };
-use cell_protocol::{
-    Condition, Hello, PROTOCOL_VERSION, Put, Request, RequestHeader, RequestId, WriteName,
-};
+use cell_protocol::{Condition, Hello, PROTOCOL_VERSION, Put, Request, RequestHeader, RequestId, WriteName};
 use cell_recovery::Progress;
 use cell_terms::{Incarnation, NodeId, OperationNumber, PairId, SessionId};
 use cell_wal::sim::{SimDevice, SimDisk};
