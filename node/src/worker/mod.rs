@@ -5,6 +5,7 @@ mod checkpointing;
 mod client_report_table;
 mod client_reports;
 mod control;
+mod handled;
 mod read;
 mod read_queue;
 mod regions;
@@ -45,11 +46,11 @@ use crate::tree_shape::TreeSampler;
 pub use registrations::pair_regions;
 
 use client_report_table::ClientReports;
+use handled::Handled;
 use read_queue::ReadQueue;
 use registrations::RegionRegistrations;
 use session_table::SessionTable;
 use stream_table::Streams;
-use waiting::Handled;
 
 const SERVER_NAME: &str = concat!("cell ", env!("CARGO_PKG_VERSION"));
 const IDLE_MS: u32 = 60_000;

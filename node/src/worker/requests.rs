@@ -6,7 +6,7 @@ use cell_protocol::{
     ReplyHeader, Request, RequestHeader,
 };
 
-use super::waiting::{Handled, Wait};
+use super::handled::{Handled, Wait};
 use super::{IDLE_MS, SERVER_NAME, Worker, WorkerPhase};
 use crate::directory::MeganodeAt;
 use crate::latency::Arrival;

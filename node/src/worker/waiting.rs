@@ -1,13 +1,14 @@
 //! Writes that have to wait: for a pair's log, for a split, for what the coordinator says of their session.
-//! Each of these queues has a bound. A write that comes when it is reached is answered `Busy` and comes again,
-//! under the same name: nothing was done, and nothing is kept of it. So writes that wait take a bounded part
-//! of memory, and everything that needs no place in a queue (reads, hellos, signs of life) goes on beside
+//! Each of these queues has a bound. A write that comes when it is reached is answered `Busy` and comes
+//! again, under the same name: nothing was done, and nothing is kept of it. So writes that wait take a bounded
+//! part of memory, and everything that needs no place in a queue (reads, hellos, signs of life) goes on beside
 //! them.
 
 use cell_fabric::ConnectionId;
 use cell_protocol::{Refusal, Request, RequestHeader};
 
 use super::Worker;
+use super::handled::{Handled, Wait};
 use crate::outbox::PairAt;
 use crate::pairs::{BACKLOG_BYTES_MAX, WaitingMessage, waiting_bytes};
 
@@ -17,23 +18,6 @@ pub(super) const ASKING_BYTES_MAX: usize = 8 << 20;
 /// By how much last chunks of values may go beyond a bound. What came before them is here, and would have to
 /// come again; their own bytes are counted as their stream's.
 const LAST_CHUNKS_BYTES_MAX: usize = 4 << 20;
-
-/// What became of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Handled {
-    Done,
-    /// Nothing was done: it must be handled again later, before other writes of the pair.
-    Waits(Wait),
-}
-
-/// What a write waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// A pair's log, or the end of a check.
-    Log(PairAt),
-    /// A step of a split.
-    Split,
-}
 
 impl Worker {
     pub(super) fn wait(&mut self, wait: Wait, waiting: WaitingMessage) {

@@ -138,7 +138,7 @@ fn write_beyond_the_bound_of_questions_is_busy_with_all_of_its_stream() {
     let asks = |command: &Command| matches!(command, Command::AskSession { session: of } if *of == session);
     assert_eq!(world.take_commands(0).iter().filter(|command| asks(command)).count(), 1);
     world.notify(0, ControlEvent::SessionAsked { session, open: Some(true) });
-    // All at once, they are more than may wait for the log.
+    // All at once, they are more than may wait for the log, or be under way on one connection.
     let mut written = 0;
     for id in waiting {
         match world.answer(id) {
@@ -146,7 +146,7 @@ fn write_beyond_the_bound_of_questions_is_busy_with_all_of_its_stream() {
             replied => assert_eq!(replied, BUSY),
         }
     }
-    assert!(written > 500, "{written}");
+    assert!(written > 0);
     assert_eq!((world.answered(stream), world.get(b"streamed")), (None, Replied::NotFound));
     for (number, key) in [(STREAMED, b"streamed"), (refused, b"refused!")] {
         let id = put(&mut world, name_of(session, number, 2), key);
