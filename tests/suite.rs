@@ -10,6 +10,7 @@ mod disks;
 mod drills;
 mod failover;
 mod hostile;
+mod large_values;
 mod leftovers;
 mod monitoring;
 mod onesided;

@@ -79,9 +79,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use cell_memory::Region;
-use cell_memory::extent::{self, ExtentReader, ExtentShape};
-use cell_terms::{Csn, Epoch, PairId, Root, SlotIndex};
-use cell_tree::{Geometry, LeafSnapshot, Meganode, MeganodeRole, NodeIndex, Slot};
+use cell_memory::extent::{self, EXTENT_BYTES_MAX, ExtentReader, ExtentShape};
+use cell_terms::{Csn, Epoch, ExtentOffset, PairId, Root, SlotIndex};
+use cell_tree::{Geometry, LeafSnapshot, Meganode, MeganodeRole, NODE_BYTES, NodeIndex, Slot};
 use cell_wal::image::{BLOCK_BYTES_MAX, ImageHeader, ImageSummary, ImageWriter};
 use cell_wal::segment::ImageName;
 use cell_wal::{Storage, WalError};
@@ -108,13 +108,16 @@ pub const SECTION_ADOPTED: u16 = 6;
 /// Bytes of an item of nodes or extents before its content.
 pub const ITEM_HEADER_BYTES: usize = 8;
 
-/// A block is closed when it has this many bytes.
+/// A block is closed with the item by which it comes to so many bytes. So it has fewer than these and one
+/// item more, however many extents a leaf leads to.
 const BLOCK_BYTES: usize = 512 << 10;
 const TABLE_BLOCK_BYTES: usize = 4 << 20;
 /// How often a tree node that a writer keeps changing is tried.
 const COPY_COUNT_MAX: u32 = 100_000;
 
-const _: () = assert!(BLOCK_BYTES + (16 << 20) + 4096 < BLOCK_BYTES_MAX);
+const _: () = assert!(BLOCK_BYTES + ITEM_HEADER_BYTES + (EXTENT_BYTES_MAX as usize) + 8 < BLOCK_BYTES_MAX);
+const _: () = assert!(BLOCK_BYTES + ITEM_HEADER_BYTES + NODE_BYTES[3] < BLOCK_BYTES_MAX);
+const _: () = assert!(TABLE_BLOCK_BYTES <= BLOCK_BYTES_MAX);
 
 /// What is copied.
 pub struct ImageSource {
@@ -202,7 +205,7 @@ pub enum ImageError {
         /// The leaf.
         node: NodeIndex,
         /// The extent.
-        offset: cell_terms::ExtentOffset,
+        offset: ExtentOffset,
     },
 }
 
@@ -301,6 +304,8 @@ pub struct ImageCopy<S> {
     extents: Block,
     reader: ExtentReader,
     leaf: LeafSnapshot,
+    /// Extents of the leaf that is copied now: those that are in the image, or need not be.
+    copied: Vec<(ExtentOffset, u64)>,
     words: Vec<u64>,
     csn_max: Csn,
 }
@@ -331,6 +336,7 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
             extents: Block::new(SECTION_EXTENTS, 0),
             reader: ExtentReader::new(),
             leaf: LeafSnapshot::new(),
+            copied: Vec::new(),
             words: vec![0; from.geometry.node_words()],
             source,
         })
@@ -435,11 +441,9 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         node: NodeIndex,
         extents_alone: bool,
     ) -> Result<(), ImageError> {
-        let (extents_at, extents_items) = (self.extents.bytes.len(), self.extents.items);
+        self.copied.clear();
         let mut suspect = None;
         for _ in 0..COPY_COUNT_MAX {
-            self.extents.bytes.truncate(extents_at);
-            self.extents.items = extents_items;
             let from = self.source.borrow();
             let there = Slot { region: from.node.spec().id, index: slot };
             let meganode = Meganode::new(&from.node, from.geometry, there);
@@ -450,8 +454,8 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
             let (csn_changed, built) = (copy.csn_changed(), copy.state().is_built());
             let has_entries = used != SlotUse::Router && copy.is_of(MeganodeRole::Data);
             let has_extents = built && has_entries && copy.snapshot_built(&mut self.leaf);
-            match if has_extents { self.copy_extents() } else { Ok(()) } {
-                Ok(()) => {
+            match if has_extents { self.copy_extents()? } else { None } {
+                None => {
                     if built || !mutant::planted(Mutant::FreedNotCounted) {
                         self.csn_max = self.csn_max.max(csn_changed);
                     }
@@ -460,15 +464,14 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
                         self.nodes.bytes.extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
                     }
                     self.nodes.close(&mut self.writer, BLOCK_BYTES)?;
-                    self.extents.close(&mut self.writer, BLOCK_BYTES)?;
                     return Ok(());
                 }
                 // An extent may have been replaced and reused; then its leaf has changed. Twice the same leaf
                 // with the same extent that is not it is damage.
-                Err(offset) if suspect == Some((csn_changed, offset)) => {
+                Some(offset) if suspect == Some((csn_changed, offset)) => {
                     return Err(ImageError::Damaged { node, offset });
                 }
-                Err(offset) => suspect = Some((csn_changed, offset)),
+                Some(offset) => suspect = Some((csn_changed, offset)),
             }
         }
         Err(ImageError::Busy(node))
@@ -476,7 +479,13 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
 
     /// Copies the extents of the leaf snapshot, those that are not in the log above the base; or says which
     /// one is not what the leaf says.
-    fn copy_extents(&mut self) -> Result<(), cell_terms::ExtentOffset> {
+    ///
+    /// What was copied before such a one stays copied, and the next attempt at the leaf leaves it out: were
+    /// all copied anew, a leaf of large values, one of which is written all the time, would have no end. An
+    /// extent that no leaf leads to any more does no harm. It is at or below the base, so it lay in its place
+    /// when the image began. What came there later is above the base: not in the image, and replay writes it.
+    fn copy_extents(&mut self) -> Result<Option<ExtentOffset>, WalError> {
+        let before = self.copied.len();
         let region = &self.source.borrow().extent;
         for (_, entry) in self.leaf.iter() {
             if let Some(shape) = ExtentShape::from_bits(entry.value_len) {
@@ -484,16 +493,27 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
             }
         }
         for (_, entry) in self.leaf.iter() {
-            let shape = ExtentShape::from_bits(entry.value_len).ok_or(entry.offset)?;
-            let view = self.reader.read(region, entry.offset, shape, entry.crc);
-            if view.map_err(|_| entry.offset)?.header.csn > self.base.csn {
+            let of_leaf = (entry.offset, entry.crc);
+            if self.copied[..before].contains(&of_leaf) {
+                continue;
+            }
+            let Some(shape) = ExtentShape::from_bits(entry.value_len) else { return Ok(Some(entry.offset)) };
+            let Ok(view) = self.reader.read(region, entry.offset, shape, entry.crc) else {
+                if mutant::planted(Mutant::UnreadCounted) {
+                    continue;
+                }
+                return Ok(Some(entry.offset));
+            };
+            self.copied.push(of_leaf);
+            if view.header.csn > self.base.csn {
                 continue;
             }
             let bytes = self.reader.extent();
             self.extents.begin_item(entry.offset.0, shape.extent_bytes());
             self.extents.bytes.extend_from_slice(bytes);
             self.extents.bytes.resize(self.extents.bytes.len().next_multiple_of(8), 0);
+            self.extents.close(&mut self.writer, BLOCK_BYTES)?;
         }
-        Ok(())
+        Ok(None)
     }
 }

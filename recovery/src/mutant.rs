@@ -18,6 +18,8 @@ cell_terms::mutants! {
     DiscardedKept: "discarded-kept",
     /// The copier of an image does not look again at leaves that were filled behind it.
     FilledNotCopied: "filled-not-copied",
+    /// The copier of an image takes an extent that is not what its leaf says for one that was replaced.
+    UnreadCounted: "unread-counted",
     /// An image does not count the CSNs of tree nodes that its copier found free.
     FreedNotCounted: "freed-not-counted",
 }

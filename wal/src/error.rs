@@ -254,6 +254,14 @@ pub enum WalError {
         /// Why.
         why: crate::image::ImageFault,
     },
+    /// A block that no image can have. The image is given up.
+    #[error("a block of an image has 1 to {max} bytes, and this one has {bytes}")]
+    BlockLength {
+        /// What it has.
+        bytes: usize,
+        /// What a block can have.
+        max: usize,
+    },
     /// The logs of a pair's epoch disagree about who wrote them: files were mixed up by hand.
     #[error("the two logs of {pair}, {epoch} were not written by one owner")]
     Mismatch {

@@ -4,6 +4,7 @@
 mod cluster;
 mod crash;
 mod damage;
+mod large_values;
 mod layout;
 mod mutants;
 mod order;

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 
 use crate::cluster::world::{Met, run, run_compaction};
+use crate::large_values::damaged_extent_fails_the_image;
 use crate::owner::{GEOMETRY, Owner, start};
 use cell_cluster::Sim;
 use cell_recovery::mutant::{Mutant, plant};
@@ -28,6 +29,7 @@ fn clean() -> bool {
         && story(1, true)
         && story(2, true)
         && catch_unwind(image_counts_what_freed_its_nodes).is_ok()
+        && catch_unwind(damaged_extent_fails_the_image).is_ok()
 }
 
 fn image_counts_what_freed_its_nodes() {

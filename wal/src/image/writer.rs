@@ -52,10 +52,14 @@ impl BlockEncoder {
 
     /// Compresses and checks a block.
     ///
-    /// # Panics
-    /// If the block is empty or longer than [`BLOCK_BYTES_MAX`].
-    pub fn encode(&mut self, raw: &[u8]) -> EncodedBlock {
-        assert!(!raw.is_empty() && raw.len() <= BLOCK_BYTES_MAX, "a block is not empty and within its limit");
+    /// # Errors
+    /// [`WalError::BlockLength`] if it is empty or longer than [`BLOCK_BYTES_MAX`].
+    pub fn encode(&mut self, raw: &[u8]) -> Result<EncodedBlock, WalError> {
+        let wrong = WalError::BlockLength { bytes: raw.len(), max: BLOCK_BYTES_MAX };
+        if raw.is_empty() || raw.len() > BLOCK_BYTES_MAX {
+            return Err(wrong);
+        }
+        let raw_bytes = u32::try_from(raw.len()).map_err(|_| wrong)?;
         // What does not shrink, or what zstd will not take, is stored as it is.
         let limit = raw.len() - raw.len() / SAVED_LEAST;
         let compressed = self.compressor.compress(raw).ok().filter(|bytes| bytes.len() < limit);
@@ -64,7 +68,7 @@ impl BlockEncoder {
             None => (raw.to_vec(), Codec::Raw),
         };
         let check = crc64(&bytes);
-        EncodedBlock { bytes, codec, raw_bytes: u32::try_from(raw.len()).expect("limited above"), check }
+        Ok(EncodedBlock { bytes, codec, raw_bytes, check })
     }
 }
 
@@ -127,12 +131,9 @@ impl ImageWriter {
     /// Appends a block. Its order in the file is the order of the calls.
     ///
     /// # Errors
-    /// What the disk says; the image is lost then.
-    ///
-    /// # Panics
-    /// If the block is empty or longer than [`BLOCK_BYTES_MAX`].
+    /// [`WalError::BlockLength`], or what the disk says; the image is lost then.
     pub fn append(&mut self, section: u16, tag: u64, items: u32, raw: &[u8]) -> Result<(), WalError> {
-        let block = self.encoder.encode(raw);
+        let block = self.encoder.encode(raw)?;
         self.append_encoded(section, tag, items, &block)
     }
 
@@ -177,8 +178,17 @@ impl ImageWriter {
     /// the checkpoint may be recorded only once the durable watermark has passed that.
     ///
     /// # Errors
-    /// What the disk says; there is no image then.
+    /// What the disk says; there is no image then, and what was written of it is removed.
     pub fn finish(mut self, csn_max: Csn) -> Result<ImageSummary, WalError> {
+        let finished = self.complete(csn_max);
+        if finished.is_err() {
+            // On a full disk its room is needed. The first failure is the one that counts.
+            let _ = self.storage.unlink(&self.path_writing);
+        }
+        finished
+    }
+
+    fn complete(&mut self, csn_max: Csn) -> Result<ImageSummary, WalError> {
         self.pad(BLOCK_ALIGN)?;
         let index_offset = self.position();
         let mut index = vec![0; self.index.len() * ENTRY_BYTES];

@@ -88,7 +88,7 @@ fn blocks_encoded_by_other_threads_are_the_same_image() {
     let encoded: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> =
             (0..9).map(|number| scope.spawn(move || BlockEncoder::new(1).encode(&block(number)))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
     });
     for (number, encoded) in (0u64..).zip(&encoded) {
         writer.append_encoded((number % 4) as u16, number * 10, number as u32, encoded).unwrap();
@@ -115,6 +115,19 @@ fn largest_block_reads_back() {
     writer.finish(Csn(1)).unwrap();
     let reader = ImageReader::open(&disk, "image").unwrap();
     assert!(reader.read(0, &mut BlockBuffer::default()).unwrap() == raw);
+}
+
+#[test]
+fn block_that_no_image_can_have_is_an_error() {
+    let disk = SimDisk::new(1);
+    let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+    let mut writer = ImageWriter::create(storage, "image", &header(), 1).unwrap();
+    for bytes in [0, BLOCK_BYTES_MAX + 1] {
+        let error = writer.append(0, 0, 1, &vec![7; bytes]).unwrap_err();
+        assert_eq!(error, WalError::BlockLength { bytes, max: BLOCK_BYTES_MAX });
+    }
+    writer.abandon().unwrap();
+    assert_eq!(disk.used(), 0);
 }
 
 #[test]
@@ -199,6 +212,7 @@ fn failing_disk_yields_no_image() {
         // Only the last sync, of the folder, comes after the name is there: the image is whole but not
         // promised.
         assert!(made.is_empty() || count == 2);
+        assert_eq!(disk.used() == 0, made.is_empty(), "what was written goes with an image that failed");
         remove_files(&disk, &image_folder(PAIR)).unwrap();
         assert_eq!(disk.used(), 0);
     }

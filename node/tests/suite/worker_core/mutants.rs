@@ -55,7 +55,11 @@ fn every_mutant_of_recovery_is_caught_by_the_crash_points_of_the_worker_core() {
         let mut missed = Vec::new();
         // What the copier of an image does while the pair goes on is no matter of these stories, whose images
         // are made at once. The crash harness of recovery catches it, and for one of them:
-        let copier = [recovery::Mutant::FilledNotCopied, recovery::Mutant::FreedNotCounted];
+        let copier = [
+            recovery::Mutant::FilledNotCopied,
+            recovery::Mutant::FreedNotCounted,
+            recovery::Mutant::UnreadCounted,
+        ];
         recovery::plant(Some(copier[0]));
         let copied =
             catch_unwind(AssertUnwindSafe(splits::compaction_goes_on_while_an_image_is_copied)).is_ok();

@@ -32,8 +32,9 @@ use cell_terms::{
 };
 use cell_test_kit::Process;
 use cell_tree::{Change, LeafEntry, Meganode, NodeIndex, Plan, Slot, plan_put};
+use cell_wal::image::{BlockEntry, ImageReader};
 use cell_wal::sim::{SimDevice, SimDisk};
-use cell_wal::{LogDevice, Space};
+use cell_wal::{LogDevice, LogOptions, Space};
 
 use crate::owner::{Entries, start};
 
@@ -44,6 +45,18 @@ pub const SIZES: PairGeometry = PairGeometry {
     slot_bytes: 64 << 10,
     node_bytes: 512,
 };
+
+/// What the pairs of a cluster have room for.
+#[derive(Clone, Copy)]
+pub struct Sizes {
+    pub geometry: PairGeometry,
+    /// The longest value.
+    pub value_bytes: usize,
+    /// Of both logs; none: small segments.
+    pub log: Option<LogOptions>,
+}
+
+const SMALL: Sizes = Sizes { geometry: SIZES, value_bytes: 3 << 10, log: None };
 
 /// The process has died.
 #[derive(Debug)]
@@ -72,6 +85,7 @@ pub struct Pair {
     checkpoint: Option<Checkpoint>,
     /// It builds an adopted meganode: no image may begin.
     adopts: bool,
+    value_bytes: usize,
 }
 
 /// A write that was carried out.
@@ -105,12 +119,13 @@ pub struct Cluster {
     pub fuel: u64,
     /// Decides about checkpoints; none without.
     chance: Option<Random>,
+    sizes: Sizes,
     plan: Plan,
     encoder: ExtentEncoder,
 }
 
 impl Pair {
-    fn new(life: &Process, recovered: Recovered, device: SimDevice) -> Pair {
+    fn new(life: &Process, recovered: Recovered, device: SimDevice, value_bytes: usize) -> Pair {
         let ownership = life.ownership(recovered.pair, recovered.epoch);
         let ends = recovered
             .meganodes
@@ -119,7 +134,7 @@ impl Pair {
             .collect();
         let filled = Arc::new(FilledNodes::new(recovered.slots, recovered.geometry));
         let (freed, checkpoint, adopts) = (Vec::new(), None, false);
-        Pair { recovered, ownership, device, freed, ends, filled, checkpoint, adopts }
+        Pair { recovered, ownership, device, freed, ends, filled, checkpoint, adopts, value_bytes }
     }
 
     pub fn id(&self) -> PairId {
@@ -155,7 +170,7 @@ impl Pair {
 
     fn has_room(&mut self) -> bool {
         let log = self.recovered.log.as_mut().unwrap();
-        log.room_for(16 << 10, 4 << 10, Space::Ordinary).is_ok()
+        log.room_for(16 << 10, self.value_bytes + (1 << 10), Space::Ordinary).is_ok()
     }
 
     fn pump(&mut self) {
@@ -265,24 +280,34 @@ impl Pair {
         let ends = &self.ends;
         copy.step(&|slot| ends.get(&slot).copied().unwrap_or_default(), nodes).unwrap()
     }
+
+    /// One above the highest tree node of a slot that was ever handed out.
+    pub fn nodes_end(&self, slot: SlotIndex) -> NodeIndex {
+        self.ends.get(&slot).copied().unwrap_or_default()
+    }
 }
 
 impl Cluster {
     /// The first life: as many pairs as asked for.
     pub fn create(disk: &SimDisk, sim: &Sim, pairs: u32, chance: Option<Random>) -> Cluster {
+        Cluster::create_of(disk, sim, pairs, chance, SMALL)
+    }
+
+    /// As [`Cluster::create`], of pairs of other sizes.
+    pub fn create_of(disk: &SimDisk, sim: &Sim, pairs: u32, chance: Option<Random>, sizes: Sizes) -> Cluster {
         let life = start(disk, sim, 1);
         let session = life.environment.sessions.open(life.lease).unwrap();
-        let restores = (0..pairs).map(|_| life.restore(life.create(SIZES)).unwrap()).collect();
-        Cluster::begin(life, restores, session, Known::default(), chance)
+        let restores = (0..pairs).map(|_| life.restore(life.create(sizes.geometry)).unwrap()).collect();
+        Cluster::begin(life, restores, (session, Known::default()), chance, sizes)
     }
 
     /// The next life, after this one was ended.
     pub fn recover(self, disk: &SimDisk, sim: &Sim, chance: Option<Random>) -> Cluster {
-        let Cluster { known, session, pairs, .. } = self;
+        let Cluster { known, session, pairs, sizes, .. } = self;
         let life = start(disk, sim, 1 + known.number as usize % 2);
         let restores = pairs.iter().map(|pair| claim(&life, pair.id())).collect();
         drop(pairs);
-        Cluster::begin(life, restores, session, known, chance)
+        Cluster::begin(life, restores, (session, known), chance, sizes)
     }
 
     /// Restores every pair and dies before anything is served.
@@ -298,17 +323,19 @@ impl Cluster {
     fn begin(
         life: Process,
         restores: Vec<Restore>,
-        session: SessionId,
-        known: Known,
+        (session, known): (SessionId, Known),
         chance: Option<Random>,
+        sizes: Sizes,
     ) -> Cluster {
+        let mut request = life.publish_request(Durability::Sync);
+        request.log = sizes.log.unwrap_or(request.log);
         let serve = |restore| {
-            let (recovered, device) = life.publish(restore, Durability::Sync).unwrap();
-            Pair::new(&life, recovered, device)
+            let (recovered, device) = life.publish_as(restore, &request).unwrap();
+            Pair::new(&life, recovered, device, sizes.value_bytes)
         };
         let pairs: Vec<_> = restores.into_iter().map(serve).collect();
         let (plan, encoder, fuel) = (Plan::new(), ExtentEncoder::new(), u64::MAX);
-        let mut cluster = Cluster { life, pairs, known, session, fuel, chance, plan, encoder };
+        let mut cluster = Cluster { life, pairs, known, session, fuel, chance, sizes, plan, encoder };
         cluster.cut();
         cluster
     }
@@ -353,32 +380,70 @@ impl Cluster {
         let Some(chance) = &mut self.chance else { return };
         let (luck, pair) = (chance.below(8), &mut self.pairs[at]);
         let copied = luck < 5 && !pair.step_copy(luck as u32 * 5);
-        pair.checkpoint = match pair.checkpoint.take() {
-            // One of the same base would be written over the one that counts.
-            None if luck == 0 && !pair.adopts && pair.durable() > pair.recovered.csn_checkpoint => {
-                let Recovered { completions, splits, memory, .. } = &pair.recovered;
-                let (durable, appended) = (pair.durable(), Csn(pair.next_csn().0 - 1));
-                let root = Root::from_word(memory.node.region().first_word());
-                let base = ImageBase::capture(durable, appended, root, completions, splits);
-                let storage = Arc::clone(&self.life.environment.storage);
-                let copy = ImageCopy::begin(pair.image_source(), storage, 1, base).unwrap();
-                Some(Checkpoint::Copying(durable, Box::new(copy)))
+        let durable = pair.durable();
+        // One of the same base would be written over the one that counts.
+        let may_begin = !pair.adopts && durable > pair.recovered.csn_checkpoint;
+        let checkpoint = match pair.checkpoint.take() {
+            None if luck == 0 && may_begin => {
+                Some(Checkpoint::Copying(durable, Box::new(self.begin_image(at))))
             }
             Some(Checkpoint::Copying(base, copy)) if copied => {
                 Some(Checkpoint::Waiting(base, copy.finish().unwrap()))
             }
-            Some(Checkpoint::Waiting(base, image)) if pair.durable() >= image.csn_max => {
-                let epoch = pair.ownership.epoch;
-                let row = CheckpointRow { epoch, csn: base, csn_max: image.csn_max, file: image.path };
-                let row = self.life.environment.table.record_checkpoint(pair.ownership, &row).unwrap();
-                let log = pair.recovered.log.as_mut().unwrap();
-                log.release_below(base, &mut pair.device);
-                cell_recovery::remove_unneeded(&*self.life.environment.storage, &row).unwrap();
-                pair.recovered.csn_checkpoint = base;
+            Some(Checkpoint::Waiting(base, image)) if durable >= image.csn_max => {
+                self.record(at, base, image);
                 None
             }
             other => other,
         };
+        self.pairs[at].checkpoint = checkpoint;
+    }
+
+    /// Begins an image of what is durable now.
+    pub fn begin_image(&self, at: usize) -> ImageCopy<ImageSource> {
+        let pair = &self.pairs[at];
+        let Recovered { completions, splits, memory, .. } = &pair.recovered;
+        let (durable, appended) = (pair.durable(), Csn(pair.next_csn().0 - 1));
+        let root = Root::from_word(memory.node.region().first_word());
+        let base = ImageBase::capture(durable, appended, root, completions, splits);
+        let storage = Arc::clone(&self.life.environment.storage);
+        ImageCopy::begin(pair.image_source(), storage, 1, base).unwrap()
+    }
+
+    fn record(&mut self, at: usize, base: Csn, image: WrittenImage) {
+        let pair = &mut self.pairs[at];
+        let row = CheckpointRow {
+            epoch: pair.ownership.epoch,
+            csn: base,
+            csn_max: image.csn_max,
+            file: image.path,
+        };
+        let row = self.life.environment.table.record_checkpoint(pair.ownership, &row).unwrap();
+        pair.recovered.log.as_mut().unwrap().release_below(base, &mut pair.device);
+        cell_recovery::remove_unneeded(&*self.life.environment.storage, &row).unwrap();
+        pair.recovered.csn_checkpoint = base;
+    }
+
+    /// Takes a checkpoint of a pair, from its begin to its record; how large its blocks are.
+    pub fn checkpoint(&mut self, at: usize) -> Vec<BlockEntry> {
+        let (base, mut copy) = (self.pairs[at].durable(), self.begin_image(at));
+        while copy.step(&|slot| self.pairs[at].nodes_end(slot), u32::MAX).unwrap() {}
+        let image = copy.finish().unwrap();
+        let reader = ImageReader::open(&*self.life.environment.storage, &image.path).unwrap();
+        self.settle().unwrap();
+        self.record(at, base, image);
+        reader.blocks().to_vec()
+    }
+
+    /// Changes the extent of an entry behind its leaf's back.
+    pub fn damage(&mut self, key: &[u8]) {
+        let (at, found) = self.route(key);
+        let pair = &mut self.pairs[at];
+        let region = pair.recovered.memory.node.region().clone();
+        let slot = pair.recovered.meganodes[found].slot;
+        let entry = Meganode::new(&region, pair.recovered.geometry, slot).search(key).unwrap().entry.unwrap();
+        let bytes = ExtentShape::from_bits(entry.value_len).unwrap().extent_bytes() as usize;
+        store(&mut pair.recovered.memory.extent, entry.offset, &vec![0xa5; bytes]);
     }
 
     /// Everything of all pairs is durable.
