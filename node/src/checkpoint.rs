@@ -1,6 +1,7 @@
 //! Where a pair's checkpoint is, and when the last one was; see `crate::worker`'s `checkpointing.rs` for the
 //! order of its steps.
 
+use cell_pair::CheckpointFailure;
 use cell_terms::Csn;
 
 /// After a checkpoint that failed, the next one waits so long.
@@ -26,6 +27,11 @@ pub(crate) struct Checkpointing {
     /// Images that were started.
     pub(crate) attempts: u32,
     pub(crate) release: Option<Csn>,
+    /// Those that came to nothing.
+    pub(crate) failures: u64,
+    /// Of the last one that ended: how many have failed since the last good one, and why this one did; none
+    /// if it is recorded.
+    pub(crate) failure: Option<(u64, CheckpointFailure)>,
 }
 
 impl Checkpointing {
@@ -39,6 +45,8 @@ impl Checkpointing {
             log_bytes_at_last: 0,
             attempts: 0,
             release: None,
+            failures: 0,
+            failure: None,
         }
     }
 
@@ -66,7 +74,9 @@ impl Checkpointing {
     }
 
     /// There is no checkpoint.
-    pub(crate) fn failed(&mut self, now_ns: u64) {
+    pub(crate) fn failed(&mut self, why: CheckpointFailure, now_ns: u64) {
+        self.failures += 1;
+        self.failure = Some((1 + self.failure.map_or(0, |(in_a_row, _)| in_a_row), why));
         self.step = CheckpointStep::Idle;
         self.retry_at_ns = now_ns + RETRY_NS;
         // The log has everything; a stop does not wait for a better disk.

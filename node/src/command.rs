@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
-use cell_pair::{CheckOutcome, ImageEnd};
+use cell_pair::{CheckOutcome, CheckpointFailure, ImageEnd};
 use cell_protocol::RequestHeader;
 use cell_recovery::image::ImageBase;
 use cell_terms::{Csn, PairId, SessionId};
@@ -129,13 +129,12 @@ pub enum ControlEvent {
         /// What was found.
         outcome: CheckOutcome,
     },
-    /// The image is written and synced; `csn_max` is the highest CSN in it. `None`: it failed and was
-    /// removed.
+    /// The image is written and synced, or it failed and was removed.
     ImageWritten {
         /// The pair.
         pair: PairId,
-        /// Highest CSN in the image.
-        csn_max: Option<Csn>,
+        /// The highest CSN in the image.
+        written: Result<Csn, CheckpointFailure>,
     },
     /// The checkpoint is recorded in the region table, or could not be.
     CheckpointRecorded {
@@ -176,6 +175,6 @@ pub enum ControlEvent {
 
 impl From<ImageEnd> for ControlEvent {
     fn from(end: ImageEnd) -> ControlEvent {
-        ControlEvent::ImageWritten { pair: end.pair, csn_max: end.csn_max }
+        ControlEvent::ImageWritten { pair: end.pair, written: end.written }
     }
 }

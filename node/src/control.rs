@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cell_cluster::{TuningRow, boottime_ns};
 use cell_fabric::ConnectionId;
-use cell_pair::{CheckOutcome, CheckTarget, ImageJob, check};
+use cell_pair::{CheckOutcome, CheckTarget, CheckpointFailure, ImageJob, check};
 use cell_protocol::RequestHeader;
 use cell_recovery::Environment;
 use cell_settings::{Author, SettingsStore};
@@ -310,7 +310,8 @@ impl Control {
         });
         if let Err(error) = spawned {
             tracing::error!(%error, "no thread for a checkpoint");
-            self.to_worker.event(ControlEvent::ImageWritten { pair, csn_max: None });
+            let written = Err(CheckpointFailure::Thread);
+            self.to_worker.event(ControlEvent::ImageWritten { pair, written });
         }
     }
 }

@@ -41,10 +41,12 @@ mod takeovers;
 mod tree_check;
 mod tree_look;
 mod tree_shape;
+mod warning;
 mod worker;
 
 pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
 pub use cell_memory::BudgetFigures;
+pub use cell_pair::CheckpointFailure;
 pub use cell_protocol::{ClientCounts, ClientEstimates, MeganodeUse, ReportPolicy, ReportTransport};
 pub use cell_tree::{NodeIndex as TreeNodeIndex, PathStep, TreeNodeState};
 pub use cell_wal::LogSegments;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use cell_cluster::{IncidentRow, MemberRow, PairRow, TuningRow, number};
 use cell_memory::BudgetFigures;
+use cell_pair::CheckpointFailure;
 use cell_recovery::ProgressView;
 use cell_terms::{CounterValue, Csn, Durability, Epoch, Incarnation, NodeId, PairId};
 use cell_wal::LogSegments;
@@ -210,6 +211,11 @@ pub struct PairSnapshot {
     pub compaction_nodes_freed: u64,
     /// Whether one is in progress.
     pub checkpoint_running: bool,
+    /// Checkpoints that failed.
+    pub checkpoints_failed: u64,
+    /// Why the last one failed; none if it did not.
+    #[serde(serialize_with = "in_words")]
+    pub checkpoint_failure: Option<CheckpointFailure>,
     /// Batch sync times: microseconds, p50, p99, max of the last period.
     #[serde(serialize_with = "sync_times")]
     pub sync_us: [u64; 3],
@@ -271,6 +277,8 @@ pub struct NodeSnapshot {
     pub incarnation: Incarnation,
     /// What it is doing.
     pub state: NodeState,
+    /// What an operator should know although it serves; nothing if all is well.
+    pub warnings: Vec<String>,
     /// Its durability setting.
     #[serde(serialize_with = "number::durability::serialize")]
     pub durability: Durability,
@@ -319,6 +327,10 @@ pub struct NodeSnapshot {
     /// The others.
     #[serde(skip)]
     pub cluster: Arc<ClusterSnapshot>,
+}
+
+fn in_words<S: Serializer>(failure: &Option<CheckpointFailure>, to: S) -> Result<S::Ok, S::Error> {
+    failure.map(|failure| failure.to_string()).serialize(to)
 }
 
 fn sync_times<S: Serializer>([p50, p99, max]: &[u64; 3], to: S) -> Result<S::Ok, S::Error> {

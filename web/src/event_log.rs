@@ -179,6 +179,14 @@ impl Look<'_> {
                 let details = json!({"pair": pair.pair.0, "csn": pair.csn_checkpointed.0.to_string()});
                 self.own(now, ("checkpoint", Severity::Info), text, details);
             }
+            // Tried again and again it fails again and again: that is one event.
+            if let Some(why) = pair.checkpoint_failure
+                && then.is_none_or(|then| then.checkpoint_failure != Some(why))
+            {
+                let text = format!("{}: a checkpoint failed, and the log grows: {why}", pair.pair);
+                let details = json!({"pair": pair.pair.0, "error": why.to_string()});
+                self.own(now, ("checkpoint", Severity::Warning), text, details);
+            }
         }
     }
 
@@ -331,7 +339,7 @@ pub(crate) fn merge(lists: impl IntoIterator<Item = Vec<Event>>) -> Vec<Event> {
 #[cfg(test)]
 mod tests {
     use cell_cluster::{ShareRow, ShareTimes, TunedValue};
-    use cell_node::ReadOnlyReason;
+    use cell_node::{CheckpointFailure, ReadOnlyReason};
     use cell_terms::PairId;
 
     use super::*;
@@ -457,6 +465,22 @@ mod tests {
         let last = log.iter().next_back().unwrap();
         assert_eq!(last.text, "settings, revision 1: selector.exploration is 0.02");
         assert!(log.iter().all(|event| KINDS.contains(&event.kind.as_str())));
+    }
+
+    #[test]
+    fn checkpoints_that_fail_are_one_event_for_each_reason() {
+        let (mut log, mut node) = (EventLog::default(), snapshot());
+        let full = CheckpointFailure::NotRecorded;
+        let failures =
+            [None, Some(full), Some(full), None, Some(full), Some(CheckpointFailure::Busy), Some(full)];
+        for (at, failure) in failures.into_iter().enumerate() {
+            node.pairs[0].checkpoint_failure = failure;
+            log.observe(at as u64, &Arc::new(node.clone()));
+        }
+        let failed: Vec<_> = log.iter().filter(|event| event.kind == "checkpoint").collect();
+        assert_eq!(failed.iter().map(|event| event.at_unix_ms).collect::<Vec<_>>(), [1, 4, 5, 6]);
+        assert!(failed.iter().all(|event| event.severity == Severity::Warning));
+        assert!(failed[0].text.contains("the coordinator"), "{}", failed[0].text);
     }
 
     #[test]

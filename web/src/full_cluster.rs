@@ -10,9 +10,9 @@ use cell_cluster::{
     ShareRow, ShareTimes,
 };
 use cell_node::{
-    ClientCounts, ClusterSnapshot, FailureKind, LatencyHistogram, LogSegments, NodeSnapshot, NodeState,
-    OperationHistograms, PairRecovery, PairSnapshot, ReadOnlyReason, RecoveryProgress, RouterShape,
-    SplitCounts, TreeShape,
+    CheckpointFailure, ClientCounts, ClusterSnapshot, FailureKind, LatencyHistogram, LogSegments,
+    NodeSnapshot, NodeState, OperationHistograms, PairRecovery, PairSnapshot, ReadOnlyReason,
+    RecoveryProgress, RouterShape, SplitCounts, TreeShape,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, RegionId, SlotIndex};
 
@@ -56,6 +56,7 @@ fn fuller(inner: &NodeSnapshot, looks: u64) -> NodeSnapshot {
     let mut whole = NodeSnapshot {
         state: states[usize::try_from(looks).expect("few looks") % states.len()].clone(),
         uptime_ms: 1_000 * looks,
+        warnings: looks.is_multiple_of(3).then(|| "a checkpoint failed".to_owned()).into_iter().collect(),
         splits: SplitCounts { begun: 2 * looks, finished: looks, aborted: looks, ..inner.splits },
         cpu_ns: [500_000_000 * looks, 1],
         latency_histograms: Arc::new(histograms()),
@@ -96,6 +97,8 @@ fn pair(own: u32, looks: u64) -> PairSnapshot {
         log_bytes: 4_096 * looks,
         log_bytes_since_checkpoint: 4_096,
         checkpoints: looks,
+        checkpoints_failed: looks,
+        checkpoint_failure: looks.is_multiple_of(2).then_some(CheckpointFailure::Busy),
         sync_us: [100, 200, 300],
         log_segments: Some([log_segments(looks), LogSegments { in_use: 1, ..log_segments(looks) }]),
         ..PairSnapshot::default()

@@ -24,7 +24,8 @@ pub(crate) struct Check {
 
 /// Every check, for a snapshot that is so old.
 pub(crate) fn checks(snapshot: &NodeSnapshot, age: Duration) -> Vec<Check> {
-    vec![reads(&snapshot.state), writes(&snapshot.state), lease(snapshot), snapshot_age(age), pairs(snapshot)]
+    let (reads, writes) = (reads(&snapshot.state), writes(&snapshot.state));
+    vec![reads, writes, lease(snapshot), snapshot_age(age), pairs(snapshot), warnings(snapshot)]
 }
 
 /// Whether all that is required holds.
@@ -83,6 +84,13 @@ fn pairs(snapshot: &NodeSnapshot) -> Check {
     Check { name: "pairs", ok: troubles.is_empty(), required: false, seen }
 }
 
+/// What goes wrong beside serving, as checkpoints that fail.
+fn warnings(snapshot: &NodeSnapshot) -> Check {
+    let warnings = &snapshot.warnings;
+    let seen = if warnings.is_empty() { "none".into() } else { warnings.join("; ").into() };
+    Check { name: "warnings", ok: warnings.is_empty(), required: false, seen }
+}
+
 fn snapshot_age(age: Duration) -> Check {
     let ok = age < STALE_AFTER;
     let seen = if ok { "fresh".into() } else { format!("{} s old: the node hangs", age.as_secs()).into() };
@@ -134,5 +142,13 @@ mod tests {
         let text = verbose(&checks(&snapshot, Duration::ZERO));
         assert!(text.starts_with("[-]reads: recovering, logs, 43 %\n"), "{text}");
         assert!(text.ends_with("not ready\n"), "{text}");
+    }
+
+    #[test]
+    fn verbose_shows_warnings_of_a_node_that_is_ready_all_the_same() {
+        let mut snapshot = snapshot();
+        snapshot.warnings = vec!["one".to_owned(), "two".to_owned()];
+        let text = verbose(&checks(&snapshot, Duration::ZERO));
+        assert!(text.ends_with("[-]warnings: one; two (advisory)\nready\n"), "{text}");
     }
 }

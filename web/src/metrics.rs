@@ -58,6 +58,7 @@ const PAIR_FIGURES: &[PairFigure] = figures! {
     Gauge "pair_completions" None, "Results kept for repeated writes", |p| p.completions;
     Gauge "pair_replies_held" None, "Replies that wait for the log", |p| p.replies_held;
     Counter "pair_checkpoints" None, "Checkpoints recorded", |p| p.checkpoints;
+    Counter "pair_checkpoints_failed" None, "Checkpoints that failed", |p| p.checkpoints_failed;
     Counter "pair_compactions" None, "Meganodes compacted after deletes", |p| p.compactions;
     Counter "pair_compaction_nodes_freed" None, "Tree nodes freed by compactions", |p| p.compaction_nodes_freed;
     Gauge "pair_checkpoint_running" None, "1 while a checkpoint is written", |p| p.checkpoint_running.into();

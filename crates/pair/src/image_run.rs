@@ -7,6 +7,7 @@ use cell_recovery::image::{ImageBase, ImageCopy, ImageError, ImageSource, Writte
 use cell_terms::{Csn, PairId};
 use cell_wal::Storage;
 
+use crate::checkpoint_failure::CheckpointFailure;
 use crate::meganodes::SlotEnds;
 use crate::memory::MemoryObserver;
 use crate::pair::Pair;
@@ -36,15 +37,15 @@ impl ImageSubject {
     }
 
     /// Keeps what became of an image.
-    fn ended(&self, image: Option<WrittenImage>) -> ImageEnd {
-        let csn_max = image.as_ref().map(|image| image.csn_max);
-        *self.written.lock().unwrap_or_else(PoisonError::into_inner) = image;
-        ImageEnd { pair: self.source.pair, csn_max }
+    fn ended(&self, image: Result<WrittenImage, CheckpointFailure>) -> ImageEnd {
+        let written = image.as_ref().map(|image| image.csn_max).map_err(|failure| *failure);
+        *self.written.lock().unwrap_or_else(PoisonError::into_inner) = image.ok();
+        ImageEnd { pair: self.source.pair, written }
     }
 
     fn failed(&self, error: ImageError) -> ImageTurn {
-        tracing::error!(%error, "a checkpoint failed; the log goes on growing");
-        ImageTurn::Failed { end: self.ended(None), error }
+        tracing::error!(pair = self.source.pair.0, %error, "a checkpoint failed; the log goes on growing");
+        ImageTurn::Failed { end: self.ended(Err((&error).into())), error }
     }
 }
 
@@ -53,8 +54,8 @@ impl ImageSubject {
 pub struct ImageEnd {
     /// The pair.
     pub pair: PairId,
-    /// The highest CSN in the image; `None`: there is none.
-    pub csn_max: Option<Csn>,
+    /// The highest CSN in the image, or why there is none.
+    pub written: Result<Csn, CheckpointFailure>,
 }
 
 /// An image to be written.
@@ -135,7 +136,7 @@ impl ImageRun {
             }
         };
         match copy.finish() {
-            Ok(image) => ImageTurn::Written(of.ended(Some(image))),
+            Ok(image) => ImageTurn::Written(of.ended(Ok(image))),
             Err(error) => of.failed(error),
         }
     }

@@ -17,6 +17,7 @@
 mod adoption;
 mod check;
 mod check_node;
+mod checkpoint_failure;
 mod compaction;
 mod error;
 mod figures;
@@ -37,6 +38,7 @@ mod write;
 pub use adoption::{Adoption, AdoptionRange, AdoptionStep, SourceView};
 pub use check::{CheckOutcome, CheckTarget, check, check_targets};
 pub use check_node::{NodeLook, TreeViolation};
+pub use checkpoint_failure::CheckpointFailure;
 pub use compaction::{CompactionStep, CompactionWalk};
 pub use error::{ExtentFault, NoRoom, PairError, WriteError};
 pub use figures::{CompactionCounts, MeganodeFigures, PairFigures};

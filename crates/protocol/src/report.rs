@@ -10,7 +10,8 @@
 //! | 8 | 8 | incarnation |
 //! | 16 | 8 | uptime, milliseconds |
 //! | 24 | 4 | client connections |
-//! | 28 | 4 | reserved, zero |
+//! | 28 | 2 | length of the warnings, at most [`WARNING_BYTES_MAX`] |
+//! | 30 | 2 | reserved, zero |
 //! | 32 | | for each pair, 96 bytes: |
 //! | +0 | 4 | pair id |
 //! | +4 | 4 | epoch |
@@ -28,6 +29,7 @@
 //! | +72 | 8 | extent region: bytes in all |
 //! | +80 | 8 | log: bytes kept, of both regions |
 //! | +88 | 8 | sessions known |
+//! | behind the pairs | | what is wrong although it serves, a line each (UTF-8) |
 //!
 //! Check report, after the reply header:
 //!
@@ -53,7 +55,11 @@ const STATUS_FIXED_BYTES: usize = 32;
 const PAIR_BYTES: usize = 96;
 
 /// Most pairs that one report lists.
-pub const PAIRS_MAX: usize = (MESSAGE_BYTES_MAX - REPLY_HEADER_BYTES - STATUS_FIXED_BYTES) / PAIR_BYTES;
+pub const PAIRS_MAX: usize =
+    (MESSAGE_BYTES_MAX - REPLY_HEADER_BYTES - STATUS_FIXED_BYTES - WARNING_BYTES_MAX) / PAIR_BYTES;
+
+/// Longest text of a node's warnings.
+pub const WARNING_BYTES_MAX: usize = 2048;
 
 /// Longest text of a violation.
 pub const VIOLATION_BYTES_MAX: usize = 1024;
@@ -124,6 +130,8 @@ pub struct StatusReport<'a> {
     pub connections: u32,
     /// The pairs that it owns.
     pub pairs: PairStatuses<'a>,
+    /// What is wrong although it serves, a line each; empty if nothing is.
+    pub warnings: &'a str,
 }
 
 /// The pairs of a status report, checked: those that arrived, or those to be sent.
@@ -243,8 +251,10 @@ impl<'a> StatusReport<'a> {
         writer.u64(self.incarnation.0)?;
         writer.u64(self.uptime_ms)?;
         writer.u32(self.connections)?;
-        writer.reserved(4)?;
-        self.pairs.iter().try_for_each(|pair| pair.encode(writer))
+        writer.text_length(self.warnings.as_bytes(), WARNING_BYTES_MAX)?;
+        writer.reserved(2)?;
+        self.pairs.iter().try_for_each(|pair| pair.encode(writer))?;
+        writer.bytes(self.warnings.as_bytes())
     }
 
     pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<StatusReport<'a>, DecodeError> {
@@ -252,13 +262,15 @@ impl<'a> StatusReport<'a> {
         let (workers, count) = (reader.u16()?, reader.u16()?);
         let (incarnation, uptime_ms) = (Incarnation(reader.u64()?), reader.u64()?);
         let connections = reader.u32()?;
-        reader.reserved(4)?;
+        let warnings = reader.u16()?;
+        reader.reserved(2)?;
         let bytes = reader.take(usize::from(count) * PAIR_BYTES)?;
         for pair in bytes.chunks_exact(PAIR_BYTES) {
             PairStatus::decode(&mut Reader::new(pair))?;
         }
         let pairs = PairStatuses::Wire(WirePairs(bytes));
-        Ok(StatusReport { node, incarnation, uptime_ms, workers, connections, pairs })
+        let warnings = reader.text(warnings, WARNING_BYTES_MAX)?;
+        Ok(StatusReport { node, incarnation, uptime_ms, workers, connections, pairs, warnings })
     }
 }
 

@@ -20,6 +20,7 @@
 //!   no room, because then what a checkpoint covers of the current segment can be given back too. Such writes
 //!   wait for the checkpoint. If that fails, they are refused until the next one is tried.
 
+use cell_pair::CheckpointFailure;
 use cell_recovery::CompletionTable;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, PairId};
@@ -95,16 +96,16 @@ impl Worker {
         }
     }
 
-    pub(super) fn image_written(&mut self, pair: PairId, csn_max: Option<Csn>) {
+    pub(super) fn image_written(&mut self, pair: PairId, written: Result<Csn, CheckpointFailure>) {
         let Some(at) = self.pairs.at(pair) else { return };
         let owned = self.pairs.get_mut(at);
         let CheckpointStep::Writing { base } = owned.checkpointing.step else { return };
-        match csn_max {
-            Some(csn_max) => {
+        match written {
+            Ok(csn_max) => {
                 owned.checkpointing.step = CheckpointStep::AwaitingDurable { base, csn_max };
                 self.checkpoint_durable(at);
             }
-            None => owned.checkpointing.failed(self.now_ns),
+            Err(why) => owned.checkpointing.failed(why, self.now_ns),
         }
     }
 
@@ -126,9 +127,10 @@ impl Worker {
         let checkpointing = &mut owned.checkpointing;
         let CheckpointStep::Recording { base } = checkpointing.step else { return };
         if !recorded {
-            return checkpointing.failed(now_ns);
+            return checkpointing.failed(CheckpointFailure::NotRecorded, now_ns);
         }
         checkpointing.step = CheckpointStep::Idle;
+        checkpointing.failure = None;
         checkpointing.last_base = base;
         checkpointing.last_ns = now_ns;
         checkpointing.wanted_at_stop = false;

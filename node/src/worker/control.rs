@@ -27,7 +27,7 @@ impl Worker {
             ControlEvent::NoticeWritten { key, revision } => self.splits.on_notice_written(&key, revision),
             ControlEvent::PairAdded => self.splits.on_pair_added(true, self.now_ns),
             ControlEvent::PairRefused => self.splits.on_pair_added(false, self.now_ns),
-            ControlEvent::ImageWritten { pair, csn_max } => self.image_written(pair, csn_max),
+            ControlEvent::ImageWritten { pair, written } => self.image_written(pair, written),
             ControlEvent::CheckpointRecorded { pair, recorded } => self.checkpoint_recorded(pair, recorded),
             ControlEvent::DiskFree(bytes) => self.disk_free = Some(bytes),
             ControlEvent::OptionsChanged(options) => self.apply_live(&options),

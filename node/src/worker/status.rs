@@ -2,7 +2,7 @@
 
 use cell_fabric::ConnectionId;
 use cell_pair::{CheckOutcome, NoRoom};
-use cell_protocol::report::{PAIRS_MAX, VIOLATION_BYTES_MAX};
+use cell_protocol::report::{PAIRS_MAX, VIOLATION_BYTES_MAX, WARNING_BYTES_MAX};
 use cell_protocol::tree::TREE_ROWS_MAX;
 use cell_protocol::{
     CheckReport, MeganodeRow, MeganodeUse, PairActivity, PairStatus, PairStatuses, ReadOnlyReason, Refusal,
@@ -17,6 +17,7 @@ use crate::directory::MeganodeAt;
 use crate::pairs::{Dependence, OwnedPair};
 use crate::snapshot::{self, NodeSnapshot, NodeState, PairSnapshot, RecoveryProgress};
 use crate::split::SplitCounts;
+use crate::warning;
 
 impl Worker {
     pub(super) fn status(&mut self, connection: ConnectionId, header: RequestHeader) {
@@ -24,6 +25,7 @@ impl Worker {
             true => self.recovering_status().into_iter().collect(),
             false => self.pairs.iter().map(|pair| self.pair_status(pair)).take(PAIRS_MAX).collect(),
         };
+        let warnings = warning::lines(&self.warnings(), WARNING_BYTES_MAX);
         let reply = Reply::Status(StatusReport {
             node: self.identity.node,
             incarnation: self.identity.incarnation,
@@ -31,6 +33,7 @@ impl Worker {
             workers: 1,
             connections: u32::try_from(self.connections.len()).unwrap_or(u32::MAX),
             pairs: PairStatuses::List(&pairs),
+            warnings: &warnings,
         });
         self.reply(connection, header, Dependence::NOTHING, &reply);
     }
@@ -186,6 +189,7 @@ impl Worker {
             node: self.identity.node,
             incarnation: self.identity.incarnation,
             state: self.node_state(),
+            warnings: self.warnings(),
             durability: self.options.pair.durability,
             uptime_ms: self.now_ns.saturating_sub(self.started_ns) / 1_000_000,
             lease_remaining_ms: self.lease_until_ns.saturating_sub(self.now_ns) / 1_000_000,
@@ -207,6 +211,14 @@ impl Worker {
             client_totals: self.client_reports.totals(),
             cluster: self.cluster.clone(),
         }
+    }
+
+    /// What an operator should know although the node serves.
+    fn warnings(&self) -> Vec<String> {
+        warning::of_checkpoints(self.pairs.iter().filter_map(|owned| {
+            let (in_a_row, why) = owned.checkpointing.failure?;
+            Some((owned.pair.id(), in_a_row, why))
+        }))
     }
 
     fn node_state(&self) -> NodeState {
@@ -264,6 +276,8 @@ impl OwnedPair {
             compactions: figures.compactions.done,
             compaction_nodes_freed: figures.compactions.nodes_freed,
             checkpoint_running: self.checkpointing.is_running(),
+            checkpoints_failed: self.checkpointing.failures,
+            checkpoint_failure: self.checkpointing.failure.map(|(_, why)| why),
             sync_us: self.batches.sync_us(),
             sync_buckets: self.batches.sync_buckets,
         }

@@ -73,7 +73,9 @@ fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
         let kept = status?;
         let report = kept.report();
         let is_healthy = !report.pairs.is_empty() && serves(&report) && unserved.is_empty();
-        let text = text(&server, &report, is_healthy) + &text_of_unserved(&unserved);
+        let text = text(&server, &report, is_healthy)
+            + &text_of_warnings(&[(report.node, report.warnings)])
+            + &text_of_unserved(&unserved);
         return print(&text, is_healthy);
     }
     let served: usize = asked.iter().filter_map(|one| one.status.as_ref().ok()).map(pairs_of).sum();
@@ -90,7 +92,17 @@ fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
         message::print_json(json!({"healthy": is_healthy, "nodes": nodes, "unserved": unserved}))?;
         return Ok(exit_of(is_healthy, &asked));
     }
-    print(&(text_of_many(&asked, is_healthy) + &text_of_unserved(&unserved)), is_healthy)
+    let reports = asked.iter().filter_map(|one| one.status.as_ref().ok()).map(NodeStatus::report);
+    let warnings: Vec<_> = reports.map(|report| (report.node, report.warnings)).collect();
+    let text = text_of_many(&asked, is_healthy) + &text_of_warnings(&warnings) + &text_of_unserved(&unserved);
+    print(&text, is_healthy)
+}
+
+/// What is wrong although the nodes serve.
+fn text_of_warnings(warnings: &[(NodeId, &str)]) -> String {
+    let lines = warnings.iter().flat_map(|(node, text)| text.lines().map(move |line| (node, line)));
+    let lines: String = lines.map(|(node, line)| format!("{node}: {line}\n")).collect();
+    if lines.is_empty() { lines } else { format!("\nWarnings:\n{lines}") }
 }
 
 /// Pairs that no node's answer has a row of.
@@ -260,6 +272,7 @@ fn document(server: &str, report: &StatusReport<'_>) -> Value {
         "uptime_ms": report.uptime_ms,
         "workers": report.workers,
         "connections": report.connections,
+        "warnings": report.warnings.lines().collect::<Vec<_>>(),
         "pairs": report.pairs.iter().map(pair).collect::<Vec<_>>(),
     })
 }

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -268,6 +269,28 @@ fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     wait_for("the configuration is wrong: all settings stay");
     signal(Pid::from_child(&node), Signal::TERM);
     assert_eq!(node.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn checkpoint_that_fails_is_a_warning_until_one_succeeds_and_the_node_serves_on() {
+    let mut dev = Dev::start_with(&["--checkpoint-age-ms=1s"]);
+    let (port, node) = (dev.server.port() + 80, dev.node());
+    // Where the folder of the pair's images would be.
+    let in_the_way = Path::new(dev.data()).join("log").join("pair-00000001");
+    std::fs::write(&in_the_way, "").unwrap();
+    dev.out(&["put", "key", "value"]);
+    let warning = "of pair-1 failed, and the log grows: the disk under the logs says: ";
+    wait::until("the status warns", || dev.out(&["status"]).contains(warning));
+    assert!(dev.out(&["status", "--json"]).contains("\"warnings\":[\"the last checkpoint"));
+    wait::until("readiness warns", || http(port, "/readyz?verbose").contains("[-]warnings: the last"));
+    let status = "/api/v1/cluster/status";
+    wait::until("the verdict warns", || http(port, status).contains("serves, but: the last"));
+    wait::until("an event says it", || http(port, "/api/v1/events").contains("pair-1: a checkpoint failed"));
+    assert_eq!(dev.out(&["get", "key"]), "value\n");
+    std::fs::remove_file(in_the_way).unwrap();
+    wait::until("one succeeds", || !dev.out(&["status"]).contains("Warnings"));
+    wait::until("readiness has no warning", || http(port, "/readyz?verbose").contains("[+]warnings: none"));
+    assert_eq!((dev.node(), dev.stop()), (node, Some(0)));
 }
 
 #[test]

@@ -179,7 +179,7 @@ pub(crate) fn row(snapshot: &NodeSnapshot, rates: &Rates, fabric: Option<SocketA
         },
         http: member.map(|member| member.http.clone()).unwrap_or_default(),
         state: snapshot.state.word().to_owned(),
-        state_detail: detail(&snapshot.state),
+        state_detail: detail(&snapshot.state, &snapshot.warnings),
         uptime_ms: snapshot.uptime_ms,
         lease_remaining_ms: snapshot.lease_remaining_ms,
         connections: snapshot.connections,
@@ -207,8 +207,8 @@ pub(crate) fn row(snapshot: &NodeSnapshot, rates: &Rates, fabric: Option<SocketA
 }
 
 /// What a state's word leaves out, for people.
-fn detail(state: &NodeState) -> Option<String> {
-    match state {
+fn detail(state: &NodeState, warnings: &[String]) -> Option<String> {
+    let more = match state {
         NodeState::Recovering(progress) => {
             let percent = u128::from(progress.bytes_done) * 100;
             let percent = percent.checked_div(u128::from(progress.bytes_total));
@@ -220,7 +220,9 @@ fn detail(state: &NodeState) -> Option<String> {
         NodeState::ReadOnly(reason) => Some(reason.words().to_owned()),
         NodeState::Failed(kind) => Some(kind.words().to_owned()),
         _ => None,
-    }
+    };
+    let all: Vec<String> = more.into_iter().chain(warnings.iter().cloned()).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 #[cfg(test)]
@@ -242,11 +244,14 @@ mod tests {
     fn detail_says_what_the_word_leaves_out() {
         let progress =
             RecoveryProgress { stage: "replaying", bytes_done: 1, bytes_total: 4, bytes_per_second: 1.0 };
-        assert_eq!(detail(&NodeState::Recovering(progress)).unwrap(), "replaying, 25 %");
+        assert_eq!(detail(&NodeState::Recovering(progress), &[]).unwrap(), "replaying, 25 %");
         let unknown = RecoveryProgress { bytes_total: 0, ..progress };
-        assert_eq!(detail(&NodeState::Recovering(unknown)).unwrap(), "replaying");
-        assert!(detail(&NodeState::ReadOnly(ReadOnlyReason::DiskFull)).unwrap().contains("disk"));
-        assert_eq!(detail(&NodeState::Serving), None);
+        assert_eq!(detail(&NodeState::Recovering(unknown), &[]).unwrap(), "replaying");
+        let full = NodeState::ReadOnly(ReadOnlyReason::DiskFull);
+        assert!(detail(&full, &[]).unwrap().contains("disk"));
+        assert!(detail(&full, &["more".to_owned()]).unwrap().ends_with("; more"));
+        assert_eq!(detail(&NodeState::Serving, &[]), None);
+        assert_eq!(detail(&NodeState::Serving, &["one".to_owned(), "two".to_owned()]).unwrap(), "one; two");
     }
 
     #[test]

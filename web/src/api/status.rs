@@ -59,6 +59,7 @@ pub(crate) mod tests {
             node: NodeId(3),
             incarnation: Incarnation(77),
             state: NodeState::Serving,
+            warnings: Vec::new(),
             durability: Durability::Sync,
             uptime_ms: 12_000,
             lease_remaining_ms: 2_000,

@@ -104,7 +104,7 @@ pub(crate) fn of(
     }
 }
 
-/// What is wrong with a node: it is absent, hangs, or does not serve.
+/// What is wrong with a node: it is absent, hangs, does not serve, or serves with a warning.
 fn trouble_of_a_node(nodes: &[NodeRow]) -> Option<String> {
     if let Some(node) = nodes.iter().find(|node| node.state == ABSENT) {
         return Some(absent_sentence(nodes, node));
@@ -113,9 +113,12 @@ fn trouble_of_a_node(nodes: &[NodeRow]) -> Option<String> {
         let seconds = age_ms / 1_000;
         return Some(format!("Node {node} answers, but its figures stand still for {seconds} s: it hangs."));
     }
-    let node = nodes.iter().find(|node| node.state != "serving")?;
-    let detail = node.state_detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
-    Some(format!("Node {} is {}{detail}.", node.node, node.state.replace('_', "-")))
+    if let Some(node) = nodes.iter().find(|node| node.state != "serving") {
+        let detail = node.state_detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+        return Some(format!("Node {} is {}{detail}.", node.node, node.state.replace('_', "-")));
+    }
+    let (node, detail) = nodes.iter().find_map(|node| Some((node.node, node.state_detail.as_ref()?)))?;
+    Some(format!("Node {node} serves, but: {detail}."))
 }
 
 /// `Node 2 is absent since 12:03:04 UTC: its lease has ended. 2 nodes are left.`
@@ -303,6 +306,15 @@ mod tests {
             hung.sentence.starts_with("Node 2 answers, but its figures stand still for 61 s"),
             "{hung:?}"
         );
+    }
+
+    #[test]
+    fn of_a_node_that_serves_and_has_a_warning_is_one() {
+        let mut nodes = three();
+        nodes[1].state_detail = Some("a checkpoint failed".to_owned());
+        let warned = verdict(&nodes, &[], &[]);
+        let words = "Node 2 serves, but: a checkpoint failed.";
+        assert_eq!((warned.level, &*warned.sentence), (Level::Warning, words));
     }
 
     /// After a node was killed, the verdict was once `All 2 nodes serve`.

@@ -213,6 +213,16 @@ fn replies(pairs: &[PairStatus]) -> Vec<Reply<'_>> {
             workers: 2,
             connections: 9,
             pairs: PairStatuses::List(pairs),
+            warnings: "",
+        }),
+        Reply::Status(StatusReport {
+            node: NodeId(4),
+            incarnation: Incarnation(77),
+            uptime_ms: 123,
+            workers: 1,
+            connections: 0,
+            pairs: PairStatuses::List(&pairs[..1]),
+            warnings: "one thing\nand another",
         }),
         Reply::Checked(CheckReport {
             meganodes: 1,

@@ -4,6 +4,7 @@
 
 mod across;
 mod adoptions;
+mod checkpoints;
 mod client_reports;
 mod crashes;
 mod delayed;

@@ -2,7 +2,7 @@
 
 use cell_cluster::PairGeometry;
 use cell_node::WorkerOptions;
-use cell_pair::PairOptions;
+use cell_pair::{CheckpointFailure, PairOptions};
 use cell_protocol::{Condition, Put, Request, StatusCode};
 use cell_terms::PairId;
 
@@ -192,7 +192,7 @@ pub(crate) fn image_whose_record_was_not_answered_is_not_written_over() {
     let slot = PairGeometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
     let mut world = World::new(1, slot, WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS });
     let number = world.load(1, (1..20).map(key));
-    world.image_failed(PairId(1));
+    world.image_failed(PairId(1), CheckpointFailure::Busy);
     let mut image = world.next_image(PairId(1));
     while world.step_image(&mut image, 100) {}
     world.end_image_unanswered(image);
@@ -214,7 +214,7 @@ pub(crate) fn compaction_goes_on_while_an_image_is_copied() {
     let mut world = World::new(1, slot, WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS });
     let full = fill(&mut world, 0);
     // The image that the first write began is of no use: one of the full slot is wanted.
-    world.image_failed(PairId(1));
+    world.image_failed(PairId(1), CheckpointFailure::Busy);
     let mut image = world.next_image(PairId(1));
     assert!(world.step_image(&mut image, 60), "half of the slot is copied");
     let deleted = (1..=full).filter(|number| number % 5 != 0);

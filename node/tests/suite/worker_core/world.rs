@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cell_cluster::{CheckpointRow, ClaimReason, Ownership, PairGeometry, Sim};
 use cell_fabric::ConnectionId;
 use cell_node::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity, WorkerOptions};
-use cell_pair::{Pair, PairOptions, SlotEnds, check, check_targets};
+use cell_pair::{CheckpointFailure, Pair, PairOptions, SlotEnds, check, check_targets};
 use cell_protocol::{
     Hello, PROTOCOL_VERSION, Reply, Request, RequestHeader, RequestId, StatusCode, WriteName,
 };
@@ -14,8 +14,8 @@ use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::{Progress, Restore};
 use cell_terms::{Csn, Durability, OperationNumber, PairId, SessionId, Version};
 use cell_test_kit::{NODE, Process, record_image};
-use cell_wal::LogDevice;
 use cell_wal::sim::{SimDevice, SimDisk};
+use cell_wal::{Errno, LogDevice};
 
 const CONNECTION: ConnectionId = ConnectionId::from_number(7);
 const HELLO: Hello<'static> =
@@ -185,9 +185,9 @@ impl Serving {
                     let mut copy = ImageCopy::begin(source, storage, 1, *base).unwrap();
                     while copy.step(&|slot| served.ends.end(slot), 64).unwrap() {}
                     let image = copy.finish().unwrap();
-                    let csn_max = Some(image.csn_max);
+                    let written = Ok(image.csn_max);
                     served.written = Some(image);
-                    ControlEvent::ImageWritten { pair, csn_max }
+                    ControlEvent::ImageWritten { pair, written }
                 }
                 CheckpointCommand::Record { base, csn_max } => {
                     let (epoch, file) = (served.ownership.epoch, served.written.take().unwrap().path);
@@ -366,7 +366,8 @@ impl World {
                     Command::Checkpoint(pair, CheckpointCommand::WriteImage { base }) => {
                         written = self.write_image(pair, *base);
                         let csn_max = written.as_ref().map(|written: &WrittenImage| written.csn_max);
-                        self.serving.worker.control(ControlEvent::ImageWritten { pair, csn_max });
+                        let written = csn_max.ok_or(CheckpointFailure::Disk(Errno::ENOSPC));
+                        self.serving.worker.control(ControlEvent::ImageWritten { pair, written });
                     }
                     Command::Checkpoint(pair, CheckpointCommand::Record { base, csn_max }) => {
                         self.record(pair, base, csn_max, written.take().unwrap().path);
@@ -440,8 +441,8 @@ impl World {
     fn record_image(&mut self, image: Image, recorded: bool) {
         let Image { pair, copy, .. } = image;
         let written = copy.finish().unwrap();
-        let csn_max = Some(written.csn_max);
-        self.serving.worker.control(ControlEvent::ImageWritten { pair, csn_max });
+        let event = ControlEvent::ImageWritten { pair, written: Ok(written.csn_max) };
+        self.serving.worker.control(event);
         for _ in 0..TURNS {
             self.turn();
             for command in std::mem::take(&mut self.serving.commands) {
@@ -456,8 +457,8 @@ impl World {
     }
 
     /// The worker's image could not be written.
-    pub(crate) fn image_failed(&mut self, pair: PairId) {
-        self.serving.worker.control(ControlEvent::ImageWritten { pair, csn_max: None });
+    pub(crate) fn image_failed(&mut self, pair: PairId, why: CheckpointFailure) {
+        self.serving.worker.control(ControlEvent::ImageWritten { pair, written: Err(why) });
     }
 
     /// Hands the worker a request; its number.

@@ -17,6 +17,7 @@ pub(crate) fn status() -> Value {
         ("node", integer("Its number.")),
         ("incarnation", integer("Its lease: another one at each start.")),
         ("state", state()),
+        ("warnings", list(text("A warning, for people."), "What is wrong although it serves.")),
         ("durability", word(&DURABILITIES, "When writes are acknowledged.")),
         ("uptime_ms", integer("Milliseconds since its process started.")),
         ("lease_remaining_ms", integer("Milliseconds for which its lease surely holds.")),
@@ -158,6 +159,8 @@ fn pair() -> Value {
         ("compactions", integer("Times that a meganode was compacted after deletes.")),
         ("compaction_nodes_freed", integer("Tree nodes that compactions have freed.")),
         ("checkpoint_running", flag("Whether a checkpoint is being taken.")),
+        ("checkpoints_failed", integer("Checkpoints that failed since the start.")),
+        ("checkpoint_failure", or_null(text("Why the last one failed, for people. Null: it did not."))),
         ("sync_us", about(sync, "What syncs of batches took in the last second; 0: there were none.")),
     ])
 }

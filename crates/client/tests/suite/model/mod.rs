@@ -302,8 +302,15 @@ impl Server {
             Request::Status => {
                 let pairs = PairStatuses::List(&[]);
                 let (node, incarnation) = (NodeId(1), Incarnation(1));
-                let report =
-                    StatusReport { node, incarnation, uptime_ms: 1, workers: 1, connections: 1, pairs };
+                let report = StatusReport {
+                    node,
+                    incarnation,
+                    uptime_ms: 1,
+                    workers: 1,
+                    connections: 1,
+                    pairs,
+                    warnings: "",
+                };
                 out.push(encode(id, &Reply::Status(report)));
             }
             Request::Check => {

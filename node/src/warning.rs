@@ -1,0 +1,61 @@
+//! What an operator should know of a node that serves all the same, in sentences without their ends.
+
+use cell_pair::CheckpointFailure;
+use cell_terms::PairId;
+
+/// Pairs that are named; others are counted.
+const PAIRS_NAMED: usize = 2;
+
+/// Of checkpoints: how many of a pair's have failed since the last good one, and why the last of them did.
+pub(crate) fn of_checkpoints(
+    mut failed: impl Iterator<Item = (PairId, u64, CheckpointFailure)>,
+) -> Vec<String> {
+    let words = |(pair, in_a_row, why): (PairId, u64, CheckpointFailure)| {
+        let what = match in_a_row {
+            1 => "the last checkpoint".to_owned(),
+            _ => format!("the last {in_a_row} checkpoints"),
+        };
+        format!("{what} of {pair} failed, and the log grows: {why}")
+    };
+    let mut warnings: Vec<String> = failed.by_ref().take(PAIRS_NAMED).map(words).collect();
+    match failed.count() {
+        0 => {}
+        1 => warnings.push("the last checkpoint of one more pair failed".to_owned()),
+        more => warnings.push(format!("the last checkpoints of {more} more pairs failed")),
+    }
+    warnings
+}
+
+/// A line each, and of those as much as so many bytes have.
+pub(crate) fn lines(warnings: &[String], bytes_max: usize) -> String {
+    let mut text = warnings.join("\n");
+    text.truncate(text.floor_char_boundary(bytes_max));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_with_a_whole_letter() {
+        let warnings = ["one".to_owned(), "\u{e4}".to_owned()];
+        assert_eq!(lines(&warnings, 100), "one\n\u{e4}");
+        assert_eq!(lines(&warnings, 5), "one\n");
+        assert_eq!(lines(&[], 5), "");
+    }
+
+    #[test]
+    fn warnings_name_two_pairs_and_count_the_rest() {
+        let failed = |pairs: u32| {
+            of_checkpoints((1..=pairs).map(|pair| (PairId(pair), pair.into(), CheckpointFailure::Damaged)))
+        };
+        assert!(failed(0).is_empty());
+        assert!(
+            failed(1)[0].starts_with("the last checkpoint of pair-1 failed, and the log grows: the pair's")
+        );
+        assert!(failed(2)[1].starts_with("the last 2 checkpoints of pair-2 failed"));
+        assert_eq!(failed(3)[2], "the last checkpoint of one more pair failed");
+        assert_eq!((failed(9).len(), &*failed(9)[2]), (3, "the last checkpoints of 7 more pairs failed"));
+    }
+}
