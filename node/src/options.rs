@@ -26,6 +26,8 @@ pub struct NodeOptions {
     pub partition: Partition,
     /// Makes its logs slow when a drill says so.
     pub disk_delay: DiskDelay,
+    /// What its supervisor says of nodes before it that ended the same way, in words without a subject.
+    pub restarted_because: Option<String>,
     /// Everything else.
     pub settings: Settings,
 }

@@ -279,6 +279,9 @@ pub struct NodeSnapshot {
     pub state: NodeState,
     /// What an operator should know although it serves; nothing if all is well.
     pub warnings: Vec<String>,
+    /// What ended the processes before this one, in words without a subject, if they ended the same way.
+    #[serde(skip)]
+    pub restarted_because: Option<Arc<str>>,
     /// Its durability setting.
     #[serde(serialize_with = "number::durability::serialize")]
     pub durability: Durability,

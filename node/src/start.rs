@@ -53,6 +53,16 @@ pub struct NodeHandle {
     _memory: MemoryWatch,
 }
 
+fn begin_worker(
+    identity: WorkerIdentity,
+    options: &NodeOptions,
+    worker_options: &WorkerOptions,
+    progress: &Arc<Progress>,
+) -> Worker {
+    Worker::new(identity, worker_options.clone(), progress.clone(), boottime_ns())
+        .restarted(options.restarted_because.as_deref())
+}
+
 /// Starts a node. It returns when the node listens; recovery goes on in the background, and clients are
 /// answered so.
 ///
@@ -74,7 +84,7 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
     let worker_options = worker_options(settings, &plan);
     let ready = keep_ready(settings, budget.clone())?;
     let progress = Arc::new(Progress::new(boottime_ns()));
-    let worker = Worker::new(identity, worker_options.clone(), progress.clone(), boottime_ns());
+    let worker = begin_worker(identity, &options, &worker_options, &progress);
     let snapshot: SharedSnapshot = Arc::new(Mutex::new(Arc::new(worker.snapshot())));
     let memory = watch_memory(budget.clone(), snapshot.clone())?;
     let (inbound, inbound_receiver) = channel();

@@ -3,8 +3,16 @@
 use cell_pair::CheckpointFailure;
 use cell_terms::PairId;
 
+/// A process that has lived so long does not end as those before it did.
+const RESTARTS_SHOWN_NS: u64 = 600_000_000_000;
 /// Pairs that are named; others are counted.
 const PAIRS_NAMED: usize = 2;
+
+/// Of the processes before this one, which has lived so long: what they ended of, if that was one thing.
+pub(crate) fn of_restarts(because: Option<&str>, lived_ns: u64) -> Vec<String> {
+    let because = because.filter(|_| lived_ns < RESTARTS_SHOWN_NS);
+    because.map(|because| format!("it {because}")).into_iter().collect()
+}
 
 /// Of checkpoints: how many of a pair's have failed since the last good one, and why the last of them did.
 pub(crate) fn of_checkpoints(
@@ -43,6 +51,13 @@ mod tests {
         assert_eq!(lines(&warnings, 100), "one\n\u{e4}");
         assert_eq!(lines(&warnings, 5), "one\n");
         assert_eq!(lines(&[], 5), "");
+    }
+
+    #[test]
+    fn warnings_of_restarts_last_ten_minutes() {
+        assert_eq!(of_restarts(Some("ended"), RESTARTS_SHOWN_NS - 1), ["it ended"]);
+        assert!(of_restarts(Some("ended"), RESTARTS_SHOWN_NS).is_empty());
+        assert!(of_restarts(None, 0).is_empty());
     }
 
     #[test]

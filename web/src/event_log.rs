@@ -142,6 +142,10 @@ impl Look<'_> {
     }
 
     fn state(&mut self, before: Option<&NodeSnapshot>, now: &NodeSnapshot) {
+        if let (None, Some(why)) = (before, &now.restarted_because) {
+            let text = format!("{} {why}", now.node);
+            self.own(now, ("node_state", Severity::Warning), text, json!({"restarted_because": &**why}));
+        }
         let word = now.state.word();
         if before.is_some_and(|before| before.state.word() == word) {
             return;
@@ -465,6 +469,15 @@ mod tests {
         let last = log.iter().next_back().unwrap();
         assert_eq!(last.text, "settings, revision 1: selector.exploration is 0.02");
         assert!(log.iter().all(|event| KINDS.contains(&event.kind.as_str())));
+    }
+
+    #[test]
+    fn node_that_was_held_back_says_so_once() {
+        let (mut log, mut node) = (EventLog::default(), snapshot());
+        node.restarted_because = Some("ended 3 times in a row: signal 6".into());
+        (0..3).for_each(|at| log.observe(at, &Arc::new(node.clone())));
+        let texts: Vec<_> = log.iter().map(|event| event.text.as_str()).collect();
+        assert_eq!(texts, ["node-3 ended 3 times in a row: signal 6", "node-3 is serving"]);
     }
 
     #[test]

@@ -242,6 +242,7 @@ mod tests {
             partitioned: false,
             partition: None,
             disk_delay_ms: 0,
+            why: None,
             server: address,
             http: address,
         }

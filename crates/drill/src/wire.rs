@@ -220,6 +220,9 @@ pub struct NodeView {
     pub partition: Option<PartitionWay>,
     /// By how many milliseconds its logs are slower; zero: they are as ever.
     pub disk_delay_ms: u64,
+    /// Why it is held back when it has ended, if it ends the same way again and again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// Where clients reach it.
     pub server: SocketAddr,
     /// Its HTTP.

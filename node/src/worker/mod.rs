@@ -124,6 +124,8 @@ pub struct Worker {
     lease_until_ns: u64,
     /// What the disk of the logs has left, as far as that is known.
     disk_free: Option<u64>,
+    /// What ended the processes before this one, if they ended the same way.
+    restarted_because: Option<Arc<str>>,
     /// There was a lease.
     leased: bool,
     /// Messages of the backlog are being handled: they do not wait behind themselves.
@@ -171,10 +173,17 @@ impl Worker {
             now_ns,
             lease_until_ns: 0,
             disk_free: None,
+            restarted_because: None,
             leased: false,
             draining: false,
             scratch: Vec::new(),
         }
+    }
+
+    /// One whose process follows others that ended the same way, as its supervisor says.
+    #[must_use]
+    pub fn restarted(self, because: Option<&str>) -> Worker {
+        Worker { restarted_because: because.map(Arc::from), ..self }
     }
 
     /// The recovered pairs: from here on they are served. They are numbered from 0, in this order; see

@@ -190,6 +190,7 @@ impl Worker {
             incarnation: self.identity.incarnation,
             state: self.node_state(),
             warnings: self.warnings(),
+            restarted_because: self.restarted_because.clone(),
             durability: self.options.pair.durability,
             uptime_ms: self.now_ns.saturating_sub(self.started_ns) / 1_000_000,
             lease_remaining_ms: self.lease_until_ns.saturating_sub(self.now_ns) / 1_000_000,
@@ -215,10 +216,13 @@ impl Worker {
 
     /// What an operator should know although the node serves.
     fn warnings(&self) -> Vec<String> {
-        warning::of_checkpoints(self.pairs.iter().filter_map(|owned| {
+        let lived_ns = self.now_ns.saturating_sub(self.started_ns);
+        let mut warnings = warning::of_restarts(self.restarted_because.as_deref(), lived_ns);
+        warnings.extend(warning::of_checkpoints(self.pairs.iter().filter_map(|owned| {
             let (in_a_row, why) = owned.checkpointing.failure?;
             Some((owned.pair.id(), in_a_row, why))
-        }))
+        })));
+        warnings
     }
 
     fn node_state(&self) -> NodeState {

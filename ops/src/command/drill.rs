@@ -187,6 +187,11 @@ fn list(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
     let text = table::plain(&["node", "pid", "state", "lives", "server", "pairs"], &[0, 1, 3], rows);
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
+    for node in &status.nodes {
+        if let Some(why) = &node.why {
+            writeln!(out, "\nnode {} {why}", node.node)?;
+        }
+    }
     for pair in &status.pairs {
         if let Some(trouble) = &pair.trouble {
             writeln!(out, "\npair-{} is {trouble}", pair.pair)?;

@@ -49,6 +49,9 @@ pub(crate) struct NodeArgs {
     /// The supervisor has slowed this node's logs down
     #[arg(long, hide = true, requires = "supervised", value_name = "MS", default_value_t = 0)]
     slow_disk_ms: u64,
+    /// The supervisor has started nodes here before this one, and they ended the same way
+    #[arg(long, hide = true, requires = "supervised", value_name = "WHY")]
+    restarted_because: Option<String>,
     #[command(subcommand)]
     what: Option<NodeCommand>,
 }
@@ -90,7 +93,7 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     faults.disk_delay.set(Duration::from_millis(arguments.slow_disk_ms));
     let wishes = receive_wishes(supervised, &faults)?;
     let coordinator = coordinator(&settings, faults.partition.clone(), configuration.store())?;
-    let handle = start(&settings, listen, faults, coordinator.clone())?;
+    let handle = start(&settings, listen, faults, arguments.restarted_because.clone(), coordinator.clone())?;
     handle.follow(configuration.store());
     let web = serve_http(http, &handle, &configuration, coordinator)?;
     let reload = || {
@@ -151,6 +154,7 @@ fn start(
     settings: &Settings,
     listen: SocketAddr,
     faults: FaultSwitches,
+    restarted_because: Option<String>,
     coordinator: Arc<dyn Coordinator>,
 ) -> anyhow::Result<NodeHandle> {
     if !listen.ip().is_loopback() {
@@ -169,6 +173,7 @@ fn start(
             .map_or_else(|| settings.text("http_address").to_owned(), |address| address.to_string()),
         partition: faults.partition,
         disk_delay: faults.disk_delay,
+        restarted_because,
         settings: settings.clone(),
     };
     Ok(cell_node::start(options, coordinator).map_err(explain)?)

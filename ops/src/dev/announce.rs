@@ -5,6 +5,7 @@ use std::process::ExitStatus;
 
 use serde_json::{Value, json};
 
+use super::backoff::Repeated;
 use super::child::in_words;
 use super::plan::Plan;
 use crate::output::message;
@@ -30,12 +31,24 @@ impl Announcer {
         }
     }
 
-    /// A node has ended by itself, with this as its last words; in the words that are also its failure.
-    pub(crate) fn died(&self, node: u16, status: ExitStatus, error: Option<String>) -> String {
+    /// A node has ended by itself, with this as its last words; in the words that are also its failure, and
+    /// the cause alone.
+    pub(crate) fn died(&self, node: u16, status: ExitStatus, error: Option<String>) -> (String, String) {
         let why = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-        let died = format!("node {node} died: {}{why}", in_words(status));
+        let cause = format!("{}{why}", in_words(status));
+        let died = format!("node {node} died: {cause}");
         self.say("died", &died, &json!({"node": node, "status": in_words(status), "error": error}));
-        died
+        (died, cause)
+    }
+
+    /// A node that ends the same way again and again is held back.
+    pub(crate) fn held_back(&self, node: u16, repeated: &Repeated) {
+        let text = format!("node {node} {}", repeated.words());
+        tracing::error!("{text}");
+        let wait_ms = u64::try_from(repeated.wait.as_millis()).ok();
+        let details =
+            json!({"node": node, "count": repeated.count, "cause": repeated.cause, "wait_ms": wait_ms});
+        self.say("held_back", &text, &details);
     }
 
     /// Every node has served: the cluster is up. `pids` has one a node; `messages` is the folder of their

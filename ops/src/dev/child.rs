@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::Context;
 
 use super::event::Event;
-use super::link::{LastingFaults, Report, STOP};
+use super::link::{Report, STOP};
 use super::messages;
 
 /// How to start a node.
@@ -36,14 +36,15 @@ pub(crate) struct NodeChild {
 }
 
 impl NodeChild {
-    /// Starts a node; what it says, and its end, arrive as events of this `life`.
+    /// Starts a node, with `arguments` for this life alone; what it says, and its end, arrive as events of
+    /// this `life`.
     ///
     /// It gets a process group of its own, so that a Ctrl-C reaches the supervisor only, who then stops it in
     /// order.
     pub(crate) fn spawn(
         spec: &NodeSpec,
         life: u64,
-        faults: LastingFaults,
+        arguments: Vec<String>,
         events: Sender<Event>,
     ) -> anyhow::Result<NodeChild> {
         let node = spec.node;
@@ -57,7 +58,7 @@ impl NodeChild {
         let mut process = Command::new(&spec.binary)
             .arg("node")
             .args(&spec.arguments)
-            .args(faults.arguments())
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr)

@@ -52,6 +52,14 @@ impl LastingFaults {
     }
 }
 
+/// Longest reason that is passed on, in bytes.
+const REASON_BYTES_MAX: usize = 500;
+
+/// The argument of `cell node` for a process that follows others which ended the same way.
+pub(crate) fn restarted_argument(why: &str) -> String {
+    format!("--restarted-because={}", &why[..why.floor_char_boundary(REASON_BYTES_MAX)])
+}
+
 /// What a filter drops in such a partition.
 pub(crate) fn blocked(way: Option<PartitionWay>) -> Blocked {
     match way {

@@ -70,7 +70,18 @@ pub(crate) fn last_error(path: &Path, since: u64) -> Option<String> {
     let mut end = Vec::new();
     file.read_to_end(&mut end).ok()?;
     let text = String::from_utf8_lossy(&end);
-    text.lines().rev().find_map(|line| line.strip_prefix("error: ")).map(str::to_owned)
+    let lines: Vec<&str> = text.lines().collect();
+    let error = |at: usize| {
+        let line = lines[at].strip_prefix("error: ").map(str::to_owned);
+        line.or_else(|| panic_of(lines[at], lines.get(at + 1)?))
+    };
+    (0..lines.len()).rev().find_map(error)
+}
+
+/// `thread 'worker' (7) panicked at src/lib.rs:1:2:`, and what it says in the line after that.
+fn panic_of(line: &str, next: &str) -> Option<String> {
+    let (_, place) = line.strip_prefix("thread '")?.split_once("panicked at ")?;
+    Some(format!("panicked at {} {next}", place.trim_end()))
 }
 
 #[cfg(test)]
@@ -104,6 +115,9 @@ mod tests {
         assert_eq!(last_error(&path, since), None);
         fs::write(&path, "error: old\n INFO x\nerror: new\nnext: do\n").unwrap();
         assert_eq!(last_error(&path, since).as_deref(), Some("new"));
+        let panic = "error: x\nthread 'cell-worker' (77) panicked at wal/src/a.rs:5:9:\nit is\nnote: run\n";
+        fs::write(&path, panic).unwrap();
+        assert_eq!(last_error(&path, 0).as_deref(), Some("panicked at wal/src/a.rs:5:9: it is"));
         fs::write(&path, "error: cut\n").unwrap();
         assert_eq!(last_error(&path, 1 << 20).as_deref(), Some("cut"));
     }

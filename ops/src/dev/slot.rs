@@ -1,5 +1,6 @@
 //! One node's place in the cluster: the process that is in it now, and whether another one follows.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -7,11 +8,14 @@ use std::time::{Duration, Instant};
 use cell_drill::wire::PartitionWay;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::backoff::Backoff;
+use super::backoff::{Backoff, End, Repeated};
 use super::child::{NodeChild, NodeSpec};
 use super::event::Event;
-use super::link::{LastingFaults, Report};
+use super::link::{LastingFaults, Report, restarted_argument};
 use crate::exit::Exit;
+
+/// The signal that ends a process from outside: no process ends itself by it.
+const KILL: i32 = 9;
 
 /// A node's place.
 pub(crate) struct Slot {
@@ -28,6 +32,8 @@ pub(crate) struct Slot {
     pub(crate) paused: bool,
     /// What lasts of drills, whichever process is in it.
     pub(crate) faults: LastingFaults,
+    /// A drill did something to the process: what it ends of says nothing of the node.
+    drilled: bool,
     backoff: Backoff,
     next: Next,
     /// A drill wants another process after this one, not before so long.
@@ -59,6 +65,7 @@ impl Slot {
             served: false,
             paused: false,
             faults: LastingFaults::default(),
+            drilled: false,
             backoff: Backoff::default(),
             next: Next::At(now),
             down: None,
@@ -95,14 +102,28 @@ impl Slot {
     pub(crate) fn start(&mut self, events: &Sender<Event>) -> anyhow::Result<()> {
         self.lives += 1;
         (self.served, self.paused) = (false, false);
+        self.drilled = self.faults != LastingFaults::default();
         "starting".clone_into(&mut self.state);
-        self.child = Some(NodeChild::spawn(&self.spec, self.lives, self.faults, events.clone())?);
+        let mut arguments = self.faults.arguments();
+        arguments.extend(self.repeated().map(|repeated| restarted_argument(&repeated.words())));
+        self.child = Some(NodeChild::spawn(&self.spec, self.lives, arguments, events.clone())?);
         Ok(())
     }
 
-    /// The process has ended: decides whether, and when, another one follows. `died` is what was said of it.
-    pub(crate) fn ended(&mut self, status: ExitStatus, died: String, restart: bool, now: Instant) {
-        self.child = None;
+    /// The process has ended: decides whether, and when, another one follows. `died` is what was said of it,
+    /// `cause` that without its name.
+    pub(crate) fn ended(
+        &mut self,
+        status: ExitStatus,
+        (died, cause): (String, String),
+        restart: bool,
+        now: Instant,
+    ) {
+        let started = self.child.take().map_or(now, |child| child.started);
+        // An end that somebody wanted says nothing of the node.
+        let is_its_own = !self.drilled && !status.success() && status.signal() != Some(KILL);
+        let cause = is_its_own.then_some(cause);
+        let end = End { started, ended: now, served: self.served, cause };
         let wanted = self.down.take();
         let last = final_exit(status).filter(|_| wanted.is_none());
         self.next = match (last, wanted) {
@@ -111,8 +132,13 @@ impl Slot {
             (None, Some(_)) if status.success() => Next::At(now),
             (None, _) if !restart => Next::Never(Exit::Error, died),
             (None, Some(down)) => Next::At(now + down),
-            (None, None) => Next::At(now + self.backoff.wait(self.served)),
+            (None, None) => Next::At(now + self.backoff.wait(&end)),
         };
+    }
+
+    /// Why it is held back, or was when it was started.
+    pub(crate) fn repeated(&self) -> Option<&Repeated> {
+        self.backoff.repeated()
     }
 
     /// How long until the next process.
@@ -155,6 +181,7 @@ impl Slot {
 
     pub(crate) fn pause(&mut self) -> bool {
         self.paused = self.signal(Signal::STOP);
+        self.drilled |= self.paused;
         self.paused
     }
 
@@ -166,12 +193,14 @@ impl Slot {
     /// Cuts it off, or lets it back; so is the process that follows.
     pub(crate) fn partition(&mut self, partition: Option<PartitionWay>) -> bool {
         self.faults.partition = partition;
+        self.drilled |= partition.is_some();
         self.send_line(&self.faults.partition_line())
     }
 
     /// Slows its logs down by so many milliseconds, or no longer; so those of the process that follows.
     pub(crate) fn slow_disk(&mut self, delay_ms: u64) -> bool {
         self.faults.disk_delay_ms = delay_ms;
+        self.drilled |= delay_ms > 0;
         self.send_line(&self.faults.slow_disk_line())
     }
 

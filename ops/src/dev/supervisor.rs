@@ -11,6 +11,7 @@ use cell_drill::wire::{DrillAnswer, DrillRequest, NodeView, Refused, Status};
 use serde_json::json;
 
 use super::announce::Announcer;
+use super::backoff::Repeated;
 use super::child::NodeSpec;
 use super::event::Event;
 use super::link::Report;
@@ -109,6 +110,9 @@ impl Supervisor {
         let died = self.announcer.died(node, status, child.last_error());
         let now = Instant::now();
         slot.ended(status, died, self.restart, now);
+        if let Some(repeated) = slot.repeated().filter(|_| slot.due().is_some()) {
+            self.announcer.held_back(node, repeated);
+        }
         match slot.wait(now) {
             Some(wait) => {
                 let when =
@@ -208,6 +212,7 @@ impl Supervisor {
             partitioned: slot.faults.partition.is_some(),
             partition: slot.faults.partition,
             disk_delay_ms: slot.faults.disk_delay_ms,
+            why: slot.repeated().map(Repeated::words),
             server: self.plan.fabric(slot.spec.node),
             http: self.plan.http(slot.spec.node),
         };
@@ -410,6 +415,22 @@ exit 1
         let mut cluster = Cluster::start_with("#!/bin/sh\nexit 7\n", 2, true);
         let failure = cluster.end().unwrap_err().downcast::<Failure>().unwrap();
         assert_eq!(failure.exit, Exit::VerificationFailed);
+    }
+
+    #[test]
+    fn run_a_node_that_ends_the_same_way_again_and_again_is_held_back_and_started_with_the_reason() {
+        let ends = "#!/bin/sh\necho '{\"state\":\"'$*'\",\"detail\":\"\"}'\nsleep 0.2\nexit 1\n";
+        let mut cluster = Cluster::start_with(ends, 1, true);
+        let held = cluster.until(|nodes| nodes[0].lives >= 3 && nodes[0].why.is_some());
+        let why = held[0].why.clone().unwrap();
+        assert!(why.starts_with("ended ") && why.ends_with(": exit code 1"), "{why}");
+        let nodes = cluster.until(|nodes| nodes[0].state.contains("--restarted-because=ended 3 times"));
+        assert_eq!(nodes[0].lives, 4);
+        cluster.until(|nodes| nodes[0].state == "down");
+        assert_eq!(cluster.ask(DrillRequest::Restart { node: 0 }).refused, None, "at once");
+        cluster.until(|nodes| nodes[0].lives == 5);
+        cluster.events.send(Event::Stop).unwrap();
+        let _ = cluster.end(); // it ends, in order or not
     }
 
     #[test]

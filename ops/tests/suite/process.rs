@@ -34,6 +34,32 @@ fn dev_a_killed_node_comes_back_with_what_it_acknowledged() {
     assert_eq!(dev.stop(), Some(0));
 }
 
+/// A node that met the same end again and again was started again at once, each time with a new epoch and its
+/// folders.
+#[test]
+fn dev_a_node_that_aborts_again_and_again_is_held_back_and_says_why() {
+    let mut dev = Dev::start();
+    dev.out(&["put", "key", "value"]);
+    for _ in 0..2 {
+        signal(dev.node(), Signal::ABORT);
+        dev.wait_for("died");
+        dev.wait_for("serving");
+    }
+    signal(dev.node(), Signal::ABORT);
+    let held = dev.wait_for("held_back");
+    assert_eq!((&held["count"], &held["wait_ms"]), (&3.into(), &1_000.into()), "{held}");
+    assert_eq!(held["cause"], "ended by signal 6");
+    dev.wait_for("serving");
+    let why = "ended 3 times in quick succession, and was held back for 1 s: ended by signal 6";
+    assert!(dev.out(&["status"]).contains(why));
+    assert!(dev.server.log().contains(why), "the supervisor's log has it");
+    let port = dev.server.port() + 80;
+    wait::until("an event says it", || http(port, "/api/v1/events").contains(why));
+    wait::until("the verdict says it", || http(port, "/api/v1/cluster/status").contains(why));
+    assert_eq!(dev.out(&["get", "key"]), "value\n");
+    assert_eq!(dev.stop(), Some(0));
+}
+
 /// What goes to a terminal is for people; what nodes report is in files, unless it is asked for.
 #[test]
 fn dev_prints_lines_for_people_and_its_nodes_messages_go_to_files() {

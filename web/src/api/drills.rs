@@ -540,6 +540,7 @@ mod tests {
             partitioned: false,
             partition: None,
             disk_delay_ms: 0,
+            why: None,
             server: address,
             http: address,
         };

@@ -60,6 +60,7 @@ pub(crate) mod tests {
             incarnation: Incarnation(77),
             state: NodeState::Serving,
             warnings: Vec::new(),
+            restarted_because: None,
             durability: Durability::Sync,
             uptime_ms: 12_000,
             lease_remaining_ms: 2_000,
