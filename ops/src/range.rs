@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::Bound;
 
 use cell_client::ScanRange;
+use cell_terms::mutant::{Mutant, planted};
 use clap::Args;
 
 use crate::args::EncodingArgs;
@@ -32,6 +33,30 @@ impl RangeArgs {
         self.prefix.is_some() || self.from.is_some() || self.after.is_some() || self.to.is_some()
     }
 
+    /// The range, for a command that changes what is in it. An empty bound is mostly a variable of a shell
+    /// that is not set, and would make the range all keys.
+    ///
+    /// # Errors
+    /// A bound is empty or does not decode.
+    pub(crate) fn bounded_range(&self, encoding: EncodingArgs) -> Result<ScanRange, Failure> {
+        let bounds = [
+            ("--prefix", &self.prefix),
+            ("--from", &self.from),
+            ("--after", &self.after),
+            ("--to", &self.to),
+        ];
+        for (flag, bound) in bounds {
+            if let Some(text) = bound
+                && encoding.decode(flag, text)?.is_empty()
+                && !planted(Mutant::EmptyBoundTaken)
+            {
+                return Err(Failure::usage(format!("{flag} is empty, which bounds nothing"))
+                    .next("is a variable of the shell not set? leave the bound out; --all is every entry"));
+            }
+        }
+        self.range(encoding)
+    }
+
     /// The range.
     pub(crate) fn range(&self, encoding: EncodingArgs) -> Result<ScanRange, Failure> {
         let decode = |name: &str, text: &str| encoding.decode(name, text).map(Cow::into_owned);
@@ -48,5 +73,65 @@ impl RangeArgs {
             None => Bound::Unbounded,
         };
         Ok(ScanRange { start, end, ..ScanRange::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        range: RangeArgs,
+        #[command(flatten)]
+        encoding: EncodingArgs,
+    }
+
+    fn line(arguments: &[&str]) -> Line {
+        Line::parse_from([&["test"], arguments].concat())
+    }
+
+    fn empty_bounds_are_refused() -> bool {
+        let empty = [
+            &["--prefix", ""][..],
+            &["--from", ""],
+            &["--after", ""],
+            &["--from", "a", "--to", ""],
+            &["--from", "", "--to", "b"],
+            &["--hex", "--prefix", ""],
+            &["--base64", "--after", ""],
+            &["--escaped", "--from", ""],
+        ];
+        empty.iter().all(|arguments| {
+            let line = line(arguments);
+            assert!(line.range.range(line.encoding).is_ok(), "who reads may: {arguments:?}");
+            line.range.bounded_range(line.encoding).is_err_and(|failure| failure.next.is_some())
+        })
+    }
+
+    #[test]
+    fn bounded_range_takes_no_empty_bound() {
+        assert!(empty_bounds_are_refused());
+        for arguments in
+            [&["--prefix", "a"][..], &["--from", " "], &["--hex", "--after", "00"], &["--to", "b"]]
+        {
+            let line = line(arguments);
+            assert!(line.range.bounded_range(line.encoding).is_ok(), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_empty_bound_taken_is_caught() {
+        cell_terms::mutant::in_own_process(|| {
+            cell_terms::mutant::plant(Some(Mutant::EmptyBoundTaken));
+            let refused = empty_bounds_are_refused();
+            cell_terms::mutant::plant(None);
+            assert!(!refused);
+            println!("mutant {} caught by cell-ops' bounds", Mutant::EmptyBoundTaken.name());
+        });
     }
 }

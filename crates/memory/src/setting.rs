@@ -63,7 +63,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: TREE_NODE_BYTES,
         meaning: "Size of a tree node, the unit of a one-sided read. Larger ones make a lower tree and \
-                  longer reads.",
+                  longer reads. The longest key goes by it: 76 bytes with 512 B, 178 with 1 KiB, 383 with \
+                  2 KiB, 793 with 4 KiB.",
         default: "1 KiB",
         bounds: Bounds::Bytes { min: NODE_BYTES.start, max: NODE_BYTES.end - 1, power_of_two: true },
         applies: Applies::Creation(SIZES_SHARED),

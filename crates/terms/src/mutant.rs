@@ -154,6 +154,10 @@ mutants! {
     BlobsUnsynced: "blobs-unsynced",
     /// A large row of the coordinator's table lies in sled as one piece.
     RowsUncut: "rows-uncut",
+    /// A dump is loaded as if it had no heading. A test of `ops/src/input/source.rs` catches it.
+    DumpHeadingMissed: "dump-heading-missed",
+    /// A range that is to be removed may have empty bounds. A test of `ops/src/range.rs` catches it.
+    EmptyBoundTaken: "empty-bound-taken",
     /// A pair's row is written whatever is there, when its id comes from a counter that went back.
     PairOverwritten: "pair-overwritten",
     /// An incident is claimed in the name of a lease that has ended.

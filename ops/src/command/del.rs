@@ -1,4 +1,4 @@
-//! `cell del`: removes entries by key, or a range of them once that is confirmed.
+//! `cell del`: removes entries by key, or a range of them, or all, once that is confirmed.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -29,11 +29,14 @@ const IN_FLIGHT: u16 = 1024;
 #[derive(Debug, Args)]
 pub(crate) struct DelArgs {
     /// The keys
-    #[arg(value_name = "KEY", conflicts_with_all = ["prefix", "from", "after", "to"])]
+    #[arg(value_name = "KEY", conflicts_with_all = ["prefix", "from", "after", "to", "all"])]
     keys: Vec<String>,
     #[command(flatten)]
     range: RangeArgs,
-    /// Remove a range without asking; what is not a terminal is not asked
+    /// Every entry of the store
+    #[arg(long, conflicts_with_all = ["prefix", "from", "after", "to"], help_heading = "Range")]
+    all: bool,
+    /// Remove a range, or all, without asking; what is not a terminal is not asked
     #[arg(long, short)]
     yes: bool,
     /// Only if the entry has this version
@@ -52,9 +55,9 @@ pub(crate) struct DelArgs {
 pub(crate) fn run(global: &Global, arguments: &DelArgs) -> anyhow::Result<Exit> {
     let keys = arguments.keys.iter().map(|key| arguments.encoding.decode_key(key));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
-    match (&keys[..], arguments.range.is_given()) {
+    match (&keys[..], arguments.all || arguments.range.is_given()) {
         ([], false) => Err(Failure::usage("there is nothing to remove")
-            .next("give keys, --prefix KEY, or a range with --from, --after and --to; see `cell del --help`")
+            .next("give keys, --prefix KEY, a range with --from, --after and --to, or --all")
             .into()),
         (keys, false) => remove_keys(global, arguments, keys),
         (_, true) => remove_range(global, arguments),
@@ -96,9 +99,15 @@ fn remove_range(global: &Global, arguments: &DelArgs) -> anyhow::Result<Exit> {
     if arguments.if_version.is_some() {
         return Err(Failure::usage("--if-version takes one key: a version is one entry's").into());
     }
-    let range = ScanRange { keys_only: true, ..arguments.range.range(arguments.encoding)? };
+    let range = if arguments.all {
+        ScanRange::default()
+    } else {
+        arguments.range.bounded_range(arguments.encoding)?
+    };
+    let range = ScanRange { keys_only: true, ..range };
     if !arguments.yes && !io::stdin().is_terminal() {
-        let failure = Failure::usage("a range is to be removed, and nobody is there to confirm it");
+        let what = if arguments.all { "all entries are" } else { "a range is" };
+        let failure = Failure::usage(format!("{what} to be removed, and nobody is there to confirm it"));
         return Err(failure.next("give --yes to remove it; `cell count` shows how much it is").into());
     }
     let stop = signal::stop_flag()?;

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::args::{Global, ServerArgs};
 use crate::exit::{Exit, Failure};
-use crate::input::open::Consumed;
+use crate::input::open::{Consumed, Source};
 use crate::input::record::LineError;
 use crate::input::source::{Opened, SourceArgs};
 use crate::load::loader::{Ended, Loader, Observer, Tally};
@@ -63,7 +63,7 @@ pub(crate) fn run(global: &Global, arguments: &LoadArgs) -> anyhow::Result<Exit>
     // A load waits for a node that is being recovered: it is what `cell load` is left alone for.
     let in_flight = usize::from(arguments.in_flight);
     let mut store = Store::connect_with(&arguments.server, Duration::from_secs(120), in_flight)?;
-    let mut watcher = Watcher::new(arguments.strict, &opened, file.clone())?;
+    let mut watcher = Watcher::new(arguments, &opened, file.clone())?;
     let limits = store.limits();
     let flight = PendingPuts::new(&mut store);
     let loader = Loader::new(flight, &opened.parser, limits, in_flight, opened.skip, &mut progress);
@@ -143,6 +143,7 @@ fn conclude(
 }
 
 struct Watcher {
+    source: Source,
     strict: bool,
     strict_stop: Option<u64>,
     bad_shown: u64,
@@ -157,10 +158,11 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(strict: bool, opened: &Opened, file: Option<ProgressFile>) -> anyhow::Result<Watcher> {
+    fn new(arguments: &LoadArgs, opened: &Opened, file: Option<ProgressFile>) -> anyhow::Result<Watcher> {
         let now = Instant::now();
         Ok(Watcher {
-            strict,
+            source: Source::from(arguments.file.as_path()),
+            strict: arguments.strict,
             strict_stop: None,
             bad_shown: 0,
             file,
@@ -179,7 +181,7 @@ impl Observer for Watcher {
     fn bad_line(&mut self, line: u64, error: &LineError) -> ControlFlow<()> {
         self.bad_shown += 1;
         match self.bad_shown {
-            ..=BAD_LINES_SHOWN => self.bar.line(&format!("line {line}: {error}")),
+            ..=BAD_LINES_SHOWN => self.bar.line(&format!("{}: line {line}: {error}", self.source)),
             shown if shown == BAD_LINES_SHOWN + 1 => self.bar.line("further bad lines are only counted"),
             _ => {}
         }

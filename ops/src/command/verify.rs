@@ -17,7 +17,6 @@ use serde_json::{Map, Value, json};
 use crate::args::{Global, ServerArgs};
 use crate::encoding::{display_key, insert_json};
 use crate::exit::{Exit, Failure};
-use crate::input::line::InputLine;
 use crate::input::source::{Opened, SourceArgs};
 use crate::load::loader::record_of;
 use crate::load::lookups::Lookups;
@@ -349,7 +348,7 @@ fn keys_of(
     let mut keys = KeySet { hashes: HashSet::new(), hasher: RandomState::new() };
     while let Some((number, line)) = opened.lines.next()? {
         interrupted(stop)?;
-        if number <= opened.skip || line == InputLine::TooLong {
+        if number <= opened.skip || opened.parser.is_heading(&line) {
             continue;
         }
         if let Ok(record) = record_of(&line, &opened.parser, &limits) {

@@ -2,8 +2,8 @@
 
 use std::io::{self, BufRead};
 
-/// Longest line that is kept: a value of 16 MiB in base 64 or escapes, with room.
-pub(crate) const LINE_BYTES_MAX: usize = 80 << 20;
+/// Longest line that is kept: a value of 16 MiB of which JSON writes each byte in six (`\u0001`), with room.
+pub(crate) const LINE_BYTES_MAX: usize = 112 << 20;
 
 /// Hands out lines, numbered from 1, without their line end.
 pub(crate) struct Lines<R> {
@@ -17,6 +17,8 @@ pub(crate) struct Lines<R> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum InputLine<'a> {
     Text(&'a [u8]),
+    /// The last one, without a line end: a line all the same, or what is left of one.
+    Unended(&'a [u8]),
     /// Longer than the bound; it was skipped to its end.
     TooLong,
 }
@@ -32,6 +34,7 @@ impl<R: BufRead> Lines<R> {
     pub(crate) fn next(&mut self) -> io::Result<Option<(u64, InputLine<'_>)>> {
         self.line.clear();
         let mut too_long = false;
+        let mut has_end = false;
         loop {
             let available = match self.reader.fill_buf() {
                 Ok(bytes) => bytes,
@@ -57,11 +60,17 @@ impl<R: BufRead> Lines<R> {
             }
             self.reader.consume(taken);
             if ended {
+                has_end = true;
                 break;
             }
         }
         self.number += 1;
-        Ok(Some((self.number, if too_long { InputLine::TooLong } else { InputLine::Text(&self.line) })))
+        let line = match (too_long, has_end) {
+            (true, _) => InputLine::TooLong,
+            (false, true) => InputLine::Text(&self.line),
+            (false, false) => InputLine::Unended(&self.line),
+        };
+        Ok(Some((self.number, line)))
     }
 }
 
@@ -74,7 +83,7 @@ mod tests {
         let mut lines = Lines::new(io::Cursor::new("a\n\nb"));
         assert_eq!(lines.next().unwrap(), Some((1, InputLine::Text(b"a"))));
         assert_eq!(lines.next().unwrap(), Some((2, InputLine::Text(b""))));
-        assert_eq!(lines.next().unwrap(), Some((3, InputLine::Text(b"b"))));
+        assert_eq!(lines.next().unwrap(), Some((3, InputLine::Unended(b"b"))));
         assert_eq!(lines.next().unwrap(), None);
     }
 

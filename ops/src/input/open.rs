@@ -1,5 +1,6 @@
 //! Opens a file or stdin; gzip and zstd are recognised by content, never by name.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -8,11 +9,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 
+use crate::exit::Failure;
+
 /// Where data comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Stdin,
     File(PathBuf),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Stdin => f.write_str("stdin"),
+            Source::File(path) => path.display().fmt(f),
+        }
+    }
 }
 
 impl From<&Path> for Source {
@@ -28,9 +40,19 @@ enum Compression {
     Plain,
     /// One or several gzip members.
     Gzip,
-    /// One or several zstd frames.
+    /// One or several zstd frames, skippable ones too.
     Zstd,
 }
+
+/// What other packers begin a file with: its bytes would be taken for keys.
+const OTHER_PACKERS: [(&str, &[u8]); 4] = [
+    ("xz", b"\xfd7zXZ\0"),
+    ("bzip2", b"BZh91AY&SY"),
+    ("lz4", &[0x04, 0x22, 0x4d, 0x18]),
+    ("zip", b"PK\x03\x04"),
+];
+/// The longest of them, and of those that are read.
+const HEAD_BYTES: usize = 10;
 
 /// Counts the (compressed) bytes that were taken from a source; the reader that counts is elsewhere.
 #[derive(Clone, Debug, Default)]
@@ -55,13 +77,14 @@ pub(crate) struct Input {
 
 /// Opens a source and looks at its first bytes.
 pub(crate) fn open(source: &Source) -> anyhow::Result<Input> {
-    match source {
-        Source::Stdin => unpack(Box::new(io::stdin()), None),
+    let (raw, bytes_total): (Box<dyn Read + Send>, _) = match source {
+        Source::Stdin => (Box::new(io::stdin()), None),
         Source::File(path) => {
             let (file, bytes_total) = open_file(path)?;
-            unpack(Box::new(file), bytes_total).with_context(|| format!("cannot read {}", path.display()))
+            (Box::new(file), bytes_total)
         }
-    }
+    };
+    unpack(raw, bytes_total).with_context(|| format!("cannot read {source}"))
 }
 
 fn open_file(path: &Path) -> anyhow::Result<(File, Option<u64>)> {
@@ -76,6 +99,10 @@ fn unpack(raw: Box<dyn Read + Send>, bytes_total: Option<u64>) -> anyhow::Result
     let consumed = Consumed::default();
     let mut counted = Counted { inner: raw, consumed: consumed.clone() };
     let head = read_head(&mut counted)?;
+    if let Some((packer, _)) = OTHER_PACKERS.iter().find(|(_, magic)| head.starts_with(magic)) {
+        let failure = Failure::usage(format!("it is packed with {packer}"));
+        return Err(failure.next("unpack it first: what is read is plain, gzip or zstd").into());
+    }
     let compression = detect(&head);
     let peeked = BufReader::with_capacity(BUFFER_BYTES, io::Cursor::new(head).chain(counted));
     let reader: Box<dyn BufRead + Send> = match compression {
@@ -91,17 +118,17 @@ fn unpack(raw: Box<dyn Read + Send>, bytes_total: Option<u64>) -> anyhow::Result
     Ok(Input { reader, bytes_total, consumed })
 }
 
-/// The first four bytes, or all if there are fewer: a pipe may hand them out one by one.
+/// The first bytes, or all if there are fewer: a pipe may hand them out one by one.
 fn read_head(reader: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut head = Vec::with_capacity(4);
-    reader.take(4).read_to_end(&mut head)?;
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    reader.take(HEAD_BYTES as u64).read_to_end(&mut head)?;
     Ok(head)
 }
 
 fn detect(head: &[u8]) -> Compression {
     match head {
         [0x1f, 0x8b, ..] => Compression::Gzip,
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Compression::Zstd,
         _ => Compression::Plain,
     }
 }
@@ -145,7 +172,19 @@ mod tests {
         assert_eq!(read_all(Vec::new()), (Compression::Plain, String::new()));
         assert_eq!(read_all(gzip("one")), (Compression::Gzip, "one".into()));
         let frame = zstd::encode_all(&b"two"[..], 1).unwrap();
-        assert_eq!(read_all(frame), (Compression::Zstd, "two".into()));
+        assert_eq!(read_all(frame.clone()), (Compression::Zstd, "two".into()));
+        let skippable = [&[0x53, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 7][..], &frame].concat();
+        assert_eq!(read_all(skippable), (Compression::Zstd, "two".into()));
+    }
+
+    #[test]
+    fn open_what_another_packer_made_is_refused_by_its_name() {
+        for (packer, magic) in OTHER_PACKERS {
+            assert!(magic.len() <= HEAD_BYTES, "{packer}");
+            let bytes = [magic, b"\tbytes that would be keys and values\n"].concat();
+            let error = unpack(Box::new(io::Cursor::new(bytes)), None).map(drop).unwrap_err();
+            assert!(error.to_string().contains(packer), "{error}");
+        }
     }
 
     #[test]
@@ -156,10 +195,12 @@ mod tests {
     }
 
     #[test]
-    fn open_a_cut_gzip_is_an_error_not_an_end() {
-        let mut bytes = gzip(&"text ".repeat(1000));
-        bytes.truncate(bytes.len() - 10);
-        let mut input = unpack(Box::new(io::Cursor::new(bytes)), None).unwrap();
-        assert!(input.reader.read_to_end(&mut Vec::new()).is_err());
+    fn open_what_was_packed_and_cut_is_an_error_not_an_end() {
+        let text = "text ".repeat(1000);
+        for mut bytes in [gzip(&text), zstd::encode_all(text.as_bytes(), 1).unwrap()] {
+            bytes.truncate(bytes.len() - 3);
+            let mut input = unpack(Box::new(io::Cursor::new(bytes)), None).unwrap();
+            assert!(input.reader.read_to_end(&mut Vec::new()).is_err());
+        }
     }
 }

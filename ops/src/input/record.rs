@@ -1,10 +1,12 @@
 //! A line becomes a record of key and value: TSV by column, JSON lines by field.
 //!
 //! * TSV: columns are separated by one tab and taken as they are (no quotes, no escapes), except after the
-//!   heading line [`DUMP_HEADING`] or with `--escaped`: then each column is in the `escaped` encoding. A
-//!   carriage return before the line end is dropped. A line without the value's column has the default value.
+//!   heading line [`DUMP_HEADING`] or with `--escaped-columns`: then each column is in the `escaped`
+//!   encoding. A carriage return before the line end is dropped. A line without the value's column has the
+//!   default value, or is no record if none was given.
 //! * JSON lines: an object a line. A string field gives its text, any other value its JSON text as written; a
 //!   field `NAME_base64` stands in for `NAME`. The value `*` takes the whole line.
+//! * Dumps: TSV whose every line has an end, and which may be several dumps, one after the other.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,10 +14,12 @@ use std::collections::HashMap;
 use clap::ValueEnum;
 use serde_json::value::RawValue;
 
+use super::line::{InputLine, LINE_BYTES_MAX};
 use crate::encoding::{DecodeError, Encoding};
 use crate::exit::Failure;
 
-/// First line of a TSV dump: what follows is escaped. `load` skips it and reads accordingly.
+/// First line of a TSV dump: what follows is escaped. `load` skips it and reads accordingly. No record looks
+/// like it: it has no tab.
 pub(crate) const DUMP_HEADING: &[u8] = b"#cell-dump 1 tsv escaped";
 
 /// The name of the whole line, as a value.
@@ -69,6 +73,15 @@ pub(crate) enum LineError {
     /// No such column.
     #[error("no column {0}")]
     ColumnMissing(usize),
+    /// No such column, and no default.
+    #[error("no column {0} for the value; --value-default TEXT is for lines without one")]
+    ValueMissing(usize),
+    /// What follows it is escaped, and is not read so.
+    #[error("a dump's heading among other lines; load each dump by itself")]
+    HeadingInside,
+    /// The last line of a dump has no end.
+    #[error("the dump is cut off within this line")]
+    CutOff,
     /// No such field.
     #[error("no field `{0}`")]
     FieldMissing(Box<str>),
@@ -78,6 +91,9 @@ pub(crate) enum LineError {
         /// Where parsing stopped, from 1.
         column: usize,
     },
+    /// A string that is no text.
+    #[error("the field `{0}` is no text (half a surrogate pair?); a field NAME_base64 takes any bytes")]
+    JsonText(Box<str>),
     /// A column does not decode.
     #[error(transparent)]
     Decode(#[from] DecodeError),
@@ -101,7 +117,7 @@ pub(crate) enum LineError {
         bytes_max: usize,
     },
     /// Beyond what is read.
-    #[error("the line is longer than {} MiB", super::line::LINE_BYTES_MAX >> 20)]
+    #[error("the line is longer than {} MiB", LINE_BYTES_MAX >> 20)]
     LineTooLong,
 }
 
@@ -110,6 +126,8 @@ pub(crate) enum LineError {
 pub(crate) struct Parser {
     shape: Shape,
     value_default: Option<Vec<u8>>,
+    /// Whether it is a dump by its heading.
+    is_dump: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -120,8 +138,6 @@ enum Shape {
 
 #[derive(Clone, Copy, Debug)]
 enum TsvValue {
-    /// The column after the key, if there is one.
-    Implied(usize),
     Column(usize),
     WholeLine,
 }
@@ -136,7 +152,30 @@ impl Parser {
                 value: columns.value.clone().unwrap_or_else(|| "value".into()),
             },
         };
-        Ok(Parser { shape, value_default: columns.value_default.clone() })
+        Ok(Parser { shape, value_default: columns.value_default.clone(), is_dump: false })
+    }
+
+    /// The same for a dump, whose heading was seen.
+    pub(crate) fn of_dump(self) -> Parser {
+        Parser { is_dump: true, ..self }
+    }
+
+    /// Whether a line is a heading within a dump: that of the next one, where several are one stream.
+    pub(crate) fn is_heading(&self, line: &InputLine<'_>) -> bool {
+        match line {
+            InputLine::Text(text) | InputLine::Unended(text) => self.is_dump && is_heading(text),
+            InputLine::TooLong => false,
+        }
+    }
+
+    /// The record of a line as it was read.
+    pub(crate) fn record<'a>(&'a self, line: &InputLine<'a>) -> Result<Record<'a>, LineError> {
+        match *line {
+            InputLine::Text(text) => self.parse(text),
+            InputLine::Unended(_) if self.is_dump => Err(LineError::CutOff),
+            InputLine::Unended(text) => self.parse(text),
+            InputLine::TooLong => Err(LineError::LineTooLong),
+        }
     }
 
     /// The record of a line.
@@ -155,19 +194,22 @@ impl Parser {
         value: TsvValue,
         escaped: bool,
     ) -> Result<Record<'a>, LineError> {
+        if !self.is_dump && is_heading(line) {
+            return Err(LineError::HeadingInside);
+        }
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let encoding = if escaped { Encoding::Escaped } else { Encoding::Text };
         let decoded = |number| column(line, number).map(|text| encoding.decode(text)).transpose();
         let key = decoded(key)?.ok_or(LineError::ColumnMissing(key))?;
+        if key.is_empty() {
+            return Err(LineError::KeyEmpty); // what else an empty line lacks is of no interest
+        }
         let value = match value {
             TsvValue::WholeLine => Cow::Borrowed(line),
-            TsvValue::Implied(number) => {
-                decoded(number)?.unwrap_or_else(|| self.value_default.as_deref().unwrap_or_default().into())
-            }
             TsvValue::Column(number) => match (decoded(number)?, &self.value_default) {
                 (Some(value), _) => value,
                 (None, Some(value)) => Cow::Borrowed(&value[..]),
-                (None, None) => return Err(LineError::ColumnMissing(number)),
+                (None, None) => return Err(LineError::ValueMissing(number)),
             },
         };
         Ok(Record { key, value })
@@ -199,11 +241,15 @@ fn tsv_shape(columns: &Columns) -> Result<Shape, Failure> {
     };
     let key = columns.key.as_deref().map_or(Ok(1), |text| number("--key", text))?;
     let value = match columns.value.as_deref() {
-        None => TsvValue::Implied(key + 1),
+        None => TsvValue::Column(key + 1),
         Some(WHOLE_LINE) => TsvValue::WholeLine,
         Some(text) => TsvValue::Column(number("--value", text)?),
     };
     Ok(Shape::Tsv { key, value, escaped: columns.escaped })
+}
+
+fn is_heading(line: &[u8]) -> bool {
+    line.strip_suffix(b"\r").unwrap_or(line) == DUMP_HEADING
 }
 
 fn column(line: &[u8], number: usize) -> Option<&[u8]> {
@@ -220,21 +266,24 @@ fn field<'a>(
     name: &str,
 ) -> Result<Option<Cow<'a, [u8]>>, LineError> {
     if let Some(raw) = object.get(name) {
-        return Ok(Some(json_bytes(raw)));
+        return json_bytes(name, raw).map(Some);
     }
-    let Some(raw) = object.get(format!("{name}_base64").as_str()) else { return Ok(None) };
-    let bytes = Encoding::Base64.decode(&json_bytes(raw))?.into_owned();
+    let name = format!("{name}_base64");
+    let Some(raw) = object.get(name.as_str()) else { return Ok(None) };
+    let bytes = Encoding::Base64.decode(&json_bytes(&name, raw)?)?.into_owned();
     Ok(Some(Cow::Owned(bytes)))
 }
 
 /// A string's text, or any other value's JSON as it was written.
-fn json_bytes(raw: &RawValue) -> Cow<'_, [u8]> {
+fn json_bytes<'a>(name: &str, raw: &'a RawValue) -> Result<Cow<'a, [u8]>, LineError> {
     #[derive(serde::Deserialize)]
     struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
     match serde_json::from_str::<Text<'_>>(raw.get()) {
-        Ok(Text(Cow::Borrowed(text))) => Cow::Borrowed(text.as_bytes()),
-        Ok(Text(Cow::Owned(text))) => Cow::Owned(text.into_bytes()),
-        Err(_) => Cow::Borrowed(raw.get().as_bytes()),
+        Ok(Text(Cow::Borrowed(text))) => Ok(Cow::Borrowed(text.as_bytes())),
+        Ok(Text(Cow::Owned(text))) => Ok(Cow::Owned(text.into_bytes())),
+        // JSON permits `\ud800` alone, and no bytes are its text.
+        Err(_) if raw.get().starts_with('"') => Err(LineError::JsonText(name.into())),
+        Err(_) => Ok(Cow::Borrowed(raw.get().as_bytes())),
     }
 }
 
@@ -269,17 +318,46 @@ mod tests {
     fn parse_tsv_takes_columns_by_number() {
         assert_eq!(tsv("", "", "a\tb\tc"), pair("a", "b"));
         assert_eq!(tsv("2", "1", "a\tb\tc"), pair("b", "a"));
-        assert_eq!(tsv("3", "", "a\tb\tc\r"), pair("c", ""));
+        assert_eq!(tsv("2", "", "a\tb\tc\r"), pair("b", "c"));
         assert_eq!(tsv("1", "*", "a\tb"), pair("a", "a\tb"));
         assert_eq!(tsv("1", "2", "a\t"), pair("a", ""));
     }
 
     #[test]
-    fn parse_tsv_without_a_value_column_has_the_default() {
-        assert_eq!(tsv("", "", "only"), pair("only", ""));
+    fn parse_tsv_without_a_value_column_has_the_default_that_was_given() {
+        assert_eq!(tsv("", "", "only"), Err(LineError::ValueMissing(2)));
+        assert_eq!(tsv("3", "", "a\tb\tc"), Err(LineError::ValueMissing(4)));
         let with_default = Columns { value_default: Some(b"x".to_vec()), ..columns("", "") };
         assert_eq!(parse(Format::Tsv, &with_default, "only"), pair("only", "x"));
-        assert_eq!(tsv("1", "2", "only"), Err(LineError::ColumnMissing(2)));
+        let empty_default = Columns { value_default: Some(Vec::new()), ..columns("1", "2") };
+        assert_eq!(parse(Format::Tsv, &empty_default, "only"), pair("only", ""));
+        assert_eq!(tsv("1", "2", "only"), Err(LineError::ValueMissing(2)));
+        assert_eq!(tsv("2", "1", "only"), Err(LineError::ColumnMissing(2)));
+    }
+
+    #[test]
+    fn record_of_a_dump_has_an_end_and_further_headings_are_none() {
+        let heading = InputLine::Text(DUMP_HEADING);
+        let plain = Parser::new(Format::Tsv, &columns("", "")).unwrap();
+        assert_eq!(plain.record(&heading), Err(LineError::HeadingInside));
+        assert!(!plain.is_heading(&heading));
+        assert!(plain.record(&InputLine::Unended(b"a\tb")).is_ok());
+        let escaped = Columns { escaped: true, ..columns("", "") };
+        let dump = Parser::new(Format::Tsv, &escaped).unwrap().of_dump();
+        assert!(dump.is_heading(&heading));
+        assert!(!dump.is_heading(&InputLine::Text(b"#cell-dump 1 tsv escaped\tvalue")), "it is a record");
+        assert_eq!(dump.record(&InputLine::Unended(b"a\tval")), Err(LineError::CutOff));
+        assert_eq!(dump.record(&InputLine::Text(b"a")), Err(LineError::ValueMissing(2)));
+    }
+
+    #[test]
+    fn parse_json_a_lone_surrogate_is_no_text() {
+        let text = |name: &str| Err(LineError::JsonText(name.into()));
+        assert_eq!(json("", "", r#"{"key":"\ud800","value":"v"}"#), text("key"));
+        assert_eq!(json("", "", r#"{"key":"a","value":"x\udc00y"}"#), text("value"));
+        assert_eq!(json("", "", r#"{"key":"a","value_base64":"\ud83d"}"#), text("value_base64"));
+        assert_eq!(json("", "", r#"{"key":"a","value":"\ud83d\ude00"}"#), pair("a", "\u{1f600}"));
+        assert!(json("", "", r#"{"key":"a","value":"v","\udc00":1}"#).is_err());
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! A source of records as the command line describes it: file, format and columns, looked at once and then
 //! read.
 
-use std::io::BufRead;
+use std::io::{self, BufRead, Read};
 use std::path::Path;
 
 use anyhow::Context;
+use cell_terms::mutant::{Mutant, planted};
 use clap::Args;
 
+use super::head::{Head, without_columns};
 use super::line::Lines;
 use super::open::{Consumed, Input, Source, open};
-use super::record::{Columns, DUMP_HEADING, Format, Parser};
+use super::record::{Columns, Format, LineError, Parser};
+use crate::exit::Failure;
 
 /// How a source is read; `load` and `verify` share it, so that they read the same.
 #[derive(Clone, Debug, Args)]
@@ -20,7 +23,7 @@ pub(crate) struct SourceArgs {
     /// The value, likewise (TSV: the column after the key; JSON: "value"); `*` takes the whole line
     #[arg(long, value_name = "COLUMN", help_heading = "Source")]
     value: Option<String>,
-    /// The value of lines that have none
+    /// The value of lines that have none; else such a line is reported as one that is not a record
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, help_heading = "Source")]
     value_default: Option<String>,
     /// Lines of tab-separated columns or of JSON objects; recognised by the first line if not given
@@ -54,11 +57,29 @@ pub(crate) struct Opened {
 
 impl SourceArgs {
     /// Opens a file or stdin (`-`).
+    ///
+    /// # Errors
+    /// It cannot be read, or its first lines are not what is read here.
     pub(crate) fn open(&self, path: &Path) -> anyhow::Result<Opened> {
-        let Input { mut reader, bytes_total, consumed, .. } = open(&Source::from(path))?;
-        let head = reader.fill_buf().with_context(|| format!("cannot read {}", path.display()))?;
-        let is_dump = head.strip_prefix(DUMP_HEADING).is_some_and(|rest| rest.starts_with(b"\n"));
-        let format = self.format.unwrap_or_else(|| Format::guess(head));
+        let source = Source::from(path);
+        let Input { mut reader, bytes_total, consumed } = open(&source)?;
+        let head = Head::take(&mut reader, self.skip).with_context(|| format!("cannot read {source}"))?;
+        let (format, columns, parser, skip) = self
+            .shape(&head)
+            .map_err(|failure| Failure { what: format!("{source}: {}", failure.what), ..failure })?;
+        let reader: Box<dyn BufRead + Send> = Box::new(io::Cursor::new(head.into_bytes()).chain(reader));
+        Ok(Opened { lines: Lines::new(reader), parser, format, columns, skip, bytes_total, consumed })
+    }
+
+    /// How a source with this head is read, and how many lines stand before its records.
+    fn shape(&self, head: &Head) -> Result<(Format, Columns, Parser, u64), Failure> {
+        let is_dump = !planted(Mutant::DumpHeadingMissed) && head.is_dump(self.skip, self.format)?;
+        let skip = if is_dump { self.skip.max(1) } else { self.skip };
+        let format = match self.format {
+            Some(format) => format,
+            None if is_dump => Format::Tsv,
+            None => head.guess(skip)?,
+        };
         let columns = Columns {
             key: self.key.clone(),
             value: self.value.clone(),
@@ -66,7 +87,121 @@ impl SourceArgs {
             escaped: self.escaped_columns || is_dump,
         };
         let parser = Parser::new(format, &columns)?;
-        let skip = if is_dump { self.skip.max(1) } else { self.skip };
-        Ok(Opened { lines: Lines::new(reader), parser, format, columns, skip, bytes_total, consumed })
+        if is_dump {
+            return Ok((format, columns, parser.of_dump(), skip));
+        }
+        if let Some(line) = head.first_after(skip)
+            && line.is_whole
+            && !line.text.contains(&b'\t')
+            && matches!(
+                parser.parse(line.text),
+                Err(LineError::ValueMissing(_) | LineError::ColumnMissing(_))
+            )
+        {
+            return Err(without_columns(line));
+        }
+        Ok((format, columns, parser, skip))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::loader::{Limits, record_of};
+
+    const ARGUMENTS: SourceArgs = SourceArgs {
+        key: None,
+        value: None,
+        value_default: None,
+        format: None,
+        escaped_columns: false,
+        skip: 0,
+    };
+
+    /// The records of a source, or why it is refused.
+    fn records(arguments: &SourceArgs, content: &[u8]) -> anyhow::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), content).unwrap();
+        let mut opened = arguments.open(file.path())?;
+        let limits = Limits { key_bytes_max: 100, value_bytes_max: 100 };
+        let mut records = Vec::new();
+        while let Some((number, line)) = opened.lines.next()? {
+            if number > opened.skip && !opened.parser.is_heading(&line) {
+                let record = record_of(&line, &opened.parser, &limits)?;
+                records.push((record.key.into_owned(), record.value.into_owned()));
+            }
+        }
+        Ok(records)
+    }
+
+    fn refusal(arguments: &SourceArgs, content: &[u8]) -> Failure {
+        records(arguments, content).unwrap_err().downcast().unwrap()
+    }
+
+    /// Whether what follows a dump's heading is read as what it stands for, plain and packed.
+    fn dump_is_unescaped() -> bool {
+        let text = b"#cell-dump 1 tsv escaped\na\\tb\tc\\n\n";
+        let packed = [text.to_vec(), zstd::encode_all(&text[..], 1).unwrap()];
+        packed.iter().all(|bytes| {
+            records(&ARGUMENTS, bytes).is_ok_and(|found| found == [(b"a\tb".to_vec(), b"c\n".to_vec())])
+        })
+    }
+
+    #[test]
+    fn open_a_dump_is_known_by_its_heading_plain_and_packed() {
+        assert!(dump_is_unescaped());
+        let twice = b"#cell-dump 1 tsv escaped\na\tb\\n\n#cell-dump 1 tsv escaped\nc\td\\n\n";
+        assert_eq!(records(&ARGUMENTS, twice).unwrap().len(), 2, "two dumps, one after the other");
+        assert!(records(&ARGUMENTS, b"a\tb\n#cell-dump 1 tsv escaped\nc\td\n").is_err());
+        assert!(records(&ARGUMENTS, b"#cell-dump 1 tsv escaped\na\tb").is_err(), "it may be cut off");
+        assert!(records(&ARGUMENTS, b"#cell-dump 1 tsv escaped\n").unwrap().is_empty());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_dump_heading_missed_is_caught() {
+        cell_terms::mutant::in_own_process(|| {
+            cell_terms::mutant::plant(Some(Mutant::DumpHeadingMissed));
+            let unescaped = dump_is_unescaped();
+            cell_terms::mutant::plant(None);
+            assert!(!unescaped);
+            println!("mutant {} caught by cell-ops' dump", Mutant::DumpHeadingMissed.name());
+        });
+    }
+
+    #[test]
+    fn open_what_is_no_source_is_refused_with_its_name() {
+        for content in
+            [&b"key,value\na,1\n"[..], b"\na;1", b"[{\"key\":1}]\n", b"\xef\xbb\xbfa\tb\n", b"only\n"]
+        {
+            let failure = refusal(&ARGUMENTS, content);
+            assert!(failure.what.contains(": line ") && failure.what.starts_with('/'), "{failure:?}");
+            assert!(failure.next.is_some(), "{failure:?}");
+        }
+        let with_columns = SourceArgs { key: Some("2".into()), value: Some("1".into()), ..ARGUMENTS };
+        assert!(refusal(&with_columns, b"a,1\nb,2\n").what.contains("CSV"));
+        assert!(
+            refusal(&SourceArgs { format: Some(Format::Tsv), ..ARGUMENTS }, b"a,1\n").what.contains("CSV")
+        );
+    }
+
+    #[test]
+    fn open_keys_alone_need_a_default_or_the_whole_line() {
+        let with_default = SourceArgs { value_default: Some(String::new()), ..ARGUMENTS };
+        assert_eq!(records(&with_default, b"a,b\n").unwrap(), [(b"a,b".to_vec(), Vec::new())]);
+        let whole = SourceArgs { value: Some("*".into()), ..ARGUMENTS };
+        assert_eq!(records(&whole, b"a b\n").unwrap(), [(b"a b".to_vec(), b"a b".to_vec())]);
+        let same = SourceArgs { value: Some("1".into()), ..ARGUMENTS };
+        assert_eq!(records(&same, b"a\n").unwrap(), [(b"a".to_vec(), b"a".to_vec())]);
+    }
+
+    #[test]
+    fn open_the_format_is_that_of_the_first_line_that_is_not_skipped() {
+        let skipping = SourceArgs { skip: 1, ..ARGUMENTS };
+        let expected = [(b"a".to_vec(), b"b".to_vec())];
+        assert_eq!(records(&skipping, b"records\n{\"key\":\"a\",\"value\":\"b\"}\n").unwrap(), expected);
+        assert_eq!(records(&skipping, b"{heading}\na\tb\n").unwrap(), expected);
+        assert_eq!(records(&skipping, b"#cell-dump 1 tsv escaped\na\tb\n").unwrap(), expected);
+        assert!(records(&ARGUMENTS, b"").unwrap().is_empty());
     }
 }

@@ -162,7 +162,7 @@ impl<'a, S: Sink> Loader<'a, S> {
             self.tally.resumed += 1;
             return Ok(ControlFlow::Continue(()));
         }
-        if number <= self.skip {
+        if number <= self.skip || self.parser.is_heading(line) {
             self.progress.settled.insert(number);
             return Ok(ControlFlow::Continue(()));
         }
@@ -220,12 +220,11 @@ impl<'a, S: Sink> Loader<'a, S> {
 
 /// The record of a line that fits the store.
 pub(crate) fn record_of<'a>(
-    line: &'a InputLine<'_>,
+    line: &InputLine<'a>,
     parser: &'a Parser,
     limits: &Limits,
 ) -> Result<Record<'a>, LineError> {
-    let InputLine::Text(text) = line else { return Err(LineError::LineTooLong) };
-    let record = parser.parse(text)?;
+    let record = parser.record(line)?;
     limits.check(&record)?;
     Ok(record)
 }

@@ -151,7 +151,7 @@ impl<'a, L: Lookup> Prover<'a, L> {
         while let Some((number, line)) = lines.next()? {
             self.verdict.lines += 1;
             each_line(number)?;
-            if number <= self.claim.skip {
+            if number <= self.claim.skip || self.claim.parser.is_heading(&line) {
                 continue;
             }
             let Ok(record) = record_of(&line, self.claim.parser, &self.claim.limits) else {
@@ -194,7 +194,7 @@ impl<'a, L: Lookup> Prover<'a, L> {
     ) -> anyhow::Result<()> {
         while let Some((number, line)) = lines.next()? {
             each_line(number)?;
-            if number <= self.claim.skip {
+            if number <= self.claim.skip || self.claim.parser.is_heading(&line) {
                 continue;
             }
             let Ok(record) = record_of(&line, self.claim.parser, &self.claim.limits) else { continue };

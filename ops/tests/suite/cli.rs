@@ -182,7 +182,7 @@ fn get_into_a_file_takes_one_key_and_no_json() {
 
 #[test]
 fn del_of_a_range_unconfirmed_is_refused_before_anybody_is_asked() {
-    for range in [&["--prefix", "a"][..], &["--from", "a", "--to", "b"], &["--after", "a"]] {
+    for range in [&["--prefix", "a"][..], &["--from", "a", "--to", "b"], &["--after", "a"], &["--all"]] {
         let output = cell(&[&["del", "--server", "127.0.0.1:1"], range].concat());
         assert_eq!(output.status.code(), Some(2), "{range:?}: {output:?}");
         assert!(text(&output.stderr).contains("--yes"), "{output:?}");
@@ -190,6 +190,64 @@ fn del_of_a_range_unconfirmed_is_refused_before_anybody_is_asked() {
     for wrong in [&["del"][..], &["del", "key", "--prefix", "k"], &["del", "a", "b", "--if-version", "1.1.1"]]
     {
         assert_eq!(cell(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+/// `cell del --prefix "$UNSET" --yes` was every entry.
+#[test]
+fn del_of_an_empty_bound_is_refused_before_anybody_is_asked() {
+    for range in [
+        &["--prefix", ""][..],
+        &["--from", ""],
+        &["--after", ""],
+        &["--to", ""],
+        &["--from", "a", "--to", ""],
+        &["--hex", "--prefix", ""],
+    ] {
+        let output = cell(&[&["del", "--yes", "--server", "127.0.0.1:1"], range].concat());
+        assert_eq!(output.status.code(), Some(2), "{range:?}: {output:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains("is empty") && said.contains("--all"), "{said}");
+    }
+    for wrong in [
+        &["--all", "key"][..],
+        &["--all", "--prefix", "k"],
+        &["--all", "--to", "k"],
+        &["--yes"],
+        &["--yes", ""],
+    ] {
+        let output = cell(&[&["del", "--server", "127.0.0.1:1"], wrong].concat());
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {output:?}");
+    }
+}
+
+#[test]
+fn load_of_what_is_no_source_is_refused_before_anybody_is_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content, says) in [
+        (
+            "heading",
+            &b"#cell-dump 2 tsv escaped\na\tb\n"[..],
+            "line 1 is a dump's heading that this build does not know",
+        ),
+        ("csv", b"word,count\na,1\n", "line 1 has no tab"),
+        ("mark", b"\xef\xbb\xbfword\t1\n", "line 1 begins with a byte order mark"),
+        ("utf16", b"\xff\xfea\0\t\0b\0\n\0", "UTF-16"),
+        ("array", b"[{\"key\":\"a\",\"value\":\"b\"}]\n", "looks like a JSON array"),
+        ("xz", b"\xfd7zXZ\0\0\x04\t\n", "packed with xz"),
+    ] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let path = path.to_str().unwrap();
+        for command in [&["load", path][..], &["load", path, "--progress", "/nonexistent/progress"]] {
+            let output = cell(&[command, &["--server", "127.0.0.1:1"]].concat());
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{name}: {said}");
+            assert!(
+                said.contains(path) && said.contains(says) && said.contains("\nnext: "),
+                "{name}: {said}"
+            );
+        }
     }
 }
 

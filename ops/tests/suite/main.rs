@@ -5,6 +5,7 @@ mod api;
 mod cli;
 mod cluster;
 mod drill;
+mod dump;
 mod harness;
 mod live;
 mod process;
