@@ -48,7 +48,7 @@ pub(crate) fn without_superfluous(arguments: &ServerArgs, timeout: Duration) -> 
 /// # Errors
 /// None of the servers that the user named can be reached.
 pub(crate) fn members(arguments: &ServerArgs, timeout: Duration) -> anyhow::Result<Vec<Member>> {
-    let mut store = Store::connect(arguments, timeout)?;
+    let mut store = Store::connect_at_once(arguments, timeout)?;
     let mut places: Vec<MemberAddress> = Vec::new();
     for (node, server, pair) in store.places()? {
         let known = places.iter().position(|place| place.server == server);
@@ -69,7 +69,8 @@ pub(crate) fn members(arguments: &ServerArgs, timeout: Duration) -> anyhow::Resu
         }
     }
     let connect = |MemberAddress { node, server, pairs }: MemberAddress| {
-        let store = Store::connect(&ServerArgs { server: server.clone(), ..arguments.clone() }, timeout);
+        let store =
+            Store::connect_at_once(&ServerArgs { server: server.clone(), ..arguments.clone() }, timeout);
         // Two names may be one node's.
         let met = store.as_ref().ok().and_then(Store::node);
         Member { server, node: met.or(node), pairs, store }

@@ -1,11 +1,12 @@
 //! The client as commands use it: one operation at a time, or many in flight; errors with exit codes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cell_client::{
     AttemptError, CheckResult, Client, ClientError, ClientOptions, Completion, Item, NodeStatus,
     OneSidedCounters, Operation, ScanEntry, ScanRange, SelectorReport, Ticket, TreeShape,
 };
+use cell_fabric::CloseReason;
 use cell_protocol::{Condition, OwnedState, Refusal, TableRow};
 use cell_terms::setting::Source;
 use cell_terms::text::with_causes;
@@ -19,6 +20,8 @@ use crate::settings;
 
 /// How long a call waits for completions before it looks again.
 const TICK: Duration = Duration::from_millis(100);
+/// Between two attempts to connect to servers that are not there.
+const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A server, connected.
 pub(crate) struct Store {
@@ -30,7 +33,8 @@ pub(crate) struct Store {
 pub(crate) type Conditional<T> = Result<T, Option<Version>>;
 
 impl Store {
-    /// Connects. `timeout` is what an operation has if the user did not say.
+    /// Connects. `timeout` is what an operation has if the user did not say; what the user said is for
+    /// connecting, too.
     pub(crate) fn connect(arguments: &ServerArgs, timeout: Duration) -> anyhow::Result<Store> {
         Store::connect_with(arguments, timeout, 1024)
     }
@@ -41,6 +45,20 @@ impl Store {
         timeout: Duration,
         in_flight_max: usize,
     ) -> anyhow::Result<Store> {
+        Store::connect_by(arguments, timeout, in_flight_max, connect_patiently)
+    }
+
+    /// Connects, and waits for nobody: for what shows who is there.
+    pub(crate) fn connect_at_once(arguments: &ServerArgs, timeout: Duration) -> anyhow::Result<Store> {
+        Store::connect_by(arguments, timeout, 1024, Client::connect_within)
+    }
+
+    fn connect_by(
+        arguments: &ServerArgs,
+        timeout: Duration,
+        in_flight_max: usize,
+        within: impl FnOnce(&str, ClientOptions, Duration) -> Result<Client, ClientError>,
+    ) -> anyhow::Result<Store> {
         let mut options = options(arguments.timeout, timeout, in_flight_max, &arguments.set)?;
         if let Some(transport) = arguments.transport {
             options.transport = transport;
@@ -50,7 +68,11 @@ impl Store {
             options.own.push("client_search");
         }
         let server = arguments.server.clone();
-        let client = Client::connect(&server, options).map_err(|error| failure(&error, &server))?;
+        let connected = match arguments.timeout {
+            Some(asked) => within(&server, options, asked),
+            None => Client::connect(&server, options),
+        };
+        let client = connected.map_err(|error| failure(&error, &server))?;
         Ok(Store { client, server })
     }
 
@@ -204,6 +226,23 @@ impl Store {
     }
 }
 
+/// Connects; a server that is not there is waited for until the time is over, because it may be on its way
+/// back.
+fn connect_patiently(server: &str, options: ClientOptions, within: Duration) -> Result<Client, ClientError> {
+    let until = Instant::now() + within;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let error = match Client::connect_within(server, options.clone(), left) {
+            Err(error @ ClientError::Unreachable { .. }) => error,
+            outcome => return outcome,
+        };
+        if until.saturating_duration_since(Instant::now()) <= CONNECT_PAUSE {
+            return Err(error);
+        }
+        std::thread::sleep(CONNECT_PAUSE);
+    }
+}
+
 /// The client's settings in force, made to fit the command where nobody set them. `given` are those of
 /// `--set`.
 pub(crate) fn options(
@@ -249,10 +288,16 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
     let start =
         || Some(format!("is a node running at {server}? `cell dev` starts one; --server names another"));
     match error {
+        ClientError::Unreachable { reason, .. } if says_nothing(reason) => {
+            let next = "nothing says hello there: a host or a node that stands still, or another service \
+                        (Redis and Cell's coordinator wait for a line); the fabric's is 7000 by default";
+            (Exit::Unreachable, Some(next.into()))
+        }
         ClientError::Unreachable { .. } | ClientError::Resolve { .. } => (Exit::Unreachable, start()),
         ClientError::TooManyConnections { .. } => (Exit::Unhealthy, more_room()),
         ClientError::WrongService { .. } => {
-            (Exit::Unreachable, Some("give the fabric's port (7000 by default), not that of HTTP".into()))
+            let next = "another service has that port; the fabric's is 7000 by default, that of HTTP 7080";
+            (Exit::Unreachable, Some(next.into()))
         }
         ClientError::NoSharedMemory { .. } => (
             Exit::Unreachable,
@@ -287,6 +332,11 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
 fn more_room() -> Option<String> {
     let raise = "`cell tune set fabric_connections_max=2048` makes room for more of them";
     Some(format!("close clients that are not needed; {raise}"))
+}
+
+/// Whether a connection was taken and no hello came.
+fn says_nothing(reason: &AttemptError) -> bool {
+    matches!(reason, AttemptError::NoHello { .. } | AttemptError::Closed(CloseReason::HandshakeTimeout))
 }
 
 fn of_refusal(refusal: &Refusal) -> (Exit, Option<String>) {

@@ -65,44 +65,75 @@ impl Client {
     /// # Errors
     /// Nobody answers, something else serves there, the server does not want this client, or the options
     /// cannot be met.
-    pub fn connect(server: &str, mut options: ClientOptions) -> Result<Client, ClientError> {
+    pub fn connect(server: &str, options: ClientOptions) -> Result<Client, ClientError> {
+        Client::connect_until(server, options, None)
+    }
+
+    /// Connects as [`Client::connect`], and takes no longer than this over it, however many addresses there
+    /// are and whatever they do.
+    ///
+    /// # Errors
+    /// As those of [`Client::connect`].
+    pub fn connect_within(
+        server: &str,
+        options: ClientOptions,
+        within: Duration,
+    ) -> Result<Client, ClientError> {
+        Client::connect_until(server, options, Some(within))
+    }
+
+    fn connect_until(
+        server: &str,
+        mut options: ClientOptions,
+        within: Option<Duration>,
+    ) -> Result<Client, ClientError> {
         if options.name.is_empty() {
             options.name = process_and_host();
         }
         options.selector.check()?;
         let memory_bytes = cell_memory::total_bytes();
         check_cache(&options, memory_bytes)?;
+        let clock = Clock::start();
+        let until_ns = within.map_or(u64::MAX, nanoseconds);
         let addresses = resolve_all(server)?;
         let mut endpoint = options.transport.endpoint(&options.shm_users, &options.verbs)?;
         let mut poller = Poller::new()?;
         if let Some(descriptor) = endpoint.wake_descriptor() {
             poller.add(descriptor)?;
         }
-        let patience = Duration::from_millis(options.connect_timeout_ms);
-        let deadline = Duration::from_millis(options.deadline_ms);
+        let patience_ms = options.connect_timeout_ms;
+        let patience = within.unwrap_or(Duration::MAX).min(Duration::from_millis(patience_ms));
+        let room_until_ns = until_ns.min(nanoseconds(Duration::from_millis(options.deadline_ms)));
         let transport = options.transport;
         let addresses = transport::choose(&mut endpoint, &mut poller, addresses, transport, patience)?;
         let mut core = ClientCore::new(options, seed());
         core.bound_cache(memory_bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(usize::MAX));
         let driver = Driver::new(endpoint, core, addresses.clone());
         let driver = driver.over(transport);
-        let mut client = Client { driver, poller, clock: Clock::start(), spin: Spin::default() };
+        let mut client = Client { driver, poller, clock, spin: Spin::default() };
         let mut lacks_room = false;
         while !client.driver.core().is_up() {
             if let Some(error) = client.driver.core().dismissed() {
                 return Err(error);
             }
-            let now_ns = client.advance(u64::MAX);
-            let dismissed = client.driver.core().dismissed().is_some();
+            let now_ns = client.advance(until_ns);
             lacks_room |= client.was_turned_away();
+            if client.driver.core().dismissed().is_some() || client.driver.core().is_up() {
+                continue;
+            }
+            let is_over = now_ns >= until_ns;
             // Behind an address without room no shared memory was found, which may be all that is wanted.
-            let waits_for_room = lacks_room && transport != Transport::Shm && now_ns < nanoseconds(deadline);
-            if !dismissed
-                && !waits_for_room
-                && client.driver.failed_count() >= addresses.len()
-                && !client.driver.core().is_up()
-            {
-                return Err(if lacks_room { client.no_room(now_ns) } else { client.not_connected() });
+            let waits_for_room = lacks_room && transport != Transport::Shm && now_ns < room_until_ns;
+            let has_failed = client.driver.failed_count() >= addresses.len() && !waits_for_room;
+            if lacks_room && (has_failed || is_over) {
+                return Err(client.no_room(now_ns));
+            }
+            if has_failed {
+                return Err(client.not_connected(AttemptError::NotStarted));
+            }
+            if is_over {
+                let waited_ms = within.map_or(patience_ms, |within| nanoseconds(within) / 1_000_000);
+                return Err(client.not_connected(AttemptError::NoHello { timeout_ms: waited_ms }));
             }
         }
         Ok(client)
@@ -118,12 +149,13 @@ impl Client {
         ClientError::TooManyConnections { server, waited_ms: now_ns / 1_000_000 }
     }
 
-    fn not_connected(&mut self) -> ClientError {
+    /// Why there is no connection; `otherwise`, if no attempt has ended.
+    fn not_connected(&mut self, otherwise: AttemptError) -> ClientError {
         if let Some(error) = self.driver.take_fabric_error() {
             return error.into();
         }
         let server = Box::new(self.driver.address());
-        let reason = self.driver.core().last_attempt_error().unwrap_or(AttemptError::NotStarted);
+        let reason = self.driver.core().last_attempt_error().unwrap_or(otherwise);
         let stranger = matches!(
             reason,
             AttemptError::Undecodable(_)
@@ -582,6 +614,19 @@ mod tests {
             "{error}"
         );
         assert!(error.to_string().contains(&address.to_string()), "{error}");
+    }
+
+    /// Servers that take connections and say nothing, however long a connection may take.
+    #[test]
+    fn connect_within_a_time_ends_with_it() {
+        let silent = [(); 3].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let servers = silent.each_ref().map(|listener| listener.local_addr().unwrap().to_string()).join(",");
+        for transport in [crate::Transport::Auto, crate::Transport::Tcp] {
+            let options =
+                ClientOptions { connect_timeout_ms: 600_000, transport, ..ClientOptions::default() };
+            let error = Client::connect_within(&servers, options, Duration::from_millis(300)).unwrap_err();
+            assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+        }
     }
 
     #[test]

@@ -153,20 +153,21 @@ impl CloseReason {
 /// What a stranger's first bytes look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stranger {
-    /// A browser, curl, a health check.
+    /// A browser, curl, a health check; or a web server.
     Http,
-    /// A Redis client.
+    /// A Redis client or server.
     Redis,
-    /// A TLS client hello.
+    /// A TLS client hello, or the alert of a server that waited for one.
     Tls,
-    /// An SSH client.
+    /// An SSH client or server.
     Ssh,
     /// None of the known ones.
     Unknown,
 }
 
 impl Stranger {
-    /// Guesses from the first bytes, of which there is at least one.
+    /// Guesses from the first bytes, of which there is at least one: a client's, that came to the wrong port,
+    /// or the answer of a server to one that came to the wrong port.
     pub(crate) fn guess(first: &[u8]) -> Stranger {
         const METHODS: [&[u8]; 8] = [b"GET ", b"POST", b"PUT ", b"HEAD", b"PRI ", b"OPTI", b"DELE", b"CONN"];
         let like = |known: &[u8]| {
@@ -174,9 +175,11 @@ impl Stranger {
             known[..common] == first[..common]
         };
         match first {
-            [0x16, rest @ ..] if rest.first().is_none_or(|major| *major == 3) => Stranger::Tls,
+            [0x15 | 0x16, rest @ ..] if rest.first().is_none_or(|major| *major == 3) => Stranger::Tls,
             [b'*' | b'$', rest @ ..] if rest.first().is_none_or(u8::is_ascii_digit) => Stranger::Redis,
-            _ if METHODS.iter().any(|method| like(method)) => Stranger::Http,
+            // An error; its first word is in capitals.
+            [b'-', rest @ ..] if rest.first().is_none_or(u8::is_ascii_uppercase) => Stranger::Redis,
+            _ if like(b"HTTP/") || METHODS.iter().any(|method| like(method)) => Stranger::Http,
             _ if like(b"PING") || like(b"AUTH") || like(b"INFO") => Stranger::Redis,
             _ if like(b"SSH-") => Stranger::Ssh,
             _ => Stranger::Unknown,
@@ -207,6 +210,11 @@ mod tests {
         assert_eq!(Stranger::guess(b"PING\r\n"), Stranger::Redis);
         assert_eq!(Stranger::guess(&[0x16, 3, 1, 2, 0]), Stranger::Tls);
         assert_eq!(Stranger::guess(b"SSH-2.0-OpenSSH"), Stranger::Ssh);
+        assert_eq!(Stranger::guess(b"HTTP/1.1 400 Bad Request\r\n"), Stranger::Http);
+        assert_eq!(Stranger::guess(b"-DENIED Redis is running in protected mode"), Stranger::Redis);
+        assert_eq!(Stranger::guess(b"-ERR unknown command 'CELLFABR'\r\n"), Stranger::Redis);
+        assert_eq!(Stranger::guess(&[0x15, 3, 3, 0, 2, 2, 50]), Stranger::Tls);
+        assert_eq!(Stranger::guess(b"-1"), Stranger::Unknown);
         assert_eq!(Stranger::guess(&[0, 1, 2]), Stranger::Unknown);
         let reason = CloseReason::Stranger(Stranger::Http);
         assert_eq!(reason.to_string(), "the peer speaks HTTP, not Cell's fabric");

@@ -1,6 +1,8 @@
 //! The command line without a server: usage, exit codes, settings, completions, manual pages.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
 use std::process::Output;
 
 use crate::harness::command;
@@ -329,6 +331,36 @@ fn nobody_there_exits_with_4_and_says_what_next() {
     assert_eq!(output.status.code(), Some(4));
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["nodes"][0]["error"]["code"], "unreachable");
+}
+
+/// A service that says this to whoever comes, and nothing more.
+fn service(says: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for mut connection in listener.incoming().map_while(Result::ok) {
+            let _ = connection.write_all(says);
+            open.push(connection);
+        }
+    });
+    address
+}
+
+#[test]
+fn another_service_at_the_port_is_named() {
+    for (says, named) in [
+        (&b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"[..], "speaks HTTP"),
+        (b"-DENIED Redis is running in protected mode\r\n", "speaks the Redis protocol"),
+        (b"\x15\x03\x03\0\x02\x02\x32", "speaks TLS"),
+        (b"", "nothing says hello there"),
+    ] {
+        let server = service(says).to_string();
+        let output = cell(&["get", "key", "--server", &server, "--timeout", "1s"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{said}");
+        assert!(said.contains(named) && said.contains(&server) && said.contains("7000 by default"), "{said}");
+    }
 }
 
 #[test]

@@ -297,6 +297,18 @@ fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }
 
+/// A node on its way back: `--timeout` is for connecting, too.
+#[test]
+fn command_with_a_timeout_waits_for_a_server_that_is_not_there_yet() {
+    let mut dev = Dev::start();
+    assert_eq!(dev.stop(), Some(0));
+    assert_eq!(dev.code(&["put", "key", "value"]), 4, "without one nobody waits");
+    let mut put = dev.command(&["put", "key", "value", "--timeout", "120s"]).spawn().unwrap();
+    dev.restart();
+    assert_eq!(put.wait().unwrap().code(), Some(0));
+    assert_eq!(dev.out(&["get", "key"]), "value\n");
+}
+
 #[test]
 fn checkpoint_that_fails_is_a_warning_until_one_succeeds_and_the_node_serves_on() {
     let mut dev = Dev::start_with(&["--checkpoint-age-ms=1s"]);
