@@ -1,8 +1,8 @@
 //! Writes that have to wait: for a pair's log, for a split, for what the coordinator says of their session.
 //! Each of these queues has a bound. A write that comes when it is reached is answered `Busy` and comes
-//! again, under the same name: nothing was done, and nothing is kept of it. So writes that wait take a bounded
-//! part of memory, and everything that needs no place in a queue (reads, hellos, signs of life) goes on beside
-//! them.
+//! again, under the same name: nothing was done, and nothing is kept of it. So writes that wait take a
+//! bounded part of memory, and everything that needs no place in a queue (reads, hellos, signs of life) goes
+//! on beside them.
 
 use cell_fabric::ConnectionId;
 use cell_protocol::{Refusal, Request, RequestHeader};
