@@ -16,7 +16,7 @@ use cell_cluster::{
     Sessions, ShareRow, ShareTimes, Watch,
 };
 use cell_fabric::ConnectionId;
-use cell_protocol::RequestHeader;
+use cell_protocol::{ReadOnlyReason, Refusal, RequestHeader};
 use cell_recovery::replay_bytes;
 use cell_terms::{Incarnation, PairId, SessionId};
 use cell_wal::Storage;
@@ -387,7 +387,11 @@ impl ClusterAgent {
     #[must_use]
     pub fn open_session(&self, connection: ConnectionId, header: RequestHeader) -> ControlEvent {
         let session = self.sessions.open(self.options.incarnation);
-        let session = session.inspect_err(|error| tracing::warn!(%error, "no session")).ok();
+        let session = session.inspect_err(|error| tracing::warn!(%error, "no session"));
+        let session = session.map_err(|error| match error.is_refused_for_room() {
+            true => Refusal::ReadOnly { reason: ReadOnlyReason::CoordinatorFull },
+            false => Refusal::Busy, // the coordinator did not answer in time
+        });
         ControlEvent::SessionOpened { connection, header, session }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
 use cell_pair::{CheckOutcome, CheckpointFailure, ImageEnd};
-use cell_protocol::RequestHeader;
+use cell_protocol::{Refusal, RequestHeader};
 use cell_recovery::image::ImageBase;
 use cell_terms::{Csn, PairId, SessionId};
 
@@ -84,14 +84,14 @@ pub enum Command {
 /// What became of a [`Command`].
 #[derive(Debug)]
 pub enum ControlEvent {
-    /// Of [`Command::OpenSession`]; `None` when the coordinator did not answer in time.
+    /// Of [`Command::OpenSession`].
     SessionOpened {
         /// Who asked.
         connection: ConnectionId,
         /// What is to be answered.
         header: RequestHeader,
-        /// The session.
-        session: Option<SessionId>,
+        /// The session, or what the client is answered.
+        session: Result<SessionId, Refusal>,
     },
     /// Of [`Command::EndSession`].
     SessionEnded {

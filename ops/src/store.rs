@@ -7,7 +7,7 @@ use cell_client::{
     OneSidedCounters, Operation, ScanEntry, ScanRange, SelectorReport, Ticket, TreeShape,
 };
 use cell_fabric::CloseReason;
-use cell_protocol::{Condition, OwnedState, Refusal, TableRow};
+use cell_protocol::{Condition, OwnedState, ReadOnlyReason, Refusal, TableRow};
 use cell_terms::setting::Source;
 use cell_terms::text::with_causes;
 use cell_terms::{NodeId, PairId, Version};
@@ -226,6 +226,13 @@ impl Store {
     }
 }
 
+impl Drop for Store {
+    /// A command that has written leaves no session behind, which would keep a row in the coordinator.
+    fn drop(&mut self) {
+        self.client.end_session();
+    }
+}
+
 /// Connects; a server that is not there is waited for until the time is over, because it may be on its way
 /// back.
 fn connect_patiently(server: &str, options: ClientOptions, within: Duration) -> Result<Client, ClientError> {
@@ -346,6 +353,10 @@ fn of_refusal(refusal: &Refusal) -> (Exit, Option<String>) {
         }
         Refusal::Recovering => {
             (Exit::Unhealthy, Some("`cell status --watch` shows how far the recovery is".into()))
+        }
+        Refusal::ReadOnly { reason: ReadOnlyReason::CoordinatorFull } => {
+            let next = "make room where the coordinator has its folder; who is connected goes on";
+            (Exit::Unhealthy, Some(next.into()))
         }
         Refusal::ReadOnly { .. } => {
             (Exit::Unhealthy, Some("reads and deletes go on; make room, then write again".into()))

@@ -2,53 +2,14 @@
 //! is well once there is room.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cell_client::{AttemptError, Client, ClientError, ClientOptions};
 use cell_protocol::Refusal;
 use cell_tests::ending::Ending;
 use cell_tests::server::Server;
+use cell_tests::small_disk::SmallDisk;
 use cell_tests::wait;
-use tempfile::TempDir;
-
-/// A small ext4 file system of its own, on a loop device; gone when dropped.
-struct SmallDisk {
-    mount: PathBuf,
-    _folder: TempDir,
-}
-
-impl SmallDisk {
-    /// `None`, said loudly, where it takes more rights than this process has.
-    fn new(mebibytes: u64) -> Option<Self> {
-        let folder = TempDir::with_prefix("cell-small-disk-").expect("a temporary folder can be made");
-        let (image, mount) = (folder.path().join("image"), folder.path().join("mount"));
-        fs::create_dir(&mount).expect("a folder can be made");
-        fs::File::create(&image)
-            .and_then(|file| file.set_len(mebibytes << 20))
-            .expect("an image can be made");
-        let made = run("mkfs.ext4", &["-q", "-F", "-m", "0"], &[&image]);
-        if !made || !run("mount", &["-o", "loop"], &[&image, &mount]) {
-            println!(
-                "SKIPPED: a full disk: mounting a small file system needs root, mkfs.ext4 and a loop device"
-            );
-            return None;
-        }
-        Some(Self { mount, _folder: folder })
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        run("umount", &["-l"], &[&self.mount]);
-    }
-}
-
-fn run(command: &str, arguments: &[&str], paths: &[&Path]) -> bool {
-    let output = Command::new(command).args(arguments).args(paths).output();
-    output.is_ok_and(|output| output.status.success())
-}
 
 /// A client that reads and deletes.
 fn connect(server: &Server) -> Client {
@@ -145,11 +106,11 @@ fn under_load(server: &Server, count: u32, value: &[u8], work: impl FnOnce()) {
 #[test]
 fn disk_full_refuses_writes_keeps_reads_and_recovers_with_room() {
     let Some(disk) = SmallDisk::new(96) else { return };
-    let ballast = disk.mount.join("ballast");
+    let ballast = disk.path().join("ballast");
     fs::write(&ballast, vec![1u8; 24 << 20]).expect("there is room for ballast");
     // Checkpoints free the log until an image finds no room either: only the disk's end ends the writing.
     let flags = ["--log-segment-bytes", "4MiB", "--checkpoint-log-bytes-min", "1GiB"];
-    let mut server = Server::prepared(&disk.mount.join("data"), &flags);
+    let mut server = Server::prepared(&disk.path().join("data"), &flags);
     server.resume();
     let count = fill(&server, noise);
     let mut client = connect(&server);
@@ -177,7 +138,7 @@ fn disk_full_refuses_writes_keeps_reads_and_recovers_with_room() {
 #[test]
 fn small_disk_takes_many_times_its_size_of_updates() {
     let Some(disk) = SmallDisk::new(96) else { return };
-    let mut server = Server::prepared(&disk.mount.join("data"), &["--log-segment-bytes", "8MiB"]);
+    let mut server = Server::prepared(&disk.path().join("data"), &["--log-segment-bytes", "8MiB"]);
     server.resume();
     let mut client = connect(&server);
     let large = |number: u32| (0..6).flat_map(|part| noise(6 * number + part)).collect::<Vec<u8>>();

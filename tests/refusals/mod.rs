@@ -1,6 +1,7 @@
 //! What a person does wrong, what a disk does wrong: a clear error each, nothing lost.
 
 mod command;
+mod coordinator;
 mod folder;
 mod full;
 mod memory;

@@ -14,6 +14,7 @@ pub mod rdma;
 pub mod reaper;
 pub mod repeats;
 pub mod server;
+pub mod small_disk;
 pub mod traffic;
 pub mod wait;
 

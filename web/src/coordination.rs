@@ -89,6 +89,9 @@ impl From<Unanswered> for Problem {
                 down(format!("{words}. The change may still be made."))
                     .next("read /api/v1/tuning again before you repeat it")
             }
+            Unanswered::Failed(error) if error.is_refused_for_room() => {
+                down(format!("{words}. Nothing was changed.")).next("make room on that disk, then try again")
+            }
             Unanswered::Failed(error) if !error.is_transient() => {
                 tracing::error!(error = words, "the coordinator failed");
                 down(format!("{words}. Nothing was changed.")).next("look into the coordinator's log")

@@ -386,6 +386,12 @@ impl Client {
     /// Ends the session on the server, so that it need not keep this client's results, and disconnects. What
     /// is outstanding is given up. Dropping a client does the same without waiting for the server.
     pub fn close(mut self) {
+        self.end_session();
+    }
+
+    /// Ends the session on the server, and waits for that a little. No write may follow; what of them is
+    /// outstanding is given up.
+    pub fn end_session(&mut self) {
         self.driver.core().close_session();
         let until_ns = self.now_ns().saturating_add(nanoseconds(CLOSE_WAIT));
         while self.driver.core().session_is_open() && self.driver.core().is_up() {

@@ -1,80 +1,44 @@
 //! The store on sled, hosted by one process of a single-machine cluster.
 //!
-//! What sled's keys hold is explained in [`crate::pieces`]. A transaction is one sled batch.
-//!
-//! sled's `flush` writes, but not through the disk's cache, and a page that outgrows a quarter of a segment
-//! (128 KiB) it writes to a file of its own in `blobs`, which it never syncs, nor that folder:
-//!
-//! ```text
-//! 1. rows of some KiB come to lie in one page with the next pair's id, sixteen rows or so a page
-//! 2. the page passes 128 KiB, and sled writes it to blobs/123; `db` gets a pointer
-//! 3. `db` is synced, and the transaction is acknowledged
-//! 4. power goes: blobs/123 is empty or not there, and with it all that lay in the page
-//! ```
-//!
-//! So no page comes to that size, because rows are stored in small pieces; and after each flush everything
-//! that sled has written is synced here before the transaction counts: blobs, their folder, then `db`.
-//!
-//! A failed write or sync stops the store for good: what is on stable storage is not known, and nothing
-//! retries a failed sync. The next start reads what is there.
+//! A failed write or sync stops the store for good, loudly: what is on stable storage is not known, and the
+//! next start reads what is there. A disk that is full does not: sessions are refused first, then every
+//! change, and all the while leases that live are renewed and what is there is read; when there is room again
+//! changes go on (`room`, `store_folder`).
 //!
 //! One change at a time is on its way to the disk; leases are renewed meanwhile, so that a disk that takes
 //! its time ends nobody's lease.
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cell_durable::{Syncer, SystemSyncer, create_folders};
 use cell_terms::Incarnation;
-use cell_terms::mutant::{Mutant, planted};
 
 use crate::clock::{BootClock, Clock};
 use crate::coordinator::{Coordinator, initialise};
 use crate::error::ClusterError;
 use crate::lock::FolderLock;
-use crate::pieces::{self, Pieces};
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
+use crate::room::RoomLeft;
 use crate::store::{CoordinatorStore, Delta};
+use crate::store_folder::{self, StoreFolder};
 
-/// sled's cache: the table is small, and the store keeps all of it anyway.
-const CACHE_BYTES: u64 = 8 << 20;
-/// sled's one data file, in its folder.
-const SLED_FILE: &str = "db";
-/// Where sled puts large pages, in its folder.
-const SLED_BLOBS: &str = "blobs";
-/// Where sled lives, in the coordinator's folder.
-const SLED_FOLDER: &str = "table";
+/// Told once why the store has stopped.
+type OnStop = Box<dyn FnOnce(&ClusterError) + Send>;
 
 /// A coordinator in this process.
 pub struct Embedded {
     /// Locked for a change from before it is decided until it counts; taken before `store`.
-    disk: Mutex<Disk>,
+    disk: Mutex<StoreFolder>,
     /// Locked for as long as memory takes.
     store: Mutex<CoordinatorStore>,
     stopped: AtomicBool,
+    on_stop: Mutex<Option<OnStop>>,
     clock: Arc<dyn Clock>,
     folder: PathBuf,
-}
-
-struct Disk {
-    database: sled::Db,
-    pieces: Pieces,
-    files: SledFiles,
-    _lock: FolderLock,
-}
-
-/// What sled keeps on the disk.
-struct SledFiles {
-    syncer: Arc<dyn Syncer>,
-    folder: PathBuf,
-    database: File,
-    /// The blobs that are on stable storage with their names.
-    blobs: BTreeSet<OsString>,
 }
 
 impl Embedded {
@@ -106,28 +70,21 @@ impl Embedded {
     ) -> Result<Embedded, ClusterError> {
         let created = create_folders(&*syncer, folder);
         created.map_err(|source| ClusterError::Folder { path: folder.to_owned(), source })?;
-        let lock = FolderLock::acquire(folder)?;
-        let sled_folder = folder.join(SLED_FOLDER);
-        let database = sled::Config::new()
-            .path(&sled_folder)
-            .cache_capacity(CACHE_BYTES)
-            .flush_every_ms(None)
-            .open()
-            .map_err(ClusterError::Store)?;
-        let files = SledFiles::open(&sled_folder, syncer)?;
-        let mut disk = Disk { database, pieces: Pieces::default(), files, _lock: lock };
-        let (store, fresh) = match disk.pieces.load(&disk.database)? {
-            Some(image) => (CoordinatorStore::restore(image, clock.now_ns()), false),
-            None => (CoordinatorStore::new(random_generation()?), true),
+        let (mut disk, image) = StoreFolder::open(folder, syncer, FolderLock::acquire(folder)?)?;
+        let fresh = image.is_none();
+        let store = match image {
+            Some(image) => CoordinatorStore::restore(image, clock.now_ns()),
+            None => CoordinatorStore::new(random_generation()?),
         };
         let meta = store.meta();
         if fresh {
-            disk.apply(pieces::meta_batch(&meta))?;
+            disk.begin(&meta)?;
         }
         let embedded = Embedded {
             disk: Mutex::new(disk),
             store: Mutex::new(store),
             stopped: AtomicBool::new(false),
+            on_stop: Mutex::new(None),
             clock,
             folder: folder.to_owned(),
         };
@@ -135,10 +92,22 @@ impl Embedded {
         Ok(embedded)
     }
 
+    /// Whether there is a table in `folder` already.
+    #[must_use]
+    pub fn is_in(folder: &Path) -> bool {
+        store_folder::has_table(folder)
+    }
+
     /// The coordinator's folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Has `tell` called when the store stops for good: its process is to end, and somebody to look at the
+    /// disk.
+    pub fn on_stop(&self, tell: impl FnOnce(&ClusterError) + Send + 'static) {
+        *self.on_stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tell));
     }
 
     fn store(&self) -> MutexGuard<'_, CoordinatorStore> {
@@ -153,13 +122,52 @@ impl Embedded {
         !self.stopped.load(Ordering::SeqCst) && store.renew(lease, self.clock.now_ns())
     }
 
+    fn carry_out(
+        &self,
+        disk: &mut StoreFolder,
+        request: &CoordinatorRequest,
+        now_ns: u64,
+    ) -> Result<Response, ClusterError> {
+        let expiry = self.store().prepare_expiry(now_ns);
+        match self.change(disk, expiry, now_ns, false) {
+            // Nobody sees that a lease has ended before that is durable; nor is anything built on its life.
+            Err(ClusterError::Refused(_) | ClusterError::OutcomeUnknown(_)) if !request.is_read() => {
+                return Err(ClusterError::Refused(CoordinatorRefusal::NoRoom));
+            }
+            Ok(()) | Err(ClusterError::Refused(_) | ClusterError::OutcomeUnknown(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let (response, delta) = self.store().prepare(request, now_ns);
+        self.change(disk, delta, now_ns, request.is_dispensable())?;
+        Ok(response)
+    }
+
     /// Makes a change durable, then lets it count.
-    fn change(&self, disk: &mut Disk, delta: Delta) -> Result<(), ClusterError> {
+    fn change(
+        &self,
+        disk: &mut StoreFolder,
+        delta: Delta,
+        now_ns: u64,
+        is_dispensable: bool,
+    ) -> Result<(), ClusterError> {
         if delta.needs_storage() {
-            disk.write(&delta).inspect_err(|_| self.stopped.store(true, Ordering::SeqCst))?;
+            let left = disk.make_ready(now_ns, || self.store().image())?;
+            if is_dispensable && left != RoomLeft::Enough {
+                return Err(ClusterError::Refused(CoordinatorRefusal::NoRoom));
+            }
+            disk.write(&delta)?;
         }
         self.store().commit(delta);
         Ok(())
+    }
+
+    fn stop(&self, error: &ClusterError) {
+        self.stopped.store(true, Ordering::SeqCst);
+        tracing::error!(error = error as &dyn std::error::Error, "the coordinator stops for good");
+        let tell = self.on_stop.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(tell) = tell {
+            tell(error);
+        }
     }
 }
 
@@ -175,88 +183,18 @@ impl Coordinator for Embedded {
             return Ok(Response::Refused(CoordinatorRefusal::Stopped));
         }
         // The clock is read under the lock: a later change never sees an earlier time.
-        let now_ns = self.clock.now_ns();
-        let expiry = self.store().prepare_expiry(now_ns);
-        if expiry.needs_storage() {
-            self.change(&mut disk, expiry)?;
+        match self.carry_out(&mut disk, request, self.clock.now_ns()) {
+            Err(ClusterError::Refused(refusal)) => Ok(Response::Refused(refusal)),
+            Err(error) if !matches!(error, ClusterError::OutcomeUnknown(_)) => {
+                self.stop(&error);
+                Err(error)
+            }
+            answered => answered,
         }
-        let (response, delta) = self.store().prepare(request, now_ns);
-        self.change(&mut disk, delta)?;
-        Ok(response)
     }
 
     fn clock_ns(&self) -> Option<u64> {
         Some(self.clock.now_ns())
-    }
-}
-
-impl Disk {
-    fn write(&mut self, delta: &Delta) -> Result<(), ClusterError> {
-        let batch = self.pieces.batch(delta);
-        self.apply(batch)
-    }
-
-    fn apply(&mut self, batch: sled::Batch) -> Result<(), ClusterError> {
-        self.database.apply_batch(batch).map_err(ClusterError::Store)?;
-        self.database.flush().map_err(ClusterError::Store)?;
-        self.files.sync().map_err(|source| ClusterError::Store(sled::Error::Io(source)))
-    }
-}
-
-impl SledFiles {
-    /// The files of a database that was just opened, all of them synced: sled may have made them.
-    fn open(folder: &Path, syncer: Arc<dyn Syncer>) -> Result<SledFiles, ClusterError> {
-        let open = || {
-            let database = File::open(folder.join(SLED_FILE))?;
-            let mut files = SledFiles { syncer, folder: folder.to_owned(), database, blobs: BTreeSet::new() };
-            for entry in std::fs::read_dir(folder)? {
-                let entry = entry?;
-                if entry.file_type()?.is_file() {
-                    files.syncer.sync_file(&File::open(entry.path())?)?;
-                }
-            }
-            files.sync()?;
-            for path in [&files.folder.join(SLED_BLOBS), &files.folder] {
-                files.syncer.sync_folder(path)?;
-            }
-            if let Some(above) = files.folder.parent() {
-                files.syncer.sync_folder(above)?;
-            }
-            Ok(files)
-        };
-        open().map_err(|source| ClusterError::Folder { path: folder.to_owned(), source })
-    }
-
-    /// Syncs what sled has written: blobs before what points to them.
-    fn sync(&mut self) -> io::Result<()> {
-        if planted(Mutant::CoordinatorUnsynced) {
-            return Ok(());
-        }
-        if !planted(Mutant::BlobsUnsynced) {
-            self.sync_blobs()?;
-        }
-        self.syncer.sync_file(&self.database)
-    }
-
-    fn sync_blobs(&mut self) -> io::Result<()> {
-        let folder = self.folder.join(SLED_BLOBS);
-        let mut found = BTreeSet::new();
-        for entry in std::fs::read_dir(&folder)? {
-            let name = entry?.file_name();
-            if !self.blobs.contains(&name) {
-                match File::open(folder.join(&name)) {
-                    Ok(blob) => self.syncer.sync_file(&blob)?,
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // replaced since
-                    Err(error) => return Err(error),
-                }
-            }
-            found.insert(name);
-        }
-        if found != self.blobs {
-            self.syncer.sync_folder(&folder)?;
-            self.blobs = found;
-        }
-        Ok(())
     }
 }
 
@@ -277,7 +215,7 @@ mod tests {
     use crate::pieces::KEY_META;
     use crate::request::{KeyCondition, Transaction, TransactionOutcome};
     use crate::store::{STORE_FORMAT_VERSION, StoreMeta};
-    use cell_durable::PowerCutSyncer;
+    use crate::store_folder::TABLE;
 
     #[test]
     fn open_restart_keeps_everything_acknowledged_and_the_generation() {
@@ -342,7 +280,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         drop(Embedded::open(folder.path()).unwrap());
         for format in [1, 9] {
-            let database = open_once_free(&folder.path().join(SLED_FOLDER));
+            let database = open_once_free(&folder.path().join(TABLE));
             let meta = StoreMeta { format, revision: 0, generation: 1, lease_next: 1 };
             database.insert(KEY_META, text(&meta).as_bytes()).unwrap();
             drop(database);
@@ -381,40 +319,5 @@ mod tests {
         drop(first);
         let second = Embedded::open(folder.path()).unwrap();
         assert_eq!(second.list("k").unwrap().entries.len(), 300);
-    }
-
-    /// Whether a page that sled has written to a file of its own outlives a power cut. No row makes such a
-    /// page, but sled promises nobody that it makes none.
-    fn blob_outlives_a_power_cut() -> bool {
-        let (before, after) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let syncer = Arc::new(PowerCutSyncer::new(before.path()).unwrap());
-        let embedded =
-            Embedded::open_with(before.path(), Arc::new(ManualClock::new(5)), syncer.clone()).unwrap();
-        let large = vec![7; 200 << 10];
-        let mut batch = sled::Batch::default();
-        batch.insert(b"x", &*large);
-        embedded.disk.lock().unwrap().apply(batch).unwrap();
-        let blobs = std::fs::read_dir(before.path().join(SLED_FOLDER).join(SLED_BLOBS)).unwrap();
-        assert!(blobs.count() > 0, "sled has written it to a file of its own");
-        syncer.restore(after.path()).unwrap();
-        let database = sled::open(after.path().join(SLED_FOLDER)).unwrap();
-        matches!(database.get(b"x"), Ok(Some(found)) if *found == *large)
-    }
-
-    #[test]
-    fn apply_large_page_outlives_a_power_cut() {
-        assert!(blob_outlives_a_power_cut());
-    }
-
-    #[test]
-    #[cfg(debug_assertions)]
-    fn mutant_blobs_unsynced_is_caught() {
-        cell_terms::mutant::in_own_process(|| {
-            cell_terms::mutant::plant(Some(Mutant::BlobsUnsynced));
-            let outlived = blob_outlives_a_power_cut();
-            cell_terms::mutant::plant(None);
-            assert!(!outlived);
-            println!("mutant {} caught by cell-cluster's power cut", Mutant::BlobsUnsynced.name());
-        });
     }
 }

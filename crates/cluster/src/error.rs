@@ -63,6 +63,9 @@ pub enum ClusterError {
     /// sled failed. The embedded coordinator answers nothing more: what is on stable storage is not known.
     #[error("the coordinator's store failed")]
     Store(#[source] sled::Error),
+    /// sled does not come back from a write that failed. The embedded coordinator answers nothing more.
+    #[error("the coordinator's store hangs after a write that failed")]
+    StoreHangs(#[source] sled::Error),
     /// A row of the embedded store lacks a piece: the store was damaged. Nothing is answered from it; bring
     /// the coordinator's folder back as it was.
     #[error("a row of the coordinator's store is not whole")]
@@ -210,6 +213,11 @@ pub enum ClusterError {
     },
 }
 
+/// Whether a disk says that it is full, or that its user may have no more of it.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 fn holder(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
@@ -223,7 +231,22 @@ impl ClusterError {
             ClusterError::NotReached(_)
                 | ClusterError::OutcomeUnknown(_)
                 | ClusterError::Contended { .. }
-                | ClusterError::Refused(CoordinatorRefusal::Busy)
+                | ClusterError::Refused(CoordinatorRefusal::Busy | CoordinatorRefusal::NoRoom)
         )
+    }
+
+    /// Whether the coordinator did nothing because its disk is full.
+    #[must_use]
+    pub fn is_refused_for_room(&self) -> bool {
+        matches!(self, ClusterError::Refused(CoordinatorRefusal::NoRoom))
+    }
+
+    /// Whether the disk had no room for what was written to it.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        let source = match self {
+            ClusterError::Store(sled::Error::Io(source)) | ClusterError::Folder { source, .. } => source,
+            _ => return false,
+        };
+        is_full(source)
     }
 }

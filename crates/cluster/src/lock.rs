@@ -48,9 +48,10 @@ impl FolderLock {
 }
 
 fn write_pid(file: &mut File) -> std::io::Result<()> {
-    file.set_len(0)?;
+    let text = format!("{}\n", std::process::id());
     file.rewind()?;
-    writeln!(file, "{}", std::process::id())
+    file.write_all(text.as_bytes())?; // over what is there: a full disk has no block for more
+    file.set_len(text.len() as u64)
 }
 
 fn read_pid(file: &mut File) -> Option<u32> {

@@ -1,5 +1,5 @@
 //! How the embedded store lies in sled: in small pieces, because sled writes a page that has become large to
-//! a file of its own (see [`crate::embedded`]). A page holds some twenty rows, so with pieces of 4 KiB it
+//! a file of its own (see [`crate::sled_table`]). A page holds some twenty rows, so with pieces of 4 KiB it
 //! stays below the 128 KiB at which that happens.
 //!
 //! | key | value |

@@ -104,6 +104,9 @@ pub struct Transaction {
     pub conditions: Vec<KeyCondition>,
     /// What is done; no key twice.
     pub operations: Vec<KeyOperation>,
+    /// Refused while the store lives on its reserve of disk space, which is for leases, epochs and cuts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dispensable: bool,
 }
 
 /// Something asked of a store.
@@ -267,12 +270,36 @@ pub enum CoordinatorRefusal {
     /// The store could not write to stable storage; it answers nothing more until it is opened again.
     #[error("the store stopped after a failed write")]
     Stopped,
+    /// The store finds no room for a change. Leases that live are renewed all the same, and what is there is
+    /// read.
+    #[error("the disk under the coordinator's table is full")]
+    NoRoom,
     /// The request could not be read.
     #[error("the request could not be read")]
     Unreadable,
     /// The server has as many connections as it takes.
     #[error("the server is busy")]
     Busy,
+}
+
+impl CoordinatorRequest {
+    /// Whether it only looks at what is there.
+    pub(crate) fn is_read(&self) -> bool {
+        match self {
+            CoordinatorRequest::Read { .. }
+            | CoordinatorRequest::List { .. }
+            | CoordinatorRequest::ChangesSince { .. }
+            | CoordinatorRequest::Remaining { .. } => true,
+            CoordinatorRequest::Transact(_)
+            | CoordinatorRequest::Grant { .. }
+            | CoordinatorRequest::KeepAlive { .. } => false,
+        }
+    }
+
+    /// Whether it is refused while the store lives on its reserve.
+    pub(crate) fn is_dispensable(&self) -> bool {
+        matches!(self, CoordinatorRequest::Transact(transaction) if transaction.dispensable)
+    }
 }
 
 impl Transaction {
@@ -306,6 +333,12 @@ impl Transaction {
     ) -> Transaction {
         self.operations.push(KeyOperation::Put { key: key.into(), value: value.into(), lease: Some(lease) });
         self
+    }
+
+    /// The same, but refused while the store lives on its reserve of disk space.
+    #[must_use]
+    pub fn dispensable(self) -> Transaction {
+        Transaction { dispensable: true, ..self }
     }
 
     /// Adds a removal.

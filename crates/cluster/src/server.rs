@@ -172,7 +172,8 @@ fn refusal(refusal: CoordinatorRefusal) -> NumberedResponse {
 
 fn carry_out(shared: &Shared, request: &crate::request::CoordinatorRequest) -> Response {
     shared.coordinator.call(request).unwrap_or_else(|error| {
-        tracing::error!(error = &error as &dyn std::error::Error, "the coordinator failed");
+        // What was refused is an answer; after all else nobody knows what was carried out.
+        tracing::error!(error = &error as &dyn std::error::Error, "a call of the coordinator failed");
         Response::Refused(CoordinatorRefusal::Stopped)
     })
 }

@@ -64,7 +64,8 @@ impl Sessions {
     /// ended when their keeper has ended, see [`Sessions::orphans`].
     ///
     /// # Errors
-    /// As [`Sessions::open`]; [`ClusterError::CounterWentBack`] if a session of the next ids is open.
+    /// As [`Sessions::open`]; [`ClusterError::CounterWentBack`] if a session of the next ids is open. While
+    /// the coordinator's disk is full no session is opened ([`ClusterError::is_refused_for_room`]).
     pub fn open_many(&self, keeper: Incarnation, count: usize) -> Result<Vec<SessionId>, ClusterError> {
         let generation = self.coordinator.generation()?;
         let count = u32::try_from(count.clamp(1, OPENED_MAX)).unwrap_or(1);
@@ -80,6 +81,7 @@ impl Sessions {
             };
             let next = first.checked_add(count).ok_or(ClusterError::IdsUsedUp { what: "sessions" })?;
             let mut open = Transaction::new()
+                .dispensable()
                 .when(KeyCondition::LeaseAlive { lease: keeper })
                 .when(unchanged)
                 .put(KEY_SESSION_NEXT, next.to_string());

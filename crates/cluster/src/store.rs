@@ -84,6 +84,26 @@ pub struct CoordinatorStore {
     compacted: Revision,
 }
 
+/// Rows that are written at a time when a store is written anew: no more than a large transaction has.
+const ROWS_AT_A_TIME: usize = TRANSACTION_BYTES_MAX / VALUE_BYTES_MAX;
+
+impl StoreImage {
+    /// The changes that make this of nothing, none of them larger than a transaction.
+    pub(crate) fn into_deltas(self) -> Vec<Delta> {
+        let of = |written: Vec<KeyValue>, granted| Delta {
+            meta: self.meta,
+            written,
+            removed: Vec::new(),
+            granted,
+            ended: Vec::new(),
+            ends: Vec::new(),
+        };
+        let mut deltas = vec![of(Vec::new(), self.leases)];
+        deltas.extend(self.keys.chunks(ROWS_AT_A_TIME).map(|rows| of(rows.to_vec(), Vec::new())));
+        deltas
+    }
+}
+
 impl CoordinatorStore {
     /// An empty store. `generation` is random, so that ids of a store that was lost are not given out again.
     #[must_use]

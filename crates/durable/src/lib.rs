@@ -2,7 +2,7 @@
 //!
 //! | module | role |
 //! |---|---|
-//! | [`Syncer`] | puts bytes and names on stable storage; [`SystemSyncer`] asks the system to |
+//! | [`Syncer`] | puts bytes and names on stable storage, keeps room on the disk; [`SystemSyncer`] asks the system to |
 //! | [`create_folders`] | the one way in which Cell makes a folder that data will lie in |
 //! | [`PowerCutSyncer`] | keeps what was synced, and shows what a power cut would leave |
 

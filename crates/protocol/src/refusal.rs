@@ -75,6 +75,8 @@ wire_enum! {
         RegionFull = 2,
         /// The log failed; the node is giving its pairs up.
         LogFailed = 3,
+        /// The disk under the coordinator is full, so that no session is opened. Who has one goes on.
+        CoordinatorFull = 4,
     }
 }
 
@@ -180,6 +182,9 @@ impl std::fmt::Display for ReadOnlyReason {
             ReadOnlyReason::DiskFull => "the disk under the log is full",
             ReadOnlyReason::RegionFull => "its region is full",
             ReadOnlyReason::LogFailed => "its log failed",
+            ReadOnlyReason::CoordinatorFull => {
+                "the disk under the coordinator is full, so that no new client can write"
+            }
         })
     }
 }

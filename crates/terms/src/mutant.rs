@@ -152,6 +152,8 @@ mutants! {
     CoordinatorUnsynced: "coordinator-unsynced",
     /// What sled writes to files of its own is not synced.
     BlobsUnsynced: "blobs-unsynced",
+    /// A table that was built anew counts before its rows are on stable storage.
+    RebuiltUnsynced: "rebuilt-unsynced",
     /// A large row of the coordinator's table lies in sled as one piece.
     RowsUncut: "rows-uncut",
     /// A dump is loaded as if it had no heading. A test of `ops/src/input/source.rs` catches it.

@@ -25,15 +25,19 @@ impl Worker {
         &mut self,
         connection: ConnectionId,
         header: RequestHeader,
-        session: Option<SessionId>,
+        session: Result<SessionId, Refusal>,
     ) {
         match session {
-            Some(session) => {
+            Ok(session) => {
                 let idle_ms = u32::try_from(self.options.session_idle_ns / 1_000_000).unwrap_or(u32::MAX);
                 self.sessions.open(session, self.now_ns);
+                if !self.connections.contains_key(&connection) {
+                    // Who asked has gone, and nobody else has heard of it.
+                    return self.commands.push(Command::EndSession { session, answer: None });
+                }
                 self.reply(connection, header, Dependence::NOTHING, &Reply::Session { session, idle_ms });
             }
-            None => self.refuse(connection, header, Refusal::Busy), // the coordinator did not answer in time
+            Err(refusal) => self.refuse(connection, header, refusal),
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use anyhow::Context;
 use cell_cluster::{ClusterError, CoordinatorServer, Embedded};
 use cell_durable::{SystemSyncer, create_folders};
+use cell_terms::text::with_causes;
 use clap::{ArgMatches, Args, ValueEnum, value_parser};
 
 use crate::args::Global;
@@ -91,7 +92,10 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     let coordinator = Arc::new(Embedded::open(&plan.coordinator_dir()).map_err(explain)?);
     let server = CoordinatorServer::start(coordinator.clone(), plan.coordinator()).map_err(explain)?;
     let (sender, events) = mpsc::channel();
-    let stop = sender.clone();
+    let (stop, failed) = (sender.clone(), sender.clone());
+    coordinator.on_stop(move |error| {
+        let _ = failed.send(Event::CoordinatorFailed(with_causes(error))); // unless all ends anyway
+    });
     // A second signal ends this process at once, and the children with it: they see their stdin end.
     signal::on_signals(move || stop.send(Event::Stop).unwrap_or_default(), || {})?;
     let drill_listener = drills(&plan, coordinator, &sender)?;

@@ -14,6 +14,7 @@ use cell_recovery::RecoveryError;
 use cell_settings::SettingsStore;
 use cell_terms::NodeId;
 use cell_terms::setting::Settings;
+use cell_terms::text::with_causes;
 use cell_wal::{DiskDelay, WalError};
 use cell_web::{HttpServer, Sources, WebError};
 use clap::{ArgMatches, Args, Subcommand};
@@ -188,6 +189,10 @@ fn coordinator(
     let data = Path::new(settings.text("data_dir"));
     if settings.text("coordinator_address") == EMBEDDED {
         let embedded = Embedded::open(&data.join("coordinator")).map_err(|error| explain(error.into()))?;
+        embedded.on_stop(|error| {
+            let what = format!("the coordinator in this process has stopped: {}", with_causes(error));
+            message::warning(&format!("{what}; the node ends with its lease, and its data is kept"));
+        });
         return Ok(Arc::new(embedded));
     }
     let deadline = |settings: &Settings| Duration::from_millis(settings.integer(COORDINATOR_DEADLINE));

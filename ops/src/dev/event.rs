@@ -11,6 +11,8 @@ use super::link::Report;
 pub(crate) enum Event {
     /// The first signal.
     Stop,
+    /// The coordinator has stopped for good, for this reason.
+    CoordinatorFailed(String),
     /// A node said something.
     Report {
         node: u16,

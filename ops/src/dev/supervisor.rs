@@ -50,6 +50,7 @@ impl Supervisor {
             let wait = self.slots.iter().filter_map(|slot| slot.wait(now)).min();
             match events.recv_timeout(wait.unwrap_or(Duration::from_secs(3600))) {
                 Ok(Event::Stop) => return self.stop(events),
+                Ok(Event::CoordinatorFailed(why)) => return Err(self.coordinator_failed(&why).into()),
                 Ok(event) => self.take(event)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(Exit::Ok),
@@ -78,6 +79,18 @@ impl Supervisor {
         Some(Failure::new(exit, text).next(next))
     }
 
+    /// Without a coordinator no node keeps its lease: they end with this process.
+    fn coordinator_failed(&self, why: &str) -> Failure {
+        let text = format!("the coordinator has stopped: {why}");
+        self.announcer.say("coordinator_failed", "", &json!({"error": why}));
+        let folder = self.plan.coordinator_dir();
+        let next = format!(
+            "look at the disk under {}; nothing acknowledged is lost, start again when it is mended",
+            folder.display()
+        );
+        Failure::new(Exit::Error, text).next(next)
+    }
+
     /// The folder of the nodes' messages, unless they have the supervisor's stderr.
     fn messages(&self) -> Option<&Path> {
         self.slots.iter().find_map(|slot| slot.spec.messages.as_deref()?.parent())
@@ -92,7 +105,8 @@ impl Supervisor {
             Event::Drill { request, answer } => {
                 let _ = answer.send(self.carry_out(request)); // who asked may have gone
             }
-            Event::Report { .. } | Event::Ended { .. } | Event::Stop => {} // of an earlier life
+            Event::Report { .. } | Event::Ended { .. } => {} // of an earlier life
+            Event::Stop | Event::CoordinatorFailed(_) => {}  // ends the run
         }
         Ok(())
     }
@@ -408,6 +422,16 @@ exit 1
         let failure = cluster.end().unwrap_err().downcast::<Failure>().unwrap();
         assert_eq!(failure.exit, Exit::Error);
         assert!(failure.what.contains("killed by signal 9"), "{failure}");
+    }
+
+    #[test]
+    fn run_ends_with_the_reason_when_the_coordinator_has_stopped() {
+        let mut cluster = Cluster::start(2, true);
+        cluster.serving();
+        cluster.events.send(Event::CoordinatorFailed("the disk has failed".to_owned())).unwrap();
+        let failure = cluster.end().unwrap_err().downcast::<Failure>().unwrap();
+        assert_eq!(failure.exit, Exit::Error);
+        assert!(failure.what.contains("the disk has failed"), "{failure}");
     }
 
     #[test]

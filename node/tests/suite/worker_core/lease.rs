@@ -12,7 +12,7 @@ fn asked() -> (World, ControlEvent) {
     world.turn();
     let opened = world.take_commands(0).into_iter().find_map(|command| match command {
         Command::OpenSession { connection, header } => {
-            Some(ControlEvent::SessionOpened { connection, header, session: Some(world.session) })
+            Some(ControlEvent::SessionOpened { connection, header, session: Ok(world.session) })
         }
         _ => None,
     });

@@ -137,3 +137,26 @@ pub(crate) fn session_that_ends_while_its_results_go_along_leaves_nothing() {
     let completions: Vec<_> = world.worker().snapshot().pairs.iter().map(|pair| pair.completions).collect();
     assert_eq!(completions, [0, 0]);
 }
+
+/// It would keep its row in the coordinator until it has been idle for long: and so would that of each
+/// command that gives up while it waits for one.
+#[test]
+fn session_whose_client_went_before_it_was_opened_is_ended_at_once() {
+    let mut world = World::new(1, GEOMETRY, OPTIONS);
+    world.send(&Request::OpenSession);
+    world.turn();
+    let asked = world.take_commands(0).into_iter().find_map(|command| match command {
+        Command::OpenSession { connection, header } => Some((connection, header)),
+        _ => None,
+    });
+    let ((connection, header), session) = (asked.unwrap(), world.session);
+    world.worker_mut().closed(connection);
+    world.notify(0, ControlEvent::SessionOpened { connection, header, session: Ok(session) });
+    world.turn();
+    let commands = world.take_commands(0);
+    let ends = |command: &Command| match command {
+        Command::EndSession { session: ended, answer: None } => *ended == session,
+        _ => false,
+    };
+    assert!(commands.iter().any(ends), "{commands:?}");
+}

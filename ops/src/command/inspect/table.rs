@@ -47,7 +47,7 @@ fn open(arguments: &TableArgs) -> anyhow::Result<Arc<dyn Coordinator>> {
     let dir = arguments.dir.clone().unwrap_or_default();
     let below = dir.join("coordinator");
     let folder = if below.is_dir() { below } else { dir };
-    if !folder.join("table").is_dir() {
+    if !Embedded::is_in(&folder) {
         let failure = Failure::usage(format!("there is no table in {}", folder.display()));
         return Err(failure.next("give the data folder of a cluster (./cell-data for `cell dev`)").into());
     }
