@@ -32,6 +32,8 @@ pub(crate) struct Checkpointing {
     /// Of the last one that ended: how many have failed since the last good one, and why this one did; none
     /// if it is recorded.
     pub(crate) failure: Option<(u64, CheckpointFailure)>,
+    /// Earlier owners since the last checkpoint, whose logs are kept.
+    pub(crate) recoveries: u32,
 }
 
 impl Checkpointing {
@@ -47,11 +49,13 @@ impl Checkpointing {
             release: None,
             failures: 0,
             failure: None,
+            recoveries: 0,
         }
     }
 
-    pub(crate) fn begin_serving(&mut self, checkpointed: Csn, now_ns: u64) {
+    pub(crate) fn begin_serving(&mut self, checkpointed: Csn, recoveries: u32, now_ns: u64) {
         self.last_base = checkpointed;
+        self.recoveries = recoveries;
         self.last_ns = now_ns;
     }
 

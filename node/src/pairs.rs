@@ -78,7 +78,7 @@ impl Pairs {
     pub(crate) fn add(&mut self, pair: Pair, now_ns: u64, ranges: impl IntoIterator<Item = Range>) -> PairAt {
         let at = PairAt(u16::try_from(self.list.len()).expect("a worker owns few pairs"));
         let mut checkpointing = Checkpointing::new(now_ns);
-        checkpointing.begin_serving(pair.checkpointed(), now_ns);
+        checkpointing.begin_serving(pair.checkpointed(), pair.recoveries(), now_ns);
         self.list.push(OwnedPair {
             held: Held::new(pair.visible()),
             checkpointing,

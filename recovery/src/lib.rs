@@ -7,6 +7,7 @@
 mod completion;
 mod content;
 mod cut;
+mod environment;
 mod error;
 mod fields;
 mod first;
@@ -25,6 +26,7 @@ mod takeover;
 mod verify;
 
 pub use completion::{Admission, CompletionTable, RESULT_WINDOW, RESULT_WINDOW_SHORT};
+pub use environment::{Environment, RecoveryOptions, RegionSource};
 pub use error::{ContentFault, RecoveryError};
 pub use fields::RecordError;
 pub use folders::{find_logs, remove_unneeded, replay_bytes};
@@ -34,7 +36,7 @@ pub use record::{
     WriteCompletion, WriteOutcome,
 };
 pub use recovered::{OpenSessions, Recovered, RecoveredMeganode, Restored};
-pub use restore::{ClaimRequest, Environment, RecoveryOptions, RegionSource, Restore, Step};
+pub use restore::{ClaimRequest, Restore, Step};
 pub use split::{
     BOUNDARY_NODES_MAX, BoundaryNodes, SlotUse, SourceSplit, SourceState, SourceStep, SplitAnswer, SplitName,
     SplitRecord, SplitTable, SplitTableError, TargetProgress, TargetSplit, TargetState, TargetStep,

@@ -46,6 +46,8 @@ pub struct Recovered {
     pub csn_cut: Csn,
     /// The base of the checkpoint in force; zero if there is none.
     pub csn_checkpoint: Csn,
+    /// Owners since that checkpoint, this one not counted, whose logs are kept.
+    pub recoveries: u32,
     /// Results and floors of the sessions that have not ended.
     pub completions: CompletionTable,
     /// The sessions that were open after the claim: of all others nothing is known here any more.

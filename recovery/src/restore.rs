@@ -8,18 +8,18 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{Claim, ClaimReason, ClusterError, Layout, Ownership, Sessions, Table};
-use cell_memory::{
-    Budget, HEADER_BYTES, MemoryError, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter,
-};
+use cell_cluster::{Claim, ClaimReason, ClusterError, Layout, Ownership};
+use cell_memory::{HEADER_BYTES, MemoryError, PairWriter, Region, RegionSpec, RegionWriter};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, Root, SessionId, SlotIndex};
 use cell_tree::{Geometry, NodeIndex, Slot, TreeNodeState};
 use cell_wal::folder::written_bytes;
-use cell_wal::{PairReader, Predecessor, ReadOptions, Storage};
+use cell_wal::segment::LogPlace;
+use cell_wal::{PairReader, Predecessor, ReadOptions};
 
 use crate::completion::CompletionTable;
 use crate::cut::Plan;
+use crate::environment::{Environment, RegionSource};
 use crate::error::RecoveryError;
 use crate::first::FirstContent;
 use crate::folders::highest_epoch;
@@ -35,57 +35,6 @@ use crate::verify::{Part, verify};
 const STEP_BYTES: usize = 4 << 20;
 /// Image blocks that one step loads.
 const STEP_BLOCKS: usize = 8;
-
-/// Where regions come from.
-#[derive(Clone, Copy, Debug)]
-pub enum RegionSource {
-    /// Sealed files, to be shared with other processes and registered.
-    Shared(RegionOptions),
-    /// Memory of this process alone: simulations and tools.
-    Private,
-    /// None: a simulated host that is full.
-    Full,
-}
-
-/// How pairs are recovered.
-#[derive(Clone, Copy, Debug)]
-pub struct RecoveryOptions {
-    /// Threads for one pair. One: everything on the caller's thread, in an order that only depends on the
-    /// input.
-    pub threads: usize,
-    /// Bytes of one read.
-    pub read_bytes: usize,
-    /// Where regions come from.
-    pub regions: RegionSource,
-    /// Whether tree nodes carry their own CRC-64: for fabrics whose reads are not in address order.
-    pub node_crc: bool,
-}
-
-impl Default for RecoveryOptions {
-    fn default() -> RecoveryOptions {
-        RecoveryOptions {
-            threads: 2,
-            read_bytes: ReadOptions::default().chunk_bytes,
-            regions: RegionSource::Shared(RegionOptions::default()),
-            node_crc: false,
-        }
-    }
-}
-
-/// What recoveries work with.
-#[derive(Clone)]
-pub struct Environment {
-    /// The log root.
-    pub storage: Arc<dyn Storage>,
-    /// The region table.
-    pub table: Table,
-    /// The sessions.
-    pub sessions: Sessions,
-    /// What the process may hold: a pair that does not fit is not taken.
-    pub budget: Budget,
-    /// How.
-    pub options: RecoveryOptions,
-}
 
 /// Who takes which pair over, and by what right.
 #[derive(Clone, Copy, Debug)]
@@ -120,6 +69,8 @@ pub struct Restore {
     plan: Plan,
     image_bytes: u64,
     log_bytes: u64,
+    /// Of the logs that were read.
+    log_ends: Vec<LogPlace>,
     stage: Stage,
 }
 
@@ -190,7 +141,7 @@ impl Restore {
         Restore::with_layout(environment, claim, layout, progress)
     }
 
-    /// Restores a pair that was claimed, or created, by [`Table`] directly.
+    /// Restores a pair that was claimed, or created, by [`cell_cluster::Table`] directly.
     ///
     /// # Errors
     /// [`RecoveryError::Geometry`]; the coordinator's, which is asked for the layout.
@@ -225,6 +176,7 @@ impl Restore {
             layout,
             image_bytes: 0,
             log_bytes: 0,
+            log_ends: Vec::new(),
             stage: Stage::Begin,
             claim,
         })
@@ -274,6 +226,13 @@ impl Restore {
         let known =
             matches!(self.stage, Stage::Join(_) | Stage::Sessions(_) | Stage::Verify(..) | Stage::Done(..));
         known.then(|| self.plan.predecessor())
+    }
+
+    /// Where the frames of the logs end that were read: what lies there and behind it is not needed once
+    /// every cut is recorded.
+    #[must_use]
+    pub fn log_ends(&self) -> &[LogPlace] {
+        &self.log_ends
     }
 
     /// What was restored.
@@ -423,6 +382,7 @@ impl Restore {
         }
         let ended = *reading.reader.ended().expect("a reader without a next batch has ended");
         self.log_bytes += ended.frame_bytes;
+        self.log_ends.extend(reading.reader.ends());
         let read = ended.frame_bytes.max(reading.bytes_read);
         self.progress.read(read - reading.bytes_read);
         self.progress.expect_less(reading.bytes_expected.saturating_sub(read));
@@ -539,6 +499,7 @@ impl Restore {
             extents: verified.extents,
             log: None,
             csn_cut: cut,
+            recoveries: u32::try_from(row.epochs_needed().count()).unwrap_or(u32::MAX),
             csn_checkpoint: row.checkpoint.as_ref().map_or(Csn::ZERO, |checkpoint| checkpoint.csn),
             completions,
             sessions,

@@ -18,16 +18,18 @@ use std::time::Duration;
 use cell_cluster::{ClusterError, Missing, Ownership, ServingAddress};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Durability, Epoch, RegionKind};
-use cell_wal::folder::remove_past_cut;
+use cell_wal::folder::{give_back_past_end, remove_past_cut};
+use cell_wal::segment::LogPlace;
 use cell_wal::{
     Errno, LogDevice, LogEvent, LogId, LogName, LogOptions, LogStart, PairLog, Predecessor, WalError,
 };
 
+use crate::environment::Environment;
 use crate::error::RecoveryError;
 use crate::folders::remove_unneeded;
 use crate::progress::{Progress, RecoveryStage};
 use crate::recovered::{Recovered, Restored};
-use crate::restore::{ClaimRequest, Environment, Restore, Step};
+use crate::restore::{ClaimRequest, Restore, Step};
 
 /// How long to wait before a call of the coordinator is made again.
 const RETRY_NS: u64 = 20_000_000;
@@ -257,7 +259,7 @@ impl Takeover {
         let step = restore.step()?;
         // The disk makes the first segments ready while the restore is verified.
         if let (None, Some(predecessor)) = (&self.opening, restore.predecessor()) {
-            make_room(&self.environment, log, predecessor);
+            make_room(&self.environment, log, predecessor, restore.log_ends());
             self.opening = begin_log(log, predecessor, &self.publish, device)?;
         }
         if step == Step::Done
@@ -371,9 +373,10 @@ fn run(
 }
 
 /// Removes what nobody will read, so that a full disk has room for the new epoch's first segments: the spares
-/// that the last owner had prepared past its cut, and the files of claims that never came to publish. What
-/// cannot be removed is left over; the new logs then say that the disk is full, and are tried again.
-fn make_room(environment: &Environment, log: LogId, predecessor: Predecessor) {
+/// that the last owner had prepared past its cut, what it had not filled of its last segment, and the files
+/// of claims that never came to publish. What cannot be removed is left over; the new logs then say that the
+/// disk is full, and are tried again.
+fn make_room(environment: &Environment, log: LogId, predecessor: Predecessor, ends: &[LogPlace]) {
     let storage = &*environment.storage;
     let warn = |error: &dyn Error| tracing::warn!(%error, "files that nobody needs are left over");
     match environment.table.pair(log.pair) {
@@ -384,6 +387,11 @@ fn make_room(environment: &Environment, log: LogId, predecessor: Predecessor) {
         }
         Ok(_) => return, // another owner's by now
         Err(error) => return warn(&error),
+    }
+    for end in ends {
+        if let Err(error) = give_back_past_end(storage, *end) {
+            warn(&error);
+        }
     }
     if predecessor.epoch == Epoch(0) {
         return; // there was none

@@ -2,6 +2,8 @@
 //! is well once there is room.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cell_client::{AttemptError, Client, ClientError, ClientOptions};
@@ -244,4 +246,35 @@ fn region_full_beside_steady_updates_refuses_clearly_and_soon() {
         }
         drop(ending);
     });
+}
+
+/// Bytes that the files of a folder take on the disk.
+fn taken(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let of = |path: &Path| match fs::metadata(path) {
+        Ok(about) if about.is_dir() => taken(path),
+        about => about.map_or(0, |about| about.blocks() * 512), // it may be removed just now
+    };
+    entries.map(|entry| of(&entry.path())).sum()
+}
+
+/// Each restart left a first segment of 4 MiB in both logs, and no checkpoint ever came.
+#[test]
+fn restarts_of_an_idle_node_do_not_fill_the_disk() {
+    let Some(disk) = SmallDisk::new(256) else { return };
+    let flags = ["--lease-ms=1s", "--coordinator-deadline-ms=300ms", "--log-segment-bytes", "4MiB"];
+    let mut server = Server::prepared(&disk.path().join("data"), &flags);
+    server.resume();
+    connect(&server).put(b"key", b"value").expect("there is room");
+    for _ in 0..12 {
+        server.replace_node();
+    }
+    // The living logs have a first segment and two spares each.
+    let log = server.folder().join("log");
+    let bytes = taken(&log);
+    assert!(bytes < 40 << 20, "{bytes} bytes of log for one entry");
+    let epochs = || fs::read_dir(log.join("region-00000002")).map_or(0, Iterator::count);
+    wait::until("a checkpoint has made the epochs before it needless", || epochs() < 8);
+    assert!(connect(&server).get(b"key").expect("it is served").is_some());
+    server.kill_all();
 }

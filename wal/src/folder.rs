@@ -1,13 +1,14 @@
 //! What is in a log root: regions, epochs, segments, images; and the removal of what nothing needs any more.
 
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, PairId, RegionId};
 
 use crate::buffer::LogBuffer;
 use crate::error::{Errno, StorageError, WalError};
 use crate::frame::{FRAME_ALIGN, FrameHeader};
 use crate::segment::{
-    ImageName, LogName, SegmentName, image_folder, parse_epoch, parse_image, parse_region, parse_segment,
-    region_folder,
+    ImageName, LogName, LogPlace, SegmentName, image_folder, parse_epoch, parse_image, parse_region,
+    parse_segment, region_folder,
 };
 use crate::storage::{Access, Storage};
 
@@ -113,6 +114,23 @@ pub fn remove_past_cut(storage: &dyn Storage, name: LogName, cut: Csn) -> Result
         }
     }
     Ok(removed)
+}
+
+/// Gives the disk back what a segment of an ended epoch's log holds past the end of its frames: the rest of
+/// what was prepared for its owner. The file keeps its length, by which a reader knows that it is whole.
+///
+/// The epoch's cut must be recorded: what is given back is not read again. What its dead owner still has on
+/// its way there takes its blocks again.
+///
+/// # Errors
+/// What the disk says; call it again later.
+pub fn give_back_past_end(storage: &dyn Storage, end: LogPlace) -> Result<(), WalError> {
+    let align = FRAME_ALIGN as u64;
+    let from = if planted(Mutant::FramesGivenBack) { end.offset / 2 / align * align } else { end.offset };
+    match storage.open(&end.segment.path(), Access::WriteDirect) {
+        Err(error) if error.errno == Errno::ENOENT => Ok(()), // nothing was written to it
+        file => Ok(file?.give_back_from(from)?),
+    }
 }
 
 /// The sound header at the beginning of a segment, if one is there. A segment that was just released has

@@ -212,6 +212,12 @@ impl PairReader {
         self.ended.as_ref()
     }
 
+    /// Where the frames of each log end, once the reading has ended. Nothing at or below the cut lies there
+    /// or behind it.
+    pub fn ends(&self) -> impl Iterator<Item = LogPlace> + '_ {
+        self.logs.iter().flatten().map(LogReader::place).filter(|_| self.ended.is_some())
+    }
+
     /// What this epoch follows, once the first batch was asked for. Every frame carries it.
     #[must_use]
     pub fn predecessor(&self) -> Option<Predecessor> {

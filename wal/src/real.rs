@@ -7,8 +7,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use cell_durable::{SystemSyncer, create_folders};
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::io::{Errno as SystemErrno, ReadWriteFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate};
+use rustix::io::{Errno as SystemErrno, ReadWriteFlags, retry_on_intr};
 
 use crate::buffer::LogBuffer;
 use crate::error::{DiskOperation, Errno, StorageError};
@@ -235,5 +235,17 @@ impl StorageFile for RealFile {
 
     fn length(&self) -> Result<u64, StorageError> {
         self.file.metadata().map(|data| data.len()).map_err(self.failed(DiskOperation::Length))
+    }
+
+    fn give_back_from(&self, offset: u64) -> Result<(), StorageError> {
+        let bytes = self.length()?.saturating_sub(offset);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match retry_on_intr(|| fallocate(&self.file, flags, offset, bytes)) {
+            Ok(()) | Err(SystemErrno::OPNOTSUPP | SystemErrno::NOSYS) => Ok(()),
+            Err(errno) => Err(StorageError::new(DiskOperation::Write, &self.path, errno)),
+        }
     }
 }

@@ -52,6 +52,16 @@ pub trait StorageFile: Send + Sync {
     /// # Errors
     /// What the disk says.
     fn length(&self) -> Result<u64, StorageError>;
+
+    /// Gives the disk back what the file takes from `offset`, which is aligned, to its end: that reads as
+    /// zeros, and the length stays. Does nothing where the file system has no such files.
+    ///
+    /// # Errors
+    /// What the disk says; some of it may be given back.
+    fn give_back_from(&self, offset: u64) -> Result<(), StorageError> {
+        let _ = offset;
+        Ok(())
+    }
 }
 
 /// The files below a log root.

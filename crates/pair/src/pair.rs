@@ -41,6 +41,7 @@ pub struct Pair<O = ()> {
     sessions_open: Vec<SessionId>,
     checkpointed: Csn,
     log_bytes_recovered: u64,
+    recoveries: u32,
     /// Why the last write that was refused for want of room was.
     pub(crate) no_room: Option<NoRoom>,
     pub(crate) checking: bool,
@@ -102,6 +103,7 @@ impl<O: MemoryObserver> Pair<O> {
             sessions_open: recovered.sessions.sessions,
             checkpointed: recovered.csn_checkpoint,
             log_bytes_recovered: recovered.log_bytes,
+            recoveries: recovered.recoveries,
             no_room: None,
             checking: false,
             grant_chunk_bytes: options.grant_chunk_bytes,
@@ -185,6 +187,12 @@ impl<O: MemoryObserver> Pair<O> {
     #[must_use]
     pub fn log_bytes_recovered(&self) -> u64 {
         self.log_bytes_recovered
+    }
+
+    /// Earlier owners since the last checkpoint, whose logs are kept.
+    #[must_use]
+    pub fn recoveries(&self) -> u32 {
+        self.recoveries
     }
 
     /// Bytes that a checkpoint would hold, about.

@@ -143,6 +143,9 @@ mutants! {
     TruncatedEarly: "truncated-early",
     /// A compaction leaves the tree nodes that it has emptied readable.
     CompactedRunKept: "compacted-run-kept",
+    /// A recovery gives frames back to the disk that later ones read. A test of recoveries
+    /// (`recovery/tests/suite/damage.rs`) catches it.
+    FramesGivenBack: "frames-given-back",
     /// A cut is recorded before what it relies on is synced.
     CutUnsynced: "cut-unsynced",
     /// Rows of the region table are written whatever they have become meanwhile.

@@ -11,8 +11,11 @@
 //! what the copy lacks is above B and replayed, what it has is only what the log had. It costs no log bytes.
 
 //!
-//! When. Usually by the log's bytes and by age. **Early when the disk runs short**, whatever the settings
-//! say, because a log without room makes the pair read-only, and because the image needs room itself:
+//! When. Usually by the log's bytes and by age; and after some recoveries without one, also if nothing was
+//! written: each owner's logs, and its place in the pair's row, stay until a later owner has taken one, so
+//! that a restart now and then would fill disk and row. **Early when the disk runs short**, whatever the
+//! settings say, because a log without room makes the pair read-only, and because the image needs room
+//! itself:
 //!
 //! - While what the disk has left is less than the image may take and a segment for each log, as soon as
 //!   there is enough log to be given back.
@@ -34,6 +37,11 @@ use crate::settings::WorkerOptions;
 
 /// A checkpoint of a pair on a short disk gives back at least this part of what its image may take.
 const IMAGE_PART: u64 = 4;
+/// After so many recoveries without a checkpoint one is taken, however little was written.
+const RECOVERIES_MAX: u32 = 8;
+/// Pairs of a node that are always restarted together write their images at so many different starts.
+const RECOVERIES_SPREAD: u32 = 8;
+
 impl Worker {
     /// Whether the worker has done all that a stop asked for.
     #[must_use]
@@ -62,13 +70,16 @@ impl Worker {
         if wait || self.now_ns < owned.checkpointing.retry_at_ns {
             return;
         }
-        if !owned.pair.has_log() || owned.pair.durable() <= owned.checkpointing.last_base {
+        let has_news = owned.pair.durable() > owned.checkpointing.last_base;
+        let has_dead = self.phase == WorkerPhase::Serving && owned.has_many_recoveries();
+        if !owned.pair.has_log() || !has_news && !has_dead {
             owned.checkpointing.wanted_at_stop = false; // nothing to be kept that is not kept
             return;
         }
         let due = match self.phase {
             WorkerPhase::Serving => {
-                owned.checkpoint_is_due(&self.options, self.now_ns) || owned.checkpoint_makes_room(disk_free)
+                let is_due = owned.checkpoint_is_due(&self.options, self.now_ns);
+                is_due || has_dead || owned.checkpoint_makes_room(disk_free)
             }
             WorkerPhase::Stopping => owned.checkpointing.wanted_at_stop && idle,
             WorkerPhase::Recovering | WorkerPhase::Failed(_) => false,
@@ -135,11 +146,16 @@ impl Worker {
         checkpointing.last_ns = now_ns;
         checkpointing.wanted_at_stop = false;
         checkpointing.release = Some(base);
+        checkpointing.recoveries = 0;
         owned.batches.checkpoints += 1;
     }
 }
 
 impl OwnedPair {
+    fn has_many_recoveries(&self) -> bool {
+        self.checkpointing.recoveries >= RECOVERIES_MAX + self.pair.id().0 % RECOVERIES_SPREAD
+    }
+
     fn checkpoint_is_due(&self, options: &WorkerOptions, now_ns: u64) -> bool {
         let aged = now_ns.saturating_sub(self.checkpointing.last_ns) >= options.checkpoint_age_ns;
         let log_bytes = self.log_bytes_since_checkpoint();

@@ -164,6 +164,45 @@ fn takeover_flipped_bit_below_the_watermark_names_file_and_offset() {
     }
 }
 
+/// Takes the pair over again and again, without a write; what the disk has more of after each.
+fn recover_often(world: &mut World) -> Vec<u64> {
+    let mut used = Vec::new();
+    for _ in 0..5 {
+        let (life, _) = world.recover(Durability::Sync);
+        world.disk.settle();
+        life.crash();
+        used.push(world.disk.used());
+    }
+    used.windows(2).map(|pair| pair[1] - pair[0].min(pair[1])).collect()
+}
+
+/// Each left its first segments, of which it had filled next to nothing.
+#[test]
+fn takeovers_one_after_the_other_leave_what_was_written_and_no_more() {
+    for checkpoint in [false, true] {
+        let grown = recover_often(&mut World::with_entries(checkpoint));
+        assert!(grown.iter().all(|bytes| *bytes <= 32 << 10), "{grown:?}");
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn mutant_frames_given_back_is_caught() {
+    cell_terms::mutant::in_own_process(|| {
+        use cell_terms::mutant::{Mutant, plant};
+        let passes = || {
+            let run = || drop(recover_often(&mut World::with_entries(false)));
+            std::panic::catch_unwind(run).is_ok()
+        };
+        assert!(passes());
+        plant(Some(Mutant::FramesGivenBack));
+        let passed = passes();
+        plant(None);
+        assert!(!passed);
+        println!("mutant {} caught by cell-recovery's takeover", Mutant::FramesGivenBack.name());
+    });
+}
+
 #[test]
 fn takeover_damaged_or_missing_checkpoint_is_not_replaced_by_the_log_alone() {
     let world = World::with_entries(true);

@@ -222,6 +222,10 @@ impl StorageFile for FusedFile {
     fn length(&self) -> Result<u64, StorageError> {
         self.touch(DiskOperation::Length, |file| file.length())
     }
+
+    fn give_back_from(&self, offset: u64) -> Result<(), StorageError> {
+        self.touch(DiskOperation::Write, |file| file.give_back_from(offset))
+    }
 }
 
 #[cfg(test)]

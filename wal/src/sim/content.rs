@@ -63,6 +63,14 @@ impl Content {
         parts.into_iter().for_each(|range| self.write(offset + range.start as u64, &bytes[range]));
     }
 
+    /// Makes zeros of all from a page's beginning on; says which pages had anything else.
+    pub(super) fn clear_from(&mut self, offset: u64) -> Vec<u64> {
+        let cleared: Vec<u64> =
+            self.pages.range(offset / PAGE_BYTES as u64..).map(|(page, _)| *page).collect();
+        cleared.iter().for_each(|page| drop(self.pages.remove(page)));
+        cleared.into_iter().map(|page| page * PAGE_BYTES as u64).collect()
+    }
+
     /// Cuts off, or extends with zeros.
     pub(super) fn set_length(&mut self, length: u64) {
         if length < self.length {
@@ -104,6 +112,17 @@ mod tests {
         content.set_length(5010);
         assert_eq!(content.read(5000, &mut bytes), 10);
         assert_eq!(&bytes, b"he\0\0\0\0\0\0\0\0");
+    }
+
+    #[test]
+    fn clear_from_leaves_zeros_and_the_length() {
+        let mut content = Content::default();
+        content.write(4000, &[7; 5000]);
+        assert_eq!(content.clear_from(4096), [4096, 8192]);
+        let mut bytes = [1; 5000];
+        assert_eq!((content.length(), content.read(4000, &mut bytes)), (9000, 5000));
+        assert!(bytes[..96] == [7; 96] && bytes[96..] == [0; 4904]);
+        assert!(content.clear_from(4096).is_empty());
     }
 
     #[test]

@@ -27,6 +27,8 @@ struct Inode {
     stable: Content,
     /// Writes that stable storage lacks, in order.
     unsynced: Vec<(u64, Vec<u8>)>,
+    /// Bytes at its end that the disk has back.
+    given_back: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -369,7 +371,8 @@ impl SimState {
     pub(super) fn used(&self) -> u64 {
         let named = self.folders.values().flat_map(|folder| folder.current.values());
         let files = named.filter_map(|entry| if let Entry::File(inode) = entry { Some(inode) } else { None });
-        files.filter_map(|inode| self.inodes.get(inode)).map(|file| file.current.length()).sum()
+        let files = files.filter_map(|inode| self.inodes.get(inode));
+        files.map(|file| file.current.length() - file.given_back).sum()
     }
 
     pub(super) fn file(&self, path: &str) -> Result<u64, Errno> {
@@ -474,6 +477,16 @@ impl SimState {
         }
         file.current.write(offset, bytes);
         file.unsynced.push((offset, bytes.to_vec()));
+        Ok(())
+    }
+
+    pub(super) fn give_back(&mut self, inode: u64, offset: u64) -> Result<(), Errno> {
+        self.faults.operate().and(due(&mut self.faults.write))?;
+        let file = self.inodes.get_mut(&inode).ok_or(Errno::EIO)?;
+        file.given_back = file.given_back.max(file.current.length().saturating_sub(offset));
+        for page in file.current.clear_from(offset) {
+            file.unsynced.push((page, vec![0; 4096]));
+        }
         Ok(())
     }
 

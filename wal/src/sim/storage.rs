@@ -95,4 +95,14 @@ impl StorageFile for SimFile {
     fn length(&self) -> Result<u64, StorageError> {
         self.disk.with(DiskOperation::Length, &self.path, |state| state.length(self.inode))
     }
+
+    fn give_back_from(&self, offset: u64) -> Result<(), StorageError> {
+        self.disk.with(DiskOperation::Write, &self.path, |state| {
+            let readable = matches!(self.access, Access::Read | Access::ReadDirect);
+            if readable || !offset.is_multiple_of(FRAME_ALIGN as u64) {
+                return Err(Errno::EINVAL); // strict: whole blocks, of a file that is open for writing
+            }
+            state.give_back(self.inode, offset)
+        })
+    }
 }

@@ -1,19 +1,20 @@
 //! The real device: io_uring on the file system under the target folder.
 #![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)] // tests
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::harness::{Written, assert_holds, log_id, payload, random_kind, read_storage, request, small};
 use cell_terms::{Csn, RegionKind};
 use cell_wal::device::LogWrite;
-use cell_wal::folder::list_segments;
+use cell_wal::folder::{give_back_past_end, list_segments};
 use cell_wal::reader::{LogReader, LogStartAt};
 use cell_wal::ring::{Ring, RingOptions};
 use cell_wal::storage::Access;
 use cell_wal::{
-    LogDevice, LogEvent, LogOptions, LogRefusal, LogStart, PairLog, PairLogEnd, Predecessor, ReadOptions,
-    ReadRequest, RealStorage, Space, Storage, WalError, record_space,
+    LogDevice, LogEvent, LogOptions, LogRefusal, LogStart, PairLog, PairLogEnd, PairReader, Predecessor,
+    ReadOptions, ReadRequest, RealStorage, Space, Storage, WalError, record_space,
 };
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -169,6 +170,32 @@ fn last_frame_is_written_again_beside_its_owners_own_write() {
         assert_eq!(written(&events), Some(Ok(())));
     }
     assert_holds(&real.read(request(1)).unwrap().1, &real.written, real.log.csn_durable());
+}
+
+#[test]
+fn give_back_past_end_leaves_the_frames_and_no_block_behind_them() {
+    let mut real = Real::open(small(), RingOptions::default());
+    for _ in 0..10 {
+        real.put(RegionKind::Node, 3_000);
+        real.put(RegionKind::Extent, 9_000);
+        real.sync();
+    }
+    let storage: Arc<dyn Storage> = Arc::new(real.storage.clone());
+    let asked = ReadRequest { options: ReadOptions::default(), ..request(1) };
+    let mut reader = PairReader::open(&storage, asked).unwrap();
+    while reader.next_batch().unwrap().is_some() {}
+    let cut = reader.ended().unwrap().cut;
+    let ends: Vec<_> = reader.ends().collect();
+    assert_eq!((cut, ends.len()), (Csn(20), 2));
+    for end in ends {
+        give_back_past_end(&*storage, end).unwrap();
+        let about = std::fs::metadata(real.storage.absolute(&end.segment.path())).unwrap();
+        assert_eq!(about.len(), 256 << 10);
+        assert!(about.blocks() * 512 <= end.offset + 4096, "{} blocks, {end}", about.blocks());
+    }
+    let (ended, found) = real.read(ReadRequest { cut: Some(cut), ..request(1) }).unwrap();
+    assert_eq!(ended.cut, cut);
+    assert_holds(&found, &real.written, cut);
 }
 
 #[test]

@@ -59,3 +59,22 @@ fn disk_without_room_for_an_image_refuses_writes_and_serves_again_with_room() {
     let again = (number + 2..number + 100_000).map(|number| put(&mut world, number));
     assert!(again.into_iter().any(|replied| matches!(replied, Replied::Written(_))));
 }
+
+/// Each owner leaves logs, and a place in the pair's row, until a later one has taken a checkpoint; one that
+/// nobody writes to never took any.
+#[test]
+fn restarts_without_a_write_end_in_a_checkpoint() {
+    let mut world = World::new(1, GEOMETRY, OPTIONS);
+    let mut taken = Vec::new();
+    for restart in 1..=20 {
+        world.restart();
+        for _ in 0..10 {
+            world.turn();
+            world.write_images();
+        }
+        if world.worker().snapshot().pairs[0].checkpoints > 0 {
+            taken.push(restart);
+        }
+    }
+    assert_eq!(taken, [9, 18]);
+}
