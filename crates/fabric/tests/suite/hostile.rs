@@ -139,12 +139,17 @@ fn connect_peer_never_answers_closes_after_the_handshake_timeout() {
 
 #[test]
 fn connect_to_a_stranger_closes_by_name() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
-    let connection = client.endpoint.connect(&Address::Tcp(listener.local_addr().unwrap())).unwrap();
-    listener.accept().unwrap().0.write_all(b"-ERR unknown command\r\n").unwrap();
-    until(&mut Tcp, &mut [&mut client], |peers| peers[0].closed(connection).is_some());
-    assert_eq!(client.closed(connection), Some(CloseReason::Stranger(Stranger::Unknown)));
+    for (says, stranger) in [
+        (&b"-ERR unknown command\r\n"[..], Stranger::Redis),
+        (b"220 mail.example ESMTP\r\n", Stranger::Unknown),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
+        let connection = client.endpoint.connect(&Address::Tcp(listener.local_addr().unwrap())).unwrap();
+        listener.accept().unwrap().0.write_all(says).unwrap();
+        until(&mut Tcp, &mut [&mut client], |peers| peers[0].closed(connection).is_some());
+        assert_eq!(client.closed(connection), Some(CloseReason::Stranger(stranger)));
+    }
 }
 
 #[test]
