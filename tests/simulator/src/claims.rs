@@ -3,6 +3,7 @@
 //! (`cell_node::TakeoverRun`) go on a step at a time.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cell_cluster::{Coordinator, MemberRow, NewPair, ServingAddress, Table};
 use cell_node::{
@@ -152,11 +153,13 @@ impl Node {
     }
 
     /// Whether a new pair would leave no room for those that are nobody's just now: at the end all are
-    /// served. The table itself is asked: two nodes that see it late would add one each.
+    /// served. The table itself is asked, and what others are about to add is counted: two nodes that see it
+    /// late would add one each.
     fn would_crowd(&self) -> bool {
         let fit = self.plan.pairs_fit * self.plan.nodes;
         let table = Table::new(Arc::new(self.link.sim().link()));
-        fit > 0 && table.pairs().is_ok_and(|(rows, _)| rows.len() >= fit)
+        let coming = self.pairs_coming.load(Ordering::Relaxed);
+        fit > 0 && table.pairs().is_ok_and(|(rows, _)| rows.len() + coming >= fit)
     }
 
     /// One more pair.
@@ -167,6 +170,8 @@ impl Node {
         };
         let new = NewPair { incarnation, node: self.node_id(), geometry: self.plan.geometry };
         let (publish, progress) = (self.publish(), Arc::new(Progress::new(now_ns)));
+        // Other nodes go on within its calls. One that fails may get its row late: it is not taken back.
+        self.pairs_coming.fetch_add(1, Ordering::Relaxed);
         match TakeoverRun::create(&self.environment, &new, publish, &progress) {
             Ok(run) => {
                 let device = self.disk.device();
@@ -206,6 +211,9 @@ impl Node {
         let Taking { run, device, .. } = taking;
         let (pair, dead) = (run.pair(), run.dead());
         let (recovered, times) = run.finish();
+        if dead.is_none() {
+            self.pairs_coming.fetch_sub(1, Ordering::Relaxed); // it has its row
+        }
         if let (Some(dead), Some(driver)) = (dead, &self.claims.driver) {
             driver.times(pair, dead, times);
         }

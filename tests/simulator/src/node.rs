@@ -2,6 +2,7 @@
 //! loop, checkpoint copy) and, in place of the production shells' threads, one function that steps them. It
 //! follows `cell_node`'s shells call by call; clock, disk, network and coordinator are the world's.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use cell_cluster::{
@@ -36,6 +37,8 @@ pub struct NodeSetup<'a> {
     pub endpoint: SimEndpoint,
     /// Its randomness.
     pub random: Random,
+    /// Pairs that nodes are about to create, all of them together.
+    pub pairs_coming: Arc<AtomicUsize>,
     /// The present.
     pub now_ns: u64,
 }
@@ -64,6 +67,7 @@ pub struct Node {
     pub(crate) control: Control,
     pub(crate) progress: Arc<Progress>,
     pub(crate) claims: Claims,
+    pub(crate) pairs_coming: Arc<AtomicUsize>,
     keeper: LeaseKeeper,
     renewal: Option<(u64, Renewal)>,
     due_ns: u64,
@@ -73,7 +77,7 @@ impl Node {
     /// A process that begins.
     #[must_use]
     pub fn start(setup: NodeSetup<'_>) -> Node {
-        let NodeSetup { plan, host, disk, link, endpoint, random, now_ns } = setup;
+        let NodeSetup { plan, host, disk, link, endpoint, random, pairs_coming, now_ns } = setup;
         let fuse = Fuse::new();
         let coordinator =
             Arc::new(FusedLink { link: link.clone(), fuse: fuse.clone(), late: Mutex::default() });
@@ -106,6 +110,7 @@ impl Node {
             control: Control::default(),
             progress: Arc::new(Progress::new(now_ns)),
             claims: Claims::default(),
+            pairs_coming,
             keeper: LeaseKeeper::new(plan.lease),
             renewal: None,
             due_ns: now_ns,

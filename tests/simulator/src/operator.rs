@@ -78,6 +78,7 @@ impl World {
             link: self.coordinator.link(),
             endpoint: self.network.listen(host, FabricLimits::default(), Greeting::default()),
             random: self.random.part(),
+            pairs_coming: self.operators.pairs_coming.clone(),
             now_ns: self.now_ns,
         });
         say!(self, "host {host} starts a process");

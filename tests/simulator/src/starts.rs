@@ -1,5 +1,8 @@
 //! Which processes the operators are to start, and when.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
 /// What the operators are about.
 #[derive(Debug, Default)]
 pub(crate) struct Operators {
@@ -11,6 +14,9 @@ pub(crate) struct Operators {
     pub(crate) idle_until_ns: u64,
     /// How the next process to take something over dies in it, if it does.
     pub(crate) fuse: Option<(u64, bool)>,
+    /// Pairs that nodes are about to create, all of them together. One whose node died first stays here: its
+    /// row may still come.
+    pub(crate) pairs_coming: Arc<AtomicUsize>,
 }
 
 impl Operators {
