@@ -96,21 +96,25 @@ pub(crate) fn model(harness: &ReadHarness, scan: &Scan<'_>) -> Vec<(Vec<u8>, Ver
     entries
 }
 
-/// What a scan asks for ahead is given up when the scan is dropped, wherever its reads are.
-#[test]
-fn cancelled_read_has_no_completion_and_its_late_reads_harm_nothing() {
-    let page = Scan {
+/// A page of a scan, amid the entries.
+pub(crate) fn page() -> Operation<'static> {
+    Operation::Scan(Scan {
         start: Bound::Included(b"key-00050"),
         end: Bound::Unbounded,
         reverse: false,
         keys_only: false,
         limit_entries: 20,
         limit_bytes: 0,
-    };
+    })
+}
+
+/// What a scan asks for ahead is given up when the scan is dropped, wherever its reads are.
+#[test]
+fn cancelled_read_has_no_completion_and_its_late_reads_harm_nothing() {
     for completed in 0..6 {
         let mut harness = routed();
         harness.get(&key(1));
-        let ticket = harness.submit(&Operation::Scan(page));
+        let ticket = harness.submit(&page());
         harness.step();
         for _ in 0..completed {
             harness.complete_one();

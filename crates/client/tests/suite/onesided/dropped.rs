@@ -5,22 +5,10 @@ use std::collections::BTreeMap;
 
 use cell_client::{AttemptError, LinkId, Operation, Output, Ticket};
 use cell_fabric::{CloseReason, ReadFailure};
-use cell_protocol::{Bound, Scan};
 use proptest::prelude::*;
 
-use crate::onesided::answers::{filled, key, routed, value};
+use crate::onesided::answers::{filled, key, page, routed, value};
 use crate::onesided::read_harness::{MS, ReadHarness};
-
-fn page() -> Operation<'static> {
-    Operation::Scan(Scan {
-        start: Bound::Included(b"key-00050"),
-        end: Bound::Unbounded,
-        reverse: false,
-        keys_only: false,
-        limit_entries: 20,
-        limit_bytes: 0,
-    })
-}
 
 /// A scan of which a read was posted and not taken, because the connection is about to be lost; dropped
 /// before the core is stepped again.
