@@ -136,7 +136,10 @@ impl StoreFolder {
                 let _ = self.room.keep_ahead(table.file());
                 Ok(())
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                self.table.take().into_iter().for_each(SledTable::abandon);
+                Err(error)
+            }
         }
     }
 
@@ -209,6 +212,17 @@ impl StoreFolder {
 
     fn failed(&self, source: io::Error) -> ClusterError {
         ClusterError::Folder { path: self.path.clone(), source }
+    }
+}
+
+impl Drop for StoreFolder {
+    /// A disk may have failed since the last change.
+    fn drop(&mut self) {
+        if let Some(table) = self.table.take()
+            && table.file().sync_all().is_err()
+        {
+            table.abandon();
+        }
     }
 }
 
