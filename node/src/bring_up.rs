@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cell_cluster::{
-    Coordinator, HostId, Layout, MemberRow, NewPair, PairGeometry, PairRow, ServingAddress, Sessions,
-    ShareTimes, Table, boottime_ns,
+    ClusterTerms, Coordinator, HostId, Joining, Layout, LeaseTerms, MemberRow, NewPair, PairGeometry,
+    PairRow, ServingAddress, Sessions, ShareTimes, Table, boottime_ns,
 };
 use cell_memory::{Budget, MemoryError, MemoryKind, Region, RegionSettings, RegionSpec, Reservation};
 use cell_pair::Pair;
@@ -18,6 +18,7 @@ use cell_recovery::{
 };
 use cell_terms::setting::{Settings, Source};
 use cell_terms::{Epoch, Incarnation, PairId, RegionKind};
+use cell_wal::frame::FRAME_VERSION;
 use cell_wal::ring::{Ring, RingOptions};
 use cell_wal::{LogDevice, LogOptions, LogRoot, SlowDevice};
 
@@ -58,6 +59,11 @@ pub(crate) struct BringUp {
     pub(crate) progress: Arc<Progress>,
     /// Of the next takeover.
     pub(crate) threads: AtomicUsize,
+}
+
+/// The terms of the node's lease.
+pub(crate) fn lease_terms(settings: &Settings) -> LeaseTerms {
+    LeaseTerms::new(settings.integer("lease_ms"), settings.real("lease_drift_margin"))
 }
 
 /// Threads that replay a pair.
@@ -107,6 +113,19 @@ impl BringUp {
             pid: std::process::id(),
             memory_limit_bytes: self.options.settings.integer("memory_limit_bytes"),
         }
+    }
+
+    /// What the node joins a cluster with whose pairs have these sizes.
+    pub(crate) fn joining(&self, host: Option<HostId>, geometry: PairGeometry) -> Result<Joining, NodeError> {
+        let settings = &self.options.settings;
+        check_geometry(geometry, settings)?;
+        let durability = self.worker_options.pair.durability;
+        let home = std::path::absolute(&self.options.home).unwrap_or_else(|_| self.options.home.clone());
+        Ok(Joining {
+            terms: ClusterTerms::new(FRAME_VERSION, host, durability, lease_terms(settings)),
+            host,
+            home: home.display().to_string(),
+        })
     }
 
     /// A pair's ring, and what its buffers count for. Where there is no memory for them there is none for the
@@ -183,7 +202,7 @@ impl BringUp {
 
     /// Sizes are fixed when a pair is created. A setting that somebody gave must not be ignored silently.
     pub(crate) fn check_geometry(&self, row: &PairRow) -> Result<(), NodeError> {
-        check_geometry(row, &self.options.settings)
+        check_geometry(row.geometry, &self.options.settings)
     }
 }
 
@@ -240,8 +259,8 @@ fn geometry_wanted(regions: &RegionSettings) -> Result<PairGeometry, MemoryError
 }
 
 /// Sizes are fixed when a pair is created. A setting that somebody gave must not be ignored silently.
-fn check_geometry(row: &PairRow, settings: &Settings) -> Result<(), NodeError> {
-    let (found, wanted) = (row.geometry, geometry_wanted(&RegionSettings::new(settings))?);
+fn check_geometry(found: PairGeometry, settings: &Settings) -> Result<(), NodeError> {
+    let wanted = geometry_wanted(&RegionSettings::new(settings))?;
     let sizes = [
         ("node_region_bytes", wanted.node_region_bytes, found.node_region_bytes),
         ("extent_region_bytes", wanted.extent_region_bytes, found.extent_region_bytes),
@@ -273,11 +292,12 @@ pub(crate) fn step_to_the_end(
     Err(RecoveryError::GivenUp)
 }
 
-/// A recovery waits for the disk, the coordinator, or an earlier lease: its thread has nothing else to do.
+/// A recovery, or who joins, waits for the disk, the coordinator, or an earlier lease: its thread has nothing
+/// else to do.
 #[allow(
     clippy::disallowed_methods,
     reason = "a shell; what is waited for is asked about again by the caller"
 )]
-fn pause(for_ns: u64) {
+pub(crate) fn pause(for_ns: u64) {
     std::thread::sleep(Duration::from_nanos(for_ns));
 }

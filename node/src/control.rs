@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cell_cluster::{TuningRow, boottime_ns};
+use cell_cluster::{ClusterError, TuningRow, boottime_ns};
 use cell_fabric::ConnectionId;
 use cell_pair::{CheckOutcome, CheckTarget, CheckpointFailure, ImageJob, check};
 use cell_protocol::RequestHeader;
@@ -16,7 +16,7 @@ use cell_settings::{Author, SettingsStore};
 use cell_terms::PairId;
 use cell_terms::setting::Settings;
 
-use crate::bring_up::{BringUp, recovery_threads};
+use crate::bring_up::{BringUp, pause, recovery_threads};
 use crate::command::ControlEvent;
 use crate::control_driver::{ControlDriver, ControlEffect, join_cluster};
 use crate::error::NodeError;
@@ -71,7 +71,7 @@ pub(crate) fn run(
     work: &Receiver<Work>,
 ) -> Result<(), NodeError> {
     let environment = bring_up.environment();
-    join_cluster(&environment, &bring_up.coordinator, &bring_up.member_row(), || bring_up.layout_wanted())?;
+    join(bring_up, &environment)?;
     let recoverer = Recoverer::start(bring_up.clone(), environment.clone(), sender.clone())?;
     let mut control = Control::new(bring_up.clone(), environment.clone(), sender.clone(), recoverer);
     let ended = control.run(work);
@@ -84,6 +84,23 @@ pub(crate) fn run(
     // The worker has stopped appending and answering: nothing of it is in flight any more.
     driver.release();
     ended
+}
+
+/// Joins the cluster. Of a process with this node's number that is gone, and of which only the lease says so,
+/// the lease's end is waited for.
+fn join(bring_up: &BringUp, environment: &Environment) -> Result<(), NodeError> {
+    let lease_ns = bring_up.options.settings.integer("lease_ms") * 1_000_000;
+    let until_ns = boottime_ns().saturating_add(lease_ns.saturating_mul(2));
+    loop {
+        let geometry = |geometry| bring_up.joining(environment.table.host(), geometry);
+        let joined = join_cluster(environment, &bring_up.member_row(), || bring_up.layout_wanted(), geometry);
+        match joined {
+            Err(NodeError::Cluster(ClusterError::NodeElsewhere { .. })) if boottime_ns() < until_ns => {
+                pause(lease_ns / 8);
+            }
+            joined => return joined,
+        }
+    }
 }
 
 impl Control {
@@ -328,7 +345,7 @@ fn refused_kind(error: &NodeError, pair: PairId) -> RefusedKind {
     match error {
         NodeError::Cluster(error) => RefusedKind::of_cluster(error),
         NodeError::Recovery(error) => RefusedKind::of(error, pair),
-        NodeError::Geometry { .. } => RefusedKind::Damaged,
+        NodeError::Geometry { .. } => RefusedKind::Declined, // the pair is whole: this node is not made for it
         _ => RefusedKind::Passing,
     }
 }

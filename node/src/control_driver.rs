@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{
-    CheckpointRow, ClusterError, Coordinator, Layout, MemberRow, Members, Ownership, PairGeometry,
+    CheckpointRow, ClusterError, Coordinator, Joining, Layout, MemberRow, Members, Ownership, PairGeometry,
     ShareTimes, TuningRow,
 };
 use cell_fabric::ConnectionId;
@@ -77,23 +77,28 @@ struct PairControl {
 }
 
 /// Makes a node that has a lease a member of its cluster. The first start of all says how the key space is
-/// spread, as `wanted` has it; one of several nodes wins.
+/// spread, as `wanted` has it; one of several nodes wins. `joining` sees the sizes that the cluster's pairs
+/// have, and says what the node joins with.
 ///
 /// # Errors
-/// The log folders have what the table does not know; the coordinator's.
+/// The log folders have what the table does not know; what does not fit the cluster; the coordinator's.
 pub fn join_cluster<E: From<ClusterError> + From<WalError>>(
     environment: &Environment,
-    coordinator: &Arc<dyn Coordinator>,
     member: &MemberRow,
     wanted: impl FnOnce() -> Result<(Layout, PairGeometry), E>,
+    joining: impl FnOnce(PairGeometry) -> Result<Joining, E>,
 ) -> Result<(), E> {
     let table = &environment.table;
     table.check_logs_found(&find_logs(&*environment.storage)?)?;
-    if table.pairs()?.0.is_empty() {
+    let (mut rows, _) = table.pairs()?;
+    if rows.is_empty() {
         let (layout, geometry) = wanted()?;
         table.lay_out(&layout, geometry, member.incarnation)?;
+        rows = table.pairs()?.0;
     }
-    Ok(Members::new(coordinator.clone()).enter(member)?)
+    // All pairs have the same sizes.
+    let geometry = rows.first().ok_or(ClusterError::NotInitialised)?.geometry;
+    Ok(Members::new(table.coordinator().clone()).join(member, &joining(geometry)?)?)
 }
 
 /// See the module's text. Times are the caller's, in nanoseconds.

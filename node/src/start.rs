@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cell_cluster::{Coordinator, FolderLock, LeaseTerms, LeaseThread, boottime_ns};
+use cell_cluster::{Coordinator, FolderLock, LeaseThread, boottime_ns};
 use cell_fabric::{
     Greeting, HostEndpoint, HostOptions, OneSided, Poller, ShmOptions, SocketName, VerbsOptions,
 };
@@ -19,7 +19,7 @@ use cell_terms::Incarnation;
 use cell_terms::setting::Settings;
 use cell_wal::LogRoot;
 
-use crate::bring_up::{BringUp, ServedReads, recovery_threads};
+use crate::bring_up::{BringUp, ServedReads, lease_terms, recovery_threads};
 use crate::command::ControlEvent;
 use crate::control;
 use crate::driver::Ended;
@@ -74,11 +74,10 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
     let lock = FolderLock::acquire(&options.home)?;
     let log_root = LogRoot::open(&options.folder)?;
     let settings = &options.settings;
-    let terms = LeaseTerms::new(settings.integer("lease_ms"), settings.real("lease_drift_margin"));
     let endpoint = HostEndpoint::listen(options.listen, &fabric_options(&options))?;
     let address = endpoint.address().unwrap_or(options.listen);
     let reads = ServedReads { ordered: endpoint.reads_ordered(), whole: endpoint.takes_whole_regions() };
-    let lease = LeaseThread::start(coordinator.clone(), terms, LEASE_PATIENCE)?;
+    let lease = LeaseThread::start(coordinator.clone(), lease_terms(settings), LEASE_PATIENCE)?;
     let incarnation = lease.incarnation();
     let identity = WorkerIdentity { node: options.node, incarnation };
     let worker_options = worker_options(settings, &plan);

@@ -4,9 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use cell_terms::{Csn, Epoch, Incarnation, PairId, RegionId, SessionId};
+use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionId, SessionId};
 
 use crate::request::CoordinatorRefusal;
+use crate::terms::TermsDifference;
 
 /// An operation of this crate that failed. Variants say what the caller can do.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +101,19 @@ pub enum ClusterError {
     LeaseEnded {
         /// The lease.
         lease: Incarnation,
+    },
+    /// The node's log root, format or settings are not the cluster's: it must not take over anybody's pairs.
+    #[error("this node does not fit the cluster: {0}")]
+    Terms(TermsDifference),
+    /// A node with this number lives, in another folder or on another host.
+    #[error("{node} is there already: {fabric}, with the folder {home}")]
+    NodeElsewhere {
+        /// The number.
+        node: NodeId,
+        /// Where the other one is reached.
+        fabric: String,
+        /// Its folder.
+        home: String,
     },
     /// Others changed the row each time that it was to be changed. Try again later.
     #[error("others kept changing {what}")]

@@ -31,6 +31,11 @@ impl HostId {
         HostId { boot, log_root }
     }
 
+    /// The id that lies in the log root.
+    pub(crate) const fn log_root(self) -> u128 {
+        self.log_root
+    }
+
     /// The host of this process, over the log root with this id. None where the kernel does not give its boot
     /// id: then only leases count.
     #[must_use]

@@ -11,6 +11,7 @@
 //! | [`Layout`] | how the key space is spread over the first pairs |
 //! | [`Sessions`] | client sessions, whose ids are never reused |
 //! | [`Members`] | the living incarnations and where they are reached |
+//! | [`ClusterTerms`], [`NodeSeat`] | what all nodes agree on, and who is which node: compared at joining |
 //! | [`Incidents`] | what becomes of the pairs of those that died |
 //! | [`Notices`] | what owners of pairs send each other across nodes, in words of their own |
 //! | [`Tuning`] | settings that were changed for the whole cluster, and who changed them |
@@ -51,6 +52,7 @@ mod sled_table;
 mod store;
 mod store_folder;
 mod table;
+mod terms;
 mod trouble;
 mod tuning;
 mod watch;
@@ -83,6 +85,7 @@ pub use settings::{COUNTERS, ClusterCounts, SETTINGS};
 pub use sim::{Fault, Sim, SimLink};
 pub use store::{CoordinatorStore, Delta, STORE_FORMAT_VERSION, StoreImage, StoreMeta};
 pub use table::Table;
+pub use terms::{ClusterTerms, Joining, NodeSeat, TermsDifference};
 pub use trouble::Trouble;
 pub use tuning::{
     Tuned, TunedEnd, TunedSetting, TunedValue, Tuning, TuningChange, TuningRow, WORDS_BYTES_MAX, WantedTuning,

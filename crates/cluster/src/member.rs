@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +10,8 @@ use crate::attempts::Attempts;
 use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
 use crate::number;
-use crate::request::{CoordinatorRefusal, KeyCondition, Transaction, TransactionOutcome};
+use crate::request::{CoordinatorRefusal, KeyCondition, KeyValue, Transaction, TransactionOutcome};
+use crate::terms::{ClusterTerms, Joining, KEY_TERMS, NodeSeat};
 
 /// Under which the members' rows lie.
 pub(crate) const KEY_MEMBERS: &str = "member/";
@@ -72,6 +74,68 @@ impl Members {
         Err(ClusterError::Contended { what: "the members" })
     }
 
+    /// Enters a node, if it fits the cluster and nobody else is that node.
+    ///
+    /// # Errors
+    /// [`ClusterError::Terms`], [`ClusterError::NodeElsewhere`], [`ClusterError::LeaseEnded`].
+    pub fn join(&self, row: &MemberRow, joining: &Joining) -> Result<(), ClusterError> {
+        let mut attempts = Attempts::default();
+        while attempts.left() {
+            let join = self.join_transaction(row, joining);
+            match join.and_then(|join| self.coordinator.transact(join)) {
+                Ok(TransactionOutcome::Applied { .. }) => return Ok(()),
+                Ok(TransactionOutcome::Refused { condition: 0 })
+                | Err(ClusterError::Refused(CoordinatorRefusal::LeaseEnded { .. })) => {
+                    return Err(ClusterError::LeaseEnded { lease: row.incarnation });
+                }
+                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(), // twice is once
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ClusterError::Contended { what: "the members" })
+    }
+
+    /// The transaction, conditional on all that was looked at, after which the node is a member.
+    fn join_transaction(&self, row: &MemberRow, joining: &Joining) -> Result<Transaction, ClusterError> {
+        let lease = row.incarnation;
+        let seat_key = NodeSeat::key(row.node);
+        let seat = joining.seat(lease, &row.fabric);
+        // The terms are read first: whoever changes them after that is noticed, and who is a member by then
+        // is in the list.
+        let (terms, sitting) = (self.coordinator.read(KEY_TERMS)?, self.coordinator.read(&seat_key)?);
+        let others = self.list()?.into_iter().any(|other| other.node != row.node);
+        let mut join = Transaction::new()
+            .when(KeyCondition::LeaseAlive { lease })
+            .when(unchanged(&seat_key, sitting.as_ref()))
+            .when(unchanged(KEY_TERMS, terms.as_ref()))
+            .put_leased(member_key(lease), text(row), lease)
+            .put_leased(seat_key, text(&seat), lease);
+        if let Some(entry) = &sitting {
+            let sitting: NodeSeat = parse("a node's seat", &entry.value)?;
+            let is_own = sitting.incarnation == lease;
+            if !is_own && !sitting.has_ended_before(&seat) && !planted(Mutant::SeatIgnored) {
+                let NodeSeat { fabric, home, .. } = sitting;
+                return Err(ClusterError::NodeElsewhere { node: row.node, fabric, home });
+            }
+        }
+        let known = terms.as_ref().map(|entry| parse::<ClusterTerms>("the cluster's terms", &entry.value));
+        let wanted = &joining.terms;
+        let Some(known) = known.transpose()? else { return Ok(join.put(KEY_TERMS, text(wanted))) };
+        let differs = wanted
+            .difference(&known)
+            .or_else(|| others.then(|| wanted.difference_while_others_live(&known)).flatten());
+        if let Some(difference) = differs.filter(|_| !planted(Mutant::TermsIgnored)) {
+            return Err(ClusterError::Terms(difference));
+        }
+        let log_root = known.log_root.clone().or_else(|| wanted.log_root.clone());
+        let next = ClusterTerms { log_root, ..wanted.clone() };
+        if next != known {
+            join = join.put(KEY_TERMS, text(&next));
+        }
+        Ok(join)
+    }
+
     /// Every member whose lease lives.
     ///
     /// # Errors
@@ -79,6 +143,15 @@ impl Members {
     pub fn list(&self) -> Result<Vec<MemberRow>, ClusterError> {
         let listing = self.coordinator.list(KEY_MEMBERS)?;
         listing.entries.iter().map(|entry| parse("a member", &entry.value)).collect()
+    }
+}
+
+/// That a key is as it was read.
+fn unchanged(key: &str, entry: Option<&KeyValue>) -> KeyCondition {
+    let key = key.to_owned();
+    match entry {
+        Some(entry) => KeyCondition::Revision { key, revision: entry.revision },
+        None => KeyCondition::Absent { key },
     }
 }
 

@@ -88,16 +88,21 @@ pub mod durability {
     use super::{Deserialize, Deserializer, Durability, Serializer};
     use serde::de::Error as _;
 
+    /// The setting's word for it.
+    pub(crate) fn word(value: Durability) -> &'static str {
+        match value {
+            Durability::Sync => "sync",
+            Durability::Async => "async",
+            Durability::None => "none",
+        }
+    }
+
     /// For `#[serde(with)]` and `#[serde(serialize_with)]` on a field.
     ///
     /// # Errors
     /// Those of the serializer.
     pub fn serialize<S: Serializer>(value: &Durability, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(match value {
-            Durability::Sync => "sync",
-            Durability::Async => "async",
-            Durability::None => "none",
-        })
+        to.serialize_str(word(*value))
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Durability, D::Error> {

@@ -46,6 +46,12 @@ impl Table {
         Table { host, ..self }
     }
 
+    /// The host of this process, if it said so.
+    #[must_use]
+    pub fn host(&self) -> Option<HostId> {
+        self.host
+    }
+
     /// The coordinator underneath.
     #[must_use]
     pub fn coordinator(&self) -> &Arc<dyn Coordinator> {

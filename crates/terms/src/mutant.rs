@@ -157,6 +157,10 @@ mutants! {
     BlobsUnsynced: "blobs-unsynced",
     /// A table that was built anew counts before its rows are on stable storage.
     RebuiltUnsynced: "rebuilt-unsynced",
+    /// A node joins whatever its log root, format or settings are.
+    TermsIgnored: "terms-ignored",
+    /// A node joins though another one with its number lives elsewhere.
+    SeatIgnored: "seat-ignored",
     /// A large row of the coordinator's table lies in sled as one piece.
     RowsUncut: "rows-uncut",
     /// A dump is loaded as if it had no heading. A test of `ops/src/input/source.rs` catches it.

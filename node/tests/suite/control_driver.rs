@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{Coordinator, Layout, MemberRow, NewPair, PairGeometry, Sim, Tuning, WantedTuning};
+use cell_cluster::{
+    ClusterTerms, Coordinator, Joining, Layout, LeaseTerms, MemberRow, NewPair, PairGeometry, Sim, Tuning,
+    WantedTuning,
+};
 use cell_node::{
     CheckpointCommand, Command, ControlDriver, ControlEffect, ControlEvent, MembershipOptions, RefusedKind,
     SETTINGS, TakeoverJob, TakeoverQueue, TakeoverRun, WorkerOptions, join_cluster,
@@ -53,7 +56,10 @@ fn join(nodes: u32) -> Node {
         memory_limit_bytes: 0,
     };
     let wanted = || Ok::<_, RecoveryError>((Layout::even(nodes, 1), GEOMETRY));
-    join_cluster(environment, &coordinator, &row, wanted).unwrap();
+    let host = environment.table.host();
+    let terms = ClusterTerms::new(1, host, Durability::Sync, LeaseTerms::new(500, 0.05));
+    let joining = Joining { terms, host, home: "node-0".to_owned() };
+    join_cluster(environment, &row, wanted, |_| Ok(joining)).unwrap();
     let options =
         MembershipOptions { incarnation, node: NODE, joined_ns: sim.now_ns(), grace_ns: 2_000 * MS };
     let progress = Arc::new(Progress::new(sim.now_ns()));

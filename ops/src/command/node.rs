@@ -349,6 +349,13 @@ fn explain(error: NodeError) -> Failure {
             (Exit::Usage, Some("see the settings fabric_verbs and fabric_verbs_device"))
         }
         NodeError::Fabric(_) => (Exit::Usage, Some("give another listen_address")),
+        NodeError::Cluster(ClusterError::Terms(difference)) => (Exit::Usage, Some(difference.next)),
+        NodeError::Cluster(ClusterError::NodeElsewhere { .. }) => (
+            Exit::Usage,
+            Some(
+                "give this node a number of its own, or stop the other one and wait until its lease has ended",
+            ),
+        ),
         NodeError::Geometry { .. } => (Exit::Usage, None),
         NodeError::MemoryLimitSmall { .. } => {
             (Exit::Usage, Some("give a larger memory_limit_bytes, smaller regions or smaller buffers"))

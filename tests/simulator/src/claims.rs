@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cell_cluster::{Coordinator, MemberRow, NewPair, ServingAddress, Table};
+use cell_cluster::{ClusterTerms, Coordinator, Joining, MemberRow, NewPair, ServingAddress, Table};
 use cell_node::{
     ControlDriver, ControlEffect, MembershipOptions, PairInput, RefusedKind, TakeoverJob, TakeoverRun,
     WorkerIdentity, WorkerInput, join_cluster,
@@ -13,6 +13,7 @@ use cell_node::{
 use cell_pair::Pair;
 use cell_recovery::{Progress, PublishRequest, Recovered, RecoveryError, RegionSource, Turn};
 use cell_terms::{Incarnation, NodeId, PairId};
+use cell_wal::frame::FRAME_VERSION;
 use cell_wal::sim::SimDevice;
 
 use crate::news::{Exit, News, is_excused};
@@ -59,6 +60,14 @@ impl Node {
         takings.fold(self.world_ns(look_ns), u64::min)
     }
 
+    /// What it joins with. All nodes are on one host; each has a folder of its own.
+    fn joining(&self) -> Joining {
+        let host = self.environment.table.host();
+        let lease = self.plan.lease;
+        let terms = ClusterTerms::new(FRAME_VERSION, host, self.plan.worker.pair.durability, lease);
+        Joining { terms, host, home: self.address() }
+    }
+
     /// Becomes a member of the cluster.
     fn join(&mut self, incarnation: Incarnation, clock_ns: u64) -> Result<(), RecoveryError> {
         let node = self.node_id();
@@ -73,9 +82,8 @@ impl Node {
         };
         let coordinator: Arc<dyn Coordinator> = self.coordinator.clone();
         let (environment, plan) = (&self.environment, &self.plan);
-        join_cluster(environment, &coordinator, &row, || {
-            Ok::<_, RecoveryError>((plan.layout.clone(), plan.geometry))
-        })?;
+        let wanted = || Ok::<_, RecoveryError>((plan.layout.clone(), plan.geometry));
+        join_cluster(environment, &row, wanted, |_| Ok(self.joining()))?;
         let options = MembershipOptions { incarnation, node, joined_ns: clock_ns, grace_ns: plan.grace_ns };
         let progress = self.progress.clone();
         let driver = ControlDriver::new(environment, &coordinator, options, plan.poll_ns, progress);

@@ -4,6 +4,7 @@
 mod conformance;
 mod full_disk;
 mod incident;
+mod joining;
 mod lease;
 mod mutants;
 mod pages;

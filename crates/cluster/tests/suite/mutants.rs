@@ -14,6 +14,8 @@ use cell_durable::{PowerCutSyncer, Syncer, SystemSyncer};
 use cell_terms::mutant::{Mutant, plant};
 use cell_terms::{Incarnation, NodeId};
 
+use crate::joining;
+
 /// Whether what the simulated coordinator acknowledged outlives a power cut.
 fn simulated_power_cut_is_clean() -> bool {
     let sim = Sim::new(7);
@@ -126,6 +128,12 @@ fn every_mutant_of_the_coordinator_is_caught() {
             (Mutant::HostUnasked, "claim across hosts", owner_on_another_host_is_left_alone),
             (Mutant::ClaimerLeaseUnasked, "new incident", || claim_past_the_lease_is_refused(false)),
             (Mutant::ClaimerLeaseUnasked, "own incident", || claim_past_the_lease_is_refused(true)),
+            (Mutant::TermsIgnored, "joining over another log root", joining::other_log_root_is_refused),
+            (
+                Mutant::SeatIgnored,
+                "joining as a node that lives",
+                joining::second_node_of_a_number_is_refused,
+            ),
         ];
         for (mutant, name, is_clean) in checks {
             plant(None);

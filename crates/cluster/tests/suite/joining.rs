@@ -1,0 +1,141 @@
+//! Who may join a cluster: terms are compared, and a node's number belongs to one process.
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+
+use std::sync::Arc;
+
+use cell_cluster::{
+    ClusterError, ClusterTerms, Coordinator, Fault, HostId, Joining, LeaseTerms, MemberRow, Members, Sim,
+    SimLink,
+};
+use cell_terms::{Durability, Incarnation, NodeId};
+
+const LEASE_MS: u64 = 500;
+const MS: u64 = 1_000_000;
+
+/// A process that may join.
+struct Process {
+    link: SimLink,
+    node: NodeId,
+    lease: Incarnation,
+    joining: Joining,
+}
+
+impl Process {
+    /// On a boot of a machine, over a log root.
+    fn on(sim: &Sim, node: u32, (boot, log_root): (u128, u128)) -> Process {
+        let (link, host) = (sim.link(), Some(HostId::new(boot, log_root)));
+        let terms = ClusterTerms::new(1, host, Durability::Sync, LeaseTerms::new(LEASE_MS, 0.05));
+        let joining = Joining { terms, host, home: format!("/data/node-{node}") };
+        Process { lease: link.grant(LEASE_MS).unwrap().lease, link, node: NodeId(node), joining }
+    }
+
+    fn new(sim: &Sim, node: u32) -> Process {
+        Process::on(sim, node, (1, 1))
+    }
+
+    fn join(&self) -> Result<(), ClusterError> {
+        let row = MemberRow {
+            incarnation: self.lease,
+            node: self.node,
+            fabric: format!("127.0.0.1:{}", 7000 + self.node.0),
+            http: String::new(),
+            pid: 1,
+            memory_limit_bytes: 0,
+        };
+        Members::new(Arc::new(self.link.clone())).join(&row, &self.joining)
+    }
+
+    fn what_differs(&self) -> Option<&'static str> {
+        match self.join() {
+            Ok(()) => None,
+            Err(ClusterError::Terms(difference)) => Some(difference.what),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn is_member(&self) -> bool {
+        let members = Members::new(Arc::new(self.link.clone())).list().unwrap();
+        members.iter().any(|row| row.incarnation == self.lease)
+    }
+}
+
+/// Whether a node over another log root is kept out.
+pub(crate) fn other_log_root_is_refused() -> bool {
+    let sim = Sim::new(1);
+    Process::new(&sim, 0).join().unwrap();
+    matches!(Process::on(&sim, 1, (1, 2)).join(), Err(ClusterError::Terms(_)))
+}
+
+/// Whether a second process with a node's number is kept out, on another host.
+pub(crate) fn second_node_of_a_number_is_refused() -> bool {
+    let sim = Sim::new(1);
+    Process::new(&sim, 0).join().unwrap();
+    matches!(Process::on(&sim, 0, (2, 1)).join(), Err(ClusterError::NodeElsewhere { .. }))
+}
+
+#[test]
+fn join_over_another_log_root_is_refused_even_alone() {
+    assert!(other_log_root_is_refused());
+    let sim = Sim::new(1);
+    Process::new(&sim, 0).join().unwrap();
+    sim.advance(LEASE_MS * MS);
+    let moved = Process::on(&sim, 0, (1, 2));
+    assert_eq!(moved.what_differs(), Some("the log root's id"));
+    assert!(!moved.is_member());
+}
+
+#[test]
+fn join_with_another_durability_or_lease_is_refused_while_others_live() {
+    let sim = Sim::new(1);
+    let first = Process::new(&sim, 0);
+    first.join().unwrap();
+    let mut other = Process::new(&sim, 1);
+    other.joining.terms.durability = Durability::Async;
+    assert_eq!(other.what_differs(), Some("durability"));
+    other.joining.terms = ClusterTerms { lease_ms: 900, ..first.joining.terms.clone() };
+    assert_eq!(other.what_differs(), Some("lease_ms"));
+    assert!(!other.is_member());
+    // Its predecessor is not another node: what starts alone decides.
+    let mut again = Process::new(&sim, 0);
+    again.joining.terms.durability = Durability::Async;
+    assert_eq!(again.what_differs(), None);
+    assert_eq!(Process::new(&sim, 1).what_differs(), Some("durability"));
+}
+
+#[test]
+fn join_as_a_node_that_lives_elsewhere_waits_for_its_lease() {
+    assert!(second_node_of_a_number_is_refused());
+    let sim = Sim::new(1);
+    let first = Process::new(&sim, 0);
+    first.join().unwrap();
+    let mut other_folder = Process::new(&sim, 0);
+    other_folder.joining.home = "/elsewhere".to_owned();
+    let refused = other_folder.join().unwrap_err();
+    assert!(refused.to_string().contains("/data/node-0"), "{refused}");
+    let unknown_host =
+        Process { joining: Joining { host: None, ..first.joining.clone() }, ..Process::new(&sim, 0) };
+    assert!(matches!(unknown_host.join(), Err(ClusterError::NodeElsewhere { .. })));
+    sim.advance(LEASE_MS * MS);
+    let later = Process::on(&sim, 0, (2, 1));
+    later.join().unwrap();
+    assert!(later.is_member());
+}
+
+#[test]
+fn join_on_the_same_host_and_folder_takes_the_predecessors_place_at_once() {
+    let sim = Sim::new(1);
+    Process::new(&sim, 0).join().unwrap();
+    let next = Process::new(&sim, 0);
+    next.link.plan([Fault::AnswerLost, Fault::AnswerLost]);
+    next.join().unwrap();
+    assert!(next.is_member());
+    next.join().unwrap();
+}
+
+#[test]
+fn join_past_the_lease_is_refused() {
+    let sim = Sim::new(1);
+    let process = Process::new(&sim, 0);
+    sim.advance(LEASE_MS * MS);
+    assert!(matches!(process.join(), Err(ClusterError::LeaseEnded { .. })));
+}
