@@ -22,7 +22,7 @@ pub trait WorkerClock {
     /// Nanoseconds that only grow.
     fn now_ns(&mut self) -> u64;
 
-    /// Until when the lease surely holds, by the same clock; zero before there is one.
+    /// Until when the lease surely holds, by the same clock; zero before there is one, and once it has ended.
     fn lease_until_ns(&mut self) -> u64;
 }
 
@@ -69,6 +69,9 @@ pub enum Next {
     Spin,
     /// Sleep until something happens, for 10 ms at most.
     Wait,
+    /// Sleep for 10 ms, whatever the fabric has: the lease has run out, and requests wait until it holds
+    /// again.
+    Rest,
     /// Nothing more: the worker has ended.
     End(Ended),
 }
@@ -166,8 +169,10 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         let ticked = self.give_time(clock);
         let mut busy = self.take_inputs(inputs);
         busy |= self.poll_logs();
-        self.congestion.retry(|connection, reply| self.endpoint.send(connection, reply));
-        busy |= self.take_requests();
+        if !self.worker.is_silent() {
+            self.congestion.retry(|connection, reply| self.endpoint.send(connection, reply));
+            busy |= self.take_requests();
+        }
         self.worker.end_of_poll();
         self.commit();
         let replies = self.send_replies(clock);
@@ -360,6 +365,9 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         if busy {
             self.spin_until_ns = self.now_ns.saturating_add(self.spin_ns);
             return Next::Again;
+        }
+        if self.worker.is_silent() {
+            return Next::Rest;
         }
         if self.now_ns < self.spin_until_ns {
             return Next::Spin;

@@ -65,7 +65,7 @@ pub use outbox::ReplyList;
 pub use settings::{ClientSettings, SETTINGS, WorkerOptions};
 pub use snapshot::{
     ClusterSnapshot, FailureKind, NodeSnapshot, NodeState, OperationCounts, PairRecovery, PairSnapshot,
-    ReadOnlyReason, RecoveryProgress,
+    ReadOnlyReason, RecoveryProgress, SILENT_WORDS,
 };
 pub use split::{NoticeRow, NoticesView, SourceNotice, SplitCounts, TargetNotice};
 pub use start::{NodeHandle, SnapshotWatch, start};

@@ -41,6 +41,9 @@ pub struct ReplyList {
     longest: usize,
 }
 
+/// None at all.
+pub(crate) static NO_REPLIES: ReplyList = ReplyList { bytes: Vec::new(), ends: Vec::new(), longest: 0 };
+
 impl ReplyList {
     /// Appends a reply of a pair that `write` encodes; `arrival` is that of its request.
     pub(crate) fn push(

@@ -228,6 +228,8 @@ pub struct WorkerOptions {
     pub checkpoint_age_ns: u64,
     /// How long an idle session lives.
     pub session_idle_ns: u64,
+    /// For how long at most clients believe what they read themselves.
+    pub trust_max_ns: u64,
     /// How long the worker's thread looks for work before it sleeps.
     pub spin_ns: u64,
     /// When logs are sealed and segments tried again; none: as each pair was brought up with.
@@ -270,6 +272,7 @@ impl WorkerOptions {
             checkpoint_log_bytes_min: settings.integer("checkpoint_log_bytes_min"),
             checkpoint_age_ns: settings.integer("checkpoint_age_ms") * 1_000_000,
             session_idle_ns: settings.integer("session_idle_ms") * 1_000_000,
+            trust_max_ns: settings.integer("trust_max_ms") * 1_000_000,
             spin_ns: settings.integer("worker_spin_us") * 1_000,
             log_times: Some(LogTimes::from_settings(settings)),
             fabric: Some(FabricLimits::from_settings(settings)),

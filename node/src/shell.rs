@@ -111,6 +111,7 @@ impl Shell {
                 Next::Wait => {
                     self.watched.poller.wait(Some(TICK));
                 }
+                Next::Rest => std::thread::park_timeout(TICK),
                 Next::End(ended) => {
                     self.publish();
                     return ended;

@@ -31,11 +31,16 @@ pub enum NodeState {
     Serving,
     /// Serving reads and deletes; writes are refused.
     ReadOnly(ReadOnlyReason),
+    /// Its lease has run out: it answers nobody until the coordinator says what became of it.
+    Silent,
     /// Taking a last checkpoint.
     Stopping,
     /// Has given its pairs up; the process exits.
     Failed(FailureKind),
 }
+
+/// What a silent node is about, for people.
+pub const SILENT_WORDS: &str = "silent: its lease has run out, and it waits for the coordinator";
 
 impl NodeState {
     /// The state in one word.
@@ -46,6 +51,7 @@ impl NodeState {
             NodeState::Recovering(_) => "recovering",
             NodeState::Serving => "serving",
             NodeState::ReadOnly(_) => "read_only",
+            NodeState::Silent => "silent",
             NodeState::Stopping => "stopping",
             NodeState::Failed(_) => "failed",
         }
@@ -67,6 +73,7 @@ impl Serialize for NodeState {
             NodeState::Recovering(progress) => (Some(progress), None),
             NodeState::ReadOnly(reason) => (None, Some(reason.words())),
             NodeState::Failed(kind) => (None, Some(kind.words())),
+            NodeState::Silent => (None, Some(SILENT_WORDS)),
             NodeState::Starting | NodeState::Serving | NodeState::Stopping => (None, None),
         };
         Document { name: self.word(), progress, reason }.serialize(to)
@@ -113,7 +120,8 @@ impl ReadOnlyReason {
 pub enum FailureKind {
     /// A write or sync of a log failed; nothing retries it.
     LogFailed,
-    /// The lease could not be renewed in time.
+    /// The coordinator has ended the lease, so that others may have the pairs; or it had run out when the
+    /// node was to stop.
     LeaseLost,
     /// Recovery refused a pair: a log that cannot be proven complete, or corruption.
     RecoveryRefused,

@@ -12,14 +12,14 @@ use cell_tests::repeats::Repeats;
 use cell_tests::server::Server;
 use serde_json::{Value, json};
 
-/// Faults, and how long they last: past the lease, so that survivors take over; or over before anyone can.
+/// Faults, and how long they last: until survivors have taken over; or over before anyone can.
 pub(crate) const FAULTS: [(&str, Lasts); 7] = [
     ("kill", Lasts::PastTheLease),
     ("stop", Lasts::PastTheLease),
     ("partition", Lasts::PastTheLease),
     ("restart", Lasts::Moment),
     ("kill", Lasts::Moment),
-    ("partition-in", Lasts::PastTheLease),
+    ("partition-in", Lasts::PastTheLastRenewal),
     ("partition-out", Lasts::PastTheLease),
 ];
 /// The exit code of a drill that finds the cluster unwell before it begins.
@@ -45,6 +45,8 @@ const FLAGS: [&str; 6] = [
 pub(crate) enum Lasts {
     Moment,
     PastTheLease,
+    /// The node hears nothing and renews its lease for as long as it relies on it; that ends a lease later.
+    PastTheLastRenewal,
 }
 
 impl Lasts {
@@ -55,6 +57,7 @@ impl Lasts {
         match self {
             Lasts::Moment => "1ms".to_owned(),
             Lasts::PastTheLease => format!("{}ms", (lease + past).as_millis()),
+            Lasts::PastTheLastRenewal => format!("{}ms", (2 * lease + past).as_millis()),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A coordinator that is away. `cell dev` hosts it in the supervisor's process: one that stands still leaves
-//! nodes whose leases nobody renews, one that is killed takes its nodes with it.
+//! nodes whose leases nobody renews, and who are silent until it goes on; one that is killed takes its nodes
+//! with it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +14,9 @@ use cell_tests::ledger::Ledger;
 use cell_tests::process::{have_ended, signal, stop};
 use cell_tests::server::Server;
 use cell_tests::traffic::{Traffic, spread};
-use cell_tests::wait::PATIENCE;
-use rustix::process::{Pid, Signal};
+use cell_tests::wait::{self, PATIENCE};
+use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::failover::promise::{breathe, now};
 use crate::failover::{FLAGS, rounds};
@@ -102,24 +104,40 @@ pub(crate) fn nothing_is_lost_under(server: &mut Server, mut fault: impl FnMut(&
     println!("{keys} keys verified, {acknowledged} writes acknowledged");
 }
 
-/// Nodes of this lease, whose coordinator stands still until all have ended.
+/// Whether a node says that its lease has run out and that it answers nobody.
+pub(crate) fn is_silent(server: &Server, node: u16) -> bool {
+    server
+        .http_of(node, "/readyz?verbose")
+        .is_some_and(|(status, text)| status == 503 && text.contains("silent"))
+}
+
+/// Nodes of this lease, whose coordinator stands still until all are silent.
 pub(crate) fn nothing_is_lost_while_the_coordinator_stands_still(flags: &[&str], lease: Duration) {
+    const NODES: u16 = 3;
     nothing_is_lost_under(&mut cluster(flags), |server, dates| {
-        let nodes = server.view().processes();
-        assert_eq!(nodes.len(), 3);
+        let before = server.view();
+        let processes = before.processes();
+        assert_eq!(processes.len(), usize::from(NODES));
         stop(server.supervisor());
         let stopped = now();
-        // Each finds its lease over and ends; nobody is there who would start another one.
-        while !have_ended(&nodes) {
-            let late = dates.count(stopped + lease, now());
-            assert_eq!(late, 0, "acknowledged writes that were started when every lease had ended");
+        while !(0..NODES).all(|node| is_silent(server, node)) {
+            let ended = processes.iter().any(|process| have_ended(&[*process]));
+            assert!(!ended, "a node whose lease has run out ends");
             assert!(stopped.elapsed() < PATIENCE, "nodes without a lease go on");
             breathe();
         }
+        let late = dates.count(stopped + lease, now());
+        assert_eq!(late, 0, "acknowledged writes that were started when every lease had run out");
         signal(server.supervisor(), Signal::CONT);
-        let others = |process: &Pid| !nodes.contains(process);
-        server.wait_view("followed by others", |view| view.processes().iter().all(others));
-        server.wait_healthy();
+        let after = server.wait_healthy();
+        assert_eq!(after.processes(), processes, "nodes were restarted");
+        for pair in before.pairs() {
+            let number = pair["pair"].as_u64().expect("a number");
+            let owner = |pair: &Value| (pair["owner"].clone(), pair["epoch"].clone());
+            assert_eq!(owner(after.pair(number)), owner(pair), "pair {number} was taken over");
+        }
+        let acknowledged = now();
+        wait::until("writes are acknowledged again", || dates.count(acknowledged, now()) > 0);
     });
 }
 

@@ -1,14 +1,14 @@
 //! The coordinator's host alone: its process is killed and started again, while nodes of other hosts run on,
-//! keep their leases or fence themselves.
+//! keep their leases or are silent until it is back.
 
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cell_tests::lease::LEASE;
 use cell_tests::server::Server;
 use cell_tests::wait::{self, PATIENCE};
 
-use crate::failover::coordinator::{Dates, nothing_is_lost_under};
+use crate::failover::coordinator::{Dates, is_silent, nothing_is_lost_under};
 use crate::failover::promise::{breathe, now};
 
 /// The nodes that the coordinator's host does not run.
@@ -54,8 +54,10 @@ impl Hosts {
         }
     }
 
-    fn have_ended(&mut self) -> bool {
-        self.others.iter_mut().all(|node| node.try_wait().expect("a child can be waited for").is_some())
+    /// None of them has ended.
+    fn demand_running(&mut self) {
+        let ended: Vec<_> = self.others.iter_mut().map(|node| node.try_wait().expect("a child")).collect();
+        assert!(ended.iter().all(Option::is_none), "nodes ended: {ended:?}");
     }
 
     fn wait_healthy(&mut self, server: &mut Server) {
@@ -77,20 +79,10 @@ impl Drop for Hosts {
 fn coordinators_host_killed_and_back_within_the_leases_the_other_nodes_keep_their_pairs() {
     let (mut server, mut hosts) = Hosts::start(LONGER);
     nothing_is_lost_under(&mut server, |server, _: &Dates| {
-        let killed: Instant = now();
         server.kill_all();
         server.launch();
-        server.wait_http(0, "/livez", "");
-        let was_away = killed.elapsed();
         hosts.wait_healthy(server);
-        if was_away < LONGER / 2 {
-            let ended: Vec<_> =
-                hosts.others.iter_mut().map(|node| node.try_wait().expect("a child")).collect();
-            assert!(ended.iter().all(Option::is_none), "away for {was_away:?}, and nodes ended: {ended:?}");
-        } else if hosts.have_ended() {
-            hosts.start_others(server);
-            hosts.wait_healthy(server);
-        }
+        hosts.demand_running();
     });
     assert_eq!(server.cell(&["verify"]).code, Some(0));
 }
@@ -101,15 +93,15 @@ fn coordinators_host_away_past_the_leases_the_other_nodes_fence_themselves_and_n
     nothing_is_lost_under(&mut server, |server, dates| {
         server.kill_all();
         let killed = now();
-        while !hosts.have_ended() {
-            let late = dates.count(killed + LEASE, now());
-            assert_eq!(late, 0, "acknowledged writes that were started when every lease had ended");
+        while !OTHERS.iter().all(|node| is_silent(server, *node)) {
             assert!(killed.elapsed() < PATIENCE, "nodes without a lease go on");
             breathe();
         }
+        let late = dates.count(killed + LEASE, now());
+        assert_eq!(late, 0, "acknowledged writes that were started when every lease had run out");
         server.launch();
-        hosts.start_others(server);
         hosts.wait_healthy(server);
+        hosts.demand_running();
     });
     assert_eq!(server.cell(&["verify"]).code, Some(0));
 }

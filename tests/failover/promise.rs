@@ -37,7 +37,7 @@ pub(crate) fn promised_until(server: SocketAddr) -> Instant {
             endpoint.poll(&mut |event| {
                 if let Event::Message { message, .. } = event {
                     let (header, _) = Reply::decode(message).expect("a reply");
-                    remaining = Some(Duration::from_micros(header.lease_remaining_us.into()));
+                    remaining = Some(Duration::from_micros(header.trust_us.into()));
                 }
             });
             assert!(asked.elapsed() < PATIENCE, "the server does not answer");

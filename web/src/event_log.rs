@@ -152,11 +152,13 @@ impl Look<'_> {
         }
         let kind = match &now.state {
             NodeState::ReadOnly(_) => ("read_only", Severity::Warning),
+            NodeState::Silent => ("node_state", Severity::Warning),
             NodeState::Failed(_) => ("node_state", Severity::Critical),
             _ => ("node_state", Severity::Info),
         };
         let text = match &now.state {
             NodeState::ReadOnly(reason) => format!("{}: {}", now.node, reason.words()),
+            NodeState::Silent => format!("{}: {}", now.node, cell_node::SILENT_WORDS),
             NodeState::Failed(kind) => format!("{}: {}", now.node, kind.words()),
             _ => format!("{} is {word}", now.node),
         };

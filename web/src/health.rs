@@ -53,6 +53,7 @@ fn reads(state: &NodeState) -> Check {
             let percent = percent(progress.bytes_done, progress.bytes_total);
             (false, format!("recovering, {}, {percent}", progress.stage).into())
         }
+        NodeState::Silent => (false, cell_node::SILENT_WORDS.into()),
         NodeState::Stopping => (false, "stopping".into()),
         NodeState::Failed(kind) => (false, kind.words().into()),
         _ => (false, "unknown".into()),
@@ -125,6 +126,7 @@ mod tests {
         assert!(ready(NodeState::ReadOnly(ReadOnlyReason::DiskFull), now));
         assert!(!ready(NodeState::Starting, now));
         assert!(!ready(NodeState::Recovering(RecoveryProgress::default()), now));
+        assert!(!ready(NodeState::Silent, now));
         assert!(!ready(NodeState::Stopping, now));
         assert!(!ready(NodeState::Failed(FailureKind::LogFailed), now));
         assert!(!ready(NodeState::Serving, Duration::from_secs(6)));

@@ -19,7 +19,7 @@ use crate::client_metrics;
 use crate::clock::milliseconds;
 use crate::operation_metrics;
 
-const STATES: [&str; 6] = ["starting", "recovering", "serving", "read_only", "stopping", "failed"];
+const STATES: [&str; 7] = ["starting", "recovering", "serving", "read_only", "silent", "stopping", "failed"];
 
 struct PairFigure {
     name: &'static str,

@@ -6,7 +6,7 @@
 //! changes go on (`room`, `store_folder`).
 //!
 //! One change at a time is on its way to the disk; leases are renewed meanwhile, so that a disk that takes
-//! its time ends nobody's lease.
+//! its time ends nobody's lease. Nor does a process that stood still: see [`crate::ticks`].
 
 use std::fs::File;
 use std::io::Read;
@@ -25,6 +25,7 @@ use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
 use crate::room::RoomLeft;
 use crate::store::{CoordinatorStore, Delta};
 use crate::store_folder::{self, StoreFolder};
+use crate::ticks::{Ticker, Ticks};
 
 /// Told once why the store has stopped.
 type OnStop = Box<dyn FnOnce(&ClusterError) + Send>;
@@ -38,6 +39,8 @@ pub struct Embedded {
     stopped: AtomicBool,
     on_stop: Mutex<Option<OnStop>>,
     clock: Arc<dyn Clock>,
+    ticks: Arc<Ticks>,
+    ticker: Option<Ticker>,
     folder: PathBuf,
 }
 
@@ -48,10 +51,12 @@ impl Embedded {
     /// # Errors
     /// [`ClusterError::Held`] if a process has it open, [`ClusterError::Format`] if another version wrote it.
     pub fn open(folder: &Path) -> Result<Embedded, ClusterError> {
-        Embedded::open_with_clock(folder, Arc::new(BootClock))
+        let mut embedded = Embedded::open_with_clock(folder, Arc::new(BootClock))?;
+        embedded.ticker = Some(Ticker::start(embedded.ticks.clone(), embedded.clock.clone())?);
+        Ok(embedded)
     }
 
-    /// [`Embedded::open`] with a clock of the caller's.
+    /// [`Embedded::open`] with a clock of the caller's, who ticks: see [`Embedded::tick`].
     ///
     /// # Errors
     /// As [`Embedded::open`].
@@ -86,6 +91,8 @@ impl Embedded {
             stopped: AtomicBool::new(false),
             on_stop: Mutex::new(None),
             clock,
+            ticks: Arc::default(),
+            ticker: None,
             folder: folder.to_owned(),
         };
         initialise(&embedded, meta.generation)?;
@@ -110,6 +117,12 @@ impl Embedded {
         *self.on_stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tell));
     }
 
+    /// The process that hosts the store is at work. From the first tick on, one that comes long after the one
+    /// before it shows that it stood still.
+    pub fn tick(&self) {
+        self.ticks.tick(self.clock.now_ns());
+    }
+
     fn store(&self) -> MutexGuard<'_, CoordinatorStore> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -122,12 +135,23 @@ impl Embedded {
         !self.stopped.load(Ordering::SeqCst) && store.renew(lease, self.clock.now_ns())
     }
 
+    /// What is left of a lease that has not run out; none: it has, or there is none. It is asked for by those
+    /// who do not know whether theirs is there, and must not wait for a slow disk until it is not.
+    fn remaining_ns_of(&self, lease: Incarnation) -> Option<u64> {
+        let store = self.store();
+        let remaining_ns = store.remaining_ns(lease, self.clock.now_ns());
+        remaining_ns.filter(|_| !self.stopped.load(Ordering::SeqCst))
+    }
+
     fn carry_out(
         &self,
         disk: &mut StoreFolder,
         request: &CoordinatorRequest,
         now_ns: u64,
     ) -> Result<Response, ClusterError> {
+        if let Some(gap) = self.ticks.take_gap(now_ns) {
+            self.store().stood_still(gap);
+        }
         let expiry = self.store().prepare_expiry(now_ns);
         match self.change(disk, expiry, now_ns, false) {
             // Nobody sees that a lease has ended before that is durable; nor is anything built on its life.
@@ -178,6 +202,11 @@ impl Coordinator for Embedded {
         {
             return Ok(Response::Alive);
         }
+        if let CoordinatorRequest::Remaining { lease } = request
+            && let Some(remaining_ns) = self.remaining_ns_of(*lease)
+        {
+            return Ok(Response::Remaining { remaining_ns: Some(remaining_ns) });
+        }
         let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
         if self.stopped.load(Ordering::SeqCst) {
             return Ok(Response::Refused(CoordinatorRefusal::Stopped));
@@ -209,6 +238,8 @@ fn random_generation() -> Result<u32, ClusterError> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
     use crate::clock::ManualClock;
     use crate::coordinator::text;
@@ -216,6 +247,7 @@ mod tests {
     use crate::request::{KeyCondition, Transaction, TransactionOutcome};
     use crate::store::{STORE_FORMAT_VERSION, StoreMeta};
     use crate::store_folder::TABLE;
+    use crate::ticks::TICK_NS;
 
     #[test]
     fn open_restart_keeps_everything_acknowledged_and_the_generation() {
@@ -248,6 +280,7 @@ mod tests {
         let lease = embedded.grant(1000).unwrap().lease;
         clock.advance(900_000_000);
         let busy = embedded.disk.lock().unwrap();
+        assert_eq!(embedded.remaining_ns(lease).unwrap(), Some(100_000_000));
         embedded.keep_alive(lease).unwrap();
         clock.advance(900_000_000);
         embedded.keep_alive(lease).unwrap();
@@ -256,6 +289,95 @@ mod tests {
         clock.advance(1_000_000_000);
         let ended = embedded.keep_alive(lease);
         assert!(matches!(ended, Err(ClusterError::LeaseEnded { lease: of }) if of == lease));
+    }
+
+    /// What is left of two leases, one of which was renewed while the process stood still.
+    fn left_after_a_gap() -> [Option<u64>; 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::new(5));
+        let embedded = Embedded::open_with_clock(folder.path(), clock.clone()).unwrap();
+        embedded.tick();
+        let leases = [(); 2].map(|()| embedded.grant(500).unwrap().lease);
+        clock.advance(1_500_000_000);
+        // The first call finds the gap before any tick does, and a read ends leases like any other call.
+        assert!(embedded.read("no such key").unwrap().is_none());
+        clock.advance(TICK_NS);
+        embedded.tick();
+        let _ = embedded.keep_alive(leases[0]);
+        leases.map(|lease| embedded.remaining_ns(lease).unwrap())
+    }
+
+    #[test]
+    fn call_after_the_process_stood_still_ends_no_lease() {
+        assert_eq!(left_after_a_gap(), [Some(500_000_000), Some(500_000_000 - TICK_NS)]);
+    }
+
+    /// What happens within a sync, and what comes of it.
+    type Act = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
+    /// Does something within the first sync of a file after it was armed.
+    #[derive(Default)]
+    struct Within(Mutex<Option<Act>>);
+
+    impl Syncer for Within {
+        fn sync_file(&self, file: &File) -> io::Result<()> {
+            let act = self.0.lock().unwrap().take();
+            act.map_or(Ok(()), |act| act())?;
+            SystemSyncer.sync_file(file)
+        }
+
+        fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+            SystemSyncer.sync_folder(folder)
+        }
+    }
+
+    /// Whether a lease can be renewed whose end is on its way to the disk when the process stands still, or
+    /// was, and found no room there: then nobody knows whether it is on stable storage.
+    fn lease_comes_back_amid_its_end() -> bool {
+        let folder = tempfile::tempdir().unwrap();
+        let (clock, within) = (Arc::new(ManualClock::new(5)), Arc::new(Within::default()));
+        let embedded = Embedded::open_with(folder.path(), clock.clone(), within.clone()).unwrap();
+        let embedded = Arc::new(embedded);
+        embedded.tick();
+        let lease = embedded.grant(500).unwrap().lease;
+        for _ in 0..500_000_000 / TICK_NS {
+            clock.advance(TICK_NS);
+            embedded.tick(); // it runs out while the process is at work
+        }
+        let (renewed, answer) = std::sync::mpsc::channel();
+        let amid = embedded.clone();
+        *within.0.lock().unwrap() = Some(Box::new(move || {
+            clock.advance(5_000_000_000);
+            amid.tick();
+            renewed.send(amid.renew(lease)).unwrap();
+            Err(io::ErrorKind::StorageFull.into())
+        }));
+        assert_eq!(embedded.remaining_ns(lease).unwrap(), Some(0), "its end is not written down yet");
+        embedded.keep_alive(lease).is_ok() || answer.recv().unwrap()
+    }
+
+    #[test]
+    fn renew_of_a_lease_whose_end_is_on_its_way_to_the_disk_is_refused_after_a_gap() {
+        assert!(!lease_comes_back_amid_its_end());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutants_of_a_process_that_stood_still_are_caught() {
+        use cell_terms::mutant::{Mutant, in_own_process, plant};
+        in_own_process(|| {
+            let twins: [(Mutant, fn() -> bool); 2] = [
+                (Mutant::GapUnnoticed, || left_after_a_gap().iter().all(Option::is_some)),
+                (Mutant::GapRevives, || !lease_comes_back_amid_its_end()),
+            ];
+            for (mutant, is_clean) in twins {
+                plant(Some(mutant));
+                let caught = !is_clean();
+                plant(None);
+                assert!(caught, "{} was not caught", mutant.name());
+                println!("mutant {} caught by cell-cluster's embedded store", mutant.name());
+            }
+        });
     }
 
     #[test]

@@ -12,10 +12,21 @@
 //! A margin covers the drift of the two clocks against each other over one lease. A clock that stood still
 //! ends the lease (`clock_watch`).
 //!
-//! A renewal may be carried out though its answer never comes. A keeper that relies on nothing any more, and
-//! has no answer, asks for no further one: it would only keep others from what this process does not serve.
+//! A lease that has *run out* is one that the node relies on no more, and of which it does not know what the
+//! coordinator thinks. The node is silent then, and keeps what it has in memory:
+//!
+//! 1. the keeper asks by looks alone. A look reads whether the lease is there and renews nothing: a renewal
+//!    may be carried out though its answer never comes, and would keep others from what this node does not
+//!    serve;
+//! 2. a look is answered that the lease is there: one renewal is asked for. If that has no answer either,
+//!    the keeper looks again;
+//! 3. the renewal's own answer says that it was carried out: the lease holds again, from before *that* was
+//!    asked. At no moment since the first grant had it ended, because a lease that has ended never comes
+//!    back; so nobody has claimed what the node owns, and it goes on from memory;
+//! 4. or a look is answered that the lease has ended: it is over, for good.
 
 use cell_terms::Incarnation;
+use cell_terms::mutant::{Mutant, planted};
 
 use crate::clock_watch::{ClockReading, ClockWatch};
 
@@ -40,6 +51,8 @@ pub enum LeaseCommand {
     Grant,
     /// Ask for this lease's renewal.
     Renew(Incarnation),
+    /// The lease has run out: ask whether it is there, by a read.
+    Look(Incarnation),
     /// Nothing before this time.
     Wait {
         /// When to step again.
@@ -56,6 +69,8 @@ pub enum Renewal {
     Granted(Incarnation),
     /// The lease was renewed, with what the coordinator's clock said, if it did.
     Alive(Option<ClockReading>),
+    /// The lease is there; it was not renewed.
+    There,
     /// The lease has ended.
     Ended,
     /// No answer: it may or may not have been renewed.
@@ -70,6 +85,8 @@ pub struct LeaseKeeper {
     asked_ns: Option<u64>,
     due_ns: u64,
     surely_until_ns: u64,
+    /// A look has found the lease there since it ran out: one renewal may be asked for.
+    is_there: bool,
     ended: bool,
     watch: ClockWatch,
     clock_lost_ns: Option<u64>,
@@ -101,6 +118,7 @@ impl LeaseKeeper {
             asked_ns: None,
             due_ns: 0,
             surely_until_ns: 0,
+            is_there: false,
             ended: false,
             watch,
             clock_lost_ns: None,
@@ -116,7 +134,20 @@ impl LeaseKeeper {
             return LeaseCommand::Wait { until_ns: self.due_ns };
         }
         self.asked_ns = Some(now_ns);
-        self.lease.map_or(LeaseCommand::Grant, LeaseCommand::Renew)
+        let Some(lease) = self.lease else { return LeaseCommand::Grant };
+        if !self.has_run_out(now_ns) || self.is_there || planted(Mutant::SilentRenews) {
+            return LeaseCommand::Renew(lease);
+        }
+        if planted(Mutant::ServedUnread) {
+            self.confirm(now_ns);
+        }
+        LeaseCommand::Look(lease)
+    }
+
+    /// Whether there is a lease that is not relied on any more and may still be there.
+    #[must_use]
+    pub fn has_run_out(&self, now_ns: u64) -> bool {
+        self.lease.is_some() && !self.ended && now_ns >= self.surely_until_ns
     }
 
     /// How the asking of the last step went.
@@ -125,6 +156,7 @@ impl LeaseKeeper {
     /// If nothing was asked: a defect of the shell.
     pub fn answered(&mut self, renewal: Renewal, now_ns: u64) {
         let asked_ns = self.asked_ns.take().expect("an answer follows a question");
+        self.is_there = renewal == Renewal::There;
         match renewal {
             Renewal::Granted(lease) => {
                 self.lease = Some(lease);
@@ -140,8 +172,9 @@ impl LeaseKeeper {
                     Some(_) => self.end(),
                 }
             }
+            Renewal::There if planted(Mutant::RenewedByLook) => self.confirm(asked_ns),
+            Renewal::There => self.due_ns = now_ns,
             Renewal::Ended => self.end(),
-            Renewal::Failed if self.lease.is_some() && now_ns >= self.surely_until_ns => self.end(),
             Renewal::Failed => self.due_ns = now_ns + self.terms.ttl_ns() / RETRIES_PER_LEASE,
         }
     }
@@ -180,7 +213,7 @@ impl LeaseKeeper {
 mod tests {
     use super::*;
     use crate::coordinator::Coordinator;
-    use crate::sim::{Fault, Sim};
+    use crate::sim::{Fault, Sim, SimLink};
     use proptest::prelude::*;
 
     const MS: u64 = 1_000_000;
@@ -215,16 +248,46 @@ mod tests {
         assert_eq!(keeper.step(210 * MS), LeaseCommand::Wait { until_ns: 235 * MS });
     }
 
-    /// The way back from the coordinator was cut: each renewal was carried out, and for as long as the
-    /// process took to end nobody else could take its pairs over.
     #[test]
-    fn answered_failure_past_what_is_relied_on_asks_for_no_further_renewal() {
+    fn answered_failure_past_what_is_relied_on_asks_by_looks_alone() {
         let mut keeper = keeper();
         assert_eq!(keeper.step(574 * MS), LeaseCommand::Renew(LEASE));
-        keeper.answered(Renewal::Failed, 574 * MS);
-        assert_eq!(keeper.step(600 * MS), LeaseCommand::Renew(LEASE), "an answer may still come");
-        keeper.answered(Renewal::Failed, 880 * MS);
-        assert_eq!((keeper.step(10_000 * MS), keeper.surely_holds_until_ns()), (LeaseCommand::Stop, 0));
+        keeper.answered(Renewal::Failed, 874 * MS);
+        assert!(keeper.has_run_out(874 * MS));
+        for asked_ms in [899, 10_000, 100_000] {
+            assert_eq!(keeper.step(asked_ms * MS), LeaseCommand::Look(LEASE));
+            keeper.answered(Renewal::Failed, asked_ms * MS);
+        }
+        assert_eq!(keeper.surely_holds_until_ns(), 575 * MS, "a read renews nothing");
+    }
+
+    #[test]
+    fn answered_look_that_finds_the_lease_there_permits_one_renewal_and_only_that_renews() {
+        let mut keeper = keeper();
+        for _ in 0..2 {
+            assert_eq!(keeper.step(2_000 * MS), LeaseCommand::Look(LEASE));
+            keeper.answered(Renewal::There, 2_001 * MS);
+            assert_eq!(keeper.surely_holds_until_ns(), 575 * MS);
+            assert_eq!(keeper.step(2_001 * MS), LeaseCommand::Renew(LEASE));
+            keeper.answered(Renewal::Failed, 2_001 * MS);
+            keeper.due_ns = 0;
+        }
+        assert_eq!(keeper.step(3_000 * MS), LeaseCommand::Look(LEASE));
+        keeper.answered(Renewal::There, 3_100 * MS);
+        assert_eq!(keeper.step(3_200 * MS), LeaseCommand::Renew(LEASE));
+        keeper.answered(Renewal::Alive(None), 3_300 * MS);
+        assert_eq!(keeper.surely_holds_until_ns(), 3_675 * MS, "from before the renewal was asked for");
+        assert!(!keeper.has_run_out(3_674 * MS));
+    }
+
+    #[test]
+    fn answered_renewal_that_came_too_late_to_be_of_use_is_followed_by_a_look() {
+        let mut keeper = keeper();
+        assert_eq!(keeper.step(574 * MS), LeaseCommand::Renew(LEASE));
+        keeper.answered(Renewal::Alive(None), 5_000 * MS);
+        assert_eq!(keeper.step(5_000 * MS), LeaseCommand::Look(LEASE), "it has run out again meanwhile");
+        keeper.answered(Renewal::Ended, 5_001 * MS);
+        assert_eq!((keeper.step(9_000 * MS), keeper.surely_holds_until_ns()), (LeaseCommand::Stop, 0));
     }
 
     #[test]
@@ -253,46 +316,134 @@ mod tests {
         assert_eq!(keeper.step(403 * MS), LeaseCommand::Stop);
     }
 
+    /// Asks as a shell does.
+    fn ask(link: &SimLink, command: LeaseCommand) -> Renewal {
+        match command {
+            LeaseCommand::Grant => {
+                link.grant(100).map_or(Renewal::Failed, |grant| Renewal::Granted(grant.lease))
+            }
+            LeaseCommand::Look(lease) => Renewal::of_look(&link.remaining_ns(lease)),
+            LeaseCommand::Renew(lease) => Renewal::of_renewal(&link.keep_alive_timed(lease)),
+            LeaseCommand::Wait { .. } | LeaseCommand::Stop => panic!("nothing is asked"),
+        }
+    }
+
+    /// A step of the story below: how long a question travels, its answer, and what comes after; the fault
+    /// of the call, if any; and whether the coordinator stands still for a while, and for how long.
+    type Step = (u64, u64, u64, usize, u64);
+
+    /// Whether at each moment in which the node relies on its lease the coordinator has not ended it, with
+    /// the coordinator's clock up to the margin faster.
+    fn never_outlasts(steps: &[Step]) -> Result<(), String> {
+        let sim = Sim::new(1);
+        let (link, honest) = (sim.link(), sim.link());
+        let mut keeper = LeaseKeeper::new(LeaseTerms::new(100, 0.05));
+        let mut now = 1_000 * MS;
+        let check = |keeper: &LeaseKeeper, now: u64| {
+            sim.set_now(now + now / 21); // 4.8 % faster
+            let Some(lease) = keeper.lease().filter(|_| sim.answers()) else { return Ok(()) };
+            let holds = now < keeper.surely_holds_until_ns();
+            if holds && honest.remaining_ns(lease).unwrap().is_none() {
+                return Err(format!("relied on until {} at {now}", keeper.surely_holds_until_ns()));
+            }
+            Ok(())
+        };
+        for &(there, back, pause, fault, still) in steps {
+            if still > 0 {
+                sim.stand_still();
+            }
+            let command = keeper.step(now);
+            if !matches!(command, LeaseCommand::Wait { .. } | LeaseCommand::Stop) {
+                now += there * MS;
+                check(&keeper, now)?;
+                link.plan(FAULTS.get(fault).copied());
+                let renewal = ask(&link, command);
+                now += back * MS;
+                keeper.answered(renewal, now);
+            }
+            check(&keeper, now)?;
+            now += (pause + still) * MS;
+            check(&keeper, now)?;
+            sim.go_on();
+            check(&keeper, now)?;
+        }
+        Ok(())
+    }
+
     proptest! {
-        /// Whatever is lost and delayed, and with the coordinator's clock up to the margin faster: at every
-        /// moment in which the node relies on its lease, the coordinator has not ended it.
+        /// Whatever is lost and delayed, however long the coordinator stands still, and however often the
+        /// lease runs out.
         #[test]
         fn surely_holds_never_outlasts_the_coordinator(
-            steps in proptest::collection::vec((0_u64..40, 0_u64..40, 0_u64..30, 0_usize..6), 1..200)
+            steps in proptest::collection::vec(
+                (0_u64..40, 0_u64..40, 0_u64..30, 0_usize..6, prop_oneof![8 => Just(0_u64), 1 => 1_u64..400]),
+                1..200,
+            )
         ) {
-            let sim = Sim::new(1);
-            let link = sim.link();
-            let mut keeper = LeaseKeeper::new(LeaseTerms::new(100, 0.05));
-            let mut now = 1_000 * MS;
-            let check = |keeper: &LeaseKeeper, now: u64| {
-                sim.set_now(now + now / 21); // 4.8 % faster
-                if let Some(lease) = keeper.lease() && now < keeper.surely_holds_until_ns() {
-                    prop_assert!(sim.link().remaining_ns(lease).unwrap().is_some());
-                }
-                Ok(())
-            };
-            for (there, back, pause, fault) in steps {
-                let command = keeper.step(now);
-                if matches!(command, LeaseCommand::Grant | LeaseCommand::Renew(_)) {
-                    now += there * MS;
-                    check(&keeper, now)?;
-                    link.plan(FAULTS.get(fault).copied());
-                    let result = match command {
-                        LeaseCommand::Grant => link.grant(100).map(|grant| Renewal::Granted(grant.lease)),
-                        _ => link.keep_alive_timed(keeper.lease().unwrap()).map(Renewal::Alive),
-                    };
-                    let renewal = match result {
-                        Ok(renewal) => renewal,
-                        Err(crate::ClusterError::LeaseEnded { .. }) => Renewal::Ended,
-                        Err(_) => Renewal::Failed,
-                    };
-                    now += back * MS;
-                    keeper.answered(renewal, now);
-                }
-                check(&keeper, now)?;
-                now += pause * MS;
-                check(&keeper, now)?;
+            prop_assert_eq!(never_outlasts(&steps), Ok(()));
+        }
+    }
+
+    /// A node that is cut off both ways until the coordinator has ended its lease, and looks then.
+    fn cut_off_until_the_end() -> Vec<Step> {
+        let cut = std::iter::repeat_n((0, 0, 10, 0, 0), 30);
+        std::iter::once((0, 0, 1, 9, 0)).chain(cut).chain([(0, 0, 1, 9, 0); 4]).collect()
+    }
+
+    /// A node that does not hear of its last renewal, finds the lease there when it has run out, and is cut
+    /// off then.
+    fn cut_off_but_for_a_look() -> Vec<Step> {
+        let seen = [(0, 0, 80, 9, 0), (0, 0, 20, 1, 0), (0, 0, 1, 9, 0)];
+        seen.into_iter().chain(std::iter::repeat_n((0, 0, 5, 0, 0), 30)).collect()
+    }
+
+    /// How long a lease lasts whose node gets no answers any more.
+    fn deaf_node_lasts_ms() -> u64 {
+        let sim = Sim::new(1);
+        let link = sim.link();
+        let mut keeper = LeaseKeeper::new(LeaseTerms::new(100, 0.05));
+        keeper.step(0);
+        keeper.answered(ask(&link, LeaseCommand::Grant), 0);
+        let lease = keeper.lease().unwrap();
+        for now in 0..1_000 {
+            sim.set_now(now * MS);
+            let command = keeper.step(now * MS);
+            if !matches!(command, LeaseCommand::Wait { .. } | LeaseCommand::Stop) {
+                link.plan([Fault::AnswerLost]);
+                let renewal = ask(&link, command);
+                keeper.answered(renewal, now * MS);
+            }
+            if sim.link().remaining_ns(lease).unwrap().is_none() {
+                return now;
             }
         }
+        u64::MAX
+    }
+
+    #[test]
+    fn lease_of_a_node_that_gets_no_answers_ends_a_lease_after_it_ran_out() {
+        assert!(deaf_node_lasts_ms() <= 95 + 100);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutants_of_a_lease_that_ran_out_are_caught() {
+        use cell_terms::mutant::plant;
+        let twins: &[(Mutant, fn() -> bool)] = &[
+            (Mutant::ServedUnread, || never_outlasts(&cut_off_until_the_end()).is_ok()),
+            (Mutant::RenewedByLook, || never_outlasts(&cut_off_but_for_a_look()).is_ok()),
+            (Mutant::SilentRenews, || deaf_node_lasts_ms() <= 95 + 100),
+        ];
+        cell_terms::mutant::in_own_process(|| {
+            for (mutant, is_clean) in twins {
+                plant(None);
+                assert!(is_clean(), "{}: the story itself", mutant.name());
+                plant(Some(*mutant));
+                let caught = !is_clean();
+                plant(None);
+                assert!(caught, "{} was not caught", mutant.name());
+                println!("mutant {} caught by cell-cluster's lease keeper", mutant.name());
+            }
+        });
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use cell_terms::Incarnation;
 
 use crate::clock::boottime_ns;
+use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
 use crate::lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
@@ -29,6 +30,30 @@ struct Shell {
     surely_until_ns: Arc<AtomicU64>,
     counts: Arc<ClusterCounts>,
     stopping: Arc<AtomicBool>,
+    /// When the lease ran out, while it has.
+    run_out_ns: Option<u64>,
+}
+
+impl Renewal {
+    /// What the answer to a renewal means.
+    #[must_use]
+    pub fn of_renewal(answer: &Result<Option<ClockReading>, ClusterError>) -> Renewal {
+        match answer {
+            Ok(reading) => Renewal::Alive(*reading),
+            Err(ClusterError::LeaseEnded { .. }) => Renewal::Ended,
+            Err(_) => Renewal::Failed,
+        }
+    }
+
+    /// What the answer to a look means: how long the coordinator thinks that the lease lasts, if it does.
+    #[must_use]
+    pub fn of_look(answer: &Result<Option<u64>, ClusterError>) -> Renewal {
+        match answer {
+            Ok(Some(_)) => Renewal::There,
+            Ok(None) => Renewal::Ended,
+            Err(_) => Renewal::Failed,
+        }
+    }
 }
 
 impl LeaseThread {
@@ -52,6 +77,7 @@ impl LeaseThread {
             surely_until_ns: surely_until_ns.clone(),
             counts: counts.clone(),
             stopping: stopping.clone(),
+            run_out_ns: None,
         };
         let (granted, grant) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new()
@@ -75,8 +101,9 @@ impl LeaseThread {
         self.incarnation
     }
 
-    /// Until when the lease surely holds, in nanoseconds of [`boottime_ns`]; zero once it is lost. Workers
-    /// load it (acquire) and read the clock *after* what they are about to acknowledge.
+    /// Until when the lease surely holds, in nanoseconds of [`boottime_ns`]. A time that has passed: it has
+    /// run out, and may be renewed once more; zero: it has ended. Workers load it (acquire) and read the
+    /// clock *after* what they are about to acknowledge.
     #[must_use]
     pub fn surely_until_ns(&self) -> Arc<AtomicU64> {
         self.surely_until_ns.clone()
@@ -113,7 +140,9 @@ impl Shell {
             let asked_ns = boottime_ns();
             match self.keeper.step(asked_ns) {
                 LeaseCommand::Wait { until_ns } => self.wait(until_ns),
-                LeaseCommand::Stop | LeaseCommand::Renew(_) => return Err(ClusterError::Answer),
+                LeaseCommand::Stop | LeaseCommand::Renew(_) | LeaseCommand::Look(_) => {
+                    return Err(ClusterError::Answer);
+                }
                 LeaseCommand::Grant => match self.coordinator.grant(self.terms.ttl_ms) {
                     Ok(grant) => {
                         self.answered(Renewal::Granted(grant.lease));
@@ -134,32 +163,56 @@ impl Shell {
                 LeaseCommand::Stop => return,
                 LeaseCommand::Grant => unreachable!("a keeper with a lease asks for no other"),
                 LeaseCommand::Renew(lease) => self.renew(lease, asked_ns),
+                LeaseCommand::Look(lease) => self.look(lease, asked_ns),
             }
         }
     }
 
     fn renew(&mut self, lease: Incarnation, asked_ns: u64) {
-        let renewal = match self.coordinator.keep_alive_timed(lease) {
-            Ok(reading) => {
-                let now_ns = boottime_ns();
+        let answer = self.coordinator.keep_alive_timed(lease);
+        let now_ns = boottime_ns();
+        self.note_run_out(lease, now_ns);
+        match &answer {
+            Ok(_) => {
                 let was_left_ns = self.keeper.surely_holds_until_ns().saturating_sub(now_ns);
                 self.counts.renewed(now_ns - asked_ns, was_left_ns);
-                Renewal::Alive(reading)
             }
             Err(ClusterError::LeaseEnded { .. }) => {
                 tracing::error!(%lease, "the lease has ended; this process owns nothing any more");
-                Renewal::Ended
             }
             Err(error) => {
                 self.counts.renewal_failed();
-                tracing::warn!(%lease, error = &error as &dyn std::error::Error, "the lease was not renewed");
-                Renewal::Failed
+                tracing::warn!(%lease, error = error as &dyn std::error::Error, "the lease was not renewed");
             }
-        };
-        self.answered(renewal);
+        }
+        self.answered(Renewal::of_renewal(&answer));
+        if answer.is_ok()
+            && let Some(since_ns) = self.run_out_ns.take_if(|_| now_ns < self.keeper.surely_holds_until_ns())
+        {
+            let silent_ms = now_ns.saturating_sub(since_ns) / 1_000_000;
+            tracing::warn!(%lease, silent_ms, "the lease holds again; this node serves on");
+        }
         if let Some(lost_ns) = self.keeper.clock_lost_ns() {
             let lost_ms = lost_ns / 1_000_000;
             tracing::error!(%lease, lost_ms, "this machine's clock stood still: the lease is not relied on any more");
+        }
+    }
+
+    /// The lease has run out: whether it is there.
+    fn look(&mut self, lease: Incarnation, asked_ns: u64) {
+        self.note_run_out(lease, asked_ns);
+        let answer = self.coordinator.remaining_ns(lease);
+        if let Ok(None) = &answer {
+            tracing::error!(%lease, "the lease has ended; this process owns nothing any more");
+        }
+        self.answered(Renewal::of_look(&answer));
+    }
+
+    fn note_run_out(&mut self, lease: Incarnation, now_ns: u64) {
+        if self.run_out_ns.is_none() && self.keeper.has_run_out(now_ns) {
+            self.run_out_ns = Some(self.keeper.surely_holds_until_ns());
+            self.counts.ran_out();
+            tracing::warn!(%lease, "the lease has run out: this node is silent until the coordinator answers");
         }
     }
 

@@ -53,6 +53,7 @@ mod store;
 mod store_folder;
 mod table;
 mod terms;
+mod ticks;
 mod trouble;
 mod tuning;
 mod watch;
@@ -82,7 +83,7 @@ pub use row::{
 pub use server::CoordinatorServer;
 pub use session::{SessionRow, Sessions};
 pub use settings::{COUNTERS, ClusterCounts, SETTINGS};
-pub use sim::{Fault, Sim, SimLink};
+pub use sim::{Away, Fault, Sim, SimLink};
 pub use store::{CoordinatorStore, Delta, STORE_FORMAT_VERSION, StoreImage, StoreMeta};
 pub use table::Table;
 pub use terms::{ClusterTerms, Joining, NodeSeat, TermsDifference};

@@ -13,7 +13,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "lease_ms",
         meaning: "How long a node's lease lasts without a renewal. After a node's death nobody serves its \
-                  pairs for so long; shorter leases are lost to shorter stalls.",
+                  pairs for so long; with shorter leases shorter stalls make a node silent, or cost it its \
+                  pairs.",
         default: "500 ms",
         bounds: Bounds::Milliseconds { min: 50, max: 60_000 },
         applies: Applies::Restart(TERMS_SHARED),
@@ -24,6 +25,14 @@ pub const SETTINGS: &[Setting] = &[
                   and the coordinator's.",
         default: "0.05",
         bounds: Bounds::Real { min: 0.001, max: 0.5 },
+        applies: Applies::Restart(TERMS_SHARED),
+    },
+    Setting {
+        name: "trust_max_ms",
+        meaning: "For how long at most, after it asked, a client believes what it reads in a node's memory \
+                  itself; never for longer than the lease holds.",
+        default: "300 ms",
+        bounds: Bounds::Milliseconds { min: 10, max: 10_000 },
         applies: Applies::Restart(TERMS_SHARED),
     },
     Setting {
@@ -46,6 +55,11 @@ const RENEWALS_FAILED: Counter = Counter {
     meaning: "Renewals of this node's lease that timed out or did not reach the coordinator.",
     kind: CounterKind::Total,
 };
+const RUN_OUT: Counter = Counter {
+    name: "lease_run_out_total",
+    meaning: "Times that this node's lease ran out before it was renewed; the node was silent until it was.",
+    kind: CounterKind::Total,
+};
 const RENEWAL_MAX: Counter = Counter {
     name: "lease_renewal_max_seconds",
     meaning: "The longest that a confirmed renewal took.",
@@ -58,13 +72,14 @@ const REMAINING_MIN: Counter = Counter {
 };
 
 /// The counters of this crate.
-pub const COUNTERS: &[Counter] = &[RENEWALS, RENEWALS_FAILED, RENEWAL_MAX, REMAINING_MIN];
+pub const COUNTERS: &[Counter] = &[RENEWALS, RENEWALS_FAILED, RUN_OUT, RENEWAL_MAX, REMAINING_MIN];
 
 /// What is counted, by any thread.
 #[derive(Debug)]
 pub struct ClusterCounts {
     renewals: AtomicU64,
     renewals_failed: AtomicU64,
+    run_out: AtomicU64,
     renewal_max_ns: AtomicU64,
     remaining_min_ns: AtomicU64,
 }
@@ -74,6 +89,7 @@ impl Default for ClusterCounts {
         ClusterCounts {
             renewals: AtomicU64::new(0),
             renewals_failed: AtomicU64::new(0),
+            run_out: AtomicU64::new(0),
             renewal_max_ns: AtomicU64::new(0),
             remaining_min_ns: AtomicU64::new(u64::MAX),
         }
@@ -91,6 +107,10 @@ impl ClusterCounts {
         self.renewals_failed.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn ran_out(&self) {
+        self.run_out.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The readings, in the order of [`COUNTERS`].
     #[must_use]
     pub fn values(&self) -> Vec<CounterValue> {
@@ -98,6 +118,7 @@ impl ClusterCounts {
         let readings = [
             whole(self.renewals.load(Ordering::Relaxed)),
             whole(self.renewals_failed.load(Ordering::Relaxed)),
+            whole(self.run_out.load(Ordering::Relaxed)),
             whole(self.renewal_max_ns.load(Ordering::Relaxed)) / 1e9,
             if least == u64::MAX { 0.0 } else { whole(least) / 1e9 },
         ];

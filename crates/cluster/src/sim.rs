@@ -2,10 +2,10 @@
 //!
 //! It is as strict as the real ones: the same [`CoordinatorStore`] behind the same trait. What it permits:
 //! calls that never arrive, calls that time out before or after they were carried out, links that are cut,
-//! restarts, power cuts. A power cut takes what was not synced: with the rule that a change is synced before
-//! it is answered that is at most the change of the call that it interrupts ([`Fault::PowerCut`]), which may
-//! also have become durable without an answer. What it does not model: a lost table, and a store that
-//! stopped.
+//! restarts, power cuts, a process that stands still. A power cut takes what was not synced: with the rule
+//! that a change is synced before it is answered that is at most the change of the call that it interrupts
+//! ([`Fault::PowerCut`]), which may also have become durable without an answer. What it does not model: a
+//! lost table, and a store that stopped.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,6 +18,7 @@ use crate::coordinator::{Coordinator, initialise};
 use crate::error::ClusterError;
 use crate::request::{CoordinatorRequest, Response};
 use crate::store::CoordinatorStore;
+use crate::ticks::Gap;
 
 /// What happens to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,15 @@ pub enum Fault {
     },
 }
 
+/// How a coordinator is away, from some call on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Away {
+    /// Its process stands still.
+    Still,
+    /// The caller's link is cut; all others reach it.
+    Cut,
+}
+
 /// The coordinator. Clones are the same one.
 #[derive(Clone)]
 pub struct Sim {
@@ -55,6 +65,12 @@ struct SimState {
     /// The store as it is on stable storage, where that is not the present one.
     synced: Option<CoordinatorStore>,
     powered: bool,
+    /// Since when its process stands still, if it does.
+    still_ns: Option<u64>,
+    /// After how many calls it is away, and how.
+    away_at: Option<(u64, Away)>,
+    /// Since when it has been, if it ever was by that.
+    away_ns: Option<u64>,
     now_ns: u64,
     /// Calls that are still to be carried out, and after how many.
     late: VecDeque<(u64, CoordinatorRequest)>,
@@ -82,6 +98,9 @@ impl Sim {
             store: CoordinatorStore::new(generation),
             synced: None,
             powered: true,
+            still_ns: None,
+            away_at: None,
+            away_ns: None,
             now_ns: 0,
             late: VecDeque::new(),
             calls: 0,
@@ -135,13 +154,60 @@ impl Sim {
             state.store = synced;
         }
         state.late.clear();
-        state.powered = false;
+        (state.powered, state.still_ns) = (false, None);
     }
 
     /// The coordinator's host is back: leases count as just granted, watchers have to list again.
     pub fn power_on(&self) {
         self.restart();
         self.state().powered = true;
+    }
+
+    /// The coordinator's process stands still: calls time out, and are carried out when it goes on.
+    pub fn stand_still(&self) {
+        let mut state = self.state();
+        let now_ns = state.now_ns;
+        if state.powered {
+            state.still_ns.get_or_insert(now_ns);
+        }
+    }
+
+    /// The coordinator's process goes on, and has noticed for how long it stood still.
+    pub fn go_on(&self) {
+        let mut state = self.state();
+        let ended_ns = state.now_ns;
+        if let Some(since_ns) = state.still_ns.take() {
+            let lasted_ns = ended_ns.saturating_sub(since_ns);
+            state.store.stood_still(Gap { lasted_ns, began_ns: since_ns, ended_ns });
+        }
+    }
+
+    /// After so many calls it is away, in this way: whose link meets that ([`SimLink::meet`]) finds it so.
+    pub fn go_away_after(&self, calls: u64, away: Away) {
+        self.state().away_at = Some((calls, away));
+    }
+
+    /// Since when it has been away by [`Sim::go_away_after`], if it ever was: whoever wants it back calls
+    /// [`Sim::go_on`], or mends the link.
+    #[must_use]
+    pub fn away_since_ns(&self) -> Option<u64> {
+        self.state().away_ns
+    }
+
+    /// How it is away from now on, if it is from now on.
+    fn goes_away(&self) -> Option<Away> {
+        let mut state = self.state();
+        let calls = state.calls;
+        let (_, away) = state.away_at.take_if(|(after, _)| *after <= calls)?;
+        state.away_ns = Some(state.now_ns);
+        Some(away)
+    }
+
+    /// Whether calls are answered: it has power and does not stand still. While it does not, no lease ends.
+    #[must_use]
+    pub fn answers(&self) -> bool {
+        let state = self.state();
+        state.powered && state.still_ns.is_none()
     }
 
     /// Whether the coordinator's host has power.
@@ -220,6 +286,16 @@ impl SimLink {
         *self.faults() = Faults::default();
     }
 
+    /// A member is about to call: if the coordinator is to be away from this call on, it is. Who looks at the
+    /// coordinator from outside does not say so, and is not kept from looking.
+    pub fn meet(&self) {
+        match self.sim.goes_away() {
+            Some(Away::Still) => self.sim.stand_still(),
+            Some(Away::Cut) => self.set_cut(true),
+            None => {}
+        }
+    }
+
     /// The coordinator at the other end.
     #[must_use]
     pub fn sim(&self) -> &Sim {
@@ -246,6 +322,11 @@ impl Coordinator for SimLink {
         let not_reached = || ClusterError::NotReached(io::ErrorKind::ConnectionRefused.into());
         match self.next_fault() {
             _ if !self.sim.is_powered() => Err(not_reached()),
+            Fault::None | Fault::AnswerLost | Fault::Late if !self.sim.answers() => {
+                self.sim.put_off(0, request); // the system has taken it in
+                Err(timed_out())
+            }
+            _ if !self.sim.answers() => Err(timed_out()),
             Fault::None => self.sim.carry_out(request).ok_or_else(not_reached),
             Fault::NotReached => Err(not_reached()),
             Fault::Lost => Err(timed_out()),
@@ -289,6 +370,22 @@ mod tests {
         sim.power_on();
         let keys: Vec<_> = link.list("k/").unwrap().entries.into_iter().map(|entry| entry.key).collect();
         assert_eq!(keys, ["k/1", "k/2"]);
+    }
+
+    #[test]
+    fn stand_still_ends_no_lease_and_carries_out_afterwards_what_came_meanwhile() {
+        let sim = Sim::new(7);
+        let link = sim.link();
+        let lease = link.grant(500).unwrap().lease;
+        sim.stand_still();
+        sim.advance(1_500_000_000);
+        assert!(matches!(put(&link, "k/1"), Err(ClusterError::OutcomeUnknown(_))));
+        assert!(!sim.answers());
+        sim.go_on();
+        assert_eq!(link.remaining_ns(lease).unwrap(), Some(500_000_000));
+        assert!(link.read("k/1").unwrap().is_some());
+        sim.advance(500_000_000);
+        assert_eq!(link.remaining_ns(lease).unwrap(), None);
     }
 
     #[test]

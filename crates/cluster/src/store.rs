@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
 use cell_terms::Incarnation;
+use cell_terms::mutant::{Mutant, planted};
 use serde::{Deserialize, Serialize};
 
 use crate::request::{
@@ -17,12 +18,15 @@ use crate::request::{
     KeyPage, KeyValue, LEASE_TTL_MS, LEASES_MAX, PAGE_KEYS_MAX, Response, Revision, TRANSACTION_BYTES_MAX,
     TRANSACTION_STEPS_MAX, Transaction, TransactionOutcome, VALUE_BYTES_MAX,
 };
+use crate::ticks::Gap;
 
 /// The format of a stored store. Another version is refused.
 pub const STORE_FORMAT_VERSION: u32 = 2;
 
 /// Changes kept for watchers; who is further behind lists again.
 const CHANGES_MAX: usize = 4096;
+/// A gap of more than this part of a lease's length was long for it: its holder renews as often.
+const GAP_PARTS: u64 = 5;
 /// A page, and an answer with changes, ends with the entry that passes this many bytes.
 const PAGE_BYTES: usize = 256 << 10;
 
@@ -184,6 +188,28 @@ impl CoordinatorStore {
         };
         found.ends_ns = found.ends_ns.max(now_ns.saturating_add(found.ttl_ns));
         true
+    }
+
+    /// What is left of a lease that has not run out; none: it has, or there is none.
+    #[must_use]
+    pub(crate) fn remaining_ns(&self, lease: Incarnation, now_ns: u64) -> Option<u64> {
+        let lease = self.leases.get(&lease).filter(|found| found.ends_ns > now_ns)?;
+        Some(lease.ends_ns - now_ns)
+    }
+
+    /// The process that hosts the store did nothing for a while: each lease for which that was long gets its
+    /// whole length anew, because its holder may have asked for its renewal all the time. One that was over
+    /// before stays over: its end may have been decided.
+    pub(crate) fn stood_still(&mut self, gap: Gap) {
+        if planted(Mutant::GapUnnoticed) {
+            return;
+        }
+        for lease in self.leases.values_mut() {
+            let held = lease.ends_ns > gap.began_ns || planted(Mutant::GapRevives);
+            if held && gap.lasted_ns > lease.ttl_ns / GAP_PARTS {
+                lease.ends_ns = lease.ends_ns.max(gap.ended_ns.saturating_add(lease.ttl_ns));
+            }
+        }
     }
 
     /// What the passing of time changes: leases end, and their keys go in the same revision. A provider asks
@@ -531,6 +557,35 @@ mod tests {
         assert_eq!(left, Response::Remaining { remaining_ns: Some(SECOND) });
         assert!(grant(&mut again, 1000, 900 * SECOND) > lease);
         assert_eq!(lease.0 >> 32, 7);
+    }
+
+    #[test]
+    fn stood_still_for_long_gives_leases_their_whole_length_anew() {
+        let mut store = CoordinatorStore::new(7);
+        let (short, long) = (grant(&mut store, 500, 0), grant(&mut store, 60_000, 0));
+        let left = |store: &mut CoordinatorStore, lease, now_ns| {
+            serve(store, CoordinatorRequest::Remaining { lease }, now_ns)
+        };
+        let gap = |began_ns, ended_ns| Gap { lasted_ns: ended_ns - began_ns, began_ns, ended_ns };
+        store.stood_still(gap(SECOND / 3, 2 * SECOND));
+        let now_ns = 2 * SECOND;
+        let remaining = |remaining_ns| Response::Remaining { remaining_ns: Some(remaining_ns) };
+        assert_eq!(left(&mut store, short, now_ns), remaining(SECOND / 2));
+        assert_eq!(left(&mut store, long, now_ns), remaining(58 * SECOND), "that is not long for it");
+        store.stood_still(gap(12 * SECOND / 5, 5 * SECOND / 2));
+        let ended = Response::Remaining { remaining_ns: None };
+        assert_eq!(left(&mut store, short, 5 * SECOND / 2), ended, "a fifth is no gap");
+    }
+
+    #[test]
+    fn stood_still_brings_no_lease_back_that_was_over_before() {
+        let mut store = CoordinatorStore::new(7);
+        let lease = grant(&mut store, 500, 0);
+        let over = store.prepare_expiry(SECOND / 2);
+        assert_eq!(over.ended, [lease], "decided, and on its way to the disk");
+        store.stood_still(Gap { lasted_ns: SECOND, began_ns: SECOND / 2, ended_ns: 3 * SECOND / 2 });
+        assert!(!store.renew(lease, 3 * SECOND / 2));
+        assert_eq!(store.prepare_expiry(3 * SECOND / 2).ended, [lease]);
     }
 
     #[test]

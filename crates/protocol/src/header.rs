@@ -20,7 +20,7 @@
 //! | 4 | 4 | pair that answers; 0 where no pair is concerned |
 //! | 8 | 8 | request id |
 //! | 16 | 4 | epoch of the pair |
-//! | 20 | 4 | lease remaining, microseconds |
+//! | 20 | 4 | trust: for how long one-sided reads may be believed, microseconds |
 //! | 24 | 8 | durable watermark of the pair, CSN |
 
 use cell_terms::{Csn, Epoch, PairId, Watermark};
@@ -41,8 +41,8 @@ const STATUS: usize = FLAGS + 1;
 const PAIR: usize = STATUS + 2;
 const ID: usize = PAIR + 4;
 const EPOCH: usize = ID + 8;
-const LEASE: usize = EPOCH + 4;
-const WATERMARK: usize = LEASE + 4;
+const TRUST: usize = EPOCH + 4;
+const WATERMARK: usize = TRUST + 4;
 
 /// Bytes of a reply's header.
 pub const REPLY_HEADER_BYTES: usize = WATERMARK + 8;
@@ -78,9 +78,9 @@ pub struct ReplyHeader {
     pub pair: PairId,
     /// Epoch and durable watermark of the pair when the reply was released.
     pub watermark: Watermark,
-    /// How long the owner's lease surely holds, counted from before the request was sent. Zero promises
-    /// nothing.
-    pub lease_remaining_us: u32,
+    /// For how long one-sided reads of the owner's memory may be believed, counted from before the request
+    /// was sent: its lease surely holds so long. Zero promises nothing.
+    pub trust_us: u32,
 }
 
 impl RequestHeader {
@@ -148,19 +148,19 @@ impl ReplyHeader {
             id: RequestId(u64_at(&bytes, ID)),
             pair: PairId(u32_at(&bytes, PAIR)),
             watermark: Watermark { epoch: Epoch(u32_at(&bytes, EPOCH)), csn: Csn(u64_at(&bytes, WATERMARK)) },
-            lease_remaining_us: u32_at(&bytes, LEASE),
+            trust_us: u32_at(&bytes, TRUST),
         };
         Ok((bytes[KIND], status, header))
     }
 
-    /// Writes watermark and lease into an encoded reply. A reply is made when its operation is, but leaves
-    /// when it is durable: what it says about watermark and lease is as of then.
+    /// Writes watermark and trust into an encoded reply. A reply is made when its operation is, but leaves
+    /// when it is durable: what it says about watermark and trust is as of then.
     ///
     /// # Panics
     /// If `message` is shorter than a reply's header: it must be one that this crate encoded.
     pub fn stamp(&self, message: &mut [u8]) {
-        message[EPOCH..LEASE].copy_from_slice(&self.watermark.epoch.0.to_le_bytes());
-        message[LEASE..WATERMARK].copy_from_slice(&self.lease_remaining_us.to_le_bytes());
+        message[EPOCH..TRUST].copy_from_slice(&self.watermark.epoch.0.to_le_bytes());
+        message[TRUST..WATERMARK].copy_from_slice(&self.trust_us.to_le_bytes());
         message[WATERMARK..REPLY_HEADER_BYTES].copy_from_slice(&self.watermark.csn.0.to_le_bytes());
     }
 }

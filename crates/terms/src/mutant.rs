@@ -129,6 +129,27 @@ mutants! {
     CompletionsDropped: "completions-dropped",
     /// A worker goes on past its lease.
     LeaseIgnored: "lease-ignored",
+    /// A node whose lease has run out relies on it from when it asks whether it is there: it serves before
+    /// the row was read. Tests of `crates/cluster/src/lease.rs` catch it and the two after it.
+    ServedUnread: "served-unread",
+    /// A node relies on its lease because it was found there, though that has renewed nothing.
+    RenewedByLook: "renewed-by-look",
+    /// A node whose lease has run out asks by renewals, and keeps its pairs from others without end.
+    SilentRenews: "silent-renews",
+    /// A worker whose lease has run out goes on with its requests and its log. A test of the worker core
+    /// (`node/tests/suite/worker_core/lease.rs`) catches it.
+    SilentWorks: "silent-works",
+    /// Replies that waited while the lease had run out leave without it. Caught as the one before.
+    SilentSends: "silent-sends",
+    /// One-sided reads are trusted for as long as the lease holds, whatever `trust_max_ms` says. Caught as
+    /// the one before.
+    TrustByLease: "trust-by-lease",
+    /// A coordinator that stood still ends leases that could not be renewed meanwhile. A test of
+    /// `crates/cluster/src/embedded.rs` catches it.
+    GapUnnoticed: "gap-unnoticed",
+    /// A coordinator that stood still gives leases their whole length anew that were over before, though
+    /// their end may be on stable storage. Caught as the one before.
+    GapRevives: "gap-revives",
     /// What was freed is used again at once. No answer shows it, because checksums and fences keep readers
     /// from it; the owner's own assertion does (`crates/pair/src/grace.rs`).
     GraceSkipped: "grace-skipped",

@@ -14,6 +14,7 @@ mod requests;
 mod route;
 mod session;
 mod session_table;
+mod silence;
 mod status;
 mod stream;
 mod stream_table;
@@ -34,7 +35,7 @@ use cell_wal::{LogDevice, LogEvent, WalError};
 use crate::command::Command;
 use crate::directory::{MeganodeAt, Range};
 use crate::latency::{Arrival, Latencies};
-use crate::outbox::{PairAt, ReplyList};
+use crate::outbox::{NO_REPLIES, PairAt, ReplyList};
 use crate::pairs::{Pairs, WaitingMessage};
 use crate::settings::WorkerOptions;
 use crate::snapshot::{ClusterSnapshot, FailureKind, OperationCounts};
@@ -128,6 +129,10 @@ pub struct Worker {
     restarted_because: Option<Arc<str>>,
     /// There was a lease.
     leased: bool,
+    /// It has run out, and may hold again: see `silence`.
+    silent: bool,
+    /// What the coordinator did not answer meanwhile.
+    unanswered: Vec<Command>,
     /// Messages of the backlog are being handled: they do not wait behind themselves.
     draining: bool,
     scratch: Vec<u8>,
@@ -175,6 +180,8 @@ impl Worker {
             disk_free: None,
             restarted_because: None,
             leased: false,
+            silent: false,
+            unanswered: Vec::new(),
             draining: false,
             scratch: Vec::new(),
         }
@@ -263,12 +270,9 @@ impl Worker {
         self.now_ns = now_ns;
         self.lease_until_ns = lease_until_ns;
         self.latencies.tick(now_ns);
-        // Before its first lease a process has nothing to lose; afterwards it ends with its lease, recovering
-        // or not, so that its clients look elsewhere.
+        // Before its first lease a process has nothing to lose.
         self.leased |= lease_until_ns > 0 || self.phase != WorkerPhase::Recovering;
-        if self.leased && !matches!(self.phase, WorkerPhase::Failed(_)) && lease_over(now_ns, lease_until_ns)
-        {
-            self.fail(FailureKind::LeaseLost);
+        if self.leased && self.failure().is_none() && !self.take_lease() {
             return;
         }
         for owned in self.pairs.iter_mut() {
@@ -318,7 +322,7 @@ impl Worker {
     /// further.
     pub fn end_of_poll(&mut self) {
         self.carry_out_reads();
-        if self.phase != WorkerPhase::Serving {
+        if self.phase != WorkerPhase::Serving || self.is_silent() {
             return;
         }
         let splits = self.splits.step(&mut self.pairs, self.now_ns);
@@ -339,14 +343,14 @@ impl Worker {
     /// Whether there is work that waits for nothing: the thread must not sleep.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.has_work
+        self.has_work && !self.is_silent()
     }
 
     /// Submits the batch of a pair that filled, if none is in flight. Pairs are named by their number, and
     /// each has a device of its own.
     pub fn commit(&mut self, pair: usize, device: &mut dyn LogDevice) {
         self.carry_out_reads();
-        let Some(at) = self.numbered(pair) else { return };
+        let Some(at) = self.numbered(pair).filter(|_| !self.is_silent()) else { return };
         let owned = self.pairs.get_mut(at);
         match owned.pair.submit(device) {
             Ok(Some(last)) => {
@@ -378,7 +382,7 @@ impl Worker {
     /// Lets a pair's log seal its last batch, try again what failed for a shortage, and drop what a
     /// checkpoint covers.
     pub fn log_tick(&mut self, pair: usize, device: &mut dyn LogDevice) {
-        let Some(at) = self.numbered(pair) else { return };
+        let Some(at) = self.numbered(pair).filter(|_| !self.is_silent()) else { return };
         let owned = self.pairs.get_mut(at);
         let released = owned.checkpointing.take_release();
         if let Some(base) = released {
@@ -398,11 +402,11 @@ impl Worker {
         at.map(PairAt)
     }
 
-    /// Replies that may leave now; none when the lease may not hold any more, or the worker has failed. The
-    /// driver reads the clock right before, hands the replies to the fabric and then calls
+    /// Replies that may leave now; none while the lease may not hold, or if the worker has failed. The driver
+    /// reads the clock right before, hands the replies to the fabric and then calls
     /// [`Worker::replies_sent`].
     ///
-    /// Watermark and lease are stamped here and not when the reply was made: the time read now is later than
+    /// Watermark and trust are stamped here and not when the reply was made: the time read now is later than
     /// any of the questions, so what a client counts from before it asked ends before the lease does.
     pub fn release(&mut self, now_ns: u64, lease_until_ns: u64) -> &ReplyList {
         if self.pairs.ready.is_empty() {
@@ -415,24 +419,29 @@ impl Worker {
         }
         self.now_ns = self.now_ns.max(now_ns);
         self.lease_until_ns = lease_until_ns;
-        if !self.pairs.is_empty() {
-            if lease_over(now_ns, lease_until_ns) {
-                self.fail(FailureKind::LeaseLost);
-                return &self.pairs.ready;
-            }
-            let remaining_us = lease_until_ns.saturating_sub(now_ns) / 1_000;
-            self.stamp(u32::try_from(remaining_us).unwrap_or(u32::MAX));
+        if (self.leased || !self.pairs.is_empty()) && self.must_not_send() {
+            return &NO_REPLIES;
+        }
+        if self.failure().is_none() && !self.pairs.is_empty() {
+            self.stamp(self.trust_us());
         }
         &self.pairs.ready
     }
 
-    fn stamp(&mut self, lease_remaining_us: u32) {
+    /// For how long clients may believe what they read themselves, from now on, in microseconds.
+    fn trust_us(&self) -> u32 {
+        let lease_ns = self.lease_until_ns.saturating_sub(self.now_ns);
+        let most_ns = if planted(Mutant::TrustByLease) { u64::MAX } else { self.options.trust_max_ns };
+        u32::try_from(lease_ns.min(most_ns) / 1_000).unwrap_or(u32::MAX)
+    }
+
+    fn stamp(&mut self, trust_us: u32) {
         let mut ready = std::mem::take(&mut self.pairs.ready);
         let stamp_of = |at: PairAt| {
             let pair = self.pairs.pair(at);
             ReplyHeader {
                 watermark: cell_terms::Watermark { epoch: pair.epoch(), csn: pair.visible() },
-                lease_remaining_us,
+                trust_us,
                 ..ReplyHeader::default()
             }
         };
@@ -456,6 +465,9 @@ impl Worker {
 
     /// The replies were handed over.
     pub fn replies_sent(&mut self) {
+        if self.silent && !planted(Mutant::SilentSends) {
+            return; // they stay
+        }
         for (connection, _) in self.pairs.ready.iter() {
             if let Some(state) = self.connections.get_mut(&connection) {
                 state.in_flight = state.in_flight.saturating_sub(1);

@@ -112,7 +112,7 @@ impl Worker {
                 let ended = before.into_iter().filter(|session| !open.contains(session));
                 ended.for_each(|session| self.session_ended(session, None, true));
             }
-            None => self.commands.push(Command::ListSessions { before }),
+            None => self.ask_again(Command::ListSessions { before }),
         }
     }
 
@@ -202,7 +202,7 @@ impl Worker {
             }
             Some(false) => self.session_ended(session, None, true),
             None if self.sessions.asking.contains_key(&session) => {
-                return self.commands.push(Command::AskSession { session });
+                return self.ask_again(Command::AskSession { session });
             }
             None => return,
         }

@@ -63,6 +63,11 @@ impl SessionTable {
         })
     }
 
+    /// Every session counts as used at this time.
+    pub(super) fn touch_all(&mut self, now_ns: u64) {
+        self.known.values_mut().for_each(|of| of.used_ns = now_ns);
+    }
+
     /// A pair comes whose recovery found these sessions open, ascending, and forgot all others. What is known
     /// of those others may be older, so they are asked for before they write again:
     ///

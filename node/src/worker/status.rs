@@ -238,6 +238,7 @@ impl Worker {
             }
             WorkerPhase::Stopping => NodeState::Stopping,
             WorkerPhase::Failed(kind) => NodeState::Failed(kind),
+            WorkerPhase::Serving if self.silent => NodeState::Silent,
             WorkerPhase::Serving => match self.pairs.iter().find_map(|owned| owned.pair.no_room()) {
                 Some(NoRoom::DiskFull) => NodeState::ReadOnly(snapshot::ReadOnlyReason::DiskFull),
                 Some(NoRoom::Region | NoRoom::Slot) => {

@@ -80,6 +80,9 @@ impl Worker {
     }
 
     pub(super) fn drain_backlog(&mut self, at: PairAt) {
+        if self.is_silent() {
+            return;
+        }
         self.draining = true;
         while let Some(waiting) = self.pairs.pop_backlog(at) {
             let WaitingMessage { connection, arrived_ns, ref message } = waiting;

@@ -88,8 +88,13 @@ impl Node {
         }
         let (recovered, times) = run.finish();
         assert!(times.claimed_ms <= times.cut_ms && times.cut_ms <= times.serving_ms, "{times:?}");
-        let lists = [SETTINGS, cell_memory::SETTINGS, cell_wal::SETTINGS, cell_fabric::SETTINGS];
-        let settings = Settings::new(&lists);
+        let settings = Settings::new(&[
+            SETTINGS,
+            cell_cluster::SETTINGS,
+            cell_memory::SETTINGS,
+            cell_wal::SETTINGS,
+            cell_fabric::SETTINGS,
+        ]);
         let options = WorkerOptions { tree_node_bytes: 512, ..WorkerOptions::from_settings(&settings) };
         let store = Pair::new(recovered, &options.pair);
         match dead {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cell_cluster::{ClusterError, Coordinator, Embedded, Remote};
 use cell_drill::wire::PartitionWay;
 use cell_fabric::{FabricError, Partition};
-use cell_node::{Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState};
+use cell_node::{Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState, SILENT_WORDS};
 use cell_recovery::RecoveryError;
 use cell_settings::SettingsStore;
 use cell_terms::NodeId;
@@ -191,7 +191,9 @@ fn coordinator(
         let embedded = Embedded::open(&data.join("coordinator")).map_err(|error| explain(error.into()))?;
         embedded.on_stop(|error| {
             let what = format!("the coordinator in this process has stopped: {}", with_causes(error));
-            message::warning(&format!("{what}; the node ends with its lease, and its data is kept"));
+            // Nobody else has what it knows: there is no lease to be had, and nothing to wait for.
+            message::warning(&format!("{what}; exiting, the data is kept"));
+            std::process::exit(i32::from(Exit::Error as u8));
         });
         return Ok(Arc::new(embedded));
     }
@@ -312,6 +314,7 @@ fn report(state: &NodeState) -> Report {
         NodeState::ReadOnly(_) => {
             ("read_only", "read-only: writes are refused until there is room".to_owned())
         }
+        NodeState::Silent => ("silent", SILENT_WORDS.to_owned()),
         NodeState::Stopping => ("stopping", "stopping".to_owned()),
         NodeState::Failed(kind) => ("failed", failed_words(*kind).to_owned()),
         _ => ("unknown", "in an unknown state".to_owned()),
@@ -322,7 +325,7 @@ fn report(state: &NodeState) -> Report {
 fn failed_words(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::LogFailed => "failed: a write or sync of a log failed, and nothing retries it",
-        FailureKind::LeaseLost => "failed: it could not renew its lease in time",
+        FailureKind::LeaseLost => "failed: its lease was lost, because it was not renewed in time",
         FailureKind::RecoveryRefused => "failed: recovery refused its pair",
         _ => "failed",
     }

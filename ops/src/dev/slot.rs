@@ -146,12 +146,13 @@ impl Slot {
         self.due().map(|at| at.saturating_duration_since(now))
     }
 
-    /// Notes what the process said; whether it serves for the first time in this life.
+    /// Notes what the process said; whether it comes to serve: for the first time in this life, or again
+    /// after it was silent.
     pub(crate) fn on_report(&mut self, report: &Report) -> bool {
+        let serves = report.state == "serving" && (!self.served || self.state == "silent");
         report.state.clone_into(&mut self.state);
-        let first = report.state == "serving" && !self.served;
-        self.served |= first;
-        first
+        self.served |= serves;
+        serves
     }
 
     /// `kill -9`, and nobody for so long.
@@ -216,5 +217,21 @@ impl Slot {
             self.child.as_ref().and_then(|child| i32::try_from(child.pid()).ok()).and_then(Pid::from_raw);
         // The child is not waited for yet, so the number is its own.
         pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a place's times are those of real processes")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_report_of_a_node_that_was_silent_is_that_it_comes_to_serve_again() {
+        let spec = NodeSpec { node: 0, binary: "cell".into(), arguments: Vec::new(), messages: None };
+        let mut slot = Slot::new(spec, Instant::now());
+        let states = ["recovering", "serving", "read_only", "serving", "silent", "serving"];
+        let serves =
+            states.map(|state| slot.on_report(&Report { state: state.to_owned(), detail: String::new() }));
+        assert_eq!(serves, [false, true, false, false, false, true]);
     }
 }

@@ -145,13 +145,14 @@ impl Supervisor {
 
     fn announce_report(&mut self, node: u16, report: &Report) {
         let slot = &mut self.slots[usize::from(node)];
-        let first = slot.on_report(report);
+        let first = !slot.served;
+        let serves = slot.on_report(report);
         let Some(child) = &slot.child else { return };
         let (pid, life, started) = (child.pid(), slot.lives, child.started);
-        if first {
+        if serves {
             let details = json!({
                 "node": node, "pid": pid, "life": life,
-                "start_ms": u64::try_from(started.elapsed().as_millis()).ok(),
+                "start_ms": u64::try_from(started.elapsed().as_millis()).ok().filter(|_| first),
                 "server": self.plan.fabric(node).to_string(), "http": self.plan.http(node).to_string(),
                 "coordinator": self.plan.coordinator().to_string(), "dir": self.plan.dir(),
             });

@@ -143,6 +143,10 @@ events! {
     CoordinatorRestarts: "coordinator restarts",
     /// Power cuts of the coordinator's host.
     CoordinatorPower: "power cuts of the coordinator",
+    /// Coordinators that stood still.
+    CoordinatorStill: "coordinator standing still",
+    /// Workers whose lease had run out and held again.
+    ServedOn: "workers that served on after their lease had run out",
     /// Nodes cut off from everybody.
     Isolations: "nodes cut off from everybody",
     /// Those that received nothing, but could send.

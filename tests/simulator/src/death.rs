@@ -92,8 +92,7 @@ impl World {
         let Some(node) = self.nodes.iter().find(|node| node.host == host) else { return Ok(()) };
         let incarnation = node.incarnation().unwrap_or_default();
         let coordinator = &self.coordinator;
-        if coordinator.is_powered() && coordinator.link().remaining_ns(incarnation).map_err(broken)?.is_none()
-        {
+        if coordinator.answers() && coordinator.link().remaining_ns(incarnation).map_err(broken)?.is_none() {
             // Stopped between the publication and its next step, for longer than its lease: others may have
             // served the pair since. What it holds counts for nothing, and it serves nobody.
             say!(self, "host {host} has {} too late", recovered.pair);

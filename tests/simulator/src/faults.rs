@@ -9,8 +9,8 @@
 //! - clocks of nodes and clients that drift, within the lease's margin;
 //! - a network that delays, resets, and cuts one way or both, a client from a node or a node from everybody;
 //! - a coordinator that is cut off, loses calls or answers, carries calls out late (writes to the region
-//!   table very late), takes its time while other nodes go on, restarts, and loses its power and
-//!   with it what it had not synced;
+//!   table very late), takes its time while other nodes go on, stands still for up to half a minute,
+//!   restarts, and loses its power and with it what it had not synced;
 //! - survivors that have no memory for a dead node's pairs;
 //! - clients that die, are stopped, or are silent for a while; operators that stop a node, with a checkpoint
 //!   or without.
@@ -18,6 +18,7 @@
 //! Not permitted, because no store could stand them: acknowledged bytes that change on the disk (only at the
 //! very end, where a refusal is right), a disk that lies about a sync, clocks beyond the lease's margin.
 
+use cell_cluster::Away;
 use cell_random::Random;
 
 use crate::plan::Plan;
@@ -90,6 +91,8 @@ pub enum Fault {
     Lull,
     /// A client is stopped, for a moment or for longer than freed memory rests or a lease holds.
     ClientPause,
+    /// The coordinator's process stands still, for a moment or for many leases, and goes on.
+    CoordinatorStill,
 }
 
 /// What happens later.
@@ -111,14 +114,27 @@ pub(crate) enum Undo {
     Restart(u32),
     /// The coordinator's host has power again.
     PowerOn,
+    /// The coordinator goes on.
+    GoOn,
     /// The operator ends a process whose disk hangs.
     Unhang(u32),
     /// A write of a dead process lands.
     LandLate,
 }
 
+/// The coordinator is away once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AwayOnce {
+    /// After how many calls.
+    pub calls: u64,
+    /// How.
+    pub how: Away,
+    /// For how long.
+    pub lasts_ns: u64,
+}
+
 /// All kinds, in the order of [`Plan::fault_weights`].
-pub const FAULTS: [Fault; 31] = [
+pub const FAULTS: [Fault; 32] = [
     Fault::Kill,
     Fault::Dark,
     Fault::PowerCut,
@@ -150,6 +166,7 @@ pub const FAULTS: [Fault; 31] = [
     Fault::WorkerStall,
     Fault::ClientStall,
     Fault::CoordinatorPower,
+    Fault::CoordinatorStill,
 ];
 
 /// When the next fault is due: after a time or after a number of operations, whatever comes first, so that

@@ -12,6 +12,7 @@ use crate::client::{Asked, Client};
 use crate::coverage::Event;
 use crate::death::Death;
 use crate::model::{Broken, broken};
+use crate::node::Node;
 use crate::phase::RunPhase;
 use crate::plan::MS;
 use crate::world::{World, say};
@@ -42,8 +43,13 @@ impl World {
                 self.enter(RunPhase::Reading);
                 self.read_everything()?;
             }
-            RunPhase::Reading if idle => self.enter(RunPhase::Sealing),
-            RunPhase::Sealing if self.now_ns - self.phase_since_ns > 200 * MS && served => {
+            RunPhase::Reading if idle => {
+                self.calls_read = self.coordinator.calls();
+                self.enter(RunPhase::Sealing);
+            }
+            RunPhase::Sealing
+                if self.now_ns - self.phase_since_ns > 200 * MS && served && self.is_heard() =>
+            {
                 self.enter(RunPhase::Restarting);
                 self.owners.forget();
                 self.end_lives();
@@ -58,6 +64,11 @@ impl World {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether the coordinator answers, and no node waits for what it says.
+    fn is_heard(&self) -> bool {
+        self.coordinator.answers() && !self.nodes.iter().any(Node::is_silent)
     }
 
     /// Whether every pair is served by somebody.

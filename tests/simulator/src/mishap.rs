@@ -1,6 +1,6 @@
 //! The faults of `faults`, carried out; and what ends those that last.
 
-use cell_cluster::Fault as CallFault;
+use cell_cluster::{Away, Fault as CallFault};
 use cell_fabric::SimOptions;
 use cell_wal::Errno;
 
@@ -8,7 +8,7 @@ use crate::check;
 use crate::client::Client;
 use crate::coverage::Event;
 use crate::death::Death;
-use crate::faults::{Fault, Undo};
+use crate::faults::{AwayOnce, Fault, Undo};
 use crate::node::Node;
 use crate::phase::RunPhase;
 use crate::plan::MS;
@@ -32,6 +32,10 @@ impl World {
             | Fault::DiskSlow => self.disturb_disk(fault),
             Fault::CoordinatorPower => self.cut_coordinator(),
             Fault::Reset | Fault::Partition | Fault::Stall | Fault::Storm => self.disturb_network(fault),
+            Fault::CoordinatorStill => {
+                let lasts_ns = self.random.pick(&[100, 100, 500, 500, 1_500, 1_500, 5_000, 30_000]) * MS;
+                self.still_coordinator(lasts_ns);
+            }
             Fault::CoordinatorFaults | Fault::CoordinatorCut | Fault::CoordinatorRestart => {
                 self.disturb_coordinator(fault);
             }
@@ -331,6 +335,13 @@ impl World {
         }
     }
 
+    /// The coordinator stands still for so long.
+    pub(crate) fn still_coordinator(&mut self, lasts_ns: u64) {
+        self.coverage.saw(Event::CoordinatorStill);
+        self.coordinator.stand_still();
+        self.later(lasts_ns, Undo::GoOn);
+    }
+
     /// If the coordinator has lost its power, that comes back some time.
     pub(crate) fn step_coordinator(&mut self) {
         let is_out = !self.coordinator.is_powered();
@@ -342,6 +353,14 @@ impl World {
             self.later(lasts_ns, Undo::PowerOn);
         }
         self.coordinator_is_out = is_out;
+        if let Some(AwayOnce { how, lasts_ns, .. }) = self.options.away
+            && !self.was_away
+            && self.coordinator.away_since_ns().is_some()
+        {
+            say!(self, "the coordinator is away: {how:?}");
+            self.was_away = true;
+            self.later(lasts_ns, if how == Away::Cut { Undo::Mend } else { Undo::GoOn });
+        }
     }
 
     /// The next writes of a host's process to the region table are carried out late. Its caller tries again
@@ -421,6 +440,7 @@ impl World {
             Undo::Restart(host) => self.remove_process(host, Death::Killed),
             Undo::PowerOn if self.coordinator.is_powered() => {}
             Undo::PowerOn => self.coordinator.power_on(),
+            Undo::GoOn => self.coordinator.go_on(),
             Undo::Unhang(host) => {
                 if self.node_at(host).is_some_and(|node| node.disk_hangs) {
                     self.remove_process(host, Death::Killed);
@@ -445,8 +465,12 @@ impl World {
         self.network.heal();
         self.operators.fuse = None;
         let now_ns = self.now_ns;
+        // What the options wish for lasts as long as they say.
+        let wished = self.options.away.is_some();
         for node in &mut self.nodes {
-            node.link.mend();
+            if !wished {
+                node.link.mend();
+            }
             node.coordinator.hurry();
             node.fuse.put_out();
             node.spare();
@@ -456,6 +480,9 @@ impl World {
         self.clients.iter_mut().for_each(|client| client.thaw(now_ns));
         if !self.coordinator.is_powered() {
             self.coordinator.power_on();
+        }
+        if !wished {
+            self.coordinator.go_on();
         }
         let hung: Vec<u32> = self.nodes.iter().filter(|node| node.disk_hangs).map(|node| node.host).collect();
         hung.into_iter().for_each(|host| self.remove_process(host, Death::Killed));

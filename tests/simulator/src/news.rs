@@ -32,6 +32,8 @@ pub enum News {
     },
     /// Pairs that nobody alive has memory for.
     Unplaced(u64),
+    /// A worker's lease had run out, and holds again.
+    ServedOn,
     /// A checkpoint is recorded in the table.
     Checkpointed,
     /// A checkpoint failed.

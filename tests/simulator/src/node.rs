@@ -6,8 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use cell_cluster::{
-    ClusterError, Coordinator, HostId, LeaseCommand, LeaseKeeper, Ownership, Renewal, Sessions, SimLink,
-    Table,
+    Coordinator, HostId, LeaseCommand, LeaseKeeper, Ownership, Renewal, Sessions, SimLink, Table,
 };
 use cell_fabric::SimEndpoint;
 use cell_node::{SplitCounts, Worker};
@@ -165,6 +164,12 @@ impl Node {
         self.serving.worker().map_or(0, freed)
     }
 
+    /// Whether its worker waits for what becomes of its lease.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.serving.worker().is_some_and(Worker::is_silent)
+    }
+
     /// How many writes it answered from the completion table.
     #[must_use]
     pub fn repeated(&self) -> u64 {
@@ -262,11 +267,8 @@ impl Node {
                 let granted = self.coordinator.grant(self.plan.lease.ttl_ms);
                 granted.map_or(Renewal::Failed, |grant| Renewal::Granted(grant.lease))
             }
-            LeaseCommand::Renew(lease) => match self.coordinator.keep_alive_timed(lease) {
-                Ok(reading) => Renewal::Alive(reading),
-                Err(ClusterError::LeaseEnded { .. }) => Renewal::Ended,
-                Err(_) => Renewal::Failed,
-            },
+            LeaseCommand::Renew(lease) => Renewal::of_renewal(&self.coordinator.keep_alive_timed(lease)),
+            LeaseCommand::Look(lease) => Renewal::of_look(&self.coordinator.remaining_ns(lease)),
         };
         let due_ns = now_ns + self.random.time_ns(100 * US);
         self.renewal = Some((due_ns, renewal));

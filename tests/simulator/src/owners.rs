@@ -50,9 +50,9 @@ impl Owners {
             if old.epoch >= ownership.epoch {
                 return Err(broken(format_args!("{ownership:?} begins to serve after {old:?}")));
             }
-            // One without power shows nothing; what was published before was published by its rules.
+            // One that does not answer shows nothing; what was published before was published by its rules.
             let trusted =
-                coordinator.is_powered() && honest.remaining_ns(old.incarnation).map_err(broken)?.is_some();
+                coordinator.answers() && honest.remaining_ns(old.incarnation).map_err(broken)?.is_some();
             if trusted {
                 return Err(broken(format_args!(
                     "{ownership:?} begins to serve while {old:?} may be trusted"
@@ -72,7 +72,7 @@ impl Owners {
     pub fn demand_living(&self, coordinator: &Sim) -> Result<(), Broken> {
         let honest = coordinator.link();
         let lives = |lease: &Incarnation| honest.remaining_ns(*lease).is_ok_and(|left| left.is_some());
-        if coordinator.is_powered() && !self.leases.iter().rev().take(OWNERS_AT_ONCE).any(lives) {
+        if coordinator.answers() && !self.leases.iter().rev().take(OWNERS_AT_ONCE).any(lives) {
             return Err(broken(
                 "a client returned what it had read itself after every owner's lease had ended",
             ));

@@ -128,7 +128,11 @@ impl Coordinator for FusedLink {
             self.link.plan([Fault::Delayed { calls }]);
         }
         let dead = || Err(ClusterError::NotReached(io::ErrorKind::BrokenPipe.into()));
-        calls::around(|| self.fuse.touch(|| self.link.call(request), dead))
+        let call = || {
+            self.link.meet();
+            self.link.call(request)
+        };
+        calls::around(|| self.fuse.touch(call, dead))
     }
 
     fn clock_ns(&self) -> Option<u64> {

@@ -38,6 +38,10 @@ impl World {
                 say!(self, "host {host}: a checkpoint is recorded");
                 self.coverage.saw(Event::Checkpoints);
             }
+            News::ServedOn => {
+                say!(self, "host {host} serves on");
+                self.coverage.saw(Event::ServedOn);
+            }
             News::CheckpointFailed => self.coverage.saw(Event::CheckpointFailed),
             News::SessionEnded => self.coverage.saw(Event::SessionsEnded),
             News::Violations(what) => return Err(broken(format_args!("a check found: {what}"))),

@@ -72,8 +72,11 @@ impl Node {
         let first = self.serving.stalled.take().unwrap_or(later);
         let mut clock = TurnClock { first, later, looks: 0 };
         let Serving { driver: Some(driver), inputs, .. } = &mut self.serving else { return u64::MAX };
+        let was_silent = driver.worker().is_silent();
         let WorkerTurn { commands, replies, next, .. } = driver.step(&mut clock, inputs.drain(..));
         let tick_due_ns = driver.tick_due_ns();
+        let serves_on = was_silent && !driver.worker().is_silent() && driver.worker().failure().is_none();
+        news.extend(serves_on.then_some(News::ServedOn));
         if let Some(error) = driver.endpoint_mut().failed.take() {
             news.push(News::Broken(format!("a reply could not be sent: {error}")));
         }
@@ -87,7 +90,7 @@ impl Node {
         }
         self.serving.rests_until_ns = now_ns + self.random.time_ns(2 * US);
         match next {
-            Next::Wait => return self.world_ns(tick_due_ns),
+            Next::Wait | Next::Rest => return self.world_ns(tick_due_ns),
             Next::Again | Next::Spin => {}
             Next::End(ended) => news.push(end(ended)),
         }
@@ -117,9 +120,8 @@ impl Node {
         let Some(lease) = self.incarnation().filter(|_| until_ns < clock_ns + fresh_ns) else { return };
         let coordinator = self.link.sim();
         let honest = coordinator.link();
-        // While it has no power leases do not end.
-        if coordinator.is_powered() && !honest.remaining_ns(lease).is_ok_and(|remaining| remaining.is_some())
-        {
+        // While it does not answer leases do not end.
+        if coordinator.answers() && !honest.remaining_ns(lease).is_ok_and(|remaining| remaining.is_some()) {
             let there_ns = coordinator.now_ns();
             let times = format!("at {clock_ns}, relied upon until {until_ns}, looked at at {there_ns}");
             news.push(News::Broken(format!("replies left after {lease} had ended: {times}")));

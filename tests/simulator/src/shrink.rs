@@ -25,6 +25,12 @@ impl Default for Without {
 }
 
 impl Without {
+    /// None happens.
+    #[must_use]
+    pub fn all() -> Without {
+        Without([u64::MAX; FAULTS_MAX / 64])
+    }
+
     /// Leaves a fault out.
     pub fn leave_out(&mut self, fault: usize) {
         if let Some(word) = self.0.get_mut(fault / 64) {

@@ -15,7 +15,7 @@ use crate::action::Action;
 use crate::check;
 use crate::client::{Asked, Client};
 use crate::coverage::{Coverage, Event};
-use crate::faults::{FAULTS, Faults, Undo};
+use crate::faults::{AwayOnce, FAULTS, Faults, Undo};
 use crate::interleave::{self, Calls};
 use crate::model::{Broken, Model, broken};
 use crate::news::News;
@@ -52,6 +52,8 @@ pub struct RunOptions {
     pub stop_after: u64,
     /// Faults that do not happen.
     pub without: Without,
+    /// When the coordinator is away, besides.
+    pub away: Option<AwayOnce>,
     /// A defect to be planted in the world, for tests of the checks.
     pub planted: Option<Planted>,
     /// A defect to be planted in production code: only in debug builds.
@@ -97,6 +99,10 @@ pub struct World {
     pub(crate) coordinator: Sim,
     /// It was seen to have no power.
     pub(crate) coordinator_is_out: bool,
+    /// It was seen to be away as the options wish.
+    pub(crate) was_away: bool,
+    /// Calls until everything was read at the end.
+    pub(crate) calls_read: u64,
     pub(crate) nodes: Vec<Node>,
     pub(crate) clients: Vec<Client>,
     pub(crate) asks_due_ns: Vec<u64>,
@@ -142,6 +148,8 @@ pub struct Passed {
     pub elapsed_ns: u64,
     /// Turns of the loop.
     pub turns: u64,
+    /// Calls of the coordinator until everything was read at the end.
+    pub calls: u64,
 }
 
 /// How a run ended badly.
@@ -166,6 +174,7 @@ impl World {
         let network = SimNetwork::new(random.next(), plan.network);
         let coordinator = Sim::new(7);
         coordinator.set_now(START_NS);
+        options.away.into_iter().for_each(|away| coordinator.go_away_after(away.calls, away.how));
         network.step(START_NS);
         let keys = traffic::keys(&plan, &mut random.part());
         let clients: Vec<Client> =
@@ -177,6 +186,8 @@ impl World {
             network,
             coordinator,
             coordinator_is_out: false,
+            was_away: false,
+            calls_read: 0,
             nodes: Vec::new(),
             asks_due_ns: vec![START_NS; clients.len()],
             clients,
@@ -222,6 +233,7 @@ impl World {
                 coverage: self.coverage,
                 elapsed_ns: self.now_ns - START_NS,
                 turns: self.turns,
+                calls: self.calls_read,
             }),
             Err(broken) => {
                 say!(self, "BROKEN: {broken}");

@@ -1,6 +1,11 @@
 //! Some dozens of seeds, the same seed twice, and checks that must fail.
 
+use cell_cluster::Away;
+use cell_simulator::faults::{AwayOnce, FAULTS};
+use cell_simulator::plan::Plan;
+use cell_simulator::shrink::Without;
 use cell_simulator::{Coverage, Event, Passed, Planted, RunOptions, run};
+use cell_tests::repeats::Repeats;
 
 fn pass(seed: u64, options: RunOptions) -> Passed {
     run(seed, options).unwrap_or_else(|failed| panic!("seed {seed}: {}", failed.broken))
@@ -61,6 +66,8 @@ fn seeds_each_hold_every_rule() {
         Event::DiskHung,
         Event::Interleaved,
         Event::CoordinatorPower,
+        Event::CoordinatorStill,
+        Event::ServedOn,
     ];
     for event in common {
         assert!(seen.count(event) > 0, "{} never happened", event.name());
@@ -88,5 +95,52 @@ fn planted_defects_are_caught() {
         let caught = caught(planted);
         println!("{planted:?}: caught in {caught} of 20 seeds");
         assert!(caught >= 5, "{planted:?} was caught in {caught} of 20 seeds");
+    }
+}
+
+/// For how long the coordinator is away: less than a lease, about one, and up to three hundred.
+const AWAY_MS: [u64; 6] = [100, 300, 700, 1_500, 5_000, 30_000];
+
+/// What happened in runs without other faults in which the coordinator was away once in this way, each from
+/// a later call on. Of all calls of a run so many are tried.
+fn away_from_every_call(how: Away) -> Coverage {
+    let tries = Repeats { plain: 20, quick: 20, full: 60, long: 600 }.of_this_run();
+    let calm =
+        RunOptions { operations: 80, stop_after: 80, without: Without::all(), ..RunOptions::default() };
+    let mut seen = Coverage::default();
+    // One seed of one node, one of two, one of three.
+    for nodes in 1..=3 {
+        let of_so_many = |seed: &u64| Plan::new(*seed, calm.operations, FAULTS.len()).nodes == nodes;
+        let seed = (1..).find(of_so_many).expect("each number of nodes has seeds");
+        let calls = pass(seed, calm).calls;
+        let step = usize::try_from((calls / u64::from(tries)).max(1)).unwrap();
+        for (at, calls) in (1..calls).step_by(step).enumerate() {
+            let lasts_ns = AWAY_MS[at % AWAY_MS.len()] * 1_000_000;
+            let away = Some(AwayOnce { calls, how, lasts_ns });
+            let passed = run(seed, RunOptions { away, ..calm });
+            let passed = passed.unwrap_or_else(|failed| panic!("seed {seed}, {away:?}: {}", failed.broken));
+            if how == Away::Still {
+                let lost = passed.coverage.count(Event::LeaseLost);
+                assert_eq!(lost, 0, "seed {seed}, {away:?}: a process ended for want of its lease");
+            }
+            seen.merge(&passed.coverage);
+        }
+    }
+    seen
+}
+
+/// Whenever it stands still, and however long: nobody ends, and what was served is served on.
+#[test]
+fn coordinator_standing_still_from_any_call_on_ends_no_process() {
+    let seen = away_from_every_call(Away::Still);
+    assert!(seen.count(Event::ServedOn) > 20, "{} served on", seen.count(Event::ServedOn));
+}
+
+/// One node does not reach it, whenever and however long; the others do, and take over what it has.
+#[test]
+fn node_that_does_not_reach_the_coordinator_from_any_call_on_serves_on_or_gives_way() {
+    let seen = away_from_every_call(Away::Cut);
+    for event in [Event::LeaseLost, Event::Survivor] {
+        assert!(seen.count(event) > 0, "{} never happened", event.name());
     }
 }

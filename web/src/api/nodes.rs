@@ -218,6 +218,7 @@ fn detail(state: &NodeState, warnings: &[String]) -> Option<String> {
             })
         }
         NodeState::ReadOnly(reason) => Some(reason.words().to_owned()),
+        NodeState::Silent => Some(cell_node::SILENT_WORDS.to_owned()),
         NodeState::Failed(kind) => Some(kind.words().to_owned()),
         _ => None,
     };

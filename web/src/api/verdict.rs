@@ -1,6 +1,7 @@
 //! How the cluster is, in one sentence, and which losses it would survive now.
 
 use cell_cluster::PairRow;
+use cell_node::{NodeState, SILENT_WORDS};
 use serde::Serialize;
 
 use crate::api::nodes::{ABSENT, NodeRow};
@@ -47,7 +48,7 @@ pub(crate) struct Unserved {
 
 /// What a count of nodes leaves out.
 const COORDINATOR: &str = "The one coordinator is not among them: while it is down, nobody takes over, and \
-    nodes serve until their leases end.";
+    nodes whose leases have run out answer nobody.";
 
 /// Sets of nodes that are tried before the search for a larger loss is given up.
 const SETS_MAX: usize = 5_000;
@@ -76,6 +77,9 @@ pub(crate) fn of(
     if pairs == 0 {
         return of(Level::Warning, "This node has not seen its cluster yet.".into());
     }
+    if let Some(sentence) = silent_sentence(nodes) {
+        return of(Level::Critical, sentence);
+    }
     if let Some(peer) = missing.first() {
         let others = match missing.len() {
             1 => String::new(),
@@ -88,7 +92,7 @@ pub(crate) fn of(
     }
     if !coordinator_reachable {
         let sentence =
-            "The coordinator does not answer: the nodes serve while their leases last, and no longer.";
+            "The coordinator does not answer: nodes serve while their leases last, and are silent then.";
         return of(Level::Warning, sentence.into());
     }
     let serving = match nodes.len() {
@@ -102,6 +106,18 @@ pub(crate) fn of(
         0 => of(Level::Ok, format!("{serving}; while it is down, nobody does.")),
         count => of(Level::Ok, format!("{serving}; {count} can be lost.")),
     }
+}
+
+/// `Node 0 is silent: its lease has run out, and it waits for the coordinator. So are 2 more.`
+fn silent_sentence(nodes: &[NodeRow]) -> Option<String> {
+    let mut silent = nodes.iter().filter(|node| node.state == NodeState::Silent.word());
+    let first = silent.next()?.node;
+    let more = match silent.count() {
+        0 => String::new(),
+        1 => " So is one more.".to_owned(),
+        count => format!(" So are {count} more."),
+    };
+    Some(format!("Node {first} is {SILENT_WORDS}.{more}"))
 }
 
 /// What is wrong with a node: it is absent, hangs, does not serve, or serves with a warning.
@@ -315,6 +331,17 @@ mod tests {
         let warned = verdict(&nodes, &[], &[]);
         let words = "Node 2 serves, but: a checkpoint failed.";
         assert_eq!((warned.level, &*warned.sentence), (Level::Warning, words));
+    }
+
+    #[test]
+    fn of_nodes_that_answer_nobody_is_critical() {
+        let mut nodes = three();
+        let words = "Node 2 is silent: its lease has run out, and it waits for the coordinator.";
+        nodes[1].state = "silent".to_owned();
+        assert_eq!(verdict(&nodes, &[], &[]).level, Level::Critical);
+        assert_eq!(verdict(&nodes, &[], &[]).sentence, words);
+        nodes[2].state = "silent".to_owned();
+        assert_eq!(verdict(&nodes, &[], &[]).sentence, format!("{words} So is one more."));
     }
 
     /// After a node was killed, the verdict was once `All 2 nodes serve`.

@@ -266,7 +266,7 @@ impl Reader {
     /// What a reply says besides its answer. `asked_ns` is when its request was made, if that is known.
     pub(crate) fn on_reply_header(&mut self, link: LinkId, header: &ReplyHeader, asked_ns: Option<u64>) {
         let Some(worker) = self.workers.get_mut(link.index()) else { return };
-        if header.lease_remaining_us == 0 || !worker.is_registered() {
+        if header.trust_us == 0 || !worker.is_registered() {
             return;
         }
         let source = self.context.regions.on_watermark(link, header.pair, header.watermark);
@@ -277,7 +277,7 @@ impl Reader {
         }
         let vouched = header.pair == PairId(0) || source == WatermarkSource::Own;
         if let Some(asked_ns) = asked_ns.filter(|_| vouched) {
-            worker.trust.granted(asked_ns, header.lease_remaining_us);
+            worker.trust.granted(asked_ns, header.trust_us);
         }
     }
 

@@ -1,10 +1,11 @@
 //! For how long what is read one-sided may be believed.
 //!
 //! A stopped process's memory goes on being readable, and a mapping of it outlives even its end. So every
-//! reply says how long the owner's lease surely holds, and what was read is believed only within that time:
+//! reply grants trust, for as long as the owner's lease surely holds and `trust_max_ms` at most, and what was
+//! read is believed only within that time:
 //!
 //! 1. the client notes the time and asks;
-//! 2. the owner answers: my lease surely holds for R;
+//! 2. the owner answers: my lease surely holds for R or longer;
 //! 3. the client reads;
 //! 4. it looks at its clock *after* the last completion: if R has not passed since 1, then it has not passed
 //!    since 2 either, so at 4 the owner still owned the pair, nobody else served it, and all that was read is
@@ -17,7 +18,7 @@
 /// Time between two questions about one lease, at least.
 const ASK_EVERY_NS: u64 = 1_000_000;
 
-/// What is known of the owner's lease.
+/// What is known of the trust that an owner has granted.
 #[derive(Debug, Default)]
 pub(crate) struct Trust {
     until_ns: u64,
@@ -26,9 +27,9 @@ pub(crate) struct Trust {
 }
 
 impl Trust {
-    /// An answer to a question of this time says how long the lease holds.
-    pub(crate) fn granted(&mut self, asked_ns: u64, lease_remaining_us: u32) {
-        let granted_ns = u64::from(lease_remaining_us) * 1_000;
+    /// An answer to a question of this time grants trust for so long.
+    pub(crate) fn granted(&mut self, asked_ns: u64, trust_us: u32) {
+        let granted_ns = u64::from(trust_us) * 1_000;
         let until_ns = asked_ns.saturating_add(granted_ns);
         if until_ns > self.until_ns {
             (self.until_ns, self.granted_ns) = (until_ns, granted_ns);

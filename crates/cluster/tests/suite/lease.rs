@@ -49,6 +49,31 @@ fn lease_thread_renews_and_fences_itself_when_the_coordinator_is_gone() {
     assert!(lease.counts().values()[1].value >= 1.0);
 }
 
+/// The coordinator's clock stands still meanwhile: it never ends the lease.
+#[test]
+fn lease_thread_whose_lease_ran_out_holds_it_again_when_the_coordinator_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(cell_cluster::ManualClock::new(1));
+    let embedded: Arc<dyn Coordinator> =
+        Arc::new(Embedded::open_with_clock(folder.path(), clock.clone()).unwrap());
+    let server = CoordinatorServer::start(embedded.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = server.address();
+    let remote = Arc::new(Remote::new(address, Duration::from_millis(300)));
+    let lease = LeaseThread::start(remote, LeaseTerms::new(500, 0.05), PATIENCE).unwrap();
+    drop(server);
+    assert!(until(|| !lease.holds()));
+    let run_out_ns = lease.surely_until_ns().load(Ordering::Acquire);
+    assert_ne!(run_out_ns, 0, "it has run out and not ended");
+    assert!(until(|| lease.counts().values()[2].value >= 1.0));
+    assert!(until(|| std::net::TcpListener::bind(address).is_ok()));
+    let _server = CoordinatorServer::start(embedded.clone(), address).unwrap();
+    // A busy machine takes it away again now and then.
+    assert!(until(|| lease.surely_until_ns().load(Ordering::Acquire) > run_out_ns));
+    clock.advance(500 * MS);
+    assert!(embedded.remaining_ns(lease.incarnation()).unwrap().is_none());
+    assert!(until(|| lease.surely_until_ns().load(Ordering::Acquire) == 0), "it has ended, for good");
+}
+
 #[test]
 fn lease_thread_lost_lease_is_zero_for_good() {
     let folder = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ fn reply_header() -> ReplyHeader {
         id: RequestId(0x1122_3344_5566_7788),
         pair: PairId(3),
         watermark: Watermark { epoch: Epoch(2), csn: Csn(99) },
-        lease_remaining_us: 1_500_000,
+        trust_us: 1_500_000,
     }
 }
 

@@ -154,7 +154,7 @@ fn header() -> ReplyHeader {
         id: RequestId(1),
         pair: PairId(2),
         watermark: Watermark { epoch: Epoch(3), csn: Csn(4) },
-        lease_remaining_us: 5,
+        trust_us: 5,
     }
 }
 

@@ -120,7 +120,7 @@ fn clock_is_read_first_and_the_lease_after_it_once_all_is_decided() {
 }
 
 #[test]
-fn reply_does_not_leave_when_the_lease_ends_within_the_turn() {
+fn reply_waits_when_the_lease_runs_out_within_the_turn() {
     for (passes_ns, replies) in [(1, 1), (2 * MS, 0)] {
         let mut pair = Pair::new();
         let installation = Installation { sessions: Vec::new(), whole: true };
@@ -131,8 +131,15 @@ fn reply_does_not_leave_when_the_lease_ends_within_the_turn() {
         let mut clock = Clock { now_ns, passes_ns, lease_until_ns: now_ns + 3 * MS, read: &read };
         let turn = pair.driver.step(&mut clock, []);
         assert_eq!((turn.replies, pair.answers()), (replies, replies));
-        let lost = Next::End(Ended::Failed(FailureKind::LeaseLost));
-        assert_eq!(turn.next, if replies > 0 { Next::Again } else { lost });
+        assert_eq!(turn.next, Next::Again, "a request came");
+        if replies == 0 {
+            let mut clock = Clock { now_ns: pair.now_ns, passes_ns, lease_until_ns: 1, read: &read };
+            let turn = pair.driver.step(&mut clock, []);
+            assert_eq!((turn.replies, turn.next), (0, Next::Rest));
+            pair.now_ns += 20 * MS;
+            let turn = pair.turn(Vec::new());
+            assert_eq!((turn.replies, pair.answers()), (1, 1), "the lease holds again");
+        }
     }
 }
 

@@ -1,9 +1,11 @@
-//! Nothing leaves a worker once its lease has ended, whatever comes to it after that.
+//! Nothing leaves a worker whose lease has run out or has ended, whatever comes to it after that. When one
+//! that has run out holds again, what waited leaves.
 
 use cell_node::{Command, ControlEvent, FailureKind, Worker};
-use cell_protocol::{Reply, Request};
+use cell_protocol::{Condition, Put, Reply, Request};
+use cell_terms::Csn;
 
-use crate::worker_core::world::{GEOMETRY, OPTIONS, World};
+use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 
 /// A worker that has asked its control thread to open a session, and the answer.
 fn asked() -> (World, ControlEvent) {
@@ -40,23 +42,131 @@ fn answer_of_the_control_thread_leaves_while_the_lease_holds() {
 
 /// The order of the shell: it gives the time, takes what the control thread has, and sends.
 #[test]
-fn answer_of_the_control_thread_does_not_leave_when_the_turn_began_past_the_lease() {
+fn answer_of_the_control_thread_waits_when_the_turn_began_past_the_lease() {
     let (mut world, opened) = asked();
     let (now_ns, worker) = (world.now_ns(), world.worker_mut());
     worker.tick(now_ns, now_ns);
-    assert_eq!(worker.failure(), Some(FailureKind::LeaseLost));
+    assert!(worker.is_silent());
     worker.control(opened);
     assert_eq!(released(worker, now_ns, now_ns), 0);
+    assert_eq!(released(worker, now_ns, now_ns + 1), 0, "it goes on with a turn of its own");
+    worker.tick(now_ns + 1, now_ns + 2);
+    assert_eq!((released(worker, now_ns + 1, now_ns + 2), worker.failure()), (1, None));
 }
 
 #[test]
-fn answer_of_the_control_thread_does_not_leave_when_the_lease_ended_within_the_turn() {
+fn answer_of_the_control_thread_waits_when_the_lease_ran_out_within_the_turn() {
     let (mut world, opened) = asked();
     let (now_ns, worker) = (world.now_ns(), world.worker_mut());
     worker.tick(now_ns, now_ns + 1);
     worker.control(opened);
     assert_eq!(released(worker, now_ns + 1, now_ns + 1), 0);
-    assert_eq!(worker.failure(), Some(FailureKind::LeaseLost));
+    assert!(worker.is_silent());
+    worker.tick(now_ns + 2, now_ns + 3);
+    assert_eq!(released(worker, now_ns + 2, now_ns + 3), 1);
+}
+
+/// Others may have the pairs.
+#[test]
+fn lease_that_has_ended_fails_the_worker_silent_or_not() {
+    for silent_before in [false, true] {
+        let (mut world, opened) = asked();
+        let (now_ns, worker) = (world.now_ns(), world.worker_mut());
+        worker.tick(now_ns, now_ns + u64::from(!silent_before));
+        worker.control(opened);
+        worker.tick(now_ns + 1, 0);
+        assert_eq!(worker.failure(), Some(FailureKind::LeaseLost));
+        assert_eq!(released(worker, now_ns + 1, 0), 0);
+        worker.tick(now_ns + 2, u64::MAX);
+        assert_eq!(released(worker, now_ns + 2, u64::MAX), 0, "for good");
+    }
+}
+
+#[test]
+fn worker_that_is_to_stop_does_not_wait_for_its_lease() {
+    for stop_first in [false, true] {
+        let (mut world, _) = asked();
+        let id = put(&mut world);
+        let (now_ns, worker) = (world.now_ns(), world.worker_mut());
+        let stop = || ControlEvent::Stop { checkpoint: true };
+        if stop_first {
+            worker.control(stop());
+            worker.tick(now_ns, now_ns);
+        } else {
+            worker.tick(now_ns, now_ns);
+            worker.control(stop());
+            worker.tick(now_ns + 1, now_ns);
+        }
+        assert_eq!((worker.failure(), world.answered(id)), (Some(FailureKind::LeaseLost), None));
+    }
+}
+
+/// Asks for a write.
+fn put(world: &mut World) -> u32 {
+    let name = world.name(1, 1);
+    world.send(&Request::Put(Put { name, condition: Condition::Always, key: b"key", value: b"value" }))
+}
+
+fn durable(world: &World) -> Csn {
+    world.worker().pairs().next().unwrap().durable()
+}
+
+/// The batch of a write is at the disk when the lease runs out, and done long before it holds again.
+pub(crate) fn acknowledgement_waits_until_the_lease_holds_again() {
+    let mut world = World::new(1, GEOMETRY, OPTIONS);
+    let before = durable(&world);
+    let id = put(&mut world);
+    world.turn();
+    world.set_lease(world.now_ns());
+    for _ in 0..10 {
+        world.turn();
+        assert_eq!(world.answered(id), None, "acknowledged past the lease");
+    }
+    assert!(durable(&world) > before, "what was in flight is done");
+    world.set_lease(u64::MAX);
+    world.turn();
+    assert!(matches!(world.answered(id), Some(Replied::Written(_))), "it leaves with the first turn");
+}
+
+/// A write is in a batch that fills when the lease runs out.
+pub(crate) fn silent_worker_takes_no_request_and_submits_nothing() {
+    let mut world = World::new(1, GEOMETRY, OPTIONS);
+    let before = durable(&world);
+    let id = put(&mut world);
+    world.set_lease(world.now_ns());
+    for _ in 0..10 {
+        world.turn();
+    }
+    assert!(world.worker().is_silent() && !world.worker().has_work());
+    assert_eq!(durable(&world), before, "it goes on with its log");
+    world.set_lease(u64::MAX);
+    assert!(matches!(world.answer(id), Replied::Written(_)));
+    assert!(!world.worker().is_silent());
+}
+
+pub(crate) fn trust_is_what_the_setting_permits_and_the_lease_at_most() {
+    for (left_ns, trust_us) in [(100_000_000, 100_000), (300_000_000, 300_000), (60_000_000_000, 300_000)] {
+        let mut world = World::new(1, GEOMETRY, OPTIONS);
+        let id = world.send(&Request::Search { key: b"key" });
+        world.set_lease(world.now_ns() + 1_000_000 + left_ns);
+        world.turn();
+        assert_eq!((world.answered(id), world.trust_us), (Some(Replied::NotFound), trust_us));
+    }
+}
+
+#[test]
+fn acknowledgement_of_a_write_in_flight_leaves_when_the_lease_holds_again() {
+    acknowledgement_waits_until_the_lease_holds_again();
+}
+
+#[test]
+fn silent_worker_rests() {
+    silent_worker_takes_no_request_and_submits_nothing();
+}
+
+#[test]
+fn trust_is_capped() {
+    trust_is_what_the_setting_permits_and_the_lease_at_most();
 }
 
 /// A worker that has failed for another reason: it sends nothing either, though its lease holds.

@@ -33,6 +33,9 @@ fn every_mutant_of_the_worker_core_is_caught() {
                 tree_check::check_beside_writes_splits_and_compactions_reports_nothing,
             ),
             (Mutant::FailedWorkerSends, lease::answer_of_the_control_thread_does_not_leave_after_a_failure),
+            (Mutant::SilentSends, lease::acknowledgement_waits_until_the_lease_holds_again),
+            (Mutant::SilentWorks, lease::silent_worker_takes_no_request_and_submits_nothing),
+            (Mutant::TrustByLease, lease::trust_is_what_the_setting_permits_and_the_lease_at_most),
         ];
         for &(mutant, test) in twins {
             let passes = || catch_unwind(AssertUnwindSafe(test)).is_ok();

@@ -52,6 +52,7 @@ pub(crate) const OPTIONS: WorkerOptions = WorkerOptions {
     checkpoint_log_bytes_min: 1 << 40,
     checkpoint_age_ns: u64::MAX,
     session_idle_ns: u64::MAX,
+    trust_max_ns: 300 * MS,
     spin_ns: 0,
     log_times: None,
     fabric: None,
@@ -87,6 +88,8 @@ pub(crate) struct World {
     others: Vec<Serving>,
     next_id: u32,
     replied: BTreeMap<u32, Replied>,
+    /// What the last reply granted.
+    pub(crate) trust_us: u32,
 }
 
 /// An image that is being made.
@@ -108,6 +111,8 @@ pub(crate) struct Serving {
     dies_after: Option<u64>,
     /// A pair whose batches are not submitted, by number: its log is slow.
     held: Option<usize>,
+    /// Until when its lease holds.
+    lease_until_ns: u64,
 }
 
 /// What the control thread knows of a pair.
@@ -132,6 +137,7 @@ impl Serving {
             served: BTreeMap::new(),
             dies_after: None,
             held: None,
+            lease_until_ns: u64::MAX,
         }
     }
 
@@ -203,7 +209,7 @@ impl Serving {
 
     fn turn(&mut self) {
         self.now_ns += MS;
-        self.worker.tick(self.now_ns, u64::MAX);
+        self.worker.tick(self.now_ns, self.lease_until_ns);
         while self.step_disk() {}
         if self.is_dead() {
             return;
@@ -239,7 +245,18 @@ impl World {
         serving.worker.install(stores, [session]);
         let replied = BTreeMap::new();
         let others = Vec::new();
-        let mut world = World { disk, sim, geometry, options, session, serving, others, next_id: 0, replied };
+        let mut world = World {
+            disk,
+            sim,
+            geometry,
+            options,
+            session,
+            serving,
+            others,
+            next_id: 0,
+            replied,
+            trust_us: 0,
+        };
         world.greet();
         world
     }
@@ -496,6 +513,11 @@ impl World {
         self.serving.now_ns += for_ns;
     }
 
+    /// From now on the lease holds until then.
+    pub(crate) fn set_lease(&mut self, until_ns: u64) {
+        self.serving.lease_until_ns = until_ns;
+    }
+
     /// One turn of the worker's thread.
     pub(crate) fn turn(&mut self) {
         self.turn_of(0);
@@ -508,9 +530,10 @@ impl World {
         if serving.is_dead() {
             return;
         }
-        let now_ns = serving.now_ns;
-        for (_, reply) in serving.worker.release(now_ns, u64::MAX).iter() {
+        let (now_ns, lease_until_ns) = (serving.now_ns, serving.lease_until_ns);
+        for (_, reply) in serving.worker.release(now_ns, lease_until_ns).iter() {
             let (header, reply) = Reply::decode(reply).unwrap();
+            self.trust_us = header.trust_us;
             let replied = match reply {
                 Reply::Written { version } => Replied::Written(version),
                 Reply::Deleted => Replied::Deleted,

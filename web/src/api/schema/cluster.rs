@@ -127,8 +127,16 @@ pub(crate) fn nodes() -> Value {
 
 /// A node's row.
 pub(super) fn node_row() -> Value {
-    const STATES: [&str; 7] =
-        ["starting", "recovering", "serving", "read_only", "stopping", "failed", crate::api::nodes::ABSENT];
+    const STATES: [&str; 8] = [
+        "starting",
+        "recovering",
+        "serving",
+        "read_only",
+        "silent",
+        "stopping",
+        "failed",
+        crate::api::nodes::ABSENT,
+    ];
     object([
         ("node", integer("Its number.")),
         ("incarnation", decimal("Its lease: another one at each start.")),

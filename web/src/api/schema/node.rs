@@ -36,14 +36,15 @@ pub(crate) fn status() -> Value {
 }
 
 fn state() -> Value {
-    const STATES: [&str; 6] = ["starting", "recovering", "serving", "read_only", "stopping", "failed"];
+    const STATES: [&str; 7] =
+        ["starting", "recovering", "serving", "read_only", "silent", "stopping", "failed"];
     object([
         ("name", word(&STATES, "What it is doing.")),
         ("stage?", text("Of a recovery: what it is at.")),
         ("bytes_done?", integer("Of a recovery: bytes replayed.")),
         ("bytes_total?", integer("Of a recovery: bytes that there are.")),
         ("bytes_per_second?", number("Of a recovery: bytes a second.")),
-        ("reason?", text("Why writes are refused, or why it has failed.")),
+        ("reason?", text("Why writes are refused, why it is silent, or why it has failed.")),
     ])
 }
 

@@ -82,13 +82,13 @@ impl TwoNodeHarness {
 
     /// A worker speaks for the pair that it got last, if it has one.
     fn header(&self, node: usize, id: cell_protocol::RequestId) -> ReplyHeader {
-        let lease_remaining_us = self.lease_us[node];
+        let trust_us = self.lease_us[node];
         let Some(pair) = self.pairs_of(node).last() else {
-            return ReplyHeader { id, lease_remaining_us, ..ReplyHeader::default() };
+            return ReplyHeader { id, trust_us, ..ReplyHeader::default() };
         };
         let owned = &self.owner.pairs[pair];
         let watermark = Watermark { epoch: EPOCH, csn: owned.visible() };
-        ReplyHeader { id, pair: owned.pair.id(), watermark, lease_remaining_us }
+        ReplyHeader { id, pair: owned.pair.id(), watermark, trust_us }
     }
 
     fn answer(&mut self, node: usize, message: &[u8]) -> Vec<u8> {

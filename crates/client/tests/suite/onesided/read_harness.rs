@@ -56,7 +56,7 @@ pub(crate) fn options() -> ClientOptions {
 /// What a reply of the first pair's owner says besides its answer; it promises nothing of its lease.
 pub(crate) fn reply_header(owner: &Owner, id: cell_protocol::RequestId) -> ReplyHeader {
     let watermark = Watermark { epoch: EPOCH, csn: owner.pairs[0].visible() };
-    ReplyHeader { id, pair: PairId(1), watermark, lease_remaining_us: 0 }
+    ReplyHeader { id, pair: PairId(1), watermark, trust_us: 0 }
 }
 
 pub(crate) fn server_hello() -> Reply<'static> {
@@ -263,7 +263,7 @@ impl ReadHarness {
     pub(crate) fn header(&self, id: cell_protocol::RequestId) -> ReplyHeader {
         let header = reply_header(&self.owner, id);
         let watermark = Watermark { epoch: self.reply_epoch, ..header.watermark };
-        ReplyHeader { watermark, lease_remaining_us: self.lease_us, ..header }
+        ReplyHeader { watermark, trust_us: self.lease_us, ..header }
     }
 
     /// The id of the last request that was sent.

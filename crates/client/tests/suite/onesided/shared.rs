@@ -60,8 +60,7 @@ fn serve(endpoint: &mut HostEndpoint, owner: &mut Owner, stop: &AtomicBool) -> V
 fn answer(owner: &mut Owner, message: &[u8], asked: &mut Vec<RequestKind>) -> Vec<u8> {
     let (header, request) = Request::decode(message).unwrap();
     let rows: Vec<_> = owner.pairs.iter().map(|owned| owned.row()).collect();
-    let stamped =
-        |owner: &Owner| ReplyHeader { lease_remaining_us: 10_000_000, ..reply_header(owner, header.id) };
+    let stamped = |owner: &Owner| ReplyHeader { trust_us: 10_000_000, ..reply_header(owner, header.id) };
     let mut bytes = Vec::new();
     if let Some(reply) = reply_on_itself(&request, &rows) {
         reply.encode(&stamped(owner), &mut bytes).unwrap();

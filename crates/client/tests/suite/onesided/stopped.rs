@@ -52,7 +52,7 @@ impl Endpoint for Stopping {
         };
         let mut bytes = Vec::new();
         let mut stamped = reply_header(&self.owner, header.id);
-        stamped.lease_remaining_us = self.lease_us.get();
+        stamped.trust_us = self.lease_us.get();
         reply.encode(&stamped, &mut bytes).unwrap();
         self.messages.push(bytes);
         Ok(())
