@@ -345,7 +345,8 @@ fn refused_kind(error: &NodeError, pair: PairId) -> RefusedKind {
     match error {
         NodeError::Cluster(error) => RefusedKind::of_cluster(error),
         NodeError::Recovery(error) => RefusedKind::of(error, pair),
-        NodeError::Geometry { .. } => RefusedKind::Declined, // the pair is whole: this node is not made for it
+        // The pair is whole: this node is not made for it.
+        NodeError::Geometry { .. } => RefusedKind::Declined,
         _ => RefusedKind::Passing,
     }
 }

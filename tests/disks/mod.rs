@@ -100,8 +100,8 @@ fn power_cut_of_an_async_node_is_caught_by_the_same_check() {
     server.kill_all();
 }
 
-/// Whether a cluster's log has why it ended when its disk failed: the node's log, or the coordinator's store on
-/// the same disk, whichever wrote first.
+/// Whether a cluster's log has why it ended when its disk failed: the node's log, or the coordinator's store
+/// on the same disk, whichever wrote first.
 fn says_why(log: &str) -> bool {
     let reasons = ["a write or sync of a log failed", "the coordinator's store failed"];
     reasons.iter().any(|reason| log.contains(reason)) && !log.contains("panicked")

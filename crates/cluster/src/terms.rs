@@ -2,7 +2,8 @@
 //! later one in the transaction that enters its member's row (`DESIGN.md`, "Joining").
 //!
 //! A node that differs would do harm later, when it takes a dead node's pair over: over another log root the
-//! pair's logs are missing; a pair of an `async` node would be acknowledged in another way than its clients count on.
+//! pair's logs are missing; a pair of an `async` node would be acknowledged in another way than its clients
+//! count on.
 //! The sizes of regions are compared as well: they are in the pairs' rows.
 //!
 //! What is written into the logs never changes. What a restart may change (durability, the lease) changes
