@@ -97,7 +97,7 @@ fn value_name(bounds: &Bounds) -> &'static str {
         Bounds::Milliseconds { .. } => "TIME",
         Bounds::Choice(_) => "WORD",
         Bounds::Flag => "BOOL",
-        Bounds::Text { .. } => "TEXT",
+        Bounds::Text { .. } | Bounds::Form(_) => "TEXT",
     }
 }
 
@@ -252,6 +252,43 @@ mod tests {
         ] {
             let error = result.unwrap_err();
             assert!(error.to_string().contains("a whole number from 0 to 63"), "{error}");
+        }
+    }
+
+    /// What reads a text is part of its declaration, so that no source lets garbage through.
+    #[test]
+    fn texts_have_parsers_but_for_those_that_take_any_text() {
+        const ANY: [&str; 4] =
+            ["initial_split_keys", "fabric_verbs_device", "client_name", "client_verbs_device"];
+        for (_, setting) in REGISTRY.declarations() {
+            let is_any = matches!(setting.bounds, Bounds::Text { .. });
+            assert_eq!(is_any, ANY.contains(&setting.name), "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn resolve_a_text_that_is_garbage_is_refused_by_every_source() {
+        for (name, garbage, words) in [
+            ("tracing_filter", "garbage", "`garbage` is no level"),
+            ("tracing_filter", "info,cell_node=loud", "error parsing level filter"),
+            ("listen_address", "localhost", "it takes IP:PORT"),
+            ("advertise_http_address", "7080", "it takes IP:PORT, or nothing"),
+            ("coordinator_address", "embeded", "it takes IP:PORT or `embedded`"),
+            ("data_dir", "", "it takes a path"),
+            ("http_hosts", "a b", "`a b` is no host"),
+            ("fabric_shm_users", "1000,root", "`root` is no number of a user"),
+        ] {
+            let config = file(&format!("{name} = \"{garbage}\"\n"));
+            let flag = format!("--{}={garbage}", name.replace('_', "-"));
+            let variable = format!("CELL_{}", name.to_uppercase());
+            for result in [
+                resolve_from(&[&flag], &[]),
+                resolve_from(&[], &[(&variable, garbage)]),
+                resolve_from(&["--config", config.path().to_str().unwrap()], &[]),
+            ] {
+                let error = format!("{:#}", result.unwrap_err());
+                assert!(error.contains(words) && error.contains(name), "{error}");
+            }
         }
     }
 

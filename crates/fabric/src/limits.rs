@@ -3,6 +3,7 @@
 use cell_terms::setting::{Applies, Bounds, Setting, Settings};
 
 use crate::close::CloseReason;
+use crate::shm::USERS;
 
 /// The longest message any endpoint may permit; what is longer goes in chunks.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -109,7 +110,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Numbers of users, separated by commas, that may connect over shared memory besides root and the \
                   server's own.",
         default: "",
-        bounds: Bounds::Text { max: 256 },
+        bounds: Bounds::Form(USERS),
         applies: Applies::Restart(
             "A process that has mapped memory keeps it: who may is decided before anybody connects.",
         ),

@@ -33,6 +33,7 @@ fn tuning_that_does_not_fit_is_refused_with_the_reason_and_nothing_changes(dev: 
         ("client_retry_shortest=1s", "waits between retries grow from the shortest to the longest"),
         ("http_read_only=true", "would refuse to take it back"),
         ("lease_ms=1s", "Other nodes count on the terms"),
+        ("tracing_filter=garbage", "`garbage` is no level"),
     ] {
         let (code, error) = tune(dev, &["set", value, "worker_spin_us=10"]);
         assert_ne!(code, 0, "{value}");

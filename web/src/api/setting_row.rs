@@ -74,7 +74,7 @@ impl Limits {
             Bounds::Milliseconds { min, max } => texts("time", "ms", [min, max]),
             Bounds::Choice(words) => Limits { choices: Some(words.to_vec()), ..none("choice") },
             Bounds::Flag => Limits { choices: Some(vec!["true", "false"]), ..none("flag") },
-            Bounds::Text { .. } => none("text"),
+            Bounds::Text { .. } | Bounds::Form(_) => none("text"),
         }
     }
 }
