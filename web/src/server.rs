@@ -133,7 +133,7 @@ impl HttpServer {
     }
 
     /// Reads the file of tokens again, and says in the log what became of it. If it is wrong, the tokens stay
-    /// what they were.
+    /// what they were. Streams whose tokens are gone end. Says which files everybody may read or write.
     pub fn reload(&self) {
         match self.shared.read_tokens_again() {
             Ok(None) => {}
@@ -292,6 +292,7 @@ mod tests {
         }
         assert!(get(&server, "/status").contains("<h1>Cell</h1>"));
         assert!(get(&server, "/console/tree").contains("\r\ncontent-security-policy: default-src 'none'"));
+        assert!(get(&server, "/console/tree").starts_with("HTTP/1.1 200"));
         server.shutdown();
     }
 
@@ -302,6 +303,14 @@ mod tests {
             ("GET /nothing HTTP/1.1\r\nHost: localhost", "404", "not_found"),
             ("POST /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0", "405", "method_not_allowed"),
             ("GET /livez HTTP/1.1\r\nHost: evil.example", "421", "host_refused"),
+            ("GET http://evil.example/livez HTTP/1.1\r\nHost: localhost", "421", "host_refused"),
+            ("GET /livez HTTP/1.1\r\nHost: localhost\r\nHost: localhost", "400", "bad_request"),
+            ("GET /livez HTTP/1.1\r\nHost: localhost\r\nhost: evil.example", "400", "bad_request"),
+            ("GET /livez HTTP/1.1\r\nHost: localhost:70800", "400", "bad_request"),
+            ("GET /livez HTTP/1.1\r\nHost: user@localhost", "400", "bad_request"),
+            ("GET /livez HTTP/1.1\r\nHost:", "400", "bad_request"),
+            ("GET /livez HTTP/1.1\r\nX-Host: localhost", "400", "bad_request"),
+            ("GET /console/console-old.js HTTP/1.1\r\nHost: localhost", "404", "not_found"),
             ("GET /api/v1/nodes?scope=x HTTP/1.1\r\nHost: localhost", "400", "bad_request"),
         ] {
             let response = ask(&server, &format!("{request}\r\nConnection: close\r\n\r\n"));
