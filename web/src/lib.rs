@@ -59,6 +59,7 @@
 mod access;
 mod api;
 mod body_limit;
+mod certificate;
 mod client_metrics;
 mod clock;
 mod connections;

@@ -15,6 +15,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::api::cluster;
+use crate::certificate::CertificateLeft;
 use crate::client_metrics;
 use crate::clock::milliseconds;
 use crate::operation_metrics;
@@ -74,10 +75,14 @@ const OPERATIONS: &[(&str, CountOf)] = &[
     ("scan", |counts| counts.scan),
 ];
 
-/// The whole text for a snapshot that is so old.
-pub(crate) fn render(snapshot: Arc<NodeSnapshot>, age: Duration) -> Result<String, fmt::Error> {
+/// The whole text for a snapshot that is so old, and the certificates in use.
+pub(crate) fn render(
+    snapshot: Arc<NodeSnapshot>,
+    age: Duration,
+    certificates: Vec<CertificateLeft>,
+) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("cell");
-    registry.register_collector(Box::new(SnapshotCollector { snapshot, age }));
+    registry.register_collector(Box::new(SnapshotCollector { snapshot, age, certificates }));
     let mut out = String::new();
     text::encode(&mut out, &registry)?;
     Ok(out)
@@ -87,6 +92,7 @@ pub(crate) fn render(snapshot: Arc<NodeSnapshot>, age: Duration) -> Result<Strin
 struct SnapshotCollector {
     snapshot: Arc<NodeSnapshot>,
     age: Duration,
+    certificates: Vec<CertificateLeft>,
 }
 
 impl Collector for SnapshotCollector {
@@ -100,7 +106,8 @@ impl Collector for SnapshotCollector {
             self.encode_pairs(&mut encoder, figure)?;
         }
         self.encode_segments(&mut encoder)?;
-        self.encode_sync_times(&mut encoder)
+        self.encode_sync_times(&mut encoder)?;
+        self.encode_certificates(&mut encoder)
     }
 }
 
@@ -280,6 +287,20 @@ impl SnapshotCollector {
         }
         Ok(())
     }
+
+    /// Of a server with TLS; others have none.
+    fn encode_certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        if self.certificates.is_empty() {
+            return Ok(());
+        }
+        let help = "Until the first certificate of a file of TLS ends; below 0 if it has";
+        let unit = Some(&Unit::Seconds);
+        let mut family = encoder.encode_descriptor("http_certificate_left", help, unit, MetricType::Gauge)?;
+        for CertificateLeft { role, seconds } in &self.certificates {
+            ConstGauge::new(*seconds).encode(family.encode_family(&[("role", *role)])?)?;
+        }
+        Ok(())
+    }
 }
 
 /// A counter that another crate declares, whose name ends with what the encoder adds: the unit, then
@@ -318,9 +339,10 @@ mod tests {
     #[test]
     fn render_names_have_prefix_unit_and_kind() {
         let mut node = snapshot();
+        let left = vec![CertificateLeft { role: "served", seconds: -5 }];
         let (log, other) = (LogSegments { bytes: 7, ..Default::default() }, LogSegments::default());
         node.pairs[0].log_segments = Some([log, LogSegments { spare: 1, ..other }]);
-        let text = render(Arc::new(node), Duration::from_millis(1_500)).unwrap();
+        let text = render(Arc::new(node), Duration::from_millis(1_500), left).unwrap();
         for line in [
             "# TYPE cell_operations counter",
             "cell_operations_total{operation=\"get\"} 10",
@@ -345,6 +367,7 @@ mod tests {
             "cell_pair_log_segments{pair=\"1\",log=\"extent\",state=\"spare\"} 1",
             "cell_pair_log_held_bytes{pair=\"1\",log=\"node\"} 7",
             "cell_node_snapshot_age_seconds 1.5",
+            "cell_http_certificate_left_seconds{role=\"served\"} -5",
             "cell_cluster_pairs_unserved 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");

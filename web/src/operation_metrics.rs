@@ -94,7 +94,7 @@ mod tests {
         node.latency_histograms = Arc::new(histograms);
         node.latencies.queue_estimate_ns = 2_000;
         (node.splits.begun, node.splits.under_way) = (3, 1);
-        let text = crate::metrics::render(Arc::new(node), Duration::ZERO).unwrap();
+        let text = crate::metrics::render(Arc::new(node), Duration::ZERO, Vec::new()).unwrap();
         for line in [
             "# TYPE cell_operation_latency_seconds histogram",
             "cell_operation_latency_seconds_sum{operation=\"put\"} 2.5",

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::api::router::router;
+use crate::certificate::CertificateWatch;
 use crate::connections::{ConnectionLimits, Connections};
 use crate::host;
 use crate::setting;
@@ -86,7 +87,10 @@ impl HttpServer {
         HttpServer::check_address(address, settings.as_ref())?;
         let tls = settings.as_ref().map(TlsConfigs::of_settings).transpose()?.flatten();
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let (serving, asking) = tls.map(|tls| (tls.server, tls.client)).unzip();
+        let (serving, asking, certificates) = match tls {
+            Some(TlsConfigs { server, client, certificates }) => (Some(server), Some(client), certificates),
+            None => (None, None, CertificateWatch::default()),
+        };
         let bind = |source| WebError::Bind { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
@@ -94,7 +98,7 @@ impl HttpServer {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(WebError::Start)?;
         let (stop, stopped) = oneshot::channel();
-        let shared = Arc::new(Shared::new(sources).guarded(address, asking)?);
+        let shared = Arc::new(Shared::new(sources).guarded(address, asking, certificates)?);
         prepare(&shared);
         let connections = Connections::new(limits, serving);
         let served = Arc::clone(&shared);
@@ -135,6 +139,7 @@ impl HttpServer {
     /// Reads the file of tokens again, and says in the log what became of it. If it is wrong, the tokens stay
     /// what they were. Streams whose tokens are gone end. Says which files everybody may read or write.
     pub fn reload(&self) {
+        self.shared.warn_of_exposed_files();
         match self.shared.read_tokens_again() {
             Ok(None) => {}
             Ok(Some(count)) => tracing::info!(count, "the tokens were read again"),

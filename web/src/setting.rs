@@ -22,6 +22,9 @@ pub const TLS_CERTIFICATE_FILE: &str = "http_tls_certificate_file";
 pub(crate) const TLS_KEY_FILE: &str = "http_tls_key_file";
 /// The certificates that peers are trusted by.
 pub(crate) const TLS_TRUST_FILE: &str = "http_tls_trust_file";
+/// Settings that name files which nobody else should write, and whether nobody else should read them.
+pub(crate) const GUARDED_FILES: [(&str, bool); 4] =
+    [(TOKENS_FILE, false), (TLS_CERTIFICATE_FILE, false), (TLS_KEY_FILE, true), (TLS_TRUST_FILE, false)];
 /// Where others find HTTP; a setting of the process.
 const ADVERTISED: &str = "advertise_http_address";
 
@@ -87,14 +90,17 @@ pub const SETTINGS: &[Setting] = &[
         name: TLS_CERTIFICATE_FILE,
         meaning: "A PEM file with the certificate, and those that signed it, with which HTTP is served over TLS 1.3; \
                   needs http_tls_key_file. All nodes of a cluster serve TLS or none does: a node asks its \
-                  peers as it serves itself. With TLS and http_tokens_file, http_address need not be loopback.",
+                  peers as it serves itself. With TLS and http_tokens_file, http_address need not be \
+                  loopback. From 30 days before a certificate ends a warning comes each day; the metric \
+                  cell_http_certificate_left_seconds says how long it holds.",
         default: "",
         bounds: Bounds::Form(OPTIONAL_PATH),
         applies: Applies::Restart(TRUST_FIRST),
     },
     Setting {
         name: TLS_KEY_FILE,
-        meaning: "A PEM file with the private key of the certificate in http_tls_certificate_file.",
+        meaning: "A PEM file with the private key of the certificate in http_tls_certificate_file. A warning says \
+                  where every user of the machine may read it.",
         default: "",
         bounds: Bounds::Form(OPTIONAL_PATH),
         applies: Applies::Restart(TRUST_FIRST),

@@ -14,6 +14,8 @@ use rustls::ClientConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::access::Caller;
+use crate::api::params::Params;
+use crate::certificate::{CertificateWatch, exposed};
 use crate::clock::{LookTime, now, now_unix_ms};
 use crate::coordination::Coordination;
 use crate::coordinator_watch::{CoordinatorSeen, CoordinatorWatch};
@@ -48,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) peers: Peers,
     /// The hosts that requests may name.
     pub(crate) hosts: Hosts,
+    pub(crate) certificates: CertificateWatch,
     pub(crate) limits: Arc<RequestLimits>,
     pub(crate) drill_permission: DrillPermission,
     pub(crate) store: Store,
@@ -87,6 +90,7 @@ impl Shared {
         Shared {
             peers: Peers::new(None),
             hosts: Hosts::default(),
+            certificates: CertificateWatch::default(),
             limits: Arc::new(RequestLimits::new(setting::CHANGES_PER_SECOND_DEFAULT)),
             drill_permission: DrillPermission::new(sources.data_folder.clone()),
             store: Store::new(sources.fabric),
@@ -123,8 +127,11 @@ impl Shared {
         mut self,
         address: SocketAddr,
         tls: Option<ClientConfig>,
+        certificates: CertificateWatch,
     ) -> Result<Shared, TokensError> {
         self.peers = Peers::new(tls);
+        self.certificates = certificates;
+        self.warn_of_exposed_files();
         if let Some(store) = &self.sources.settings {
             let settings = store.given();
             let tokens = setting::text(&settings, setting::TOKENS_FILE);
@@ -183,6 +190,25 @@ impl Shared {
         self.tokens.as_ref().map(TokensFile::read_again).transpose()
     }
 
+    /// Whether who has begun a stream may go on: the token is still known.
+    pub(crate) fn still_knows(&self, headers: &HeaderMap) -> bool {
+        let Some(tokens) = &self.tokens else { return true };
+        matches!(self.peers.claim_in(headers), PeerClaim::Peer) || tokens.caller(headers).is_ok()
+    }
+
+    /// Says in the log which files of the settings every user of this machine may read, though they are
+    /// secret, or write.
+    pub(crate) fn warn_of_exposed_files(&self) {
+        let Some(store) = &self.sources.settings else { return };
+        let settings = store.given();
+        for (name, is_secret) in setting::GUARDED_FILES {
+            let path = setting::text(&settings, name);
+            if let Some(warning) = path.and_then(|path| exposed(Path::new(path), is_secret)) {
+                tracing::warn!("{name}: {warning}");
+            }
+        }
+    }
+
     /// Whether requests to the API need a token.
     pub(crate) fn wants_tokens(&self) -> bool {
         self.tokens.is_some()
@@ -210,6 +236,7 @@ impl Shared {
         self.events().observe(at_unix_ms, &snapshot);
         self.events().observe_drills(at_unix_ms, self.drills.seen());
         self.known_nodes().observe(at, &snapshot);
+        self.certificates.look(at_unix_ms.cast_signed() / 1_000);
         self.coordinator.ask();
     }
 

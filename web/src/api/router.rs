@@ -22,6 +22,7 @@ use crate::api::{
     cluster, drill_preview, drills, events, gathered, kv, openapi, operations, selector, series, status,
     stream, tree, tuning, tuning_change, whoami,
 };
+use crate::clock::now_unix_ms;
 use crate::connections::PeerAddress;
 use crate::exposition::Format;
 use crate::problem::{self, FieldProblem, Problem};
@@ -178,7 +179,8 @@ async fn readyz(State(shared): State<Arc<Shared>>, request: Request) -> Response
 async fn metrics_text(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Result<Response, Problem> {
     let format = Format::wanted(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
     let (snapshot, age) = shared.look();
-    let text = metrics::render(snapshot, age).map_err(|error| {
+    let certificates = shared.certificates.left(now_unix_ms().cast_signed() / 1_000);
+    let text = metrics::render(snapshot, age, certificates).map_err(|error| {
         tracing::error!(%error, "metrics could not be rendered");
         Problem::internal()
     })?;
