@@ -14,6 +14,8 @@ use crate::exit::{Exit, Failure};
 use crate::output::{message, number, table};
 
 const PATH: &str = "/api/v1/tuning";
+/// Changes that a node lists at a time.
+const PAGE: u64 = 200;
 
 /// Arguments of `cell tune`.
 #[derive(Debug, Args)]
@@ -101,8 +103,11 @@ struct SetArgs {
 #[derive(Debug, Args)]
 struct HistoryArgs {
     /// Changes to show at most, the newest first
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = value_parser!(u16).range(1..=200))]
-    limit: u16,
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = value_parser!(u64).range(1..=10_000))]
+    limit: u64,
+    /// Every change that is kept: the last 10,000. With --json, to be kept elsewhere
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -162,6 +167,9 @@ struct Change {
     name: String,
     old: Option<String>,
     new: Option<String>,
+    /// When the new value ends.
+    #[serde(default)]
+    new_expires_unix_ms: Option<u64>,
 }
 
 /// What is read of `/api/v1/tuning/history`.
@@ -169,6 +177,14 @@ struct Change {
 struct History {
     at_unix_ms: u64,
     changes: Vec<HistoryRow>,
+}
+
+/// A page of it as it is.
+#[derive(Debug, Deserialize)]
+struct HistoryPage {
+    changes: Vec<Value>,
+    /// What `before` is to be for the next one.
+    next: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -365,7 +381,10 @@ fn made_text(made: &Made) -> String {
         return format!("Nothing changes: revision {} has these values already.\n", made.revision);
     }
     let row = |change: &Change| {
-        let [before, then] = [&change.old, &change.new].map(|value| shown(value.as_deref()));
+        let [before, mut then] = [&change.old, &change.new].map(|value| shown(value.as_deref()));
+        // What is restored has its own end.
+        let end = change.new_expires_unix_ms.filter(|end| made.expires_unix_ms != Some(*end));
+        then.extend(end.map(|end| format!(" (for {})", span(made.at_unix_ms, end))));
         vec![change.name.clone(), before, then]
     };
     let rows = made.changes.iter().map(row).collect();
@@ -374,7 +393,10 @@ fn made_text(made: &Made) -> String {
         text.push_str(&format!("for {}, then as before\n", span(made.at_unix_ms, at)));
     }
     text.push_str(&match made.dry_run {
-        true => format!("Nothing was changed: revision {} stays in force.\n", made.revision),
+        true => format!(
+            "Nothing was changed: revision {0} stays in force. `--revision {0}` makes this change and no other.\n",
+            made.revision
+        ),
         false => format!(
             "Revision {}: nodes take it over at their next look; `cell tune diff` names those that have not.\n",
             made.revision
@@ -384,8 +406,9 @@ fn made_text(made: &Made) -> String {
 }
 
 fn history(global: &Global, arguments: &HistoryArgs) -> anyhow::Result<Exit> {
-    let path = format!("{PATH}/history?limit={}", arguments.limit);
-    let document = Api::new(&arguments.api)?.get(&path)?.document;
+    let api = Api::new(&arguments.api)?;
+    let limit = if arguments.all { u64::MAX } else { arguments.limit };
+    let document = history_of(limit, |path| Ok(api.get(path)?.document))?;
     let parsed: History = parse(&document)?;
     if global.json {
         message::print_json(document)?;
@@ -393,6 +416,26 @@ fn history(global: &Global, arguments: &HistoryArgs) -> anyhow::Result<Exit> {
         message::print_text(&history_text(&parsed))?;
     }
     Ok(Exit::Ok)
+}
+
+/// The newest changes, at most so many, as one document that is read page by page.
+fn history_of(limit: u64, mut get: impl FnMut(&str) -> anyhow::Result<Value>) -> anyhow::Result<Value> {
+    let path = |left: u64| format!("{PATH}/history?limit={}", left.min(PAGE));
+    let mut whole = get(&path(limit))?;
+    let HistoryPage { mut changes, mut next } = parse(&whole)?;
+    while let Some(before) = next.take() {
+        let left = limit.saturating_sub(u64::try_from(changes.len()).unwrap_or(u64::MAX));
+        if left == 0 {
+            next = Some(before);
+            break;
+        }
+        let page: HistoryPage = parse(&get(&format!("{}&before={before}", path(left)))?)?;
+        changes.extend(page.changes);
+        next = page.next;
+    }
+    whole["changes"] = changes.into();
+    whole["next"] = next.into();
+    Ok(whole)
 }
 
 fn history_text(history: &History) -> String {
@@ -476,7 +519,42 @@ mod tests {
         let text = made_text(&made);
         assert!(text.contains("(as started)") && text.contains("2 s"), "{text}");
         assert!(text.contains("for 10 min 0 s, then as before\nRevision 8: nodes"), "{text}");
-        assert!(made_text(&Made { dry_run: true, ..made }).ends_with("revision 8 stays in force.\n"));
+        let tried = made_text(&Made { dry_run: true, ..made });
+        assert!(tried.contains("revision 8 stays in force. `--revision 8` makes this"), "{tried}");
+    }
+
+    #[test]
+    fn made_text_of_a_revert_has_the_ends_of_what_is_restored() {
+        let document = json!({
+            "at_unix_ms": 1_000, "revision": "8", "dry_run": true, "expires_unix_ms": null,
+            "changes": [{"name": "a", "old": "1", "new": "2", "new_expires_unix_ms": 31_000}],
+        });
+        let text = made_text(&parse(&document).unwrap());
+        assert!(text.contains("2 (for 30 s)"), "{text}");
+    }
+
+    #[test]
+    fn history_of_reads_pages_until_it_has_what_is_wanted() {
+        for (limit, wanted, next) in [(u64::MAX, 450, None), (300, 300, Some("151")), (200, 200, Some("251"))]
+        {
+            let mut asked = Vec::new();
+            let page = |path: &str| {
+                asked.push(path.to_owned());
+                let number = |name: &str| {
+                    let value = path.split(['?', '&']).find_map(|part| part.strip_prefix(name));
+                    value.map(|text| text.parse::<u64>().unwrap())
+                };
+                let (most, before) = (number("limit=").unwrap(), number("before=").unwrap_or(451));
+                let first = before.saturating_sub(most).max(1);
+                let rows: Vec<_> = (first..before).rev().map(|it| json!({"revision": it})).collect();
+                let next = (first > 1).then(|| first.to_string());
+                Ok(json!({"version": 1, "changes": rows, "next": next}))
+            };
+            let whole = history_of(limit, page).unwrap();
+            let rows = whole["changes"].as_array().unwrap();
+            assert_eq!((rows.len(), &rows[0]["revision"]), (wanted, &450.into()), "{asked:?}");
+            assert_eq!((whole["next"].as_str(), &whole["version"]), (next, &1.into()), "{asked:?}");
+        }
     }
 
     #[test]

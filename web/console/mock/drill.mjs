@@ -142,6 +142,7 @@ export function preview(world, kind, node, delayMs) {
   const all = world.meganodes.reduce((sum, one) => sum + one.entries, 0);
   return {
     node, kind, pairs, entries, key_share: all === 0 ? 0 : entries / all, survivors: [0, 1, 2].filter((one) => one !== node), confirm: `node-${node}`,
+    revision: `${kind} ${node} ${delayMs}: ${pairs.join()}`,
     sentence: kind === "slow-disk"
       ? `Node ${node} owns ${pairs.length} pairs. Their keys can be read; each write of them waits ${delayMs} ms longer, until the fault is taken back. Nobody takes over.`
       : `Node ${node} owns ${pairs.length} pairs. Their keys are not available until its lease ends and the others have replayed its logs: about 2 s.`,

@@ -58,6 +58,7 @@ fn paths() -> Vec<String> {
         "cluster",
         "tuning/schema",
         "tuning/history",
+        "tuning/history?limit=1",
         "whoami",
         "regions?limit=1",
         "tree/buckets?columns=1",
@@ -81,7 +82,7 @@ fn tune(cluster: &TestCluster) {
     };
     change("0", "?reason=because", r#"{"exploration": 0.02}"#);
     change("1", "?ttl_seconds=60", r#"{"exploration": 0.03, "fill_percent": "80"}"#);
-    change("2", "?ttl_seconds=60", r#"{"exploration": 0.04}"#);
+    change("2", "?ttl_seconds=30", r#"{"exploration": 0.04}"#);
     change("3", "?dry_run=1", r#"{"exploration": null}"#);
     let revert = TestRequest::new("POST", "/api/v1/tuning:revert").json(r#"{"revision": "3"}"#);
     assert_eq!(cluster.send(1, &revert.header("if-match", "\"3\"")).status, 200);

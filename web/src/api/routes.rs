@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::access::Role;
 use crate::api::schema::{cluster, drills, kv, logs, node, selector, series, tree, tuning};
+use crate::api::tuning::HISTORY_MAX;
 use crate::api::tuning_change::TTL_SECONDS_MAX;
 
 /// A route.
@@ -372,9 +373,10 @@ pub(crate) static ROUTES: [RouteText; 33] = [
     get(
         "/api/v1/tuning/history",
         "tuning",
-        "Who changed what, when and why.",
+        "Who changed what, when and why: the last 10,000 changes, a page at a time.",
         &[
-            query("limit", Takes::Integer(1, 200), "At most so many.", "20"),
+            query("limit", Takes::Integer(1, HISTORY_MAX), "At most so many.", "20"),
+            query("before", Takes::Integer(1, u64::MAX), "Only those before this revision.", "7"),
             query("seen", Takes::Text, "Any text: it changes nothing of the answer.", "7"),
         ],
         tuning::history,

@@ -162,7 +162,8 @@ mod tests {
     const REGISTRY: Registry = Registry::new(&[Section { name: "node", settings: SETTINGS }]);
 
     fn tuned(name: &str, text: &str) -> TuningRow {
-        let value = TunedValue { text: text.to_owned(), expires_unix_ms: Some(7), after: None };
+        let value =
+            TunedValue { text: text.to_owned(), expires_unix_ms: Some(7), after: None, later: Vec::new() };
         TuningRow { revision: 1, values: [(name.to_owned(), value)].into() }
     }
 
