@@ -9,7 +9,7 @@ use crate::clock::{milliseconds, now_unix_ms};
 use crate::peers::MissingPeer;
 
 /// Grows when a field changes its meaning or goes away; new fields may come without.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// A document made from one node's figures, or from the parts of all.
 #[derive(Debug, Serialize)]
