@@ -485,6 +485,7 @@ pub(crate) static ROUTES: [RouteText; 33] = [
     RouteText {
         role: Role::Admin,
         body: needed_body(drills::wanted, "{\"kind\": \"kill\", \"node\": 0, \"confirm\": \"node-0\"}"),
+        problems: &[412],
         method: "POST",
         success: 202,
         ..get(

@@ -176,6 +176,7 @@ pub(crate) fn preview() -> Value {
         ("survivors", list(integer("A node."), "The nodes that can take over.")),
         ("sentence", text("What would happen.")),
         ("confirm", pattern(NODE_NAME, "What is to be typed.")),
+        ("revision", text("Another one where it would stop something else; POST /api/v1/drills takes it.")),
     ])
 }
 
@@ -193,6 +194,10 @@ pub(crate) fn wanted() -> Value {
         ("kind", word(&kinds(), "The fault.")),
         ("node", integer("The number of the node that it is done to.")),
         ("confirm", pattern(NODE_NAME, "The node's name.")),
+        (
+            "preview?",
+            text("The revision of the preview that was seen: 412 if it would stop something else now."),
+        ),
     ]);
     let parameters = FaultKind::ALL.map(parameters);
     for (name, given) in parameters.iter().filter_map(Value::as_object).flatten() {
