@@ -303,6 +303,17 @@ impl Shared {
         self.known_nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Refuses what is asked of a node that is not there and never was, as far as this node has seen.
+    pub(crate) fn check_node(&self, name: &str, node: u32) -> Result<(), Problem> {
+        let (snapshot, _) = self.look();
+        let members = || snapshot.cluster.members.iter().map(|member| member.node.0);
+        if node == snapshot.node.0 || members().any(|known| known == node) || self.known_nodes().knows(node) {
+            return Ok(());
+        }
+        let known: Vec<_> = members().map(|node| node.to_string()).collect();
+        Err(Params::refuse(name, format!("there is no node {node}; those that are: {}", known.join(", "))))
+    }
+
     /// The place of a document that is kept for a while.
     pub(crate) fn cached_response(&self, path: &'static str) -> Arc<CachedResponse> {
         let mut documents = self.documents.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,7 +4,7 @@ use cell_drill::{DrillError, DrillVerdict, Notice, Report};
 use serde::Deserialize;
 
 use super::message;
-use super::number::{bytes, count, counted, time_of_day};
+use super::number::{bytes, count, counted, moment};
 use super::table;
 use crate::exit::{Exit, Failure};
 use crate::store;
@@ -137,7 +137,7 @@ pub(crate) fn text_of_run(run: &ApiRun) -> String {
     text.push_str(&format!(
         "\n\n{}, started at {} by {}, run by node {}",
         run.id,
-        time_of_day(run.begun_unix_ms),
+        moment(run.begun_unix_ms),
         who.escape_debug(),
         run.runner
     ));
@@ -249,7 +249,8 @@ mod tests {
     #[test]
     fn text_of_a_run_has_its_report_as_far_as_there_is_one() {
         let text = text_of_run(&run(&serde_json::Value::Null));
-        assert!(text.starts_with("failed: kill node 0\n\ndrill-1-0a, started at 23:59:59 UTC by an\\u{1b}n"));
+        let begin = "failed: kill node 0\n\ndrill-1-0a, started at 1970-01-01 23:59:59 UTC by an\\u{1b}n";
+        assert!(text.starts_with(begin), "{text}");
         assert!(text.contains("run by node 1; halted by bob\n") && text.contains("lease ended  pair 3"));
         let text = text_of_run(&run(&serde_json::json!({"verdict": "INCONCLUSIVE", "reasons": ["why"]})));
         assert!(text.starts_with("INCONCLUSIVE: kill node 0\n  why\n"), "{text}");

@@ -64,7 +64,7 @@ fn paths() -> Vec<String> {
         "tree/buckets?columns=1",
         "tree/buckets?to=68",
         "tree/heat?to=68&step=60",
-        "events?kind=incident&node=77",
+        "events?kind=drill&node=0",
         "drills/preview?kind=kill&node=1",
         "series?names=ops_get&node=0",
     ];
