@@ -165,7 +165,7 @@ pub struct PairSnapshot {
     /// Durable watermark.
     #[serde(serialize_with = "number::serialize")]
     pub csn_durable: Csn,
-    /// Base of the last recorded checkpoint.
+    /// Base of the last recorded checkpoint; 0: there is none.
     #[serde(serialize_with = "number::serialize")]
     pub csn_checkpointed: Csn,
     /// Entries in the tree.
@@ -216,7 +216,7 @@ pub struct PairSnapshot {
     /// Why the last one failed; none if it did not.
     #[serde(serialize_with = "in_words")]
     pub checkpoint_failure: Option<CheckpointFailure>,
-    /// Batch sync times: microseconds, p50, p99, max of the last period.
+    /// Batch sync times: microseconds, p50, p99, max of the last second; 0: there were none.
     #[serde(serialize_with = "sync_times")]
     pub sync_us: [u64; 3],
     /// Batches since the start by their sync times: bucket `i` ends at [`crate::sync_bucket_end_us`].

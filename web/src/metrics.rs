@@ -40,7 +40,7 @@ const PAIR_FIGURES: &[PairFigure] = figures! {
     Gauge "pair_epoch" None, "Epoch of the pair", |p| p.epoch.0.into();
     Counter "pair_csn_appended" None, "Records handed a commit sequence number", |p| p.csn_appended.0;
     Counter "pair_csn_durable" None, "Durable watermark", |p| p.csn_durable.0;
-    Gauge "pair_csn_checkpointed" None, "Base of the last checkpoint", |p| p.csn_checkpointed.0;
+    Gauge "pair_csn_checkpointed" None, "Base of the last checkpoint; 0: there is none", |p| p.csn_checkpointed.0;
     Gauge "pair_entries" None, "Entries in the tree", |p| p.entries;
     Gauge "pair_tree_nodes" None, "Tree nodes in use", |p| p.tree_nodes;
     Gauge "pair_tree_node" Some(Unit::Bytes), "Size of one tree node", |p| p.tree_node_bytes;
@@ -276,13 +276,15 @@ impl SnapshotCollector {
     }
 
     fn encode_sync_times(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let help = "Sync time of a batch over the last period: median, 99 of 100 are shorter, the longest";
+        let help = "Sync time of a batch in the last second: median, 99 of 100, longest; NaN without any";
         let mut family =
             encoder.encode_descriptor("pair_sync", help, Some(&Unit::Seconds), MetricType::Gauge)?;
         for pair in &self.snapshot.pairs {
             for (statistic, microseconds) in ["p50", "p99", "max"].into_iter().zip(pair.sync_us) {
                 let labels = [("pair", pair.pair.0.to_string()), ("statistic", statistic.to_owned())];
-                ConstGauge::new(seconds(microseconds, 1e6)).encode(family.encode_family(&labels)?)?;
+                let [.., longest] = pair.sync_us;
+                let time = if longest == 0 { f64::NAN } else { seconds(microseconds, 1e6) };
+                ConstGauge::new(time).encode(family.encode_family(&labels)?)?;
             }
         }
         Ok(())
@@ -363,7 +365,7 @@ mod tests {
             "cell_pair_csn_durable_total{pair=\"1\"} 41",
             "# UNIT cell_pair_extent_live_bytes bytes",
             "cell_pair_huge_page_bytes{pair=\"1\"} 2097152",
-            "cell_pair_sync_seconds{pair=\"1\",statistic=\"p99\"} 0.0",
+            "cell_pair_sync_seconds{pair=\"1\",statistic=\"p99\"} NaN",
             "cell_pair_log_segments{pair=\"1\",log=\"extent\",state=\"spare\"} 1",
             "cell_pair_log_held_bytes{pair=\"1\",log=\"node\"} 7",
             "cell_node_snapshot_age_seconds 1.5",

@@ -366,7 +366,8 @@ impl Worker {
         let owned = self.pairs.get_mut(at);
         match owned.pair.log_event(event, device) {
             Ok(Some(synced)) => {
-                owned.batches.batch(self.now_ns.saturating_sub(owned.submitted_ns), synced.bytes);
+                let sync_ns = self.now_ns.saturating_sub(owned.submitted_ns);
+                owned.batches.batch(self.now_ns, sync_ns, synced.bytes);
                 self.raise(at);
             }
             Ok(None) => {}

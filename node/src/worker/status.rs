@@ -206,7 +206,7 @@ impl Worker {
             splits: self.splits.counts(),
             backing: self.pairs.iter().next().map_or(["none", "none"], |owned| owned.pair.backing()),
             operations: self.operations,
-            pairs: self.pairs.iter().map(OwnedPair::snapshot).collect(),
+            pairs: self.pairs.iter().map(|owned| owned.snapshot(self.now_ns)).collect(),
             tree: self.tree_sampler.shape(),
             clients: self.client_reports.snapshot(self.now_ns),
             client_totals: self.client_reports.totals(),
@@ -250,7 +250,7 @@ impl Worker {
 }
 
 impl OwnedPair {
-    fn snapshot(&self) -> PairSnapshot {
+    fn snapshot(&self, now_ns: u64) -> PairSnapshot {
         let pair = &self.pair;
         let figures = pair.figures();
         PairSnapshot {
@@ -282,7 +282,7 @@ impl OwnedPair {
             checkpoint_running: self.checkpointing.is_running(),
             checkpoints_failed: self.checkpointing.failures,
             checkpoint_failure: self.checkpointing.failure.map(|(_, why)| why),
-            sync_us: self.batches.sync_us(),
+            sync_us: self.batches.sync_us(now_ns),
             sync_buckets: self.batches.sync_buckets,
         }
     }

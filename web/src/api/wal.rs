@@ -20,7 +20,8 @@ pub(crate) struct WalRow {
     /// Decimal numbers: JavaScript's are too small.
     pub(crate) csn_appended: String,
     pub(crate) csn_durable: String,
-    pub(crate) csn_checkpointed: String,
+    /// None: there is no checkpoint yet.
+    pub(crate) csn_checkpointed: Option<String>,
     /// What is appended and not durable.
     pub(crate) lag_csn: u64,
     pub(crate) lag_bytes: u64,
@@ -181,7 +182,7 @@ fn row(pair: &PairSnapshot, node: u32, rates: PairRates, replay_rate: Option<f64
         epoch: u64::from(pair.epoch.0),
         csn_appended: pair.csn_appended.0.to_string(),
         csn_durable: pair.csn_durable.0.to_string(),
-        csn_checkpointed: pair.csn_checkpointed.0.to_string(),
+        csn_checkpointed: (pair.csn_checkpointed.0 > 0).then(|| pair.csn_checkpointed.0.to_string()),
         lag_csn: pair.csn_appended.0.saturating_sub(pair.csn_durable.0),
         lag_bytes: pair.log_bytes_pending,
         lag_seconds: lag_seconds(pair.log_bytes_pending, rates),
@@ -225,6 +226,7 @@ mod tests {
         assert_eq!(row["bytes_per_batch"], 2_048.0);
         assert_eq!(row["sync_us"], serde_json::json!({"p50": null, "p99": null, "max": null}));
         assert!(row["replay_seconds_estimate"].is_null());
+        assert!(row["csn_checkpointed"].is_null(), "there is no checkpoint yet: 0 looked like one");
     }
 
     #[test]
