@@ -246,7 +246,8 @@ export interface DrillRun {
   /** Who began it, and who halted it. */
   who?: string | null; halted_by?: string | null;
   timeline: { name: string; at_ms: number; pair: number | null }[];
-  lane: { at_ms: number; attempted: number; succeeded: number; p99_us: number | null }[];
+  /** What neither succeeded nor failed in a step was still under way at its end. */
+  lane: { at_ms: number; attempted: number; succeeded: number; failed: number; p99_us: number | null }[];
   report: DrillReport | null;
 }
 

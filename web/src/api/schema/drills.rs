@@ -49,8 +49,9 @@ fn run_fields() -> Vec<Field> {
     ]);
     let lane = object([
         ("at_ms", integer("Milliseconds since the begin.")),
-        ("attempted", integer("Operations that were started.")),
-        ("succeeded", integer("Those that were answered.")),
+        ("attempted", integer("Operations that were under way in the step.")),
+        ("succeeded", integer("Those of them that were answered in it.")),
+        ("failed", integer("Those that ended in it otherwise. All others were still under way.")),
         ("p99_us", or_null(integer("99 of 100 took no longer, in microseconds. Null: none ended."))),
     ]);
     let report = about(report(), "What it found. Null: it has not ended, or was halted.");
