@@ -11,7 +11,8 @@ use crate::exit::Failure;
 use crate::process_settings;
 
 /// Variables that begin with `CELL_` and are no settings.
-const RESERVED_VARIABLES: &[&str] = &["CELL_SERVER", "CELL_CONFIG", "CELL_HTTP", "CELL_TOKEN"];
+const RESERVED_VARIABLES: &[&str] =
+    &["CELL_SERVER", "CELL_CONFIG", "CELL_HTTP", "CELL_HTTP_CA", "CELL_TOKEN"];
 
 /// Every declaration.
 pub(crate) const REGISTRY: Registry = Registry::new(&[
@@ -324,7 +325,9 @@ mod tests {
 
     #[test]
     fn resolve_unknown_variables_are_warned_of() {
-        let (_, warnings) = resolve_from(&[], &[("CELL_NODE_IDD", "1"), ("CELL_SERVER", "x")]).unwrap();
+        let (_, warnings) =
+            resolve_from(&[], &[("CELL_NODE_IDD", "1"), ("CELL_SERVER", "x"), ("CELL_HTTP_CA", "y")])
+                .unwrap();
         assert_eq!(warnings.len(), 1);
         assert!(warnings[0].contains("did you mean `node_id`"), "{warnings:?}");
     }

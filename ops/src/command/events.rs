@@ -171,7 +171,7 @@ mod tests {
     /// A burst of more than `--limit` between two looks was once cut.
     #[test]
     fn path_of_a_follower_has_the_cursor_and_no_limit() {
-        let api = ApiArgs { http_ca: None, http: String::new(), token: None };
+        let api = ApiArgs::default();
         let arguments =
             EventsArgs { limit: 5, kind: Some("split".to_owned()), node: Some(2), follow: true, api };
         assert_eq!(path(&arguments, None).unwrap(), "/api/v1/events?limit=5&kind=split&node=2");

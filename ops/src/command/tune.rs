@@ -1,6 +1,8 @@
 //! `cell tune`: settings of the whole cluster that change while it runs, by the admin API.
 
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, value_parser};
 use serde::Deserialize;
@@ -12,8 +14,11 @@ use crate::api::{Answer, Api, ApiArgs, Missing, understand};
 use crate::args::{Global, parse_time};
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number, table};
+use crate::signal;
 
 const PATH: &str = "/api/v1/tuning";
+/// Between two looks at whether all nodes have a change in force.
+const WAIT_PERIOD: Duration = Duration::from_millis(100);
 /// Changes that a node lists at a time.
 const PAGE: u64 = 200;
 
@@ -81,6 +86,17 @@ struct ChangeArgs {
     /// force]
     #[arg(long, value_name = "N")]
     revision: Option<u64>,
+    /// Wait until every node has the change in force, for so long at most
+    #[arg(
+        long,
+        value_name = "TIME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1m",
+        value_parser = parse_time,
+        conflicts_with = "dry_run"
+    )]
+    wait: Option<Duration>,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -216,7 +232,8 @@ fn list(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
         let has_word = format!("{} {}", setting.name, setting.meaning).to_lowercase().contains(&word);
         has_word && (!arguments.live || setting.applies == "live")
     };
-    show(global, &arguments.api, is_wanted, "No setting fits; `cell tune ls` lists all.\n")
+    let all = arguments.api.command("cell tune ls");
+    show(global, &arguments.api, is_wanted, &format!("No setting fits; {all} lists all.\n"))
 }
 
 fn diff(global: &Global, api: &ApiArgs) -> anyhow::Result<Exit> {
@@ -253,14 +270,19 @@ fn show(
 
 /// Says on stderr which nodes have other values in force, or say nothing.
 fn exit_of_nodes(document: &Document) -> Exit {
-    let late: Vec<_> = document.nodes.iter().filter(|node| !node.in_force).collect();
-    for Node { node, .. } in late {
-        message::warning(&format!("revision {} is not in force on node {node} yet", document.revision));
-    }
-    for Missing { node, address, why } in &document.missing {
-        message::warning(&format!("what node {node} at {address} has in force is not known: {why}"));
-    }
+    late(document).iter().for_each(|words| message::warning(words));
     if document.missing.is_empty() { Exit::Ok } else { Exit::Partial }
+}
+
+/// Of each node that has other values in force, or says nothing, that it does.
+fn late(document: &Document) -> Vec<String> {
+    let late = document.nodes.iter().filter(|node| !node.in_force).map(|Node { node, .. }| {
+        format!("revision {} is not in force on node {node} yet", document.revision)
+    });
+    let silent = document.missing.iter().map(|Missing { node, address, why }| {
+        format!("what node {node} at {address} has in force is not known: {why}")
+    });
+    late.chain(silent).collect()
 }
 
 fn settings_text(settings: &[&Setting], now_unix_ms: u64) -> String {
@@ -290,7 +312,8 @@ fn get(global: &Global, arguments: &GetArgs) -> anyhow::Result<Exit> {
         let at = parsed.settings.iter().position(|setting| setting.name == *name);
         found.push(at.ok_or_else(|| {
             let what = format!("there is no setting `{name}`");
-            Failure::new(Exit::NotFound, what).next("`cell tune ls` lists every setting")
+            let all = arguments.api.command("cell tune ls");
+            Failure::new(Exit::NotFound, what).next(format!("{all} lists every setting"))
         })?);
     }
     if global.json {
@@ -370,13 +393,58 @@ impl ChangeArgs {
         if global.json {
             message::print_json(document)?;
         } else {
-            message::print_text(&made_text(&made))?;
+            let diff = self.wait.is_none().then(|| self.api.command("cell tune diff"));
+            message::print_text(&made_text(&made, diff.as_deref()))?;
         }
-        Ok(Exit::Ok)
+        match self.wait {
+            Some(patience) if !made.dry_run => wait_for_all(&api, &made.revision, patience),
+            _ => Ok(Exit::Ok),
+        }
     }
 }
 
-fn made_text(made: &Made) -> String {
+impl Document {
+    /// Whether it is of this revision or a later one.
+    fn has_seen(&self, revision: &str) -> bool {
+        let number = |text: &str| text.parse::<u64>().ok();
+        number(&self.revision) >= number(revision)
+    }
+}
+
+/// Waits until all nodes have a revision in force, or a later one. Exit code 6 if some have not in time.
+fn wait_for_all(api: &Api, revision: &str, patience: Duration) -> anyhow::Result<Exit> {
+    let stop = signal::stop_flag()?;
+    let until = Instant::now() + patience;
+    loop {
+        let asked = api.get(PATH).and_then(|answer| parse::<Document>(&answer.document));
+        let over = stop.load(Ordering::Relaxed) || Instant::now() >= until;
+        match asked {
+            Ok(document) if document.has_seen(revision) => {
+                let late = late(&document);
+                if late.is_empty() {
+                    let count = number::counted(document.nodes.len() as u64, "node", "nodes");
+                    message::note(&format!("revision {revision} is in force on {count}"));
+                    return Ok(Exit::Ok);
+                }
+                if over {
+                    late.iter().for_each(|words| message::warning(words));
+                    return Ok(Exit::Partial);
+                }
+            }
+            // The node that is asked has seen less: its coordinator does not answer it just now.
+            Ok(_) if over => {
+                message::warning(&format!("whether revision {revision} is in force is not known"));
+                return Ok(Exit::Partial);
+            }
+            Err(failure) if over => return Err(failure.into()),
+            Ok(_) | Err(_) => {}
+        }
+        thread::sleep(WAIT_PERIOD);
+    }
+}
+
+/// `diff`: the command that names nodes which have it not in force.
+fn made_text(made: &Made, diff: Option<&str>) -> String {
     if made.changes.is_empty() {
         return format!("Nothing changes: revision {} has these values already.\n", made.revision);
     }
@@ -397,10 +465,10 @@ fn made_text(made: &Made) -> String {
             "Nothing was changed: revision {0} stays in force. `--revision {0}` makes this change and no other.\n",
             made.revision
         ),
-        false => format!(
-            "Revision {}: nodes take it over at their next look; `cell tune diff` names those that have not.\n",
-            made.revision
-        ),
+        false => {
+            let names = diff.map(|diff| format!("; {diff} names those that have not")).unwrap_or_default();
+            format!("Revision {}: nodes take it over at their next look{names}.\n", made.revision)
+        }
     });
     text
 }
@@ -516,10 +584,11 @@ mod tests {
             "changes": [{"name": "a", "old": null, "new": "2 s"}],
         });
         let made: Made = parse(&document).unwrap();
-        let text = made_text(&made);
+        let text = made_text(&made, Some("`cell tune diff --http a:1`"));
+        assert!(text.contains("look; `cell tune diff --http a:1` names those"), "{text}");
         assert!(text.contains("(as started)") && text.contains("2 s"), "{text}");
         assert!(text.contains("for 10 min 0 s, then as before\nRevision 8: nodes"), "{text}");
-        let tried = made_text(&Made { dry_run: true, ..made });
+        let tried = made_text(&Made { dry_run: true, ..made }, None);
         assert!(tried.contains("revision 8 stays in force. `--revision 8` makes this"), "{tried}");
     }
 
@@ -529,7 +598,7 @@ mod tests {
             "at_unix_ms": 1_000, "revision": "8", "dry_run": true, "expires_unix_ms": null,
             "changes": [{"name": "a", "old": "1", "new": "2", "new_expires_unix_ms": 31_000}],
         });
-        let text = made_text(&parse(&document).unwrap());
+        let text = made_text(&parse(&document).unwrap(), None);
         assert!(text.contains("2 (for 30 s)"), "{text}");
     }
 
