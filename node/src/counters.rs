@@ -1,4 +1,6 @@
-//! Running figures of a pair.
+//! Running figures of a pair, and what a worker counts for those who watch it.
+
+use cell_protocol::{ReadOnlyReason, Refusal};
 
 /// Sync times that are kept, at most.
 const WINDOW: usize = 512;
@@ -66,9 +68,121 @@ impl BatchCounters {
     }
 }
 
+/// Why requests were refused, as metrics name it.
+const REFUSALS: [&str; 19] = [
+    "busy",
+    "condition_failed",
+    "coordinator_full",
+    "disk_full",
+    "internal",
+    "key_invalid",
+    "log_failed",
+    "malformed",
+    "not_owner",
+    "number_below_floor",
+    "recovering",
+    "region_full",
+    "session_unknown",
+    "shutdown",
+    "too_long",
+    "unauthorized",
+    "value_too_large",
+    "version_unsupported",
+    "other",
+];
+
+fn reason(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Busy => "busy",
+        Refusal::ConditionFailed { .. } => "condition_failed",
+        Refusal::ReadOnly { reason: ReadOnlyReason::CoordinatorFull } => "coordinator_full",
+        Refusal::ReadOnly { reason: ReadOnlyReason::DiskFull } => "disk_full",
+        Refusal::ReadOnly { reason: ReadOnlyReason::LogFailed } => "log_failed",
+        Refusal::ReadOnly { reason: ReadOnlyReason::RegionFull } => "region_full",
+        Refusal::Internal => "internal",
+        Refusal::KeyInvalid { .. } => "key_invalid",
+        Refusal::Malformed { .. } => "malformed",
+        Refusal::NotOwner => "not_owner",
+        Refusal::NumberBelowFloor { .. } => "number_below_floor",
+        Refusal::Recovering => "recovering",
+        Refusal::SessionUnknown => "session_unknown",
+        Refusal::Shutdown => "shutdown",
+        Refusal::TooLong { .. } => "too_long",
+        Refusal::Unauthorized => "unauthorized",
+        Refusal::ValueTooLarge { .. } => "value_too_large",
+        Refusal::VersionUnsupported { .. } => "version_unsupported",
+        _ => "other",
+    }
+}
+
+/// What a worker has counted since its start, over all pairs that it had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerCounts {
+    pub(crate) refusals: [u64; REFUSALS.len()],
+    /// Batches by their sync times: bucket `i` ends at [`sync_bucket_end_us`].
+    pub sync_buckets: [u64; SYNC_BUCKETS],
+    /// The sum of their sync times.
+    pub sync_sum_ns: u64,
+    /// Requests that met memory which breaks an invariant.
+    pub damage_met: u64,
+    /// Violations that checks of the tree have found.
+    pub damage_checked: u64,
+}
+
+impl WorkerCounts {
+    /// Requests that were refused, by why; every reason is there.
+    pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        REFUSALS.into_iter().zip(self.refusals)
+    }
+
+    pub(crate) fn refused(&mut self, refusal: &Refusal) {
+        let at = REFUSALS.iter().position(|known| *known == reason(refusal));
+        self.refusals[at.unwrap_or(REFUSALS.len() - 1)] += 1;
+    }
+
+    pub(crate) fn synced(&mut self, sync_ns: u64) {
+        self.sync_buckets[sync_bucket(sync_ns)] += 1;
+        self.sync_sum_ns += sync_ns;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refused_counts_each_under_a_reason_of_its_own() {
+        let full = |reason| Refusal::ReadOnly { reason };
+        let mut counts = WorkerCounts::default();
+        let refusals = [
+            Refusal::Busy,
+            Refusal::Busy,
+            Refusal::NotOwner,
+            full(ReadOnlyReason::DiskFull),
+            full(ReadOnlyReason::CoordinatorFull),
+            Refusal::TooLong { len: 2, max: 1 },
+            Refusal::Unauthorized,
+        ];
+        refusals.iter().for_each(|refusal| counts.refused(refusal));
+        let counted: Vec<_> = counts.refusals().filter(|(_, count)| *count > 0).collect();
+        let wanted = [
+            ("busy", 2),
+            ("coordinator_full", 1),
+            ("disk_full", 1),
+            ("not_owner", 1),
+            ("too_long", 1),
+            ("unauthorized", 1),
+        ];
+        assert_eq!(counted, wanted, "each reason is in the list, and none is `other`");
+        assert_eq!(counts.refusals().count(), REFUSALS.len());
+    }
+
+    #[test]
+    fn synced_adds_times_up() {
+        let mut counts = WorkerCounts::default();
+        [1_000, 31_999, 32_000].into_iter().for_each(|sync_ns| counts.synced(sync_ns));
+        assert_eq!((counts.sync_buckets[0], counts.sync_buckets[1], counts.sync_sum_ns), (2, 1, 64_999));
+    }
 
     /// Those of the last batches were shown for as long as no other came, however long that was.
     #[test]

@@ -43,10 +43,13 @@ fn assert_good(output: Option<Output>) {
     }
 }
 
-/// The names of our metrics in a text, whatever stands around them.
+/// The names of a node's metrics in a text, whatever stands around them.
 fn names(text: &str) -> BTreeSet<String> {
     let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
-    words.filter(|word| word.starts_with("cell_")).map(str::to_owned).collect()
+    words
+        .filter(|word| word.starts_with("cell_") || word.starts_with("process_"))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
         return None;
     }
     let (length, rest) = match *first {
-        short @ 0..0x80 => (usize::from(short), rest),
+        short @ 0..=0x7f => (usize::from(short), rest),
         long @ 0x81..=0x84 => {
             let (digits, rest) = rest.split_at_checked(usize::from(long & 0x7f))?;
             (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)

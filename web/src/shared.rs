@@ -19,6 +19,7 @@ use crate::certificate::{CertificateWatch, exposed};
 use crate::clock::{LookTime, now, now_unix_ms};
 use crate::coordination::Coordination;
 use crate::coordinator_watch::{CoordinatorSeen, CoordinatorWatch};
+use crate::disk_watch::DiskWatch;
 use crate::drill::Drills;
 use crate::drill_permission::DrillPermission;
 use crate::event_log::EventLog;
@@ -34,6 +35,7 @@ use crate::problem::Problem;
 use crate::request_limits::RequestLimits;
 use crate::response_cache::CachedResponse;
 use crate::selector_history::SelectorHistory;
+use crate::server_figures::{AnswerCounts, ServerFigures};
 use crate::setting;
 use crate::source::Sources;
 use crate::store::Store;
@@ -76,6 +78,9 @@ pub(crate) struct Shared {
     stop: watch::Sender<bool>,
     freshness: Freshness,
     requests: AtomicU64,
+    pub(crate) answers: AnswerCounts,
+    disk: DiskWatch,
+    started_unix_ms: u64,
 }
 
 /// How long a start waits for what others have to say.
@@ -86,7 +91,8 @@ const STREAMS_MAX: usize = 64;
 impl Shared {
     /// Over a node's sources.
     pub(crate) fn new(sources: Sources) -> Shared {
-        let freshness = Freshness::new(sources.snapshots.snapshot().uptime_ms, now());
+        let uptime_ms = sources.snapshots.snapshot().uptime_ms;
+        let freshness = Freshness::new(uptime_ms, now());
         Shared {
             peers: Peers::new(None),
             hosts: Hosts::default(),
@@ -114,6 +120,9 @@ impl Shared {
             stop: watch::Sender::new(false),
             freshness,
             requests: AtomicU64::new(0),
+            answers: AnswerCounts::default(),
+            disk: DiskWatch::new(sources.data_folder.clone()),
+            started_unix_ms: now_unix_ms().saturating_sub(uptime_ms),
             sources,
         }
     }
@@ -260,7 +269,8 @@ impl Shared {
 
     /// Learns what others have to say, each second. It may take as long as they do.
     pub(crate) async fn learn(&self) {
-        tokio::join!(self.peers.learn_secret(&self.coordination), self.drill_permission.look());
+        let secret = self.peers.learn_secret(&self.coordination);
+        tokio::join!(secret, self.drill_permission.look(), self.disk.look());
     }
 
     /// What clients have reported.
@@ -323,6 +333,19 @@ impl Shared {
     /// Whether the coordinator answers.
     pub(crate) fn coordinator_seen(&self) -> CoordinatorSeen {
         self.coordinator.seen()
+    }
+
+    /// What metrics show besides the snapshot.
+    pub(crate) fn figures(&self) -> ServerFigures {
+        ServerFigures {
+            certificates: self.certificates.left(now_unix_ms().cast_signed() / 1_000),
+            answers: self.answers.all(),
+            failed_logins: self.limits.failed_logins(),
+            coordinator: self.coordinator.is_there().then(|| self.coordinator.seen()),
+            coordinator_answer: self.coordinator.answer_took(),
+            disk: self.disk.room(),
+            started_unix_ms: self.started_unix_ms,
+        }
     }
 
     /// Room for a stream, for as long as the permit is held; none if there are too many.

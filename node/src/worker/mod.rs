@@ -32,6 +32,7 @@ use cell_terms::{Incarnation, NodeId, SessionId};
 use cell_wal::{LogDevice, LogEvent, WalError};
 
 use crate::command::Command;
+use crate::counters::WorkerCounts;
 use crate::directory::{MeganodeAt, Range};
 use crate::latency::{Arrival, Latencies};
 use crate::outbox::{PairAt, ReplyList};
@@ -114,6 +115,7 @@ pub struct Worker {
     streams: Streams,
     commands: Vec<Command>,
     operations: OperationCounts,
+    counts: WorkerCounts,
     latencies: Latencies,
     /// Of the request that is carried out.
     arrival: Arrival,
@@ -165,6 +167,7 @@ impl Worker {
             streams: Streams::default(),
             commands: Vec::new(),
             operations: OperationCounts::default(),
+            counts: WorkerCounts::default(),
             latencies: Latencies::default(),
             arrival: Arrival::default(),
             progress,
@@ -368,6 +371,7 @@ impl Worker {
             Ok(Some(synced)) => {
                 let sync_ns = self.now_ns.saturating_sub(owned.submitted_ns);
                 owned.batches.batch(self.now_ns, sync_ns, synced.bytes);
+                self.counts.synced(sync_ns);
                 self.raise(at);
             }
             Ok(None) => {}

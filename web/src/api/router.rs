@@ -22,7 +22,6 @@ use crate::api::{
     cluster, drill_preview, drills, events, gathered, kv, openapi, operations, selector, series, status,
     stream, tree, tuning, tuning_change, whoami,
 };
-use crate::clock::now_unix_ms;
 use crate::connections::PeerAddress;
 use crate::exposition::Format;
 use crate::problem::{self, FieldProblem, Problem};
@@ -95,6 +94,7 @@ async fn name_and_guard(
         Err(problem) => refused(request.uri().path(), problem),
     };
     response = problem::complete(response, &name);
+    shared.answers.count(response.status());
     let headers = response.headers_mut();
     if let Ok(name) = HeaderValue::from_str(&name) {
         headers.insert("x-request-id", name);
@@ -179,8 +179,7 @@ async fn readyz(State(shared): State<Arc<Shared>>, request: Request) -> Response
 async fn metrics_text(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Result<Response, Problem> {
     let format = Format::wanted(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
     let (snapshot, age) = shared.look();
-    let certificates = shared.certificates.left(now_unix_ms().cast_signed() / 1_000);
-    let text = metrics::render(snapshot, age, certificates).map_err(|error| {
+    let text = metrics::render(snapshot, age, shared.figures()).map_err(|error| {
         tracing::error!(%error, "metrics could not be rendered");
         Problem::internal()
     })?;
