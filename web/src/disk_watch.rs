@@ -1,5 +1,5 @@
-//! How much room the file system of the data folder has. A disk that hangs must not hold the web's one thread,
-//! so it is asked on another one, by one question at a time.
+//! How much room the file system of the data folder has. A disk that hangs must not hold the web's one
+//! thread, so it is asked on another one, by one question at a time.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

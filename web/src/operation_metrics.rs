@@ -1,5 +1,5 @@
-//! What requests, syncs and takeovers took at the node, as histograms, and what it does besides: queue, splits,
-//! memory, damage, tuning.
+//! What requests, syncs and takeovers took at the node, as histograms, and what it does besides: queue,
+//! splits, memory, damage, tuning.
 
 use std::fmt;
 

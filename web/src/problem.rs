@@ -8,7 +8,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use crate::api::document::VERSION;
+/// The version of every document, problems included. It grows when a field changes its meaning or goes away;
+/// new fields may come without.
+pub(crate) const VERSION: u32 = 1;
 
 /// An error of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]

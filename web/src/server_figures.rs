@@ -1,5 +1,5 @@
-//! What metrics show besides the node's own figures: what the HTTP server counts, how it finds the coordinator
-//! and the disk, and the process under the names that all processes have.
+//! What metrics show besides the node's own figures: what the HTTP server counts, how it finds the
+//! coordinator and the disk, and the process under the names that all processes have.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! What all handlers share: the sources, the age of the figures, the peers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -320,7 +320,8 @@ impl Shared {
         if node == snapshot.node.0 || members().any(|known| known == node) || self.known_nodes().knows(node) {
             return Ok(());
         }
-        let known: Vec<_> = members().map(|node| node.to_string()).collect();
+        let known: BTreeSet<u32> = members().collect();
+        let known: Vec<_> = known.iter().map(u32::to_string).collect();
         Err(Params::refuse(name, format!("there is no node {node}; those that are: {}", known.join(", "))))
     }
 

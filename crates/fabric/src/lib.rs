@@ -49,7 +49,7 @@ pub use endpoint::{ConnectionId, Endpoint, Event};
 pub use error::{FabricError, SendError};
 pub use greeting::Greeting;
 pub use host::{HostEndpoint, HostOptions};
-pub use limits::{FabricLimits, MESSAGE_BYTES_MAX, SETTINGS};
+pub use limits::{FabricLimits, MESSAGE_BYTES_MAX, SETTINGS, USERS};
 pub use mapped::MappedRegion;
 pub use one_sided::OneSided;
 pub use partition::{Blocked, Partition};
@@ -58,7 +58,7 @@ pub use remote_access::{
     READ_BYTES_MAX, READS_MAX, ReadFailure, ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead,
     RemoteSwap, RemoteWrite,
 };
-pub use shm::{ShmEndpoint, ShmOptions, USERS, peer_user, users_of};
+pub use shm::{ShmEndpoint, ShmOptions, peer_user, users_of};
 pub use sim::{SimCrash, SimEndpoint, SimNetwork, SimOptions};
 pub use socket_name::SocketName;
 pub use tcp::{TcpEndpoint, TcpOptions};

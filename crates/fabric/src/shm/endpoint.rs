@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cell_terms::setting::{Settings, TextForm};
+use cell_terms::setting::Settings;
 
 use crate::connections::{Acceptor, Messenger, MessengerEndpoint, Provider};
 use crate::endpoint::ConnectionId;
@@ -70,20 +70,7 @@ fn ring_words(bytes: usize) -> usize {
     (bytes / 8).clamp(*RING_WORDS.start(), *RING_WORDS.end()).next_power_of_two()
 }
 
-/// Numbers of users, separated by commas, as settings hold them.
-pub const USERS: TextForm = TextForm {
-    max: 256,
-    takes: "numbers of users, separated by commas, or nothing",
-    check: |text| {
-        let mut users = text.split(',').map(str::trim).filter(|user| !user.is_empty());
-        match users.find(|user| user.parse::<u32>().is_err()) {
-            Some(user) => Err(format!("`{user}` is no number of a user")),
-            None => Ok(()),
-        }
-    },
-};
-
-/// The users of a text that [`USERS`] takes.
+/// The users of a text that [`crate::USERS`] takes.
 #[must_use]
 pub fn users_of(text: &str) -> Vec<u32> {
     text.split(',').filter_map(|user| user.trim().parse().ok()).collect()

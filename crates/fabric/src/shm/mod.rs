@@ -27,6 +27,6 @@ mod reads;
 mod ring;
 mod transport;
 
-pub use endpoint::{ShmEndpoint, ShmOptions, USERS, users_of};
+pub use endpoint::{ShmEndpoint, ShmOptions, users_of};
 pub use listener::peer_user;
 pub(crate) use mapping::{SharedWords, seal_for_readers, sealed_file};
