@@ -30,6 +30,7 @@ use crate::agent::{ClusterAgent, Installation, TakeoverWanted};
 use crate::command::{CheckpointCommand, Command, ControlEvent};
 use crate::membership::{MembershipOptions, RefusedKind};
 use crate::snapshot::{ClusterSnapshot, PairRecovery};
+use crate::takeover_counts::TakeoverCounts;
 use crate::takeovers::TakeoverJob;
 
 /// The worker is notified of a change of the disk's room that is no smaller than this.
@@ -110,6 +111,10 @@ pub struct ControlDriver<L> {
     own_progress: Arc<Progress>,
     /// Takeovers under way.
     progress: BTreeMap<PairId, Arc<Progress>>,
+    /// Those that have ended.
+    takeovers: TakeoverCounts,
+    /// Of them, what was reported to the worker.
+    takeovers_reported: TakeoverCounts,
     /// Pairs that are there before the worker serves.
     gathered: Vec<(Pair, L)>,
     pairs: Vec<PairControl>,
@@ -137,6 +142,8 @@ impl<L> ControlDriver<L> {
             agent: ClusterAgent::new(coordinator, environment.storage.clone(), options, every_ns),
             own_progress,
             progress: BTreeMap::new(),
+            takeovers: TakeoverCounts::default(),
+            takeovers_reported: TakeoverCounts::default(),
             gathered: Vec::new(),
             pairs: Vec::new(),
             disk_free: None,
@@ -193,7 +200,9 @@ impl<L> ControlDriver<L> {
         let mut effects = vec![ControlEffect::HoldGrowth(self.agent.has_left_behind())];
         effects.extend(self.tuned());
         effects.extend(looked.events.into_iter().map(ControlEffect::Notify));
-        if looked.changed || !self.progress.is_empty() {
+        let has_ended = self.takeovers != self.takeovers_reported;
+        if looked.changed || has_ended || !self.progress.is_empty() {
+            self.takeovers_reported = self.takeovers;
             effects.push(ControlEffect::Notify(self.cluster(now_ns)));
         }
         let jobs: Vec<_> = looked.take_over.into_iter().map(|wanted| self.job(wanted, now_ns)).collect();
@@ -233,6 +242,7 @@ impl<L> ControlDriver<L> {
             members,
             incidents: view.incidents.values().cloned().collect(),
             recoveries: recoveries.collect(),
+            takeovers: self.takeovers,
             tuning: view.tuning.clone(),
         };
         ControlEvent::Cluster(Arc::new(cluster))
@@ -250,7 +260,8 @@ impl<L> ControlDriver<L> {
     }
 
     /// Notes how far a takeover has come.
-    pub fn times(&self, pair: PairId, dead: Incarnation, times: ShareTimes) {
+    pub fn times(&mut self, pair: PairId, dead: Incarnation, times: ShareTimes) {
+        self.takeovers.taken(&times);
         self.agent.times(pair, dead, times);
     }
 
@@ -274,6 +285,7 @@ impl<L> ControlDriver<L> {
     #[must_use]
     pub fn refused(&mut self, pair: PairId, dead: Incarnation, kind: RefusedKind, now_ns: u64) -> bool {
         self.progress.remove(&pair);
+        self.takeovers.refused(kind);
         self.agent.refused(pair, dead, kind, now_ns)
     }
 

@@ -14,9 +14,10 @@ use cell_wal::LogSegments;
 use serde::{Serialize, Serializer};
 
 use crate::client_snapshot::{ClientSnapshot, ClientTotals};
-use crate::counters::SYNC_BUCKETS;
+use crate::counters::{SYNC_BUCKETS, WorkerCounts};
 use crate::latency::{OperationHistograms, OperationLatencies};
 use crate::split::SplitCounts;
+use crate::takeover_counts::TakeoverCounts;
 use crate::tree_shape::TreeShape;
 
 /// What a node is doing.
@@ -173,7 +174,7 @@ pub struct PairSnapshot {
     /// Durable watermark.
     #[serde(serialize_with = "number::serialize")]
     pub csn_durable: Csn,
-    /// Base of the last recorded checkpoint.
+    /// Base of the last recorded checkpoint; 0: there is none.
     #[serde(serialize_with = "number::serialize")]
     pub csn_checkpointed: Csn,
     /// Entries in the tree.
@@ -224,7 +225,11 @@ pub struct PairSnapshot {
     /// Why the last one failed; none if it did not.
     #[serde(serialize_with = "in_words")]
     pub checkpoint_failure: Option<CheckpointFailure>,
-    /// Batch sync times: microseconds, p50, p99, max of the last period.
+    /// Milliseconds since the last one was recorded, or since the node serves the pair if none was; for
+    /// metrics.
+    #[serde(skip)]
+    pub checkpoint_age_ms: u64,
+    /// Batch sync times: microseconds, p50, p99, max of the last second; 0: there were none.
     #[serde(serialize_with = "sync_times")]
     pub sync_us: [u64; 3],
     /// Batches since the start by their sync times: bucket `i` ends at [`crate::sync_bucket_end_us`].
@@ -270,6 +275,9 @@ pub struct ClusterSnapshot {
     pub incidents: Vec<IncidentRow>,
     /// Takeovers under way at this node.
     pub recoveries: Vec<PairRecovery>,
+    /// Takeovers of this node that have ended, for metrics.
+    #[serde(skip)]
+    pub takeovers: TakeoverCounts,
     /// The settings that the cluster is tuned to.
     pub tuning: TuningRow,
 }
@@ -311,6 +319,9 @@ pub struct NodeSnapshot {
     pub backing: [&'static str; 2],
     /// Operations since the start.
     pub operations: OperationCounts,
+    /// What the worker counts besides, for metrics.
+    #[serde(skip)]
+    pub worker_counts: WorkerCounts,
     /// What requests took at the server in the last second.
     pub latencies: OperationLatencies,
     /// The same with how often which times were; they have documents of their own.

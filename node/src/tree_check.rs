@@ -187,6 +187,8 @@ struct Running {
 pub(crate) struct TreeChecker {
     running: Option<Running>,
     waiting: VecDeque<Arc<TreeCheckRun>>,
+    /// Of checks that have ended.
+    violations: u64,
 }
 
 impl TreeChecker {
@@ -203,6 +205,12 @@ impl TreeChecker {
         }
     }
 
+    /// Violations that all checks have found since the start.
+    pub(crate) fn violations(&self) -> u64 {
+        let running = self.running.as_ref().map(Running::violations);
+        self.violations + running.unwrap_or(0)
+    }
+
     /// Looks at what is next.
     pub(crate) fn step(&mut self, pairs: &impl CheckedPairs, now_ns: u64) {
         let Some(mut running) = self.running.take().or_else(|| self.next(pairs, now_ns)) else { return };
@@ -211,6 +219,7 @@ impl TreeChecker {
             running.is_through = running.go_on(pairs, now_ns);
         }
         if running.is_through && running.suspects.is_empty() {
+            self.violations += running.violations();
             running.end(now_ns);
         } else {
             self.running = Some(running);
@@ -313,6 +322,10 @@ impl Running {
         self.suspects = suspects;
     }
 
+    fn violations(&self) -> u64 {
+        self.run.violations.load(Ordering::Relaxed)
+    }
+
     fn end(self, now_ns: u64) {
         let Running { run, started_ns, pairs, mut faults, .. } = self;
         faults.truncate(VIOLATIONS_MAX);
@@ -381,6 +394,7 @@ mod tests {
             assert!(turns < 100_000, "it ends: {:?}", run.progress());
         }
         assert!(!checker.has_work());
+        assert_eq!(checker.violations(), run.progress().violations);
         (run, turns)
     }
 

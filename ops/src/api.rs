@@ -12,21 +12,33 @@ use ureq::http::{Method, Request, Response};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
+use crate::args::SERVER_VARIABLE;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
+use crate::store;
 
 /// An answer that is longer is not read.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// How long a node may take to answer. It gives its peers a fraction of it.
 const DEADLINE: Duration = Duration::from_secs(5);
 
+/// The node that is asked if none is named.
+const HTTP_DEFAULT: &str = "127.0.0.1:7080";
+/// The variable that names nodes' HTTP.
+const HTTP_VARIABLE: &str = "CELL_HTTP";
+
 /// Which nodes' admin API to ask.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ApiArgs {
     /// HTTP addresses of nodes, separated by commas: the first that answers does so for the whole cluster.
-    /// With TLS, https://HOST:PORT
-    #[arg(long, value_name = "HOST:PORT", env = "CELL_HTTP", default_value = "127.0.0.1:7080")]
-    pub(crate) http: String,
+    /// With TLS, https://HOST:PORT. Without --http and --server, CELL_HTTP, then CELL_SERVER names them
+    /// [default: 127.0.0.1:7080]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) http: Option<String>,
+    /// A node's fabric address instead, as commands that read and write take it: the node says where its
+    /// HTTP is
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "http")]
+    pub(crate) server: Option<String>,
     /// A token of the admin API, where the cluster wants one
     #[arg(long, value_name = "TOKEN", env = "CELL_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
@@ -34,6 +46,39 @@ pub(crate) struct ApiArgs {
     /// signed them
     #[arg(long, value_name = "FILE", env = "CELL_HTTP_CA")]
     pub(crate) http_ca: Option<PathBuf>,
+}
+
+/// How nodes are named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Http(String),
+    Fabric(String),
+}
+
+impl ApiArgs {
+    /// What the arguments say comes before what the environment says.
+    fn place(&self, variable: impl Fn(&str) -> Option<String>) -> Place {
+        match (&self.http, &self.server) {
+            (Some(http), _) => return Place::Http(http.clone()),
+            (None, Some(server)) => return Place::Fabric(server.clone()),
+            (None, None) => {}
+        }
+        let variable = |name| variable(name).filter(|text| !text.is_empty());
+        match (variable(HTTP_VARIABLE), variable(SERVER_VARIABLE)) {
+            (Some(http), _) => Place::Http(http),
+            (None, Some(server)) => Place::Fabric(server),
+            (None, None) => Place::Http(HTTP_DEFAULT.to_owned()),
+        }
+    }
+
+    /// A command in a hint, which asks the same nodes when it is copied.
+    pub(crate) fn command(&self, command: &str) -> String {
+        match (&self.http, &self.server) {
+            (Some(http), _) => format!("`{command} --http {http}`"),
+            (None, Some(server)) => format!("`{command} --server {server}`"),
+            (None, None) => format!("`{command}`"),
+        }
+    }
 }
 
 /// The admin API of the nodes that were named.
@@ -83,10 +128,20 @@ impl Api {
     /// The admin API that the arguments name.
     ///
     /// # Errors
-    /// The trusted certificates cannot be read, or TLS is wanted without any.
-    pub(crate) fn new(arguments: &ApiArgs) -> Result<Api, Failure> {
-        let nodes = arguments.http.split(',').map(str::trim).filter(|node| !node.is_empty());
-        let nodes: Vec<String> = nodes.map(with_scheme).collect();
+    /// The trusted certificates cannot be read, or TLS is wanted without any; a node that is named by its
+    /// fabric does not answer there.
+    pub(crate) fn new(arguments: &ApiArgs) -> anyhow::Result<Api> {
+        let nodes: Vec<String> = match arguments.place(|name| std::env::var(name).ok()) {
+            Place::Http(http) => {
+                let nodes = http.split(',').map(str::trim).filter(|node| !node.is_empty());
+                nodes.map(with_scheme).collect()
+            }
+            Place::Fabric(server) => {
+                // Who names certificates means TLS: the fabric says nothing of that.
+                let scheme = if arguments.http_ca.is_some() { "https" } else { "http" };
+                vec![format!("{scheme}://{}", store::http_of(&server)?)]
+            }
+        };
         let mut config = Agent::config_builder()
             .timeout_global(Some(DEADLINE))
             .http_status_as_error(false)
@@ -97,9 +152,8 @@ impl Api {
             config = config.tls_config(tls(path)?);
         } else if nodes.iter().any(|node| node.starts_with("https://")) {
             let what = "over https, nodes are known by their certificates, and --http-ca is not given";
-            return Err(
-                Failure::usage(what).next("name the file of http_tls_certificate_file with --http-ca FILE")
-            );
+            let next = "name the file of http_tls_certificate_file with --http-ca FILE";
+            return Err(Failure::usage(what).next(next).into());
         }
         Ok(Api { agent: config.build().into(), nodes, token: arguments.token.clone() })
     }
@@ -194,7 +248,7 @@ fn was_not_sent(error: &ureq::Error) -> bool {
 
 fn no_answer(what: &str) -> Failure {
     Failure::new(Exit::Unreachable, what)
-        .next("name living nodes with --http HOST:PORT,…; `cell dev` prints their addresses")
+        .next("name living nodes with --http HOST:PORT,… or --server; `cell dev` prints their addresses")
 }
 
 fn answer(node: &str, response: Response<Body>) -> Result<Answer, Failure> {
@@ -252,7 +306,7 @@ mod tests {
     use super::*;
 
     fn arguments(http: &str) -> ApiArgs {
-        ApiArgs { http: http.to_owned(), token: Some("secret".to_owned()), http_ca: None }
+        ApiArgs { http: Some(http.to_owned()), token: Some("secret".to_owned()), ..ApiArgs::default() }
     }
 
     fn api(http: &str) -> Api {
@@ -292,15 +346,36 @@ mod tests {
 
     #[test]
     fn new_with_https_wants_certificates_and_names_a_file_without_any() {
-        let failure = Api::new(&arguments("127.0.0.1:1, https://127.0.0.1:2/")).err().unwrap();
-        assert!(failure.what.contains("--http-ca"), "{failure:?}");
+        let failure = |arguments: &ApiArgs| Api::new(arguments).err().unwrap().to_string();
+        let without = failure(&arguments("127.0.0.1:1, https://127.0.0.1:2/"));
+        assert!(without.contains("--http-ca"), "{without}");
         let file = tempfile::NamedTempFile::new().unwrap();
         for (path, wanted) in [(file.path(), "it has none"), (Path::new("/nowhere"), "/nowhere: ")] {
             let arguments = ApiArgs { http_ca: Some(path.to_owned()), ..arguments("https://127.0.0.1:2") };
-            let failure = Api::new(&arguments).err().unwrap();
-            assert!(failure.what.contains(wanted), "{failure:?}");
+            let failure = failure(&arguments);
+            assert!(failure.contains(wanted), "{failure}");
         }
         assert_eq!(api("http://a:1/,b:2").nodes, ["http://a:1", "http://b:2"]);
+    }
+
+    #[test]
+    fn place_is_what_the_arguments_say_then_the_environment() {
+        let args = |http: Option<&str>, server: Option<&str>| {
+            let (http, server) = (http.map(str::to_owned), server.map(str::to_owned));
+            ApiArgs { http, server, ..ApiArgs::default() }
+        };
+        let both = |name: &str| Some(if name == HTTP_VARIABLE { "h:1" } else { "s:1" }.to_owned());
+        let server_alone = |name: &str| Some(if name == HTTP_VARIABLE { "" } else { "s:1" }.to_owned());
+        let (http, fabric) = (|at: &str| Place::Http(at.to_owned()), |at: &str| Place::Fabric(at.to_owned()));
+        assert_eq!(args(None, None).place(|_| None), http("127.0.0.1:7080"));
+        assert_eq!(args(None, None).place(both), http("h:1"));
+        assert_eq!(args(None, None).place(server_alone), fabric("s:1"));
+        assert_eq!(args(None, Some("s:2")).place(both), fabric("s:2"));
+        assert_eq!(args(Some("h:2"), None).place(both), http("h:2"));
+        let words = |args: ApiArgs| args.command("cell tune ls");
+        assert_eq!(words(args(None, Some("s:2"))), "`cell tune ls --server s:2`");
+        assert_eq!(words(args(Some("h:2"), None)), "`cell tune ls --http h:2`");
+        assert_eq!(words(args(None, None)), "`cell tune ls`");
     }
 
     #[test]

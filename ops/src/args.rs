@@ -32,11 +32,22 @@ pub(crate) struct Global {
     pub(crate) color: Color,
 }
 
+/// The server that is asked if none is named.
+const SERVER_DEFAULT: &str = "127.0.0.1:7000";
+/// The variable that names servers.
+pub(crate) const SERVER_VARIABLE: &str = "CELL_SERVER";
+
+/// A command in a hint, which asks these servers when it is copied.
+pub(crate) fn command_for(command: &str, server: &str) -> String {
+    let asks_them = server == SERVER_DEFAULT && std::env::var_os(SERVER_VARIABLE).is_none();
+    if asks_them { format!("`{command}`") } else { format!("`{command} --server {server}`") }
+}
+
 /// Which server to ask, and for how long.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServerArgs {
     /// The servers' fabric addresses, separated by commas; of a cluster one is enough, as long as it is there
-    #[arg(long, value_name = "HOST:PORT", env = "CELL_SERVER", default_value = "127.0.0.1:7000")]
+    #[arg(long, value_name = "HOST:PORT", env = SERVER_VARIABLE, default_value = SERVER_DEFAULT)]
     pub(crate) server: String,
     /// How long one operation may take, retries and waits for a recovering server included
     #[arg(long, value_name = "TIME", value_parser = parse_time)]

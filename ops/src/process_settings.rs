@@ -1,11 +1,20 @@
 //! Settings of a node's process; those of the store are declared by the crates that use them.
 
-use cell_terms::setting::{Applies, Bounds, Setting};
+use cell_terms::setting::{ADDRESS, Applies, Bounds, OPTIONAL_ADDRESS, PATH, Setting, TextForm};
+
+use crate::logging;
 
 /// The coordinator of a cluster of one.
 pub(crate) const EMBEDDED: &str = "embedded";
 /// Why where a node is found does not change while it runs.
 const WRITTEN_AT_JOIN: &str = "It is written into the cluster's table when the node joins.";
+
+/// Where the coordinator is.
+const COORDINATOR: TextForm = TextForm {
+    takes: "IP:PORT or `embedded`",
+    check: |text| if text == EMBEDDED { Ok(()) } else { (ADDRESS.check)(text) },
+    ..ADDRESS
+};
 
 /// Declarations; see `cell settings`.
 pub(crate) const SETTINGS: &[Setting] = &[
@@ -20,7 +29,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "listen_address",
         meaning: "Where clients and peers connect (the fabric); loopback only, so far.",
         default: "127.0.0.1:7000",
-        bounds: Bounds::Text { max: 256 },
+        bounds: Bounds::Form(ADDRESS),
         applies: Applies::Restart(
             "The socket is opened when the process starts, and others know the node by its address.",
         ),
@@ -30,7 +39,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         meaning: "Where others are to connect to the fabric, IP:PORT, where that is not listen_address: \
                   behind a forwarded port, say.",
         default: "",
-        bounds: Bounds::Text { max: 256 },
+        bounds: Bounds::Form(OPTIONAL_ADDRESS),
         applies: Applies::Restart(WRITTEN_AT_JOIN),
     },
     Setting {
@@ -38,14 +47,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         meaning: "Where health checks, metrics, the console and the admin API are served over HTTP. An address that is \
                   not loopback needs TLS (http_tls_certificate_file) and tokens (http_tokens_file).",
         default: "127.0.0.1:7080",
-        bounds: Bounds::Text { max: 256 },
+        bounds: Bounds::Form(ADDRESS),
         applies: Applies::Restart("The socket is opened when the process starts."),
     },
     Setting {
         name: "advertise_http_address",
         meaning: "Where others find HTTP, IP:PORT, where that is not http_address.",
         default: "",
-        bounds: Bounds::Text { max: 256 },
+        bounds: Bounds::Form(OPTIONAL_ADDRESS),
         applies: Applies::Restart(WRITTEN_AT_JOIN),
     },
     Setting {
@@ -53,7 +62,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         meaning: "Where the coordinator of the cluster listens; `embedded` keeps one in this process, in \
                   `data_dir`, for a cluster of one node.",
         default: EMBEDDED,
-        bounds: Bounds::Text { max: 256 },
+        bounds: Bounds::Form(COORDINATOR),
         applies: Applies::Restart("The node's lease is with the coordinator that it joined."),
     },
     Setting {
@@ -61,14 +70,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         meaning: "The folder of everything that must survive: logs and checkpoints in `log`, which nodes of one \
                   machine share, an embedded coordinator's table in `coordinator`; a node's lock in `node-N`.",
         default: "./cell-data",
-        bounds: Bounds::Text { max: 4096 },
+        bounds: Bounds::Form(PATH),
         applies: Applies::Restart("The node's lock and the logs that it writes lie there."),
     },
     Setting {
         name: "tracing_filter",
         meaning: "What is reported on stderr: a level, or directives such as `info,cell_node=debug`.",
         default: "info",
-        bounds: Bounds::Text { max: 1024 },
+        bounds: Bounds::Form(logging::DIRECTIVES),
         applies: Applies::Live,
     },
 ];

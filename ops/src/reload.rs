@@ -42,10 +42,7 @@ impl Configuration {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_unix_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let author = Author { name: "SIGHUP".to_owned(), at_unix_ms };
-        let reloaded = (self.resolve)().and_then(|wanted| {
-            logging::check(wanted.text(logging::FILTER))?;
-            Ok(self.store.reload(author, &wanted)?)
-        });
+        let reloaded = (self.resolve)().and_then(|wanted| Ok(self.store.reload(author, &wanted)?));
         match reloaded {
             Ok(reloaded) => print_outcome(reloaded.revision.as_ref(), &reloaded.refused),
             Err(error) => {

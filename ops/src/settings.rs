@@ -11,7 +11,8 @@ use crate::exit::Failure;
 use crate::process_settings;
 
 /// Variables that begin with `CELL_` and are no settings.
-const RESERVED_VARIABLES: &[&str] = &["CELL_SERVER", "CELL_CONFIG", "CELL_HTTP", "CELL_TOKEN"];
+const RESERVED_VARIABLES: &[&str] =
+    &["CELL_SERVER", "CELL_CONFIG", "CELL_HTTP", "CELL_HTTP_CA", "CELL_TOKEN"];
 
 /// Every declaration.
 pub(crate) const REGISTRY: Registry = Registry::new(&[
@@ -97,7 +98,7 @@ fn value_name(bounds: &Bounds) -> &'static str {
         Bounds::Milliseconds { .. } => "TIME",
         Bounds::Choice(_) => "WORD",
         Bounds::Flag => "BOOL",
-        Bounds::Text { .. } => "TEXT",
+        Bounds::Text { .. } | Bounds::Form(_) => "TEXT",
     }
 }
 
@@ -255,6 +256,43 @@ mod tests {
         }
     }
 
+    /// What reads a text is part of its declaration, so that no source lets garbage through.
+    #[test]
+    fn texts_have_parsers_but_for_those_that_take_any_text() {
+        const ANY: [&str; 4] =
+            ["initial_split_keys", "fabric_verbs_device", "client_name", "client_verbs_device"];
+        for (_, setting) in REGISTRY.declarations() {
+            let is_any = matches!(setting.bounds, Bounds::Text { .. });
+            assert_eq!(is_any, ANY.contains(&setting.name), "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn resolve_a_text_that_is_garbage_is_refused_by_every_source() {
+        for (name, garbage, words) in [
+            ("tracing_filter", "garbage", "`garbage` is no level"),
+            ("tracing_filter", "info,cell_node=loud", "error parsing level filter"),
+            ("listen_address", "localhost", "it takes IP:PORT"),
+            ("advertise_http_address", "7080", "it takes IP:PORT, or nothing"),
+            ("coordinator_address", "embeded", "it takes IP:PORT or `embedded`"),
+            ("data_dir", "", "it takes a path"),
+            ("http_hosts", "a b", "`a b` is no host"),
+            ("fabric_shm_users", "1000,root", "`root` is no number of a user"),
+        ] {
+            let config = file(&format!("{name} = \"{garbage}\"\n"));
+            let flag = format!("--{}={garbage}", name.replace('_', "-"));
+            let variable = format!("CELL_{}", name.to_uppercase());
+            for result in [
+                resolve_from(&[&flag], &[]),
+                resolve_from(&[], &[(&variable, garbage)]),
+                resolve_from(&["--config", config.path().to_str().unwrap()], &[]),
+            ] {
+                let error = format!("{:#}", result.unwrap_err());
+                assert!(error.contains(words) && error.contains(name), "{error}");
+            }
+        }
+    }
+
     #[test]
     fn resolve_a_small_region_makes_the_slot_fit_unless_it_was_set() {
         let (settings, _) = resolve_from(&["--node-region-bytes", "40MiB"], &[]).unwrap();
@@ -287,7 +325,9 @@ mod tests {
 
     #[test]
     fn resolve_unknown_variables_are_warned_of() {
-        let (_, warnings) = resolve_from(&[], &[("CELL_NODE_IDD", "1"), ("CELL_SERVER", "x")]).unwrap();
+        let (_, warnings) =
+            resolve_from(&[], &[("CELL_NODE_IDD", "1"), ("CELL_SERVER", "x"), ("CELL_HTTP_CA", "y")])
+                .unwrap();
         assert_eq!(warnings.len(), 1);
         assert!(warnings[0].contains("did you mean `node_id`"), "{warnings:?}");
     }

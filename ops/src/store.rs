@@ -12,7 +12,7 @@ use cell_terms::setting::Source;
 use cell_terms::text::with_causes;
 use cell_terms::{NodeId, PairId, Version};
 
-use crate::args::ServerArgs;
+use crate::args::{ServerArgs, command_for};
 use crate::exit::{Exit, Failure};
 use crate::load::loader::Limits;
 use crate::output::message;
@@ -20,6 +20,8 @@ use crate::settings;
 
 /// How long a call waits for completions before it looks again.
 const TICK: Duration = Duration::from_millis(100);
+/// How long a server may take to say where its HTTP is.
+const HELLO_PATIENCE: Duration = Duration::from_secs(5);
 /// Between two attempts to connect to servers that are not there.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -72,7 +74,7 @@ impl Store {
             Some(asked) => within(&server, options, asked),
             None => Client::connect(&server, options),
         };
-        let client = connected.map_err(|error| failure(&error, &server))?;
+        let client = connected.map_err(|error| failure(&error, Some(&server)))?;
         Ok(Store { client, server })
     }
 
@@ -148,7 +150,7 @@ impl Store {
     ) -> anyhow::Result<u64> {
         let mut count = 0;
         for entry in self.client.scan(range) {
-            each(&entry.map_err(|error| failure(&error, &self.server))?)?;
+            each(&entry.map_err(|error| failure(&error, Some(&self.server)))?)?;
             count += 1;
         }
         Ok(count)
@@ -214,7 +216,7 @@ impl Store {
 
     /// An operation's error, with exit code and advice.
     pub(crate) fn failure(&self, error: &ClientError) -> anyhow::Error {
-        failure(error, &self.server)
+        failure(error, Some(&self.server))
     }
 
     fn conditional<T>(&self, outcome: Result<T, ClientError>) -> anyhow::Result<Conditional<T>> {
@@ -281,8 +283,21 @@ pub(crate) fn options(
     Ok(options)
 }
 
-/// An error of a client of these servers, with exit code and advice.
-pub(crate) fn failure(error: &ClientError, server: &str) -> anyhow::Error {
+/// Where the HTTP of one of these servers is, as it says itself.
+pub(crate) fn http_of(server: &str) -> anyhow::Result<String> {
+    let options = options(None, HELLO_PATIENCE, 1, &[])?;
+    let client = Client::connect(server, options).map_err(|error| failure(&error, Some(server)))?;
+    let http = &client.greeting().http_address;
+    if http.is_empty() {
+        let what = format!("{} does not say where its HTTP is", client.address());
+        return Err(Failure::new(Exit::Unreachable, what).next("name it with --http HOST:PORT").into());
+    }
+    Ok(http.clone())
+}
+
+/// An error of a client of these servers, with exit code and advice. None: they are those of a cluster whose
+/// addresses the user did not give.
+pub(crate) fn failure(error: &ClientError, server: Option<&str>) -> anyhow::Error {
     let (exit, next) = advice(error, server);
     let failure = Failure::new(exit, with_causes(error));
     match next {
@@ -291,9 +306,13 @@ pub(crate) fn failure(error: &ClientError, server: &str) -> anyhow::Error {
     }
 }
 
-fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
-    let start =
-        || Some(format!("is a node running at {server}? `cell dev` starts one; --server names another"));
+fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
+    let command =
+        |words: &str| server.map_or_else(|| format!("`{words}`"), |server| command_for(words, server));
+    let start = || {
+        let server = server.unwrap_or("the cluster's nodes");
+        Some(format!("is a node running at {server}? `cell dev` starts one; --server names another"))
+    };
     match error {
         ClientError::Unreachable { reason, .. } if says_nothing(reason) => {
             let next = "nothing says hello there: a host or a node that stands still, or another service \
@@ -301,7 +320,7 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
             (Exit::Unreachable, Some(next.into()))
         }
         ClientError::Unreachable { .. } | ClientError::Resolve { .. } => (Exit::Unreachable, start()),
-        ClientError::TooManyConnections { .. } => (Exit::Unhealthy, more_room()),
+        ClientError::TooManyConnections { .. } => (Exit::Unhealthy, more_room(&command)),
         ClientError::WrongService { .. } => {
             let next = "another service has that port; the fabric's is 7000 by default, that of HTTP 7080";
             (Exit::Unreachable, Some(next.into()))
@@ -318,13 +337,14 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
             (Exit::Usage, Some("give a smaller `client_cache_bytes`".into()))
         }
         ClientError::Unsendable(_) => (Exit::Usage, None),
-        ClientError::Refused(refusal) => of_refusal(refusal),
+        ClientError::Refused(refusal) => of_refusal(refusal, &command),
         ClientError::Deadline { last, .. } => match last {
-            Some(AttemptError::Refused(refusal)) => of_refusal(refusal),
+            Some(AttemptError::Refused(refusal)) => of_refusal(refusal, &command),
             Some(AttemptError::Unserved { .. }) => {
-                (Exit::Unhealthy, Some("`cell status` shows which pairs are not served, and why".into()))
+                let next = format!("{} shows which pairs are not served, and why", command("cell status"));
+                (Exit::Unhealthy, Some(next))
             }
-            Some(last) if last.is_for_lack_of_room() => (Exit::Unhealthy, more_room()),
+            Some(last) if last.is_for_lack_of_room() => (Exit::Unhealthy, more_room(&command)),
             Some(_) => (Exit::Unreachable, start()),
             None => (Exit::Error, Some("--timeout gives an operation more time".into())),
         },
@@ -336,9 +356,9 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
 }
 
 /// What to do about a server that takes no more connections.
-fn more_room() -> Option<String> {
-    let raise = "`cell tune set fabric_connections_max=2048` makes room for more of them";
-    Some(format!("close clients that are not needed; {raise}"))
+fn more_room(command: &dyn Fn(&str) -> String) -> Option<String> {
+    let raise = command("cell tune set fabric_connections_max=2048");
+    Some(format!("close clients that are not needed; {raise} makes room for more of them"))
 }
 
 /// Whether a connection was taken and no hello came.
@@ -346,13 +366,14 @@ fn says_nothing(reason: &AttemptError) -> bool {
     matches!(reason, AttemptError::NoHello { .. } | AttemptError::Closed(CloseReason::HandshakeTimeout))
 }
 
-fn of_refusal(refusal: &Refusal) -> (Exit, Option<String>) {
+fn of_refusal(refusal: &Refusal, command: &dyn Fn(&str) -> String) -> (Exit, Option<String>) {
     match refusal {
         Refusal::Busy => {
             (Exit::Unhealthy, Some("try again later, or with fewer operations at a time".into()))
         }
         Refusal::Recovering => {
-            (Exit::Unhealthy, Some("`cell status --watch` shows how far the recovery is".into()))
+            let next = format!("{} shows how far the recovery is", command("cell status --watch"));
+            (Exit::Unhealthy, Some(next))
         }
         Refusal::ReadOnly { reason: ReadOnlyReason::CoordinatorFull } => {
             let next = "make room where the coordinator has its folder; who is connected goes on";
@@ -362,8 +383,9 @@ fn of_refusal(refusal: &Refusal) -> (Exit, Option<String>) {
             (Exit::Unhealthy, Some("reads and deletes go on; make room, then write again".into()))
         }
         Refusal::NotOwner => {
-            let next = "nobody serves its pair just now: `cell status` shows which are not served";
-            (Exit::Unhealthy, Some(next.into()))
+            let shows = command("cell status");
+            let next = format!("nobody serves its pair just now: {shows} shows which are not served");
+            (Exit::Unhealthy, Some(next))
         }
         Refusal::Shutdown => (Exit::Unhealthy, None),
         Refusal::KeyInvalid { .. } | Refusal::ValueTooLarge { .. } | Refusal::TooLong { .. } => {
@@ -388,9 +410,27 @@ mod tests {
             ClientError::TooManyConnections { server, waited_ms: 5_000 },
             ClientError::Deadline { waited_ms: 5_000, last: Some(last) },
         ] {
-            let (exit, next) = advice(&error, "127.0.0.1:7000");
+            let (exit, next) = advice(&error, Some("127.0.0.1:7000"));
             assert_eq!(exit, Exit::Unhealthy, "{error}");
             assert!(next.is_some_and(|next| next.contains("fabric_connections_max")), "{error}");
+        }
+    }
+
+    /// A command that was copied from a hint once asked another cluster.
+    #[test]
+    fn advice_with_a_command_has_the_server_that_was_asked() {
+        let refused = |refusal| ClientError::Refused(refusal);
+        let unserved = AttemptError::Unserved { pair: PairId(1), state: OwnedState::Orphaned };
+        let server = Box::new("127.0.0.1:7300".parse().unwrap());
+        for error in [
+            refused(Refusal::Recovering),
+            refused(Refusal::NotOwner),
+            ClientError::Deadline { waited_ms: 1, last: Some(unserved) },
+            ClientError::TooManyConnections { server, waited_ms: 1 },
+        ] {
+            let said = |server| advice(&error, server).1.unwrap();
+            assert!(said(Some("127.0.0.1:7300")).contains(" --server 127.0.0.1:7300` "), "{error}");
+            assert!(!said(None).contains("--server"), "{error}");
         }
     }
 }

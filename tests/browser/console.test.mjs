@@ -196,6 +196,40 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     sound(page);
   });
 
+  // The confirmation once took the newest revision, and wrote over what nobody had been shown.
+  test("tuning_revert_that_another_one_overtook_changes_nothing", async (t) => {
+    const { page, mock } = await opened(t, "/console/tuning?find=client_selector_exploration");
+    const { tuning } = mock.world;
+    tuning.apply({ client_selector_exploration: "0.05" }, "op", "a look", null);
+    tuning.apply({ client_selector_exploration: null }, "op", "enough", null);
+    const reverted = String(Number(tuning.revision) - 1);
+    await page.getByRole("button", { name: `Revert revision ${reverted}` }).click();
+    await says(page, "Nothing: these values are in force already");
+    assert.ok(await page.getByRole("button", { name: "Take it back" }).isDisabled());
+    const last = tuning.revision;
+    await page.getByRole("button", { name: `Revert revision ${last}` }).click();
+    await says(page, `Taking back revision ${last} would set`);
+    tuning.apply({ client_selector_exploration: "0.3" }, "another operator", "needed", null);
+    await page.getByRole("cell", { name: "another operator" }).waitFor(); // the page has seen it
+    await page.getByRole("button", { name: "Take it back" }).click();
+    await says(page, "Settings changed meanwhile");
+    assert.equal(tuning.number("client_selector_exploration"), 0.3);
+    const sent = mock.requests.filter((request) => request.path === "/api/v1/tuning:revert").at(-1);
+    assert.equal(sent.headers["if-match"], `"${last}"`);
+    sound(page);
+  });
+
+  test("tuning_history_is_saved_whole", async (t) => {
+    const { page, mock } = await opened(t, "/console/tuning?find=split_fill_percent");
+    for (let change = 0; change < 450; change += 1) mock.world.tuning.apply({ split_fill_percent: String(50 + (change % 40)) }, "op", "more", null);
+    await says(page, "Show older changes");
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Save all changes" }).click()]);
+    const lines = readFileSync(await download.path(), "utf8").trim().split("\n").map((line) => JSON.parse(line));
+    assert.equal(lines.length, 451);
+    assert.deepEqual(lines.map((line) => line.revision), mock.world.tuning.history.map((row) => row.revision));
+    sound(page);
+  });
+
   test("tuning_that_another_one_overtook_shows_what_changed", async (t) => {
     const { page, mock } = await opened(t, "/console/tuning?find=client_selector_wait_weight");
     await page.getByRole("textbox", { name: "client_selector_wait_weight" }).fill("12");
@@ -465,7 +499,24 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     await dialog.getByRole("button", { name: "Kill it" }).click();
     await dialog.waitFor({ state: "detached" });
     const sent = JSON.parse(mock.requests.find((request) => request.method === "POST" && request.path === "/api/v1/drills").body);
-    assert.deepEqual(sent, { kind: "kill", node: 1, confirm: "node-1", down_ms: 3000, before_ms: 2000, threads: 4, rate: 500, keep: false });
+    const { preview, ...drill } = sent;
+    assert.deepEqual(drill, { kind: "kill", node: 1, confirm: "node-1", down_ms: 3000, before_ms: 2000, threads: 4, rate: 500, keep: false });
+    assert.match(preview, /^kill 1 /);
+    sound(page);
+  });
+
+  test("drill_whose_preview_is_not_true_any_more_is_not_begun", async (t) => {
+    const { page, mock } = await opened(t, "/console/recovery?kind=kill&node=1");
+    await says(page, "Node 1 owns");
+    await page.getByRole("button", { name: "Run this drill…" }).click();
+    const { world } = mock;
+    const owner = world.ownerOf.bind(world);
+    world.ownerOf = (pair) => (pair === 2 ? 0 : owner(pair)); // another node has taken it over
+    const dialog = page.getByRole("dialog");
+    await dialog.getByRole("textbox").fill("node-1");
+    await dialog.getByRole("button", { name: "Kill it" }).click();
+    await dialog.getByText("its preview is not true any more").waitFor();
+    assert.equal(world.runs.length, 0);
     sound(page);
   });
 

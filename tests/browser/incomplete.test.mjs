@@ -95,6 +95,7 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
   test("ranges_of_a_node_that_does_not_answer_are_hatched", async (t) => {
     const { page } = await opened(t, "tree", { scenario: "missing" });
     await page.locator(".meganode.is-untold").first().waitFor();
+    await page.getByText("now, of what is told").first().waitFor();
     sound(page);
   });
 
@@ -107,6 +108,21 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
     const owners = page.getByRole("table", { name: "Owners over time" });
     await page.waitForFunction(() => document.querySelector("#owners-over-time tbody tr:last-child td:last-child")?.textContent === "node 2");
     assert.deepEqual(await owners.locator("tbody td:last-child").allInnerTexts(), ["node 2", "nobody", "node 2"]);
+    sound(page);
+  });
+
+  // A survivor whose name is gone was drawn as nobody, for as long as it had the pair, and so was one that noted no time.
+  test("owner_whose_name_is_gone_is_not_nobody", async (t) => {
+    const share = { pair: 3, survivor: "8", survivor_node: null, claimed_ms: 1_000_400, cut_ms: 1_000_500, replayed_ms: 1_001_000, replayed_bytes: 9 };
+    const incident = { lease_seen_ms: 1_000_300, all_back_ms: null };
+    const prepare = (mock) => mock.world.incidents.push(
+      { ...incident, dead: "9", node: 2, detected_ms: 1_000_000, shares: [{ ...share, serving_ms: 1_002_000 }] },
+      { ...incident, dead: "8", node: 0, detected_ms: 1_075_000, shares: [{ ...share, serving_ms: 0 }] },
+    );
+    const { page } = await opened(t, "nodes?tables=owners", { prepare });
+    const owners = page.getByRole("table", { name: "Owners over time" });
+    await page.waitForFunction(() => document.querySelector("#owners-over-time tbody tr:last-child td:last-child")?.textContent === "node 2");
+    assert.deepEqual(await owners.locator("tbody td:last-child").allInnerTexts(), ["node 2", "nobody", "node 0", "not told", "node 2"]);
     sound(page);
   });
 

@@ -144,7 +144,8 @@ mod tests {
             ClientCounts { one_sided: 9, torn: 2, not_trusted: 3, fallbacks: 4, ..ClientCounts::default() };
         snapshot.client_totals = ClientTotals { reports: 5, dropped: 1, unlisted: 0, counts };
         snapshot.clients = vec![client(1, 1), client(2, 1)];
-        let text = crate::metrics::render(std::sync::Arc::new(snapshot), Duration::ZERO).unwrap();
+        let text = crate::metrics::render(std::sync::Arc::new(snapshot), Duration::ZERO, Default::default())
+            .unwrap();
         for line in [
             "cell_client_searches_total{path=\"one_sided\"} 9",
             "cell_client_decisions_total{reason=\"not_trusted\"} 3",

@@ -1,9 +1,11 @@
 //! The console: one page whose files are in the program. What it shows it asks of `/api/v1`, of this node
-//! alone; its address says which page is open, so every address below `/console/` gives the same document.
+//! alone; its address says which page is open, so the addresses of all pages give the same document.
 
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
+
+use crate::problem::Problem;
 
 /// Nothing of another origin is loaded or asked, and no script runs that is not a file of the console.
 pub(crate) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -44,9 +46,29 @@ pub(crate) async fn get_document(headers: HeaderMap) -> Response {
     respond(&DOCUMENT, &headers)
 }
 
-/// `GET /console/{*path}`: a file, or the document for every address that is a page.
-pub(crate) async fn get_file(Path(path): Path<String>, headers: HeaderMap) -> Response {
-    respond(FILES.iter().find(|file| file.name == path).unwrap_or(&DOCUMENT), &headers)
+/// The pages, as `shell/pages.ts` has them.
+const PAGES: [&str; 10] =
+    ["overview", "tree", "selector", "nodes", "durability", "recovery", "tuning", "events", "data", "api"];
+
+/// `GET /console/{*path}`: a file, or the document for every address that is a page. Of everything else it is
+/// said that it is not there: to people by the document, which says so on its page.
+pub(crate) async fn get_file(Path(path): Path<String>, mut headers: HeaderMap) -> Response {
+    if let Some(file) = FILES.iter().find(|file| file.name == path) {
+        return respond(file, &headers);
+    }
+    if PAGES.contains(&path.strip_suffix('/').unwrap_or(&path)) {
+        return respond(&DOCUMENT, &headers);
+    }
+    let accepts = headers.get(header::ACCEPT).and_then(|kinds| kinds.to_str().ok()).unwrap_or_default();
+    if !accepts.contains("text/html") {
+        return Problem::not_found("The console has no such file and no such page.")
+            .next("open /console/; a page that was open before an upgrade must be loaded anew")
+            .into_response();
+    }
+    headers.remove(header::IF_NONE_MATCH);
+    let mut response = respond(&DOCUMENT, &headers);
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
 }
 
 fn respond(file: &File, headers: &HeaderMap) -> Response {
@@ -116,10 +138,37 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_s_address_gives_the_document() {
-        for path in ["overview", "tree/1.0", "no-such-file.js"] {
+        for path in PAGES.into_iter().chain(["tree/"]) {
             let response = get_file(Path(path.to_owned()), HeaderMap::new()).await;
+            assert_eq!(response.status(), StatusCode::OK, "{path}");
             assert_eq!(response.headers()[header::CONTENT_TYPE], "text/html; charset=utf-8", "{path}");
             assert_eq!(response.headers()[header::CONTENT_SECURITY_POLICY], POLICY);
         }
+    }
+
+    /// A script that was not there was answered with the document, as a success.
+    #[tokio::test]
+    async fn what_is_neither_a_file_nor_a_page_is_not_there() {
+        let ask = |path: &str, accept: &str| {
+            let tag = tag(&DOCUMENT);
+            let with = [(header::ACCEPT, accept), (header::IF_NONE_MATCH, &*tag)];
+            let with = with.map(|(name, value)| (name, HeaderValue::from_str(value).unwrap()));
+            get_file(Path(path.to_owned()), HeaderMap::from_iter(with))
+        };
+        for path in ["no-such-file.js", "console.js.map", "nothing", "tree/1.0", "Tree", ""] {
+            let plain = ask(path, "*/*").await;
+            assert_eq!(plain.status(), StatusCode::NOT_FOUND, "{path}");
+            assert!(plain.headers().get(header::CONTENT_TYPE).is_none(), "{path}: the problem comes later");
+            let page = ask(path, "text/html,application/xhtml+xml;q=0.9").await;
+            assert_eq!(page.status(), StatusCode::NOT_FOUND, "{path}");
+            assert_eq!(page.headers()[header::CONTENT_TYPE], "text/html; charset=utf-8", "{path}");
+        }
+    }
+
+    #[test]
+    fn pages_are_those_of_the_console() {
+        let pages = include_str!("../console/src/shell/pages.ts").split("path: \"/console/").skip(1);
+        let pages: Vec<_> = pages.filter_map(|rest| rest.split('"').next()).collect();
+        assert_eq!(pages, PAGES);
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct CoordinatorSeen {
 struct Answers {
     asked: bool,
     last: Option<Instant>,
+    /// What the last answer took.
+    took: Option<Duration>,
 }
 
 /// See the module's text.
@@ -46,14 +48,28 @@ impl CoordinatorWatch {
             return;
         }
         tokio::task::spawn_blocking(move || {
+            let asked_at = now();
             let answer = coordinator.read(ROW);
             let mut answers = lock(&answers);
             answers.asked = false;
             match answer {
-                Ok(_) => answers.last = Some(now()),
+                Ok(_) => {
+                    let at = now();
+                    (answers.last, answers.took) = (Some(at), Some(at.saturating_duration_since(asked_at)));
+                }
                 Err(error) => tracing::debug!(%error, "the coordinator does not answer"),
             }
         });
+    }
+
+    /// Whether there is one to ask.
+    pub(crate) fn is_there(&self) -> bool {
+        self.coordinator.is_some()
+    }
+
+    /// What its last answer took.
+    pub(crate) fn answer_took(&self) -> Option<Duration> {
+        lock(&self.answers).took
     }
 
     pub(crate) fn seen(&self) -> CoordinatorSeen {
@@ -81,7 +97,7 @@ mod tests {
         while lock(&watch.answers).asked {
             tokio::task::yield_now().await;
         }
-        assert!(watch.seen().reachable);
+        assert!(watch.seen().reachable && watch.answer_took().is_some());
         sim.cut_power();
         let before = lock(&watch.answers).last;
         watch.ask();

@@ -462,7 +462,7 @@ mod tests {
         node.pairs[0].checkpoints += 1;
         let mut cluster = ClusterSnapshot { revision: 2, ..ClusterSnapshot::default() };
         cluster.tuning.revision = 1;
-        let value = TunedValue { text: "0.02".into(), expires_unix_ms: None, after: None };
+        let value = TunedValue { text: "0.02".into(), expires_unix_ms: None, after: None, later: Vec::new() };
         cluster.tuning.values.insert("selector.exploration".into(), value);
         node.cluster = Arc::new(cluster);
         log.observe(2, &Arc::new(node));

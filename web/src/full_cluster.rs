@@ -156,6 +156,7 @@ fn cluster(inner: &ClusterSnapshot, looks: u64) -> ClusterSnapshot {
         incidents: incidents(looks),
         recoveries: vec![PairRecovery { pair: PairId(4), progress: progress() }],
         tuning: inner.tuning.clone(),
+        ..ClusterSnapshot::default()
     }
 }
 
@@ -208,7 +209,7 @@ fn incidents(looks: u64) -> Vec<IncidentRow> {
         cut_ms: 20,
         replayed_ms: 90,
         serving_ms: if looks > LOOKS_BEFORE { 95 } else { 0 },
-        replayed_bytes: 4_096,
+        replayed_bytes: 16 << 20,
         refused_ms: 0,
     };
     let (survivor, declined) = (Some(Incarnation(70)), vec![Incarnation(71)]);

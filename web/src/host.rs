@@ -1,7 +1,7 @@
 //! Who may be bound and whom requests may name. A web page that points its own name at this machine must not
 //! reach a node: only loopback addresses, `localhost` and names of the settings are taken for this node's.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Whether an address may be bound by whoever serves neither TLS nor asks for tokens.
 pub(crate) fn is_local_address(address: SocketAddr) -> bool {
@@ -51,6 +51,25 @@ impl Hosts {
     }
 }
 
+/// Whether this is a host, with or without a port, in the form that a `Host` header has.
+pub(crate) fn is_well_formed(host: &str) -> bool {
+    let (is_name, port) = match host.strip_prefix('[') {
+        Some(rest) => {
+            let Some((address, port)) = rest.split_once(']') else { return false };
+            (address.parse::<Ipv6Addr>().is_ok(), port)
+        }
+        None => {
+            let (name, port) = host.split_at(host.find(':').unwrap_or(host.len()));
+            let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte);
+            (!name.is_empty() && name.bytes().all(is_part), port)
+        }
+    };
+    let is_number =
+        |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<u16>().is_ok();
+    let is_port = port.is_empty() || port == ":" || port.strip_prefix(':').is_some_and(is_number);
+    is_name && is_port
+}
+
 /// A host without its port.
 fn name_of(host: &str) -> &str {
     match host.strip_prefix('[') {
@@ -98,6 +117,32 @@ mod tests {
             ["", "foo", "evil.example", "127.0.0.1.evil.example:7080", "10.0.0.2", "[::2]", "localhost."]
         {
             assert!(!hosts.permits(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn is_well_formed_a_name_or_an_address_with_or_without_a_port() {
+        for host in ["localhost", "cell.example:7080", "127.0.0.1:1", "[::1]", "[::1]:65535", "a:", "x_1:0"] {
+            assert!(is_well_formed(host), "{host}");
+        }
+        for host in [
+            "",
+            ":7080",
+            "::1",
+            "[::1",
+            "[::1]x",
+            "[localhost]",
+            "a:b",
+            "a:65536",
+            "a:1:2",
+            "a:+1",
+            "a b",
+            "a/b",
+            "user@localhost",
+            "localhost, evil.example:7080 ",
+            "ä",
+        ] {
+            assert!(!is_well_formed(host), "{host}");
         }
     }
 

@@ -64,6 +64,11 @@ impl KnownNodes {
         }
     }
 
+    /// Whether there is or was such a node.
+    pub(crate) fn knows(&self, node: u32) -> bool {
+        self.nodes.contains_key(&node)
+    }
+
     fn keep(&mut self, node: u32, known: KnownNode) {
         if self.nodes.len() < NODES_MAX || self.nodes.contains_key(&node) {
             self.nodes.insert(node, known);

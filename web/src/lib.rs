@@ -4,12 +4,12 @@
 //!
 //! | route | answers |
 //! |---|---|
-//! | `GET /console/` | the console, for browsers |
+//! | `GET /console/` | the console, for browsers; 404 for what is neither a page nor a file of it |
 //! | `GET /status` | the cluster on one page without scripts |
 //! | `GET /livez` | 200 while the process answers; never depends on anything else |
 //! | `GET /readyz` | 200 when the node serves reads, else 503; `?verbose` lists the checks |
 //! | `GET /metrics` | metrics for Prometheus, or OpenMetrics if asked for; every name has the prefix `cell_` |
-//! | `GET /api/openapi.json` | all routes below, with what they take |
+//! | `GET /api/openapi.json` | all routes below and the three above, with what they take and answer |
 //! | `GET /api/v1/status` | the snapshot as JSON, `version` 1 |
 //! | `GET /api/v1/cluster` | the cluster as the node saw it last: members, pairs, incidents, `version` 1 |
 //! | `GET /api/v1/nodes` | a row for each node of the cluster |
@@ -48,23 +48,25 @@
 //!
 //! With a file of tokens (`http_tokens_file`) everything but health, metrics and the console's files wants
 //! one of them (`Authorization: Bearer`): a viewer's to read, an operator's to change something, an admin's
-//! where the router says so. Nodes know each other without. Who sends tokens that are not known, or changes
-//! something, too often is answered 429.
+//! where the router says so. A stream ends when its token is revoked. Nodes know each other without. Who
+//! sends tokens that are not known, or changes something, too often is answered 429.
 //!
 //! Errors are RFC 9457 `application/problem+json` with `code` and `request_id`; every response carries the id
 //! in `x-request-id`. Only loopback addresses can be bound, unless HTTP is served over TLS and asks for
-//! tokens. Only requests whose `Host` names the node are answered (`host`), so that a web page cannot read a
-//! node through a name that it points at it.
+//! tokens. Only requests with one `Host`, which names the node, are answered (`host`), so that a web page
+//! cannot read a node through a name that it points at it.
 
 mod access;
 mod api;
 mod body_limit;
+mod certificate;
 mod client_metrics;
 mod clock;
 mod connections;
 mod console;
 mod coordination;
 mod coordinator_watch;
+mod disk_watch;
 mod drill;
 mod drill_permission;
 mod event_log;
@@ -92,6 +94,7 @@ mod request_limits;
 mod response_cache;
 mod selector_history;
 mod server;
+mod server_figures;
 mod setting;
 mod shared;
 mod source;

@@ -18,6 +18,7 @@ use crate::api::cluster;
 use crate::client_metrics;
 use crate::clock::milliseconds;
 use crate::operation_metrics;
+use crate::server_figures::{self, ServerFigures};
 
 const STATES: [&str; 7] = ["starting", "recovering", "serving", "read_only", "silent", "stopping", "failed"];
 
@@ -39,7 +40,8 @@ const PAIR_FIGURES: &[PairFigure] = figures! {
     Gauge "pair_epoch" None, "Epoch of the pair", |p| p.epoch.0.into();
     Counter "pair_csn_appended" None, "Records handed a commit sequence number", |p| p.csn_appended.0;
     Counter "pair_csn_durable" None, "Durable watermark", |p| p.csn_durable.0;
-    Gauge "pair_csn_checkpointed" None, "Base of the last checkpoint", |p| p.csn_checkpointed.0;
+    Gauge "pair_csn_checkpointed" None, "Base of the last checkpoint; 0: there is none",
+        |p| p.csn_checkpointed.0;
     Gauge "pair_entries" None, "Entries in the tree", |p| p.entries;
     Gauge "pair_tree_nodes" None, "Tree nodes in use", |p| p.tree_nodes;
     Gauge "pair_tree_node" Some(Unit::Bytes), "Size of one tree node", |p| p.tree_node_bytes;
@@ -59,6 +61,9 @@ const PAIR_FIGURES: &[PairFigure] = figures! {
     Gauge "pair_replies_held" None, "Replies that wait for the log", |p| p.replies_held;
     Counter "pair_checkpoints" None, "Checkpoints recorded", |p| p.checkpoints;
     Counter "pair_checkpoints_failed" None, "Checkpoints that failed", |p| p.checkpoints_failed;
+    Gauge "pair_checkpoint_age" Some(Unit::Seconds),
+        "Since the last checkpoint, or since this node serves the pair if none was recorded",
+        |p| p.checkpoint_age_ms / 1_000;
     Counter "pair_compactions" None, "Meganodes compacted after deletes", |p| p.compactions;
     Counter "pair_compaction_nodes_freed" None, "Tree nodes freed by compactions", |p| p.compaction_nodes_freed;
     Gauge "pair_checkpoint_running" None, "1 while a checkpoint is written", |p| p.checkpoint_running.into();
@@ -74,12 +79,21 @@ const OPERATIONS: &[(&str, CountOf)] = &[
     ("scan", |counts| counts.scan),
 ];
 
-/// The whole text for a snapshot that is so old.
-pub(crate) fn render(snapshot: Arc<NodeSnapshot>, age: Duration) -> Result<String, fmt::Error> {
+/// The whole text for a snapshot that is so old, and for what the server itself counts and sees.
+pub(crate) fn render(
+    snapshot: Arc<NodeSnapshot>,
+    age: Duration,
+    server: ServerFigures,
+) -> Result<String, fmt::Error> {
+    let started_unix_ms = server.started_unix_ms;
     let mut registry = Registry::with_prefix("cell");
-    registry.register_collector(Box::new(SnapshotCollector { snapshot, age }));
+    registry.register_collector(Box::new(SnapshotCollector { snapshot, age, server }));
+    let mut of_process = Registry::default(); // whose names have no prefix
+    of_process.register_collector(Box::new(ProcessCollector { started_unix_ms }));
     let mut out = String::new();
-    text::encode(&mut out, &registry)?;
+    text::encode_registry(&mut out, &registry)?;
+    text::encode_registry(&mut out, &of_process)?;
+    text::encode_eof(&mut out)?;
     Ok(out)
 }
 
@@ -87,6 +101,18 @@ pub(crate) fn render(snapshot: Arc<NodeSnapshot>, age: Duration) -> Result<Strin
 struct SnapshotCollector {
     snapshot: Arc<NodeSnapshot>,
     age: Duration,
+    server: ServerFigures,
+}
+
+#[derive(Debug)]
+struct ProcessCollector {
+    started_unix_ms: u64,
+}
+
+impl Collector for ProcessCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        server_figures::encode_process(&mut encoder, self.started_unix_ms)
+    }
 }
 
 impl Collector for SnapshotCollector {
@@ -100,7 +126,8 @@ impl Collector for SnapshotCollector {
             self.encode_pairs(&mut encoder, figure)?;
         }
         self.encode_segments(&mut encoder)?;
-        self.encode_sync_times(&mut encoder)
+        self.encode_sync_times(&mut encoder)?;
+        server_figures::encode(&mut encoder, &self.server)
     }
 }
 
@@ -213,14 +240,14 @@ impl SnapshotCollector {
         for (kind, read) in OPERATIONS {
             ConstCounter::new(read(counts)).encode(family.encode_family(&[("operation", *kind)])?)?;
         }
-        for (name, help, count) in [
-            ("operations_refused", "Requests answered with an error", counts.refused),
-            ("operations_repeated", "Writes answered from the completion table", counts.repeated),
-        ] {
-            let counter = ConstCounter::new(count);
-            counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        let help = "Requests answered with an error, by why";
+        let mut family = encoder.encode_descriptor("operations_refused", help, None, MetricType::Counter)?;
+        for (reason, count) in self.snapshot.worker_counts.refusals() {
+            ConstCounter::new(count).encode(family.encode_family(&[("reason", reason)])?)?;
         }
-        Ok(())
+        let help = "Writes answered from the completion table";
+        let counter = encoder.encode_descriptor("operations_repeated", help, None, MetricType::Counter)?;
+        ConstCounter::new(counts.repeated).encode(counter)
     }
 
     fn encode_pairs(
@@ -269,13 +296,15 @@ impl SnapshotCollector {
     }
 
     fn encode_sync_times(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let help = "Sync time of a batch over the last period: median, 99 of 100 are shorter, the longest";
+        let help = "Sync time of a batch in the last second: median, 99 of 100, longest; NaN without any";
         let mut family =
             encoder.encode_descriptor("pair_sync", help, Some(&Unit::Seconds), MetricType::Gauge)?;
         for pair in &self.snapshot.pairs {
             for (statistic, microseconds) in ["p50", "p99", "max"].into_iter().zip(pair.sync_us) {
                 let labels = [("pair", pair.pair.0.to_string()), ("statistic", statistic.to_owned())];
-                ConstGauge::new(seconds(microseconds, 1e6)).encode(family.encode_family(&labels)?)?;
+                let [.., longest] = pair.sync_us;
+                let time = if longest == 0 { f64::NAN } else { seconds(microseconds, 1e6) };
+                ConstGauge::new(time).encode(family.encode_family(&labels)?)?;
             }
         }
         Ok(())
@@ -319,8 +348,9 @@ mod tests {
     fn render_names_have_prefix_unit_and_kind() {
         let mut node = snapshot();
         let (log, other) = (LogSegments { bytes: 7, ..Default::default() }, LogSegments::default());
+        node.pairs[0].checkpoint_age_ms = 2_999;
         node.pairs[0].log_segments = Some([log, LogSegments { spare: 1, ..other }]);
-        let text = render(Arc::new(node), Duration::from_millis(1_500)).unwrap();
+        let text = render(Arc::new(node), Duration::from_millis(1_500), ServerFigures::default()).unwrap();
         for line in [
             "# TYPE cell_operations counter",
             "cell_operations_total{operation=\"get\"} 10",
@@ -341,10 +371,13 @@ mod tests {
             "cell_pair_csn_durable_total{pair=\"1\"} 41",
             "# UNIT cell_pair_extent_live_bytes bytes",
             "cell_pair_huge_page_bytes{pair=\"1\"} 2097152",
-            "cell_pair_sync_seconds{pair=\"1\",statistic=\"p99\"} 0.0",
+            "cell_pair_sync_seconds{pair=\"1\",statistic=\"p99\"} NaN",
             "cell_pair_log_segments{pair=\"1\",log=\"extent\",state=\"spare\"} 1",
             "cell_pair_log_held_bytes{pair=\"1\",log=\"node\"} 7",
             "cell_node_snapshot_age_seconds 1.5",
+            "cell_pair_checkpoint_age_seconds{pair=\"1\"} 2",
+            "cell_operations_refused_total{reason=\"busy\"} 0",
+            "cell_operations_repeated_total 0",
             "cell_cluster_pairs_unserved 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");

@@ -1,9 +1,9 @@
-//! What requests took at the node, as histograms, and what it does besides them: queue, splits, memory,
-//! tuning.
+//! What requests, syncs and takeovers took at the node, as histograms, and what it does besides: queue,
+//! splits, memory, damage, tuning.
 
 use std::fmt;
 
-use cell_node::{LatencyHistogram, NodeSnapshot};
+use cell_node::{LatencyHistogram, NodeSnapshot, sync_bucket_end_us, takeover_bucket_end_ms};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -25,6 +25,9 @@ const ENDS_NS: [u64; 21] = {
 
 pub(crate) fn encode(encoder: &mut DescriptorEncoder<'_>, node: &NodeSnapshot) -> Result<(), fmt::Error> {
     encode_latencies(encoder, node)?;
+    encode_syncs(encoder, node)?;
+    encode_takeovers(encoder, node)?;
+    encode_damage(encoder, node)?;
     encode_splits(encoder, node)?;
     let help = "Half of the turn of the worker that a request meets, in the last second";
     let unit = Some(&Unit::Seconds);
@@ -50,6 +53,56 @@ fn encode_latencies(encoder: &mut DescriptorEncoder<'_>, node: &NodeSnapshot) ->
         metric.encode_histogram::<NoLabelSet>(sum, count, &buckets(times), None)?;
     }
     Ok(())
+}
+
+/// Of all pairs: one that moves takes no count with it.
+fn encode_syncs(encoder: &mut DescriptorEncoder<'_>, node: &NodeSnapshot) -> Result<(), fmt::Error> {
+    let counts = &node.worker_counts;
+    let help = "What it took until a batch was durable in both logs of its pair";
+    let unit = Some(&Unit::Seconds);
+    let mut metric = encoder.encode_descriptor("log_sync", help, unit, MetricType::Histogram)?;
+    let buckets = ended(&counts.sync_buckets, |bucket| Some(seconds(sync_bucket_end_us(bucket)? * 1_000)));
+    let all = counts.sync_buckets.iter().sum();
+    metric.encode_histogram::<NoLabelSet>(seconds(counts.sync_sum_ns), all, &buckets, None)
+}
+
+fn encode_takeovers(encoder: &mut DescriptorEncoder<'_>, node: &NodeSnapshot) -> Result<(), fmt::Error> {
+    const NS_PER_MS: u64 = 1_000_000;
+    let counts = &node.cluster.takeovers;
+    let help = "What this node's takeovers of pairs took, its own at its start included";
+    let unit = Some(&Unit::Seconds);
+    let mut metric = encoder.encode_descriptor("takeover", help, unit, MetricType::Histogram)?;
+    let end = |bucket| Some(seconds(takeover_bucket_end_ms(bucket)? * NS_PER_MS));
+    let (buckets, all) = (ended(&counts.buckets, end), counts.buckets.iter().sum());
+    let sum = seconds(counts.sum_ms.saturating_mul(NS_PER_MS));
+    metric.encode_histogram::<NoLabelSet>(sum, all, &buckets, None)?;
+    let help = "Takeovers of pairs that came to nothing, by why";
+    let mut family = encoder.encode_descriptor("takeovers_refused", help, None, MetricType::Counter)?;
+    for (reason, count) in
+        [("damaged", counts.damaged), ("declined", counts.declined), ("failed", counts.failed)]
+    {
+        ConstCounter::new(count).encode(family.encode_family(&[("reason", reason)])?)?;
+    }
+    Ok(())
+}
+
+fn encode_damage(encoder: &mut DescriptorEncoder<'_>, node: &NodeSnapshot) -> Result<(), fmt::Error> {
+    let counts = &node.worker_counts;
+    let help = "Times that damage was found, by what found it: a request, a check, a takeover";
+    let mut family = encoder.encode_descriptor("corruption_found", help, None, MetricType::Counter)?;
+    for (by, count) in [
+        ("request", counts.damage_met),
+        ("check", counts.damage_checked),
+        ("takeover", node.cluster.takeovers.damaged),
+    ] {
+        ConstCounter::new(count).encode(family.encode_family(&[("by", by)])?)?;
+    }
+    Ok(())
+}
+
+/// Where each bucket ends, in seconds, and what is in it.
+fn ended(counts: &[u64], end: impl Fn(usize) -> Option<f64>) -> Vec<(f64, u64)> {
+    counts.iter().enumerate().map(|(at, count)| (end(at).unwrap_or(f64::INFINITY), *count)).collect()
 }
 
 /// Where buckets end, in seconds, and how many times are in each of them alone.
@@ -94,7 +147,13 @@ mod tests {
         node.latency_histograms = Arc::new(histograms);
         node.latencies.queue_estimate_ns = 2_000;
         (node.splits.begun, node.splits.under_way) = (3, 1);
-        let text = crate::metrics::render(Arc::new(node), Duration::ZERO).unwrap();
+        node.worker_counts.sync_buckets[2] = 4;
+        (node.worker_counts.sync_sum_ns, node.worker_counts.damage_checked) = (500_000_000, 7);
+        let mut cluster = cell_node::ClusterSnapshot::default();
+        cluster.takeovers.buckets[3] = 2;
+        (cluster.takeovers.sum_ms, cluster.takeovers.damaged) = (900, 1);
+        node.cluster = Arc::new(cluster);
+        let text = crate::metrics::render(Arc::new(node), Duration::ZERO, Default::default()).unwrap();
         for line in [
             "# TYPE cell_operation_latency_seconds histogram",
             "cell_operation_latency_seconds_sum{operation=\"put\"} 2.5",
@@ -108,6 +167,18 @@ mod tests {
             "cell_splits_in_progress 1",
             "cell_memory_backing_info{node_region=\"2 MiB\",extent_region=\"4 KiB\"} 1",
             "cell_tuning_revision 0",
+            "cell_log_sync_seconds_sum 0.5",
+            "cell_log_sync_seconds_count 4",
+            "cell_log_sync_seconds_bucket{le=\"0.000064\"} 0",
+            "cell_log_sync_seconds_bucket{le=\"0.000128\"} 4",
+            "cell_log_sync_seconds_bucket{le=\"+Inf\"} 4",
+            "cell_takeover_seconds_sum 0.9",
+            "cell_takeover_seconds_bucket{le=\"0.25\"} 0",
+            "cell_takeover_seconds_bucket{le=\"0.5\"} 2",
+            "cell_takeover_seconds_count 2",
+            "cell_takeovers_refused_total{reason=\"damaged\"} 1",
+            "cell_corruption_found_total{by=\"check\"} 7",
+            "cell_corruption_found_total{by=\"takeover\"} 1",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
         }

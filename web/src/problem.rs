@@ -8,6 +8,10 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+/// The version of every document, problems included. It grows when a field changes its meaning or goes away;
+/// new fields may come without.
+pub(crate) const VERSION: u32 = 1;
+
 /// An error of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
@@ -108,6 +112,7 @@ impl Problem {
     pub(crate) fn respond(&self, request_id: &str) -> Response {
         #[derive(Serialize)]
         struct Body<'a> {
+            version: u32,
             r#type: &'static str,
             title: Option<&'static str>,
             status: u16,
@@ -123,6 +128,7 @@ impl Problem {
         let (title, next) = (status.canonical_reason(), next.as_deref());
         let status_number = status.as_u16();
         let body = Body {
+            version: VERSION,
             r#type: "about:blank",
             title,
             status: status_number,

@@ -1,6 +1,7 @@
 //! How often callers may fail to show a token, and how often they may change something.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ const BURST_SECONDS: f64 = 2.0;
 /// The limits of one node.
 pub(crate) struct RequestLimits {
     failures: Mutex<RateLimit<IpAddr>>,
+    /// Since the start.
+    failures_all: AtomicU64,
     changes: Mutex<RateLimit<String>>,
 }
 
@@ -27,6 +30,7 @@ impl RequestLimits {
     pub(crate) fn new(changes_per_second: f64) -> RequestLimits {
         RequestLimits {
             failures: Mutex::new(RateLimit::new(FAILURES_PER_MINUTE / 60.0, FAILURES_PER_MINUTE)),
+            failures_all: AtomicU64::new(0),
             changes: Mutex::new(RateLimit::new(changes_per_second, changes_per_second * BURST_SECONDS)),
         }
     }
@@ -48,11 +52,17 @@ impl RequestLimits {
         lock(&self.failures).check(&network_of(address), now()).map_err(too_many_failures)
     }
 
+    /// Tokens that were not known.
+    pub(crate) fn failed_logins(&self) -> u64 {
+        self.failures_all.load(Ordering::Relaxed)
+    }
+
     /// Counts a token that is not known.
     ///
     /// # Errors
     /// 429: there were too many before.
     pub(crate) fn count_failed_login(&self, address: IpAddr) -> Result<(), Problem> {
+        self.failures_all.fetch_add(1, Ordering::Relaxed);
         lock(&self.failures).take(&network_of(address), now()).map_err(too_many_failures)
     }
 
@@ -107,6 +117,7 @@ mod tests {
             }
             assert_eq!(limits.count_failed_login(address).unwrap_err().code, "too_many_failures");
         }
+        assert_eq!(limits.failed_logins(), 22);
         let refused = limits.check_login(same).unwrap_err();
         assert_eq!((refused.status.as_u16(), refused.retry_after), (429, Some(6)));
         assert_eq!((limits.check_login(other), limits.check_login(local)), (Ok(()), Ok(())));

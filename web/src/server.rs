@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::api::router::router;
+use crate::certificate::CertificateWatch;
 use crate::connections::{ConnectionLimits, Connections};
 use crate::host;
 use crate::setting;
@@ -86,7 +87,10 @@ impl HttpServer {
         HttpServer::check_address(address, settings.as_ref())?;
         let tls = settings.as_ref().map(TlsConfigs::of_settings).transpose()?.flatten();
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let (serving, asking) = tls.map(|tls| (tls.server, tls.client)).unzip();
+        let (serving, asking, certificates) = match tls {
+            Some(TlsConfigs { server, client, certificates }) => (Some(server), Some(client), certificates),
+            None => (None, None, CertificateWatch::default()),
+        };
         let bind = |source| WebError::Bind { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
@@ -94,7 +98,7 @@ impl HttpServer {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(WebError::Start)?;
         let (stop, stopped) = oneshot::channel();
-        let shared = Arc::new(Shared::new(sources).guarded(address, asking)?);
+        let shared = Arc::new(Shared::new(sources).guarded(address, asking, certificates)?);
         prepare(&shared);
         let connections = Connections::new(limits, serving);
         let served = Arc::clone(&shared);
@@ -133,8 +137,9 @@ impl HttpServer {
     }
 
     /// Reads the file of tokens again, and says in the log what became of it. If it is wrong, the tokens stay
-    /// what they were.
+    /// what they were. Streams whose tokens are gone end. Says which files everybody may read or write.
     pub fn reload(&self) {
+        self.shared.warn_of_exposed_files();
         match self.shared.read_tokens_again() {
             Ok(None) => {}
             Ok(Some(count)) => tracing::info!(count, "the tokens were read again"),
@@ -292,6 +297,7 @@ mod tests {
         }
         assert!(get(&server, "/status").contains("<h1>Cell</h1>"));
         assert!(get(&server, "/console/tree").contains("\r\ncontent-security-policy: default-src 'none'"));
+        assert!(get(&server, "/console/tree").starts_with("HTTP/1.1 200"));
         server.shutdown();
     }
 
@@ -302,6 +308,14 @@ mod tests {
             ("GET /nothing HTTP/1.1\r\nHost: localhost", "404", "not_found"),
             ("POST /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0", "405", "method_not_allowed"),
             ("GET /livez HTTP/1.1\r\nHost: evil.example", "421", "host_refused"),
+            ("GET http://evil.example/livez HTTP/1.1\r\nHost: localhost", "421", "host_refused"),
+            ("GET /livez HTTP/1.1\r\nHost: localhost\r\nHost: localhost", "400", "bad_request"),
+            ("GET /livez HTTP/1.1\r\nHost: localhost\r\nhost: evil.example", "400", "bad_request"),
+            ("GET /livez HTTP/1.1\r\nHost: localhost:70800", "400", "bad_request"),
+            ("GET /livez HTTP/1.1\r\nHost: user@localhost", "400", "bad_request"),
+            ("GET /livez HTTP/1.1\r\nHost:", "400", "bad_request"),
+            ("GET /livez HTTP/1.1\r\nX-Host: localhost", "400", "bad_request"),
+            ("GET /console/console-old.js HTTP/1.1\r\nHost: localhost", "404", "not_found"),
             ("GET /api/v1/nodes?scope=x HTTP/1.1\r\nHost: localhost", "400", "bad_request"),
         ] {
             let response = ask(&server, &format!("{request}\r\nConnection: close\r\n\r\n"));

@@ -1,6 +1,10 @@
 //! Settings of a node's HTTP server. Where it listens is a setting of the process.
 
-use cell_terms::setting::{Applies, Bounds, Setting, Settings, Value};
+use std::net::IpAddr;
+
+use cell_terms::setting::{Applies, Bounds, OPTIONAL_PATH, Setting, Settings, TextForm, Value};
+
+use crate::host;
 
 /// The file of tokens.
 pub(crate) const TOKENS_FILE: &str = "http_tokens_file";
@@ -18,12 +22,29 @@ pub const TLS_CERTIFICATE_FILE: &str = "http_tls_certificate_file";
 pub(crate) const TLS_KEY_FILE: &str = "http_tls_key_file";
 /// The certificates that peers are trusted by.
 pub(crate) const TLS_TRUST_FILE: &str = "http_tls_trust_file";
+/// Settings that name files which nobody else should write, and whether nobody else should read them.
+pub(crate) const GUARDED_FILES: [(&str, bool); 4] =
+    [(TOKENS_FILE, false), (TLS_CERTIFICATE_FILE, false), (TLS_KEY_FILE, true), (TLS_TRUST_FILE, false)];
 /// Where others find HTTP; a setting of the process.
 const ADVERTISED: &str = "advertise_http_address";
 
 /// Why certificates do not change while nodes run.
 const TRUST_FIRST: &str =
     "Peers have to trust a certificate before it is shown: nodes are started anew with it one by one.";
+
+/// Names of this machine.
+const HOST_NAMES: TextForm = TextForm {
+    max: 4096,
+    takes: "names or addresses, separated by commas, or nothing",
+    check: |text| {
+        let is_host = |name: &str| host::is_well_formed(name) || name.parse::<IpAddr>().is_ok();
+        let mut names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        match names.find(|name| !is_host(name)) {
+            Some(name) => Err(format!("`{name}` is no host")),
+            None => Ok(()),
+        }
+    },
+};
 
 /// Declarations; see `cell settings`.
 pub const SETTINGS: &[Setting] = &[
@@ -33,7 +54,7 @@ pub const SETTINGS: &[Setting] = &[
                   admin, and the token's SHA-256 in hexadecimal digits. Without one every request from this \
                   machine has the role admin.",
         default: "",
-        bounds: Bounds::Text { max: 4096 },
+        bounds: Bounds::Form(OPTIONAL_PATH),
         applies: Applies::Restart(
             "Whether tokens are wanted at all is decided before the first request; the file itself is read \
              again at a SIGHUP.",
@@ -52,7 +73,7 @@ pub const SETTINGS: &[Setting] = &[
                   Requests to other names than these, localhost and loopback addresses are refused, because \
                   a web page can point its own name at this machine.",
         default: "",
-        bounds: Bounds::Text { max: 4096 },
+        bounds: Bounds::Form(HOST_NAMES),
         applies: Applies::Restart(
             "Each node has names of its own; wrong ones for all nodes would shut out whoever could take them back.",
         ),
@@ -69,16 +90,19 @@ pub const SETTINGS: &[Setting] = &[
         name: TLS_CERTIFICATE_FILE,
         meaning: "A PEM file with the certificate, and those that signed it, with which HTTP is served over TLS 1.3; \
                   needs http_tls_key_file. All nodes of a cluster serve TLS or none does: a node asks its \
-                  peers as it serves itself. With TLS and http_tokens_file, http_address need not be loopback.",
+                  peers as it serves itself. With TLS and http_tokens_file, http_address need not be \
+                  loopback. From 30 days before a certificate ends a warning comes each day; the metric \
+                  cell_http_certificate_left_seconds says how long it holds.",
         default: "",
-        bounds: Bounds::Text { max: 4096 },
+        bounds: Bounds::Form(OPTIONAL_PATH),
         applies: Applies::Restart(TRUST_FIRST),
     },
     Setting {
         name: TLS_KEY_FILE,
-        meaning: "A PEM file with the private key of the certificate in http_tls_certificate_file.",
+        meaning: "A PEM file with the private key of the certificate in http_tls_certificate_file. A warning says \
+                  where every user of the machine may read it.",
         default: "",
-        bounds: Bounds::Text { max: 4096 },
+        bounds: Bounds::Form(OPTIONAL_PATH),
         applies: Applies::Restart(TRUST_FIRST),
     },
     Setting {
@@ -86,7 +110,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "A PEM file with the certificates by which this node trusts its peers: their own, or those that \
                   signed them. By default that is http_tls_certificate_file, so one certificate for all nodes does.",
         default: "",
-        bounds: Bounds::Text { max: 4096 },
+        bounds: Bounds::Form(OPTIONAL_PATH),
         applies: Applies::Restart(TRUST_FIRST),
     },
 ];

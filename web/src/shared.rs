@@ -1,6 +1,6 @@
 //! What all handlers share: the sources, the age of the figures, the peers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,9 +14,12 @@ use rustls::ClientConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::access::Caller;
+use crate::api::params::Params;
+use crate::certificate::{CertificateWatch, exposed};
 use crate::clock::{LookTime, now, now_unix_ms};
 use crate::coordination::Coordination;
 use crate::coordinator_watch::{CoordinatorSeen, CoordinatorWatch};
+use crate::disk_watch::DiskWatch;
 use crate::drill::Drills;
 use crate::drill_permission::DrillPermission;
 use crate::event_log::EventLog;
@@ -32,6 +35,7 @@ use crate::problem::Problem;
 use crate::request_limits::RequestLimits;
 use crate::response_cache::CachedResponse;
 use crate::selector_history::SelectorHistory;
+use crate::server_figures::{AnswerCounts, ServerFigures};
 use crate::setting;
 use crate::source::Sources;
 use crate::store::Store;
@@ -48,6 +52,7 @@ pub(crate) struct Shared {
     pub(crate) peers: Peers,
     /// The hosts that requests may name.
     pub(crate) hosts: Hosts,
+    pub(crate) certificates: CertificateWatch,
     pub(crate) limits: Arc<RequestLimits>,
     pub(crate) drill_permission: DrillPermission,
     pub(crate) store: Store,
@@ -73,6 +78,9 @@ pub(crate) struct Shared {
     stop: watch::Sender<bool>,
     freshness: Freshness,
     requests: AtomicU64,
+    pub(crate) answers: AnswerCounts,
+    disk: DiskWatch,
+    started_unix_ms: u64,
 }
 
 /// How long a start waits for what others have to say.
@@ -83,10 +91,12 @@ const STREAMS_MAX: usize = 64;
 impl Shared {
     /// Over a node's sources.
     pub(crate) fn new(sources: Sources) -> Shared {
-        let freshness = Freshness::new(sources.snapshots.snapshot().uptime_ms, now());
+        let uptime_ms = sources.snapshots.snapshot().uptime_ms;
+        let freshness = Freshness::new(uptime_ms, now());
         Shared {
             peers: Peers::new(None),
             hosts: Hosts::default(),
+            certificates: CertificateWatch::default(),
             limits: Arc::new(RequestLimits::new(setting::CHANGES_PER_SECOND_DEFAULT)),
             drill_permission: DrillPermission::new(sources.data_folder.clone()),
             store: Store::new(sources.fabric),
@@ -110,6 +120,9 @@ impl Shared {
             stop: watch::Sender::new(false),
             freshness,
             requests: AtomicU64::new(0),
+            answers: AnswerCounts::default(),
+            disk: DiskWatch::new(sources.data_folder.clone()),
+            started_unix_ms: now_unix_ms().saturating_sub(uptime_ms),
             sources,
         }
     }
@@ -123,8 +136,11 @@ impl Shared {
         mut self,
         address: SocketAddr,
         tls: Option<ClientConfig>,
+        certificates: CertificateWatch,
     ) -> Result<Shared, TokensError> {
         self.peers = Peers::new(tls);
+        self.certificates = certificates;
+        self.warn_of_exposed_files();
         if let Some(store) = &self.sources.settings {
             let settings = store.given();
             let tokens = setting::text(&settings, setting::TOKENS_FILE);
@@ -183,6 +199,25 @@ impl Shared {
         self.tokens.as_ref().map(TokensFile::read_again).transpose()
     }
 
+    /// Whether who has begun a stream may go on: the token is still known.
+    pub(crate) fn still_knows(&self, headers: &HeaderMap) -> bool {
+        let Some(tokens) = &self.tokens else { return true };
+        matches!(self.peers.claim_in(headers), PeerClaim::Peer) || tokens.caller(headers).is_ok()
+    }
+
+    /// Says in the log which files of the settings every user of this machine may read, though they are
+    /// secret, or write.
+    pub(crate) fn warn_of_exposed_files(&self) {
+        let Some(store) = &self.sources.settings else { return };
+        let settings = store.given();
+        for (name, is_secret) in setting::GUARDED_FILES {
+            let path = setting::text(&settings, name);
+            if let Some(warning) = path.and_then(|path| exposed(Path::new(path), is_secret)) {
+                tracing::warn!("{name}: {warning}");
+            }
+        }
+    }
+
     /// Whether requests to the API need a token.
     pub(crate) fn wants_tokens(&self) -> bool {
         self.tokens.is_some()
@@ -210,6 +245,7 @@ impl Shared {
         self.events().observe(at_unix_ms, &snapshot);
         self.events().observe_drills(at_unix_ms, self.drills.seen());
         self.known_nodes().observe(at, &snapshot);
+        self.certificates.look(at_unix_ms.cast_signed() / 1_000);
         self.coordinator.ask();
     }
 
@@ -233,7 +269,8 @@ impl Shared {
 
     /// Learns what others have to say, each second. It may take as long as they do.
     pub(crate) async fn learn(&self) {
-        tokio::join!(self.peers.learn_secret(&self.coordination), self.drill_permission.look());
+        let secret = self.peers.learn_secret(&self.coordination);
+        tokio::join!(secret, self.drill_permission.look(), self.disk.look());
     }
 
     /// What clients have reported.
@@ -276,6 +313,18 @@ impl Shared {
         self.known_nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Refuses what is asked of a node that is not there and never was, as far as this node has seen.
+    pub(crate) fn check_node(&self, name: &str, node: u32) -> Result<(), Problem> {
+        let (snapshot, _) = self.look();
+        let members = || snapshot.cluster.members.iter().map(|member| member.node.0);
+        if node == snapshot.node.0 || members().any(|known| known == node) || self.known_nodes().knows(node) {
+            return Ok(());
+        }
+        let known: BTreeSet<u32> = members().collect();
+        let known: Vec<_> = known.iter().map(u32::to_string).collect();
+        Err(Params::refuse(name, format!("there is no node {node}; those that are: {}", known.join(", "))))
+    }
+
     /// The place of a document that is kept for a while.
     pub(crate) fn cached_response(&self, path: &'static str) -> Arc<CachedResponse> {
         let mut documents = self.documents.lock().unwrap_or_else(PoisonError::into_inner);
@@ -285,6 +334,19 @@ impl Shared {
     /// Whether the coordinator answers.
     pub(crate) fn coordinator_seen(&self) -> CoordinatorSeen {
         self.coordinator.seen()
+    }
+
+    /// What metrics show besides the snapshot.
+    pub(crate) fn figures(&self) -> ServerFigures {
+        ServerFigures {
+            certificates: self.certificates.left(now_unix_ms().cast_signed() / 1_000),
+            answers: self.answers.all(),
+            failed_logins: self.limits.failed_logins(),
+            coordinator: self.coordinator.is_there().then(|| self.coordinator.seen()),
+            coordinator_answer: self.coordinator.answer_took(),
+            disk: self.disk.room(),
+            started_unix_ms: self.started_unix_ms,
+        }
     }
 
     /// Room for a stream, for as long as the permit is held; none if there are too many.

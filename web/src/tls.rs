@@ -12,6 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 
+use crate::certificate::CertificateWatch;
 use crate::setting;
 
 /// Why there is no TLS.
@@ -63,6 +64,8 @@ pub(crate) struct TlsConfigs {
     pub(crate) server: Arc<ServerConfig>,
     /// For its requests to peers.
     pub(crate) client: ClientConfig,
+    /// The certificates of both.
+    pub(crate) certificates: CertificateWatch,
 }
 
 impl TlsConfigs {
@@ -80,8 +83,12 @@ impl TlsConfigs {
             (None, Some(_)) => return Err(TlsError::Half { missing: setting::TLS_CERTIFICATE_FILE }),
             (Some(_), None) => return Err(TlsError::Half { missing: setting::TLS_KEY_FILE }),
         };
-        let server = Arc::new(server(certificate, key)?);
-        Ok(Some(TlsConfigs { server, client: client(trust.unwrap_or(certificate))? }))
+        let (server, client) = (server(certificate, key)?, client(trust.unwrap_or(certificate))?);
+        let mut watch = CertificateWatch::default().with("served", certificate, &certificates(certificate)?);
+        if let Some(trust) = trust {
+            watch = watch.with("trusted", trust, &certificates(trust)?);
+        }
+        Ok(Some(TlsConfigs { server: Arc::new(server), client, certificates: watch }))
     }
 }
 
@@ -245,6 +252,19 @@ mod tests {
         assert_eq!(missing(&answer), 0, "{answer}");
         let error = get(address, &folder.path().join("b.pem"), "/api/v1/nodes").unwrap_err();
         assert!(error.to_string().contains("certificate"), "{error}");
+    }
+
+    #[test]
+    fn metrics_have_how_long_certificates_hold() {
+        let folder = folder(&["a", "b"]);
+        let cluster = start(&folder, "b.pem");
+        let answer =
+            get(cluster.nodes[0].server.address(), &folder.path().join("a.pem"), "/metrics").unwrap();
+        for role in ["served", "trusted"] {
+            let name = format!("cell_http_certificate_left_seconds{{role=\"{role}\"}} ");
+            let left = answer.lines().find_map(|line| line.strip_prefix(&*name)).expect("it is a metric");
+            assert!(left.parse::<f64>().unwrap() > 1e9, "{left}: rcgen's are for two thousand years");
+        }
     }
 
     #[test]

@@ -38,14 +38,13 @@ impl TuningEnd {
 /// The revision that takes back what is over; none if nothing is, or another was faster.
 fn end_expired(tuning: &Tuning, now_unix_ms: u64) -> Result<Option<u64>, ClusterError> {
     let row = tuning.current()?;
-    let Some(values) = row.expired(now_unix_ms) else { return Ok(None) };
+    let Some(over) = row.expired(now_unix_ms) else { return Ok(None) };
     let wanted = WantedTuning {
         id: row.revision, // whichever node's: all take the same back
         at_unix_ms: now_unix_ms,
         who: AUTHOR.to_owned(),
         reason: Some("its time to live ended".to_owned()),
-        values,
-        ..WantedTuning::default()
+        ..over
     };
     match tuning.change(row.revision, &wanted)? {
         Tuned::Changed(change) => Ok(Some(change.revision)),
@@ -87,7 +86,7 @@ mod tests {
             let row = tuning.current().unwrap();
             assert_eq!((row.revision, row.values["a"].text.as_str()), (3, "1"));
         }
-        let last = tuning.changes().unwrap().remove(0);
+        let last = tuning.changes(None, 1).unwrap().remove(0);
         assert_eq!((last.who.as_str(), last.reason.as_deref()), (AUTHOR, Some("its time to live ended")));
     }
 }

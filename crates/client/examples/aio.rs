@@ -1,12 +1,12 @@
 //! The asynchronous client: `cell dev` in one terminal, then
-//! `cargo run -p cell-client --features aio --example aio -- 127.0.0.1:7400`.
+//! `cargo run -p cell-client --features aio --example aio -- 127.0.0.1:7000`.
 
 use cell_client::aio::Client;
 use cell_client::{ClientOptions, ScanRange};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7400".to_owned());
+    let server = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7000".to_owned());
     let client = Client::connect(&server, ClientOptions::default()).await?;
 
     // A hundred writes at once: they share connections, and their batch on the server's disk.

@@ -1,10 +1,10 @@
 //! The blocking client: `cell dev` in one terminal, then
-//! `cargo run -p cell-client --example blocking -- 127.0.0.1:7400`.
+//! `cargo run -p cell-client --example blocking -- 127.0.0.1:7000`.
 
 use cell_client::{Client, ClientOptions, Condition, ScanRange};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7400".to_owned());
+    let server = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7000".to_owned());
     let mut client = Client::connect(&server, ClientOptions::default())?;
 
     let version = client.put(b"fruit/apple", b"green")?;

@@ -601,9 +601,9 @@ mod tests {
 
     #[test]
     fn resolve_finds_addresses_and_refuses_nonsense() {
-        assert_eq!(resolve("127.0.0.1:7400").unwrap(), ["127.0.0.1:7400".parse().unwrap()]);
+        assert_eq!(resolve("127.0.0.1:7000").unwrap(), ["127.0.0.1:7000".parse().unwrap()]);
         assert_eq!(resolve("shm:/run/cell").unwrap(), ["shm:/run/cell".parse().unwrap()]);
-        for wrong in ["shm:x", "127.0.0.1", "127.0.0.1:7400/x", "127.0.0.1:7400/3", "", ":::"] {
+        for wrong in ["shm:x", "127.0.0.1", "127.0.0.1:7000/x", "127.0.0.1:7000/3", "", ":::"] {
             let error = resolve(wrong).unwrap_err();
             assert!(matches!(error, ClientError::Resolve { .. }), "{wrong}: {error}");
         }

@@ -16,7 +16,7 @@
 //! use cell_client::{Bound, Client, ClientError, Operation, Scan, ScanRange, Version};
 //!
 //! # fn example() -> Result<(), ClientError> {
-//! let mut client = Client::connect("127.0.0.1:7400", Default::default())?;
+//! let mut client = Client::connect("127.0.0.1:7000", Default::default())?;
 //! let version: Version = client.put(b"apple", b"green")?;
 //! client.cas(b"apple", version, b"red")?;
 //! for entry in client.scan(ScanRange::prefix(b"a")) {

@@ -163,7 +163,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Numbers of users, separated by commas, whose servers a client shares memory with, besides root's \
                   and its own user's. Others are reached over TCP.",
         default: "",
-        bounds: Bounds::Text { max: 256 },
+        bounds: Bounds::Form(cell_fabric::USERS),
         applies: Applies::Restart(
             "A client that shares memory with a server keeps it: whom it trusts is decided before it \
              connects.",

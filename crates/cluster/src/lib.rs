@@ -89,6 +89,7 @@ pub use table::Table;
 pub use terms::{ClusterTerms, Joining, NodeSeat, TermsDifference};
 pub use trouble::Trouble;
 pub use tuning::{
-    Tuned, TunedEnd, TunedSetting, TunedValue, Tuning, TuningChange, TuningRow, WORDS_BYTES_MAX, WantedTuning,
+    CHANGES_MAX, Tuned, TunedEnd, TunedSetting, TunedStep, TunedValue, Tuning, TuningChange, TuningRow,
+    WORDS_BYTES_MAX, WantedTuning,
 };
 pub use watch::{ClusterView, Look, Watch};

@@ -16,8 +16,10 @@ use crate::request::{KeyCondition, Transaction, TransactionOutcome};
 pub(crate) const KEY_TUNING: &str = "tuning/current";
 /// Under which the changes lie, by their revisions.
 const KEY_CHANGES: &str = "tuning/change/";
-/// Changes that are kept.
-const CHANGES_MAX: u64 = 200;
+/// Changes that are kept: so many that nobody flushes the trail of what they did by doing more.
+pub const CHANGES_MAX: u64 = 10_000;
+/// Values with an end that may wait below another one with an end.
+const STEPS_MAX: usize = 4;
 /// Longest row of values, in bytes: what the coordinator takes, with some room.
 const ROW_BYTES_MAX: usize = 30 << 10;
 /// Longest reason, and longest name of an author, in bytes.
@@ -31,6 +33,19 @@ pub struct TunedValue {
     /// When it ends, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_unix_ms: Option<u64>,
+    /// What is in force after that; none: what each node was started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// The ends of `after` and of what follows it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub later: Vec<TunedStep>,
+}
+
+/// The end of one of several values that follow each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunedStep {
+    /// When it ends, in milliseconds since 1970.
+    pub expires_unix_ms: u64,
     /// What is in force after that; none: what each node was started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
@@ -53,6 +68,10 @@ pub struct TunedEnd {
     /// What is in force after that; none: what each node was started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+    /// The ends of `after` and of what follows it, each later than the one before: an outer time to live goes
+    /// on when an inner one is over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub later: Vec<TunedStep>,
 }
 
 /// One setting of a change. None: what each node was started with.
@@ -67,6 +86,9 @@ pub struct TunedSetting {
     pub old_end: Option<TunedEnd>,
     /// The value from then on.
     pub new: Option<String>,
+    /// When that ends, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_expires_unix_ms: Option<u64>,
 }
 
 impl TunedSetting {
@@ -74,11 +96,23 @@ impl TunedSetting {
     /// have ended meanwhile is not restored, but what was to follow it.
     #[must_use]
     pub fn reverted(self, now_unix_ms: u64) -> (Option<String>, Option<TunedEnd>) {
-        match self.old_end {
-            Some(end) if end.expires_unix_ms <= now_unix_ms => (end.after, None),
-            end => (self.old, end),
-        }
+        at(self.old, self.old_end, now_unix_ms)
     }
+}
+
+/// Of a value and what follows it, what is in force at a time, and the end that this has.
+fn at(value: Option<String>, end: Option<TunedEnd>, now_unix_ms: u64) -> (Option<String>, Option<TunedEnd>) {
+    let Some(TunedEnd { expires_unix_ms, after, later }) = end else { return (value, None) };
+    let steps = std::iter::once(TunedStep { expires_unix_ms, after }).chain(later);
+    let (mut value, mut left) = (value, steps.peekable());
+    while let Some(step) = left.next_if(|step| step.expires_unix_ms <= now_unix_ms) {
+        value = step.after;
+    }
+    let end = left.next().map(|TunedStep { expires_unix_ms, after }| {
+        let later = left.collect();
+        TunedEnd { expires_unix_ms, after, later }
+    });
+    (value, end)
 }
 
 /// Settings that were changed together.
@@ -101,6 +135,9 @@ pub struct TuningChange {
     /// Of which change it takes the values back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverts: Option<u64>,
+    /// The last change that took its values back. Nothing else of a change is written later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverted_by: Option<u64>,
     /// What.
     pub settings: Vec<TunedSetting>,
 }
@@ -141,7 +178,7 @@ impl TunedValue {
     /// Its end, if it has one.
     fn end(&self) -> Option<TunedEnd> {
         let expires_unix_ms = self.expires_unix_ms?;
-        Some(TunedEnd { expires_unix_ms, after: self.after.clone() })
+        Some(TunedEnd { expires_unix_ms, after: self.after.clone(), later: self.later.clone() })
     }
 }
 
@@ -153,12 +190,13 @@ impl WantedTuning {
             return Some(end.clone());
         }
         let expires_unix_ms = self.expires_unix_ms?;
-        let after = match known {
-            // What was to end anyway ends as it was to.
-            Some(value) if value.expires_unix_ms.is_some() => value.after.clone(),
-            _ => known.map(|value| value.text.clone()),
-        };
-        Some(TunedEnd { expires_unix_ms, after })
+        // What would have ended by then is not in force again.
+        let (text, end) = (known.map(|value| value.text.clone()), known.and_then(TunedValue::end));
+        let (after, end) = at(text, end, expires_unix_ms);
+        let later = end.map(|TunedEnd { expires_unix_ms, after, later }| {
+            std::iter::once(TunedStep { expires_unix_ms, after }).chain(later).collect()
+        });
+        Some(TunedEnd { expires_unix_ms, after, later: later.unwrap_or_default() })
     }
 }
 
@@ -173,36 +211,38 @@ impl TuningRow {
             let old = known.map(|value| value.text.clone());
             let old_end = known.and_then(TunedValue::end);
             let end = wanted.end_of(name, known);
-            if old == *new
-                && old_end.as_ref().map(|end| end.expires_unix_ms)
-                    == end.as_ref().map(|end| end.expires_unix_ms)
-            {
+            if old == *new && old_end == end {
                 continue;
             }
             match new {
                 None => drop(row.values.remove(name)),
                 Some(text) => {
-                    let (expires_unix_ms, after) = match end {
-                        Some(TunedEnd { expires_unix_ms, after }) => (Some(expires_unix_ms), after),
-                        None => (None, None),
-                    };
-                    row.values
-                        .insert(name.clone(), TunedValue { text: text.clone(), expires_unix_ms, after });
+                    let (text, end) = (text.clone(), end.clone());
+                    let (expires_unix_ms, after, later) = end.map_or((None, None, Vec::new()), |end| {
+                        (Some(end.expires_unix_ms), end.after, end.later)
+                    });
+                    row.values.insert(name.clone(), TunedValue { text, expires_unix_ms, after, later });
                 }
             }
-            settings.push(TunedSetting { name: name.clone(), old, old_end, new: new.clone() });
+            let (name, new) = (name.clone(), new.clone());
+            let new_expires_unix_ms = end.map(|end| end.expires_unix_ms);
+            settings.push(TunedSetting { name, old, old_end, new, new_expires_unix_ms });
         }
         (row, settings)
     }
 
-    /// What takes back the values whose time is over; none if there are none.
+    /// What takes back the values whose time is over, with nothing but values and ends; none if there are
+    /// none.
     #[must_use]
-    pub fn expired(&self, now_unix_ms: u64) -> Option<BTreeMap<String, Option<String>>> {
+    pub fn expired(&self, now_unix_ms: u64) -> Option<WantedTuning> {
+        let mut wanted = WantedTuning::default();
         let over = |value: &TunedValue| value.expires_unix_ms.is_some_and(|at| at <= now_unix_ms);
-        let values = self.values.iter().filter(|(_, value)| over(value));
-        let values: BTreeMap<_, _> =
-            values.map(|(name, value)| (name.clone(), value.after.clone())).collect();
-        (!values.is_empty()).then_some(values)
+        for (name, value) in self.values.iter().filter(|(_, value)| over(value)) {
+            let (after, end) = at(Some(value.text.clone()), value.end(), now_unix_ms);
+            wanted.ends.extend(end.map(|end| (name.clone(), end)));
+            wanted.values.insert(name.clone(), after);
+        }
+        (!wanted.values.is_empty()).then_some(wanted)
     }
 }
 
@@ -238,14 +278,40 @@ impl Tuning {
         }
     }
 
-    /// The last changes, the newest first.
+    /// The last changes before a revision, or of all, the newest first; at most so many.
     ///
     /// # Errors
     /// See [`Coordinator::call`].
-    pub fn changes(&self) -> Result<Vec<TuningChange>, ClusterError> {
-        let entries = self.coordinator.list(KEY_CHANGES)?.entries;
-        let rows = entries.iter().rev().map(|entry| parse("a change of the tuning", &entry.value));
-        rows.collect()
+    pub fn changes(&self, before: Option<u64>, limit: u64) -> Result<Vec<TuningChange>, ClusterError> {
+        let end = self.current()?.revision + 1;
+        let end = before.map_or(end, |before| before.min(end));
+        // Revisions are dense: the first of those that are wanted is known.
+        let mut after = change_key(end.saturating_sub(limit.saturating_add(1)));
+        let mut changes = Vec::new();
+        loop {
+            let page = self.coordinator.page(KEY_CHANGES, Some(&after))?;
+            for entry in &page.entries {
+                let change: TuningChange = parse("a change of the tuning", &entry.value)?;
+                if change.revision < end {
+                    changes.push(change);
+                }
+            }
+            match page.entries.last() {
+                Some(last) if page.more && last.key < change_key(end) => after.clone_from(&last.key),
+                _ => break,
+            }
+        }
+        changes.reverse();
+        Ok(changes)
+    }
+
+    /// The change that made a revision, if it is kept.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn change_of(&self, revision: u64) -> Result<Option<TuningChange>, ClusterError> {
+        let Some(entry) = self.coordinator.read(&change_key(revision))? else { return Ok(None) };
+        parse("a change of the tuning", &entry.value).map(Some)
     }
 
     /// Changes values if the revision is still the one that the author has seen.
@@ -275,18 +341,25 @@ impl Tuning {
                 reason: wanted.reason.as_deref().map(cut),
                 expires_unix_ms: wanted.expires_unix_ms,
                 reverts: wanted.reverts,
+                reverted_by: None,
                 settings,
             };
-            let value = text(&row);
-            if value.len() > ROW_BYTES_MAX {
+            let is_deep = |value: &TunedValue| value.later.len() > STEPS_MAX;
+            let (value, made) = (text(&row), text(&change));
+            if value.len().max(made.len()) > ROW_BYTES_MAX || row.values.values().any(is_deep) {
                 return Err(ClusterError::TooLong { what: "the tuning" });
             }
-            let mut write = Transaction::new()
-                .when(condition)
-                .put(KEY_TUNING, value)
-                .put(change_key(row.revision), text(&change));
-            if let Some(old) = row.revision.checked_sub(CHANGES_MAX).filter(|old| *old > 0) {
+            let mut write =
+                Transaction::new().when(condition).put(KEY_TUNING, value).put(change_key(row.revision), made);
+            let old = row.revision.checked_sub(CHANGES_MAX).filter(|old| *old > 0);
+            if let Some(old) = old {
                 write = write.delete(change_key(old));
+            }
+            let reverted = wanted.reverts.filter(|reverted| Some(*reverted) != old);
+            // No other change can come between: the condition covers this row, too.
+            if let Some(mut reverted) = reverted.map(|it| self.change_of(it)).transpose()?.flatten() {
+                reverted.reverted_by = Some(row.revision);
+                write = write.put(change_key(reverted.revision), text(&reverted));
             }
             match self.coordinator.transact(write) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(Tuned::Changed(change)),
@@ -300,9 +373,7 @@ impl Tuning {
 
     /// The change that made a revision, if it is this author's.
     fn own(&self, revision: u64, id: u64) -> Result<Option<TuningChange>, ClusterError> {
-        let Some(entry) = self.coordinator.read(&change_key(revision))? else { return Ok(None) };
-        let change: TuningChange = parse("a change of the tuning", &entry.value)?;
-        Ok(Some(change).filter(|change| change.id == id))
+        Ok(self.change_of(revision)?.filter(|change| change.id == id))
     }
 }
 

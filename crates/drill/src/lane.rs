@@ -16,6 +16,8 @@ pub struct LanePoint {
     pub attempted: u64,
     /// Those of them that were answered in it.
     pub succeeded: u64,
+    /// Those of them that ended in it otherwise. The rest was still under way at its end.
+    pub failed: u64,
     /// Of a hundred operations that were answered, one took longer than this, in microseconds; none if none
     /// was.
     pub p99_us: Option<u64>,
@@ -44,6 +46,7 @@ impl Lane {
             at_ns: self.at_ns,
             attempted: sample.started.saturating_sub(self.ended),
             succeeded: answered.len() as u64,
+            failed: sample.ended.saturating_sub(self.ended + answered.len() as u64),
             p99_us: answered.get(at).copied(),
         };
         (self.at_ns, self.ended) = (now_ns, sample.ended);
@@ -55,16 +58,17 @@ impl Lane {
 mod tests {
     use super::*;
 
+    /// What was under way once counted as failed.
     #[test]
     fn step_counts_what_was_under_way_and_what_of_it_was_answered() {
         let mut lane = Lane::new(5);
         let sample = |started, ended, answered_us| JournalSample { started, ended, answered_us };
         let point = lane.step(10, sample(100, 98, (1..=97).rev().collect()));
-        assert_eq!(point, LanePoint { at_ns: 5, attempted: 100, succeeded: 97, p99_us: Some(97) });
+        assert_eq!(point, LanePoint { at_ns: 5, attempted: 100, succeeded: 97, failed: 1, p99_us: Some(97) });
         // Nothing is answered: what is started is added to what is under way.
         let point = lane.step(15, sample(150, 98, vec![]));
-        assert_eq!(point, LanePoint { at_ns: 10, attempted: 52, succeeded: 0, p99_us: None });
+        assert_eq!(point, LanePoint { at_ns: 10, attempted: 52, succeeded: 0, failed: 0, p99_us: None });
         let point = lane.step(20, sample(160, 160, vec![9; 62]));
-        assert_eq!(point, LanePoint { at_ns: 15, attempted: 62, succeeded: 62, p99_us: Some(9) });
+        assert_eq!(point, LanePoint { at_ns: 15, attempted: 62, succeeded: 62, failed: 0, p99_us: Some(9) });
     }
 }

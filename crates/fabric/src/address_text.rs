@@ -2,9 +2,9 @@
 //!
 //! | text | means |
 //! |---|---|
-//! | `127.0.0.1:7400` or `[::1]:7400` | that TCP address |
+//! | `127.0.0.1:7000` or `[::1]:7000` | that TCP address |
 //! | `shm:/path` or `shm:@name` | shared memory on this host, handed out by that unix socket |
-//! | `verbs:127.0.0.1:7400` | RDMA, where queue pairs are exchanged over that TCP address |
+//! | `verbs:127.0.0.1:7000` | RDMA, where queue pairs are exchanged over that TCP address |
 //! | `sim:5` | the simulated host 5 |
 
 use std::str::FromStr;
@@ -34,10 +34,10 @@ mod tests {
     #[test]
     fn address_text_round_trips() {
         for text in [
-            "127.0.0.1:7400",
-            "[::1]:7400",
-            "verbs:127.0.0.1:7400",
-            "verbs:[::1]:7400",
+            "127.0.0.1:7000",
+            "[::1]:7000",
+            "verbs:127.0.0.1:7000",
+            "verbs:[::1]:7000",
             "sim:5",
             "shm:/a/3",
             "shm:@b",
@@ -51,17 +51,17 @@ mod tests {
     fn address_text_nonsense_is_refused() {
         for text in [
             "",
-            "localhost:7400",
+            "localhost:7000",
             "127.0.0.1",
-            "127.0.0.1:7400/",
-            "127.0.0.1:7400/3",
+            "127.0.0.1:7000/",
+            "127.0.0.1:7000/3",
             "sim:x",
             "sim:5/3",
             "/1",
             "shm:a",
             "shm:@b#7",
             "verbs:",
-            "verbs:7400",
+            "verbs:7000",
         ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }

@@ -13,7 +13,7 @@ use crate::socket_name::SocketName;
 #[non_exhaustive]
 pub enum FabricError {
     /// Not an address: see the table in `address_text`.
-    #[error("not a fabric address: it takes `127.0.0.1:7400`, `[::1]:7400`, `shm:/a/path` or `shm:@name`")]
+    #[error("not a fabric address: it takes `127.0.0.1:7000`, `[::1]:7000`, `shm:/a/path` or `shm:@name`")]
     AddressInvalid,
     /// This provider does not reach that kind of address.
     #[error("this provider cannot reach {address}")]

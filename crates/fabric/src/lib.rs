@@ -49,7 +49,7 @@ pub use endpoint::{ConnectionId, Endpoint, Event};
 pub use error::{FabricError, SendError};
 pub use greeting::Greeting;
 pub use host::{HostEndpoint, HostOptions};
-pub use limits::{FabricLimits, MESSAGE_BYTES_MAX, SETTINGS};
+pub use limits::{FabricLimits, MESSAGE_BYTES_MAX, SETTINGS, USERS};
 pub use mapped::MappedRegion;
 pub use one_sided::OneSided;
 pub use partition::{Blocked, Partition};

@@ -1,6 +1,6 @@
 //! The fabric's settings: how much a peer can make an endpoint hold, and for how long.
 
-use cell_terms::setting::{Applies, Bounds, Setting, Settings};
+use cell_terms::setting::{Applies, Bounds, Setting, Settings, TextForm};
 
 use crate::close::CloseReason;
 
@@ -10,6 +10,19 @@ pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Why nothing of an RDMA device changes while a process runs.
 const DEVICE_OPENED: &str =
     "The device is opened, and memory is registered with it, when the process starts.";
+
+/// Numbers of users, separated by commas, as settings hold them.
+pub const USERS: TextForm = TextForm {
+    max: 256,
+    takes: "numbers of users, separated by commas, or nothing",
+    check: |text| {
+        let mut users = text.split(',').map(str::trim).filter(|user| !user.is_empty());
+        match users.find(|user| user.parse::<u32>().is_err()) {
+            Some(user) => Err(format!("`{user}` is no number of a user")),
+            None => Ok(()),
+        }
+    },
+};
 
 /// The fabric's settings.
 pub const SETTINGS: &[Setting] = &[
@@ -109,7 +122,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Numbers of users, separated by commas, that may connect over shared memory besides root and the \
                   server's own.",
         default: "",
-        bounds: Bounds::Text { max: 256 },
+        bounds: Bounds::Form(USERS),
         applies: Applies::Restart(
             "A process that has mapped memory keeps it: who may is decided before anybody connects.",
         ),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use cell_terms::setting::{Bounds, Setting, Settings, Value};
+use cell_terms::setting::{Bounds, Setting, Settings, TextForm, Value};
 use serde_json::json;
 
 /// The settings that one crate declares, under the heading that they have in the table.
@@ -87,7 +87,7 @@ fn unit(bounds: &Bounds) -> Option<&'static str> {
         Bounds::Bytes { .. } => Some("bytes"),
         Bounds::Milliseconds { .. } => Some("ms"),
         Bounds::Integer { .. } | Bounds::Real { .. } | Bounds::Choice(_) => None,
-        Bounds::Flag | Bounds::Text { .. } => None,
+        Bounds::Flag | Bounds::Text { .. } | Bounds::Form(_) => None,
     }
 }
 
@@ -112,7 +112,7 @@ fn add_bounds(row: &mut serde_json::Value, bounds: &Bounds) {
         Bounds::Real { min, max } => ("real", json!({"min": min, "max": max})),
         Bounds::Choice(words) => ("choice", json!({"choices": words})),
         Bounds::Flag => ("flag", json!({})),
-        Bounds::Text { max } => ("text", json!({"bytes_max": max})),
+        Bounds::Text { max } | Bounds::Form(TextForm { max, .. }) => ("text", json!({"bytes_max": max})),
     };
     row["kind"] = kind.into();
     if let (Some(row), serde_json::Value::Object(fields)) = (row.as_object_mut(), fields) {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 
 /// What kind of value a setting takes, with its bounds (inclusive).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,11 +42,69 @@ pub enum Bounds {
     Choice(&'static [&'static str]),
     /// `true` or `false`.
     Flag,
-    /// Any text up to so many bytes (paths, addresses).
+    /// Any text up to so many bytes, such as a name for people.
     Text {
         /// Longest permitted, in bytes.
         max: usize,
     },
+    /// Text that something reads: addresses, lists, paths. Whatever is written there, from whichever source,
+    /// was read once before it is taken.
+    Form(TextForm),
+}
+
+/// What a text is, and what reads it.
+#[derive(Clone, Copy, Debug)]
+pub struct TextForm {
+    /// Longest permitted, in bytes.
+    pub max: usize,
+    /// What is taken, in words.
+    pub takes: &'static str,
+    /// Whether a text is taken; why not.
+    pub check: fn(&str) -> Result<(), String>,
+}
+
+impl PartialEq for TextForm {
+    fn eq(&self, other: &TextForm) -> bool {
+        (self.max, self.takes) == (other.max, other.takes)
+    }
+}
+
+impl TextForm {
+    fn refusal(self, text: &str) -> Option<String> {
+        match text.len() {
+            length if length > self.max => Some(format!("of at most {} bytes", self.max)),
+            _ => (self.check)(text).err(),
+        }
+    }
+}
+
+/// An address of a socket.
+pub const ADDRESS: TextForm = TextForm { max: 256, takes: "IP:PORT", check: check_address };
+/// An address of a socket, or none.
+pub const OPTIONAL_ADDRESS: TextForm = TextForm {
+    max: 256,
+    takes: "IP:PORT, or nothing",
+    check: |text| if text.is_empty() { Ok(()) } else { check_address(text) },
+};
+/// A path of a file or folder.
+pub const PATH: TextForm = TextForm { max: 4096, takes: "a path", check: check_path };
+/// A path of a file or folder, or none.
+pub const OPTIONAL_PATH: TextForm = TextForm {
+    max: 4096,
+    takes: "a path, or nothing",
+    check: |text| if text.is_empty() { Ok(()) } else { check_path(text) },
+};
+
+fn check_address(text: &str) -> Result<(), String> {
+    text.parse::<SocketAddr>().map(drop).map_err(|error| error.to_string())
+}
+
+fn check_path(text: &str) -> Result<(), String> {
+    match text {
+        "" => Err("it is empty".to_owned()),
+        text if text.contains('\0') => Err("no path has a byte 0".to_owned()),
+        _ => Ok(()),
+    }
 }
 
 /// When a change takes effect.
@@ -96,7 +155,7 @@ pub enum Value {
     Real(f64),
     /// [`Bounds::Flag`].
     Flag(bool),
-    /// [`Bounds::Choice`] and [`Bounds::Text`].
+    /// [`Bounds::Choice`], [`Bounds::Text`] and [`Bounds::Form`].
     Text(String),
 }
 
@@ -162,12 +221,16 @@ impl Setting {
             Bounds::Choice(words) => words.contains(&text).then(|| Value::Text(text.to_owned())),
             Bounds::Flag => text.parse().ok().map(Value::Flag),
             Bounds::Text { max } => (text.len() <= max).then(|| Value::Text(text.to_owned())),
+            Bounds::Form(form) => match form.refusal(text) {
+                None => Some(Value::Text(text.to_owned())),
+                Some(why) => return Err(self.invalid(text, format!("{} ({why})", self.bounds))),
+            },
         };
-        value.ok_or_else(|| SettingError::Invalid {
-            name: self.name,
-            text: text.to_owned(),
-            expected: self.bounds.to_string(),
-        })
+        value.ok_or_else(|| self.invalid(text, self.bounds.to_string()))
+    }
+
+    fn invalid(&self, text: &str, expected: String) -> SettingError {
+        SettingError::Invalid { name: self.name, text: text.to_owned(), expected }
     }
 }
 
@@ -214,6 +277,7 @@ impl fmt::Display for Bounds {
             Bounds::Choice(words) => write!(f, "one of {}", words.join(", ")),
             Bounds::Flag => f.write_str("true or false"),
             Bounds::Text { max } => write!(f, "text of at most {max} bytes"),
+            Bounds::Form(form) => f.write_str(form.takes),
         }
     }
 }
@@ -394,6 +458,23 @@ mod tests {
         for wrong in ["", "3 MiB", "2 GiB", "-1", "16 MB", "99999999999999999999", "999999999999 TiB"] {
             let error = SEGMENT.parse(wrong).unwrap_err();
             assert!(error.to_string().contains("bytes from 1 MiB to 1 GiB, a power of two"), "{error}");
+        }
+    }
+
+    #[test]
+    fn parse_of_a_form_says_what_is_taken_and_why_this_is_not() {
+        let of = |form| Setting { name: "where", bounds: Bounds::Form(form), default: "", ..SEGMENT };
+        assert_eq!(of(ADDRESS).parse(" [::1]:7 "), Ok(Value::Text("[::1]:7".to_owned())));
+        assert!(of(OPTIONAL_ADDRESS).parse("").is_ok() && of(OPTIONAL_PATH).parse("").is_ok());
+        for (form, wrong, words) in [
+            (ADDRESS, "", "it takes IP:PORT (invalid socket address"),
+            (OPTIONAL_ADDRESS, "localhost:7", "it takes IP:PORT, or nothing (invalid"),
+            (PATH, "", "it takes a path (it is empty)"),
+            (OPTIONAL_PATH, "a\0b", "(no path has a byte 0)"),
+            (PATH, &"x".repeat(4097), "(of at most 4096 bytes)"),
+        ] {
+            let error = of(form).parse(wrong).unwrap_err().to_string();
+            assert!(error.starts_with("`where` cannot be ") && error.contains(words), "{error}");
         }
     }
 

@@ -33,6 +33,7 @@ use cell_terms::{Incarnation, NodeId, SessionId};
 use cell_wal::{LogDevice, LogEvent, WalError};
 
 use crate::command::Command;
+use crate::counters::WorkerCounts;
 use crate::directory::{MeganodeAt, Range};
 use crate::latency::{Arrival, Latencies};
 use crate::outbox::{NO_REPLIES, PairAt, ReplyList};
@@ -115,6 +116,7 @@ pub struct Worker {
     streams: Streams,
     commands: Vec<Command>,
     operations: OperationCounts,
+    counts: WorkerCounts,
     latencies: Latencies,
     /// Of the request that is carried out.
     arrival: Arrival,
@@ -170,6 +172,7 @@ impl Worker {
             streams: Streams::default(),
             commands: Vec::new(),
             operations: OperationCounts::default(),
+            counts: WorkerCounts::default(),
             latencies: Latencies::default(),
             arrival: Arrival::default(),
             progress,
@@ -370,7 +373,9 @@ impl Worker {
         let owned = self.pairs.get_mut(at);
         match owned.pair.log_event(event, device) {
             Ok(Some(synced)) => {
-                owned.batches.batch(self.now_ns.saturating_sub(owned.submitted_ns), synced.bytes);
+                let sync_ns = self.now_ns.saturating_sub(owned.submitted_ns);
+                owned.batches.batch(self.now_ns, sync_ns, synced.bytes);
+                self.counts.synced(sync_ns);
                 self.raise(at);
             }
             Ok(None) => {}

@@ -211,6 +211,7 @@ impl Worker {
         error: impl std::fmt::Display,
     ) {
         tracing::error!(%error, %connection, "a request met memory that breaks an invariant");
+        self.counts.damage_met += 1;
         self.refuse(connection, header, Refusal::Internal);
     }
 }

@@ -191,6 +191,7 @@ impl Worker {
 
     pub(super) fn refuse(&mut self, connection: ConnectionId, header: RequestHeader, refusal: Refusal) {
         self.operations.refused += 1;
+        self.counts.refused(&refusal);
         self.reply(connection, header, Dependence::NOTHING, &Reply::Refused(refusal));
     }
 

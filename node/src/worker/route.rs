@@ -61,6 +61,7 @@ impl Worker {
             return self.refuse(connection, header, Refusal::NotOwner);
         };
         self.operations.refused += 1;
+        self.counts.refused(&Refusal::NotOwner);
         let route = Route { low: &hint.low, high: hint.high.as_deref(), pair: hint.pair };
         self.reply(connection, header, Dependence::NOTHING, &Reply::Elsewhere(route));
     }

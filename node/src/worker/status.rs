@@ -13,6 +13,7 @@ use cell_terms::Csn;
 
 use super::{Worker, WorkerPhase};
 use crate::command::Command;
+use crate::counters::WorkerCounts;
 use crate::directory::MeganodeAt;
 use crate::pairs::{Dependence, OwnedPair};
 use crate::snapshot::{self, NodeSnapshot, NodeState, PairSnapshot, RecoveryProgress};
@@ -160,6 +161,7 @@ impl Worker {
     ) {
         self.structure_checked();
         self.checking = false;
+        self.counts.damage_checked += outcome.violations;
         let mut text = outcome.first_violation.as_str();
         while text.len() > VIOLATION_BYTES_MAX {
             text = &text[..text.floor_char_boundary(VIOLATION_BYTES_MAX)];
@@ -206,7 +208,11 @@ impl Worker {
             splits: self.splits.counts(),
             backing: self.pairs.iter().next().map_or(["none", "none"], |owned| owned.pair.backing()),
             operations: self.operations,
-            pairs: self.pairs.iter().map(OwnedPair::snapshot).collect(),
+            worker_counts: WorkerCounts {
+                damage_checked: self.counts.damage_checked + self.tree_checker.violations(),
+                ..self.counts
+            },
+            pairs: self.pairs.iter().map(|owned| owned.snapshot(self.now_ns)).collect(),
             tree: self.tree_sampler.shape(),
             clients: self.client_reports.snapshot(self.now_ns),
             client_totals: self.client_reports.totals(),
@@ -251,7 +257,7 @@ impl Worker {
 }
 
 impl OwnedPair {
-    fn snapshot(&self) -> PairSnapshot {
+    fn snapshot(&self, now_ns: u64) -> PairSnapshot {
         let pair = &self.pair;
         let figures = pair.figures();
         PairSnapshot {
@@ -283,7 +289,8 @@ impl OwnedPair {
             checkpoint_running: self.checkpointing.is_running(),
             checkpoints_failed: self.checkpointing.failures,
             checkpoint_failure: self.checkpointing.failure.map(|(_, why)| why),
-            sync_us: self.batches.sync_us(),
+            checkpoint_age_ms: now_ns.saturating_sub(self.checkpointing.last_ns) / 1_000_000,
+            sync_us: self.batches.sync_us(now_ns),
             sync_buckets: self.batches.sync_buckets,
         }
     }

@@ -112,8 +112,10 @@ fn remove_range(global: &Global, arguments: &DelArgs) -> anyhow::Result<Exit> {
     }
     let stop = signal::stop_flag()?;
     let mut store = Store::connect_with(&arguments.server, Duration::from_secs(60), usize::from(IN_FLIGHT))?;
+    let mut most = u64::MAX;
     if !arguments.yes {
         let count = store.scan(range.clone(), &mut |_| Ok(()))?;
+        most = count;
         let question = format!("Remove {}?", number::counted(count, "entry", "entries"));
         if !confirms(&question, &mut io::stdin().lock())? {
             return Err(Failure::new(Exit::Error, "not confirmed; nothing was removed").into());
@@ -121,7 +123,7 @@ fn remove_range(global: &Global, arguments: &DelArgs) -> anyhow::Result<Exit> {
     }
     let bar = bar::Bar::new("removing", None, false);
     let mut removed = 0;
-    let result = remove_all(&mut store, range, &stop, &mut |count| {
+    let result = remove_all(&mut store, range, most, &stop, &mut |count| {
         removed += count;
         bar.set(removed, number::count(removed));
     });
@@ -145,21 +147,29 @@ fn confirms(question: &str, answers: &mut impl BufRead) -> io::Result<bool> {
     Ok(line.trim() == "yes")
 }
 
-/// Calls `each` with how many were removed at a time.
+/// Calls `each` with how many were removed at a time. It removes no more than `most`: so many were confirmed.
 fn remove_all(
     store: &mut Store,
     mut range: ScanRange,
+    mut most: u64,
     stop: &AtomicBool,
     each: &mut dyn FnMut(u64),
 ) -> anyhow::Result<()> {
-    range.limit = IN_FLIGHT.into();
     loop {
+        range.limit = most.clamp(1, IN_FLIGHT.into());
         let mut keys = Vec::new();
         store.scan(range.clone(), &mut |found| {
             keys.push(found.key.clone());
             Ok(())
         })?;
         let Some(last) = keys.last().cloned() else { return Ok(()) };
+        if most == 0 {
+            let what = "there are more entries than you confirmed: others were written meanwhile";
+            return Err(Failure::new(Exit::Partial, what)
+                .next("run it again to see how many are left")
+                .into());
+        }
+        most = most.saturating_sub(u64::try_from(keys.len()).unwrap_or(u64::MAX));
         for key in &keys {
             store.submit(&Operation::Delete { key, condition: Condition::Always })?;
         }

@@ -41,7 +41,7 @@ enum What {
 #[derive(Debug, Args)]
 struct LsArgs {
     /// The cluster's folder
-    #[arg(long, value_name = "DIR", default_value = "./cell-data")]
+    #[arg(long, value_name = "DIR", default_value = output::DIR_DEFAULT)]
     dir: PathBuf,
 }
 
@@ -112,7 +112,7 @@ struct RunArgs {
     #[arg(long)]
     keep: bool,
     /// The cluster's folder
-    #[arg(long, value_name = "DIR", default_value = "./cell-data")]
+    #[arg(long, value_name = "DIR", default_value = output::DIR_DEFAULT)]
     dir: PathBuf,
 }
 
@@ -145,7 +145,9 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
         options,
         keep: arguments.keep,
     };
-    let report = drill.run(&interrupted, &output::print_notice).map_err(output::failure)?;
+    let report = drill
+        .run(&interrupted, &output::print_notice)
+        .map_err(|error| output::failure(error, &arguments.dir))?;
     if global.json {
         message::print_json(report.to_json())?;
     } else {
@@ -175,7 +177,7 @@ fn delay(arguments: &RunArgs) -> anyhow::Result<Duration> {
 
 fn list(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
     let status = Supervisor::connect(&arguments.dir).and_then(|mut supervisor| supervisor.status());
-    let (_, status) = status.map_err(output::failure)?;
+    let (_, status) = status.map_err(|error| output::failure(error, &arguments.dir))?;
     if global.json {
         message::print_json(json!({
             "drills": Kind::value_variants().iter().map(|kind| word(*kind)).collect::<Vec<_>>(),
@@ -201,7 +203,8 @@ fn list(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
         }
     }
     let kinds: Vec<_> = Kind::value_variants().iter().map(|kind| word(*kind)).collect();
-    writeln!(out, "\ndrills: {}\n  cell drill run {} --node 0", kinds.join(", "), kinds[0])?;
+    let run = output::command_for(&format!("cell drill run {} --node 0", kinds[0]), &arguments.dir);
+    writeln!(out, "\ndrills: {}\n  {}", kinds.join(", "), run.trim_matches('`'))?;
     Ok(Exit::Ok)
 }
 
@@ -261,7 +264,7 @@ fn take_back(arguments: &LsArgs) -> Result<Vec<u16>, DrillError> {
 }
 
 fn heal(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
-    let healed = take_back(arguments).map_err(output::failure)?;
+    let healed = take_back(arguments).map_err(|error| output::failure(error, &arguments.dir))?;
     if global.json {
         message::print_json(json!({"healed": healed}))?;
     } else if healed.is_empty() {

@@ -33,7 +33,12 @@ struct Runs {
 pub(crate) fn run(global: &Global, arguments: &ReportArgs) -> anyhow::Result<Exit> {
     let api = Api::new(&arguments.api)?;
     let (mut document, missing) = match &arguments.id {
-        Some(id) => (api.get(&path(id)?)?.document, None),
+        Some(id) => {
+            let newest = || arguments.api.command("cell drill report");
+            let path = path(id)
+                .map_err(|failure| failure.next(format!("{} without a name prints the newest", newest())))?;
+            (api.get(&path)?.document, None)
+        }
         None => newest(&api)?,
     };
     let run: output::ApiRun = understand(&document, "of the drill")?;
@@ -59,8 +64,7 @@ pub(crate) fn run(global: &Global, arguments: &ReportArgs) -> anyhow::Result<Exi
 /// A run's name is letters, digits and hyphens: what else it may be is never part of an address.
 fn path(id: &str) -> Result<String, Failure> {
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-        let failure = Failure::usage(format!("{id:?} is no name of a drill"));
-        return Err(failure.next("`cell drill report` without a name prints the newest"));
+        return Err(Failure::usage(format!("{id:?} is no name of a drill")));
     }
     Ok(format!("/api/v1/drills/{id}"))
 }

@@ -1,7 +1,6 @@
 //! `cell events`: what happened in the cluster, as the admin API returns it; with `--follow`, what happens.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,7 +30,7 @@ pub(crate) struct EventsArgs {
     /// Of this node alone
     #[arg(long, value_name = "NODE")]
     node: Option<u32>,
-    /// Then what happens, until a signal; with --json a line each
+    /// Then what happens, until a signal; with --json an object a line
     #[arg(long, short)]
     follow: bool,
     #[command(flatten)]
@@ -148,22 +147,20 @@ fn path(arguments: &EventsArgs, cursor: Option<&str>) -> anyhow::Result<String> 
 }
 
 fn print(global: &Global, document: &Document) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
     for event in document.events.iter().rev() {
         if global.json {
-            writeln!(out, "{event}")?;
+            message::print_json(event.clone())?;
         } else {
-            writeln!(out, "{}", line(&understand(event, "of events")?))?;
+            message::print_text(&format!("{}\n", line(&understand(event, "of events")?)))?;
         }
     }
-    out.flush()?;
     Ok(())
 }
 
-/// `04:41:55 UTC  warning   node 2  member_left  node-2 has left: its lease is gone`.
+/// `2026-11-26 04:41:55 UTC  warning   node 2  member_left  node-2 has left: its lease is gone`.
 fn line(event: &Event) -> String {
     let Event { at_unix_ms, node, kind, severity, text } = event;
-    let (at, text) = (number::time_of_day(*at_unix_ms), text.escape_debug());
+    let (at, text) = (number::moment(*at_unix_ms), text.escape_debug());
     format!("{at}  {severity:<8}  node {node:<3} {kind:<13}  {text}")
 }
 
@@ -174,7 +171,7 @@ mod tests {
     /// A burst of more than `--limit` between two looks was once cut.
     #[test]
     fn path_of_a_follower_has_the_cursor_and_no_limit() {
-        let api = ApiArgs { http_ca: None, http: String::new(), token: None };
+        let api = ApiArgs::default();
         let arguments =
             EventsArgs { limit: 5, kind: Some("split".to_owned()), node: Some(2), follow: true, api };
         assert_eq!(path(&arguments, None).unwrap(), "/api/v1/events?limit=5&kind=split&node=2");
@@ -194,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn line_has_the_time_of_the_day_and_no_control_characters() {
+    fn line_has_the_date_the_zone_and_no_control_characters() {
         let event = Event {
             at_unix_ms: 86_399_000,
             node: 2,
@@ -202,6 +199,6 @@ mod tests {
             severity: "info".to_owned(),
             text: "a\u{1b}b".to_owned(),
         };
-        assert_eq!(line(&event), "23:59:59 UTC  info      node 2   split          a\\u{1b}b");
+        assert_eq!(line(&event), "1970-01-01 23:59:59 UTC  info      node 2   split          a\\u{1b}b");
     }
 }

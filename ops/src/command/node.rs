@@ -73,7 +73,9 @@ pub(crate) fn run(global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -
     let Some(NodeCommand::Ls(listed)) = &arguments.what else { return serve(arguments, matches) };
     if let Some((name, _)) = settings::given_flags(matches).first() {
         let what = format!("--{} is a setting of a node that runs", name.replace('_', "-"));
-        return Err(Failure::usage(what).next("`cell node ls` takes --http, --http-ca and --token").into());
+        return Err(Failure::usage(what)
+            .next("`cell node ls` takes --server, --http, --http-ca and --token")
+            .into());
     }
     node_ls::run(global, listed)
 }

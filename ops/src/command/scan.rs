@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::args::{EncodingArgs, Global, ServerArgs};
 use crate::encoding::Encoding;
 use crate::exit::Exit;
-use crate::output::message::{JSON_VERSION, print_json};
+use crate::output::message::print_json;
 use crate::output::{bar, entry, number};
 use crate::range::RangeArgs;
 use crate::store::Store;
@@ -55,8 +55,7 @@ pub(crate) fn run_scan(global: &Global, arguments: &ScanArgs) -> anyhow::Result<
         line.clear();
         let value = (!arguments.keys_only).then_some(&found.value[..]);
         if global.json {
-            let more = [
-                ("version", Value::from(JSON_VERSION)),
+            let more: [(_, Value); 2] = [
                 ("entry_version", found.version.to_string().into()),
                 ("value_bytes", found.value_len.into()),
             ];

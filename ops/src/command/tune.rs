@@ -1,6 +1,8 @@
 //! `cell tune`: settings of the whole cluster that change while it runs, by the admin API.
 
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, value_parser};
 use serde::Deserialize;
@@ -12,8 +14,13 @@ use crate::api::{Answer, Api, ApiArgs, Missing, understand};
 use crate::args::{Global, parse_time};
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number, table};
+use crate::signal;
 
 const PATH: &str = "/api/v1/tuning";
+/// Between two looks at whether all nodes have a change in force.
+const WAIT_PERIOD: Duration = Duration::from_millis(100);
+/// Changes that a node lists at a time.
+const PAGE: u64 = 200;
 
 /// Arguments of `cell tune`.
 #[derive(Debug, Args)]
@@ -79,6 +86,17 @@ struct ChangeArgs {
     /// force]
     #[arg(long, value_name = "N")]
     revision: Option<u64>,
+    /// Wait until every node has the change in force, for so long at most
+    #[arg(
+        long,
+        value_name = "TIME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1m",
+        value_parser = parse_time,
+        conflicts_with = "dry_run"
+    )]
+    wait: Option<Duration>,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -101,8 +119,11 @@ struct SetArgs {
 #[derive(Debug, Args)]
 struct HistoryArgs {
     /// Changes to show at most, the newest first
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = value_parser!(u16).range(1..=200))]
-    limit: u16,
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = value_parser!(u64).range(1..=10_000))]
+    limit: u64,
+    /// Every change that is kept: the last 10,000. With --json, to be kept elsewhere
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -162,6 +183,9 @@ struct Change {
     name: String,
     old: Option<String>,
     new: Option<String>,
+    /// When the new value ends.
+    #[serde(default)]
+    new_expires_unix_ms: Option<u64>,
 }
 
 /// What is read of `/api/v1/tuning/history`.
@@ -169,6 +193,14 @@ struct Change {
 struct History {
     at_unix_ms: u64,
     changes: Vec<HistoryRow>,
+}
+
+/// A page of it as it is.
+#[derive(Debug, Deserialize)]
+struct HistoryPage {
+    changes: Vec<Value>,
+    /// What `before` is to be for the next one.
+    next: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -200,7 +232,8 @@ fn list(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
         let has_word = format!("{} {}", setting.name, setting.meaning).to_lowercase().contains(&word);
         has_word && (!arguments.live || setting.applies == "live")
     };
-    show(global, &arguments.api, is_wanted, "No setting fits; `cell tune ls` lists all.\n")
+    let all = arguments.api.command("cell tune ls");
+    show(global, &arguments.api, is_wanted, &format!("No setting fits; {all} lists all.\n"))
 }
 
 fn diff(global: &Global, api: &ApiArgs) -> anyhow::Result<Exit> {
@@ -237,14 +270,19 @@ fn show(
 
 /// Says on stderr which nodes have other values in force, or say nothing.
 fn exit_of_nodes(document: &Document) -> Exit {
-    let late: Vec<_> = document.nodes.iter().filter(|node| !node.in_force).collect();
-    for Node { node, .. } in late {
-        message::warning(&format!("revision {} is not in force on node {node} yet", document.revision));
-    }
-    for Missing { node, address, why } in &document.missing {
-        message::warning(&format!("what node {node} at {address} has in force is not known: {why}"));
-    }
+    late(document).iter().for_each(|words| message::warning(words));
     if document.missing.is_empty() { Exit::Ok } else { Exit::Partial }
+}
+
+/// Of each node that has other values in force, or says nothing, that it does.
+fn late(document: &Document) -> Vec<String> {
+    let late = document.nodes.iter().filter(|node| !node.in_force).map(|Node { node, .. }| {
+        format!("revision {} is not in force on node {node} yet", document.revision)
+    });
+    let silent = document.missing.iter().map(|Missing { node, address, why }| {
+        format!("what node {node} at {address} has in force is not known: {why}")
+    });
+    late.chain(silent).collect()
 }
 
 fn settings_text(settings: &[&Setting], now_unix_ms: u64) -> String {
@@ -274,7 +312,8 @@ fn get(global: &Global, arguments: &GetArgs) -> anyhow::Result<Exit> {
         let at = parsed.settings.iter().position(|setting| setting.name == *name);
         found.push(at.ok_or_else(|| {
             let what = format!("there is no setting `{name}`");
-            Failure::new(Exit::NotFound, what).next("`cell tune ls` lists every setting")
+            let all = arguments.api.command("cell tune ls");
+            Failure::new(Exit::NotFound, what).next(format!("{all} lists every setting"))
         })?);
     }
     if global.json {
@@ -354,18 +393,66 @@ impl ChangeArgs {
         if global.json {
             message::print_json(document)?;
         } else {
-            message::print_text(&made_text(&made))?;
+            let diff = self.wait.is_none().then(|| self.api.command("cell tune diff"));
+            message::print_text(&made_text(&made, diff.as_deref()))?;
         }
-        Ok(Exit::Ok)
+        match self.wait {
+            Some(patience) if !made.dry_run => wait_for_all(&api, &made.revision, patience),
+            _ => Ok(Exit::Ok),
+        }
     }
 }
 
-fn made_text(made: &Made) -> String {
+impl Document {
+    /// Whether it is of this revision or a later one.
+    fn has_seen(&self, revision: &str) -> bool {
+        let number = |text: &str| text.parse::<u64>().ok();
+        number(&self.revision) >= number(revision)
+    }
+}
+
+/// Waits until all nodes have a revision in force, or a later one. Exit code 6 if some have not in time.
+fn wait_for_all(api: &Api, revision: &str, patience: Duration) -> anyhow::Result<Exit> {
+    let stop = signal::stop_flag()?;
+    let until = Instant::now() + patience;
+    loop {
+        let asked = api.get(PATH).and_then(|answer| parse::<Document>(&answer.document));
+        let over = stop.load(Ordering::Relaxed) || Instant::now() >= until;
+        match asked {
+            Ok(document) if document.has_seen(revision) => {
+                let late = late(&document);
+                if late.is_empty() {
+                    let count = number::counted(document.nodes.len() as u64, "node", "nodes");
+                    message::note(&format!("revision {revision} is in force on {count}"));
+                    return Ok(Exit::Ok);
+                }
+                if over {
+                    late.iter().for_each(|words| message::warning(words));
+                    return Ok(Exit::Partial);
+                }
+            }
+            // The node that is asked has seen less: its coordinator does not answer it just now.
+            Ok(_) if over => {
+                message::warning(&format!("whether revision {revision} is in force is not known"));
+                return Ok(Exit::Partial);
+            }
+            Err(failure) if over => return Err(failure.into()),
+            Ok(_) | Err(_) => {}
+        }
+        thread::sleep(WAIT_PERIOD);
+    }
+}
+
+/// `diff`: the command that names nodes which have it not in force.
+fn made_text(made: &Made, diff: Option<&str>) -> String {
     if made.changes.is_empty() {
         return format!("Nothing changes: revision {} has these values already.\n", made.revision);
     }
     let row = |change: &Change| {
-        let [before, then] = [&change.old, &change.new].map(|value| shown(value.as_deref()));
+        let [before, mut then] = [&change.old, &change.new].map(|value| shown(value.as_deref()));
+        // What is restored has its own end.
+        let end = change.new_expires_unix_ms.filter(|end| made.expires_unix_ms != Some(*end));
+        then.extend(end.map(|end| format!(" (for {})", span(made.at_unix_ms, end))));
         vec![change.name.clone(), before, then]
     };
     let rows = made.changes.iter().map(row).collect();
@@ -374,18 +461,22 @@ fn made_text(made: &Made) -> String {
         text.push_str(&format!("for {}, then as before\n", span(made.at_unix_ms, at)));
     }
     text.push_str(&match made.dry_run {
-        true => format!("Nothing was changed: revision {} stays in force.\n", made.revision),
-        false => format!(
-            "Revision {}: nodes take it over at their next look; `cell tune diff` names those that have not.\n",
+        true => format!(
+            "Nothing was changed: revision {0} stays in force. `--revision {0}` makes this change and no other.\n",
             made.revision
         ),
+        false => {
+            let names = diff.map(|diff| format!("; {diff} names those that have not")).unwrap_or_default();
+            format!("Revision {}: nodes take it over at their next look{names}.\n", made.revision)
+        }
     });
     text
 }
 
 fn history(global: &Global, arguments: &HistoryArgs) -> anyhow::Result<Exit> {
-    let path = format!("{PATH}/history?limit={}", arguments.limit);
-    let document = Api::new(&arguments.api)?.get(&path)?.document;
+    let api = Api::new(&arguments.api)?;
+    let limit = if arguments.all { u64::MAX } else { arguments.limit };
+    let document = history_of(limit, |path| Ok(api.get(path)?.document))?;
     let parsed: History = parse(&document)?;
     if global.json {
         message::print_json(document)?;
@@ -393,6 +484,26 @@ fn history(global: &Global, arguments: &HistoryArgs) -> anyhow::Result<Exit> {
         message::print_text(&history_text(&parsed))?;
     }
     Ok(Exit::Ok)
+}
+
+/// The newest changes, at most so many, as one document that is read page by page.
+fn history_of(limit: u64, mut get: impl FnMut(&str) -> anyhow::Result<Value>) -> anyhow::Result<Value> {
+    let path = |left: u64| format!("{PATH}/history?limit={}", left.min(PAGE));
+    let mut whole = get(&path(limit))?;
+    let HistoryPage { mut changes, mut next } = parse(&whole)?;
+    while let Some(before) = next.take() {
+        let left = limit.saturating_sub(u64::try_from(changes.len()).unwrap_or(u64::MAX));
+        if left == 0 {
+            next = Some(before);
+            break;
+        }
+        let page: HistoryPage = parse(&get(&format!("{}&before={before}", path(left)))?)?;
+        changes.extend(page.changes);
+        next = page.next;
+    }
+    whole["changes"] = changes.into();
+    whole["next"] = next.into();
+    Ok(whole)
 }
 
 fn history_text(history: &History) -> String {
@@ -473,10 +584,46 @@ mod tests {
             "changes": [{"name": "a", "old": null, "new": "2 s"}],
         });
         let made: Made = parse(&document).unwrap();
-        let text = made_text(&made);
+        let text = made_text(&made, Some("`cell tune diff --http a:1`"));
+        assert!(text.contains("look; `cell tune diff --http a:1` names those"), "{text}");
         assert!(text.contains("(as started)") && text.contains("2 s"), "{text}");
         assert!(text.contains("for 10 min 0 s, then as before\nRevision 8: nodes"), "{text}");
-        assert!(made_text(&Made { dry_run: true, ..made }).ends_with("revision 8 stays in force.\n"));
+        let tried = made_text(&Made { dry_run: true, ..made }, None);
+        assert!(tried.contains("revision 8 stays in force. `--revision 8` makes this"), "{tried}");
+    }
+
+    #[test]
+    fn made_text_of_a_revert_has_the_ends_of_what_is_restored() {
+        let document = json!({
+            "at_unix_ms": 1_000, "revision": "8", "dry_run": true, "expires_unix_ms": null,
+            "changes": [{"name": "a", "old": "1", "new": "2", "new_expires_unix_ms": 31_000}],
+        });
+        let text = made_text(&parse(&document).unwrap(), None);
+        assert!(text.contains("2 (for 30 s)"), "{text}");
+    }
+
+    #[test]
+    fn history_of_reads_pages_until_it_has_what_is_wanted() {
+        for (limit, wanted, next) in [(u64::MAX, 450, None), (300, 300, Some("151")), (200, 200, Some("251"))]
+        {
+            let mut asked = Vec::new();
+            let page = |path: &str| {
+                asked.push(path.to_owned());
+                let number = |name: &str| {
+                    let value = path.split(['?', '&']).find_map(|part| part.strip_prefix(name));
+                    value.map(|text| text.parse::<u64>().unwrap())
+                };
+                let (most, before) = (number("limit=").unwrap(), number("before=").unwrap_or(451));
+                let first = before.saturating_sub(most).max(1);
+                let rows: Vec<_> = (first..before).rev().map(|it| json!({"revision": it})).collect();
+                let next = (first > 1).then(|| first.to_string());
+                Ok(json!({"version": 1, "changes": rows, "next": next}))
+            };
+            let whole = history_of(limit, page).unwrap();
+            let rows = whole["changes"].as_array().unwrap();
+            assert_eq!((rows.len(), &rows[0]["revision"]), (wanted, &450.into()), "{asked:?}");
+            assert_eq!((whole["next"].as_str(), &whole["version"]), (next, &1.into()), "{asked:?}");
+        }
     }
 
     #[test]

@@ -1,13 +1,18 @@
 //! What a drill found, for people; its notices and errors.
 
+use std::path::Path;
+
 use cell_drill::{DrillError, DrillVerdict, Notice, Report};
 use serde::Deserialize;
 
 use super::message;
-use super::number::{bytes, count, counted, time_of_day};
+use super::number::{bytes, count, counted, moment};
 use super::table;
 use crate::exit::{Exit, Failure};
 use crate::store;
+
+/// The folder of a cluster if none is named.
+pub(crate) const DIR_DEFAULT: &str = "./cell-data";
 
 /// A report for people.
 pub(crate) fn text(report: &Report) -> String {
@@ -137,7 +142,7 @@ pub(crate) fn text_of_run(run: &ApiRun) -> String {
     text.push_str(&format!(
         "\n\n{}, started at {} by {}, run by node {}",
         run.id,
-        time_of_day(run.begun_unix_ms),
+        moment(run.begun_unix_ms),
         who.escape_debug(),
         run.runner
     ));
@@ -214,19 +219,34 @@ pub(crate) fn print_notice(notice: Notice) {
     }
 }
 
-/// A drill's error, with exit code and advice.
-pub(crate) fn failure(error: DrillError) -> anyhow::Error {
+/// A command in a hint, for the cluster in this folder.
+pub(crate) fn command_for(command: &str, dir: &Path) -> String {
+    if dir == Path::new(DIR_DEFAULT) {
+        return format!("`{command}`");
+    }
+    let dir = dir.display();
+    format!("`{command} --dir {dir}`")
+}
+
+/// A drill's error in the cluster of a folder, with exit code and advice.
+pub(crate) fn failure(error: DrillError, dir: &Path) -> anyhow::Error {
     let what = error.to_string();
+    let command = |words| command_for(words, dir);
     let failure = match error {
-        DrillError::NoSuchNode { .. } => Failure::usage(what).next("`cell drill ls` lists them"),
-        DrillError::Unhealthy { .. } => Failure::new(Exit::Unhealthy, what)
-            .next("wait until `cell drill ls` shows every node serving; `cell drill heal` takes faults back"),
+        DrillError::NoSuchNode { .. } => {
+            Failure::usage(what).next(format!("{} lists them", command("cell drill ls")))
+        }
+        DrillError::Unhealthy { .. } => Failure::new(Exit::Unhealthy, what).next(format!(
+            "wait until {} shows every node serving; {} takes faults back",
+            command("cell drill ls"),
+            command("cell drill heal")
+        )),
         DrillError::NoSupervisor { .. } => Failure::new(Exit::Unreachable, what).next(
             "`cell dev --allow-drills` opens it in its folder; --dir names another folder than ./cell-data",
         ),
         DrillError::Refused { what, next } => Failure::usage(what).next(next),
         DrillError::Supervisor(_) => Failure::new(Exit::Unreachable, what),
-        DrillError::Client(error) => return store::failure(&error, "the cluster's nodes"),
+        DrillError::Client(error) => return store::failure(&error, None),
         DrillError::Interrupted => Failure::new(Exit::Interrupted, what),
         _ => Failure::new(Exit::Error, what),
     };
@@ -236,6 +256,17 @@ pub(crate) fn failure(error: DrillError) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failure_has_the_folder_in_the_commands_that_it_names() {
+        let unhealthy = || DrillError::NoSuchNode { node: 7, count: 3 };
+        let next = |dir: &str| {
+            let error = failure(unhealthy(), Path::new(dir));
+            error.downcast_ref::<Failure>().unwrap().next.clone().unwrap()
+        };
+        assert_eq!(next("/srv/cell"), "`cell drill ls --dir /srv/cell` lists them");
+        assert_eq!(next("./cell-data"), "`cell drill ls` lists them");
+    }
 
     fn run(report: &serde_json::Value) -> ApiRun {
         let run = serde_json::json!({
@@ -249,7 +280,8 @@ mod tests {
     #[test]
     fn text_of_a_run_has_its_report_as_far_as_there_is_one() {
         let text = text_of_run(&run(&serde_json::Value::Null));
-        assert!(text.starts_with("failed: kill node 0\n\ndrill-1-0a, started at 23:59:59 UTC by an\\u{1b}n"));
+        let begin = "failed: kill node 0\n\ndrill-1-0a, started at 1970-01-01 23:59:59 UTC by an\\u{1b}n";
+        assert!(text.starts_with(begin), "{text}");
         assert!(text.contains("run by node 1; halted by bob\n") && text.contains("lease ended  pair 3"));
         let text = text_of_run(&run(&serde_json::json!({"verdict": "INCONCLUSIVE", "reasons": ["why"]})));
         assert!(text.starts_with("INCONCLUSIVE: kill node 0\n  why\n"), "{text}");

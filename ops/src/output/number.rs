@@ -51,10 +51,27 @@ pub(crate) fn time(duration: Duration) -> String {
     }
 }
 
-/// When in the day a moment of the wall clock was: `04:41:55 UTC`.
-pub(crate) fn time_of_day(unix_ms: u64) -> String {
-    let second = unix_ms / 1_000 % 86_400;
-    format!("{:02}:{:02}:{:02} UTC", second / 3_600, second / 60 % 60, second % 60)
+/// A moment of the wall clock: `2026-11-26 04:41:55 UTC`.
+pub(crate) fn moment(unix_ms: u64) -> String {
+    let (day, second) = (unix_ms / 86_400_000, unix_ms / 1_000 % 86_400);
+    let (year, month, day) = date(day);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// Year, month and day of so many days after 1970.
+fn date(days: u64) -> (u64, u64, u64) {
+    // Years begin in March here: the day of leap years is their last. 400 years have as many days each time.
+    const DAYS_OF_400_YEARS: u64 = 146_097;
+    const FROM_MARCH_OF_YEAR_0: u64 = 719_468;
+    let days = days + FROM_MARCH_OF_YEAR_0;
+    let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (400 * era + year + next, month, day)
 }
 
 /// A count as a real number; beyond 2^53 it is rounded, which no one who reads a rate minds.
@@ -90,5 +107,18 @@ mod tests {
         assert_eq!(time(Duration::from_millis(1500)), "1.50 s");
         assert_eq!(time(Duration::from_secs(245)), "4 min 5 s");
         assert_eq!(per_second(5, Duration::ZERO), 0.0);
+    }
+
+    #[test]
+    fn moment_has_date_time_and_zone() {
+        for (seconds, said) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_709_251_199, "2024-02-29 23:59:59 UTC"),
+            (1_767_225_599, "2025-12-31 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(moment(seconds * 1_000 + 999), said);
+        }
     }
 }

@@ -90,6 +90,25 @@ fn nodes_and_regions_are_listed(dev: &Dev) {
     assert_eq!((code, out.matches("served").count()), (0, len(&regions, "regions")), "{out}");
 }
 
+/// They took `--http` alone, and `cell selector --server` was a usage error.
+fn nodes_are_found_by_their_fabric(dev: &Dev) {
+    let server = dev.address();
+    for command in [&["node", "ls"][..], &["selector"], &["tune", "diff"], &["events"], &["region", "ls"]] {
+        assert_eq!(dev.code(&[command, &["--server", &server]].concat()), 0, "{command:?}");
+        assert_eq!(dev.code(command), 0, "CELL_SERVER is enough for {command:?}");
+        let nobody = printed(&dev.cell(&[command, &["--server", "127.0.0.1:1"]].concat()));
+        assert!(nobody.0 == 4 && nobody.2.contains("is a node running at 127.0.0.1:1?"), "{nobody:?}");
+    }
+    let (code, _, error) = printed(&dev.cell(&["tune", "get", "nothing", "--server", &server]));
+    assert!(code == 3 && error.contains(&format!("`cell tune ls --server {server}` lists")), "{error}");
+    assert_eq!(dev.code(&["tune", "ls", "--server", &server, "--http", &dev.http()]), 2);
+}
+
+fn unknown_nodes_are_refused(dev: &Dev) {
+    let (code, _, error) = printed(&ask(dev, &["events", "--node", "9"]));
+    assert!(code == 2 && error.contains("there is no node 9; those that are: 0, 1"), "{code} {error}");
+}
+
 fn tree_is_checked(dev: &Dev) {
     let checked = json(dev, &["tree", "check"], 0);
     assert_eq!((&checked["state"], &checked["violations"]), (&"passed".into(), &0.into()), "{checked}");
@@ -132,6 +151,8 @@ fn commands_over_the_api_print_what_two_nodes_return() {
     dev.wait_healthy();
     keys_are_located(&dev);
     nodes_and_regions_are_listed(&dev);
+    nodes_are_found_by_their_fabric(&dev);
+    unknown_nodes_are_refused(&dev);
     tree_is_checked(&dev);
     drill_is_reported(&dev);
 }

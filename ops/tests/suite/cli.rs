@@ -277,6 +277,7 @@ fn usage_errors_exit_with_2() {
         &["node", "--node-id", "99"],
         &["node", "--log-segment-bytes", "3MiB"],
         &["node", "--listen-address", "nowhere"],
+        &["node", "--tracing-filter", "garbage"],
         &["dev", "--port", "80"],
         &["inspect", "log", "/nonexistent/folder"],
     ] {

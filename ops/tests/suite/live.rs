@@ -26,6 +26,16 @@ fn tuned_settings_take_effect_in_nodes_that_serve_and_are_taken_back(dev: &Dev) 
     until("longer values are taken again", is_taken);
 }
 
+fn tuning_that_is_waited_for_is_in_force_on_every_node(dev: &Dev) {
+    for value in ["12", "14", "16"] {
+        assert_eq!(tune(dev, &["set", &format!("worker_spin_us={value}"), "--wait=2m"]).0, 0);
+        let (code, error) = tune(dev, &["diff"]);
+        assert!(code == 0 && !error.contains("in force"), "{code} {error}");
+    }
+    let (code, error) = tune(dev, &["set", "worker_spin_us=18", "--wait", "--dry-run"]);
+    assert!(code == 2 && error.contains("--dry-run"), "{code} {error}");
+}
+
 fn tuning_that_does_not_fit_is_refused_with_the_reason_and_nothing_changes(dev: &Dev) {
     for (value, why) in [
         ("stream_bytes_max=64GiB", "because so much memory is set aside for it when the node starts"),
@@ -33,6 +43,7 @@ fn tuning_that_does_not_fit_is_refused_with_the_reason_and_nothing_changes(dev: 
         ("client_retry_shortest=1s", "waits between retries grow from the shortest to the longest"),
         ("http_read_only=true", "would refuse to take it back"),
         ("lease_ms=1s", "Other nodes count on the terms"),
+        ("tracing_filter=garbage", "`garbage` is no level"),
     ] {
         let (code, error) = tune(dev, &["set", value, "worker_spin_us=10"]);
         assert_ne!(code, 0, "{value}");
@@ -84,6 +95,7 @@ fn settings_are_tuned_while_a_cluster_serves() {
     let dev = Dev::start();
     tuning_that_does_not_fit_is_refused_with_the_reason_and_nothing_changes(&dev);
     tuned_settings_take_effect_in_nodes_that_serve_and_are_taken_back(&dev);
+    tuning_that_is_waited_for_is_in_force_on_every_node(&dev);
     tuned_settings_reach_a_client_that_runs_but_not_one_whose_user_decided(&dev);
     changes_over_http_are_limited_as_the_cluster_is_tuned(&dev);
 }

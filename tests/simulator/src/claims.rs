@@ -215,14 +215,14 @@ impl Node {
     }
 
     /// A pair is published: the world looks at it before it is served.
-    fn recovered(&self, taking: Taking, news: &mut Vec<News>) {
+    fn recovered(&mut self, taking: Taking, news: &mut Vec<News>) {
         let Taking { run, device, .. } = taking;
         let (pair, dead) = (run.pair(), run.dead());
         let (recovered, times) = run.finish();
         if dead.is_none() {
             self.pairs_coming.fetch_sub(1, Ordering::Relaxed); // it has its row
         }
-        if let (Some(dead), Some(driver)) = (dead, &self.claims.driver) {
+        if let (Some(dead), Some(driver)) = (dead, &mut self.claims.driver) {
             driver.times(pair, dead, times);
         }
         news.push(News::Recovered { recovered: Box::new(recovered), device, wanted: dead.is_none() });

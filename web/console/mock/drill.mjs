@@ -118,8 +118,8 @@ export class Drill {
     const lane = [];
     for (let at = 0; at <= Math.min(since + 1000, 8000); at += 200) {
       const isDown = at >= 1000 && at < 1000 + STEPS.serving;
-      const attempted = 400;
-      lane.push({ at_ms: at, attempted, succeeded: isDown ? 265 : attempted, p99_us: isDown ? 48_000 : 1900 + noise("lane", at) * 600 });
+      // A few are always on their way.
+      lane.push({ at_ms: at, attempted: 404, succeeded: isDown ? 265 : 400, failed: isDown ? 135 : 0, p99_us: isDown ? 48_000 : 1900 + noise("lane", at) * 600 });
     }
     return { id: this.id, kind: this.kind, node: this.node, runner: this.survivor(0), state: this.state, begun_unix_ms: this.begun, ended_unix_ms: this.ended, timeline, lane, who: "admin", halted_by: this.halted ? "admin" : null, report: this.state === "passed" ? this.report() : null };
   }
@@ -142,6 +142,7 @@ export function preview(world, kind, node, delayMs) {
   const all = world.meganodes.reduce((sum, one) => sum + one.entries, 0);
   return {
     node, kind, pairs, entries, key_share: all === 0 ? 0 : entries / all, survivors: [0, 1, 2].filter((one) => one !== node), confirm: `node-${node}`,
+    revision: `${kind} ${node} ${delayMs}: ${pairs.join()}`,
     sentence: kind === "slow-disk"
       ? `Node ${node} owns ${pairs.length} pairs. Their keys can be read; each write of them waits ${delayMs} ms longer, until the fault is taken back. Nobody takes over.`
       : `Node ${node} owns ${pairs.length} pairs. Their keys are not available until its lease ends and the others have replayed its logs: about 2 s.`,

@@ -106,7 +106,7 @@ class Mock {
   }
 
   problem(response, code, name, detail, next, errors = []) {
-    const body = { type: "about:blank", title: name, status: code, detail, code: name, request_id: `4d-${this.requests.length}`, next, errors };
+    const body = { version: 1, type: "about:blank", title: name, status: code, detail, code: name, request_id: `4d-${this.requests.length}`, next, errors };
     response.writeHead(code, { "content-type": "application/problem+json" }).end(JSON.stringify(body));
   }
 
@@ -151,7 +151,7 @@ class Mock {
       series: () => documents.series(world, now, query), "tree/buckets": () => documents.buckets(world, now, query),
       "tree/heat": () => documents.heat(world, now, query),
       "tree/locate": () => documents.locate(world, now, query.get("key") ?? ""), "selector/pairs": () => selector.pairs(world, now),
-      tuning: () => world.tuning.document(now), "tuning/history": () => documents.head(now, { changes: world.tuning.history.slice(0, Number(query.get("limit") ?? 50)) }),
+      tuning: () => world.tuning.document(now), "tuning/history": () => documents.head(now, world.tuning.page(Number(query.get("limit") ?? 50), Number(query.get("before") ?? Infinity))),
       drills: () => this.drills(now), "drills/preview": () => documents.head(now, preview(world, query.get("kind"), Number(query.get("node")), Number(query.get("delay_ms") ?? 100))),
       kv: () => documents.kvPage(world, now, query), whoami: () => documents.head(now, { name: role, role, tokens_required: this.scenario === "unauthorised" }),
       "openapi.json": () => openapi,
@@ -207,8 +207,9 @@ class Mock {
     this.json(response, 200, documents.head(Date.now(), { revision: tuning.revision, changes, dry_run: isDry, expires_unix_ms: ttl ? Date.now() + ttl * 1000 : null }));
   }
 
-  beginDrill(response, { kind, node, confirm }) {
+  beginDrill(response, { kind, node, confirm, preview: seen, delay_ms: delayMs = 100 }) {
     const { world } = this;
+    if (seen !== undefined && seen !== preview(world, kind, node, delayMs).revision) return this.problem(response, 412, "stale_preview", "No drill was started: its preview is not true any more.", "Look at the preview again, and decide anew.");
     if (this.scenario === "no-drills") return this.problem(response, 403, "drills_not_allowed", "The cluster was started without --allow-drills.", "Start it with the flag.");
     if (confirm !== `node-${node}`) return this.problem(response, 422, "not_confirmed", "The node's name was not typed.", `Type node-${node}.`);
     if (world.drill?.isUnderWay) return this.problem(response, 409, "drill_running", "A drill is under way.", "Wait for its end or halt it.");

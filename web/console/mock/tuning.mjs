@@ -75,6 +75,13 @@ export class Tuning {
     });
   }
 
+  /** Of the history, newest first. */
+  page(limit, before) {
+    const older = this.history.filter((row) => Number(row.revision) < before);
+    const changes = older.slice(0, limit);
+    return { changes, next: older.length > limit ? changes.at(-1).revision : null };
+  }
+
   errors(patch) {
     const errors = [];
     for (const [name, value] of Object.entries(patch)) {
@@ -113,7 +120,7 @@ export class Tuning {
     const row = this.history.find((one) => one.revision === revision);
     if (!row) return null;
     const patch = Object.fromEntries(row.changes.map((change) => [change.name, change.old === this.of.get(change.name).default ? null : change.old]));
-    if (isDry) return this.changesOf(patch);
+    if (isDry) return this.changesOf(patch).filter((change) => change.old !== change.new);
     const changes = this.apply(patch, "admin", `revert of ${revision}`, null);
     row.reverted_by = this.revision;
     return changes;

@@ -1,5 +1,7 @@
 //! Tests of who may do what: each route with each role, without a token and with one that is not known.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 
 use cell_cluster::Sim;
@@ -132,6 +134,33 @@ fn tokens_are_read_again_and_a_file_that_is_wrong_changes_nothing() {
     }
     reload(&format!("viewer other {}\n", HEXLOWER.encode(&Sha256::digest("other"))));
     assert_eq!((status("other"), status("viewer")), (200, 401));
+}
+
+/// Who had a stream kept it for as long as they liked.
+#[test]
+fn stream_ends_when_its_token_is_revoked_and_others_go_on() {
+    let file = tokens();
+    let settings = [("http_tokens_file", file.path().to_str().unwrap())];
+    let cluster = TestCluster::start_with(1, &settings, |sources| sources);
+    let address = cluster.nodes[0].server.address();
+    let follow = |token: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let request = format!(
+            "GET /api/v1/stream?topics=status HTTP/1.1\r\nHost: {address}\r\n\
+             Authorization: Bearer {token}\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        BufReader::new(stream).lines().map_while(Result::ok)
+    };
+    let is_document = |line: &String| line.starts_with("data: ");
+    let (mut viewer, mut operator) = (follow("viewer"), follow("operator"));
+    assert!(viewer.any(|line| is_document(&line)) && operator.any(|line| is_document(&line)));
+    let operators = format!("operator operator-1 {}\n", HEXLOWER.encode(&Sha256::digest("operator")));
+    std::fs::write(file.path(), operators).unwrap();
+    cluster.nodes[0].server.reload();
+    let more = viewer.filter(is_document).take(60).count();
+    assert!(more < 60, "a minute later it still goes on");
+    assert_eq!(operator.filter(is_document).take(3).count(), 3);
 }
 
 #[test]

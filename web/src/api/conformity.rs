@@ -56,8 +56,14 @@ fn schema_of(route: &RouteText) -> Option<&'static Value> {
         Answer::Json(_) => {
             Some(&responses[route.success.to_string()]["content"]["application/json"]["schema"])
         }
-        Answer::Events => None,
+        Answer::Events | Answer::Plain(_) => None,
     }
+}
+
+/// Whether the document says that a route may answer a problem of this status.
+fn is_described(route: &RouteText, status: u16) -> bool {
+    let responses = &DOCUMENT["paths"][route.path][route.method.to_lowercase()]["responses"];
+    responses.get(status.to_string()).is_some()
 }
 
 /// Of a schema with two branches the one that is meant, with its path: by what is asked for, or by the kind
@@ -98,6 +104,9 @@ pub(crate) fn check_answer(method: &str, path: &str, status: u16, kind: &str, bo
     let faults = match route.filter(|route| route.success == status) {
         Some(route) if kind == "application/json" => faults(route, is_of_node(path), body),
         Some(route) if kind == "text/event-stream" && schema_of(route).is_none() => return,
+        _ if route.is_some_and(|route| !is_described(route, status)) => {
+            vec![format!("the status {status} is not in the document")]
+        }
         _ if kind == "application/problem+json" && body["status"] == status => {
             let problem = &DOCUMENT["components"]["schemas"]["Problem"];
             checker().faults("Problem", problem, body)

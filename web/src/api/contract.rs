@@ -5,27 +5,28 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use crate::api::routes::{Parameter, Place, ROUTES, RouteText, Takes};
+use crate::api::routes::{Answer, HEALTH_ROUTES, Parameter, Place, ROUTES, RouteText, Takes};
 use crate::test_cluster::{TestAnswer, TestCluster, TestRequest};
 
 /// The router's own text: its routes cannot be asked for otherwise.
 const ROUTER: &str = include_str!("router.rs");
 
-/// Method and path of each route below `/api/`, as the router names them.
+/// Method and path of each route but those of the console, as the router names them.
 fn routed() -> BTreeSet<(String, String)> {
     let calls = ROUTER.split(".route(").skip(1).filter_map(|call| {
         let (path, handler) = call.trim_start().strip_prefix('"')?.split_once('"')?;
         let method = ["get(", "post(", "patch("].into_iter().find(|method| handler.contains(*method))?;
         Some((method.trim_end_matches('(').to_uppercase(), path.to_owned()))
     });
-    calls.filter(|(_, path)| path.starts_with("/api/")).collect()
+    calls.filter(|(_, path)| path != "/" && !path.starts_with("/console")).collect()
 }
 
 #[test]
 fn every_route_is_in_the_table_and_all_of_the_table_is_routed() {
+    let all = HEALTH_ROUTES.iter().chain(&ROUTES);
     let described: BTreeSet<(String, String)> =
-        ROUTES.iter().map(|route| (route.method.to_owned(), route.path.replace("}:halt", "}"))).collect();
-    assert_eq!(described.len(), ROUTES.len());
+        all.map(|route| (route.method.to_owned(), route.path.replace("}:halt", "}"))).collect();
+    assert_eq!(described.len(), HEALTH_ROUTES.len() + ROUTES.len());
     assert_eq!(described, routed());
 }
 
@@ -147,6 +148,44 @@ fn document_has_every_route_with_its_parameters() {
             .collect();
         assert_eq!(names, route.parameters.iter().map(|parameter| parameter.name).collect::<Vec<_>>());
         assert_eq!(described["requestBody"].is_object(), route.body.is_some());
+    }
+}
+
+/// They were left out, and of errors the document said nothing but that there are some.
+#[test]
+fn document_has_health_routes_and_the_problems_of_each_route() {
+    let cluster = TestCluster::start(1);
+    let document = cluster.get(0, "/api/openapi.json").body;
+    for route in &HEALTH_ROUTES {
+        let described = &document["paths"][route.path]["get"];
+        let Answer::Plain(types) = route.answer else { panic!("{route:?}") };
+        let accepts = ["*/*", "application/openmetrics-text"];
+        for accept in &accepts[..types.len()] {
+            let answer = cluster.send(0, &TestRequest::new("GET", route.path).header("accept", accept));
+            let kind = answer.header("content-type").unwrap();
+            assert!(
+                described["responses"][answer.status.to_string()]["content"].get(kind).is_some(),
+                "{kind}"
+            );
+        }
+        assert_eq!(described["security"], serde_json::json!([]));
+    }
+    assert!(document["paths"]["/readyz"]["get"]["responses"]["503"]["content"].is_object());
+    let statuses = |path: &str, method: &str| {
+        let responses = document["paths"][path][method]["responses"].as_object().unwrap();
+        let known = responses.iter().filter(|(status, _)| *status != "default");
+        let mut statuses: Vec<u16> = known.map(|(status, _)| status.parse().unwrap()).collect();
+        statuses.sort_unstable();
+        statuses
+    };
+    assert_eq!(statuses("/livez", "get"), [200, 400, 421]);
+    assert_eq!(statuses("/api/v1/nodes", "get"), [200, 400, 401, 421, 429, 500, 503]);
+    assert_eq!(statuses("/api/v1/kv/{key}", "get"), [200, 400, 401, 404, 421, 429, 500, 503]);
+    let changes = [200, 400, 401, 403, 408, 409, 412, 413, 415, 421, 422, 428, 429, 500, 503];
+    assert_eq!(statuses("/api/v1/tuning", "patch"), changes);
+    for (name, response) in document["components"]["responses"].as_object().unwrap() {
+        let schema = &response["content"]["application/problem+json"]["schema"]["$ref"];
+        assert_eq!(schema, "#/components/schemas/Problem", "{name}");
     }
 }
 

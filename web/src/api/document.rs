@@ -7,9 +7,7 @@ use serde::Serialize;
 
 use crate::clock::{milliseconds, now_unix_ms};
 use crate::peers::MissingPeer;
-
-/// Grows when a field changes its meaning or goes away; new fields may come without.
-const VERSION: u32 = 1;
+use crate::problem::VERSION;
 
 /// A document made from one node's figures, or from the parts of all.
 #[derive(Debug, Serialize)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use cell_drill::{DELAY_MS, DELAY_MS_DEFAULT, FaultKind};
 use cell_node::NodeSnapshot;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::document::Document;
 use crate::api::params::Params;
-use crate::drill::name_of;
+use crate::drill::{DrillWanted, name_of};
 use crate::peers::{Gathered, NodePart};
 use crate::problem::Problem;
 use crate::shared::Shared;
@@ -42,6 +43,8 @@ struct Preview {
     sentence: String,
     /// What is to be typed.
     confirm: String,
+    /// Another one where it would stop something else.
+    revision: String,
 }
 
 /// `GET /api/v1/drills/preview?kind=KIND&node=NODE`, and `delay_ms` of a slow disk.
@@ -53,19 +56,49 @@ pub(crate) async fn get_preview(
     let node = node(params.text("node"))?;
     let delay_ms = params.integer("delay_ms", DELAY_MS, DELAY_MS_DEFAULT)?;
     params.end()?;
-    let (snapshot, age) = shared.look();
-    let own = ServedPart { row: served(&snapshot) };
-    let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, "/api/v1/nodes?scope=node").await;
-    if let Some(absent) = missing.iter().find(|missing| missing.node == node) {
-        let detail = format!("Node {node} does not say what it serves: {}.", absent.why);
-        return Err(Problem::unavailable(detail).next("a drill begins with a healthy cluster: wait for it"));
-    }
+    let Gathered { parts, missing } = gather(&shared, node).await?;
     let times = Times { lease_ms: lease_ms(&shared), delay_ms };
     let preview = preview(kind, node, &parts, times).ok_or_else(|| {
         let known: Vec<_> = parts.iter().map(|part| part.node.0.to_string()).collect();
         Params::refuse("node", format!("no node {node} is there; those that are: {}", known.join(", ")))
     })?;
+    let (_, age) = shared.look();
     Ok(axum::Json(Document::of_cluster(preview, age, missing)).into_response())
+}
+
+/// Refuses a drill that would stop something else than the preview showed that its author has seen.
+pub(crate) async fn check_seen(shared: &Shared, wanted: &DrillWanted) -> Result<(), Problem> {
+    let Some(seen) = &wanted.preview else { return Ok(()) };
+    let node = u32::from(wanted.node);
+    let Gathered { parts, .. } = gather(shared, node).await?;
+    let times = Times { lease_ms: lease_ms(shared), delay_ms: wanted.delay_ms() };
+    let stale = |now: &str| {
+        let detail = format!("No drill was started: its preview is not true any more. {now}");
+        Problem::new(StatusCode::PRECONDITION_FAILED, "stale_preview", detail)
+            .next("look at the preview again, and decide anew")
+    };
+    match preview(wanted.kind, node, &parts, times) {
+        Some(now) if now.revision == *seen => Ok(()),
+        Some(now) => Err(stale(&now.sentence)),
+        None => Err(stale(&format!("Node {node} is not there."))),
+    }
+}
+
+/// What the nodes serve.
+///
+/// # Errors
+/// The node of the drill does not answer.
+async fn gather(shared: &Shared, node: u32) -> Result<Gathered<ServedPart>, Problem> {
+    let (snapshot, _) = shared.look();
+    let own = ServedPart { row: served(&snapshot) };
+    let gathered = shared.peers.gather(&snapshot, own, "/api/v1/nodes?scope=node").await;
+    match gathered.missing.iter().find(|missing| missing.node == node) {
+        None => Ok(gathered),
+        Some(absent) => {
+            let detail = format!("Node {node} does not say what it serves: {}.", absent.why);
+            Err(Problem::unavailable(detail).next("a drill begins with a healthy cluster: wait for it"))
+        }
+    }
 }
 
 fn kind(given: Option<String>) -> Result<FaultKind, Problem> {
@@ -111,12 +144,21 @@ fn preview(kind: FaultKind, node: u32, parts: &[NodePart<ServedPart>], times: Ti
     let all: u64 = parts.iter().map(|part| part.part.row.entries).sum();
     let mut pairs = own.pairs.clone();
     pairs.sort_unstable();
-    let survivors: Vec<_> = parts.iter().map(|part| part.node.0).filter(|other| *other != node).collect();
+    let mut survivors: Vec<_> = parts.iter().map(|part| part.node.0).filter(|other| *other != node).collect();
+    survivors.sort_unstable();
     #[allow(clippy::cast_precision_loss, reason = "a share")]
     let key_share = if all == 0 { 0.0 } else { own.entries as f64 / all as f64 };
     let sentence = sentence(kind, node, pairs.len(), !survivors.is_empty(), times);
-    let (kind, confirm) = (kind.word(), name_of(node));
-    Some(Preview { node, kind, pairs, entries: own.entries, key_share, survivors, sentence, confirm })
+    let (kind, confirm, entries) = (kind.word(), name_of(node), own.entries);
+    // Entries come and go all the time.
+    let revision = revision(&(kind, node, &pairs, &survivors, &sentence));
+    Some(Preview { node, kind, pairs, entries, key_share, survivors, sentence, confirm, revision })
+}
+
+fn revision(shown: &impl std::fmt::Debug) -> String {
+    let mut digest = crc64fast::Digest::new();
+    digest.write(format!("{shown:?}").as_bytes());
+    format!("{:016x}", digest.sum64())
 }
 
 fn sentence(kind: FaultKind, node: u32, pairs: usize, has_survivors: bool, times: Times) -> String {
@@ -196,6 +238,14 @@ mod tests {
         assert_eq!((preview.survivors, &*preview.confirm), (vec![0, 2], "node-1"));
         assert!(preview.sentence.contains("owns 2 pairs") && preview.sentence.contains("(500 ms)"));
         assert!(super::preview(FaultKind::Kill, 7, &parts, TIMES).is_none());
+        let of =
+            |kind, parts: &[NodePart<ServedPart>]| super::preview(kind, 1, parts, TIMES).unwrap().revision;
+        let more = [part(2, &[], 0), part(1, &[2, 5], 101), part(0, &[1], 300)];
+        assert_eq!(of(FaultKind::Kill, &more), preview.revision, "entries come and go");
+        assert_ne!(of(FaultKind::Stop, &more), preview.revision);
+        assert_ne!(of(FaultKind::Kill, &more[..2]), preview.revision, "a survivor less");
+        let moved = [part(0, &[1, 5], 300), part(1, &[2], 100), part(2, &[], 0)];
+        assert_ne!(of(FaultKind::Kill, &moved), preview.revision);
     }
 
     #[test]

@@ -18,12 +18,13 @@ use serde_json::{Map, Value};
 
 use crate::access::Caller;
 use crate::api::document::{Document, Scope};
+use crate::api::drill_preview;
 use crate::api::gathered::{Shown, bytes_permitted, fitting, rows_wanted};
 use crate::api::guard::RepeatId;
 use crate::api::params::{Params, PathText};
 use crate::api::tuning_patch::object;
 use crate::clock::now_unix_ms;
-use crate::drill::{DrillWanted, NotStarted, RunPlace, RunRow, RunState, parameters};
+use crate::drill::{DrillWanted, NotStarted, PREVIEW, RunPlace, RunRow, RunState, parameters};
 use crate::peers::{Gathered, others};
 use crate::problem::{FieldProblem, Problem};
 use crate::shared::Shared;
@@ -186,6 +187,10 @@ pub(crate) async fn post_drills(
     }
     let mut wanted = DrillWanted::parse(body.clone())?;
     wanted.who = who;
+    if scope == Scope::Cluster {
+        drill_preview::check_seen(&shared, &wanted).await?;
+        body.remove(PREVIEW); // another node would see another cluster
+    }
     let (snapshot, _) = shared.look();
     if u32::from(wanted.node) == snapshot.node.0 {
         let survivors: Vec<_> = others(&snapshot).cloned().collect();
@@ -709,6 +714,26 @@ mod tests {
         let body = json!({"kind": "kill", "node": 0, "confirm": "node-0"}).to_string();
         let started = cluster.send(0, &TestRequest::new("POST", DRILLS).json(&body));
         assert_eq!((started.status, &started.body["runner"]), (202, &json!(2)), "{started:?}");
+    }
+
+    /// A drill was once begun whatever had become of its preview.
+    #[test]
+    fn drill_that_would_stop_something_else_than_its_preview_showed_is_refused() {
+        let mut drilled = Drilled::start(3);
+        let preview = drilled.cluster.get(0, &format!("{DRILLS}/preview?kind=stop&node=1")).body;
+        let body =
+            |revision: &Value| json!({"kind": "stop", "node": 1, "confirm": "node-1", "preview": revision});
+        let other = drilled.post(0, body(&json!("0")));
+        assert_eq!(other.problem(), (412, "stale_preview"));
+        assert!(other.body["detail"].as_str().unwrap().contains("Node 1 owns"), "{other:?}");
+        drilled.cluster.nodes.remove(2).server.shutdown();
+        let survivor_less = drilled.post(0, body(&preview["revision"]));
+        assert_eq!(survivor_less.problem(), (412, "stale_preview"));
+        let preview = drilled.cluster.get(1, &format!("{DRILLS}/preview?kind=stop&node=1")).body;
+        let started = drilled.post(1, body(&preview["revision"]));
+        assert_eq!(started.status, 202, "{started:?}");
+        let id = started.body["operation"].as_str().unwrap().to_owned();
+        drilled.ended(0, &id);
     }
 
     #[test]

@@ -153,10 +153,16 @@ pub(crate) async fn get_events(
         return Ok(axum::Json(Document::of_node(own, age)).into_response());
     }
     let seen = gather_events(&shared).await;
+    let merged = seen.merged();
+    if let Some(node) = filter.node
+        && !merged.iter().any(|event| event.node == node)
+    {
+        shared.check_node("node", node)?;
+    }
     let mut cursor = filter.cursor.clone().unwrap_or_else(|| EventCursor::since(seen.at_unix_ms));
     let mut fresh = cursor.take_fresh(&seen);
     fresh.reverse();
-    let all = if filter.cursor.is_some() { fresh } else { seen.merged() };
+    let all = if filter.cursor.is_some() { fresh } else { merged };
     let body = filter.body(all, &cursor);
     Ok(axum::Json(Document::of_cluster(body, age, seen.missing.clone())).into_response())
 }
@@ -165,6 +171,7 @@ pub(crate) async fn get_events(
 mod tests {
     use super::*;
     use crate::event_log::Severity;
+    use crate::test_cluster::TestCluster;
 
     fn events() -> Vec<Event> {
         let event = |id: u32, kind: &str| Event {
@@ -182,6 +189,21 @@ mod tests {
     fn ids(filter: Filter) -> Vec<String> {
         let body = filter.body(events(), &EventCursor::since(0));
         body.events.into_iter().map(|event| event.id).collect()
+    }
+
+    /// What happened at a node that never was looked like silence.
+    #[test]
+    fn node_that_is_not_there_is_refused_with_those_that_are() {
+        let cluster = TestCluster::start(2);
+        for path in ["events?node=1", "series?names=ops_get&node=1"] {
+            assert_eq!(cluster.get(0, &format!("/api/v1/{path}")).status, 200, "{path}");
+        }
+        for path in ["events?node=7", "events?node=7&cursor=*:0", "series?names=ops_get&node=7"] {
+            let answer = cluster.get(0, &format!("/api/v1/{path}"));
+            assert_eq!((answer.status, answer.pointers()), (400, vec!["/query/node"]), "{path}");
+            let detail = answer.body["detail"].as_str().unwrap();
+            assert!(detail.contains("there is no node 7; those that are: 0, 1"), "{detail}");
+        }
     }
 
     #[test]

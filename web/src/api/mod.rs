@@ -27,6 +27,7 @@ pub(crate) mod nodes;
 pub(crate) mod openapi;
 pub(crate) mod operations;
 pub(crate) mod params;
+mod problem_text;
 pub(crate) mod recoveries;
 pub(crate) mod regions;
 pub(crate) mod router;

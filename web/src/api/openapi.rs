@@ -9,8 +9,8 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use crate::api::params::Params;
-use crate::api::routes::{Answer, BodyText, Parameter, Place, ROUTES, RouteText, Takes};
-use crate::api::schema;
+use crate::api::routes::{Answer, BodyText, HEALTH_ROUTES, Parameter, Place, ROUTES, RouteText, Takes};
+use crate::api::{problem_text, schema};
 use crate::problem::Problem;
 
 /// `GET /api/openapi.json`.
@@ -24,7 +24,7 @@ pub(crate) async fn get_document(params: Params) -> Result<Response, Problem> {
 /// The document.
 pub(crate) fn document() -> Value {
     let mut paths = Map::new();
-    for route in &ROUTES {
+    for route in HEALTH_ROUTES.iter().chain(&ROUTES) {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         path[route.method.to_lowercase()] = operation(route);
     }
@@ -40,6 +40,7 @@ pub(crate) fn document() -> Value {
         "paths": paths,
         "components": {
             "schemas": schema::components(),
+            "responses": problem_text::components(),
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
         // Tokens are asked for where `http_tokens_file` names some.
@@ -48,33 +49,54 @@ pub(crate) fn document() -> Value {
 }
 
 fn operation(route: &RouteText) -> Value {
-    let (media, schema) = match route.answer {
-        Answer::Json(schema) => ("application/json", schema()),
-        Answer::Events => ("text/event-stream", json!({"type": "string"})),
+    let whom = match route.answer {
+        Answer::Plain(_) => "Everybody may ask for it, without a token.".to_owned(),
+        _ => format!("Requires the role {}, where tokens are asked for.", route.role.word()),
     };
-    let role = route.role.word();
+    let mut responses = problem_text::responses(route);
+    for status in route.problems {
+        if let Answer::Plain(types) = route.answer {
+            responses
+                .insert(status.to_string(), response("It is not so.", types, &json!({"type": "string"})));
+        }
+    }
+    responses.insert(route.success.to_string(), success(route));
+    let problem = json!({"$ref": "#/components/schemas/Problem"});
+    let other = response("Another problem.", &["application/problem+json"], &problem);
+    responses.insert("default".to_owned(), other);
     let mut operation = json!({
         "tags": [route.tag],
         "summary": route.summary,
-        "description": format!("Requires the role {role}, where tokens are asked for."),
+        "description": whom,
         "parameters": route.parameters.iter().map(parameter).collect::<Vec<_>>(),
-        "responses": {
-            (route.success.to_string()): {
-                "description": "What was asked for.",
-                "content": {(media): {"schema": schema}},
-            },
-            "default": {
-                "description": "A problem.",
-                "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
-            },
-        },
+        "responses": responses,
     });
+    if matches!(route.answer, Answer::Plain(_)) {
+        operation["security"] = json!([]);
+    }
     if let Some(BodyText { schema, example, is_required }) = &route.body {
         let example: Value = serde_json::from_str(example).unwrap_or_default();
         let content = json!({"application/json": {"schema": schema(), "example": example}});
         operation["requestBody"] = json!({"required": is_required, "content": content});
     }
     operation
+}
+
+/// What a route answers if all is well.
+fn success(route: &RouteText) -> Value {
+    let text = json!({"type": "string"});
+    let (types, schema): (&[&str], _) = match route.answer {
+        Answer::Json(schema) => (&["application/json"], schema()),
+        Answer::Events => (&["text/event-stream"], text),
+        Answer::Plain(types) => (types, text),
+    };
+    response("What was asked for.", types, &schema)
+}
+
+fn response(meaning: &str, types: &[&str], schema: &Value) -> Value {
+    let content: Map<_, _> =
+        types.iter().map(|kind| ((*kind).to_owned(), json!({"schema": schema}))).collect();
+    json!({"description": meaning, "content": content})
 }
 
 fn parameter(parameter: &Parameter) -> Value {

@@ -24,9 +24,9 @@ use crate::api::{
 };
 use crate::connections::PeerAddress;
 use crate::exposition::Format;
-use crate::problem::{self, Problem};
+use crate::problem::{self, FieldProblem, Problem};
 use crate::shared::Shared;
-use crate::{console, health, metrics, status_page};
+use crate::{console, health, host, metrics, status_page};
 
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
@@ -94,6 +94,7 @@ async fn name_and_guard(
         Err(problem) => refused(request.uri().path(), problem),
     };
     response = problem::complete(response, &name);
+    shared.answers.count(response.status());
     let headers = response.headers_mut();
     if let Ok(name) = HeaderValue::from_str(&name) {
         headers.insert("x-request-id", name);
@@ -105,13 +106,36 @@ async fn name_and_guard(
 
 /// Who sends a request.
 fn caller(shared: &Shared, request: &Request, peer: IpAddr) -> Result<Caller, Problem> {
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    if !host.is_some_and(|host| shared.hosts.permits(host)) {
+    let host = named_host(request.headers())?;
+    let authority = request.uri().authority(); // of a request that was meant for a proxy
+    let is_own = |host: &str| shared.hosts.permits(host);
+    if !is_own(host) || authority.is_some_and(|authority| !is_own(authority.as_str())) {
         return Err(Problem::host_refused());
     }
     match is_open(request.uri().path()) {
         true => Ok(Caller::anonymous()),
         false => shared.caller(request.headers(), peer),
+    }
+}
+
+/// The host that a request names.
+///
+/// # Errors
+/// 400: it names none or several, or what it names is none.
+fn named_host(headers: &HeaderMap) -> Result<&str, Problem> {
+    let wrong = |detail: &str| {
+        let (pointer, detail) = ("/header/host".to_owned(), detail.to_owned());
+        Problem::bad_request(FieldProblem { pointer, detail, ..FieldProblem::default() })
+            .next("send one Host header, such as localhost:7080")
+    };
+    let mut hosts = headers.get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) => {
+            let host = host.to_str().ok().filter(|host| host::is_well_formed(host));
+            host.ok_or_else(|| wrong("it is no host, with or without a port"))
+        }
+        (Some(_), Some(_)) => Err(wrong("it is given more than once")),
+        (None, _) => Err(wrong("it is missing")),
     }
 }
 
@@ -155,7 +179,7 @@ async fn readyz(State(shared): State<Arc<Shared>>, request: Request) -> Response
 async fn metrics_text(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Result<Response, Problem> {
     let format = Format::wanted(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
     let (snapshot, age) = shared.look();
-    let text = metrics::render(snapshot, age).map_err(|error| {
+    let text = metrics::render(snapshot, age, shared.figures()).map_err(|error| {
         tracing::error!(%error, "metrics could not be rendered");
         Problem::internal()
     })?;

@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use crate::access::Role;
 use crate::api::schema::{cluster, drills, kv, logs, node, selector, series, tree, tuning};
+use crate::api::tuning::HISTORY_MAX;
 use crate::api::tuning_change::TTL_SECONDS_MAX;
+use crate::exposition::Format;
 
 /// A route.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct RouteText {
     /// The status of its answer.
     pub(crate) success: u16,
     pub(crate) answer: Answer,
+    /// Statuses of problems besides those that all routes of its kind have; see `problem_text`.
+    pub(crate) problems: &'static [u16],
 }
 
 /// A body.
@@ -44,6 +48,8 @@ pub(crate) enum Answer {
     Json(fn() -> Value),
     /// Server-sent events.
     Events,
+    /// Text of these types.
+    Plain(&'static [&'static str]),
 }
 
 /// What a request takes besides its body.
@@ -140,12 +146,52 @@ const fn get(
     answer: fn() -> Value,
 ) -> RouteText {
     let (method, role, answer) = ("GET", Role::Viewer, Answer::Json(answer));
-    RouteText { method, path, role, tag, summary, parameters, body: None, success: 200, answer }
+    RouteText {
+        method,
+        path,
+        role,
+        tag,
+        summary,
+        parameters,
+        body: None,
+        success: 200,
+        answer,
+        problems: &[],
+    }
+}
+
+const fn plain(
+    path: &'static str,
+    summary: &'static str,
+    parameters: &'static [Parameter],
+    types: &'static [&'static str],
+) -> RouteText {
+    RouteText { answer: Answer::Plain(types), ..get(path, "health", summary, parameters, kv::document) }
 }
 
 const fn needed_body(schema: fn() -> Value, example: &'static str) -> Option<BodyText> {
     Some(BodyText { schema, example, is_required: true })
 }
+
+/// The type of plain text, as health checks have it.
+pub(crate) const PLAIN: &str = "text/plain; charset=utf-8";
+
+const METRICS: &[&str] = &[Format::Text.content_type(), Format::OpenMetrics.content_type()];
+
+/// What whoever watches a node asks for, without a token.
+pub(crate) static HEALTH_ROUTES: [RouteText; 3] = [
+    plain("/livez", "200 while the process answers; it depends on nothing else.", &[], &[PLAIN]),
+    RouteText {
+        problems: &[503],
+        ..plain(
+            "/readyz",
+            "200 when the node serves reads, else 503.",
+            &[query("verbose", Takes::Text, "Whatever it is: the checks, a line each.", "1")],
+            &[PLAIN],
+        )
+    },
+    plain("/metrics", "Metrics for Prometheus, or as OpenMetrics for those who accept that.", &[], METRICS),
+];
 
 /// Every route below `/api/`.
 pub(crate) static ROUTES: [RouteText; 33] = [
@@ -372,9 +418,10 @@ pub(crate) static ROUTES: [RouteText; 33] = [
     get(
         "/api/v1/tuning/history",
         "tuning",
-        "Who changed what, when and why.",
+        "Who changed what, when and why: the last 10,000 changes, a page at a time.",
         &[
-            query("limit", Takes::Integer(1, 200), "At most so many.", "20"),
+            query("limit", Takes::Integer(1, HISTORY_MAX), "At most so many.", "20"),
+            query("before", Takes::Integer(1, u64::MAX), "Only those before this revision.", "7"),
             query("seen", Takes::Text, "Any text: it changes nothing of the answer.", "7"),
         ],
         tuning::history,
@@ -400,6 +447,7 @@ pub(crate) static ROUTES: [RouteText; 33] = [
     RouteText {
         role: Role::Operator,
         body: needed_body(tuning::revert, "{\"revision\": \"1\"}"),
+        problems: &[404],
         method: "POST",
         ..get(
             "/api/v1/tuning:revert",
@@ -437,6 +485,7 @@ pub(crate) static ROUTES: [RouteText; 33] = [
     RouteText {
         role: Role::Admin,
         body: needed_body(drills::wanted, "{\"kind\": \"kill\", \"node\": 0, \"confirm\": \"node-0\"}"),
+        problems: &[412],
         method: "POST",
         success: 202,
         ..get(

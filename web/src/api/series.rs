@@ -138,6 +138,7 @@ pub(crate) async fn get_series(
     );
     let Gathered { mut parts, missing } = shared.peers.gather(&snapshot, own, &path).await;
     if let Whose::Node(node) = whose {
+        shared.check_node("node", node)?;
         parts.retain(|part| part.node.0 == node);
     }
     let times_unix_ms: Vec<u64> = window.numbers().map(|number| number * step_s * 1_000).collect();

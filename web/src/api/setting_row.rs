@@ -74,7 +74,7 @@ impl Limits {
             Bounds::Milliseconds { min, max } => texts("time", "ms", [min, max]),
             Bounds::Choice(words) => Limits { choices: Some(words.to_vec()), ..none("choice") },
             Bounds::Flag => Limits { choices: Some(vec!["true", "false"]), ..none("flag") },
-            Bounds::Text { .. } => none("text"),
+            Bounds::Text { .. } | Bounds::Form(_) => none("text"),
         }
     }
 }
@@ -162,7 +162,8 @@ mod tests {
     const REGISTRY: Registry = Registry::new(&[Section { name: "node", settings: SETTINGS }]);
 
     fn tuned(name: &str, text: &str) -> TuningRow {
-        let value = TunedValue { text: text.to_owned(), expires_unix_ms: Some(7), after: None };
+        let value =
+            TunedValue { text: text.to_owned(), expires_unix_ms: Some(7), after: None, later: Vec::new() };
         TuningRow { revision: 1, values: [(name.to_owned(), value)].into() }
     }
 

@@ -79,6 +79,7 @@ pub(crate) mod tests {
             memory_ready_bytes_given: 2 << 20,
             backing: ["2 MiB", "4 KiB"],
             operations: OperationCounts { get: 10, put: 5, ..OperationCounts::default() },
+            worker_counts: cell_node::WorkerCounts::default(),
             latencies: OperationLatencies::default(),
             latency_histograms: std::sync::Arc::default(),
             splits: SplitCounts::default(),

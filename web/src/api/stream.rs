@@ -70,6 +70,8 @@ struct Follower {
     cursor: EventCursor,
     /// The reader was given a cursor: from then on it can come back.
     has_cursor: bool,
+    /// Of the request: the stream ends when they do not admit its caller any more.
+    headers: HeaderMap,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -95,6 +97,7 @@ pub(crate) async fn get_stream(
         lines: VecDeque::new(),
         cursor: last.unwrap_or_else(|| EventCursor::since(now_unix_ms())),
         has_cursor: false,
+        headers,
         _permit: permit,
         shared,
     };
@@ -124,9 +127,12 @@ fn topics(text: &str) -> Result<Vec<(&'static str, Topic)>, Problem> {
 }
 
 impl Follower {
-    /// The next line; none when the server stops.
+    /// The next line; none when the server stops, or the caller's token is revoked.
     async fn next(&mut self) -> Option<Line> {
         loop {
+            if !self.shared.still_knows(&self.headers) {
+                return None;
+            }
             if let Some(line) = self.lines.pop_front() {
                 return Some(line);
             }
@@ -148,6 +154,9 @@ impl Follower {
                     continue;
                 }
             };
+            if !self.shared.still_knows(&self.headers) {
+                return None; // it may have been revoked meanwhile
+            }
             // What cannot be sent now is sent with the next second, or never: the page shows its age.
             let Ok(document) = document else { continue };
             let Ok(text) = std::str::from_utf8(&document) else { continue };

@@ -23,8 +23,8 @@ use crate::shared::Shared;
 
 /// How long the coordinator may take to return the values, before those are shown that were seen last.
 const READ_PATIENCE: Duration = Duration::from_millis(500);
-/// Changes that a document has at most.
-const HISTORY_MAX: u64 = 200;
+/// Changes that a document has at most: a page of those that are kept.
+pub(crate) const HISTORY_MAX: u64 = 200;
 
 /// Every setting.
 #[derive(Debug, Serialize)]
@@ -55,6 +55,8 @@ struct RevisionPart {
 #[derive(Debug, Serialize)]
 struct History {
     changes: Vec<HistoryRow>,
+    /// What `before` is to be for the next page; none: there are no older ones.
+    next: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -175,33 +177,38 @@ pub(crate) async fn get_history(
     mut params: Params,
 ) -> Result<Response, Problem> {
     let limit = params.integer("limit", 1..=HISTORY_MAX, 50)?;
+    let before = match params.text("before") {
+        Some(text) => Some(Params::parse_integer("before", &text, 1..=u64::MAX)?),
+        None => None,
+    };
     let _ = params.text("seen");
     params.end()?;
-    let read = shared.coordination.call(READ_PATIENCE, |coordinator| Tuning::new(coordinator).changes());
-    let changes = read.await.map_err(|error| {
+    // One more than is shown: whether there is a next page.
+    let read = move |coordinator| Tuning::new(coordinator).changes(before, limit + 1);
+    let mut changes = shared.coordination.call(READ_PATIENCE, read).await.map_err(|error| {
         Problem::unavailable(format!("The history is the coordinator's, and is not known now: {error}."))
             .next("try again when the coordinator answers")
     })?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let changes = history(changes).take(limit).collect();
-    Ok(axum::Json(Document::of_node(History { changes }, shared.look().1)).into_response())
+    let has_older = changes.len() > limit;
+    changes.truncate(limit);
+    let next = changes.last().filter(|_| has_older).map(|change| change.revision.to_string());
+    let changes = changes.into_iter().map(HistoryRow::from).collect();
+    Ok(axum::Json(Document::of_node(History { changes, next }, shared.look().1)).into_response())
 }
 
-/// Rows of changes, the newest of which are first.
-fn history(changes: Vec<TuningChange>) -> impl Iterator<Item = HistoryRow> {
-    let reverts: Vec<_> = changes.iter().map(|change| (change.reverts, change.revision)).collect();
-    changes.into_iter().map(move |change| {
-        let by = reverts.iter().find(|(reverted, _)| *reverted == Some(change.revision));
+impl From<TuningChange> for HistoryRow {
+    fn from(change: TuningChange) -> HistoryRow {
         HistoryRow {
             revision: change.revision.to_string(),
             at_unix_ms: change.at_unix_ms,
             who: change.who,
             reason: change.reason,
             changes: change.settings,
-            reverted_by: by.map(|(_, revision)| revision.to_string()),
+            reverted_by: change.reverted_by.map(|revision| revision.to_string()),
             expires_unix_ms: change.expires_unix_ms,
         }
-    })
+    }
 }
 
 #[cfg(test)]
@@ -219,22 +226,5 @@ mod tests {
         let of = |part| super::in_force(part, 10).in_force;
         assert!(of(node("10", true)) && of(node("11", true)));
         assert!(!of(node("9", true)) && !of(node("10", false)) && !of(node("x", true)));
-    }
-
-    #[test]
-    fn history_names_who_took_a_change_back_last() {
-        let change = |revision, reverts| TuningChange {
-            revision,
-            id: 0,
-            at_unix_ms: 0,
-            who: String::new(),
-            reason: None,
-            expires_unix_ms: None,
-            reverts,
-            settings: Vec::new(),
-        };
-        let changes = vec![change(4, Some(1)), change(3, Some(2)), change(2, Some(1)), change(1, None)];
-        let by: Vec<_> = history(changes).map(|row| row.reverted_by).collect();
-        assert_eq!(by, [None, None, Some("3".to_owned()), Some("4".to_owned())]);
     }
 }

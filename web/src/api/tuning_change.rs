@@ -83,10 +83,7 @@ pub(crate) async fn post_revert(
     let mut draft = Draft::new(expected, caller, repeat, &mut params)?;
     params.end()?;
     let revision = reverted(&body)?;
-    let change = move |coordinator| {
-        let changes = Tuning::new(coordinator).changes()?;
-        Ok(changes.into_iter().find(|change| change.revision == revision))
-    };
+    let change = move |coordinator| Tuning::new(coordinator).change_of(revision);
     let change = shared.coordination.call(CHANGE_PATIENCE, change).await?;
     let change = change.ok_or_else(|| {
         Problem::not_found(format!("No change that is kept made revision {revision}."))
@@ -384,7 +381,9 @@ mod tests {
         let body = r#"{"fill_percent": 80}"#;
         let tried = cluster.send(0, &patch("?dry_run=1&ttl_seconds=60", "0", body));
         assert_eq!((&tried.body["dry_run"], &tried.body["revision"]), (&true.into(), &"0".into()));
-        assert_eq!(tried.body["changes"], json!([{"name": "fill_percent", "old": null, "new": "80"}]));
+        let change = &tried.body["changes"][0];
+        assert_eq!((&change["old"], &change["new"]), (&Value::Null, &"80".into()));
+        assert_eq!(change["new_expires_unix_ms"], tried.body["expires_unix_ms"]);
         let wrong = cluster.send(0, &patch("?dry_run=1", "0", r#"{"fill_percent": 1}"#));
         assert_eq!(wrong.problem(), (422, "invalid"));
         assert_eq!(cluster.get(0, "/api/v1/tuning").header("etag"), Some("\"0\""));
@@ -445,6 +444,29 @@ mod tests {
         let back = cluster.send(0, &revert("2", r#"{"revision": "2"}"#));
         assert_eq!(back.status, 200, "{back:?}");
         assert_eq!((&fill()["value"], &fill()["expires_unix_ms"]), (&"80".into(), &until.into()));
+    }
+
+    /// The history had 200 changes and no more, and no way to read on.
+    #[test]
+    fn history_is_read_page_by_page_to_its_begin() {
+        let cluster = TestCluster::start(1);
+        for revision in 0..7_u64 {
+            let body = format!(r#"{{"fill_percent": {}}}"#, 50 + revision);
+            assert_eq!(cluster.send(0, &patch("", &revision.to_string(), &body)).status, 200);
+        }
+        assert_eq!(cluster.send(0, &revert("7", r#"{"revision": "1"}"#)).status, 200);
+        let (mut seen, mut path) = (Vec::new(), "/api/v1/tuning/history?limit=3".to_owned());
+        loop {
+            let page = cluster.get(0, &path).body;
+            seen.extend(page["changes"].as_array().unwrap().iter().cloned());
+            let Some(next) = page["next"].as_str() else { break };
+            path = format!("/api/v1/tuning/history?limit=3&before={next}");
+        }
+        let revisions: Vec<_> = seen.iter().map(|row| row["revision"].as_str().unwrap()).collect();
+        assert_eq!(revisions, ["8", "7", "6", "5", "4", "3", "2", "1"]);
+        assert_eq!(seen[7]["reverted_by"], "8", "also where that stands on another page");
+        let begin = cluster.get(0, "/api/v1/tuning/history?before=1").body;
+        assert_eq!((&begin["changes"], &begin["next"]), (&json!([]), &Value::Null));
     }
 
     #[test]

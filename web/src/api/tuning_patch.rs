@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use axum::http::StatusCode;
 use cell_cluster::TuningRow;
 use cell_settings::{SettingsStore, TunedValues, UpdateError};
-use cell_terms::setting::{Applies, Setting, Settings};
+use cell_terms::setting::{Applies, Setting, SettingError, Settings};
 use serde_json::Value;
 
 use crate::api::setting_row::Limits;
@@ -96,9 +96,12 @@ fn check_one(
     let Some(text) = text else { return Ok(None) };
     match setting.parse(text) {
         Ok(value) => Ok(Some(setting.format(&value))),
-        Err(_) => {
-            let text = text.escape_debug();
-            Err(bounded(setting, format!("It takes {}, not `{text}`.", setting.bounds)))
+        Err(error) => {
+            let takes = match error {
+                SettingError::Invalid { expected, .. } => expected,
+                _ => setting.bounds.to_string(),
+            };
+            Err(bounded(setting, format!("It takes {takes}, not `{}`.", text.escape_debug())))
         }
     }
 }

@@ -20,7 +20,8 @@ pub(crate) struct WalRow {
     /// Decimal numbers: JavaScript's are too small.
     pub(crate) csn_appended: String,
     pub(crate) csn_durable: String,
-    pub(crate) csn_checkpointed: String,
+    /// None: there is no checkpoint yet.
+    pub(crate) csn_checkpointed: Option<String>,
     /// What is appended and not durable.
     pub(crate) lag_csn: u64,
     pub(crate) lag_bytes: u64,
@@ -181,7 +182,7 @@ fn row(pair: &PairSnapshot, node: u32, rates: PairRates, replay_rate: Option<f64
         epoch: u64::from(pair.epoch.0),
         csn_appended: pair.csn_appended.0.to_string(),
         csn_durable: pair.csn_durable.0.to_string(),
-        csn_checkpointed: pair.csn_checkpointed.0.to_string(),
+        csn_checkpointed: (pair.csn_checkpointed.0 > 0).then(|| pair.csn_checkpointed.0.to_string()),
         lag_csn: pair.csn_appended.0.saturating_sub(pair.csn_durable.0),
         lag_bytes: pair.log_bytes_pending,
         lag_seconds: lag_seconds(pair.log_bytes_pending, rates),
@@ -197,17 +198,26 @@ fn row(pair: &PairSnapshot, node: u32, rates: PairRates, replay_rate: Option<f64
     }
 }
 
-/// Bytes a second at which the cluster has replayed logs of late: those of the newest takeover that is over.
+/// What a takeover that read less took says nothing of how fast logs are replayed: it was busy with all else.
+const TELLING_BYTES: u64 = 8 << 20;
+
+/// Bytes a second at which the cluster has replayed logs of late: those of the newest takeover that is over
+/// and read enough to tell. None: there was none.
 fn replay_rate(snapshot: &NodeSnapshot) -> Option<f64> {
     let shares = snapshot.cluster.incidents.iter().flat_map(|incident| &incident.plan);
     let over = shares.map(|share| &share.times).filter(|times| times.replayed_ms > times.cut_ms);
-    let newest = over.filter(|times| times.replayed_bytes > 0).max_by_key(|times| times.replayed_ms)?;
+    let newest =
+        over.filter(|times| times.replayed_bytes >= TELLING_BYTES).max_by_key(|times| times.replayed_ms)?;
     Some(newest.replayed_bytes as f64 * 1e3 / (newest.replayed_ms - newest.claimed_ms).max(1) as f64)
 }
 
 #[cfg(test)]
 mod tests {
-    use cell_terms::Csn;
+    use std::sync::Arc;
+
+    use cell_cluster::{IncidentRow, ShareRow, ShareTimes};
+    use cell_node::ClusterSnapshot;
+    use cell_terms::{Csn, Incarnation, NodeId};
 
     use super::*;
     use crate::api::status::tests::snapshot;
@@ -225,6 +235,7 @@ mod tests {
         assert_eq!(row["bytes_per_batch"], 2_048.0);
         assert_eq!(row["sync_us"], serde_json::json!({"p50": null, "p99": null, "max": null}));
         assert!(row["replay_seconds_estimate"].is_null());
+        assert!(row["csn_checkpointed"].is_null(), "there is no checkpoint yet: 0 looked like one");
     }
 
     #[test]
@@ -273,6 +284,38 @@ mod tests {
         let all = SyncTimesOverTime::new(one.chain(other));
         assert_eq!((all.rows.len(), all.times_unix_ms[0], all.ends_us.len()), (120, 1_010_000, 15));
         assert_eq!((all.rows[0][4], all.rows[119][4]), (3, 2));
+    }
+
+    /// A takeover of 4 KiB in 100 ms once made "445 s" of what took one.
+    #[test]
+    fn replay_rate_is_of_the_newest_takeover_that_read_enough_to_tell() {
+        let share = |claimed_ms, replayed_bytes| ShareRow {
+            times: ShareTimes {
+                claimed_ms,
+                cut_ms: claimed_ms + 1,
+                replayed_ms: claimed_ms + 100,
+                replayed_bytes,
+                ..ShareTimes::default()
+            },
+            ..ShareRow::default()
+        };
+        let rate = |plan: Vec<ShareRow>| {
+            let incident = IncidentRow {
+                dead: Incarnation(1),
+                node: NodeId(1),
+                claimed_by: Incarnation(2),
+                lease_seen_ms: 1,
+                detected_ms: 2,
+                claimed_ms: 3,
+                over_ms: 4,
+                plan,
+            };
+            let cluster = ClusterSnapshot { incidents: vec![incident], ..ClusterSnapshot::default() };
+            replay_rate(&NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() })
+        };
+        assert_eq!(rate(vec![share(500, 4_096)]), None);
+        let telling = vec![share(10, 16 << 20), share(200, 8 << 20), share(900, 4_096)];
+        assert_eq!(rate(telling), Some(f64::from(80 << 20)));
     }
 
     #[test]

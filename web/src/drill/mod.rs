@@ -11,4 +11,4 @@ pub(crate) use registry::{Drills, NotStarted, RunPlace};
 #[cfg(test)]
 pub(crate) use run::tests::row as test_row;
 pub(crate) use run::{RunRow, RunSeen, RunState};
-pub(crate) use wanted::{DrillWanted, name_of, parameters};
+pub(crate) use wanted::{DrillWanted, PREVIEW, name_of, parameters};

@@ -85,6 +85,7 @@ struct LaneRow {
     at_ms: u64,
     attempted: u64,
     succeeded: u64,
+    failed: u64,
     p99_us: Option<u64>,
 }
 
@@ -244,6 +245,7 @@ impl Run {
             at_ms: at_ms(point.at_ns),
             attempted: point.attempted,
             succeeded: point.succeeded,
+            failed: point.failed,
             p99_us: point.p99_us,
         };
         RunRow {
@@ -298,7 +300,13 @@ pub(crate) mod tests {
         let at_ns = run.started_ns + 250_000_000;
         let moment = |pair| Moment { at_ns, event: DrillEvent::Serving, pair };
         run.on_notice(Notice::Moments(vec![moment(None), moment(Some(1))]));
-        run.on_notice(Notice::Lane(LanePoint { at_ns, attempted: 4, succeeded: 3, p99_us: Some(5) }));
+        run.on_notice(Notice::Lane(LanePoint {
+            at_ns,
+            attempted: 4,
+            succeeded: 3,
+            failed: 1,
+            p99_us: Some(5),
+        }));
         run.halt("ann");
         run.end(Ok(report(at_ns)));
         run.row()
@@ -360,12 +368,13 @@ pub(crate) mod tests {
         let at_ns = run.started_ns + 250_000_000;
         run.on_notice(injecting());
         run.on_notice(Notice::Moments(vec![Moment { at_ns, event: DrillEvent::LeaseEnded, pair: None }]));
-        run.on_notice(Notice::Lane(LanePoint { at_ns, attempted: 400, succeeded: 265, p99_us: None }));
+        let point = LanePoint { at_ns, attempted: 400, succeeded: 265, failed: 2, p99_us: None };
+        run.on_notice(Notice::Lane(point));
         let row = serde_json::to_value(run.row()).unwrap();
         assert_eq!((&row["state"], &row["runner"], &row["node"]), (&"running".into(), &2.into(), &1.into()));
         let moment = json!({"name": "lease_ended", "at_ms": 250, "pair": null});
         assert_eq!((&row["timeline"], &row["report"]), (&json!([moment]), &Value::Null));
-        let step = json!({"at_ms": 250, "attempted": 400, "succeeded": 265, "p99_us": null});
+        let step = json!({"at_ms": 250, "attempted": 400, "succeeded": 265, "failed": 2, "p99_us": null});
         assert_eq!(row["lane"], json!([step]));
         run.on_notice(Notice::Healing);
         assert_eq!(run.state(), RunState::Healing);

@@ -8,6 +8,7 @@ use cell_client::ClientOptions;
 use cell_drill::{DELAY_MS, DELAY_MS_DEFAULT, Drill, FaultKind, Load};
 use serde_json::{Map, Value, json};
 
+use crate::clock::milliseconds;
 use crate::problem::{FieldProblem, Problem};
 
 /// How long everything may take to be back once the fault is over.
@@ -66,6 +67,8 @@ const _: () = {
 /// Longest fault.
 const DOWN_MS_MAX: u64 = 60_000;
 const KEEP: &str = "keep";
+/// The field that names the preview that was seen.
+pub(crate) const PREVIEW: &str = "preview";
 const COMMON: [NumberField; 3] = [BEFORE_MS, THREADS, RATE];
 
 /// How long a fault lasts; none of what is over when it is over.
@@ -114,6 +117,8 @@ pub(crate) struct DrillWanted {
     keep: bool,
     /// Who wants it.
     pub(crate) who: String,
+    /// The revision of the preview that they have seen.
+    pub(crate) preview: Option<String>,
 }
 
 impl DrillWanted {
@@ -134,6 +139,7 @@ impl DrillWanted {
         let threads = u16::try_from(fields.number(&THREADS)).unwrap_or(u16::MAX);
         let rate = u32::try_from(fields.number(&RATE)).unwrap_or(u32::MAX);
         let keep = fields.flag(KEEP);
+        let preview = fields.text(PREVIEW);
         let errors = fields.end();
         let (Some(kind), Some(node), []) = (kind, node, errors.as_slice()) else {
             return Err(invalid(errors));
@@ -141,7 +147,13 @@ impl DrillWanted {
         if confirm.as_deref() != Some(&*name_of(node)) {
             return Err(not_confirmed(node));
         }
-        Ok(DrillWanted { kind, node, lasts, delay, before, threads, rate, keep, who: String::new() })
+        let who = String::new();
+        Ok(DrillWanted { kind, node, lasts, delay, before, threads, rate, keep, who, preview })
+    }
+
+    /// By how much the disk is to be slower.
+    pub(crate) fn delay_ms(&self) -> u64 {
+        milliseconds(self.delay)
     }
 
     /// The drill itself, in the cluster of this folder.

@@ -20,7 +20,7 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), cell_client::ClientError> {
-//! let client = cell_client::aio::Client::connect("127.0.0.1:7400", Default::default()).await?;
+//! let client = cell_client::aio::Client::connect("127.0.0.1:7000", Default::default()).await?;
 //! client.put(b"apple", b"green").await?;
 //! let (apple, pear) = tokio::join!(client.get(b"apple"), client.get(b"pear"));
 //! assert_eq!(apple?.map(|item| item.value), Some(b"green".to_vec()));

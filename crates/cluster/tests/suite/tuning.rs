@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{ClusterError, Fault, Sim, Tuned, Tuning, TuningRow, WantedTuning, Watch};
+use cell_cluster::{
+    CHANGES_MAX, ClusterError, Fault, Sim, Tuned, Tuning, TuningChange, TuningRow, WantedTuning, Watch,
+};
 
 fn wanted(id: u64, values: &[(&str, Option<&str>)]) -> WantedTuning {
     let owned = |(name, text): &(&str, Option<&str>)| ((*name).to_owned(), text.map(str::to_owned));
@@ -23,6 +25,10 @@ fn tuning(sim: &Sim) -> Tuning {
     Tuning::new(Arc::new(sim.link()))
 }
 
+fn all(tuning: &Tuning) -> Vec<TuningChange> {
+    tuning.changes(None, CHANGES_MAX).unwrap()
+}
+
 fn texts(row: &TuningRow) -> Vec<(&str, &str)> {
     row.values.iter().map(|(name, value)| (name.as_str(), value.text.as_str())).collect()
 }
@@ -33,7 +39,7 @@ fn change_of_the_revision_seen_is_in_force_and_reported_by_the_watch() {
     let tuning = tuning(&sim);
     let mut watch = Watch::new(Arc::new(sim.link()));
     watch.look().unwrap();
-    assert_eq!((watch.view().tuning.revision, tuning.changes().unwrap().len()), (0, 0));
+    assert_eq!((watch.view().tuning.revision, all(&tuning).len()), (0, 0));
     let first = wanted(1, &[("a", Some("1 s")), ("b", Some("2"))]);
     assert!(matches!(tuning.change(0, &first).unwrap(), Tuned::Changed(change) if change.revision == 1));
     assert_eq!(tuning.change(0, &wanted(2, &[("a", None)])).unwrap(), Tuned::Stale(1));
@@ -47,7 +53,7 @@ fn change_of_the_revision_seen_is_in_force_and_reported_by_the_watch() {
     let mut late = Watch::new(Arc::new(sim.link()));
     late.look().unwrap();
     assert_eq!(late.view().tuning, tuning.current().unwrap());
-    let revisions: Vec<_> = tuning.changes().unwrap().iter().map(|change| change.revision).collect();
+    let revisions: Vec<_> = all(&tuning).iter().map(|change| change.revision).collect();
     assert_eq!(revisions, [2, 1]);
 }
 
@@ -75,7 +81,7 @@ fn change_whose_answer_is_lost_is_made_once_and_its_author_is_answered() {
         assert!(matches!(change, Tuned::Changed(change) if change.id == 9), "{faults:?}");
         let row = tuning(&sim).current().unwrap();
         assert_eq!((row.revision, texts(&row)), (1, vec![("a", "1")]), "{faults:?}");
-        assert_eq!(tuning(&sim).changes().unwrap().len(), 1, "{faults:?}");
+        assert_eq!(all(&tuning(&sim)).len(), 1, "{faults:?}");
     }
 }
 
@@ -95,10 +101,49 @@ fn change_for_a_while_gives_back_what_was_before() {
     assert_eq!((row.expired(5_999), texts(&row)), (None, vec![("a", "3"), ("b", "3")]));
     let back = row.expired(6_000).unwrap();
     let before = BTreeMap::from([("a".to_owned(), Some("1".to_owned())), ("b".to_owned(), None)]);
-    assert_eq!(back, before);
-    tuning.change(3, &WantedTuning { id: 4, values: back, ..WantedTuning::default() }).unwrap();
+    assert_eq!((&back.values, back.ends.len()), (&before, 0));
+    tuning.change(3, &WantedTuning { id: 4, ..back }).unwrap();
     let row = tuning.current().unwrap();
     assert_eq!((texts(&row), row.expired(u64::MAX)), (vec![("a", "1")], None));
+}
+
+/// The inner time to live once ended the outer one, too.
+#[test]
+fn change_for_a_while_within_another_gives_back_the_outer_value_with_its_end() {
+    let sim = Sim::new(1);
+    let tuning = tuning(&sim);
+    tuning.change(0, &wanted(1, &[("a", Some("1"))])).unwrap();
+    let until = |id, at, text| WantedTuning { expires_unix_ms: Some(at), ..wanted(id, &[("a", Some(text))]) };
+    for (revision, at, text) in [(1, 9_000, "2"), (2, 7_000, "3"), (3, 5_000, "4")] {
+        tuning.change(revision, &until(revision + 1, at, text)).unwrap();
+    }
+    let nested = tuning.current().unwrap();
+    for (now, text, end) in [(5_000, "3", Some(7_000)), (7_000, "2", Some(9_000)), (9_000, "1", None)] {
+        // A node that was away looks late: what ended meanwhile is passed over.
+        let late = nested.expired(now).unwrap();
+        assert_eq!(late.values["a"].as_deref(), Some(text), "{now}");
+        let row = tuning.current().unwrap();
+        assert_eq!(row.expired(now - 1), None, "{now}");
+        tuning.change(row.revision, &WantedTuning { id: now, ..row.expired(now).unwrap() }).unwrap();
+        let value = tuning.current().unwrap().values.remove("a").unwrap();
+        assert_eq!((value.text.as_str(), value.expires_unix_ms), (text, end), "{now}");
+    }
+    let last = all(&tuning).remove(1).settings.remove(0);
+    assert_eq!(last.new_expires_unix_ms, Some(9_000), "the history says until when the outer value holds");
+}
+
+#[test]
+fn change_for_a_while_within_too_many_others_is_refused() {
+    let sim = Sim::new(1);
+    let tuning = tuning(&sim);
+    let until = |revision: u64| {
+        let text = revision.to_string();
+        WantedTuning { expires_unix_ms: Some(9_000 - revision), ..wanted(revision, &[("a", Some(&text))]) }
+    };
+    let refused = (0..20).find_map(|revision| tuning.change(revision, &until(revision)).err());
+    assert!(matches!(refused, Some(ClusterError::TooLong { .. })), "{refused:?}");
+    let row = tuning.current().unwrap();
+    assert!(tuning.change(row.revision, &wanted(99, &[("a", None)])).is_ok());
 }
 
 /// A value that was restored once had no end, so that what was for a while became permanent.
@@ -111,7 +156,7 @@ fn reverted_value_has_the_end_that_it_had_or_is_what_was_to_follow() {
     tuning.change(1, &until).unwrap();
     let ended = tuning.current().unwrap();
     tuning.change(2, &wanted(3, &[("a", Some("3"))])).unwrap();
-    let change = tuning.changes().unwrap().remove(0).settings.remove(0);
+    let change = all(&tuning).remove(0).settings.remove(0);
     assert_eq!(change.clone().reverted(5_000), (Some("1".to_owned()), None), "its time has passed");
     let (value, end) = change.reverted(4_999);
     let mut back = wanted(4, &[("a", value.as_deref())]);
@@ -128,22 +173,53 @@ fn change_for_a_while_that_takes_back_what_is_not_tuned_is_none() {
     assert_eq!(tuning.change(0, &back).unwrap(), Tuned::Unchanged);
 }
 
+/// Two hundred changes were kept once: whoever made a change could flush it by as many others.
 #[test]
-fn changes_are_kept_up_to_a_bound_and_rows_up_to_a_size() {
+fn changes_are_kept_by_the_thousands_and_read_a_page_at_a_time() {
     let sim = Sim::new(1);
     let tuning = tuning(&sim);
-    for revision in 0..230_u64 {
+    let last = CHANGES_MAX + 7;
+    for revision in 0..last {
         let value = revision.to_string();
         tuning.change(revision, &wanted(revision, &[("a", Some(&value))])).unwrap();
     }
-    let changes = tuning.changes().unwrap();
-    assert_eq!((changes.len(), changes[0].revision, changes[199].revision), (200, 230, 31));
+    let (mut seen, mut before) = (Vec::new(), None);
+    loop {
+        let page = tuning.changes(before, 600).unwrap();
+        let Some(oldest) = page.last() else { break };
+        before = Some(oldest.revision);
+        assert!(page.len() <= 600);
+        seen.extend(page.iter().map(|change| change.revision));
+    }
+    assert!(seen.iter().copied().eq((8..=last).rev()), "{} changes from {:?}", seen.len(), seen.first());
+    assert_eq!((tuning.change_of(8).unwrap().unwrap().id, tuning.change_of(7).unwrap()), (7, None));
+}
+
+#[test]
+fn change_that_is_taken_back_names_by_which() {
+    let sim = Sim::new(1);
+    let tuning = tuning(&sim);
+    tuning.change(0, &wanted(1, &[("a", Some("1"))])).unwrap();
+    for (revision, text) in [(1, None), (2, Some("1")), (3, None)] {
+        let reverts = text.is_none().then_some(1);
+        let wanted = WantedTuning { reverts, ..wanted(revision + 1, &[("a", text)]) };
+        tuning.change(revision, &wanted).unwrap();
+    }
+    let by: Vec<_> = all(&tuning).iter().map(|change| change.reverted_by).collect();
+    assert_eq!(by, [None, None, None, Some(4)], "the last one that did");
+}
+
+#[test]
+fn changes_are_kept_up_to_a_size() {
+    let sim = Sim::new(1);
+    let tuning = tuning(&sim);
+    tuning.change(0, &wanted(0, &[("a", Some("0"))])).unwrap();
     let long = "x".repeat(40 << 10);
-    let refused = tuning.change(230, &wanted(1, &[("a", Some(&long))]));
+    let refused = tuning.change(1, &wanted(1, &[("a", Some(&long))]));
     assert!(matches!(refused, Err(ClusterError::TooLong { .. })), "{refused:?}");
     let mut wordy = wanted(1, &[("a", Some("1"))]);
     wordy.reason = Some("ä".repeat(2_000));
-    let Tuned::Changed(change) = tuning.change(230, &wordy).unwrap() else { panic!("it is another value") };
+    let Tuned::Changed(change) = tuning.change(1, &wordy).unwrap() else { panic!("it is another value") };
     assert!(change.reason.is_some_and(|reason| reason.len() <= cell_cluster::WORDS_BYTES_MAX));
 }
 

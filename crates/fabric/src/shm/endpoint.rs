@@ -70,7 +70,7 @@ fn ring_words(bytes: usize) -> usize {
     (bytes / 8).clamp(*RING_WORDS.start(), *RING_WORDS.end()).next_power_of_two()
 }
 
-/// Numbers of users, separated by commas, as settings hold them; what is no number is left out.
+/// The users of a text that [`crate::USERS`] takes.
 #[must_use]
 pub fn users_of(text: &str) -> Vec<u32> {
     text.split(',').filter_map(|user| user.trim().parse().ok()).collect()

@@ -76,7 +76,7 @@ export interface RegionRow {
 export interface RegionsDocument extends Document { regions: RegionRow[] }
 
 export interface WalRow {
-  pair: number; node: number; epoch: number; csn_appended: string; csn_durable: string; csn_checkpointed: string;
+  pair: number; node: number; epoch: number; csn_appended: string; csn_durable: string; csn_checkpointed: string | null;
   lag_csn: number; lag_bytes: number; log_bytes_since_checkpoint: number; batches_per_second: number;
   bytes_per_batch: number | null; sync_us: { p50: number | null; p99: number | null; max: number | null };
   replay_seconds_estimate: number | null; checkpoint_running: boolean; checkpoints: number;
@@ -215,8 +215,10 @@ export interface TuningDocument extends Document {
 
 export interface SettingChange {
   name: string; old: string | null; new: string | null;
-  /** When the old value would have ended, and what would have come after it. */
-  old_end?: { expires_unix_ms: number; after?: string } | null;
+  /** When the old value would have ended, and what would have come after it, in order. */
+  old_end?: { expires_unix_ms: number; after?: string; later?: { expires_unix_ms: number; after?: string }[] } | null;
+  /** When the new one ends. */
+  new_expires_unix_ms?: number;
 }
 
 export interface TuningAnswer extends Document {
@@ -228,7 +230,8 @@ export interface TuningHistoryRow {
   reverted_by: string | null; expires_unix_ms: number | null;
 }
 
-export interface TuningHistory extends Document { changes: TuningHistoryRow[] }
+/** `next` is the `before` of the next page, of older ones. */
+export interface TuningHistory extends Document { changes: TuningHistoryRow[]; next: string | null }
 
 /** A number has bounds; one without is a flag. */
 export interface DrillParameter { min?: number; max?: number; default: number | boolean; unit?: string | null; meaning?: string }
@@ -243,7 +246,8 @@ export interface DrillRun {
   /** Who began it, and who halted it. */
   who?: string | null; halted_by?: string | null;
   timeline: { name: string; at_ms: number; pair: number | null }[];
-  lane: { at_ms: number; attempted: number; succeeded: number; p99_us: number | null }[];
+  /** What neither succeeded nor failed in a step was still under way at its end. */
+  lane: { at_ms: number; attempted: number; succeeded: number; failed: number; p99_us: number | null }[];
   report: DrillReport | null;
 }
 
@@ -262,6 +266,8 @@ export interface DrillsDocument extends Document {
 export interface DrillPreview extends Document {
   node: number; kind: string; pairs: number[]; entries: number; key_share: number; survivors: number[];
   sentence: string; confirm: string;
+  /** Another one where it would stop something else. */
+  revision: string;
 }
 
 /** `value_preview` is empty where the value is too long to be read for it. */

@@ -49,8 +49,9 @@ fn run_fields() -> Vec<Field> {
     ]);
     let lane = object([
         ("at_ms", integer("Milliseconds since the begin.")),
-        ("attempted", integer("Operations that were started.")),
-        ("succeeded", integer("Those that were answered.")),
+        ("attempted", integer("Operations that were under way in the step.")),
+        ("succeeded", integer("Those of them that were answered in it.")),
+        ("failed", integer("Those that ended in it otherwise. All others were still under way.")),
         ("p99_us", or_null(integer("99 of 100 took no longer, in microseconds. Null: none ended."))),
     ]);
     let report = about(report(), "What it found. Null: it has not ended, or was halted.");
@@ -176,6 +177,7 @@ pub(crate) fn preview() -> Value {
         ("survivors", list(integer("A node."), "The nodes that can take over.")),
         ("sentence", text("What would happen.")),
         ("confirm", pattern(NODE_NAME, "What is to be typed.")),
+        ("revision", text("Another one where it would stop something else; POST /api/v1/drills takes it.")),
     ])
 }
 
@@ -193,6 +195,10 @@ pub(crate) fn wanted() -> Value {
         ("kind", word(&kinds(), "The fault.")),
         ("node", integer("The number of the node that it is done to.")),
         ("confirm", pattern(NODE_NAME, "The node's name.")),
+        (
+            "preview?",
+            text("The revision of the preview that was seen: 412 if it would stop something else now."),
+        ),
     ]);
     let parameters = FaultKind::ALL.map(parameters);
     for (name, given) in parameters.iter().filter_map(Value::as_object).flatten() {

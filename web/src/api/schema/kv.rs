@@ -76,6 +76,7 @@ pub(super) fn problem() -> Value {
         ("unit?", text("Of the bounds.")),
     ]);
     let problem = object([
+        ("version", integer("Of the document.")),
         ("type", text("about:blank.")),
         ("title", text("The status in words.")),
         ("status", integer("The status.")),

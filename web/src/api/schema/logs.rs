@@ -43,7 +43,7 @@ pub(super) fn wal_row() -> Value {
         ("epoch", integer("Counts the owners.")),
         ("csn_appended", decimal("The last change that was handed to the log.")),
         ("csn_durable", decimal("All changes up to it are durable.")),
-        ("csn_checkpointed", decimal("Where the last checkpoint begins.")),
+        ("csn_checkpointed", or_null(decimal("Where the last checkpoint begins. Null: there is none yet."))),
         ("lag_csn", integer("Changes that are not durable yet.")),
         ("lag_bytes", integer("Their bytes.")),
         (

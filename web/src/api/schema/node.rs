@@ -138,7 +138,7 @@ fn pair() -> Value {
         ("epoch", integer("Counts its owners.")),
         ("csn_appended", integer("The last change that was handed to the log.")),
         ("csn_durable", integer("All changes up to it are durable.")),
-        ("csn_checkpointed", integer("Where the last checkpoint begins.")),
+        ("csn_checkpointed", integer("Where the last checkpoint begins; 0: there is none yet.")),
         ("entries", integer("Entries.")),
         ("tree_nodes", integer("Tree nodes in use.")),
         ("tree_node_bytes", integer("Bytes of a tree node.")),

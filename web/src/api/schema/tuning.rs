@@ -93,16 +93,24 @@ pub(crate) fn schema() -> Value {
 
 /// One setting of a change.
 pub(super) fn tuned_setting() -> Value {
-    let end = object([
-        ("expires_unix_ms", integer("When it would have ended, in milliseconds since 1970.")),
-        ("after?", text("The value that would have come after it; none: what each node was started with.")),
-    ]);
+    let step = || {
+        [
+            ("expires_unix_ms", integer("When it would have ended, in milliseconds since 1970.")),
+            (
+                "after?",
+                text("The value that would have come after it. None: what each node was started with."),
+            ),
+        ]
+    };
+    let later = list(object(step()), "The ends of the values that would have come after it, in order.");
+    let end = object(step().into_iter().chain([("later?", later)]));
     let given = "Null: what each node was started with.";
     object([
         ("name", text("Its name.")),
         ("old", or_null(text(&format!("The value before. {given}")))),
         ("old_end?", about(end, "The end that the value before had.")),
         ("new", or_null(text(&format!("The value from then on. {given}")))),
+        ("new_expires_unix_ms?", integer("When that value ends, in milliseconds since 1970.")),
     ])
 }
 
@@ -117,7 +125,10 @@ pub(crate) fn history() -> Value {
         ("reverted_by", or_null(decimal("The revision that took it back. Null: none."))),
         ("expires_unix_ms", expires()),
     ]);
-    of_node([("changes", list(row, "The changes, newest first."))])
+    of_node([
+        ("changes", list(row, "The changes, newest first.")),
+        ("next", or_null(decimal("What before is to be for the next page. Null: there are no older ones."))),
+    ])
 }
 
 /// What a change did, or would do.

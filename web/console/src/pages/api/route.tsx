@@ -55,7 +55,7 @@ function Parameters({ parameters }: { parameters: Parameter[] }) {
 function Responses({ route, root }: { route: RouteObject; root: OpenApi }) {
   const entries = Object.entries(route.operation.responses ?? {}).map(([code, response]) => [code, resolved(root, response)] as const);
   if (entries.length === 0) return null;
-  const answers = entries.filter(([code]) => code !== "default").flatMap(([, response]) => Object.values(response.content ?? {}));
+  const answers = entries.filter(([code]) => code.startsWith("2")).flatMap(([, response]) => Object.values(response.content ?? {}));
   return (
     <>
       <dl class="facts">{entries.map(([code, response]) => [<dt key={code}>{code}</dt>, <dd key={`${code}=`}>{response.description}</dd>])}</dl>

@@ -25,7 +25,7 @@ export function LogTable({ rows }: { rows: WalRow[] }) {
         ...(rows.some((row) => row.lag_seconds !== undefined)
           ? [{ name: "lag", unit: "time", isNumber: true, cell: (row: WalRow) => <Figure value={seconds(row.lag_seconds)} /> }]
           : []),
-        { name: "checkpointed", unit: "CSN", isNumber: true, cell: (row) => grouped(row.csn_checkpointed) },
+        { name: "checkpointed", unit: "CSN", isNumber: true, cell: (row) => (row.csn_checkpointed === null ? <span class="quiet">none yet</span> : grouped(row.csn_checkpointed)) },
         ...(hasSegments(rows) ? [{ name: "kept from", unit: "CSN", isNumber: true, cell: (row: WalRow) => (row.segments ? grouped(row.segments.csn_oldest) : "") }] : []),
         { name: "log since", isNumber: true, cell: (row) => <Figure value={bytes(row.log_bytes_since_checkpoint)} /> },
         { name: "replay would take", isNumber: true, cell: (row) => <Figure value={seconds(row.replay_seconds_estimate)} /> },

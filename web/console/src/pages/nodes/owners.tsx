@@ -7,7 +7,9 @@ import { Table } from "../../parts/table";
 import { useTwin } from "../../parts/twin";
 
 interface Piece {
-  from: number; to: number; node: number | null;
+  from: number; to: number;
+  /** Null: nobody served it. Undefined: who did is not known. */
+  node: number | null | undefined;
   /** It is known that this owner came, or went, but not when. */
   isBeginUnknown?: boolean; isEndUnknown?: boolean;
 }
@@ -34,9 +36,9 @@ export function Owners({ document, regions }: { document: RecoveriesDocument; re
             <span class="gantt-track">
               {piecesOf(pair, document, regions, begin).map((piece) => (
                 <span
-                  key={piece.from} class={piece.node === null ? "owner is-nobody" : "owner"} title={piece.node === null ? "nobody" : `node ${piece.node}`}
-                  style={{ left: place(piece.from), width: `${((piece.to - piece.from) / (now - begin)) * 100}%`, background: piece.node === null ? undefined : nodeColour(piece.node) }}
-                >{piece.to - piece.from > (now - begin) * 0.06 && piece.node !== null ? `node ${piece.node}` : ""}</span>
+                  key={piece.from} class={piece.node === null ? "owner is-nobody" : piece.node === undefined ? "owner is-untold" : "owner"} title={ownerName(piece.node)}
+                  style={{ left: place(piece.from), width: `${((piece.to - piece.from) / (now - begin)) * 100}%`, background: typeof piece.node === "number" ? nodeColour(piece.node) : undefined }}
+                >{piece.to - piece.from > (now - begin) * 0.06 && typeof piece.node === "number" ? ownerName(piece.node) : ""}</span>
               ))}
             </span>
           </div>
@@ -51,7 +53,7 @@ export function Owners({ document, regions }: { document: RecoveriesDocument; re
               { name: "pair", cell: (row) => `pair ${row.pair}` },
               { name: "from", cell: (row) => (row.isBeginUnknown ? "not told" : `${duration(now - row.from)} ago`) },
               { name: "to", cell: (row) => (row.isEndUnknown ? "not told" : row.to >= now ? "now" : `${duration(now - row.to)} ago`) },
-              { name: "owner", cell: (row) => (row.node === null ? <b>nobody</b> : `node ${row.node}`) },
+              { name: "owner", cell: (row) => (row.node === null ? <b>nobody</b> : ownerName(row.node)) },
             ]}
           />
         </div>
@@ -60,22 +62,40 @@ export function Owners({ document, regions }: { document: RecoveriesDocument; re
   );
 }
 
-const words = (pieces: Piece[]): string => pieces.map((piece) => (piece.node === null ? "nobody" : `node ${piece.node}`)).join(", then ");
+const ownerName = (node: number | null | undefined): string => (node === null ? "nobody" : node === undefined ? "not told" : `node ${node}`);
 
-/** From the first incident on: the dead node's, nobody's until it is served, the survivor's; at the end the owner of now. */
+const words = (pieces: Piece[]): string => pieces.map((piece) => ownerName(piece.node)).join(", then ");
+
+/**
+ * From the first incident on: the dead node's, nobody's until it is served, the survivor's; at the end the owner of
+ * now. Who had it before an incident is told by that incident, also where the survivor's name went with its
+ * incarnation. Whoever serves it since, it is not nobody's for longer than an incident says.
+ */
 function piecesOf(pair: number, { incidents, now_boottime_ms: now }: RecoveriesDocument, regions: RegionRow[], begin: number): Piece[] {
   const mine = incidents.flatMap((incident) => incident.shares.filter((share) => share.pair === pair).map((share) => ({ incident, share })))
     .sort((a, b) => a.incident.detected_ms - b.incident.detected_ms);
+  const row = regions.find((region) => region.pair === pair);
+  const isServed = row?.state === "served";
   const pieces: Piece[] = [];
-  let [at, node] = [begin, mine[0]?.incident.node ?? null];
-  for (const { incident, share } of mine) {
-    pieces.push({ from: at, to: incident.detected_ms, node });
-    pieces.push({ from: incident.detected_ms, to: share.serving_ms || now, node: null });
-    [at, node] = [share.serving_ms || now, share.survivor_node];
-  }
-  const owner = regions.find((region) => region.pair === pair)?.node;
+  let [at, node]: [number, Piece["node"]] = [begin, mine[0]?.incident.node ?? undefined];
+  mine.forEach(({ incident, share }, index) => {
+    pieces.push({ from: at, to: incident.detected_ms, node: node ?? incident.node ?? undefined });
+    const next = mine[index + 1]?.incident.detected_ms;
+    if (share.serving_ms > 0 || (next === undefined && !isServed)) {
+      [at, node] = [share.serving_ms || now, share.survivor_node ?? undefined];
+      pieces.push({ from: incident.detected_ms, to: at, node: null });
+    } else {
+      // It was served again, and when is not noted.
+      [at, node] = [incident.detected_ms, undefined];
+      if (next !== undefined) {
+        pieces.push({ from: at, to: next, node });
+        at = next;
+      }
+    }
+  });
+  const owner = row?.node ?? undefined;
   if (owner === undefined || owner === node) pieces.push({ from: at, to: now, node });
-  else if (node === null) pieces.push({ from: at, to: now, node: owner }); // the survivor's name went with its incarnation
+  else if (node === undefined && mine.at(-1)?.share.serving_ms) pieces.push({ from: at, to: now, node: owner }); // the survivor's name is gone
   else {
     const turn = Math.max(at, now - (now - begin) * END_SHARE);
     pieces.push({ from: at, to: turn, node, isEndUnknown: true }, { from: turn, to: now, node: owner, isBeginUnknown: true });

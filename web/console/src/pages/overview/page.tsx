@@ -48,10 +48,14 @@ export function Overview() {
   );
 }
 
+/** Whether every pair is served by a node that answers: what is not served is not reported, and not empty. */
+const isWhole = (status: Status): boolean =>
+  (status.missing?.length ?? 0) === 0 && status.pairs.all > 0 && status.pairs.served === status.pairs.all;
+
+const entriesOf = (status: Status): number => status.nodes.reduce((sum, node) => sum + node.entries, 0);
+
 function IfEmpty({ status }: { status: Status }) {
-  const entries = status.nodes.reduce((sum, node) => sum + node.entries, 0);
-  const isWhole = (status.missing?.length ?? 0) === 0 && status.pairs.all > 0 && status.pairs.served === status.pairs.all;
-  if (entries > 0 || !isWhole) return null; // what is not served is not reported: that is not empty
+  if (entriesOf(status) > 0 || !isWhole(status)) return null;
   return <Empty command="cell load words.tsv --key 1 --value 2">The store is empty. Fill it, then watch this page:</Empty>;
 }
 
@@ -59,7 +63,7 @@ function Figures({ status, histories }: { status: Status; histories: Histories }
   const of = (operation: string) => status.operations.find((row) => row.operation === operation);
   const served = status.operations.reduce((sum, row) => sum + row.per_second, 0);
   const oneSided = status.searches.one_sided_per_second;
-  const entries = status.nodes.reduce((sum, node) => sum + node.entries, 0);
+  const entries = entriesOf(status);
   const { searches, log, splits } = status;
   const unserved = status.pairs.all - status.pairs.served;
   return (
@@ -76,7 +80,7 @@ function Figures({ status, histories }: { status: Status; histories: Histories }
         name="Pairs served" value={{ number: `${status.pairs.served}`, unit: `of ${status.pairs.all}` }} window="now"
         level={unserved > 0 ? "critical" : "ok"} href="/console/nodes"
       />
-      <Tile name="Entries" value={count(entries)} window="now" note={`${whole(splits.finished)} splits done`} href="/console/tree" />
+      <Tile name="Entries" value={count(isWhole(status) || entries > 0 ? entries : null)} window={isWhole(status) ? "now" : "now, of what is told"} note={`${whole(splits.finished)} splits done`} href="/console/tree" />
       <Tile
         name="Under way" value={{ number: String(splits.under_way + status.recoveries.length), unit: "" }} window="now"
         note={`${plural(splits.under_way, "split")}, ${plural(status.recoveries.length, "recovery", "recoveries")}`} href="/console/recovery"

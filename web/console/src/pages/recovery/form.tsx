@@ -90,7 +90,7 @@ function Confirm({ preview, values, onClose, onBegun }: ConfirmProps) {
     setSent(true);
     setProblem(null);
     try {
-      const body = { kind: preview.kind, node: preview.node, confirm: typed, ...values };
+      const body = { kind: preview.kind, node: preview.node, confirm: typed, preview: preview.revision, ...values };
       const { document } = await ask<{ operation: string }>("drills", { method: "POST", body, headers: { "idempotency-key": key } });
       setQuery({ run: document.operation }, true);
       onBegun();

@@ -7,7 +7,11 @@ import { Table } from "../../parts/table";
 
 type LanePoint = DrillRun["lane"][number];
 
-const rate = (point: LanePoint): number | null => (point.attempted === 0 ? null : point.succeeded / point.attempted);
+/** Of those that ended, the part that succeeded; none did where all that was under way waits. */
+const rate = ({ attempted, succeeded, failed }: LanePoint): number | null => {
+  if (succeeded + failed > 0) return succeeded / (succeeded + failed);
+  return attempted === 0 ? null : 0;
+};
 
 /** Columns of the Gantt chart's lane; times count from the fault. */
 export function laneOf(run: DrillRun, injected: number): LaneColumn[] {
@@ -23,14 +27,15 @@ export function LaneNote({ lane, injected }: { lane: LanePoint[]; injected: numb
   const worst = lane.reduce<number | null>((least, point) => Math.min(least ?? 1, rate(point) ?? 1), null);
   return (
     <details>
-      <summary>Clients: the height of a column is the part of the operations that succeeded, lowest {inWords(share(worst))}; below it their p99. Figures</summary>
+      <summary>Clients: the height of a column is the part that succeeded of the operations that ended, lowest {inWords(share(worst))}; below it their p99. Figures</summary>
       <div class="twin">
         <Table
           caption="Clients of the drill" rows={lane} rowKey={(point) => point.at_ms}
           columns={[
             { name: "after the fault", isNumber: true, cell: (point) => inWords(milliseconds(point.at_ms - zero)) },
-            { name: "attempted", isNumber: true, cell: (point) => whole(point.attempted) },
+            { name: "under way", isNumber: true, cell: (point) => whole(point.attempted) },
             { name: "succeeded", isNumber: true, cell: (point) => whole(point.succeeded) },
+            { name: "failed", isNumber: true, cell: (point) => whole(point.failed) },
             { name: "p99", isNumber: true, cell: (point) => inWords(microseconds(point.p99_us)) },
           ]}
         />

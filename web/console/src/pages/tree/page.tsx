@@ -52,12 +52,13 @@ function rangeWords(document: BucketsDocument | null): string {
 
 function Figures({ document, source }: { document: BucketsDocument; source: Source }) {
   const { buckets, splits } = document;
+  const scope = isWhole(document) ? "now, whole store" : "now, of what is told";
   const nodes = buckets.reduce((sum, bucket) => sum + bucket.tree_nodes, 0);
   const all = buckets.reduce((sum, bucket) => sum + bucket.tree_nodes_all, 0);
   return (
     <Tiles narrow source={source}>
-      <Tile name="Entries" value={count(document.entries_all)} window="now, whole store" />
-      <Tile name="Meganodes" value={count(document.meganodes_all)} window="now, whole store" />
+      <Tile name="Entries" value={count(isWhole(document) || document.entries_all > 0 ? document.entries_all : null)} window={scope} />
+      <Tile name="Meganodes" value={count(document.meganodes_all)} window={scope} />
       <Tile name="Height" value={{ number: whole(document.levels_max), unit: "levels" }} window="highest meganode" />
       <Tile name="Tree nodes in use" value={share(all === 0 ? null : nodes / all)} window="of the slots shown" note={`${inThousands(nodes)} of ${inThousands(all)}`} />
       <Tile name="Splits" value={{ number: whole(splits.finished), unit: "done" }} window="since start" note={`${splits.under_way} under way, ${splits.aborted} aborted`} />
