@@ -165,6 +165,13 @@ impl Node {
         self.serving.worker().map_or(0, freed)
     }
 
+    /// Packings of extents in its life.
+    #[must_use]
+    pub fn packings(&self) -> u64 {
+        let packings = |worker: &Worker| worker.snapshot().pairs.iter().map(|pair| pair.packings).sum();
+        self.serving.worker().map_or(0, packings)
+    }
+
     /// How many writes it answered from the completion table.
     #[must_use]
     pub fn repeated(&self) -> u64 {
