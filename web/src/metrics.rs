@@ -51,7 +51,8 @@ const PAIR_FIGURES: &[PairFigure] = figures! {
         |p| p.extent_free_bytes;
     Gauge "pair_extent_region" Some(Unit::Bytes), "Size of the extent region", |p| p.extent_region_bytes;
     Gauge "pair_node_region" Some(Unit::Bytes), "Size of the node region", |p| p.node_region_bytes;
-    Gauge "pair_granted" Some(Unit::Bytes), "Of both regions, granted by the memory limit", |p| p.granted_bytes;
+    Gauge "pair_granted" Some(Unit::Bytes), "Of both regions, granted by the memory limit",
+        |p| p.granted_bytes;
     Gauge "pair_populated" Some(Unit::Bytes), "Of both regions, given memory ahead of use",
         |p| p.populated_bytes;
     Gauge "pair_huge_page" Some(Unit::Bytes), "Of the populated, on huge pages", |p| p.huge_page_bytes;

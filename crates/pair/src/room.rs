@@ -165,21 +165,25 @@ impl<O: MemoryObserver> Pair<O> {
     pub fn can_adopt(&self, slot: SlotIndex, node_bytes: u64, extent_bytes: u64) -> bool {
         let nodes_short = self.slot_bytes_short(slot, node_bytes);
         let extents_short = extent_bytes.saturating_sub(self.extent_bytes_open());
-        extent_bytes <= self.extent_bytes_free()
-            && nodes_short + extents_short <= self.obtainable_bytes()
+        extent_bytes <= self.extent_bytes_free() && nodes_short + extents_short <= self.obtainable_bytes()
     }
 
     /// What the budget would have to grant for so many bytes of a slot.
     pub fn slot_bytes_short(&self, slot: SlotIndex, node_bytes: u64) -> u64 {
         let begin = self.memory.node_offset(slot, NodeIndex::ROOT);
         let granted = self.memory.node().granted_end(begin);
-        let end = begin + node_bytes.min(self.memory.geometry().slot_bytes() as u64);
+        let end = begin + node_bytes.min(self.slot_bytes());
         let from = if granted > begin { granted } else { begin / UNIT_BYTES * UNIT_BYTES };
         end.saturating_sub(from).next_multiple_of(UNIT_BYTES)
     }
 
+    /// Bytes of a slot.
+    pub fn slot_bytes(&self) -> u64 {
+        self.memory.geometry().slot_bytes() as u64
+    }
+
     /// Bytes of the budget that extents leave to tree nodes.
-    pub fn reserved_bytes(&self) -> u64 {
+    fn reserved_bytes(&self) -> u64 {
         (RESERVED_CHUNKS * self.grant_chunk_bytes).min(self.extent_bytes() / RESERVED_PART)
     }
 

@@ -154,7 +154,7 @@ impl Leaving {
                     // A slot takes memory too.
                     Search::Tight => {
                         let slot_bytes = pair.slot_bytes_short(to.slot, share.nodes_needed);
-                        (self.capacity / TIGHT_PART).max(2 * slot_bytes)
+                        (self.capacity / TIGHT_PART).max(slot_bytes.min(pair.slot_bytes()))
                     }
                 };
                 (to.pair != self.there.pair && spare >= least && fits(&share)).then_some(share)
@@ -290,7 +290,6 @@ impl Growth {
         let splits = pairs.iter().any(|owned| owned.pair.slot_count() > 1);
         // Where there is an empty one, another does not help.
         let empty = pairs.iter().any(|owned| is_empty(&owned.pair));
-        let source = pairs.pair(leaving.there.pair);
         let needed = match leaving.cause {
             Cause::Nodes => {
                 let share = leaving.share(leaving.extent_bytes / 8);
@@ -298,10 +297,10 @@ impl Growth {
             }
             Cause::Extents => {
                 let (one, least) = (leaving.one(), 2 * leaving.capacity / TIGHT_PART + leaving.source_left);
-                one.nodes_needed + one.extents_needed.max(least) + source.reserved_bytes()
+                one.nodes_needed + one.extents_needed.max(least)
             }
         };
-        let fits = source.obtainable_bytes() >= PAIR_BYTES_MIN + needed;
+        let fits = pairs.pair(leaving.there.pair).obtainable_bytes() >= PAIR_BYTES_MIN + needed;
         if !splits || empty || !fits || now_ns < self.refused_until_ns {
             return false;
         }

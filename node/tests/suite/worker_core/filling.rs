@@ -230,13 +230,19 @@ impl Filling {
     }
 }
 
-fn check(case: Case) {
+/// How full it becomes, in percent.
+fn live_percent(case: Case) -> u64 {
     let mut filling = Filling::new(case.clone());
     let used = filling.fill();
     let counts = filling.world.worker().split_counts();
     let pairs = filling.world.entries().len();
     println!("{case:?}: {used}; {pairs} pairs, {counts:?}");
-    assert!(used.live_percent() >= LIVE_PERCENT, "{case:?}: {used}");
+    used.live_percent()
+}
+
+fn check(case: Case) {
+    let percent = live_percent(case.clone());
+    assert!(percent >= LIVE_PERCENT, "{case:?}: {percent}");
 }
 
 const CASE: Case = Case {
@@ -263,8 +269,9 @@ fn overwritten_values_of_a_kilobyte_fill_the_memory() {
     check(Case { limit: 128 * MIB, lengths, again: Some(lengths), order: Order::Spread, ..CASE });
 }
 
-/// Any of the cases, by seed.
-fn cases(lengths: &[Lengths], limits: &[u64], seeds: std::ops::Range<u64>) {
+/// Any of the cases, by seed; each becomes so full at least.
+fn cases(least: u64, lengths: &[Lengths], limits: &[u64], seeds: std::ops::Range<u64>) {
+    let mut emptier = Vec::new();
     for seed in seeds {
         let mut random = Random::new(seed ^ 0x6669_6c6c);
         let lengths = *lengths.get(random.index(lengths.len())).unwrap();
@@ -272,26 +279,32 @@ fn cases(lengths: &[Lengths], limits: &[u64], seeds: std::ops::Range<u64>) {
         let again = [None, Some(lengths), Some(half)][random.index(3)];
         let order = random.pick(&[Order::Ascending, Order::Descending, Order::Spread]);
         let (limit, pairs) = (random.pick(limits) * MIB, 1 + u32::from(random.percent(30)));
-        check(Case { limit, lengths, order, again, pairs, seed });
+        let case = Case { limit, lengths, order, again, pairs, seed };
+        let percent = live_percent(case.clone());
+        emptier.extend((percent < least).then_some((percent, case)));
     }
+    assert!(emptier.is_empty(), "below {least} %: {emptier:#?}");
 }
 
+/// Slots are what is out here, and slabs of many classes are not full.
 #[test]
-fn memory_of_short_values_is_refused_only_when_three_quarters_are_live() {
-    cases(&[(300, 300), (200, 700)], &[192, 256], 0..2);
+fn memory_of_short_values_is_refused_only_when_two_thirds_are_live() {
+    cases(66, &[(300, 300), (200, 700)], &[192, 256], 0..4);
 }
 
+/// As of shorter values, but less of it.
 #[test]
-fn memory_of_values_in_slabs_is_refused_only_when_three_quarters_are_live() {
-    cases(&[(1_000, 1_000), (500, 2_000), (4_000, 8_000)], &[96, 128, 192], 100..106);
+fn memory_of_values_in_slabs_is_refused_only_when_seventy_percent_are_live() {
+    cases(70, &[(1_000, 1_000), (500, 2_000), (4_000, 8_000)], &[96, 128, 192], 100..108);
 }
 
 #[test]
 fn memory_of_values_in_blocks_is_refused_only_when_three_quarters_are_live() {
-    cases(&[(9_000, 9_000), (5_000, 40_000), (10_000, 200_000)], &[96, 128, 256], 200..206);
+    cases(LIVE_PERCENT, &[(9_000, 9_000), (5_000, 40_000), (10_000, 200_000)], &[96, 128, 256], 200..206);
 }
 
 #[test]
 fn memory_of_large_values_is_refused_only_when_three_quarters_are_live() {
-    cases(&[(500_000, 500_000), (100_000, 1_500_000), (2_000_000, 2_000_000)], &[256, 512], 300..306);
+    let lengths = [(500_000, 500_000), (100_000, 1_500_000), (2_000_000, 2_000_000)];
+    cases(LIVE_PERCENT, &lengths, &[256, 512], 300..306);
 }
