@@ -155,9 +155,10 @@ impl<O: MemoryObserver> Pair<O> {
         self.extent_bytes_open() + grantable
     }
 
-    /// As [`Pair::extent_bytes_free`], with what a packing would make of sparse slabs.
+    /// As [`Pair::extent_bytes_free`], with what rests, and what a packing would make of sparse slabs.
     pub fn extent_bytes_left(&self) -> u64 {
-        self.extent_bytes_free() + if self.packing_helps() { self.extents.packable_bytes() } else { 0 }
+        let packable = if self.packing_helps() { self.extents.packable_bytes() } else { 0 };
+        self.extent_bytes_free() + self.grace.bytes() + packable
     }
 
     /// Whether slot and extents of a meganode to be adopted fit into what is granted and what the budget

@@ -16,7 +16,11 @@ const SHORT_PART: u64 = 16;
 /// Meganodes of a short pair that are tried at a time.
 const TRIED_MAX: usize = 4;
 
-/// Whether a pair is short of extents: sparse slabs that can be packed count as room.
+/// Whether a pair is short of extents. What rests, and sparse slabs that can be packed, count as room:
+///
+/// 1. a split takes half of the extents out of a full pair, and they rest for a quarter of a second;
+/// 2. if they did not count, the pair would be as short as before, and the next tick would split it again,
+///    until it is nearly empty and all slots are used.
 fn is_short(pair: &Pair) -> bool {
     let few = pair.extent_bytes() / SHORT_PART;
     pair.slot_count() > 1 && pair.extent_bytes_free() < few && pair.extent_bytes_left() < few
@@ -51,7 +55,8 @@ impl Splits {
         if !self.growth.may_look(now_ns) {
             return;
         }
-        let short: Vec<PairAt> = pairs.all().filter(|at| is_short(pairs.pair(*at))).collect();
+        let is_short = |at: &PairAt| is_short(pairs.pair(*at)) && !self.sources.are_freeing(*at);
+        let short: Vec<PairAt> = pairs.all().filter(is_short).collect();
         if !short.is_empty() && !short.into_iter().any(|at| self.relieve(pairs, at, now_ns)) {
             self.growth.found_nothing(now_ns);
         }

@@ -1,6 +1,8 @@
 //! What tests ask a world for, each until it is answered.
 
 use cell_memory::extent::checksum;
+use cell_node::ControlEvent;
+use cell_pair::Pair;
 use cell_protocol::stream::CHUNK_BYTES_MAX;
 use cell_protocol::{Chunk, Condition, Delete, Put, PutBegin, Request, WriteName};
 
@@ -93,5 +95,23 @@ impl World {
     /// Entries of each pair.
     pub(crate) fn entries(&self) -> Vec<u64> {
         self.worker().snapshot().pairs.iter().map(|pair| pair.entries).collect()
+    }
+
+    /// A pair is added if the worker has asked for one and there are so many bytes for it.
+    pub(crate) fn grow(&mut self, bytes: u64) {
+        if self.wants_pair() {
+            let fits = self.available() >= bytes;
+            if fits {
+                self.add_pair();
+            }
+            self.notify(0, if fits { ControlEvent::PairAdded } else { ControlEvent::PairRefused });
+        }
+    }
+
+    /// Bytes of the extents of all entries, as meganodes count them and as allocators do.
+    pub(crate) fn extent_bytes(&self) -> (u64, u64) {
+        let counted = |pair: &Pair| pair.leaf_slots().iter().map(|slot| pair.weight(*slot).1).sum::<u64>();
+        let live = |pair: &Pair| pair.figures().extents_live_bytes - pair.figures().grace_bytes;
+        (self.worker().pairs().map(counted).sum(), self.worker().pairs().map(live).sum())
     }
 }

@@ -347,17 +347,6 @@ impl World {
         self.serving.process.environment.budget.available()
     }
 
-    /// A pair is added if the worker has asked for one and there are so many bytes for it.
-    pub(crate) fn grow(&mut self, bytes: u64) {
-        if self.wants_pair() {
-            let fits = self.available() >= bytes;
-            if fits {
-                self.add_pair();
-            }
-            self.notify(0, if fits { ControlEvent::PairAdded } else { ControlEvent::PairRefused });
-        }
-    }
-
     fn greet(&mut self) {
         self.greet_of(0);
     }
