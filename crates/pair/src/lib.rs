@@ -11,8 +11,8 @@
 //! ```
 //!
 //! `write` is the write path, `read` and `scan` are the reads, `room` finds memory before an operation
-//! begins, `split`, `adoption`, `compaction` and `packing` are steps of their protocols, `image_run` and `check` read a
-//! pair beside its owner, `check_node` is a check by the owner itself.
+//! begins, `split`, `adoption`, `compaction` and `packing` are steps of their protocols, `image_run` and
+//! `check` read a pair beside its owner, `check_node` is a check by the owner itself.
 
 mod adoption;
 mod check;

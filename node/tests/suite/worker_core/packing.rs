@@ -2,10 +2,13 @@
 
 use cell_cluster::PairGeometry;
 use cell_node::WorkerOptions;
-use cell_pair::PairOptions;
+use cell_pair::{CheckpointFailure, PairOptions};
 use cell_protocol::{Condition, Put, Request, StatusCode};
+use cell_terms::PairId;
 
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
+
+const FULL: Replied = Replied::Refused(StatusCode::ReadOnly);
 
 /// Puts with rising numbers.
 struct Writer {
@@ -59,7 +62,7 @@ fn put_of_another_length_waits_for_sparse_slabs_to_be_packed() {
         match writer.put(&key(versions.len() as u64), 1_000) {
             Replied::Written(version) => versions.push(version),
             replied => {
-                assert_eq!(replied, Replied::Refused(StatusCode::ReadOnly));
+                assert_eq!(replied, FULL);
                 break versions.len() as u64;
             }
         }
@@ -75,6 +78,8 @@ fn put_of_another_length_waits_for_sparse_slabs_to_be_packed() {
     assert!(pair.packed_bytes > 0 && pair.packed_bytes < pair.extent_region_bytes, "{pair:?}");
     assert_eq!(writer.world.violation(), None);
     for _ in 0..2 {
+        let (counted, live) = writer.world.extent_bytes();
+        assert_eq!(counted, live, "bytes of extents");
         (0..full).filter(|number| number % 2 == 0).for_each(|number| writer.holds(&key(number), 1_000));
         (0..others).for_each(|number| writer.holds(&format!("other {number:05}"), 1_100));
         writer.world.restart();
@@ -119,5 +124,34 @@ pub(crate) fn packing_leaves_what_is_being_split_alone() {
         assert_eq!(writer.world.violation(), None);
         (1..195).step_by(2).for_each(|number| writer.holds(&format!("z {number:05}"), 4_000));
         writer.holds("a", 2_000);
+    }
+}
+
+/// An extent that is moved keeps a CSN below that of the image. Wherever the copier is then, the entry is in
+/// the image or in the log above it.
+#[test]
+fn packing_goes_on_while_an_image_is_copied() {
+    let slot =
+        PairGeometry { node_region_bytes: 4096 + (64 << 10), extent_region_bytes: 1 << 20, ..GEOMETRY };
+    for copied in [1, 8, 16] {
+        let options = WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS };
+        let mut writer = Writer { world: World::new(1, slot, options), number: 0 };
+        let full = (0..10_000).take_while(|number| writer.put(&key(*number), 3_000) != FULL).count() as u64;
+        (0..full).filter(|number| number % 2 == 1).for_each(|number| writer.delete(&key(number)));
+        // The image that the first write began is of no use: one of the full slot is wanted.
+        writer.world.image_failed(PairId(1), CheckpointFailure::Busy);
+        let mut image = writer.world.next_image(PairId(1));
+        assert!(writer.world.step_image(&mut image, copied), "{copied} tree nodes are not all");
+        let others = full / 5;
+        (0..others).for_each(|number| writer.written(&format!("other {number:05}"), 3_400));
+        assert!(writer.packings() > 0);
+        while writer.world.step_image(&mut image, 1) {}
+        writer.world.end_image(image);
+        for _ in 0..2 {
+            assert_eq!(writer.world.violation(), None);
+            (0..full).filter(|number| number % 2 == 0).for_each(|number| writer.holds(&key(number), 3_000));
+            (0..others).for_each(|number| writer.holds(&format!("other {number:05}"), 3_400));
+            writer.world.restart();
+        }
     }
 }
