@@ -267,7 +267,7 @@ proptest! {
             tree.put(&key, entry(number)).unwrap();
             model.insert(key, entry(number));
         }
-        let weigh = |entry: &LeafEntry| if entry.crc % 7 == 0 { heavy } else { 1 + entry.crc % 3 };
+        let weigh = |entry: &LeafEntry| if entry.crc.is_multiple_of(7) { heavy } else { 1 + entry.crc % 3 };
         let total: u64 = model.values().map(weigh).sum();
         let heaviest = model.values().map(weigh).max().unwrap_or(0);
         let wanted = (total * share / 100).clamp(heaviest, (total / 2).max(heaviest));

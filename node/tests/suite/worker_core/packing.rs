@@ -80,7 +80,9 @@ fn put_of_another_length_waits_for_sparse_slabs_to_be_packed() {
     for _ in 0..2 {
         let (counted, live) = writer.world.extent_bytes();
         assert_eq!(counted, live, "bytes of extents");
-        (0..full).filter(|number| number % 2 == 0).for_each(|number| writer.holds(&key(number), 1_000));
+        (0..full)
+            .filter(|number| number.is_multiple_of(2))
+            .for_each(|number| writer.holds(&key(number), 1_000));
         (0..others).for_each(|number| writer.holds(&format!("other {number:05}"), 1_100));
         writer.world.restart();
     }
@@ -149,7 +151,9 @@ fn packing_goes_on_while_an_image_is_copied() {
         writer.world.end_image(image);
         for _ in 0..2 {
             assert_eq!(writer.world.violation(), None);
-            (0..full).filter(|number| number % 2 == 0).for_each(|number| writer.holds(&key(number), 3_000));
+            (0..full)
+                .filter(|number| number.is_multiple_of(2))
+                .for_each(|number| writer.holds(&key(number), 3_000));
             (0..others).for_each(|number| writer.holds(&format!("other {number:05}"), 3_400));
             writer.world.restart();
         }
