@@ -394,6 +394,7 @@ proptest! {
         allocator.close_unless(is_granted);
         prop_assert_eq!(allocator.stats().free_bytes, 0);
         let mut model = Model::default();
+        let mut packing = false;
         for (at, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Allocate(bytes) => {
@@ -416,6 +417,8 @@ proptest! {
                         allocator.free(offset, bytes);
                     }
                 }
+                Step::Pack(_) if !std::mem::take(&mut packing) => packing = allocator.begin_packing(),
+                Step::Pack(_) => allocator.end_packing(),
             }
             if at == usize::from(again % 400) {
                 // As after a recovery, which grants only what holds something.
@@ -432,6 +435,7 @@ proptest! {
                 }
                 allocator = restore.finish();
                 allocator.close_unless(is_granted);
+                packing = false;
             }
             model.check(&allocator);
         }
