@@ -177,8 +177,10 @@ impl BringUp {
         let (rows, _) = environment.table.pairs()?;
         // All pairs have the same sizes: a pointer is computed without asking whose it is.
         let geometry = rows.first().map_or_else(|| geometry_wanted(&regions), |row| Ok(row.geometry))?;
+        let needed = PAIR_BYTES_MIN + log_buffer_bytes(&self.options.settings);
+        cell_memory::give_up_for(&self.budget, needed);
         let figures = self.budget.figures();
-        if figures.available < PAIR_BYTES_MIN + log_buffer_bytes(&self.options.settings) {
+        if figures.available < needed {
             let wanted = figures.limit - figures.available + PAIR_BYTES_MIN;
             return Err(NodeError::MemoryLimit { wanted, limit: figures.limit });
         }

@@ -187,10 +187,16 @@ pub struct PairSnapshot {
     pub extent_live_bytes: u64,
     /// Bytes that live extents occupy.
     pub extent_allocated_bytes: u64,
+    /// Of these, free slots of slabs: extents of other lengths can use them once slabs were packed.
+    pub extent_slots_free_bytes: u64,
+    /// Bytes of the extent region that have memory and hold nothing.
+    pub extent_free_bytes: u64,
     /// Bytes of the extent region.
     pub extent_region_bytes: u64,
     /// Bytes of the node region.
     pub node_region_bytes: u64,
+    /// Bytes of both regions that were granted by the memory limit.
+    pub granted_bytes: u64,
     /// Bytes of both regions that were given memory ahead of use.
     pub populated_bytes: u64,
     /// Those of them that are on huge pages, reserved or transparent.
@@ -218,6 +224,10 @@ pub struct PairSnapshot {
     pub compactions: u64,
     /// Tree nodes that compactions have freed.
     pub compaction_nodes_freed: u64,
+    /// Times that sparse slabs of extents were packed.
+    pub packings: u64,
+    /// Bytes of extents that were moved for that.
+    pub packed_bytes: u64,
     /// Whether one is in progress.
     pub checkpoint_running: bool,
     /// Checkpoints that failed.

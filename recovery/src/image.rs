@@ -42,6 +42,10 @@
 //!    leaf to which the entry has moved is looked at after the entry came there. The same holds for that
 //!    leaf, and so on; and as (c) ends when nothing is noted, the last leaf of this chain has the entry.
 //!
+//!    A packing moves extents (`cell_pair`'s `packing.rs`) byte for byte, so they keep a CSN at or below B.
+//!    To log and leaf that is a put: if it is above B, replay writes the extent to its new place, over
+//!    whatever the image has there, and the old place is used again only when that is durable.
+//!
 //!    It must be *between* the two. With the note before the fill: (1) leaf 7 is noted; (2) the copier takes
 //!    the note and finds 7 free; (3) 7 is filled with entries of leaf 9; (4) they are cut out of 9; (5) the
 //!    copier comes to 9. With the note after the cut: (1) 7, which the copier has passed, is filled; (2) 9 is
@@ -483,7 +487,8 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
     /// What was copied before such a one stays copied, and the next attempt at the leaf leaves it out: were
     /// all copied anew, a leaf of large values, one of which is written all the time, would have no end. An
     /// extent that no leaf leads to any more does no harm. It is at or below the base, so it lay in its place
-    /// when the image began. What came there later is above the base: not in the image, and replay writes it.
+    /// when the image began, or a packing above the base has moved it there. What came there later did so
+    /// above the base: replay writes it.
     fn copy_extents(&mut self) -> Result<Option<ExtentOffset>, WalError> {
         let before = self.copied.len();
         let region = &self.source.borrow().extent;

@@ -83,6 +83,8 @@ pub struct RecoveredMeganode {
     pub allocator: SlotAllocator,
     /// What it holds.
     pub stats: TreeStats,
+    /// Bytes of its entries' extents.
+    pub extent_bytes: u64,
     /// Its keys are at or above this.
     pub low: Vec<u8>,
     /// And below this; `None` for plus infinity.

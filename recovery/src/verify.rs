@@ -104,6 +104,8 @@ impl<'a> Check<'a> {
         let built: Vec<NodeIndex> = seen.iter().flat_map(|seen| &seen.built).copied().collect();
         self.all_reached(&stats, &built)?;
         let part = self.part;
+        let places = seen.iter().flat_map(|seen| &seen.places);
+        let extent_bytes = places.map(|(_, bytes)| u64::from(*bytes)).sum();
         let allocator = SlotAllocator::restore(part.geometry.nodes(), stats.height, built.into_iter());
         let mut words = vec![0; part.geometry.node_words()];
         let root = self.meganode().copy_node(NodeIndex::ROOT, &mut words);
@@ -114,6 +116,7 @@ impl<'a> Check<'a> {
             hidden: part.state == TreeNodeState::Hidden,
             allocator,
             stats,
+            extent_bytes,
             low: root.low(),
             high: root.high(),
             right: root.right(),

@@ -47,8 +47,14 @@ const PAIR_FIGURES: &[PairFigure] = figures! {
     Gauge "pair_tree_node" Some(Unit::Bytes), "Size of one tree node", |p| p.tree_node_bytes;
     Gauge "pair_extent_live" Some(Unit::Bytes), "Live extents, as asked for", |p| p.extent_live_bytes;
     Gauge "pair_extent_allocated" Some(Unit::Bytes), "What live extents occupy", |p| p.extent_allocated_bytes;
+    Gauge "pair_extent_slots_free" Some(Unit::Bytes), "Of the occupied, free for extents of some lengths",
+        |p| p.extent_slots_free_bytes;
+    Gauge "pair_extent_free" Some(Unit::Bytes), "Of the extent region, granted and not occupied",
+        |p| p.extent_free_bytes;
     Gauge "pair_extent_region" Some(Unit::Bytes), "Size of the extent region", |p| p.extent_region_bytes;
     Gauge "pair_node_region" Some(Unit::Bytes), "Size of the node region", |p| p.node_region_bytes;
+    Gauge "pair_granted" Some(Unit::Bytes), "Of both regions, granted by the memory limit",
+        |p| p.granted_bytes;
     Gauge "pair_populated" Some(Unit::Bytes), "Of both regions, given memory ahead of use",
         |p| p.populated_bytes;
     Gauge "pair_huge_page" Some(Unit::Bytes), "Of the populated, on huge pages", |p| p.huge_page_bytes;
@@ -66,6 +72,8 @@ const PAIR_FIGURES: &[PairFigure] = figures! {
         |p| p.checkpoint_age_ms / 1_000;
     Counter "pair_compactions" None, "Meganodes compacted after deletes", |p| p.compactions;
     Counter "pair_compaction_nodes_freed" None, "Tree nodes freed by compactions", |p| p.compaction_nodes_freed;
+    Counter "pair_packings" None, "Times that sparse slabs of extents were packed", |p| p.packings;
+    Counter "pair_packed" Some(Unit::Bytes), "Extents that were moved for that", |p| p.packed_bytes;
     Gauge "pair_checkpoint_running" None, "1 while a checkpoint is written", |p| p.checkpoint_running.into();
 };
 

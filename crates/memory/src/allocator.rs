@@ -18,6 +18,10 @@
 //! **Closed ranges.** What is not granted to the region must not be used. [`ExtentAllocator::close_unless`]
 //! takes that out of the free ranges; it comes back, the lowest first, as it is granted
 //! ([`ExtentAllocator::open`]).
+//!
+//! **Sparse slabs.** A slab with one extent takes 64 KiB, and a split takes half of the extents out of each.
+//! Extents of its class fill it up again; for others [`ExtentAllocator::begin_packing`] names the sparsest
+//! slabs, and who moves what they hold gets them back as free ranges.
 
 mod class;
 mod range;
@@ -56,6 +60,8 @@ pub struct AllocatorStats {
     pub live_bytes: u64,
     /// Bytes of the region that they take: slabs whole, free slots included, and blocks.
     pub allocated_bytes: u64,
+    /// Of these, bytes in free slots: only extents of their class can take them, unless slabs are packed.
+    pub slots_free_bytes: u64,
     /// Bytes in free ranges: what new slabs and long extents can come from.
     pub free_bytes: u64,
     /// Free bytes that are closed: they are to be granted first.
@@ -91,6 +97,7 @@ pub struct ExtentAllocator {
     long_blocks: u32,
     live_extents: u64,
     live_bytes: u64,
+    ranges_taken: u64,
 }
 
 /// Where an extent of some length at some offset is; a function of the two alone.
@@ -144,6 +151,7 @@ impl ExtentAllocator {
             long_blocks: 0,
             live_extents: 0,
             live_bytes: 0,
+            ranges_taken: 0,
         })
     }
 
@@ -252,10 +260,44 @@ impl ExtentAllocator {
             live_extents: self.live_extents,
             live_bytes: self.live_bytes,
             allocated_bytes: bytes(self.slabs.count() * BLOCKS_PER_SLAB + self.long_blocks),
+            slots_free_bytes: self.slabs.free_bytes(),
             free_bytes: bytes(self.ranges.free_blocks()),
             closed_bytes: bytes(self.closed_blocks),
             capacity_bytes: bytes(self.blocks.saturating_sub(HEADER_BLOCKS)),
         }
+    }
+
+    /// Bytes of the slabs that packing could empty: what the free slots amount to in whole slabs.
+    #[must_use]
+    pub fn packable_bytes(&self) -> u64 {
+        u64::from(self.slabs.drainable()) * u64::from(SLAB_BYTES)
+    }
+
+    /// How many ranges were taken, for slabs and for long extents: while there are none, extents find free
+    /// slots of their class.
+    #[must_use]
+    pub fn ranges_taken(&self) -> u64 {
+        self.ranges_taken
+    }
+
+    /// Names sparse slabs, in which nothing is allocated from here on. False: there are none.
+    pub fn begin_packing(&mut self) -> bool {
+        self.slabs.drain()
+    }
+
+    /// Whether an extent is in a slab that is being emptied, so that it should be moved.
+    #[inline]
+    #[must_use]
+    pub fn is_to_be_moved(&self, offset: ExtentOffset, extent_bytes: u32) -> bool {
+        match ExtentPlace::of(offset, extent_bytes) {
+            ExtentPlace::Slot { unit, .. } => self.slabs.is_drained(unit),
+            ExtentPlace::Blocks { .. } => false,
+        }
+    }
+
+    /// Slabs that are not empty yet are used like others again.
+    pub fn end_packing(&mut self) {
+        self.slabs.end_draining();
     }
 
     /// The byte behind the last one that was ever allocated: how far the region must have memory.
@@ -279,12 +321,14 @@ impl ExtentAllocator {
     #[cold]
     fn open_slab(&mut self, class: Class) -> Option<()> {
         let start = self.ranges.take(BLOCKS_PER_SLAB, BLOCKS_PER_SLAB)?;
+        self.ranges_taken += 1;
         self.slabs.open(start / BLOCKS_PER_SLAB, class);
         Some(())
     }
 
     fn allocate_blocks(&mut self, blocks: u32) -> Option<u32> {
         let start = self.ranges.take(blocks, 1)?;
+        self.ranges_taken += 1;
         self.ranges.tag_taken(start, blocks);
         self.long_blocks += blocks;
         Some(start * GRANULES_PER_BLOCK)

@@ -208,6 +208,13 @@ impl Budget {
         if state.growth_held { 0 } else { state.available() }
     }
 
+    /// As [`Budget::growable`], with the ready memory that is given up for regions.
+    pub(crate) fn growable_with_ready(&self) -> u64 {
+        let state = self.state();
+        let ready = state.used[MemoryKind::Ready as usize];
+        if state.growth_held { 0 } else { state.available().saturating_add(ready) }
+    }
+
     /// The limit in force.
     #[must_use]
     pub fn limit(&self) -> u64 {

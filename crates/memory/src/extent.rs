@@ -3,7 +3,7 @@
 //! | word | holds |
 //! |---|---|
 //! | 0 | low: shape (bits 0..25 value length, 25 `MOVED`, 26 `EXPIRY`, others reserved, zero); high: epoch |
-//! | 1 | CSN of the record that wrote it here |
+//! | 1 | CSN of the record that wrote it to this region; a packing moves it within the region as it is |
 //! | 2, 3 | with `MOVED`: the entry's version where it was first written (low: pair, high: epoch; CSN) |
 //! | next | with `EXPIRY`: milliseconds since the Unix epoch at which it ends |
 //! | then | the value, padded with zeros to a whole word |

@@ -33,7 +33,7 @@ pub use error::{ExtentError, GeometryFault, MemoryError, ReserveError};
 pub use machine::{available_bytes, total_bytes};
 pub use observe::observe;
 pub use pair::PairWriter;
-pub use ready::{make_ready, ready_bytes, ready_bytes_given};
+pub use ready::{give_up_for, make_ready, ready_bytes, ready_bytes_given};
 pub use region::{
     Backing, HEADER_BYTES, HugePages, Region, RegionHeader, RegionOptions, RegionPopulator, RegionSpec,
     RegionWriter, Watermarks, header_word,

@@ -82,6 +82,11 @@ pub(crate) fn give_to(budget: &Budget) -> bool {
     unit.is_some()
 }
 
+/// Gives memory of this budget back to it until so many bytes can be reserved, or there is none left.
+pub fn give_up_for(budget: &Budget, bytes: u64) {
+    while budget.available() < bytes && give_to(budget) {}
+}
+
 /// Gives everything back: there is none to spare.
 pub(crate) fn give_up() {
     let all = std::mem::take(&mut *stock());

@@ -292,6 +292,12 @@ impl Region {
         self.about.population.grantable_bytes()
     }
 
+    /// As [`Region::grantable_bytes`], with the ready memory that is given up for regions.
+    #[must_use]
+    pub fn obtainable_bytes(&self) -> u64 {
+        self.about.population.obtainable_bytes()
+    }
+
     /// Bytes that were granted, whole units.
     #[must_use]
     pub fn granted_bytes(&self) -> u64 {

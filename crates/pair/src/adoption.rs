@@ -2,7 +2,7 @@
 //! number of bytes at a time, into a slot whose tree nodes nobody can read.
 
 use cell_memory::Region;
-use cell_memory::extent::{self, ExtentHeader, byte_offset};
+use cell_memory::extent::{self, ExtentHeader, ExtentShape, byte_offset};
 use cell_recovery::{NodeRecord, SplitName, SplitRecord};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, ExtentOffset, Pointer, SessionId, SlotIndex, Version};
@@ -129,7 +129,7 @@ impl<O: MemoryObserver> Pair<O> {
             adoption.ended.iter().for_each(|session| self.completions.forget(*session));
             if adoption.builder.is_none() {
                 self.reserved.remove(&slot); // the table of splits has it from here on
-                self.meganodes.add(slot, SlotAllocator::new(self.memory.geometry().nodes()), 0);
+                self.meganodes.add(slot, SlotAllocator::new(self.memory.geometry().nodes()), (0, 0));
                 self.take_granted(slot);
                 let frame = BulkFrame {
                     low: &low,
@@ -165,7 +165,9 @@ impl<O: MemoryObserver> Pair<O> {
             if left < value_bytes.min(budget_bytes) {
                 return Ok(AdoptionStep::More);
             }
-            self.make_room(adoption.range.slot, value_bytes);
+            // It comes with the version under which it was written, and may take a slot of a larger class.
+            let moved = ExtentShape::new(shape.value_bytes(), true, shape.expiry());
+            self.make_room_for(adoption.range.slot, moved.map(ExtentShape::extent_bytes));
             let need = LogNeed::put(
                 0,
                 value_bytes,
@@ -231,6 +233,7 @@ impl<O: MemoryObserver> Pair<O> {
             builder.push(allocator, key, entry, emit).map_err(drop)
         });
         self.meganodes.count(adoption.range.slot, 1);
+        self.meganodes.weigh(adoption.range.slot, shape.extent_bytes().into(), 0);
         adoption.keep_loose(builder.entries_open() + usize::from(pushed.is_err()));
         adoption.builder = Some(builder);
         Ok(pushed.is_ok())

@@ -17,8 +17,14 @@ pub struct PairFigures {
     pub extents_live_bytes: u64,
     /// Bytes of the slabs and blocks that hold extents.
     pub extents_allocated_bytes: u64,
+    /// Of these, bytes of free slots of slabs.
+    pub extents_slots_free_bytes: u64,
+    /// Bytes of the extent region that were granted and hold neither slabs nor blocks.
+    pub extents_free_bytes: u64,
     /// Bytes of the extent region.
     pub extent_region_bytes: u64,
+    /// Bytes of both regions that were granted.
+    pub granted_bytes: u64,
     /// Bytes of both regions that have memory.
     pub populated_bytes: u64,
     /// Bytes of these on huge pages.
@@ -29,6 +35,8 @@ pub struct PairFigures {
     pub completions: u64,
     /// Compactions since the start.
     pub compactions: CompactionCounts,
+    /// Packings of extents since the start.
+    pub packings: PackingCounts,
 }
 
 /// A meganode's shape.
@@ -61,4 +69,13 @@ pub struct CompactionCounts {
     pub done: u64,
     /// Tree nodes that they gave up.
     pub nodes_freed: u64,
+}
+
+/// Packings of a pair's extents since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PackingCounts {
+    /// Times that all leaves were gone through.
+    pub done: u64,
+    /// Bytes of extents that were moved.
+    pub moved_bytes: u64,
 }

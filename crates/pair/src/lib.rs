@@ -11,8 +11,8 @@
 //! ```
 //!
 //! `write` is the write path, `read` and `scan` are the reads, `room` finds memory before an operation
-//! begins, `split`, `adoption` and `compaction` are steps of their protocols, `image_run` and `check` read a
-//! pair beside its owner, `check_node` is a check by the owner itself.
+//! begins, `split`, `adoption`, `compaction` and `packing` are steps of their protocols, `image_run` and
+//! `check` read a pair beside its owner, `check_node` is a check by the owner itself.
 
 mod adoption;
 mod check;
@@ -27,6 +27,7 @@ mod log;
 mod meganodes;
 mod memory;
 mod options;
+mod packing;
 mod pair;
 mod read;
 mod room;
@@ -41,13 +42,14 @@ pub use check_node::{NodeLook, TreeViolation};
 pub use checkpoint_failure::CheckpointFailure;
 pub use compaction::{CompactionStep, CompactionWalk};
 pub use error::{ExtentFault, NoRoom, PairError, WriteError};
-pub use figures::{CompactionCounts, MeganodeFigures, PairFigures};
+pub use figures::{CompactionCounts, MeganodeFigures, PackingCounts, PairFigures};
 pub use image_run::{ImageEnd, ImageJob, ImageRun, ImageSubject, ImageTurn};
 pub use log::SyncedBatch;
 pub use meganodes::{Fences, SlotEnds};
 pub use memory::MemoryObserver;
 pub use options::PairOptions;
+pub use packing::{PackingStep, PackingWalk};
 pub use pair::Pair;
 pub use read::{BATCH, EntryHead, Located, shape_of, value_len};
 pub use scan::{LeafItem, ScanEnd};
-pub use split::TruncatedHalf;
+pub use split::{Fencing, TruncatedHalf};

@@ -67,6 +67,8 @@ impl SlotEnds {
 pub(crate) struct OwnedMeganode {
     pub(crate) allocator: SlotAllocator,
     pub(crate) entries: u64,
+    /// Bytes of its entries' extents; a router's have none.
+    pub(crate) extent_bytes: u64,
     /// Tree nodes that were freed and wait for their reuse.
     pub(crate) resting: usize,
     /// Entries removed since a compaction looked at it.
@@ -119,11 +121,17 @@ impl Meganodes {
     }
 
     /// A slot holds a meganode from here on.
-    pub(crate) fn add(&mut self, slot: SlotIndex, allocator: SlotAllocator, entries: u64) {
+    pub(crate) fn add(
+        &mut self,
+        slot: SlotIndex,
+        allocator: SlotAllocator,
+        (entries, extent_bytes): (u64, u64),
+    ) {
         self.ends.set(slot, allocator.high_water());
         if let Some(owned) = usize::try_from(slot.0).ok().and_then(|slot| self.slots.get_mut(slot)) {
             let (resting, removed, writes, noted) = (0, 0, 0, false);
-            *owned = Some(OwnedMeganode { allocator, entries, resting, removed, writes, noted });
+            *owned =
+                Some(OwnedMeganode { allocator, entries, extent_bytes, resting, removed, writes, noted });
         }
     }
 
@@ -162,6 +170,14 @@ impl Meganodes {
     pub(crate) fn count(&mut self, slot: SlotIndex, added: i64) {
         if let Some(owned) = self.get_mut(slot) {
             owned.entries = owned.entries.saturating_add_signed(added);
+        }
+    }
+
+    /// Extents of so many bytes have come to a meganode's entries, and others have gone.
+    #[inline]
+    pub(crate) fn weigh(&mut self, slot: SlotIndex, come: u64, gone: u64) {
+        if let Some(owned) = self.get_mut(slot) {
+            owned.extent_bytes = (owned.extent_bytes + come).saturating_sub(gone);
         }
     }
 
@@ -251,10 +267,6 @@ impl Meganodes {
     /// Reads by the owner for clients in a slot's meganodes, since the owner has the pair.
     pub(crate) fn reads(&self, slot: SlotIndex) -> u64 {
         usize::try_from(slot.0).ok().and_then(|slot| self.reads.get(slot)).map_or(0, Cell::get)
-    }
-
-    pub(crate) fn entries(&self) -> u64 {
-        self.used().map(|(_, owned)| owned.entries).sum()
     }
 
     pub(crate) fn nodes_used(&self) -> u64 {

@@ -21,6 +21,7 @@ use crate::log::{CommitLog, LogNeed, SyncedBatch};
 use crate::meganodes::{Fences, Meganodes, SlotEnds};
 use crate::memory::{MemoryObserver, PairMemory};
 use crate::options::PairOptions;
+use crate::packing::Packing;
 use crate::scan_buffers::ScanBuffers;
 
 /// What is taken from the grace queue in one turn at most.
@@ -53,6 +54,7 @@ pub struct Pair<O = ()> {
     pub(crate) reserved: BTreeSet<SlotIndex>,
     pub(crate) compaction_permille: usize,
     pub(crate) compactions: CompactionCounts,
+    pub(crate) packing: Packing,
     // Scratch, kept from operation to operation.
     pub(crate) plan: Plan,
     pub(crate) compaction_plan: CompactionPlan,
@@ -83,7 +85,8 @@ impl<O: MemoryObserver> Pair<O> {
         let node = memory.node().spec();
         let mut meganodes = Meganodes::new(recovered.geometry, node.id, node.slots());
         for found in recovered.meganodes {
-            meganodes.add(found.slot.index, found.allocator, found.stats.entries);
+            let holds = (found.stats.entries, found.extent_bytes);
+            meganodes.add(found.slot.index, found.allocator, holds);
             match found.used {
                 SlotUse::Router => meganodes.set_router(found.slot.index),
                 // What was deleted before is not known.
@@ -112,6 +115,7 @@ impl<O: MemoryObserver> Pair<O> {
             reserved: BTreeSet::new(),
             compaction_permille: options.compaction_permille,
             compactions: CompactionCounts::default(),
+            packing: Packing::default(),
             plan: Plan::new(),
             compaction_plan: CompactionPlan::new(),
             encoder: ExtentEncoder::new(),
@@ -224,12 +228,16 @@ impl<O: MemoryObserver> Pair<O> {
             node_region_bytes: node.spec().bytes,
             extents_live_bytes: extents.live_bytes,
             extents_allocated_bytes: extents.allocated_bytes,
+            extents_slots_free_bytes: extents.slots_free_bytes,
+            extents_free_bytes: extents.free_bytes,
             extent_region_bytes: extent.spec().bytes,
+            granted_bytes: self.granted_bytes(),
             populated_bytes: node.populated_bytes() + extent.populated_bytes(),
             huge_page_bytes: node.huge_bytes() + extent.huge_bytes(),
             grace_bytes: self.grace.bytes(),
             completions: self.completions.results() as u64,
             compactions: self.compactions,
+            packings: self.packing.counts(),
         }
     }
 

@@ -1,8 +1,11 @@
 //! How a pair's allocators come to memory: a chunk of a region at a time, granted by the process's budget
 //! before anything is placed there. An operation never asks; who finds no room does, before the operation
 //! begins, and so does every tick, ahead of need.
+//!
+//! Extents leave the last of the budget to tree nodes. A pair that is full can give entries to another pair's
+//! free extents only if there is memory for a slot there.
 
-use cell_memory::extent::ExtentHeader;
+use cell_memory::extent::{ExtentHeader, ExtentShape};
 use cell_terms::SlotIndex;
 use cell_tree::NodeIndex;
 
@@ -11,6 +14,11 @@ use crate::pair::Pair;
 
 /// Chunks that the budget must have left for memory to be taken ahead of need.
 const AHEAD_CHUNKS_LEFT: u64 = 8;
+/// Chunks that extents leave to tree nodes, if that is no more than a part of an extent region.
+const RESERVED_CHUNKS: u64 = 2;
+const RESERVED_PART: u64 = 4;
+/// What a budget grants at a time at least.
+const UNIT_BYTES: u64 = 2 << 20;
 
 impl<O: MemoryObserver> Pair<O> {
     /// Keeps the allocators to what the regions have been granted. Asked once, before anything is allocated.
@@ -51,7 +59,7 @@ impl<O: MemoryObserver> Pair<O> {
         let before = owned.allocator.granted();
         let begin = self.memory.node_offset(slot, before);
         let end = self.memory.node_offset(slot, NodeIndex::ROOT) + self.memory.geometry().slot_bytes() as u64;
-        for bytes in [self.grant_chunk_bytes, 1] {
+        for bytes in [self.grown_bytes(), 1] {
             if self.memory.node().grow(begin..(begin + bytes).min(end)).is_ok() {
                 break;
             }
@@ -60,11 +68,19 @@ impl<O: MemoryObserver> Pair<O> {
         self.meganodes.get(slot).is_some_and(|owned| owned.allocator.granted() > before)
     }
 
+    /// What is granted at a time: little while the budget has little, so that nobody keeps what others need.
+    fn grown_bytes(&self) -> u64 {
+        if self.has_plenty() { self.grant_chunk_bytes } else { 1 }
+    }
+
     /// Grants more of the extent region, a chunk or what is left of one. Whether there is more now.
     fn grow_extents(&mut self) -> bool {
         let Some(closed) = self.extents.closed() else { return false };
-        for bytes in [self.grant_chunk_bytes, 1] {
-            if self.memory.extent().grow(closed.start..(closed.start + bytes).min(closed.end)).is_ok() {
+        let grantable = self.grantable_to_extents();
+        for bytes in [self.grown_bytes(), 1] {
+            let permitted = bytes.next_multiple_of(UNIT_BYTES) <= grantable;
+            let end = (closed.start + bytes).min(closed.end);
+            if permitted && self.memory.extent().grow(closed.start..end).is_ok() {
                 break;
             }
         }
@@ -75,10 +91,20 @@ impl<O: MemoryObserver> Pair<O> {
     /// Whether a put of so many bytes is sure to find tree nodes and an extent. Memory is taken for it, if
     /// the budget permits that.
     pub fn make_room(&mut self, slot: SlotIndex, value_bytes: usize) -> (bool, bool) {
+        let shape = ExtentHeader::default().shape(value_bytes);
+        self.make_room_for(slot, shape.ok().map(ExtentShape::extent_bytes))
+    }
+
+    /// As [`Pair::make_room`], for an extent of this length.
+    pub(crate) fn make_room_for(&mut self, slot: SlotIndex, extent_bytes: Option<u32>) -> (bool, bool) {
         loop {
-            let (nodes, extent) = self.has_room(slot, value_bytes);
-            let grown = !nodes && self.grow_slot(slot)
-                || !extent && ExtentHeader::default().shape(value_bytes).is_ok() && self.grow_extents();
+            let (nodes, extent) = self.has_room(slot, extent_bytes);
+            if nodes && extent {
+                return (nodes, extent);
+            }
+            // What will not do in the end is not begun: others could use it.
+            let may_grow = extent_bytes.is_some_and(|bytes| self.extent_bytes_free() >= u64::from(bytes));
+            let grown = !nodes && self.grow_slot(slot) || !extent && may_grow && self.grow_extents();
             if !grown {
                 return (nodes, extent);
             }
@@ -117,25 +143,54 @@ impl<O: MemoryObserver> Pair<O> {
         self.extents.stats().free_bytes
     }
 
-    /// Bytes of the extent region that ordinary writes can still take, whole slabs: what is granted, and what
-    /// the budget would grant.
+    /// Bytes that the budget would grant to extents now.
+    fn grantable_to_extents(&self) -> u64 {
+        self.obtainable_bytes().saturating_sub(self.reserved_bytes())
+    }
+
+    /// Bytes of the extent region that extents of any length can still take: free ranges of what is granted,
+    /// and what the budget would grant.
     pub fn extent_bytes_free(&self) -> u64 {
-        let grantable = self.extents.stats().closed_bytes.min(self.memory.extent().grantable_bytes());
+        let grantable = self.extents.stats().closed_bytes.min(self.grantable_to_extents());
         self.extent_bytes_open() + grantable
+    }
+
+    /// As [`Pair::extent_bytes_free`], with what rests, and what a packing would make of sparse slabs.
+    pub fn extent_bytes_left(&self) -> u64 {
+        let packable = if self.packing_helps() { self.extents.packable_bytes() } else { 0 };
+        self.extent_bytes_free() + self.grace.bytes() + packable
     }
 
     /// Whether slot and extents of a meganode to be adopted fit into what is granted and what the budget
     /// would grant.
     pub fn can_adopt(&self, slot: SlotIndex, node_bytes: u64, extent_bytes: u64) -> bool {
-        let nodes_short = node_bytes.saturating_sub(self.slot_granted_bytes(slot));
+        let nodes_short = self.slot_bytes_short(slot, node_bytes);
         let extents_short = extent_bytes.saturating_sub(self.extent_bytes_open());
-        extents_short <= self.extents.stats().closed_bytes
-            && nodes_short + extents_short <= self.memory.node().grantable_bytes()
+        extent_bytes <= self.extent_bytes_free() && nodes_short + extents_short <= self.obtainable_bytes()
     }
 
-    /// Bytes that the budget would grant now, to any pair.
-    pub fn grantable_bytes(&self) -> u64 {
-        self.memory.node().grantable_bytes()
+    /// What the budget would have to grant for so many bytes of a slot.
+    pub fn slot_bytes_short(&self, slot: SlotIndex, node_bytes: u64) -> u64 {
+        let begin = self.memory.node_offset(slot, NodeIndex::ROOT);
+        let granted = self.memory.node().granted_end(begin);
+        let end = begin + node_bytes.min(self.slot_bytes());
+        let from = if granted > begin { granted } else { begin / UNIT_BYTES * UNIT_BYTES };
+        end.saturating_sub(from).next_multiple_of(UNIT_BYTES)
+    }
+
+    /// Bytes of a slot.
+    pub fn slot_bytes(&self) -> u64 {
+        self.memory.geometry().slot_bytes() as u64
+    }
+
+    /// Bytes of the budget that extents leave to tree nodes.
+    fn reserved_bytes(&self) -> u64 {
+        (RESERVED_CHUNKS * self.grant_chunk_bytes).min(self.extent_bytes() / RESERVED_PART)
+    }
+
+    /// Bytes that any pair's regions could be granted now, ready memory included.
+    pub fn obtainable_bytes(&self) -> u64 {
+        self.memory.node().obtainable_bytes()
     }
 
     /// Bytes of a meganode's tree nodes in use.

@@ -4,7 +4,9 @@
 use cell_recovery::{BoundaryNodes, NodeRecord, SlotUse, SourceState, SplitName, SplitRecord, SplitTable};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, ExtentOffset, PairId, Pointer, Root, SlotIndex};
-use cell_tree::{Change, Image, LeafEntry, MeganodeRole, NodeIndex, SlotAllocator, SplitPlan};
+use cell_tree::{
+    Change, Division, Image, LeafEntry, MeganodeRole, NodeIndex, PlanError, SlotAllocator, SplitPlan,
+};
 
 use crate::error::{NoRoom, PairError, WriteError};
 use crate::figures::MeganodeFigures;
@@ -13,12 +15,24 @@ use crate::log::LogNeed;
 use crate::memory::MemoryObserver;
 use crate::pair::Pair;
 use crate::read::shape_of;
+use crate::write::extent_bytes_of;
 
 /// Extents of a half that was truncated away, which go to the grace queue a part at a time.
 #[derive(Debug)]
 pub struct TruncatedHalf {
     csn: Csn,
     extents: Vec<(ExtentOffset, u32)>,
+}
+
+/// Whether a key has become a fence between two leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fencing {
+    /// It is one.
+    Done,
+    /// The log has no room now, or somebody reads the whole pair: ask again later.
+    Waits,
+    /// It cannot be one: the slot or the disk has no room for it.
+    Refused,
 }
 
 impl<O: MemoryObserver> Pair<O> {
@@ -113,9 +127,42 @@ impl<O: MemoryObserver> Pair<O> {
         Some(self.append_step(&NodeRecord::Split(record)))
     }
 
-    /// Where a meganode can be split: the fence between two leaves in its middle.
-    pub fn split_key(&self, slot: SlotIndex) -> Option<Vec<u8>> {
-        self.meganode(slot).split_key(50).ok().flatten()
+    /// Where a meganode can be split: the fence between two leaves that leaves so many percent of them.
+    pub fn split_key(&self, slot: SlotIndex, left_percent: usize) -> Option<Vec<u8>> {
+        self.meganode(slot).split_key(left_percent).ok().flatten()
+    }
+
+    /// Where a meganode can be split so that entries with about so many bytes of extents go.
+    pub fn division(&self, slot: SlotIndex, extent_bytes: u64) -> Option<Division> {
+        self.meganode(slot).division(extent_bytes, extent_bytes_of).ok().flatten()
+    }
+
+    /// Sees to it that a key is a fence between two leaves.
+    ///
+    /// # Errors
+    /// The tree is damaged.
+    pub fn fence(&mut self, slot: SlotIndex, key: &[u8]) -> Result<Fencing, PairError> {
+        if self.checking {
+            return Ok(Fencing::Waits);
+        }
+        let height = self.meganodes.height(slot);
+        self.make_nodes(slot, usize::from(height) + 2);
+        match self.log_room_apart(&LogNeed::put(key.len(), 0, self.memory.geometry(), height)) {
+            Ok(()) => {}
+            Err(NoRoom::LogBusy) => return Ok(Fencing::Waits),
+            Err(_) => return Ok(Fencing::Refused),
+        }
+        let meganode = self.memory.meganode(slot, MeganodeRole::Data);
+        let Some(owned) = self.meganodes.get_mut(slot) else { return Err(PairError::NoMeganode(slot)) };
+        match cell_tree::plan_fence(&meganode, &mut owned.allocator, key, &mut self.plan) {
+            Ok(()) => {}
+            Err(PlanError::Full { .. } | PlanError::NoBoundary) => return Ok(Fencing::Refused),
+            Err(error) => return Err(PairError::Plan(error)),
+        }
+        if !self.plan.is_empty() {
+            self.change_tree(slot, None);
+        }
+        Ok(Fencing::Done)
     }
 
     /// What truncating a meganode at a key would change.
@@ -149,6 +196,7 @@ impl<O: MemoryObserver> Pair<O> {
         let csn = self.append_step(&NodeRecord::Split(record));
         let extents = extents.unwrap_or_else(|| self.extents_of(slot, plan.leaves.iter().copied()));
         self.meganodes.count(slot, -i64::try_from(extents.len()).unwrap_or(0));
+        self.meganodes.weigh(slot, 0, extents.iter().map(|(_, bytes)| u64::from(*bytes)).sum());
         for node in boundary.nodes() {
             self.memory.change_node(slot, &Change::Truncate { node: *node, high: key, right }, csn);
         }
@@ -235,7 +283,7 @@ impl<O: MemoryObserver> Pair<O> {
             return false;
         }
         self.append_step(&NodeRecord::SlotUse { slot, used: SlotUse::Router });
-        self.meganodes.add(slot, SlotAllocator::new(self.memory.geometry().nodes()), 0);
+        self.meganodes.add(slot, SlotAllocator::new(self.memory.geometry().nodes()), (0, 0));
         self.take_granted(slot);
         self.meganodes.set_router(slot);
         let image = cell_tree::empty_router(*self.memory.geometry());
@@ -314,13 +362,11 @@ impl<O: MemoryObserver> Pair<O> {
         self.grace.oldest_extent().is_some_and(|oldest| oldest <= csn)
     }
 
-    /// Whether a put of so many bytes is sure to find tree nodes and an extent in what is granted.
-    pub(crate) fn has_room(&self, slot: SlotIndex, value_bytes: usize) -> (bool, bool) {
+    /// Whether a put is sure to find tree nodes, and a place for an extent of this length, in what is
+    /// granted. There is none for what has no length.
+    pub(crate) fn has_room(&self, slot: SlotIndex, extent_bytes: Option<u32>) -> (bool, bool) {
         let nodes = self.meganodes.get(slot).is_none_or(|owned| owned.allocator.has_room_for_put());
-        let header = cell_memory::extent::ExtentHeader::default();
-        let extent =
-            header.shape(value_bytes).is_ok_and(|shape| self.extents.can_allocate(shape.extent_bytes()));
-        (nodes, extent)
+        (nodes, extent_bytes.is_some_and(|bytes| self.extents.can_allocate(bytes)))
     }
 
     /// Whether a meganode takes part in no split that is not settled: it may be split, or compacted.
@@ -329,12 +375,9 @@ impl<O: MemoryObserver> Pair<O> {
         self.splits.source_of(slot).is_none() && !self.splits.is_hidden(slot)
     }
 
-    /// Entries of a meganode, and bytes of extents that they take, about.
+    /// Entries of a meganode, and bytes of their extents.
     pub fn weight(&self, slot: SlotIndex) -> (u64, u64) {
-        let entries = self.meganodes.get(slot).map_or(0, |owned| owned.entries);
-        let all = self.meganodes.entries().max(1);
-        let bytes = self.extents.stats().allocated_bytes;
-        (entries, u64::try_from(u128::from(bytes) * u128::from(entries) / u128::from(all)).unwrap_or(bytes))
+        self.meganodes.get(slot).map_or((0, 0), |owned| (owned.entries, owned.extent_bytes))
     }
 
     /// Bytes of the extent region that there are.

@@ -69,6 +69,8 @@ impl<O: MemoryObserver> Pair<O> {
         self.log.append_extent(offset, encoded.bytes);
         self.memory.store_extent(offset, encoded.bytes);
         let last = self.change_tree(slot, Some(&completion));
+        let gone = replaced.as_ref().map_or(0, extent_bytes_of);
+        self.meganodes.weigh(slot, shape.extent_bytes().into(), gone);
         match replaced {
             Some(old) => self.release(&old, last),
             None => self.meganodes.count(slot, 1),
@@ -98,6 +100,7 @@ impl<O: MemoryObserver> Pair<O> {
         let last = self.change_tree(slot, Some(completion));
         self.release(&old, last);
         self.meganodes.removed(slot);
+        self.meganodes.weigh(slot, 0, extent_bytes_of(&old));
         self.no_room = None;
         Ok((completion.outcome, last))
     }
@@ -160,7 +163,7 @@ impl<O: MemoryObserver> Pair<O> {
     }
 
     /// An extent that nothing points to any more goes to the grace queue.
-    fn release(&mut self, old: &LeafEntry, csn: Csn) {
+    pub(crate) fn release(&mut self, old: &LeafEntry, csn: Csn) {
         if let Some(shape) = shape_of(old) {
             self.grace.push(csn, Freed::Extent(old.offset, shape.extent_bytes()));
         }
@@ -170,6 +173,11 @@ impl<O: MemoryObserver> Pair<O> {
         self.no_room = Some(NoRoom::Region);
         WriteError::NoRoom(NoRoom::Region)
     }
+}
+
+/// Length of an entry's extent.
+pub(crate) fn extent_bytes_of(entry: &LeafEntry) -> u64 {
+    shape_of(entry).map_or(0, |shape| u64::from(shape.extent_bytes()))
 }
 
 fn not_planned(error: PlanError) -> WriteError {

@@ -167,6 +167,9 @@ mutants! {
     /// A recovery gives frames back to the disk that later ones read. A test of recoveries
     /// (`recovery/tests/suite/damage.rs`) catches it.
     FramesGivenBack: "frames-given-back",
+    /// Extents of a meganode that is being split are moved to other places. A test of the worker core
+    /// (`node/tests/suite/worker_core/packing.rs`) catches it.
+    SplitSourcePacked: "split-source-packed",
     /// A cut is recorded before what it relies on is synced.
     CutUnsynced: "cut-unsynced",
     /// Rows of the region table are written whatever they have become meanwhile.

@@ -3,16 +3,24 @@
 //! The right half is built anew in another slot. What stays is truncated at one key: on each level one
 //! *boundary* node, the root among them, gets the key as its high fence and a right link to the new
 //! meganode's root, whatever its level is, and all nodes right of it become free. The key is a fence between
-//! two leaves, and such a fence never goes away, so a plan can be made for it at any later time.
+//! two leaves, and such a fence never goes away, so a plan can be made for it at any later time. Where no
+//! fence divides what is to be divided (a leaf of values of megabytes may be all that there is), the leaf is
+//! split first ([`crate::plan_fence`]).
 
 use cell_terms::Words;
 
 use crate::fence::Side;
 use crate::geometry::NodeIndex;
+use crate::layout::common_prefix;
 use crate::plan::PlanError;
 use crate::probe::Probe;
 use crate::search::{Meganode, sized};
-use crate::view::{Header, View};
+use crate::view::{Header, LeafEntry, View};
+
+/// Leaves that are weighed for one division at most.
+const WEIGHED_MAX: usize = 256;
+/// A fence is good enough if what it leaves on the right differs by less than this part from what is wanted.
+const FENCE_PART: u64 = 8;
 
 /// Tree nodes of a slot, as bits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,6 +97,24 @@ pub struct SplitPlan {
     pub leaves: Vec<NodeIndex>,
 }
 
+/// A key at which a meganode can be divided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Division {
+    /// The keys from here on are the right part.
+    pub key: Vec<u8>,
+    /// Whether it is a fence between two leaves. If not, [`crate::plan_fence`] makes it one.
+    pub fenced: bool,
+    /// What the right part weighs; about, where there are many leaves.
+    pub weight: u64,
+}
+
+/// The lowest inner nodes in key order, each with the number of its first leaf, and how many leaves there
+/// are. A root that is a leaf is the only one.
+struct Leaves {
+    parents: Vec<(usize, NodeIndex)>,
+    count: usize,
+}
+
 impl<W: Words + ?Sized> Meganode<'_, W> {
     /// A key to split at: the fence between two leaves that leaves about so many percent of the leaves on the
     /// left; `None` if there is only one leaf. For the meganode's writer.
@@ -100,11 +126,19 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
     }
 
     fn split_key_sized<const B: usize>(&self, left_percent: usize) -> Result<Option<Vec<u8>>, PlanError> {
-        let root = self.view::<B>(NodeIndex::ROOT).header();
-        if !root.is_inner() {
+        let leaves = self.leaves::<B>()?;
+        if leaves.count < 2 {
             return Ok(None);
         }
-        // The lowest inner nodes in key order: their entries are the leaves.
+        let leaf = (leaves.count * left_percent.min(100) / 100).clamp(1, leaves.count - 1);
+        Ok(Some(self.low_of_leaf::<B>(&leaves, leaf)))
+    }
+
+    fn leaves<const B: usize>(&self) -> Result<Leaves, PlanError> {
+        let root = self.view::<B>(NodeIndex::ROOT).header();
+        if !root.is_inner() {
+            return Ok(Leaves { parents: Vec::new(), count: 1 });
+        }
         let mut nodes = vec![NodeIndex::ROOT];
         for level in (2..=root.level()).rev() {
             let mut below = Vec::new();
@@ -114,21 +148,138 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
             }
             nodes = below;
         }
-        let mut leaves = 0;
-        let mut begins = Vec::with_capacity(nodes.len());
+        let mut count = 0;
+        let mut parents = Vec::with_capacity(nodes.len());
         for node in nodes {
             let header = self.inner::<B>(node, 1)?;
-            begins.push((leaves, node));
-            leaves += header.count;
+            parents.push((count, node));
+            count += header.count;
         }
-        if leaves < 2 {
-            return Ok(None);
+        Ok(Leaves { parents, count })
+    }
+
+    /// Parent of a leaf, and the leaf's place in it.
+    fn parent_of_leaf(leaves: &Leaves, leaf: usize) -> Option<(NodeIndex, usize)> {
+        let at = leaves.parents.partition_point(|(begin, _)| *begin <= leaf).checked_sub(1)?;
+        let (begin, node) = leaves.parents[at];
+        Some((node, leaf - begin))
+    }
+
+    fn low_of_leaf<const B: usize>(&self, leaves: &Leaves, leaf: usize) -> Vec<u8> {
+        let Some((parent, at)) = Self::parent_of_leaf(leaves, leaf) else { return Vec::new() };
+        let view = self.view::<B>(parent);
+        low_of_child(&view, &view.header(), at)
+    }
+
+    /// A leaf that must be one.
+    fn leaf_of<const B: usize>(
+        &self,
+        leaves: &Leaves,
+        leaf: usize,
+    ) -> Result<(View<'_, W, B>, Header), PlanError> {
+        let node = match Self::parent_of_leaf(leaves, leaf) {
+            Some((parent, at)) => {
+                let view = self.view::<B>(parent);
+                view.child(&view.header(), at)
+            }
+            None => NodeIndex::ROOT,
+        };
+        if node.get() >= self.nodes {
+            return Err(PlanError::Damaged(node));
         }
-        let leaf = (leaves * left_percent.min(100) / 100).clamp(1, leaves - 1);
-        let at = begins.partition_point(|(begin, _)| *begin <= leaf) - 1;
-        let (begin, node) = begins[at];
         let view = self.view::<B>(node);
-        Ok(Some(low_of_child(&view, &view.header(), leaf - begin)))
+        let header = view.header();
+        if header.is_inner() || !header.state().is_built() {
+            return Err(PlanError::Damaged(node));
+        }
+        Ok((view, header))
+    }
+
+    /// A key to split at, so that what is at or above it weighs about `wanted`: a fence between two leaves if
+    /// one comes near that, else a key within a leaf. `None` if there is one entry at the most. Of many
+    /// leaves a sample is weighed. For the meganode's writer.
+    ///
+    /// # Errors
+    /// [`PlanError::Damaged`].
+    pub fn division(
+        &self,
+        wanted: u64,
+        mut weigh: impl FnMut(&LeafEntry) -> u64,
+    ) -> Result<Option<Division>, PlanError> {
+        sized!(self.geometry, B => self.division_sized::<B>(wanted, &mut weigh))
+    }
+
+    fn division_sized<const B: usize>(
+        &self,
+        wanted: u64,
+        weigh: &mut dyn FnMut(&LeafEntry) -> u64,
+    ) -> Result<Option<Division>, PlanError> {
+        let leaves = self.leaves::<B>()?;
+        let stride = leaves.count.div_ceil(WEIGHED_MAX).max(1);
+        let (mut right, mut beyond, mut cut) = (0_u64, 0, 0);
+        let mut fence: Option<(u64, usize)> = None;
+        for leaf in (0..leaves.count).step_by(stride).rev() {
+            let (view, header) = self.leaf_of::<B>(&leaves, leaf)?;
+            let weight: u64 =
+                (0..header.count).map(|i| weigh(&view.leaf_entry(&view.cell(&header, i)))).sum();
+            let alike = u64::try_from(stride.min(leaves.count - leaf)).unwrap_or(1);
+            (beyond, cut) = (right, leaf);
+            right = right.saturating_add(weight.saturating_mul(alike));
+            let nearer = fence.is_none_or(|(other, _)| right.abs_diff(wanted) < other.abs_diff(wanted));
+            if leaf > 0 && nearer {
+                fence = Some((right, leaf));
+            }
+            if right >= wanted {
+                break;
+            }
+        }
+        let good = fence.is_some_and(|(weight, _)| weight.abs_diff(wanted) <= wanted / FENCE_PART);
+        if !good && stride == 1 {
+            let within = self.division_within::<B>(&leaves, cut, (wanted, beyond), weigh)?;
+            let nearer = |division: &Division| {
+                fence.is_none_or(|(weight, _)| division.weight.abs_diff(wanted) < weight.abs_diff(wanted))
+            };
+            if let Some(division) = within.filter(nearer) {
+                return Ok(Some(division));
+            }
+        }
+        Ok(fence.map(|(weight, leaf)| Division {
+            key: self.low_of_leaf::<B>(&leaves, leaf),
+            fenced: true,
+            weight,
+        }))
+    }
+
+    /// The key within a leaf that comes nearest, `beyond` being the weight right of the leaf.
+    fn division_within<const B: usize>(
+        &self,
+        leaves: &Leaves,
+        leaf: usize,
+        (wanted, beyond): (u64, u64),
+        weigh: &mut dyn FnMut(&LeafEntry) -> u64,
+    ) -> Result<Option<Division>, PlanError> {
+        let (view, header) = self.leaf_of::<B>(leaves, leaf)?;
+        let mut weight = beyond;
+        let mut best: Option<(u64, usize)> = None;
+        for i in (1..header.count).rev() {
+            weight = weight.saturating_add(weigh(&view.leaf_entry(&view.cell(&header, i))));
+            if best.is_none_or(|(other, _)| weight.abs_diff(wanted) < other.abs_diff(wanted)) {
+                best = Some((weight, i));
+            }
+        }
+        let Some((weight, at)) = best else { return Ok(None) };
+        let suffix = |i: usize| {
+            let mut suffix = Vec::new();
+            view.append_suffix(&header, i, &view.cell(&header, i), &mut suffix);
+            suffix
+        };
+        let (before, mut behind) = (suffix(at - 1), suffix(at));
+        behind.truncate(common_prefix(&before, &behind) + 1);
+        let mut key = vec![0; header.low_len.min(B)];
+        view.low(&header, &mut key);
+        key.truncate(header.prefix);
+        key.append(&mut behind);
+        Ok(Some(Division { key, fenced: false, weight }))
     }
 
     /// An inner node that must be of this level.

@@ -13,7 +13,7 @@
 //! | writing | [`plan_put`], [`plan_remove`] make a [`Plan`] of [`Change`]s; record them; [`apply`] them |
 //! | recovery | [`Change::decode`], [`replay`], [`Meganode::allocator`] |
 //! | building anew | [`bulk_build`], in steps [`BulkBuilder`] |
-//! | splitting a meganode | [`Meganode::split_key`], [`Meganode::plan_meganode_split`], [`show`] |
+//! | splitting a meganode | [`Meganode::division`], [`plan_fence`], [`SplitPlan`], [`show`] |
 //! | compaction after deletes | [`Meganode::plan_compaction`] |
 //! | routing | [`Meganode::predecessor`], [`NodeRef::predecessor`], [`LeafEntry::to_meganode`] |
 //! | checking | [`Meganode::validate`], [`NodeRef::check`] |
@@ -74,14 +74,14 @@ pub use bulk::{BulkBuilder, BulkError, BulkFrame, BulkSummary, bulk_build};
 pub use change::{Change, ChangeDecodeError, Image};
 pub use check::NodeImageError;
 pub use compaction::{CompactionLimits, CompactionNext, CompactionPlan};
-pub use divide::{NodeBits, NodeSet, SplitPlan};
+pub use divide::{Division, NodeBits, NodeSet, SplitPlan};
 pub use edit::EditError;
 pub use fence_heads::{FenceHeads, fence_head};
 pub use geometry::{Geometry, GeometryError, NodeIndex, Slot};
 pub use layout::{FORMAT_VERSION, NODE_BYTES, key_max};
 pub use meganode_fences::MeganodeFences;
 pub use node::{CopyError, NodeRef, NodeStep, node_crc};
-pub use plan::{Plan, PlanError, plan_ahead, plan_put, plan_remove};
+pub use plan::{Plan, PlanError, plan_ahead, plan_fence, plan_put, plan_remove};
 pub use range::{KeyRange, ScanDirection};
 pub use role::MeganodeRole;
 pub use search::{Meganode, RETRY_COUNT_MAX, ReadError, SearchResult};

@@ -15,7 +15,7 @@ use crate::page::Page;
 use crate::probe::Probe;
 use crate::search::{Cursor, LeafAnswer, Meganode, ReadError, SearchResult, sized};
 use crate::slot::SlotAllocator;
-use crate::split::{Half, Overflow};
+use crate::split::{Boundary, Half, Overflow};
 use crate::view::{Header, LeafEntry, View};
 
 /// Why a write cannot be planned. Nothing was changed.
@@ -267,6 +267,59 @@ pub fn plan_remove<W: Words + ?Sized>(
     Ok(())
 }
 
+/// Plans to split a leaf at a key, so that the key is a fence between two leaves. The plan is empty if it is
+/// one already.
+///
+/// # Errors
+/// See [`PlanError`]: [`PlanError::NoBoundary`] if there are not entries on both sides of the key in its
+/// leaf. The plan is empty then and nothing is taken.
+pub fn plan_fence<W: Words + ?Sized>(
+    meganode: &Meganode<'_, W>,
+    allocator: &mut SlotAllocator,
+    key: &[u8],
+    plan: &mut Plan,
+) -> Result<(), PlanError> {
+    let planned = sized!(meganode.geometry, B => plan_fence_sized::<W, B>(meganode, allocator, key, plan));
+    if planned.is_err() {
+        plan.abandon(allocator);
+    }
+    planned
+}
+
+fn plan_fence_sized<W: Words + ?Sized, const B: usize>(
+    meganode: &Meganode<'_, W>,
+    allocator: &mut SlotAllocator,
+    key: &[u8],
+    plan: &mut Plan,
+) -> Result<(), PlanError> {
+    plan.begin(key);
+    meganode.check_key(key)?;
+    let probe = Probe::new(key);
+    let mut path = [NodeIndex::ROOT; LEVELS_MAX];
+    let (leaf, begins) = meganode.descend::<B, _>(
+        &probe,
+        |node, level| path[usize::from(level) % LEVELS_MAX] = node,
+        |node, view, header| match view.side(header, &probe) {
+            Side::Here(_) => LeafAnswer::Here((node, view.compare_low(header, &probe).is_eq())),
+            Side::Right => LeafAnswer::Right(view.right()),
+            Side::Below => LeafAnswer::Restart,
+        },
+    )?;
+    if begins {
+        return Ok(());
+    }
+    if !allocator.has_room_for_put() {
+        return Err(full(allocator));
+    }
+    let planner = Planner::<W, B> { meganode, path };
+    let copy = planner.copy(leaf);
+    let view = View::<_, B>::new(&copy, 0);
+    plan.overflow.take_all(&view, &view.header());
+    let boundary = plan.overflow.boundary_at::<B>(key).ok_or(PlanError::NoBoundary)?;
+    let split = planner.split_at(allocator, plan, leaf, &boundary)?;
+    planner.link_upward(allocator, plan, split.unlinked)
+}
+
 fn plan_put_sized<W: Words + ?Sized, const B: usize>(
     meganode: &Meganode<'_, W>,
     allocator: &mut SlotAllocator,
@@ -373,16 +426,26 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
         plan: &mut Plan,
         node: NodeIndex,
     ) -> Result<Split, PlanError> {
+        let boundary = plan.overflow.choose::<B>().ok_or(PlanError::Damaged(node))?;
+        self.split_at(allocator, plan, node, &boundary)
+    }
+
+    fn split_at(
+        &self,
+        allocator: &mut SlotAllocator,
+        plan: &mut Plan,
+        node: NodeIndex,
+        boundary: &Boundary,
+    ) -> Result<Split, PlanError> {
         let damaged = PlanError::Damaged(node);
-        let boundary = plan.overflow.choose::<B>().ok_or(damaged)?;
-        let half = plan.overflow.half_of_new(&boundary);
+        let half = plan.overflow.half_of_new(boundary);
         let level = plan.overflow.level();
-        let right_image = plan.overflow.right_image::<B>(&boundary).ok_or(damaged)?;
+        let right_image = plan.overflow.right_image::<B>(boundary).ok_or(damaged)?;
         if node == NodeIndex::ROOT {
             let halves = [plan.take(allocator, level)?, plan.take(allocator, level)?];
             let right = self.meganode.geometry.pointer(self.meganode.slot, halves[1]);
-            let left_image = plan.overflow.left_image::<B>(&boundary, right).ok_or(damaged)?;
-            let root_image = plan.overflow.root_image::<B>(&boundary, halves).ok_or(damaged)?;
+            let left_image = plan.overflow.left_image::<B>(boundary, right).ok_or(damaged)?;
+            let root_image = plan.overflow.root_image::<B>(boundary, halves).ok_or(damaged)?;
             plan.fill(halves[0], &left_image);
             plan.fill(halves[1], &right_image);
             plan.fill(node, &root_image);

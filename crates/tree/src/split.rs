@@ -77,6 +77,42 @@ impl Overflow {
         suffix: &[u8],
         value: Value,
     ) {
+        self.take_frame(view, header);
+        self.at = at;
+        self.trend = Some(hint::trend(header.hint, at, header.count));
+        for i in 0..=header.count {
+            if i == at {
+                self.suffixes.extend_from_slice(suffix);
+                self.items.push((self.suffixes.len(), value));
+            }
+            if i < header.count {
+                self.take_item(view, header, i);
+            }
+        }
+    }
+
+    /// Takes a node apart as it is: nothing new comes.
+    pub(crate) fn take_all<W: Words + ?Sized, const B: usize>(
+        &mut self,
+        view: &View<'_, W, B>,
+        header: &Header,
+    ) {
+        self.take_frame(view, header);
+        (self.at, self.trend) = (usize::MAX, None);
+        (0..header.count).for_each(|i| self.take_item(view, header, i));
+    }
+
+    fn take_item<W: Words + ?Sized, const B: usize>(
+        &mut self,
+        view: &View<'_, W, B>,
+        header: &Header,
+        i: usize,
+    ) {
+        view.append_suffix(header, i, &view.cell(header, i), &mut self.suffixes);
+        self.items.push((self.suffixes.len(), value_of(view, header, i)));
+    }
+
+    fn take_frame<W: Words + ?Sized, const B: usize>(&mut self, view: &View<'_, W, B>, header: &Header) {
         self.low.resize(header.low_len.min(B), 0);
         view.low(header, &mut self.low);
         let mut high = self.high.take().unwrap_or_default();
@@ -90,20 +126,9 @@ impl Overflow {
             self.csn_removed = Csn::ZERO;
         }
         (self.role, self.level) = (header.role(), header.level());
-        (self.prefix, self.at) = (header.prefix, at);
-        self.trend = Some(hint::trend(header.hint, at, header.count));
+        self.prefix = header.prefix;
         self.suffixes.clear();
         self.items.clear();
-        for i in 0..=header.count {
-            if i == at {
-                self.suffixes.extend_from_slice(suffix);
-                self.items.push((self.suffixes.len(), value));
-            }
-            if i < header.count {
-                view.append_suffix(header, i, &view.cell(header, i), &mut self.suffixes);
-                self.items.push((self.suffixes.len(), value_of(view, header, i)));
-            }
-        }
     }
 
     pub(crate) fn level(&self) -> u8 {
@@ -136,6 +161,13 @@ impl Overflow {
     fn boundary(&self, item: usize) -> Boundary {
         let suffix = &self.suffix(item)[..self.separator_len(item)];
         Boundary { item, separator: [&self.low[..self.prefix], suffix].concat() }
+    }
+
+    /// The boundary at a key; `None` if there are not items on both sides of it, or a half would not fit.
+    pub(crate) fn boundary_at<const B: usize>(&self, key: &[u8]) -> Option<Boundary> {
+        let item = (0..self.items.len()).find(|item| *self.key(*item) >= *key)?;
+        let boundary = Boundary { item, separator: key.to_vec() };
+        (item > 0 && self.fits::<B>(&boundary)).then_some(boundary)
     }
 
     /// Whether both halves have room, each with the new item if it belongs there.

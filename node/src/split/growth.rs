@@ -1,9 +1,15 @@
-//! Whether one more pair is wanted, when splits rest, and which pair takes a meganode's upper half.
+//! Whether one more pair is wanted, when splits rest, and which pair takes how much of a meganode.
+//!
+//! What counts is what entries take, not what slabs hold them: those can be packed.
+
+use cell_pair::Pair;
+use cell_tree::Division;
 
 use super::effects::{Effects, SplitCounts};
 use super::parent;
 use crate::directory::MeganodeAt;
 use crate::limits::PAIR_BYTES_MIN;
+use crate::outbox::PairAt;
 use crate::pairs::Pairs;
 
 /// A pair was refused: it is asked for again after so long.
@@ -15,6 +21,16 @@ const ABORTED_MAX: u32 = 3;
 /// A pair is asked for when a split leaves so few places for the next ones, the one that it takes included.
 const PLACES_AHEAD: usize = 2;
 
+/// An extent that is moved brings the version along under which it was written.
+const VERSION_BYTES: u64 = 16;
+/// Slabs of a few classes that are not full.
+const SLABS_BYTES: u64 = 256 << 10;
+/// Tree nodes of a few levels that are not full.
+const NODES_BYTES: u64 = 8 << 10;
+/// Of the extent region: what a pair with much room takes at least; what is worth a split at all.
+const ROOMY_PART: u64 = 8;
+const TIGHT_PART: u64 = 32;
+
 /// Whether a pair was asked for or refused, and until when no split begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Growth {
@@ -22,43 +38,168 @@ pub(super) struct Growth {
     refused_until_ns: u64,
     /// No split begins before; after splits that failed.
     split_after_ns: u64,
+    /// Pairs that are short of extents found no place; they are looked at again then.
+    short_after_ns: u64,
     /// Splits that failed, as counted, and how many in a row.
     aborted_seen: u64,
     finished_seen: u64,
     aborted_in_row: u32,
 }
 
-/// Where the upper half of a meganode can go.
+/// Why entries are to leave a meganode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Its slot is full.
+    Nodes,
+    /// Its pair is short of extents: they go to another pair.
+    Extents,
+}
+
+/// Where entries of a meganode can go.
 pub(super) enum Placement {
-    /// There, from this key on.
-    At(MeganodeAt, Vec<u8>),
-    /// A pair is to be added, which may take it.
+    /// There, those that are divided off so.
+    At(MeganodeAt, Division),
+    /// A pair is to be added, which may take them.
     PairMayCome,
+    /// Another pair's sparse slabs are to be packed; it may take them then.
+    AfterPacking(PairAt),
     /// Nowhere.
     Nowhere,
 }
 
-/// What a split needs of its target.
-#[derive(Clone, Copy, Debug)]
-struct Needs {
-    node_bytes: u64,
-    extent_bytes: u64,
-    /// Not the source's own pair: that is short of extents.
-    elsewhere: bool,
+/// How hard a place is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Search {
+    /// Only where there is much room: a pair can be added as well.
+    Roomy,
+    /// Wherever it helps.
+    Tight,
 }
 
-/// A pair that can take the upper half of a meganode.
+/// A meganode that entries are to leave.
+struct Leaving {
+    there: MeganodeAt,
+    cause: Cause,
+    entries: u64,
+    extent_bytes: u64,
+    node_bytes: u64,
+    /// Of its pair's extent region, as of any pair's.
+    capacity: u64,
+    /// What its pair has left for extents.
+    source_left: u64,
+}
+
+/// What goes, and what it takes where it goes.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// Bytes of extents as they are.
+    extent_bytes: u64,
+    extents_needed: u64,
+    nodes_needed: u64,
+}
+
+impl Leaving {
+    fn new(pairs: &Pairs, there: MeganodeAt, cause: Cause) -> Leaving {
+        let pair = pairs.pair(there.pair);
+        let (entries, extent_bytes) = pair.weight(there.slot);
+        Leaving {
+            there,
+            cause,
+            entries,
+            extent_bytes,
+            node_bytes: pair.nodes_bytes(there.slot),
+            capacity: pair.extent_bytes(),
+            source_left: pair.extent_bytes_left(),
+        }
+    }
+
+    /// So many bytes of extents, with what they take elsewhere: each brings its version along, is rounded up
+    /// to the slot of a class, and the last slab of each class is not full.
+    fn share(&self, extent_bytes: u64) -> Share {
+        let all = self.extent_bytes.max(1);
+        let part = |of: u64| {
+            let part = u128::from(of) * u128::from(extent_bytes) / u128::from(all);
+            u64::try_from(part).unwrap_or(of)
+        };
+        let moved = extent_bytes + VERSION_BYTES * part(self.entries);
+        // No more than an empty pair has: what does not fit there, fits nowhere, and more pairs do not help.
+        let extents_needed = (moved / 8 * 9 + SLABS_BYTES).min(self.capacity / 8 * 7);
+        Share { extent_bytes, extents_needed, nodes_needed: part(self.node_bytes) / 4 * 5 + NODES_BYTES }
+    }
+
+    /// What is an entry's, on average.
+    fn one(&self) -> Share {
+        self.share(self.extent_bytes / self.entries.max(1))
+    }
+
+    /// What should go to a slot of a pair: nothing, if that is no place for it.
+    fn share_for(&self, pairs: &Pairs, to: MeganodeAt, search: Search) -> Option<Share> {
+        let pair = pairs.pair(to.pair);
+        let fits = |share: &Share| pair.can_adopt(to.slot, share.nodes_needed, share.extents_needed);
+        match self.cause {
+            Cause::Nodes => {
+                let least = if search == Search::Roomy { 2 } else { 8 };
+                [2, 4, 8]
+                    .into_iter()
+                    .take_while(|part| *part <= least)
+                    .map(|part| self.share(self.extent_bytes / part))
+                    .find(fits)
+            }
+            Cause::Extents => {
+                // What goes must not come back: both have the same left afterwards.
+                let spare = pair.extent_bytes_free().checked_sub(self.source_left)? / 2;
+                let share = self.share(spare.min(self.extent_bytes / 4 * 3));
+                let least = match search {
+                    Search::Roomy => self.capacity / ROOMY_PART,
+                    // A slot takes memory too.
+                    Search::Tight => {
+                        let slot_bytes = pair.slot_bytes_short(to.slot, share.nodes_needed);
+                        (self.capacity / TIGHT_PART).max(slot_bytes.min(pair.slot_bytes()))
+                    }
+                };
+                (to.pair != self.there.pair && spare >= least && fits(&share)).then_some(share)
+            }
+        }
+    }
+
+    /// Where the share is divided off.
+    fn divide(&self, pairs: &Pairs, candidate: &Candidate) -> Option<Division> {
+        let (from, slot) = (pairs.pair(self.there.pair), self.there.slot);
+        let share = &candidate.share;
+        match self.cause {
+            Cause::Nodes => {
+                let part = share.extent_bytes.saturating_mul(100) / self.extent_bytes.max(1);
+                let left_percent = 100 - usize::try_from(part).unwrap_or(50).min(50);
+                let key = from.split_key(slot, left_percent)?;
+                Some(Division { key, fenced: true, weight: share.extent_bytes })
+            }
+            Cause::Extents => {
+                let division = from.division(slot, share.extent_bytes)?;
+                let (to, share) = (pairs.pair(candidate.at.pair), self.share(division.weight));
+                let fits = to.can_adopt(candidate.at.slot, share.nodes_needed, share.extents_needed);
+                let relieves = division.weight + self.source_left <= to.extent_bytes_free();
+                (fits && relieves).then_some(division)
+            }
+        }
+    }
+}
+
+/// A pair that can take entries of a meganode.
 struct Candidate {
-    extent_bytes_free: u64,
     at: MeganodeAt,
+    share: Share,
+    extent_bytes_free: u64,
     /// How many could go there, as far as slots go.
     slots: usize,
 }
 
 /// The pairs that have a slot, and memory and extents enough.
-fn candidates(pairs: &Pairs, there: MeganodeAt, needs: Needs) -> impl Iterator<Item = Candidate> + '_ {
+fn candidates<'a>(
+    pairs: &'a Pairs,
+    leaving: &'a Leaving,
+    search: Search,
+) -> impl Iterator<Item = Candidate> + 'a {
     let root = parent::root_pair(pairs);
-    let source_free = pairs.pair(there.pair).extent_bytes_free();
     pairs.all().filter_map(move |at| {
         let pair = pairs.pair(at);
         // The router wants a slot of its own.
@@ -66,19 +207,31 @@ fn candidates(pairs: &Pairs, there: MeganodeAt, needs: Needs) -> impl Iterator<I
         let mut free = pair.free_slots();
         let slot = free.next()?;
         let slots = (1 + free.count()).checked_sub(kept).filter(|slots| *slots > 0)?;
-        let extent_bytes_free = pair.extent_bytes_free();
-        let has_memory = pair.can_adopt(slot, needs.node_bytes, needs.extent_bytes);
-        // What goes elsewhere must not come back: the target keeps more room than the source had.
-        let relieves = at != there.pair && extent_bytes_free > needs.extent_bytes + source_free;
-        let fits = has_memory && (!needs.elsewhere || relieves);
-        fits.then_some(Candidate { extent_bytes_free, at: MeganodeAt { pair: at, slot }, slots })
+        let at = MeganodeAt { pair: at, slot };
+        let share = leaving.share_for(pairs, at, search)?;
+        Some(Candidate { at, share, extent_bytes_free: pair.extent_bytes_free(), slots })
     })
+}
+
+/// The one that takes most, and of these the one with most room.
+fn best(candidates: impl Iterator<Item = Candidate>) -> Option<Candidate> {
+    candidates.max_by_key(|candidate| (candidate.share.extent_bytes, candidate.extent_bytes_free))
 }
 
 impl Growth {
     /// Whether splits may begin.
     pub(super) fn may_split(&self, now_ns: u64) -> bool {
         now_ns >= self.split_after_ns
+    }
+
+    /// Whether pairs that are short of extents are to be looked at.
+    pub(super) fn may_look(&self, now_ns: u64) -> bool {
+        now_ns >= self.short_after_ns
+    }
+
+    /// There was no place for what they have: that is not looked for each turn.
+    pub(super) fn found_nothing(&mut self, now_ns: u64) {
+        self.short_after_ns = now_ns + RETRY_NS;
     }
 
     /// Whether splits that rest now may begin soon, so that a write may wait for one.
@@ -100,42 +253,55 @@ impl Growth {
         }
     }
 
-    /// Where the upper half of a meganode goes: to the pair with most room, if need be to one that is to be
-    /// added. `elsewhere`: not to its own pair, which is short of extents.
+    /// Where entries of a meganode go, if need be to a pair that is to be added. Only when none can be, they
+    /// go where there is little room.
     pub(super) fn place(
         &mut self,
         pairs: &Pairs,
         there: MeganodeAt,
-        elsewhere: bool,
+        cause: Cause,
         now_ns: u64,
         effects: &mut Effects,
     ) -> Placement {
-        let pair = pairs.pair(there.pair);
-        let Some(key) = pair.split_key(there.slot) else { return Placement::Nowhere };
-        let (_, bytes) = pair.weight(there.slot);
-        // No more than an empty pair has: what does not fit there, fits nowhere, and more pairs do not help.
-        let most = pair.extent_bytes() / 8 * 7;
-        let node_bytes = pair.nodes_bytes(there.slot) / 8 * 5;
-        let needs = Needs { node_bytes, extent_bytes: (bytes / 8 * 5 + (256 << 10)).min(most), elsewhere };
+        let leaving = Leaving::new(pairs, there, cause);
+        if leaving.entries < 2 {
+            return Placement::Nowhere;
+        }
         let mut places = 0;
-        let counted = candidates(pairs, there, needs).inspect(|place| places += place.slots);
-        let best = counted.max_by_key(|place| place.extent_bytes_free).map(|place| place.at);
+        let roomy = candidates(pairs, &leaving, Search::Roomy).inspect(|place| places += place.slots);
+        let roomy = best(roomy);
         // A pair takes its time to be made: it is asked for before writes wait for it.
-        let comes =
-            (best.is_none() || places <= PLACES_AHEAD) && self.want_pair(pairs, needs, now_ns, effects);
-        match best {
-            Some(to) => Placement::At(to, key),
-            None if comes => Placement::PairMayCome,
+        let few = roomy.is_none() || places <= PLACES_AHEAD;
+        let comes = few && self.want_pair(pairs, &leaving, now_ns, effects);
+        if roomy.is_none() && comes {
+            return Placement::PairMayCome;
+        }
+        let Some(to) = roomy.or_else(|| best(candidates(pairs, &leaving, Search::Tight))) else {
+            return packed(pairs, &leaving).map_or(Placement::Nowhere, Placement::AfterPacking);
+        };
+        match leaving.divide(pairs, &to) {
+            Some(division) => Placement::At(to.at, division),
             None => Placement::Nowhere,
         }
     }
 
     /// Asks for one more pair. Whether one may come: with memory for itself and for what is to go there.
-    fn want_pair(&mut self, pairs: &Pairs, needs: Needs, now_ns: u64, effects: &mut Effects) -> bool {
+    fn want_pair(&mut self, pairs: &Pairs, leaving: &Leaving, now_ns: u64, effects: &mut Effects) -> bool {
         let splits = pairs.iter().any(|owned| owned.pair.slot_count() > 1);
-        let bytes = PAIR_BYTES_MIN + needs.node_bytes + needs.extent_bytes;
-        let fits = pairs.iter().next().is_some_and(|owned| owned.pair.grantable_bytes() >= bytes);
-        if !splits || !fits || now_ns < self.refused_until_ns {
+        // Where there is an empty one, another does not help.
+        let empty = pairs.iter().any(|owned| is_empty(&owned.pair));
+        let needed = match leaving.cause {
+            Cause::Nodes => {
+                let share = leaving.share(leaving.extent_bytes / 8);
+                share.nodes_needed + share.extents_needed
+            }
+            Cause::Extents => {
+                let (one, least) = (leaving.one(), 2 * leaving.capacity / TIGHT_PART + leaving.source_left);
+                one.nodes_needed + one.extents_needed.max(least)
+            }
+        };
+        let fits = pairs.pair(leaving.there.pair).obtainable_bytes() >= PAIR_BYTES_MIN + needed;
+        if !splits || empty || !fits || now_ns < self.refused_until_ns {
             return false;
         }
         effects.outcome.add_pair |= !std::mem::replace(&mut self.asked, true);
@@ -149,4 +315,20 @@ impl Growth {
             self.refused_until_ns = now_ns + GROWTH_RETRY_NS;
         }
     }
+}
+
+/// Whether a pair has no entries, and slots for some: for a router, too.
+fn is_empty(pair: &Pair) -> bool {
+    pair.free_slots().nth(1).is_some() && pair.leaf_slots().into_iter().all(|slot| pair.weight(slot).0 == 0)
+}
+
+/// A pair whose sparse slabs have the room that nobody else has.
+fn packed(pairs: &Pairs, leaving: &Leaving) -> Option<PairAt> {
+    let takes = |at: &PairAt| {
+        let pair = pairs.pair(*at);
+        let spare = pair.extent_bytes_left().saturating_sub(leaving.source_left) / 2;
+        let worth = *at != leaving.there.pair && spare >= leaving.capacity / TIGHT_PART;
+        worth && pair.may_pack() && pair.free_slots().next().is_some()
+    };
+    pairs.all().find(takes).filter(|_| leaving.cause == Cause::Extents)
 }

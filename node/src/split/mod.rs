@@ -17,6 +17,7 @@ mod effects;
 mod growth;
 mod notice;
 mod notice_row;
+mod packing;
 mod parent;
 mod source;
 mod target;
@@ -37,6 +38,7 @@ use effects::{Effects, SplitMessage};
 use growth::Growth;
 use notice::{SplitNotices, notice_key_of};
 use notice_row::NoticeKind;
+use packing::Packings;
 use parent::Parents;
 use source::Sources;
 use target::Targets;
@@ -58,6 +60,7 @@ pub(crate) struct Splits {
     notices: SplitNotices,
     growth: Growth,
     compactions: Compactions,
+    packings: Packings,
     /// Meganodes that have no room for a put and may get some.
     full: BTreeSet<MeganodeAt>,
     /// Up to which record extents may have been freed that full meganodes still wait for.
@@ -115,6 +118,7 @@ impl Splits {
     fn step_all(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {
         let mut busy = self.targets.build(pairs, &mut self.effects);
         busy |= self.compactions.step(pairs, &mut self.effects);
+        busy |= self.packings.step(pairs, &mut self.effects);
         for _ in 0..STEPS_AT_ONCE {
             let mut moved = false;
             while let Some(message) = self.effects.messages.pop_front() {
@@ -145,6 +149,7 @@ impl Splits {
         notices.exchange(pairs, targets, parents, now_ns, effects);
         self.trigger(pairs, now_ns);
         self.compactions.trigger(pairs);
+        self.packings.trigger(pairs);
     }
 
     /// The notices of all nodes, as they are now.

@@ -270,6 +270,11 @@ impl Sources {
         self.list.iter().any(Source::is_truncating)
     }
 
+    /// Whether extents of a pair's truncated meganodes are still to be freed.
+    pub(super) fn are_freeing(&self, at: PairAt) -> bool {
+        self.list.iter().any(|source| source.there.pair == at && source.half.is_some())
+    }
+
     /// Whether a meganode is about to be truncated.
     pub(super) fn truncates_soon(&self, there: MeganodeAt) -> bool {
         self.list.iter().any(|source| source.there == there && source.is_truncating())

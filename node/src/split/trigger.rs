@@ -1,10 +1,11 @@
 //! When a meganode is split, and what a put that finds no room in one waits for.
 
-use cell_pair::Pair;
+use cell_pair::{Fencing, Pair};
+use cell_tree::Division;
 
 use super::Splits;
 use super::compaction::Compactions;
-use super::growth::Placement;
+use super::growth::{Cause, Placement};
 use crate::directory::MeganodeAt;
 use crate::outbox::PairAt;
 use crate::pairs::Pairs;
@@ -12,14 +13,27 @@ use crate::pairs::Pairs;
 /// A pair is short of extents when less than this part of its region is free.
 const SHORT_PART: u64 = 16;
 
-/// The meganode that should leave a pair which is short of extents.
-fn heaviest_of_short(pairs: &Pairs, at: PairAt) -> Option<MeganodeAt> {
+/// Meganodes of a short pair that are tried at a time.
+const TRIED_MAX: usize = 4;
+
+/// Whether a pair is short of extents. What rests, and sparse slabs that can be packed, count as room:
+///
+/// 1. a split takes half of the extents out of a full pair, and they rest for a quarter of a second;
+/// 2. if they did not count, the pair would be as short as before, and the next tick would split it again,
+///    until it is nearly empty and all slots are used.
+fn is_short(pair: &Pair) -> bool {
+    let few = pair.extent_bytes() / SHORT_PART;
+    pair.slot_count() > 1 && pair.extent_bytes_free() < few && pair.extent_bytes_left() < few
+}
+
+/// The meganodes that entries should leave if their pair is short of extents, those with most first.
+fn heaviest(pairs: &Pairs, at: PairAt) -> Vec<MeganodeAt> {
     let pair = pairs.pair(at);
-    if pair.slot_count() < 2 || pair.extent_bytes_free() >= pair.extent_bytes() / SHORT_PART {
-        return None;
-    }
-    let settled = pair.leaf_slots().into_iter().filter(|slot| pair.is_settled(*slot));
-    settled.max_by_key(|slot| pair.weight(*slot).0).map(|slot| MeganodeAt { pair: at, slot })
+    let mut slots = pair.leaf_slots();
+    slots.retain(|slot| pair.is_settled(*slot));
+    slots.sort_by_key(|slot| std::cmp::Reverse(pair.weight(*slot).1));
+    slots.truncate(TRIED_MAX);
+    slots.into_iter().map(|slot| MeganodeAt { pair: at, slot }).collect()
 }
 
 impl Splits {
@@ -34,26 +48,61 @@ impl Splits {
             let nearly_full =
                 pair.take_nearly_full().filter(|slot| pair.is_nearly_full(*slot) && pair.is_settled(*slot));
             if let Some(slot) = nearly_full {
-                self.split(pairs, MeganodeAt { pair: at, slot }, false, now_ns);
+                self.split(pairs, MeganodeAt { pair: at, slot }, Cause::Nodes, now_ns);
                 return;
             }
         }
-        if let Some(there) = pairs.all().find_map(|at| heaviest_of_short(pairs, at)) {
-            self.split(pairs, there, true, now_ns);
+        if !self.growth.may_look(now_ns) {
+            return;
+        }
+        let is_short = |at: &PairAt| is_short(pairs.pair(*at)) && !self.sources.are_freeing(*at);
+        let short: Vec<PairAt> = pairs.all().filter(is_short).collect();
+        if !short.is_empty() && !short.into_iter().any(|at| self.relieve(pairs, at, now_ns)) {
+            self.growth.found_nothing(now_ns);
         }
     }
 
-    /// Splits a meganode, or asks for a pair that can take its upper half. Whether there is hope.
-    fn split(&mut self, pairs: &mut Pairs, there: MeganodeAt, elsewhere: bool, now_ns: u64) -> bool {
-        match self.growth.place(pairs, there, elsewhere, now_ns, &mut self.effects) {
-            Placement::At(to, key) => {
-                let started = self.sources.begin(pairs, there, &key, to, now_ns);
-                self.effects.counts.begun += u64::from(started);
+    /// Lets entries go from a pair that is short of extents. Whether there is hope.
+    fn relieve(&mut self, pairs: &mut Pairs, at: PairAt, now_ns: u64) -> bool {
+        heaviest(pairs, at).into_iter().any(|there| self.split(pairs, there, Cause::Extents, now_ns))
+    }
+
+    /// Splits a meganode, or asks for what makes room for its upper part. Whether there is hope.
+    fn split(&mut self, pairs: &mut Pairs, there: MeganodeAt, cause: Cause, now_ns: u64) -> bool {
+        match self.growth.place(pairs, there, cause, now_ns, &mut self.effects) {
+            Placement::At(to, division) => self.begin(pairs, there, to, &division, now_ns),
+            Placement::PairMayCome => true,
+            Placement::AfterPacking(at) => {
+                self.packings.want(at);
                 true
             }
-            Placement::PairMayCome => true,
             Placement::Nowhere => false,
         }
+    }
+
+    /// Begins a split. Whether it may begin, now or soon.
+    fn begin(
+        &mut self,
+        pairs: &mut Pairs,
+        there: MeganodeAt,
+        to: MeganodeAt,
+        division: &Division,
+        now_ns: u64,
+    ) -> bool {
+        if !division.fenced {
+            match pairs.pair_mut(there.pair).fence(there.slot, &division.key) {
+                Ok(Fencing::Done) => {}
+                Ok(Fencing::Waits) => return true,
+                Ok(Fencing::Refused) => return false,
+                Err(error) => {
+                    self.effects.broken(error);
+                    return false;
+                }
+            }
+        }
+        let started = self.sources.begin(pairs, there, &division.key, to, now_ns);
+        self.effects.counts.begun += u64::from(started);
+        true
     }
 
     /// Whether extents rest that a put may wait for: those that were freed before it first found no room. Of
@@ -83,6 +132,10 @@ impl Splits {
     }
 
     fn room_comes(&mut self, pairs: &mut Pairs, there: MeganodeAt, needs_extents: bool, now_ns: u64) -> bool {
+        // Places that are free already, but not where they are wanted, come first.
+        if needs_extents && self.packings.may_help(pairs, there.pair) {
+            return true;
+        }
         let pair = pairs.pair(there.pair);
         let rests =
             if needs_extents { self.awaits_extents(pair, there) } else { pair.has_resting(there.slot) };
@@ -98,7 +151,9 @@ impl Splits {
         if !self.growth.may_split(now_ns) {
             return self.growth.splits_soon(now_ns);
         }
-        self.split(pairs, there, needs_extents, now_ns)
-            || !needs_extents && Compactions::may_help(pairs, there)
+        if needs_extents {
+            return self.relieve(pairs, there.pair, now_ns);
+        }
+        self.split(pairs, there, Cause::Nodes, now_ns) || Compactions::may_help(pairs, there)
     }
 }

@@ -79,6 +79,8 @@ events! {
     SplitsFinished: "splits of meganodes finished",
     /// Tree nodes that compactions after deletes gave back.
     CompactionsFreed: "tree nodes freed by compactions",
+    /// Times that sparse slabs of extents were packed.
+    Packings: "packings of extents",
     /// Splits that were aborted.
     SplitsAborted: "splits of meganodes aborted",
     /// Deaths with a split in progress.

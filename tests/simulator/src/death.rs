@@ -44,6 +44,7 @@ impl World {
         self.coverage.add(Event::SplitsAborted, splits.aborted);
         self.coverage.add(Event::SplitDied, u64::from(violent && splits.under_way > 0));
         self.coverage.add(Event::CompactionsFreed, node.compaction_nodes_freed());
+        self.coverage.add(Event::Packings, node.packings());
         self.coverage.add(Event::BelowFloor, node.serving.below_floor());
         self.coverage.add(Event::WorkerStalls, node.serving.stalls);
         let rotations = node.logs().map(|log| self.rotations(log)).sum();

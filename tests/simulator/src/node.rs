@@ -170,6 +170,13 @@ impl Node {
         self.serving.worker().is_some_and(Worker::is_silent)
     }
 
+    /// Packings of extents in its life.
+    #[must_use]
+    pub fn packings(&self) -> u64 {
+        let packings = |worker: &Worker| worker.snapshot().pairs.iter().map(|pair| pair.packings).sum();
+        self.serving.worker().map_or(0, packings)
+    }
+
     /// How many writes it answered from the completion table.
     #[must_use]
     pub fn repeated(&self) -> u64 {

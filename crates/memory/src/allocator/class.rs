@@ -71,6 +71,11 @@ impl Class {
         BY_GRANULES.get(extent_bytes.div_ceil(GRANULE_BYTES) as usize).map(|&class| Class(class))
     }
 
+    /// All of them, the shortest first.
+    pub(super) fn all() -> impl Iterator<Item = Class> {
+        (0..CLASSES).filter_map(|class| u8::try_from(class).ok()).map(Class)
+    }
+
     #[inline]
     pub(super) fn index(self) -> usize {
         self.0.into()

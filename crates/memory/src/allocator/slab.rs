@@ -1,5 +1,8 @@
 //! Slabs: 64 KiB of slots of one class each, a bitmap of the free ones, and a list per class of slabs that
 //! have some.
+//!
+//! Sparse slabs can be *drained*: nothing is taken from them until they are empty, or are drained no more.
+//! Whoever drains them moves what they hold to other slabs of their class.
 
 use super::class::{CLASSES, Class};
 
@@ -20,9 +23,12 @@ struct Slab {
     summary: u64,
     previous: u32,
     next: u32,
+    /// It is in no list, whatever it has free.
+    drained: bool,
 }
 
-const NO_SLAB: Slab = Slab { class: None, free: 0, bitmap: 0, summary: 0, previous: NONE, next: NONE };
+const NO_SLAB: Slab =
+    Slab { class: None, free: 0, bitmap: 0, summary: 0, previous: NONE, next: NONE, drained: false };
 
 /// Every unit of a region, by index.
 pub(super) struct Slabs {
@@ -31,6 +37,10 @@ pub(super) struct Slabs {
     partial: [u32; CLASSES],
     pools: [BitmapPool; CLASSES],
     count: u32,
+    /// Free slots of each class, those of drained slabs included.
+    free: [u32; CLASSES],
+    /// Units that were slabs when they began to be drained.
+    drained: Vec<u32>,
 }
 
 /// Where a slot was found, or why not.
@@ -51,12 +61,69 @@ impl Slabs {
             partial: [NONE; CLASSES],
             pools: std::array::from_fn(|_| BitmapPool::default()),
             count: 0,
+            free: [0; CLASSES],
+            drained: Vec::new(),
         }
     }
 
     /// How many slabs there are.
     pub(super) fn count(&self) -> u32 {
         self.count
+    }
+
+    /// Bytes of free slots.
+    pub(super) fn free_bytes(&self) -> u64 {
+        Class::all().map(|class| u64::from(self.free[class.index()]) * u64::from(class.slot_bytes())).sum()
+    }
+
+    /// How many slabs could be emptied, if what they hold went to free slots of others.
+    pub(super) fn drainable(&self) -> u32 {
+        Class::all().map(|class| self.free[class.index()] / class.slots()).sum()
+    }
+
+    /// Begins to drain the sparsest slabs of each class, as many as the free slots of the others take in.
+    /// Whether there are some.
+    pub(super) fn drain(&mut self) -> bool {
+        for class in Class::all() {
+            let mut slabs = self.free[class.index()] / class.slots();
+            if slabs == 0 {
+                continue;
+            }
+            let mut sparse = Vec::new();
+            let mut unit = self.partial[class.index()];
+            while unit != NONE {
+                let slab = &self.units[unit as usize];
+                sparse.push((std::cmp::Reverse(slab.free), unit));
+                unit = slab.next;
+            }
+            sparse.sort_unstable();
+            for (_, unit) in sparse {
+                if slabs == 0 {
+                    break;
+                }
+                slabs -= 1;
+                self.unlink(unit, class);
+                self.units[unit as usize].drained = true;
+                self.drained.push(unit);
+            }
+        }
+        !self.drained.is_empty()
+    }
+
+    /// Whether a unit is a slab that is drained.
+    #[inline]
+    pub(super) fn is_drained(&self, unit: u32) -> bool {
+        self.units.get(unit as usize).is_some_and(|slab| slab.drained)
+    }
+
+    /// What is not empty is used again.
+    pub(super) fn end_draining(&mut self) {
+        for unit in std::mem::take(&mut self.drained) {
+            let slab = &mut self.units[unit as usize];
+            if let Some(class) = slab.class.filter(|_| std::mem::take(&mut slab.drained)) {
+                self.link(unit, class);
+            }
+        }
     }
 
     /// Whether a slot of a class is free in some slab.
@@ -84,6 +151,7 @@ impl Slabs {
         *bits &= *bits - 1;
         slab.summary &= !(u64::from(*bits == 0) << word);
         slab.free -= 1;
+        self.free[class.index()] -= 1;
         if slab.free == 0 {
             self.unlink(unit, class);
         }
@@ -102,6 +170,7 @@ impl Slabs {
         *bits &= !bit;
         slab.summary &= !(u64::from(*bits == 0) << word);
         slab.free -= 1;
+        self.free[class.index()] -= 1;
         if slab.free == 0 {
             self.unlink(unit, class);
         }
@@ -134,13 +203,17 @@ impl Slabs {
         *bits |= bit;
         slab.summary |= 1 << word;
         slab.free += 1;
-        if u32::from(slab.free) == class.slots() {
+        self.free[class.index()] += 1;
+        let (free, drained) = (slab.free, slab.drained);
+        if u32::from(free) == class.slots() {
             // A slab of one slot would never have been linked, but there is no such class.
-            self.unlink(unit, class);
+            if !drained {
+                self.unlink(unit, class);
+            }
             self.close(unit, class);
             return true;
         }
-        if slab.free == 1 {
+        if free == 1 && !drained {
             self.link(unit, class);
         }
         false
@@ -162,6 +235,7 @@ impl Slabs {
         slab.bitmap = bitmap;
         slab.summary = u64::MAX >> (64 - class.bitmap_words());
         self.count += 1;
+        self.free[class.index()] += slots;
         self.link(unit, class);
     }
 
@@ -170,6 +244,7 @@ impl Slabs {
         self.pools[class.index()].spare.push(slab.bitmap);
         *slab = NO_SLAB;
         self.count -= 1;
+        self.free[class.index()] -= class.slots();
     }
 
     fn link(&mut self, unit: u32, class: Class) {
@@ -203,24 +278,28 @@ impl Slabs {
             while unit != NONE {
                 let slab = &self.units[unit as usize];
                 assert_eq!((slab.class.map(Class::index), slab.previous), (Some(class), previous));
-                assert!(slab.free > 0 && !std::mem::replace(&mut listed[unit as usize], true));
+                assert!(slab.free > 0 && !slab.drained);
+                assert!(!std::mem::replace(&mut listed[unit as usize], true));
                 (previous, unit) = (unit, slab.next);
             }
         }
+        let mut free = [0; CLASSES];
         for (slab, listed) in self.units.iter().zip(listed) {
             let Some(class) = slab.class else {
-                assert!(!listed);
+                assert!(!listed && !slab.drained);
                 continue;
             };
+            free[class.index()] += u32::from(slab.free);
             let words = self.pools[class.index()].bitmap_ref(class, slab.bitmap);
             assert_eq!(words.iter().map(|word| word.count_ones()).sum::<u32>(), slab.free.into());
             assert!(u32::from(slab.free) < class.slots(), "an empty slab is none");
-            assert_eq!(listed, slab.free > 0);
+            assert_eq!(listed, slab.free > 0 && !slab.drained);
             for word in 0..64 {
                 let free = words.get(word).is_some_and(|&bits| bits != 0);
                 assert_eq!(slab.summary >> word & 1 == 1, free);
             }
         }
+        assert_eq!(free, self.free);
     }
 }
 

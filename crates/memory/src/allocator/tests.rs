@@ -30,6 +30,11 @@ impl Model {
         Some((ExtentOffset(narrow(begin / 16)), bytes))
     }
 
+    fn to_be_moved(&self, allocator: &ExtentAllocator) -> Vec<(ExtentOffset, u32)> {
+        let all = self.0.iter().map(|(&begin, &bytes)| (ExtentOffset(narrow(begin / 16)), bytes));
+        all.filter(|(offset, bytes)| allocator.is_to_be_moved(*offset, *bytes)).collect()
+    }
+
     fn check(&self, allocator: &ExtentAllocator) {
         allocator.check();
         let stats = allocator.stats();
@@ -45,6 +50,8 @@ impl Model {
 enum Step {
     Allocate(u32),
     Free(usize),
+    /// Names slabs and moves so many of their extents; ends that, if it was under way.
+    Pack(usize),
 }
 
 fn sizes() -> impl Strategy<Value = u32> {
@@ -52,7 +59,11 @@ fn sizes() -> impl Strategy<Value = u32> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![3 => sizes().prop_map(Step::Allocate), 2 => any::<usize>().prop_map(Step::Free)];
+    let step = prop_oneof![
+        30 => sizes().prop_map(Step::Allocate),
+        20 => any::<usize>().prop_map(Step::Free),
+        1 => (0..80usize).prop_map(Step::Pack),
+    ];
     proptest::collection::vec(step, 0..400)
 }
 
@@ -64,6 +75,7 @@ proptest! {
         let region_bytes = pages * 4096;
         let mut allocator = ExtentAllocator::new(region_bytes);
         let mut model = Model::default();
+        let mut packing = false;
         for step in steps {
             match step {
                 Step::Allocate(bytes) => {
@@ -79,8 +91,23 @@ proptest! {
                     allocator.free(offset, bytes);
                     prop_assert!(!allocator.is_allocated(offset, bytes));
                 },
+                Step::Pack(moves) if !std::mem::take(&mut packing) => {
+                    let packable = allocator.packable_bytes();
+                    packing = allocator.begin_packing();
+                    prop_assert_eq!(packing, packable > 0);
+                    for (offset, bytes) in model.to_be_moved(&allocator).into_iter().take(moves) {
+                        let Some(to) = allocator.allocate(bytes) else { break };
+                        prop_assert!(!allocator.is_to_be_moved(to, bytes));
+                        model.0.remove(&byte_offset(offset));
+                        allocator.free(offset, bytes);
+                        model.add(region_bytes, to, bytes);
+                    }
+                }
+                Step::Pack(_) => allocator.end_packing(),
             }
         }
+        model.check(&allocator);
+        allocator.end_packing();
         model.check(&allocator);
         let mut restored = restored(region_bytes, &model, 77);
         model.check(&restored);
@@ -117,6 +144,45 @@ proptest! {
         }
         model.check(&allocator);
     }
+}
+
+/// A split takes every other extent: half of each slab is free then, and none of it is of use for an extent
+/// of another class, until the slabs are packed.
+#[test]
+fn packing_of_half_empty_slabs_gives_half_of_them_back() {
+    const REGION: u64 = 8 << 20;
+    let mut allocator = ExtentAllocator::new(REGION);
+    let mut model = Model::default();
+    while let Some(offset) = allocator.allocate(1016) {
+        model.add(REGION, offset, 1016);
+    }
+    for at in 0..model.0.len() / 2 {
+        let (offset, bytes) = model.remove_nth(at).unwrap();
+        allocator.free(offset, bytes);
+    }
+    assert!(!allocator.can_allocate(1032), "another class");
+    let before = allocator.stats();
+    assert!(before.live_bytes * 2 < before.allocated_bytes + (1 << 16), "{before:?}");
+    assert!(before.slots_free_bytes * 20 > before.allocated_bytes * 9, "{before:?}");
+    assert!(allocator.packable_bytes() * 20 > before.allocated_bytes * 9);
+    let taken = allocator.ranges_taken();
+    assert!(allocator.begin_packing());
+    let moves = model.to_be_moved(&allocator);
+    assert!(moves.len() <= model.0.len() / 2 + 64, "{} of {}", moves.len(), model.0.len());
+    for (offset, bytes) in moves {
+        let to = allocator.allocate(bytes).unwrap();
+        model.0.remove(&byte_offset(offset));
+        allocator.free(offset, bytes);
+        model.add(REGION, to, bytes);
+    }
+    assert_eq!(allocator.ranges_taken(), taken, "all of it found free slots");
+    allocator.end_packing();
+    model.check(&allocator);
+    let after = allocator.stats();
+    assert_eq!((after.live_bytes, after.live_extents), (before.live_bytes, before.live_extents));
+    assert!(after.allocated_bytes * 20 < before.allocated_bytes * 11, "{after:?}");
+    assert!(after.slots_free_bytes < 1 << 16 && allocator.packable_bytes() == 0, "{after:?}");
+    assert!(!allocator.begin_packing() && allocator.can_allocate(1032));
 }
 
 /// Restored in an order that has nothing to do with the one of the allocations.
@@ -328,6 +394,7 @@ proptest! {
         allocator.close_unless(is_granted);
         prop_assert_eq!(allocator.stats().free_bytes, 0);
         let mut model = Model::default();
+        let mut packing = false;
         for (at, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Allocate(bytes) => {
@@ -350,6 +417,8 @@ proptest! {
                         allocator.free(offset, bytes);
                     }
                 }
+                Step::Pack(_) if !std::mem::take(&mut packing) => packing = allocator.begin_packing(),
+                Step::Pack(_) => allocator.end_packing(),
             }
             if at == usize::from(again % 400) {
                 // As after a recovery, which grants only what holds something.
@@ -366,6 +435,7 @@ proptest! {
                 }
                 allocator = restore.finish();
                 allocator.close_unless(is_granted);
+                packing = false;
             }
             model.check(&allocator);
         }

@@ -125,6 +125,10 @@ impl Population {
         self.budget.growable()
     }
 
+    pub(super) fn obtainable_bytes(&self) -> u64 {
+        self.budget.growable_with_ready()
+    }
+
     /// Gives memory to what is granted and has none yet.
     pub(super) fn populate_granted(&self, mapping: &Mapping) -> Result<(), MemoryError> {
         if matches!(self.backing, Backing::Private | Backing::Foreign) {

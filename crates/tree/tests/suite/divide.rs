@@ -208,6 +208,34 @@ fn split_key_leaves_about_so_many_leaves_on_the_left() {
     }
 }
 
+/// A meganode of one leaf could not be split, whatever it weighed: values of 4 MB filled one pair, and the
+/// node was full.
+#[test]
+fn division_of_a_single_leaf_is_within_it_and_can_be_made_a_fence() {
+    for wanted in 1..9 {
+        let mut tree = Tree::new(geometry(512, 64));
+        reading!(tree, meganode => assert_eq!(meganode.division(wanted, |_| 2), Ok(None), "no entry"));
+        tree.put(b"key 0", entry(0)).unwrap();
+        reading!(tree, meganode => assert_eq!(meganode.division(wanted, |_| 2), Ok(None), "one entry"));
+        (1..5).for_each(|number| {
+            tree.put(format!("key {number}").as_bytes(), entry(number)).unwrap();
+        });
+        let division = reading!(tree, meganode => meganode.division(wanted, |_| 2).unwrap().unwrap());
+        assert!(!division.fenced && division.weight.abs_diff(wanted) <= 1, "{wanted}: {division:?}");
+        assert_eq!(division.key, format!("key {}", 5 - division.weight / 2).into_bytes());
+        tree.fence(&division.key).unwrap();
+        reading!(tree, meganode => {
+            assert_eq!(meganode.validate(true).unwrap().levels[0].nodes, 2);
+            let plan = meganode.plan_meganode_split(&division.key).unwrap();
+            assert_eq!((plan.boundary.len(), plan.leaves.len()), (2, 1));
+        });
+        let before = tree.log.len();
+        tree.fence(&division.key).unwrap();
+        assert_eq!(tree.log.len(), before, "it is one already");
+        assert_eq!(tree.fence(b"key 9"), Err(PlanError::NoBoundary), "nothing is behind it");
+    }
+}
+
 #[test]
 fn split_at_what_is_no_fence_is_refused() {
     let mut tree = Tree::new(geometry(512, 64));
@@ -228,6 +256,42 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
+    /// Beside a plain sum over the keys.
+    #[test]
+    fn division_weighs_what_is_wanted_and_its_fence_loses_no_key(
+        keys in vec(key(), 2..700), share in 1..100u64, heavy in 1..200u64, size in 0..2usize,
+    ) {
+        let mut tree = Tree::new(geometry([512, 1024][size], 1024));
+        let mut model = Model::new();
+        for (number, key) in (0..).zip(keys) {
+            tree.put(&key, entry(number)).unwrap();
+            model.insert(key, entry(number));
+        }
+        let weigh = |entry: &LeafEntry| if entry.crc.is_multiple_of(7) { heavy } else { 1 + entry.crc % 3 };
+        let total: u64 = model.values().map(weigh).sum();
+        let heaviest = model.values().map(weigh).max().unwrap_or(0);
+        let wanted = (total * share / 100).clamp(heaviest, (total / 2).max(heaviest));
+        let Some(division) = reading!(tree, meganode => meganode.division(wanted, weigh).unwrap()) else {
+            prop_assert!(model.len() < 2);
+            return Ok(());
+        };
+        let above: u64 = model.range(division.key.clone()..).map(|(_, entry)| weigh(entry)).sum();
+        prop_assert_eq!(division.weight, above);
+        let error = above.abs_diff(wanted);
+        prop_assert!(total < 2 * heaviest || error <= heaviest.div_ceil(2).max(wanted / 8));
+        let fences = reading!(tree, meganode => meganode.plan_meganode_split(&division.key).is_ok());
+        prop_assert_eq!(fences, division.fenced);
+        tree.fence(&division.key).unwrap();
+        reading!(tree, meganode => {
+            prop_assert!(meganode.plan_meganode_split(&division.key).is_ok());
+            prop_assert_eq!(meganode.validate(true).unwrap().entries, model.len() as u64);
+        });
+        for (key, entry) in &model {
+            let found = reading!(tree, meganode => meganode.search(key).unwrap().entry);
+            prop_assert_eq!(found, Some(*entry));
+        }
+    }
+
     #[test]
     fn floor_is_the_last_entry_not_above_the_key(
         keys in vec(key(), 1..400), gone in vec(key(), 0..200), wanted in vec(key(), 1..60)

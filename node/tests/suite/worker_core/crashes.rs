@@ -1,6 +1,6 @@
-//! Crash points of splits and compactions, as the worker core has them: the process dies after each operation
-//! of its disk in turn, with and without checkpoints, and another takes its pairs over and goes on. Nothing
-//! that was acknowledged is lost, nothing is carried out twice, and what was started comes to its end.
+//! Crash points of splits, compactions and packings, as the worker core has them: the process dies after each
+//! operation of its disk in turn, with and without checkpoints, and another takes its pairs over and goes on.
+//! Nothing that was acknowledged is lost, nothing is carried out twice, and what was started comes to its end.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,9 +17,20 @@ const KEPT: usize = 24;
 const TURNS: u32 = 10_000;
 /// Of the many steps of a compaction, which are all alike, each so many-th crash point is tried.
 const COMPACTION_STRIDE: usize = 29;
+const PACKING_STRIDE: usize = 13;
 
 fn key(number: u64) -> Vec<u8> {
     format!("key {:05}", number * 7919 % 10_007).into_bytes()
+}
+
+/// A key's value: the key, or one of two lengths of different classes.
+fn value(key: &[u8]) -> Vec<u8> {
+    let length = match key.first() {
+        Some(b'm') => 3_000,
+        Some(b'o') => 3_400,
+        _ => key.len(),
+    };
+    key.iter().copied().cycle().take(length).collect()
 }
 
 /// A write, as the client remembers it.
@@ -63,7 +74,7 @@ impl Client {
         let id = if write.deletes {
             self.world.send(&Request::Delete(Delete { name, condition, key }))
         } else {
-            self.world.send(&Request::Put(Put { name, condition, key, value: key }))
+            self.world.send(&Request::Put(Put { name, condition, key, value: &value(key) }))
         };
         for _ in 0..TURNS {
             if let Some(replied) = self.world.answered(id) {
@@ -125,7 +136,7 @@ impl Client {
         assert_eq!(self.world.worker().split_counts().under_way, 0, "the split never ends");
         self.demand_sound("when all is settled");
         for (key, is_there) in self.held.clone() {
-            let expected = if is_there { Replied::Value(key.clone()) } else { Replied::NotFound };
+            let expected = if is_there { Replied::Value(value(&key)) } else { Replied::NotFound };
             assert_eq!(self.world.get(&key), expected, "{}", String::from_utf8_lossy(&key));
         }
         let expected = self.held.values().filter(|is_there| **is_there).count() as u64;
@@ -184,6 +195,38 @@ fn compact(images: bool, dies_after: u64) -> bool {
     died
 }
 
+/// One slot, every other of whose extents is deleted, and others of another class are put, with a death after
+/// so many operations of the disk; whether it came.
+fn pack(images: bool, dies_after: u64) -> bool {
+    let slot =
+        PairGeometry { node_region_bytes: 4096 + (64 << 10), extent_region_bytes: 1 << 20, ..GEOMETRY };
+    let mut client = Client::new(1, slot, images);
+    let full = (0..10_000).take_while(|number| {
+        let written = client.write(format!("m {number:05}").into_bytes(), false);
+        matches!(written, Some(Replied::Written(_)))
+    });
+    let full = full.count();
+    (0..full).step_by(2).for_each(|number| {
+        client.write(format!("m {number:05}").into_bytes(), true);
+    });
+    client.world.die_after(dies_after);
+    for number in 0..full / 5 {
+        let written = client.write(format!("o {number:05}").into_bytes(), false);
+        if client.world.is_dead() {
+            break;
+        }
+        assert!(matches!(written, Some(Replied::Written(_))), "{number} of {full}: {written:?}");
+    }
+    let died = client.world.is_dead();
+    if !died {
+        let pair = client.world.worker().snapshot().pairs[0];
+        assert!(pair.packings > 0 && pair.packed_bytes > 0, "{pair:?}");
+    }
+    client.recover(dies_after % 2 == 1);
+    client.recover(false);
+    died
+}
+
 /// Tries a story's crash points one after the other until it comes to its end without dying; how many there
 /// were.
 fn each_point(stride: usize, story: impl Fn(u64) -> bool) -> usize {
@@ -212,6 +255,14 @@ fn split_over_two_pairs_with_checkpoints_that_dies_comes_to_its_end() {
 fn compaction_that_dies_at_operations_of_the_disk_loses_nothing() {
     for images in [false, true] {
         let points = each_point(COMPACTION_STRIDE, |point| compact(images, point));
+        assert!(points > 4, "{points} crash points");
+    }
+}
+
+#[test]
+fn packing_that_dies_at_operations_of_the_disk_loses_nothing() {
+    for images in [false, true] {
+        let points = each_point(PACKING_STRIDE, |point| pack(images, point));
         assert!(points > 4, "{points} crash points");
     }
 }

@@ -9,6 +9,7 @@ mod client_reports;
 mod crashes;
 mod delayed;
 mod driver;
+mod filling;
 mod grace;
 mod held;
 mod lease;
@@ -16,6 +17,7 @@ mod live;
 #[cfg(debug_assertions)]
 mod mutants;
 mod operations;
+mod packing;
 mod results;
 mod room;
 mod sessions;

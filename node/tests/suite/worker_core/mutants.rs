@@ -6,7 +6,9 @@ use cell_terms::mutant::{Mutant, plant};
 
 use cell_recovery::mutant as recovery;
 
-use crate::worker_core::{adoptions, crashes, delayed, grace, held, lease, sessions, splits, tree_check};
+use crate::worker_core::{
+    adoptions, crashes, delayed, grace, held, lease, packing, sessions, splits, tree_check,
+};
 
 #[test]
 fn every_mutant_of_the_worker_core_is_caught() {
@@ -32,6 +34,7 @@ fn every_mutant_of_the_worker_core_is_caught() {
                 Mutant::CompactedRunKept,
                 tree_check::check_beside_writes_splits_and_compactions_reports_nothing,
             ),
+            (Mutant::SplitSourcePacked, packing::packing_leaves_what_is_being_split_alone),
             (Mutant::FailedWorkerSends, lease::answer_of_the_control_thread_does_not_leave_after_a_failure),
             (Mutant::SilentSends, lease::acknowledgement_waits_until_the_lease_holds_again),
             (Mutant::SilentWorks, lease::silent_worker_takes_no_request_and_submits_nothing),

@@ -1,8 +1,15 @@
 //! What tests ask a world for, each until it is answered.
 
-use cell_protocol::{Condition, Delete, Put, Request, WriteName};
+use cell_memory::extent::checksum;
+use cell_node::ControlEvent;
+use cell_pair::Pair;
+use cell_protocol::stream::CHUNK_BYTES_MAX;
+use cell_protocol::{Chunk, Condition, Delete, Put, PutBegin, Request, WriteName};
 
 use crate::worker_core::world::{Replied, TURNS, World};
+
+/// Longer values go as streams.
+const MESSAGE_VALUE_BYTES: usize = 60_000;
 
 impl World {
     pub(crate) fn answer(&mut self, id: u32) -> Replied {
@@ -33,6 +40,21 @@ impl World {
     pub(crate) fn put(&mut self, name: WriteName, key: &[u8], value: &[u8]) -> Replied {
         let id = self.send(&Request::Put(Put { name, condition: Condition::Always, key, value }));
         self.answer(id)
+    }
+
+    /// Hands the worker a put of a value of any length; its number.
+    pub(crate) fn send_put(&mut self, name: WriteName, key: &[u8], value: &[u8]) -> u32 {
+        let condition = Condition::Always;
+        if value.len() < MESSAGE_VALUE_BYTES {
+            return self.send(&Request::Put(Put { name, condition, key, value }));
+        }
+        let (value_len, value_crc) = (u32::try_from(value.len()).unwrap(), checksum(value));
+        let id = self.send(&Request::PutBegin(PutBegin { name, condition, key, value_len, value_crc }));
+        for (number, bytes) in value.chunks(CHUNK_BYTES_MAX).enumerate() {
+            let offset = u32::try_from(number * CHUNK_BYTES_MAX).unwrap();
+            self.send_of(id, &Request::Chunk(Chunk { offset, bytes }));
+        }
+        id
     }
 
     pub(crate) fn delete(&mut self, name: WriteName, key: &[u8]) -> Replied {
@@ -73,5 +95,23 @@ impl World {
     /// Entries of each pair.
     pub(crate) fn entries(&self) -> Vec<u64> {
         self.worker().snapshot().pairs.iter().map(|pair| pair.entries).collect()
+    }
+
+    /// A pair is added if the worker has asked for one and there are so many bytes for it.
+    pub(crate) fn grow(&mut self, bytes: u64) {
+        if self.wants_pair() {
+            let fits = self.available() >= bytes;
+            if fits {
+                self.add_pair();
+            }
+            self.notify(0, if fits { ControlEvent::PairAdded } else { ControlEvent::PairRefused });
+        }
+    }
+
+    /// Bytes of the extents of all entries, as meganodes count them and as allocators do.
+    pub(crate) fn extent_bytes(&self) -> (u64, u64) {
+        let counted = |pair: &Pair| pair.leaf_slots().iter().map(|slot| pair.weight(*slot).1).sum::<u64>();
+        let live = |pair: &Pair| pair.figures().extents_live_bytes - pair.figures().grace_bytes;
+        (self.worker().pairs().map(counted).sum(), self.worker().pairs().map(live).sum())
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cell_cluster::{CheckpointRow, ClaimReason, Ownership, PairGeometry, Sim};
 use cell_fabric::ConnectionId;
+use cell_memory::Budget;
 use cell_node::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity, WorkerOptions};
 use cell_pair::{CheckpointFailure, Pair, PairOptions, SlotEnds, check, check_targets};
 use cell_protocol::{
@@ -82,6 +83,8 @@ pub(crate) struct World {
     sim: Sim,
     geometry: PairGeometry,
     options: WorkerOptions,
+    /// What each process may hold; `None`: anything.
+    limit: Option<u64>,
     pub(crate) session: SessionId,
     serving: Serving,
     /// Once the pairs are at several nodes.
@@ -125,7 +128,12 @@ struct Served {
 
 impl Serving {
     pub(crate) fn start(disk: &SimDisk, sim: &Sim, options: WorkerOptions) -> Serving {
-        let process = Process::start(disk, sim);
+        Serving::within(None, disk, sim, options)
+    }
+
+    fn within(limit: Option<u64>, disk: &SimDisk, sim: &Sim, options: WorkerOptions) -> Serving {
+        let mut process = Process::start(disk, sim);
+        process.environment.budget = limit.map_or_else(Budget::unlimited, |limit| Budget::new(limit, 0));
         let identity = WorkerIdentity { node: NODE, incarnation: process.lease };
         let worker = Worker::new(identity, options, Arc::new(Progress::new(0)), 0);
         Serving {
@@ -238,8 +246,18 @@ impl Serving {
 impl World {
     /// A first process with so many pairs.
     pub(crate) fn new(pairs: u32, geometry: PairGeometry, options: WorkerOptions) -> World {
+        World::within(None, pairs, geometry, options)
+    }
+
+    /// As [`World::new`], of processes that hold no more than this in regions.
+    pub(crate) fn within(
+        limit: Option<u64>,
+        pairs: u32,
+        geometry: PairGeometry,
+        options: WorkerOptions,
+    ) -> World {
         let (disk, sim) = (SimDisk::new(5), Sim::new(3));
-        let mut serving = Serving::start(&disk, &sim, options.clone());
+        let mut serving = Serving::within(limit, &disk, &sim, options.clone());
         let session = serving.process.environment.sessions.open(serving.process.lease).unwrap();
         let stores: Vec<Pair> = (0..pairs).map(|_| serving.create(geometry, &options)).collect();
         serving.worker.install(stores, [session]);
@@ -250,6 +268,7 @@ impl World {
             sim,
             geometry,
             options,
+            limit,
             session,
             serving,
             others,
@@ -271,7 +290,7 @@ impl World {
 
     /// A new process takes pairs over.
     fn take_over(&self, pairs: impl Iterator<Item = PairId>) -> Serving {
-        let mut serving = Serving::start(&self.disk, &self.sim, self.options.clone());
+        let mut serving = Serving::within(self.limit, &self.disk, &self.sim, self.options.clone());
         let stores: Vec<Pair> = pairs.map(|pair| serving.take(pair, &self.options)).collect();
         serving.worker.install(stores, [self.session]);
         serving
@@ -337,6 +356,11 @@ impl World {
     pub(crate) fn add_pair(&mut self) {
         let store = self.serving.create(self.geometry, &self.options);
         self.serving.worker.add_pair(store);
+    }
+
+    /// What the process may still take.
+    pub(crate) fn available(&self) -> u64 {
+        self.serving.process.environment.budget.available()
     }
 
     fn greet(&mut self) {
@@ -540,6 +564,7 @@ impl World {
                 Reply::NotFound => Replied::NotFound,
                 Reply::Value { value, .. } => Replied::Value(value.to_vec()),
                 Reply::Refused(refusal) => Replied::Refused(refusal.status()),
+                Reply::Credit { .. } => continue,
                 _ => Replied::Other,
             };
             self.replied.insert(u32::try_from(header.id.0).unwrap(), replied);

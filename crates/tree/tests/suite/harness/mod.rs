@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cell_terms::{Csn, ExtentOffset, RegionId, SlotIndex, Words, WordsMut};
 use cell_tree::{
     Change, CompactionLimits, CompactionNext, CompactionPlan, Geometry, Image, LeafEntry, Meganode,
-    NodeIndex, Plan, PlanError, Slot, SlotAllocator, apply, empty_root, plan_put, plan_remove,
+    NodeIndex, Plan, PlanError, Slot, SlotAllocator, apply, empty_root, plan_fence, plan_put, plan_remove,
 };
 
 pub(crate) const SLOT: Slot = Slot { region: RegionId(2), index: SlotIndex(1) };
@@ -129,6 +129,15 @@ impl Tree {
         let old = self.plan.old();
         self.apply_plan();
         Ok(old)
+    }
+
+    /// Makes a key a fence between two leaves.
+    pub(crate) fn fence(&mut self, key: &[u8]) -> Result<(), PlanError> {
+        let memory = &*self.memory;
+        let meganode = Meganode::new(&memory, self.geometry, SLOT);
+        plan_fence(&meganode, &mut self.allocator, key, &mut self.plan)?;
+        self.apply_plan();
+        Ok(())
     }
 }
 
