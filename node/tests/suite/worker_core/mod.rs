@@ -11,14 +11,18 @@ mod delayed;
 mod driver;
 mod grace;
 mod held;
+mod held_kinds;
+mod image_order;
 mod lease;
 mod live;
 #[cfg(debug_assertions)]
 mod mutants;
 mod operations;
+mod rest;
 mod results;
 mod room;
 mod sessions;
+mod split_order;
 mod splits;
 mod tree_check;
 mod tree_shape;
