@@ -11,6 +11,7 @@ use cell_cluster::{
     ClusterTerms, Coordinator, HostId, Joining, Layout, LeaseTerms, MemberRow, NewPair, PairGeometry,
     PairRow, ServingAddress, Sessions, ShareTimes, Table, boottime_ns,
 };
+use cell_fabric::RegionTaker;
 use cell_memory::{Budget, MemoryError, MemoryKind, Region, RegionSettings, RegionSpec, Reservation};
 use cell_pair::Pair;
 use cell_recovery::{
@@ -49,6 +50,7 @@ pub(crate) struct BringUp {
     pub(crate) log_root: LogRoot,
     pub(crate) worker_options: WorkerOptions,
     pub(crate) reads: ServedReads,
+    pub(crate) taker: RegionTaker,
     pub(crate) plan: MemoryPlan,
     pub(crate) budget: Budget,
     pub(crate) coordinator: Arc<dyn Coordinator>,
@@ -165,7 +167,15 @@ impl BringUp {
         let progress = Arc::new(Progress::new(boottime_ns()));
         let run = TakeoverRun::create(environment, &new, self.publish(), &progress)?;
         let (recovered, _) = step_to_the_end(run, device.as_mut(), || true)?;
+        self.take_whole(&recovered);
         Ok(RecoveredPair { recovered, device, buffers })
+    }
+
+    /// Where a device reads the node's regions it takes them here, on the thread that has recovered them.
+    pub(crate) fn take_whole(&self, recovered: &Recovered) {
+        if self.reads.whole {
+            populate::take_whole(&recovered.memory, &self.taker);
+        }
     }
 
     /// One more pair, if the memory limit permits it and no pair that the node had waits for memory.
@@ -195,9 +205,6 @@ impl BringUp {
     pub(crate) fn serve(&self, mine: RecoveredPair) -> Result<ServedPair, NodeError> {
         let RecoveredPair { recovered, device, buffers } = mine;
         let pair = Pair::new(recovered, &self.worker_options.pair);
-        if self.reads.whole {
-            populate::take_whole(&pair);
-        }
         let populate = populate::start(&pair).map_err(NodeError::Thread)?;
         Ok(ServedPair { pair, resources: PairResources { device, populate, _buffers: buffers } })
     }

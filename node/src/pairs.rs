@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use cell_fabric::ConnectionId;
 use cell_pair::Pair;
 use cell_protocol::RequestHeader;
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, PairId};
 
 use crate::checkpoint::Checkpointing;
@@ -182,13 +183,14 @@ impl Pairs {
         let (list, ready) = (&self.list, &mut self.ready);
         self.joint.retain(|joint| {
             let met = |need: &Dependence| list[need.pair.index()].pair.visible() >= need.csn;
-            let waits = !joint.needs.iter().all(met);
-            if !waits {
+            let needs = &joint.needs;
+            let leaves = needs.iter().all(met) || planted(Mutant::JointNotHeld) && needs.iter().any(met);
+            if leaves {
                 let pair = joint.needs.first().map_or(PairAt(0), |need| need.pair);
                 let Joint { connection, arrival, bytes: reply, .. } = joint;
                 ready.push(*connection, pair, *arrival, |bytes| bytes.extend_from_slice(reply));
             }
-            waits
+            !leaves
         });
     }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
+use cell_fabric::RegionTaker;
+use cell_memory::PairWriter;
 use cell_pair::Pair;
 
 /// The worker's end: raising it wakes the thread when something was granted.
@@ -33,13 +35,15 @@ impl Drop for PopulateSignal {
     }
 }
 
-/// Gives memory to all of a pair, for a device that reads it. What the memory limit does not give is reported
-/// when the pair's regions are registered.
-pub(crate) fn take_whole(pair: &Pair) {
-    let source = pair.source();
-    for region in [&source.extent, &source.node] {
-        if let Err(error) = region.populate_to(region.spec().bytes) {
-            tracing::warn!(%error, "a region's memory cannot be taken whole, as RDMA wants it");
+/// Gives memory to all of a pair, and has the device that reads it for peers take it. For tens of GiB that
+/// takes seconds, so it is done by who recovered the pair, and not by the worker, which serves others
+/// meanwhile, nor by the control thread.
+pub(crate) fn take_whole(memory: &PairWriter, taker: &RegionTaker) {
+    for region in [memory.extent.region(), memory.node.region()] {
+        let taken = region.populate_to(region.spec().bytes).map_err(|error| error.to_string());
+        let taken = taken.and_then(|()| taker.take(region).map_err(|error| error.to_string()));
+        if let Err(error) = taken {
+            tracing::warn!(error, "a region's memory cannot be taken whole, as RDMA wants it");
         }
     }
 }

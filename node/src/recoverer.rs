@@ -129,6 +129,7 @@ impl Runner {
         let run = TakeoverRun::begin(&environment, job, self.bring_up.publish());
         let (recovered, times) = step_to_the_end(run, device.as_mut(), || !self.queue.is_stopped())?;
         self.report(TakeoverReport::Times { pair, dead, times });
+        self.bring_up.take_whole(&recovered);
         Ok(RecoveredPair { recovered, device, buffers })
     }
 }

@@ -77,6 +77,7 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
     let endpoint = HostEndpoint::listen(options.listen, &fabric_options(&options))?;
     let address = endpoint.address().unwrap_or(options.listen);
     let reads = ServedReads { ordered: endpoint.reads_ordered(), whole: endpoint.takes_whole_regions() };
+    let taker = endpoint.region_taker();
     let lease = LeaseThread::start(coordinator.clone(), lease_terms(settings), LEASE_PATIENCE)?;
     let incarnation = lease.incarnation();
     let identity = WorkerIdentity { node: options.node, incarnation };
@@ -104,6 +105,7 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
         log_root,
         worker_options,
         reads,
+        taker,
         plan,
         budget,
         coordinator,

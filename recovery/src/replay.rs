@@ -152,7 +152,8 @@ impl ImageSource {
     }
 
     fn check(&self, csn: Csn) -> Result<(), RecoveryError> {
-        if csn <= self.csn_max { Ok(()) } else { Err(self.refuse(ContentFault::Newer(csn))) }
+        let is_older = csn <= self.csn_max || planted(cell_terms::mutant::Mutant::ImageNewerTaken);
+        if is_older { Ok(()) } else { Err(self.refuse(ContentFault::Newer(csn))) }
     }
 }
 
@@ -541,5 +542,37 @@ impl Applier for ExtentApplier {
             Work::Image(block) => self.apply_image(block),
             Work::Kept(_) => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its takeover waited until all below that number was durable, and for nothing above.
+    fn image_has_nothing_newer_than_it_says() {
+        let image = ImageSource { path: "image".into(), csn_max: Csn(7) };
+        image.check(Csn(7)).unwrap();
+        let refused = image.check(Csn(8)).unwrap_err();
+        let RecoveryError::Content { path, why } = refused else { panic!("{refused}") };
+        assert_eq!((&*path, why), ("image", ContentFault::Newer(Csn(8))));
+    }
+
+    #[test]
+    fn content_of_an_image_that_is_newer_than_the_image_is_refused() {
+        image_has_nothing_newer_than_it_says();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_image_newer_taken_is_caught() {
+        use cell_terms::mutant::{Mutant, plant};
+        cell_terms::mutant::in_own_process(|| {
+            plant(Some(Mutant::ImageNewerTaken));
+            let passed = std::panic::catch_unwind(image_has_nothing_newer_than_it_says).is_ok();
+            plant(None);
+            assert!(!passed);
+            println!("mutant {} caught by cell-recovery's replay", Mutant::ImageNewerTaken.name());
+        });
     }
 }

@@ -15,6 +15,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, RegionKind};
 
 use crate::device::{LogDevice, PrepareSegment};
@@ -304,7 +305,8 @@ impl RegionLog {
     /// frame: a reader could not distinguish that from a lost file.
     pub(crate) fn release(&mut self, base: Csn, device: &mut dyn LogDevice) {
         self.released_to = self.released_to.max(base);
-        let keep = usize::from(!self.current.is_some_and(|current| current.settled));
+        let settled = self.current.is_some_and(|current| current.settled);
+        let keep = usize::from(!settled && !planted(Mutant::LastSegmentReleased));
         while let Some(closed) = self.closed.front().filter(|closed| closed.csn_last <= base) {
             if self.closed.len() <= keep {
                 break;

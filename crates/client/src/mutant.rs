@@ -8,4 +8,26 @@ cell_terms::mutants! {
     EndedUnnumbered: "ended-unnumbered",
     /// A write that its caller has given up is sent again.
     DroppedWriteKept: "dropped-write-kept",
+    /// What was found in mapped memory is answered though the registration has ended meanwhile.
+    EndedMappingRead: "ended-mapping-read",
+    /// An extent is taken from mapped memory though its registration has ended meanwhile.
+    EndedExtentRead: "ended-extent-read",
+    /// A watermark is taken from mapped memory though a registration has ended meanwhile.
+    EndedWatermarkRead: "ended-watermark-read",
+    /// A search in place goes by the time that the last owner permits alone.
+    InPlaceUntimed: "in-place-untimed",
+    /// A scan in place may take any time.
+    ScanUntimed: "scan-untimed",
+    /// A multi-get in place may take any time.
+    MultiGetUntimed: "multi-get-untimed",
+    /// What is answered before the call returns may have taken any time.
+    ImmediateUntimed: "immediate-untimed",
+    /// A region's header that was read under earlier registrations is taken for one of these.
+    EarlierHeaderTaken: "earlier-header-taken",
+    /// Of two claims to a pair the one that was heard last counts.
+    OlderClaimTaken: "older-claim-taken",
+    /// A walk by reads takes a router's leaf for one with entries.
+    WalkRoleUnasked: "walk-role-unasked",
+    /// A write of a session that has ended carries the floor of the next one.
+    ForeignFloorSent: "foreign-floor-sent",
 }

@@ -13,6 +13,7 @@ use cell_terms::{OperationNumber, SessionId};
 
 use crate::backoff::Backoff;
 use crate::link_id::LinkId;
+use crate::mutant::{Mutant, planted};
 use crate::operation::OperationSlot;
 
 /// The session, if one is open, and the state of its opening and closing.
@@ -162,7 +163,8 @@ impl Session {
 
     /// The floor to send with a write of this session. A write of an ended one says that nothing is given up.
     pub(crate) fn floor(&self, session: SessionId) -> OperationNumber {
-        let open = self.open.as_ref().filter(|open| open.session == session);
+        let is_its = |open: &&Numbers| open.session == session || planted(Mutant::ForeignFloorSent);
+        let open = self.open.as_ref().filter(is_its);
         OperationNumber(open.map_or(1, |open| open.floor))
     }
 
@@ -229,6 +231,37 @@ mod tests {
         session.ended(SessionId(2));
         assert_eq!(session.floor(SessionId(2)).0, 1);
         assert!(session.begin_opening(LinkId(1), 0));
+    }
+
+    /// A repeat of a write of a session that has ended: the next one's floor would turn it away where it was
+    /// carried out.
+    fn floor_of_an_ended_session_gives_nothing_up() {
+        let mut session = Session::default();
+        session.opened(SessionId(1), 0, 0);
+        session.number().expect("a session is open");
+        session.ended(SessionId(1));
+        session.opened(SessionId(2), 0, 0);
+        let (_, number) = session.number().expect("a session is open");
+        session.end_number(SessionId(2), number);
+        assert_eq!((session.floor(SessionId(1)).0, session.floor(SessionId(2)).0), (1, 2));
+    }
+
+    #[test]
+    fn floor_of_a_session_is_its_own() {
+        floor_of_an_ended_session_gives_nothing_up();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_foreign_floor_sent_is_caught() {
+        use crate::mutant::plant;
+        cell_terms::mutant::in_own_process(|| {
+            plant(Some(Mutant::ForeignFloorSent));
+            let passed = std::panic::catch_unwind(floor_of_an_ended_session_gives_nothing_up).is_ok();
+            plant(None);
+            assert!(!passed);
+            println!("mutant {} caught by cell-client's session", Mutant::ForeignFloorSent.name());
+        });
     }
 
     proptest! {

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cell_durable::{Syncer, SystemSyncer, create_folders};
 use cell_terms::Incarnation;
+use cell_terms::mutant::{Mutant, planted};
 
 use crate::clock::{BootClock, Clock};
 use crate::coordinator::{Coordinator, initialise};
@@ -132,7 +133,8 @@ impl Embedded {
     fn renew(&self, lease: Incarnation) -> bool {
         let mut store = self.store();
         // The clock is read under the lock: what ended a lease was decided at an earlier time.
-        !self.stopped.load(Ordering::SeqCst) && store.renew(lease, self.clock.now_ns())
+        let stopped = self.stopped.load(Ordering::SeqCst) && !planted(Mutant::StoppedRenews);
+        !stopped && store.renew(lease, self.clock.now_ns())
     }
 
     /// What is left of a lease that has not run out; none: it has, or there is none. It is asked for by those
@@ -361,6 +363,21 @@ mod tests {
         assert!(!lease_comes_back_amid_its_end());
     }
 
+    /// Its disk has failed: what it would say is not known to be true.
+    fn stopped_store_renews_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let embedded = Embedded::open_with_clock(folder.path(), Arc::new(ManualClock::new(5))).unwrap();
+        let lease = embedded.grant(1000).unwrap().lease;
+        embedded.keep_alive(lease).unwrap();
+        embedded.stop(&ClusterError::LeaseEnded { lease });
+        assert!(embedded.keep_alive(lease).is_err());
+    }
+
+    #[test]
+    fn keep_alive_of_a_store_that_has_stopped_is_refused() {
+        stopped_store_renews_nothing();
+    }
+
     #[test]
     #[cfg(debug_assertions)]
     fn mutants_of_a_process_that_stood_still_are_caught() {
@@ -377,6 +394,19 @@ mod tests {
                 assert!(caught, "{} was not caught", mutant.name());
                 println!("mutant {} caught by cell-cluster's embedded store", mutant.name());
             }
+        });
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_stopped_renews_is_caught() {
+        use cell_terms::mutant::plant;
+        cell_terms::mutant::in_own_process(|| {
+            plant(Some(Mutant::StoppedRenews));
+            let passed = std::panic::catch_unwind(stopped_store_renews_nothing).is_ok();
+            plant(None);
+            assert!(!passed);
+            println!("mutant {} caught by cell-cluster's store", Mutant::StoppedRenews.name());
         });
     }
 

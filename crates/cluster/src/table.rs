@@ -246,7 +246,8 @@ impl Table {
             if reason == ClaimReason::HostLock && previous.is_some() && row.node != node {
                 return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
             }
-            if row.owner == Some(incarnation) && row.is_published() {
+            let has_served = row.owner == Some(incarnation) && row.is_published();
+            if has_served && !planted(Mutant::ServedClaimedAgain) {
                 return Err(ClusterError::State { pair });
             }
             let reason = reason.on_host(self.host, row.host);

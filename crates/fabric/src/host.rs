@@ -20,7 +20,7 @@ use crate::limits::FabricLimits;
 use crate::mapped::MappedRegion;
 use crate::one_sided::OneSided;
 use crate::poller::poll_error;
-use crate::registry::Registry;
+use crate::registry::{RegionTaker, Registry};
 use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess};
 use crate::shm::{ShmEndpoint, ShmOptions};
 use crate::socket_name::SocketName;
@@ -203,6 +203,12 @@ impl HostEndpoint {
     #[must_use]
     pub fn takes_whole_regions(&self) -> bool {
         self.registry.as_ref().is_some_and(|registry| registry.serves_verbs())
+    }
+
+    /// Has a device take regions before they are registered here.
+    #[must_use]
+    pub fn region_taker(&self) -> RegionTaker {
+        RegionTaker::new(self.registry.clone())
     }
 
     /// The provider that has a connection.

@@ -54,6 +54,7 @@ pub use mapped::MappedRegion;
 pub use one_sided::OneSided;
 pub use partition::{Blocked, Partition};
 pub use poller::{Poller, Wait, Waker};
+pub use registry::RegionTaker;
 pub use remote_access::{
     READ_BYTES_MAX, READS_MAX, ReadFailure, ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead,
     RemoteSwap, RemoteWrite,

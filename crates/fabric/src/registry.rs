@@ -13,6 +13,8 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use cell_memory::Region;
 use cell_terms::Words;
+#[cfg(feature = "verbs")]
+use cell_terms::{Epoch, RegionId};
 
 use crate::error::FabricError;
 use crate::remote_access::{RegionAccess, RegionKey};
@@ -31,7 +33,14 @@ pub(crate) struct Registry {
     /// Regions are registered with it too.
     #[cfg(feature = "verbs")]
     device: Option<Arc<Device>>,
+    /// Regions that the device has taken and that are to be registered, each under the key that it gets.
+    #[cfg(feature = "verbs")]
+    taken: Mutex<Taken>,
 }
+
+/// What a device has taken, by region and epoch. It has no registration where it did not take the region.
+#[cfg(feature = "verbs")]
+type Taken = HashMap<(RegionId, Epoch), (RegionKey, Option<RegisteredRegion>)>;
 
 #[derive(Debug)]
 struct Registration {
@@ -101,13 +110,16 @@ impl Registry {
         if access != RegionAccess::Read && !self.serves_verbs() {
             return Err(FabricError::AccessUnavailable);
         }
-        let mut bytes = [0; 8];
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-            .map_err(|errno| FabricError::Random { source: errno.into() })?;
-        // Of 2^64 keys none is met twice; zero is what a free word of the ledger holds.
-        let key = RegionKey(u64::from_le_bytes(bytes).max(1));
         #[cfg(feature = "verbs")]
-        let registered = self.register_with_device(region, key, access)?;
+        let (key, registered) = match self.had_taken(region, access) {
+            Some(taken) => taken,
+            None => {
+                let key = fresh_key()?;
+                (key, self.register_with_device(region, key, access)?)
+            }
+        };
+        #[cfg(not(feature = "verbs"))]
+        let key = fresh_key()?;
         let share = self.ledger.as_ref().map(|ledger| ledger.enter(key, region)).transpose()?;
         let registration = Registration {
             region: region.clone(),
@@ -117,6 +129,36 @@ impl Registry {
         };
         self.regions_mut().insert(key, registration);
         Ok(key)
+    }
+
+    /// Has the device take a region that peers are to read, whole: it locks all of the memory. To register the
+    /// region is a matter of microseconds then. Nobody learns of its key before that.
+    ///
+    /// # Errors
+    /// No random bytes.
+    #[cfg(feature = "verbs")]
+    fn take(&self, region: &Region) -> Result<(), FabricError> {
+        if self.device.is_some() {
+            let key = fresh_key()?;
+            let registered = self.register_with_device(region, key, RegionAccess::Read)?;
+            self.taken_mut().insert((region.spec().id, region.spec().epoch), (key, registered));
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "verbs")]
+    fn had_taken(
+        &self,
+        region: &Region,
+        access: RegionAccess,
+    ) -> Option<(RegionKey, Option<RegisteredRegion>)> {
+        let taken = self.taken_mut().remove(&(region.spec().id, region.spec().epoch));
+        taken.filter(|_| access == RegionAccess::Read)
+    }
+
+    #[cfg(feature = "verbs")]
+    fn taken_mut(&self) -> std::sync::MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Who reads over other providers is served though the device does not take the region.
@@ -175,6 +217,41 @@ impl Registry {
 
     fn regions_mut(&self) -> RwLockWriteGuard<'_, HashMap<RegionKey, Registration>> {
         self.regions.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn fresh_key() -> Result<RegionKey, FabricError> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| FabricError::Random { source: errno.into() })?;
+    // Of 2^64 keys none is met twice; zero is what a free word of the ledger holds.
+    Ok(RegionKey(u64::from_le_bytes(bytes).max(1)))
+}
+
+/// Has an endpoint's device take regions before the endpoint registers them, on any thread. To lock their
+/// memory takes long, and who polls an endpoint has no time for that.
+#[derive(Clone, Debug, Default)]
+pub struct RegionTaker {
+    registry: Option<std::sync::Arc<Registry>>,
+}
+
+impl RegionTaker {
+    pub(crate) fn new(registry: Option<std::sync::Arc<Registry>>) -> RegionTaker {
+        RegionTaker { registry }
+    }
+
+    /// Has the device take a region that peers are to read, whole. Without a device nothing happens. A region
+    /// that it does not take is reported, and registered without it.
+    ///
+    /// # Errors
+    /// No random bytes.
+    pub fn take(&self, region: &Region) -> Result<(), FabricError> {
+        #[cfg(feature = "verbs")]
+        if let Some(registry) = &self.registry {
+            return registry.take(region);
+        }
+        let _ = (region, &self.registry);
+        Ok(())
     }
 }
 

@@ -107,8 +107,9 @@ impl<O: MemoryObserver> Pair<O> {
             plan.commit(&mut owned.allocator);
         }
         self.meganodes.rest(slot, plan.freed().len());
+        let freed_by = if planted(Mutant::CompactedNodesUnrested) { Csn::ZERO } else { last };
         for node in plan.freed() {
-            self.grace.push(last, Freed::Node(slot, *node));
+            self.grace.push(freed_by, Freed::Node(slot, *node));
         }
         self.compactions.nodes_freed += plan.freed().len() as u64;
         self.written(last);

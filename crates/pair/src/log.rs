@@ -2,6 +2,7 @@
 //! (`durability = none`) it only counts.
 
 use cell_recovery::{EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, TREE_RECORD_HEADER_BYTES_MAX};
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Durability, ExtentOffset, RegionKind};
 use cell_tree::Geometry;
 use cell_wal::{
@@ -35,8 +36,9 @@ impl LogNeed {
             record_space(TREE_RECORD_HEADER_BYTES_MAX + CHANGE_BYTES_MAX + key_bytes.max(geometry.key_max()));
         let image = record_space(TREE_RECORD_HEADER_BYTES_MAX + CHANGE_BYTES_MAX + geometry.node_bytes());
         let extent = record_bytes_max(value_bytes + cell_memory::extent::HEADER_BYTES_MAX as usize);
+        let node_bytes = (usize::from(height) + 2) * (image + 2 * small);
         LogNeed {
-            node_bytes: (usize::from(height) + 2) * (image + 2 * small),
+            node_bytes: if planted(Mutant::LogNeedShort) { image } else { node_bytes },
             extent_bytes: record_space(extent),
             space: Space::Ordinary,
         }
@@ -259,5 +261,84 @@ impl CommitLog {
         if let Some(log) = &mut self.log {
             log.release_below(base, device);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_recovery::{WriteCompletion, WriteOutcome};
+    use cell_terms::{Epoch, OperationNumber, PairId, RegionId, SessionId, SlotIndex, Version};
+    use cell_tree::{Change, Image, LeafEntry, Meganode, NodeIndex, Plan, Slot, SlotAllocator};
+
+    use super::*;
+
+    const SLOT: Slot = Slot { region: RegionId(2), index: SlotIndex(0) };
+    const COMPLETION: WriteCompletion = WriteCompletion {
+        session: SessionId(u64::MAX),
+        number: OperationNumber(u64::MAX),
+        floor: OperationNumber(u64::MAX),
+        outcome: WriteOutcome::Written {
+            version: Version { pair: PairId(1), epoch: Epoch(1), csn: Csn(1) },
+            replaced: true,
+        },
+    };
+
+    /// Bytes that the records of a planned put take in a log.
+    fn record_bytes(plan: &Plan) -> usize {
+        let record = |(index, change)| {
+            let completion = (index + 1 == plan.len()).then_some(COMPLETION);
+            let mut bytes = Vec::new();
+            NodeRecord::Tree { slot: SLOT.index, completion, change }.encode(&mut bytes);
+            record_space(bytes.len())
+        };
+        plan.changes().enumerate().map(record).sum()
+    }
+
+    /// Fills a meganode with keys that are as long as they may be, which come in no order.
+    fn fill_by_what_was_asked_for() {
+        let geometry = Geometry::new(512, 64 << 10, 4096).unwrap();
+        let mut words = vec![0; geometry.slot_word(SLOT.index) + geometry.nodes() * geometry.node_words()];
+        let image = cell_tree::empty_root(geometry);
+        let root = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&image) };
+        cell_tree::apply(&mut words[..], geometry, SLOT, &root, Csn(1));
+        let (mut allocator, mut plan, mut csn) = (SlotAllocator::new(geometry.nodes()), Plan::new(), Csn(1));
+        let mut splits = 0;
+        for number in 0..10_000_u64 {
+            let key = format!("{:0width$}", number * 7919 % 10_007, width = geometry.key_max());
+            let need = LogNeed::put(key.len(), 8, &geometry, allocator.height());
+            let entry = LeafEntry { offset: ExtentOffset(4), value_len: 8, crc: number };
+            let meganode = Meganode::new(&words[..], geometry, SLOT);
+            let planned = cell_tree::plan_put(&meganode, &mut allocator, key.as_bytes(), entry, &mut plan);
+            if planned.is_err() {
+                break;
+            }
+            let bytes = record_bytes(&plan);
+            assert!(bytes <= need.node_bytes, "put {number}: {bytes} bytes, and {need:?} was asked for");
+            for change in plan.changes() {
+                csn = csn.next();
+                cell_tree::apply(&mut words[..], geometry, SLOT, &change, csn);
+            }
+            splits += u32::from(plan.len() > 1);
+            plan.commit(&mut allocator);
+        }
+        assert!(splits > 50 && allocator.height() > 1, "{splits} splits, {} levels", allocator.height());
+    }
+
+    #[test]
+    fn put_takes_no_more_of_the_log_than_was_asked_for() {
+        fill_by_what_was_asked_for();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_log_need_short_is_caught() {
+        use cell_terms::mutant::plant;
+        cell_terms::mutant::in_own_process(|| {
+            plant(Some(Mutant::LogNeedShort));
+            let passed = std::panic::catch_unwind(fill_by_what_was_asked_for).is_ok();
+            plant(None);
+            assert!(!passed);
+            println!("mutant {} caught by cell-pair's log", Mutant::LogNeedShort.name());
+        });
     }
 }

@@ -427,7 +427,7 @@ impl<O: MemoryObserver> Pair<O> {
     /// what has become durable since the last call begins now.
     pub fn reuse(&mut self, now_ns: u64) -> bool {
         let durable = self.durable();
-        self.splits.prune(durable);
+        self.splits.prune(if planted(Mutant::SplitPrunedEarly) { self.appended() } else { durable });
         let mut any = false;
         self.grace.begin_grace(durable, now_ns);
         for _ in 0..REUSED_AT_ONCE {

@@ -1,6 +1,7 @@
 //! Reads of a pair by its owner: searches, alone and in batches, and what their answers depend on.
 
 use cell_memory::extent::{self, ExtentHeader, ExtentShape, byte_offset};
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, SlotIndex, Version};
 use cell_tree::{LeafEntry, ReadError, SearchResult};
 
@@ -83,7 +84,9 @@ impl<O: MemoryObserver> Pair<O> {
     /// The extent's header cannot be read.
     pub fn search_depends_on(&self, located: &Located) -> Result<Csn, PairError> {
         match &located.entry {
+            None if planted(Mutant::SearchMissNotHeld) => Ok(Csn::ZERO),
             None => Ok(located.csn_removed),
+            Some(_) if planted(Mutant::SearchHitNotHeld) => Ok(Csn::ZERO),
             Some(_) if located.csn_changed <= self.visible() => Ok(located.csn_changed),
             Some(entry) => Ok(self.head(entry)?.csn),
         }

@@ -4,6 +4,7 @@
 use std::ops::{Bound, Range};
 
 use cell_memory::{Region, extent};
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, SlotIndex};
 use cell_tree::{KeyRange, LeafEntry, LeafSnapshot, Meganode, ReadError, ScanDirection};
 
@@ -167,7 +168,9 @@ impl<O: MemoryObserver> Pair<O> {
         let mut walk = LeafWalk::begin(self, slot, &range, expected, buffers)?;
         self.meganodes.count_reads(slot, 1);
         loop {
-            depends_on = depends_on.max(walk.leaf.csn_removed());
+            if !planted(Mutant::ScanRemovalNotHeld) {
+                depends_on = depends_on.max(walk.leaf.csn_removed());
+            }
             let ahead = walk.read_ahead();
             let mut inside = walk.inside.clone();
             while let Some(at) = match range.direction {
@@ -175,6 +178,7 @@ impl<O: MemoryObserver> Pair<O> {
                 ScanDirection::Backward => inside.next_back(),
             } {
                 match each(LeafItem { leaf: walk.leaf, at })? {
+                    Some(_) if planted(Mutant::ScanHitNotHeld) => {}
                     Some(csn) => depends_on = depends_on.max(csn),
                     None => return Ok(ScanEnd { depends_on, is_stopped: true }),
                 }

@@ -10,6 +10,7 @@
 
 use cell_memory::extent::{self, ExtentHeader, ExtentShape};
 use cell_recovery::{NodeRecord, WriteCompletion, WriteOutcome};
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, ExtentOffset, SlotIndex, Version};
 use cell_tree::{LeafEntry, MeganodeRole, PlanError};
 
@@ -165,6 +166,7 @@ impl<O: MemoryObserver> Pair<O> {
     /// An extent that nothing points to any more goes to the grace queue.
     pub(crate) fn release(&mut self, old: &LeafEntry, csn: Csn) {
         if let Some(shape) = shape_of(old) {
+            let csn = if planted(Mutant::ReplacedExtentUnrested) { Csn::ZERO } else { csn };
             self.grace.push(csn, Freed::Extent(old.offset, shape.extent_bytes()));
         }
     }

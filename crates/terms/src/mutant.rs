@@ -91,6 +91,92 @@ mutants! {
     HitNotHeld: "hit-not-held",
     /// A get that misses does not wait for the removal's batch.
     MissNotHeld: "miss-not-held",
+
+    // What is answered by what is durable. Tests of `node/tests/suite/worker_core/held_kinds.rs` catch them.
+    /// A search that hits does not wait for the entry's batch.
+    SearchHitNotHeld: "search-hit-not-held",
+    /// A search that misses does not wait for the removal's batch.
+    SearchMissNotHeld: "search-miss-not-held",
+    /// A multi-get does not wait for the batches of its entries.
+    MultiGetHitNotHeld: "multi-get-hit-not-held",
+    /// A multi-get does not wait for the batch of an entry of which it has the version alone.
+    MultiGetLargeNotHeld: "multi-get-large-not-held",
+    /// A multi-get does not wait for the batch of a removal.
+    MultiGetMissNotHeld: "multi-get-miss-not-held",
+    /// A page does not wait for the batches of its entries.
+    ScanHitNotHeld: "scan-hit-not-held",
+    /// A page does not wait for the batches of removals from its leaves.
+    ScanRemovalNotHeld: "scan-removal-not-held",
+    /// A page depends on nothing.
+    ScanNotHeld: "scan-not-held",
+    /// A value in chunks does not wait for its batch.
+    StreamNotHeld: "stream-not-held",
+    /// A repeated write is answered before its first copy is durable.
+    RepeatNotHeld: "repeat-not-held",
+    /// An answer from several pairs leaves as soon as one of them is durable.
+    JointNotHeld: "joint-not-held",
+    /// That a write's condition failed is not kept for repeats.
+    FailedConditionUnlogged: "failed-condition-unlogged",
+    /// That there was nothing to delete is not kept for repeats.
+    DeletedNothingUnlogged: "deleted-nothing-unlogged",
+    /// A write passes those that wait for its pair's log.
+    BacklogPassed: "backlog-passed",
+    /// A value in chunks is written whatever its checksum says.
+    StreamUnchecked: "stream-unchecked",
+
+    // Steps of splits. Tests of `node/tests/suite/worker_core/split_order.rs` catch them.
+    /// A target is asked to adopt before the split's start is durable.
+    AskedEarly: "asked-early",
+    /// A source learns that its half is adopted before that is durable.
+    AdoptedToldEarly: "adopted-told-early",
+    /// A target is asked to take writes before its source is truncated durably.
+    OpenToldEarly: "open-told-early",
+    /// A source learns that its target takes writes before that is durable.
+    OpenedToldEarly: "opened-told-early",
+    /// The root leads to a router that is not durable.
+    RootSetEarly: "root-set-early",
+    /// A router gets entries before it is durable that the root leads to it.
+    RouteAddedEarly: "route-added-early",
+    /// A source learns that it is routed before that is durable.
+    RoutedToldEarly: "routed-told-early",
+    /// A target learns that its split is over before that is durable.
+    SplitEndedEarly: "split-ended-early",
+    /// The table drops a split that is over before that is durable.
+    SplitPrunedEarly: "split-pruned-early",
+    /// A source takes writes to its upper half once the split is linked.
+    LinkedHalfWritten: "linked-half-written",
+    /// A checkpoint begins while an adoption has entries that no leaf leads to.
+    ImageAmidAdoption: "image-amid-adoption",
+
+    // What is used again before the record that freed it is durable. Tests of
+    // `node/tests/suite/worker_core/rest.rs` catch them.
+    /// The tree nodes of a half that was truncated away.
+    TruncatedNodesUnrested: "truncated-nodes-unrested",
+    /// The extents of a half that was truncated away.
+    TruncatedExtentsUnrested: "truncated-extents-unrested",
+    /// The extents of an adoption that was thrown away.
+    DiscardedExtentsUnrested: "discarded-extents-unrested",
+    /// The slot of an adoption that was thrown away.
+    FreedSlotUnrested: "freed-slot-unrested",
+    /// The extent of an entry that was replaced or removed.
+    ReplacedExtentUnrested: "replaced-extent-unrested",
+    /// Tree nodes that a compaction has emptied.
+    CompactedNodesUnrested: "compacted-nodes-unrested",
+
+    /// A put is begun when the log has room for one tree node's image. A test of `crates/pair/src/log.rs`
+    /// catches it.
+    LogNeedShort: "log-need-short",
+    /// A store that has stopped goes on renewing leases. A test of `crates/cluster/src/embedded.rs` catches it.
+    StoppedRenews: "stopped-renews",
+    /// Who has served a pair claims it again. Tests of the coordinator catch it.
+    ServedClaimedAgain: "served-claimed-again",
+    /// A recovery takes what is newer than its image says. A test of `recovery/src/replay.rs` catches it.
+    ImageNewerTaken: "image-newer-taken",
+    /// A log gives up its last segment with a durable frame. A test of wal's
+    /// (`wal/tests/suite/last_segment.rs`) catches it.
+    LastSegmentReleased: "last-segment-released",
+
+    // And others.
     /// Replay leaves an extent alone where there is one already.
     ExtentNotRewritten: "extent-not-rewritten",
     /// A recovery reads past a recorded cut.

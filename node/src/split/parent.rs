@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use cell_pair::{NoRoom, Pair, WriteError};
 use cell_recovery::SplitName;
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, PairId, Pointer, Root, SlotIndex};
 
 use super::effects::{Effects, SplitMessage};
@@ -102,12 +103,14 @@ impl Parents {
                 let first = pair.root().pointer;
                 pair.route(slot, &[], first).map(|csn| Some(RoutingStep::Built(slot, csn)))
             }
-            RoutingStep::Built(slot, csn) if csn <= durable => {
+            RoutingStep::Built(slot, csn) if csn <= durable || planted(Mutant::RootSetEarly) => {
                 let root = Root::router(pair.pointer(slot));
                 Ok(pair.set_root(root).map(RoutingStep::Setting))
             }
-            RoutingStep::Setting(csn) if csn <= durable => Ok(Some(RoutingStep::Idle)),
-            RoutingStep::Inserting(csn) if csn <= durable => {
+            RoutingStep::Setting(csn) if csn <= durable || planted(Mutant::RouteAddedEarly) => {
+                Ok(Some(RoutingStep::Idle))
+            }
+            RoutingStep::Inserting(csn) if csn <= durable || planted(Mutant::RoutedToldEarly) => {
                 if let Some(entry) = self.queue.pop_front() {
                     effects.send(SplitMessage::Routed { name: entry.name, notice: entry.notice });
                 }

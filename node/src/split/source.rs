@@ -61,7 +61,7 @@ impl Source {
         }
         let before = self.progress;
         let logged = match step_of_source(state, self.progress) {
-            SourceStep::Ask if durable => {
+            SourceStep::Ask if durable || planted(Mutant::AskedEarly) => {
                 effects.send(self.adoption(pairs).unwrap_or(SplitMessage::Refused { name }));
                 self.progress = TargetProgress::Asked;
                 false
@@ -73,7 +73,7 @@ impl Source {
                 false
             }
             SourceStep::Truncate => self.truncate(pairs, effects),
-            SourceStep::NotifyOpen if durable => {
+            SourceStep::NotifyOpen if durable || planted(Mutant::OpenToldEarly) => {
                 self.notify(SplitAnswer::Open, effects);
                 self.progress = TargetProgress::NotifiedOpen;
                 false
@@ -88,7 +88,7 @@ impl Source {
                 }
                 logged
             }
-            SourceStep::Done if durable => return self.end(effects),
+            SourceStep::Done if durable || planted(Mutant::SplitEndedEarly) => return self.end(effects),
             _ => false,
         };
         if logged || self.progress != before { Stepped::Moved } else { Stepped::Waits }
@@ -285,7 +285,8 @@ impl Sources {
         self.list.iter().filter(|source| source.there == there).any(|source| {
             let split = pairs.pair(there.pair).split_table().source(source.name);
             split.is_some_and(|split| {
-                matches!(split.state, SourceState::Started | SourceState::Linked) && *key >= *split.key
+                let is_linked = split.state == SourceState::Linked && !planted(Mutant::LinkedHalfWritten);
+                (split.state == SourceState::Started || is_linked) && *key >= *split.key
             })
         })
     }

@@ -179,7 +179,7 @@ impl Target {
             return Stepped::Waits;
         };
         if let Nodes::Built { left_behind } = &mut self.nodes
-            && durable
+            && (durable || planted(Mutant::AdoptedToldEarly))
         {
             let left_behind = std::mem::take(left_behind);
             effects.send(SplitMessage::Adopted { name, left_behind });
@@ -187,7 +187,7 @@ impl Target {
             self.answer = planted(Mutant::ReadableEarly).then_some(SplitAnswer::Linked);
             return Stepped::Moved;
         }
-        if state == TargetState::Opened && durable {
+        if state == TargetState::Opened && (durable || planted(Mutant::OpenedToldEarly)) {
             if !std::mem::replace(&mut self.opened_reported, true) {
                 effects.send(SplitMessage::Opened { name });
                 return Stepped::Moved;
@@ -206,7 +206,8 @@ impl Target {
             }
             TargetStep::Show => self.become_readable(pairs, effects),
             TargetStep::Open => self.open(pairs, effects),
-            TargetStep::Forget if durable => {
+            // Its source is over once it has learnt that this is open, and it learns that once it is durable.
+            TargetStep::Forget => {
                 pairs.pair_mut(self.at).forget_split(name);
                 Stepped::Over
             }
@@ -215,7 +216,7 @@ impl Target {
                 tracing::error!(%name, ?state, ?answer, "two logs contradict each other: the slot stays hidden");
                 Stepped::Waits
             }
-            TargetStep::Forget | TargetStep::Contradiction | TargetStep::Done => Stepped::Waits,
+            TargetStep::Contradiction | TargetStep::Done => Stepped::Waits,
         }
     }
 

@@ -57,7 +57,7 @@ impl Worker {
         let idle = self.is_idle();
         // An adoption logs entries before the leaf that leads to them. Were the base between the two, the
         // image would lack such an entry and the log below the base would go.
-        let adopts = self.splits.is_building(at);
+        let adopts = self.splits.is_building(at) && !planted(Mutant::ImageAmidAdoption);
         let stopping = self.phase == WorkerPhase::Stopping;
         self.announce_reclaim(at);
         let disk_free = self.disk_free;

@@ -302,17 +302,20 @@ fn answer_keys(
             let pair = pairs.pair(at);
             let found = match &located.entry {
                 None => {
-                    need(at, located.csn_removed);
+                    let is_held = !planted(Mutant::MultiGetMissNotHeld);
+                    need(at, if is_held { located.csn_removed } else { Csn::ZERO });
                     Found::Absent
                 }
                 Some(entry) if value_len(entry) as usize > writer.value_bytes_max() => {
                     let head = pair.head(entry)?;
-                    need(at, head.csn);
+                    let is_held = !planted(Mutant::MultiGetLargeNotHeld);
+                    need(at, if is_held { head.csn } else { Csn::ZERO });
                     Found::Large { version: head.version, value_len: value_len(entry) }
                 }
                 Some(entry) => {
                     let head = pair.read(entry, &mut value)?;
-                    need(at, head.csn);
+                    let is_held = !planted(Mutant::MultiGetHitNotHeld);
+                    need(at, if is_held { head.csn } else { Csn::ZERO });
                     Found::Value { version: head.version, value: &value }
                 }
             };
@@ -418,7 +421,9 @@ fn fill_page(
             }
             Ok::<_, AnswerError>(taken.then_some(csn))
         })?;
-        depends_on = depends_on.max(end.depends_on);
+        if !planted(Mutant::ScanNotHeld) {
+            depends_on = depends_on.max(end.depends_on);
+        }
         here = match onward(&pairs.directory, &range, part) {
             Onward::To(next) if !end.is_stopped => Some(next),
             Onward::Page(fence) if !end.is_stopped => {

@@ -104,6 +104,7 @@ impl Worker {
             Admission::New => false,
             Admission::Repeat { outcome, csn } => {
                 self.operations.repeated += 1;
+                let csn = if planted(Mutant::RepeatNotHeld) { Csn::ZERO } else { csn };
                 self.answer_outcome(connection, header, pair, outcome, csn);
                 true
             }
@@ -154,8 +155,7 @@ fn decide_put(pair: &mut Pair, slot: SlotIndex, put: &Put<'_>) -> Result<(WriteO
     if put.condition != Condition::Always {
         let current = pair.version_of(slot, put.key)?;
         if !holds(put.condition, current) {
-            let outcome = WriteOutcome::ConditionFailed { current };
-            return Ok((outcome, pair.log_outcome(&completion(&put.name, outcome))?));
+            return condition_failed(pair, &put.name, current);
         }
     }
     pair.put(slot, put.key, put.value, |version, replaced| {
@@ -171,13 +171,28 @@ fn decide_delete(
     let (name, condition) = (&delete.name, delete.condition);
     let current = pair.version_of(slot, delete.key)?;
     if current.is_none() && condition == Condition::Always {
+        if planted(Mutant::DeletedNothingUnlogged) {
+            return Ok((WriteOutcome::NotFound, pair.appended()));
+        }
         return Ok((WriteOutcome::NotFound, pair.log_outcome(&completion(name, WriteOutcome::NotFound))?));
     }
     if !holds(condition, current) {
-        let outcome = WriteOutcome::ConditionFailed { current };
-        return Ok((outcome, pair.log_outcome(&completion(name, outcome))?));
+        return condition_failed(pair, name, current);
     }
     pair.delete(slot, delete.key, &completion(name, WriteOutcome::Deleted))
+}
+
+/// Keeps the result: after a change a repeat would find the condition met.
+fn condition_failed(
+    pair: &mut Pair,
+    name: &WriteName,
+    current: Option<Version>,
+) -> Result<(WriteOutcome, Csn), WriteError> {
+    let outcome = WriteOutcome::ConditionFailed { current };
+    if planted(Mutant::FailedConditionUnlogged) {
+        return Ok((outcome, pair.appended()));
+    }
+    Ok((outcome, pair.log_outcome(&completion(name, outcome))?))
 }
 
 fn completion(name: &WriteName, outcome: WriteOutcome) -> WriteCompletion {

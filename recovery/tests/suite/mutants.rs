@@ -8,7 +8,9 @@ use std::panic::catch_unwind;
 
 use crate::cluster::world::{Met, run, run_compaction};
 use crate::large_values::damaged_extent_fails_the_image;
+use crate::order::takeover_syncs_what_it_read_then_records_the_cut_then_opens_new_logs_then_publishes;
 use crate::owner::{GEOMETRY, Owner, start};
+use crate::survivors::dead_owners_writes_that_land_while_a_survivor_serves_are_never_read;
 use cell_cluster::Sim;
 use cell_recovery::mutant::{Mutant, plant};
 use cell_wal::sim::SimDisk;
@@ -53,6 +55,26 @@ fn every_mutant_is_caught_by_the_crash_harness() {
             plant(Some(mutant));
             assert!(!clean(), "{mutant:?} was not caught");
             println!("mutant {} caught by cell-recovery's crash harness", mutant.name());
+        }
+        plant(None);
+    });
+}
+
+/// Those that the simulator plants too, each with one test of takeovers that fails.
+#[test]
+fn every_mutant_of_takeovers_is_caught() {
+    use cell_terms::mutant::{Mutant, plant};
+    cell_terms::mutant::in_own_process(|| {
+        let order = takeover_syncs_what_it_read_then_records_the_cut_then_opens_new_logs_then_publishes;
+        let late = dead_owners_writes_that_land_while_a_survivor_serves_are_never_read;
+        let twins: [(Mutant, fn()); 3] =
+            [(Mutant::CutUnsynced, order), (Mutant::CutIgnored, late), (Mutant::ZombieSegments, late)];
+        for (mutant, test) in twins {
+            plant(None);
+            assert!(catch_unwind(test).is_ok(), "{}: the test itself fails", mutant.name());
+            plant(Some(mutant));
+            assert!(catch_unwind(test).is_err(), "{} was not caught", mutant.name());
+            println!("mutant {} caught by cell-recovery's takeovers", mutant.name());
         }
         plant(None);
     });

@@ -140,7 +140,7 @@ fn has_frames(disk: &SimDisk, path: &str) -> bool {
 }
 
 #[test]
-fn takeover_syncs_what_it_read_then_records_the_cut_then_opens_new_logs_then_publishes() {
+pub(crate) fn takeover_syncs_what_it_read_then_records_the_cut_then_opens_new_logs_then_publishes() {
     let (disk, sim) = (SimDisk::new(3), Sim::new(7));
     let first = start(&disk, &sim, 1);
     let session = first.environment.sessions.open(first.lease).unwrap();

@@ -198,7 +198,7 @@ fn survivor_killed_at_every_tenth_of_its_replay_leaves_nothing_behind() {
 }
 
 #[test]
-fn dead_owners_writes_that_land_while_a_survivor_serves_are_never_read() {
+pub(crate) fn dead_owners_writes_that_land_while_a_survivor_serves_are_never_read() {
     for seed in 0..20 {
         let mut world = World::new(seed, 100, 200);
         let (life, recovered, device) = world.survivor_that_serves();

@@ -8,6 +8,7 @@ mod golden;
 mod harness;
 mod hostile;
 mod images;
+mod last_segment;
 mod mutants;
 mod ring;
 mod write_and_read;

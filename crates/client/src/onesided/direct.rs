@@ -18,6 +18,7 @@ use super::page::PageEntry;
 use super::place::MeganodePlace;
 use super::place::PairAt;
 use super::regions::Regions;
+use crate::mutant::{Mutant, planted};
 
 /// Started again at the root so often: a stale router entry, a meganode that was split meanwhile.
 const RESTARTS_MAX: u32 = 4;
@@ -57,7 +58,7 @@ impl MappedMeganode<'_> {
     fn lasting(&self, found: SearchResult, right_links: u32) -> Option<FoundInPlace> {
         let MappedMeganode { place, mapped, ns_max, .. } = *self;
         let found = FoundInPlace { place, found, ns_max, right_links, was_stale: false };
-        mapped.node.lasts().then_some(found)
+        (mapped.node.lasts() || planted(Mutant::EndedMappingRead)).then_some(found)
     }
 }
 
@@ -206,6 +207,7 @@ impl Regions {
             return None;
         }
         let meganode = Meganode::new(words, geometry, place.slot);
+        let ns_max = if planted(Mutant::InPlaceUntimed) { u64::MAX } else { ns_max };
         Some(MappedMeganode { place, mapped, meganode, ns_max: pair.operation_ns_max.min(ns_max) })
     }
 
@@ -238,7 +240,7 @@ impl Regions {
         let shape = ExtentShape::from_bits(entry.value_len)?;
         let begin = bytes.len();
         let read = reader.append(mapped.extent.region(), entry.offset, shape, entry.crc, bytes);
-        let header = read.ok().filter(|_| mapped.lasts())?;
+        let header = read.ok().filter(|_| mapped.lasts() || planted(Mutant::EndedExtentRead))?;
         let (version, value_len) = (header.version(pair.row.pair), shape.value_bytes());
         Some(Fetched { version, csn: header.csn, value_len, value: Some((begin, bytes.len())) })
     }
@@ -248,7 +250,7 @@ impl Regions {
         let pair = self.pair_mut(at);
         let Some(mapped) = &pair.mapped else { return };
         let visible = mapped.node.region().watermark().visible;
-        if mapped.lasts() {
+        if mapped.lasts() || planted(Mutant::EndedWatermarkRead) {
             pair.visible = pair.visible.max(visible);
         }
     }

@@ -15,6 +15,7 @@ use super::direct::FoundInPlace;
 use super::place::{MeganodePlace, PairAt};
 use super::verdict::{ImmediateGet, Validation, depend_on};
 use crate::Item;
+use crate::mutant::{Mutant, planted};
 
 impl Reader {
     /// Whether memory is mapped where each search begins.
@@ -126,7 +127,9 @@ impl Reader {
 
     fn depend_on(&mut self, found: &FoundInPlace, csn: Csn) {
         let immediate = &mut self.immediate;
-        immediate.ns_max = immediate.ns_max.min(found.ns_max);
+        if !planted(Mutant::ImmediateUntimed) {
+            immediate.ns_max = immediate.ns_max.min(found.ns_max);
+        }
         depend_on(&mut immediate.needs, found.place.at, csn);
     }
 

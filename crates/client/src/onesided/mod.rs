@@ -505,7 +505,9 @@ impl Reader {
         };
         match owner {
             ReadOwner::None => {}
-            ReadOwner::Header { pair, registrations } if registrations == self.context.registrations => {
+            ReadOwner::Header { pair, registrations }
+                if registrations == self.context.registrations || planted(Mutant::EarlierHeaderTaken) =>
+            {
                 self.on_region_header(pair, words);
             }
             ReadOwner::Header { .. } => {}

@@ -11,6 +11,7 @@ use super::mapping::MappedPair;
 use super::meganode_cache::MeganodeCache;
 use super::place::PairAt;
 use crate::link_id::LinkId;
+use crate::mutant as own;
 
 /// Words of a region's header that hold the root and the watermarks: two cache lines.
 const HEADER_READ_BYTES: u32 = 128;
@@ -97,7 +98,8 @@ impl Regions {
         self.drop_link(link);
         for pair in newer.pairs {
             let of_pair = |known: &PairRow| known.row.pair == pair.row.pair;
-            if self.pairs.iter().any(|known| of_pair(known) && known.row.epoch > pair.row.epoch) {
+            let is_older = |known: &PairRow| of_pair(known) && known.row.epoch > pair.row.epoch;
+            if self.pairs.iter().any(is_older) && !own::planted(own::Mutant::OlderClaimTaken) {
                 continue;
             }
             self.pairs.retain(|known| !of_pair(known));
@@ -253,6 +255,7 @@ impl PairRow {
         let visible = Csn::ZERO;
         Some(PairRow { row, link, geometry, operation_ns_max, visible, header_asked: false, mapped: None })
     }
+
     /// Maps the pair, as far as `mapped` knows its regions. False if it does not, or they are not what the
     /// registrations say.
     pub(crate) fn map(&mut self, mapped: &mut dyn FnMut(RegionKey) -> Option<MappedRegion>) -> bool {
@@ -267,5 +270,63 @@ impl PairRow {
             self.mapped = Some(MappedPair { node, extent });
         }
         fit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_protocol::RegionRows;
+    use cell_terms::Epoch;
+
+    use super::*;
+
+    /// The only pair, as a node reports it.
+    fn reported(link: LinkId, epoch: u32) -> Regions {
+        let row = PairRegions {
+            pair: PairId(1),
+            epoch: Epoch(epoch),
+            node_region: PairId(1).node_region(),
+            extent_region: PairId(1).extent_region(),
+            node_key: 1,
+            extent_key: 2,
+            node_region_bytes: 4096 + (64 << 10),
+            extent_region_bytes: 1 << 20,
+            slot_bytes: 64 << 10,
+            tree_node_bytes: 512,
+            header_bytes: 4096,
+            node_crc: false,
+        };
+        let rows = [row];
+        let pairs = RegionRows::List(&rows);
+        let reply = RegionsReply { reads_permitted: true, one_sided_max_us: 200_000, pairs };
+        Regions::new(link, &reply, true).expect("it permits reads")
+    }
+
+    /// What an earlier owner says comes late.
+    fn later_owner_counts() {
+        let (later, earlier) = (LinkId(1), LinkId(2));
+        let mut known = reported(later, 6);
+        for (epoch, expected) in [(5, (later, Epoch(6))), (7, (earlier, Epoch(7)))] {
+            known.replace(earlier, reported(earlier, epoch));
+            assert_eq!((known.pair(0).link, known.pair(0).row.epoch), expected);
+        }
+    }
+
+    #[test]
+    fn replace_of_two_claims_to_a_pair_the_higher_epoch_counts() {
+        later_owner_counts();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_older_claim_taken_is_caught() {
+        use crate::mutant::{Mutant, plant};
+        cell_terms::mutant::in_own_process(|| {
+            plant(Some(Mutant::OlderClaimTaken));
+            let passed = std::panic::catch_unwind(later_owner_counts).is_ok();
+            plant(None);
+            assert!(!passed);
+            println!("mutant {} caught by cell-client's regions", Mutant::OlderClaimTaken.name());
+        });
     }
 }

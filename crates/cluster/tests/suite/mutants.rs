@@ -3,18 +3,21 @@
 #![cfg(debug_assertions)]
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
+use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_cluster::{
-    ClaimReason, ClusterError, Coordinator, Embedded, HostId, Incidents, ManualClock, Missing, NewIncident,
-    NewPair, Ownership, PairGeometry, Sim, Table, Transaction,
+    ClaimReason, ClusterError, Coordinator, CoordinatorRequest, Embedded, HostId, Incidents, ManualClock,
+    Missing, NewIncident, NewPair, Ownership, PairGeometry, Response, ServingAddress, Sim, SimLink, Table,
+    Transaction,
 };
 use cell_durable::{PowerCutSyncer, Syncer, SystemSyncer};
 use cell_terms::mutant::{Mutant, plant};
-use cell_terms::{Incarnation, NodeId};
+use cell_terms::{Durability, Incarnation, NodeId};
 
-use crate::joining;
+use crate::{joining, table};
 
 /// Whether what the simulated coordinator acknowledged outlives a power cut.
 fn simulated_power_cut_is_clean() -> bool {
@@ -97,6 +100,66 @@ fn owner_on_another_host_is_left_alone() -> bool {
     matches!(claimed, Err(ClusterError::OwnerLives { .. }))
 }
 
+const GEOMETRY: PairGeometry =
+    PairGeometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
+
+fn place() -> ServingAddress {
+    ServingAddress { address: "127.0.0.1:7000".to_owned(), worker: 0, node_key: 0, extent_key: 0 }
+}
+
+/// Whether a pair is refused to who serves it: what it granted in its earlier epoch ends with its lease alone.
+fn claim_by_who_has_served_is_refused() -> bool {
+    let sim = Sim::new(7);
+    let link = sim.link();
+    let incarnation = link.grant(500).unwrap().lease;
+    let table = Table::new(Arc::new(link));
+    let new = NewPair { incarnation, node: NodeId(0), geometry: GEOMETRY };
+    let ownership = table.create_pair(&new).unwrap().ownership;
+    table.publish(ownership, Durability::Sync, &place()).unwrap();
+    let claimed = table.claim(ownership.pair, incarnation, NodeId(0), ClaimReason::HostLock);
+    matches!(claimed, Err(ClusterError::State { .. })) && table.pair(ownership.pair).unwrap().is_published()
+}
+
+/// A way to the coordinator on which another is faster once.
+struct Outrun<F> {
+    link: SimLink,
+    is_outrun: AtomicBool,
+    other: F,
+}
+
+impl<F: Fn() + Send + Sync> Coordinator for Outrun<F> {
+    fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
+        let is_write = matches!(request, CoordinatorRequest::Transact(_));
+        if is_write && !self.is_outrun.swap(true, Ordering::SeqCst) {
+            (self.other)();
+        }
+        self.link.call(request)
+    }
+}
+
+/// Whether a claim comes to nothing when another has claimed the pair since its row was read.
+fn claim_that_was_outrun_changes_nothing() -> bool {
+    let sim = Sim::new(7);
+    let member = || (Table::new(Arc::new(sim.link())), sim.link().grant(500).unwrap().lease);
+    let (table, owner) = member();
+    let new = NewPair { incarnation: owner, node: NodeId(0), geometry: GEOMETRY };
+    let ownership = table.create_pair(&new).unwrap().ownership;
+    table.publish(ownership, Durability::Sync, &place()).unwrap();
+    sim.advance(500_000_000);
+    let ((fast, winner), (_, slow)) = (member(), member());
+    let claim =
+        |table: &Table, lease| table.claim(ownership.pair, lease, NodeId(0), ClaimReason::LeaseEnded).is_ok();
+    let pair = ownership.pair;
+    let other = move || _ = fast.claim(pair, winner, NodeId(0), ClaimReason::LeaseEnded).unwrap();
+    let late = Table::new(Arc::new(Outrun { link: sim.link(), is_outrun: AtomicBool::new(false), other }));
+    !claim(&late, slow) && table.pair(pair).unwrap().owner == Some(winner)
+}
+
+/// Whether a pair is not served while its earlier owner may be trusted.
+fn trust_of_the_earlier_owner_is_awaited() -> bool {
+    catch_unwind(table::publish_host_lock_claim_waits_for_the_old_lease).is_ok()
+}
+
 /// Of nobody's pairs.
 const INCIDENT: NewIncident =
     NewIncident { dead: Incarnation(0), node: NodeId(0), lease_seen_ms: 0, detected_ms: 0, host_lock: false };
@@ -126,6 +189,9 @@ fn every_mutant_of_the_coordinator_is_caught() {
             (Mutant::RowsUncut, "files of sled's own", pages_are_small),
             (Mutant::PairOverwritten, "counter that went back", counter_that_went_back_is_noticed),
             (Mutant::HostUnasked, "claim across hosts", owner_on_another_host_is_left_alone),
+            (Mutant::ServedClaimedAgain, "claim of what one serves", claim_by_who_has_served_is_refused),
+            (Mutant::TableUnconditional, "claim that was outrun", claim_that_was_outrun_changes_nothing),
+            (Mutant::TrustNotAwaited, "publication", trust_of_the_earlier_owner_is_awaited),
             (Mutant::ClaimerLeaseUnasked, "new incident", || claim_past_the_lease_is_refused(false)),
             (Mutant::ClaimerLeaseUnasked, "own incident", || claim_past_the_lease_is_refused(true)),
             (Mutant::TermsIgnored, "joining over another log root", joining::other_log_root_is_refused),

@@ -171,7 +171,7 @@ fn pair_row_names_the_host_of_its_owner_and_none_without_one() {
 }
 
 #[test]
-fn publish_host_lock_claim_waits_for_the_old_lease() {
+pub(crate) fn publish_host_lock_claim_waits_for_the_old_lease() {
     let sim = Sim::new(1);
     let first = member(&sim);
     let pair = first.serving_pair().pair;

@@ -64,6 +64,28 @@ fn region_on_huge_pages_is_registered_whole_and_read() {
     assert_eq!(client.reads(here), [(1, Ok(vec![77]))]);
 }
 
+/// What takes long is done before, on another thread: an endpoint that is polled has a region at once.
+#[test]
+fn region_that_the_device_has_taken_before_is_registered_once_and_read() {
+    if !Verbs::is_there() {
+        return;
+    }
+    let (mut world, mut client, mut server, address) = pair();
+    let (here, _) = open(&mut world, &mut client, &mut server, address);
+    let (region, _writer) = region();
+    let taker = server.endpoint.region_taker();
+    std::thread::scope(|scope| drop(scope.spawn(|| taker.take(&region).unwrap())));
+    let key = server.endpoint.register(&region).unwrap();
+    let again = server.endpoint.register(&region).unwrap();
+    assert_ne!(key, again, "it was taken once");
+    for (tag, key) in [(1, key), (2, again)] {
+        let read = RemoteRead { key, offset: 8_000, length: 8 };
+        client.endpoint.post_read(here, read, ReadTag(tag)).unwrap();
+    }
+    until(&mut world, &mut [&mut client, &mut server], |peers| peers[0].reads(here).len() == 2);
+    assert_eq!(client.reads(here), [(1, Ok(vec![1_000])), (2, Ok(vec![1_000]))]);
+}
+
 #[test]
 fn read_under_a_key_whose_registration_has_ended_breaks_the_connection_and_says_why() {
     if !Verbs::is_there() {

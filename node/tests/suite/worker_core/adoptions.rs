@@ -18,7 +18,7 @@ fn send_put(world: &mut World, name: WriteName, key: &[u8], value: &[u8]) -> u32
 }
 
 /// Puts come, one a turn, until one more split has started; the next number. Its `Start` is not durable yet.
-fn begin_split(world: &mut World, first: u64, value: &[u8]) -> u64 {
+pub(crate) fn begin_split(world: &mut World, first: u64, value: &[u8]) -> u64 {
     let (before, mut number) = (world.worker().split_counts().begun, first);
     while world.worker().split_counts().begun == before {
         let key = format!("key {} {number:05}", number * 7 % 10).into_bytes();

@@ -4,16 +4,17 @@ use cell_protocol::{Condition, Delete, Put, Request};
 
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 
-const KEY: &[u8] = b"key";
+pub(crate) const KEY: &[u8] = b"key";
 
-fn world() -> World {
+/// A world with one entry, which is durable.
+pub(crate) fn world() -> World {
     let mut world = World::new(1, GEOMETRY, OPTIONS);
     assert!(matches!(world.put(world.name(1, 1), KEY, b"one"), Replied::Written(_)));
     world
 }
 
 /// A turn hands the batch to the disk, which has it by the next: nothing may be answered in between.
-fn answered_with_its_batch(world: &mut World, asked: &[u32]) -> Vec<Replied> {
+pub(crate) fn answered_with_its_batch(world: &mut World, asked: &[u32]) -> Vec<Replied> {
     world.turn();
     for id in asked {
         assert_eq!(world.answered(*id), None, "answered before it was durable");

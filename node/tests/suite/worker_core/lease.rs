@@ -55,7 +55,7 @@ fn answer_of_the_control_thread_waits_when_the_turn_began_past_the_lease() {
 }
 
 #[test]
-fn answer_of_the_control_thread_waits_when_the_lease_ran_out_within_the_turn() {
+pub(crate) fn answer_of_the_control_thread_waits_when_the_lease_ran_out_within_the_turn() {
     let (mut world, opened) = asked();
     let (now_ns, worker) = (world.now_ns(), world.worker_mut());
     worker.tick(now_ns, now_ns + 1);

@@ -9,7 +9,7 @@ use cell_memory::Budget;
 use cell_node::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity, WorkerOptions};
 use cell_pair::{CheckpointFailure, Pair, PairOptions, SlotEnds, check, check_targets};
 use cell_protocol::{
-    Hello, PROTOCOL_VERSION, Reply, Request, RequestHeader, RequestId, StatusCode, WriteName,
+    Hello, KeysWriter, PROTOCOL_VERSION, Reply, Request, RequestHeader, RequestId, StatusCode, WriteName,
 };
 use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::{Progress, Restore};
@@ -479,11 +479,18 @@ impl World {
         image.copy.finish().unwrap();
     }
 
-    fn record_image(&mut self, image: Image, recorded: bool) {
+    /// Completes an image, and the worker is notified.
+    pub(crate) fn image_written(&mut self, image: Image) -> WrittenImage {
         let Image { pair, copy, .. } = image;
         let written = copy.finish().unwrap();
         let event = ControlEvent::ImageWritten { pair, written: Ok(written.csn_max) };
         self.serving.worker.control(event);
+        written
+    }
+
+    fn record_image(&mut self, image: Image, recorded: bool) {
+        let pair = image.pair;
+        let written = self.image_written(image);
         for _ in 0..TURNS {
             self.turn();
             for command in std::mem::take(&mut self.serving.commands) {
@@ -511,6 +518,17 @@ impl World {
         self.next_id += 1;
         let message = encoded(request, self.next_id);
         self.serving_mut(at).worker.message(CONNECTION, &message);
+        self.next_id
+    }
+
+    /// Asks the worker for many keys at once; the question's number.
+    pub(crate) fn send_multi_get(&mut self, keys: &[&[u8]]) -> u32 {
+        self.next_id += 1;
+        let (mut message, id) = (Vec::new(), RequestId(self.next_id.into()));
+        let mut writer = KeysWriter::begin(RequestHeader { id, pair: PairId(0) }, &mut message).unwrap();
+        keys.iter().for_each(|key| writer.push(key).unwrap());
+        writer.finish();
+        self.serving.worker.message(CONNECTION, &message);
         self.next_id
     }
 

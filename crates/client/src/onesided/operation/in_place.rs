@@ -4,6 +4,7 @@
 use cell_tree::{LANES, LeafEntry};
 
 use super::{LookupResult, LookupStage, MULTI_GET_VALUE_BYTES_MAX, ReadKind, ReadOperation, visit};
+use crate::mutant::{Mutant, planted};
 use crate::onesided::context::ReadContext;
 use crate::onesided::direct::FoundInPlace;
 use crate::onesided::fetch::value_len;
@@ -81,7 +82,9 @@ impl ReadOperation {
             return false; // the leaf is younger than what is durable: the extent says whether its entry is
         }
         self.depend_on(at, csn);
-        self.ns_max = self.ns_max.min(ns_max);
+        if !planted(Mutant::MultiGetUntimed) {
+            self.ns_max = self.ns_max.min(ns_max);
+        }
         self.lookups[lookup].stage = LookupStage::Done(answer);
         true
     }
@@ -103,7 +106,9 @@ impl ReadOperation {
         let walker = &mut self.lookups[lookup];
         let words = (&**node_words, false);
         let outcome = visit(walker, &mut self.leaf, &self.request, &self.page, words, regions);
-        self.ns_max = self.ns_max.min(regions.pair(at.pair).operation_ns_max);
+        if !planted(Mutant::ScanUntimed) {
+            self.ns_max = self.ns_max.min(regions.pair(at.pair).operation_ns_max);
+        }
         (outcome != NodeOutcome::Torn).then_some(outcome)
     }
 

@@ -3,7 +3,7 @@
 
 use cell_client::{AttemptError, LinkId, Operation, Output};
 use cell_fabric::CloseReason;
-use cell_protocol::RequestKind;
+use cell_protocol::{Bound, RequestKind, Scan};
 use cell_terms::{ExtentOffset, Root};
 
 use crate::onesided::answers::{filled, key, routed, routed_owner, value};
@@ -181,6 +181,29 @@ pub(crate) fn router_is_not_taken_for_entries() {
 #[test]
 fn router_at_a_stale_pointer_is_not_taken_for_entries() {
     router_is_not_taken_for_entries();
+}
+
+/// A scan by reads that comes to a router by such a pointer: the leaf of a router has entries, and they are
+/// none of the store's.
+pub(crate) fn router_is_not_scanned_for_entries() {
+    let mut harness = routed();
+    let first = harness.owner.root_of(0, 0);
+    let stale = harness.owner.add_router(1, 1, first);
+    let root = harness.owner.add_router(0, 2, stale);
+    harness.owner.set_root(Root::router(root));
+    harness.core.closed(LinkId::BOOTSTRAP, harness.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
+    harness.pass(1_000 * MS);
+    let start = key(150);
+    let scan = Scan { start: Bound::Included(&start), keys_only: true, ..Scan::default() };
+    harness.submit(&Operation::Scan(scan));
+    harness.run();
+    let outcome = harness.core.completion().unwrap().outcome;
+    assert!(outcome.is_err() && harness.asked == [RequestKind::Scan], "it is the server's: {outcome:?}");
+}
+
+#[test]
+fn router_at_a_stale_pointer_is_not_scanned_for_entries() {
+    router_is_not_scanned_for_entries();
 }
 
 #[test]

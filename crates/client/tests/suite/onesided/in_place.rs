@@ -149,7 +149,7 @@ fn operations_submitted_one_by_one_begin_together_and_are_answered_as_alone() {
 
 /// Gets that are answered before the call returns: what was found, by a time after it; none if they are to be
 /// submitted.
-fn get_at_once(harness: &mut ReadHarness, keys: &[&[u8]]) -> Option<(u64, Vec<Option<Item>>)> {
+pub(crate) fn get_at_once(harness: &mut ReadHarness, keys: &[&[u8]]) -> Option<(u64, Vec<Option<Item>>)> {
     let (began_ns, mut items) = (harness.clock(), Vec::new());
     let found = match keys {
         [key] => harness.core.look_for(began_ns, key).map(|item| items.push(item)),
@@ -184,7 +184,7 @@ fn gets_are_answered_at_once_as_those_that_are_submitted() {
 }
 
 /// As [`get_at_once`]: whether there is an entry.
-fn search_at_once(harness: &mut ReadHarness, key: &[u8]) -> Option<bool> {
+pub(crate) fn search_at_once(harness: &mut ReadHarness, key: &[u8]) -> Option<bool> {
     let began_ns = harness.clock();
     let exists = harness.core.look_for_existence(began_ns, key).ok()?;
     let by_ns = harness.clock();

@@ -12,6 +12,7 @@ mod astray;
 mod batched;
 mod choice;
 mod dropped;
+mod ended;
 mod in_place;
 #[cfg(debug_assertions)]
 mod mutants;

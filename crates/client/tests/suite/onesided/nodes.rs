@@ -51,7 +51,17 @@ impl TwoNodeHarness {
     }
 
     fn permitting(owners: [usize; 2], slow: [bool; 2], permitted_ms: [u64; 2]) -> TwoNodeHarness {
+        TwoNodeHarness::over(routed_owner(), owners, slow, permitted_ms)
+    }
+
+    /// Of which each memory is mapped.
+    fn mapped(permitted_ms: [u64; 2]) -> TwoNodeHarness {
         let mut owner = routed_owner();
+        owner.map();
+        TwoNodeHarness::over(owner, [0, 1], [false; 2], permitted_ms)
+    }
+
+    fn over(mut owner: Owner, owners: [usize; 2], slow: [bool; 2], permitted_ms: [u64; 2]) -> TwoNodeHarness {
         for number in 0..300 {
             owner.put(&key(number), &value(number));
         }
@@ -168,6 +178,10 @@ impl TwoNodeHarness {
             }
             while let Some(read) = self.core.next_read() {
                 self.posted.push_back(read);
+            }
+            if self.core.wants_mapping() {
+                let owner = &self.owner;
+                self.core.map_regions(&mut |_, key| owner.mapped(key));
             }
             let read = if self.reads_held { None } else { self.posted.pop_front() };
             if let Some((link, read, tag)) = read {
@@ -305,6 +319,62 @@ fn each_node_says_how_long_a_read_of_its_memory_may_take() {
         }
         assert!(harness.is_spared(), "{:?}", harness.asked);
     }
+}
+
+/// A search in place begins in the memory of the root's node.
+pub(crate) fn search_in_place_takes_no_longer_than_each_node_on_its_way_permits() {
+    for permitted_ms in [[50, 200], [200, 50]] {
+        let mut harness = TwoNodeHarness::mapped(permitted_ms);
+        for _ in 0..2 {
+            assert_eq!(harness.get(&key(3)), Some(value(3)));
+        }
+        assert!(harness.core.one_sided_counters().unwrap().in_place > 0, "the regions are mapped");
+        harness.core.submit(harness.now_ns, &Operation::Get { key: &key(150) }).unwrap();
+        harness.core.validate(harness.now_ns);
+        // The client is stopped right after its first look into the second node's memory.
+        harness.owner.put(&key(150), b"newer");
+        harness.now_ns += 100 * MS;
+        let Output::Value(item) = harness.wait(100).unwrap().outcome.unwrap() else { panic!() };
+        assert_eq!(item.unwrap().value, b"newer", "{permitted_ms:?}");
+        assert!(harness.is_spared(), "{:?}", harness.asked);
+    }
+}
+
+#[test]
+fn search_in_place_over_two_nodes_keeps_to_the_shorter_time() {
+    search_in_place_takes_no_longer_than_each_node_on_its_way_permits();
+}
+
+/// While a header is read, a node is lost, and the pairs that are left have other places in the list.
+pub(crate) fn header_read_under_earlier_registrations_is_nobodys() {
+    let mut harness = TwoNodeHarness::new();
+    assert_eq!(harness.get(&key(150)), Some(value(150)));
+    harness.owner.put_unseen(&key(150), b"newer");
+    harness.core.submit(harness.now_ns, &Operation::Get { key: &key(150) }).unwrap();
+    harness.reads_held = true;
+    harness.run();
+    while let Some((link, read, tag)) = harness.posted.pop_front_if(|(_, read, _)| read.offset > 0) {
+        harness.complete(link, &read, tag);
+        harness.run();
+    }
+    let asked: Vec<_> = harness.posted.iter().map(|(_, read, _)| (read.key.0, read.offset)).collect();
+    assert_eq!(asked, [(harness.owner.pairs[1].node_key(), 0)], "the second pair's header");
+    harness.kill(0);
+    harness.owner.raise();
+    harness.reads_held = false;
+    harness.run();
+    harness.alive[0] = true;
+    for _ in 0..50 {
+        harness.now_ns += 20 * MS;
+        harness.run();
+    }
+    while harness.core.completion().is_some() {}
+    assert_eq!(harness.get(&key(150)), Some(b"newer".to_vec()));
+}
+
+#[test]
+fn header_that_comes_after_a_node_was_lost_is_nobodys() {
+    header_read_under_earlier_registrations_is_nobodys();
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub(crate) struct Owned {
     /// Its regions as clients map them, where they may.
     mapped: Option<[MappedRegion; 2]>,
     /// Whether the registrations have ended, as those see it who have mapped them.
-    ended: Arc<AtomicBool>,
+    ended: [Arc<AtomicBool>; 2],
 }
 
 /// All of it, and what it should hold.
@@ -77,7 +77,7 @@ impl Owned {
         };
         let pair = Pair::new(recovered, &options);
         let source = pair.source();
-        let ended = Arc::new(AtomicBool::new(false));
+        let ended = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let first = u64::from(pair.id().0) * 100;
         let keys = [first, first + 1];
         Owned { pair, device, source, keys, registered: true, visible_reported: None, mapped: None, ended }
@@ -272,8 +272,9 @@ impl Owner {
     /// Lets clients map every pair's regions.
     pub(crate) fn map(&mut self) {
         for owned in &mut self.pairs {
-            let map = |region: &Region| MappedRegion::local(region.clone(), Arc::clone(&owned.ended));
-            owned.mapped = Some([&owned.source.node, &owned.source.extent].map(map));
+            let map = |region: &Region, ended| MappedRegion::local(region.clone(), Arc::clone(ended));
+            let [node, extent] = &owned.ended;
+            owned.mapped = Some([map(&owned.source.node, node), map(&owned.source.extent, extent)]);
         }
     }
 
@@ -289,8 +290,13 @@ impl Owner {
     pub(crate) fn unregister(&mut self) {
         for owned in &mut self.pairs {
             owned.registered = false;
-            owned.ended.store(true, Ordering::Release);
+            owned.ended.iter().for_each(|ended| ended.store(true, Ordering::Release));
         }
+    }
+
+    /// Ends the registration of every extent region, for those who have mapped it.
+    pub(crate) fn end_mapped_extents(&mut self) {
+        self.pairs.iter().for_each(|owned| owned.ended[1].store(true, Ordering::Release));
     }
 
     /// A region as a client maps it.
