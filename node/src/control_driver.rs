@@ -234,6 +234,7 @@ impl<L> ControlDriver<L> {
             incidents: view.incidents.values().cloned().collect(),
             recoveries: recoveries.collect(),
             tuning: view.tuning.clone(),
+            unreadable: view.unreadable.iter().map(|(key, why)| format!("`{key}`: {why}")).collect(),
         };
         ControlEvent::Cluster(Arc::new(cluster))
     }

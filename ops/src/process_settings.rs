@@ -50,10 +50,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "coordinator_address",
-        meaning: "Where the coordinator of the cluster listens; `embedded` keeps one in this process, in \
-                  `data_dir`, for a cluster of one node.",
+        meaning: "The path of the unix socket on which the coordinator of the cluster listens (`cell dev`: \
+                  `coordinator.socket` in its folder), for its own user and root; `embedded` keeps one in this \
+                  process, in `data_dir`, for a cluster of one node.",
         default: EMBEDDED,
-        bounds: Bounds::Text { max: 256 },
+        bounds: Bounds::Text { max: 4096 },
         applies: Applies::Restart("The node's lease is with the coordinator that it joined."),
     },
     Setting {

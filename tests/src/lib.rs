@@ -15,6 +15,7 @@ pub mod reaper;
 pub mod repeats;
 pub mod server;
 pub mod small_disk;
+pub mod stranger;
 pub mod traffic;
 pub mod wait;
 

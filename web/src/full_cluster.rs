@@ -156,6 +156,7 @@ fn cluster(inner: &ClusterSnapshot, looks: u64) -> ClusterSnapshot {
         incidents: incidents(looks),
         recoveries: vec![PairRecovery { pair: PairId(4), progress: progress() }],
         tuning: inner.tuning.clone(),
+        unreadable: Vec::new(),
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::attempts::Attempts;
 use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
-use crate::request::{KeyCondition, Transaction, TransactionOutcome};
+use crate::request::{KeyCondition, KeyValue, Transaction, TransactionOutcome};
 
 /// Where the values lie that are in force.
 pub(crate) const KEY_TUNING: &str = "tuning/current";
@@ -227,25 +227,44 @@ impl Tuning {
         Ok(self.read()?.0)
     }
 
-    fn read(&self) -> Result<(TuningRow, KeyCondition), ClusterError> {
+    /// The row, the condition under which it is replaced, and whether it reads: where it does not, what the
+    /// changes made of it.
+    fn read(&self) -> Result<(TuningRow, KeyCondition, bool), ClusterError> {
         let key = KEY_TUNING.to_owned();
         match self.coordinator.read(KEY_TUNING)? {
-            None => Ok((TuningRow::default(), KeyCondition::Absent { key })),
+            None => Ok((TuningRow::default(), KeyCondition::Absent { key }, true)),
             Some(entry) => {
-                let row = parse("the tuning", &entry.value)?;
-                Ok((row, KeyCondition::Revision { key, revision: entry.revision }))
+                let condition = KeyCondition::Revision { key, revision: entry.revision };
+                match parse("the tuning", &entry.value) {
+                    Ok(row) => Ok((row, condition, true)),
+                    Err(_) => Ok((self.from_changes()?, condition, false)),
+                }
             }
         }
     }
 
-    /// The last changes, the newest first.
+    /// The row that the changes make which are kept: for when the row itself does not read.
+    pub(crate) fn from_changes(&self) -> Result<TuningRow, ClusterError> {
+        let made = |row: TuningRow, change: TuningChange| {
+            let values = change.settings.into_iter().map(|setting| (setting.name, setting.new)).collect();
+            let wanted =
+                WantedTuning { expires_unix_ms: change.expires_unix_ms, values, ..WantedTuning::default() };
+            TuningRow { revision: change.revision, ..row.after(&wanted).0 }
+        };
+        Ok(self.changes()?.into_iter().rev().fold(TuningRow::default(), made))
+    }
+
+    /// The last changes, the newest first. One that does not read is passed over.
     ///
     /// # Errors
     /// See [`Coordinator::call`].
     pub fn changes(&self) -> Result<Vec<TuningChange>, ClusterError> {
         let entries = self.coordinator.list(KEY_CHANGES)?.entries;
-        let rows = entries.iter().rev().map(|entry| parse("a change of the tuning", &entry.value));
-        rows.collect()
+        let read = |entry: &KeyValue| {
+            let row = parse("a change of the tuning", &entry.value);
+            row.inspect_err(|error| tracing::warn!(key = entry.key, %error, "passed over")).ok()
+        };
+        Ok(entries.iter().rev().filter_map(read).collect())
     }
 
     /// Changes values if the revision is still the one that the author has seen.
@@ -255,7 +274,7 @@ impl Tuning {
     pub fn change(&self, expected: u64, wanted: &WantedTuning) -> Result<Tuned, ClusterError> {
         let mut attempts = Attempts::default();
         while attempts.left() {
-            let (row, condition) = self.read()?;
+            let (row, condition, reads) = self.read()?;
             if row.revision != expected {
                 // Possibly by this very change, whose answer was lost.
                 return match self.own(expected + 1, wanted.id)? {
@@ -264,7 +283,8 @@ impl Tuning {
                 };
             }
             let (row, settings) = row.after(wanted);
-            if settings.is_empty() {
+            // One that does not read is written anew, by whatever change comes.
+            if settings.is_empty() && reads {
                 return Ok(Tuned::Unchanged);
             }
             let change = TuningChange {

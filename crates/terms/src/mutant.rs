@@ -174,6 +174,9 @@ mutants! {
     /// Who holds a lock claims what was owned on another host, whose lease has not ended. Tests of the
     /// coordinator (`crates/cluster/tests/suite/mutants.rs`) catch it: simulated nodes are all of one host.
     HostUnasked: "host-unasked",
+    /// The coordinator answers peers of other users. A test of the coordinator
+    /// (`crates/cluster/tests/suite/mutants.rs`) catches it.
+    StrangerServed: "stranger-served",
     /// A folder is made and its name not put on stable storage.
     FolderNamesUnsynced: "folder-names-unsynced",
     /// A pair is served while its earlier owners may be trusted.

@@ -1,7 +1,7 @@
 //! `cell node`: one storage node, with its HTTP, until a signal.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -196,13 +196,26 @@ fn coordinator(
         return Ok(Arc::new(embedded));
     }
     let deadline = |settings: &Settings| Duration::from_millis(settings.integer(COORDINATOR_DEADLINE));
-    let remote = Remote::new(address(settings, "coordinator_address")?, deadline(settings));
+    let remote = Remote::new(coordinator_socket(settings)?, deadline(settings));
     let filtered = Arc::new(Filtered::new(remote, partition, deadline(settings)));
     let most = settings.integer("lease_ms").max(settings.integer(COORDINATOR_DEADLINE));
     store.bound(COORDINATOR_DEADLINE, most, "a renewal that hangs has to end within the lease (lease_ms)");
     let followed = filtered.clone();
     store.subscribe(move |_, settings| followed.set_deadline(deadline(settings)));
     Ok(filtered)
+}
+
+/// The socket of a coordinator that is another process's.
+fn coordinator_socket(settings: &Settings) -> anyhow::Result<PathBuf> {
+    let text = settings.text("coordinator_address");
+    if text.parse::<SocketAddr>().is_ok() || !text.contains('/') {
+        let what = format!(
+            "`coordinator_address` cannot be `{text}`: it takes `{EMBEDDED}` or the path of a socket"
+        );
+        let next = "`cell dev` has its coordinator's at coordinator.socket in its data folder";
+        return Err(Failure::usage(what).next(next).into());
+    }
+    Ok(PathBuf::from(text))
 }
 
 fn address(settings: &Settings, name: &str) -> anyhow::Result<SocketAddr> {

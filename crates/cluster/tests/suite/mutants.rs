@@ -5,10 +5,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use cell_cluster::local_socket::own_user;
 use cell_cluster::{
-    ClaimReason, ClusterError, Coordinator, Embedded, HostId, Incidents, ManualClock, Missing, NewIncident,
-    NewPair, Ownership, PairGeometry, Sim, Table, Transaction,
+    ClaimReason, ClusterError, Coordinator, CoordinatorServer, Embedded, HostId, Incidents, ManualClock,
+    Missing, NewIncident, NewPair, Ownership, PairGeometry, Remote, Sim, Table, Transaction,
 };
 use cell_durable::{PowerCutSyncer, Syncer, SystemSyncer};
 use cell_terms::mutant::{Mutant, plant};
@@ -114,6 +116,15 @@ fn claim_past_the_lease_is_refused(has_it: bool) -> bool {
     matches!(incidents.claim(&INCIDENT, claimer, 2), Err(ClusterError::LeaseEnded { .. }))
 }
 
+/// Whether the coordinator answers no peer of another user.
+fn stranger_is_refused() -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("coordinator.socket");
+    let coordinator = Arc::new(Sim::new(7).link());
+    let _server = CoordinatorServer::start(coordinator, &path, |_| Ok(own_user() + 1)).unwrap();
+    Remote::new(path, Duration::from_secs(120)).grant(1_000).is_err()
+}
+
 /// Whether a check finds nothing wrong.
 type Check = fn() -> bool;
 
@@ -125,6 +136,7 @@ fn every_mutant_of_the_coordinator_is_caught() {
             (Mutant::CoordinatorUnsynced, "power cut over real files", power_cut_is_clean),
             (Mutant::RowsUncut, "files of sled's own", pages_are_small),
             (Mutant::PairOverwritten, "counter that went back", counter_that_went_back_is_noticed),
+            (Mutant::StrangerServed, "peer of another user", stranger_is_refused),
             (Mutant::HostUnasked, "claim across hosts", owner_on_another_host_is_left_alone),
             (Mutant::ClaimerLeaseUnasked, "new incident", || claim_past_the_lease_is_refused(false)),
             (Mutant::ClaimerLeaseUnasked, "own incident", || claim_past_the_lease_is_refused(true)),
