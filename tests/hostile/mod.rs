@@ -5,6 +5,7 @@
 
 mod attacker;
 mod bytes;
+mod crowd;
 mod doors;
 mod greedy;
 mod http;

@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod control_group;
+pub mod crowd;
 pub mod dice;
 pub mod ending;
 pub mod faulty_disk;
