@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cell_client::{Client, ClientOptions, Transport};
 use cell_cluster::{ClusterError, Coordinator, CoordinatorRefusal, Remote, Transaction};
 use cell_tests::server::Server;
 use cell_tests::{program, stranger, wait};
@@ -70,6 +71,22 @@ fn client_that_takes_leases_in_a_loop_is_stopped_and_nodes_start() {
     server.wait_ready();
     let said = server.cell(&["put", "--timeout", "60s", "key", "value"]);
     assert_eq!(said.code, Some(0), "{said:?}");
+}
+
+/// A client goes on where it was; what answers there by now is another cluster.
+#[test]
+fn client_of_a_cluster_that_is_gone_writes_nothing_to_the_one_in_its_place() {
+    let mut server = Server::start_steady(&[]);
+    let options = ClientOptions { transport: Transport::Tcp, deadline_ms: 5_000, ..ClientOptions::default() };
+    let mut client = Client::connect(&server.address().to_string(), options).expect("the server is there");
+    client.put(b"early", b"value").expect("it is served");
+    server.kill_all();
+    fs::remove_dir_all(server.folder()).unwrap();
+    server.resume();
+    let error = client.put(b"late", b"value").expect_err("this is another cluster");
+    assert!(format!("{error:?}").contains("OtherCluster"), "{error:?}");
+    let said = server.cell(&["get", "late"]);
+    assert_ne!(said.code, Some(0), "{said:?}");
 }
 
 /// Unix sockets have short paths; a data folder need not.

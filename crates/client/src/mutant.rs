@@ -8,4 +8,6 @@ cell_terms::mutants! {
     EndedUnnumbered: "ended-unnumbered",
     /// A write that its caller has given up is sent again.
     DroppedWriteKept: "dropped-write-kept",
+    /// A node of another cluster is written to.
+    ClusterUnasked: "cluster-unasked",
 }
