@@ -292,7 +292,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         let worker = &mut self.worker;
         let (congestion, refusals, now_ns) = (&mut self.congestion, &mut self.refusals, self.now_ns);
         let count = self.endpoint.poll(&mut |event| match event {
-            Event::Accepted { connection, .. } => worker.accepted(connection),
+            Event::Accepted { connection, peer } => worker.accepted_from(connection, peer),
             Event::Message { connection, message } => {
                 if worker.reply_bytes() >= STEP_REPLY_BYTES || congestion.holds(connection) {
                     congestion.defer(connection, message);

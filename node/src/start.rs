@@ -60,6 +60,7 @@ fn begin_worker(
     progress: &Arc<Progress>,
 ) -> Worker {
     Worker::new(identity, worker_options.clone(), progress.clone(), boottime_ns())
+        .with_access(options.access.clone())
         .restarted(options.restarted_because.as_deref())
 }
 

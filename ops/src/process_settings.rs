@@ -36,7 +36,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "http_address",
         meaning: "Where health checks, metrics, the console and the admin API are served over HTTP. An address that is \
-                  not loopback needs TLS (http_tls_certificate_file) and tokens (http_tokens_file).",
+                  not loopback needs TLS (http_tls_certificate_file) and tokens (tokens_file).",
         default: "127.0.0.1:7080",
         bounds: Bounds::Text { max: 256 },
         applies: Applies::Restart("The socket is opened when the process starts."),

@@ -63,6 +63,9 @@ impl Store {
         if let Some(transport) = arguments.transport {
             options.transport = transport;
         }
+        if let Some(token) = &arguments.token {
+            options.token = token.clone().into_bytes();
+        }
         if let Some(search) = arguments.search {
             options.search = search.into();
             options.own.push("client_search");
@@ -297,7 +300,7 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
     match error {
         ClientError::Unreachable { reason, .. } if says_nothing(reason) => {
             let next = "nothing says hello there: a host or a node that stands still, or another service \
-                        (Redis and Cell's coordinator wait for a line); the fabric's is 7000 by default";
+                        (Redis waits for a line); the fabric's is 7000 by default";
             (Exit::Unreachable, Some(next.into()))
         }
         ClientError::Unreachable { .. } | ClientError::Resolve { .. } => (Exit::Unreachable, start()),
@@ -318,6 +321,7 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
             (Exit::Usage, Some("give a smaller `client_cache_bytes`".into()))
         }
         ClientError::Unsendable(_) => (Exit::Usage, None),
+        ClientError::Unauthorized => (Exit::Error, token()),
         ClientError::Refused(refusal) => of_refusal(refusal),
         ClientError::Deadline { last, .. } => match last {
             Some(AttemptError::Refused(refusal)) => of_refusal(refusal),
@@ -333,6 +337,14 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
         }
         _ => (Exit::Error, None),
     }
+}
+
+/// What to do where a token is missing, unknown or not for this.
+fn token() -> Option<String> {
+    Some(
+        "give a token with the needed role as --token or CELL_TOKEN; `tokens_file` of the nodes has them"
+            .into(),
+    )
 }
 
 /// What to do about a server that takes no more connections.
@@ -366,6 +378,7 @@ fn of_refusal(refusal: &Refusal) -> (Exit, Option<String>) {
             (Exit::Unhealthy, Some(next.into()))
         }
         Refusal::Shutdown => (Exit::Unhealthy, None),
+        Refusal::Unauthorized => (Exit::Error, token()),
         Refusal::KeyInvalid { .. } | Refusal::ValueTooLarge { .. } | Refusal::TooLong { .. } => {
             (Exit::Usage, None)
         }

@@ -73,6 +73,46 @@ fn client_that_takes_leases_in_a_loop_is_stopped_and_nodes_start() {
     assert_eq!(said.code, Some(0), "{said:?}");
 }
 
+/// A file with a reader and a writer, by the SHA-256 of "token of the reader" and "token of the writer".
+const TOKENS: &str = "\
+    reader one e851021739bdc2ea5ed81d5295577a80364cdf77bea03c40fe84f159710c52ac\n\
+    writer two 50e2be92967de73f7ec89deb93094046d2ef63ac1b8db1803234d435285f2386\n";
+
+#[test]
+fn tokens_are_asked_for_over_tcp_and_their_roles_decide() {
+    let temporary = tempfile::tempdir().unwrap();
+    let file = temporary.path().join("tokens");
+    fs::write(&file, TOKENS).unwrap();
+    let server = Server::start_steady(&["--tokens-file", file.to_str().unwrap()]);
+    let code = |command: &[&str], token: &str| {
+        let (name, rest) = command.split_first().unwrap();
+        let flags = [&[*name, "--transport", "tcp", "--timeout", "2s"][..], &token_flags(token), rest];
+        let said = server.cell(&flags.concat());
+        let hint = said.err.contains("--token");
+        assert_eq!(said.code == Some(1), hint, "{said:?}");
+        said.code
+    };
+    let (put, get) = (["put", "key", "value"], ["get", "key"]);
+    for unknown in ["", "guessed"] {
+        assert_eq!((code(&put, unknown), code(&get, unknown)), (Some(1), Some(1)));
+    }
+    assert_eq!(code(&put, "token of the writer"), Some(0));
+    assert_eq!(code(&get, "token of the writer"), Some(0));
+    assert_eq!(code(&get, "token of the reader"), Some(0));
+    assert_eq!(code(&["get", "--search", "client", "key"], "token of the reader"), Some(0));
+    assert_eq!(code(&put, "token of the reader"), Some(1));
+    // Over shared memory the kernel says who asks.
+    for command in [&put[..], &get, &["status"]] {
+        let (name, rest) = command.split_first().unwrap();
+        let said = server.cell(&[&[*name, "--transport", "shm"][..], rest].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+    }
+}
+
+fn token_flags(token: &str) -> Vec<&str> {
+    if token.is_empty() { Vec::new() } else { vec!["--token", token] }
+}
+
 /// A client goes on where it was; what answers there by now is another cluster.
 #[test]
 fn client_of_a_cluster_that_is_gone_writes_nothing_to_the_one_in_its_place() {

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use cell_cluster::TuningRow;
-use cell_node::{LookError, NodeSnapshot, TreeLook};
+use cell_node::{Access, LookError, NodeSnapshot, TokensError, TreeLook};
 use rustls::ClientConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -35,7 +34,7 @@ use crate::selector_history::SelectorHistory;
 use crate::setting;
 use crate::source::Sources;
 use crate::store::Store;
-use crate::tokens::{TokensError, TokensFile};
+use crate::tokens;
 use crate::tree_check::TreeChecks;
 use crate::tuning_end::TuningEnd;
 
@@ -60,8 +59,8 @@ pub(crate) struct Shared {
     /// The newest that was seen.
     tuning: Mutex<TuningRow>,
     tuning_end: TuningEnd,
-    /// None: everybody on this machine is an admin.
-    tokens: Option<TokensFile>,
+    /// Without tokens everybody on this machine is an admin.
+    access: Arc<Access>,
     is_read_only: bool,
     history: Mutex<NodeHistory>,
     events: Mutex<EventLog>,
@@ -97,7 +96,7 @@ impl Shared {
             idempotency: Mutex::default(),
             tuning: Mutex::default(),
             tuning_end: TuningEnd::default(),
-            tokens: None,
+            access: Arc::default(),
             is_read_only: false,
             selectors: Mutex::default(),
             history: Mutex::default(),
@@ -127,8 +126,16 @@ impl Shared {
         self.peers = Peers::new(tls);
         if let Some(store) = &self.sources.settings {
             let settings = store.given();
-            let tokens = setting::text(&settings, setting::TOKENS_FILE);
-            self.tokens = tokens.map(|path| TokensFile::open(Path::new(path))).transpose()?;
+            self.access = match &self.sources.access {
+                Some(access) => Arc::clone(access),
+                None => {
+                    let path = setting::text(&settings, setting::TOKENS_FILE);
+                    Arc::new(Access::open(path.unwrap_or_default())?)
+                }
+            };
+            if self.access.wants_tokens() {
+                self.store = Store::of_own_user(self.sources.fabric);
+            }
             self.is_read_only = setting::is_read_only(&settings);
             self.hosts = Hosts::new(&setting::hosts(&settings)).bound_to(address);
             self.limits.set_changes_per_second(setting::changes_per_second(&store.current().0));
@@ -153,7 +160,9 @@ impl Shared {
     /// 401: tokens are wanted, and it has none. 429: too many tokens from there were not known. 503: it says
     /// that it is a peer, and that is not known yet.
     pub(crate) fn caller(&self, headers: &HeaderMap, address: IpAddr) -> Result<Caller, Problem> {
-        let Some(tokens) = &self.tokens else { return Ok(Caller::local()) };
+        if !self.access.wants_tokens() {
+            return Ok(Caller::local());
+        }
         match self.peers.claim_in(headers) {
             PeerClaim::Peer => return Ok(Caller::peer()),
             PeerClaim::Unknown => {
@@ -168,8 +177,9 @@ impl Shared {
         if has_token {
             self.limits.check_login(address)?;
         }
-        let caller = tokens.caller(headers);
-        if has_token && caller.is_err() {
+        let caller = tokens::caller(&self.access, headers);
+        let is_unknown = |problem: &Problem| problem.status == StatusCode::UNAUTHORIZED;
+        if has_token && caller.as_ref().is_err_and(is_unknown) {
             self.limits.count_failed_login(address)?;
         }
         caller
@@ -180,12 +190,12 @@ impl Shared {
     /// # Errors
     /// It is wrong: the tokens stay what they were.
     pub(crate) fn read_tokens_again(&self) -> Result<Option<usize>, TokensError> {
-        self.tokens.as_ref().map(TokensFile::read_again).transpose()
+        self.access.read_again()
     }
 
     /// Whether requests to the API need a token.
     pub(crate) fn wants_tokens(&self) -> bool {
-        self.tokens.is_some()
+        self.access.wants_tokens()
     }
 
     /// Whether everything that changes something is refused.

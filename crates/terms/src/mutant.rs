@@ -174,6 +174,9 @@ mutants! {
     /// Who holds a lock claims what was owned on another host, whose lease has not ended. Tests of the
     /// coordinator (`crates/cluster/tests/suite/mutants.rs`) catch it: simulated nodes are all of one host.
     HostUnasked: "host-unasked",
+    /// A worker carries out what the role of a client's token does not permit. A test of the worker core
+    /// (`node/tests/suite/worker_core/access.rs`) catches it.
+    RoleUnasked: "role-unasked",
     /// The coordinator answers peers of other users. A test of the coordinator
     /// (`crates/cluster/tests/suite/mutants.rs`) catches it.
     StrangerServed: "stranger-served",

@@ -23,7 +23,7 @@ mod write;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use cell_fabric::ConnectionId;
+use cell_fabric::{ConnectionId, PeerAddress};
 use cell_pair::{Pair, PairError};
 use cell_protocol::ReplyHeader;
 use cell_recovery::Progress;
@@ -31,6 +31,7 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Incarnation, NodeId, SessionId};
 use cell_wal::{LogDevice, LogEvent, WalError};
 
+use crate::access::{Access, Grants};
 use crate::command::Command;
 use crate::directory::{MeganodeAt, Range};
 use crate::latency::{Arrival, Latencies};
@@ -66,8 +67,12 @@ pub struct WorkerIdentity {
 
 #[derive(Debug, Default)]
 struct Connection {
+    /// Who is at its other end, as far as that is known.
+    peer: Option<PeerAddress>,
     /// The hello was good.
     greeted: bool,
+    /// What it may ask for from then on.
+    grants: Grants,
     /// Requests that have not been answered.
     in_flight: u32,
     /// Credit that each stream towards this client begins with.
@@ -126,6 +131,8 @@ pub struct Worker {
     disk_free: Option<u64>,
     /// What ended the processes before this one, if they ended the same way.
     restarted_because: Option<Arc<str>>,
+    /// Who may ask for what.
+    access: Arc<Access>,
     /// There was a lease.
     leased: bool,
     /// Messages of the backlog are being handled: they do not wait behind themselves.
@@ -174,6 +181,7 @@ impl Worker {
             lease_until_ns: 0,
             disk_free: None,
             restarted_because: None,
+            access: Arc::default(),
             leased: false,
             draining: false,
             scratch: Vec::new(),
@@ -184,6 +192,12 @@ impl Worker {
     #[must_use]
     pub fn restarted(self, because: Option<&str>) -> Worker {
         Worker { restarted_because: because.map(Arc::from), ..self }
+    }
+
+    /// One that asks for what tokens permit.
+    #[must_use]
+    pub fn with_access(self, access: Arc<Access>) -> Worker {
+        Worker { access, ..self }
     }
 
     /// The recovered pairs: from here on they are served. They are numbered from 0, in this order; see
@@ -249,6 +263,11 @@ impl Worker {
     /// A client connected.
     pub fn accepted(&mut self, connection: ConnectionId) {
         self.connections.insert(connection, Connection::default());
+    }
+
+    /// A client connected, of whom the fabric says who it is.
+    pub fn accepted_from(&mut self, connection: ConnectionId, peer: PeerAddress) {
+        self.connections.insert(connection, Connection { peer: Some(peer), ..Connection::default() });
     }
 
     /// A client is gone; its streams end, what it asked for is carried out.

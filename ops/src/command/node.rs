@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use cell_cluster::{ClusterError, Coordinator, Embedded, Remote};
 use cell_drill::wire::PartitionWay;
 use cell_fabric::{FabricError, Partition};
-use cell_node::{Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState};
+use cell_node::{Access, Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState};
 use cell_recovery::RecoveryError;
 use cell_settings::SettingsStore;
 use cell_terms::NodeId;
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
 use cell_wal::{DiskDelay, WalError};
-use cell_web::{HttpServer, Sources, WebError};
+use cell_web::{HttpServer, Sources, TOKENS_FILE, WebError};
 use clap::{ArgMatches, Args, Subcommand};
 
 use crate::args::Global;
@@ -93,10 +93,13 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     faults.partition.set(link::blocked(arguments.partitioned));
     faults.disk_delay.set(Duration::from_millis(arguments.slow_disk_ms));
     let wishes = receive_wishes(supervised, &faults)?;
+    let access =
+        Arc::new(Access::open(settings.text(TOKENS_FILE)).map_err(|error| explain_web(error.into()))?);
     let coordinator = coordinator(&settings, faults.partition.clone(), configuration.store())?;
-    let handle = start(&settings, listen, faults, arguments.restarted_because.clone(), coordinator.clone())?;
+    let options = options(&settings, listen, faults, arguments.restarted_because.clone(), access.clone())?;
+    let handle = cell_node::start(options, coordinator.clone()).map_err(explain)?;
     handle.follow(configuration.store());
-    let web = serve_http(http, &handle, &configuration, coordinator)?;
+    let web = serve_http(http, &handle, &configuration, (coordinator, access))?;
     let reload = || {
         configuration.reload();
         web.reload();
@@ -121,7 +124,7 @@ fn resolve(matches: &ArgMatches, supervised: bool) -> anyhow::Result<(Settings, 
 
 fn explain_web(error: WebError) -> Failure {
     let next = match error {
-        WebError::Tokens(_) => "mend the file that http_tokens_file names: `ROLE NAME SHA256` a line",
+        WebError::Tokens(_) => "mend the file that tokens_file names: `ROLES NAME SHA256` a line",
         WebError::Tls(_) => {
             "mend http_tls_certificate_file, http_tls_key_file and http_tls_trust_file: PEM files"
         }
@@ -136,12 +139,13 @@ fn serve_http(
     address: SocketAddr,
     handle: &NodeHandle,
     configuration: &Configuration,
-    coordinator: Arc<dyn Coordinator>,
+    (coordinator, access): (Arc<dyn Coordinator>, Arc<Access>),
 ) -> anyhow::Result<HttpServer> {
     let (watch, store) = (handle.watch(), configuration.store());
     let folder = store.current().0.text("data_dir").to_owned();
     let sources = Sources::new(Arc::new(move || watch.snapshot()))
         .coordinator(coordinator)
+        .access(access)
         .settings(store.clone(), settings::REGISTRY)
         .data_folder(Path::new(&folder))
         .fabric(handle.address())
@@ -151,20 +155,20 @@ fn serve_http(
     Ok(server)
 }
 
-fn start(
+fn options(
     settings: &Settings,
     listen: SocketAddr,
     faults: FaultSwitches,
     restarted_because: Option<String>,
-    coordinator: Arc<dyn Coordinator>,
-) -> anyhow::Result<NodeHandle> {
+    access: Arc<Access>,
+) -> anyhow::Result<NodeOptions> {
     if !listen.ip().is_loopback() {
         // The fabric refuses it too, but only after the data folder is made.
         return Err(explain(NodeError::Fabric(FabricError::NotLoopback { address: listen })).into());
     }
     let data = Path::new(settings.text("data_dir"));
     let id = u32::try_from(settings.integer("node_id")).unwrap_or(u32::MAX);
-    let options = NodeOptions {
+    Ok(NodeOptions {
         node: NodeId(id),
         folder: data.join("log"),
         home: data.join(format!("node-{id}")),
@@ -172,12 +176,12 @@ fn start(
         advertised: advertised(settings, "advertise_address")?,
         http_address: advertised(settings, "advertise_http_address")?
             .map_or_else(|| settings.text("http_address").to_owned(), |address| address.to_string()),
+        access,
         partition: faults.partition,
         disk_delay: faults.disk_delay,
         restarted_because,
         settings: settings.clone(),
-    };
-    Ok(cell_node::start(options, coordinator).map_err(explain)?)
+    })
 }
 
 /// The coordinator that the settings name; it follows changes of the deadline of its calls.

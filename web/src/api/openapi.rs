@@ -42,7 +42,7 @@ pub(crate) fn document() -> Value {
             "schemas": schema::components(),
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
-        // Tokens are asked for where `http_tokens_file` names some.
+        // Tokens are asked for where `tokens_file` names some.
         "security": [{}, {"bearer": []}],
     })
 }

@@ -6,7 +6,9 @@ use cell_terms::mutant::{Mutant, plant};
 
 use cell_recovery::mutant as recovery;
 
-use crate::worker_core::{adoptions, crashes, delayed, grace, held, lease, sessions, splits, tree_check};
+use crate::worker_core::{
+    access, adoptions, crashes, delayed, grace, held, lease, sessions, splits, tree_check,
+};
 
 #[test]
 fn every_mutant_of_the_worker_core_is_caught() {
@@ -32,6 +34,7 @@ fn every_mutant_of_the_worker_core_is_caught() {
                 Mutant::CompactedRunKept,
                 tree_check::check_beside_writes_splits_and_compactions_reports_nothing,
             ),
+            (Mutant::RoleUnasked, access::token_is_asked_for_and_its_role_decides),
             (Mutant::FailedWorkerSends, lease::answer_of_the_control_thread_does_not_leave_after_a_failure),
         ];
         for &(mutant, test) in twins {
