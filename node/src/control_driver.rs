@@ -244,6 +244,7 @@ impl<L> ControlDriver<L> {
             recoveries: recoveries.collect(),
             takeovers: self.takeovers,
             tuning: view.tuning.clone(),
+            unreadable: view.unreadable.iter().map(|(key, why)| format!("`{key}`: {why}")).collect(),
         };
         ControlEvent::Cluster(Arc::new(cluster))
     }

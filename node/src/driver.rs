@@ -6,6 +6,7 @@
 use cell_fabric::{Event, OneSided, SendError};
 use cell_pair::Pair;
 use cell_recovery::image::ImageSource;
+use cell_terms::Seldom;
 use cell_wal::{LogDevice, LogEvent};
 
 use crate::agent::Installation;
@@ -106,6 +107,8 @@ pub struct WorkerDriver<E, D> {
     /// The last turn was to be followed by this one without a sleep.
     ran_on: bool,
     log_events: Vec<LogEvent>,
+    /// Reports of peers that were turned away.
+    refusals: Seldom,
 }
 
 impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
@@ -123,6 +126,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
             spin_until_ns: 0,
             ran_on: false,
             log_events: Vec::new(),
+            refusals: Seldom::default(),
         }
     }
 
@@ -291,9 +295,9 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
 
     fn poll_fabric(&mut self) -> bool {
         let worker = &mut self.worker;
-        let congestion = &mut self.congestion;
+        let (congestion, refusals, now_ns) = (&mut self.congestion, &mut self.refusals, self.now_ns);
         let count = self.endpoint.poll(&mut |event| match event {
-            Event::Accepted { connection, .. } => worker.accepted(connection),
+            Event::Accepted { connection, peer } => worker.accepted_from(connection, peer),
             Event::Message { connection, message } => {
                 if worker.reply_bytes() >= STEP_REPLY_BYTES || congestion.holds(connection) {
                     congestion.defer(connection, message);
@@ -306,7 +310,11 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
                 congestion.forget(connection);
                 worker.closed(connection);
             }
-            Event::Refused { peer, reason } => tracing::warn!(?peer, %reason, "a peer was turned away"),
+            Event::Refused { peer, reason } => {
+                if let Some(unsaid) = refusals.ask(now_ns) {
+                    tracing::warn!(?peer, %reason, unsaid, "a peer was turned away");
+                }
+            }
             _ => {}
         });
         count > 0

@@ -6,6 +6,7 @@
 //! and in it `membership` decide; `takeovers` and `image_run` are one takeover and one copy at a time.
 //! `control` and `recoverer` are the threads around these.
 
+mod access;
 mod agent;
 mod bring_up;
 mod checkpoint;
@@ -45,6 +46,7 @@ mod tree_shape;
 mod warning;
 mod worker;
 
+pub use access::{AccessRules, Grants, TokenHolder, TokenRole, TokensError};
 pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
 pub use cell_memory::BudgetFigures;
 pub use cell_pair::CheckpointFailure;

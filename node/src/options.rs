@@ -2,11 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use cell_fabric::Partition;
 use cell_terms::NodeId;
 use cell_terms::setting::Settings;
 use cell_wal::DiskDelay;
+
+use crate::access::AccessRules;
 
 /// What a node is started with.
 pub struct NodeOptions {
@@ -22,6 +25,8 @@ pub struct NodeOptions {
     pub advertised: Option<SocketAddr>,
     /// Where others find its HTTP; empty: nowhere.
     pub http_address: String,
+    /// Who may do what.
+    pub access: Arc<AccessRules>,
     /// Cuts the node off from its peers when a drill says so.
     pub partition: Partition,
     /// Makes its logs slow when a drill says so.

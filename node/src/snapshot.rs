@@ -290,6 +290,8 @@ pub struct ClusterSnapshot {
     pub takeovers: TakeoverCounts,
     /// The settings that the cluster is tuned to.
     pub tuning: TuningRow,
+    /// Rows of the coordinator that do not read: which, and why.
+    pub unreadable: Vec<String>,
 }
 
 /// A node's figures. The JSON leaves the cluster out: it has a document of its own.

@@ -60,6 +60,7 @@ fn begin_worker(
     progress: &Arc<Progress>,
 ) -> Worker {
     Worker::new(identity, worker_options.clone(), progress.clone(), boottime_ns())
+        .with_access(options.access.clone())
         .restarted(options.restarted_because.as_deref())
 }
 
@@ -75,9 +76,8 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
     let log_root = LogRoot::open(&options.folder)?;
     let settings = &options.settings;
     let endpoint = HostEndpoint::listen(options.listen, &fabric_options(&options))?;
-    let address = endpoint.address().unwrap_or(options.listen);
+    let (address, taker) = (endpoint.address().unwrap_or(options.listen), endpoint.region_taker());
     let reads = ServedReads { ordered: endpoint.reads_ordered(), whole: endpoint.takes_whole_regions() };
-    let taker = endpoint.region_taker();
     let lease = LeaseThread::start(coordinator.clone(), lease_terms(settings), LEASE_PATIENCE)?;
     let incarnation = lease.incarnation();
     let identity = WorkerIdentity { node: options.node, incarnation };

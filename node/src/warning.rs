@@ -34,6 +34,16 @@ pub(crate) fn of_checkpoints(
     warnings
 }
 
+/// Of rows of the coordinator that do not read.
+pub(crate) fn of_rows(unreadable: &[String]) -> Option<String> {
+    let first = unreadable.first()?;
+    let more = match unreadable.len() - 1 {
+        0 => String::new(),
+        more => format!("; {more} more do not read either"),
+    };
+    Some(format!("a row of the coordinator does not read, and what was there before holds: {first}{more}"))
+}
+
 /// A line each, and of those as much as so many bytes have.
 pub(crate) fn lines(warnings: &[String], bytes_max: usize) -> String {
     let mut text = warnings.join("\n");
@@ -51,6 +61,14 @@ mod tests {
         assert_eq!(lines(&warnings, 100), "one\n\u{e4}");
         assert_eq!(lines(&warnings, 5), "one\n");
         assert_eq!(lines(&[], 5), "");
+    }
+
+    #[test]
+    fn warning_of_rows_names_the_first_and_counts_the_rest() {
+        let rows: Vec<String> = ["`a`: bad", "`b`: bad", "`c`: bad"].map(str::to_owned).into();
+        assert_eq!(of_rows(&rows[..0]), None);
+        assert!(of_rows(&rows[..1]).unwrap().ends_with("holds: `a`: bad"));
+        assert!(of_rows(&rows).unwrap().ends_with("`a`: bad; 2 more do not read either"));
     }
 
     #[test]

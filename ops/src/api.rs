@@ -139,7 +139,7 @@ impl Api {
             Place::Fabric(server) => {
                 // Who names certificates means TLS: the fabric says nothing of that.
                 let scheme = if arguments.http_ca.is_some() { "https" } else { "http" };
-                vec![format!("{scheme}://{}", store::http_of(&server)?)]
+                vec![format!("{scheme}://{}", store::http_of(&server, arguments.token.as_deref())?)]
             }
         };
         let mut config = Agent::config_builder()

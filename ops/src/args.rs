@@ -59,6 +59,9 @@ pub(crate) struct ServerArgs {
     /// What to talk over: `auto` takes shared memory where the server is on this host [default: auto]
     #[arg(long, value_name = "auto|tcp|shm|verbs", value_parser = parse_transport)]
     pub(crate) transport: Option<Transport>,
+    /// A token, where the cluster wants one (`tokens_file`); over shared memory its own user needs none
+    #[arg(long, value_name = "TOKEN", env = "CELL_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
     /// Sets one of the client's settings (`cell settings`), such as client_selector_policy=paper
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,

@@ -9,11 +9,15 @@ pub(crate) const EMBEDDED: &str = "embedded";
 /// Why where a node is found does not change while it runs.
 const WRITTEN_AT_JOIN: &str = "It is written into the cluster's table when the node joins.";
 
-/// Where the coordinator is.
+/// Where the coordinator is. An address, or a word that is misspelt, is no path with a `/`.
 const COORDINATOR: TextForm = TextForm {
-    takes: "IP:PORT or `embedded`",
-    check: |text| if text == EMBEDDED { Ok(()) } else { (ADDRESS.check)(text) },
-    ..ADDRESS
+    takes: "the path of a unix socket or `embedded`",
+    check: |text| match text {
+        EMBEDDED => Ok(()),
+        path if path.contains('/') => (PATH.check)(path),
+        _ => Err("a path has a `/`; `cell dev` has its socket at DIR/coordinator.socket".to_owned()),
+    },
+    ..PATH
 };
 
 /// Declarations; see `cell settings`.
@@ -45,7 +49,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "http_address",
         meaning: "Where health checks, metrics, the console and the admin API are served over HTTP. An address that is \
-                  not loopback needs TLS (http_tls_certificate_file) and tokens (http_tokens_file).",
+                  not loopback needs TLS (http_tls_certificate_file) and tokens (tokens_file).",
         default: "127.0.0.1:7080",
         bounds: Bounds::Form(ADDRESS),
         applies: Applies::Restart("The socket is opened when the process starts."),
@@ -59,8 +63,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "coordinator_address",
-        meaning: "Where the coordinator of the cluster listens; `embedded` keeps one in this process, in \
-                  `data_dir`, for a cluster of one node.",
+        meaning: "The path of the unix socket on which the coordinator of the cluster listens (`cell dev`: \
+                  `coordinator.socket` in its folder), for its own user and root; `embedded` keeps one in \
+                  this process, in `data_dir`, for a cluster of one node.",
         default: EMBEDDED,
         bounds: Bounds::Form(COORDINATOR),
         applies: Applies::Restart("The node's lease is with the coordinator that it joined."),

@@ -65,6 +65,9 @@ impl Store {
         if let Some(transport) = arguments.transport {
             options.transport = transport;
         }
+        if let Some(token) = &arguments.token {
+            options.token = token.clone().into_bytes();
+        }
         if let Some(search) = arguments.search {
             options.search = search.into();
             options.own.push("client_search");
@@ -283,9 +286,12 @@ pub(crate) fn options(
     Ok(options)
 }
 
-/// Where the HTTP of one of these servers is, as it says itself.
-pub(crate) fn http_of(server: &str) -> anyhow::Result<String> {
-    let options = options(None, HELLO_PATIENCE, 1, &[])?;
+/// Where the HTTP of one of these servers is, as it says itself. Over the fabric a token of any role will do.
+pub(crate) fn http_of(server: &str, token: Option<&str>) -> anyhow::Result<String> {
+    let mut options = options(None, HELLO_PATIENCE, 1, &[])?;
+    if let Some(token) = token {
+        options.token = token.into();
+    }
     let client = Client::connect(server, options).map_err(|error| failure(&error, Some(server)))?;
     let http = &client.greeting().http_address;
     if http.is_empty() {
@@ -316,7 +322,7 @@ fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
     match error {
         ClientError::Unreachable { reason, .. } if says_nothing(reason) => {
             let next = "nothing says hello there: a host or a node that stands still, or another service \
-                        (Redis and Cell's coordinator wait for a line); the fabric's is 7000 by default";
+                        (Redis waits for a line); the fabric's is 7000 by default";
             (Exit::Unreachable, Some(next.into()))
         }
         ClientError::Unreachable { .. } | ClientError::Resolve { .. } => (Exit::Unreachable, start()),
@@ -337,6 +343,7 @@ fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
             (Exit::Usage, Some("give a smaller `client_cache_bytes`".into()))
         }
         ClientError::Unsendable(_) => (Exit::Usage, None),
+        ClientError::Unauthorized => (Exit::Error, token()),
         ClientError::Refused(refusal) => of_refusal(refusal, &command),
         ClientError::Deadline { last, .. } => match last {
             Some(AttemptError::Refused(refusal)) => of_refusal(refusal, &command),
@@ -353,6 +360,14 @@ fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
         }
         _ => (Exit::Error, None),
     }
+}
+
+/// What to do where a token is missing, unknown or not for this.
+fn token() -> Option<String> {
+    Some(
+        "give a token with the needed role as --token or CELL_TOKEN; `tokens_file` of the nodes has them"
+            .into(),
+    )
 }
 
 /// What to do about a server that takes no more connections.
@@ -388,6 +403,7 @@ fn of_refusal(refusal: &Refusal, command: &dyn Fn(&str) -> String) -> (Exit, Opt
             (Exit::Unhealthy, Some(next))
         }
         Refusal::Shutdown => (Exit::Unhealthy, None),
+        Refusal::Unauthorized => (Exit::Error, token()),
         Refusal::KeyInvalid { .. } | Refusal::ValueTooLarge { .. } | Refusal::TooLong { .. } => {
             (Exit::Usage, None)
         }

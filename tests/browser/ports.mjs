@@ -16,7 +16,7 @@ export async function takePorts(nodes) {
     if (first <= outgoing[1] && first + BLOCK > outgoing[0]) continue;
     const last = await listen(first + BLOCK - 1);
     if (last === null) continue;
-    const used = [...Array(nodes).keys()].flatMap((node) => [first + node, first + 80 + node]).concat(first + 200);
+    const used = [...Array(nodes).keys()].flatMap((node) => [first + node, first + 80 + node]);
     const free = await Promise.all(used.map(isFree));
     if (free.every(Boolean)) return { first, last };
     last.close();

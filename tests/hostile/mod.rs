@@ -1,9 +1,12 @@
 //! Strangers and enemies on the server's ports: whatever they send, the node lives on, takes no memory for
 //! it, and serves others. Three layers: bytes that are no fabric, messages of a fabric that are no requests
-//! or lie, and clients of the admin API that are slow, many or never end.
+//! or lie, and clients of the admin API that are slow, many or never end. Beside them: crowds, and other
+//! users of the machine at the coordinator's door.
 
 mod attacker;
 mod bytes;
+mod crowd;
+mod doors;
 mod greedy;
 mod http;
 mod messages;

@@ -86,8 +86,7 @@ fn disk_filled_by_others_costs_no_node_and_no_session_is_left() {
     }
     connected.put(b"kept", b"1").expect("there is room");
     let processes = server.view().processes();
-    let address = ([127, 0, 0, 1], server.port() + 200).into();
-    let remote = Arc::new(Remote::new(address, Duration::from_secs(30)));
+    let remote = Arc::new(Remote::new(server.coordinator(), Duration::from_secs(30)));
     let keeper = remote.grant(3_600_000).expect("there is room").lease;
     let sessions = Sessions::new(remote);
     disk.fill();
@@ -133,7 +132,6 @@ fn commands_leave_no_session_behind() {
             assert_eq!(deleted.code, Some(0), "{deleted:?}");
         }
     }
-    let address = ([127, 0, 0, 1], server.port() + 200).into();
-    let sessions = Sessions::new(Arc::new(Remote::new(address, Duration::from_secs(10))));
+    let sessions = Sessions::new(Arc::new(Remote::new(server.coordinator(), Duration::from_secs(10))));
     assert_eq!(sessions.open_sessions().expect("the coordinator answers").0, []);
 }

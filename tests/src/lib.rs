@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod control_group;
+pub mod crowd;
 pub mod dice;
 pub mod ending;
 pub mod faulty_disk;
@@ -15,6 +16,7 @@ pub mod reaper;
 pub mod repeats;
 pub mod server;
 pub mod small_disk;
+pub mod stranger;
 pub mod traffic;
 pub mod wait;
 

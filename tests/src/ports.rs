@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// `cell dev --port P` listens on P + i, P + 80 + i and P + 200, see `ops/src/dev/plan.rs`.
+/// `cell dev --port P` listens on P + i and P + 80 + i, see `ops/src/dev/plan.rs`.
 const BLOCK: u16 = 300;
 const LOWEST: u16 = 10_000;
 /// The highest first port that `cell dev` takes.

@@ -178,10 +178,16 @@ impl Server {
             .args(["node", "--node-id", &node.to_string(), "--data-dir"])
             .arg(&self.folder)
             .args(["--listen-address", &address(node), "--http-address", &address(80 + node)])
-            .args(["--coordinator-address", &address(200)])
+            .arg("--coordinator-address")
+            .arg(self.coordinator())
             .stdout(Stdio::null())
             .stderr(appended(&self.log));
         command
+    }
+
+    /// Where the supervisor's coordinator is asked.
+    pub fn coordinator(&self) -> PathBuf {
+        self.folder.join("coordinator.socket")
     }
 
     /// Has the supervisor announce events from the next start on, for [`Self::wait_event`].

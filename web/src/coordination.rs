@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use cell_cluster::{ClusterError, Coordinator};
+use cell_cluster::{ClusterError, Coordinator, CoordinatorRefusal};
 use tokio::sync::Semaphore;
 
 use crate::problem::Problem;
@@ -88,6 +88,10 @@ impl From<Unanswered> for Problem {
             Unanswered::Late { .. } | Unanswered::Failed(ClusterError::OutcomeUnknown(_)) => {
                 down(format!("{words}. The change may still be made."))
                     .next("read /api/v1/tuning again before you repeat it")
+            }
+            Unanswered::Failed(ClusterError::Refused(CoordinatorRefusal::Quota { .. })) => {
+                down(format!("{words}. Nothing was changed."))
+                    .next("end what is not needed any more, then try again")
             }
             Unanswered::Failed(error) if error.is_refused_for_room() => {
                 down(format!("{words}. Nothing was changed.")).next("make room on that disk, then try again")

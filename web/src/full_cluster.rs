@@ -156,6 +156,7 @@ fn cluster(inner: &ClusterSnapshot, looks: u64) -> ClusterSnapshot {
         incidents: incidents(looks),
         recoveries: vec![PairRecovery { pair: PairId(4), progress: progress() }],
         tuning: inner.tuning.clone(),
+        unreadable: vec!["`tuning/current`: cannot read the tuning".to_owned()],
         ..ClusterSnapshot::default()
     }
 }

@@ -46,7 +46,7 @@
 //! revision that its author has seen (`If-Match`). Of those with an `Idempotency-Key` that did something the
 //! node keeps the last 256 answers, 4 MiB at most, and gives them to repeats.
 //!
-//! With a file of tokens (`http_tokens_file`) everything but health, metrics and the console's files wants
+//! With a file of tokens (`tokens_file`) everything but health, metrics and the console's files wants
 //! one of them (`Authorization: Bearer`): a viewer's to read, an operator's to change something, an admin's
 //! where the router says so. A stream ends when its token is revoked. Nodes know each other without. Who
 //! sends tokens that are not known, or changes something, too often is answered 429.
@@ -109,8 +109,8 @@ mod tree_check;
 mod tuning_end;
 mod words;
 
+pub use cell_node::TokensError;
 pub use server::{HttpServer, WebError};
-pub use setting::{SETTINGS, TLS_CERTIFICATE_FILE};
+pub use setting::{SETTINGS, TLS_CERTIFICATE_FILE, TOKENS_FILE};
 pub use source::{Sources, StatusSource};
 pub use tls::TlsError;
-pub use tokens::TokensError;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use cell_node::TokensError;
 use cell_terms::setting::Settings;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -19,7 +20,6 @@ use crate::setting;
 use crate::shared::Shared;
 use crate::source::Sources;
 use crate::tls::{TlsConfigs, TlsError};
-use crate::tokens::TokensError;
 
 /// How long a shutdown waits for responses that are under way.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ pub enum WebError {
     /// Not a loopback address, without TLS or without tokens.
     #[error(
         "HTTP on {address} is refused: an address that is not loopback needs TLS (http_tls_certificate_file, \
-         http_tls_key_file) and tokens (http_tokens_file)"
+         http_tls_key_file) and tokens (tokens_file)"
     )]
     NotLoopback {
         /// What was asked for.

@@ -6,8 +6,8 @@ use cell_terms::setting::{Applies, Bounds, OPTIONAL_PATH, Setting, Settings, Tex
 
 use crate::host;
 
-/// The file of tokens.
-pub(crate) const TOKENS_FILE: &str = "http_tokens_file";
+/// The setting that names the file of tokens; empty: nobody needs one.
+pub const TOKENS_FILE: &str = "tokens_file";
 /// Whether changes are refused.
 pub(crate) const READ_ONLY: &str = "http_read_only";
 /// Further names of this node.
@@ -50,9 +50,10 @@ const HOST_NAMES: TextForm = TextForm {
 pub const SETTINGS: &[Setting] = &[
     Setting {
         name: TOKENS_FILE,
-        meaning: "A file of the tokens that the admin API asks for, `ROLE NAME SHA256` a line: viewer, operator or \
-                  admin, and the token's SHA-256 in hexadecimal digits. Without one every request from this \
-                  machine has the role admin.",
+        meaning: "A file of the tokens that the admin API and the fabric ask for, `ROLES NAME SHA256` a line: \
+                  some of reader, writer, viewer, operator and admin, separated by commas, and the token's \
+                  SHA-256 in hexadecimal digits. Over shared memory the node's own user and root need none. \
+                  Without a file every request from this machine has the role admin.",
         default: "",
         bounds: Bounds::Form(OPTIONAL_PATH),
         applies: Applies::Restart(
@@ -90,8 +91,8 @@ pub const SETTINGS: &[Setting] = &[
         name: TLS_CERTIFICATE_FILE,
         meaning: "A PEM file with the certificate, and those that signed it, with which HTTP is served over TLS 1.3; \
                   needs http_tls_key_file. All nodes of a cluster serve TLS or none does: a node asks its \
-                  peers as it serves itself. With TLS and http_tokens_file, http_address need not be \
-                  loopback. From 30 days before a certificate ends a warning comes each day; the metric \
+                  peers as it serves itself. With TLS and tokens_file, http_address need not be loopback. \
+                  From 30 days before a certificate ends a warning comes each day; the metric \
                   cell_http_certificate_left_seconds says how long it holds.",
         default: "",
         bounds: Bounds::Form(OPTIONAL_PATH),

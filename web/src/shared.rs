@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use cell_cluster::TuningRow;
-use cell_node::{LookError, NodeSnapshot, TreeLook};
+use cell_node::{AccessRules, LookError, NodeSnapshot, TokensError, TreeLook};
 use rustls::ClientConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -39,7 +39,7 @@ use crate::server_figures::{AnswerCounts, ServerFigures};
 use crate::setting;
 use crate::source::Sources;
 use crate::store::Store;
-use crate::tokens::{TokensError, TokensFile};
+use crate::tokens;
 use crate::tree_check::TreeChecks;
 use crate::tuning_end::TuningEnd;
 
@@ -65,8 +65,8 @@ pub(crate) struct Shared {
     /// The newest that was seen.
     tuning: Mutex<TuningRow>,
     tuning_end: TuningEnd,
-    /// None: everybody on this machine is an admin.
-    tokens: Option<TokensFile>,
+    /// Without tokens everybody on this machine is an admin.
+    access: Arc<AccessRules>,
     is_read_only: bool,
     history: Mutex<NodeHistory>,
     events: Mutex<EventLog>,
@@ -107,7 +107,7 @@ impl Shared {
             idempotency: Mutex::default(),
             tuning: Mutex::default(),
             tuning_end: TuningEnd::default(),
-            tokens: None,
+            access: Arc::default(),
             is_read_only: false,
             selectors: Mutex::default(),
             history: Mutex::default(),
@@ -143,8 +143,16 @@ impl Shared {
         self.warn_of_exposed_files();
         if let Some(store) = &self.sources.settings {
             let settings = store.given();
-            let tokens = setting::text(&settings, setting::TOKENS_FILE);
-            self.tokens = tokens.map(|path| TokensFile::open(Path::new(path))).transpose()?;
+            self.access = match &self.sources.access {
+                Some(access) => Arc::clone(access),
+                None => {
+                    let path = setting::text(&settings, setting::TOKENS_FILE);
+                    Arc::new(AccessRules::open(path.unwrap_or_default())?)
+                }
+            };
+            if self.access.wants_tokens() {
+                self.store = Store::of_own_user(self.sources.fabric);
+            }
             self.is_read_only = setting::is_read_only(&settings);
             self.hosts = Hosts::new(&setting::hosts(&settings)).bound_to(address);
             self.limits.set_changes_per_second(setting::changes_per_second(&store.current().0));
@@ -169,7 +177,9 @@ impl Shared {
     /// 401: tokens are wanted, and it has none. 429: too many tokens from there were not known. 503: it says
     /// that it is a peer, and that is not known yet.
     pub(crate) fn caller(&self, headers: &HeaderMap, address: IpAddr) -> Result<Caller, Problem> {
-        let Some(tokens) = &self.tokens else { return Ok(Caller::local()) };
+        if !self.access.wants_tokens() {
+            return Ok(Caller::local());
+        }
         match self.peers.claim_in(headers) {
             PeerClaim::Peer => return Ok(Caller::peer()),
             PeerClaim::Unknown => {
@@ -184,8 +194,9 @@ impl Shared {
         if has_token {
             self.limits.check_login(address)?;
         }
-        let caller = tokens.caller(headers);
-        if has_token && caller.is_err() {
+        let caller = tokens::caller(&self.access, headers);
+        let is_unknown = |problem: &Problem| problem.status == StatusCode::UNAUTHORIZED;
+        if has_token && caller.as_ref().is_err_and(is_unknown) {
             self.limits.count_failed_login(address)?;
         }
         caller
@@ -196,13 +207,14 @@ impl Shared {
     /// # Errors
     /// It is wrong: the tokens stay what they were.
     pub(crate) fn read_tokens_again(&self) -> Result<Option<usize>, TokensError> {
-        self.tokens.as_ref().map(TokensFile::read_again).transpose()
+        self.access.read_again()
     }
 
     /// Whether who has begun a stream may go on: the token is still known.
     pub(crate) fn still_knows(&self, headers: &HeaderMap) -> bool {
-        let Some(tokens) = &self.tokens else { return true };
-        matches!(self.peers.claim_in(headers), PeerClaim::Peer) || tokens.caller(headers).is_ok()
+        !self.access.wants_tokens()
+            || matches!(self.peers.claim_in(headers), PeerClaim::Peer)
+            || tokens::caller(&self.access, headers).is_ok()
     }
 
     /// Says in the log which files of the settings every user of this machine may read, though they are
@@ -220,7 +232,7 @@ impl Shared {
 
     /// Whether requests to the API need a token.
     pub(crate) fn wants_tokens(&self) -> bool {
-        self.tokens.is_some()
+        self.access.wants_tokens()
     }
 
     /// Whether everything that changes something is refused.

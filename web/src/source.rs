@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cell_cluster::Coordinator;
-use cell_node::{NodeSnapshot, TreeLook};
+use cell_node::{AccessRules, NodeSnapshot, TreeLook};
 use cell_settings::{Registry, SettingsStore};
 
 /// Whoever publishes snapshots of a node.
@@ -31,6 +31,7 @@ pub struct Sources {
     pub(crate) data_folder: Option<PathBuf>,
     pub(crate) fabric: Option<SocketAddr>,
     pub(crate) tree: Option<TreeLook>,
+    pub(crate) access: Option<Arc<AccessRules>>,
 }
 
 impl Sources {
@@ -38,7 +39,7 @@ impl Sources {
     #[must_use]
     pub fn new(snapshots: Arc<dyn StatusSource>) -> Sources {
         let (coordinator, settings, registry, data_folder, fabric) = (None, None, None, None, None);
-        Sources { snapshots, coordinator, settings, registry, data_folder, fabric, tree: None }
+        Sources { snapshots, coordinator, settings, registry, data_folder, fabric, tree: None, access: None }
     }
 
     /// The cluster's coordinator. It is called on threads that may block, never on the web's own.
@@ -51,6 +52,12 @@ impl Sources {
     #[must_use]
     pub fn settings(self, store: Arc<SettingsStore>, registry: Registry) -> Sources {
         Sources { settings: Some(store), registry: Some(registry), ..self }
+    }
+
+    /// Who may do what, as the node's fabric has it too; without it the settings' file is read.
+    #[must_use]
+    pub fn access(self, access: Arc<AccessRules>) -> Sources {
+        Sources { access: Some(access), ..self }
     }
 
     /// The node's data folder: a supervisor that allows drills has its socket there.

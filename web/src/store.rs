@@ -31,6 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The clients of one node's web.
 pub(crate) struct Store {
     fabric: Option<SocketAddr>,
+    transport: Transport,
     /// Those that nobody uses now.
     idle: Arc<Mutex<Vec<Client>>>,
     calls: Arc<Semaphore>,
@@ -41,7 +42,13 @@ impl Store {
     /// By way of the node that serves its fabric there.
     pub(crate) fn new(fabric: Option<SocketAddr>) -> Store {
         let (calls, waiting) = (Arc::new(Semaphore::new(CLIENTS_MAX)), Semaphore::new(WAITING_MAX));
-        Store { fabric, idle: Arc::default(), calls, waiting }
+        Store { fabric, transport: Transport::Tcp, idle: Arc::default(), calls, waiting }
+    }
+
+    /// The same where tokens are asked for: over shared memory the kernel says that it is the node's own
+    /// user.
+    pub(crate) fn of_own_user(fabric: Option<SocketAddr>) -> Store {
+        Store { transport: Transport::Auto, ..Store::new(fabric) }
     }
 
     /// Runs `work` with a client. `pointer` is where the request names the key.
@@ -57,13 +64,14 @@ impl Store {
             return Err(Problem::unavailable("This node does not say where clients reach it."));
         };
         let permit = self.permit(PATIENCE).await?;
+        let options = ClientOptions { transport: self.transport, ..options() };
         let idle = Arc::clone(&self.idle);
         let called = tokio::task::spawn_blocking(move || {
             let _permit = permit; // held by the thread, also when nobody waits for it any more
             let kept = lock(&idle).pop();
             let mut client = match kept {
                 Some(client) => client,
-                None => Client::connect(&fabric.to_string(), options())?,
+                None => Client::connect(&fabric.to_string(), options)?,
             };
             let outcome = work(&mut client);
             lock(&idle).push(client);
@@ -104,7 +112,6 @@ fn options() -> ClientOptions {
     ClientOptions {
         name: format!("console, {}", std::process::id()),
         search: Search::Server,
-        transport: Transport::Tcp,
         deadline_ms: DEADLINE_MS,
         connect_timeout_ms: CONNECT_MS,
         spin_us: 0,

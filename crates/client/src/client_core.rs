@@ -85,6 +85,8 @@ pub struct ClientCore {
     pub(crate) backoff: Backoff,
     pub(crate) random: Random,
     pub(crate) last_attempt_error: Option<AttemptError>,
+    /// Which cluster this client is of: that of the first node which welcomed it.
+    pub(crate) cluster: Option<u64>,
     /// Whose commands come next.
     pub(crate) turn: usize,
     /// Set until the first welcome: a client is asked to connect before there is an operation.
@@ -114,6 +116,7 @@ impl ClientCore {
             backoff: options.backoff(),
             random: Random::new(seed),
             last_attempt_error: None,
+            cluster: None,
             turn: 0,
             connect_wanted: true,
             scratch: Vec::new(),

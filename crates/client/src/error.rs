@@ -41,6 +41,9 @@ pub enum AttemptError {
         /// For how long.
         silence_ms: u64,
     },
+    /// The address leads to a node of another cluster than the one that this client met first.
+    #[error("a node of another cluster answers at this address: nothing was sent to it")]
+    OtherCluster,
     /// The server did not welcome the client in time.
     #[error("no hello from the server within {timeout_ms} ms")]
     NoHello {

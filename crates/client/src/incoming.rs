@@ -1,12 +1,14 @@
 //! What the server sends, and what it leads to.
 
 use cell_protocol::{Chunk, Page, Refusal, Reply, ReplyHeader, RequestId, RequestKind, ValueBegin, Values};
+use cell_terms::Incarnation;
 
 use crate::client_core::ClientCore;
 use crate::connection::{ConnectionPhase, ServerInfo};
 use crate::control::Control;
 use crate::error::{AttemptError, Dismissal};
 use crate::link_id::LinkId;
+use crate::mutant::{Mutant, planted};
 use crate::operation::OperationSlot;
 use crate::output::{CheckResult, FoundValues, NodeStatus, RegionTable, ScanPage, TreeShape};
 use crate::pending::PendingState;
@@ -80,6 +82,10 @@ impl ClientCore {
         match *reply {
             Reply::Hello(hello) => {
                 let (node, incarnation, limits) = (hello.node, hello.incarnation, hello.limits);
+                if !self.is_of_this_cluster(incarnation) {
+                    self.abandon_connection(link, now_ns, AttemptError::OtherCluster);
+                    return Ok(());
+                }
                 let name = hello.name.to_owned();
                 self.on_welcome(link, now_ns, ServerInfo { node, incarnation, limits, name });
                 Ok(())
@@ -90,6 +96,13 @@ impl ClientCore {
             }
             _ => Err(AttemptError::Unfitting),
         }
+    }
+
+    /// Whether a node is of the cluster that this client met first. An address may lead to another one by
+    /// now, for which nothing was meant.
+    fn is_of_this_cluster(&mut self, incarnation: Incarnation) -> bool {
+        let cluster = incarnation.cluster();
+        *self.cluster.get_or_insert(cluster) == cluster || planted(Mutant::ClusterUnasked)
     }
 
     /// The hello was refused: for now, or for good.

@@ -30,4 +30,6 @@ cell_terms::mutants! {
     WalkRoleUnasked: "walk-role-unasked",
     /// A write of a session that has ended carries the floor of the next one.
     ForeignFloorSent: "foreign-floor-sent",
+    /// A node of another cluster is written to.
+    ClusterUnasked: "cluster-unasked",
 }

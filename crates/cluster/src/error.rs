@@ -1,7 +1,6 @@
 //! What can go wrong between a node and what its cluster agreed on.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionId, SessionId};
@@ -79,19 +78,13 @@ pub enum ClusterError {
         what: &'static str,
     },
     /// The server could not listen or start.
-    #[error("cannot serve the coordinator on {address}")]
+    #[error("cannot serve the coordinator at {}", path.display())]
     Listen {
         /// Where.
-        address: SocketAddr,
+        path: PathBuf,
         /// Why.
         #[source]
         source: io::Error,
-    },
-    /// The coordinator's protocol has neither encryption nor authentication: loopback only.
-    #[error("the embedded coordinator is served on loopback only, not on {address}")]
-    NotLoopback {
-        /// What was asked.
-        address: SocketAddr,
     },
     /// A thread could not be started.
     #[error("cannot start a thread")]
@@ -245,14 +238,16 @@ impl ClusterError {
             ClusterError::NotReached(_)
                 | ClusterError::OutcomeUnknown(_)
                 | ClusterError::Contended { .. }
-                | ClusterError::Refused(CoordinatorRefusal::Busy | CoordinatorRefusal::NoRoom)
+                | ClusterError::Refused(
+                    CoordinatorRefusal::Busy | CoordinatorRefusal::NoRoom | CoordinatorRefusal::Quota { .. }
+                )
         )
     }
 
-    /// Whether the coordinator did nothing because its disk is full.
+    /// Whether the coordinator did nothing because its disk is full, or its quota of such rows.
     #[must_use]
     pub fn is_refused_for_room(&self) -> bool {
-        matches!(self, ClusterError::Refused(CoordinatorRefusal::NoRoom))
+        matches!(self, ClusterError::Refused(CoordinatorRefusal::NoRoom | CoordinatorRefusal::Quota { .. }))
     }
 
     /// Whether the disk had no room for what was written to it.

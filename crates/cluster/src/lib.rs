@@ -5,7 +5,8 @@
 //! | [`CoordinatorStore`] | an etcd-shaped key-value core: revisions, leases, transactions; no clock, thread or file |
 //! | [`Coordinator`] | how a store is reached: blocking calls with a deadline, for control threads only |
 //! | [`Embedded`] | a store on sled, hosted by one process of a single-machine cluster |
-//! | [`CoordinatorServer`], [`Remote`] | the embedded store for the other processes of the machine |
+//! | [`CoordinatorServer`], [`Remote`] | the embedded store for the other processes of its user |
+//! | [`local_socket`] | sockets in the cluster's folder, and who may use them |
 //! | [`Sim`] | a store in memory with injected failures, for tests and the simulator |
 //! | [`Table`] | the region table: pairs, owners, epochs, cuts, checkpoints |
 //! | [`Layout`] | how the key space is spread over the first pairs |
@@ -35,6 +36,7 @@ mod json_lines;
 mod layout;
 mod lease;
 mod lease_thread;
+pub mod local_socket;
 mod lock;
 mod member;
 mod notice;
@@ -56,6 +58,7 @@ mod terms;
 mod ticks;
 mod trouble;
 mod tuning;
+mod usage;
 mod watch;
 
 pub use claim::{Claim, ClaimReason, NewPair, Ownership};
@@ -75,7 +78,7 @@ pub use notice::{NOTICE_PREFIX, Notices};
 pub use remote::Remote;
 pub use request::{
     CoordinatorRefusal, CoordinatorRequest, Grant, KeyChange, KeyCondition, KeyOperation, KeyPage, KeyValue,
-    Response, Revision, Transaction, TransactionOutcome,
+    Quota, Response, Revision, Transaction, TransactionOutcome,
 };
 pub use row::{
     CheckpointRow, EpochRow, Missing, PairGeometry, PairRow, PairState, ROW_FORMAT_VERSION, ServingAddress,

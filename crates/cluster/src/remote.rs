@@ -1,16 +1,21 @@
 //! A coordinator in another process of the machine: see [`crate::CoordinatorServer`].
 
 use std::io::{self, BufReader};
-use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use crate::clock::boottime_ns;
 use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
 use crate::json_lines::{NumberedRequest, NumberedResponse, read_line, write_line};
+use crate::local_socket;
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
 
 /// Connections kept for the next call.
@@ -19,13 +24,13 @@ const IDLE_CONNECTIONS_MAX: usize = 4;
 /// A client of the coordinator. Calls from several threads run side by side, each on a connection of its own,
 /// so that a slow transaction holds up no renewal.
 pub struct Remote {
-    address: SocketAddr,
+    path: PathBuf,
     deadline_ns: AtomicU64,
     idle: Mutex<Vec<Connection>>,
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: UnixStream,
     number: u64,
 }
 
@@ -36,11 +41,15 @@ struct Failure {
 }
 
 impl Remote {
-    /// A client of the server at `address`, each call at most `deadline` long. Connects when it is first
-    /// used.
+    /// A client of the server whose socket is at `path`, each call at most `deadline` long. Connects when it
+    /// is first used.
     #[must_use]
-    pub fn new(address: SocketAddr, deadline: Duration) -> Remote {
-        Remote { address, deadline_ns: AtomicU64::new(nanoseconds(deadline)), idle: Mutex::new(Vec::new()) }
+    pub fn new(path: impl Into<PathBuf>, deadline: Duration) -> Remote {
+        Remote {
+            path: path.into(),
+            deadline_ns: AtomicU64::new(nanoseconds(deadline)),
+            idle: Mutex::new(Vec::new()),
+        }
     }
 
     /// Each call takes at most so long from now on.
@@ -74,8 +83,7 @@ impl Remote {
         }
         let unsent = |source| Failure { sent: false, source };
         let left = left(until_ns).map_err(unsent)?;
-        let stream = TcpStream::connect_timeout(&self.address, left).map_err(unsent)?;
-        stream.set_nodelay(true).map_err(unsent)?;
+        let stream = local_socket::connect(&self.path, left).map_err(unsent)?;
         let mut connection = Connection { stream, number: 0 };
         let answered = connection.call(request, until_ns)?;
         self.keep(connection);
@@ -112,12 +120,8 @@ impl Coordinator for Remote {
 impl Connection {
     /// Whether the server has hung up, or left something that nobody asked for.
     fn is_closed(&self) -> bool {
-        let stream = &self.stream;
-        if stream.set_nonblocking(true).is_err() {
-            return true;
-        }
-        let quiet = matches!(stream.peek(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-        !quiet || stream.set_nonblocking(false).is_err()
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        rustix::net::recv(&self.stream, &mut [0_u8], flags) != Err(Errno::AGAIN)
     }
 
     /// One question and its answer. After a failure the connection is dropped, so that a late answer is not
@@ -140,9 +144,9 @@ impl Connection {
                 Err(unsent(io::ErrorKind::ConnectionRefused.into()))
             }
             response if answer.number == self.number => Ok((response, answer.clock)),
-            Response::Refused(CoordinatorRefusal::Unreadable) => {
-                Ok((Response::Refused(CoordinatorRefusal::Unreadable), None))
-            }
+            Response::Refused(
+                refusal @ (CoordinatorRefusal::Unreadable | CoordinatorRefusal::Stranger { .. }),
+            ) => Ok((Response::Refused(refusal), None)),
             _ => Err(sent(io::ErrorKind::InvalidData.into())),
         }
     }
@@ -159,7 +163,7 @@ impl Connection {
 /// Reads with the deadline of the whole call, not of each read: a server that drips bytes does not stretch
 /// it.
 struct Limited<'a> {
-    stream: &'a TcpStream,
+    stream: &'a UnixStream,
     until_ns: u64,
 }
 

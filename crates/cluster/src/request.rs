@@ -20,8 +20,14 @@ pub(crate) const TRANSACTION_BYTES_MAX: usize = 256 << 10;
 pub(crate) const PAGE_KEYS_MAX: usize = 512;
 /// Shortest and longest time that a lease can be granted for.
 pub(crate) const LEASE_TTL_MS: std::ops::RangeInclusive<u64> = 10..=3_600_000;
-/// Most leases alive at a time.
-pub(crate) const LEASES_MAX: usize = 65_536;
+/// Most leases alive at a time: some for each of 64 nodes, whose lives may follow each other fast.
+pub(crate) const LEASES_MAX: usize = 4_096;
+/// Kinds of keys: what is before the first slash of a key is its kind.
+pub(crate) const KINDS_MAX: usize = 256;
+/// Most rows of one kind. No kind takes what others need.
+pub(crate) const KIND_ROWS_MAX: usize = 262_144;
+/// Most bytes of keys and values of one kind.
+pub(crate) const KIND_BYTES_MAX: usize = 64 << 20;
 
 /// A key, its value, and when it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +113,34 @@ pub struct Transaction {
     /// Refused while the store lives on its reserve of disk space, which is for leases, epochs and cuts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dispensable: bool,
+}
+
+/// Of what there may only be so much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quota {
+    /// Leases that live.
+    Leases,
+    /// Leases that one connection has taken and that live.
+    LeasesOfOne,
+    /// Kinds of rows: the first words of their keys.
+    Kinds,
+    /// Rows of one kind.
+    Rows,
+    /// Bytes of the rows of one kind.
+    Bytes,
+}
+
+impl std::fmt::Display for Quota {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Quota::Leases => "living leases",
+            Quota::LeasesOfOne => "living leases of one connection",
+            Quota::Kinds => "kinds of rows",
+            Quota::Rows => "rows of one kind",
+            Quota::Bytes => "bytes of rows of one kind",
+        })
+    }
 }
 
 /// Something asked of a store.
@@ -274,6 +308,22 @@ pub enum CoordinatorRefusal {
     /// read.
     #[error("the disk under the coordinator's table is full")]
     NoRoom,
+    /// There is as much of something as may be: end some of it first.
+    #[error("the coordinator takes no more than {limit} {what}")]
+    Quota {
+        /// Of what.
+        what: Quota,
+        /// How much there may be.
+        limit: usize,
+    },
+    /// The peer runs as another user than the coordinator, and not as root.
+    #[error("user {user} may not ask the coordinator of user {own}")]
+    Stranger {
+        /// The peer's user.
+        user: u32,
+        /// The coordinator's.
+        own: u32,
+    },
     /// The request could not be read.
     #[error("the request could not be read")]
     Unreadable,

@@ -15,10 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::{
     CoordinatorRefusal, CoordinatorRequest, Grant, KEY_BYTES_MAX, KeyChange, KeyCondition, KeyOperation,
-    KeyPage, KeyValue, LEASE_TTL_MS, LEASES_MAX, PAGE_KEYS_MAX, Response, Revision, TRANSACTION_BYTES_MAX,
-    TRANSACTION_STEPS_MAX, Transaction, TransactionOutcome, VALUE_BYTES_MAX,
+    KeyPage, KeyValue, LEASE_TTL_MS, LEASES_MAX, PAGE_KEYS_MAX, Quota, Response, Revision,
+    TRANSACTION_BYTES_MAX, TRANSACTION_STEPS_MAX, Transaction, TransactionOutcome, VALUE_BYTES_MAX,
 };
 use crate::ticks::Gap;
+use crate::usage::Usage;
 
 /// The format of a stored store. Another version is refused.
 pub const STORE_FORMAT_VERSION: u32 = 2;
@@ -82,6 +83,7 @@ struct Lease {
 pub struct CoordinatorStore {
     meta: StoreMeta,
     keys: BTreeMap<String, KeyValue>,
+    usage: Usage,
     leases: BTreeMap<Incarnation, Lease>,
     changes: VecDeque<KeyChange>,
     /// Changes of revisions above this are kept.
@@ -126,6 +128,7 @@ impl CoordinatorStore {
         });
         CoordinatorStore {
             meta: image.meta,
+            usage: Usage::of(&image.keys),
             keys: image.keys.into_iter().map(|entry| (entry.key.clone(), entry)).collect(),
             leases: leases.collect(),
             changes: VecDeque::new(),
@@ -251,7 +254,8 @@ impl CoordinatorStore {
             self.leases.remove(&id);
         }
         for key in delta.removed {
-            if self.keys.remove(&key).is_some() {
+            if let Some(old) = self.keys.remove(&key) {
+                self.usage.replaced(Some(&old), None);
                 self.changes.push_back(KeyChange { revision, key, value: None });
             }
         }
@@ -261,6 +265,7 @@ impl CoordinatorStore {
                 key: entry.key.clone(),
                 value: Some(entry.clone()),
             });
+            self.usage.replaced(self.keys.get(&entry.key), Some(&entry));
             self.keys.insert(entry.key.clone(), entry);
         }
         self.forget_old_changes();
@@ -337,6 +342,8 @@ impl CoordinatorStore {
                 KeyOperation::Delete { .. } => {}
             }
         }
+        let written = delta.written.iter().map(|entry| (self.keys.get(&entry.key), Some(entry)));
+        self.usage.admit(written.chain(delta.removed.iter().map(|key| (self.keys.get(key), None))))?;
         if !delta.written.is_empty() || !delta.removed.is_empty() {
             delta.meta.revision = revision;
         }
@@ -404,7 +411,7 @@ impl CoordinatorStore {
             return Err(CoordinatorRefusal::LeaseTime { ttl_ms });
         }
         if self.leases.len() >= LEASES_MAX {
-            return Err(CoordinatorRefusal::TooLarge { size: self.leases.len() + 1, limit: LEASES_MAX });
+            return Err(CoordinatorRefusal::Quota { what: Quota::Leases, limit: LEASES_MAX });
         }
         let lease = Incarnation(self.meta.lease_next);
         let ttl_ns = ttl_ms * 1_000_000;
@@ -486,6 +493,7 @@ fn check_sizes(transaction: &Transaction) -> Result<(), CoordinatorRefusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::{KIND_BYTES_MAX, KIND_ROWS_MAX, KINDS_MAX};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -639,6 +647,54 @@ mod tests {
         }
         assert_eq!(keys.len(), PAGE_KEYS_MAX + 10);
         assert!(keys.is_sorted());
+    }
+
+    #[test]
+    fn quota_of_one_kind_is_used_up_and_others_have_theirs() {
+        let mut store = CoordinatorStore::new(7);
+        let value = "x".repeat(VALUE_BYTES_MAX);
+        let rows = KIND_BYTES_MAX / (VALUE_BYTES_MAX + 16);
+        let key = |row: usize| format!("garbage/{row:08}");
+        for row in 0..rows {
+            transact(&mut store, Transaction::new().put(key(row), &value), 0);
+        }
+        let one_more = CoordinatorRequest::Transact(Transaction::new().put(key(rows), &value));
+        let refused = serve(&mut store, one_more.clone(), 0);
+        assert!(
+            matches!(&refused, Response::Refused(CoordinatorRefusal::Quota { what, .. })
+                if *what == Quota::Bytes),
+            "{refused:?}"
+        );
+        transact(&mut store, Transaction::new().put("pair/1", "").put("b", ""), 0);
+        // What is there is rewritten and removed, and what is removed makes room, after a restart too.
+        transact(&mut store, Transaction::new().put(key(0), &value), 0);
+        let mut store = CoordinatorStore::restore(store.image(), 0);
+        assert_eq!(serve(&mut store, one_more.clone(), 0), refused);
+        transact(&mut store, Transaction::new().delete(key(1)), 0);
+        assert!(matches!(serve(&mut store, one_more, 0), Response::Transacted(_)));
+    }
+
+    #[test]
+    fn quota_of_rows_kinds_and_leases_is_used_up() {
+        let quota = |response: Response| match response {
+            Response::Refused(CoordinatorRefusal::Quota { what, limit }) => Some((what, limit)),
+            _ => None,
+        };
+        let mut store = CoordinatorStore::new(7);
+        let put = |key: String| CoordinatorRequest::Transact(Transaction::new().put(key, ""));
+        for kind in 0..KINDS_MAX {
+            assert_eq!(quota(serve(&mut store, put(format!("{kind}/a")), 0)), None);
+        }
+        assert_eq!(quota(serve(&mut store, put("one-more/a".into()), 0)), Some((Quota::Kinds, KINDS_MAX)));
+        for row in 1..KIND_ROWS_MAX {
+            assert_eq!(quota(serve(&mut store, put(format!("7/{row}")), 0)), None);
+        }
+        assert_eq!(quota(serve(&mut store, put("7/more".into()), 0)), Some((Quota::Rows, KIND_ROWS_MAX)));
+        let leases: Vec<_> = (0..LEASES_MAX).map(|_| grant(&mut store, 3_600_000, 0)).collect();
+        let one_more = CoordinatorRequest::Grant { ttl_ms: 1_000 };
+        assert_eq!(quota(serve(&mut store, one_more, 0)), Some((Quota::Leases, LEASES_MAX)));
+        let alive = CoordinatorRequest::KeepAlive { lease: leases[0] };
+        assert_eq!(serve(&mut store, alive, SECOND), Response::Alive);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! watch, and a node that starts finds it there.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -231,6 +232,25 @@ impl TuningRow {
         (row, settings)
     }
 
+    /// The row after a change that was made once, of which `reverted` is the change that it takes back. It
+    /// says when a restored value ends and not what follows then: that was to follow it before, too.
+    fn made_again(&self, change: &TuningChange, reverted: Option<&TuningChange>) -> TuningRow {
+        let mut wanted = WantedTuning { expires_unix_ms: change.expires_unix_ms, ..WantedTuning::default() };
+        for TunedSetting { name, new, new_expires_unix_ms, .. } in &change.settings {
+            wanted.values.insert(name.clone(), new.clone());
+            if let (None, Some(expires_unix_ms)) = (change.expires_unix_ms, *new_expires_unix_ms) {
+                let taken = reverted.and_then(|of| of.settings.iter().find(|taken| taken.name == *name));
+                let taken = taken.and_then(|taken| taken.old_end.clone());
+                let before = [taken, self.values.get(name).and_then(TunedValue::end)].into_iter();
+                let mut left = before.filter_map(|end| at(None, end, expires_unix_ms.saturating_sub(1)).1);
+                let known = left.find(|end| end.expires_unix_ms == expires_unix_ms);
+                let bare = || TunedEnd { expires_unix_ms, after: None, later: Vec::new() };
+                wanted.ends.insert(name.clone(), known.unwrap_or_else(bare));
+            }
+        }
+        TuningRow { revision: change.revision, ..self.after(&wanted).0 }
+    }
+
     /// What takes back the values whose time is over, with nothing but values and ends; none if there are
     /// none.
     #[must_use]
@@ -267,42 +287,72 @@ impl Tuning {
         Ok(self.read()?.0)
     }
 
-    fn read(&self) -> Result<(TuningRow, KeyCondition), ClusterError> {
+    /// The row, the condition under which it is replaced, and whether it reads: where it does not, what the
+    /// changes made of it.
+    fn read(&self) -> Result<(TuningRow, KeyCondition, bool), ClusterError> {
         let key = KEY_TUNING.to_owned();
         match self.coordinator.read(KEY_TUNING)? {
-            None => Ok((TuningRow::default(), KeyCondition::Absent { key })),
+            None => Ok((TuningRow::default(), KeyCondition::Absent { key }, true)),
             Some(entry) => {
-                let row = parse("the tuning", &entry.value)?;
-                Ok((row, KeyCondition::Revision { key, revision: entry.revision }))
+                let condition = KeyCondition::Revision { key, revision: entry.revision };
+                match parse("the tuning", &entry.value) {
+                    Ok(row) => Ok((row, condition, true)),
+                    Err(_) => Ok((self.from_changes()?, condition, false)),
+                }
             }
         }
     }
 
-    /// The last changes before a revision, or of all, the newest first; at most so many.
+    /// The row that the changes make which are kept: for when the row itself does not read.
+    pub(crate) fn from_changes(&self) -> Result<TuningRow, ClusterError> {
+        let (changes, _) = self.kept(1..u64::MAX)?;
+        let made = |row: TuningRow, change: &TuningChange| {
+            let reverted = changes.iter().find(|of| Some(of.revision) == change.reverts);
+            row.made_again(change, reverted)
+        };
+        Ok(changes.iter().fold(TuningRow::default(), made))
+    }
+
+    /// The last changes before a revision, or of all, the newest first; at most so many. One that does not
+    /// read is passed over.
     ///
     /// # Errors
     /// See [`Coordinator::call`].
     pub fn changes(&self, before: Option<u64>, limit: u64) -> Result<Vec<TuningChange>, ClusterError> {
         let end = self.current()?.revision + 1;
-        let end = before.map_or(end, |before| before.min(end));
-        // Revisions are dense: the first of those that are wanted is known.
-        let mut after = change_key(end.saturating_sub(limit.saturating_add(1)));
+        let mut end = before.map_or(end, |before| before.min(end));
         let mut changes = Vec::new();
+        // Revisions are dense: the first of those that are wanted is known, unless one does not read.
+        loop {
+            let missing = limit.saturating_sub(changes.len() as u64);
+            let first = end.saturating_sub(missing).max(1);
+            let (part, seen) = self.kept(first..end)?;
+            changes.extend(part.into_iter().rev());
+            end = first;
+            if seen == 0 || end == 1 || changes.len() as u64 >= limit {
+                return Ok(changes);
+            }
+        }
+    }
+
+    /// The changes of these revisions that are kept and read, the oldest first, and how many are kept.
+    fn kept(&self, revisions: Range<u64>) -> Result<(Vec<TuningChange>, u64), ClusterError> {
+        let (mut after, end) = (change_key(revisions.start - 1), change_key(revisions.end));
+        let (mut changes, mut count) = (Vec::new(), 0);
         loop {
             let page = self.coordinator.page(KEY_CHANGES, Some(&after))?;
-            for entry in &page.entries {
-                let change: TuningChange = parse("a change of the tuning", &entry.value)?;
-                if change.revision < end {
-                    changes.push(change);
+            for entry in page.entries.iter().filter(|entry| entry.key < end) {
+                count += 1;
+                match parse("a change of the tuning", &entry.value) {
+                    Ok(change) => changes.push(change),
+                    Err(error) => tracing::warn!(key = entry.key, %error, "passed over"),
                 }
             }
             match page.entries.last() {
-                Some(last) if page.more && last.key < change_key(end) => after.clone_from(&last.key),
-                _ => break,
+                Some(last) if page.more && last.key < end => after.clone_from(&last.key),
+                _ => return Ok((changes, count)),
             }
         }
-        changes.reverse();
-        Ok(changes)
     }
 
     /// The change that made a revision, if it is kept.
@@ -321,7 +371,7 @@ impl Tuning {
     pub fn change(&self, expected: u64, wanted: &WantedTuning) -> Result<Tuned, ClusterError> {
         let mut attempts = Attempts::default();
         while attempts.left() {
-            let (row, condition) = self.read()?;
+            let (row, condition, reads) = self.read()?;
             if row.revision != expected {
                 // Possibly by this very change, whose answer was lost.
                 return match self.own(expected + 1, wanted.id)? {
@@ -330,7 +380,8 @@ impl Tuning {
                 };
             }
             let (row, settings) = row.after(wanted);
-            if settings.is_empty() {
+            // One that does not read is written anew, by whatever change comes.
+            if settings.is_empty() && reads {
                 return Ok(Tuned::Unchanged);
             }
             let change = TuningChange {

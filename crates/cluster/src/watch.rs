@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cell_terms::text::with_causes;
 use cell_terms::{Incarnation, PairId, SessionId};
 
 use crate::coordinator::{Coordinator, parse};
@@ -15,7 +16,7 @@ use crate::request::{CoordinatorRefusal, KeyChange, Revision};
 use crate::row::{KEY_PAIRS, PairRow};
 use crate::session::parse_key;
 use crate::store::ChangesPage;
-use crate::tuning::{KEY_TUNING, TuningRow};
+use crate::tuning::{KEY_TUNING, Tuning, TuningRow};
 
 /// The rows as they were at a revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct ClusterView {
     pub notices: BTreeMap<String, String>,
     /// The settings that are in force on all nodes.
     pub tuning: TuningRow,
+    /// Rows that do not read, by their keys, and what is wrong with each: what was read there before holds.
+    pub unreadable: BTreeMap<String, String>,
 }
 
 /// What a look found.
@@ -72,8 +75,8 @@ impl Watch {
     /// lacks shares.
     ///
     /// # Errors
-    /// See [`Coordinator::call`]. No change is lost, and no session that ended: what was taken in before the
-    /// error is returned by the next look.
+    /// See [`Coordinator::call`]; a pair's row that does not read and never did. No change is lost, and no
+    /// session that ended: what was taken in before the error is returned by the next look.
     pub fn look(&mut self) -> Result<Look, ClusterError> {
         if self.lost {
             return self.begin();
@@ -89,7 +92,7 @@ impl Watch {
             let mut page = ChangesPage::default();
             for change in &changes {
                 page.add(change);
-                self.pending.changed |= self.view.take(change)?;
+                self.pending.changed |= self.view.take_readable(change);
                 let ended = change.value.is_none().then(|| parse_key(&change.key)).flatten();
                 self.pending.ended.extend(ended);
             }
@@ -108,17 +111,77 @@ impl Watch {
             let listing = self.coordinator.list(prefix)?;
             first.get_or_insert(listing.revision);
             for entry in listing.entries {
-                let revision = entry.revision;
-                view.take(&KeyChange { revision, key: entry.key.clone(), value: Some(entry) })?;
+                let (key, revision) = (entry.key.clone(), entry.revision);
+                let change = KeyChange { revision, key: key.clone(), value: Some(entry) };
+                view.take_readable(&change);
+                if view.unreadable.contains_key(&key) {
+                    self.keep(&mut view, &change)?;
+                }
             }
         }
         view.revision = first.unwrap_or(0);
         (self.view, self.lost) = (view, false);
         Ok(Look { changed: true, ..std::mem::take(&mut self.pending) })
     }
+
+    /// What was known of a row that does not read stays. Of a pair something must be known: a node that
+    /// counts it out would serve a part of the keys as if it were the whole.
+    fn keep(&self, view: &mut ClusterView, change: &KeyChange) -> Result<(), ClusterError> {
+        let (known, key) = (&self.view, change.key.as_str());
+        let id = key.split_once('/').map_or("", |(_, id)| id);
+        if key == KEY_TUNING {
+            view.tuning = match known.tuning.revision {
+                0 => Tuning::new(self.coordinator.clone()).from_changes()?,
+                _ => known.tuning.clone(),
+            };
+        } else if key.starts_with(KEY_PAIRS) {
+            let pair = id.parse().ok().and_then(|id| known.pairs.get(&PairId(id)));
+            match pair {
+                Some(row) => drop(view.pairs.insert(row.pair, row.clone())),
+                None => return view.take(change).map(drop),
+            }
+        } else if key.starts_with(KEY_MEMBERS) {
+            let row = member_id(id).and_then(|id| known.members.get(&id));
+            view.members.extend(row.map(|row| (row.incarnation, row.clone())));
+        } else if let Some((dead, pair)) = incident::parse_key(key) {
+            let incident = known.incidents.get(&dead);
+            match (pair, view.incidents.get_mut(&dead)) {
+                (None, _) => {
+                    let known = incident.map(|row| (dead, IncidentRow { plan: Vec::new(), ..row.clone() }));
+                    view.incidents.extend(known);
+                }
+                (Some(pair), Some(row)) => {
+                    let share = incident.and_then(|row| row.plan.iter().find(|share| share.pair == pair));
+                    share.into_iter().for_each(|share| row.set_share(share.clone()));
+                }
+                (Some(_), None) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn member_id(id: &str) -> Option<Incarnation> {
+    u64::from_str_radix(id, 16).ok().map(Incarnation)
 }
 
 impl ClusterView {
+    /// Takes one change in, unless it does not read; whether it is about the view.
+    fn take_readable(&mut self, change: &KeyChange) -> bool {
+        let taken = self.take(change);
+        let was_unreadable = self.unreadable.remove(&change.key).is_some();
+        match taken {
+            Ok(about) => about || was_unreadable,
+            Err(error) => {
+                let why = with_causes(&error);
+                let stays = "a row of the coordinator does not read; the last good one stays";
+                tracing::error!(key = change.key, why, "{stays}");
+                self.unreadable.insert(change.key.clone(), why);
+                true
+            }
+        }
+    }
+
     /// Takes one change in; whether it is about the view.
     fn take(&mut self, change: &KeyChange) -> Result<bool, ClusterError> {
         let KeyChange { key, value, .. } = change;
@@ -140,8 +203,7 @@ impl ClusterView {
             }
             (KEY_INCIDENTS, text) => self.take_incident(key, text)?,
             (KEY_MEMBERS, None) => {
-                let id = u64::from_str_radix(id, 16).map(Incarnation).unwrap_or_default();
-                self.members.remove(&id);
+                self.members.remove(&member_id(id).unwrap_or_default());
             }
             (NOTICE_PREFIX, Some(text)) => drop(self.notices.insert(key.clone(), text.to_owned())),
             (NOTICE_PREFIX, None) => drop(self.notices.remove(key)),

@@ -5,6 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cell_cluster::local_socket;
+
 use crate::error::DrillError;
 use crate::wire::{DrillAnswer, DrillRequest, Status};
 
@@ -29,7 +31,7 @@ impl Supervisor {
     /// [`DrillError::NoSupervisor`] without its socket.
     pub fn connect(dir: &Path) -> Result<Supervisor, DrillError> {
         let path = drill_socket(dir);
-        let connected = UnixStream::connect(&path).and_then(|stream| {
+        let connected = local_socket::connect(&path, PATIENCE).and_then(|stream| {
             stream.set_read_timeout(Some(PATIENCE))?;
             Ok(Supervisor { stream: BufReader::new(stream) })
         });

@@ -21,8 +21,8 @@ pub enum FabricError {
         /// The address asked for.
         address: Address,
     },
-    /// The fabric listens on loopback only while it has no TLS and no token.
-    #[error("{address} is not a loopback address, and the fabric has no TLS and token to listen there")]
+    /// The fabric listens on loopback only while it has no TLS.
+    #[error("{address} is not a loopback address, and the fabric has no TLS to listen there")]
     NotLoopback {
         /// What was asked for.
         address: SocketAddr,

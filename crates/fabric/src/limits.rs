@@ -28,8 +28,17 @@ pub const USERS: TextForm = TextForm {
 pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "fabric_connections_max",
-        meaning: "Connections that one worker holds at most; more are refused with a reason.",
+        meaning: "Connections that one worker holds at most over each transport; more are refused with a reason. Over \
+                  shared memory up to 16 of them are kept for root and the server's own user.",
         default: "1024",
+        bounds: Bounds::Integer { min: 1, max: 65_536 },
+        applies: Applies::Live,
+    },
+    Setting {
+        name: "fabric_handshakes_max",
+        meaning: "New connections that have not said who they are; past that the oldest of them makes room for the \
+                  next. They are not counted among fabric_connections_max.",
+        default: "512",
         bounds: Bounds::Integer { min: 1, max: 65_536 },
         applies: Applies::Live,
     },
@@ -132,8 +141,10 @@ pub const SETTINGS: &[Setting] = &[
 /// [`SETTINGS`] as an endpoint uses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FabricLimits {
-    /// Connections of one endpoint.
+    /// Connections of one endpoint whose hellos are through.
     pub connections_max: usize,
+    /// Accepted connections of one endpoint whose hello has not come, besides those.
+    pub handshakes_max: usize,
     /// Bytes of one message, at most [`MESSAGE_BYTES_MAX`].
     pub message_bytes_max: usize,
     /// Bytes of one connection's output that the network has not taken.
@@ -170,6 +181,7 @@ impl FabricLimits {
         let time_ns = |name| settings.integer(name).saturating_mul(1_000_000);
         FabricLimits {
             connections_max: size("fabric_connections_max"),
+            handshakes_max: size("fabric_handshakes_max"),
             message_bytes_max: size("fabric_message_bytes_max"),
             connection_output_bytes_max: size("fabric_connection_output_bytes_max"),
             handshake_timeout_ns: time_ns("fabric_handshake_timeout"),
@@ -193,6 +205,7 @@ impl FabricLimits {
         let message_bytes_max = self.message_bytes_max.min(MESSAGE_BYTES_MAX);
         FabricLimits {
             connections_max: self.connections_max.clamp(1, 1 << 16),
+            handshakes_max: self.handshakes_max.clamp(1, 1 << 16),
             message_bytes_max,
             connection_output_bytes_max: self.connection_output_bytes_max.max(2 * (message_bytes_max + 4)),
             ..self
@@ -213,7 +226,7 @@ mod tests {
     #[test]
     fn limits_defaults_are_those_of_the_reliability_page() {
         let limits = FabricLimits::default();
-        assert_eq!(limits.connections_max, 1_024);
+        assert_eq!((limits.connections_max, limits.handshakes_max), (1_024, 512));
         assert_eq!(limits.message_bytes_max, 64 << 10);
         assert_eq!(limits.handshake_timeout_ns, 5_000_000_000);
         assert_eq!(limits.idle_timeout_ns, 60_000_000_000);

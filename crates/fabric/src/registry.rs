@@ -131,8 +131,8 @@ impl Registry {
         Ok(key)
     }
 
-    /// Has the device take a region that peers are to read, whole: it locks all of the memory. To register the
-    /// region is a matter of microseconds then. Nobody learns of its key before that.
+    /// Has the device take a region that peers are to read, whole: it locks all of the memory. To register
+    /// the region is a matter of microseconds then. Nobody learns of its key before that.
     ///
     /// # Errors
     /// No random bytes.

@@ -28,6 +28,7 @@ mod meganodes;
 mod memory;
 mod options;
 mod packing;
+mod packing_state;
 mod pair;
 mod read;
 mod room;

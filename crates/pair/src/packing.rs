@@ -24,7 +24,6 @@ use cell_terms::{Csn, SlotIndex};
 use cell_tree::{LeafEntry, LeafSnapshot, MeganodeRole, ReadError};
 
 use crate::error::{ExtentFault, NoRoom, PairError, form_fault};
-use crate::figures::PackingCounts;
 use crate::log::LogNeed;
 use crate::memory::MemoryObserver;
 use crate::pair::Pair;
@@ -35,23 +34,6 @@ const LEAVES_AT_ONCE: usize = 16;
 const BYTES_AT_ONCE: usize = 64 << 10;
 /// A packing is worth while if it can make at least this part of the region free.
 const WORTH_PART: u64 = 16;
-
-/// What a pair knows of its packings.
-#[derive(Debug, Default)]
-pub(crate) struct Packing {
-    under_way: bool,
-    counts: PackingCounts,
-    /// Ranges that the allocator had taken when that was looked at last.
-    ranges_seen: u64,
-    /// Live bytes after a packing that came to little: until they are others the next one would not, either.
-    fruitless_at: Option<u64>,
-}
-
-impl Packing {
-    pub(crate) fn counts(&self) -> PackingCounts {
-        self.counts
-    }
-}
 
 /// Where a packing is.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use crate::log::{CommitLog, LogNeed, SyncedBatch};
 use crate::meganodes::{Fences, Meganodes, SlotEnds};
 use crate::memory::{MemoryObserver, PairMemory};
 use crate::options::PairOptions;
-use crate::packing::Packing;
+use crate::packing_state::Packing;
 use crate::scan_buffers::ScanBuffers;
 
 /// What is taken from the grace queue in one turn at most.
@@ -237,7 +237,7 @@ impl<O: MemoryObserver> Pair<O> {
             grace_bytes: self.grace.bytes(),
             completions: self.completions.results() as u64,
             compactions: self.compactions,
-            packings: self.packing.counts(),
+            packings: self.packing.counts,
         }
     }
 

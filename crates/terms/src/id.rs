@@ -37,6 +37,15 @@ id!(
     Incarnation(u64),
     "incarnation-"
 );
+
+impl Incarnation {
+    /// The cluster that it is of: the random number with which the ids of a coordinator's leases begin.
+    #[must_use]
+    pub const fn cluster(self) -> u64 {
+        self.0 >> 32
+    }
+}
+
 id!(
     /// A meganode's place in a node region: slot `i` begins at `header + i * slot_bytes`.
     SlotIndex(u32),

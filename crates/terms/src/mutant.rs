@@ -166,7 +166,8 @@ mutants! {
     /// A put is begun when the log has room for one tree node's image. A test of `crates/pair/src/log.rs`
     /// catches it.
     LogNeedShort: "log-need-short",
-    /// A store that has stopped goes on renewing leases. A test of `crates/cluster/src/embedded.rs` catches it.
+    /// A store that has stopped goes on renewing leases. A test of `crates/cluster/src/embedded.rs` catches
+    /// it.
     StoppedRenews: "stopped-renews",
     /// Who has served a pair claims it again. Tests of the coordinator catch it.
     ServedClaimedAgain: "served-claimed-again",
@@ -284,6 +285,12 @@ mutants! {
     /// Who holds a lock claims what was owned on another host, whose lease has not ended. Tests of the
     /// coordinator (`crates/cluster/tests/suite/mutants.rs`) catch it: simulated nodes are all of one host.
     HostUnasked: "host-unasked",
+    /// A worker carries out what the role of a client's token does not permit. A test of the worker core
+    /// (`node/tests/suite/worker_core/access.rs`) catches it.
+    RoleUnasked: "role-unasked",
+    /// The coordinator answers peers of other users. A test of the coordinator
+    /// (`crates/cluster/tests/suite/mutants.rs`) catches it.
+    StrangerServed: "stranger-served",
     /// A folder is made and its name not put on stable storage.
     FolderNamesUnsynced: "folder-names-unsynced",
     /// A pair is served while its earlier owners may be trusted.

@@ -24,7 +24,7 @@ mod write;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use cell_fabric::ConnectionId;
+use cell_fabric::{ConnectionId, PeerAddress};
 use cell_pair::{Pair, PairError};
 use cell_protocol::ReplyHeader;
 use cell_recovery::Progress;
@@ -32,6 +32,7 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Incarnation, NodeId, SessionId};
 use cell_wal::{LogDevice, LogEvent, WalError};
 
+use crate::access::{AccessRules, Grants};
 use crate::command::Command;
 use crate::counters::WorkerCounts;
 use crate::directory::{MeganodeAt, Range};
@@ -68,8 +69,12 @@ pub struct WorkerIdentity {
 
 #[derive(Debug, Default)]
 struct Connection {
+    /// Who is at its other end, as far as that is known.
+    peer: Option<PeerAddress>,
     /// The hello was good.
     greeted: bool,
+    /// What it may ask for from then on.
+    grants: Grants,
     /// Requests that have not been answered.
     in_flight: u32,
     /// Credit that each stream towards this client begins with.
@@ -129,6 +134,8 @@ pub struct Worker {
     disk_free: Option<u64>,
     /// What ended the processes before this one, if they ended the same way.
     restarted_because: Option<Arc<str>>,
+    /// Who may ask for what.
+    access: Arc<AccessRules>,
     /// There was a lease.
     leased: bool,
     /// It has run out, and may hold again: see `silence`.
@@ -182,6 +189,7 @@ impl Worker {
             lease_until_ns: 0,
             disk_free: None,
             restarted_because: None,
+            access: Arc::default(),
             leased: false,
             silent: false,
             unanswered: Vec::new(),
@@ -194,6 +202,12 @@ impl Worker {
     #[must_use]
     pub fn restarted(self, because: Option<&str>) -> Worker {
         Worker { restarted_because: because.map(Arc::from), ..self }
+    }
+
+    /// One that asks for what tokens permit.
+    #[must_use]
+    pub fn with_access(self, access: Arc<AccessRules>) -> Worker {
+        Worker { access, ..self }
     }
 
     /// The recovered pairs: from here on they are served. They are numbered from 0, in this order; see
@@ -259,6 +273,11 @@ impl Worker {
     /// A client connected.
     pub fn accepted(&mut self, connection: ConnectionId) {
         self.connections.insert(connection, Connection::default());
+    }
+
+    /// A client connected, of whom the fabric says who it is.
+    pub fn accepted_from(&mut self, connection: ConnectionId, peer: PeerAddress) {
+        self.connections.insert(connection, Connection { peer: Some(peer), ..Connection::default() });
     }
 
     /// A client is gone; its streams end, what it asked for is carried out.

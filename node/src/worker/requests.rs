@@ -33,6 +33,9 @@ impl Worker {
         if !state.greeted {
             self.count_in(connection);
             self.greet(connection, header, &request);
+        } else if !(state.grants.permit(&request) || planted(Mutant::RoleUnasked)) {
+            self.count_in(connection);
+            self.refuse(connection, header, Refusal::Unauthorized);
         } else if self.asks_first(connection, header, &request, message) {
             // It is handled again once the coordinator has said whether its session is open.
         } else {
@@ -148,12 +151,17 @@ impl Worker {
     }
 
     fn greet(&mut self, connection: ConnectionId, header: RequestHeader, request: &Request<'_>) {
-        let Request::Hello(Hello { version, stream_credit_bytes, .. }) = request else {
+        let Request::Hello(Hello { version, stream_credit_bytes, token, .. }) = request else {
             let what = cell_protocol::Malformed::Order;
             return self.refuse(connection, header, Refusal::Malformed { what });
         };
+        let peer = self.connections.get(&connection).and_then(|state| state.peer);
+        let Some(grants) = self.access.grants(peer, token) else {
+            return self.refuse(connection, header, Refusal::Unauthorized);
+        };
         if let Some(state) = self.connections.get_mut(&connection) {
             state.greeted = true;
+            state.grants = grants;
             state.stream_credit_bytes = *stream_credit_bytes;
         }
         let reply = Reply::Hello(HelloReply {

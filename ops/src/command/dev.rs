@@ -1,12 +1,13 @@
 //! `cell dev`: a supervisor with the embedded coordinator and its nodes as children, all in one folder.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 
 use anyhow::Context;
-use cell_cluster::{ClusterError, CoordinatorServer, Embedded};
+use cell_cluster::{ClusterError, CoordinatorServer, Embedded, local_socket};
 use cell_durable::{SystemSyncer, create_folders};
 use cell_terms::text::with_causes;
 use clap::{ArgMatches, Args, ValueEnum, value_parser};
@@ -14,7 +15,7 @@ use clap::{ArgMatches, Args, ValueEnum, value_parser};
 use crate::args::Global;
 use crate::dev::announce::Announcer;
 use crate::dev::child::NodeSpec;
-use crate::dev::drill_listener::{self, DrillListener};
+use crate::dev::drill_listener::DrillListener;
 use crate::dev::event::Event;
 use crate::dev::messages;
 use crate::dev::plan::Plan;
@@ -48,7 +49,7 @@ pub(crate) struct DevArgs {
         long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64)
     )]
     nodes: u16,
-    /// First port P: node i on P+i, its HTTP on P+80+i, the coordinator on P+200
+    /// First port P: node i on P+i, its HTTP on P+80+i
     #[arg(
         long, value_name = "P", default_value_t = 7000, value_parser = value_parser!(u16).range(1024..=65000)
     )]
@@ -90,7 +91,9 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     settings::check_rules(&resolved)?;
     logging::start(resolved.text(logging::FILTER), file)?;
     let coordinator = Arc::new(Embedded::open(&plan.coordinator_dir()).map_err(explain)?);
-    let server = CoordinatorServer::start(coordinator.clone(), plan.coordinator()).map_err(explain)?;
+    let peer_user = |stream: &UnixStream| cell_fabric::peer_user(stream);
+    let server = CoordinatorServer::start(coordinator.clone(), &plan.coordinator(), peer_user);
+    let server = server.map_err(explain)?;
     let (sender, events) = mpsc::channel();
     let (stop, failed) = (sender.clone(), sender.clone());
     coordinator.on_stop(move |error| {
@@ -121,7 +124,7 @@ fn drills(
     if plan.allows_drills() {
         return DrillListener::open(plan.drill_socket(), coordinator, events.clone()).map(Some);
     }
-    drill_listener::remove(&plan.drill_socket())
+    local_socket::remove(&plan.drill_socket())
         .context("cannot remove the socket of an earlier supervisor")?;
     Ok(None)
 }
@@ -134,7 +137,7 @@ fn node_spec(plan: &Plan, node: u16, given: &DevArgs, matches: &ArgMatches) -> a
         String::new(),
         plan.http(node).to_string(),
         String::new(),
-        plan.coordinator().to_string(),
+        plan.coordinator().to_str().context("the folder's path is not UTF-8")?.to_owned(),
         plan.dir().to_str().context("the folder's path is not UTF-8")?.to_owned(),
         given.nodes.to_string(),
     ];
@@ -158,9 +161,10 @@ fn explain(error: ClusterError) -> anyhow::Error {
         ClusterError::Held { .. } => {
             (Exit::Usage, Some("another `cell dev` uses this folder: stop it, or give another --dir"))
         }
-        ClusterError::Listen { .. } => {
-            (Exit::Usage, Some("another process listens there: give another --port"))
-        }
+        ClusterError::Listen { .. } => (
+            Exit::Usage,
+            Some("give a --dir on a file system that has unix sockets, and /proc for long paths"),
+        ),
         _ => (Exit::Error, None),
     };
     let failure = Failure::new(exit, format!("{:#}", anyhow::Error::new(error)));

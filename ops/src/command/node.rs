@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use cell_cluster::{ClusterError, Coordinator, Embedded, Remote};
 use cell_drill::wire::PartitionWay;
 use cell_fabric::{FabricError, Partition};
-use cell_node::{Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState, SILENT_WORDS};
+use cell_node::{AccessRules, Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState, SILENT_WORDS};
 use cell_recovery::RecoveryError;
 use cell_settings::SettingsStore;
 use cell_terms::NodeId;
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
 use cell_wal::{DiskDelay, WalError};
-use cell_web::{HttpServer, Sources, WebError};
+use cell_web::{HttpServer, Sources, TOKENS_FILE, WebError};
 use clap::{ArgMatches, Args, Subcommand};
 
 use crate::args::Global;
@@ -95,10 +95,13 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     faults.partition.set(link::blocked(arguments.partitioned));
     faults.disk_delay.set(Duration::from_millis(arguments.slow_disk_ms));
     let wishes = receive_wishes(supervised, &faults)?;
+    let access =
+        Arc::new(AccessRules::open(settings.text(TOKENS_FILE)).map_err(|error| explain_web(error.into()))?);
     let coordinator = coordinator(&settings, faults.partition.clone(), configuration.store())?;
-    let handle = start(&settings, listen, faults, arguments.restarted_because.clone(), coordinator.clone())?;
+    let options = options(&settings, listen, faults, arguments.restarted_because.clone(), access.clone())?;
+    let handle = cell_node::start(options, coordinator.clone()).map_err(explain)?;
     handle.follow(configuration.store());
-    let web = serve_http(http, &handle, &configuration, coordinator)?;
+    let web = serve_http(http, &handle, &configuration, (coordinator, access))?;
     let reload = || {
         configuration.reload();
         web.reload();
@@ -123,7 +126,7 @@ fn resolve(matches: &ArgMatches, supervised: bool) -> anyhow::Result<(Settings, 
 
 fn explain_web(error: WebError) -> Failure {
     let next = match error {
-        WebError::Tokens(_) => "mend the file that http_tokens_file names: `ROLE NAME SHA256` a line",
+        WebError::Tokens(_) => "mend the file that tokens_file names: `ROLES NAME SHA256` a line",
         WebError::Tls(_) => {
             "mend http_tls_certificate_file, http_tls_key_file and http_tls_trust_file: PEM files"
         }
@@ -138,12 +141,13 @@ fn serve_http(
     address: SocketAddr,
     handle: &NodeHandle,
     configuration: &Configuration,
-    coordinator: Arc<dyn Coordinator>,
+    (coordinator, access): (Arc<dyn Coordinator>, Arc<AccessRules>),
 ) -> anyhow::Result<HttpServer> {
     let (watch, store) = (handle.watch(), configuration.store());
     let folder = store.current().0.text("data_dir").to_owned();
     let sources = Sources::new(Arc::new(move || watch.snapshot()))
         .coordinator(coordinator)
+        .access(access)
         .settings(store.clone(), settings::REGISTRY)
         .data_folder(Path::new(&folder))
         .fabric(handle.address())
@@ -153,20 +157,20 @@ fn serve_http(
     Ok(server)
 }
 
-fn start(
+fn options(
     settings: &Settings,
     listen: SocketAddr,
     faults: FaultSwitches,
     restarted_because: Option<String>,
-    coordinator: Arc<dyn Coordinator>,
-) -> anyhow::Result<NodeHandle> {
+    access: Arc<AccessRules>,
+) -> anyhow::Result<NodeOptions> {
     if !listen.ip().is_loopback() {
         // The fabric refuses it too, but only after the data folder is made.
         return Err(explain(NodeError::Fabric(FabricError::NotLoopback { address: listen })).into());
     }
     let data = Path::new(settings.text("data_dir"));
     let id = u32::try_from(settings.integer("node_id")).unwrap_or(u32::MAX);
-    let options = NodeOptions {
+    Ok(NodeOptions {
         node: NodeId(id),
         folder: data.join("log"),
         home: data.join(format!("node-{id}")),
@@ -174,12 +178,12 @@ fn start(
         advertised: advertised(settings, "advertise_address")?,
         http_address: advertised(settings, "advertise_http_address")?
             .map_or_else(|| settings.text("http_address").to_owned(), |address| address.to_string()),
+        access,
         partition: faults.partition,
         disk_delay: faults.disk_delay,
         restarted_because,
         settings: settings.clone(),
-    };
-    Ok(cell_node::start(options, coordinator).map_err(explain)?)
+    })
 }
 
 /// The coordinator that the settings name; it follows changes of the deadline of its calls.
@@ -188,8 +192,8 @@ fn coordinator(
     partition: Partition,
     store: &SettingsStore,
 ) -> anyhow::Result<Arc<dyn Coordinator>> {
-    let data = Path::new(settings.text("data_dir"));
-    if settings.text("coordinator_address") == EMBEDDED {
+    let (data, place) = (Path::new(settings.text("data_dir")), settings.text("coordinator_address"));
+    if place == EMBEDDED {
         let embedded = Embedded::open(&data.join("coordinator")).map_err(|error| explain(error.into()))?;
         embedded.on_stop(|error| {
             let what = format!("the coordinator in this process has stopped: {}", with_causes(error));
@@ -200,7 +204,7 @@ fn coordinator(
         return Ok(Arc::new(embedded));
     }
     let deadline = |settings: &Settings| Duration::from_millis(settings.integer(COORDINATOR_DEADLINE));
-    let remote = Remote::new(address(settings, "coordinator_address")?, deadline(settings));
+    let remote = Remote::new(place, deadline(settings));
     let filtered = Arc::new(Filtered::new(remote, partition, deadline(settings)));
     let most = settings.integer("lease_ms").max(settings.integer(COORDINATOR_DEADLINE));
     store.bound(COORDINATOR_DEADLINE, most, "a renewal that hangs has to end within the lease (lease_ms)");

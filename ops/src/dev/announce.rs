@@ -61,7 +61,7 @@ impl Announcer {
         };
         let details = json!({
             "nodes": rows().map(row).collect::<Vec<_>>(),
-            "coordinator": plan.coordinator().to_string(), "dir": plan.dir(),
+            "coordinator": plan.coordinator(), "dir": plan.dir(),
             "console": plan.page(0, "/console/"),
             "drills": plan.allows_drills(), "messages": messages,
         });
@@ -79,7 +79,7 @@ fn banner(plan: &Plan, pids: &[u32], messages: Option<&Path>) -> String {
         let (fabric, ready) = (plan.fabric(node), plan.page(node, "/readyz?verbose"));
         row(&format!("node {node}"), &format!("{fabric}   {ready}   pid {pid}"));
     }
-    row("coordinator", &plan.coordinator().to_string());
+    row("coordinator", &plan.coordinator().display().to_string());
     if let Some(messages) = messages {
         row("messages", &messages.display().to_string());
     }
@@ -116,6 +116,7 @@ mod tests {
             "console       http://127.0.0.1:7380/console/",
             "pid 13",
             "/data/drill.socket",
+            "coordinator   /data/coordinator.socket",
             "messages      /data/messages",
             "--server 127.0.0.1:7300",
         ] {

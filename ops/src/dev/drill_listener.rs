@@ -2,16 +2,15 @@
 //! for the user who runs it and root alone.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use cell_cluster::{Coordinator, IncidentRow, Incidents, PairRow, PairState, Table, Trouble};
+use cell_cluster::{Coordinator, IncidentRow, Incidents, PairRow, PairState, Table, Trouble, local_socket};
 use cell_drill::wire::{DrillAnswer, DrillRequest, LINE_BYTES_MAX, PairView, Refused, Status};
 use cell_terms::Incarnation;
 
@@ -34,9 +33,7 @@ impl DrillListener {
         events: Sender<Event>,
     ) -> anyhow::Result<DrillListener> {
         let cannot = || format!("cannot open {} for drills", path.display());
-        remove(&path).with_context(cannot)?;
-        let listener = UnixListener::bind(&path).with_context(cannot)?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).with_context(cannot)?;
+        let listener = local_socket::listen(&path).with_context(cannot)?;
         let accept = move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else {
@@ -62,15 +59,7 @@ impl DrillListener {
 
 impl Drop for DrillListener {
     fn drop(&mut self) {
-        let _ = remove(&self.path); // a file that is left is replaced by the next supervisor
-    }
-}
-
-/// Removes a socket file that an earlier supervisor left.
-pub(crate) fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+        let _ = local_socket::remove(&self.path); // a file that is left is replaced by the next supervisor
     }
 }
 
@@ -81,7 +70,7 @@ fn serve(
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(IDLE))?;
     let user = cell_fabric::peer_user(stream)?;
-    let own = rustix::process::geteuid().as_raw();
+    let own = local_socket::own_user();
     let mut reader = BufReader::new(stream);
     loop {
         let mut line = String::new();
@@ -89,7 +78,7 @@ fn serve(
             return Ok(());
         }
         // Refused only once it has asked: who writes into a closed socket does not come to read why.
-        if user != 0 && user != own {
+        if !local_socket::is_admitted(user, own) {
             let what = format!("user {user} may not inject faults into a cluster of user {own}");
             return answer(stream, &refused(what, "run the drill as the user who runs the cluster"));
         }

@@ -122,7 +122,7 @@ mod tests {
         let partition = Partition::default();
         partition.set(Blocked::Both);
         let long = Duration::from_secs(3_600);
-        let filtered = Filtered::new(Remote::new("127.0.0.1:1".parse().unwrap(), long), partition, long);
+        let filtered = Filtered::new(Remote::new("/nowhere/coordinator.socket", long), partition, long);
         filtered.set_deadline(Duration::from_millis(20));
         assert!(matches!(filtered.read("a"), Err(ClusterError::NotReached(_))));
     }

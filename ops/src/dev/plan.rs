@@ -3,10 +3,10 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
+/// The coordinator's socket in a cluster's folder.
+pub(crate) const COORDINATOR_SOCKET: &str = "coordinator.socket";
 /// HTTP of node i is on P + 80 + i.
 const HTTP_OFFSET: u16 = 80;
-/// The coordinator is on P + 200.
-const COORDINATOR_OFFSET: u16 = 200;
 
 /// A development cluster's addresses and folders.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +69,11 @@ impl Plan {
         self.messages_dir().join("supervisor.log")
     }
 
+    /// Where the coordinator is asked.
+    pub(crate) fn coordinator(&self) -> PathBuf {
+        self.dir.join(COORDINATOR_SOCKET)
+    }
+
     /// The coordinator's table.
     pub(crate) fn coordinator_dir(&self) -> PathBuf {
         self.dir.join("coordinator")
@@ -83,10 +88,6 @@ impl Plan {
     pub(crate) fn http(&self, node: u16) -> SocketAddr {
         local(self.port + HTTP_OFFSET + node)
     }
-
-    pub(crate) fn coordinator(&self) -> SocketAddr {
-        local(self.port + COORDINATOR_OFFSET)
-    }
 }
 
 fn local(port: u16) -> SocketAddr {
@@ -100,7 +101,7 @@ mod tests {
     #[test]
     fn plan_ports_are_as_documented() {
         let plan = Plan::new("d".into(), 7000);
-        let ports = [plan.fabric(2), plan.http(2), plan.coordinator()].map(|address| address.port());
-        assert_eq!(ports, [7002, 7082, 7200]);
+        assert_eq!([plan.fabric(2), plan.http(2)].map(|address| address.port()), [7002, 7082]);
+        assert_eq!(plan.coordinator(), Path::new("d/coordinator.socket"));
     }
 }

@@ -154,7 +154,7 @@ impl Supervisor {
                 "node": node, "pid": pid, "life": life,
                 "start_ms": u64::try_from(started.elapsed().as_millis()).ok().filter(|_| first),
                 "server": self.plan.fabric(node).to_string(), "http": self.plan.http(node).to_string(),
-                "coordinator": self.plan.coordinator().to_string(), "dir": self.plan.dir(),
+                "coordinator": self.plan.coordinator(), "dir": self.plan.dir(),
             });
             let text = if self.up { format!("node {node} serves again") } else { String::new() };
             self.announcer.say("serving", &text, &details);

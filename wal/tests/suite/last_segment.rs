@@ -1,5 +1,5 @@
-//! A log is never without a durable frame, whatever a checkpoint covers: to a reader it would be a log that was
-//! lost.
+//! A log is never without a durable frame, whatever a checkpoint covers: to a reader it would be a log that
+//! was lost.
 #![allow(clippy::unwrap_used)] // tests
 
 use cell_terms::RegionKind;
@@ -11,8 +11,8 @@ use crate::harness::{Pair, log_id, small};
 /// Bytes of the batch that is the first of a new segment, header included.
 const BATCH_BYTES: u64 = 65_536;
 
-/// A checkpoint covers all of a log that has just moved to its next segment, where nothing is durable yet; then
-/// its process dies. Whether the log has a frame.
+/// A checkpoint covers all of a log that has just moved to its next segment, where nothing is durable yet;
+/// then its process dies. Whether the log has a frame.
 fn released_after_a_rotation_has_a_frame() -> bool {
     let disk = SimDisk::new(9);
     let mut pair = Pair::open(&disk, small());

@@ -28,7 +28,7 @@ fn tokens() -> NamedTempFile {
 
 fn start(nodes: u32, more: &[(&str, &str)]) -> TestCluster {
     let file = tokens();
-    let settings = [&[("http_tokens_file", file.path().to_str().unwrap())], more].concat();
+    let settings = [&[("tokens_file", file.path().to_str().unwrap())], more].concat();
     TestCluster::start_with(nodes, &settings, |sources| sources)
 }
 
@@ -121,7 +121,7 @@ fn tokens_that_are_not_known_are_refused_and_soon_too_many() {
 #[test]
 fn tokens_are_read_again_and_a_file_that_is_wrong_changes_nothing() {
     let file = tokens();
-    let settings = [("http_tokens_file", file.path().to_str().unwrap())];
+    let settings = [("tokens_file", file.path().to_str().unwrap())];
     let cluster = TestCluster::start_with(1, &settings, |sources| sources);
     let reload = |lines: &str| {
         std::fs::write(file.path(), lines).unwrap();
@@ -140,7 +140,7 @@ fn tokens_are_read_again_and_a_file_that_is_wrong_changes_nothing() {
 #[test]
 fn stream_ends_when_its_token_is_revoked_and_others_go_on() {
     let file = tokens();
-    let settings = [("http_tokens_file", file.path().to_str().unwrap())];
+    let settings = [("tokens_file", file.path().to_str().unwrap())];
     let cluster = TestCluster::start_with(1, &settings, |sources| sources);
     let address = cluster.nodes[0].server.address();
     let follow = |token: &str| {
@@ -188,7 +188,7 @@ fn status_page_wants_a_token_and_says_how() {
 #[test]
 fn peers_before_the_secret_is_known_are_asked_to_come_again() {
     let cluster =
-        TestCluster::start_with(1, &[("http_tokens_file", tokens().path().to_str().unwrap())], |sources| {
+        TestCluster::start_with(1, &[("tokens_file", tokens().path().to_str().unwrap())], |sources| {
             sources.coordinator(Arc::new({
                 let link = Sim::new(9).link();
                 link.set_cut(true);

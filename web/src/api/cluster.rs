@@ -65,7 +65,7 @@ mod tests {
         let snapshot = snapshot();
         let document = serde_json::to_value(document(&snapshot, Duration::ZERO)).unwrap();
         assert_eq!((&document["version"], &document["revision"]), (&1.into(), &0.into()));
-        for list in ["members", "pairs", "incidents", "recoveries"] {
+        for list in ["members", "pairs", "incidents", "recoveries", "unreadable"] {
             assert_eq!(document[list], serde_json::json!([]));
         }
         assert!(troubles(&snapshot).is_empty());

@@ -43,7 +43,7 @@ pub(crate) fn document() -> Value {
             "responses": problem_text::components(),
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
-        // Tokens are asked for where `http_tokens_file` names some.
+        // Tokens are asked for where `tokens_file` names some.
         "security": [{}, {"bearer": []}],
     })
 }

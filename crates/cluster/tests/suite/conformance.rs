@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
+use cell_cluster::local_socket::own_user;
 use cell_cluster::{
     ClusterError, Coordinator, CoordinatorRefusal, CoordinatorRequest, CoordinatorServer, Embedded,
     KeyCondition, ManualClock, Remote, Response, Sim, Transaction, TransactionOutcome, initialise,
@@ -46,14 +47,15 @@ fn subjects() -> Vec<Subject> {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new(1));
     let served = Embedded::open_with_clock(folder.path(), clock.clone()).unwrap();
-    let server = CoordinatorServer::start(Arc::new(served), "127.0.0.1:0".parse().unwrap()).unwrap();
-    let over_tcp = Subject {
+    let path = folder.path().join("coordinator.socket");
+    let server = CoordinatorServer::start(Arc::new(served), &path, |_| Ok(own_user())).unwrap();
+    let over_a_socket = Subject {
         name: "remote",
-        coordinator: Arc::new(Remote::new(server.address(), Duration::from_secs(120))),
+        coordinator: Arc::new(Remote::new(path, Duration::from_secs(120))),
         advance: Box::new(move |by| clock.advance(by)),
         _hold: Box::new((server, folder)),
     };
-    vec![in_memory, on_sled, over_tcp, cut_often()]
+    vec![in_memory, on_sled, over_a_socket, cut_often()]
 }
 
 /// An embedded coordinator whose power might go after any call: what the disk would then hold is opened

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
+use cell_cluster::local_socket::own_user;
 use cell_cluster::{
     ClusterError, Coordinator, CoordinatorRefusal, CoordinatorServer, Embedded, ManualClock, Remote,
     Sessions, Transaction,
@@ -208,8 +209,9 @@ fn disk_that_fails_stops_the_coordinator_and_says_so_once() {
     let lease = host.grant();
     let (told, stops) = mpsc::channel();
     host.coordinator.on_stop(move |error| told.send(format!("{error:?}")).unwrap());
-    let server = CoordinatorServer::start(host.coordinator.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
-    let remote = Remote::new(server.address(), std::time::Duration::from_secs(60));
+    let path = host.folder.path().join("coordinator.socket");
+    let server = CoordinatorServer::start(host.coordinator.clone(), &path, |_| Ok(own_user())).unwrap();
+    let remote = Remote::new(path, std::time::Duration::from_secs(60));
     *host.disk.fails.lock().unwrap() = Some(io::Error::from_raw_os_error(5).kind());
     let write = || remote.transact(Transaction::new().put("k", ""));
     assert!(matches!(write(), Err(ClusterError::OutcomeUnknown(_))));

@@ -2,19 +2,26 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
-use std::net::SocketAddr;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use cell_cluster::local_socket::own_user;
 use cell_cluster::{
-    ClusterError, Coordinator, CoordinatorServer, Embedded, LeaseTerms, LeaseThread, Remote, Transaction,
-    boottime_ns,
+    ClusterError, Coordinator, CoordinatorRefusal, CoordinatorServer, Embedded, LeaseTerms, LeaseThread,
+    Remote, Transaction, boottime_ns,
 };
 
 const MS: u64 = 1_000_000;
 /// How long anything may take that the machine only has to get done.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The server of a test, in whose eyes every peer runs as the test does.
+fn serve(coordinator: Arc<dyn Coordinator>, folder: &Path) -> CoordinatorServer {
+    CoordinatorServer::start(coordinator, &folder.join("coordinator.socket"), |_| Ok(own_user())).unwrap()
+}
 
 /// Waits, past the end that a busy machine may need.
 fn until(condition: impl Fn() -> bool) -> bool {
@@ -32,8 +39,8 @@ fn until(condition: impl Fn() -> bool) -> bool {
 fn lease_thread_renews_and_fences_itself_when_the_coordinator_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let embedded: Arc<dyn Coordinator> = Arc::new(Embedded::open(folder.path()).unwrap());
-    let server = CoordinatorServer::start(embedded.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
-    let remote = Arc::new(Remote::new(server.address(), Duration::from_millis(300)));
+    let server = serve(embedded.clone(), folder.path());
+    let remote = Arc::new(Remote::new(server.path(), Duration::from_millis(300)));
     // A busy machine may take a second to look that the node relies on its lease no more, and the coordinator
     // still does.
     let terms = LeaseTerms::new(3_000, 0.5);
@@ -56,17 +63,15 @@ fn lease_thread_whose_lease_ran_out_holds_it_again_when_the_coordinator_is_back(
     let clock = Arc::new(cell_cluster::ManualClock::new(1));
     let embedded: Arc<dyn Coordinator> =
         Arc::new(Embedded::open_with_clock(folder.path(), clock.clone()).unwrap());
-    let server = CoordinatorServer::start(embedded.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = server.address();
-    let remote = Arc::new(Remote::new(address, Duration::from_millis(300)));
+    let server = serve(embedded.clone(), folder.path());
+    let remote = Arc::new(Remote::new(server.path(), Duration::from_millis(300)));
     let lease = LeaseThread::start(remote, LeaseTerms::new(500, 0.05), PATIENCE).unwrap();
     drop(server);
     assert!(until(|| !lease.holds()));
     let run_out_ns = lease.surely_until_ns().load(Ordering::Acquire);
     assert_ne!(run_out_ns, 0, "it has run out and not ended");
     assert!(until(|| lease.counts().values()[2].value >= 1.0));
-    assert!(until(|| std::net::TcpListener::bind(address).is_ok()));
-    let _server = CoordinatorServer::start(embedded.clone(), address).unwrap();
+    let _server = serve(embedded.clone(), folder.path());
     // A busy machine takes it away again now and then.
     assert!(until(|| lease.surely_until_ns().load(Ordering::Acquire) > run_out_ns));
     clock.advance(500 * MS);
@@ -89,24 +94,24 @@ fn lease_thread_lost_lease_is_zero_for_good() {
 fn remote_server_restart_is_survived() {
     let folder = tempfile::tempdir().unwrap();
     let open = || -> Arc<dyn Coordinator> { Arc::new(Embedded::open(folder.path()).unwrap()) };
-    let server = CoordinatorServer::start(open(), "127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = server.address();
-    let remote = Remote::new(address, Duration::from_millis(300));
+    let server = serve(open(), folder.path());
+    let remote = Remote::new(server.path(), Duration::from_millis(300));
     remote.transact(Transaction::new().put("a", "1")).unwrap();
     drop(server);
     assert!(matches!(remote.read("a"), Err(ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_))));
     assert!(matches!(remote.read("a"), Err(ClusterError::NotReached(_))));
     let mut again = None;
     assert!(until(|| Embedded::open(folder.path()).is_ok()), "the old one has let go");
-    assert!(until(|| std::net::TcpListener::bind(address).is_ok()));
-    again.get_or_insert_with(|| CoordinatorServer::start(open(), address).unwrap());
+    again.get_or_insert_with(|| serve(open(), folder.path()));
     assert!(until(|| remote.read("a").is_ok_and(|entry| entry.is_some())));
 }
 
 #[test]
 fn remote_silent_server_times_out_within_the_deadline() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let remote = Remote::new(listener.local_addr().unwrap(), Duration::from_millis(100));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("silent");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let remote = Remote::new(path, Duration::from_millis(100));
     let asked_ns = boottime_ns();
     let error = remote.read("a").unwrap_err();
     assert!(matches!(error, ClusterError::OutcomeUnknown(_)) && error.is_transient());
@@ -116,8 +121,10 @@ fn remote_silent_server_times_out_within_the_deadline() {
 /// With the deadline that it was made with it would wait for an hour.
 #[test]
 fn remote_goes_by_the_deadline_that_is_in_force() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let remote = Remote::new(listener.local_addr().unwrap(), Duration::from_secs(3_600));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("silent");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let remote = Remote::new(path, Duration::from_secs(3_600));
     remote.set_deadline(Duration::from_millis(50));
     assert!(matches!(remote.read("a"), Err(ClusterError::OutcomeUnknown(_))));
 }
@@ -127,17 +134,58 @@ fn server_garbage_is_answered_and_the_connection_closed() {
     use std::io::{Read, Write};
     let folder = tempfile::tempdir().unwrap();
     let embedded = Arc::new(Embedded::open(folder.path()).unwrap());
-    let server = CoordinatorServer::start(embedded, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let server = serve(embedded, folder.path());
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"{}\n", b"\xff\xfe\n", b"[[[[[[[[\n"] {
-        let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
+        let mut stream = UnixStream::connect(server.path()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(garbage).unwrap();
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.starts_with(b"{\"number\":0"), "{}", String::from_utf8_lossy(&answer));
     }
-    let outside: SocketAddr = "0.0.0.0:0".parse().unwrap();
+}
+
+/// Whoever the file's rights let in: what counts is what the kernel says of the peer.
+#[test]
+fn server_serves_its_own_user_and_root_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let embedded = Arc::new(Embedded::open(folder.path()).unwrap());
-    assert!(matches!(CoordinatorServer::start(embedded, outside), Err(ClusterError::NotLoopback { .. })));
+    let embedded: Arc<dyn Coordinator> = Arc::new(Embedded::open(folder.path()).unwrap());
+    let path = folder.path().join("coordinator.socket");
+    let start = |peer_user| CoordinatorServer::start(embedded.clone(), &path, peer_user).unwrap();
+    let remote = || Remote::new(path.clone(), PATIENCE);
+    let server = start(|_| Ok(own_user() + 1));
+    let stranger = own_user() + 1;
+    for _ in 0..3 {
+        let refused = remote().grant(1_000).unwrap_err();
+        assert!(
+            matches!(refused, ClusterError::Refused(CoordinatorRefusal::Stranger { user, own })
+                if user == stranger && own == own_user()),
+            "{refused}"
+        );
+    }
+    assert!(matches!(remote().read("a"), Err(ClusterError::Refused(_))));
+    drop(server);
+    assert!(!path.exists());
+    let server = start(|_| Ok(0));
+    remote().grant(1_000).unwrap();
+    drop(server);
+    let _server = start(|_| Err(std::io::ErrorKind::Other.into()));
+    assert!(remote().read("a").is_err(), "of whom nobody says who it is is not served");
+}
+
+#[test]
+fn server_gives_one_connection_its_share_of_the_leases() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(cell_cluster::ManualClock::new(1));
+    let embedded = Arc::new(Embedded::open_with_clock(folder.path(), clock.clone()).unwrap());
+    let server = serve(embedded, folder.path());
+    let [greedy, other] = [Remote::new(server.path(), PATIENCE), Remote::new(server.path(), PATIENCE)];
+    let refused =
+        (0..100).find_map(|_| greedy.grant(60_000).err()).expect("it does not get a hundred leases");
+    assert!(refused.to_string().contains("refused") && refused.is_transient(), "{refused}");
+    assert!(matches!(refused, ClusterError::Refused(CoordinatorRefusal::Quota { .. })));
+    let lease = other.grant(60_000).unwrap().lease;
+    other.keep_alive(lease).unwrap();
+    clock.advance(60_000 * MS);
+    greedy.grant(60_000).unwrap();
 }

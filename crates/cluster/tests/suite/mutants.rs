@@ -7,11 +7,13 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use cell_cluster::local_socket::own_user;
 use cell_cluster::{
-    ClaimReason, ClusterError, Coordinator, CoordinatorRequest, Embedded, HostId, Incidents, ManualClock,
-    Missing, NewIncident, NewPair, Ownership, PairGeometry, Response, ServingAddress, Sim, SimLink, Table,
-    Transaction,
+    ClaimReason, ClusterError, Coordinator, CoordinatorRequest, CoordinatorServer, Embedded, HostId,
+    Incidents, ManualClock, Missing, NewIncident, NewPair, Ownership, PairGeometry, Remote, Response,
+    ServingAddress, Sim, SimLink, Table, Transaction,
 };
 use cell_durable::{PowerCutSyncer, Syncer, SystemSyncer};
 use cell_terms::mutant::{Mutant, plant};
@@ -107,7 +109,8 @@ fn place() -> ServingAddress {
     ServingAddress { address: "127.0.0.1:7000".to_owned(), worker: 0, node_key: 0, extent_key: 0 }
 }
 
-/// Whether a pair is refused to who serves it: what it granted in its earlier epoch ends with its lease alone.
+/// Whether a pair is refused to who serves it: what it granted in its earlier epoch ends with its lease
+/// alone.
 fn claim_by_who_has_served_is_refused() -> bool {
     let sim = Sim::new(7);
     let link = sim.link();
@@ -177,6 +180,15 @@ fn claim_past_the_lease_is_refused(has_it: bool) -> bool {
     matches!(incidents.claim(&INCIDENT, claimer, 2), Err(ClusterError::LeaseEnded { .. }))
 }
 
+/// Whether the coordinator answers no peer of another user.
+fn stranger_is_refused() -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("coordinator.socket");
+    let coordinator = Arc::new(Sim::new(7).link());
+    let _server = CoordinatorServer::start(coordinator, &path, |_| Ok(own_user() + 1)).unwrap();
+    Remote::new(path, Duration::from_secs(120)).grant(1_000).is_err()
+}
+
 /// Whether a check finds nothing wrong.
 type Check = fn() -> bool;
 
@@ -188,6 +200,7 @@ fn every_mutant_of_the_coordinator_is_caught() {
             (Mutant::CoordinatorUnsynced, "power cut over real files", power_cut_is_clean),
             (Mutant::RowsUncut, "files of sled's own", pages_are_small),
             (Mutant::PairOverwritten, "counter that went back", counter_that_went_back_is_noticed),
+            (Mutant::StrangerServed, "peer of another user", stranger_is_refused),
             (Mutant::HostUnasked, "claim across hosts", owner_on_another_host_is_left_alone),
             (Mutant::ServedClaimedAgain, "claim of what one serves", claim_by_who_has_served_is_refused),
             (Mutant::TableUnconditional, "claim that was outrun", claim_that_was_outrun_changes_nothing),

@@ -247,3 +247,101 @@ fn change_by_many_at_a_time_loses_none() {
     let row = tuning(&sim).current().unwrap();
     assert_eq!((row.revision, texts(&row)), (THREADS * EACH, vec![("count", "200")]));
 }
+
+/// A row that somebody put there by hand, or another version.
+#[test]
+fn row_that_does_not_read_is_reported_and_the_last_good_one_stays_until_a_change_mends_it() {
+    use cell_cluster::{Coordinator, Transaction};
+    let sim = Sim::new(1);
+    let tuning = tuning(&sim);
+    let mut watch = Watch::new(Arc::new(sim.link()));
+    watch.look().unwrap();
+    tuning.change(0, &wanted(1, &[("a", Some("1 s")), ("b", Some("2"))])).unwrap();
+    tuning.change(1, &wanted(2, &[("b", None), ("c", Some("3"))])).unwrap();
+    watch.look().unwrap();
+    let good = watch.view().tuning.clone();
+    for garbage in ["", "{", r#"{"revision":"x"}"#, "[1]"] {
+        sim.link().transact(Transaction::new().put("tuning/current", garbage)).unwrap();
+        assert!(watch.look().unwrap().changed);
+        assert_eq!(watch.view().tuning, good, "{garbage}");
+        let why = &watch.view().unreadable["tuning/current"];
+        assert!(why.contains("cannot read the tuning"), "{why}");
+        // Who comes later has what the changes made.
+        let mut late = Watch::new(Arc::new(sim.link()));
+        late.look().unwrap();
+        assert_eq!((&late.view().tuning, late.view().unreadable.len()), (&good, 1));
+        assert_eq!(tuning.current().unwrap(), good);
+    }
+    let changed = tuning.change(2, &wanted(3, &[("c", Some("3"))])).unwrap();
+    assert!(matches!(changed, Tuned::Changed(change) if change.revision == 3));
+    assert!(watch.look().unwrap().changed);
+    assert_eq!((texts(&watch.view().tuning), watch.view().tuning.revision), (texts(&good), 3));
+    assert!(watch.view().unreadable.is_empty());
+}
+
+/// What follows when a restored value ends is not in the change that restored it.
+#[test]
+fn row_that_does_not_read_is_made_again_with_every_end_of_its_values() {
+    use cell_cluster::{Coordinator, Transaction};
+    let sim = Sim::new(1);
+    let tuning = tuning(&sim);
+    let until = |id, at, text| WantedTuning { expires_unix_ms: Some(at), ..wanted(id, &[("a", Some(text))]) };
+    let step = |wanted: &WantedTuning| {
+        let revision = tuning.current().unwrap().revision;
+        assert!(matches!(tuning.change(revision, wanted), Ok(Tuned::Changed(_))));
+        let (link, good) = (sim.link(), tuning.current().unwrap());
+        let whole = link.read("tuning/current").unwrap().expect("it is there").value;
+        link.transact(Transaction::new().put("tuning/current", "garbage")).unwrap();
+        assert_eq!(tuning.current().unwrap(), good);
+        link.transact(Transaction::new().put("tuning/current", whole)).unwrap();
+        good
+    };
+    step(&wanted(1, &[("a", Some("1"))]));
+    step(&until(2, 9_000, "2"));
+    step(&until(3, 7_000, "3"));
+    let nested = step(&until(4, 5_000, "4"));
+    let over = step(&WantedTuning { id: 5, ..nested.expired(5_000).unwrap() });
+    assert_eq!((over.values["a"].expires_unix_ms, over.values["a"].later.len()), (Some(7_000), 1));
+    // The change that took the value back is taken back.
+    let (value, end) = all(&tuning).remove(0).settings.remove(0).reverted(4_000);
+    let ends = end.map(|end| ("a".to_owned(), end)).into_iter().collect();
+    let back = WantedTuning { reverts: Some(5), ends, ..wanted(6, &[("a", value.as_deref())]) };
+    assert_eq!(step(&back).values, nested.values);
+    // One change that does not read costs the history that one alone.
+    sim.link().transact(Transaction::new().put("tuning/change/0000000000000004", "garbage")).unwrap();
+    let revisions = |before, limit| {
+        let changes = tuning.changes(before, limit).unwrap();
+        changes.iter().map(|change| change.revision).collect::<Vec<_>>()
+    };
+    assert_eq!((revisions(None, 3), revisions(Some(3), 3)), (vec![6, 5, 3], vec![2, 1]));
+}
+
+/// Of members, incidents and pairs the same.
+#[test]
+fn rows_of_every_kind_that_do_not_read_leave_what_was_known() {
+    use cell_cluster::{Coordinator, MemberRow, Members, Transaction};
+    let sim = Sim::new(1);
+    let link = sim.link();
+    let incarnation = link.grant(60_000).unwrap().lease;
+    let row = MemberRow {
+        incarnation,
+        node: cell_terms::NodeId(3),
+        fabric: "127.0.0.1:1".into(),
+        http: String::new(),
+        pid: 1,
+        memory_limit_bytes: 0,
+    };
+    Members::new(Arc::new(link.clone())).enter(&row).unwrap();
+    let mut watch = Watch::new(Arc::new(sim.link()));
+    watch.look().unwrap();
+    let key = format!("member/{:016x}", incarnation.0);
+    let garbage = Transaction::new().put_leased(&key, "garbage", incarnation).put("incident/7", "garbage");
+    link.transact(garbage).unwrap();
+    assert!(watch.look().unwrap().changed);
+    assert_eq!(watch.view().members[&incarnation], row);
+    assert_eq!(watch.view().unreadable.keys().collect::<Vec<_>>(), ["incident/7", key.as_str()]);
+    // A pair of which nothing is known is another matter: a node must know all of them.
+    link.transact(Transaction::new().put("pair/00000001", "garbage")).unwrap();
+    watch.look().unwrap();
+    assert!(matches!(Watch::new(Arc::new(sim.link())).look(), Err(ClusterError::Unreadable { .. })));
+}

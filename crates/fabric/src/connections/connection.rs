@@ -114,6 +114,11 @@ impl<L: Link> Connection<L> {
         self.accepted && self.is_open() && self.link.pending() > high_water
     }
 
+    /// Whether the peer opened it and has not said its hello.
+    pub(crate) fn is_hello_awaited(&self) -> bool {
+        self.phase == ConnectionPhase::HelloAwaited
+    }
+
     /// Whether messages flow.
     pub(crate) fn is_open(&self) -> bool {
         self.phase == ConnectionPhase::Open

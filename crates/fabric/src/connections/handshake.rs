@@ -9,7 +9,7 @@ use crate::error::FabricError;
 use crate::hello::{Hello, WORKER};
 use crate::limits::MESSAGE_BYTES_MAX;
 
-use super::connection::{ConnectionPhase, Started};
+use super::connection::Started;
 use super::handoff::{Handed, Taker};
 use super::listener::Listener;
 use super::mark::wanted_number;
@@ -26,7 +26,7 @@ impl<T: Transport> Messenger<T> {
     /// An address of another kind, the limit of connections, or no socket.
     pub(crate) fn connect(&mut self, address: &Address, mark: u64) -> Result<ConnectionId, FabricError> {
         let limits = self.table.limits;
-        if self.table.is_full() {
+        if !self.table.has_room(false) {
             return Err(FabricError::TooManyConnections { max: limits.connections_max });
         }
         let hello = Hello::of_connector(wanted_number(mark), limits.message_bytes_max);
@@ -41,13 +41,24 @@ impl<T: Transport> Messenger<T> {
             let Some((socket, peer)) = listening.next() else { return };
             if !listening.listener.admits(&peer) {
                 self.turn_away(&socket, peer, WORKER, HelloRefusal::NotPermitted, sink);
-            } else if self.table.is_full() {
-                self.turn_away(&socket, peer, WORKER, HelloRefusal::TooManyConnections, sink);
             } else {
+                self.make_room(sink);
                 // What the kernel does not take is closed, as if it had never been accepted.
                 let _ = self.adopt(T::MARK, Started::accepted(socket, peer));
             }
         }
+    }
+
+    /// Turns the oldest one away that has not said its hello, if they are too many.
+    fn make_room(&mut self, sink: &mut Sink<'_>) {
+        let Some(id) = self.table.handshake_to_evict() else { return };
+        let refusal = HelloRefusal::TooManyConnections;
+        if let Some(connection) = self.table.get(id) {
+            // It may be late and not silent: it is told to come again.
+            T::refuse(&connection.socket, &refusal_of(WORKER, refusal));
+        }
+        self.table.counters.evicted += 1;
+        self.end(id, CloseReason::Refused(refusal), sink);
     }
 
     /// Goes on with a connection that is not open.
@@ -74,8 +85,10 @@ impl<T: Transport> Messenger<T> {
         sink: &mut Sink<'_>,
     ) -> Result<(), CloseReason> {
         let Some(acceptor) = &self.acceptor else { return Ok(()) };
+        let some_are_kept = self.keeps_some_from(id);
         let queue = match acceptor.taker(&hello) {
-            Taker::Listener => return self.welcome(id, &hello, sink),
+            Taker::Listener if self.table.has_room(some_are_kept) => return self.welcome(id, &hello, sink),
+            Taker::Listener => Err(HelloRefusal::TooManyConnections),
             Taker::Queue(queue) => Ok(queue),
             Taker::Nobody(refusal) => Err(refusal),
         };
@@ -93,6 +106,13 @@ impl<T: Transport> Messenger<T> {
         Ok(())
     }
 
+    /// Whether some places are kept from a connection.
+    fn keeps_some_from(&self, id: ConnectionId) -> bool {
+        let listener = self.listener();
+        let peer = self.table.get(id).map(|connection| connection.peer);
+        listener.zip(peer).is_some_and(|(listener, peer)| listener.keeps_some_from(&peer))
+    }
+
     /// Takes the sockets that another endpoint accepted for this one.
     pub(super) fn take_handed(&mut self, sink: &mut Sink<'_>) {
         if !std::mem::take(&mut self.handed_over) {
@@ -102,7 +122,7 @@ impl<T: Transport> Messenger<T> {
             return;
         };
         for Handed { socket, peer, hello } in queue.take() {
-            if self.table.is_full() {
+            if !self.table.has_room(false) {
                 self.turn_away(&socket, peer, hello.worker, HelloRefusal::TooManyConnections, sink);
                 continue;
             }
@@ -153,8 +173,8 @@ impl<T: Transport> Messenger<T> {
     }
 
     fn open(&mut self, id: ConnectionId, hello: &Hello) {
+        self.table.opened(id);
         let Some(connection) = self.table.get_mut(id) else { return };
-        connection.phase = ConnectionPhase::Open;
         let theirs = usize::try_from(hello.message_bytes_max).unwrap_or(usize::MAX);
         connection.message_bytes_max = connection.message_bytes_max.min(theirs);
         // Sends that were accepted meanwhile leave with the next flush.

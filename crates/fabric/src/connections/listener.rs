@@ -23,6 +23,11 @@ pub(crate) trait Listener: Debug {
     fn admits(&self, _peer: &PeerAddress) -> bool {
         true
     }
+
+    /// Whether some places are kept from that peer, for others.
+    fn keeps_some_from(&self, _peer: &PeerAddress) -> bool {
+        false
+    }
 }
 
 /// A listener and what is known of it.

@@ -10,7 +10,7 @@ use super::connection::Connection;
 
 const SLOT_BITS: u32 = 20;
 
-const _: () = assert!(1 << SLOT_BITS > 1 << 16, "more slots than the setting of connections permits");
+const _: () = assert!(1 << SLOT_BITS > 1 << 18, "more slots than the settings of connections permit");
 
 /// A table of connections.
 #[derive(Debug)]

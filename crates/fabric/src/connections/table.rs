@@ -12,12 +12,21 @@ use super::connection::{Connection, ConnectionPhase, Link, Started};
 use super::slots::Slots;
 use super::sweep::{Sweep, Tick};
 
+/// Most connections that are kept for some peers.
+const KEPT_MAX: usize = 16;
+/// Arrivals that are no longer awaited, and not yet forgotten.
+const ARRIVALS_KEPT: usize = 64;
+
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct ConnectionTable<L> {
     pub(crate) limits: FabricLimits,
     pub(crate) counters: FabricCounters,
     slots: Slots<L>,
+    /// How many accepted connections' hellos are awaited.
+    handshakes: usize,
+    /// Accepted connections, the oldest first: those whose hello is awaited, and some others.
+    arrivals: VecDeque<ConnectionId>,
     /// Connections to be served.
     pub(super) ready: VecDeque<ConnectionId>,
     /// Connections that the next flush looks at.
@@ -33,6 +42,8 @@ impl<L: Link> ConnectionTable<L> {
             limits: limits.checked(),
             counters: FabricCounters::default(),
             slots: Slots::default(),
+            handshakes: 0,
+            arrivals: VecDeque::new(),
             ready: VecDeque::new(),
             dirty: Vec::new(),
             writable: VecDeque::new(),
@@ -48,8 +59,33 @@ impl<L: Link> ConnectionTable<L> {
         self.slots.len()
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.len() >= self.limits.connections_max
+    /// Whether there is room for one more connection whose hellos are through, or that this end opens. Some
+    /// places may be kept for others.
+    pub(super) fn has_room(&self, some_are_kept: bool) -> bool {
+        let max = self.limits.connections_max;
+        let kept = if some_are_kept { kept_of(max) } else { 0 };
+        self.len() - self.handshakes < max - kept
+    }
+
+    /// Whose hello has been awaited for longest, if as many are awaited as may be: it makes room for the
+    /// next. Who is silent keeps nobody out, however many they are.
+    pub(super) fn handshake_to_evict(&mut self) -> Option<ConnectionId> {
+        if self.handshakes < self.limits.handshakes_max {
+            return None;
+        }
+        while let Some(id) = self.arrivals.pop_front() {
+            if self.slots.get(id).is_some_and(Connection::is_hello_awaited) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// The hellos of a connection are through.
+    pub(super) fn opened(&mut self, id: ConnectionId) {
+        let Some(connection) = self.slots.get_mut(id) else { return };
+        self.handshakes -= usize::from(connection.is_hello_awaited());
+        connection.phase = ConnectionPhase::Open;
     }
 
     /// The connection, unless it is gone.
@@ -83,12 +119,13 @@ impl<L: Link> ConnectionTable<L> {
     pub(super) fn insert(&mut self, mark: u64, started: Started) -> ConnectionId {
         let (received_ns, message_bytes_max) = (self.now_ns(), self.limits.message_bytes_max);
         let Started { socket, peer, phase, failed } = started;
-        self.slots.insert(mark, |id| Connection {
+        let accepted = phase == ConnectionPhase::HelloAwaited;
+        let id = self.slots.insert(mark, |id| Connection {
             id,
             socket,
             peer,
             phase,
-            accepted: phase == ConnectionPhase::HelloAwaited,
+            accepted,
             message_bytes_max,
             received_ns,
             readable: false,
@@ -99,11 +136,22 @@ impl<L: Link> ConnectionTable<L> {
             full: false,
             ending: failed,
             link: L::default(),
-        })
+        });
+        if accepted {
+            self.handshakes += 1;
+            self.arrivals.push_back(id);
+            if self.arrivals.len() > 2 * self.handshakes + ARRIVALS_KEPT {
+                let slots = &self.slots;
+                self.arrivals.retain(|id| slots.get(*id).is_some_and(Connection::is_hello_awaited));
+            }
+        }
+        id
     }
 
     pub(super) fn remove(&mut self, id: ConnectionId) -> Option<Box<Connection<L>>> {
-        self.slots.remove(id)
+        let connection = self.slots.remove(id)?;
+        self.handshakes -= usize::from(connection.is_hello_awaited());
+        Some(connection)
     }
 
     pub(crate) fn send_parts(&mut self, id: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
@@ -227,5 +275,21 @@ impl<L: Link> ConnectionTable<L> {
             limits.overdue(connection.is_open(), silent_ns, pending).map(|reason| (connection.id, reason))
         };
         self.slots.iter_mut().filter_map(judge).collect()
+    }
+}
+
+/// How many of so many connections are kept for some peers.
+fn kept_of(connections_max: usize) -> usize {
+    (connections_max / 8).min(KEPT_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_of_few_connections_is_a_part_of_them() {
+        let kept = [1, 7, 8, 64, 1_024, 65_536].map(kept_of);
+        assert_eq!(kept, [0, 0, 1, 8, 16, 16]);
     }
 }

@@ -10,7 +10,7 @@ use crate::address::PeerAddress;
 use crate::connections::Listener;
 use crate::error::FabricError;
 
-const BACKLOG: i32 = 1_024;
+const BACKLOG: i32 = 4_096;
 
 /// A socket that listens.
 #[derive(Debug)]

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cell_terms::Seldom;
+
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
@@ -58,6 +60,7 @@ impl Service {
             words: Vec::new(),
             bytes: Vec::new(),
             served: 0,
+            refusals: Seldom::default(),
         };
         let thread = std::thread::Builder::new()
             .name("cell-one-sided".to_owned())
@@ -99,6 +102,8 @@ struct Server {
     words: Vec<u64>,
     bytes: Vec<u8>,
     served: u64,
+    /// Reports of readers that were turned away.
+    refusals: Seldom,
 }
 
 impl Server {
@@ -127,12 +132,17 @@ impl Server {
     /// Takes requests, answers them.
     fn turn(&mut self) -> usize {
         let (waiting, mut broken) = (&mut self.waiting, Vec::new());
+        let (refusals, now_ns) = (&mut self.refusals, self.messenger.table.now_ns());
         let events = self.messenger.poll(&mut |event| match event {
             Event::Message { connection, message } => match decode_request(message) {
                 Some((read, sequence)) => waiting.push_back((connection, read, sequence)),
                 None => broken.push(connection),
             },
-            Event::Refused { peer, reason } => tracing::warn!(%peer, %reason, "one-sided lane refused"),
+            Event::Refused { peer, reason } => {
+                if let Some(unsaid) = refusals.ask(now_ns) {
+                    tracing::warn!(%peer, %reason, unsaid, "one-sided lane refused");
+                }
+            }
             _ => {}
         });
         for connection in broken {

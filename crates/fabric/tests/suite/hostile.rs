@@ -109,6 +109,37 @@ fn accept_unknown_extension_that_must_be_understood_is_known_to_both_ends() {
     assert_eq!(answer_to(&bytes), (refused, b"CELLFABR\x01\0\x05\0".to_vec()));
 }
 
+/// However many strangers say nothing: who speaks gets in, and the oldest of them makes room.
+#[test]
+fn accept_silent_crowd_locks_nobody_out() {
+    let limits = FabricLimits { connections_max: 4, handshakes_max: 8, ..FabricLimits::default() };
+    let (mut server, address) = server(limits);
+    let mut silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(address).unwrap()).collect();
+    until(&mut Tcp, &mut [&mut server], |peers| peers[0].refused.len() == 32);
+    let refusal = CloseReason::Refused(HelloRefusal::TooManyConnections);
+    assert!(server.refused.iter().all(|reason| *reason == refusal), "{:?}", server.refused);
+    assert_eq!(server.endpoint.counters().evicted, 32);
+    // The oldest were told to come again, the youngest wait on.
+    let mut answer = Vec::new();
+    silent[0].read_to_end(&mut answer).unwrap();
+    assert_eq!(&answer[..12], b"CELLFABR\x01\0\x01\0");
+    silent[39].set_nonblocking(true).unwrap();
+    assert_eq!(silent[39].read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    // They take no place of those who speak, whose number is the limit's.
+    let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
+    for _ in 0..4 {
+        open(&mut Tcp, &mut client, &mut server, Address::Tcp(address));
+    }
+    let fifth = client.endpoint.connect(&Address::Tcp(address)).unwrap();
+    until(&mut Tcp, &mut [&mut client, &mut server], |peers| peers[0].closed(fifth).is_some());
+    assert_eq!(client.closed(fifth), Some(CloseReason::RefusedByPeer(HelloRefusal::TooManyConnections)));
+    // Who waited is served when it speaks and there is a place.
+    client.endpoint.close(client.order[0]);
+    until(&mut Tcp, &mut [&mut client, &mut server], |peers| peers[1].endpoint.connections() == 3 + 7);
+    silent[39].write_all(&hello()).unwrap();
+    until(&mut Tcp, &mut [&mut server], |peers| peers[0].endpoint.counters().accepted == 5);
+}
+
 #[test]
 fn accept_silence_is_refused_after_the_handshake_timeout() {
     let (mut server, address) = server(FabricLimits::default());

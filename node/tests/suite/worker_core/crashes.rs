@@ -1,6 +1,7 @@
 //! Crash points of splits, compactions and packings, as the worker core has them: the process dies after each
 //! operation of its disk in turn, with and without checkpoints, and another takes its pairs over and goes on.
-//! Nothing that was acknowledged is lost, nothing is carried out twice, and what was started comes to its end.
+//! Nothing that was acknowledged is lost, nothing is carried out twice, and what was started comes to its
+//! end.
 
 use std::collections::{BTreeMap, VecDeque};
 

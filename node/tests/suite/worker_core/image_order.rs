@@ -1,5 +1,5 @@
-//! What a checkpoint holds and what goes because of it: nothing that a crash takes back counts, and nothing is
-//! given up that the image lacks. And what replay makes of a place that was used twice.
+//! What a checkpoint holds and what goes because of it: nothing that a crash takes back counts, and nothing
+//! is given up that the image lacks. And what replay makes of a place that was used twice.
 
 use cell_cluster::PairGeometry;
 use cell_node::{CheckpointCommand, CheckpointFailure, Command, WorkerOptions};

@@ -2,6 +2,7 @@
 //! writes, the driver of splits and compactions; and the worker's loop.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
+mod access;
 mod across;
 mod adoptions;
 mod checkpoints;

@@ -7,7 +7,7 @@ use cell_terms::mutant::{Mutant, plant};
 use cell_recovery::mutant as recovery;
 
 use crate::worker_core::{
-    adoptions, crashes, delayed, grace, held, held_kinds, image_order, lease, packing, rest, sessions,
+    access, adoptions, crashes, delayed, grace, held, held_kinds, image_order, lease, packing, rest, sessions,
     split_order, splits, tree_check,
 };
 
@@ -36,6 +36,7 @@ fn every_mutant_of_the_worker_core_is_caught() {
                 tree_check::check_beside_writes_splits_and_compactions_reports_nothing,
             ),
             (Mutant::SplitSourcePacked, packing::packing_leaves_what_is_being_split_alone),
+            (Mutant::RoleUnasked, access::token_is_asked_for_and_its_role_decides),
             (Mutant::FailedWorkerSends, lease::answer_of_the_control_thread_does_not_leave_after_a_failure),
             (Mutant::SilentSends, lease::acknowledgement_waits_until_the_lease_holds_again),
             (Mutant::SilentWorks, lease::silent_worker_takes_no_request_and_submits_nothing),

@@ -207,8 +207,8 @@ fn end_of_a_split_that_is_not_durable_counts_for_nobody() {
     split_is_over_once_its_end_is_durable();
 }
 
-/// An adoption logs entries before the leaf that leads to them: an image whose base lies between the two would
-/// lack them.
+/// An adoption logs entries before the leaf that leads to them: an image whose base lies between the two
+/// would lack them.
 pub(crate) fn no_image_begins_while_a_pair_adopts() {
     let mut world = World::new(2, GEOMETRY, WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS });
     let state = |world: &World| {

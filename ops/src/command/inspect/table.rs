@@ -1,12 +1,11 @@
 //! `cell inspect table`: the region table.
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cell_cluster::{ClusterError, Coordinator, Embedded, PairRow, Remote, Table};
+use cell_cluster::{ClusterError, Coordinator, CoordinatorRefusal, Embedded, PairRow, Remote, Table};
 use clap::Args;
 use serde_json::json;
 
@@ -21,9 +20,9 @@ pub(crate) struct TableArgs {
     /// The data folder of a cluster that does not run
     #[arg(value_name = "DIR", required_unless_present = "coordinator")]
     dir: Option<PathBuf>,
-    /// Ask a running coordinator instead (`cell dev` has it on port 7200)
-    #[arg(long, value_name = "IP:PORT", conflicts_with = "dir")]
-    coordinator: Option<SocketAddr>,
+    /// Ask a running coordinator at its socket instead (`cell dev`: coordinator.socket in its data folder)
+    #[arg(long, value_name = "SOCKET", conflicts_with = "dir")]
+    coordinator: Option<PathBuf>,
 }
 
 /// Shows every pair's row.
@@ -41,8 +40,8 @@ pub(super) fn run(global: &Global, arguments: &TableArgs) -> anyhow::Result<Exit
 }
 
 fn open(arguments: &TableArgs) -> anyhow::Result<Arc<dyn Coordinator>> {
-    if let Some(address) = arguments.coordinator {
-        return Ok(Arc::new(Remote::new(address, Duration::from_secs(2))));
+    if let Some(path) = &arguments.coordinator {
+        return Ok(Arc::new(Remote::new(path, Duration::from_secs(2))));
     }
     let dir = arguments.dir.clone().unwrap_or_default();
     let below = dir.join("coordinator");
@@ -56,8 +55,12 @@ fn open(arguments: &TableArgs) -> anyhow::Result<Arc<dyn Coordinator>> {
 
 fn explain(error: ClusterError) -> anyhow::Error {
     let (exit, next) = match &error {
-        ClusterError::Held { .. } => {
-            (Exit::Usage, Some("it is in use: ask its coordinator with --coordinator 127.0.0.1:7200"))
+        ClusterError::Held { .. } => (
+            Exit::Usage,
+            Some("it is in use: ask its coordinator with --coordinator FOLDER/coordinator.socket"),
+        ),
+        ClusterError::Refused(CoordinatorRefusal::Stranger { .. }) => {
+            (Exit::Usage, Some("ask as the user who runs the cluster, or as root"))
         }
         ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_) => {
             (Exit::Unreachable, Some("is the cluster running? if not, give its data folder"))

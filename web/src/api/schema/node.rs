@@ -189,6 +189,7 @@ pub(crate) fn cluster() -> Value {
         ("incidents", list(incident(), "What became of the pairs of those that died.")),
         ("recoveries", list(recovery(), "Takeovers under way at this node.")),
         ("tuning", tuning),
+        ("unreadable", list(text("Which, and why."), "Rows that do not read; the last good ones hold.")),
     ])
 }
 

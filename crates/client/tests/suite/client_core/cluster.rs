@@ -109,6 +109,12 @@ impl Cluster {
         self.revision += 1;
     }
 
+    /// A node of another cluster comes to where that one was.
+    pub(crate) fn replace_by_another_clusters(&mut self, node: usize) {
+        self.start(node);
+        self.nodes[node].incarnation |= 7 << 32;
+    }
+
     fn connect(&mut self, link: LinkId, node: usize) {
         self.connects[node] += 1;
         if self.nodes[node].alive {

@@ -50,6 +50,23 @@ fn key_of_another_node_is_found_by_one_hint_and_then_without() {
     }
 }
 
+/// An address from before: what answers there is of another cluster, which is to get nothing.
+#[test]
+pub(super) fn node_of_another_cluster_is_asked_for_nothing() {
+    let mut cluster = Cluster::new(options(), 1, &[], &[0]);
+    assert!(matches!(cluster.call(&put(b"a", b"1")), Output::Written(_)));
+    cluster.kill(0);
+    cluster.replace_by_another_clusters(0);
+    cluster.nodes[0].asked.clear();
+    let deadline_ns = cluster.now_ns + 500 * MS;
+    cluster.core.submit_until(cluster.now_ns, &put(b"b", b"2"), deadline_ns).unwrap();
+    let completion = cluster.wait(600).expect("at its deadline");
+    assert!(completion.outcome.is_err(), "{completion:?}");
+    assert_eq!(cluster.core.last_attempt_error(), Some(AttemptError::OtherCluster));
+    assert_eq!(cluster.nodes[0].asked, []);
+    assert!(!cluster.server.entries.contains_key(&b"b"[..]));
+}
+
 #[test]
 fn one_session_serves_all_nodes() {
     let cluster = filled(&[2]);

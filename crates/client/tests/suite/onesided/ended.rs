@@ -1,5 +1,6 @@
-//! What is looked at in place counts by the registration that lasted meanwhile and by the clock, whatever kind
-//! of read it is: once a registration has ended its memory may be anybody's, and what was freed is used again.
+//! What is looked at in place counts by the registration that lasted meanwhile and by the clock, whatever
+//! kind of read it is: once a registration has ended its memory may be anybody's, and what was freed is used
+//! again.
 
 use cell_client::{Operation, Output};
 use cell_protocol::{EntryValue, Found, Scan};

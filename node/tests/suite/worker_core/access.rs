@@ -1,0 +1,71 @@
+//! Who may ask a worker for what, where there are tokens.
+
+use std::sync::Arc;
+
+use cell_fabric::{ConnectionId, PeerAddress};
+use cell_node::{AccessRules, Worker, WorkerIdentity};
+use cell_protocol::{Hello, PROTOCOL_VERSION, Reply, Request, RequestHeader, StatusCode};
+use cell_recovery::Progress;
+use cell_terms::{Incarnation, NodeId};
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+
+use crate::worker_core::world::OPTIONS;
+
+const MS: u64 = 1_000_000;
+
+/// Of a file with a reader and a viewer.
+fn access() -> AccessRules {
+    let hash = |token: &str| HEXLOWER.encode(&Sha256::digest(token));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let lines = format!("reader one {}\nviewer two {}\n", hash("read"), hash("view"));
+    std::fs::write(file.path(), lines).unwrap();
+    AccessRules::open(file.path().to_str().unwrap()).unwrap()
+}
+
+fn worker(access: AccessRules) -> Worker {
+    let identity = WorkerIdentity { node: NodeId(1), incarnation: Incarnation(1) };
+    Worker::new(identity, OPTIONS, Arc::new(Progress::new(0)), 0).with_access(Arc::new(access))
+}
+
+/// The refusal of a request, if it is refused.
+fn ask(worker: &mut Worker, connection: ConnectionId, request: &Request<'_>) -> Option<StatusCode> {
+    let mut message = Vec::new();
+    request.encode(RequestHeader::default(), &mut message).unwrap();
+    worker.message(connection, &message);
+    let reply = worker.release(MS, u64::MAX).iter().map(|(_, reply)| reply.to_vec()).next();
+    worker.replies_sent();
+    match Reply::decode(&reply.expect("it is answered")).unwrap() {
+        (_, Reply::Refused(refusal)) => Some(refusal.status()),
+        _ => None,
+    }
+}
+
+/// What the hello of a peer with this token is refused with, and then a get and a question for the status.
+fn refusals(worker: &mut Worker, peer: PeerAddress, token: &[u8]) -> [Option<StatusCode>; 3] {
+    let connection = ConnectionId::from_number(7);
+    worker.accepted_from(connection, peer);
+    let hello = Hello { version: PROTOCOL_VERSION, name: "", token, stream_credit_bytes: 0 };
+    let refused = [Request::Hello(hello), Request::Get { key: b"key" }, Request::Status]
+        .map(|request| ask(worker, connection, &request));
+    worker.closed(connection);
+    refused
+}
+
+#[test]
+pub(crate) fn token_is_asked_for_and_its_role_decides() {
+    let (unauthorized, recovering) = (Some(StatusCode::Unauthorized), Some(StatusCode::Recovering));
+    let tcp = PeerAddress::Tcp("127.0.0.1:1".parse().unwrap());
+    let mut asking = worker(access());
+    for token in [&b""[..], b"wrong"] {
+        // Who was not greeted has to say hello first.
+        let malformed = Some(StatusCode::Malformed);
+        assert_eq!(refusals(&mut asking, tcp, token), [unauthorized, malformed, malformed]);
+    }
+    assert_eq!(refusals(&mut asking, tcp, b"read"), [None, recovering, unauthorized]);
+    assert_eq!(refusals(&mut asking, tcp, b"view"), [None, unauthorized, None]);
+    // The kernel says who is there.
+    let root = PeerAddress::Shm { user: 0 };
+    assert_eq!(refusals(&mut asking, root, b""), [None, recovering, None]);
+    assert_eq!(refusals(&mut worker(AccessRules::default()), tcp, b""), [None, recovering, None]);
+}
