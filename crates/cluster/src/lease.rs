@@ -429,7 +429,8 @@ mod tests {
     #[cfg(debug_assertions)]
     fn mutants_of_a_lease_that_ran_out_are_caught() {
         use cell_terms::mutant::plant;
-        let twins: &[(Mutant, fn() -> bool)] = &[
+        type Story = fn() -> bool;
+        let twins: &[(Mutant, Story)] = &[
             (Mutant::ServedUnread, || never_outlasts(&cut_off_until_the_end()).is_ok()),
             (Mutant::RenewedByLook, || never_outlasts(&cut_off_but_for_a_look()).is_ok()),
             (Mutant::SilentRenews, || deaf_node_lasts_ms() <= 95 + 100),

@@ -113,7 +113,7 @@ fn away_from_every_call(how: Away) -> Coverage {
         let of_so_many = |seed: &u64| Plan::new(*seed, calm.operations, FAULTS.len()).nodes == nodes;
         let seed = (1..).find(of_so_many).expect("each number of nodes has seeds");
         let calls = pass(seed, calm).calls;
-        let step = usize::try_from((calls / u64::from(tries)).max(1)).unwrap();
+        let step = usize::try_from((calls / u64::from(tries)).max(1)).expect("calls are few");
         for (at, calls) in (1..calls).step_by(step).enumerate() {
             let lasts_ns = AWAY_MS[at % AWAY_MS.len()] * 1_000_000;
             let away = Some(AwayOnce { calls, how, lasts_ns });
