@@ -297,14 +297,14 @@ impl Tuning {
                 let condition = KeyCondition::Revision { key, revision: entry.revision };
                 match parse("the tuning", &entry.value) {
                     Ok(row) => Ok((row, condition, true)),
-                    Err(_) => Ok((self.from_changes()?, condition, false)),
+                    Err(_) => Ok((self.row_of_changes()?, condition, false)),
                 }
             }
         }
     }
 
     /// The row that the changes make which are kept: for when the row itself does not read.
-    pub(crate) fn from_changes(&self) -> Result<TuningRow, ClusterError> {
+    pub(crate) fn row_of_changes(&self) -> Result<TuningRow, ClusterError> {
         let (changes, _) = self.kept(1..u64::MAX)?;
         let made = |row: TuningRow, change: &TuningChange| {
             let reverted = changes.iter().find(|of| Some(of.revision) == change.reverts);

@@ -131,7 +131,7 @@ impl Watch {
         let id = key.split_once('/').map_or("", |(_, id)| id);
         if key == KEY_TUNING {
             view.tuning = match known.tuning.revision {
-                0 => Tuning::new(self.coordinator.clone()).from_changes()?,
+                0 => Tuning::new(self.coordinator.clone()).row_of_changes()?,
                 _ => known.tuning.clone(),
             };
         } else if key.starts_with(KEY_PAIRS) {

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use cell_cluster::{ClusterError, Coordinator, Embedded, Remote};
 use cell_drill::wire::PartitionWay;
 use cell_fabric::{FabricError, Partition};
-use cell_node::{AccessRules, Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState, SILENT_WORDS};
+use cell_node::{
+    AccessRules, Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState, SILENT_WORDS,
+};
 use cell_recovery::RecoveryError;
 use cell_settings::SettingsStore;
 use cell_terms::NodeId;

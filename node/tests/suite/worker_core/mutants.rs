@@ -7,8 +7,8 @@ use cell_terms::mutant::{Mutant, plant};
 use cell_recovery::mutant as recovery;
 
 use crate::worker_core::{
-    access, adoptions, crashes, delayed, grace, held, held_kinds, image_order, lease, packing, rest, sessions,
-    split_order, splits, tree_check,
+    access, adoptions, crashes, delayed, grace, held, held_kinds, image_order, lease, packing, rest,
+    sessions, split_order, splits, tree_check,
 };
 
 #[test]
