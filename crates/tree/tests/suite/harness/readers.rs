@@ -107,7 +107,7 @@ impl Field<'_> {
 
     fn scan(&self) {
         let _watch = Watch(self);
-        let meganode = Meganode::new(&self.memory, self.geometry, SLOT).with_retries(1_000_000);
+        let meganode = Meganode::new(&self.memory, self.geometry, SLOT).with_retries(u32::MAX);
         let staying = (0..KEYS).filter(|i| stays(*i)).count();
         let count = |keys: &[Vec<u8>]| keys.iter().filter(|key| key.ends_with(b"!")).count();
         let mut leaf = LeafSnapshot::new();
