@@ -59,19 +59,7 @@ impl Members {
             text(row),
             lease,
         );
-        let mut attempts = Attempts::default();
-        while attempts.left() {
-            match self.coordinator.transact(enter.clone()) {
-                Ok(TransactionOutcome::Applied { .. }) => return Ok(()),
-                Ok(TransactionOutcome::Refused { .. })
-                | Err(ClusterError::Refused(CoordinatorRefusal::LeaseEnded { .. })) => {
-                    return Err(ClusterError::LeaseEnded { lease });
-                }
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(), // twice is once
-                Err(error) => return Err(error),
-            }
-        }
-        Err(ClusterError::Contended { what: "the members" })
+        self.apply(lease, || Ok(enter.clone()))
     }
 
     /// Enters a node, if it fits the cluster and nobody else is that node.
@@ -79,14 +67,22 @@ impl Members {
     /// # Errors
     /// [`ClusterError::Terms`], [`ClusterError::NodeElsewhere`], [`ClusterError::LeaseEnded`].
     pub fn join(&self, row: &MemberRow, joining: &Joining) -> Result<(), ClusterError> {
+        self.apply(row.incarnation, || self.join_transaction(row, joining))
+    }
+
+    /// Carries out a transaction whose first condition is that `lease` lives.
+    fn apply(
+        &self,
+        lease: Incarnation,
+        transaction: impl Fn() -> Result<Transaction, ClusterError>,
+    ) -> Result<(), ClusterError> {
         let mut attempts = Attempts::default();
         while attempts.left() {
-            let join = self.join_transaction(row, joining);
-            match join.and_then(|join| self.coordinator.transact(join)) {
+            match transaction().and_then(|transaction| self.coordinator.transact(transaction)) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(()),
                 Ok(TransactionOutcome::Refused { condition: 0 })
                 | Err(ClusterError::Refused(CoordinatorRefusal::LeaseEnded { .. })) => {
-                    return Err(ClusterError::LeaseEnded { lease: row.incarnation });
+                    return Err(ClusterError::LeaseEnded { lease });
                 }
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
                 Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(), // twice is once
@@ -101,11 +97,11 @@ impl Members {
         let lease = row.incarnation;
         let seat_key = NodeSeat::key(row.node);
         let seat = joining.seat(lease, &row.fabric);
-        // The terms are read first: whoever changes them after that is noticed, and who is a member by then
-        // is in the list.
+        // The terms are read before the list, and each join writes them: of two nodes that join at the same
+        // time the second one is refused, and has the first one in its list when it tries again.
         let (terms, sitting) = (self.coordinator.read(KEY_TERMS)?, self.coordinator.read(&seat_key)?);
         let others = self.list()?.into_iter().any(|other| other.node != row.node);
-        let mut join = Transaction::new()
+        let join = Transaction::new()
             .when(KeyCondition::LeaseAlive { lease })
             .when(unchanged(&seat_key, sitting.as_ref()))
             .when(unchanged(KEY_TERMS, terms.as_ref()))
@@ -129,11 +125,7 @@ impl Members {
             return Err(ClusterError::Terms(difference));
         }
         let log_root = known.log_root.clone().or_else(|| wanted.log_root.clone());
-        let next = ClusterTerms { log_root, ..wanted.clone() };
-        if next != known {
-            join = join.put(KEY_TERMS, text(&next));
-        }
-        Ok(join)
+        Ok(join.put(KEY_TERMS, text(&ClusterTerms { log_root, ..wanted.clone() })))
     }
 
     /// Every member whose lease lives.

@@ -41,7 +41,7 @@ pub(crate) struct StoreFolder {
     path: PathBuf,
     syncer: Arc<dyn Syncer>,
     room: Room,
-    /// None: it was given up, and is built anew.
+    /// None: it was given up. After a full disk it is built anew; after any other failure the store stops.
     table: Option<SledTable>,
     /// Of the table that was opened or built last.
     number: u64,

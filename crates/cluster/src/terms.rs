@@ -1,5 +1,5 @@
 //! What all nodes of a cluster agree on, and who may join it: written by the first node, compared by each
-//! later one in the transaction that enters its member's row (`DESIGN.md`, "Joining").
+//! later one in the transaction that enters its member's row (docs/design/membership.md, "Who joins").
 //!
 //! A node that differs would do harm later, when it takes a dead node's pair over: over another log root the
 //! pair's logs are missing; a pair of an `async` node would be acknowledged in another way than its clients

@@ -1,11 +1,11 @@
 //! Who may join a cluster: terms are compared, and a node's number belongs to one process.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cell_cluster::{
-    ClusterError, ClusterTerms, Coordinator, Fault, HostId, Joining, LeaseTerms, MemberRow, Members, Sim,
-    SimLink,
+    ClusterError, ClusterTerms, Coordinator, CoordinatorRequest, Fault, HostId, Joining, LeaseTerms,
+    MemberRow, Members, Response, Sim, SimLink,
 };
 use cell_terms::{Durability, Incarnation, NodeId};
 
@@ -34,6 +34,10 @@ impl Process {
     }
 
     fn join(&self) -> Result<(), ClusterError> {
+        self.join_by(Arc::new(self.link.clone()))
+    }
+
+    fn join_by(&self, coordinator: Arc<dyn Coordinator>) -> Result<(), ClusterError> {
         let row = MemberRow {
             incarnation: self.lease,
             node: self.node,
@@ -42,7 +46,7 @@ impl Process {
             pid: 1,
             memory_limit_bytes: 0,
         };
-        Members::new(Arc::new(self.link.clone())).join(&row, &self.joining)
+        Members::new(coordinator).join(&row, &self.joining)
     }
 
     fn what_differs(&self) -> Option<&'static str> {
@@ -100,6 +104,35 @@ fn join_with_another_durability_or_lease_is_refused_while_others_live() {
     again.joining.terms.durability = Durability::Async;
     assert_eq!(again.what_differs(), None);
     assert_eq!(Process::new(&sim, 1).what_differs(), Some("durability"));
+}
+
+/// Another node joins right before the first transaction that comes this way.
+struct Meanwhile {
+    link: SimLink,
+    other: Mutex<Option<Process>>,
+}
+
+impl Coordinator for Meanwhile {
+    fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
+        if let CoordinatorRequest::Transact(_) = request
+            && let Some(other) = self.other.lock().unwrap().take()
+        {
+            other.join().unwrap();
+        }
+        self.link.call(request)
+    }
+}
+
+#[test]
+fn join_with_other_terms_while_another_node_joins_is_refused() {
+    let sim = Sim::new(1);
+    Process::new(&sim, 0).join().unwrap();
+    sim.advance(LEASE_MS * MS);
+    let mut late = Process::new(&sim, 1);
+    late.joining.terms.durability = Durability::Async;
+    let other = Mutex::new(Some(Process::new(&sim, 0)));
+    let joined = late.join_by(Arc::new(Meanwhile { link: late.link.clone(), other }));
+    assert!(matches!(joined, Err(ClusterError::Terms(_))), "{joined:?}");
 }
 
 #[test]
