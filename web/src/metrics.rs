@@ -391,6 +391,7 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
-        assert!(text.lines().all(|line| line.starts_with('#') || line.starts_with("cell_")), "{text}");
+        let is_ours = |line: &str| ["#", "cell_", "process_"].iter().any(|start| line.starts_with(start));
+        assert!(text.lines().all(is_ours), "{text}");
     }
 }

@@ -202,7 +202,7 @@ impl<O: MemoryObserver> Pair<O> {
         }
         self.memory.free_nodes(slot, bits.iter(), csn);
         self.meganodes.rest(slot, bits.len());
-        let freed_by = if planted(Mutant::TruncatedNodesUnrested) { Csn::ZERO } else { csn };
+        let freed_by = if planted(Mutant::TruncatedHalfUnrested) { Csn::ZERO } else { csn };
         for node in bits.iter() {
             self.grace.push(freed_by, Freed::Node(slot, node));
         }
@@ -225,7 +225,7 @@ impl<O: MemoryObserver> Pair<O> {
     /// Gives a part of a truncated half to the grace queue; true when nothing is left of it.
     pub fn rest_truncated_half(&mut self, half: &mut TruncatedHalf, extents_max: usize) -> bool {
         let keep = half.extents.len().saturating_sub(extents_max);
-        let freed_by = if planted(Mutant::TruncatedExtentsUnrested) { Csn::ZERO } else { half.csn };
+        let freed_by = if planted(Mutant::TruncatedHalfUnrested) { Csn::ZERO } else { half.csn };
         for (offset, bytes) in half.extents.drain(keep..) {
             self.grace.push(freed_by, Freed::Extent(offset, bytes));
         }
@@ -272,12 +272,11 @@ impl<O: MemoryObserver> Pair<O> {
         let end = self.meganodes.get(slot).map_or(0, |owned| owned.allocator.high_water().0);
         let extents = self.extents_of(slot, (0..end).map(NodeIndex));
         self.memory.free_nodes(slot, (0..end).map(NodeIndex), csn);
-        let freed_by = if planted(Mutant::DiscardedExtentsUnrested) { Csn::ZERO } else { csn };
+        let freed_by = if planted(Mutant::DiscardedAdoptionUnrested) { Csn::ZERO } else { csn };
         for (offset, bytes) in extents {
             self.grace.push(freed_by, Freed::Extent(offset, bytes));
         }
         self.meganodes.count(slot, i64::MIN);
-        let freed_by = if planted(Mutant::FreedSlotUnrested) { Csn::ZERO } else { csn };
         self.grace.push(freed_by, Freed::Slot(slot));
     }
 

@@ -150,14 +150,10 @@ mutants! {
 
     // What is used again before the record that freed it is durable. Tests of
     // `node/tests/suite/worker_core/rest.rs` catch them.
-    /// The tree nodes of a half that was truncated away.
-    TruncatedNodesUnrested: "truncated-nodes-unrested",
-    /// The extents of a half that was truncated away.
-    TruncatedExtentsUnrested: "truncated-extents-unrested",
-    /// The extents of an adoption that was thrown away.
-    DiscardedExtentsUnrested: "discarded-extents-unrested",
-    /// The slot of an adoption that was thrown away.
-    FreedSlotUnrested: "freed-slot-unrested",
+    /// The tree nodes and extents of a half that was truncated away.
+    TruncatedHalfUnrested: "truncated-half-unrested",
+    /// The extents and the slot of an adoption that was thrown away.
+    DiscardedAdoptionUnrested: "discarded-adoption-unrested",
     /// The extent of an entry that was replaced or removed.
     ReplacedExtentUnrested: "replaced-extent-unrested",
     /// Tree nodes that a compaction has emptied.

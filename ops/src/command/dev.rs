@@ -1,6 +1,7 @@
 //! `cell dev`: a supervisor with the embedded coordinator and its nodes as children, all in one folder.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -90,6 +91,7 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     let file = if arguments.show_logs { None } else { Some(messages::open(&plan.supervisor_messages())?) };
     settings::check_rules(&resolved)?;
     logging::start(resolved.text(logging::FILTER), file)?;
+    refuse_taken_ports(&plan, arguments.nodes)?;
     let coordinator = Arc::new(Embedded::open(&plan.coordinator_dir()).map_err(explain)?);
     let peer_user = |stream: &UnixStream| cell_fabric::peer_user(stream);
     let server = CoordinatorServer::start(coordinator.clone(), &plan.coordinator(), peer_user);
@@ -113,6 +115,17 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     let exit = supervisor.run(&events, &sender)?;
     drop((drill_listener, server));
     Ok(exit)
+}
+
+/// A node that cannot listen would end with its own command's advice; here the ports follow from `--port`.
+fn refuse_taken_ports(plan: &Plan, nodes: u16) -> anyhow::Result<()> {
+    for address in (0..nodes).flat_map(|node| [plan.fabric(node), plan.http(node)]) {
+        if let Err(error) = TcpListener::bind(address) {
+            let failure = Failure::new(Exit::Usage, format!("cannot listen on {address}: {error}"));
+            return Err(failure.next("another process listens there: give another --port").into());
+        }
+    }
+    Ok(())
 }
 
 /// The socket for drills, if they are allowed; otherwise what an earlier supervisor left is taken away.

@@ -81,6 +81,7 @@ fn settings_that_apply_live_are_those_that_a_node_takes_over() {
         "populate_chunk_bytes",
         "coordinator_deadline_ms",
         "fabric_connections_max",
+        "fabric_handshakes_max",
         "fabric_connection_output_bytes_max",
         "fabric_handshake_timeout",
         "fabric_idle_timeout",

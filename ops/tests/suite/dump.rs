@@ -109,7 +109,8 @@ fn parse_json(line: &[u8]) -> (Vec<u8>, Vec<u8>) {
         Some(text) => text.as_bytes().to_vec(),
         None => data_encoding::BASE64.decode(object[in_base64].as_str().unwrap().as_bytes()).unwrap(),
     };
-    assert_eq!(object.as_object().unwrap().len(), 2, "a key and a value, once each");
+    assert_eq!(object["version"], 1, "of the format");
+    assert_eq!(object.as_object().unwrap().len(), 3, "a key, a value and the version, once each");
     (field("key", "key_base64"), field("value", "value_base64"))
 }
 

@@ -171,9 +171,9 @@ fn put_if_absent(world: &mut World, name: WriteName) -> Replied {
     world.answer(id)
 }
 
-fn delete_if_present(world: &mut World, name: WriteName) -> Replied {
-    let delete = Delete { name, condition: Condition::IfPresent, key: NEW };
-    let id = world.send(&Request::Delete(delete));
+fn put_if_present(world: &mut World, name: WriteName) -> Replied {
+    let put = Put { name, condition: Condition::IfPresent, key: NEW, value: b"present" };
+    let id = world.send(&Request::Put(put));
     world.answer(id)
 }
 
@@ -181,17 +181,17 @@ fn delete_if_present(world: &mut World, name: WriteName) -> Replied {
 pub(crate) fn failed_condition_is_failed_when_it_is_repeated() {
     let failed = Replied::Refused(StatusCode::ConditionFailed);
     let mut world = world();
-    let (put, delete) = (world.name(2, 1), world.name(3, 1));
-    assert_eq!(put_if_absent(&mut world, put), failed);
-    assert_eq!(delete_if_present(&mut world, delete), failed);
+    let (absent, present) = (world.name(2, 1), world.name(3, 1));
+    assert_eq!(put_if_absent(&mut world, absent), failed);
+    assert_eq!(put_if_present(&mut world, present), failed);
     assert_eq!(world.delete(world.name(4, 1), KEY), Replied::Deleted);
     assert!(matches!(world.put(world.name(5, 1), NEW, b"new"), Replied::Written(_)));
     for restarts in [false, true] {
         if restarts {
             world.restart();
         }
-        assert_eq!(put_if_absent(&mut world, put), failed, "restarted: {restarts}");
-        assert_eq!(delete_if_present(&mut world, delete), failed, "restarted: {restarts}");
+        assert_eq!(put_if_absent(&mut world, absent), failed, "restarted: {restarts}");
+        assert_eq!(put_if_present(&mut world, present), failed, "restarted: {restarts}");
         assert_eq!(world.get(KEY), Replied::NotFound);
         assert_eq!(world.get(NEW), Replied::Value(b"new".to_vec()));
     }

@@ -130,10 +130,10 @@ fn every_mutant_of_what_rests_is_caught() {
     cell_terms::mutant::in_own_process(|| {
         let twins: &[(Mutant, fn())] = &[
             (Mutant::ReplacedExtentUnrested, rest::extent_of_a_replaced_entry_rests),
-            (Mutant::TruncatedNodesUnrested, rest::tree_nodes_of_a_truncated_half_rest),
-            (Mutant::TruncatedExtentsUnrested, rest::extents_of_a_truncated_half_rest),
-            (Mutant::FreedSlotUnrested, rest::slot_of_a_discarded_adoption_rests),
-            (Mutant::DiscardedExtentsUnrested, rest::extents_of_a_discarded_adoption_rest),
+            (Mutant::TruncatedHalfUnrested, rest::tree_nodes_of_a_truncated_half_rest),
+            (Mutant::TruncatedHalfUnrested, rest::extents_of_a_truncated_half_rest),
+            (Mutant::DiscardedAdoptionUnrested, rest::slot_of_a_discarded_adoption_rests),
+            (Mutant::DiscardedAdoptionUnrested, rest::extents_of_a_discarded_adoption_rest),
             (Mutant::CompactedNodesUnrested, rest::tree_nodes_that_a_compaction_has_emptied_rest),
         ];
         expect_caught(twins);
