@@ -2,7 +2,7 @@
 //! bring back what it was.
 
 use cell_cluster::PairGeometry;
-use cell_node::WorkerOptions;
+use cell_node::{ControlEvent, WorkerOptions};
 use cell_pair::{Pair, PairOptions};
 use cell_protocol::{Condition, Put, Request};
 use cell_recovery::{SourceState, TargetState};
@@ -100,26 +100,33 @@ pub(crate) fn extents_of_a_discarded_adoption_rest() {
     discarded("extents", |world, _| grace_bytes(world, 1));
 }
 
-/// A compaction of entries whose deletes are durable; the log stands still from its first step on.
+/// A full slot of which much was deleted, durably: a compaction makes room for a put, and the log stands
+/// still for all of it.
 pub(crate) fn tree_nodes_that_a_compaction_has_emptied_rest() {
-    const ENTRIES: u64 = 200;
     let key = |number: u64| format!("key {number:05}").into_bytes();
     let slot = PairGeometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
-    let mut world = World::new(1, slot, OPTIONS);
-    world.load(1, (1..=ENTRIES).map(key));
-    let freed = |world: &World| pair_of(world, 0).figures().compactions.nodes_freed;
-    for number in (1..=ENTRIES).filter(|number| number % 5 != 0) {
-        let name = world.name(ENTRIES + number, ENTRIES + number);
-        assert_eq!(world.delete(name, &key(number)), Replied::Deleted);
-        if freed(&world) > 0 {
-            break;
-        }
+    let pair = PairOptions { compaction_permille: 0, ..OPTIONS.pair };
+    let mut world = World::new(1, slot, WorkerOptions { pair, ..OPTIONS });
+    let is_written = |world: &mut World, number: u64| {
+        matches!(world.put(world.name(number, number), &key(number), b"v"), Replied::Written(_))
+    };
+    let full = (1..).find(|number| !is_written(&mut world, *number)).unwrap();
+    let mut number = full;
+    for deleted in (1..full).filter(|number| number % 5 != 0) {
+        number += 1;
+        assert_eq!(world.delete(world.name(number, number), &key(deleted)), Replied::Deleted);
     }
+    world.until("the end of the extents' rest", |world| grace_bytes(world, 0) == 0);
+    let freed = |world: &World| pair_of(world, 0).figures().compactions.nodes_freed;
+    world.notify(0, ControlEvent::OptionsChanged(Box::new(OPTIONS)));
     world.hold(Some(0));
-    let before = freed(&world);
-    (0..GRACE_TURNS).for_each(|_| world.turn());
-    assert!(before > 0 && freed(&world) > before, "the compaction goes on while the log stands still");
     let slot = pair_of(&world, 0).leaf_slots()[0];
+    for more in number + 1..number + 100 {
+        let (name, condition) = (world.name(more, number + 1), Condition::Always);
+        world.send(&Request::Put(Put { name, condition, key: &key(more), value: b"v" }));
+        world.turn();
+    }
+    assert!(freed(&world) > 0, "a put finds no tree node");
     rests(&mut world, "tree nodes", |world| (pair_of(world, 0).has_resting(slot), freed(world)));
     assert!(pair_of(&world, 0).has_resting(slot), "they rest");
     world.hold(None);
