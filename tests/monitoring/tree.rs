@@ -145,6 +145,7 @@ fn documents_are_as_the_api_says(server: &Server) {
 #[test]
 fn what_is_not_there_or_is_asked_wrongly_is_a_problem_that_names_it() {
     let server = Server::start_steady(&[]);
+    server.wait_http(0, "/api/v1/tree/locate?key=6e6f", "\"found\""); // a new tree asks to be asked again
     let nothing = get(&server, "tree/locate?key=6e6f");
     assert_eq!((&nothing["found"], &nothing["bytes"]), (&false.into(), &Value::Null));
     for path in ["kv/6e6f", "tree/meganodes/99.0", "tree/meganodes/1.7", "tree/meganodes/1.0/nodes/9"] {
