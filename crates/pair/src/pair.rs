@@ -27,6 +27,16 @@ use crate::scan_buffers::ScanBuffers;
 /// What is taken from the grace queue in one turn at most.
 const REUSED_AT_ONCE: usize = 16_384;
 
+/// The longest write that was refused for want of room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused {
+    why: NoRoom,
+    /// What it wants of the extent log.
+    log_bytes: usize,
+    /// The extent for which there was no place; zero if something else was lacking.
+    extent_bytes: u32,
+}
+
 /// See the module's text. What it does is described by role: [`crate::write`] and its kin.
 pub struct Pair<O = ()> {
     pub(crate) id: PairId,
@@ -43,8 +53,8 @@ pub struct Pair<O = ()> {
     checkpointed: Csn,
     log_bytes_recovered: u64,
     recoveries: u32,
-    /// Why the last write that was refused for want of room was.
-    pub(crate) no_room: Option<NoRoom>,
+    /// Until it, or one that is as long, would be carried out.
+    pub(crate) refused: Option<Refused>,
     pub(crate) checking: bool,
     pub(crate) grant_chunk_bytes: u64,
     pub(crate) split_fill_percent: usize,
@@ -107,7 +117,7 @@ impl<O: MemoryObserver> Pair<O> {
             checkpointed: recovered.csn_checkpoint,
             log_bytes_recovered: recovered.log_bytes,
             recoveries: recovered.recoveries,
-            no_room: None,
+            refused: None,
             checking: false,
             grant_chunk_bytes: options.grant_chunk_bytes,
             split_fill_percent: options.split_fill_percent,
@@ -205,10 +215,11 @@ impl<O: MemoryObserver> Pair<O> {
         self.meganodes.nodes_used() * self.tree_node_bytes() as u64 + self.extents.stats().live_bytes
     }
 
-    /// Why the last write that found no room was refused, until one finds room again.
+    /// Why a write found no room and was refused, until one that is as long finds room again, or there is
+    /// room for it.
     #[must_use]
     pub fn no_room(&self) -> Option<NoRoom> {
-        self.no_room
+        self.refused.map(|refused| refused.why)
     }
 
     /// What the pages of node and extent region are.
@@ -251,9 +262,29 @@ impl<O: MemoryObserver> Pair<O> {
     pub(crate) fn log_room(&mut self, need: &LogNeed) -> Result<(), NoRoom> {
         let room = self.log.room(need);
         if room == Err(NoRoom::DiskFull) {
-            self.no_room = Some(NoRoom::DiskFull);
+            self.refused_for(NoRoom::DiskFull, need.extent_bytes, 0);
         }
         room
+    }
+
+    /// A write was refused that wants so many bytes of the extent log, and an extent of a length if that is
+    /// what there was no place for.
+    pub(crate) fn refused_for(&mut self, why: NoRoom, log_bytes: usize, extent_bytes: u32) {
+        let log_bytes = self.refused.map_or(0, |refused| refused.log_bytes).max(log_bytes);
+        self.refused = Some(Refused { why, log_bytes, extent_bytes });
+    }
+
+    /// A write that wants so many bytes of the extent log was carried out: shorter ones find room, too.
+    pub(crate) fn found_room(&mut self, log_bytes: usize) {
+        self.refused = self.refused.filter(|refused| refused.log_bytes > log_bytes);
+    }
+
+    fn has_room_again(&self, refused: &Refused) -> bool {
+        match refused.why {
+            NoRoom::DiskFull => self.log.is_kept() && !self.log.is_short(),
+            NoRoom::Region => refused.extent_bytes > 0 && self.extents.can_allocate(refused.extent_bytes),
+            NoRoom::Slot | NoRoom::LogBusy => false,
+        }
     }
 
     /// As [`Pair::log_room`], for the owner's own work: writes are not refused for it.
@@ -367,8 +398,8 @@ impl<O: MemoryObserver> Pair<O> {
     /// The log failed, for good.
     pub fn log_tick(&mut self, now_ns: u64, device: &mut dyn LogDevice) -> Result<(), WalError> {
         self.log.tick(now_ns, device)?;
-        if self.no_room == Some(NoRoom::DiskFull) && self.log.is_kept() && !self.log.is_short() {
-            self.no_room = None;
+        if self.refused.is_some_and(|refused| self.has_room_again(&refused)) {
+            self.refused = None;
         }
         Ok(())
     }

@@ -48,7 +48,8 @@ impl<O: MemoryObserver> Pair<O> {
         let version = header.version(self.id);
         let shape = header.shape(value.len()).map_err(|_| WriteError::NoRoom(NoRoom::Region))?;
         let Some(offset) = self.extents.allocate(shape.extent_bytes()) else {
-            return Err(self.region_full());
+            self.refused_for(NoRoom::Region, need.extent_bytes, shape.extent_bytes());
+            return Err(WriteError::NoRoom(NoRoom::Region));
         };
         extent::prefetch(self.memory.extent(), offset, shape);
         let encoded = self.encoder.encode(&header, value).map_err(|_| WriteError::NoRoom(NoRoom::Region))?;
@@ -76,7 +77,7 @@ impl<O: MemoryObserver> Pair<O> {
             Some(old) => self.release(&old, last),
             None => self.meganodes.count(slot, 1),
         }
-        self.no_room = None;
+        self.found_room(need.extent_bytes);
         Ok((completion.outcome, last))
     }
 
@@ -102,7 +103,6 @@ impl<O: MemoryObserver> Pair<O> {
         self.release(&old, last);
         self.meganodes.removed(slot);
         self.meganodes.weigh(slot, 0, extent_bytes_of(&old));
-        self.no_room = None;
         Ok((completion.outcome, last))
     }
 
@@ -169,11 +169,6 @@ impl<O: MemoryObserver> Pair<O> {
             let csn = if planted(Mutant::ReplacedExtentUnrested) { Csn::ZERO } else { csn };
             self.grace.push(csn, Freed::Extent(old.offset, shape.extent_bytes()));
         }
-    }
-
-    fn region_full(&mut self) -> WriteError {
-        self.no_room = Some(NoRoom::Region);
-        WriteError::NoRoom(NoRoom::Region)
     }
 }
 

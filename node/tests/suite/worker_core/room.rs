@@ -2,7 +2,7 @@
 //! refused.
 
 use cell_cluster::PairGeometry;
-use cell_node::WorkerOptions;
+use cell_node::{NodeState, ReadOnlyReason, WorkerOptions};
 use cell_protocol::{Condition, Put, Request, StatusCode};
 
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
@@ -54,10 +54,17 @@ fn disk_without_room_for_an_image_refuses_writes_and_serves_again_with_room() {
     assert!(matches!(world.get(b"key 7"), Replied::Value(_)), "reads go on");
     let deleted = world.delete(world.name(number + 1, number + 1), b"key 7");
     assert_eq!(deleted, Replied::Deleted);
+    let state = |world: &World| world.worker().snapshot().state;
+    assert_eq!(
+        state(&world),
+        NodeState::ReadOnly(ReadOnlyReason::DiskFull),
+        "what a delete finds room for is no room"
+    );
     world.leave_room(None);
     // It is tried again by itself.
     let again = (number + 2..number + 100_000).map(|number| put(&mut world, number));
     assert!(again.into_iter().any(|replied| matches!(replied, Replied::Written(_))));
+    assert_eq!(state(&world), NodeState::Serving);
 }
 
 /// Each owner leaves logs, and a place in the pair's row, until a later one has taken a checkpoint; one that
