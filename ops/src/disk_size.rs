@@ -44,7 +44,8 @@ pub(crate) fn refuse_small(
                 lacking.has,
                 bytes(lacking.needs)
             );
-            let next = "give a folder on a larger disk, or a smaller log_segment_bytes; a store wants many times that";
+            let next = "give a folder on a larger disk, or a smaller log_segment_bytes; a store wants many \
+                        times that";
             Err(Failure::new(Exit::Usage, what).next(next))
         }
     }

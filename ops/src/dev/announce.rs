@@ -63,8 +63,8 @@ impl Announcer {
         self.say("held_back", &text, &details);
     }
 
-    /// Every node has served: the cluster is up. `pids` has one a node; `tried` is the node that a first drill
-    /// is done to; `messages` is the folder of their messages, if they have one.
+    /// Every node has served: the cluster is up. `pids` has one a node; `tried` is the node that a first
+    /// drill is done to; `messages` is the folder of their messages, if they have one.
     pub(crate) fn up(&self, plan: &Plan, pids: &[u32], tried: u16, messages: Option<&Path>) {
         let rows = || (0u16..).zip(pids);
         let row = |(node, pid): (u16, &u32)| {

@@ -6,8 +6,8 @@
 //! The end of the stream means that the supervisor is gone: exit at once, because the coordinator went with
 //! it.
 //!
-//! To the supervisor: one JSON object a line, a [`Report`], at each change of state, and one with the error of
-//! a node that ends by it.
+//! To the supervisor: one JSON object a line, a [`Report`], at each change of state, and one with the error
+//! of a node that ends by it.
 
 use std::io::{self, BufRead, Write};
 use std::thread;

@@ -141,10 +141,8 @@ mod tests {
         let one = owners(&[(0, 1)]);
         assert_eq!(
             whats(&one, 3),
-            [
-                "nodes 1 and 2 own no pair: this folder's only pair is that of node 0, and no pair moves to a node \
-              that joins"
-            ]
+            ["nodes 1 and 2 own no pair: this folder's only pair is that of node 0, and no pair moves to a \
+                 node that joins"]
         );
         let misfit = |allows| one.misfits(3, allows).remove(0);
         assert!(
