@@ -420,7 +420,7 @@ mod tests {
         let lost = |incidents: &[IncidentRow]| {
             survivable(&three(), &pairs, &[], &[], &declining(incidents), true).nodes
         };
-        assert_eq!((lost(&[]), lost(&[first.clone()])), (2, 0));
+        assert_eq!((lost(&[]), lost(std::slice::from_ref(&first))), (2, 0));
         assert_eq!(lost(&[incident(20, &[], 3, 7), first.clone()]), 1, "it has taken one since");
         assert_eq!(lost(&[incident(5, &[], 3, 7), first]), 0, "before");
     }
