@@ -204,7 +204,7 @@ impl Api {
                 Err(error) if was_not_sent(&error) => unreachable.push(format!("{node}: {error}")),
                 Err(error @ ureq::Error::Protocol(_)) => return Err(no_http(node, &error.to_string())),
                 Err(ureq::Error::Io(error)) if error.kind() == std::io::ErrorKind::ConnectionReset => {
-                    return Err(no_http(node, &error.to_string()));
+                    return Err(hung_up(node, &error));
                 }
                 Err(error) => return Err(no_answer(&format!("{node} did not answer: {error}"))),
             }
@@ -255,7 +255,15 @@ fn no_answer(what: &str) -> Failure {
         .next("name living nodes with --http HOST:PORT,… or --server; `cell dev` prints their addresses")
 }
 
-/// Something answers there, or hangs up at the first line, and it is no HTTP server.
+/// A node that ends just now, or something else than HTTP.
+fn hung_up(node: &str, error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Unreachable, format!("{node} hung up: {error}")).next(
+        "a node that ends does so, and so does Cell's fabric (7000 by default; --server takes it): name the HTTP \
+         address",
+    )
+}
+
+/// Something answers there, and it is no HTTP server.
 fn no_http(node: &str, why: &str) -> Failure {
     let what = format!("what answers at {node} speaks no HTTP: {why}");
     Failure::new(Exit::Unreachable, what)
