@@ -301,12 +301,11 @@ pub(crate) fn step_to_the_end(
     Err(RecoveryError::GivenUp)
 }
 
-/// A recovery, or who joins, waits for the disk, the coordinator, or an earlier lease: its thread has nothing
-/// else to do.
+/// A recovery waits for the disk, the coordinator, or an earlier lease: its thread has nothing else to do.
 #[allow(
     clippy::disallowed_methods,
     reason = "a shell; what is waited for is asked about again by the caller"
 )]
-pub(crate) fn pause(for_ns: u64) {
+fn pause(for_ns: u64) {
     std::thread::sleep(Duration::from_nanos(for_ns));
 }

@@ -2,6 +2,7 @@
 //! as the cluster changes. Calls to the coordinator are made on it; takeovers, new pairs, copies and checks
 //! of the pairs have threads of their own.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -16,7 +17,7 @@ use cell_settings::{Author, SettingsStore};
 use cell_terms::PairId;
 use cell_terms::setting::Settings;
 
-use crate::bring_up::{BringUp, pause, recovery_threads};
+use crate::bring_up::{BringUp, recovery_threads};
 use crate::command::ControlEvent;
 use crate::control_driver::{ControlDriver, ControlEffect, join_cluster};
 use crate::error::NodeError;
@@ -71,10 +72,10 @@ pub(crate) fn run(
     work: &Receiver<Work>,
 ) -> Result<(), NodeError> {
     let environment = bring_up.environment();
-    join(bring_up, &environment)?;
+    let Some(early) = join(bring_up, &environment, work)? else { return Ok(()) };
     let recoverer = Recoverer::start(bring_up.clone(), environment.clone(), sender.clone())?;
     let mut control = Control::new(bring_up.clone(), environment.clone(), sender.clone(), recoverer);
-    let ended = control.run(work);
+    let ended = control.run(early, work);
     let mut driver = control.end();
     let worker_runs = ended.is_err() && !bring_up.to_worker.end_worker(work, WORKER_PATIENCE);
     if worker_runs {
@@ -87,18 +88,32 @@ pub(crate) fn run(
 }
 
 /// Joins the cluster. Of a process with this node's number that is gone, and of which only the lease says so,
-/// the lease's end is waited for.
-fn join(bring_up: &BringUp, environment: &Environment) -> Result<(), NodeError> {
+/// the lease's end is waited for. What was asked meanwhile is returned; none: the worker has ended, as it does
+/// when the operator wants the node to stop.
+fn join(
+    bring_up: &BringUp,
+    environment: &Environment,
+    work: &Receiver<Work>,
+) -> Result<Option<VecDeque<Work>>, NodeError> {
+    let (mut early, mut said) = (VecDeque::new(), false);
     let lease_ns = bring_up.options.settings.integer("lease_ms") * 1_000_000;
     let until_ns = boottime_ns().saturating_add(lease_ns.saturating_mul(2));
     loop {
         let geometry = |geometry| bring_up.joining(environment.table.host(), geometry);
         let joined = join_cluster(environment, &bring_up.member_row(), || bring_up.layout_wanted(), geometry);
         match joined {
-            Err(NodeError::Cluster(ClusterError::NodeElsewhere { .. })) if boottime_ns() < until_ns => {
-                pause(lease_ns / 8);
+            Err(NodeError::Cluster(error @ ClusterError::NodeElsewhere { .. }))
+                if boottime_ns() < until_ns =>
+            {
+                if !std::mem::replace(&mut said, true) {
+                    tracing::info!(%error, "waiting for the other one's lease to end, if it is gone");
+                }
+                match work.recv_timeout(Duration::from_nanos(lease_ns / 8)) {
+                    Ok(Work::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                    asked => early.extend(asked),
+                }
             }
-            joined => return joined,
+            joined => return joined.map(|()| Some(early)),
         }
     }
 }
@@ -132,11 +147,12 @@ impl Control {
         }
     }
 
-    /// Serves the worker and follows the cluster until the worker is gone.
-    pub(crate) fn run(&mut self, work: &Receiver<Work>) -> Result<(), NodeError> {
+    /// Serves the worker and follows the cluster until the worker is gone; `early` was asked before.
+    pub(crate) fn run(&mut self, mut early: VecDeque<Work>, work: &Receiver<Work>) -> Result<(), NodeError> {
         loop {
             let wait_ns = self.driver.due_ns().saturating_sub(boottime_ns());
-            match work.recv_timeout(Duration::from_nanos(wait_ns)) {
+            let asked = early.pop_front().map(Ok);
+            match asked.unwrap_or_else(|| work.recv_timeout(Duration::from_nanos(wait_ns))) {
                 Ok(Work::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Ok(Work::Command(command)) => {
                     let effect = self.driver.carry_out(command);

@@ -67,8 +67,8 @@ pub use options::NodeOptions;
 pub use outbox::ReplyList;
 pub use settings::{ClientSettings, SETTINGS, WorkerOptions};
 pub use snapshot::{
-    ClusterSnapshot, FailureKind, NodeSnapshot, NodeState, OperationCounts, PairRecovery, PairSnapshot,
-    ReadOnlyReason, RecoveryProgress, SILENT_WORDS,
+    ClusterSnapshot, FailureKind, NO_ROOM, NodeSnapshot, NodeState, OperationCounts, PairRecovery,
+    PairSnapshot, ReadOnlyReason, RecoveryProgress, SILENT_WORDS,
 };
 pub use split::{NoticeRow, NoticesView, SourceNotice, SplitCounts, TargetNotice};
 pub use start::{NodeHandle, SnapshotWatch, start};

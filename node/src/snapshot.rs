@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cell_cluster::{IncidentRow, MemberRow, PairRow, TuningRow, number};
 use cell_memory::BudgetFigures;
 use cell_pair::CheckpointFailure;
-use cell_recovery::ProgressView;
+use cell_recovery::{ProgressView, RecoveryStage};
 use cell_terms::{CounterValue, Csn, Durability, Epoch, Incarnation, NodeId, PairId};
 use cell_wal::LogSegments;
 use serde::{Serialize, Serializer};
@@ -40,6 +40,8 @@ pub enum NodeState {
     Failed(FailureKind),
 }
 
+/// The stage of a recovery whose disk has no room for the new epoch's logs.
+pub const NO_ROOM: &str = RecoveryStage::NoRoom.name();
 /// What a silent node is about, for people.
 pub const SILENT_WORDS: &str = "silent: its lease has run out, and it waits for the coordinator";
 

@@ -14,6 +14,13 @@ pub(crate) fn of_restarts(because: Option<&str>, lived_ns: u64) -> Vec<String> {
     because.map(|because| format!("it {because}")).into_iter().collect()
 }
 
+/// Of a recovery whose disk has no room for the new epoch's logs.
+pub(crate) fn of_no_room() -> String {
+    "the disk has no room for the logs that it would write: nothing is served before somebody frees some, and it \
+     goes on by itself then"
+        .to_owned()
+}
+
 /// Of checkpoints: how many of a pair's have failed since the last good one, and why the last of them did.
 pub(crate) fn of_checkpoints(
     mut failed: impl Iterator<Item = (PairId, u64, CheckpointFailure)>,

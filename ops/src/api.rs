@@ -202,6 +202,10 @@ impl Api {
             match sent {
                 Ok(response) => return answer(node, response),
                 Err(error) if was_not_sent(&error) => unreachable.push(format!("{node}: {error}")),
+                Err(error @ ureq::Error::Protocol(_)) => return Err(no_http(node, &error.to_string())),
+                Err(ureq::Error::Io(error)) if error.kind() == std::io::ErrorKind::ConnectionReset => {
+                    return Err(hung_up(node, &error));
+                }
                 Err(error) => return Err(no_answer(&format!("{node} did not answer: {error}"))),
             }
         }
@@ -251,6 +255,21 @@ fn no_answer(what: &str) -> Failure {
         .next("name living nodes with --http HOST:PORT,… or --server; `cell dev` prints their addresses")
 }
 
+/// A node that ends just now, or something else than HTTP.
+fn hung_up(node: &str, error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Unreachable, format!("{node} hung up: {error}")).next(
+        "a node that ends does so, and so does Cell's fabric (7000 by default; --server takes it): name the HTTP \
+         address",
+    )
+}
+
+/// Something answers there, and it is no HTTP server.
+fn no_http(node: &str, why: &str) -> Failure {
+    let what = format!("what answers at {node} speaks no HTTP: {why}");
+    Failure::new(Exit::Unreachable, what)
+        .next("the fabric's port is 7000 by default, that of HTTP 7080; --server takes the fabric's")
+}
+
 fn answer(node: &str, response: Response<Body>) -> Result<Answer, Failure> {
     let (head, mut body) = response.into_parts();
     let etag = head.headers.get("etag").and_then(|etag| etag.to_str().ok()).map(str::to_owned);
@@ -283,9 +302,12 @@ fn problem(node: &str, status: u16, document: Option<&Value>) -> Failure {
     };
     let what = if details.is_empty() { what.as_str() } else { what.trim_end_matches('.') };
     let failure = Failure::new(exit, format!("{node} answers: {what}{details}"));
-    match text("next") {
-        Some(next) => failure.next(next),
-        None => failure,
+    match (text("next"), document) {
+        (Some(next), _) => failure.next(next),
+        (None, Some(_)) => failure,
+        (None, None) => {
+            failure.next("is that the HTTP address of a node? it answers as another service does")
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use cell_client::{
     AttemptError, CheckResult, Client, ClientError, ClientOptions, Completion, Item, NodeStatus,
     OneSidedCounters, Operation, ScanEntry, ScanRange, SelectorReport, Ticket, TreeShape,
 };
-use cell_fabric::CloseReason;
+use cell_fabric::{Address, CloseReason};
 use cell_protocol::{Condition, OwnedState, ReadOnlyReason, Refusal, TableRow};
 use cell_terms::setting::Source;
 use cell_terms::text::with_causes;
@@ -16,12 +16,14 @@ use crate::args::{ServerArgs, command_for};
 use crate::exit::{Exit, Failure};
 use crate::load::loader::Limits;
 use crate::output::message;
-use crate::settings;
+use crate::{probe, settings};
 
 /// How long a call waits for completions before it looks again.
 const TICK: Duration = Duration::from_millis(100);
 /// How long a server may take to say where its HTTP is.
 const HELLO_PATIENCE: Duration = Duration::from_secs(5);
+/// What to do at another service's port.
+const WRONG_PORT: &str = "another service has that port; the fabric's is 7000 by default, that of HTTP 7080";
 /// Between two attempts to connect to servers that are not there.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -304,12 +306,24 @@ pub(crate) fn http_of(server: &str, token: Option<&str>) -> anyhow::Result<Strin
 /// An error of a client of these servers, with exit code and advice. None: they are those of a cluster whose
 /// addresses the user did not give.
 pub(crate) fn failure(error: &ClientError, server: Option<&str>) -> anyhow::Error {
+    if let Some(failure) = stranger(error) {
+        return failure.into();
+    }
     let (exit, next) = advice(error, server);
     let failure = Failure::new(exit, with_causes(error));
     match next {
         Some(next) => failure.next(next).into(),
         None => failure.into(),
     }
+}
+
+/// Of a port at which nothing said hello: what answers there once it is sent a line.
+fn stranger(error: &ClientError) -> Option<Failure> {
+    let ClientError::Unreachable { server, reason } = error else { return None };
+    let Address::Tcp(address) = **server else { return None };
+    let speaks = says_nothing(reason).then(|| probe::speaks(address)).flatten()?;
+    let what = format!("{address} is not a Cell server's fabric port: what answers there speaks {speaks}");
+    Some(Failure::new(Exit::Unreachable, what).next(WRONG_PORT))
 }
 
 fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
@@ -321,16 +335,13 @@ fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
     };
     match error {
         ClientError::Unreachable { reason, .. } if says_nothing(reason) => {
-            let next = "nothing says hello there: a host or a node that stands still, or another service \
-                        (Redis waits for a line); the fabric's is 7000 by default";
+            let next = "nothing says hello there: a host or a node that stands still, or another service; the \
+                        fabric's port is 7000 by default";
             (Exit::Unreachable, Some(next.into()))
         }
         ClientError::Unreachable { .. } | ClientError::Resolve { .. } => (Exit::Unreachable, start()),
         ClientError::TooManyConnections { .. } => (Exit::Unhealthy, more_room(&command)),
-        ClientError::WrongService { .. } => {
-            let next = "another service has that port; the fabric's is 7000 by default, that of HTTP 7080";
-            (Exit::Unreachable, Some(next.into()))
-        }
+        ClientError::WrongService { .. } => (Exit::Unreachable, Some(WRONG_PORT.into())),
         ClientError::NoSharedMemory { .. } => (
             Exit::Unreachable,
             Some("--transport tcp reaches it; `fabric_shm` on the server offers memory".into()),

@@ -18,6 +18,8 @@ pub enum RecoveryStage {
     Verifying,
     /// Opening the new epoch's logs.
     Opening,
+    /// The disk has no room for them; they are tried again and again.
+    NoRoom,
     /// Waiting until the trust that earlier owners granted has run out.
     Waiting,
     /// Published.
@@ -26,13 +28,14 @@ pub enum RecoveryStage {
     Failed,
 }
 
-const STAGES: [RecoveryStage; 9] = [
+const STAGES: [RecoveryStage; 10] = [
     RecoveryStage::Claiming,
     RecoveryStage::Loading,
     RecoveryStage::Replaying,
     RecoveryStage::Recording,
     RecoveryStage::Verifying,
     RecoveryStage::Opening,
+    RecoveryStage::NoRoom,
     RecoveryStage::Waiting,
     RecoveryStage::Serving,
     RecoveryStage::Failed,
@@ -49,6 +52,7 @@ impl RecoveryStage {
             RecoveryStage::Recording => "recording",
             RecoveryStage::Verifying => "verifying",
             RecoveryStage::Opening => "opening",
+            RecoveryStage::NoRoom => "waiting for room on the disk",
             RecoveryStage::Waiting => "waiting",
             RecoveryStage::Serving => "serving",
             RecoveryStage::Failed => "failed",

@@ -281,6 +281,12 @@ impl Takeover {
                 self.waited_ns += DISK_NS;
             }
             for event in self.events.drain(..) {
+                // A person may have to make room: the pair is served once both logs have their first segment.
+                if let LogEvent::Prepared { result, .. } = &event {
+                    let is_full = result.is_err_and(Errno::is_full);
+                    let stage = if is_full { RecoveryStage::NoRoom } else { RecoveryStage::Opening };
+                    self.progress.set_stage(stage);
+                }
                 log.on_event(event, device)?;
             }
             device.submit()?;

@@ -136,14 +136,31 @@ fn logs_without_a_region_table_are_not_taken_for_a_first_start() {
     let table = server.folder().join("coordinator");
     let aside = server.folder().with_file_name("table-aside");
     fs::rename(&table, &aside).expect("a folder can be renamed");
-    let before = server.log().len();
-    server.launch();
-    server.wait_log(before, "which the table does not know");
-    server.kill_all();
-    let said = server.log()[before..].to_owned();
-    assert!(!said.contains("is up"), "it served: {said}");
+    // Once, and with an end: it was started again and again.
+    let said = refused(&mut server);
+    assert!(said.contains("which the table does not know"), "{said}");
+    assert!(said.contains("next: logs and coordinator of the data folder are of two stores"), "{said}");
+    assert_eq!(said.matches("node 0 died").count(), 2, "as an event and as the end: {said}");
     let _ = fs::remove_dir_all(&table);
     fs::rename(&aside, &table).expect("a folder can be renamed");
+    server.resume();
+    assert_data(&server);
+}
+
+/// Another store's log folder in the place of the own one.
+#[test]
+fn logs_of_another_store_are_refused_by_the_log_roots_id() {
+    let (mut server, mut other) = (killed_with_data(), Server::start());
+    other.kill_all();
+    let [logs, theirs] = [&server, &other].map(|server| server.folder().join("log"));
+    let aside = server.folder().join("aside");
+    fs::rename(&logs, &aside).expect("a folder can be renamed");
+    fs::rename(&theirs, &logs).expect("a folder can be renamed");
+    let said = refused(&mut server);
+    assert!(said.contains("does not fit the cluster: the log root's id is "), "{said}");
+    assert!(said.contains("next: logs and coordinator are of two stores: "), "{said}");
+    fs::rename(&logs, &theirs).expect("a folder can be renamed");
+    fs::rename(&aside, &logs).expect("a folder can be renamed");
     server.resume();
     assert_data(&server);
 }

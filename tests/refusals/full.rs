@@ -135,6 +135,60 @@ fn disk_full_refuses_writes_keeps_reads_and_recovers_with_room() {
     server.kill_all();
 }
 
+/// On a disk that is too small a node once died again and again, or was "recovering 0 %" for ever, and nobody
+/// said why.
+#[test]
+fn disk_too_small_for_a_store_is_refused_with_its_size() {
+    let Some(disk) = SmallDisk::new(8) else { return };
+    let data = disk.path().join("data");
+    let mut server = Server::prepared(&data, &[]);
+    let beside = tempfile::tempdir().expect("a temporary folder can be made");
+    server.log_to(&beside.path().join("server-log"));
+    server.launch();
+    assert_eq!(server.wait_end(), Some(2), "{}", server.log());
+    let said = server.log();
+    assert!(
+        said.contains("is too small: it has ") && said.contains("takes 14.5 MiB before anything"),
+        "{said}"
+    );
+    assert!(said.contains("next: give a folder on a larger disk"), "{said}");
+    assert!(!data.join("coordinator").exists(), "nothing is begun");
+    let node = server.node_command(0).args(["--log-segment-bytes", "8MiB"]).status();
+    assert_eq!(node.expect("cell can be started").code(), Some(2), "nor by a node alone: {}", server.log());
+}
+
+/// A disk that others have filled while the store was down, so that a new epoch's logs find no room.
+#[test]
+fn disk_without_room_for_new_logs_is_named_and_waited_for() {
+    let Some(disk) = SmallDisk::new(64) else { return };
+    let data = disk.path().join("data");
+    // What the epochs before leave is less than what the next one takes.
+    let mut server = Server::prepared(&data, &["--log-segment-bytes", "1MiB"]);
+    let beside = tempfile::tempdir().expect("a temporary folder can be made");
+    server.log_to(&beside.path().join("server-log"));
+    server.resume();
+    assert_eq!(server.cell(&["put", "key", "value"]).code, Some(0));
+    assert_eq!(server.stop(), Some(0));
+    disk.fill();
+    let before = server.log().len();
+    server.set_flags(&["--log-segment-bytes", "16MiB"]);
+    server.launch();
+    server.wait_log(before, "node 0 is waiting for room on the disk: free some under its data folder");
+    wait::until("readiness says it", || {
+        server.http("/readyz?verbose").is_some_and(|(_, said)| {
+            said.contains("[-]reads: recovering, waiting for room on the disk, ")
+                && said.contains("[-]warnings: the disk has no room for the logs")
+        })
+    });
+    let status = server.cell(&["status"]);
+    assert_eq!(status.code, Some(5), "{status:?}");
+    assert!(status.out.contains("the disk has no room for the logs that it would write"), "{status:?}");
+    disk.make_room();
+    server.wait_ready();
+    assert_eq!(server.cell(&["get", "key"]).out, "value\n");
+    server.kill_all();
+}
+
 /// A disk of 96 MB was full of log, for ever, before `checkpoint_log_bytes_min` was reached, though all that
 /// was stored would have fitted many times.
 #[test]

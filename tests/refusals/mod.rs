@@ -4,6 +4,7 @@ mod command;
 mod coordinator;
 mod folder;
 mod full;
+mod joining;
 mod memory;
 
 use cell_tests::program::Said;

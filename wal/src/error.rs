@@ -31,6 +31,12 @@ impl Errno {
         Errno(error.raw_os_error().unwrap_or(libc::EIO))
     }
 
+    /// Whether the file system, or what its user may take of it, is full.
+    #[must_use]
+    pub const fn is_full(self) -> bool {
+        matches!(self.0, libc::ENOSPC | libc::EDQUOT)
+    }
+
     /// Whether the cause is a shortage that may pass (disk, quota, file table, memory), not damage.
     #[must_use]
     pub const fn is_shortage(self) -> bool {

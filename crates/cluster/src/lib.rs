@@ -80,6 +80,7 @@ pub use request::{
     CoordinatorRefusal, CoordinatorRequest, Grant, KeyChange, KeyCondition, KeyOperation, KeyPage, KeyValue,
     Quota, Response, Revision, Transaction, TransactionOutcome,
 };
+pub use room::COORDINATOR_BYTES_MIN;
 pub use row::{
     CheckpointRow, EpochRow, Missing, PairGeometry, PairRow, PairState, ROW_FORMAT_VERSION, ServingAddress,
 };

@@ -31,6 +31,8 @@ const PART_BYTES: u64 = 1 << 20;
 const AHEAD_BYTES: u64 = 2 << 20;
 /// sled's file grows by segments.
 const SEGMENT_BYTES: u64 = 512 << 10;
+/// Bytes of disk that a coordinator takes before anything is in its table.
+pub const COORDINATOR_BYTES_MIN: u64 = RESERVE_BYTES + AHEAD_BYTES + SEGMENT_BYTES;
 /// How long the disk is left alone after it was asked for the reserve.
 const RETRY_NS: u64 = 1_000_000_000;
 /// What a file's blocks are counted in.

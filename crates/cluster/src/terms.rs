@@ -102,7 +102,8 @@ impl ClusterTerms {
             "run the same version of Cell on every node",
         );
         let roots = self.log_root.as_ref().zip(cluster.log_root.as_ref()).and_then(|(here, cluster)| {
-            let next = "mount the cluster's log root there, or give the folder that the other nodes use";
+            let next = "logs and coordinator are of two stores: mount the cluster's log root there, or give the \
+                        folder that belongs to it";
             difference("the log root's id", here, cluster, next)
         });
         formats.or(roots)
@@ -117,10 +118,21 @@ impl ClusterTerms {
         };
         let word = |durability| number::durability::word(durability).to_owned();
         let lease = |ms: u64| format!("{ms} ms");
-        let margin = |terms: &ClusterTerms| format!("{} ns of {} ms", terms.lease_margin_ns, terms.lease_ms);
+        let margin = |terms: &ClusterTerms| {
+            format!("{} of {}", milliseconds(terms.lease_margin_ns), lease(terms.lease_ms))
+        };
         difference("durability", word(self.durability), word(cluster.durability))
             .or_else(|| difference("lease_ms", lease(self.lease_ms), lease(cluster.lease_ms)))
             .or_else(|| difference("lease_drift_margin", margin(self), margin(cluster)))
+    }
+}
+
+/// `25 ms`, `22.5 ms`, `0.000001 ms`.
+fn milliseconds(ns: u64) -> String {
+    let (whole, part) = (ns / 1_000_000, format!("{:06}", ns % 1_000_000));
+    match part.trim_end_matches('0') {
+        "" => format!("{whole} ms"),
+        part => format!("{whole}.{part} ms"),
     }
 }
 
@@ -192,6 +204,14 @@ mod tests {
             assert_eq!(other.difference(&terms()), None);
             assert_eq!(other.difference_while_others_live(&terms()).unwrap().what, what);
         }
+    }
+
+    #[test]
+    fn difference_of_the_margin_is_in_the_units_of_the_lease() {
+        let other = ClusterTerms { lease_margin_ns: 50_000_000, ..terms() };
+        let said = other.difference_while_others_live(&terms()).unwrap().to_string();
+        assert_eq!(said, "lease_drift_margin is 50 ms of 500 ms here and 25 ms of 500 ms in the cluster");
+        assert_eq!((milliseconds(22_500_000), milliseconds(1)), ("22.5 ms".into(), "0.000001 ms".into()));
     }
 
     #[test]

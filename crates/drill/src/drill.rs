@@ -60,6 +60,13 @@ pub enum Notice {
     ReadingBack,
     /// The fault could not be taken back, and why.
     NotHealed(String),
+    /// The drill has ended, and its entries stay in the store.
+    EntriesLeft {
+        /// The drill's number, as in their keys.
+        run: u64,
+        /// Why they could not be removed; none if they are to stay.
+        why: Option<String>,
+    },
 }
 
 /// What is to be drilled.
@@ -82,7 +89,7 @@ pub struct Drill {
     pub load: Load,
     /// What clients are given that is not the drill's to say: transport, retries.
     pub options: ClientOptions,
-    /// Whether the drill's entries stay in the store.
+    /// Whether the drill's entries stay in the store, whatever it shows.
     pub keep: bool,
 }
 
@@ -91,6 +98,22 @@ struct Injected<'a> {
     supervisor: &'a mut Supervisor,
     healing: Option<DrillRequest>,
     notify: &'a (dyn Fn(Notice) + Sync),
+}
+
+/// The drill's entries in the store: that they stay is reported when this is dropped, however the drill ends.
+struct Leftover<'a> {
+    run: u64,
+    stays: bool,
+    why: Option<String>,
+    notify: &'a (dyn Fn(Notice) + Sync),
+}
+
+impl Drop for Leftover<'_> {
+    fn drop(&mut self) {
+        if self.stays {
+            (self.notify)(Notice::EntriesLeft { run: self.run, why: self.why.take() });
+        }
+    }
 }
 
 impl Injected<'_> {
@@ -140,6 +163,7 @@ impl Drill {
         let clients = (0..self.load.threads)
             .map(|thread| Traffic::connect(&target, &keys, &journal, self.load, thread))
             .collect::<Result<Vec<_>, _>>()?;
+        let mut leftover = Leftover { run: keys.run(), stays: true, why: None, notify };
         let injected = thread::scope(|scope| {
             let threads: Vec<_> =
                 clients.into_iter().map(|client| scope.spawn(|| client.run(&stop))).collect();
@@ -167,9 +191,15 @@ impl Drill {
         };
         let Drill { fault, node, delay, .. } = self;
         let (run, delay) = (keys.run(), (fault == FaultKind::SlowDisk).then_some(delay));
-        let report = Report { fault, node, delay, run, timeline, tally, unavailable, proof, troubles };
-        if report.verdict() == DrillVerdict::Pass && !self.keep {
-            remove(&target, &own)?;
+        let entries_left = own.len() as u64;
+        let mut report =
+            Report { fault, node, delay, run, timeline, tally, unavailable, proof, troubles, entries_left };
+        // Of one that failed they are evidence.
+        if report.verdict() != DrillVerdict::Fail && !self.keep {
+            match remove(&target, &own) {
+                Ok(()) => (report.entries_left, leftover.stays) = (0, false),
+                Err(error) => leftover.why = Some(with_causes(&error)),
+            }
         }
         Ok(report)
     }

@@ -3,6 +3,35 @@
 
 /// First characters, over which text keys are spread; the cluster's first ranges divide the same ones.
 const FIRST: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+/// After its first character a key has this, then the drill's number and what tells its keys apart.
+const MARK: &[u8] = b"-drill-";
+/// Hexadecimal digits of a drill's number.
+const RUN_DIGITS: usize = 16;
+
+/// A prefix for each part of the key space in which drills have keys.
+pub fn key_prefixes() -> impl Iterator<Item = Vec<u8>> {
+    FIRST.iter().map(|first| [&[*first][..], MARK].concat())
+}
+
+/// The number of the drill that wrote a key; none if its form is not that of a drill's keys.
+#[must_use]
+pub fn run_of_key(key: &[u8]) -> Option<u64> {
+    let rest = key.split_first().filter(|(first, _)| FIRST.contains(first))?.1.strip_prefix(MARK)?;
+    let (run, rest) = rest.split_at_checked(RUN_DIGITS)?;
+    let are_digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
+    let is_lower = |digit: &u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(digit);
+    let run = std::str::from_utf8(run).ok().filter(|run| run.as_bytes().iter().all(is_lower))?;
+    let rest = rest.strip_prefix(b"-")?;
+    let (rest, lengths) = match rest.strip_prefix(b"met-") {
+        Some(rest) => (rest, 2..=2),
+        None => (rest, 8..=20),
+    };
+    let (thread, rest) = rest.split_at_checked(2)?;
+    let number = rest.strip_prefix(b"-").filter(|number| lengths.contains(&number.len()))?;
+    let is_drills = are_digits(thread) && are_digits(number);
+    u64::from_str_radix(run, 16).ok().filter(|_| is_drills)
+}
+
 /// Threads that meet on the same keys.
 const MEETING: u16 = 8;
 
@@ -74,5 +103,38 @@ mod tests {
         assert!(keys.is_own(&keys.shared(1, 5)) && keys.is_shared(&keys.shared(1, 5)));
         assert!(!Keys::new(78).is_own(&own[0]) && !keys.is_own(b"") && !keys.is_own(b"a"));
         assert_eq!(keys.shared(0, 5), keys.shared(7, 5), "threads of a group meet");
+    }
+
+    /// What `cell drill clean` removes: of drills everything, of others nothing.
+    #[test]
+    fn run_of_key_knows_every_drills_keys_and_nobody_elses() {
+        let run = 0x00ab_0000_0000_0012;
+        let keys = Keys::new(run);
+        let prefixes: Vec<_> = key_prefixes().collect();
+        for number in [0, 1, 30, 61, 22_237, 99_999_999] {
+            for key in [keys.own(0, number), keys.own(63, number), keys.shared(63, number % Keys::SHARED)] {
+                assert_eq!(run_of_key(&key), Some(run), "{}", key.escape_ascii());
+                assert!(prefixes.iter().any(|prefix| key.starts_with(prefix)));
+            }
+        }
+        for other in [
+            "",
+            "a",
+            "a-drill-",
+            "a-drill-report",
+            "-drill-00ab000000000012-01-00000001",
+            "_-drill-00ab000000000012-01-00000001",
+            "a-drill-00AB000000000012-01-00000001",
+            "a-drill-00ab00000000001-01-00000001",
+            "a-drill-00ab000000000012-01-0000001",
+            "a-drill-00ab000000000012-01-00000001x",
+            "a-drill-00ab000000000012-01x00000001",
+            "a-drill-00ab000000000012-x1-00000001",
+            "a-drill-+0ab000000000012-01-00000001",
+            "a-drill-00ab000000000012-met-01-001",
+            "ab-drill-00ab000000000012-01-00000001",
+        ] {
+            assert_eq!(run_of_key(other.as_bytes()), None, "{other}");
+        }
     }
 }

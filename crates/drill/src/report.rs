@@ -121,6 +121,8 @@ pub struct Report {
     pub proof: Option<DrillProof>,
     /// Why the cluster could not be read, or did not come back.
     pub troubles: Vec<String>,
+    /// Entries of the drill that are still in the store, at most; `cell drill clean` removes them.
+    pub entries_left: u64,
 }
 
 impl Report {
@@ -142,13 +144,18 @@ impl Report {
             doubts.push(format!("{keys} whose history is too wide to be decided"));
         }
         if self.timeline.owned() == 0 {
-            doubts.push("the node owned no pair: its loss shows nothing".to_owned());
+            let next = self.timeline.busiest().map_or(String::new(), |(node, pairs)| {
+                let pairs = counted(pairs as u64, "pair", "pairs");
+                format!("; drill node {node}, which owned {pairs}")
+            });
+            doubts.push(format!("the node owned no pair: its loss shows nothing{next}"));
         }
         if self.tally.writes == 0 {
             doubts.push("no write was acknowledged at all: nothing could be lost".to_owned());
         }
         let writes = self.unavailable.writes;
-        if writes < WRITES_MIN {
+        // Of a node without pairs there is none, at whatever rate.
+        if writes < WRITES_MIN && self.timeline.owned() > 0 {
             let writes = counted(writes, "write", "writes");
             doubts.push(format!(
                 "{writes} to the node's pairs acknowledged during the fault, {WRITES_MIN} are needed: give a higher \
@@ -211,7 +218,7 @@ impl Report {
             "read_back_by_server": proof.strayed,
             "unavailable_ms_max": self.unavailable.max_ms, "unavailable_ms_p99": self.unavailable.p99_ms,
             "slowest": self.unavailable.slowest.iter().map(slow).collect::<Vec<_>>(),
-            "pairs_owned": self.timeline.owned(),
+            "pairs_owned": self.timeline.owned(), "entries_left": self.entries_left,
             "detected_ms": self.timeline.first_ms(DrillEvent::Detected),
             "lease_ended_ms": self.timeline.first_ms(DrillEvent::LeaseEnded),
             "claimed_ms": self.timeline.first_ms(DrillEvent::Claimed),
@@ -264,6 +271,7 @@ mod tests {
             unavailable: Unavailable { writes, ..Unavailable::default() },
             proof,
             troubles: Vec::new(),
+            entries_left: 0,
         }
     }
 
@@ -326,6 +334,17 @@ mod tests {
             assert_eq!(report.verdict(), DrillVerdict::Inconclusive, "{reason}");
             assert!(report.reasons().iter().any(|given| given.contains(reason)), "{:?}", report.reasons());
         }
+    }
+
+    /// A cluster that was started with more nodes than its folder has owners says where a drill shows more.
+    #[test]
+    fn reasons_of_a_node_without_pairs_name_the_node_that_has_them() {
+        let elsewhere = Timeline::new(1, &owning(2), 0);
+        let report = Report { timeline: elsewhere, ..report(Some(DrillProof::default()), 0) };
+        let owned = "the node owned no pair: its loss shows nothing; drill node 0, which owned 2 pairs";
+        assert_eq!(report.reasons(), [owned], "and nothing of a higher rate, which would not help");
+        let nobody = Report { timeline: Timeline::new(0, &owning(0), 0), ..report };
+        assert_eq!(nobody.reasons(), ["the node owned no pair: its loss shows nothing"]);
     }
 
     #[test]

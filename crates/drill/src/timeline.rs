@@ -1,5 +1,6 @@
 //! What happens to a cluster during a fault: made of its statuses, one after the other.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::wire::{Incident, PairView, Status};
@@ -64,6 +65,8 @@ pub struct Timeline {
     owned: BTreeMap<u32, u32>,
     /// The incarnations that owned them.
     victims: BTreeSet<u64>,
+    /// How many pairs each node owned then.
+    owners: BTreeMap<u32, usize>,
     injected_ns: u64,
     moments: BTreeMap<(DrillEvent, Option<u32>), u64>,
     /// Bytes replayed of each pair.
@@ -76,12 +79,17 @@ impl Timeline {
         let process = before.nodes.get(usize::from(node));
         let owned = before.pairs.iter().filter(|pair| pair.node == u32::from(node) && pair.owner.is_some());
         let victims = owned.clone().filter_map(|pair| pair.owner).collect();
+        let mut owners: BTreeMap<u32, usize> = BTreeMap::new();
+        for pair in before.pairs.iter().filter(|pair| pair.owner.is_some()) {
+            *owners.entry(pair.node).or_default() += 1;
+        }
         let mut timeline = Timeline {
             node,
             pid: process.and_then(|process| process.pid),
             lives: process.map_or(0, |process| process.lives),
             owned: owned.map(|pair| (pair.pair, pair.epoch)).collect(),
             victims,
+            owners,
             injected_ns,
             moments: BTreeMap::new(),
             replayed: BTreeMap::new(),
@@ -98,6 +106,12 @@ impl Timeline {
     /// The number of pairs that the node owned.
     pub fn owned(&self) -> usize {
         self.owned.len()
+    }
+
+    /// Who owned most of the pairs when the fault began, and how many; none if nobody owned any.
+    pub(crate) fn busiest(&self) -> Option<(u32, usize)> {
+        let owners = self.owners.iter().map(|(node, pairs)| (*node, *pairs));
+        owners.max_by_key(|(node, pairs)| (*pairs, Reverse(*node)))
     }
 
     /// Whether the node owned that pair when the fault began.

@@ -168,7 +168,8 @@ pub enum Stranger {
 impl Stranger {
     /// Guesses from the first bytes, of which there is at least one: a client's, that came to the wrong port,
     /// or the answer of a server to one that came to the wrong port.
-    pub(crate) fn guess(first: &[u8]) -> Stranger {
+    #[must_use]
+    pub fn guess(first: &[u8]) -> Stranger {
         const METHODS: [&[u8]; 8] = [b"GET ", b"POST", b"PUT ", b"HEAD", b"PRI ", b"OPTI", b"DELE", b"CONN"];
         let like = |known: &[u8]| {
             let common = known.len().min(first.len());

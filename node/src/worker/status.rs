@@ -8,7 +8,7 @@ use cell_protocol::{
     CheckReport, MeganodeRow, MeganodeUse, PairActivity, PairStatus, PairStatuses, ReadOnlyReason, Refusal,
     Reply, RequestHeader, StatusReport, TreeReport, TreeRows,
 };
-use cell_recovery::SlotUse;
+use cell_recovery::{RecoveryStage, SlotUse};
 use cell_terms::Csn;
 
 use super::{Worker, WorkerPhase};
@@ -224,6 +224,9 @@ impl Worker {
     fn warnings(&self) -> Vec<String> {
         let lived_ns = self.now_ns.saturating_sub(self.started_ns);
         let mut warnings = warning::of_restarts(self.restarted_because.as_deref(), lived_ns);
+        let waits_for_room = self.phase == WorkerPhase::Recovering
+            && self.progress.view(self.now_ns).stage == RecoveryStage::NoRoom;
+        warnings.extend(waits_for_room.then(warning::of_no_room));
         warnings.extend(warning::of_checkpoints(self.pairs.iter().filter_map(|owned| {
             let (in_a_row, why) = owned.checkpointing.failure?;
             Some((owned.pair.id(), in_a_row, why))

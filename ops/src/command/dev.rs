@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use anyhow::Context;
-use cell_cluster::{ClusterError, CoordinatorServer, Embedded, local_socket};
+use cell_cluster::{ClusterError, CoordinatorServer, Embedded, Table, local_socket};
 use cell_durable::{SystemSyncer, create_folders};
 use cell_terms::text::with_causes;
 use clap::{ArgMatches, Args, ValueEnum, value_parser};
@@ -19,11 +19,14 @@ use crate::dev::child::NodeSpec;
 use crate::dev::drill_listener::DrillListener;
 use crate::dev::event::Event;
 use crate::dev::messages;
+use crate::dev::owners::Owners;
 use crate::dev::plan::Plan;
 use crate::dev::supervisor::Supervisor;
+use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
-use crate::{logging, settings, signal};
+use crate::signal::{self, Hangup};
+use crate::{logging, settings};
 
 /// Settings that `cell dev` decides itself, from `--dir` and `--port`.
 pub(crate) const DECIDED: [&str; 8] = [
@@ -88,6 +91,7 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     if !resolved.text(cell_web::TLS_CERTIFICATE_FILE).is_empty() {
         plan = plan.with_tls();
     }
+    refuse_small(plan.dir(), &resolved, arguments.nodes, true)?;
     let file = if arguments.show_logs { None } else { Some(messages::open(&plan.supervisor_messages())?) };
     settings::check_rules(&resolved)?;
     logging::start(resolved.text(logging::FILTER), file)?;
@@ -102,7 +106,8 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
         let _ = failed.send(Event::CoordinatorFailed(with_causes(error))); // unless all ends anyway
     });
     // A second signal ends this process at once, and the children with it: they see their stdin end.
-    signal::on_signals(move || stop.send(Event::Stop).unwrap_or_default(), || {})?;
+    signal::on_signals(Hangup::Stops, move || stop.send(Event::Stop).unwrap_or_default())?;
+    let owners = Owners::of(&Table::new(coordinator.clone()).pairs().map_err(explain)?.0);
     let drill_listener = drills(&plan, coordinator, &sender)?;
     let specs = (0..arguments.nodes).map(|node| node_spec(&plan, node, arguments, matches));
     let specs = specs.collect::<anyhow::Result<Vec<NodeSpec>>>()?;
@@ -111,7 +116,8 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
         messages::keep_bounded(of_nodes.chain([plan.supervisor_messages()]).collect())?;
     }
     let restart = arguments.restart == Restart::On;
-    let mut supervisor = Supervisor::new(plan, specs, restart, Announcer { json: global.json });
+    let announcer = Announcer { json: global.json };
+    let mut supervisor = Supervisor::new(plan, specs, restart, announcer).with_owners(owners);
     let exit = supervisor.run(&events, &sender)?;
     drop((drill_listener, server));
     Ok(exit)

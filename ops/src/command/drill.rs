@@ -2,7 +2,7 @@
 //! acknowledged was lost.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cell_client::Transport;
@@ -12,6 +12,7 @@ use clap::{Args, Subcommand, ValueEnum, value_parser};
 use serde_json::json;
 
 use crate::args::{Global, parse_time, parse_transport};
+use crate::command::drill_clean::{self, CleanArgs};
 use crate::command::drill_report::{self, ReportArgs};
 use crate::exit::{Exit, Failure};
 use crate::output::{drill as output, message, table};
@@ -35,6 +36,8 @@ enum What {
     Report(ReportArgs),
     /// Take back every fault that still lasts, and start a node that a drill has killed at once
     Heal(LsArgs),
+    /// Remove entries that drills have left in the store; not while a drill runs, which would miss them
+    Clean(CleanArgs),
 }
 
 /// Arguments of `cell drill ls` and `cell drill heal`.
@@ -108,7 +111,7 @@ struct RunArgs {
     /// What to talk over [default: auto]
     #[arg(long, value_name = "auto|tcp|shm|verbs", value_parser = parse_transport)]
     transport: Option<Transport>,
-    /// Leave the drill's entries in the store; without it a drill that passes removes them
+    /// Leave the drill's entries in the store; without it they are removed, unless the drill fails
     #[arg(long)]
     keep: bool,
     /// The cluster's folder
@@ -122,6 +125,7 @@ pub(crate) fn run(global: &Global, arguments: &DrillArgs) -> anyhow::Result<Exit
         What::Ls(arguments) => list(global, arguments),
         What::Report(arguments) => drill_report::run(global, arguments),
         What::Heal(arguments) => heal(global, arguments),
+        What::Clean(arguments) => drill_clean::run(global, arguments),
         What::Run(arguments) => drill(global, arguments),
     }
 }
@@ -145,9 +149,9 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
         options,
         keep: arguments.keep,
     };
-    let report = drill
-        .run(&interrupted, &output::print_notice)
-        .map_err(|error| output::failure(error, &arguments.dir))?;
+    let server = first_server(&arguments.dir);
+    let notify = |notice| output::print_notice(notice, server.as_deref());
+    let report = drill.run(&interrupted, &notify).map_err(|error| output::failure(error, &arguments.dir))?;
     if global.json {
         message::print_json(report.to_json())?;
     } else {
@@ -156,6 +160,12 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
         out.flush()?;
     }
     Ok(output::exit(report.verdict()))
+}
+
+/// Where the entries of a drill of this cluster are removed; none if its supervisor does not say.
+fn first_server(dir: &Path) -> Option<String> {
+    let (_, status) = Supervisor::connect(dir).and_then(|mut supervisor| supervisor.status()).ok()?;
+    status.nodes.first().map(|node| node.server.to_string())
 }
 
 /// By how much a slow disk is slower.

@@ -6,6 +6,7 @@ pub(crate) mod completion;
 pub(crate) mod del;
 pub(crate) mod dev;
 pub(crate) mod drill;
+pub(crate) mod drill_clean;
 pub(crate) mod drill_report;
 pub(crate) mod dump;
 pub(crate) mod events;

@@ -10,7 +10,7 @@ use cell_cluster::{ClusterError, Coordinator, Embedded, Remote};
 use cell_drill::wire::PartitionWay;
 use cell_fabric::{FabricError, Partition};
 use cell_node::{
-    AccessRules, Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState, SILENT_WORDS,
+    AccessRules, Ended, FailureKind, NO_ROOM, NodeError, NodeHandle, NodeOptions, NodeState, SILENT_WORDS,
 };
 use cell_recovery::RecoveryError;
 use cell_settings::SettingsStore;
@@ -26,12 +26,14 @@ use crate::command::dev::CLUSTER_NODES;
 use crate::command::node_ls::{self, NodeLsArgs};
 use crate::dev::filtered::Filtered;
 use crate::dev::link::{self, Report, Word};
+use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
 use crate::process_settings::EMBEDDED;
 use crate::reload::Configuration;
 use crate::service::Service;
-use crate::{logging, settings, signal};
+use crate::signal::{self, Hangup};
+use crate::{logging, settings};
 
 /// How often the node's state is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -72,7 +74,15 @@ enum NodeCommand {
 
 /// Runs a node until a signal, or does what else is wanted.
 pub(crate) fn run(global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
-    let Some(NodeCommand::Ls(listed)) = &arguments.what else { return serve(arguments, matches) };
+    let Some(NodeCommand::Ls(listed)) = &arguments.what else {
+        let ended = serve(arguments, matches);
+        // Also where its messages' file cannot be written, on a disk that is full.
+        return ended.inspect_err(|error| {
+            if arguments.supervised {
+                link::send_report(&Report::last(error));
+            }
+        });
+    };
     if let Some((name, _)) = settings::given_flags(matches).first() {
         let what = format!("--{} is a setting of a node that runs", name.replace('_', "-"));
         return Err(Failure::usage(what)
@@ -93,6 +103,8 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let configuration = Configuration::new(settings.clone(), filter, resolve);
     let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
     HttpServer::check_address(http, Some(&settings)).map_err(explain_web)?;
+    let embedded = settings.text("coordinator_address") == EMBEDDED;
+    refuse_small(Path::new(settings.text("data_dir")), &settings, 1, embedded)?;
     let faults = FaultSwitches::default();
     faults.partition.set(link::blocked(arguments.partitioned));
     faults.disk_delay.set(Duration::from_millis(arguments.slow_disk_ms));
@@ -269,7 +281,7 @@ fn receive_wishes(supervised: bool, faults: &FaultSwitches) -> anyhow::Result<Re
     }
     let hangup = sender.clone();
     signal::on_hangup(move || hangup.send(Wish::Reload).unwrap_or_default())?;
-    signal::on_signals(move || sender.send(Wish::Stop).unwrap_or_default(), || {})?;
+    signal::on_signals(Hangup::Apart, move || sender.send(Wish::Stop).unwrap_or_default())?;
     Ok(wishes)
 }
 
@@ -313,6 +325,9 @@ fn is_news(reported: Option<&(Report, Instant)>, report: &Report, now: Instant) 
 fn report(state: &NodeState) -> Report {
     let (state, detail) = match state {
         NodeState::Starting => ("starting", "starting".to_owned()),
+        NodeState::Recovering(progress) if progress.stage == NO_ROOM => {
+            ("recovering", format!("{NO_ROOM}: free some under its data folder, and it goes on by itself"))
+        }
         NodeState::Recovering(progress) => {
             let done = u128::from(progress.bytes_done) * 100;
             let percent = done.checked_div(u128::from(progress.bytes_total)).unwrap_or(0);
@@ -327,7 +342,7 @@ fn report(state: &NodeState) -> Report {
         NodeState::Failed(kind) => ("failed", failed_words(*kind).to_owned()),
         _ => ("unknown", "in an unknown state".to_owned()),
     };
-    Report { state: state.to_owned(), detail }
+    Report { state: state.to_owned(), detail, next: None }
 }
 
 fn failed_words(kind: FailureKind) -> &'static str {
@@ -367,7 +382,14 @@ fn explain(error: NodeError) -> Failure {
                 "give this node a number of its own, or stop the other one and wait until its lease has ended",
             ),
         ),
-        NodeError::Geometry { .. } => (Exit::Usage, None),
+        NodeError::Geometry { .. } => (Exit::Usage, None), // its words say what to do
+        NodeError::Cluster(ClusterError::LogWithoutRow { .. } | ClusterError::TableOlder { .. }) => (
+            Exit::Usage,
+            Some(
+                "logs and coordinator of the data folder are of two stores: bring back those that belong \
+                 together",
+            ),
+        ),
         NodeError::MemoryLimitSmall { .. } => {
             (Exit::Usage, Some("give a larger memory_limit_bytes, smaller regions or smaller buffers"))
         }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::backoff::Repeated;
 use super::child::in_words;
+use super::owners::Misfit;
 use super::plan::Plan;
 use crate::output::message;
 
@@ -31,6 +32,17 @@ impl Announcer {
         }
     }
 
+    /// What an operator should know before the nodes are started.
+    pub(crate) fn misfit(&self, misfit: &Misfit) {
+        let Misfit { event, nodes, what, next } = misfit;
+        tracing::warn!("{what}");
+        if self.json {
+            self.say(event, "", &json!({"nodes": nodes, "message": what, "next": next}));
+        } else {
+            message::warning_with_next(what, next);
+        }
+    }
+
     /// A node has ended by itself, with this as its last words; in the words that are also its failure, and
     /// the cause alone.
     pub(crate) fn died(&self, node: u16, status: ExitStatus, error: Option<String>) -> (String, String) {
@@ -51,9 +63,9 @@ impl Announcer {
         self.say("held_back", &text, &details);
     }
 
-    /// Every node has served: the cluster is up. `pids` has one a node; `messages` is the folder of their
-    /// messages, if they have one.
-    pub(crate) fn up(&self, plan: &Plan, pids: &[u32], messages: Option<&Path>) {
+    /// Every node has served: the cluster is up. `pids` has one a node; `tried` is the node that a first
+    /// drill is done to; `messages` is the folder of their messages, if they have one.
+    pub(crate) fn up(&self, plan: &Plan, pids: &[u32], tried: u16, messages: Option<&Path>) {
         let rows = || (0u16..).zip(pids);
         let row = |(node, pid): (u16, &u32)| {
             json!({"node": node, "pid": pid, "server": plan.fabric(node).to_string(),
@@ -65,11 +77,11 @@ impl Announcer {
             "console": plan.page(0, "/console/"),
             "drills": plan.allows_drills(), "messages": messages,
         });
-        self.say("up", &banner(plan, pids, messages), &details);
+        self.say("up", &banner(plan, pids, tried, messages), &details);
     }
 }
 
-fn banner(plan: &Plan, pids: &[u32], messages: Option<&Path>) -> String {
+fn banner(plan: &Plan, pids: &[u32], tried: u16, messages: Option<&Path>) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let count = if pids.len() == 1 { String::new() } else { format!(", {} nodes", pids.len()) };
     let mut text = format!("cell {version} is up{count}. Data in {}.\n\n", plan.dir().display());
@@ -93,9 +105,9 @@ fn banner(plan: &Plan, pids: &[u32], messages: Option<&Path>) -> String {
     ));
     if plan.allows_drills() {
         let dir = plan.dir().display();
-        text.push_str(&format!("  cell drill run kill --dir {dir} --node {}\n", pids.len() - 1));
+        text.push_str(&format!("  cell drill run kill --dir {dir} --node {tried}\n"));
     }
-    let killed = pids[pids.len() - 1];
+    let killed = pids[usize::from(tried)];
     let after = "the node comes back with everything that it acknowledged";
     text.push_str(&format!("  kill -9 {killed}      {after}\n\nCtrl-C stops it; the data stays."));
     text
@@ -108,7 +120,7 @@ mod tests {
     #[test]
     fn banner_lists_every_node_and_the_drills() {
         let plan = Plan::new("/data".into(), 7300).with_drills();
-        let text = banner(&plan, &[11, 12, 13], Some(Path::new("/data/messages")));
+        let text = banner(&plan, &[11, 12, 13], 1, Some(Path::new("/data/messages")));
         for wanted in [
             "3 nodes",
             "127.0.0.1:7302",
@@ -119,11 +131,13 @@ mod tests {
             "coordinator   /data/coordinator.socket",
             "messages      /data/messages",
             "--server 127.0.0.1:7300",
+            "cell drill run kill --dir /data --node 1\n",
+            "kill -9 12 ",
         ] {
             assert!(text.contains(wanted), "{wanted} is not in: {text}");
         }
-        assert!(!banner(&Plan::new("/data".into(), 7000), &[1], None).contains("--server"));
-        let over_tls = banner(&plan.with_tls(), &[11], None);
+        assert!(!banner(&Plan::new("/data".into(), 7000), &[1], 0, None).contains("--server"));
+        let over_tls = banner(&plan.with_tls(), &[11], 0, None);
         assert!(over_tls.contains("https://127.0.0.1:7380/console/") && !over_tls.contains("http://"));
     }
 }

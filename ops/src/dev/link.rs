@@ -6,7 +6,8 @@
 //! The end of the stream means that the supervisor is gone: exit at once, because the coordinator went with
 //! it.
 //!
-//! To the supervisor: one JSON object a line, a [`Report`], at each change of state.
+//! To the supervisor: one JSON object a line, a [`Report`], at each change of state, and one with the error
+//! of a node that ends by it.
 
 use std::io::{self, BufRead, Write};
 use std::thread;
@@ -15,6 +16,8 @@ use anyhow::Context;
 use cell_drill::wire::PartitionWay;
 use cell_fabric::Blocked;
 use serde::{Deserialize, Serialize};
+
+use crate::exit::classify;
 
 /// What the supervisor asks for.
 pub(crate) const STOP: &str = "stop";
@@ -77,6 +80,25 @@ pub(crate) struct Report {
     pub(crate) state: String,
     /// More of it, for people.
     pub(crate) detail: String,
+    /// Of the last report of a node that fails: what can be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
+}
+
+/// The state of the last report of a node that fails.
+const LAST: &str = "ended";
+
+impl Report {
+    /// The last report of a node that ends with this error.
+    pub(crate) fn last(error: &anyhow::Error) -> Report {
+        let next = classify(error).1.map(str::to_owned);
+        Report { state: LAST.to_owned(), detail: format!("{error:#}"), next }
+    }
+
+    /// Whether the node ends after it.
+    pub(crate) fn is_last(&self) -> bool {
+        self.state == LAST
+    }
 }
 
 /// What a node receives from its supervisor.

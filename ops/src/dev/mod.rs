@@ -12,6 +12,7 @@ pub(crate) mod event;
 pub(crate) mod filtered;
 pub(crate) mod link;
 pub(crate) mod messages;
+pub(crate) mod owners;
 pub(crate) mod plan;
 mod slot;
 pub(crate) mod supervisor;

@@ -26,6 +26,8 @@ pub(crate) struct Slot {
     pub(crate) child: Option<NodeChild>,
     /// What it last said of itself.
     pub(crate) state: String,
+    /// What the process ended with, by its own word.
+    pub(crate) last: Option<Report>,
     /// It served in this life.
     pub(crate) served: bool,
     /// SIGSTOP has it.
@@ -62,6 +64,7 @@ impl Slot {
             lives: 0,
             child: None,
             state: "starting".into(),
+            last: None,
             served: false,
             paused: false,
             faults: LastingFaults::default(),
@@ -101,7 +104,7 @@ impl Slot {
     /// Starts a process.
     pub(crate) fn start(&mut self, events: &Sender<Event>) -> anyhow::Result<()> {
         self.lives += 1;
-        (self.served, self.paused) = (false, false);
+        (self.served, self.paused, self.last) = (false, false, None);
         self.drilled = self.faults != LastingFaults::default();
         "starting".clone_into(&mut self.state);
         let mut arguments = self.faults.arguments();
@@ -230,8 +233,9 @@ mod tests {
         let spec = NodeSpec { node: 0, binary: "cell".into(), arguments: Vec::new(), messages: None };
         let mut slot = Slot::new(spec, Instant::now());
         let states = ["recovering", "serving", "read_only", "serving", "silent", "serving"];
-        let serves =
-            states.map(|state| slot.on_report(&Report { state: state.to_owned(), detail: String::new() }));
+        let serves = states.map(|state| {
+            slot.on_report(&Report { state: state.to_owned(), detail: String::new(), next: None })
+        });
         assert_eq!(serves, [false, true, false, false, false, true]);
     }
 }

@@ -15,6 +15,7 @@ use super::backoff::Repeated;
 use super::child::NodeSpec;
 use super::event::Event;
 use super::link::Report;
+use super::owners::Owners;
 use super::plan::Plan;
 use super::slot::Slot;
 use crate::exit::{Exit, Failure};
@@ -25,6 +26,8 @@ pub(crate) struct Supervisor {
     slots: Vec<Slot>,
     restart: bool,
     announcer: Announcer,
+    /// Whose the folder's pairs were before the nodes were started.
+    owners: Owners,
     /// Every node has served at some time.
     up: bool,
     /// Nodes that have.
@@ -36,11 +39,24 @@ impl Supervisor {
     pub(crate) fn new(plan: Plan, specs: Vec<NodeSpec>, restart: bool, announcer: Announcer) -> Supervisor {
         let now = Instant::now();
         let slots: Vec<_> = specs.into_iter().map(|spec| Slot::new(spec, now)).collect();
-        Supervisor { plan, restart, announcer, up: false, seen_up: vec![false; slots.len()], slots }
+        let (owners, seen_up) = (Owners::default(), vec![false; slots.len()]);
+        Supervisor { plan, restart, announcer, owners, up: false, seen_up, slots }
+    }
+
+    /// The same over pairs that are there already.
+    pub(crate) fn with_owners(self, owners: Owners) -> Supervisor {
+        Supervisor { owners, ..self }
+    }
+
+    fn nodes(&self) -> u16 {
+        u16::try_from(self.slots.len()).unwrap_or(u16::MAX)
     }
 
     /// Runs until a signal, or until no node is left and none is to be started again.
     pub(crate) fn run(&mut self, events: &Receiver<Event>, sender: &Sender<Event>) -> anyhow::Result<Exit> {
+        for misfit in self.owners.misfits(self.nodes(), self.plan.allows_drills()) {
+            self.announcer.misfit(&misfit);
+        }
         loop {
             self.start_due(sender)?;
             if let Some(failure) = self.nobody_left() {
@@ -69,13 +85,16 @@ impl Supervisor {
 
     /// The failure to end with, once every node is given up.
     fn nobody_left(&self) -> Option<Failure> {
-        let given_up: Option<Vec<_>> = self.slots.iter().map(Slot::given_up).collect();
-        let (exit, text) = given_up?.into_iter().max_by_key(|(exit, _)| *exit as u8)?;
+        let given_up: Option<Vec<_>> =
+            self.slots.iter().map(|slot| slot.given_up().map(|ended| (slot, ended))).collect();
+        let (slot, (exit, text)) = given_up?.into_iter().max_by_key(|(_, (exit, _))| *exit as u8)?;
+        let own = slot.last.as_ref().and_then(|last| last.next.as_ref());
+        let own = own.map_or_else(String::new, |next| format!("{next}; "));
         let more = self.messages().map_or_else(
             || "its messages above say why".to_owned(),
             |folder| format!("its messages in {} say more", folder.display()),
         );
-        let next = format!("{more}; the data is kept, start again when it is mended");
+        let next = format!("{own}{more}; the data is kept, start again when it is mended");
         Some(Failure::new(exit, text).next(next))
     }
 
@@ -98,9 +117,10 @@ impl Supervisor {
 
     fn take(&mut self, event: Event) -> anyhow::Result<()> {
         match event {
-            Event::Report { node, life, report } if self.is_current(node, life) => {
-                self.announce_report(node, &report);
-            }
+            Event::Report { node, life, report } if self.is_current(node, life) => match report.is_last() {
+                true => self.slots[usize::from(node)].last = Some(report),
+                false => self.announce_report(node, &report),
+            },
             Event::Ended { node, life } if self.is_current(node, life) => self.on_child_end(node)?,
             Event::Drill { request, answer } => {
                 let _ = answer.send(self.carry_out(request)); // who asked may have gone
@@ -121,7 +141,8 @@ impl Supervisor {
         let slot = &mut self.slots[usize::from(node)];
         let Some(child) = &mut slot.child else { return Ok(()) };
         let status = child.wait()?;
-        let died = self.announcer.died(node, status, child.last_error());
+        let said = slot.last.as_ref().map(|last| last.detail.clone());
+        let died = self.announcer.died(node, status, said.or_else(|| child.last_error()));
         let now = Instant::now();
         slot.ended(status, died, self.restart, now);
         if let Some(repeated) = slot.repeated().filter(|_| slot.due().is_some()) {
@@ -171,7 +192,8 @@ impl Supervisor {
             self.up = true;
             let pid = |slot: &Slot| slot.child.as_ref().map_or(0, super::child::NodeChild::pid);
             let pids: Vec<u32> = self.slots.iter().map(pid).collect();
-            self.announcer.up(&self.plan, &pids, self.messages());
+            let tried = self.owners.last(self.nodes());
+            self.announcer.up(&self.plan, &pids, tried, self.messages());
         }
     }
 
@@ -433,6 +455,18 @@ exit 1
         let failure = cluster.end().unwrap_err().downcast::<Failure>().unwrap();
         assert_eq!(failure.exit, Exit::Error);
         assert!(failure.what.contains("the disk has failed"), "{failure}");
+    }
+
+    /// Where the disk is full its messages have no place but this.
+    #[test]
+    fn run_ends_with_the_last_words_of_a_node_and_what_they_advise() {
+        let script =
+            "#!/bin/sh\necho '{\"state\":\"ended\",\"detail\":\"no luck\",\"next\":\"be lucky\"}'\nexit 2\n";
+        let mut cluster = Cluster::start_with(script, 1, true);
+        let failure = cluster.end().unwrap_err().downcast::<Failure>().unwrap();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert_eq!(failure.what, "node 0 died: exit code 2: no luck");
+        assert!(failure.next.unwrap().starts_with("be lucky; "));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::message;
 use super::number::{bytes, count, counted, moment};
 use super::table;
+use crate::args::command_for as command_for_server;
 use crate::exit::{Exit, Failure};
 use crate::store;
 
@@ -206,11 +207,25 @@ pub(crate) const fn exit(verdict: DrillVerdict) -> Exit {
     }
 }
 
-/// Prints how a drill goes.
-pub(crate) fn print_notice(notice: Notice) {
+/// Prints how a drill goes; `server` is one of its cluster.
+pub(crate) fn print_notice(notice: Notice, server: Option<&str>) {
     match notice {
         Notice::OwnsNothing { node } => {
             message::warning(&format!("node {node} owns no pair: its loss will show nothing"));
+        }
+        Notice::EntriesLeft { run, why } => {
+            let clean = format!("cell drill clean --run {run:016x}");
+            let clean =
+                server.map_or_else(|| format!("`{clean}`"), |server| command_for_server(&clean, server));
+            match why {
+                Some(why) => message::warning_with_next(
+                    &format!("the drill's entries could not be removed: {why}"),
+                    &format!("{clean} removes them"),
+                ),
+                None => {
+                    message::note(&format!("the drill's entries stay in the store; {clean} removes them"))
+                }
+            }
         }
         Notice::Injecting { fault, node } => message::note(&format!("{} node {node}", fault.word())),
         Notice::ReadingBack => message::note("reading every acknowledged key back"),

@@ -62,6 +62,12 @@ pub(crate) fn warning(text: &str) {
     line(&format!("{} {text}", painted("warning:", "33;1")));
 }
 
+/// A line about something to look at, and what can be done.
+pub(crate) fn warning_with_next(text: &str, next: &str) {
+    warning(text);
+    line(&format!("{} {next}", painted("next:", "36;1")));
+}
+
 /// An error: what and why, and what to do next. As one JSON object if JSON was asked for.
 pub(crate) fn error(error: &anyhow::Error, as_json: bool) {
     let (exit, next) = classify(error);

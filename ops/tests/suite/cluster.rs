@@ -3,7 +3,8 @@
 
 use std::net::TcpStream;
 
-use crate::harness::{Dev, command};
+use crate::harness::{Dev, FLAGS, command};
+use cell_tests::lease::LONG_LEASE;
 use cell_tests::process::{by_number, signal, wait_ended};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -66,6 +67,52 @@ fn dev_three_nodes_say_where_they_are_and_share_the_keys() {
     dev.restart();
     up(&mut dev);
     assert_all(&dev, "value");
+    assert_eq!(dev.stop(), Some(0));
+}
+
+/// Pairs stay where they are: a folder that is started with more nodes or with fewer once said nothing of it,
+/// and each drill of README was inconclusive.
+#[test]
+fn dev_of_a_folder_with_other_owners_says_which_nodes_own_nothing_and_which_are_missing() {
+    let mut dev = Dev::start_with(&["--allow-drills"]);
+    assert_eq!(dev.stop(), Some(0));
+    let start = |dev: &mut Dev, nodes: &str| {
+        dev.server.set_bare_flags(&[&FLAGS[..], &LONG_LEASE, &["--allow-drills", "--nodes", nodes]].concat());
+        dev.server.launch();
+    };
+    start(&mut dev, "3");
+    let idle = dev.wait_for("nodes_without_pairs");
+    assert_eq!(idle["nodes"], serde_json::json!([1, 2]), "{idle}");
+    let text = |event: &Value, name: &str| event[name].as_str().unwrap().to_owned();
+    assert!(
+        text(&idle, "message").starts_with("nodes 1 and 2 own no pair: this folder's only pair is "),
+        "{idle}"
+    );
+    assert!(text(&idle, "next").contains("`cell drill run kill --node 0`"), "{idle}");
+    up(&mut dev);
+    let drill = ["drill", "run", "restart", "--node", "2", "--before", "1ms", "--dir", dev.data(), "--json"];
+    let said = command(&drill).output().unwrap();
+    let report: Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(said.status.code(), Some(8), "{report}");
+    let reasons = report["reasons"].to_string();
+    assert!(reasons.contains("its loss shows nothing; drill node 0, which owned 1 pair"), "{reasons}");
+
+    // What it recommends helps: the others have the pair then, and a start of the first node alone misses one.
+    let drill = ["drill", "run", "kill", "--node", "0", "--duration", "8s", "--dir", dev.data(), "--json"];
+    let said = command(&drill).output().unwrap();
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    assert_eq!(dev.stop(), Some(0));
+    start(&mut dev, "1");
+    let missing = dev.wait_for("nodes_missing");
+    assert_eq!(missing["nodes"].as_array().unwrap().len(), 1, "{missing}");
+    assert!(
+        text(&missing, "message").contains("owned 1 pair of this folder's 1, and who is started "),
+        "{missing}"
+    );
+    assert!(text(&missing, "next").starts_with("--nodes "), "{missing}");
+    dev.wait_for("nodes_without_pairs");
+    dev.wait_for("serving");
+    dev.wait_healthy();
     assert_eq!(dev.stop(), Some(0));
 }
 

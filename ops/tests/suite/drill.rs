@@ -5,10 +5,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use crate::harness::{Dev, command};
 use cell_tests::wait;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 fn drill(dev: &Dev, arguments: &[&str]) -> Output {
@@ -165,7 +166,48 @@ fn drill_of_an_only_node_passes_for_each_fault() {
         drill(&dev, &["run", "stop", "--node", "0", "--duration", "1ms", "--before", "1ms", "--rate", "1"]);
     assert_eq!(output.status.code(), Some(8), "{}", text(&output.stdout));
     assert!(text(&output.stdout).starts_with("INCONCLUSIVE: stop node 0\n"), "{}", text(&output.stdout));
+    assert_eq!(dev.out(&["scan"]), "greeting\thello\n", "what shows nothing leaves nothing");
+    kept_entries_are_cleaned(&dev);
     assert_eq!(dev.stop(), Some(0));
+}
+
+/// 22,237 entries of drills were once left in a store, and nobody said how to be rid of them.
+fn kept_entries_are_cleaned(dev: &Dev) {
+    dev.out(&["put", "a-drill-of-mine", "mine"]);
+    let short = ["run", "restart", "--node", "0", "--before", "1ms", "--rate", "300", "--json"];
+    let kept = drill(dev, &[&short[..], &["--keep"]].concat());
+    let report: Value = serde_json::from_slice(&kept.stdout).unwrap();
+    let (run, left) = (report["run"].as_str().unwrap(), report["entries_left"].as_u64().unwrap());
+    assert!(left > 0, "{report}");
+    let said = text(&kept.stderr);
+    let clean = format!("`cell drill clean --run {run} --server {}` removes them", dev.address());
+    assert!(said.contains(&clean), "{said}");
+    let count = || dev.out(&["count"]).trim().parse::<u64>().unwrap();
+    let before = count();
+    assert!(2 < before && before <= left + 2, "{before} entries, {left} were left");
+    let cleaned = |arguments: &[&str]| -> Value {
+        let said = dev.out(&[&["--json", "drill", "clean"], arguments].concat());
+        serde_json::from_str(&said).unwrap()
+    };
+    assert_eq!((&cleaned(&["--run", "00000000000000ff"])["count"], count()), (&0.into(), before));
+    let all = cleaned(&["--run", run]);
+    assert_eq!((&all["count"], &all["runs"]), (&(before - 2).into(), &serde_json::json!([run])));
+    assert_eq!(dev.out(&["scan"]), "a-drill-of-mine\tmine\ngreeting\thello\n");
+    assert_eq!(cleaned(&[])["count"], 0);
+    // One that is interrupted says the same.
+    let mut command =
+        command(&["drill", "run", "stop", "--node", "0", "--before", "60s", "--dir", dev.data()]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let has_some = || dev.out(&["count"]).trim() != "2";
+    wait::until("the drill writes", has_some);
+    kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+    let interrupted = child.wait_with_output().unwrap();
+    let said = text(&interrupted.stderr);
+    assert_eq!(interrupted.status.code(), Some(130), "a closed terminal stops it in order: {said}");
+    assert!(said.contains("cell drill clean --run ") && said.contains("interrupted"), "{said}");
+    dev.wait_healthy();
+    assert!(cleaned(&[])["count"].as_u64() > Some(0));
+    assert_eq!(count(), 2);
 }
 
 /// The twin that must fail: a store that logs nothing loses what it acknowledged, and the drill says so.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::harness::{Dev, FLAGS, command};
 use cell_tests::ports::Ports;
-use cell_tests::process::signal;
+use cell_tests::process::{by_number, signal, wait_ended};
 use cell_tests::wait;
 use rustix::process::{Pid, Signal};
 
@@ -124,6 +124,70 @@ fn dev_a_killed_supervisor_takes_its_node_along() {
     dev.server.kill_all();
     dev.restart();
     assert_eq!(dev.out(&["get", "key"]), "value\n");
+}
+
+/// A closed terminal: the kernel and the shell may send a SIGHUP each.
+#[test]
+fn dev_at_a_hangup_stops_in_order_and_a_second_one_ends_nothing_at_once() {
+    let mut dev = Dev::start();
+    dev.out(&["put", "key", "value"]);
+    let supervisor = dev.server.supervisor();
+    for _ in 0..2 {
+        signal(supervisor, Signal::HUP);
+    }
+    dev.wait_for("stopped");
+    assert_eq!(dev.server.wait_end(), Some(0), "and each node did");
+    dev.restart();
+    assert_eq!(dev.out(&["get", "key"]), "value\n");
+    assert_eq!(dev.stop(), Some(0));
+}
+
+/// As `nohup` starts it: who ignores a closed terminal goes on ignoring it.
+#[test]
+fn dev_that_was_started_to_ignore_hangups_has_no_handler_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, ports) = (folder.path().join("data"), Ports::take());
+    let mut dev = std::process::Command::new("sh");
+    dev.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_cell"), "dev"]);
+    dev.args(["--port", &ports.first.to_string(), "--dir", data.to_str().unwrap()]).args(FLAGS);
+    cell_tests::reaper::mark(&mut dev);
+    let mut dev = dev.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("is up")));
+    let process = Pid::from_child(&dev);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    assert_eq!(u64::from_str_radix(mask.trim(), 16).unwrap() & 1, 1, "{status}");
+    signal(process, Signal::HUP);
+    signal(process, Signal::TERM);
+    assert!(lines.last().unwrap().contains("stopped"));
+    assert_eq!(dev.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn dev_whose_terminal_is_closed_stops_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, ports) = (folder.path().join("data"), Ports::take());
+    let (cell, flags) = (env!("CARGO_BIN_EXE_cell"), FLAGS[..3].join(" "));
+    let run = format!("exec {cell} dev --port {} --dir {} {flags}", ports.first, data.display());
+    let mut terminal = std::process::Command::new("script");
+    terminal.args(["-qfec", &run, "/dev/null"]).env("SHELL", "/bin/sh");
+    cell_tests::reaper::mark(&mut terminal);
+    let Ok(mut terminal) = terminal.stdin(Stdio::piped()).stdout(Stdio::null()).spawn() else {
+        println!("SKIPPED: a closed terminal: `script` is not installed");
+        return;
+    };
+    let server = format!("127.0.0.1:{}", ports.first);
+    let put = ["put", "key", "value", "--timeout", "120s", "--server", &server];
+    assert!(command(&put).output().unwrap().status.success());
+    let lock = std::fs::read_to_string(data.join("coordinator/lock")).unwrap();
+    let supervisor = by_number(lock.trim().parse().unwrap());
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    wait_ended(&[supervisor]);
+    let said = std::fs::read_to_string(data.join("messages/node-0.log")).unwrap();
+    assert!(said.contains("stopping: a last checkpoint is taken"), "{said}");
+    assert!(!said.contains("the supervisor is gone"), "{said}");
 }
 
 #[test]
@@ -307,6 +371,40 @@ fn command_with_a_timeout_waits_for_a_server_that_is_not_there_yet() {
     dev.restart();
     assert_eq!(put.wait().unwrap().code(), Some(0));
     assert_eq!(dev.out(&["get", "key"]), "value\n");
+}
+
+/// Services that wait for a line before they say anything, and one that never says anything.
+#[test]
+fn command_at_another_services_port_names_what_answers_there_within_its_timeout() {
+    let answers: [(&[u8], &str); 3] = [
+        (b"-ERR wrong number of arguments for 'ping' command\r\n", "speaks the Redis protocol"),
+        (b"HTTP/1.1 405 Method Not Allowed\r\n\r\n", "speaks HTTP"),
+        (b"", "no hello from the server within"),
+    ];
+    for (answer, words) in answers {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap().to_string();
+        let serve = move |mut stream: TcpStream| {
+            let mut seen = Vec::new();
+            let mut part = [0; 64];
+            while !answer.is_empty() && !seen.ends_with(b"\r\n") {
+                match stream.read(&mut part) {
+                    Ok(length @ 1..) => seen.extend_from_slice(&part[..length]),
+                    _ => return,
+                }
+            }
+            let _ = stream.write_all(answer); // unless the other end has gone
+            let _ = stream.read(&mut part);
+        };
+        // They end with the test's process.
+        std::thread::spawn(move || {
+            listener.incoming().flatten().for_each(|stream| drop(std::thread::spawn(move || serve(stream))));
+        });
+        let output = command(&["get", "key", "--timeout", "1s", "--server", &server]).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(4), "{error}");
+        assert!(error.contains(words) && error.contains("next: "), "{error}");
+    }
 }
 
 #[test]

@@ -197,7 +197,9 @@ fn together(
     let all = snapshot.cluster.pairs.len();
     let nodes = nodes::with_absent(nodes, absent);
     let pairs = &snapshot.cluster.pairs;
-    let faults_survivable = verdict::survivable(&nodes, pairs, &unserved, missing, coordinator.reachable);
+    let declining = verdict::declining(&snapshot.cluster.incidents);
+    let faults_survivable =
+        verdict::survivable(&nodes, pairs, &unserved, missing, &declining, coordinator.reachable);
     let verdict = verdict::of(&nodes, all, &unserved, missing, &faults_survivable, coordinator.reachable);
     let [server_per_second, one_sided_per_second] = searches;
     let one_sided_share = share(one_sided_per_second, server_per_second + one_sided_per_second);

@@ -1,7 +1,10 @@
 //! How the cluster is, in one sentence, and which losses it would survive now.
 
-use cell_cluster::PairRow;
+use std::collections::BTreeSet;
+
+use cell_cluster::{IncidentRow, PairRow};
 use cell_node::{NodeState, SILENT_WORDS};
+use cell_terms::Incarnation;
 use serde::Serialize;
 
 use crate::api::nodes::{ABSENT, NodeRow};
@@ -152,13 +155,29 @@ fn absent_sentence(nodes: &[NodeRow], first: &NodeRow) -> String {
     format!("Node {} is absent since {since}{more}: its lease has ended. {there} left.", first.node)
 }
 
+/// Who would not take a pair over: the last that it was given it declined, for want of memory or because the
+/// disk does not answer it, and it has taken none since.
+pub(crate) fn declining(incidents: &[IncidentRow]) -> BTreeSet<Incarnation> {
+    let mut declining = BTreeSet::new();
+    let mut incidents: Vec<_> = incidents.iter().collect();
+    incidents.sort_by_key(|incident| incident.claimed_ms);
+    for share in incidents.into_iter().flat_map(|incident| &incident.plan) {
+        declining.extend(&share.declined);
+        if let Some(survivor) = share.survivor.filter(|_| share.times.serving_ms > 0) {
+            declining.remove(&survivor);
+        }
+    }
+    declining
+}
+
 /// What can be lost, by the memory that the others have: a survivor takes a pair whole. Only a node that
-/// serves can be a survivor, and a takeover needs the coordinator.
+/// serves and is not among `declining` can be a survivor, and a takeover needs the coordinator.
 pub(crate) fn survivable(
     nodes: &[NodeRow],
     pairs: &[PairRow],
     unserved: &[Unserved],
     missing: &[MissingPeer],
+    declining: &BTreeSet<Incarnation>,
     coordinator_reachable: bool,
 ) -> Survivable {
     let none = |why: &str| Survivable { nodes: 0, why: why.to_owned() };
@@ -172,11 +191,21 @@ pub(crate) fn survivable(
         return none("It is not known what the nodes that do not answer have room for.");
     }
     let present: Vec<&NodeRow> = nodes.iter().filter(|node| node.state != ABSENT).collect();
+    let takes = |node: &NodeRow| {
+        let declines = declining.iter().any(|declining| declining.0.to_string() == node.incarnation);
+        node.is_serving() && !declines
+    };
     let serving = present.iter().filter(|node| node.is_serving()).count();
+    let takers = present.iter().filter(|node| takes(node)).count();
+    if serving >= 2 && takers < 2 {
+        return none(
+            "Each other node has declined the last pair that it was given, for memory or for its disk.",
+        );
+    }
     if serving < 2 {
         return none("There is no other node that serves and could take over.");
     }
-    let loads = loads(&present, pairs);
+    let loads = loads(&present, pairs, &takes);
     let survived = (1..serving).take_while(|lost| sets(&loads, *lost).is_some_and(|all| all)).count();
     match survived {
         0 => none("With one node gone, the others lack the memory for its pairs."),
@@ -199,7 +228,7 @@ struct Load {
     pairs: Vec<u64>,
 }
 
-fn loads(nodes: &[&NodeRow], pairs: &[PairRow]) -> Vec<Load> {
+fn loads(nodes: &[&NodeRow], pairs: &[PairRow], takes: &dyn Fn(&NodeRow) -> bool) -> Vec<Load> {
     let load = |node: &&NodeRow| {
         let own = pairs
             .iter()
@@ -207,7 +236,7 @@ fn loads(nodes: &[&NodeRow], pairs: &[PairRow]) -> Vec<Load> {
         let mut pairs: Vec<u64> = own.map(|pair| pair.geometry.bytes()).collect();
         pairs.sort_unstable_by(|a, b| b.cmp(a));
         let room = node.memory.available_bytes.saturating_add(node.memory.ready_bytes);
-        Load { room: if node.is_serving() { room } else { 0 }, pairs }
+        Load { room: if takes(node) { room } else { 0 }, pairs }
     };
     nodes.iter().map(load).collect()
 }
@@ -248,11 +277,15 @@ fn fits(loads: &[Load], lost: &[usize]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use cell_cluster::{ShareRow, ShareTimes};
+    use cell_terms::{NodeId, PairId};
+
     use super::*;
     use crate::api::nodes;
     use crate::api::regions::tests::pair_row;
     use crate::api::status::tests::snapshot;
     use crate::rates::Rates;
+    const NOBODY: BTreeSet<Incarnation> = BTreeSet::new();
 
     /// A node with its incarnation as its number, that serves and has so much room.
     fn node(number: u32, available_bytes: u64) -> NodeRow {
@@ -270,14 +303,21 @@ mod tests {
 
     fn verdict(nodes: &[NodeRow], unserved: &[Unserved], missing: &[MissingPeer]) -> Verdict {
         let pairs = pairs(&[1, 2, 3]);
-        of(nodes, pairs.len(), unserved, missing, &survivable(nodes, &pairs, unserved, missing, true), true)
+        of(
+            nodes,
+            pairs.len(),
+            unserved,
+            missing,
+            &survivable(nodes, &pairs, unserved, missing, &NOBODY, true),
+            true,
+        )
     }
 
     #[test]
     fn survivable_counts_what_the_others_have_room_for() {
         let survives = |rooms: [u64; 3], owners: &[u64]| {
             let nodes: Vec<NodeRow> = (1..).zip(rooms).map(|(number, room)| node(number, room)).collect();
-            survivable(&nodes, &pairs(owners), &[], &[], true).nodes
+            survivable(&nodes, &pairs(owners), &[], &[], &NOBODY, true).nodes
         };
         assert_eq!(survives([10_000; 3], &[1, 2, 3]), 1);
         assert_eq!(survives([9_999; 3], &[1, 2, 3]), 0);
@@ -285,7 +325,7 @@ mod tests {
         // Two pairs of one node need room at two others, or twice the room at one.
         assert_eq!(survives([10_000; 3], &[1, 1, 2]), 1);
         assert_eq!(survives([10_000, 10_000, 0], &[1, 1, 2]), 0);
-        assert_eq!(survivable(&[node(1, 1 << 40)], &pairs(&[1]), &[], &[], true).nodes, 0);
+        assert_eq!(survivable(&[node(1, 1 << 40)], &pairs(&[1]), &[], &[], &NOBODY, true).nodes, 0);
     }
 
     #[test]
@@ -355,10 +395,40 @@ mod tests {
         assert_eq!(absent.sentence, words);
     }
 
+    /// A node that could read nothing of the disk was once counted among those that could take over.
+    #[test]
+    fn survivable_counts_no_node_that_has_declined_until_it_takes_a_pair() {
+        let times = |serving_ms| ShareTimes { serving_ms, ..ShareTimes::default() };
+        let incident = |claimed_ms, declined: &[u64], survivor, serving_ms| IncidentRow {
+            dead: Incarnation(claimed_ms),
+            node: NodeId(0),
+            claimed_by: Incarnation(1),
+            lease_seen_ms: 0,
+            detected_ms: 0,
+            claimed_ms,
+            over_ms: 0,
+            plan: vec![ShareRow {
+                pair: PairId(1),
+                survivor: Some(Incarnation(survivor)),
+                declined: declined.iter().copied().map(Incarnation).collect(),
+                times: times(serving_ms),
+                ..ShareRow::default()
+            }],
+        };
+        let first = incident(10, &[2, 3], 1, 5);
+        let pairs = pairs(&[1, 2, 3]);
+        let lost = |incidents: &[IncidentRow]| {
+            survivable(&three(), &pairs, &[], &[], &declining(incidents), true).nodes
+        };
+        assert_eq!((lost(&[]), lost(std::slice::from_ref(&first))), (2, 0));
+        assert_eq!(lost(&[incident(20, &[], 3, 7), first.clone()]), 1, "it has taken one since");
+        assert_eq!(lost(&[incident(5, &[], 3, 7), first]), 0, "before");
+    }
+
     #[test]
     fn survivable_counts_serving_nodes_alone_and_wants_the_coordinator() {
         let pairs = pairs(&[1, 2, 3]);
-        let of = |nodes: &[NodeRow], coordinator| survivable(nodes, &pairs, &[], &[], coordinator);
+        let of = |nodes: &[NodeRow], coordinator| survivable(nodes, &pairs, &[], &[], &NOBODY, coordinator);
         let mut nodes = three();
         let two = of(&nodes, true);
         assert!(two.nodes == 2 && two.why.contains("The one coordinator is not among them"), "{two:?}");

@@ -350,6 +350,7 @@ pub(crate) mod tests {
             unavailable: Unavailable { slowest, ..Unavailable::default() },
             proof: Some(proof),
             troubles: vec!["it did not come back".to_owned()],
+            entries_left: 0,
         }
     }
 

@@ -98,6 +98,7 @@ fn report() -> Value {
         count("writes_during_fault?", "Writes to the node's pairs during the fault."),
         count("read_back_by_server?", "Keys that one-sided search did not answer."),
         count("pairs_owned?", "Pairs that the node owned."),
+        count("entries_left?", "Entries of the drill that are still in the store, at most."),
     ];
     let times = [
         since("detected_ms?", "When somebody noticed"),

@@ -1,0 +1,73 @@
+//! Nodes that do not fit the cluster that they are started for.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use cell_tests::lease::LONG_LEASE;
+use cell_tests::process::signal;
+use cell_tests::program::{self, Said};
+use cell_tests::server::Server;
+use rustix::process::{Pid, Signal};
+
+/// Regions and segments as those of the servers of tests.
+const SIZES: [&str; 4] = [
+    "--node-region-bytes=256MiB",
+    "--slot-bytes=128MiB",
+    "--extent-region-bytes=512MiB",
+    "--log-segment-bytes=8MiB",
+];
+
+/// A node that differed once joined, and took the next dead node's pair to leave it unserved.
+#[test]
+fn node_that_differs_from_its_cluster_is_refused_with_both_values() {
+    let server = Server::start_steady(&[]);
+    assert_eq!(server.cell(&["put", "key", "value"]).code, Some(0));
+    let differing: [(&[&str], &str); 4] = [
+        (
+            &["--durability=async", "--lease-ms=3s"],
+            "this node does not fit the cluster: durability is async here and sync in the cluster",
+        ),
+        (&["--lease-ms=5s"], "lease_ms is 5000 ms here and 3000 ms in the cluster"),
+        (
+            &["--lease-drift-margin=0.1", "--lease-ms=3s"],
+            "lease_drift_margin is 300 ms of 3000 ms here and 150 ms of 3000 ms in the cluster",
+        ),
+        (
+            &["--tree-node-bytes=2KiB", "--lease-ms=3s"],
+            "`tree_node_bytes` is 2048, but the pair was created with 1024; remove the setting or start a new",
+        ),
+    ];
+    for (flags, words) in differing {
+        let mut node = server.node_command(1);
+        node.args(SIZES).arg("--coordinator-deadline-ms=1s").args(flags).stderr(Stdio::piped());
+        let said: Said = node.output().expect("cell can be started").into();
+        assert_eq!(said.code, Some(2), "{flags:?}: {said:?}");
+        assert!(said.err.contains(words), "{words}: {said:?}");
+    }
+    assert_eq!(server.cell(&["get", "key"]).out, "value\n");
+}
+
+/// It waits for the other one's lease, which may be as long as a minute; an operator who has started it by
+/// mistake does not.
+#[test]
+fn node_that_waits_for_another_of_its_number_stops_when_it_is_asked_to() {
+    let server = Server::start_with(&["--lease-ms=60s", LONG_LEASE[1]]);
+    let elsewhere = tempfile::tempdir().expect("a temporary folder can be made");
+    let address = |offset: u16| format!("127.0.0.1:{}", server.port() + offset);
+    let mut node = program::command();
+    node.args(["node", "--node-id=0", "--lease-ms=60s", LONG_LEASE[1]])
+        .args(SIZES)
+        .args(["--listen-address", &address(1), "--http-address", &address(81), "--data-dir"])
+        .arg(elsewhere.path())
+        .arg("--coordinator-address")
+        .arg(server.coordinator());
+    let mut node = node.stderr(Stdio::piped()).spawn().expect("cell can be started");
+    let mut said = BufReader::new(node.stderr.take().expect("it is a pipe")).lines().map_while(Result::ok);
+    assert!(
+        said.any(|line| line.contains("waiting for the other one's lease to end")),
+        "it ended without waiting"
+    );
+    signal(Pid::from_child(&node), Signal::TERM);
+    let rest: Vec<String> = said.collect();
+    assert_eq!(node.wait().expect("a child can be waited for").code(), Some(0), "{rest:?}");
+}
