@@ -137,7 +137,12 @@ impl Look<'_> {
     /// An event that this node alone sees.
     fn own(&mut self, of: &NodeSnapshot, kind: (&'static str, Severity), text: String, details: Value) {
         self.log.numbered += 1;
-        let id = format!("{}-{}", of.incarnation.0, self.log.numbered);
+        let life = match of.incarnation {
+            // It has no lease yet, nor have others.
+            Incarnation(0) => format!("{}.{}", of.node.0, self.at_unix_ms),
+            Incarnation(life) => life.to_string(),
+        };
+        let id = format!("{life}-{}", self.log.numbered);
         self.push(id, of.node, kind, text, details);
     }
 
@@ -152,12 +157,13 @@ impl Look<'_> {
         }
         let kind = match &now.state {
             NodeState::ReadOnly(_) => ("read_only", Severity::Warning),
-            NodeState::Silent => ("node_state", Severity::Warning),
+            NodeState::Starting(_) | NodeState::Silent => ("node_state", Severity::Warning),
             NodeState::Failed(_) => ("node_state", Severity::Critical),
             _ => ("node_state", Severity::Info),
         };
         let text = match &now.state {
             NodeState::ReadOnly(reason) => format!("{}: {}", now.node, reason.words()),
+            NodeState::Starting(wait) => format!("{}: {}", now.node, wait.words()),
             NodeState::Silent => format!("{}: {}", now.node, cell_node::SILENT_WORDS),
             NodeState::Failed(kind) => format!("{}: {}", now.node, kind.words()),
             _ => format!("{} is {word}", now.node),

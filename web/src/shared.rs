@@ -305,6 +305,11 @@ impl Shared {
         newest.clone()
     }
 
+    /// When the process was started.
+    pub(crate) fn started_unix_ms(&self) -> u64 {
+        self.started_unix_ms
+    }
+
     /// Answers to requests with keys.
     pub(crate) fn idempotency(&self) -> MutexGuard<'_, Idempotency> {
         self.idempotency.lock().unwrap_or_else(PoisonError::into_inner)
@@ -380,6 +385,9 @@ impl Shared {
     /// A name for the next request, which no other request to any node has.
     pub(crate) fn name_request(&self) -> String {
         let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
-        format!("{:x}-{number}", self.sources.snapshots.snapshot().incarnation.0)
+        match self.sources.snapshots.snapshot().incarnation.0 {
+            0 => format!("{:x}-{number}", self.started_unix_ms), // no lease yet
+            life => format!("{life:x}-{number}"),
+        }
     }
 }
