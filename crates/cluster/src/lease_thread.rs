@@ -343,7 +343,7 @@ mod tests {
         let sim = Sim::new(1);
         let link = Arc::new(sim.link());
         link.set_cut(true);
-        let mut asked = FirstLease::ask(link.clone(), LeaseTerms::new(60_000, 0.05)).unwrap();
+        let mut asked = FirstLease::ask(link.clone(), LeaseTerms::new(20_000, 0.05)).unwrap();
         while asked.tries().failed < 1 {
             assert!(asked.wait(Duration::from_millis(1)).unwrap().is_none());
         }

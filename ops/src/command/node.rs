@@ -315,6 +315,9 @@ impl Reporter {
     fn show(&mut self, snapshot: &NodeSnapshot) {
         let (report, now) = (report(&snapshot.state), Instant::now());
         self.service.observe(snapshot, &report.detail, now);
+        if matches!(&snapshot.state, NodeState::Starting(wait) if wait.tries == 0) {
+            return; // it has only just asked
+        }
         if is_news(self.reported.as_ref(), &report, now) {
             if self.supervised {
                 link::send_report(&report);
