@@ -254,7 +254,7 @@ impl Shared {
         let at_unix_ms = at.unix_ms;
         self.selectors().observe(at_unix_ms, &snapshot.clients);
         self.history().observe(at, &snapshot);
-        self.events().observe(at_unix_ms, &snapshot);
+        self.events().observe(at, &snapshot);
         self.events().observe_drills(at_unix_ms, self.drills.seen());
         self.known_nodes().observe(at, &snapshot);
         self.certificates.look(at_unix_ms.cast_signed() / 1_000);
