@@ -67,11 +67,11 @@ pub use options::NodeOptions;
 pub use outbox::ReplyList;
 pub use settings::{ClientSettings, SETTINGS, WorkerOptions};
 pub use snapshot::{
-    ClusterSnapshot, FailureKind, NO_ROOM, NodeSnapshot, NodeState, OperationCounts, PairRecovery,
-    PairSnapshot, ReadOnlyReason, RecoveryProgress, SILENT_WORDS,
+    ClusterSnapshot, CoordinatorWait, FailureKind, NO_ROOM, NodeSnapshot, NodeState, OperationCounts,
+    PairRecovery, PairSnapshot, ReadOnlyReason, RecoveryProgress, SILENT_WORDS,
 };
 pub use split::{NoticeRow, NoticesView, SourceNotice, SplitCounts, TargetNotice};
-pub use start::{NodeHandle, SnapshotWatch, start};
+pub use start::{NodeHandle, SnapshotWatch, StartingNode};
 pub use table_view::TableView;
 pub use takeover_counts::{TAKEOVER_BUCKETS, TakeoverCounts, takeover_bucket_end_ms};
 pub use takeovers::{TakeoverJob, TakeoverQueue, TakeoverRun};

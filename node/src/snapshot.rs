@@ -2,6 +2,7 @@
 //! without touching the data path. As JSON it is what `web` serves: names of fields are those of programs
 //! outside, and change only with the version of that document.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,8 +25,8 @@ use crate::tree_shape::TreeShape;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum NodeState {
-    /// Joining the cluster: lease, claim.
-    Starting,
+    /// Waiting for its first lease.
+    Starting(CoordinatorWait),
     /// Replaying its pairs.
     Recovering(RecoveryProgress),
     /// Serving every pair.
@@ -42,6 +43,31 @@ pub enum NodeState {
 
 /// The stage of a recovery whose disk has no room for the new epoch's logs.
 pub const NO_ROOM: &str = RecoveryStage::NoRoom.name();
+/// A coordinator that has not given a first lease yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CoordinatorWait {
+    /// Where it is asked.
+    pub coordinator: Arc<str>,
+    /// How often it was asked in vain.
+    pub tries: u64,
+    /// Why the last time.
+    pub why: Option<Arc<str>>,
+}
+
+impl CoordinatorWait {
+    /// For people: `waiting for the coordinator at X, tried 3 times: it refuses connections`.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let CoordinatorWait { coordinator, tries, why } = self;
+        let times = if *tries == 1 { "once".to_owned() } else { format!("{tries} times") };
+        let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        match tries {
+            0 => format!("waiting for the coordinator at {coordinator}"),
+            _ => format!("waiting for the coordinator at {coordinator}, tried {times}{why}"),
+        }
+    }
+}
+
 /// What a silent node is about, for people.
 pub const SILENT_WORDS: &str = "silent: its lease has run out, and it waits for the coordinator";
 
@@ -50,7 +76,7 @@ impl NodeState {
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
-            NodeState::Starting => "starting",
+            NodeState::Starting(_) => "starting",
             NodeState::Recovering(_) => "recovering",
             NodeState::Serving => "serving",
             NodeState::ReadOnly(_) => "read_only",
@@ -70,14 +96,15 @@ impl Serialize for NodeState {
             #[serde(flatten)]
             progress: Option<&'a RecoveryProgress>,
             #[serde(skip_serializing_if = "Option::is_none")]
-            reason: Option<&'static str>,
+            reason: Option<Cow<'static, str>>,
         }
         let (progress, reason) = match self {
+            NodeState::Starting(wait) => (None, Some(wait.words().into())),
             NodeState::Recovering(progress) => (Some(progress), None),
-            NodeState::ReadOnly(reason) => (None, Some(reason.words())),
-            NodeState::Failed(kind) => (None, Some(kind.words())),
-            NodeState::Silent => (None, Some(SILENT_WORDS)),
-            NodeState::Starting | NodeState::Serving | NodeState::Stopping => (None, None),
+            NodeState::ReadOnly(reason) => (None, Some(reason.words().into())),
+            NodeState::Failed(kind) => (None, Some(kind.words().into())),
+            NodeState::Silent => (None, Some(SILENT_WORDS.into())),
+            NodeState::Serving | NodeState::Stopping => (None, None),
         };
         Document { name: self.word(), progress, reason }.serialize(to)
     }

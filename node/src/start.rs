@@ -1,4 +1,5 @@
-//! Bringing a node up: lock, lease, fabric, recovery of its own pair, then serving; and taking it down.
+//! Bringing a node up: lock, fabric, lease, recovery of its own pair, then serving; and taking it down. From the
+//! fabric on there are figures to look at, whether or not the coordinator answers.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cell_cluster::{Coordinator, FolderLock, LeaseThread, boottime_ns};
+use cell_cluster::{Coordinator, FirstLease, FolderLock, LeaseThread, LeaseTries, boottime_ns};
 use cell_fabric::{
     Greeting, HostEndpoint, HostOptions, OneSided, Poller, ShmOptions, SocketName, VerbsOptions,
 };
@@ -31,16 +32,15 @@ use crate::options::NodeOptions;
 use crate::ready::ReadyMemory;
 use crate::settings::WorkerOptions;
 use crate::shell::{SharedSnapshot, Shell};
-use crate::snapshot::{NodeSnapshot, NodeState};
+use crate::snapshot::{CoordinatorWait, NodeSnapshot, NodeState};
 use crate::tree_look::TreeLook;
 use crate::worker::{Worker, WorkerIdentity};
 
-/// How long a node waits for its first lease.
-const LEASE_PATIENCE: Duration = Duration::from_secs(10);
+/// How often a node that waits for its first lease is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A running node.
 pub struct NodeHandle {
-    address: SocketAddr,
     incarnation: Incarnation,
     snapshot: SharedSnapshot,
     to_worker: ToWorker,
@@ -53,6 +53,181 @@ pub struct NodeHandle {
     _memory: MemoryWatch,
 }
 
+/// A node that has its folder and listens, and has no lease yet. Its clients wait; its figures can be looked at.
+pub struct StartingNode {
+    options: NodeOptions,
+    plan: MemoryPlan,
+    budget: Budget,
+    lock: FolderLock,
+    log_root: LogRoot,
+    endpoint: HostEndpoint,
+    address: SocketAddr,
+    poller: Poller,
+    started_ns: u64,
+    snapshot: SharedSnapshot,
+    to_worker: ToWorker,
+    inbound: Receiver<Inbound>,
+    to_control: Sender<Work>,
+    work: Receiver<Work>,
+}
+
+impl StartingNode {
+    /// Takes the folder and listens. Nothing is asked of the coordinator, whose place `coordinator` names for
+    /// people.
+    ///
+    /// # Errors
+    /// See [`NodeError`]: another process on the folder, no address.
+    pub fn prepare(mut options: NodeOptions, coordinator: &str) -> Result<StartingNode, NodeError> {
+        let plan = MemoryPlan::new(&mut options.settings, cell_memory::total_bytes())?;
+        let budget = plan.budget();
+        let lock = FolderLock::acquire(&options.home)?;
+        let log_root = LogRoot::open(&options.folder)?;
+        let endpoint = HostEndpoint::listen(options.listen, &fabric_options(&options))?;
+        let address = endpoint.address().unwrap_or(options.listen);
+        let started_ns = boottime_ns();
+        let (inbound, inbound_receiver) = channel();
+        let (to_control, work) = channel();
+        let poller = Poller::new()?;
+        let to_worker = ToWorker { inbound, waker: poller.waker() };
+        let nobody = WorkerIdentity { node: options.node, incarnation: Incarnation(0) };
+        let progress = Arc::new(Progress::new(started_ns));
+        let worker_options = worker_options(&options.settings, &plan);
+        let figures = begin_worker(nobody, &options, &worker_options, &progress).snapshot();
+        let wait = CoordinatorWait { coordinator: coordinator.into(), ..CoordinatorWait::default() };
+        let figures = NodeSnapshot { state: NodeState::Starting(wait), memory: budget.figures(), ..figures };
+        Ok(StartingNode {
+            options,
+            plan,
+            budget,
+            lock,
+            log_root,
+            endpoint,
+            address,
+            poller,
+            started_ns,
+            snapshot: Arc::new(Mutex::new(Arc::new(figures))),
+            to_worker,
+            inbound: inbound_receiver,
+            to_control,
+            work,
+        })
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A source of snapshots, those of the node that has joined among them.
+    #[must_use]
+    pub fn watch(&self) -> SnapshotWatch {
+        SnapshotWatch { snapshot: self.snapshot.clone() }
+    }
+
+    /// A way to look at single meganodes and to have all checked, once there are any.
+    #[must_use]
+    pub fn tree_look(&self) -> TreeLook {
+        TreeLook::new(self.to_control.clone(), self.to_worker.clone())
+    }
+
+    /// Asks for a lease for as long as it takes, then joins and serves. It returns when the node has its lease;
+    /// recovery goes on in the background, and clients are answered so. `goes_on` is asked some times a second
+    /// whether the lease is waited for any longer; none: it is not.
+    ///
+    /// # Errors
+    /// See [`NodeError`]: a lease is refused.
+    pub fn join(
+        self,
+        coordinator: Arc<dyn Coordinator>,
+        mut goes_on: impl FnMut(&NodeSnapshot) -> bool,
+    ) -> Result<Option<NodeHandle>, NodeError> {
+        let mut asked = FirstLease::ask(coordinator.clone(), lease_terms(&self.options.settings))?;
+        loop {
+            if let Some(lease) = asked.wait(LOOK_EVERY)? {
+                return self.serve(coordinator, lease).map(Some);
+            }
+            self.publish(asked.tries());
+            if !goes_on(&self.watch().snapshot()) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Shows how the waiting goes.
+    fn publish(&self, LeaseTries { failed: tries, why }: LeaseTries) {
+        let mut shared = self.snapshot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let NodeState::Starting(before) = &shared.state else { return };
+        let state =
+            NodeState::Starting(CoordinatorWait { coordinator: before.coordinator.clone(), tries, why });
+        let uptime_ms = boottime_ns().saturating_sub(self.started_ns) / 1_000_000;
+        *shared = Arc::new(NodeSnapshot {
+            state,
+            uptime_ms,
+            memory: self.budget.figures(),
+            ..NodeSnapshot::clone(&shared)
+        });
+    }
+
+    fn serve(self, coordinator: Arc<dyn Coordinator>, lease: LeaseThread) -> Result<NodeHandle, NodeError> {
+        let StartingNode { options, plan, budget, endpoint, address, snapshot, .. } = self;
+        let (to_worker, to_control) = (self.to_worker, self.to_control);
+        let settings = &options.settings;
+        let taker = endpoint.region_taker();
+        let reads = ServedReads { ordered: endpoint.reads_ordered(), whole: endpoint.takes_whole_regions() };
+        let incarnation = lease.incarnation();
+        let identity = WorkerIdentity { node: options.node, incarnation };
+        let worker_options = worker_options(settings, &plan);
+        let ready = keep_ready(settings, budget.clone())?;
+        let progress = Arc::new(Progress::new(boottime_ns()));
+        let worker = begin_worker(identity, &options, &worker_options, &progress).started(self.started_ns);
+        let memory = watch_memory(budget.clone(), snapshot.clone())?;
+        let until_ns = lease.surely_until_ns();
+        let shell = Shell::new(
+            worker,
+            endpoint,
+            self.poller,
+            self.inbound,
+            to_control.clone(),
+            until_ns,
+            snapshot.clone(),
+        )?
+        .within(budget.clone(), plan.replies_max)
+        .counting(lease.counts().clone())
+        .spinning(worker_options.spin_ns);
+        let worker = spawn_worker(shell, to_control.clone())?;
+        let bring_up = Arc::new(BringUp {
+            threads: AtomicUsize::new(recovery_threads(settings)),
+            advertised: options.advertised.unwrap_or(address),
+            options,
+            log_root: self.log_root,
+            worker_options,
+            reads,
+            taker,
+            plan,
+            budget,
+            coordinator,
+            incarnation,
+            to_worker: to_worker.clone(),
+            progress,
+        });
+        let (lock, work) = (self.lock, (to_control.clone(), self.work));
+        let control = spawn("cell-control", move || run_control(&bring_up, lock, lease, work))?;
+        tracing::info!(%address, %incarnation, "listening");
+        Ok(NodeHandle {
+            incarnation,
+            snapshot,
+            to_worker,
+            to_control,
+            streams_max: plan.streams,
+            worker: Some(worker),
+            control: Some(control),
+            _ready: ready,
+            _memory: memory,
+        })
+    }
+}
+
 fn begin_worker(
     identity: WorkerIdentity,
     options: &NodeOptions,
@@ -62,72 +237,6 @@ fn begin_worker(
     Worker::new(identity, worker_options.clone(), progress.clone(), boottime_ns())
         .with_access(options.access.clone())
         .restarted(options.restarted_because.as_deref())
-}
-
-/// Starts a node. It returns when the node listens; recovery goes on in the background, and clients are
-/// answered so.
-///
-/// # Errors
-/// See [`NodeError`]: another process on the folder, no lease, no address.
-pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<NodeHandle, NodeError> {
-    let plan = MemoryPlan::new(&mut options.settings, cell_memory::total_bytes())?;
-    let budget = plan.budget();
-    let lock = FolderLock::acquire(&options.home)?;
-    let log_root = LogRoot::open(&options.folder)?;
-    let settings = &options.settings;
-    let endpoint = HostEndpoint::listen(options.listen, &fabric_options(&options))?;
-    let (address, taker) = (endpoint.address().unwrap_or(options.listen), endpoint.region_taker());
-    let reads = ServedReads { ordered: endpoint.reads_ordered(), whole: endpoint.takes_whole_regions() };
-    let lease = LeaseThread::start(coordinator.clone(), lease_terms(settings), LEASE_PATIENCE)?;
-    let incarnation = lease.incarnation();
-    let identity = WorkerIdentity { node: options.node, incarnation };
-    let worker_options = worker_options(settings, &plan);
-    let ready = keep_ready(settings, budget.clone())?;
-    let progress = Arc::new(Progress::new(boottime_ns()));
-    let worker = begin_worker(identity, &options, &worker_options, &progress);
-    let snapshot: SharedSnapshot = Arc::new(Mutex::new(Arc::new(worker.snapshot())));
-    let memory = watch_memory(budget.clone(), snapshot.clone())?;
-    let (inbound, inbound_receiver) = channel();
-    let (work, work_receiver) = channel();
-    let poller = Poller::new()?;
-    let to_worker = ToWorker { inbound, waker: poller.waker() };
-    let until_ns = lease.surely_until_ns();
-    let shell =
-        Shell::new(worker, endpoint, poller, inbound_receiver, work.clone(), until_ns, snapshot.clone())?
-            .within(budget.clone(), plan.replies_max)
-            .counting(lease.counts().clone())
-            .spinning(worker_options.spin_ns);
-    let worker = spawn_worker(shell, work.clone())?;
-    let bring_up = Arc::new(BringUp {
-        threads: AtomicUsize::new(recovery_threads(settings)),
-        advertised: options.advertised.unwrap_or(address),
-        options,
-        log_root,
-        worker_options,
-        reads,
-        taker,
-        plan,
-        budget,
-        coordinator,
-        incarnation,
-        to_worker: to_worker.clone(),
-        progress,
-    });
-    let to_control = work.clone();
-    let control = spawn("cell-control", move || run_control(&bring_up, lock, lease, (work, work_receiver)))?;
-    tracing::info!(%address, %incarnation, "listening");
-    Ok(NodeHandle {
-        address,
-        incarnation,
-        snapshot,
-        to_worker,
-        to_control,
-        streams_max: plan.streams,
-        worker: Some(worker),
-        control: Some(control),
-        _ready: ready,
-        _memory: memory,
-    })
 }
 
 /// The worker's options, with the memory that writes which wait for splits, and results, may take.
@@ -147,7 +256,7 @@ fn keep_ready(settings: &Settings, budget: Budget) -> Result<ReadyMemory, NodeEr
 fn watch_memory(budget: Budget, snapshot: SharedSnapshot) -> Result<MemoryWatch, NodeError> {
     let watched = SnapshotWatch { snapshot };
     let is_serving =
-        move || !matches!(watched.snapshot().state, NodeState::Starting | NodeState::Recovering(_));
+        move || !matches!(watched.snapshot().state, NodeState::Starting(_) | NodeState::Recovering(_));
     MemoryWatch::start(budget, is_serving).map_err(NodeError::Thread)
 }
 
@@ -211,12 +320,6 @@ fn run_control(
 }
 
 impl NodeHandle {
-    /// Where clients connect.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// This life of the node.
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
@@ -227,18 +330,6 @@ impl NodeHandle {
     #[must_use]
     pub fn snapshot(&self) -> Arc<NodeSnapshot> {
         self.snapshot.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
-    }
-
-    /// A source of snapshots that outlives this handle.
-    #[must_use]
-    pub fn watch(&self) -> SnapshotWatch {
-        SnapshotWatch { snapshot: self.snapshot.clone() }
-    }
-
-    /// A way to look at single meganodes and to have all checked, which outlives this handle.
-    #[must_use]
-    pub fn tree_look(&self) -> TreeLook {
-        TreeLook::new(self.to_control.clone(), self.to_worker.clone())
     }
 
     /// What the node is doing.

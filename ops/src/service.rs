@@ -61,6 +61,8 @@ impl Service {
     fn extend(&mut self, state: &NodeState, now: Instant) {
         let progress = match state {
             NodeState::Recovering(progress) => progress.bytes_done,
+            // Whether there is a coordinator is not for the service manager to decide.
+            NodeState::Starting(_) => self.progress.wrapping_add(1),
             NodeState::Stopping => self.progress.wrapping_add(1), // its own deadline is the operator's
             _ => return,
         };

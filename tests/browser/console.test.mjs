@@ -329,6 +329,23 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     sound(page);
   });
 
+  // The badge in the bar, on every page, and the verdict stayed green whatever came.
+  test("badge_and_verdict_are_not_known_while_no_data_comes_and_good_again_after", async (t) => {
+    const { page, mock } = await opened(t, "/console/overview", { hasClock: true });
+    await page.locator(".topbar-status .sign-ok").waitFor();
+    await page.locator(".verdict-ok").waitFor();
+    mock.scenario = "silent";
+    await page.clock.runFor(8000);
+    await page.locator(".topbar-status .sign-unknown").waitFor();
+    await page.locator(".verdict-unknown").waitFor();
+    await says(page, "How the cluster is now is not known.");
+    assert.equal(await page.locator(".sign-ok:visible").count(), 0, "nothing is green");
+    assert.deepEqual(await violations(page, ".topbar"), []);
+    mock.scenario = "normal";
+    await page.locator(".topbar-status .sign-ok").waitFor();
+    sound(page);
+  });
+
   test("tabs_share_one_stream_and_the_next_one_reads_when_the_reader_is_closed", async (t) => {
     const { page, mock } = await opened(t, "/console/overview");
     const live = (one) => one.locator(".live:not(.live-off)").first().waitFor();

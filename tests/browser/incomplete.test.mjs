@@ -44,9 +44,20 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
   });
 
   test("selector_calls_the_smaller_side_less_whatever_the_policy_does", async (t) => {
-    const prepare = (mock) => mock.changed.set("selector", ({ pairs }) => pairs.forEach(({ decision }) => Object.assign(decision, { path: "server", server_side_ns: 9000, one_sided_side_ns: 4000 })));
+    const prepare = (mock) => mock.changed.set("selector", ({ pairs }) => pairs.forEach((pair) => {
+      Object.assign(pair, { l_s_ns: 4000, one_sided_ns: 9000 });
+      Object.assign(pair.decision, { path: "server", server_side_ns: 9000, one_sided_side_ns: 4000 });
+    }));
     const { page } = await opened(t, "selector?pair=9007199254741009/0", { prepare });
-    await page.locator(".gauge-row").filter({ hasText: "m (l_r" }).getByText("less", { exact: true }).waitFor();
+    const less = (name) => page.locator(".gauge-row").filter({ hasText: name }).getByText("less", { exact: true });
+    await less("a search by the server").waitFor();
+    assert.equal(await page.getByText("less", { exact: true }).count(), 1);
+    // the paper's inequality is no rule of this client's
+    await says(page, "Where the paper's rule would turn");
+    assert.equal(await page.locator(".gauge-row").filter({ hasText: "l_s − RTT" }).count(), 0);
+    await page.locator('.matrix a[href*="9007199254741005"]').first().click();
+    await less("m (l_r").waitFor();
+    await says(page, "Where the decision turns");
     assert.equal(await page.getByText("less", { exact: true }).count(), 1);
     sound(page);
   });

@@ -5,8 +5,11 @@ use std::process::Child;
 use std::time::Duration;
 
 use cell_tests::lease::LEASE;
+use cell_tests::process::signal;
 use cell_tests::server::Server;
 use cell_tests::wait::{self, PATIENCE};
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
 
 use crate::failover::coordinator::{Dates, is_silent, nothing_is_lost_under};
 use crate::failover::promise::{breathe, now};
@@ -26,7 +29,8 @@ struct Hosts {
 }
 
 impl Hosts {
-    fn start(lease: Duration) -> (Server, Hosts) {
+    /// A cluster that has run on one host, and whose processes are gone.
+    fn prepared(lease: Duration) -> (Server, Hosts) {
         let lease = format!("--lease-ms={}", lease.as_millis());
         // The first start spreads the keys over three nodes.
         let flags = [&["--nodes=3", "--allow-drills", &lease][..], &SETTINGS].concat();
@@ -34,8 +38,12 @@ impl Hosts {
         server.wait_healthy();
         assert_eq!(server.stop(), Some(0));
         server.set_flags(&[&["--nodes=1", &lease][..], &SETTINGS].concat());
+        (server, Hosts { others: Vec::new(), lease })
+    }
+
+    fn start(lease: Duration) -> (Server, Hosts) {
+        let (mut server, mut hosts) = Hosts::prepared(lease);
         server.launch();
-        let mut hosts = Hosts { others: Vec::new(), lease };
         hosts.start_others(&server);
         hosts.wait_healthy(&mut server);
         (server, hosts)
@@ -44,14 +52,15 @@ impl Hosts {
     fn start_others(&mut self, server: &Server) {
         self.others.clear();
         for node in OTHERS {
-            let mut command = server.node_command(node);
-            command.args(SETTINGS).args([
-                &self.lease,
-                "--ready-memory-bytes=0",
-                "--populate-chunk-bytes=8MiB",
-            ]);
-            self.others.push(command.spawn().expect("cell can be started"));
+            let child = self.spawn(server, node, &SETTINGS);
+            self.others.push(child);
         }
+    }
+
+    fn spawn(&self, server: &Server, node: u16, settings: &[&str]) -> Child {
+        let mut command = server.node_command(node);
+        let more = [&*self.lease, "--ready-memory-bytes=0", "--populate-chunk-bytes=8MiB"];
+        command.args(settings).args(more).spawn().expect("cell can be started")
     }
 
     /// None of them has ended.
@@ -73,6 +82,57 @@ impl Drop for Hosts {
             let _ = node.wait();
         }
     }
+}
+
+/// What a node's HTTP answers, in words; none while it is not there.
+fn answer(server: &Server, node: u16, path: &str) -> Option<String> {
+    server.http_of(node, path).map(|(_, text)| text)
+}
+
+/// How often a node that waits for its first lease says it has asked.
+fn tries(server: &Server, node: u16) -> Option<u64> {
+    let status: Value = serde_json::from_str(&answer(server, node, "/api/v1/status")?).ok()?;
+    let state = &status["state"];
+    let (_, tried) =
+        (state["name"] == "starting").then(|| state["reason"].as_str()?.split_once(", tried "))??;
+    tried.split(' ').next()?.parse().ok()
+}
+
+/// HTTP came after the first lease: a node whose coordinator was away had no console, and ended after ten
+/// seconds.
+#[test]
+fn nodes_that_start_before_the_coordinators_host_say_what_they_wait_for_and_serve_once_it_is_there() {
+    let (mut server, mut hosts) = Hosts::prepared(LONGER);
+    hosts.start_others(&server);
+    let place = server.coordinator().display().to_string();
+    for node in OTHERS {
+        let asked = wait::until_some("it has asked more than once", || tries(&server, node));
+        wait::until("it goes on asking", || tries(&server, node).is_some_and(|tries| tries > asked));
+        let (ready, checks) = server.http_of(node, "/readyz?verbose").expect("it answers");
+        let reads = format!("[-]reads: starting: waiting for the coordinator at {place}, tried ");
+        assert!(ready == 503 && checks.contains(&reads) && checks.contains("[-]lease: none yet"), "{checks}");
+        assert_eq!(server.http_of(node, "/livez").expect("it answers").0, 200);
+        let (code, page) = server.http_of(node, "/console/overview").expect("it answers");
+        assert!(code == 200 && page.contains("<script"), "{page}");
+        let text = answer(&server, node, "/api/v1/cluster/status").expect("it answers");
+        let status: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(status["verdict"]["level"], "critical", "{text}");
+        assert!(status["verdict"]["sentence"].as_str().expect("a text").contains(&place), "{text}");
+    }
+    let mut ended = hosts.others.remove(0);
+    signal(Pid::from_child(&ended), Signal::TERM);
+    assert_eq!(ended.wait().expect("a child").code(), Some(0), "an operator ends it");
+    // One that does not fit waits, too, and is refused as soon as there is somebody to refuse it.
+    let sizes = [SETTINGS[0], SETTINGS[1], "--extent-region-bytes=64MiB"];
+    let mut other = hosts.spawn(&server, OTHERS[0], &sizes);
+    wait::until("it asks", || tries(&server, OTHERS[0]).is_some());
+    let said = server.log().len();
+    server.launch();
+    assert_eq!(other.wait().expect("a child").code(), Some(2));
+    server.wait_log(said, "extent_region_bytes");
+    hosts.others.push(hosts.spawn(&server, OTHERS[0], &SETTINGS));
+    hosts.wait_healthy(&mut server);
+    hosts.demand_running();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod conformity;
 mod tree;
+mod truth;
 
 use std::collections::BTreeSet;
 use std::io::Write;

@@ -3,6 +3,9 @@
 //!
 //! Every node sees what happens in the cluster, so such an event has an id that is made of what happened:
 //! where the lists of several nodes are put together, it is one event, with the time of whoever saw it first.
+//!
+//! What the cluster's rows date has that time, and everything else the time of the look that found it: it
+//! happened since the look before. Of one look what was lost comes before what came in its place.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,11 +16,15 @@ use cell_terms::{Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::clock::LookTime;
 use crate::drill::{RunSeen, RunState};
 use crate::words::counted;
 
 /// Events that are kept.
 const EVENTS_MAX: usize = 1_000;
+/// A look shows nothing that happened so long before the one before it: a date from that far is of another
+/// machine's clock.
+const REACH_MS: u64 = 10_000;
 
 /// How much it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +70,7 @@ pub(crate) const KINDS: [&str; 10] = [
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
-    last: Option<Arc<NodeSnapshot>>,
+    last: Option<(u64, Arc<NodeSnapshot>)>,
     drills: Vec<RunSeen>,
     events: VecDeque<Event>,
     /// How many there were, also those that are not kept any more.
@@ -75,15 +82,29 @@ pub(crate) struct EventLog {
 struct Look<'a> {
     log: &'a mut EventLog,
     at_unix_ms: u64,
+    /// The same by CLOCK_BOOTTIME, and how long before it the look before it was; none where nothing is dated.
+    dates: Option<Dates>,
+}
+
+/// How dates of the cluster's rows are read.
+#[derive(Clone, Copy)]
+struct Dates {
+    boottime_ms: u64,
+    since_last_ms: u64,
 }
 
 impl EventLog {
     /// A look at the node.
-    pub(crate) fn observe(&mut self, at_unix_ms: u64, snapshot: &Arc<NodeSnapshot>) {
-        let before = self.last.replace(Arc::clone(snapshot));
-        let mut look = Look { log: self, at_unix_ms };
-        look.state(before.as_deref(), snapshot);
-        let Some(before) = before else { return };
+    pub(crate) fn observe(&mut self, at: LookTime, snapshot: &Arc<NodeSnapshot>) {
+        let LookTime { boottime_ms, unix_ms: at_unix_ms } = at;
+        let before = self.last.replace((boottime_ms, Arc::clone(snapshot)));
+        let dates = before.as_ref().map(|(before_ms, _)| Dates {
+            boottime_ms,
+            since_last_ms: boottime_ms.saturating_sub(*before_ms),
+        });
+        let mut look = Look { log: self, at_unix_ms, dates };
+        look.state(before.as_ref().map(|(_, before)| &**before), snapshot);
+        let Some((_, before)) = before else { return };
         look.work(&before, snapshot);
         // Until the node has looked at its cluster for the first time, it is not known what is new.
         if before.cluster.revision > 0 && before.cluster.revision != snapshot.cluster.revision {
@@ -97,7 +118,7 @@ impl EventLog {
     /// A look at the drills that the node runs and ran.
     pub(crate) fn observe_drills(&mut self, at_unix_ms: u64, runs: Vec<RunSeen>) {
         let before = std::mem::take(&mut self.drills);
-        let mut look = Look { log: self, at_unix_ms };
+        let mut look = Look { log: self, at_unix_ms, dates: None };
         for run in &runs {
             let then = before.iter().find(|then| then.id == run.id);
             look.drill(then, run);
@@ -121,7 +142,18 @@ impl Look<'_> {
         &mut self,
         id: String,
         node: NodeId,
-        (kind, severity): (&'static str, Severity),
+        kind: (&'static str, Severity),
+        text: String,
+        details: Value,
+    ) {
+        self.push_at(self.at_unix_ms, id, (node, kind), text, details);
+    }
+
+    fn push_at(
+        &mut self,
+        at_unix_ms: u64,
+        id: String,
+        (node, (kind, severity)): (NodeId, (&'static str, Severity)),
         text: String,
         details: Value,
     ) {
@@ -130,14 +162,29 @@ impl Look<'_> {
             self.log.events.pop_front();
         }
         self.log.counted += 1;
-        let (at_unix_ms, node, kind) = (self.at_unix_ms, node.0, kind.to_owned());
+        let (node, kind) = (node.0, kind.to_owned());
         self.log.events.push_back(Event { id, at_unix_ms, node, kind, severity, text, details });
+    }
+
+    /// When something happened that a row of the cluster dates by its writer's CLOCK_BOOTTIME: that of this
+    /// machine, if it can be. The time of the look, if not.
+    fn happened(&self, written_ms: u64) -> u64 {
+        let ago = self.dates.and_then(|dates| {
+            let ago = dates.boottime_ms.checked_sub(written_ms)?;
+            (ago <= dates.since_last_ms + REACH_MS).then_some(ago)
+        });
+        self.at_unix_ms.saturating_sub(ago.unwrap_or(0))
     }
 
     /// An event that this node alone sees.
     fn own(&mut self, of: &NodeSnapshot, kind: (&'static str, Severity), text: String, details: Value) {
         self.log.numbered += 1;
-        let id = format!("{}-{}", of.incarnation.0, self.log.numbered);
+        let life = match of.incarnation {
+            // It has no lease yet, nor have others.
+            Incarnation(0) => format!("{}.{}", of.node.0, self.at_unix_ms),
+            Incarnation(life) => life.to_string(),
+        };
+        let id = format!("{life}-{}", self.log.numbered);
         self.push(id, of.node, kind, text, details);
     }
 
@@ -152,12 +199,14 @@ impl Look<'_> {
         }
         let kind = match &now.state {
             NodeState::ReadOnly(_) => ("read_only", Severity::Warning),
-            NodeState::Silent => ("node_state", Severity::Warning),
+            NodeState::Starting(wait) if wait.tries == 0 => ("node_state", Severity::Info),
+            NodeState::Starting(_) | NodeState::Silent => ("node_state", Severity::Warning),
             NodeState::Failed(_) => ("node_state", Severity::Critical),
             _ => ("node_state", Severity::Info),
         };
         let text = match &now.state {
             NodeState::ReadOnly(reason) => format!("{}: {}", now.node, reason.words()),
+            NodeState::Starting(wait) => format!("{}: {}", now.node, wait.words()),
             NodeState::Silent => format!("{}: {}", now.node, cell_node::SILENT_WORDS),
             NodeState::Failed(kind) => format!("{}: {}", now.node, kind.words()),
             _ => format!("{} is {word}", now.node),
@@ -197,18 +246,18 @@ impl Look<'_> {
     }
 
     fn members(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
-        for member in missing(&now.members, &before.members) {
-            let (node, incarnation) = (member.node, member.incarnation.0);
-            let details = json!({"incarnation": incarnation.to_string(), "http": member.http});
-            let kind = ("member_joined", Severity::Info);
-            self.push(format!("joined-{incarnation}"), node, kind, format!("{node} joined"), details);
-        }
         for member in missing(&before.members, &now.members) {
             let (node, incarnation) = (member.node, member.incarnation.0);
             let text = format!("{node} has left: its lease is gone");
             let details = json!({"incarnation": incarnation.to_string()});
             let kind = ("member_left", Severity::Warning);
             self.push(format!("left-{incarnation}"), node, kind, text, details);
+        }
+        for member in missing(&now.members, &before.members) {
+            let (node, incarnation) = (member.node, member.incarnation.0);
+            let details = json!({"incarnation": incarnation.to_string(), "http": member.http});
+            let kind = ("member_joined", Severity::Info);
+            self.push(format!("joined-{incarnation}"), node, kind, format!("{node} joined"), details);
         }
     }
 
@@ -226,7 +275,9 @@ impl Look<'_> {
                 let text = format!("{name}: gone, {} to be taken over", counted(pairs as u64, "pair"));
                 let details = json!({"dead": dead.0.to_string(), "pairs": pairs});
                 let kind = ("incident", Severity::Critical);
-                self.push(format!("incident-{of}"), incident.node, kind, text, details);
+                let at = self.happened(incident.detected_ms);
+                self.left_by(dead, at);
+                self.push_at(at, format!("incident-{of}"), (incident.node, kind), text, details);
             }
             self.takeovers(then, incident, now, &of);
             if incident.is_over() && then.is_none_or(|then| !then.is_over()) {
@@ -235,8 +286,17 @@ impl Look<'_> {
                     format!("{name}: every pair is back or reported, {took} ms after the loss was seen");
                 let details = json!({"dead": dead.0.to_string(), "took_ms": took});
                 let kind = ("incident", Severity::Info);
-                self.push(format!("over-{of}"), incident.node, kind, text, details);
+                let at = self.happened(incident.over_ms);
+                self.push_at(at, format!("over-{of}"), (incident.node, kind), text, details);
             }
+        }
+    }
+
+    /// A member had left when its loss was seen, whenever this node noticed.
+    fn left_by(&mut self, dead: Incarnation, at_unix_ms: u64) {
+        let id = format!("left-{}", dead.0);
+        if let Some(left) = self.log.events.iter_mut().rev().find(|event| event.id == id) {
+            left.at_unix_ms = left.at_unix_ms.min(at_unix_ms);
         }
     }
 
@@ -260,7 +320,8 @@ impl Look<'_> {
             let details =
                 json!({"pair": share.pair.0, "took_ms": took, "replayed_bytes": share.times.replayed_bytes});
             let kind = ("takeover", Severity::Info);
-            self.push(format!("takeover-{}-{of}", share.pair.0), node, kind, text, details);
+            let at = self.happened(share.times.serving_ms);
+            self.push_at(at, format!("takeover-{}-{of}", share.pair.0), (node, kind), text, details);
         }
     }
 
@@ -333,13 +394,14 @@ fn missing<'a>(all: &'a [MemberRow], others: &'a [MemberRow]) -> impl Iterator<I
     all.iter().filter(|member| !others.iter().any(|other| other.incarnation == member.incarnation))
 }
 
-/// The lists of several nodes as one, newest first: of several with one id the earliest counts.
+/// The lists of several nodes as one, newest first, as each of them is: of several with one id the earliest
+/// counts. Of one moment each list's own order stands.
 pub(crate) fn merge(lists: impl IntoIterator<Item = Vec<Event>>) -> Vec<Event> {
-    let mut all: Vec<Event> = lists.into_iter().flatten().collect();
-    all.sort_by(|a, b| a.id.cmp(&b.id).then(a.at_unix_ms.cmp(&b.at_unix_ms)));
-    all.dedup_by(|later, earlier| later.id == earlier.id);
-    all.sort_by(|a, b| b.at_unix_ms.cmp(&a.at_unix_ms).then_with(|| b.id.cmp(&a.id)));
-    all
+    let mut all: Vec<(usize, Event)> = lists.into_iter().flatten().enumerate().collect();
+    all.sort_by(|(_, a), (_, b)| a.id.cmp(&b.id).then(a.at_unix_ms.cmp(&b.at_unix_ms)));
+    all.dedup_by(|(_, later), (_, earlier)| later.id == earlier.id);
+    all.sort_by(|(a_place, a), (b_place, b)| b.at_unix_ms.cmp(&a.at_unix_ms).then(a_place.cmp(b_place)));
+    all.into_iter().map(|(_, event)| event).collect()
 }
 
 #[cfg(test)]
@@ -350,6 +412,10 @@ mod tests {
 
     use super::*;
     use crate::api::status::tests::snapshot;
+
+    fn at_ms(ms: u64) -> LookTime {
+        LookTime { boottime_ms: ms, unix_ms: ms }
+    }
 
     fn member(node: u32) -> MemberRow {
         MemberRow {
@@ -413,7 +479,7 @@ mod tests {
         let mut known = 0;
         let looks = looks.into_iter().enumerate().map(|(at, cluster)| {
             let cluster = Arc::new(ClusterSnapshot { revision: 1 + at as u64, ..cluster });
-            log.observe(1_000 * at as u64, &Arc::new(NodeSnapshot { cluster, ..snapshot() }));
+            log.observe(at_ms(1_000 * at as u64), &Arc::new(NodeSnapshot { cluster, ..snapshot() }));
             let new = log.iter().skip(known).map(|event| (event.kind.clone(), event.text.clone())).collect();
             known = log.iter().count();
             new
@@ -451,12 +517,51 @@ mod tests {
         assert!(logged[4].is_empty());
     }
 
+    /// A node that was back within a look had joined before it left, and all of a takeover had the time at
+    /// which this node noticed.
+    #[test]
+    fn a_death_and_a_return_within_one_look_are_in_order_and_at_their_times() {
+        let mut log = EventLog::default();
+        let mut look = |at: LookTime, revision, incarnations: &[u64], incidents| {
+            let member =
+                |incarnation: &u64| MemberRow { incarnation: Incarnation(*incarnation), ..member(2) };
+            let members = incarnations.iter().map(member).collect();
+            let cluster = ClusterSnapshot { revision, members, incidents, ..ClusterSnapshot::default() };
+            log.observe(at, &Arc::new(NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() }));
+        };
+        let at = |ms: u64| LookTime { boottime_ms: ms, unix_ms: 1_000_000 + ms };
+        look(at(19_000), 1, &[72], vec![]);
+        let dead = IncidentRow { detected_ms: 19_100, claimed_ms: 19_105, ..incident(19_700, 19_600) };
+        look(at(20_000), 2, &[79], vec![dead]);
+        let ids = |events: &[Event]| events.iter().map(|event| event.id.clone()).collect::<Vec<_>>();
+        let all: Vec<Event> = log.iter().rev().cloned().collect();
+        let merged = merge([all.clone(), all]);
+        assert_eq!(
+            ids(&merged),
+            ["joined-79", "over-72-19105", "takeover-4-72-19105", "incident-72-19105", "left-72", "77-1"]
+        );
+        let times: Vec<_> = merged.iter().take(5).map(|event| event.at_unix_ms - 1_000_000).collect();
+        assert_eq!(times, [20_000, 19_700, 19_600, 19_100, 19_100]);
+    }
+
+    /// Another machine was started at another time: its dates mean nothing here.
+    #[test]
+    fn dates_of_another_machines_clock_are_not_believed() {
+        let mut log = EventLog::default();
+        for (revision, at, incidents) in [(1, 500_000, vec![]), (2, 501_000, vec![incident(400, 350)])] {
+            let cluster = ClusterSnapshot { revision, incidents, ..ClusterSnapshot::default() };
+            log.observe(at_ms(at), &Arc::new(NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() }));
+        }
+        let times: Vec<_> = log.iter().skip(1).map(|event| event.at_unix_ms).collect();
+        assert_eq!(times, [501_000; 3]);
+    }
+
     #[test]
     fn states_splits_checkpoints_and_settings_are_reported() {
         let mut log = EventLog::default();
         let mut node = snapshot();
         node.cluster = Arc::new(ClusterSnapshot { revision: 1, ..ClusterSnapshot::default() });
-        log.observe(1, &Arc::new(node.clone()));
+        log.observe(at_ms(1), &Arc::new(node.clone()));
         node.state = NodeState::ReadOnly(ReadOnlyReason::DiskFull);
         node.splits.finished += 2;
         node.pairs[0].checkpoints += 1;
@@ -465,7 +570,7 @@ mod tests {
         let value = TunedValue { text: "0.02".into(), expires_unix_ms: None, after: None, later: Vec::new() };
         cluster.tuning.values.insert("selector.exploration".into(), value);
         node.cluster = Arc::new(cluster);
-        log.observe(2, &Arc::new(node));
+        log.observe(at_ms(2), &Arc::new(node));
         let kinds: Vec<&str> = log.iter().map(|event| event.kind.as_str()).collect();
         assert_eq!(kinds, ["node_state", "read_only", "split", "checkpoint", "setting"]);
         let last = log.iter().next_back().unwrap();
@@ -477,7 +582,7 @@ mod tests {
     fn node_that_was_held_back_says_so_once() {
         let (mut log, mut node) = (EventLog::default(), snapshot());
         node.restarted_because = Some("ended 3 times in a row: signal 6".into());
-        (0..3).for_each(|at| log.observe(at, &Arc::new(node.clone())));
+        (0..3).for_each(|at| log.observe(at_ms(at), &Arc::new(node.clone())));
         let texts: Vec<_> = log.iter().map(|event| event.text.as_str()).collect();
         assert_eq!(texts, ["node-3 ended 3 times in a row: signal 6", "node-3 is serving"]);
     }
@@ -490,7 +595,7 @@ mod tests {
             [None, Some(full), Some(full), None, Some(full), Some(CheckpointFailure::Busy), Some(full)];
         for (at, failure) in failures.into_iter().enumerate() {
             node.pairs[0].checkpoint_failure = failure;
-            log.observe(at as u64, &Arc::new(node.clone()));
+            log.observe(at_ms(at as u64), &Arc::new(node.clone()));
         }
         let failed: Vec<_> = log.iter().filter(|event| event.kind == "checkpoint").collect();
         assert_eq!(failed.iter().map(|event| event.at_unix_ms).collect::<Vec<_>>(), [1, 4, 5, 6]);

@@ -25,10 +25,10 @@ pub(crate) struct EventsPart {
 }
 
 impl EventsPart {
-    /// Those of a log.
-    pub(crate) fn new(log: &EventLog, incarnation: u64, clock_unix_ms: u64) -> EventsPart {
+    /// Those of a log with this name.
+    pub(crate) fn new(log: &EventLog, name: u64, clock_unix_ms: u64) -> EventsPart {
         let events = log.iter().rev().cloned().collect();
-        EventsPart { events, log: incarnation.to_string(), counted: log.counted(), clock_unix_ms }
+        EventsPart { events, log: name.to_string(), counted: log.counted(), clock_unix_ms }
     }
 
     /// Each event with its number in the log.

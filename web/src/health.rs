@@ -48,7 +48,7 @@ pub(crate) fn verbose(checks: &[Check]) -> String {
 fn reads(state: &NodeState) -> Check {
     let (ok, seen) = match state {
         NodeState::Serving | NodeState::ReadOnly(_) => (true, "serving".into()),
-        NodeState::Starting => (false, "starting: waiting for lease and claim".into()),
+        NodeState::Starting(wait) => (false, format!("starting: {}", wait.words()).into()),
         NodeState::Recovering(progress) => {
             let percent = percent(progress.bytes_done, progress.bytes_total);
             (false, format!("recovering, {}, {percent}", progress.stage).into())
@@ -74,7 +74,11 @@ fn writes(state: &NodeState) -> Check {
 /// is not taken off: a node that hangs is found by the age itself.
 fn lease(snapshot: &NodeSnapshot) -> Check {
     let left = snapshot.lease_remaining_ms;
-    let seen = if left == 0 { "over".into() } else { format!("held, {left} ms ahead").into() };
+    let seen = match (&snapshot.state, left) {
+        (NodeState::Starting(_), _) => "none yet".into(),
+        (_, 0) => "over".into(),
+        _ => format!("held, {left} ms ahead").into(),
+    };
     Check { name: "lease", ok: left > 0, required: true, seen }
 }
 
@@ -108,7 +112,7 @@ fn percent(done: u64, total: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use cell_node::{FailureKind, ReadOnlyReason, RecoveryProgress};
+    use cell_node::{CoordinatorWait, FailureKind, ReadOnlyReason, RecoveryProgress};
 
     use super::*;
     use crate::api::status::tests::snapshot;
@@ -124,7 +128,7 @@ mod tests {
         let now = Duration::ZERO;
         assert!(ready(NodeState::Serving, now));
         assert!(ready(NodeState::ReadOnly(ReadOnlyReason::DiskFull), now));
-        assert!(!ready(NodeState::Starting, now));
+        assert!(!ready(NodeState::Starting(CoordinatorWait::default()), now));
         assert!(!ready(NodeState::Recovering(RecoveryProgress::default()), now));
         assert!(!ready(NodeState::Silent, now));
         assert!(!ready(NodeState::Stopping, now));
@@ -133,6 +137,20 @@ mod tests {
         let mut expired = snapshot();
         expired.lease_remaining_ms = 0;
         assert!(!is_ready(&checks(&expired, now)));
+    }
+
+    #[test]
+    fn verbose_of_a_node_without_a_lease_says_whom_it_waits_for() {
+        let wait = CoordinatorWait {
+            coordinator: "/srv/coordinator.socket".into(),
+            tries: 3,
+            why: Some("there is no such file".into()),
+        };
+        let snapshot = NodeSnapshot { state: NodeState::Starting(wait), lease_remaining_ms: 0, ..snapshot() };
+        let text = verbose(&checks(&snapshot, Duration::ZERO));
+        let reads = "[-]reads: starting: waiting for the coordinator at /srv/coordinator.socket, tried 3 times: \
+                     there is no such file\n";
+        assert!(text.starts_with(reads) && text.contains("[-]lease: none yet\n"), "{text}");
     }
 
     #[test]

@@ -277,6 +277,7 @@ fn prepare(shared: &Shared) {
     }
     let cluster = ClusterSnapshot { revision: 1, incidents: Vec::new(), ..(*now.cluster).clone() };
     let quiet = NodeSnapshot { cluster: Arc::new(cluster), ..(*before).clone() };
-    shared.events().observe(at.unix_ms - 2_000, &Arc::new(quiet));
-    shared.events().observe(at.unix_ms - 1_000, &before);
+    let ago = |ms: u64| LookTime { boottime_ms: at.boottime_ms.saturating_sub(ms), unix_ms: at.unix_ms - ms };
+    shared.events().observe(ago(2_000), &Arc::new(quiet));
+    shared.events().observe(ago(1_000), &before);
 }

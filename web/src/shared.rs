@@ -254,7 +254,7 @@ impl Shared {
         let at_unix_ms = at.unix_ms;
         self.selectors().observe(at_unix_ms, &snapshot.clients);
         self.history().observe(at, &snapshot);
-        self.events().observe(at_unix_ms, &snapshot);
+        self.events().observe(at, &snapshot);
         self.events().observe_drills(at_unix_ms, self.drills.seen());
         self.known_nodes().observe(at, &snapshot);
         self.certificates.look(at_unix_ms.cast_signed() / 1_000);
@@ -303,6 +303,11 @@ impl Shared {
             newest.clone_from(row);
         }
         newest.clone()
+    }
+
+    /// When the process was started.
+    pub(crate) fn started_unix_ms(&self) -> u64 {
+        self.started_unix_ms
     }
 
     /// Answers to requests with keys.
@@ -380,6 +385,9 @@ impl Shared {
     /// A name for the next request, which no other request to any node has.
     pub(crate) fn name_request(&self) -> String {
         let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
-        format!("{:x}-{number}", self.sources.snapshots.snapshot().incarnation.0)
+        match self.sources.snapshots.snapshot().incarnation.0 {
+            0 => format!("{:x}-{number}", self.started_unix_ms), // no lease yet
+            life => format!("{life:x}-{number}"),
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! The thread that keeps this process's lease, and the word in which workers read how long it holds.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cell_terms::Incarnation;
+use cell_terms::text::with_causes;
 
 use crate::clock::boottime_ns;
 use crate::clock_watch::ClockReading;
@@ -56,20 +58,34 @@ impl Renewal {
     }
 }
 
-impl LeaseThread {
-    /// Asks for a lease and starts to renew it. Blocks until it is granted, over as many calls as fit into
-    /// `patience`.
+/// A first lease on its way: it is asked for until it is granted or refused. Dropping this gives it up; one that
+/// is granted all the same ends by itself.
+pub struct FirstLease {
+    granted: Receiver<Result<Incarnation, ClusterError>>,
+    tries: Arc<Mutex<LeaseTries>>,
+    /// What becomes of it, until it is granted.
+    lease: Option<LeaseThread>,
+}
+
+/// What became of asking for a first lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaseTries {
+    /// How often the coordinator was asked in vain.
+    pub failed: u64,
+    /// Why the last time, in words.
+    pub why: Option<Arc<str>>,
+}
+
+impl FirstLease {
+    /// Asks for a lease, on a thread that keeps it once it is granted.
     ///
     /// # Errors
-    /// What the last call failed with.
-    pub fn start(
-        coordinator: Arc<dyn Coordinator>,
-        terms: LeaseTerms,
-        patience: Duration,
-    ) -> Result<LeaseThread, ClusterError> {
+    /// [`ClusterError::Thread`].
+    pub fn ask(coordinator: Arc<dyn Coordinator>, terms: LeaseTerms) -> Result<FirstLease, ClusterError> {
         let surely_until_ns = Arc::new(AtomicU64::new(0));
         let counts = Arc::new(ClusterCounts::default());
         let stopping = Arc::new(AtomicBool::new(false));
+        let tries = Arc::<Mutex<LeaseTries>>::default();
         let mut shell = Shell {
             coordinator,
             keeper: LeaseKeeper::new(terms),
@@ -79,22 +95,72 @@ impl LeaseThread {
             stopping: stopping.clone(),
             run_out_ns: None,
         };
-        let (granted, grant) = mpsc::sync_channel(1);
+        let (answer, granted) = mpsc::sync_channel(1);
+        let noted = tries.clone();
         let thread = std::thread::Builder::new()
             .name("lease".to_owned())
             .spawn(move || {
-                let first = shell.first_grant(patience);
+                let Some(first) = shell.first_grant(&noted) else { return };
                 let succeeded = first.is_ok();
-                let _ = granted.send(first);
-                if succeeded {
+                if answer.send(first).is_ok() && succeeded {
                     shell.run();
                 }
             })
             .map_err(ClusterError::Thread)?;
-        let incarnation = grant.recv().unwrap_or(Err(ClusterError::Answer))?;
-        Ok(LeaseThread { incarnation, surely_until_ns, counts, stopping, thread: Some(thread) })
+        let incarnation = Incarnation(0); // until there is one
+        let lease = LeaseThread { incarnation, surely_until_ns, counts, stopping, thread: Some(thread) };
+        Ok(FirstLease { granted, tries, lease: Some(lease) })
     }
 
+    /// The lease, if it is granted or refused within this time.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn wait(&mut self, most: Duration) -> Result<Option<LeaseThread>, ClusterError> {
+        let incarnation = match self.granted.recv_timeout(most) {
+            Ok(answer) => answer?,
+            Err(RecvTimeoutError::Timeout) => return Ok(None),
+            Err(RecvTimeoutError::Disconnected) => return Err(ClusterError::Answer),
+        };
+        let lease = self.lease.take();
+        Ok(lease.map(|mut lease| {
+            lease.incarnation = incarnation;
+            lease
+        }))
+    }
+
+    /// The lease, after as long as it takes.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn granted(mut self) -> Result<LeaseThread, ClusterError> {
+        loop {
+            if let Some(lease) = self.wait(Duration::from_secs(1))? {
+                return Ok(lease);
+            }
+        }
+    }
+
+    /// What became of asking so far.
+    #[must_use]
+    pub fn tries(&self) -> LeaseTries {
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for FirstLease {
+    fn drop(&mut self) {
+        // Its call may hang: nobody waits for that.
+        if let Some(mut lease) = self.lease.take() {
+            lease.stopping.store(true, Ordering::SeqCst);
+            if let Some(thread) = lease.thread.take() {
+                thread.thread().unpark();
+            }
+        }
+    }
+}
+
+impl LeaseThread {
     /// The lease, which names this life of the process.
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
@@ -133,26 +199,35 @@ impl Drop for LeaseThread {
 }
 
 impl Shell {
-    fn first_grant(&mut self, patience: Duration) -> Result<Incarnation, ClusterError> {
-        let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
-        let give_up_ns = boottime_ns().saturating_add(patience_ns);
-        loop {
-            let asked_ns = boottime_ns();
-            match self.keeper.step(asked_ns) {
+    /// None: nobody wants it any more.
+    fn first_grant(&mut self, tries: &Mutex<LeaseTries>) -> Option<Result<Incarnation, ClusterError>> {
+        while !self.stopping.load(Ordering::SeqCst) {
+            match self.keeper.step(boottime_ns()) {
                 LeaseCommand::Wait { until_ns } => self.wait(until_ns),
                 LeaseCommand::Stop | LeaseCommand::Renew(_) | LeaseCommand::Look(_) => {
-                    return Err(ClusterError::Answer);
+                    return Some(Err(ClusterError::Answer));
                 }
                 LeaseCommand::Grant => match self.coordinator.grant(self.terms.ttl_ms) {
                     Ok(grant) => {
                         self.answered(Renewal::Granted(grant.lease));
-                        return Ok(grant.lease);
+                        return Some(Ok(grant.lease));
                     }
-                    Err(error) if !error.is_transient() || boottime_ns() >= give_up_ns => return Err(error),
-                    Err(_) => self.answered(Renewal::Failed),
+                    Err(error) if !error.is_transient() => return Some(Err(error)),
+                    Err(error) => {
+                        let mut tries = tries.lock().unwrap_or_else(PoisonError::into_inner);
+                        tries.failed += 1;
+                        let why = with_causes(&error);
+                        if tries.why.as_deref() != Some(&*why) {
+                            tracing::warn!(why, "the coordinator gives no lease yet; it is asked on and on");
+                            tries.why = Some(why.into());
+                        }
+                        drop(tries);
+                        self.answered(Renewal::Failed);
+                    }
                 },
             }
         }
+        None
     }
 
     fn run(&mut self) {
@@ -236,7 +311,7 @@ mod tests {
     fn holds_no_more_after(happens: impl FnOnce(&Sim)) {
         let sim = Sim::new(1);
         let terms = LeaseTerms::new(4_000, 0.05);
-        let lease = LeaseThread::start(Arc::new(sim.link()), terms, Duration::from_secs(60)).unwrap();
+        let lease = FirstLease::ask(Arc::new(sim.link()), terms).unwrap().granted().unwrap();
         let word = lease.surely_until_ns();
         // The first renewal is what the next one's time is compared with.
         let granted_ns = word.load(Ordering::Acquire);
@@ -260,5 +335,31 @@ mod tests {
     #[test]
     fn renew_answer_of_a_clock_that_went_further_ends_it_at_once() {
         holds_no_more_after(|sim| sim.advance(3_999 * MS));
+    }
+
+    /// A node that started before its coordinator ended after ten seconds, and its console with it.
+    #[test]
+    fn ask_goes_on_while_nobody_answers_and_says_how_often_and_why() {
+        let sim = Sim::new(1);
+        let link = Arc::new(sim.link());
+        link.set_cut(true);
+        let mut asked = FirstLease::ask(link.clone(), LeaseTerms::new(20_000, 0.05)).unwrap();
+        while asked.tries().failed < 1 {
+            assert!(asked.wait(Duration::from_millis(1)).unwrap().is_none());
+        }
+        assert!(asked.tries().why.is_some());
+        link.set_cut(false);
+        assert!(asked.granted().unwrap().holds());
+    }
+
+    #[test]
+    fn ask_that_is_given_up_ends_its_thread() {
+        let sim = Sim::new(1);
+        let link = Arc::new(sim.link());
+        link.set_cut(true);
+        drop(FirstLease::ask(link.clone(), LeaseTerms::new(1_000, 0.05)).unwrap());
+        while Arc::strong_count(&link) > 1 {
+            std::thread::yield_now();
+        }
     }
 }

@@ -17,7 +17,7 @@
 //! | [`Notices`] | what owners of pairs send each other across nodes, in words of their own |
 //! | [`Tuning`] | settings that were changed for the whole cluster, and who changed them |
 //! | [`Watch`] | all of that, as a member follows it |
-//! | [`LeaseKeeper`], [`LeaseThread`] | how a node knows until when it surely holds its lease |
+//! | [`LeaseKeeper`], [`FirstLease`], [`LeaseThread`] | how a node knows until when it surely holds its lease |
 //!
 //! Every write of the typed layers is *one* transaction, conditional on what it was decided from and on the
 //! writer's own lease. A call that ends as [`ClusterError::OutcomeUnknown`] may have been carried out: the
@@ -71,7 +71,7 @@ pub use host::HostId;
 pub use incident::{IncidentRow, Incidents, NewIncident, ShareRow, ShareTimes};
 pub use layout::{Layout, LayoutRange};
 pub use lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
-pub use lease_thread::LeaseThread;
+pub use lease_thread::{FirstLease, LeaseThread, LeaseTries};
 pub use lock::FolderLock;
 pub use member::{MemberRow, Members};
 pub use notice::{NOTICE_PREFIX, Notices};

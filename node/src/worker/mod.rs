@@ -204,6 +204,12 @@ impl Worker {
         Worker { restarted_because: because.map(Arc::from), ..self }
     }
 
+    /// One whose process was there before it had a lease.
+    #[must_use]
+    pub fn started(self, started_ns: u64) -> Worker {
+        Worker { started_ns, ..self }
+    }
+
     /// One that asks for what tokens permit.
     #[must_use]
     pub fn with_access(self, access: Arc<AccessRules>) -> Worker {

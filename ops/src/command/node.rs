@@ -10,7 +10,8 @@ use cell_cluster::{ClusterError, Coordinator, Embedded, Remote};
 use cell_drill::wire::PartitionWay;
 use cell_fabric::{FabricError, Partition};
 use cell_node::{
-    AccessRules, Ended, FailureKind, NO_ROOM, NodeError, NodeHandle, NodeOptions, NodeState, SILENT_WORDS,
+    AccessRules, Ended, FailureKind, NO_ROOM, NodeError, NodeHandle, NodeOptions, NodeSnapshot, NodeState,
+    SILENT_WORDS, StartingNode,
 };
 use cell_recovery::RecoveryError;
 use cell_settings::SettingsStore;
@@ -37,6 +38,8 @@ use crate::{logging, settings};
 
 /// How often the node's state is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Where the coordinator is.
+const COORDINATOR_ADDRESS: &str = "coordinator_address";
 /// How long a call of the coordinator may take.
 const COORDINATOR_DEADLINE: &str = "coordinator_deadline_ms";
 /// How often its supervisor gets a report of how far a recovery is.
@@ -113,14 +116,32 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
         Arc::new(AccessRules::open(settings.text(TOKENS_FILE)).map_err(|error| explain_web(error.into()))?);
     let coordinator = coordinator(&settings, faults.partition.clone(), configuration.store())?;
     let options = options(&settings, listen, faults, arguments.restarted_because.clone(), access.clone())?;
-    let handle = cell_node::start(options, coordinator.clone()).map_err(explain)?;
-    handle.follow(configuration.store());
-    let web = serve_http(http, &handle, &configuration, (coordinator, access))?;
+    let place = place_words(settings.text(COORDINATOR_ADDRESS));
+    let starting = StartingNode::prepare(options, &place).map_err(explain)?;
+    // Before there is a lease: who looks sees what is waited for.
+    let web = serve_http(http, &starting, &configuration, (coordinator.clone(), access))?;
     let reload = || {
         configuration.reload();
         web.reload();
     };
-    attend(&handle, &wishes, reload, supervised);
+    let mut reporter = Reporter::new(supervised);
+    let goes_on = |snapshot: &NodeSnapshot| {
+        reporter.show(snapshot);
+        wishes.try_iter().all(|wish| match wish {
+            Wish::Stop => false,
+            Wish::Reload => {
+                reload();
+                true
+            }
+        })
+    };
+    let Some(handle) = starting.join(coordinator, goes_on).map_err(explain)? else {
+        tracing::info!("stopped before there was a lease");
+        web.shutdown();
+        return Ok(Exit::Ok);
+    };
+    handle.follow(configuration.store());
+    attend(&handle, &wishes, reload, &mut reporter);
     let ended = handle.wait();
     web.shutdown();
     conclude(ended)
@@ -153,19 +174,19 @@ fn explain_web(error: WebError) -> Failure {
 /// Serves the node's HTTP, with all that its routes are made from.
 fn serve_http(
     address: SocketAddr,
-    handle: &NodeHandle,
+    starting: &StartingNode,
     configuration: &Configuration,
     (coordinator, access): (Arc<dyn Coordinator>, Arc<AccessRules>),
 ) -> anyhow::Result<HttpServer> {
-    let (watch, store) = (handle.watch(), configuration.store());
+    let (watch, store) = (starting.watch(), configuration.store());
     let folder = store.current().0.text("data_dir").to_owned();
     let sources = Sources::new(Arc::new(move || watch.snapshot()))
         .coordinator(coordinator)
         .access(access)
         .settings(store.clone(), settings::REGISTRY)
         .data_folder(Path::new(&folder))
-        .fabric(handle.address())
-        .tree(handle.tree_look());
+        .fabric(starting.address())
+        .tree(starting.tree_look());
     let server = HttpServer::start(address, sources).map_err(explain_web)?;
     tracing::info!("console at {}://{}/console/", server.scheme(), server.address());
     Ok(server)
@@ -200,13 +221,18 @@ fn options(
     })
 }
 
+/// Where a coordinator is, for people.
+fn place_words(place: &str) -> String {
+    if place == EMBEDDED { "this process itself".to_owned() } else { place.to_owned() }
+}
+
 /// The coordinator that the settings name; it follows changes of the deadline of its calls.
 fn coordinator(
     settings: &Settings,
     partition: Partition,
     store: &SettingsStore,
 ) -> anyhow::Result<Arc<dyn Coordinator>> {
-    let (data, place) = (Path::new(settings.text("data_dir")), settings.text("coordinator_address"));
+    let (data, place) = (Path::new(settings.text("data_dir")), settings.text(COORDINATOR_ADDRESS));
     if place == EMBEDDED {
         let embedded = Embedded::open(&data.join("coordinator")).map_err(|error| explain(error.into()))?;
         embedded.on_stop(|error| {
@@ -285,10 +311,36 @@ fn receive_wishes(supervised: bool, faults: &FaultSwitches) -> anyhow::Result<Re
     Ok(wishes)
 }
 
+/// Reports how the node is doing: to the service manager, and to its supervisor if it has one.
+struct Reporter {
+    supervised: bool,
+    service: Service,
+    reported: Option<(Report, Instant)>,
+}
+
+impl Reporter {
+    fn new(supervised: bool) -> Reporter {
+        Reporter { supervised, service: Service::new(Instant::now()), reported: None }
+    }
+
+    /// Call it several times a second.
+    fn show(&mut self, snapshot: &NodeSnapshot) {
+        let (report, now) = (report(&snapshot.state), Instant::now());
+        self.service.observe(snapshot, &report.detail, now);
+        if matches!(&snapshot.state, NodeState::Starting(wait) if wait.tries == 0) {
+            return; // it has only just asked
+        }
+        if is_news(self.reported.as_ref(), &report, now) {
+            if self.supervised {
+                link::send_report(&report);
+            }
+            self.reported = Some((report, now));
+        }
+    }
+}
+
 /// Reports to everyone how the node is doing, until it ends.
-fn attend(handle: &NodeHandle, wishes: &Receiver<Wish>, reload: impl Fn(), supervised: bool) {
-    let mut service = Service::new(Instant::now());
-    let mut reported: Option<(Report, Instant)> = None;
+fn attend(handle: &NodeHandle, wishes: &Receiver<Wish>, reload: impl Fn(), reporter: &mut Reporter) {
     while !handle.has_ended() {
         match wishes.recv_timeout(LOOK_EVERY) {
             Ok(Wish::Reload) => reload(),
@@ -296,21 +348,13 @@ fn attend(handle: &NodeHandle, wishes: &Receiver<Wish>, reload: impl Fn(), super
                 tracing::info!(
                     "stopping: a last checkpoint is taken; a second signal ends the process at once"
                 );
-                service.stopping(Instant::now());
+                reporter.service.stopping(Instant::now());
                 handle.stop(true);
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK_EVERY),
         }
-        let (snapshot, now) = (handle.snapshot(), Instant::now());
-        let report = report(&snapshot.state);
-        service.observe(&snapshot, &report.detail, now);
-        if is_news(reported.as_ref(), &report, now) {
-            if supervised {
-                link::send_report(&report);
-            }
-            reported = Some((report, now));
-        }
+        reporter.show(&handle.snapshot());
     }
 }
 
@@ -324,7 +368,7 @@ fn is_news(reported: Option<&(Report, Instant)>, report: &Report, now: Instant) 
 
 fn report(state: &NodeState) -> Report {
     let (state, detail) = match state {
-        NodeState::Starting => ("starting", "starting".to_owned()),
+        NodeState::Starting(wait) => ("starting", wait.words()),
         NodeState::Recovering(progress) if progress.stage == NO_ROOM => {
             ("recovering", format!("{NO_ROOM}: free some under its data folder, and it goes on by itself"))
         }

@@ -27,7 +27,7 @@ pub(crate) async fn gather_events(shared: &Shared) -> Arc<EventsSeen> {
         return seen;
     }
     let (snapshot, _) = shared.look();
-    let own = own_events(shared, snapshot.incarnation.0);
+    let own = own_events(shared);
     let gathered = shared.peers.gather(&snapshot, own, "/api/v1/events?scope=node").await;
     let Gathered { parts, missing } = gathered;
     let seen = Arc::new(EventsSeen { parts, missing, at_unix_ms: now_unix_ms() });
@@ -35,8 +35,9 @@ pub(crate) async fn gather_events(shared: &Shared) -> Arc<EventsSeen> {
     seen
 }
 
-fn own_events(shared: &Shared, incarnation: u64) -> EventsPart {
-    EventsPart::new(&shared.events(), incarnation, now_unix_ms())
+/// The log is the process's: it goes on when the node gets its lease.
+fn own_events(shared: &Shared) -> EventsPart {
+    EventsPart::new(&shared.events(), shared.started_unix_ms(), now_unix_ms())
 }
 
 /// The list, with the ids of its ends.
@@ -147,9 +148,9 @@ pub(crate) async fn get_events(
     let scope = params.scope()?;
     let filter = Filter::of(&mut params)?;
     params.end()?;
-    let (snapshot, age) = shared.look();
+    let (_, age) = shared.look();
     if scope == Scope::Node {
-        let own = own_events(&shared, snapshot.incarnation.0);
+        let own = own_events(&shared);
         return Ok(axum::Json(Document::of_node(own, age)).into_response());
     }
     let seen = gather_events(&shared).await;

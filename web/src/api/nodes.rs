@@ -209,6 +209,7 @@ pub(crate) fn row(snapshot: &NodeSnapshot, rates: &Rates, fabric: Option<SocketA
 /// What a state's word leaves out, for people.
 fn detail(state: &NodeState, warnings: &[String]) -> Option<String> {
     let more = match state {
+        NodeState::Starting(wait) => Some(wait.words()),
         NodeState::Recovering(progress) => {
             let percent = u128::from(progress.bytes_done) * 100;
             let percent = percent.checked_div(u128::from(progress.bytes_total));

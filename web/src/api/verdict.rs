@@ -77,11 +77,11 @@ pub(crate) fn of(
         );
         return of(Level::Critical, sentence);
     }
+    if let Some(sentence) = silent_sentence(nodes).or_else(|| nobody_serves(nodes, pairs, missing)) {
+        return of(Level::Critical, sentence);
+    }
     if pairs == 0 {
         return of(Level::Warning, "This node has not seen its cluster yet.".into());
-    }
-    if let Some(sentence) = silent_sentence(nodes) {
-        return of(Level::Critical, sentence);
     }
     if let Some(peer) = missing.first() {
         let others = match missing.len() {
@@ -121,6 +121,29 @@ fn silent_sentence(nodes: &[NodeRow]) -> Option<String> {
         count => format!(" So are {count} more."),
     };
     Some(format!("Node {first} is {SILENT_WORDS}.{more}"))
+}
+
+/// `No node serves: node 0 is failed (the lease was lost).` A node that recovers and has not seen its cluster
+/// knows nothing of others.
+fn nobody_serves(nodes: &[NodeRow], pairs: usize, missing: &[MissingPeer]) -> Option<String> {
+    let serves = |node: &NodeRow| ["serving", "read_only"].contains(&&*node.state) && !node.is_stale();
+    let comes = |node: &NodeRow| pairs == 0 && ["serving", "recovering"].contains(&&*node.state);
+    if nodes.iter().any(|node| serves(node) || comes(node)) {
+        return None;
+    }
+    let first = nodes.iter().find(|node| node.state != ABSENT).or(nodes.first())?;
+    let detail = first.state_detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+    let state = if first.is_stale() { "hangs".to_owned() } else { format!("is {}{detail}", first.state) };
+    let known = match missing.len() {
+        0 => "No node serves".to_owned(),
+        count => format!("No node is known to serve, {} not answer", counted_do(count)),
+    };
+    Some(format!("{known}: node {} {state}.", first.node))
+}
+
+/// `one does`, `3 do`.
+fn counted_do(count: usize) -> String {
+    if count == 1 { "one does".to_owned() } else { format!("{count} do") }
 }
 
 /// What is wrong with a node: it is absent, hangs, does not serve, or serves with a warning.
@@ -347,6 +370,41 @@ mod tests {
 
     fn three() -> [NodeRow; 3] {
         [node(1, 1 << 40), node(2, 1 << 40), node(3, 1 << 40)]
+    }
+
+    /// The only node had failed, and the verdict was a warning: "Node 0 is failed."
+    #[test]
+    fn of_a_cluster_without_a_node_that_serves_is_critical() {
+        let mut nodes = three();
+        for (node, state) in nodes.iter_mut().zip(["failed", ABSENT, "recovering"]) {
+            node.state = state.to_owned();
+        }
+        nodes[0].state_detail = Some("failed: the lease was lost".to_owned());
+        let none = verdict(&nodes, &[], &[]);
+        assert_eq!(none.level, Level::Critical);
+        assert_eq!(none.sentence, "No node serves: node 1 is failed (failed: the lease was lost).");
+        let missing = [MissingPeer { node: 2, address: String::new(), why: "it is away".into() }];
+        let partial = verdict(&nodes[2..], &[], &missing);
+        assert_eq!(partial.sentence, "No node is known to serve, one does not answer: node 3 is recovering.");
+        nodes[2].state = "read_only".to_owned();
+        assert_eq!(verdict(&nodes[2..], &[], &[]).level, Level::Warning);
+        let mut hung = [node(1, 1 << 40)];
+        hung[0].age_ms = 61_000;
+        assert_eq!(verdict(&hung, &[], &[]).level, Level::Critical);
+    }
+
+    /// What a node that waits for its first lease knows.
+    #[test]
+    fn of_a_node_that_has_not_seen_its_cluster_is_critical_unless_it_comes() {
+        let mut nodes = [node(1, 1 << 40)];
+        let mut level = |state: &str| {
+            nodes[0].state = state.to_owned();
+            of(&nodes, 0, &[], &[], &survivable(&nodes, &[], &[], &[], true), true).level
+        };
+        assert_eq!(
+            ["recovering", "starting", "failed"].map(&mut level),
+            [Level::Warning, Level::Critical, Level::Critical]
+        );
     }
 
     /// A node whose worker hung for a minute was once one that serves.

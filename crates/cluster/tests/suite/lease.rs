@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cell_cluster::local_socket::own_user;
 use cell_cluster::{
-    ClusterError, Coordinator, CoordinatorRefusal, CoordinatorServer, Embedded, LeaseTerms, LeaseThread,
+    ClusterError, Coordinator, CoordinatorRefusal, CoordinatorServer, Embedded, FirstLease, LeaseTerms,
     Remote, Transaction, boottime_ns,
 };
 
@@ -44,7 +44,7 @@ fn lease_thread_renews_and_fences_itself_when_the_coordinator_is_gone() {
     // A busy machine may take a second to look that the node relies on its lease no more, and the coordinator
     // still does.
     let terms = LeaseTerms::new(3_000, 0.5);
-    let lease = LeaseThread::start(remote, terms, PATIENCE).unwrap();
+    let lease = FirstLease::ask(remote, terms).unwrap().granted().unwrap();
     let first = lease.surely_until_ns().load(Ordering::Acquire);
     assert!(lease.holds() && first <= boottime_ns() + 1_500 * MS);
     assert!(until(|| lease.surely_until_ns().load(Ordering::Acquire) > first + 300 * MS));
@@ -65,7 +65,7 @@ fn lease_thread_whose_lease_ran_out_holds_it_again_when_the_coordinator_is_back(
         Arc::new(Embedded::open_with_clock(folder.path(), clock.clone()).unwrap());
     let server = serve(embedded.clone(), folder.path());
     let remote = Arc::new(Remote::new(server.path(), Duration::from_millis(300)));
-    let lease = LeaseThread::start(remote, LeaseTerms::new(500, 0.05), PATIENCE).unwrap();
+    let lease = FirstLease::ask(remote, LeaseTerms::new(500, 0.05)).unwrap().granted().unwrap();
     drop(server);
     assert!(until(|| !lease.holds()));
     let run_out_ns = lease.surely_until_ns().load(Ordering::Acquire);
@@ -84,7 +84,7 @@ fn lease_thread_lost_lease_is_zero_for_good() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(cell_cluster::ManualClock::new(1));
     let embedded = Arc::new(Embedded::open_with_clock(folder.path(), clock.clone()).unwrap());
-    let lease = LeaseThread::start(embedded, LeaseTerms::new(200, 0.05), PATIENCE).unwrap();
+    let lease = FirstLease::ask(embedded, LeaseTerms::new(200, 0.05)).unwrap().granted().unwrap();
     clock.advance(200 * MS);
     assert!(until(|| lease.surely_until_ns().load(Ordering::Acquire) == 0));
     assert!(!lease.holds());

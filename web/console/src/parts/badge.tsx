@@ -2,9 +2,11 @@
 
 import type { Level } from "../api/types";
 
-const SIGN: Record<Level | "info", string> = { ok: "✓", info: "i", warning: "!", critical: "✕" };
+type Shown = Level | "info" | "unknown";
 
-export function Sign({ level }: { level: Level | "info" }) {
+const SIGN: Record<Shown, string> = { ok: "✓", info: "i", warning: "!", critical: "✕", unknown: "?" };
+
+export function Sign({ level }: { level: Shown }) {
   return <span class={`sign sign-${level}`} aria-hidden="true">{SIGN[level]}</span>;
 }
 

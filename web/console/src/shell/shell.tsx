@@ -90,6 +90,15 @@ function Standing() {
   const status = useTopic("status");
   if (!status.data) return null;
   const { verdict, answered_by } = status.data;
+  if (status.isStale) {
+    return (
+      <span class="topbar-status">
+        <Sign level="unknown" />
+        <span class="unseen">unknown.</span>
+        <span class="verdict-short">Not known now: the newest figures are from {age(status.ageMs)}</span>
+      </span>
+    );
+  }
   return (
     <span class="topbar-status">
       <Sign level={verdict.level} />

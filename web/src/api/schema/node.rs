@@ -44,7 +44,10 @@ fn state() -> Value {
         ("bytes_done?", integer("Of a recovery: bytes replayed.")),
         ("bytes_total?", integer("Of a recovery: bytes that there are.")),
         ("bytes_per_second?", number("Of a recovery: bytes a second.")),
-        ("reason?", text("Why writes are refused, why it is silent, or why it has failed.")),
+        (
+            "reason?",
+            text("What it waits for, why writes are refused, why it is silent, or why it has failed."),
+        ),
     ])
 }
 

@@ -11,6 +11,9 @@ import { STALE_AFTER_MS } from "../../state/live";
 /** A node that is absent has no figures: a dash is no zero. */
 const ifThere = <T,>(node: NodeRow, shown: T): T | string => (isAbsent(node) ? "–" : shown);
 
+/** One that has not its pairs yet, or not any more, has no entries to count: that is no zero either. */
+const hasPairs = (node: NodeRow): boolean => !["starting", "recovering", "failed"].includes(node.state);
+
 function Standing({ node }: { node: NodeRow }) {
   return (
     <>
@@ -31,8 +34,8 @@ export function NodeTable({ nodes }: { nodes: NodeRow[] }) {
         { name: "state", cell: (node) => <Standing node={node} /> },
         { name: "lease", isNumber: true, cell: (node) => ifThere(node, <Figure value={milliseconds(node.lease_remaining_ms)} />) },
         { name: "up", isNumber: true, cell: (node) => ifThere(node, duration(node.uptime_ms)) },
-        { name: "pairs", cell: (node) => node.pairs.join(", ") || "none" },
-        { name: "entries", isNumber: true, cell: (node) => ifThere(node, inWords(count(node.entries))) },
+        { name: "pairs", cell: (node) => node.pairs.join(", ") || (hasPairs(node) && !isAbsent(node) ? "none" : "–") },
+        { name: "entries", isNumber: true, cell: (node) => (hasPairs(node) ? ifThere(node, inWords(count(node.entries))) : "–") },
         { name: "operations", isNumber: true, cell: (node) => ifThere(node, <Figure value={perSecond(node.operations_per_second)} />) },
         { name: "queue", isNumber: true, cell: (node) => <Figure value={microseconds(node.queue_estimate_us)} /> },
         { name: "CPU", unit: "cores", isNumber: true, cell: (node) => (node.cpu_cores_used === null ? "–" : digits(node.cpu_cores_used)) },

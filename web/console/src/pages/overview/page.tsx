@@ -27,7 +27,7 @@ export function Overview() {
       {!status.data && (status.problem ? <ProblemNote problem={status.problem} /> : <Loading what="the cluster's status" />)}
       {status.data && (
         <>
-          <Verdict status={status.data} ageMs={status.ageMs} />
+          <Verdict status={status.data} ageMs={status.ageMs} isStale={status.isStale} />
           {status.isStale && <StaleNote ageMs={status.ageMs} />}
           <MissingNote missing={status.data.missing} />
           <Unserved status={status.data} />

@@ -1,4 +1,5 @@
-// The two sides of the inequality as bars of one scale, and the server's sentence.
+// What the policy compares as bars of one scale, and the server's sentence: with the paper's rule the two sides of its
+// inequality, else what a search takes on either path.
 
 import type { SelectorPair } from "../../api/types";
 import { Figure } from "../../parts/figure";
@@ -8,15 +9,18 @@ import { inWords, nanoseconds } from "../../parts/format";
 export const isTold = (policy: string): boolean => policy === "server" || policy === "client";
 
 export function Gauge({ pair }: { pair: SelectorPair }) {
-  const { server_side_ns: server, one_sided_side_ns: oneSided, path, sentence } = pair.decision;
+  const { path, sentence } = pair.decision;
+  const isPaper = pair.policy === "paper";
+  const server = isPaper ? pair.decision.server_side_ns : pair.l_s_ns;
+  const oneSided = isPaper ? pair.decision.one_sided_side_ns : pair.one_sided_ns;
   const isKnown = server !== null && oneSided !== null;
   const top = Math.max(Math.abs(server ?? 0), Math.abs(oneSided ?? 0), 1);
   return (
     <div class="gauge">
       <p class="gauge-sentence" role="status"><span class={`gauge-dot gauge-${path}`} aria-hidden="true" />{sentence}</p>
       {server === null && oneSided === null && <p class="quiet">{isTold(pair.policy) ? "This client is told who searches: it measures nothing to compare." : "There are not enough samples yet. They come with the next searches."}</p>}
-      <Bar name="l_s − RTT" says="the wait at the server" value={server} top={top} kind="server" isLess={isKnown && server < oneSided} />
-      <Bar name="m (l_r − RTT)" says="the waits of m reads" value={oneSided} top={top} kind="one_sided" isLess={isKnown && oneSided < server} />
+      <Bar name={isPaper ? "l_s − RTT" : "l_s"} says={isPaper ? "the wait at the server" : "a search by the server"} value={server} top={top} kind="server" isLess={isKnown && server < oneSided} />
+      <Bar name={isPaper ? "m (l_r − RTT)" : "one-sided"} says={isPaper ? "the waits of m reads" : "a search with one-sided reads"} value={oneSided} top={top} kind="one_sided" isLess={isKnown && oneSided < server} />
     </div>
   );
 }

@@ -23,6 +23,8 @@ export function PairView({ pair, ageMs, isStale }: { pair: SelectorPair; ageMs: 
   const tried = useTriedM(pair.m);
   const [isTable] = useTwin("samples");
   const name = `${pair.client_name} and node ${pair.node}`;
+  const isPaper = pair.policy === "paper";
+  const notInForce = isPaper ? "" : "; not in force";
   return (
     <>
       <Panel title={`Now: ${name}`} id="now" window="moving averages, as the client reports them" source={{ data: {}, problem: null, ageMs, isStale }}>
@@ -31,10 +33,10 @@ export function PairView({ pair, ageMs, isStale }: { pair: SelectorPair; ageMs: 
         <PolicyNote policy={pair.policy} />
       </Panel>
       <div class="columns">
-        <Panel title="Where the decision turns" window="one sample a second, last 120 s" source={series} actions={<TwinButton name="samples" of="the samples" />}>
+        <Panel title={isPaper ? "Where the decision turns" : "Where the paper's rule would turn"} id="turns" window={`one sample a second, last 120 s${notInForce}`} source={series} actions={<TwinButton name="samples" of="the samples" />}>
           {series.data && <Phase samples={samples} marks={marks} m={pair.m} tried={tried} />}
         </Panel>
-        <Panel title="What another m would decide" window="replay of the last 120 s, not a forecast" source={series}>
+        <Panel title={isPaper ? "What another m would decide" : "What the paper's rule would decide"} id="replay" window={`replay of the last 120 s, not a forecast${notInForce}`} source={series}>
           {series.data && <Replay samples={samples} marks={marks} m={pair.m} tried={tried} />}
         </Panel>
       </div>
@@ -62,8 +64,8 @@ function Estimates({ pair }: { pair: SelectorPair }) {
 function PolicyNote({ policy }: { policy: string }) {
   const words: Record<string, string> = {
     paper: "The policy is paper: a search goes to the server if and only if the left side is smaller.",
-    adaptive: "The policy is adaptive: it moves a share of the searches by what they cost all clients. The two sides show where it pulls, not a decision for each search.",
-    fixed: "The policy is fixed: a set share goes to the server, whatever the two sides say.",
+    adaptive: "The policy is adaptive: it moves a share of the searches by what they cost all clients, which is what they take and the waits that they cause others.",
+    fixed: "The policy is fixed: a set share goes to the server, whatever searches take.",
     client: "The policy is client: the client does all searches itself.",
     server: "The policy is server: the server does all searches.",
   };

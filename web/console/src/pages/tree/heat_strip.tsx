@@ -2,7 +2,8 @@
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { HeatDocument } from "../../api/types";
-import { inWords, perSecond } from "../../parts/format";
+import { inWords, perSecond, share } from "../../parts/format";
+import { useTopic } from "../../state/live";
 import { shownTheme } from "../../state/theme";
 import { useStore } from "../../state/store";
 import type { Axis } from "./axis";
@@ -21,6 +22,7 @@ export function HeatStrip({ heat, axis, of, back }: StripProps) {
   useEffect(() => {
     if (canvas.current) paint(canvas.current, stretches(axis, heat?.lows ?? []), rows, of, top);
   }, [heat, axis, of, theme]);
+  const oneSided = useTopic("status").data?.searches.one_sided_share ?? null;
   const newest = rows.find((row) => row[of])?.[of];
   const now = newest ? `${inWords(perSecond(sumOf(newest)))} now` : "nothing known now";
   const window = `the last ${BACK_WORDS[back]}`;
@@ -29,11 +31,16 @@ export function HeatStrip({ heat, axis, of, back }: StripProps) {
       <canvas ref={canvas} role="img" aria-label={`${of} by key over ${window}: ${now}, hottest range ${inWords(perSecond(top))}`} />
       <span class="band-label">
         {heat ? `${of} of ${window}, newest on top, ${heat.step_ms / 1000} s a row; strongest is ${inWords(perSecond(top))}` : `${of} of ${window}: not here yet`}
+        {of === "reads" && `; what clients read one-sided is not in it${oneSidedWords(oneSided)}`}
+        {"; before a split its parts share evenly what the whole did"}
         {rows.some((row) => !row[of] || row[of].includes(null)) && "; hatched: not known"}
       </span>
     </div>
   );
 }
+
+/** No server sees those reads: of them only how many there are in all is known, as clients report it. */
+const oneSidedWords = (part: number | null): string => (part === null ? "" : ` (${inWords(share(part))} of all searches now)`);
 
 function paint(canvas: HTMLCanvasElement, places: Stretch[], rows: HeatRow[], of: HeatOf, top: number): void {
   const width = Math.max(1, Math.round(canvas.clientWidth * devicePixelRatio));

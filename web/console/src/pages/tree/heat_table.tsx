@@ -17,14 +17,14 @@ export function HeatTable({ heat, back }: { heat: HeatDocument; back: HeatBack }
   return (
     <div class="twin">
       <Table
-        caption={`Heat of the last ${BACK_WORDS[back]}`} rows={rowsOf(heat)} rowKey={(row) => row.at}
+        caption={`Heat of the last ${BACK_WORDS[back]}: writes, and reads by servers; before a split its parts share evenly what the whole did`} rows={rowsOf(heat)} rowKey={(row) => row.at}
         columns={[
           { name: "from", cell: (row) => clockTime(row.at) },
           { name: "writes", isNumber: true, cell: (row) => sum(row, "writes") },
           { name: "most writes from key", cell: (row) => key(row, "writes") },
           { name: "writes there", isNumber: true, cell: (row) => most(row, "writes") },
-          { name: "reads", isNumber: true, cell: (row) => sum(row, "reads") },
-          { name: "most reads from key", cell: (row) => key(row, "reads") },
+          { name: "reads by servers", isNumber: true, cell: (row) => sum(row, "reads") },
+          { name: "most of them from key", cell: (row) => key(row, "reads") },
           { name: "reads there", isNumber: true, cell: (row) => most(row, "reads") },
         ]}
       />

@@ -1,0 +1,108 @@
+//! What the documents say beside what is: of a cluster whose truth the test knows, whole, without one node's
+//! answers, and after a node died.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use cell_tests::known::{KnownCluster, rows};
+use cell_tests::process::{signal, stop};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// The node that something is done to.
+const AWAY: u64 = 2;
+
+#[allow(clippy::disallowed_methods, reason = "events have times of the wall clock")]
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later");
+    u64::try_from(since.as_millis()).expect("it is not that late")
+}
+
+fn entries(status: &Value) -> u64 {
+    rows(status, "nodes").iter().filter_map(|row| row["entries"].as_u64()).sum()
+}
+
+fn is_whole(status: &Value, entries_all: u64) -> bool {
+    rows(status, "missing").is_empty()
+        && entries(status) == entries_all
+        && status["pairs"]["served"] == status["pairs"]["all"]
+}
+
+/// The events of a node's death, as one node tells them, newest first: id and time.
+fn told(document: &Value, incarnation: &str) -> Vec<(String, u64)> {
+    let of = |event: &Value| {
+        let id = event["id"].as_str().expect("a text").to_owned();
+        (id, event["at_unix_ms"].as_u64().expect("a number"))
+    };
+    let is_of = |id: &str| {
+        id == format!("left-{incarnation}")
+            || ["incident", "over"].iter().any(|kind| id.starts_with(&format!("{kind}-{incarnation}-")))
+            || (id.starts_with("takeover-") && id.contains(&format!("-{incarnation}-")))
+    };
+    rows(document, "events").iter().map(of).filter(|(id, _)| is_of(id)).collect()
+}
+
+/// Where the events have the return of the node that was this incarnation.
+fn joined(events: &Value, before: &str) -> Option<usize> {
+    rows(events, "events").iter().position(|event| {
+        let id = event["id"].as_str().unwrap_or_default();
+        event["node"] == AWAY && id.starts_with("joined-") && id != format!("joined-{before}")
+    })
+}
+
+#[test]
+fn documents_say_what_is_true_whole_in_part_and_after_a_death() {
+    let known = KnownCluster::start();
+    let all = known.entries();
+    known.wait_document(0, "cluster/status", "all is well, and idle", |status| {
+        is_whole(status, all)
+            && status["verdict"]["sentence"]
+                .as_str()
+                .is_some_and(|says| says.starts_with("All 3 nodes serve"))
+            && status["log"]["sync_p50_us"].is_null()
+            && status["log"]["lag_bytes"] == 0
+            && status["searches"]["one_sided_share"].is_null()
+    });
+
+    // One node's answers are missing: sums leave its part out and say so, and nothing is green.
+    let process = known.server.view().process(AWAY).expect("it runs");
+    stop(process);
+    let told_of = all - known.entries_of(AWAY);
+    let status = known.wait_document(0, "cluster/status", "a node is missing", |status| {
+        !rows(status, "missing").is_empty()
+    });
+    signal(process, Signal::CONT); // long before its lease ends
+    assert_eq!((&status["missing"][0]["node"], entries(&status)), (&json!(AWAY), told_of), "{status}");
+    assert_ne!(status["verdict"]["level"], "ok", "{status}");
+    assert_eq!(status["faults_survivable"]["nodes"], 0, "{status}");
+    known.wait_document(0, "cluster/status", "all is told again", |status| is_whole(status, all));
+
+    // A death: what came of it is told in its order and at its times.
+    let row = |status: &Value| rows(status, "nodes").iter().find(|row| row["node"] == AWAY).cloned();
+    let status = known.document(0, "nodes");
+    let incarnation = row(&status).expect("its row")["incarnation"].as_str().expect("a text").to_owned();
+    let killed = unix_ms();
+    signal(process, Signal::KILL);
+    let is_over = |events: &Value| {
+        let told = told(events, &incarnation);
+        let has = |kind: &str| told.iter().any(|(id, _)| id.starts_with(kind));
+        has("left-") && (!has("incident-") || has("over-")) && joined(events, &incarnation).is_some()
+    };
+    known.wait_document(0, "cluster/status", "every pair is served again", |status| {
+        let lives =
+            row(status).is_some_and(|row| row["incarnation"] != *incarnation && row["state"] == "serving");
+        lives && is_whole(status, all)
+    });
+    let events = known.wait_document(0, "events", "its death is told", is_over);
+    let now = unix_ms();
+    let told = told(&events, &incarnation);
+    assert!(told.iter().all(|(_, at)| (killed..=now).contains(at)), "{killed}..{now}: {told:?}");
+    let place = |kind: &str| told.iter().position(|(id, _)| id.starts_with(kind));
+    // Newest first.
+    for (later, earlier) in [("over-", "takeover-"), ("takeover-", "incident-"), ("incident-", "left-")] {
+        if let (Some(later), Some(earlier)) = (place(later), place(earlier)) {
+            assert!(later < earlier, "{told:?}");
+        }
+    }
+    let left = rows(&events, "events").iter().position(|event| event["id"] == format!("left-{incarnation}"));
+    assert!(joined(&events, &incarnation) < left, "{events}");
+}
