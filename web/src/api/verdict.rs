@@ -399,7 +399,7 @@ mod tests {
         let mut nodes = [node(1, 1 << 40)];
         let mut level = |state: &str| {
             nodes[0].state = state.to_owned();
-            of(&nodes, 0, &[], &[], &survivable(&nodes, &[], &[], &[], true), true).level
+            of(&nodes, 0, &[], &[], &survivable(&nodes, &[], &[], &[], &BTreeSet::new(), true), true).level
         };
         assert_eq!(
             ["recovering", "starting", "failed"].map(&mut level),
