@@ -32,7 +32,7 @@ pub enum TokenRole {
     Reader,
     /// Reads and writes entries.
     Writer,
-    /// Sees figures and states.
+    /// Sees figures and states, no keys and no values.
     Viewer,
     /// Sees them, changes settings, begins checks.
     Operator,
@@ -144,6 +144,23 @@ impl Grants {
             TokenRole::Operator => Grants { sees: true, operates: true, ..self },
             TokenRole::Admin => Grants::ALL,
         }
+    }
+
+    /// Whether these are what a role grants, or more.
+    #[must_use]
+    pub const fn has(self, role: TokenRole) -> bool {
+        match role {
+            TokenRole::Reader => self.reads,
+            TokenRole::Writer => self.writes,
+            TokenRole::Viewer => self.sees,
+            TokenRole::Operator => self.operates,
+            TokenRole::Admin => self.administers,
+        }
+    }
+
+    /// The roles that these are as much as, in the order of [`TokenRole::ALL`].
+    pub fn roles(self) -> impl Iterator<Item = TokenRole> {
+        TokenRole::ALL.into_iter().filter(move |role| self.has(*role))
     }
 
     /// Whether a request may be carried out. The places of pairs are no secret of the cluster's, and steps of

@@ -210,11 +210,11 @@ impl Shared {
         self.access.read_again()
     }
 
-    /// Whether who has begun a stream may go on: the token is still known.
+    /// Whether who has begun a stream may go on: the token is still known, and may still see figures.
     pub(crate) fn still_knows(&self, headers: &HeaderMap) -> bool {
         !self.access.wants_tokens()
             || matches!(self.peers.claim_in(headers), PeerClaim::Peer)
-            || tokens::caller(&self.access, headers).is_ok()
+            || tokens::caller(&self.access, headers).is_ok_and(|caller| caller.grants.sees)
     }
 
     /// Says in the log which files of the settings every user of this machine may read, though they are
