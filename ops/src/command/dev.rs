@@ -23,6 +23,7 @@ use crate::dev::plan::Plan;
 use crate::dev::supervisor::Supervisor;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
+use crate::process_settings::keep_files_private;
 use crate::{logging, settings, signal};
 
 /// Settings that `cell dev` decides itself, from `--dir` and `--port`.
@@ -77,6 +78,7 @@ enum Restart {
 
 /// Runs until a signal.
 pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
+    keep_files_private();
     let (resolved, warnings) = settings::resolve(matches, std::env::vars_os())?;
     warnings.iter().for_each(|warning| message::warning(warning));
     create_folders(&SystemSyncer, &arguments.dir)
