@@ -76,7 +76,7 @@ impl Embedded {
         syncer: Arc<dyn Syncer>,
     ) -> Result<Embedded, ClusterError> {
         let created = create_folders(&*syncer, folder);
-        // Whoever reads the table can say to nodes that they are one: an earlier version left it to everybody.
+        // Whoever reads the table can say to nodes that they are one; an earlier version left it open.
         let created = created.and_then(|()| fs::set_permissions(folder, Permissions::from_mode(0o700)));
         created.map_err(|source| ClusterError::Folder { path: folder.to_owned(), source })?;
         let (mut disk, image) = StoreFolder::open(folder, syncer, FolderLock::acquire(folder)?)?;
