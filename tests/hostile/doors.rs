@@ -165,7 +165,7 @@ fn token_that_is_taken_back_ends_connections_and_one_sided_reads() {
     let temporary = tempfile::tempdir().unwrap();
     let file = temporary.path().join("tokens");
     fs::write(&file, TOKENS).unwrap();
-    let flags = ["--nodes", "2", "--tokens-file", file.to_str().unwrap()];
+    let flags = ["--nodes", "2", "--allow-drills", "--tokens-file", file.to_str().unwrap()];
     let server = Server::start_steady(&flags);
     server.wait_healthy();
     let connect = |token: &str, search| {

@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn decode_unknown_extensions_are_skipped() {
-        for extensions in [[9, 0, 3, 0, 1, 2, 3].as_slice(), &[0xff, 0x7f, 0, 0, 1, 0, 1, 0, 7]] {
+        for extensions in [[9, 0, 3, 0, 1, 2, 3].as_slice(), &[0xff, 0x7f, 0, 0, 2, 0, 1, 0, 7]] {
             let bytes = extended(extensions);
             assert_eq!(Hello::decode(&bytes), Ok(Decoded::Whole(example())), "{extensions:?}");
             let cut = Hello::decode(&bytes[..bytes.len() - 1]);
@@ -434,7 +434,7 @@ mod tests {
     fn encode_greeting_too_long_is_refused() {
         let mut hello = example();
         hello.greeting.http_address = "x".repeat(2_000);
-        assert!(matches!(hello.encode(), Err(FabricError::GreetingTooLong { max: 1_024, .. })));
+        assert!(matches!(hello.encode(), Err(FabricError::GreetingTooLong { max: 1_536, .. })));
     }
 
     proptest! {

@@ -19,7 +19,7 @@ use crate::access::Caller;
 use crate::api::left_out;
 use crate::api::routes::{RouteText, find, is_known};
 use crate::body_limit::limited_body;
-use crate::idempotency::{Fingerprint, KeptAnswer, Known};
+use crate::idempotency::{Fingerprint, KeptAnswer, Known, RepeatId};
 use crate::problem::{FieldProblem, Problem};
 use crate::shared::Shared;
 use crate::{host, status_page};
@@ -36,11 +36,6 @@ const ANSWER_BYTES_MAX: usize = 256 << 10;
 const KEY_BYTES_MAX: usize = 128;
 const KEY_HEADER: &str = "idempotency-key";
 const TYPES: [&str; 2] = ["application/json", "application/merge-patch+json"];
-
-/// A number for what a request does, the same for each repeat of it with the same `Idempotency-Key`, at
-/// whichever node. Requests without a key have none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RepeatId(pub(crate) u64);
 
 /// What a request wants of its caller: what the table says of its route. A route that is not in the table is
 /// for admins alone. Where there is no such route, or not with that method, whoever would change something is

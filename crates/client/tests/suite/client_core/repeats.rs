@@ -111,7 +111,6 @@ fn refusals_for_good_end_the_operation_at_once() {
         Refusal::KeyInvalid { len: 0, max: 160 },
         Refusal::TooLong { len: 1, max: 0 },
         Refusal::Malformed { what: Malformed::Order },
-        Refusal::Unauthorized,
     ];
     for reason in refusals {
         harness.submit(&put(b"key", b"value"));
