@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{OnceLock, PoisonError, RwLock};
 
-use cell_fabric::PeerAddress;
+use cell_fabric::{PeerAddress, ReadPermission};
 use cell_protocol::Request;
 use data_encoding::HEXLOWER_PERMISSIVE;
 use sha2::{Digest, Sha256};
@@ -25,6 +26,15 @@ const RESERVED_NAMES: [&str; 4] = ["peer", "cell", "admin", "anonymous"];
 
 type Hash = [u8; 32];
 
+/// By what somebody was let in. It is judged again when the file of tokens has been read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Credential {
+    /// By what the kernel says of them, or because nobody needs a token.
+    Place,
+    /// By a token, of which this is the SHA-256.
+    Token([u8; 32]),
+}
+
 /// What a token is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TokenRole {
@@ -32,7 +42,7 @@ pub enum TokenRole {
     Reader,
     /// Reads and writes entries.
     Writer,
-    /// Sees figures and states.
+    /// Sees figures and states, no keys and no values.
     Viewer,
     /// Sees them, changes settings, begins checks.
     Operator,
@@ -99,6 +109,10 @@ pub enum TokensError {
 #[derive(Debug, Default)]
 pub struct AccessRules {
     tokens: Option<TokensFile>,
+    /// What the cluster's nodes show each other for entries.
+    nodes: OnceLock<Hash>,
+    /// Counts how often who may do what has changed.
+    revision: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -146,6 +160,23 @@ impl Grants {
         }
     }
 
+    /// Whether these are what a role grants, or more.
+    #[must_use]
+    pub const fn has(self, role: TokenRole) -> bool {
+        match role {
+            TokenRole::Reader => self.reads,
+            TokenRole::Writer => self.writes,
+            TokenRole::Viewer => self.sees,
+            TokenRole::Operator => self.operates,
+            TokenRole::Admin => self.administers,
+        }
+    }
+
+    /// The roles that these are as much as, in the order of [`TokenRole::ALL`].
+    pub fn roles(self) -> impl Iterator<Item = TokenRole> {
+        TokenRole::ALL.into_iter().filter(move |role| self.has(*role))
+    }
+
     /// Whether a request may be carried out. The places of pairs are no secret of the cluster's, and steps of
     /// a stream go with what began it.
     #[must_use]
@@ -186,7 +217,12 @@ impl AccessRules {
         }
         let path = Path::new(path).to_owned();
         let tokens = RwLock::new(read(&path)?);
-        Ok(AccessRules { tokens: Some(TokensFile { path, tokens }) })
+        Ok(AccessRules { tokens: Some(TokensFile { path, tokens }), ..AccessRules::default() })
+    }
+
+    /// Lets clients of the cluster's nodes read and write entries with this token; the first one counts.
+    pub fn know_nodes(&self, token: &[u8]) {
+        let _ = self.nodes.set(Sha256::digest(token).into());
     }
 
     /// Whether tokens are asked for.
@@ -196,7 +232,7 @@ impl AccessRules {
     }
 
     /// Reads the file again, if there is one; how many tokens it has. Those that it no longer has are refused
-    /// from then on; a connection whose hello was good stays.
+    /// from then on, and open connections are judged again: see [`AccessRules::revision`].
     ///
     /// # Errors
     /// As [`AccessRules::open`]; the tokens stay what they were.
@@ -205,13 +241,24 @@ impl AccessRules {
         let tokens = read(&file.path)?;
         let count = tokens.len();
         *file.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+        // After the tokens: who sees the number finds them.
+        self.revision.fetch_add(1, Ordering::Release);
         Ok(Some(count))
+    }
+
+    /// Another number each time that who may do what has changed.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
     }
 
     /// Whose a token is, if it is known.
     #[must_use]
     pub fn holder(&self, token: &[u8]) -> Option<TokenHolder> {
-        let hash: Hash = Sha256::digest(token).into();
+        self.holder_of(&Sha256::digest(token).into())
+    }
+
+    fn holder_of(&self, hash: &Hash) -> Option<TokenHolder> {
         let file = self.tokens.as_ref()?;
         let mut found = None;
         // All are compared, so that the time reveals nothing of which one it is like.
@@ -220,20 +267,42 @@ impl AccessRules {
                 found = Some(holder.clone());
             }
         }
+        if self.nodes.get().is_some_and(|known| hash.ct_eq(known).into()) {
+            let grants = Grants::default().with(TokenRole::Writer);
+            found = Some(TokenHolder { name: "cell".to_owned(), grants });
+        }
         found
     }
 
-    /// What a peer with this token may do; none: it is to be turned away.
+    /// By what a peer that has this token is judged.
     #[must_use]
-    pub fn grants(&self, peer: Option<PeerAddress>, token: &[u8]) -> Option<Grants> {
-        if !self.wants_tokens() {
-            return Some(Grants::ALL);
-        }
+    pub fn credential(&self, peer: Option<PeerAddress>, token: &[u8]) -> Credential {
         let own = rustix::process::geteuid().as_raw();
         match peer {
-            Some(PeerAddress::Shm { user }) if user == own || user == 0 => Some(Grants::ALL),
-            _ => self.holder(token).map(|holder| holder.grants),
+            _ if !self.wants_tokens() => Credential::Place,
+            Some(PeerAddress::Shm { user }) if user == own || user == 0 => Credential::Place,
+            _ => Credential::Token(Sha256::digest(token).into()),
         }
+    }
+
+    /// What somebody may do by this; none: they are to be turned away.
+    #[must_use]
+    pub fn grants(&self, credential: &Credential) -> Option<Grants> {
+        match credential {
+            Credential::Place => Some(Grants::ALL),
+            Credential::Token(hash) => self.holder_of(hash).map(|holder| holder.grants),
+        }
+    }
+}
+
+/// Of one-sided reads over `tcp`, where the kernel does not say who asks.
+impl ReadPermission for AccessRules {
+    fn permits(&self, token: &[u8]) -> bool {
+        self.grants(&self.credential(None, token)).is_some_and(|grants| grants.reads)
+    }
+
+    fn revision(&self) -> u64 {
+        AccessRules::revision(self)
     }
 }
 
@@ -313,24 +382,30 @@ mod tests {
         let lines =
             format!("# who\n\nreader web {a}\n writer,viewer job {}\nadmin root {c}\n", b.to_uppercase());
         let access = open(&lines).unwrap();
+        let of = |access: &AccessRules, peer, token: &[u8]| access.grants(&access.credential(peer, token));
         let reader = Grants::default().with(TokenRole::Reader);
-        assert_eq!(access.grants(tcp(), b"a"), Some(reader));
+        assert_eq!(of(&access, tcp(), b"a"), Some(reader));
         assert_eq!(
-            access.grants(tcp(), b"b"),
+            of(&access, tcp(), b"b"),
             Some(Grants { reads: true, writes: true, sees: true, ..reader })
         );
-        assert_eq!(access.grants(tcp(), b"c"), Some(Grants::ALL));
+        assert_eq!(of(&access, tcp(), b"c"), Some(Grants::ALL));
         for wrong in [&b""[..], b"d", a.as_bytes()] {
-            assert_eq!(access.grants(tcp(), wrong), None);
+            assert_eq!(of(&access, tcp(), wrong), None);
         }
         let own = rustix::process::geteuid().as_raw();
         for user in [0, own] {
-            assert_eq!(access.grants(Some(PeerAddress::Shm { user }), b""), Some(Grants::ALL));
+            assert_eq!(of(&access, Some(PeerAddress::Shm { user }), b""), Some(Grants::ALL));
         }
         let other = Some(PeerAddress::Shm { user: own + 1 });
-        assert_eq!((access.grants(other, b""), access.grants(other, b"a")), (None, Some(reader)));
-        assert_eq!(AccessRules::default().grants(tcp(), b""), Some(Grants::ALL));
+        assert_eq!((of(&access, other, b""), of(&access, other, b"a")), (None, Some(reader)));
+        assert_eq!(of(&AccessRules::default(), tcp(), b""), Some(Grants::ALL));
         assert_eq!(access.holder(b"b").unwrap().name, "job");
+        assert_eq!(
+            [&b"a"[..], b"c", b"", b"d"].map(|token| access.permits(token)),
+            [true, true, false, false]
+        );
+        assert!(AccessRules::default().permits(b""));
     }
 
     #[test]

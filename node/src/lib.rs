@@ -46,7 +46,7 @@ mod tree_shape;
 mod warning;
 mod worker;
 
-pub use access::{AccessRules, Grants, TokenHolder, TokenRole, TokensError};
+pub use access::{AccessRules, Credential, Grants, TokenHolder, TokenRole, TokensError};
 pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
 pub use cell_memory::BudgetFigures;
 pub use cell_pair::CheckpointFailure;

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use cell_cluster::{Coordinator, FirstLease, FolderLock, LeaseThread, LeaseTries, boottime_ns};
 use cell_fabric::{
-    Greeting, HostEndpoint, HostOptions, OneSided, Poller, ShmOptions, SocketName, VerbsOptions,
+    Greeting, HostEndpoint, HostOptions, OneSided, Poller, ReadPermission, ShmOptions, SocketName,
+    VerbsOptions,
 };
 use cell_memory::{Budget, RegionSettings};
 use cell_recovery::Progress;
@@ -277,6 +278,7 @@ fn fabric_options(options: &NodeOptions) -> HostOptions {
         greeting: Greeting { http_address: options.http_address.clone(), ..Greeting::of_this_host() },
         one_sided: settings.text("one_sided_reads") == "on",
         partition: options.partition.clone(),
+        readers: options.access.wants_tokens().then(|| options.access.clone() as Arc<dyn ReadPermission>),
         ..ShmOptions::from_settings(settings)
     };
     let socket = (settings.text("fabric_shm") == "on").then(|| socket_name(&options.home)).flatten();

@@ -2,7 +2,15 @@
 
 use cell_terms::setting::{ADDRESS, Applies, Bounds, OPTIONAL_ADDRESS, PATH, Setting, TextForm};
 
+use rustix::fs::Mode;
+
 use crate::logging;
+
+/// Has all that this process makes from now on be its user's alone: files can be read and written by nobody
+/// else, and folders only passed through, for whoever may talk to a socket in one.
+pub(crate) fn keep_files_private() {
+    rustix::process::umask(Mode::from_raw_mode(0o066));
+}
 
 /// The coordinator of a cluster of one.
 pub(crate) const EMBEDDED: &str = "embedded";

@@ -354,7 +354,8 @@ fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
             (Exit::Usage, Some("give a smaller `client_cache_bytes`".into()))
         }
         ClientError::Unsendable(_) => (Exit::Usage, None),
-        ClientError::Unauthorized => (Exit::Error, token()),
+        ClientError::Unauthorized => (Exit::Error, token(None)),
+        ClientError::RoleMissing { role } => (Exit::Error, token(Some(role))),
         ClientError::Refused(refusal) => of_refusal(refusal, &command),
         ClientError::Deadline { last, .. } => match last {
             Some(AttemptError::Refused(refusal)) => of_refusal(refusal, &command),
@@ -374,11 +375,9 @@ fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
 }
 
 /// What to do where a token is missing, unknown or not for this.
-fn token() -> Option<String> {
-    Some(
-        "give a token with the needed role as --token or CELL_TOKEN; `tokens_file` of the nodes has them"
-            .into(),
-    )
+fn token(role: Option<&str>) -> Option<String> {
+    let role = role.map_or_else(|| "the needed role".to_owned(), |role| format!("the role {role}"));
+    Some(format!("give a token with {role} as --token or CELL_TOKEN; `tokens_file` of the nodes has them"))
 }
 
 /// What to do about a server that takes no more connections.
@@ -414,7 +413,7 @@ fn of_refusal(refusal: &Refusal, command: &dyn Fn(&str) -> String) -> (Exit, Opt
             (Exit::Unhealthy, Some(next))
         }
         Refusal::Shutdown => (Exit::Unhealthy, None),
-        Refusal::Unauthorized => (Exit::Error, token()),
+        Refusal::Unauthorized => (Exit::Error, token(None)),
         Refusal::KeyInvalid { .. } | Refusal::ValueTooLarge { .. } | Refusal::TooLong { .. } => {
             (Exit::Usage, None)
         }

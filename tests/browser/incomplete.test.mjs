@@ -236,7 +236,7 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
     await enter();
     await page.waitForFunction(() => sessionStorage.getItem("cell.token") === "late-token");
     await says(page, "This node wants a token");
-    mock.tokens["late-token"] = "viewer"; // the node has read its file of tokens again
+    mock.tokens["late-token"] = "admin"; // the node has read its file of tokens again
     await enter();
     await says(page, "amber-0000"); // it was asked for once, and is asked for again
     sound(page);
@@ -253,7 +253,7 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
   });
 
   test("role_that_does_not_suffice_disables_the_form", async (t) => {
-    const prepare = (mock) => mock.changed.set("whoami", (document) => { document.role = "operator"; });
+    const prepare = (mock) => mock.changed.set("whoami", (document) => { document.role = "operator"; document.roles = ["viewer", "operator"]; });
     const { page } = await opened(t, "recovery", { prepare });
     await says(page, "Your role is operator: this needs the role admin");
     assert.equal(await page.getByRole("button", { name: "Run this drill…" }).isDisabled(), true);
@@ -262,8 +262,28 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
     sound(page);
   });
 
+  test("viewer_sees_the_tree_without_its_keys_and_no_entries_and_is_told_why", async (t) => {
+    const { page, mock } = await opened(t, "overview", { scenario: "unauthorised" });
+    await page.addInitScript(() => sessionStorage.setItem("cell.token", "viewer-token"));
+    await page.goto(`${mock.url}/console/tree?from=61&chosen=62&view=table`);
+    await says(page, "Keys and values are for the role reader; your role is viewer.");
+    await page.getByRole("table", { name: "Ranges of keys, in order" }).waitFor();
+    await page.getByRole("group", { name: /^Key space/ }).focus();
+    await page.keyboard.press("Home");
+    await page.keyboard.press("+");
+    await page.keyboard.press("Enter");
+    await says(page, "Levels, from the root down");
+    await page.goto(`${page.url()}&tree_node=0&locate=61`);
+    await says(page, "What a tree node has is for the role reader");
+    await page.goto(`${mock.url}/console/data?key=61`);
+    await says(page, "Keys and values are for the role reader; your role is viewer.");
+    assert.equal(await page.getByRole("alert").count(), 0, "nothing is an error");
+    assert.equal((await page.content()).includes("amber"), false, "and no key is there");
+    sound(page);
+  });
+
   test("tree_check_wants_an_operator_and_says_whose_part_is_missing", async (t) => {
-    const viewer = (mock) => mock.changed.set("whoami", (document) => { document.role = "viewer"; });
+    const viewer = (mock) => mock.changed.set("whoami", (document) => { document.role = "viewer"; document.roles = ["viewer"]; });
     const { page } = await opened(t, "tree", { prepare: viewer });
     await says(page, "Your role is viewer: this needs the role operator");
     assert.equal(await page.getByRole("button", { name: "Check the tree" }).isDisabled(), true);

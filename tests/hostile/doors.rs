@@ -6,10 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cell_client::{Client, ClientOptions, Transport};
+use cell_client::{Client, ClientError, ClientOptions, Search, Transport};
 use cell_cluster::{ClusterError, Coordinator, CoordinatorRefusal, Remote, Transaction};
 use cell_tests::server::Server;
 use cell_tests::{program, stranger, wait};
+use rustix::process::{Signal, kill_process};
 
 fn remote(server: &Server) -> Arc<Remote> {
     Arc::new(Remote::new(server.coordinator(), Duration::from_secs(30)))
@@ -33,6 +34,31 @@ fn coordinator_answers_its_own_user_alone_and_listens_on_no_port() {
     let said = asked().expect("it could be done before");
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(said.err.contains("user 65534 may not ask the coordinator"), "{said:?}");
+}
+
+/// The table of the coordinator has the secret by which nodes know each other: everybody could read it.
+#[test]
+fn files_of_a_cluster_are_its_users_alone() {
+    let server = Server::start_steady(&["--allow-drills"]);
+    let said = server.cell(&["put", "key", "value"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let mut folders = vec![server.folder().to_owned()];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let Ok(metadata) = fs::symlink_metadata(&path) else { continue }; // it has just been removed
+            let mode = metadata.permissions().mode() & 0o777;
+            // A folder can be passed through, for those who may talk to a socket in it, and not looked into.
+            let permitted = if metadata.is_dir() { 0o711 } else { 0o600 };
+            assert_eq!(mode & !permitted, 0, "{} {mode:o}", path.display());
+            files += 1;
+            folders.extend(metadata.is_dir().then_some(path));
+        }
+    }
+    assert!(files > 10, "{files}");
+    let coordinator = server.folder().join("coordinator");
+    assert_eq!(fs::metadata(coordinator).unwrap().permissions().mode() & 0o777, 0o700);
 }
 
 #[test]
@@ -86,8 +112,8 @@ fn tokens_are_asked_for_over_tcp_and_their_roles_decide() {
     let server = Server::start_steady(&["--tokens-file", file.to_str().unwrap()]);
     let code = |command: &[&str], token: &str| {
         let (name, rest) = command.split_first().unwrap();
-        let flags = [&[*name, "--transport", "tcp", "--timeout", "2s"][..], &token_flags(token), rest];
-        let said = server.cell(&flags.concat());
+        let flags = [&[*name, "--transport", "tcp", "--timeout", "300s"][..], &token_flags(token), rest];
+        let said = server.cell(&flags.concat()); // of nothing that is refused the deadline is awaited
         let hint = said.err.contains("--token");
         assert_eq!(said.code == Some(1), hint, "{said:?}");
         said.code
@@ -101,6 +127,10 @@ fn tokens_are_asked_for_over_tcp_and_their_roles_decide() {
     assert_eq!(code(&get, "token of the reader"), Some(0));
     assert_eq!(code(&["get", "--search", "client", "key"], "token of the reader"), Some(0));
     assert_eq!(code(&put, "token of the reader"), Some(1));
+    let flags =
+        ["put", "--transport", "tcp", "--timeout", "300s", "--token", "token of the reader", "a", "b"];
+    let said = server.cell(&flags);
+    assert!(said.err.contains("needs a token with the role writer"), "{said:?}");
     // Over shared memory the kernel says who asks.
     for command in [&put[..], &get, &["status"]] {
         let (name, rest) = command.split_first().unwrap();
@@ -109,12 +139,72 @@ fn tokens_are_asked_for_over_tcp_and_their_roles_decide() {
     }
 }
 
+/// A node's own clients had no token to show where there is no shared memory.
+#[test]
+fn entries_are_read_over_http_without_shared_memory_by_readers_alone() {
+    let temporary = tempfile::tempdir().unwrap();
+    let file = temporary.path().join("tokens");
+    fs::write(&file, TOKENS.to_owned() + VIEWER).unwrap();
+    let flags = ["--fabric-shm", "off", "--tokens-file", file.to_str().unwrap()];
+    let server = Server::start_steady(&flags);
+    let put = ["put", "--token", "token of the writer", "a-key", "a-value"];
+    let said = server.cell(&put);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    wait::until("the node's own client is let in", || {
+        let answer = server.http_as("token of the reader", "/api/v1/kv/612d6b6579");
+        answer.is_some_and(|(status, body)| status == 200 && body.contains("a-value"))
+    });
+    let refused = server.http_as("token of the viewer", "/api/v1/kv/612d6b6579");
+    assert_eq!(refused.map(|(status, _)| status), Some(403));
+    assert_eq!(server.http("/api/v1/kv/612d6b6579").map(|(status, _)| status), Some(401));
+}
+
+/// A token that is taken back: who is connected is out, over each way, and writes and reads nothing more.
+#[test]
+fn token_that_is_taken_back_ends_connections_and_one_sided_reads() {
+    let temporary = tempfile::tempdir().unwrap();
+    let file = temporary.path().join("tokens");
+    fs::write(&file, TOKENS).unwrap();
+    let flags = ["--nodes", "2", "--allow-drills", "--tokens-file", file.to_str().unwrap()];
+    let server = Server::start_steady(&flags);
+    server.wait_healthy();
+    let connect = |token: &str, search| {
+        let options = ClientOptions {
+            transport: Transport::Tcp,
+            token: token.as_bytes().to_vec(),
+            deadline_ms: 600_000,
+            search,
+            ..ClientOptions::default()
+        };
+        Client::connect(&server.address().to_string(), options).expect("the token is known")
+    };
+    let [mut writer, mut one_sided] =
+        [("token of the writer", Search::Server), ("token of the reader", Search::Client)]
+            .map(|(token, search)| connect(token, search));
+    let keys: Vec<String> = "0AKagpz".chars().map(|first| format!("{first}-key")).collect();
+    for key in &keys {
+        writer.put(key.as_bytes(), b"value").expect("the writer may");
+        one_sided.get(key.as_bytes()).expect("the reader may");
+    }
+    fs::write(&file, "reader other 0b284366ce1c7437af56420b6e273fec28dc367eb52b928b1b2998f43770abed\n")
+        .unwrap();
+    let reload = |node| kill_process(node, Signal::HUP).expect("a node can be signalled");
+    server.nodes().into_iter().for_each(reload);
+    // It takes a moment; then nothing is answered any more, and none of it is waited for.
+    wait::until("nothing is written any more", || {
+        keys.iter().all(|key| matches!(writer.put(key.as_bytes(), b"late"), Err(ClientError::Unauthorized)))
+    });
+    wait::until("nothing is read any more", || {
+        keys.iter().all(|key| matches!(one_sided.get(key.as_bytes()), Err(ClientError::Unauthorized)))
+    });
+}
+
 fn token_flags(token: &str) -> Vec<&str> {
     if token.is_empty() { Vec::new() } else { vec!["--token", token] }
 }
 
 /// A file with a viewer, by the SHA-256 of "token of the viewer".
-const VIEWER: &str = "viewer one 0b284366ce1c7437af56420b6e273fec28dc367eb52b928b1b2998f43770abed\n";
+const VIEWER: &str = "viewer three 0b284366ce1c7437af56420b6e273fec28dc367eb52b928b1b2998f43770abed\n";
 
 /// The node says over the fabric where its HTTP is, to whoever has a token where the kernel names nobody.
 #[test]

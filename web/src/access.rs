@@ -1,51 +1,33 @@
-//! Who asks, and what they may: three roles, each with the rights of those before it.
+//! Who asks, and what they may. What each route wants is in `api::routes`.
 
-use serde::Serialize;
-
-/// What a caller may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Role {
-    /// Reads everything.
-    Viewer,
-    /// Changes settings, begins checks.
-    Operator,
-    /// Does faults.
-    Admin,
-}
-
-impl Role {
-    /// As it is written.
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Role::Viewer => "viewer",
-            Role::Operator => "operator",
-            Role::Admin => "admin",
-        }
-    }
-}
+use cell_node::{Grants, TokenRole};
 
 /// Who sent a request. Every request that reaches a handler of the API has one in its extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     /// The name that stands in the history of what they change.
     pub(crate) name: String,
-    pub(crate) role: Role,
+    pub(crate) grants: Grants,
 }
 
 impl Caller {
     /// Another node of the cluster.
     pub(crate) fn peer() -> Caller {
-        Caller { name: "peer".to_owned(), role: Role::Admin }
+        Caller { name: "peer".to_owned(), grants: Grants::ALL }
     }
 
     /// Whoever asks for what everybody may see: health, metrics, the console's files.
     pub(crate) fn anonymous() -> Caller {
-        Caller { name: "anonymous".to_owned(), role: Role::Viewer }
+        Caller { name: "anonymous".to_owned(), grants: Grants::default() }
     }
 
     /// Whoever reaches a node that serves loopback only and knows no tokens.
     pub(crate) fn local() -> Caller {
-        Caller { name: "admin".to_owned(), role: Role::Admin }
+        Caller { name: "admin".to_owned(), grants: Grants::ALL }
+    }
+
+    /// The words of the roles that they have, the one that permits most last.
+    pub(crate) fn roles(&self) -> Vec<&'static str> {
+        self.grants.roles().map(TokenRole::word).collect()
     }
 }

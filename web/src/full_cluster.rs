@@ -34,7 +34,12 @@ pub(crate) fn start() -> TestCluster {
 
 /// Starts them with more sources.
 pub(crate) fn start_with(more: impl Fn(Sources) -> Sources) -> TestCluster {
-    TestCluster::start_with(2, &[("http_changes_per_second", "10000")], |sources| {
+    start_set(&[("http_changes_per_second", "10000")], more)
+}
+
+/// Starts them with these settings.
+pub(crate) fn start_set(settings: &[(&str, &str)], more: impl Fn(Sources) -> Sources) -> TestCluster {
+    TestCluster::start_with(2, settings, |sources| {
         let (inner, looks) = (Arc::clone(&sources.snapshots), AtomicU64::new(0));
         let look = move || {
             let looks = 1 + looks.fetch_add(1, Ordering::Relaxed);
@@ -122,7 +127,7 @@ fn log_segments(looks: u64) -> LogSegments {
 
 fn tree(own: u32) -> TreeShape {
     let (low, middle, high): (&[u8], &[u8], Option<&[u8]>) =
-        if own == 0 { (b"", b"c", Some(b"g")) } else { (b"g", b"p", None) };
+        if own == 0 { (b"", b"c-fence", Some(b"g-fence")) } else { (b"g-fence", b"p-fence", None) };
     let mut meganodes = vec![test_shape(own + 1, low, Some(middle), 4), test_shape(own + 1, middle, high, 5)];
     meganodes[0].splitting = true;
     meganodes[0].reads_per_second = Some(3.0);

@@ -14,6 +14,11 @@ const KEYS_MAX: usize = 256;
 /// Bytes of their bodies, together.
 const BYTES_MAX: usize = 4 << 20;
 
+/// A number for what a request does, the same for each repeat of it with the same `Idempotency-Key`, at
+/// whichever node. Requests without a key have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RepeatId(pub(crate) u64);
+
 /// What distinguishes one request from another: a hash of method, address, body and caller.
 pub(crate) type Fingerprint = [u8; 32];
 

@@ -47,9 +47,11 @@
 //! node keeps the last 256 answers, 4 MiB at most, and gives them to repeats.
 //!
 //! With a file of tokens (`tokens_file`) everything but health, metrics and the console's files wants
-//! one of them (`Authorization: Bearer`): a viewer's to read, an operator's to change something, an admin's
-//! where the router says so. A stream ends when its token is revoked. Nodes know each other without. Who
-//! sends tokens that are not known, or changes something, too often is answered 429.
+//! one of them (`Authorization: Bearer`), with the role that the table of routes names (`api::routes`): a
+//! viewer's for figures, a reader's for entries and keys, an operator's to change something, an admin's for
+//! drills. A viewer sees the tree without its keys. A stream ends when its token is revoked. Nodes show each
+//! other a proof that they know a secret of the coordinator. Who sends tokens that are not known, or changes
+//! something, too often is answered 429.
 //!
 //! Errors are RFC 9457 `application/problem+json` with `code` and `request_id`; every response carries the id
 //! in `x-request-id`. Only loopback addresses can be bound, unless HTTP is served over TLS and asks for

@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use cell_cluster::{ClusterError, Coordinator, KeyCondition, Transaction};
+use cell_terms::Incarnation;
 use data_encoding::HEXLOWER;
 use rustix::rand::{GetRandomFlags, getrandom};
+use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::coordination::{Coordination, Unanswered, in_words};
 
-/// The header that a node's requests to its peers carry.
+/// The header that a node's requests to its peers carry, with a proof that it knows the secret.
 pub(crate) const PEER_HEADER: &str = "x-cell-peer";
 const KEY: &str = "web/peer-secret";
 const BYTES: usize = 32;
@@ -62,13 +64,31 @@ impl PeerSecret {
     }
 
     /// The secret, if it is known. Never waits.
-    pub(crate) fn get(&self) -> Option<&str> {
+    fn get(&self) -> Option<&str> {
         self.known.get().map(String::as_str)
     }
 
-    /// Whether a request carries the secret. Never waits.
-    pub(crate) fn claim_in(&self, headers: &HeaderMap) -> PeerClaim {
-        match (headers.get(PEER_HEADER), self.get()) {
+    /// What shows a peer of this lease that a request comes from another node, if the secret is known. It
+    /// shows that to no other one: whoever listens where a dead node did learns nothing that opens a living
+    /// one.
+    pub(crate) fn proof_for(&self, peer: Incarnation) -> Option<String> {
+        self.derived(&format!("peer {:016x}", peer.0))
+    }
+
+    /// The token by which nodes let each other's clients read and write entries, if the secret is known.
+    pub(crate) fn entries_token(&self) -> Option<String> {
+        self.derived("entries")
+    }
+
+    /// The secret comes last: what is derived cannot be made longer into something else.
+    fn derived(&self, purpose: &str) -> Option<String> {
+        let secret = self.get()?;
+        Some(HEXLOWER.encode(&Sha256::digest(format!("cell {purpose} {secret}"))))
+    }
+
+    /// Whether a request carries the proof for this node. Never waits.
+    pub(crate) fn claim_in(&self, headers: &HeaderMap, own: Incarnation) -> PeerClaim {
+        match (headers.get(PEER_HEADER), self.proof_for(own)) {
             (None, _) => PeerClaim::NoPeer,
             (Some(_), None) => PeerClaim::Unknown,
             (Some(given), Some(known)) if known.as_bytes().ct_eq(given.as_bytes()).into() => PeerClaim::Peer,
@@ -122,11 +142,17 @@ mod tests {
         }
         let first = secrets[0].get().unwrap().to_owned();
         assert_eq!((first.len(), secrets[1].get()), (2 * BYTES, Some(first.as_str())));
-        assert_eq!(secrets[1].claim_in(&headers(&first)), PeerClaim::Peer);
-        for wrong in ["", &first[1..], &"0".repeat(2 * BYTES)] {
-            assert_eq!(secrets[1].claim_in(&headers(wrong)), PeerClaim::NoPeer, "{wrong}");
+        let [own, dead] = [Incarnation(71), Incarnation(17)];
+        let proof = secrets[0].proof_for(own).unwrap();
+        let claim = |headers: &HeaderMap| secrets[1].claim_in(headers, own);
+        assert_eq!(claim(&headers(&proof)), PeerClaim::Peer);
+        // What was sent to a node that is gone, where another process listens by now, opens nobody else.
+        let of_dead = secrets[0].proof_for(dead).unwrap();
+        let entries = secrets[0].entries_token().unwrap();
+        for wrong in ["", &proof[1..], &"0".repeat(2 * BYTES), &first, &of_dead, &entries] {
+            assert_eq!(claim(&headers(wrong)), PeerClaim::NoPeer, "{wrong}");
         }
-        assert_eq!(secrets[1].claim_in(&HeaderMap::new()), PeerClaim::NoPeer);
+        assert_eq!(claim(&HeaderMap::new()), PeerClaim::NoPeer);
     }
 
     #[tokio::test]
@@ -136,10 +162,16 @@ mod tests {
         link.set_cut(true);
         let coordination = Coordination::new(Some(Arc::new(link.clone())));
         secret.learn(&coordination).await;
-        assert_eq!((secret.get(), secret.claim_in(&headers("x"))), (None, PeerClaim::Unknown));
+        assert_eq!(
+            (secret.get(), secret.claim_in(&headers("x"), Incarnation(1))),
+            (None, PeerClaim::Unknown)
+        );
         link.set_cut(false);
         secret.learn(&coordination).await;
-        assert_eq!((secret.get().is_some(), secret.claim_in(&headers("x"))), (true, PeerClaim::NoPeer));
+        assert_eq!(
+            (secret.get().is_some(), secret.claim_in(&headers("x"), Incarnation(1))),
+            (true, PeerClaim::NoPeer)
+        );
     }
 
     #[tokio::test]

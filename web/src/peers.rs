@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use cell_cluster::MemberRow;
 use cell_node::NodeSnapshot;
-use cell_terms::NodeId;
+use cell_terms::{Incarnation, NodeId};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -77,8 +77,13 @@ impl Peers {
     }
 
     /// Whether a request comes from another node of the cluster.
-    pub(crate) fn claim_in(&self, headers: &HeaderMap) -> PeerClaim {
-        self.secret.claim_in(headers)
+    pub(crate) fn claim_in(&self, headers: &HeaderMap, own: Incarnation) -> PeerClaim {
+        self.secret.claim_in(headers, own)
+    }
+
+    /// See [`PeerSecret::entries_token`].
+    pub(crate) fn entries_token(&self) -> Option<String> {
+        self.secret.entries_token()
     }
 
     /// Learns the secret of the cluster's nodes if it is not known. Called each second.
@@ -141,8 +146,8 @@ impl Peers {
         let exchange = async {
             let address = format!("{}://{}{path}", self.scheme, member.http);
             let mut request = Request::builder().method(method).uri(address);
-            if let Some(secret) = self.secret.get() {
-                request = request.header(PEER_HEADER, secret);
+            if let Some(proof) = self.secret.proof_for(member.incarnation) {
+                request = request.header(PEER_HEADER, proof);
             }
             let body = match body {
                 Some(json) => {
@@ -186,7 +191,6 @@ mod tests {
 
     use cell_cluster::Sim;
     use cell_node::ClusterSnapshot;
-    use cell_terms::Incarnation;
     use serde_json::Value;
 
     use super::*;

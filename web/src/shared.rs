@@ -68,6 +68,9 @@ pub(crate) struct Shared {
     /// Without tokens everybody on this machine is an admin.
     access: Arc<AccessRules>,
     is_read_only: bool,
+    /// Whether this node's own clients show a token: where there is no shared memory, over which the kernel
+    /// says who they are. Elsewhere nobody who listens in a node's place is told one.
+    shows_token: bool,
     history: Mutex<NodeHistory>,
     events: Mutex<EventLog>,
     pub(crate) events_seen: CachedResponse<Arc<EventsSeen>>,
@@ -109,6 +112,7 @@ impl Shared {
             tuning_end: TuningEnd::default(),
             access: Arc::default(),
             is_read_only: false,
+            shows_token: false,
             selectors: Mutex::default(),
             history: Mutex::default(),
             events: Mutex::default(),
@@ -153,6 +157,7 @@ impl Shared {
             if self.access.wants_tokens() {
                 self.store = Store::of_own_user(self.sources.fabric);
             }
+            self.shows_token = setting::text(&settings, "fabric_shm") == Some("off");
             self.is_read_only = setting::is_read_only(&settings);
             self.hosts = Hosts::new(&setting::hosts(&settings)).bound_to(address);
             self.limits.set_changes_per_second(setting::changes_per_second(&store.current().0));
@@ -180,7 +185,7 @@ impl Shared {
         if !self.access.wants_tokens() {
             return Ok(Caller::local());
         }
-        match self.peers.claim_in(headers) {
+        match self.claim_in(headers) {
             PeerClaim::Peer => return Ok(Caller::peer()),
             PeerClaim::Unknown => {
                 let detail = "This node has not learned yet by what its peers are known.";
@@ -202,6 +207,11 @@ impl Shared {
         caller
     }
 
+    /// Whether a request comes from another node of the cluster.
+    fn claim_in(&self, headers: &HeaderMap) -> PeerClaim {
+        self.peers.claim_in(headers, self.sources.snapshots.snapshot().incarnation)
+    }
+
     /// Reads the file of tokens again, if there is one; how many tokens it has.
     ///
     /// # Errors
@@ -210,11 +220,11 @@ impl Shared {
         self.access.read_again()
     }
 
-    /// Whether who has begun a stream may go on: the token is still known.
+    /// Whether who has begun a stream may go on: the token is still known, and may still see figures.
     pub(crate) fn still_knows(&self, headers: &HeaderMap) -> bool {
         !self.access.wants_tokens()
-            || matches!(self.peers.claim_in(headers), PeerClaim::Peer)
-            || tokens::caller(&self.access, headers).is_ok()
+            || matches!(self.claim_in(headers), PeerClaim::Peer)
+            || tokens::caller(&self.access, headers).is_ok_and(|caller| caller.grants.sees)
     }
 
     /// Says in the log which files of the settings every user of this machine may read, though they are
@@ -283,6 +293,12 @@ impl Shared {
     pub(crate) async fn learn(&self) {
         let secret = self.peers.learn_secret(&self.coordination);
         tokio::join!(secret, self.drill_permission.look(), self.disk.look());
+        if let Some(token) = self.peers.entries_token().filter(|_| self.access.wants_tokens()) {
+            self.access.know_nodes(token.as_bytes());
+            if self.shows_token {
+                self.store.know_token(token.into_bytes());
+            }
+        }
     }
 
     /// What clients have reported.

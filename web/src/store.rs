@@ -5,7 +5,7 @@
 //! meanwhile; if all clients are taken, calls wait for a short time, few at a time, and else are refused.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -32,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Store {
     fabric: Option<SocketAddr>,
     transport: Transport,
+    /// What its clients show, once there is one.
+    token: OnceLock<Vec<u8>>,
     /// Those that nobody uses now.
     idle: Arc<Mutex<Vec<Client>>>,
     calls: Arc<Semaphore>,
@@ -42,13 +44,30 @@ impl Store {
     /// By way of the node that serves its fabric there.
     pub(crate) fn new(fabric: Option<SocketAddr>) -> Store {
         let (calls, waiting) = (Arc::new(Semaphore::new(CLIENTS_MAX)), Semaphore::new(WAITING_MAX));
-        Store { fabric, transport: Transport::Tcp, idle: Arc::default(), calls, waiting }
+        Store {
+            fabric,
+            transport: Transport::Tcp,
+            token: OnceLock::new(),
+            idle: Arc::default(),
+            calls,
+            waiting,
+        }
     }
 
     /// The same where tokens are asked for: over shared memory the kernel says that it is the node's own
     /// user.
     pub(crate) fn of_own_user(fabric: Option<SocketAddr>) -> Store {
         Store { transport: Transport::Auto, ..Store::new(fabric) }
+    }
+
+    /// What clients of this node show from now on; the first one counts.
+    pub(crate) fn know_token(&self, token: Vec<u8>) {
+        let _ = self.token.set(token);
+    }
+
+    /// What clients of this node show; empty: nothing.
+    pub(crate) fn token(&self) -> Vec<u8> {
+        self.token.get().cloned().unwrap_or_default()
     }
 
     /// Runs `work` with a client. `pointer` is where the request names the key.
@@ -64,7 +83,7 @@ impl Store {
             return Err(Problem::unavailable("This node does not say where clients reach it."));
         };
         let permit = self.permit(PATIENCE).await?;
-        let options = ClientOptions { transport: self.transport, ..options() };
+        let options = ClientOptions { transport: self.transport, token: self.token(), ..options() };
         let idle = Arc::clone(&self.idle);
         let called = tokio::task::spawn_blocking(move || {
             let _permit = permit; // held by the thread, also when nobody waits for it any more

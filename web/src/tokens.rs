@@ -1,15 +1,15 @@
 //! Who sent a request, by its token.
 
 use axum::http::{HeaderMap, StatusCode, header};
-use cell_node::{AccessRules, Grants};
+use cell_node::AccessRules;
 
-use crate::access::{Caller, Role};
+use crate::access::Caller;
 use crate::problem::Problem;
 
 /// Who sent a request.
 ///
 /// # Errors
-/// 401: it has no token, or one that this node does not know. 403: its token is for entries alone.
+/// 401: it has no token, or one that this node does not know.
 pub(crate) fn caller(access: &AccessRules, headers: &HeaderMap) -> Result<Caller, Problem> {
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = given.and_then(|value| value.split_once(' '));
@@ -18,24 +18,9 @@ pub(crate) fn caller(access: &AccessRules, headers: &HeaderMap) -> Result<Caller
     let holder = holder.ok_or_else(|| {
         let detail = "Tokens are configured on this node, and this request has none that it knows.";
         Problem::new(StatusCode::UNAUTHORIZED, "unauthorised", detail)
-            .next("send `Authorization: Bearer` with a token of the role viewer or higher")
+            .next("send `Authorization: Bearer` with a token of the role that is needed, such as viewer")
     })?;
-    let role = role(holder.grants).ok_or_else(|| {
-        let detail = "This token is for entries over the fabric; the admin API wants another.";
-        Problem::new(StatusCode::FORBIDDEN, "forbidden", detail)
-            .next("ask whoever keeps the tokens for one of the role viewer or higher")
-    })?;
-    Ok(Caller { name: holder.name, role })
-}
-
-/// The role of the admin API that somebody has.
-fn role(grants: Grants) -> Option<Role> {
-    match grants {
-        Grants { administers: true, .. } => Some(Role::Admin),
-        Grants { operates: true, .. } => Some(Role::Operator),
-        Grants { sees: true, .. } => Some(Role::Viewer),
-        _ => None,
-    }
+    Ok(Caller { name: holder.name, grants: holder.grants })
 }
 
 #[cfg(test)]
@@ -54,10 +39,12 @@ mod tests {
         std::fs::write(file.path(), lines).unwrap();
         let access = AccessRules::open(file.path().to_str().unwrap()).unwrap();
         let headers = |value: &str| HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]);
-        let who = |value| caller(&access, &headers(value)).map(|caller| (caller.name, caller.role));
-        assert_eq!(who("Bearer a"), Ok(("screen".to_owned(), Role::Viewer)));
-        assert_eq!(who("bearer b"), Ok(("root".to_owned(), Role::Admin)));
-        assert_eq!(who("Bearer c").unwrap_err().status, StatusCode::FORBIDDEN);
+        let who =
+            |value| caller(&access, &headers(value)).map(|caller| (caller.name.clone(), caller.roles()));
+        assert_eq!(who("Bearer a"), Ok(("screen".to_owned(), vec!["viewer"])));
+        let all = vec!["reader", "writer", "viewer", "operator", "admin"];
+        assert_eq!(who("bearer b"), Ok(("root".to_owned(), all)));
+        assert_eq!(who("Bearer c"), Ok(("job".to_owned(), vec!["reader", "writer"])));
         for wrong in ["Bearer d", "Bearer ", "Basic a", "a", &format!("Bearer {}", hash("a"))] {
             assert_eq!(who(wrong).unwrap_err().status, StatusCode::UNAUTHORIZED, "{wrong}");
         }

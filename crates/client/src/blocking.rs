@@ -97,6 +97,7 @@ impl Client {
         let until_ns = within.map_or(u64::MAX, nanoseconds);
         let addresses = resolve_all(server)?;
         let mut endpoint = options.transport.endpoint(&options.shm_users, &options.verbs)?;
+        endpoint.set_token(&options.token);
         let mut poller = Poller::new()?;
         if let Some(descriptor) = endpoint.wake_descriptor() {
             poller.add(descriptor)?;

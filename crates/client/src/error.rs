@@ -3,7 +3,7 @@
 use std::io;
 
 use cell_fabric::{Address, CloseReason, FabricError, HelloRefusal};
-use cell_protocol::{DecodeError, EncodeError, OwnedState, Refusal};
+use cell_protocol::{DecodeError, EncodeError, OwnedState, Refusal, RequestKind};
 use cell_terms::{PairId, Version};
 
 /// Why an attempt failed. The last one stands in the error of an operation that was given up.
@@ -156,6 +156,12 @@ pub enum ClientError {
     /// The server does not accept the token. Give one with the needed role.
     #[error("the server does not accept the token, or asks for one")]
     Unauthorized,
+    /// The token is known, and is not for this. Not done. Give one that has the role.
+    #[error("not done: this needs a token with the role {role}")]
+    RoleMissing {
+        /// The role, as the file of tokens writes it.
+        role: &'static str,
+    },
     /// The process lacks what a connection needs.
     #[error("the fabric cannot be used")]
     Fabric(
@@ -259,6 +265,20 @@ impl From<FabricError> for ClientError {
 }
 
 impl ClientError {
+    /// A refusal that is final, of a request of this kind.
+    pub(crate) fn refused(refusal: Refusal, kind: RequestKind) -> ClientError {
+        let role = match (refusal, kind) {
+            (Refusal::Unauthorized, RequestKind::Put | RequestKind::PutBegin | RequestKind::Delete) => {
+                "writer"
+            }
+            (Refusal::Unauthorized, RequestKind::Status) => "viewer",
+            (Refusal::Unauthorized, RequestKind::Check) => "operator",
+            (Refusal::Unauthorized, _) => "reader",
+            (refusal, _) => return ClientError::Refused(refusal),
+        };
+        ClientError::RoleMissing { role }
+    }
+
     /// What is known of the operation.
     #[must_use]
     pub fn fate(&self) -> Fate {

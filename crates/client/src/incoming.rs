@@ -118,10 +118,30 @@ impl ClientCore {
             other => Some(Dismissal::Refused(other)),
         };
         self.abandon_connection(link, now_ns, AttemptError::Refused(refusal));
-        // One node of several is no reason to give all of them up.
+        // One node of several is no reason to give all of them up; what only this one can do is over.
+        if refusal == Refusal::Unauthorized && self.links.len() > 1 {
+            self.end_operations_at(link, now_ns);
+        }
         if let Some(dismissal) = dismissal.filter(|_| self.links.len() == 1) {
             self.dismiss(now_ns, dismissal);
         }
+    }
+
+    /// Ends what waits for a node that does not accept the token: it would wait in vain.
+    fn end_operations_at(&mut self, link: LinkId, now_ns: u64) {
+        let mut held = std::mem::take(&mut self.scratch);
+        self.pending
+            .collect(&mut held, |pending| pending.link == link && pending.state != PendingState::Joins);
+        for &slot in &held {
+            let pending = self.pending.get(slot);
+            if pending.state == PendingState::Free {
+                continue; // with another part of its operation
+            }
+            let unknown = pending.is_write() && pending.fate_open;
+            let error = if unknown { pending.given_up(now_ns) } else { ClientError::Unauthorized };
+            self.finish(slot, now_ns, Err(error));
+        }
+        self.scratch = held;
     }
 
     fn on_reply(
@@ -205,6 +225,21 @@ impl ClientCore {
                 }
                 Ok(())
             }
+            // Nothing that this client waits for would change it.
+            Reply::Refused(refusal @ Refusal::Unauthorized) => {
+                self.last_attempt_error = Some(AttemptError::Refused(refusal));
+                self.session.opening_lost();
+                while let Some(slot) = self.session.pop_waiting() {
+                    let pending = self.pending.get(slot);
+                    let error = if pending.fate_open {
+                        pending.given_up(now_ns)
+                    } else {
+                        ClientError::refused(refusal, pending.kind)
+                    };
+                    self.finish(slot, now_ns, Err(error));
+                }
+                Ok(())
+            }
             Reply::Refused(refusal) => {
                 self.last_attempt_error = Some(AttemptError::Refused(refusal));
                 self.session.opening_refused(now_ns, &self.backoff, &mut self.random);
@@ -282,7 +317,7 @@ impl ClientCore {
                 };
                 ClientError::ConditionFailed { current }
             }
-            RefusalAction::Refused => ClientError::Refused(refusal),
+            RefusalAction::Refused => ClientError::refused(refusal, pending.kind),
             RefusalAction::Unknown => {
                 self.forget_session_of(slot, refusal);
                 let pending = self.pending.get(slot);

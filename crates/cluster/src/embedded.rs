@@ -8,8 +8,9 @@
 //! One change at a time is on its way to the disk; leases are renewed meanwhile, so that a disk that takes
 //! its time ends nobody's lease. Nor does a process that stood still: see [`crate::ticks`].
 
-use std::fs::File;
+use std::fs::{self, File, Permissions};
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,6 +76,8 @@ impl Embedded {
         syncer: Arc<dyn Syncer>,
     ) -> Result<Embedded, ClusterError> {
         let created = create_folders(&*syncer, folder);
+        // Whoever reads the table can say to nodes that they are one; an earlier version left it open.
+        let created = created.and_then(|()| fs::set_permissions(folder, Permissions::from_mode(0o700)));
         created.map_err(|source| ClusterError::Folder { path: folder.to_owned(), source })?;
         let (mut disk, image) = StoreFolder::open(folder, syncer, FolderLock::acquire(folder)?)?;
         let fresh = image.is_none();

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::attempts::Attempts;
 use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
-use crate::request::{KeyCondition, Transaction, TransactionOutcome};
+use crate::request::{CoordinatorRefusal, KeyCondition, Quota, Transaction, TransactionOutcome};
 
 /// Where the values lie that are in force.
 pub(crate) const KEY_TUNING: &str = "tuning/current";
@@ -19,6 +19,10 @@ pub(crate) const KEY_TUNING: &str = "tuning/current";
 const KEY_CHANGES: &str = "tuning/change/";
 /// Changes that are kept: so many that nobody flushes the trail of what they did by doing more.
 pub const CHANGES_MAX: u64 = 10_000;
+/// Changes that go at once, the oldest ones, when their bytes leave no room for another.
+const DROPPED_MAX: usize = 100;
+/// So many bytes are enough then: a few changes' worth, so that not each one has to ask for them.
+const FREED_BYTES: usize = 256 << 10;
 /// Values with an end that may wait below another one with an end.
 const STEPS_MAX: usize = 4;
 /// Longest row of values, in bytes: what the coordinator takes, with some room.
@@ -416,10 +420,33 @@ impl Tuning {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(Tuned::Changed(change)),
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
                 Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+                // Those that are kept leave no room for it: the oldest ones go, until they do.
+                Err(error @ ClusterError::Refused(CoordinatorRefusal::Quota { what: Quota::Bytes, .. })) => {
+                    if !self.drop_oldest()? {
+                        return Err(error);
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }
         Err(ClusterError::Contended { what: "the tuning" })
+    }
+
+    /// Removes the oldest changes that are kept, some of them; whether there were any.
+    fn drop_oldest(&self) -> Result<bool, ClusterError> {
+        let page = self.coordinator.page(KEY_CHANGES, None)?;
+        if page.entries.is_empty() {
+            return Ok(false);
+        }
+        let mut bytes = 0;
+        let few = page.entries.iter().take(DROPPED_MAX).take_while(|entry| {
+            let before = bytes;
+            bytes += entry.value.len();
+            before < FREED_BYTES
+        });
+        let write = few.fold(Transaction::new(), |write, entry| write.delete(entry.key.clone()));
+        self.coordinator.transact(write)?;
+        Ok(true)
     }
 
     /// The change that made a revision, if it is this author's.

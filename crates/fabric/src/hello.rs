@@ -13,7 +13,7 @@
 //! | 12 | 2 | flags of the provider: bit 0 serves one-sided reads; the rest zero |
 //! | 14 | 2 | whom the connector wants: 0 the worker, 65,535 the one-sided service; acceptors repeat it |
 //! | 16 | 4 | longest message that this end takes, from 1,024 |
-//! | 20 | 2 | bytes of greeting and extensions that follow, at most 1,024 |
+//! | 20 | 2 | bytes of greeting and extensions that follow, at most 1,536 |
 //! | 22 | 2 | zero |
 //! | 24 | 16 | boot id of the host |
 //! | 40 | - | greeting: two texts, each a u16 length and UTF-8: shared-memory socket, HTTP address |
@@ -21,10 +21,11 @@
 //!
 //! | extension | carries |
 //! |---|---|
+//! | 1 | the token of who wants one-sided reads, at most 1,024 bytes |
 //! | 32,769 | the sender's end of a queue pair (`queue_pair_end`): the connection is to be one over `verbs` |
 //!
-//! Extensions are what a later version can add without another format: what a token or an encrypted
-//! connection has to say first. Who does not know a kind skips it; from kind 32,768 on it refuses the hello
+//! Extensions are what a later version can add without another format: what an encrypted connection has to
+//! say first. Who does not know a kind skips it; from kind 32,768 on it refuses the hello
 //! instead, and says why.
 
 use std::fmt;
@@ -50,11 +51,14 @@ const GREETING_BYTES_AT: usize = MESSAGE_MAX_AT + 4;
 const RESERVED_AT: usize = GREETING_BYTES_AT + 2;
 const BOOT_ID_AT: usize = RESERVED_AT + 2;
 pub(crate) const HEADER_BYTES: usize = BOOT_ID_AT + 16;
-const GREETING_BYTES_MAX: usize = 1_024;
+const GREETING_BYTES_MAX: usize = 1_536;
+/// Longest token, as in the protocol's hello.
+const TOKEN_BYTES_MAX: usize = 1_024;
 const MESSAGE_MAX_MIN: u32 = 1_024;
 const FLAG_ONE_SIDED: u16 = 1;
 /// From this kind on an extension has to be understood.
 const EXTENSION_REQUIRED: u16 = 1 << 15;
+const EXTENSION_TOKEN: u16 = 1;
 const EXTENSION_QUEUE_PAIR: u16 = EXTENSION_REQUIRED + 1;
 const EXTENSION_QUEUE_PAIR_BYTES: u16 = 36;
 
@@ -70,6 +74,15 @@ pub(crate) struct Hello {
     pub(crate) greeting: Greeting,
     /// Of a connection over `verbs`.
     pub(crate) queue_pair: Option<Box<QueuePairEnd>>,
+    /// Of a connector that wants one-sided reads; empty: it has none.
+    pub(crate) token: Box<[u8]>,
+}
+
+/// What extensions say.
+#[derive(Default)]
+struct Extensions {
+    queue_pair: Option<Box<QueuePairEnd>>,
+    token: Box<[u8]>,
 }
 
 /// What the bytes so far amount to.
@@ -92,18 +105,20 @@ impl Hello {
             message_bytes_max: u32::try_from(message_bytes_max).unwrap_or(u32::MAX),
             greeting: Greeting::default(),
             queue_pair: None,
+            token: Box::default(),
         }
     }
 
     /// The bytes.
     ///
     /// # Errors
-    /// The greeting's texts are too long.
+    /// The greeting's texts, or the token, are too long.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, FabricError> {
         let texts = [&self.greeting.shared_memory_socket, &self.greeting.http_address];
         let extension = self.queue_pair.as_ref().map(|end| end.encode());
         let texts_bytes: usize = texts.iter().map(|text| 2 + text.len()).sum();
-        let length = texts_bytes + extension.map_or(0, |bytes| 4 + bytes.len());
+        let token_bytes = if self.token.is_empty() { 0 } else { 4 + self.token.len() };
+        let length = texts_bytes + extension.map_or(0, |bytes| 4 + bytes.len()) + token_bytes;
         let too_long = FabricError::GreetingTooLong { length, max: GREETING_BYTES_MAX };
         let greeting_bytes =
             u16::try_from(length).ok().filter(|bytes| usize::from(*bytes) <= GREETING_BYTES_MAX);
@@ -122,6 +137,12 @@ impl Hello {
             // Fits: the sum of both was checked.
             bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(0).to_le_bytes());
             bytes.extend_from_slice(text.as_bytes());
+        }
+        if token_bytes > 0 {
+            bytes.extend_from_slice(&EXTENSION_TOKEN.to_le_bytes());
+            // Fits: the sum was checked.
+            bytes.extend_from_slice(&u16::try_from(self.token.len()).unwrap_or(0).to_le_bytes());
+            bytes.extend_from_slice(&self.token);
         }
         if let Some(extension) = extension {
             bytes.extend_from_slice(&EXTENSION_QUEUE_PAIR.to_le_bytes());
@@ -160,7 +181,7 @@ impl Hello {
         }
         let (mut hello, extensions) =
             Hello::decode_whole(&bytes[..whole]).ok_or(CloseReason::HelloInvalid)?;
-        hello.queue_pair = decode_extensions(extensions)?;
+        Extensions { queue_pair: hello.queue_pair, token: hello.token } = decode_extensions(extensions)?;
         Ok(Decoded::Whole(hello))
     }
 
@@ -182,6 +203,7 @@ impl Hello {
             message_bytes_max,
             greeting: Greeting { boot_id, shared_memory_socket, http_address },
             queue_pair: None,
+            token: Box::default(),
         };
         Some((hello, extensions))
     }
@@ -235,22 +257,24 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
 }
 
 /// What the extensions say; those that need not be understood are skipped.
-fn decode_extensions(mut bytes: &[u8]) -> Result<Option<Box<QueuePairEnd>>, CloseReason> {
-    let mut queue_pair = None;
+fn decode_extensions(mut bytes: &[u8]) -> Result<Extensions, CloseReason> {
+    let mut extensions = Extensions::default();
     while !bytes.is_empty() {
         let (kind, rest) = bytes.split_first_chunk::<2>().ok_or(CloseReason::HelloInvalid)?;
         let (content, rest) = sized(rest).ok_or(CloseReason::HelloInvalid)?;
         match u16::from_le_bytes(*kind) {
             EXTENSION_QUEUE_PAIR => {
                 let end = QueuePairEnd::decode(content).ok_or(CloseReason::HelloInvalid)?;
-                queue_pair = Some(Box::new(end));
+                extensions.queue_pair = Some(Box::new(end));
             }
+            EXTENSION_TOKEN if content.len() > TOKEN_BYTES_MAX => return Err(CloseReason::HelloInvalid),
+            EXTENSION_TOKEN => extensions.token = content.into(),
             kind if kind >= EXTENSION_REQUIRED => return Err(CloseReason::ExtensionUnknown { kind }),
             _ => {}
         }
         bytes = rest;
     }
-    Ok(queue_pair)
+    Ok(extensions)
 }
 
 /// Bytes behind their u16 length, and what follows them.
@@ -282,6 +306,7 @@ mod tests {
                 http_address: "[::1]:80".to_owned(),
             },
             queue_pair: None,
+            token: Box::default(),
         }
     }
 
@@ -347,12 +372,25 @@ mod tests {
 
     #[test]
     fn decode_unknown_extensions_are_skipped() {
-        for extensions in [[9, 0, 3, 0, 1, 2, 3].as_slice(), &[0xff, 0x7f, 0, 0, 1, 0, 1, 0, 7]] {
+        for extensions in [[9, 0, 3, 0, 1, 2, 3].as_slice(), &[0xff, 0x7f, 0, 0, 2, 0, 1, 0, 7]] {
             let bytes = extended(extensions);
             assert_eq!(Hello::decode(&bytes), Ok(Decoded::Whole(example())), "{extensions:?}");
             let cut = Hello::decode(&bytes[..bytes.len() - 1]);
             assert_eq!(cut, Ok(Decoded::Need(bytes.len())));
         }
+    }
+
+    #[test]
+    fn token_round_trips_and_one_that_is_too_long_is_refused() {
+        let hello = |bytes| Hello { token: vec![7; bytes].into(), ..example() };
+        for bytes in [1, TOKEN_BYTES_MAX] {
+            let encoded = hello(bytes).encode().unwrap();
+            assert_eq!(encoded.len(), example().encode().unwrap().len() + 4 + bytes);
+            assert_eq!(Hello::decode(&encoded), Ok(Decoded::Whole(hello(bytes))));
+        }
+        let longer = hello(TOKEN_BYTES_MAX + 1).encode().unwrap();
+        assert_eq!(Hello::decode(&longer), Err(CloseReason::HelloInvalid));
+        assert!(hello(1 << 16).encode().is_err());
     }
 
     #[test]
@@ -396,7 +434,7 @@ mod tests {
     fn encode_greeting_too_long_is_refused() {
         let mut hello = example();
         hello.greeting.http_address = "x".repeat(2_000);
-        assert!(matches!(hello.encode(), Err(FabricError::GreetingTooLong { max: 1_024, .. })));
+        assert!(matches!(hello.encode(), Err(FabricError::GreetingTooLong { max: 1_536, .. })));
     }
 
     proptest! {

@@ -157,6 +157,7 @@ impl HostEndpoint {
             greeting: shm_options.greeting.clone(),
             one_sided: shm_options.one_sided,
             partition: shm_options.partition.clone(),
+            readers: shm_options.readers.clone(),
         };
         let mut tcp = TcpEndpoint::listen_with(address, &tcp_options, &registry)?;
         let shm = options.socket.map(|name| ShmEndpoint::listen_with(name, &shm_options, &registry));
@@ -178,6 +179,15 @@ impl HostEndpoint {
             }
         }
         Ok(HostEndpoint { providers, registry, epoll })
+    }
+
+    /// What peers are told by whom this end reads their memory, where the kernel does not say it.
+    pub fn set_token(&mut self, token: &[u8]) {
+        for provider in &mut self.providers {
+            if let ProviderEndpoint::Tcp(tcp) = &mut provider.endpoint {
+                tcp.set_token(token);
+            }
+        }
     }
 
     /// Where this endpoint listens over TCP; `None` of one that only connects.

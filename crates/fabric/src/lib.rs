@@ -30,6 +30,7 @@ mod one_sided;
 mod partition;
 mod poller;
 mod queue_pair_end;
+mod read_permission;
 mod registry;
 mod remote_access;
 mod shm;
@@ -54,6 +55,7 @@ pub use mapped::MappedRegion;
 pub use one_sided::OneSided;
 pub use partition::{Blocked, Partition};
 pub use poller::{Poller, Wait, Waker};
+pub use read_permission::ReadPermission;
 pub use registry::RegionTaker;
 pub use remote_access::{
     READ_BYTES_MAX, READS_MAX, ReadFailure, ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead,

@@ -284,6 +284,9 @@ mutants! {
     /// A worker carries out what the role of a client's token does not permit. A test of the worker core
     /// (`node/tests/suite/worker_core/access.rs`) catches it.
     RoleUnasked: "role-unasked",
+    /// A connection whose token is gone stays, and keeps its role. A test of the worker core
+    /// (`node/tests/suite/worker_core/access.rs`) catches it.
+    RevokedStays: "revoked-stays",
     /// The coordinator answers peers of other users. A test of the coordinator
     /// (`crates/cluster/tests/suite/mutants.rs`) catches it.
     StrangerServed: "stranger-served",

@@ -32,7 +32,7 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Incarnation, NodeId, SessionId};
 use cell_wal::{LogDevice, LogEvent, WalError};
 
-use crate::access::{AccessRules, Grants};
+use crate::access::{AccessRules, Credential, Grants};
 use crate::command::Command;
 use crate::counters::WorkerCounts;
 use crate::directory::{MeganodeAt, Range};
@@ -71,8 +71,8 @@ pub struct WorkerIdentity {
 struct Connection {
     /// Who is at its other end, as far as that is known.
     peer: Option<PeerAddress>,
-    /// The hello was good.
-    greeted: bool,
+    /// The hello was good, by this.
+    greeted: Option<Credential>,
     /// What it may ask for from then on.
     grants: Grants,
     /// Requests that have not been answered.
@@ -136,6 +136,10 @@ pub struct Worker {
     restarted_because: Option<Arc<str>>,
     /// Who may ask for what.
     access: Arc<AccessRules>,
+    /// By which revision of that the connections were judged last.
+    access_judged: u64,
+    /// Connections that are to be closed: nothing lets them in any more.
+    dismissed: Vec<ConnectionId>,
     /// There was a lease.
     leased: bool,
     /// It has run out, and may hold again: see `silence`.
@@ -190,6 +194,8 @@ impl Worker {
             disk_free: None,
             restarted_because: None,
             access: Arc::default(),
+            access_judged: 0,
+            dismissed: Vec::new(),
             leased: false,
             silent: false,
             unanswered: Vec::new(),
@@ -293,10 +299,35 @@ impl Worker {
         self.streams.close_connection(connection);
     }
 
+    /// Connections that the driver is to close: their tokens are gone.
+    pub fn take_dismissed(&mut self) -> Vec<ConnectionId> {
+        std::mem::take(&mut self.dismissed)
+    }
+
+    /// Judges those again who are connected, if who may do what has changed. They keep what they still may.
+    fn judge_connections(&mut self) {
+        let revision = self.access.revision();
+        if std::mem::replace(&mut self.access_judged, revision) == revision || planted(Mutant::RevokedStays) {
+            return;
+        }
+        for (id, connection) in &mut self.connections {
+            let Some(credential) = &connection.greeted else { continue };
+            match self.access.grants(credential) {
+                Some(grants) => connection.grants = grants,
+                None => {
+                    connection.grants = Grants::default();
+                    self.dismissed.push(*id);
+                }
+            }
+        }
+        self.dismissed.sort_unstable(); // not in the order of a hash
+    }
+
     /// The time, and how long the lease surely holds.
     pub fn tick(&mut self, now_ns: u64, lease_until_ns: u64) {
         self.now_ns = now_ns;
         self.lease_until_ns = lease_until_ns;
+        self.judge_connections();
         self.latencies.tick(now_ns);
         // Before its first lease a process has nothing to lose.
         self.leased |= lease_until_ns > 0 || self.phase != WorkerPhase::Recovering;

@@ -30,7 +30,7 @@ impl Worker {
                 return Handled::Done;
             }
         };
-        if !state.greeted {
+        if state.greeted.is_none() {
             self.count_in(connection);
             self.greet(connection, header, &request);
         } else if !(state.grants.permit(&request) || planted(Mutant::RoleUnasked)) {
@@ -156,11 +156,12 @@ impl Worker {
             return self.refuse(connection, header, Refusal::Malformed { what });
         };
         let peer = self.connections.get(&connection).and_then(|state| state.peer);
-        let Some(grants) = self.access.grants(peer, token) else {
+        let credential = self.access.credential(peer, token);
+        let Some(grants) = self.access.grants(&credential) else {
             return self.refuse(connection, header, Refusal::Unauthorized);
         };
         if let Some(state) = self.connections.get_mut(&connection) {
-            state.greeted = true;
+            state.greeted = Some(credential);
             state.grants = grants;
             state.stream_credit_bytes = *stream_credit_bytes;
         }

@@ -25,6 +25,7 @@ use crate::dev::supervisor::Supervisor;
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
+use crate::process_settings::keep_files_private;
 use crate::signal::{self, Hangup};
 use crate::{logging, settings};
 
@@ -80,6 +81,7 @@ enum Restart {
 
 /// Runs until a signal.
 pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
+    keep_files_private();
     let (resolved, warnings) = settings::resolve(matches, std::env::vars_os())?;
     warnings.iter().for_each(|warning| message::warning(warning));
     create_folders(&SystemSyncer, &arguments.dir)

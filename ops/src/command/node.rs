@@ -30,7 +30,7 @@ use crate::dev::link::{self, Report, Word};
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
-use crate::process_settings::EMBEDDED;
+use crate::process_settings::{EMBEDDED, keep_files_private};
 use crate::reload::Configuration;
 use crate::service::Service;
 use crate::signal::{self, Hangup};
@@ -97,6 +97,7 @@ pub(crate) fn run(global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -
 
 /// Runs until a signal.
 fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
+    keep_files_private();
     let supervised = arguments.supervised;
     let (settings, warnings) = resolve(matches, supervised)?;
     warnings.iter().for_each(|warning| message::warning(warning));

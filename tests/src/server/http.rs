@@ -33,6 +33,11 @@ impl Server {
         self.http_ask(node, &format!("GET {path}"), "", "")
     }
 
+    /// GETs a path of the first node's HTTP listener with this token: status and body.
+    pub fn http_as(&self, token: &str, path: &str) -> Option<(u16, String)> {
+        self.http_ask(0, &format!("GET {path}"), &format!("Authorization: Bearer {token}\r\n"), "")
+    }
+
     /// POSTs a JSON body to a path of one node's HTTP listener: status and body.
     pub fn http_post(&self, node: u16, path: &str, body: &str) -> Option<(u16, String)> {
         let headers = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());

@@ -18,6 +18,20 @@ const TYPES = { js: "text/javascript; charset=utf-8", css: "text/css; charset=ut
 const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 const TOKENS = { "viewer-token": "viewer", "operator-token": "operator", "admin-token": "admin" };
 
+const ROLES = ["reader", "writer", "viewer", "operator", "admin"];
+/** What each role permits. */
+const ROLES_OF = { reader: ["reader"], writer: ["reader", "writer"], viewer: ["viewer"], operator: ["viewer", "operator"], admin: ROLES };
+
+/** What who does not read entries is not told. */
+function leaveKeysOut(document) {
+  if (document === null) return;
+  for (const one of [document, ...(document.buckets ?? [])]) {
+    delete one.low;
+    delete one.high;
+  }
+  document.keys_left_out = true;
+}
+
 class Mock {
   constructor() {
     this.world = new World();
@@ -127,7 +141,11 @@ class Mock {
     if (isWrite && this.scenario === "read-only") return this.problem(response, 403, "read_only", "This node takes no changes.", "Ask another node.");
     if (isWrite && (this.scenario === "forbidden" || role === "viewer")) return this.problem(response, 403, "forbidden", "This needs the role operator; your token has viewer.", "Ask whoever keeps the tokens for one with more rights.");
     if (isWrite) return this.write(request, response, url, path, body);
+    const readsEntries = ROLES_OF[role].includes("reader");
+    const isOfKeys = /^(kv|tree\/(heat|locate|meganodes\/[^/]+\/nodes))/.test(path) || url.searchParams.has("from") || url.searchParams.has("to");
+    if (!readsEntries && isOfKeys) return this.problem(response, 403, "forbidden", `This needs the role reader; your token has ${role}.`, "Ask whoever keeps the tokens for one with more rights.");
     const document = this.read(path, url.searchParams, role);
+    if (!readsEntries && /^tree\/(buckets|meganodes)/.test(path)) leaveKeysOut(document);
     if (document === null) return this.problem(response, 404, "not_found", "There is no such thing here.", "Look it up in the list again.");
     const headers = path === "tuning" ? { etag: `"${document.revision}"` } : {};
     this.changed.get(path)?.(document);
@@ -153,7 +171,7 @@ class Mock {
       "tree/locate": () => documents.locate(world, now, query.get("key") ?? ""), "selector/pairs": () => selector.pairs(world, now),
       tuning: () => world.tuning.document(now), "tuning/history": () => documents.head(now, world.tuning.page(Number(query.get("limit") ?? 50), Number(query.get("before") ?? Infinity))),
       drills: () => this.drills(now), "drills/preview": () => documents.head(now, preview(world, query.get("kind"), Number(query.get("node")), Number(query.get("delay_ms") ?? 100))),
-      kv: () => documents.kvPage(world, now, query), whoami: () => documents.head(now, { name: role, role, tokens_required: this.scenario === "unauthorised" }),
+      kv: () => documents.kvPage(world, now, query), whoami: () => documents.head(now, { name: role, role, roles: ROLES_OF[role], tokens_required: this.scenario === "unauthorised" }),
       "openapi.json": () => openapi,
     };
     if (routes[path]) return routes[path]();

@@ -179,8 +179,9 @@ fn document_has_health_routes_and_the_problems_of_each_route() {
         statuses
     };
     assert_eq!(statuses("/livez", "get"), [200, 400, 421]);
-    assert_eq!(statuses("/api/v1/nodes", "get"), [200, 400, 401, 421, 429, 500, 503]);
-    assert_eq!(statuses("/api/v1/kv/{key}", "get"), [200, 400, 401, 404, 421, 429, 500, 503]);
+    assert_eq!(statuses("/api/v1/whoami", "get"), [200, 400, 401, 421, 429, 500, 503]);
+    assert_eq!(statuses("/api/v1/nodes", "get"), [200, 400, 401, 403, 421, 429, 500, 503]);
+    assert_eq!(statuses("/api/v1/kv/{key}", "get"), [200, 400, 401, 403, 404, 421, 429, 500, 503]);
     let changes = [200, 400, 401, 403, 408, 409, 412, 413, 415, 421, 422, 428, 429, 500, 503];
     assert_eq!(statuses("/api/v1/tuning", "patch"), changes);
     for (name, response) in document["components"]["responses"].as_object().unwrap() {

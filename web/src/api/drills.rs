@@ -20,11 +20,11 @@ use crate::access::Caller;
 use crate::api::document::{Document, Scope};
 use crate::api::drill_preview;
 use crate::api::gathered::{Shown, bytes_permitted, fitting, rows_wanted};
-use crate::api::guard::RepeatId;
 use crate::api::params::{Params, PathText};
 use crate::api::tuning_patch::object;
 use crate::clock::now_unix_ms;
 use crate::drill::{DrillWanted, NotStarted, PREVIEW, RunPlace, RunRow, RunState, parameters};
+use crate::idempotency::RepeatId;
 use crate::peers::{Gathered, others};
 use crate::problem::{FieldProblem, Problem};
 use crate::shared::Shared;
@@ -258,8 +258,8 @@ async fn begin(
 ) -> Result<Response, Problem> {
     let Some(folder) = shared.sources.data_folder.clone() else { return Err(Problem::internal()) };
     let coordinator = shared.sources.coordinator.clone();
-    let place =
-        RunPlace { folder, runner: snapshot.node.0, lease: snapshot.incarnation, coordinator, now_unix_ms };
+    let (runner, token) = (snapshot.node.0, shared.store.token());
+    let place = RunPlace { folder, runner, lease: snapshot.incarnation, coordinator, now_unix_ms, token };
     let registry = Arc::clone(&shared);
     let started = tokio::task::spawn_blocking(move || registry.drills.begin(&place, wanted, repeat_id)).await;
     match started {

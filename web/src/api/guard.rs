@@ -1,26 +1,28 @@
-//! What every request that changes something goes through before its handler: where it comes from, what its
-//! body is, whether it was done already; and the role that a route wants.
+//! What every request goes through before its handler: the role that its route wants, by the table of
+//! routes; and if it changes something where it comes from, what its body is, whether it was done already.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use axum::middleware::{self, Next};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::MethodRouter;
+use cell_node::TokenRole;
 use http_body_util::LengthLimitError;
 use sha2::{Digest, Sha256};
 
-use crate::access::{Caller, Role};
+use crate::access::Caller;
+use crate::api::left_out;
+use crate::api::routes::{RouteText, find, is_known};
 use crate::body_limit::limited_body;
-use crate::host;
-use crate::idempotency::{Fingerprint, KeptAnswer, Known};
+use crate::idempotency::{Fingerprint, KeptAnswer, Known, RepeatId};
 use crate::problem::{FieldProblem, Problem};
 use crate::shared::Shared;
+use crate::{host, status_page};
 
 /// What routes of the API begin with.
 pub(crate) const API: &str = "/api/";
@@ -35,36 +37,26 @@ const KEY_BYTES_MAX: usize = 128;
 const KEY_HEADER: &str = "idempotency-key";
 const TYPES: [&str; 2] = ["application/json", "application/merge-patch+json"];
 
-/// A number for what a request does, the same for each repeat of it with the same `Idempotency-Key`, at
-/// whichever node. Requests without a key have none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RepeatId(pub(crate) u64);
-
-/// Lets a route be reached with this role or a higher one alone. `router` has it beside each route that
-/// wants more than its method does; see [`Role::of_method`].
-pub(crate) fn require(role: Role, route: MethodRouter<Arc<Shared>>) -> MethodRouter<Arc<Shared>> {
-    let check = move |Extension(caller): Extension<Caller>, request: Request, next: Next| async move {
-        match admit(&caller, role) {
-            Ok(()) => next.run(request).await,
-            Err(problem) => problem.into_response(),
-        }
-    };
-    route.route_layer(middleware::from_fn(check))
-}
-
-impl Role {
-    /// What a method wants wherever nothing else is said: whoever changes something is an operator.
-    pub(crate) fn of_method(method: &Method) -> Role {
-        if is_safe(method) { Role::Viewer } else { Role::Operator }
+/// What a request wants of its caller: what the table says of its route. A route that is not in the table is
+/// for admins alone. Where there is no such route, or not with that method, whoever would change something is
+/// an operator.
+fn wanted(request: &Request) -> (Option<TokenRole>, Option<&'static RouteText>) {
+    let is_safe = is_safe(request.method());
+    let method = if is_safe { "GET" } else { request.method().as_str() };
+    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let path = path.filter(|path| path.starts_with(API) || *path == status_page::PATH);
+    match (path, path.and_then(|path| find(method, path))) {
+        (_, Some(route)) => (route.role, Some(route)),
+        (Some(status_page::PATH), None) if is_safe => (Some(TokenRole::Viewer), None),
+        (Some(path), None) if is_safe && !is_known(path) => (Some(TokenRole::Admin), None),
+        _ => ((!is_safe).then_some(TokenRole::Operator), None),
     }
 }
 
 /// Whether a caller has a role.
-pub(crate) fn admit(caller: &Caller, wanted: Role) -> Result<(), Problem> {
-    if caller.role >= wanted {
-        return Ok(());
-    }
-    let (wanted, has) = (wanted.word(), caller.role.word());
+fn admit(caller: &Caller, wanted: Option<TokenRole>) -> Result<(), Problem> {
+    let Some(wanted) = wanted.filter(|wanted| !caller.grants.has(*wanted)) else { return Ok(()) };
+    let (wanted, has) = (wanted.word(), caller.roles().join(", "));
     let detail = format!("This needs the role {wanted}; your token has {has}.");
     let next = "ask whoever keeps the tokens for one with more rights";
     Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).next(next))
@@ -75,17 +67,26 @@ fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-/// Guards requests to the API: the role that their method wants, and what those go through that change
-/// something.
-pub(crate) async fn guard_changes(
+/// See the module's text.
+pub(crate) async fn guard(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     request: Request,
     next: Next,
 ) -> Response {
-    let admitted = admit(&caller, Role::of_method(request.method()));
-    if let (Err(problem), true) = (admitted, request.uri().path().starts_with(API)) {
+    let path = request.uri().path();
+    let is_guarded = path.starts_with(API) || path == status_page::PATH;
+    let (wanted, route) = wanted(&request);
+    if let (Err(problem), true) = (admit(&caller, wanted), is_guarded) {
         return problem.into_response();
+    }
+    if let Some(route) = route.filter(|route| !(route.keys.is_empty() || caller.grants.reads)) {
+        let has_body = request.method() != Method::HEAD;
+        return match left_out::permit(route, request.uri()) {
+            Ok(()) if has_body => left_out::without(next.run(request).await, route.keys).await,
+            Ok(()) => next.run(request).await,
+            Err(problem) => problem.into_response(),
+        };
     }
     if is_safe(request.method()) {
         return next.run(request).await;

@@ -23,6 +23,7 @@ pub(crate) mod gathered;
 pub(crate) mod guard;
 mod key;
 pub(crate) mod kv;
+mod left_out;
 pub(crate) mod nodes;
 pub(crate) mod openapi;
 pub(crate) mod operations;

@@ -49,10 +49,14 @@ pub(crate) fn document() -> Value {
 }
 
 fn operation(route: &RouteText) -> Value {
-    let whom = match route.answer {
-        Answer::Plain(_) => "Everybody may ask for it, without a token.".to_owned(),
-        _ => format!("Requires the role {}, where tokens are asked for.", route.role.word()),
+    let mut whom = match (route.answer, route.role) {
+        (Answer::Plain(_), _) => "Everybody may ask for it, without a token.".to_owned(),
+        (_, Some(role)) => format!("Requires the role {}, where tokens are asked for.", role.word()),
+        (_, None) => "Requires any token, where tokens are asked for.".to_owned(),
     };
+    if !route.keys.is_empty() {
+        whom.push_str(" Without the role reader no key may be named, and the answer has none.");
+    }
     let mut responses = problem_text::responses(route);
     for status in route.problems {
         if let Answer::Plain(types) = route.answer {

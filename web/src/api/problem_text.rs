@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::access::Role;
 use crate::api::guard::API;
 use crate::api::routes::{Place, RouteText};
 
@@ -57,7 +56,7 @@ fn answers(route: &RouteText, status: u16) -> bool {
     let by_kind = match status {
         400 | 421 => true,
         401 | 429 | 500 | 503 => route.path.starts_with(API),
-        403 => changes || route.role > Role::Viewer,
+        403 => changes || (route.role.is_some() && route.path.starts_with(API)),
         404 => has(Place::Path, None),
         408 | 409 | 413 | 415 | 422 => changes,
         412 | 428 => has(Place::Header, Some("If-Match")),

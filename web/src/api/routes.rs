@@ -1,10 +1,11 @@
 //! Every route of the API in words: what it answers, whom it answers, and what it takes. The document that
-//! describes the API is made from this table, and tests hold it and the router to each other, both ways.
+//! describes the API is made from this table, the guard of the router goes by it, and tests hold it and the
+//! router to each other, both ways.
 
 use cell_drill::DELAY_MS;
+use cell_node::TokenRole;
 use serde_json::Value;
 
-use crate::access::Role;
 use crate::api::schema::{cluster, drills, kv, logs, node, selector, series, tree, tuning};
 use crate::api::tuning::HISTORY_MAX;
 use crate::api::tuning_change::TTL_SECONDS_MAX;
@@ -16,8 +17,10 @@ pub(crate) struct RouteText {
     pub(crate) method: &'static str,
     /// As the router has it; `{id}:halt` is the router's `{id}`.
     pub(crate) path: &'static str,
-    /// The least role that it wants.
-    pub(crate) role: Role,
+    /// The role that its caller must have; none: whoever has a token may ask.
+    pub(crate) role: Option<TokenRole>,
+    /// Members of its answer that have keys: callers who do not read entries get it without them.
+    pub(crate) keys: &'static [&'static str],
     /// What it belongs to.
     pub(crate) tag: &'static str,
     pub(crate) summary: &'static str,
@@ -145,11 +148,12 @@ const fn get(
     parameters: &'static [Parameter],
     answer: fn() -> Value,
 ) -> RouteText {
-    let (method, role, answer) = ("GET", Role::Viewer, Answer::Json(answer));
+    let (method, role, answer) = ("GET", Some(TokenRole::Viewer), Answer::Json(answer));
     RouteText {
         method,
         path,
         role,
+        keys: &[],
         tag,
         summary,
         parameters,
@@ -158,6 +162,21 @@ const fn get(
         answer,
         problems: &[],
     }
+}
+
+/// The same for those who read entries: the answer is about keys.
+const fn for_readers(route: RouteText) -> RouteText {
+    RouteText { role: Some(TokenRole::Reader), ..route }
+}
+
+/// The same for whoever has a token.
+const fn for_all(route: RouteText) -> RouteText {
+    RouteText { role: None, ..route }
+}
+
+/// The same with keys in these members of the answer.
+const fn with_keys(keys: &'static [&'static str], route: RouteText) -> RouteText {
+    RouteText { keys, ..route }
 }
 
 const fn plain(
@@ -195,7 +214,7 @@ pub(crate) static HEALTH_ROUTES: [RouteText; 3] = [
 
 /// Every route below `/api/`.
 pub(crate) static ROUTES: [RouteText; 33] = [
-    get("/api/openapi.json", "api", "This document.", &[], kv::document),
+    for_all(get("/api/openapi.json", "api", "This document.", &[], kv::document)),
     get(
         "/api/v1/cluster/status",
         "cluster",
@@ -318,19 +337,22 @@ pub(crate) static ROUTES: [RouteText; 33] = [
         ],
         selector::series,
     ),
-    get(
-        "/api/v1/tree/buckets",
-        "tree",
-        "The key space in ranges: owner, entries, fill, reads and writes a second.",
-        &[
-            SCOPE,
-            query("columns", Takes::Integer(1, 512), "At most so many.", "64"),
-            query("from", Takes::Hex, "Keys from this one on.", "61"),
-            query("to", Takes::Hex, "Keys before this one.", "7a"),
-        ],
-        tree::buckets,
+    with_keys(
+        &["low", "high", "rows"],
+        get(
+            "/api/v1/tree/buckets",
+            "tree",
+            "The key space in ranges: owner, entries, fill, reads and writes a second.",
+            &[
+                SCOPE,
+                query("columns", Takes::Integer(1, 512), "At most so many.", "64"),
+                query("from", Takes::Hex, "Keys from this one on.", "61"),
+                query("to", Takes::Hex, "Keys before this one.", "7a"),
+            ],
+            tree::buckets,
+        ),
     ),
-    get(
+    for_readers(get(
         "/api/v1/tree/heat",
         "tree",
         "Writes and reads over time by ranges of keys: of ten seconds each for ten minutes, of a minute each \
@@ -355,15 +377,18 @@ pub(crate) static ROUTES: [RouteText; 33] = [
             ),
         ],
         tree::heat,
+    )),
+    with_keys(
+        &["low", "high"],
+        get(
+            "/api/v1/tree/meganodes/{id}",
+            "tree",
+            "A meganode: its levels and its slot.",
+            &[path("id", Takes::Text, "PAIR.SLOT", "1.0"), SCOPE],
+            tree::meganode,
+        ),
     ),
-    get(
-        "/api/v1/tree/meganodes/{id}",
-        "tree",
-        "A meganode: its levels and its slot.",
-        &[path("id", Takes::Text, "PAIR.SLOT", "1.0"), SCOPE],
-        tree::meganode,
-    ),
-    get(
+    for_readers(get(
         "/api/v1/tree/meganodes/{id}/nodes/{index}",
         "tree",
         "A tree node: its fences and the first of its keys.",
@@ -373,16 +398,16 @@ pub(crate) static ROUTES: [RouteText; 33] = [
             SCOPE,
         ],
         tree::tree_node,
-    ),
-    get(
+    )),
+    for_readers(get(
         "/api/v1/tree/locate",
         "tree",
         "Where a key is, and by which tree nodes a search comes to it.",
         &[needed("key", Takes::Hex, "The key.", "61"), SCOPE],
         tree::locate,
-    ),
+    )),
     RouteText {
-        role: Role::Operator,
+        role: Some(TokenRole::Operator),
         body: Some(BodyText { schema: tree::check_wanted, example: "{}", is_required: false }),
         method: "POST",
         success: 202,
@@ -394,7 +419,7 @@ pub(crate) static ROUTES: [RouteText; 33] = [
             tree::check_started,
         )
     },
-    get(
+    for_readers(get(
         "/api/v1/kv",
         "data",
         "Entries in order.",
@@ -405,8 +430,14 @@ pub(crate) static ROUTES: [RouteText; 33] = [
             query("limit", Takes::Integer(1, 200), "At most so many.", "20"),
         ],
         kv::page,
-    ),
-    get("/api/v1/kv/{key}", "data", "One entry.", &[path("key", Takes::Hex, "The key.", "61")], kv::entry),
+    )),
+    for_readers(get(
+        "/api/v1/kv/{key}",
+        "data",
+        "One entry.",
+        &[path("key", Takes::Hex, "The key.", "61")],
+        kv::entry,
+    )),
     get(
         "/api/v1/tuning",
         "tuning",
@@ -427,7 +458,7 @@ pub(crate) static ROUTES: [RouteText; 33] = [
         tuning::history,
     ),
     RouteText {
-        role: Role::Operator,
+        role: Some(TokenRole::Operator),
         body: needed_body(tuning::patch, "{\"client_selector_exploration\": \"0.02\"}"),
         method: "PATCH",
         ..get(
@@ -445,7 +476,7 @@ pub(crate) static ROUTES: [RouteText; 33] = [
         )
     },
     RouteText {
-        role: Role::Operator,
+        role: Some(TokenRole::Operator),
         body: needed_body(tuning::revert, "{\"revision\": \"1\"}"),
         problems: &[404],
         method: "POST",
@@ -483,7 +514,7 @@ pub(crate) static ROUTES: [RouteText; 33] = [
         drills::drill,
     ),
     RouteText {
-        role: Role::Admin,
+        role: Some(TokenRole::Admin),
         body: needed_body(drills::wanted, "{\"kind\": \"kill\", \"node\": 0, \"confirm\": \"node-0\"}"),
         problems: &[412],
         method: "POST",
@@ -497,7 +528,7 @@ pub(crate) static ROUTES: [RouteText; 33] = [
         )
     },
     RouteText {
-        role: Role::Admin,
+        role: Some(TokenRole::Admin),
         body: Some(BodyText { schema: drills::halt, example: "{}", is_required: false }),
         method: "POST",
         success: 202,
@@ -516,5 +547,28 @@ pub(crate) static ROUTES: [RouteText; 33] = [
         &[path("id", Takes::Text, "Its name.", "drill-0-1")],
         drills::operation,
     ),
-    get("/api/v1/whoami", "api", "Who the caller is to this node, and what they may do.", &[], kv::whoami),
+    for_all(get(
+        "/api/v1/whoami",
+        "api",
+        "Who the caller is to this node, and what they may do.",
+        &[],
+        kv::whoami,
+    )),
 ];
+
+/// The route of this method and of this path as the router has it.
+pub(crate) fn find(method: &str, path: &str) -> Option<&'static RouteText> {
+    ROUTES.iter().find(|route| route.method == method && route.is_at(path))
+}
+
+/// Whether a path, as the router has it, is in the table.
+pub(crate) fn is_known(path: &str) -> bool {
+    ROUTES.iter().any(|route| route.is_at(path))
+}
+
+impl RouteText {
+    fn is_at(&self, path: &str) -> bool {
+        let own = self.path.strip_suffix(":halt").filter(|own| own.ends_with('}'));
+        own.unwrap_or(self.path) == path
+    }
+}

@@ -16,12 +16,12 @@ use serde::Serialize;
 
 use crate::access::Caller;
 use crate::api::document::Document;
-use crate::api::guard::RepeatId;
 use crate::api::params::Params;
 use crate::api::tuning::{etag, settings};
 use crate::api::tuning_patch::{Patch, check_each, check_together, object, parse};
 use crate::clock::now_unix_ms;
 use crate::coordination::{CHANGE_PATIENCE, Unanswered};
+use crate::idempotency::RepeatId;
 use crate::problem::{FieldProblem, Problem};
 use crate::shared::Shared;
 
@@ -546,7 +546,10 @@ mod tests {
         let schema = cluster.get(0, "/api/v1/tuning/schema").body;
         assert_eq!(schema["settings"][0]["name"], "fill_percent");
         let who = cluster.get(0, "/api/v1/whoami");
-        let wanted = json!({"version": 1, "name": "admin", "role": "admin", "tokens_required": false});
+        let roles = ["reader", "writer", "viewer", "operator", "admin"];
+        let wanted = json!({
+            "version": 1, "name": "admin", "role": "admin", "roles": roles, "tokens_required": false,
+        });
         assert_eq!(without_times(&who), wanted);
         for path in ["tuning?x=1", "tuning/schema?x=1", "tuning/history?x=1", "whoami?x=1"] {
             assert_eq!(cluster.get(0, &format!("/api/v1/{path}")).pointers(), ["/query/x"]);

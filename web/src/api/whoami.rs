@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use crate::access::{Caller, Role};
+use crate::access::Caller;
 use crate::api::document::Document;
 use crate::api::params::Params;
 use crate::problem::Problem;
@@ -16,7 +16,9 @@ use crate::shared::Shared;
 #[derive(Debug, Serialize)]
 struct WhoAmI {
     name: String,
-    role: Role,
+    /// The one that permits most.
+    role: &'static str,
+    roles: Vec<&'static str>,
     tokens_required: bool,
 }
 
@@ -27,6 +29,8 @@ pub(crate) async fn get_whoami(
     params: Params,
 ) -> Result<Response, Problem> {
     params.end()?;
-    let who = WhoAmI { name: caller.name, role: caller.role, tokens_required: shared.wants_tokens() };
+    let roles = caller.roles();
+    let role = roles.last().copied().unwrap_or_default();
+    let who = WhoAmI { name: caller.name, role, roles, tokens_required: shared.wants_tokens() };
     Ok(axum::Json(Document::of_node(who, shared.look().1)).into_response())
 }

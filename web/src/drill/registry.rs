@@ -35,6 +35,8 @@ pub(crate) struct RunPlace {
     pub(crate) coordinator: Option<Arc<dyn Coordinator>>,
     /// The wall clock.
     pub(crate) now_unix_ms: fn() -> u64,
+    /// What its clients show; empty: nothing.
+    pub(crate) token: Vec<u8>,
 }
 
 /// Why a drill was not started.
@@ -163,7 +165,8 @@ impl Drop for Drills {
 
 /// Starts the drill's thread, if the cluster can be drilled now.
 fn start(place: &RunPlace, run: Arc<Run>, claim: ClaimRow) -> Result<(), NotStarted> {
-    let drill = run.wanted.drill(place.folder.clone());
+    let mut drill = run.wanted.drill(place.folder.clone());
+    drill.options.token.clone_from(&place.token);
     drill.check().map_err(NotStarted::Drill)?;
     let coordinator = place.coordinator.clone();
     let body = move || {
@@ -206,6 +209,7 @@ mod tests {
             lease,
             coordinator: Some(Arc::new(link)),
             now_unix_ms: || 1_000,
+            token: Vec::new(),
         }
     }
 

@@ -316,6 +316,50 @@ fn row_that_does_not_read_is_made_again_with_every_end_of_its_values() {
     assert_eq!((revisions(None, 3), revisions(Some(3), 3)), (vec![6, 5, 3], vec![2, 1]));
 }
 
+/// Ten thousand large ones are more than the coordinator takes: it refused each further change.
+#[test]
+fn changes_that_fill_what_there_is_for_them_make_room_by_their_bytes() {
+    use cell_cluster::{Coordinator, CoordinatorRefusal, Transaction};
+    let sim = Sim::new(1);
+    let (tuning, link) = (tuning(&sim), sim.link());
+    let key = |revision: u64| format!("tuning/change/{revision:016x}");
+    // Small ones that were made first do not free enough by themselves.
+    let mut revision = 0;
+    let mut fill = |bytes: usize, most: u64| {
+        for _ in 0..most {
+            let row = format!("{{\"revision\":{},\"values\":{{}}}}", revision + 1);
+            let change =
+                Transaction::new().put("tuning/current", row).put(key(revision + 1), "x".repeat(bytes));
+            match link.transact(change) {
+                Ok(_) => revision += 1,
+                Err(ClusterError::Refused(CoordinatorRefusal::Quota { .. })) => return revision,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        revision
+    };
+    fill(100, 1_000);
+    let full = fill(30 << 10, 9_000);
+    assert!(full < CHANGES_MAX, "it is full before there are as many as may be: {full}");
+    let text = "y".repeat(490);
+    let names: Vec<String> = (0..24).map(|name| format!("{name:02}")).collect();
+    for made in 0..40 {
+        let text = (made % 2 == 0).then_some(text.as_str());
+        let values: Vec<_> = names.iter().map(|name| (name.as_str(), text)).collect();
+        let change = tuning.change(full + made, &wanted(made + 1, &values)).unwrap();
+        assert!(
+            matches!(&change, Tuned::Changed(change) if change.revision == full + made + 1),
+            "{change:?}"
+        );
+    }
+    let is_kept = |revision| link.read(&key(revision)).unwrap().is_some();
+    assert!(!is_kept(1) && !is_kept(1_000) && is_kept(full), "the oldest go, and no more than have to");
+    assert_eq!(tuning.changes(None, 40).unwrap().len(), 40);
+    // One that takes back what is not kept any more is a change like any other.
+    let gone = WantedTuning { reverts: Some(1), ..wanted(99, &[("x", Some("2"))]) };
+    assert!(matches!(tuning.change(full + 40, &gone).unwrap(), Tuned::Changed(_)));
+}
+
 /// Of members, incidents and pairs the same.
 #[test]
 fn rows_of_every_kind_that_do_not_read_leave_what_was_known() {

@@ -97,6 +97,8 @@ pub(crate) struct Connection<L> {
     pub(crate) blocked: bool,
     /// A send was answered with `Full`; the caller waits for `Writable`.
     pub(crate) full: bool,
+    /// Of a lane, by which its reader is known: said in the hello, or heard there.
+    pub(crate) token: Box<[u8]>,
     /// The next poll ends it.
     pub(crate) ending: Option<CloseReason>,
     pub(crate) link: L,
@@ -105,7 +107,8 @@ pub(crate) struct Connection<L> {
 impl<L: Link> Connection<L> {
     /// A connector's hello.
     pub(crate) fn hello(&self) -> Hello {
-        Hello::of_connector(wanted_number(mark_of(self.id)), self.message_bytes_max)
+        let token = self.token.clone();
+        Hello { token, ..Hello::of_connector(wanted_number(mark_of(self.id)), self.message_bytes_max) }
     }
 
     /// Whether the peer is read no further until it has taken what waits for it. A connector always reads:

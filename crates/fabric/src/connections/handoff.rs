@@ -17,6 +17,7 @@ use crate::greeting::Greeting;
 use crate::hello::{Hello, WORKER, WORKER_ONE_SIDED};
 use crate::partition::Partition;
 use crate::poller::poll_error;
+use crate::read_permission::ReadPermission;
 
 /// How an endpoint takes connections: by listening, or from a queue that the one that listens fills.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct Acceptor {
     pub(super) partition: Partition,
     /// Where it finds sockets that were accepted for it; none at the endpoint that listens.
     pub(super) own_queue: Option<Arc<HandoffQueue>>,
+    /// At the one-sided service: who may read; none: whoever comes.
+    pub(super) readers: Option<Arc<dyn ReadPermission>>,
     /// At the endpoint that listens: the one-sided service's, where there is one.
     service_queue: Option<Arc<HandoffQueue>>,
     /// At the endpoint that listens: that of connections over `verbs`, where it is offered.
@@ -85,18 +88,22 @@ impl Acceptor {
             one_sided,
             partition: partition.clone(),
             own_queue: None,
+            readers: None,
             service_queue: None,
             verbs_queue: None,
         })
     }
 
-    /// The one-sided service's, to which this one hands sockets over from now on.
+    /// The one-sided service's, to which this one hands sockets over from now on, of those who may read.
     ///
     /// # Errors
     /// No descriptors.
-    pub(crate) fn add_service(&mut self) -> Result<Acceptor, FabricError> {
+    pub(crate) fn add_service(
+        &mut self,
+        readers: Option<Arc<dyn ReadPermission>>,
+    ) -> Result<Acceptor, FabricError> {
         let queue = self.service_queue.insert(Arc::new(HandoffQueue::new()?)).clone();
-        Ok(self.taking_from(queue))
+        Ok(Acceptor { readers, ..self.taking_from(queue) })
     }
 
     /// That of connections over `verbs`, to which this one hands sockets over from now on.
@@ -115,6 +122,7 @@ impl Acceptor {
             one_sided: self.one_sided,
             partition: self.partition.clone(),
             own_queue: Some(queue),
+            readers: None,
             service_queue: None,
             verbs_queue: None,
         }
@@ -229,7 +237,7 @@ mod tests {
     #[test]
     fn taker_of_the_service_is_its_queue_until_it_is_closed() {
         let mut acceptor = acceptor();
-        let service = acceptor.add_service().unwrap().own_queue.unwrap();
+        let service = acceptor.add_service(None).unwrap().own_queue.unwrap();
         let found = taker(&acceptor, WORKER_ONE_SIDED, false).unwrap().unwrap();
         assert!(Arc::ptr_eq(&found, &service));
         assert!(matches!(taker(&acceptor, WORKER, false), Ok(None)));

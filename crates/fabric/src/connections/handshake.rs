@@ -121,7 +121,12 @@ impl<T: Transport> Messenger<T> {
         let Some(queue) = self.acceptor.as_ref().and_then(|acceptor| acceptor.own_queue.as_ref()) else {
             return;
         };
+        let readers = self.acceptor.as_ref().and_then(|acceptor| acceptor.readers.clone());
         for Handed { socket, peer, hello } in queue.take() {
+            if readers.as_ref().is_some_and(|readers| !readers.permits(&hello.token)) {
+                self.turn_away(&socket, peer, hello.worker, HelloRefusal::NotPermitted, sink);
+                continue;
+            }
             if !self.table.has_room(false) {
                 self.turn_away(&socket, peer, hello.worker, HelloRefusal::TooManyConnections, sink);
                 continue;
@@ -147,6 +152,7 @@ impl<T: Transport> Messenger<T> {
             ..Hello::of_connector(hello.worker, message_bytes_max)
         };
         self.transport.welcome(connection, hello, &answer)?;
+        connection.token.clone_from(&hello.token);
         let peer = connection.peer;
         self.open(id, hello);
         self.table.counters.accepted += 1;

@@ -72,6 +72,11 @@ impl<L> Slots<L> {
     }
 
     /// All of them, in the order of their slots.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection<L>> {
+        self.slots.iter().filter_map(|slot| slot.as_deref())
+    }
+
+    /// All of them, in the order of their slots.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection<L>> {
         self.slots.iter_mut().filter_map(|slot| slot.as_deref_mut())
     }

@@ -100,6 +100,12 @@ impl<L: Link> ConnectionTable<L> {
         self.slots.get_mut(id)
     }
 
+    /// The open connections whose tokens are such.
+    pub(crate) fn open_with(&self, is_such: impl Fn(&[u8]) -> bool) -> Vec<ConnectionId> {
+        let open = self.slots.iter().filter(|connection| connection.is_open());
+        open.filter(|connection| is_such(&connection.token)).map(|connection| connection.id).collect()
+    }
+
     /// The connection, unless it is gone, with the counters.
     #[inline]
     pub(crate) fn get_counted(
@@ -134,6 +140,7 @@ impl<L: Link> ConnectionTable<L> {
             dirty: false,
             blocked: false,
             full: false,
+            token: Box::default(),
             ending: failed,
             link: L::default(),
         });

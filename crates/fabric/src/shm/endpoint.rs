@@ -10,6 +10,7 @@ use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
 use crate::limits::FabricLimits;
 use crate::partition::Partition;
+use crate::read_permission::ReadPermission;
 use crate::registry::Registry;
 use crate::remote_access::{ReadTag, RemoteAccess};
 use crate::socket_name::SocketName;
@@ -33,6 +34,8 @@ pub struct ShmOptions {
     pub users: Vec<u32>,
     /// The filter under all connections.
     pub partition: Partition,
+    /// Who may read one-sided over TCP, beside it; none: whoever reaches the address.
+    pub readers: Option<Arc<dyn ReadPermission>>,
 }
 
 /// An endpoint over shared memory.
@@ -60,6 +63,7 @@ impl ShmOptions {
             ring_bytes: usize::try_from(settings.integer("fabric_shm_ring_bytes")).unwrap_or(RING_BYTES),
             users: users_of(settings.text("fabric_shm_users")),
             partition: Partition::default(),
+            readers: None,
         }
     }
 }

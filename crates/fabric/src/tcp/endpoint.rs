@@ -10,6 +10,7 @@ use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
 use crate::limits::FabricLimits;
 use crate::partition::Partition;
+use crate::read_permission::ReadPermission;
 use crate::registry::Registry;
 use crate::remote_access::{ReadTag, RemoteAccess};
 
@@ -29,6 +30,8 @@ pub struct TcpOptions {
     pub one_sided: bool,
     /// The filter under all connections.
     pub partition: Partition,
+    /// Who may read one-sided; none: whoever reaches the address.
+    pub readers: Option<Arc<dyn ReadPermission>>,
 }
 
 /// An endpoint over TCP.
@@ -68,13 +71,13 @@ impl TcpEndpoint {
         options: &TcpOptions,
         registry: &Arc<Registry>,
     ) -> Result<TcpEndpoint, FabricError> {
-        let TcpOptions { limits, greeting, one_sided, partition } = options;
+        let TcpOptions { limits, greeting, one_sided, partition, readers } = options;
         let mut acceptor = Acceptor::new(greeting, *one_sided, partition)?;
         let listener = TcpListener::open(address)?;
         let messenger = |limits, acceptor| Messenger::accepting(limits, TcpTransport::new(), acceptor);
         let service = if *one_sided {
-            let messenger = messenger(service_limits(*limits), acceptor.add_service()?)?;
-            Some(Service::start(messenger, Arc::clone(registry))?)
+            let messenger = messenger(service_limits(*limits), acceptor.add_service(readers.clone())?)?;
+            Some(Service::start(messenger, Arc::clone(registry), readers.clone())?)
         } else {
             None
         };
@@ -82,6 +85,11 @@ impl TcpEndpoint {
         messenger.listen(listener)?;
         let registry = one_sided.then(|| Arc::clone(registry));
         Ok(TcpEndpoint { messenger, provider: Tcp { lanes: Lanes::default(), service }, registry })
+    }
+
+    /// What peers are told by whom this end reads their memory.
+    pub fn set_token(&mut self, token: &[u8]) {
+        self.provider.lanes.token = token.into();
     }
 
     /// Where this endpoint listens; `None` of one that only connects.

@@ -79,6 +79,6 @@ pub(crate) fn send_hello(socket: &OwnedFd, hello: &Hello) -> Result<(), CloseRea
 pub(crate) fn refuse(socket: &OwnedFd, answer: &Hello) {
     if send_hello(socket, answer).is_ok() {
         let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
-        let _ = rustix::io::read(socket, &mut [0; 1_024]);
+        let _ = rustix::io::read(socket, &mut [0; 2_048]);
     }
 }

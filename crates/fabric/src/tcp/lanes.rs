@@ -32,6 +32,8 @@ pub(super) struct Lanes {
     words: Vec<u64>,
     /// Of reads.
     pub(super) counters: FabricCounters,
+    /// By which peers know this end as one that may read; empty: there is none.
+    pub(super) token: Box<[u8]>,
 }
 
 #[derive(Debug)]
@@ -114,6 +116,9 @@ impl Lanes {
         let peer = messenger.table.get(user).map(|connection| connection.peer);
         let Some(PeerAddress::Tcp(target)) = peer else { return };
         let Ok(connection) = messenger.connect(&Address::Tcp(target), MARK_LANE) else { return };
+        if let Some(lane) = messenger.table.get_mut(connection) {
+            lane.token.clone_from(&self.token);
+        }
         self.users.insert(connection, user);
         self.lanes.insert(user, Lane { connection, posted: VecDeque::new(), sequence: 0, full: false });
     }
@@ -139,7 +144,8 @@ impl Lanes {
         match *event {
             Event::Message { connection, message } => self.answered(connection, message, sink),
             Event::Closed { connection, reason } => {
-                let unsupported = reason == CloseReason::RefusedByPeer(HelloRefusal::NoSuchWorker);
+                let refusals = [HelloRefusal::NoSuchWorker, HelloRefusal::NotPermitted];
+                let unsupported = refusals.map(CloseReason::RefusedByPeer).contains(&reason);
                 let failure =
                     if unsupported { ReadFailure::Unsupported } else { ReadFailure::ConnectionClosed };
                 self.lost(connection, failure, sink);

@@ -17,6 +17,7 @@ use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
 use crate::limits::FabricLimits;
 use crate::poller::{Poller, Waker};
+use crate::read_permission::ReadPermission;
 use crate::registry::Registry;
 use crate::remote_access::{READ_BYTES_MAX, ReadFailure, RemoteRead};
 
@@ -46,7 +47,11 @@ struct Shared {
 
 impl Service {
     /// Starts the thread on sockets that `messenger` is handed.
-    pub(super) fn start(messenger: TcpMessenger, registry: Arc<Registry>) -> Result<Service, FabricError> {
+    pub(super) fn start(
+        messenger: TcpMessenger,
+        registry: Arc<Registry>,
+        readers: Option<Arc<dyn ReadPermission>>,
+    ) -> Result<Service, FabricError> {
         let (counters, limits) = (Mutex::default(), Mutex::default());
         let (limits_changed, stopping) = (AtomicBool::default(), AtomicBool::default());
         let shared = Arc::new(Shared { registry, counters, limits, limits_changed, stopping });
@@ -61,6 +66,8 @@ impl Service {
             bytes: Vec::new(),
             served: 0,
             refusals: Seldom::default(),
+            readers,
+            judged: 0,
         };
         let thread = std::thread::Builder::new()
             .name("cell-one-sided".to_owned())
@@ -104,6 +111,10 @@ struct Server {
     served: u64,
     /// Reports of readers that were turned away.
     refusals: Seldom,
+    /// Who may read; none: whoever comes.
+    readers: Option<Arc<dyn ReadPermission>>,
+    /// By which revision of that those were judged last that are connected.
+    judged: u64,
 }
 
 impl Server {
@@ -113,6 +124,7 @@ impl Server {
         let now_ns = || u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         while !self.shared.stopping.load(Ordering::Acquire) {
             self.take_limits();
+            self.judge_readers();
             let events = self.turn();
             if events == 0 && self.messenger.prepare_sleep() {
                 poller.wait(Some(SLEEP_MAX));
@@ -126,6 +138,20 @@ impl Server {
             && let Some(limits) = *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner)
         {
             self.messenger.table.set_limits(limits);
+        }
+    }
+
+    /// Ends the lanes of those who may not read any more. They are judged before their next request is.
+    fn judge_readers(&mut self) {
+        let Some(readers) = &self.readers else { return };
+        let revision = readers.revision();
+        if std::mem::replace(&mut self.judged, revision) == revision {
+            return;
+        }
+        for id in self.messenger.table.open_with(|token| !readers.permits(token)) {
+            tracing::info!(connection = %id, "a reader's token is gone: its lane ends");
+            self.waiting.retain(|(connection, ..)| *connection != id);
+            self.messenger.close(id);
         }
     }
 

@@ -6,6 +6,7 @@ mod harness;
 mod conformance;
 mod hostile;
 mod partition;
+mod readers;
 mod shm;
 mod shm_handed_out;
 mod shm_hostile;

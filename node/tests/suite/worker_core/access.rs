@@ -14,9 +14,12 @@ use crate::worker_core::world::OPTIONS;
 
 const MS: u64 = 1_000_000;
 
+fn hash(token: &str) -> String {
+    HEXLOWER.encode(&Sha256::digest(token))
+}
+
 /// Of a file with a reader and a viewer.
 fn access() -> AccessRules {
-    let hash = |token: &str| HEXLOWER.encode(&Sha256::digest(token));
     let file = tempfile::NamedTempFile::new().unwrap();
     let lines = format!("reader one {}\nviewer two {}\n", hash("read"), hash("view"));
     std::fs::write(file.path(), lines).unwrap();
@@ -24,8 +27,12 @@ fn access() -> AccessRules {
 }
 
 fn worker(access: AccessRules) -> Worker {
+    worker_of(Arc::new(access))
+}
+
+fn worker_of(access: Arc<AccessRules>) -> Worker {
     let identity = WorkerIdentity { node: NodeId(1), incarnation: Incarnation(1) };
-    Worker::new(identity, OPTIONS, Arc::new(Progress::new(0)), 0).with_access(Arc::new(access))
+    Worker::new(identity, OPTIONS, Arc::new(Progress::new(0)), 0).with_access(access)
 }
 
 /// The refusal of a request, if it is refused.
@@ -68,4 +75,35 @@ pub(crate) fn token_is_asked_for_and_its_role_decides() {
     let root = PeerAddress::Shm { user: 0 };
     assert_eq!(refusals(&mut asking, root, b""), [None, recovering, None]);
     assert_eq!(refusals(&mut worker(AccessRules::default()), tcp, b""), [None, recovering, None]);
+}
+
+/// Who was in stayed in, for as long as they liked.
+#[test]
+pub(crate) fn connection_ends_with_its_token_and_keeps_no_role_that_it_loses() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let write = |lines: String| std::fs::write(file.path(), lines).unwrap();
+    write(format!("reader one {}\nreader,viewer two {}\n", hash("one"), hash("two")));
+    let access = Arc::new(AccessRules::open(file.path().to_str().unwrap()).unwrap());
+    let mut worker = worker_of(access.clone());
+    let [one, two, own] = [1, 2, 3].map(ConnectionId::from_number);
+    let tcp = PeerAddress::Tcp("127.0.0.1:1".parse().unwrap());
+    for (connection, peer, token) in
+        [(one, tcp, &b"one"[..]), (two, tcp, b"two"), (own, PeerAddress::Shm { user: 0 }, b"")]
+    {
+        worker.accepted_from(connection, peer);
+        let hello = Hello { version: PROTOCOL_VERSION, name: "", token, stream_credit_bytes: 0 };
+        assert_eq!(ask(&mut worker, connection, &Request::Hello(hello)), None);
+    }
+    assert_eq!(ask(&mut worker, two, &Request::Status), None);
+    write(format!("reader other {}\nreader two {}\n", hash("other"), hash("two")));
+    worker.tick(MS, u64::MAX);
+    assert!(worker.take_dismissed().is_empty(), "the file was not read again");
+    access.read_again().unwrap();
+    worker.tick(2 * MS, u64::MAX);
+    assert_eq!(worker.take_dismissed(), [one]);
+    assert_eq!(ask(&mut worker, two, &Request::Status), Some(StatusCode::Unauthorized), "it is no viewer");
+    assert_ne!(ask(&mut worker, two, &Request::Get { key: b"key" }), Some(StatusCode::Unauthorized));
+    assert_eq!(ask(&mut worker, own, &Request::Status), None);
+    worker.tick(3 * MS, u64::MAX);
+    assert!(worker.take_dismissed().is_empty());
 }

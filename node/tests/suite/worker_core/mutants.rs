@@ -37,6 +37,7 @@ fn every_mutant_of_the_worker_core_is_caught() {
             ),
             (Mutant::SplitSourcePacked, packing::packing_leaves_what_is_being_split_alone),
             (Mutant::RoleUnasked, access::token_is_asked_for_and_its_role_decides),
+            (Mutant::RevokedStays, access::connection_ends_with_its_token_and_keeps_no_role_that_it_loses),
             (Mutant::FailedWorkerSends, lease::answer_of_the_control_thread_does_not_leave_after_a_failure),
             (Mutant::SilentSends, lease::acknowledgement_waits_until_the_lease_holds_again),
             (Mutant::SilentWorks, lease::silent_worker_takes_no_request_and_submits_nothing),

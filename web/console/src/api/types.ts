@@ -148,6 +148,8 @@ export interface Bucket {
 export interface RouterRow { id: string; pair: number; node: number; height: number; entries: number; fill: number }
 
 export interface BucketsDocument extends Document {
+  /** Who does not read entries is told no keys: `withPlaces` puts numbers there. */
+  keys_left_out?: boolean;
   low: Key; high: Key | null; meganodes_all: number; entries_all: number; levels_max: number; splits: Splits;
   buckets: Bucket[]; routers: RouterRow[];
 }
@@ -163,7 +165,8 @@ export interface HeatDocument extends Document {
 }
 
 export interface Meganode extends Document {
-  id: string; pair: number; slot: number; node: number; low: Key; high: Key | null; use: string; height: number;
+  keys_left_out?: boolean;
+  id: string; pair: number; slot: number; node: number; low?: Key; high?: Key | null; use: string; height: number;
   entries: number; tree_nodes: number; tree_nodes_all: number;
   levels: { level: number; nodes: number; entries: number; fill_histogram: number[] }[];
   /** Base64 of one byte a tree node: 0 free, 1 inner, 2 leaf, 3 hidden. */
@@ -296,4 +299,7 @@ export interface TreeCheck extends Document {
   violations: number; unchecked_pairs: number[]; nodes: TreeCheckPart[];
 }
 
-export interface WhoAmI extends Document { name: string; role: "viewer" | "operator" | "admin"; tokens_required: boolean }
+export type Role = "reader" | "writer" | "viewer" | "operator" | "admin";
+
+/** `role` is the one of `roles` that permits most. */
+export interface WhoAmI extends Document { name: string; role: Role; roles: Role[]; tokens_required: boolean }

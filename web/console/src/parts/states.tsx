@@ -59,6 +59,11 @@ export function ProblemNote({ problem }: { problem: ApiProblem }) {
   );
 }
 
+/** What this caller may not see is not there, and this says why. */
+export function HiddenNote({ why }: { why: string }) {
+  return <p class="notice notice-info" role="status">{why}</p>;
+}
+
 /** Asks for a bearer token. It is kept for this tab alone. */
 export function TokenForm({ problem }: { problem?: ApiProblem }) {
   const [typed, setTyped] = useState("");

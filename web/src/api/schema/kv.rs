@@ -7,6 +7,8 @@ use super::build::{
 };
 use super::envelope::{age, at, of_node};
 
+const ROLES: [&str; 5] = ["reader", "writer", "viewer", "operator", "admin"];
+
 /// `GET /api/v1/kv`.
 pub(crate) fn page() -> Value {
     let entry = object([
@@ -45,7 +47,8 @@ pub(crate) fn entry() -> Value {
 pub(crate) fn whoami() -> Value {
     of_node([
         ("name", text("The caller's name.")),
-        ("role", word(&["viewer", "operator", "admin"], "What the caller may do.")),
+        ("role", word(&ROLES, "Of the caller's roles the one that permits most.")),
+        ("roles", list(word(&ROLES, "A role."), "What the caller may do.")),
         ("tokens_required", flag("Whether the node asks for tokens.")),
     ])
 }

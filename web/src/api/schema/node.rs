@@ -197,10 +197,14 @@ pub(crate) fn cluster() -> Value {
 }
 
 fn tuned_value() -> Value {
+    let expires = || integer("When it ends, in milliseconds since 1970.");
+    let after = || text("The value that is in force after that; none: what each node was started with.");
+    let step = object([("expires_unix_ms", expires()), ("after?", after())]);
     object([
         ("text", text("The value as people write it.")),
-        ("expires_unix_ms?", integer("When it ends, in milliseconds since 1970.")),
-        ("after?", text("The value that is in force after that; none: what each node was started with.")),
+        ("expires_unix_ms?", expires()),
+        ("after?", after()),
+        ("later?", list(step, "The ends of the value after it and of what follows that, in order.")),
     ])
 }
 

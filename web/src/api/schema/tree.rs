@@ -16,6 +16,10 @@ fn high() -> Value {
     about(or_null(shared("Key")), "Its keys are below this. Null: it has no end.")
 }
 
+fn keys_left_out() -> super::build::Field {
+    ("keys_left_out?", flag("True: keys are not in the answer, because the caller does not read entries."))
+}
+
 fn meganode_name(meaning: &str) -> Value {
     pattern(MEGANODE, meaning)
 }
@@ -32,14 +36,15 @@ pub(super) fn key() -> Value {
 pub(crate) fn buckets() -> Value {
     let router = || shared("Router");
     let whole = [
-        ("low", low()),
-        ("high", high()),
+        ("low?", low()),
+        ("high?", high()),
         ("meganodes_all", integer("Meganodes of entries of all nodes that answered.")),
         ("entries_all", integer("Their entries.")),
         ("levels_max", integer("Levels of the highest.")),
         ("splits", shared("Splits")),
         ("buckets", list(bucket(), "Ranges of keys in order, without a gap.")),
         ("routers", list(router(), "Meganodes that lead to others.")),
+        keys_left_out(),
     ];
     let part = [
         ("meganodes", integer("Its meganodes of entries.")),
@@ -48,7 +53,8 @@ pub(crate) fn buckets() -> Value {
         ("pairs", list(integer("A pair."), "The pairs that it reports.")),
         ("splits", shared("Splits")),
         ("router", or_null(router())),
-        ("rows", list(row(), "Its meganodes in the range, in key order.")),
+        ("rows?", list(row(), "Its meganodes in the range, in key order.")),
+        keys_left_out(),
     ];
     of_scope(whole, part)
 }
@@ -57,8 +63,8 @@ fn bucket() -> Value {
     const STATES: [&str; 4] = ["entries", "splitting", "unserved", "not told"];
     let rate = |what: &str| or_null(number(&format!("{what} a second. Null: not known.")));
     object([
-        ("low", low()),
-        ("high", high()),
+        ("low?", low()),
+        ("high?", high()),
         ("meganodes", integer("Meganodes in it; 0 where nobody reports the range.")),
         ("entries", integer("Their entries.")),
         ("bytes", integer("Bytes of their extents, about: a pair's shared out by entries.")),
@@ -157,8 +163,8 @@ pub(crate) fn meganode() -> Value {
         ("pair", integer("Its pair.")),
         ("slot", integer("Its slot.")),
         ("node", integer("The node that serves it.")),
-        ("low", low()),
-        ("high", high()),
+        ("low?", low()),
+        ("high?", high()),
         ("use", word(&["entries", "router", "adopted"], "adopted: a split fills it.")),
         ("height", integer("Its levels.")),
         ("entries", integer("Entries of its leaves.")),
@@ -167,6 +173,7 @@ pub(crate) fn meganode() -> Value {
         ("levels", list(level, "Its levels, leaves first.")),
         ("slots", text("Base 64 of a byte for each tree node: 0 free, 1 inner, 2 leaf, 3 hidden.")),
         ("right", or_null(meganode_name("The meganode behind it. Null: it is the last one."))),
+        keys_left_out(),
     ])
 }
 

@@ -111,7 +111,6 @@ fn refusals_for_good_end_the_operation_at_once() {
         Refusal::KeyInvalid { len: 0, max: 160 },
         Refusal::TooLong { len: 1, max: 0 },
         Refusal::Malformed { what: Malformed::Order },
-        Refusal::Unauthorized,
     ];
     for reason in refusals {
         harness.submit(&put(b"key", b"value"));
@@ -287,4 +286,38 @@ fn write_that_is_given_up_anywhere_leaves_room_and_no_completion() {
             assert_eq!(harness.peer.open_streams(), 0);
         }
     }
+}
+
+/// A put without the role was tried until its deadline.
+#[test]
+fn role_that_is_missing_ends_operations_at_once_and_is_named() {
+    let mut harness = CoreHarness::up(options(), false);
+    let role = |harness: &mut CoreHarness| match harness.completion().outcome {
+        Err(ClientError::RoleMissing { role }) => role,
+        other => panic!("{other:?}"),
+    };
+    for key in [b"one", b"two"] {
+        harness.submit(&put(key, b"value"));
+        harness.submit(&put(b"beside", b"value"));
+        harness.step();
+        assert_eq!(harness.kinds(), [RequestKind::OpenSession]);
+        let id = harness.requests()[0].1;
+        harness.sent.clear();
+        harness.refuse(id, Refusal::Unauthorized);
+        assert_eq!([role(&mut harness), role(&mut harness)], ["writer", "writer"]);
+    }
+    for (operation, needed) in
+        [(get(b"key"), "reader"), (Operation::Status, "viewer"), (Operation::Check, "operator")]
+    {
+        harness.submit(&operation);
+        harness.step();
+        let id = harness.requests()[0].1;
+        harness.sent.clear();
+        harness.refuse(id, Refusal::Unauthorized);
+        assert_eq!(role(&mut harness), needed);
+    }
+    assert_eq!(harness.core.outstanding(), 0);
+    harness.submit(&put(b"late", b"value"));
+    harness.run();
+    assert!(harness.completion().outcome.is_ok(), "the role was given meanwhile");
 }

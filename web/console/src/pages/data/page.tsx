@@ -6,8 +6,9 @@ import { Figure } from "../../parts/figure";
 import { bytes, hexOfTyped, plural, shortened } from "../../parts/format";
 import { PageFrame } from "../../parts/page";
 import { Panel } from "../../parts/panel";
-import { Empty } from "../../parts/states";
+import { Empty, HiddenNote } from "../../parts/states";
 import { Table } from "../../parts/table";
+import { useWhyNoKeys } from "../../state/permission";
 import { useResource } from "../../state/resource";
 import { place, setQuery, urlWith, usePlace } from "../../state/url";
 import { EntryView } from "./entry";
@@ -36,11 +37,14 @@ export function Data() {
   const [key, from, prefix] = [query.get("key"), query.get("from"), query.get("prefix")];
   const isReverse = query.get("order") === "back";
   const path = `kv?limit=${PAGE}&reverse=${isReverse ? 1 : 0}${from ? `&from=${from}` : ""}${prefix ? `&prefix=${prefix}` : ""}`;
-  const page = useResource<KvPage>(path);
+  const whyNoKeys = useWhyNoKeys();
+  const page = useResource<KvPage>(whyNoKeys === null ? path : null);
+  const says = "Entries in the order of their keys.";
+  if (whyNoKeys) return <PageFrame title="Data" says={says}><HiddenNote why={whyNoKeys} /></PageFrame>;
   return (
-    <PageFrame title="Data" says="Entries in the order of their keys.">
+    <PageFrame title="Data" says={says}>
       <SeekForm key={`${key ?? ""} ${prefix ?? ""}`} prefix={prefix} />
-      {key && <EntryView key={key} hex={key} />}
+      {key && whyNoKeys === null && <EntryView key={key} hex={key} />}
       <Panel
         title="Entries" window={page.data ? `${plural(page.data.entries.length, "entry", "entries")}${prefix ? ` with the prefix ${textOfHex(prefix)}` : ""}` : ""} source={page}
         actions={<>

@@ -31,7 +31,10 @@ export function Bands({ document, measure }: { document: BucketsDocument; measur
   const axis = useMemo(() => axisOf(document, measure), [document, measure]);
   const of = (useParam("heat") === "reads" ? "reads" : "writes") as HeatOf;
   const back = (useParam("back") === "1h" ? "1h" : "10m") as HeatBack;
-  const heat = useShownUntilNext(useResource<HeatDocument>(heatPath(useParam("from"), useParam("to"), back), HEAT_EVERY_MS));
+  const hasKeys = !document.keys_left_out;
+  const [from, to] = [useParam("from"), useParam("to")];
+  const path = hasKeys ? heatPath(from, to, back) : null;
+  const heat = useShownUntilNext(useResource<HeatDocument>(path, HEAT_EVERY_MS));
   const backShown = heat.data ? backOf(heat.data) : back;
   const [isTable] = useTwin("heat");
   const [inUrl, choose] = useRestingParam("chosen");
@@ -61,17 +64,17 @@ export function Bands({ document, measure }: { document: BucketsDocument; measur
     if (!brush) return;
     const [left, right] = [Math.min(brush[0], share(event)), Math.max(brush[0], share(event))];
     setBrush(null);
-    if (right - left < DRAG_MIN) open(at(axis, left));
-    else zoom(axis, left, right);
+    if (right - left < DRAG_MIN) open(at(axis, left), hasKeys);
+    else if (hasKeys) zoom(axis, left, right);
   };
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.ctrlKey || event.altKey || event.metaKey) return;
-    const isMine = onAxisKey(event.key, axis, current, (low) => { point(null); choose(low || FIRST); });
+    const isMine = onAxisKey(event.key, axis, current, hasKeys, (low) => { point(null); choose(low || FIRST); });
     if (isMine) event.preventDefault();
   };
   return (
     <div class="stack-tight">
-      <div class="row row-between">
+      {hasKeys && <div class="row row-between">
         <div class="row">
           <Segments
             label="Heat of" value={of} options={[["writes", "Writes"], ["reads", "Reads by servers"]] as const}
@@ -83,18 +86,18 @@ export function Bands({ document, measure }: { document: BucketsDocument; measur
           />
         </div>
         <span class="quiet">Drag to zoom. Click or Enter opens a meganode. <TwinButton name="heat" of="the heat" /></span>
-      </div>
+      </div>}
       <div
         class="bands" ref={area} tabIndex={0} role="group" aria-label="Key space. Arrows move over the meganodes, Enter opens, plus and minus zoom. The table below has the same figures."
         onPointerDown={onDown} onPointerMove={onMove} onPointerUp={onUp} onPointerCancel={() => setBrush(null)} onPointerLeave={() => point(null)} onKeyDown={onKeyDown}
       >
-        <HeatStrip heat={heat.data} axis={axis} of={of} back={backShown} />
+        {hasKeys && <HeatStrip heat={heat.data} axis={axis} of={of} back={backShown} />}
         <OwnerStrip axis={axis} />
         <Icicle axis={axis} chosen={shown?.bucket.low.hex ?? null} opened={opened} />
         {brush && <span class="brush" style={{ left: `${Math.min(...brush) * 100}%`, width: `${Math.abs(brush[1] - brush[0]) * 100}%` }} />}
       </div>
-      <AxisEnds document={document} />
-      <BucketCard bucket={shown?.bucket ?? null} isPointed={pointed !== null} />
+      {hasKeys && <AxisEnds document={document} />}
+      <BucketCard hasKeys={hasKeys} bucket={shown?.bucket ?? null} isPointed={pointed !== null} />
       {heat.problem && <ProblemNote problem={heat.problem} />}
       {!document.missing?.length && <MissingNote missing={heat.data?.missing} />}
       {isTable && heat.data && <HeatTable heat={heat.data} back={backShown} />}
@@ -102,10 +105,10 @@ export function Bands({ document, measure }: { document: BucketsDocument; measur
   );
 }
 
-function open(place: Placed | null): void {
+function open(place: Placed | null, hasKeys: boolean): void {
   if (!place) return;
   if (place.bucket.id) setQuery({ meganode: place.bucket.id, tree_node: null }, true);
-  else zoomIn(place.bucket.low.hex || null, place.bucket.high?.hex ?? null);
+  else if (hasKeys) zoomIn(place.bucket.low.hex || null, place.bucket.high?.hex ?? null);
 }
 
 function zoom(axis: Axis, left: number, right: number): void {
@@ -114,7 +117,7 @@ function zoom(axis: Axis, left: number, right: number): void {
 }
 
 /** Whether the key meant something here. */
-function onAxisKey(key: string, axis: Axis, current: Placed | null, choose: (low: string) => void): boolean {
+function onAxisKey(key: string, axis: Axis, current: Placed | null, hasKeys: boolean, choose: (low: string) => void): boolean {
   const last = axis.buckets.length - 1;
   const index = current?.index ?? -1;
   const go = (to: number) => choose(axis.buckets[Math.min(last, Math.max(0, to))]!.bucket.low.hex);
@@ -122,7 +125,8 @@ function onAxisKey(key: string, axis: Axis, current: Placed | null, choose: (low
   else if (key === "ArrowLeft") go(index - 1);
   else if (key === "Home") go(0);
   else if (key === "End") go(last);
-  else if (key === "Enter") open(current);
+  else if (key === "Enter") open(current, hasKeys);
+  else if (!hasKeys) return false;
   else if (key === "-") zoomOut();
   else if (key === "+") zoom(axis, ...around(axis, current));
   else return false;

@@ -12,11 +12,12 @@ export function BucketTable({ document }: { document: BucketsDocument }) {
       <Table
         caption="Ranges of keys, in order" rows={document.buckets} rowKey={(bucket) => bucket.low.hex}
         columns={[
-          { name: "from key", cell: (bucket) => <span class="mono">{shortened(keyText(bucket.low), 28)}</span> },
+          { name: document.keys_left_out ? "range" : "from key", cell: (bucket) => <span class="mono">{shortened(keyText(bucket.low), 28)}</span> },
           {
             name: "meganode",
             cell: (bucket) => bucket.id
               ? <a href={urlWith({ meganode: bucket.id, tree_node: null })}>{bucket.id}</a>
+              : document.keys_left_out ? `${bucket.meganodes} of them`
               : <a href={urlWith({ from: bucket.low.hex || null, to: bucket.high?.hex ?? null })}>{bucket.meganodes === 0 ? "not known" : `${bucket.meganodes} of them`}</a>,
           },
           { name: "owner", cell: (bucket) => (bucket.node === null ? "nobody" : `node ${bucket.node}`) },

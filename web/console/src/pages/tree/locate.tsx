@@ -3,17 +3,21 @@
 import type { Located } from "../../api/types";
 import { bytes, hexOfTyped, inWords } from "../../parts/format";
 import { Panel } from "../../parts/panel";
+import { HiddenNote } from "../../parts/states";
+import { useWhyNoKeys } from "../../state/permission";
 import { useResource } from "../../state/resource";
 import { setQuery, useParam } from "../../state/url";
 
 export function LocateForm() {
   const hex = useParam("locate");
-  const located = useResource<Located>(hex ? `tree/locate?key=${hex}` : null);
+  const whyNoKeys = useWhyNoKeys();
+  const located = useResource<Located>(hex && whyNoKeys === null ? `tree/locate?key=${hex}` : null);
   const submit = (event: Event) => {
     event.preventDefault();
     const typed = String(new FormData(event.currentTarget as HTMLFormElement).get("key") ?? "");
     setQuery({ locate: hexOfTyped(typed) || null });
   };
+  if (whyNoKeys) return <Panel title="Find a key"><HiddenNote why={whyNoKeys} /></Panel>;
   return (
     <Panel title="Find a key" window="asks once">
       <form class="row" onSubmit={submit}>

@@ -4,6 +4,7 @@ import type { Meganode } from "../../api/types";
 import { Figure } from "../../parts/figure";
 import { keyText, share, whole } from "../../parts/format";
 import { Panel } from "../../parts/panel";
+import { HiddenNote } from "../../parts/states";
 import { Table } from "../../parts/table";
 import { TwinButton, useTwin } from "../../parts/twin";
 import { useResource } from "../../state/resource";
@@ -25,7 +26,8 @@ export function MeganodeView({ id }: { id: string }) {
           </div>
           <div class="stack">
             <SlotMap meganode={meganode.data} chosen={index === null ? null : Number(index)} />
-            {index !== null && <TreeNodeCard key={`${id}/${index}`} meganode={id} index={index} />}
+            {index !== null && meganode.data.keys_left_out && <HiddenNote why="What a tree node has is for the role reader." />}
+            {index !== null && !meganode.data.keys_left_out && <TreeNodeCard key={`${id}/${index}`} meganode={id} index={index} />}
           </div>
         </div>
       )}
@@ -36,7 +38,7 @@ export function MeganodeView({ id }: { id: string }) {
 function Facts({ meganode }: { meganode: Meganode }) {
   return (
     <dl class="facts">
-      <dt>Keys</dt><dd class="mono">{keyText(meganode.low)} to {keyText(meganode.high)}</dd>
+      <dt>Keys</dt>{meganode.low ? <dd class="mono">{keyText(meganode.low)} to {keyText(meganode.high ?? null)}</dd> : <dd>not shown</dd>}
       <dt>Owner</dt><dd>node {meganode.node}, pair {meganode.pair}, slot {meganode.slot}</dd>
       <dt>Use</dt><dd>{meganode.use}</dd>
       <dt>Entries</dt><dd>{whole(meganode.entries)}</dd>

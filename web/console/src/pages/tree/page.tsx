@@ -1,12 +1,14 @@
 // Tree: where keys live and how full their meganodes are, on one key axis.
 
+import { useMemo } from "preact/hooks";
 import type { BucketsDocument } from "../../api/types";
 import { Segments } from "../../parts/choice";
 import { Tile, Tiles } from "../../parts/figure";
 import { count, hexOfTyped, keyText, share, shortened, whole } from "../../parts/format";
 import { PageFrame } from "../../parts/page";
 import { Panel, type Source } from "../../parts/panel";
-import { Empty } from "../../parts/states";
+import { Empty, HiddenNote } from "../../parts/states";
+import { useWhyNoKeys } from "../../state/permission";
 import { useResource, useShownUntilNext } from "../../state/resource";
 import { setQuery, useParam, usePlace } from "../../state/url";
 import { Bands } from "./bands";
@@ -15,6 +17,7 @@ import { CheckPanel } from "./check";
 import { MeganodeView } from "./meganode";
 import { LocateForm } from "./locate";
 import { useMeasure } from "./measure";
+import { withPlaces } from "./places";
 import { showAll, zoomIn, zoomOut } from "./zoom";
 
 const COLUMNS = 256;
@@ -28,15 +31,21 @@ export function Tree() {
   const { query } = usePlace();
   const [from, to] = [query.get("from"), query.get("to")];
   const meganode = query.get("meganode");
-  const buckets = useShownUntilNext(useResource<BucketsDocument>(bucketsPath(from, to), 1000));
+  const whyNoKeys = useWhyNoKeys();
+  // Who is told no keys may name none. Until that is known all keys are asked for.
+  const [fromAsked, toAsked] = whyNoKeys === null ? [from, to] : [null, null];
+  const answer = useShownUntilNext(useResource<BucketsDocument>(bucketsPath(fromAsked, toAsked), 1000));
+  const buckets = { ...answer, data: useMemo(() => answer.data && withPlaces(answer.data), [answer.data]) };
+  const isZoomed = !buckets.data?.keys_left_out && (from !== null || to !== null);
   return (
     <PageFrame title="Tree" says="All keys from left to right: who writes them, who owns them, how full their meganodes are.">
       {buckets.data && <Figures document={buckets.data} source={buckets} />}
       <Panel
         title="Key space" window={rangeWords(buckets.data)} source={buckets}
-        actions={<Controls isZoomed={from !== null || to !== null} />}
+        actions={<Controls isZoomed={isZoomed} />}
       >
-        {buckets.data && <KeySpace document={buckets.data} isZoomed={from !== null || to !== null} />}
+        {whyNoKeys && <HiddenNote why={`${whyNoKeys} Here are the meganodes in their order, without heat.`} />}
+        {buckets.data && <KeySpace document={buckets.data} isZoomed={isZoomed} />}
       </Panel>
       {meganode && <MeganodeView key={meganode} id={meganode} />}
       <LocateForm />
@@ -46,7 +55,7 @@ export function Tree() {
 }
 
 function rangeWords(document: BucketsDocument | null): string {
-  if (!document) return "";
+  if (!document || document.keys_left_out) return "";
   return `${shortened(keyText(document.low), 24)} to ${shortened(keyText(document.high), 24)}`;
 }
 
@@ -96,7 +105,7 @@ function KeySpace({ document, isZoomed }: { document: BucketsDocument; isZoomed:
       {document.entries_all === 0 && isWhole(document) && <Empty command="cell load words.tsv --key 1 --value 2">The tree is empty. Fill it:</Empty>}
       <Bands document={document} measure={measure} />
       <div class="row row-between">
-        <ZoomForm key={isZoomed ? `${document.low.hex} ${document.high?.hex}` : "all"} document={document} />
+        {document.keys_left_out ? <span /> : <ZoomForm key={isZoomed ? `${document.low.hex} ${document.high?.hex}` : "all"} document={document} />}
         <button class="button button-small" type="button" aria-pressed={isTable} onClick={() => setQuery({ view: isTable ? null : "table" })}>
           {isTable ? "Hide the table" : "Show as a table"}
         </button>
