@@ -114,7 +114,8 @@ pub struct WorkerDriver<E, D> {
 impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
     /// Drives a worker that has no pairs yet.
     #[must_use]
-    pub fn new(worker: Worker, endpoint: E) -> WorkerDriver<E, D> {
+    pub fn new(worker: Worker, mut endpoint: E) -> WorkerDriver<E, D> {
+        endpoint.await_admission();
         WorkerDriver {
             worker,
             endpoint,
@@ -323,6 +324,9 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
             }
             _ => {}
         });
+        for connection in self.worker.take_admitted() {
+            self.endpoint.admit(connection);
+        }
         count > 0
     }
 

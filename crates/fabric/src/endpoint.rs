@@ -162,6 +162,13 @@ pub trait Endpoint {
     /// an unknown connection is ignored.
     fn close(&mut self, connection: ConnectionId);
 
+    /// From here on the caller admits peers that connect once it knows who they are. Where all connections
+    /// that are permitted are in use, those that were not admitted make room for new ones, the oldest first.
+    fn await_admission(&mut self) {}
+
+    /// The caller knows who the peer of a connection is; an unknown connection is ignored.
+    fn admit(&mut self, _connection: ConnectionId) {}
+
     /// Bytes in the connection's output that the network has not taken yet; zero for one that is gone.
     fn output_pending(&self, connection: ConnectionId) -> usize;
 

@@ -288,6 +288,18 @@ impl Endpoint for HostEndpoint {
         }
     }
 
+    fn await_admission(&mut self) {
+        for provider in &mut self.providers {
+            on!(&mut provider.endpoint, endpoint => endpoint.await_admission());
+        }
+    }
+
+    fn admit(&mut self, connection: ConnectionId) {
+        if let Some(provider) = self.of_mut(connection) {
+            on!(&mut provider.endpoint, endpoint => endpoint.admit(connection));
+        }
+    }
+
     fn output_pending(&self, connection: ConnectionId) -> usize {
         self.of(connection)
             .map_or(0, |provider| on!(&provider.endpoint, endpoint => endpoint.output_pending(connection)))

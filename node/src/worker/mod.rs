@@ -138,6 +138,8 @@ pub struct Worker {
     access: Arc<AccessRules>,
     /// By which revision of that the connections were judged last.
     access_judged: u64,
+    /// Connections of peers that are known since this was taken last.
+    admitted: Vec<ConnectionId>,
     /// Connections that are to be closed: nothing lets them in any more.
     dismissed: Vec<ConnectionId>,
     /// There was a lease.
@@ -195,6 +197,7 @@ impl Worker {
             restarted_because: None,
             access: Arc::default(),
             access_judged: 0,
+            admitted: Vec::new(),
             dismissed: Vec::new(),
             leased: false,
             silent: false,
@@ -297,6 +300,11 @@ impl Worker {
         self.connections.remove(&connection);
         self.client_reports.forget(connection);
         self.streams.close_connection(connection);
+    }
+
+    /// Connections whose peers are known by now: they make room for nobody.
+    pub fn take_admitted(&mut self) -> Vec<ConnectionId> {
+        std::mem::take(&mut self.admitted)
     }
 
     /// Connections that the driver is to close: their tokens are gone.

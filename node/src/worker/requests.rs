@@ -164,6 +164,7 @@ impl Worker {
             state.greeted = Some(credential);
             state.grants = grants;
             state.stream_credit_bytes = *stream_credit_bytes;
+            self.admitted.push(connection);
         }
         let reply = Reply::Hello(HelloReply {
             version: *version,

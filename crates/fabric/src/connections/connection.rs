@@ -81,6 +81,8 @@ pub(crate) struct Connection<L> {
     pub(crate) phase: ConnectionPhase,
     /// The peer opened it.
     pub(crate) accepted: bool,
+    /// Its user knows who the peer is; a peer that this end has opened is known.
+    pub(crate) admitted: bool,
     /// The longest message that both ends take.
     pub(crate) message_bytes_max: usize,
     /// When something last came, or the connection began.
@@ -120,6 +122,11 @@ impl<L: Link> Connection<L> {
     /// Whether the peer opened it and has not said its hello.
     pub(crate) fn is_hello_awaited(&self) -> bool {
         self.phase == ConnectionPhase::HelloAwaited
+    }
+
+    /// Whether messages flow, and its user has not said that it knows the peer.
+    pub(crate) fn is_stranger(&self) -> bool {
+        self.is_open() && !self.admitted
     }
 
     /// Whether messages flow.

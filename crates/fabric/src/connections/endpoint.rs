@@ -62,6 +62,14 @@ impl<P: Provider> Endpoint for MessengerEndpoint<P> {
         self.messenger.close(connection);
     }
 
+    fn await_admission(&mut self) {
+        self.messenger.await_admission();
+    }
+
+    fn admit(&mut self, connection: ConnectionId) {
+        self.messenger.admit(connection);
+    }
+
     fn output_pending(&self, connection: ConnectionId) -> usize {
         self.messenger.output_pending(connection)
     }

@@ -87,7 +87,9 @@ impl<T: Transport> Messenger<T> {
         let Some(acceptor) = &self.acceptor else { return Ok(()) };
         let some_are_kept = self.keeps_some_from(id);
         let queue = match acceptor.taker(&hello) {
-            Taker::Listener if self.table.has_room(some_are_kept) => return self.welcome(id, &hello, sink),
+            Taker::Listener if self.table.has_room(some_are_kept) || self.evict_stranger(sink) => {
+                return self.welcome(id, &hello, sink);
+            }
             Taker::Listener => Err(HelloRefusal::TooManyConnections),
             Taker::Queue(queue) => Ok(queue),
             Taker::Nobody(refusal) => Err(refusal),
@@ -104,6 +106,14 @@ impl<T: Transport> Messenger<T> {
             self.turn_away(&socket, peer, hello.worker, refusal, sink);
         }
         Ok(())
+    }
+
+    /// Ends the connection that has waited for longest to be admitted; false if none waits.
+    fn evict_stranger(&mut self, sink: &mut Sink<'_>) -> bool {
+        let Some(id) = self.table.stranger_to_evict() else { return false };
+        self.table.counters.evicted += 1;
+        self.end(id, CloseReason::Refused(HelloRefusal::TooManyConnections), sink);
+        true
     }
 
     /// Whether some places are kept from a connection.

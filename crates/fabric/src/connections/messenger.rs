@@ -294,6 +294,16 @@ impl<T: Transport> Messenger<T> {
         Some(connection)
     }
 
+    /// See [`crate::Endpoint::await_admission`].
+    pub(crate) fn await_admission(&mut self) {
+        self.table.awaits_admission = true;
+    }
+
+    /// See [`crate::Endpoint::admit`].
+    pub(crate) fn admit(&mut self, id: ConnectionId) {
+        self.table.admit(id);
+    }
+
     /// Ends a connection for its user, without an event. What is in its output leaves if it can at once.
     pub(crate) fn close(&mut self, id: ConnectionId) {
         let cannot_send = self.partition.blocks_outbound();

@@ -27,6 +27,10 @@ pub(crate) struct ConnectionTable<L> {
     handshakes: usize,
     /// Accepted connections, the oldest first: those whose hello is awaited, and some others.
     arrivals: VecDeque<ConnectionId>,
+    /// The user admits peers once it knows who they are.
+    pub(super) awaits_admission: bool,
+    /// Accepted connections that are open, the oldest first: those that wait to be admitted, and some others.
+    strangers: VecDeque<ConnectionId>,
     /// Connections to be served.
     pub(super) ready: VecDeque<ConnectionId>,
     /// Connections that the next flush looks at.
@@ -44,6 +48,8 @@ impl<L: Link> ConnectionTable<L> {
             slots: Slots::default(),
             handshakes: 0,
             arrivals: VecDeque::new(),
+            awaits_admission: false,
+            strangers: VecDeque::new(),
             ready: VecDeque::new(),
             dirty: Vec::new(),
             writable: VecDeque::new(),
@@ -86,6 +92,28 @@ impl<L: Link> ConnectionTable<L> {
         let Some(connection) = self.slots.get_mut(id) else { return };
         self.handshakes -= usize::from(connection.is_hello_awaited());
         connection.phase = ConnectionPhase::Open;
+        if self.awaits_admission && !connection.admitted {
+            self.strangers.push_back(id);
+            if self.strangers.len() > 2 * self.slots.len() + ARRIVALS_KEPT {
+                let slots = &self.slots;
+                self.strangers.retain(|id| slots.get(*id).is_some_and(Connection::is_stranger));
+            }
+        }
+    }
+
+    /// Its user knows who the peer is: it makes room for nobody.
+    pub(super) fn admit(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.slots.get_mut(id) {
+            connection.admitted = true;
+        }
+    }
+
+    /// The connection that has waited for longest to be admitted. Whoever says a hello and nothing of who
+    /// they are keeps nobody out, however many they are.
+    pub(super) fn stranger_to_evict(&mut self) -> Option<ConnectionId> {
+        let slots = &self.slots;
+        let is_stranger = |id: &ConnectionId| slots.get(*id).is_some_and(Connection::is_stranger);
+        std::iter::from_fn(|| self.strangers.pop_front()).find(is_stranger)
     }
 
     /// The connection, unless it is gone.
@@ -132,6 +160,7 @@ impl<L: Link> ConnectionTable<L> {
             peer,
             phase,
             accepted,
+            admitted: !accepted,
             message_bytes_max,
             received_ns,
             readable: false,

@@ -107,3 +107,19 @@ pub(crate) fn connection_ends_with_its_token_and_keeps_no_role_that_it_loses() {
     worker.tick(3 * MS, u64::MAX);
     assert!(worker.take_dismissed().is_empty());
 }
+
+/// Whom the worker does not know makes room for others where there is none.
+#[test]
+fn peer_is_admitted_once_its_hello_was_good() {
+    let tcp = PeerAddress::Tcp("127.0.0.1:1".parse().unwrap());
+    let mut worker = worker(access());
+    let connection = ConnectionId::from_number(7);
+    worker.accepted_from(connection, tcp);
+    let hello =
+        |token| Request::Hello(Hello { version: PROTOCOL_VERSION, name: "", token, stream_credit_bytes: 0 });
+    assert_eq!(ask(&mut worker, connection, &hello(b"wrong")), Some(StatusCode::Unauthorized));
+    assert!(worker.take_admitted().is_empty());
+    assert_eq!(ask(&mut worker, connection, &hello(b"read")), None);
+    assert_eq!(worker.take_admitted(), [connection]);
+    assert!(worker.take_admitted().is_empty());
+}
