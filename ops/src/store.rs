@@ -383,7 +383,8 @@ fn token(role: Option<&str>) -> Option<String> {
 /// What to do about a server that takes no more connections.
 fn more_room(command: &dyn Fn(&str) -> String) -> Option<String> {
     let raise = command("cell tune set fabric_connections_max=2048");
-    Some(format!("close clients that are not needed; {raise} makes room for more of them"))
+    let past = "--http HOST:PORT of a node reaches its API without a connection here";
+    Some(format!("close clients that are not needed; {raise} makes room for more of them; {past}"))
 }
 
 /// Whether a connection was taken and no hello came.

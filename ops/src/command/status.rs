@@ -78,6 +78,10 @@ fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
             + &text_of_unserved(&unserved);
         return print(&text, is_healthy);
     }
+    if !global.json && asked.iter().all(|one| one.status.is_err()) {
+        // That nobody tells, for want of a role say, does not mean that nothing is well.
+        return asked.remove(0).status.map(|_| Exit::Ok);
+    }
     let served: usize = asked.iter().filter_map(|one| one.status.as_ref().ok()).map(pairs_of).sum();
     let all_serve = |one: &Asked| one.status.as_ref().is_ok_and(|kept| serves(&kept.report()));
     let is_healthy = served > 0 && asked.iter().all(all_serve) && unserved.is_empty();
@@ -94,8 +98,18 @@ fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
     }
     let reports = asked.iter().filter_map(|one| one.status.as_ref().ok()).map(NodeStatus::report);
     let warnings: Vec<_> = reports.map(|report| (report.node, report.warnings)).collect();
-    let text = text_of_many(&asked, is_healthy) + &text_of_warnings(&warnings) + &text_of_unserved(&unserved);
+    let text = text_of_many(&asked, is_healthy)
+        + &text_of_errors(&asked)
+        + &text_of_warnings(&warnings)
+        + &text_of_unserved(&unserved);
     print(&text, is_healthy)
+}
+
+/// Why some did not tell.
+fn text_of_errors(asked: &[Asked]) -> String {
+    let failed = asked.iter().filter_map(|one| Some((&one.server, one.status.as_ref().err()?)));
+    let lines: String = failed.map(|(server, error)| format!("{server}: {error:#}\n")).collect();
+    if lines.is_empty() { lines } else { format!("\nNot told:\n{lines}") }
 }
 
 /// What is wrong although the nodes serve.

@@ -50,6 +50,9 @@ pub(crate) fn run(global: &Global, arguments: &ShowArgs) -> anyhow::Result<Exit>
             Err(error) => shape.missing.push(Missing { server, node, pairs, error }),
         }
     }
+    if !global.json && shape.rows.is_empty() && !shape.missing.is_empty() {
+        return Err(shape.missing.remove(0).error); // nobody told
+    }
     shape.rows.sort_by_key(|row| (row.used != MeganodeUse::Router, row.low, row.pair, row.slot));
     if global.json {
         message::print_json(document(&shape))?;
