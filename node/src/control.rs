@@ -88,8 +88,8 @@ pub(crate) fn run(
 }
 
 /// Joins the cluster. Of a process with this node's number that is gone, and of which only the lease says so,
-/// the lease's end is waited for. What was asked meanwhile is returned; none: the worker has ended, as it does
-/// when the operator wants the node to stop.
+/// the lease's end is waited for. What was asked meanwhile is returned; none: the worker has ended, as it
+/// does when the operator wants the node to stop.
 fn join(
     bring_up: &BringUp,
     environment: &Environment,

@@ -1,5 +1,5 @@
-//! Bringing a node up: lock, fabric, lease, recovery of its own pair, then serving; and taking it down. From the
-//! fabric on there are figures to look at, whether or not the coordinator answers.
+//! Bringing a node up: lock, fabric, lease, recovery of its own pair, then serving; and taking it down. From
+//! the fabric on there are figures to look at, whether or not the coordinator answers.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -54,7 +54,8 @@ pub struct NodeHandle {
     _memory: MemoryWatch,
 }
 
-/// A node that has its folder and listens, and has no lease yet. Its clients wait; its figures can be looked at.
+/// A node that has its folder and listens, and has no lease yet. Its clients wait; its figures can be looked
+/// at.
 pub struct StartingNode {
     options: NodeOptions,
     plan: MemoryPlan,
@@ -132,9 +133,9 @@ impl StartingNode {
         TreeLook::new(self.to_control.clone(), self.to_worker.clone())
     }
 
-    /// Asks for a lease for as long as it takes, then joins and serves. It returns when the node has its lease;
-    /// recovery goes on in the background, and clients are answered so. `goes_on` is asked some times a second
-    /// whether the lease is waited for any longer; none: it is not.
+    /// Asks for a lease for as long as it takes, then joins and serves. It returns when the node has its
+    /// lease; recovery goes on in the background, and clients are answered so. `goes_on` is asked some times
+    /// a second whether the lease is waited for any longer; none: it is not.
     ///
     /// # Errors
     /// See [`NodeError`]: a lease is refused.

@@ -82,7 +82,8 @@ pub(crate) struct EventLog {
 struct Look<'a> {
     log: &'a mut EventLog,
     at_unix_ms: u64,
-    /// The same by CLOCK_BOOTTIME, and how long before it the look before it was; none where nothing is dated.
+    /// The same by CLOCK_BOOTTIME, and how long before it the look before it was; none where nothing is
+    /// dated.
     dates: Option<Dates>,
 }
 
@@ -251,7 +252,8 @@ impl Look<'_> {
             let text = format!("{node} has left: its lease is gone");
             let details = json!({"incarnation": incarnation.to_string()});
             let kind = ("member_left", Severity::Warning);
-            self.push(format!("left-{incarnation}"), node, kind, text, details);
+            let at = self.before_loss(member.incarnation).unwrap_or(self.at_unix_ms).min(self.at_unix_ms);
+            self.push_at(at, format!("left-{incarnation}"), (node, kind), text, details);
         }
         for member in missing(&now.members, &before.members) {
             let (node, incarnation) = (member.node, member.incarnation.0);
@@ -276,7 +278,7 @@ impl Look<'_> {
                 let details = json!({"dead": dead.0.to_string(), "pairs": pairs});
                 let kind = ("incident", Severity::Critical);
                 let at = self.happened(incident.detected_ms);
-                self.left_by(dead, at);
+                self.left_by(dead, at.saturating_sub(1));
                 self.push_at(at, format!("incident-{of}"), (incident.node, kind), text, details);
             }
             self.takeovers(then, incident, now, &of);
@@ -292,7 +294,14 @@ impl Look<'_> {
         }
     }
 
-    /// A member had left when its loss was seen, whenever this node noticed.
+    /// A time before a member's loss was seen, if that is known already.
+    fn before_loss(&self, dead: Incarnation) -> Option<u64> {
+        let of_it = format!("incident-{}-", dead.0);
+        let seen = self.log.events.iter().rev().find(|event| event.id.starts_with(&of_it));
+        seen.map(|event| event.at_unix_ms.saturating_sub(1))
+    }
+
+    /// A member had left before its loss was seen, whenever this node noticed.
     fn left_by(&mut self, dead: Incarnation, at_unix_ms: u64) {
         let id = format!("left-{}", dead.0);
         if let Some(left) = self.log.events.iter_mut().rev().find(|event| event.id == id) {
@@ -541,7 +550,7 @@ mod tests {
             ["joined-79", "over-72-19105", "takeover-4-72-19105", "incident-72-19105", "left-72", "77-1"]
         );
         let times: Vec<_> = merged.iter().take(5).map(|event| event.at_unix_ms - 1_000_000).collect();
-        assert_eq!(times, [20_000, 19_700, 19_600, 19_100, 19_100]);
+        assert_eq!(times, [20_000, 19_700, 19_600, 19_100, 19_099]);
     }
 
     /// Another machine was started at another time: its dates mean nothing here.

@@ -58,8 +58,8 @@ impl Renewal {
     }
 }
 
-/// A first lease on its way: it is asked for until it is granted or refused. Dropping this gives it up; one that
-/// is granted all the same ends by itself.
+/// A first lease on its way: it is asked for until it is granted or refused. Dropping this gives it up; one
+/// that is granted all the same ends by itself.
 pub struct FirstLease {
     granted: Receiver<Result<Incarnation, ClusterError>>,
     tries: Arc<Mutex<LeaseTries>>,

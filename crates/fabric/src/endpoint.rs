@@ -163,7 +163,8 @@ pub trait Endpoint {
     fn close(&mut self, connection: ConnectionId);
 
     /// From here on the caller admits peers that connect once it knows who they are. Where all connections
-    /// that are permitted are in use, those that were not admitted make room for new ones, the oldest first.
+    /// that are permitted are in use, those not admitted within a second make room for new ones, the
+    /// oldest first.
     fn await_admission(&mut self) {}
 
     /// The caller knows who the peer of a connection is; an unknown connection is ignored.

@@ -97,7 +97,8 @@ fn dev_of_a_folder_with_other_owners_says_which_nodes_own_nothing_and_which_are_
     let reasons = report["reasons"].to_string();
     assert!(reasons.contains("its loss shows nothing; drill node 0, which owned 1 pair"), "{reasons}");
 
-    // What it recommends helps: the others have the pair then, and a start of the first node alone misses one.
+    // What it recommends helps: the others have the pair then, and a start of the first node alone misses
+    // one.
     let drill = ["drill", "run", "kill", "--node", "0", "--duration", "8s", "--dir", dev.data(), "--json"];
     let said = command(&drill).output().unwrap();
     assert_eq!(said.status.code(), Some(0), "{said:?}");

@@ -393,8 +393,8 @@ fn command_at_another_services_port_names_what_answers_there_within_its_timeout(
                     _ => return,
                 }
             }
-            let _ = stream.write_all(answer); // unless the other end has gone
-            let _ = stream.read(&mut part);
+            let _ = stream.write_all(answer);
+            while matches!(stream.read(&mut part), Ok(1..)) {} // until the other end has gone
         };
         // They end with the test's process.
         std::thread::spawn(move || {

@@ -14,6 +14,9 @@ use super::sweep::{Sweep, Tick};
 
 /// Most connections that are kept for some peers.
 const KEPT_MAX: usize = 16;
+/// How long the user may take to admit a peer before it makes room for another: a client says who it is right
+/// behind its hello.
+const STRANGER_NS: u64 = 1_000_000_000;
 /// Arrivals that are no longer awaited, and not yet forgotten.
 const ARRIVALS_KEPT: usize = 64;
 
@@ -29,8 +32,9 @@ pub(crate) struct ConnectionTable<L> {
     arrivals: VecDeque<ConnectionId>,
     /// The user admits peers once it knows who they are.
     pub(super) awaits_admission: bool,
-    /// Accepted connections that are open, the oldest first: those that wait to be admitted, and some others.
-    strangers: VecDeque<ConnectionId>,
+    /// Accepted connections that are open, and since when, the oldest first: those that wait to be admitted,
+    /// and some others.
+    strangers: VecDeque<(ConnectionId, u64)>,
     /// Connections to be served.
     pub(super) ready: VecDeque<ConnectionId>,
     /// Connections that the next flush looks at.
@@ -89,14 +93,15 @@ impl<L: Link> ConnectionTable<L> {
 
     /// The hellos of a connection are through.
     pub(super) fn opened(&mut self, id: ConnectionId) {
+        let now_ns = self.now_ns();
         let Some(connection) = self.slots.get_mut(id) else { return };
         self.handshakes -= usize::from(connection.is_hello_awaited());
         connection.phase = ConnectionPhase::Open;
         if self.awaits_admission && !connection.admitted {
-            self.strangers.push_back(id);
+            self.strangers.push_back((id, now_ns));
             if self.strangers.len() > 2 * self.slots.len() + ARRIVALS_KEPT {
                 let slots = &self.slots;
-                self.strangers.retain(|id| slots.get(*id).is_some_and(Connection::is_stranger));
+                self.strangers.retain(|(id, _)| slots.get(*id).is_some_and(Connection::is_stranger));
             }
         }
     }
@@ -108,12 +113,21 @@ impl<L: Link> ConnectionTable<L> {
         }
     }
 
-    /// The connection that has waited for longest to be admitted. Whoever says a hello and nothing of who
-    /// they are keeps nobody out, however many they are.
+    /// The connection that has waited for longest to be admitted, once that is too long. Whoever says a hello
+    /// and nothing of who they are keeps nobody out for longer, however many they are.
     pub(super) fn stranger_to_evict(&mut self) -> Option<ConnectionId> {
-        let slots = &self.slots;
-        let is_stranger = |id: &ConnectionId| slots.get(*id).is_some_and(Connection::is_stranger);
-        std::iter::from_fn(|| self.strangers.pop_front()).find(is_stranger)
+        let (now_ns, slots) = (self.now_ns(), &self.slots);
+        while let Some((id, since_ns)) = self.strangers.front().copied() {
+            let is_stranger = slots.get(id).is_some_and(Connection::is_stranger);
+            if is_stranger && now_ns < since_ns + STRANGER_NS {
+                return None;
+            }
+            self.strangers.pop_front();
+            if is_stranger {
+                return Some(id);
+            }
+        }
+        None
     }
 
     /// The connection, unless it is gone.

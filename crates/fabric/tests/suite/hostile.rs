@@ -152,6 +152,9 @@ fn accept_crowd_that_nobody_knows_locks_nobody_out() {
     }
     server.endpoint.admit(server.order[0]);
     let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
+    let early = client.endpoint.connect(&Address::Tcp(address)).unwrap();
+    until(&mut Tcp, &mut [&mut client, &mut server], |peers| peers[0].closed(early).is_some());
+    server.endpoint.tick(2_000_000_000); // they may have been about to say it until here
     for _ in 0..3 {
         open(&mut Tcp, &mut client, &mut server, Address::Tcp(address));
         server.endpoint.admit(*server.order.last().unwrap());
