@@ -14,10 +14,10 @@ const ifThere = <T,>(node: NodeRow, shown: T): T | string => (isAbsent(node) ? "
 /** One that has not its pairs yet, or not any more, has no entries to count: that is no zero either. */
 const hasPairs = (node: NodeRow): boolean => !["starting", "recovering", "failed"].includes(node.state);
 
-function Standing({ node }: { node: NodeRow }) {
+function Standing({ node, isStale }: { node: NodeRow; isStale: boolean }) {
   return (
     <>
-      <StateBadge state={node.state} />
+      <StateBadge state={node.state} isStale={isStale || (node.age_ms ?? 0) > STALE_AFTER_MS} />
       {node.state_detail && <div class="quiet event-text">{node.state_detail}</div>}
       {typeof node.absent_since_unix_ms === "number" && <div class="quiet">since {dayAndTime(node.absent_since_unix_ms)}</div>}
       {(node.age_ms ?? 0) > STALE_AFTER_MS && <div class="quiet">figures from {age(node.age_ms!)}</div>}
@@ -25,13 +25,13 @@ function Standing({ node }: { node: NodeRow }) {
   );
 }
 
-export function NodeTable({ nodes }: { nodes: NodeRow[] }) {
+export function NodeTable({ nodes, isStale }: { nodes: NodeRow[]; isStale: boolean }) {
   return (
     <Table
       caption="Nodes" rows={nodes} rowKey={(node) => node.node}
       columns={[
         { name: "node", cell: (node) => <><NodeName node={node.node} />{node.is_self && <> <span class="tag">answers you</span></>}</> },
-        { name: "state", cell: (node) => <Standing node={node} /> },
+        { name: "state", cell: (node) => <Standing node={node} isStale={isStale} /> },
         { name: "lease", isNumber: true, cell: (node) => ifThere(node, <Figure value={milliseconds(node.lease_remaining_ms)} />) },
         { name: "up", isNumber: true, cell: (node) => ifThere(node, duration(node.uptime_ms)) },
         { name: "pairs", cell: (node) => node.pairs.join(", ") || (hasPairs(node) && !isAbsent(node) ? "none" : "–") },

@@ -17,14 +17,14 @@ export function Nodes() {
   const recoveries = useTopic("recoveries");
   return (
     <PageFrame title="Nodes & regions" says="Processes with their memory and leases, and who owns which pair.">
-      <Panel title="Nodes" source={nodes}>{nodes.data && <NodeTable nodes={nodes.data.nodes} />}</Panel>
+      <Panel title="Nodes" source={nodes}>{nodes.data && <NodeTable nodes={nodes.data.nodes} isStale={nodes.isStale} />}</Panel>
       <Panel title="Memory" window="of each node's limit" source={nodes} saysState={false}>{nodes.data && <MemoryBars nodes={nodes.data.nodes} />}</Panel>
       <Panel title="Owners over time" window="pairs that changed hands; others stayed" source={recoveries} saysState={false} actions={(recoveries.data?.incidents.length ?? 0) > 0 && <TwinButton name="owners" of="the owners" />}>
         {recoveries.data && <Owners document={recoveries.data} regions={regions.data?.regions ?? []} />}
       </Panel>
       <Panel title="Addresses and pages" source={nodes} saysState={false}>{nodes.data && <AddressTable nodes={nodes.data.nodes} />}</Panel>
       <Panel title="Pairs and regions" window="a pair is a node region and an extent region" source={regions}>
-        {regions.data && <PairTable regions={regions.data.regions} />}
+        {regions.data && <PairTable regions={regions.data.regions} isStale={regions.isStale} />}
       </Panel>
     </PageFrame>
   );

@@ -67,7 +67,7 @@ export function NodeStrip({ status, source }: { status: Status; source: Source }
         caption="Nodes" rows={status.nodes} rowKey={(row) => row.node}
         columns={[
           { name: "node", cell: (row) => <NodeName node={row.node} /> },
-          { name: "state", cell: (row) => <StateBadge state={row.state} /> },
+          { name: "state", cell: (row) => <StateBadge state={row.state} isStale={source.isStale} /> },
           { name: "pairs", isNumber: true, cell: (row) => (isAbsent(row) ? "–" : row.pairs.length) },
           { name: "operations", isNumber: true, cell: (row) => (isAbsent(row) ? "–" : <Figure value={perSecond(row.operations_per_second)} />) },
           { name: "entries", isNumber: true, isMinor: true, cell: (row) => (isAbsent(row) ? "–" : inWords(count(row.entries))) },
