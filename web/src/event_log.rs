@@ -249,10 +249,15 @@ impl Look<'_> {
     fn members(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
         for member in missing(&before.members, &now.members) {
             let (node, incarnation) = (member.node, member.incarnation.0);
+            let loss = self.before_loss(member.incarnation);
+            let is_older = before.incidents.iter().any(|incident| incident.dead == member.incarnation);
+            if is_older && loss.is_none() {
+                continue; // it was lost before this node looked: others know when
+            }
             let text = format!("{node} has left: its lease is gone");
             let details = json!({"incarnation": incarnation.to_string()});
             let kind = ("member_left", Severity::Warning);
-            let at = self.before_loss(member.incarnation).unwrap_or(self.at_unix_ms).min(self.at_unix_ms);
+            let at = loss.map_or(self.at_unix_ms, |loss| loss.min(self.at_unix_ms));
             self.push_at(at, format!("left-{incarnation}"), (node, kind), text, details);
         }
         for member in missing(&now.members, &before.members) {
@@ -551,6 +556,19 @@ mod tests {
         );
         let times: Vec<_> = merged.iter().take(5).map(|event| event.at_unix_ms - 1_000_000).collect();
         assert_eq!(times, [20_000, 19_700, 19_600, 19_100, 19_099]);
+    }
+
+    /// The row of a member that is gone may outlast its loss, and a node may come in between.
+    #[test]
+    fn a_loss_from_before_the_first_look_is_left_to_others() {
+        let mut log = EventLog::default();
+        for (revision, at, members) in [(1, 19_000, vec![member(1), member(2)]), (2, 20_000, vec![member(1)])]
+        {
+            let incidents = vec![incident(400, 350)];
+            let cluster = ClusterSnapshot { revision, members, incidents, ..ClusterSnapshot::default() };
+            log.observe(at_ms(at), &Arc::new(NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() }));
+        }
+        assert!(log.iter().all(|event| event.kind != "member_left"));
     }
 
     /// Another machine was started at another time: its dates mean nothing here.
