@@ -414,8 +414,22 @@ pub(crate) fn merge(lists: impl IntoIterator<Item = Vec<Event>>) -> Vec<Event> {
     let mut all: Vec<(usize, Event)> = lists.into_iter().flatten().enumerate().collect();
     all.sort_by(|(_, a), (_, b)| a.id.cmp(&b.id).then(a.at_unix_ms.cmp(&b.at_unix_ms)));
     all.dedup_by(|(_, later), (_, earlier)| later.id == earlier.id);
+    end_after_takeovers(&mut all);
     all.sort_by(|(a_place, a), (b_place, b)| b.at_unix_ms.cmp(&a.at_unix_ms).then(a_place.cmp(b_place)));
     all.into_iter().map(|(_, event)| event).collect()
+}
+
+/// Two nodes read one clock some milliseconds apart: a loss is over after its takeovers all the same.
+fn end_after_takeovers(all: &mut [(usize, Event)]) {
+    for at in 0..all.len() {
+        let Some(of) = all[at].1.id.strip_prefix("over-") else { continue };
+        let of = format!("-{of}");
+        let takeovers = all.iter().map(|(_, event)| event);
+        let takeovers =
+            takeovers.filter(|event| event.id.starts_with("takeover-") && event.id.ends_with(&of));
+        let last = takeovers.map(|event| event.at_unix_ms + 1).max().unwrap_or(0);
+        all[at].1.at_unix_ms = all[at].1.at_unix_ms.max(last);
+    }
 }
 
 #[cfg(test)]
