@@ -43,6 +43,7 @@ pub enum NodeState {
 
 /// The stage of a recovery whose disk has no room for the new epoch's logs.
 pub const NO_ROOM: &str = RecoveryStage::NoRoom.name();
+
 /// A coordinator that has not given a first lease yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CoordinatorWait {

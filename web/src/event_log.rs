@@ -572,6 +572,44 @@ mod tests {
         assert_eq!(times, [20_000, 19_700, 19_600, 19_100, 19_099]);
     }
 
+    /// The row of a member that is gone may outlast its loss.
+    #[test]
+    fn a_member_whose_row_outlasts_its_loss_left_before_that() {
+        let mut log = EventLog::default();
+        let (both, one) = (vec![member(1), member(2)], vec![member(1)]);
+        let looks =
+            [(19_000, both.clone(), vec![]), (20_000, both, vec![incident(0, 0)]), (30_000, one, vec![])];
+        for (revision, (at, members, incidents)) in (1..).zip(looks) {
+            let cluster = ClusterSnapshot { revision, members, incidents, ..ClusterSnapshot::default() };
+            log.observe(at_ms(at), &Arc::new(NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() }));
+        }
+        let at = |kind: &str| log.iter().find(|event| event.kind == kind).unwrap().at_unix_ms;
+        assert_eq!(at("member_left"), at("incident") - 1);
+    }
+
+    /// Each of two nodes is the first to tell of a part.
+    #[test]
+    fn merged_losses_are_over_after_their_takeovers() {
+        let event = |id: &str, at_unix_ms| Event {
+            id: id.into(),
+            at_unix_ms,
+            node: 2,
+            kind: "incident".into(),
+            severity: Severity::Info,
+            text: String::new(),
+            details: json!({}),
+        };
+        let over = event("over-72-101", 500);
+        let takeovers = [event("takeover-4-72-101", 501), event("takeover-4-73-101", 900)];
+        let merged = merge([vec![over], takeovers.to_vec()]);
+        let found: Vec<_> = merged.iter().map(|event| (&*event.id, event.at_unix_ms)).collect();
+        assert_eq!(
+            found,
+            [("takeover-4-73-101", 900), ("over-72-101", 502), ("takeover-4-72-101", 501)],
+            "another loss's takeover counts for nothing"
+        );
+    }
+
     /// The row of a member that is gone may outlast its loss, and a node may come in between.
     #[test]
     fn a_loss_from_before_the_first_look_is_left_to_others() {
