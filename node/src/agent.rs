@@ -326,7 +326,8 @@ impl ClusterAgent {
         let incarnation = self.options.incarnation;
         self.note(pair, dead, |share| {
             share.times = ShareTimes { refused_ms: ms(now_ns), ..share.times };
-            if kind == RefusedKind::Declined && !share.declined.contains(&incarnation) {
+            let is_given_up = matches!(kind, RefusedKind::Declined | RefusedKind::Damaged);
+            if is_given_up && !share.declined.contains(&incarnation) {
                 share.declined.push(incarnation);
             }
         });

@@ -137,6 +137,8 @@ mod tests {
             history: Vec::new(),
             checkpoint: None,
             trusted: Vec::new(),
+            findings: Vec::new(),
+            refuted: Vec::new(),
         }
     }
 

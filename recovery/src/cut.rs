@@ -139,6 +139,8 @@ mod tests {
                 file: String::new(),
             }),
             trusted: Vec::new(),
+            findings: Vec::new(),
+            refuted: Vec::new(),
         }
     }
 

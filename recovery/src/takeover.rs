@@ -431,35 +431,35 @@ fn begin_log(
 }
 
 impl Failure {
-    /// Says in the region table what keeps the pair from being served. Who was superseded meanwhile finds
-    /// files gone that nobody needs any more: that is the reason then, and the pair is another's. So a table
-    /// that does not answer is asked again, and the failure is the pair's only once it has answered:
+    /// Says in the region table what keeps the pair from being served: others look then, until two have found
+    /// damage. Who was superseded meanwhile finds files gone that nobody needs any more: that is the reason
+    /// then, and the pair is another's. So a table that does not answer is asked again, and the failure is the
+    /// pair's only once it has answered:
     ///
     /// 1. A claims the pair with checkpoint 1 in its row, and stands still past its lease;
     /// 2. B takes the pair over, records checkpoint 2 and removes the file of checkpoint 1;
     /// 3. A goes on, does not find the file, and does not reach the coordinator just now.
     fn report(&self, environment: &Environment) -> Result<(), RecoveryError> {
         let Failure { ownership, missing, error } = self;
+        let table = &environment.table;
+        // Of what keeps this survivor alone from the pair nothing is to be believed.
         let marked = match error.is_of_this_survivor() {
-            true => environment.table.decline(*ownership, missing),
-            false => environment.table.mark_unavailable(*ownership, missing).map(drop),
+            true => table.decline(*ownership, missing).map(|()| false),
+            false => table.report_damage(*ownership, missing),
         };
+        let (pair, error) = (ownership.pair.0, error as &dyn Error);
         match marked {
             Err(failed) if failed.is_transient() && !planted(Mutant::ReportUnanswered) => {
                 return Err(failed.into());
             }
             Err(superseded @ ClusterError::Superseded { .. }) => return Err(superseded.into()),
             Err(failed) => {
-                let error = &failed as &dyn Error;
-                tracing::warn!(
-                    pair = ownership.pair.0,
-                    error,
-                    "the region table does not say that the pair is unavailable"
-                );
+                let failed = &failed as &dyn Error;
+                tracing::warn!(pair, error = failed, "the region table does not say that the pair is unavailable");
             }
-            Ok(()) => {}
+            Ok(true) => tracing::error!(pair, error, "the pair cannot be recovered: others found damage, too"),
+            Ok(false) => tracing::error!(pair, error, "the pair cannot be recovered here: others may try"),
         }
-        tracing::error!(pair = ownership.pair.0, error = error as &dyn Error, "the pair cannot be recovered");
         Ok(())
     }
 }

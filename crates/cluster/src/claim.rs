@@ -79,6 +79,8 @@ pub(crate) fn first_row(pair: PairId, new: &NewPair, host: Option<HostId>) -> Pa
         history: Vec::new(),
         checkpoint: None,
         trusted: Vec::new(),
+        findings: Vec::new(),
+        refuted: Vec::new(),
     }
 }
 

@@ -68,12 +68,12 @@ pub struct ShareRow {
     /// The pair.
     #[serde(with = "number")]
     pub pair: PairId,
-    /// Who is to take it over; none while nobody has room for it.
+    /// Who is to take it over; none while nobody has room for it, or can read it.
     #[serde(with = "number::optional")]
     pub survivor: Option<Incarnation>,
     /// Bytes to replay, as the plan found them.
     pub bytes: u64,
-    /// Those that had no room for it.
+    /// Those that had no room for it, or could not read it.
     #[serde(with = "number::list")]
     pub declined: Vec<Incarnation>,
     /// What became of it.

@@ -30,6 +30,7 @@ mod clock_watch;
 mod coordinator;
 mod embedded;
 mod error;
+mod finding;
 mod host;
 mod incident;
 mod json_lines;
@@ -39,6 +40,7 @@ mod lease_thread;
 pub mod local_socket;
 mod lock;
 mod member;
+mod missing;
 mod notice;
 pub mod number;
 mod pieces;
@@ -67,6 +69,7 @@ pub use clock_watch::ClockReading;
 pub use coordinator::{Coordinator, initialise};
 pub use embedded::Embedded;
 pub use error::ClusterError;
+pub use finding::{Finding, RefutedFinding};
 pub use host::HostId;
 pub use incident::{IncidentRow, Incidents, NewIncident, ShareRow, ShareTimes};
 pub use layout::{Layout, LayoutRange};
@@ -74,6 +77,7 @@ pub use lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
 pub use lease_thread::{FirstLease, LeaseThread, LeaseTries};
 pub use lock::FolderLock;
 pub use member::{MemberRow, Members};
+pub use missing::Missing;
 pub use notice::{NOTICE_PREFIX, Notices};
 pub use remote::Remote;
 pub use request::{
@@ -82,7 +86,7 @@ pub use request::{
 };
 pub use room::COORDINATOR_BYTES_MIN;
 pub use row::{
-    CheckpointRow, EpochRow, Missing, PairGeometry, PairRow, PairState, ROW_FORMAT_VERSION, ServingAddress,
+    CheckpointRow, EpochRow, PairGeometry, PairRow, PairState, ROW_FORMAT_VERSION, ServingAddress,
 };
 pub use server::CoordinatorServer;
 pub use session::{SessionRow, Sessions};

@@ -3,7 +3,9 @@
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, RegionId, RegionKind};
 use serde::{Deserialize, Serialize};
 
+use crate::finding::{self, Finding, RefutedFinding};
 use crate::host::HostId;
+use crate::missing::Missing;
 use crate::number;
 
 /// The format of the rows of all typed layers. The table names it, and another version is refused.
@@ -49,6 +51,12 @@ pub struct PairRow {
     /// Earlier owners whose grants of trust may last: nobody serves the pair before their leases have ended.
     #[serde(with = "number::list")]
     pub trusted: Vec<Incarnation>,
+    /// Who looked at its data since it was served, and found damage; the last one is the newest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
+    /// Whose findings others have refuted: they read what those nodes could not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refuted: Vec<RefutedFinding>,
 }
 
 /// What can be done with a pair.
@@ -67,60 +75,6 @@ pub enum PairState {
     Unavailable {
         /// What is missing.
         missing: Missing,
-    },
-}
-
-/// What keeps a pair from being served.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Missing {
-    /// There is no log folder where the table says that there is one, or it cannot be read.
-    Log {
-        /// The region.
-        #[serde(with = "number")]
-        region: RegionId,
-        /// The epoch.
-        #[serde(with = "number")]
-        epoch: Epoch,
-    },
-    /// A log is damaged before its end.
-    Corruption {
-        /// The file, as below the log root.
-        file: String,
-        /// The byte at which it shows.
-        offset: u64,
-    },
-    /// The checkpoint cannot be read whole.
-    Checkpoint {
-        /// The file, as below the log root.
-        file: String,
-    },
-    /// A file could not be read.
-    Unreadable {
-        /// The file or folder, as below the log root.
-        file: String,
-        /// The operating system's error number.
-        errno: i32,
-    },
-    /// A record of a sound frame cannot be read or applied.
-    Record {
-        /// The region whose log it is in.
-        #[serde(with = "number")]
-        region: RegionId,
-        /// The record.
-        #[serde(with = "number")]
-        csn: Csn,
-    },
-    /// What was restored does not satisfy its own checks.
-    Verification {
-        /// The region where it shows.
-        #[serde(with = "number")]
-        region: RegionId,
-    },
-    /// No survivor has memory for it.
-    Memory {
-        /// How many bytes it takes.
-        bytes: u64,
     },
 }
 
@@ -218,6 +172,24 @@ impl PairRow {
         self.owner.or(gave_up.copied())
     }
 
+    /// Whether the pair belongs to nobody and was given up for damage that one member found: others look.
+    #[must_use]
+    pub fn awaits_look(&self) -> bool {
+        self.owner.is_none() && !self.findings.is_empty()
+    }
+
+    /// Whether damage of its data is believed: two members found some.
+    #[must_use]
+    pub fn is_damage_believed(&self) -> bool {
+        finding::are_believed(&self.findings)
+    }
+
+    /// What was found of its data, and by whom, in words.
+    #[must_use]
+    pub fn found(&self) -> String {
+        finding::in_words(&self.findings)
+    }
+
     /// Whether the present owner has ever served the pair.
     #[must_use]
     pub fn is_published(&self) -> bool {
@@ -264,6 +236,8 @@ mod tests {
                 file: "c".into(),
             }),
             trusted: vec![Incarnation(8)],
+            findings: Vec::new(),
+            refuted: Vec::new(),
         };
         let text = concat!(
             r#"{"pair":3,"node_region":6,"extent_region":7,"owner":9,"node":1,"epoch":2,"#,
@@ -278,6 +252,15 @@ mod tests {
         let row = PairRow { host: Some(HostId::new(1, 2)), ..row };
         let host = r#""node":1,"host":"00000000000000000000000000000001/00000000000000000000000000000002","#;
         let text = text.replace(r#""node":1,"#, host);
+        assert_eq!(serde_json::to_string(&row).unwrap(), text);
+        assert_eq!(serde_json::from_str::<PairRow>(&text).unwrap(), row);
+        let missing = Missing::Checkpoint { file: "c".into() };
+        let finding = Finding { incarnation: Incarnation(7), node: NodeId(4), missing };
+        let refuted = vec![RefutedFinding { finding: finding.clone(), read_by: NodeId(5) }];
+        let row = PairRow { findings: vec![finding], refuted, ..row };
+        let found = r#"{"incarnation":7,"node":4,"missing":{"checkpoint":{"file":"c"}}}"#;
+        let end = format!(r#""trusted":[8],"findings":[{found}],"refuted":[{{"finding":{found},"read_by":5}}]}}"#);
+        let text = text.replace(r#""trusted":[8]}"#, &end);
         assert_eq!(serde_json::to_string(&row).unwrap(), text);
         assert_eq!(serde_json::from_str::<PairRow>(&text).unwrap(), row);
     }

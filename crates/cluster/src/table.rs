@@ -13,12 +13,12 @@ use crate::attempts::Attempts;
 use crate::claim::{Claim, ClaimReason, NewPair, Ownership, claimed_row, first_row, ownership_of};
 use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
+use crate::finding::{self, Finding};
 use crate::host::HostId;
 use crate::layout::{KEY_LAYOUT, Layout};
+use crate::missing::Missing;
 use crate::request::{KeyCondition, Revision, Transaction, TransactionOutcome};
-use crate::row::{
-    CheckpointRow, EpochRow, KEY_PAIRS, Missing, PairGeometry, PairRow, PairState, ServingAddress,
-};
+use crate::row::{CheckpointRow, EpochRow, KEY_PAIRS, PairGeometry, PairRow, PairState, ServingAddress};
 
 /// The next pair's id. Ids of pairs, and so of regions, are never reused.
 const KEY_PAIR_NEXT: &str = "counter/pair";
@@ -336,6 +336,7 @@ impl Table {
             row.history.push(EpochRow { epoch: ownership.epoch, durability, cut: None });
             row.state = PairState::Serving;
             row.served_by = Some(row.node);
+            finding::settle(&mut row.findings, &mut row.refuted, row.node);
             row.place = Some(place.clone());
             row.trusted.retain(|owner| !trusted.contains(owner));
             Ok(())
@@ -383,18 +384,30 @@ impl Table {
         })
     }
 
-    /// Reports a claimed pair as unavailable. It keeps its owner, who may claim it again.
+    /// Says that the claimer looked at the pair's data and found damage. If another member had found some, it
+    /// is believed: the pair is reported, and keeps its owner, who may claim it again. Else the fault may be
+    /// the claimer's own, and it gives the pair up, so that another member looks. Whether it is believed.
     ///
     /// # Errors
     /// [`ClusterError::State`] if it is served.
-    pub fn mark_unavailable(&self, ownership: Ownership, missing: &Missing) -> Result<PairRow, ClusterError> {
-        self.change(ownership, &[], |row| {
+    pub fn report_damage(&self, ownership: Ownership, missing: &Missing) -> Result<bool, ClusterError> {
+        let reported = self.change(ownership, &[], |row| {
             if row.is_published() {
                 return Err(ClusterError::State { pair: ownership.pair });
             }
+            let (incarnation, node) = (ownership.incarnation, row.node);
+            finding::add(&mut row.findings, Finding { incarnation, node, missing: missing.clone() });
             row.state = PairState::Unavailable { missing: missing.clone() };
+            if !row.is_damage_believed() {
+                (row.owner, row.host) = (None, None);
+            }
             Ok(())
-        })
+        });
+        match reported {
+            // Nobody else sets it free: this is the first try, whose answer was lost.
+            Err(ClusterError::Superseded { epoch, owner: None, .. }) if epoch == ownership.epoch => Ok(false),
+            other => other.map(|row| row.owner.is_some()),
+        }
     }
 
     /// Says what keeps the claimer from serving the pair, and gives it up, so that others may try: they may

@@ -1,11 +1,10 @@
 //! Why a pair is not served, and what helps, in words for people.
 
-use std::fmt;
-
 use cell_terms::Incarnation;
 
-use crate::incident::IncidentRow;
-use crate::row::{Missing, PairRow, PairState};
+use crate::incident::{IncidentRow, ShareRow};
+use crate::missing::Missing;
+use crate::row::{PairRow, PairState};
 
 /// A pair that is not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +35,14 @@ impl Trouble {
                 }
             }
             PairState::New | PairState::Released => passing("unclaimed"),
+            PairState::Recovering if !row.findings.is_empty() => {
+                passing(&format!("recovering; before, {}", row.found()))
+            }
             PairState::Recovering => passing("recovering"),
-            PairState::Unavailable { missing } => unavailable(missing, row.owner),
+            PairState::Unavailable { missing } if row.findings.is_empty() => unavailable(missing, row.owner),
+            PairState::Unavailable { missing } => {
+                damaged(row, missing, is_to_be_looked_at(row, lives, incidents))
+            }
         })
     }
 }
@@ -65,20 +70,45 @@ fn unavailable(missing: &Missing, owner: Option<Incarnation>) -> Trouble {
     Trouble { what: format!("unavailable: {missing}"), next: Some(next) }
 }
 
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Missing::Log { region, epoch } => write!(f, "the log of {region}, epoch {}, is missing", epoch.0),
-            Missing::Corruption { file, offset } => write!(f, "{file} is damaged at byte {offset}"),
-            Missing::Checkpoint { file } => write!(f, "the checkpoint {file} cannot be read whole"),
-            Missing::Unreadable { file, errno } => write!(f, "{file} cannot be read, error {errno}"),
-            Missing::Record { region, csn } => write!(f, "record {} of {region} cannot be applied", csn.0),
-            Missing::Verification { region } => {
-                write!(f, "what was restored of {region} does not satisfy its checks")
-            }
-            Missing::Memory { bytes } => write!(f, "nobody has {bytes} bytes of memory for it"),
-        }
+/// Of a pair whose data somebody could not read.
+fn damaged(row: &PairRow, missing: &Missing, is_to_be_looked_at: bool) -> Trouble {
+    let found = row.found();
+    let (what, next) = if row.is_damage_believed() {
+        let next = "bring back what is missing, then restart the node that found it last; `cell inspect log` \
+                    shows the logs";
+        (found, Some(next))
+    } else if is_to_be_looked_at {
+        (format!("{found}; another node is to look"), None)
+    } else {
+        let is_found = row.findings.iter().any(|finding| finding.missing == *missing);
+        let why = if is_found { String::new() } else { format!(": {missing}") };
+        let next = "bring back what is missing (is the log root mounted there?), then restart the node that \
+                    found it; or start another node, or make room on one: it looks, too";
+        (format!("{found}, and no other node could look{why}"), Some(next))
+    };
+    Trouble { what: format!("unavailable: {what}"), next }
+}
+
+/// Whether somebody who has not looked at a pair's data is to look, as far as the incidents show.
+fn is_to_be_looked_at(
+    row: &PairRow,
+    lives: impl Fn(Incarnation) -> bool,
+    incidents: &[IncidentRow],
+) -> bool {
+    let open = incidents.iter().filter(|incident| !incident.is_over());
+    let shares: Vec<_> =
+        open.filter_map(|incident| Some((incident.dead, incident.share(row.pair)?))).collect();
+    let has_looked = |of: Incarnation| row.findings.iter().any(|finding| finding.incarnation == of);
+    let looks = |share: &ShareRow| {
+        share.survivor.is_some_and(|of| lives(of) && !share.declined.contains(&of) && !has_looked(of))
+    };
+    if shares.iter().any(|&(_, share)| looks(share)) {
+        return true;
     }
+    // What is nobody's is shared out anew: who found the damage sees to that, or another member.
+    let is_shared_out = shares.iter().any(|&(dead, _)| dead == Incarnation(0));
+    let finder = row.findings.last().map(|finding| finding.incarnation);
+    row.awaits_look() && !is_shared_out && finder.is_some_and(lives)
 }
 
 #[cfg(test)]
@@ -86,7 +116,7 @@ mod tests {
     use cell_terms::{Epoch, NodeId, PairId, RegionId};
 
     use super::*;
-    use crate::incident::ShareRow;
+    use crate::finding::Finding;
     use crate::row::PairGeometry;
 
     fn row(state: PairState) -> PairRow {
@@ -110,6 +140,8 @@ mod tests {
             history: Vec::new(),
             checkpoint: None,
             trusted: Vec::new(),
+            findings: Vec::new(),
+            refuted: Vec::new(),
         }
     }
 
@@ -125,6 +157,63 @@ mod tests {
             over_ms: 0,
             plan: vec![ShareRow { pair: PairId(2), survivor, ..ShareRow::default() }],
         }
+    }
+
+    fn log(epoch: u32) -> Missing {
+        Missing::Log { region: RegionId(4), epoch: Epoch(epoch) }
+    }
+
+    /// A pair that nodes found damaged, each its own log; the last of them has it, or nobody.
+    fn found(by: &[(u32, u32)], has_owner: bool) -> PairRow {
+        let finding = |(node, epoch): &(u32, u32)| Finding {
+            incarnation: Incarnation(70 + u64::from(*node)),
+            node: NodeId(*node),
+            missing: log(*epoch),
+        };
+        let findings: Vec<_> = by.iter().map(finding).collect();
+        let Finding { incarnation, missing, .. } = findings.last().unwrap().clone();
+        let state = PairState::Unavailable { missing };
+        PairRow { owner: has_owner.then_some(incarnation), findings, ..row(state) }
+    }
+
+    /// Nobody's pairs, of which the one is to be taken over so.
+    fn nobodys(survivor: Option<u64>, declined: &[u64]) -> IncidentRow {
+        let mut nobodys = IncidentRow { dead: Incarnation(0), ..incident(survivor) };
+        nobodys.plan[0].declined = declined.iter().copied().map(Incarnation).collect();
+        nobodys
+    }
+
+    #[test]
+    fn trouble_of_damage_that_two_found_names_both() {
+        let trouble = Trouble::of(&found(&[(1, 2), (3, 5)], true), |_| true, &[]).unwrap();
+        let both = "unavailable: the log of region-4, epoch 2, is missing (found by node 1); \
+                    the log of region-4, epoch 5, is missing (found by node 3)";
+        assert_eq!(trouble.what, both);
+        assert!(trouble.next.unwrap().contains("restart the node"));
+    }
+
+    #[test]
+    fn trouble_of_damage_that_one_found_passes_while_another_is_to_look() {
+        let pair = found(&[(1, 2)], false);
+        let one = "unavailable: the log of region-4, epoch 2, is missing (found by node 1)";
+        let said = |incidents: &[IncidentRow]| Trouble::of(&pair, |_| true, incidents).unwrap();
+        for incidents in [vec![], vec![nobodys(Some(73), &[71])], vec![incident(Some(73))]] {
+            let passing = Trouble { what: format!("{one}; another node is to look"), next: None };
+            assert_eq!(said(&incidents), passing);
+        }
+        for nobody in [nobodys(None, &[71]), nobodys(Some(73), &[71, 73]), nobodys(Some(71), &[])] {
+            let alone = said(&[nobody]);
+            assert_eq!(alone.what, format!("{one}, and no other node could look"));
+            assert!(alone.next.unwrap().contains("another node"));
+        }
+        let gone = Trouble::of(&pair, |_| false, &[]).unwrap();
+        assert!(gone.next.is_some(), "who found it is gone, and nobody has shared the pair out");
+        let missing = Missing::Memory { bytes: 9 };
+        let declined = PairRow { state: PairState::Unavailable { missing }, ..pair.clone() };
+        let full = Trouble::of(&declined, |_| true, &[nobodys(Some(73), &[71, 73])]).unwrap();
+        assert!(full.what.ends_with("could look: nobody has 9 bytes of memory for it"), "{}", full.what);
+        let looked_at = PairRow { state: PairState::Recovering, ..pair };
+        assert!(what(&looked_at, true, &[]).unwrap().starts_with("recovering; before, the log of region-4"));
     }
 
     fn what(row: &PairRow, lives: bool, incidents: &[IncidentRow]) -> Option<String> {
@@ -145,7 +234,7 @@ mod tests {
 
     #[test]
     fn trouble_of_missing_logs_names_them_and_what_to_do() {
-        let missing = Missing::Log { region: RegionId(4), epoch: Epoch(2) };
+        let missing = log(2);
         let trouble = Trouble::of(&row(PairState::Unavailable { missing }), |_| true, &[]).unwrap();
         assert_eq!(trouble.what, "unavailable: the log of region-4, epoch 2, is missing");
         assert!(trouble.next.unwrap().contains("restart the node"));

@@ -268,6 +268,8 @@ mutants! {
     TermsIgnored: "terms-ignored",
     /// A node joins though another one with its number lives elsewhere.
     SeatIgnored: "seat-ignored",
+    /// Damage of a pair is believed when one member has found it.
+    DamageBelievedAlone: "damage-believed-alone",
     /// A large row of the coordinator's table lies in sled as one piece.
     RowsUncut: "rows-uncut",
     /// A dump is loaded as if it had no heading. A test of `ops/src/input/source.rs` catches it.

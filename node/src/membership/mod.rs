@@ -87,7 +87,8 @@ pub enum RefusedKind {
     /// This node lacks the memory, or the disk does not answer it: the table says so, and that the pair
     /// belongs to nobody.
     Declined,
-    /// Its data is not whole, and the table says so: an operator has to inspect it.
+    /// It read the pair's data, which is not whole, and the table says so. Another node looks; once two have
+    /// found damage an operator has to inspect it.
     Damaged,
     /// Something that may pass.
     Passing,
@@ -112,7 +113,8 @@ impl RefusedKind {
             ClusterError::Superseded { .. }
             | ClusterError::OwnerLives { .. }
             | ClusterError::LeaseEnded { .. } => RefusedKind::Others,
-            ClusterError::TableOlder { .. } => RefusedKind::Damaged,
+            // What it has before it are logs of another store, or the table has lost rows: others may tell.
+            ClusterError::TableOlder { .. } => RefusedKind::Declined,
             _ => RefusedKind::Passing,
         }
     }
@@ -135,7 +137,7 @@ pub(crate) struct Membership {
     /// Takeovers that failed here: not again before that time, unless another had the pair
     /// meanwhile.
     refused_ns: BTreeMap<PairId, u64>,
-    /// When pairs that everybody has declined are offered again.
+    /// When pairs that everybody has declined are offered again, to those who have not found them damaged.
     offer_ns: BTreeMap<PairId, u64>,
 }
 
@@ -188,7 +190,11 @@ impl Membership {
                 self.is_own_no_more(pair);
                 now_ns + OFFER_AGAIN_NS
             }
-            RefusedKind::Damaged => u64::MAX,
+            // Another one's look is what helps, or another life of this node's.
+            RefusedKind::Damaged => {
+                self.is_own_no_more(pair);
+                u64::MAX
+            }
             RefusedKind::Passing => now_ns + RETRY_NS,
         };
         self.refused_ns.insert(pair, until_ns);
@@ -343,32 +349,42 @@ impl Membership {
         let mut unshared = Vec::new();
         for row in pairs {
             let Some(share) = incident.share(row.pair) else {
-                unshared.push((row.pair, declined(view, row.pair)));
+                unshared.push((row.pair, declined(view, row)));
                 continue;
             };
             let survives = share.survivor.is_some_and(|survivor| view.lives(survivor));
-            let declined = share.survivor.is_some_and(|survivor| share.declined.contains(&survivor));
-            if survives && !declined {
+            let declined = |of| share.declined.contains(&of) || has_found_damage(row, of);
+            if survives && !share.survivor.is_some_and(declined) {
                 self.offer_ns.remove(&row.pair);
                 continue;
             }
-            unshared.extend(self.offer(view, share, now_ns).map(|declined| (row.pair, declined)));
+            unshared.extend(self.offer(view, row, share, now_ns).map(|declined| (row.pair, declined)));
         }
         unshared
     }
 
-    /// Whether a pair is offered now, and whom not to ask: once all have declined, it rests for a while.
-    fn offer(&mut self, view: &ClusterView, share: &ShareRow, now_ns: u64) -> Option<Vec<Incarnation>> {
-        let asked = |member: &Incarnation| share.declined.contains(member);
+    /// Whether a pair is offered now, and whom not to ask: once all have declined, it rests for a while. Who
+    /// has found it damaged is not asked again in the same life.
+    fn offer(
+        &mut self,
+        view: &ClusterView,
+        row: &PairRow,
+        share: &ShareRow,
+        now_ns: u64,
+    ) -> Option<Vec<Incarnation>> {
+        let found = finders(view, row);
+        let asked = |member: &Incarnation| share.declined.contains(member) || found.contains(member);
         if share.survivor.is_some() && !view.members.keys().all(asked) {
-            return Some(share.declined.clone());
+            let mut declined = share.declined.clone();
+            declined.extend(found.into_iter().filter(|finder| !share.declined.contains(finder)));
+            return Some(declined);
         }
         let due_ns = *self.offer_ns.entry(share.pair).or_insert(now_ns + OFFER_AGAIN_NS);
-        if now_ns < due_ns {
+        if now_ns < due_ns || view.members.keys().all(|member| found.contains(member)) {
             return None;
         }
         self.offer_ns.insert(share.pair, now_ns + OFFER_AGAIN_NS);
-        Some(Vec::new())
+        Some(found)
     }
 
     /// Incidents of this node's in which every pair is served or reported; those of a claimer that has died,
@@ -402,11 +418,21 @@ impl Membership {
 }
 
 /// Who has declined a pair, in whichever incident: not to be asked first when it becomes one of nobody's.
-fn declined(view: &ClusterView, pair: PairId) -> Vec<Incarnation> {
-    let open = view.incidents.values().filter(|row| !row.is_over());
-    let shares = open.filter_map(|row| row.share(pair));
-    let declined: BTreeSet<_> = shares.flat_map(|share| share.declined.iter().copied()).collect();
-    declined.into_iter().collect()
+fn declined(view: &ClusterView, row: &PairRow) -> Vec<Incarnation> {
+    let open = view.incidents.values().filter(|incident| !incident.is_over());
+    let shares = open.filter_map(|incident| incident.share(row.pair));
+    let declined = shares.flat_map(|share| share.declined.iter().copied()).chain(finders(view, row));
+    declined.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The members that have found a pair damaged.
+fn finders(view: &ClusterView, row: &PairRow) -> Vec<Incarnation> {
+    let found = row.findings.iter().map(|finding| finding.incarnation);
+    found.filter(|member| view.lives(*member)).collect()
+}
+
+fn has_found_damage(row: &PairRow, member: Incarnation) -> bool {
+    row.findings.iter().any(|finding| finding.incarnation == member)
 }
 
 /// Whether a pair is served, or an operator has to inspect it; an owner that died is another incident.

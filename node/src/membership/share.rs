@@ -15,7 +15,7 @@ pub(crate) struct Orphan {
     pub(crate) replay_bytes: u64,
     /// Bytes of its regions.
     pub(crate) memory_bytes: u64,
-    /// Those that had no room for it.
+    /// Those that had no room for it, or could not read it.
     pub(crate) declined: Vec<Incarnation>,
 }
 
@@ -63,7 +63,10 @@ pub(crate) fn is_left_behind(row: &PairRow, node: NodeId, incarnation: Incarnati
         PairState::New => false,
         PairState::Serving => row.owner != Some(incarnation),
         PairState::Recovering | PairState::Released => true,
-        PairState::Unavailable { missing } => matches!(missing, Missing::Memory { .. }),
+        PairState::Unavailable { missing } => {
+            let is_looked_at = row.awaits_look() && row.findings.iter().all(|finding| finding.node != node);
+            matches!(missing, Missing::Memory { .. }) || is_looked_at
+        }
     };
     waits && row.served_by == Some(node) && !planted(Mutant::LeftBehindForgotten)
 }

@@ -1,7 +1,7 @@
 //! What a member decides, case by case, and many members at random.
 
 use super::*;
-use cell_cluster::{MemberRow, Missing, PairGeometry};
+use cell_cluster::{Finding, MemberRow, Missing, PairGeometry};
 
 const SECOND: u64 = 1_000_000_000;
 const GRACE: u64 = 5 * SECOND;
@@ -28,6 +28,8 @@ pub(super) fn row(pair: u32, owner: Option<u64>, node: u32) -> PairRow {
         history: Vec::new(),
         checkpoint: None,
         trusted: Vec::new(),
+        findings: Vec::new(),
+        refuted: Vec::new(),
     }
 }
 
@@ -46,10 +48,22 @@ fn pair_is_left_behind_until_somebody_serves_it() {
     assert!(left(&recovering));
     assert!(left(&PairRow { owner: Some(Incarnation(9)), ..recovering }), "not served yet");
     let missing = Missing::Checkpoint { file: String::new() };
-    assert!(
-        !left(&PairRow { state: PairState::Unavailable { missing }, ..tried }),
-        "memory is not what it lacks"
-    );
+    let damaged = PairRow { state: PairState::Unavailable { missing: missing.clone() }, ..tried };
+    assert!(!left(&damaged), "memory is not what it lacks");
+    let found = |node| PairRow { findings: vec![finding(7, node, &missing)], ..damaged.clone() };
+    assert!(left(&found(2)), "another one could not read it, and it may come back");
+    assert!(!left(&found(3)), "nor could this node");
+}
+
+fn finding(incarnation: u64, node: u32, missing: &Missing) -> Finding {
+    Finding { incarnation: Incarnation(incarnation), node: NodeId(node), missing: missing.clone() }
+}
+
+/// A pair that nobody has since a node found it damaged.
+fn found_damaged(pair: u32, by: u64, node: u32) -> PairRow {
+    let missing = Missing::Log { region: PairId(pair).node_region(), epoch: cell_terms::Epoch(1) };
+    let findings = vec![finding(by, node, &missing)];
+    PairRow { findings, state: PairState::Unavailable { missing }, ..row(pair, None, node) }
 }
 
 #[test]
@@ -267,6 +281,46 @@ fn look_pair_that_a_survivor_could_not_read_goes_to_another_one_first() {
     assert_eq!(core.look(&nobodys, GRACE + 1), [plan(0, &[(2, &[9])])]);
     let mine = with(known, incident(0, 7, &[(2, Some(7), &[9])]));
     assert_eq!(core.look(&mine, GRACE + 2), [take(2, ClaimReason::LeaseEnded, 0)]);
+}
+
+/// The survivor that could not read the pair kept it, unserved, until it was stopped.
+#[test]
+fn look_pair_that_a_survivor_found_damaged_goes_to_another_one_and_never_back() {
+    let mut core = core(7, 1);
+    let members = [(7, 1), (9, 3)];
+    core.look(&view(&[(7, 1), (8, 2), (9, 3)], &[row(2, Some(8), 2)]), 0);
+    let pair = found_damaged(2, 9, 3);
+    // What became of its share was not noted: the pair's row says it all.
+    let known = with(view(&members, &[pair]), incident(8, 7, &[(2, Some(9), &[])]));
+    assert_eq!(claims(&core.look(&known, GRACE)), [0], "nobody's now");
+    let shared = |shares: &[(u32, Option<u64>, &[u64])]| with(known.clone(), incident(0, 7, shares));
+    assert_eq!(core.look(&shared(&[]), GRACE + 1), [plan(0, &[(2, &[9])])]);
+    assert_eq!(core.look(&shared(&[(2, Some(9), &[])]), GRACE + 2), [plan(0, &[(2, &[9])])]);
+    let mine = shared(&[(2, Some(7), &[9])]);
+    assert_eq!(core.look(&mine, GRACE + 3), [take(2, ClaimReason::LeaseEnded, 0)]);
+    core.refused(PairId(2), RefusedKind::Declined, GRACE + 4);
+    let declined = shared(&[(2, Some(7), &[9, 7])]);
+    assert_eq!(core.look(&declined, GRACE + 4), [], "it rests");
+    let later = GRACE + 4 + OFFER_AGAIN_NS;
+    assert_eq!(core.look(&declined, later), [plan(0, &[(2, &[9])])], "all others are asked again");
+}
+
+#[test]
+fn look_pair_that_the_only_node_found_damaged_waits_for_another_node_or_another_life() {
+    let mut core = core(9, 3);
+    assert_eq!(core.look(&view(&[(9, 3)], &[row(2, None, 3)]), 0), [take(2, ClaimReason::HostLock, 0)]);
+    core.refused(PairId(2), RefusedKind::Damaged, 1);
+    let shown = |members: &[(u64, u32)]| {
+        with(view(members, &[found_damaged(2, 9, 3)]), incident(0, 9, &[(2, None, &[9])]))
+    };
+    for now in [GRACE, GRACE + OFFER_AGAIN_NS, GRACE + 9 * OFFER_AGAIN_NS] {
+        assert_eq!(core.look(&shown(&[(9, 3)]), now), [], "at {now}");
+    }
+    let now = GRACE + 9 * OFFER_AGAIN_NS + 1;
+    assert_eq!(core.look(&shown(&[(9, 3), (11, 4)]), now), [plan(0, &[(2, &[9])])]);
+    let mut next_life = super::tests::core(12, 3);
+    let again = next_life.look(&view(&[(12, 3)], &[found_damaged(2, 9, 3)]), 0);
+    assert_eq!(again, [take(2, ClaimReason::HostLock, 0)]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use cell_cluster::{
     Table,
 };
 use cell_node::{ClusterAgent, ControlEvent, RefusedKind, TakeoverWanted};
-use cell_terms::{Csn, Durability, Incarnation, NodeId, PairId};
+use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId};
 
 use crate::joined::{Joined, MS};
 
@@ -196,6 +196,84 @@ fn node_that_declined_a_pair_serves_the_others_when_it_comes_to_have_them_all() 
     assert!(!installation.whole, "a pair is missing");
     let again = TakeoverWanted { reason: ClaimReason::LeaseEnded, ..own };
     assert!(member.decline(again), "who serves goes on");
+}
+
+/// Three nodes that serve a pair each; the first one dies. The others, and the pair that it leaves.
+fn two_survivors(sim: &Sim) -> ([Member; 2], PairId) {
+    let mut dead = join(sim, 0, 3);
+    let mut survivors = [1, 2].map(|node| join(sim, node, 3));
+    let lost = dead.look().take_over[0];
+    dead.serve(lost);
+    for survivor in &mut survivors {
+        let own = survivor.look().take_over[0];
+        survivor.taken(own);
+        survivor.look();
+    }
+    (survivors, lost.pair)
+}
+
+/// Looks of both, who stay alive, for so long or until one of them is to take a pair over; which one.
+fn next_takeover(survivors: &mut [Member; 2], within_ms: u64) -> Option<(usize, TakeoverWanted)> {
+    for _ in 0..within_ms / 100 {
+        survivors[0].sim.advance(100 * MS);
+        for survivor in &*survivors {
+            survivor.link.keep_alive(survivor.incarnation).unwrap();
+        }
+        for (at, survivor) in survivors.iter_mut().enumerate() {
+            if let [wanted] = survivor.look().take_over[..] {
+                return Some((at, wanted));
+            }
+        }
+    }
+    None
+}
+
+impl Member {
+    /// It cannot read a pair: what a takeover does then. Whether the damage is believed.
+    fn find_damage(&mut self, wanted: TakeoverWanted) -> bool {
+        let missing = Missing::Log { region: wanted.pair.node_region(), epoch: Epoch(1) };
+        let is_believed = self.table.report_damage(self.claim(wanted), &missing).unwrap();
+        let goes_on = self.agent.refused(wanted.pair, wanted.dead, RefusedKind::Damaged, self.sim.now_ns());
+        assert!(goes_on, "who serves goes on");
+        is_believed
+    }
+}
+
+/// A survivor over another log root kept the pair, unserved, until it was stopped.
+#[test]
+fn damage_that_one_survivor_finds_is_looked_at_by_the_other_one_which_serves_the_pair() {
+    let sim = Sim::new(11);
+    let (mut survivors, lost) = two_survivors(&sim);
+    let (finder, wanted) = next_takeover(&mut survivors, 4_000).expect("the share of one");
+    assert_eq!(wanted.pair, lost);
+    assert!(!survivors[finder].find_damage(wanted), "it may be its own fault");
+    let incidents = Incidents::new(Arc::new(sim.link()));
+    let share = incidents.list().unwrap()[0].share(lost).cloned().expect("it is shared out");
+    assert_eq!(share.declined, [survivors[finder].incarnation]);
+    let (reader, wanted) = next_takeover(&mut survivors, 4_000).expect("the other one looks");
+    assert_eq!((reader, wanted.pair), (1 - finder, lost));
+    survivors[reader].taken(wanted);
+    let row = survivors[reader].table.pair(lost).unwrap();
+    assert_eq!((row.owner, row.findings.len()), (Some(survivors[reader].incarnation), 0));
+    let refuted: Vec<_> = row.refuted.iter().map(|of| (of.finding.incarnation, of.read_by)).collect();
+    assert_eq!(refuted, [(survivors[finder].incarnation, survivors[reader].node)]);
+    assert_eq!(next_takeover(&mut survivors, 12_000), None);
+    assert!(incidents.list().unwrap().iter().all(cell_cluster::IncidentRow::is_over));
+}
+
+#[test]
+fn damage_that_both_survivors_find_is_reported_and_offered_to_neither_again() {
+    let sim = Sim::new(12);
+    let (mut survivors, lost) = two_survivors(&sim);
+    let (first, wanted) = next_takeover(&mut survivors, 4_000).expect("the share of one");
+    assert!(!survivors[first].find_damage(wanted));
+    let (second, wanted) = next_takeover(&mut survivors, 4_000).expect("the other one looks");
+    assert_ne!(second, first);
+    assert!(survivors[second].find_damage(wanted));
+    assert_eq!(survivors[second].table.pair(lost).unwrap().owner, Some(survivors[second].incarnation));
+    assert_eq!(next_takeover(&mut survivors, 12_000), None);
+    let incidents = Incidents::new(Arc::new(sim.link())).list().unwrap();
+    assert!(incidents.iter().all(cell_cluster::IncidentRow::is_over), "{incidents:#?}");
 }
 
 #[test]

@@ -80,6 +80,8 @@ impl Member {
             history: vec![EpochRow { epoch: Epoch(1), durability: Durability::Sync, cut: None }],
             checkpoint: None,
             trusted: Vec::new(),
+            findings: Vec::new(),
+            refuted: Vec::new(),
         };
         let pairs: Vec<PairId> = pairs.map(PairId).collect();
         for some in pairs.chunks(64) {

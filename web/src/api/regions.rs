@@ -138,6 +138,8 @@ pub(crate) mod tests {
             history: Vec::new(),
             checkpoint: None,
             trusted: Vec::new(),
+            findings: Vec::new(),
+            refuted: Vec::new(),
         }
     }
 

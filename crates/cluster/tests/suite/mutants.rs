@@ -76,12 +76,8 @@ fn counter_that_went_back_is_noticed() -> bool {
     let new = NewPair { incarnation, node: NodeId(0), geometry };
     table.create_pair(&new).unwrap();
     let mut row = table.create_pair(&new).unwrap().row;
-    table
-        .mark_unavailable(
-            Ownership { pair: row.pair, epoch: row.epoch, incarnation },
-            &Missing::Memory { bytes: 1 },
-        )
-        .unwrap();
+    let ownership = Ownership { pair: row.pair, epoch: row.epoch, incarnation };
+    table.decline(ownership, &Missing::Memory { bytes: 1 }).unwrap();
     row = table.pair(row.pair).unwrap();
     link.transact(Transaction::new().put("counter/pair", "2")).unwrap();
     let _ = table.create_pair(&new);
@@ -163,6 +159,11 @@ fn trust_of_the_earlier_owner_is_awaited() -> bool {
     catch_unwind(table::publish_host_lock_claim_waits_for_the_old_lease).is_ok()
 }
 
+/// Whether damage that one member has found is left to another one to look at.
+fn damage_is_looked_at_twice() -> bool {
+    catch_unwind(table::damage_that_one_member_found_is_looked_at_by_another_and_believed_then).is_ok()
+}
+
 /// Of nobody's pairs.
 const INCIDENT: NewIncident =
     NewIncident { dead: Incarnation(0), node: NodeId(0), lease_seen_ms: 0, detected_ms: 0, host_lock: false };
@@ -205,6 +206,7 @@ fn every_mutant_of_the_coordinator_is_caught() {
             (Mutant::ServedClaimedAgain, "claim of what one serves", claim_by_who_has_served_is_refused),
             (Mutant::TableUnconditional, "claim that was outrun", claim_that_was_outrun_changes_nothing),
             (Mutant::TrustNotAwaited, "publication", trust_of_the_earlier_owner_is_awaited),
+            (Mutant::DamageBelievedAlone, "damage of a pair", damage_is_looked_at_twice),
             (Mutant::ClaimerLeaseUnasked, "new incident", || claim_past_the_lease_is_refused(false)),
             (Mutant::ClaimerLeaseUnasked, "own incident", || claim_past_the_lease_is_refused(true)),
             (Mutant::TermsIgnored, "joining over another log root", joining::other_log_root_is_refused),

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    CheckpointRow, Claim, ClaimReason, ClusterError, Fault, HostId, MemberRow, Members, Missing, NewPair,
-    Ownership, PairGeometry, PairState, ServingAddress, Sessions, Sim, SimLink, Table, Watch,
+    CheckpointRow, Claim, ClaimReason, ClusterError, Fault, Finding, HostId, MemberRow, Members, Missing,
+    NewPair, Ownership, PairGeometry, PairState, RefutedFinding, ServingAddress, Sessions, Sim, SimLink,
+    Table, Watch,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, RegionId};
 use proptest::prelude::*;
@@ -271,19 +272,80 @@ fn release_owner_leaves_but_its_trust_lasts() {
     assert!(matches!(second.publish(claim.ownership), Err(ClusterError::TrustRemains { .. })));
 }
 
-#[test]
-fn mark_unavailable_pair_can_be_claimed_again_by_its_owner() {
-    let sim = Sim::new(1);
-    let pair = member(&sim).serving_pair().pair;
+/// A member of a node of its own that has claimed a pair to look at its data.
+fn looks(sim: &Sim, pair: PairId, node: u32) -> (Member, Ownership) {
+    let member = member(sim);
+    let claim = member.table.claim(pair, member.lease, NodeId(node), ClaimReason::LeaseEnded).unwrap();
+    (member, claim.ownership)
+}
+
+fn log_missing(pair: PairId) -> Missing {
+    Missing::Log { region: pair.node_region(), epoch: Epoch(1) }
+}
+
+/// A pair whose owner has died.
+fn orphan(sim: &Sim) -> PairId {
+    let pair = member(sim).serving_pair().pair;
     sim.advance(500 * MS);
-    let second = member(&sim);
-    let ownership = second.claim(pair, ClaimReason::LeaseEnded).unwrap().ownership;
-    let missing = Missing::Log { region: pair.node_region(), epoch: Epoch(1) };
-    second.table.mark_unavailable(ownership, &missing).unwrap();
-    assert_eq!(second.table.pair(pair).unwrap().state, PairState::Unavailable { missing });
-    let again = second.claim(pair, ClaimReason::LeaseEnded).unwrap();
-    assert_eq!(again.ownership.epoch, Epoch(3));
-    assert_eq!(again.row.trusted, []);
+    pair
+}
+
+#[test]
+pub(crate) fn damage_that_one_member_found_is_looked_at_by_another_and_believed_then() {
+    let sim = Sim::new(1);
+    let pair = orphan(&sim);
+    let missing = log_missing(pair);
+    let (first, ownership) = looks(&sim, pair, 1);
+    // The read, then the transaction.
+    first.link.plan([Fault::None, Fault::AnswerLost]);
+    assert!(!first.table.report_damage(ownership, &missing).unwrap(), "it may be its own fault");
+    let row = first.table.pair(pair).unwrap();
+    assert_eq!((row.owner, row.host, row.awaits_look()), (None, None, true));
+    assert_eq!(row.state, PairState::Unavailable { missing: missing.clone() });
+    assert_eq!(row.findings, [Finding { incarnation: first.lease, node: NodeId(1), missing: missing.clone() }]);
+    // The same node in another life is no second member.
+    let (again, ownership) = looks(&sim, pair, 1);
+    assert!(!again.table.report_damage(ownership, &missing).unwrap());
+    let (second, ownership) = looks(&sim, pair, 2);
+    second.link.plan([Fault::None, Fault::AnswerLost]);
+    assert!(second.table.report_damage(ownership, &missing).unwrap());
+    let row = second.table.pair(pair).unwrap();
+    assert_eq!((row.owner, row.awaits_look()), (Some(second.lease), false));
+    let found: Vec<_> = row.findings.iter().map(|finding| (finding.incarnation, finding.node.0)).collect();
+    assert_eq!(found, [(again.lease, 1), (second.lease, 2)]);
+    // Its owner may claim it again.
+    let claim = second.table.claim(pair, second.lease, NodeId(2), ClaimReason::LeaseEnded).unwrap();
+    assert_eq!((claim.ownership.epoch, claim.row.trusted), (Epoch(5), vec![]));
+}
+
+#[test]
+fn finding_outlives_the_coordinator_and_is_a_warning_once_another_member_serves_the_pair() {
+    let sim = Sim::new(1);
+    let pair = orphan(&sim);
+    let missing = log_missing(pair);
+    let (first, ownership) = looks(&sim, pair, 1);
+    first.table.report_damage(ownership, &missing).unwrap();
+    sim.cut_power();
+    sim.power_on();
+    let (full, ownership) = looks(&sim, pair, 2);
+    full.table.decline(ownership, &Missing::Memory { bytes: 1 }).unwrap();
+    let (reader, ownership) = looks(&sim, pair, 3);
+    let finding = Finding { incarnation: first.lease, node: NodeId(1), missing };
+    assert_eq!(reader.table.pair(pair).unwrap().findings, [finding.clone()], "who had no room did not look");
+    reader.table.record_cut(ownership, Epoch(1), Csn(10)).unwrap();
+    let served = reader.table.publish(ownership, Durability::Sync, &place()).unwrap();
+    assert_eq!(served.findings, []);
+    assert_eq!(served.refuted, [RefutedFinding { finding, read_by: NodeId(3) }]);
+    assert_eq!(reader.table.pair(pair).unwrap(), served);
+}
+
+#[test]
+fn damage_of_a_pair_that_is_served_is_not_reported() {
+    let sim = Sim::new(1);
+    let owner = member(&sim);
+    let ownership = owner.serving_pair();
+    let refused = owner.table.report_damage(ownership, &log_missing(ownership.pair));
+    assert!(matches!(refused, Err(ClusterError::State { .. })));
 }
 
 #[test]
