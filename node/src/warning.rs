@@ -1,7 +1,8 @@
 //! What an operator should know of a node that serves all the same, in sentences without their ends.
 
+use cell_cluster::PairRow;
 use cell_pair::CheckpointFailure;
-use cell_terms::PairId;
+use cell_terms::{Incarnation, PairId};
 
 /// A process that has lived so long does not end as those before it did.
 const RESTARTS_SHOWN_NS: u64 = 600_000_000_000;
@@ -51,6 +52,24 @@ pub(crate) fn of_rows(unreadable: &[String]) -> Option<String> {
     Some(format!("a row of the coordinator does not read, and what was there before holds: {first}{more}"))
 }
 
+/// Of what this life of a node could not read: pairs that another node read, and those that are not served.
+pub(crate) fn of_damage(pairs: &[PairRow], incarnation: Incarnation) -> Vec<String> {
+    let refuted = pairs.iter().flat_map(|row| row.refuted.iter().map(move |of| (row.pair, of)));
+    let refuted = refuted.filter(|(_, refuted)| refuted.finding.incarnation == incarnation);
+    let refuted = refuted.map(|(pair, refuted)| format!("it {}", refuted.words(pair)));
+    let found_here = |row: &&PairRow| row.findings.iter().any(|finding| finding.incarnation == incarnation);
+    let found = pairs.iter().filter(found_here);
+    let found = found.map(|row| format!("it found {} damaged: {}", row.pair, row.found()));
+    let mut all = refuted.chain(found);
+    let mut warnings: Vec<String> = all.by_ref().take(PAIRS_NAMED).collect();
+    match all.count() {
+        0 => {}
+        1 => warnings.push("it could not read one more pair".to_owned()),
+        more => warnings.push(format!("it could not read {more} more pairs")),
+    }
+    warnings
+}
+
 /// A line each, and of those as much as so many bytes have.
 pub(crate) fn lines(warnings: &[String], bytes_max: usize) -> String {
     let mut text = warnings.join("\n");
@@ -60,7 +79,60 @@ pub(crate) fn lines(warnings: &[String], bytes_max: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use cell_cluster::{Finding, Missing, PairGeometry, PairState, RefutedFinding};
+    use cell_terms::{Epoch, NodeId};
+
     use super::*;
+
+    fn found(pair: u32, incarnation: u64) -> Finding {
+        let missing = Missing::Log { region: PairId(pair).node_region(), epoch: Epoch(1) };
+        Finding { incarnation: Incarnation(incarnation), node: NodeId(1), missing }
+    }
+
+    fn row(pair: u32) -> PairRow {
+        PairRow {
+            pair: PairId(pair),
+            node_region: PairId(pair).node_region(),
+            extent_region: PairId(pair).extent_region(),
+            owner: None,
+            node: NodeId(1),
+            served_by: None,
+            host: None,
+            epoch: Epoch(1),
+            state: PairState::New,
+            place: None,
+            geometry: PairGeometry {
+                node_region_bytes: 4,
+                extent_region_bytes: 4,
+                slot_bytes: 1,
+                node_bytes: 1,
+            },
+            history: Vec::new(),
+            checkpoint: None,
+            trusted: Vec::new(),
+            findings: Vec::new(),
+            refuted: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn warnings_of_damage_are_of_what_this_life_could_not_read() {
+        let refuted = |pair, by| {
+            let finding = found(pair, by);
+            PairRow { refuted: vec![RefutedFinding { finding, read_by: NodeId(2) }], ..row(pair) }
+        };
+        let pairs = [refuted(3, 7), refuted(4, 8), PairRow { findings: vec![found(5, 7)], ..row(5) }];
+        let warnings = of_damage(&pairs, Incarnation(7));
+        let first = "it could not read the log of pair 3 that node 2 read: look at its mount";
+        assert!(warnings[0].starts_with(first), "{warnings:?}");
+        let second = "it found pair-5 damaged: the log of region-10, epoch 1, is missing (found by node 1)";
+        assert_eq!(warnings[1..], [second]);
+        assert!(of_damage(&pairs, Incarnation(9)).is_empty());
+        let many: Vec<_> = (1..=5).map(|pair| refuted(pair, 7)).collect();
+        let warnings = of_damage(&many, Incarnation(7));
+        assert_eq!((warnings.len(), &*warnings[2]), (3, "it could not read 3 more pairs"));
+        assert_eq!(of_damage(&many[..3], Incarnation(7))[2], "it could not read one more pair");
+    }
 
     #[test]
     fn lines_end_with_a_whole_letter() {

@@ -455,9 +455,15 @@ impl Failure {
             Err(superseded @ ClusterError::Superseded { .. }) => return Err(superseded.into()),
             Err(failed) => {
                 let failed = &failed as &dyn Error;
-                tracing::warn!(pair, error = failed, "the region table does not say that the pair is unavailable");
+                tracing::warn!(
+                    pair,
+                    error = failed,
+                    "the region table does not say that the pair is unavailable"
+                );
             }
-            Ok(true) => tracing::error!(pair, error, "the pair cannot be recovered: others found damage, too"),
+            Ok(true) => {
+                tracing::error!(pair, error, "the pair cannot be recovered: others found damage, too")
+            }
             Ok(false) => tracing::error!(pair, error, "the pair cannot be recovered here: others may try"),
         }
         Ok(())

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 
 use cell_client::{Client, ClientError, ClientOptions, Operation, Output};
 use cell_terms::{PairId, RegionId};
@@ -36,7 +37,11 @@ struct Store {
 
 impl Store {
     fn start(more: &[&str]) -> Store {
-        let server = Server::start_with(&[&["--nodes=3"], &FLAGS[..], &LONG_LEASE, more].concat());
+        Store::start_of("--nodes=3", more)
+    }
+
+    fn start_of(nodes: &str, more: &[&str]) -> Store {
+        let server = Server::start_with(&[&[nodes], &FLAGS[..], &LONG_LEASE, more].concat());
         server.wait_healthy();
         let mut store = Store { server, values: BTreeMap::new(), round: 0 };
         store.write(&(0..KEYS).map(|number| spread(number, "-pair")).collect());
@@ -123,8 +128,9 @@ impl Store {
     /// served.
     fn wait_reported(&self, pair: u64, reason: &str) {
         self.server.wait_view(reason, |view| {
-            let is_reported =
-                view.pair(pair)["trouble"].as_str().is_some_and(|trouble| trouble.contains(reason));
+            let row = view.pair(pair);
+            let is_reported = row["trouble"].as_str().is_some_and(|trouble| trouble.contains(reason))
+                && row["next"].is_string();
             let others = view.pairs().iter().filter_map(|row| row["pair"].as_u64()).filter(|it| *it != pair);
             is_reported && others.into_iter().all(|other| view.is_served(other))
         });
@@ -205,7 +211,8 @@ fn log_folder_removed_from_a_dead_node_is_refused_and_reported_until_it_is_back(
     store.server.take_down(VICTIM); // nobody looks into the folder before its lease has ended
     let folder = store.logs(node);
     fs::rename(&folder, &aside).expect("a folder can be moved");
-    let reason = format!("the log of {node}, epoch 1, is missing");
+    // One survivor's word would not do.
+    let reason = format!("the log of {node}, epoch 1, is missing (found by node 0 and node 1");
     store.wait_reported(pair, &reason);
     let unserved = store.assert_a_part_is_served();
     // The node itself, back again, does not serve it either, nor does who is started anew.
@@ -226,6 +233,65 @@ fn log_folder_removed_from_a_dead_node_is_refused_and_reported_until_it_is_back(
     store.server.resume();
     store.wait_reported(pair, &format!("the log of {extent}, epoch "));
     assert_eq!(store.assert_a_part_is_served(), unserved);
+}
+
+/// A node, run by this test, with a folder of its own: there the log root has the right id and nothing else, as if
+/// what the others share had not been mounted over an old copy of it.
+struct Stray(Child);
+
+impl Stray {
+    fn start(server: &Server, node: u16, folder: &Path) -> Stray {
+        let root = folder.join("log");
+        fs::create_dir(&root).expect("a folder can be made");
+        let id = "log-root-id";
+        fs::copy(server.folder().join("log").join(id), root.join(id)).expect("a file can be copied");
+        let address = |offset: u16| format!("127.0.0.1:{}", server.port() + offset);
+        let mut command = program::command();
+        command
+            .args(["node", "--node-id", &node.to_string()])
+            .args(["--log-segment-bytes=8MiB", "--populate-chunk-bytes=8MiB"])
+            .args(LONG_LEASE)
+            .args(["--listen-address", &address(node), "--http-address", &address(80 + node), "--data-dir"])
+            .arg(folder)
+            .arg("--coordinator-address")
+            .arg(server.coordinator());
+        let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+        Stray(command.spawn().expect("cell can be started"))
+    }
+}
+
+impl Drop for Stray {
+    fn drop(&mut self) {
+        // The test is over, well or not.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The one that could not read the pair kept it, and it was unserved until that node was stopped.
+#[test]
+fn pair_that_one_survivor_cannot_read_is_served_by_another_and_the_one_is_warned_of() {
+    let mut store = Store::start_of("--nodes=2", &[]);
+    let pair = pair_of(&store.server, 1);
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let stray = Stray::start(&store.server, 2, folder.path());
+    store.server.wait_http(2, "/readyz?verbose", "[+]reads: serving");
+    // It has no pair yet, so the share is its own.
+    store.server.take_down(1);
+    store
+        .server
+        .wait_view("served by who can read it", |view| view.is_served(pair) && view.pair(pair)["node"] == 0);
+    let warning = format!("could not read the log of pair {pair} that node 0 read: look at its mount");
+    store.server.wait_http(2, "/readyz?verbose", &format!("[-]warnings: it {warning}"));
+    store.server.wait_http(0, "/api/v1/events", &format!("node-2 {warning}"));
+    let told = store.cell(&["status"]);
+    assert!(told.out.contains(&format!("it {warning}")), "{told:?}");
+    assert_eq!(store.unserved(SERVED_WITHIN_MS).0, BTreeSet::new(), "and nothing is lost");
+    store.write(&store.values.keys().cloned().collect());
+    // Its other life knows nothing of that, and the pair's own node is back.
+    drop(stray);
+    store.server.start_node(1);
+    store.assert_all_is_served();
 }
 
 #[test]

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cell_cluster::{IncidentRow, MemberRow, Trouble};
+use cell_cluster::{Finding, IncidentRow, MemberRow, Trouble};
 use cell_node::{ClusterSnapshot, NodeSnapshot, NodeState};
 use cell_terms::{Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
@@ -111,6 +111,7 @@ impl EventLog {
         if before.cluster.revision > 0 && before.cluster.revision != snapshot.cluster.revision {
             look.members(&before.cluster, &snapshot.cluster);
             look.incidents(&before.cluster, &snapshot.cluster);
+            look.findings(&before.cluster, &snapshot.cluster);
             look.troubles(&before.cluster, &snapshot.cluster);
             look.settings(&before, snapshot);
         }
@@ -339,6 +340,34 @@ impl Look<'_> {
         }
     }
 
+    /// What nodes found damaged, and which of it others have read since.
+    fn findings(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
+        let kind = ("takeover", Severity::Warning);
+        for row in &now.pairs {
+            let (pair, then) = (row.pair, before.pairs.iter().find(|then| then.pair == row.pair));
+            for finding in &row.findings {
+                if then.is_some_and(|then| then.findings.contains(finding)) {
+                    continue;
+                }
+                let Finding { incarnation, node, missing } = finding;
+                let text = format!("{node} found {pair} damaged: {missing}");
+                let details = json!({"pair": pair.0, "missing": missing});
+                let id = format!("damage-{}-{}", pair.0, incarnation.0);
+                self.push(id, *node, kind, text, details);
+            }
+            for refuted in &row.refuted {
+                if then.is_some_and(|then| then.refuted.contains(refuted)) {
+                    continue;
+                }
+                let Finding { incarnation, node, missing } = &refuted.finding;
+                let text = format!("{node} {}", refuted.words(pair));
+                let details = json!({"pair": pair.0, "missing": missing, "read_by": refuted.read_by.0});
+                let id = format!("refuted-{}-{}-{}", pair.0, incarnation.0, refuted.read_by.0);
+                self.push(id, *node, kind, text, details);
+            }
+        }
+    }
+
     /// Pairs that cannot be served and do not come back by themselves.
     fn troubles(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
         for row in &now.pairs {
@@ -434,11 +463,12 @@ fn end_after_takeovers(all: &mut [(usize, Event)]) {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{ShareRow, ShareTimes, TunedValue};
+    use cell_cluster::{Missing, PairRow, PairState, RefutedFinding, ShareRow, ShareTimes, TunedValue};
     use cell_node::{CheckpointFailure, ReadOnlyReason};
-    use cell_terms::PairId;
+    use cell_terms::{Epoch, PairId};
 
     use super::*;
+    use crate::api::regions::tests::pair_row;
     use crate::api::status::tests::snapshot;
 
     fn at_ms(ms: u64) -> LookTime {
@@ -543,6 +573,38 @@ mod tests {
             ["node-2 joined", "node-2: every pair is back or reported, 300 ms after the loss was seen"]
         );
         assert!(logged[4].is_empty());
+    }
+
+    #[test]
+    fn damage_is_reported_as_each_node_finds_it_and_again_when_another_has_read_the_pair() {
+        let missing = Missing::Log { region: PairId(4).node_region(), epoch: Epoch(1) };
+        let found = |node: u32| Finding {
+            incarnation: Incarnation(70 + u64::from(node)),
+            node: NodeId(node),
+            missing: missing.clone(),
+        };
+        let look = |row: PairRow| ClusterSnapshot {
+            members: [1, 2].map(member).to_vec(),
+            pairs: vec![row],
+            ..ClusterSnapshot::default()
+        };
+        let state = PairState::Unavailable { missing: missing.clone() };
+        let one = PairRow { owner: None, findings: vec![found(1)], state: state.clone(), ..pair_row(4, 71) };
+        let both = PairRow { findings: vec![found(1), found(2)], state, ..pair_row(4, 72) };
+        let refuted = vec![RefutedFinding { finding: found(1), read_by: NodeId(2) }];
+        let read = PairRow { refuted, ..pair_row(4, 72) };
+        let served = pair_row(4, 72);
+        let logs = logged([served, one.clone(), one, both].map(look).to_vec());
+        let of_one = "node-1 found pair-4 damaged: the log of region-8, epoch 1, is missing";
+        assert_eq!(texts(&logs[0]), [of_one], "it passes: another one is to look");
+        assert!(logs[1].is_empty());
+        let said = texts(&logs[2]);
+        assert_eq!(said[0], of_one.replace("node-1", "node-2"));
+        assert!(said[1].ends_with("is missing (found by node 1 and node 2)"), "{said:?}");
+        let logs = logged([pair_row(4, 71), read.clone(), read].map(look).to_vec());
+        let warning = "node-1 could not read the log of pair 4 that node 2 read: look at its mount";
+        assert!(logs[0][0].1.starts_with(warning), "{logs:?}");
+        assert!(logs[1].is_empty());
     }
 
     /// A node that was back within a look had joined before it left, and all of a takeover had the time at

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cell_cluster::{
-    CheckpointRow, EpochRow, HostId, IncidentRow, MemberRow, Missing, PairRow, PairState, ServingAddress,
-    ShareRow, ShareTimes,
+    CheckpointRow, EpochRow, Finding, HostId, IncidentRow, MemberRow, Missing, PairRow, PairState,
+    RefutedFinding, ServingAddress, ShareRow, ShareTimes,
 };
 use cell_node::{
     CheckpointFailure, ClientCounts, ClusterSnapshot, FailureKind, LatencyHistogram, LogSegments,
@@ -166,6 +166,11 @@ fn cluster(inner: &ClusterSnapshot, looks: u64) -> ClusterSnapshot {
     }
 }
 
+/// What a node found.
+fn finding(missing: &Missing) -> Finding {
+    Finding { incarnation: Incarnation(71), node: NodeId(1), missing: missing.clone() }
+}
+
 /// One that is served, one that nobody serves, and one for each thing that may be missing.
 fn pairs() -> Vec<PairRow> {
     let file = || "1.node/e1/0.log".to_owned();
@@ -196,14 +201,18 @@ fn pairs() -> Vec<PairRow> {
             file: "1.checkpoint".to_owned(),
         }),
         trusted: vec![Incarnation(5)],
+        refuted: vec![RefutedFinding { finding: finding(&missing[2]), read_by: NodeId(0) }],
         node: NodeId(0),
         ..pair_row(1, 70)
     };
     let gone = PairRow { owner: None, state: PairState::Released, node: NodeId(8), ..pair_row(4, 0) };
     let mut all = vec![served, PairRow { node: NodeId(1), ..pair_row(2, 71) }, gone];
     for (number, missing) in (5..).zip(missing) {
+        // What the node's disk or memory kept from it is no finding; one that was reported before has none.
+        let is_found = matches!(missing, Missing::Corruption { .. } | Missing::Record { .. });
+        let findings = is_found.then(|| finding(&missing)).into_iter().collect();
         let state = PairState::Unavailable { missing };
-        all.push(PairRow { state, node: NodeId(9), ..pair_row(number, 78) });
+        all.push(PairRow { state, findings, node: NodeId(9), ..pair_row(number, 78) });
     }
     all
 }

@@ -6,6 +6,8 @@
 //! Findings count until the pair is served. Who alone could not read what another one read is named in the
 //! row from then on, so that it can be warned of.
 
+use std::collections::BTreeSet;
+
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Incarnation, NodeId, PairId};
 use serde::{Deserialize, Serialize};
@@ -89,15 +91,17 @@ fn keep_newest<T>(list: &mut Vec<T>) {
 
 /// What was found, and by whom.
 pub(crate) fn in_words(findings: &[Finding]) -> String {
-    let mut found: Vec<(String, Vec<String>)> = Vec::new();
+    let mut found: Vec<(&Missing, BTreeSet<NodeId>)> = Vec::new();
     for Finding { node, missing, .. } in findings {
-        let (what, node) = (missing.to_string(), format!("node {}", node.0));
-        match found.iter_mut().find(|(known, _)| *known == what) {
-            Some((_, nodes)) => nodes.push(node),
-            None => found.push((what, vec![node])),
+        match found.iter_mut().find(|(known, _)| *known == missing) {
+            Some((_, nodes)) => drop(nodes.insert(*node)),
+            None => found.push((missing, BTreeSet::from([*node]))),
         }
     }
-    let words = found.iter().map(|(what, nodes)| format!("{what} (found by {})", nodes.join(" and ")));
+    let words = found.iter().map(|(what, nodes)| {
+        let nodes: Vec<String> = nodes.iter().map(|node| format!("node {}", node.0)).collect();
+        format!("{what} (found by {})", nodes.join(" and "))
+    });
     words.collect::<Vec<_>>().join("; ")
 }
 
@@ -158,7 +162,7 @@ mod tests {
 
     #[test]
     fn words_name_what_was_found_and_by_whom() {
-        let found = [finding(1, "a"), finding(3, "b"), finding(4, "a")];
+        let found = [finding(4, "a"), finding(3, "b"), finding(1, "a")];
         let words = "the checkpoint a cannot be read whole (found by node 1 and node 4); \
                      the checkpoint b cannot be read whole (found by node 3)";
         assert_eq!(in_words(&found), words);

@@ -259,7 +259,8 @@ mod tests {
         let refuted = vec![RefutedFinding { finding: finding.clone(), read_by: NodeId(5) }];
         let row = PairRow { findings: vec![finding], refuted, ..row };
         let found = r#"{"incarnation":7,"node":4,"missing":{"checkpoint":{"file":"c"}}}"#;
-        let end = format!(r#""trusted":[8],"findings":[{found}],"refuted":[{{"finding":{found},"read_by":5}}]}}"#);
+        let end =
+            format!(r#""trusted":[8],"findings":[{found}],"refuted":[{{"finding":{found},"read_by":5}}]}}"#);
         let text = text.replace(r#""trusted":[8]}"#, &end);
         assert_eq!(serde_json::to_string(&row).unwrap(), text);
         assert_eq!(serde_json::from_str::<PairRow>(&text).unwrap(), row);

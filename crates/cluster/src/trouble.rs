@@ -90,11 +90,7 @@ fn damaged(row: &PairRow, missing: &Missing, is_to_be_looked_at: bool) -> Troubl
 }
 
 /// Whether somebody who has not looked at a pair's data is to look, as far as the incidents show.
-fn is_to_be_looked_at(
-    row: &PairRow,
-    lives: impl Fn(Incarnation) -> bool,
-    incidents: &[IncidentRow],
-) -> bool {
+fn is_to_be_looked_at(row: &PairRow, lives: impl Fn(Incarnation) -> bool, incidents: &[IncidentRow]) -> bool {
     let open = incidents.iter().filter(|incident| !incident.is_over());
     let shares: Vec<_> =
         open.filter_map(|incident| Some((incident.dead, incident.share(row.pair)?))).collect();

@@ -307,19 +307,18 @@ fn look_pair_that_a_survivor_found_damaged_goes_to_another_one_and_never_back() 
 
 #[test]
 fn look_pair_that_the_only_node_found_damaged_waits_for_another_node_or_another_life() {
-    let mut core = core(9, 3);
-    assert_eq!(core.look(&view(&[(9, 3)], &[row(2, None, 3)]), 0), [take(2, ClaimReason::HostLock, 0)]);
-    core.refused(PairId(2), RefusedKind::Damaged, 1);
+    let mut node = core(9, 3);
+    assert_eq!(node.look(&view(&[(9, 3)], &[row(2, None, 3)]), 0), [take(2, ClaimReason::HostLock, 0)]);
+    node.refused(PairId(2), RefusedKind::Damaged, 1);
     let shown = |members: &[(u64, u32)]| {
         with(view(members, &[found_damaged(2, 9, 3)]), incident(0, 9, &[(2, None, &[9])]))
     };
     for now in [GRACE, GRACE + OFFER_AGAIN_NS, GRACE + 9 * OFFER_AGAIN_NS] {
-        assert_eq!(core.look(&shown(&[(9, 3)]), now), [], "at {now}");
+        assert_eq!(node.look(&shown(&[(9, 3)]), now), [], "at {now}");
     }
     let now = GRACE + 9 * OFFER_AGAIN_NS + 1;
-    assert_eq!(core.look(&shown(&[(9, 3), (11, 4)]), now), [plan(0, &[(2, &[9])])]);
-    let mut next_life = super::tests::core(12, 3);
-    let again = next_life.look(&view(&[(12, 3)], &[found_damaged(2, 9, 3)]), 0);
+    assert_eq!(node.look(&shown(&[(9, 3), (11, 4)]), now), [plan(0, &[(2, &[9])])]);
+    let again = core(12, 3).look(&view(&[(12, 3)], &[found_damaged(2, 9, 3)]), 0);
     assert_eq!(again, [take(2, ClaimReason::HostLock, 0)]);
 }
 

@@ -231,6 +231,7 @@ impl Worker {
             let (in_a_row, why) = owned.checkpointing.failure?;
             Some((owned.pair.id(), in_a_row, why))
         })));
+        warnings.extend(warning::of_damage(&self.cluster.pairs, self.identity.incarnation));
         warnings.extend(warning::of_rows(&self.cluster.unreadable));
         warnings
     }

@@ -10,7 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use cell_cluster::{Coordinator, IncidentRow, Incidents, PairRow, PairState, Table, Trouble, local_socket};
+use cell_cluster::{
+    Coordinator, IncidentRow, Incidents, Members, PairRow, PairState, Table, Trouble, local_socket,
+};
 use cell_drill::wire::{DrillAnswer, DrillRequest, LINE_BYTES_MAX, PairView, Refused, Status};
 use cell_terms::Incarnation;
 
@@ -135,8 +137,12 @@ fn add_table(
         }
     }
     let incidents = Incidents::new(coordinator.clone()).list()?;
+    // Who has no pair yet may be about to take one over.
+    let members = Members::new(coordinator.clone()).list()?;
     let leases = &status.leases;
-    let trouble = |row: &PairRow| Trouble::of(row, |owner| leases.contains(&owner.0), &incidents);
+    let is_member = |of: Incarnation| members.iter().any(|member| member.incarnation == of);
+    let lives = |of: Incarnation| leases.contains(&of.0) || is_member(of);
+    let trouble = |row: &PairRow| Trouble::of(row, lives, &incidents);
     status.pairs = rows.iter().map(|row| view(row, trouble(row))).collect();
     let converted = |row: &IncidentRow| serde_json::from_value(serde_json::to_value(row).ok()?).ok();
     status.incidents = incidents.iter().filter_map(converted).collect();

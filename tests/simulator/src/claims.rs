@@ -19,6 +19,7 @@ use cell_wal::sim::SimDevice;
 use crate::news::{Exit, News, is_excused};
 use crate::node::Node;
 use crate::plan::{MS, US};
+use crate::process::EmptyRoot;
 use crate::threads::Taking;
 
 impl Node {
@@ -130,6 +131,9 @@ impl Node {
         let mut environment = self.environment.clone();
         if self.is_full() {
             environment.options.regions = RegionSource::Full;
+        }
+        if self.is_unmounted {
+            environment.storage = Arc::new(EmptyRoot);
         }
         let run = TakeoverRun::begin(&environment, job, publish);
         let device = self.disk.device();

@@ -53,6 +53,10 @@ events! {
     Survivor: "takeovers by another host",
     /// Takeovers by a process that had no memory for the pair.
     Declined: "takeovers declined for lack of memory",
+    /// Hosts that lost their log root.
+    Unmounted: "hosts on which the log root was not mounted",
+    /// Takeovers there, which find nothing of a pair that is whole.
+    Misread: "pairs that one host could not read",
     /// Pairs that stayed nobody's for lack of memory, each time that was found.
     Unplaced: "pairs that nobody had memory for",
     /// Runs in which a host took over from another.

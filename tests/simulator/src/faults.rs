@@ -12,6 +12,8 @@
 //!   table very late), takes its time while other nodes go on, stands still for up to half a minute,
 //!   restarts, and loses its power and with it what it had not synced;
 //! - survivors that have no memory for a dead node's pairs;
+//! - one host on which the log root is not mounted any more: who takes pairs over there finds nothing of them,
+//!   until everything is started once more at the end. Others, with memory for all pairs, see what there is;
 //! - clients that die, are stopped, or are silent for a while; operators that stop a node, with a checkpoint
 //!   or without.
 //!
@@ -93,6 +95,8 @@ pub enum Fault {
     ClientPause,
     /// The coordinator's process stands still, for a moment or for many leases, and goes on.
     CoordinatorStill,
+    /// The log root is not mounted on a host any more. Of a run one host loses it, and stays so.
+    Unmounted,
 }
 
 /// What happens later.
@@ -134,7 +138,7 @@ pub struct AwayOnce {
 }
 
 /// All kinds, in the order of [`Plan::fault_weights`].
-pub const FAULTS: [Fault; 32] = [
+pub const FAULTS: [Fault; 33] = [
     Fault::Kill,
     Fault::Dark,
     Fault::PowerCut,
@@ -167,6 +171,7 @@ pub const FAULTS: [Fault; 32] = [
     Fault::ClientStall,
     Fault::CoordinatorPower,
     Fault::CoordinatorStill,
+    Fault::Unmounted,
 ];
 
 /// When the next fault is due: after a time or after a number of operations, whatever comes first, so that

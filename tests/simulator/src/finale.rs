@@ -52,6 +52,7 @@ impl World {
             {
                 self.enter(RunPhase::Restarting);
                 self.owners.forget();
+                self.mount();
                 self.end_lives();
             }
             RunPhase::Restarting if self.owners.all_recovered() && served => {

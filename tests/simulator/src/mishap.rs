@@ -43,6 +43,7 @@ impl World {
             Fault::ClientRestart => self.restart_client(),
             Fault::ClientPause => self.pause_client(),
             Fault::Lull => self.lull(),
+            Fault::Unmounted => return victim.is_some_and(|host| self.unmount(host)),
             Fault::Kill
             | Fault::Dark
             | Fault::Isolation
@@ -115,6 +116,23 @@ impl World {
                 self.disk.arm_power_cut(operations);
             }
         }
+    }
+
+    /// A host loses its log root, unless one has.
+    fn unmount(&mut self, host: u32) -> bool {
+        if self.operators.unmounted.is_some() || !self.plan.may_unmount() {
+            return false;
+        }
+        self.coverage.saw(Event::Unmounted);
+        self.operators.unmounted = Some(host);
+        self.node_at(host).into_iter().for_each(|node| node.is_unmounted = true);
+        true
+    }
+
+    /// It is mounted everywhere.
+    pub(crate) fn mount(&mut self) {
+        self.operators.unmounted = None;
+        self.nodes.iter_mut().for_each(|node| node.is_unmounted = false);
     }
 
     /// Every process ends, and nobody starts one for a while.

@@ -57,6 +57,8 @@ pub struct Node {
     given_up: bool,
     /// Nothing that it asks of its disk comes back: threads that wait for it do nothing more.
     pub(crate) disk_hangs: bool,
+    /// Who takes pairs over here finds nothing of them: the log root is not mounted.
+    pub(crate) is_unmounted: bool,
     pub(crate) plan: Plan,
     pub(crate) coordinator: Arc<FusedLink>,
     pub(crate) environment: Environment,
@@ -100,6 +102,7 @@ impl Node {
             frozen_until_ns: 0,
             given_up: false,
             disk_hangs: false,
+            is_unmounted: false,
             plan: plan.clone(),
             coordinator: coordinator.clone(),
             environment,

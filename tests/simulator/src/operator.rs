@@ -71,7 +71,7 @@ impl World {
         if self.nodes.iter().any(|node| node.host == host) {
             return;
         }
-        let node = Node::start(NodeSetup {
+        let mut node = Node::start(NodeSetup {
             plan: &self.plan,
             host,
             disk: self.disk.process(),
@@ -81,6 +81,7 @@ impl World {
             pairs_coming: self.operators.pairs_coming.clone(),
             now_ns: self.now_ns,
         });
+        node.is_unmounted = self.operators.unmounted == Some(host);
         say!(self, "host {host} starts a process");
         self.nodes.push(node);
         if self.phase == RunPhase::Traffic && self.random.percent(self.plan.late_percent) {

@@ -129,8 +129,8 @@ impl Plan {
         let _ = random.pick(&[0_u64, 64 << 10]);
         let worker = worker_options(seed, geometry.node_bytes as usize, value_bytes_max, &mut random);
         let lease_ms = random.pick(&[100, 100, 300]);
-        // The last kind came later: what is drawn for the others, and after them, stays what it was.
-        let mut fault_weights = fault_weights(fault_kinds.saturating_sub(1), &mut random);
+        // The last two kinds came later: what is drawn for the others, and after them, stays what it was.
+        let mut fault_weights = fault_weights(fault_kinds.saturating_sub(2), &mut random);
         fault_weights.push(Random::new(seed ^ 0x7374_696c).pick(&[0, 0, 1, 3]));
         let plan = Plan {
             seed,
@@ -177,6 +177,21 @@ impl Plan {
             .with_calls(&mut Random::new(seed ^ 0x6361_6c6c))
             .of_several(&mut Random::new(seed ^ 0x6e6f_6465))
             .with_choice(&mut Random::new(seed ^ 0x6175_746f))
+            .with_unmounted(&mut Random::new(seed ^ 0x6d6f_756e))
+    }
+
+    /// In some runs of several nodes one host loses its log root. The others have memory for all pairs.
+    fn with_unmounted(mut self, random: &mut Random) -> Plan {
+        let weight = random.pick(&[0, 0, 1, 3]);
+        let weight = if self.may_unmount() { weight } else { 0 };
+        self.fault_weights.push(weight);
+        self
+    }
+
+    /// Whether what one host does not see is served by others.
+    #[must_use]
+    pub fn may_unmount(&self) -> bool {
+        self.nodes > 1 && self.pairs_fit == 0
     }
 
     /// In some runs clients choose who searches, by any policy.

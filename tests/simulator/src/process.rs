@@ -200,6 +200,43 @@ impl<S: Storage> Storage for FusedStorage<S> {
     }
 }
 
+/// A log root that is not mounted: there is nothing in it.
+pub struct EmptyRoot;
+
+fn nothing(operation: DiskOperation, path: &str) -> StorageError {
+    StorageError { operation, path: path.into(), errno: Errno::ENOENT }
+}
+
+impl Storage for EmptyRoot {
+    fn open(&self, path: &str, _access: Access) -> Result<Box<dyn StorageFile>, StorageError> {
+        Err(nothing(DiskOperation::Open, path))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<String>, StorageError> {
+        Err(nothing(DiskOperation::List, folder))
+    }
+
+    fn create_folder(&self, folder: &str) -> Result<(), StorageError> {
+        Err(nothing(DiskOperation::CreateFolder, folder))
+    }
+
+    fn rename(&self, from: &str, _to: &str) -> Result<(), StorageError> {
+        Err(nothing(DiskOperation::Rename, from))
+    }
+
+    fn unlink(&self, path: &str) -> Result<(), StorageError> {
+        Err(nothing(DiskOperation::Unlink, path))
+    }
+
+    fn remove_folder(&self, folder: &str) -> Result<(), StorageError> {
+        Err(nothing(DiskOperation::RemoveFolder, folder))
+    }
+
+    fn sync_folder(&self, folder: &str) -> Result<(), StorageError> {
+        Err(nothing(DiskOperation::SyncFolder, folder))
+    }
+}
+
 impl FusedFile {
     fn touch<T>(
         &self,

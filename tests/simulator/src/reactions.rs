@@ -1,6 +1,9 @@
 //! What nodes report to the world: pairs taken over or not, checkpoints, ends; and whether an injected fault
 //! explains what went wrong.
 
+use std::sync::Arc;
+
+use cell_cluster::{PairState, Table};
 use cell_recovery::{Recovered, RecoveryError};
 use cell_terms::PairId;
 use cell_wal::sim::SimDevice;
@@ -11,6 +14,7 @@ use crate::death::Death;
 use crate::faults::Undo;
 use crate::model::{Broken, broken};
 use crate::news::{Exit, News, is_excused};
+use crate::node::Node;
 use crate::phase::RunPhase;
 use crate::plan::MS;
 use crate::world::{World, say};
@@ -89,6 +93,9 @@ impl World {
         if self.phase == RunPhase::Rotten && error.missing(pair).is_some() {
             return self.rot_refused(error);
         }
+        if self.operators.unmounted == Some(host) && is_damage(error, pair) {
+            return self.misread(host, pair);
+        }
         if !is_excused(error) {
             return Err(broken(format_args!("a recovery refused sound data: {error}: {error:?}")));
         }
@@ -100,6 +107,22 @@ impl World {
         Ok(())
     }
 
+    /// A host without its log root could not read a pair, which is whole: it is not believed, and others have the
+    /// pair or may take it.
+    fn misread(&mut self, host: u32, pair: PairId) -> Result<(), Broken> {
+        self.coverage.saw(Event::Misread);
+        if !self.coordinator.answers() {
+            return Ok(());
+        }
+        let row = Table::new(Arc::new(self.coordinator.link())).pair(pair).map_err(broken)?;
+        let node = self.nodes.iter().find(|node| node.host == host);
+        let is_kept = row.owner.is_some() && row.owner == node.and_then(Node::incarnation);
+        if is_kept && matches!(row.state, PairState::Unavailable { .. }) {
+            return Err(broken(format_args!("host {host} keeps {pair}, which it alone found damaged")));
+        }
+        Ok(())
+    }
+
     fn exited(&mut self, host: u32, exit: &Exit) -> Result<(), Broken> {
         say!(self, "host {host} exits: {exit:?}");
         match exit {
@@ -107,6 +130,9 @@ impl World {
             Exit::Failed(cell_node::FailureKind::LogFailed) => self.coverage.saw(Event::Poisoned),
             Exit::Failed(_) | Exit::LeaseEnded => self.coverage.saw(Event::LeaseLost),
             Exit::Refused(RecoveryError::Memory { .. }) => self.coverage.saw(Event::Declined),
+            Exit::Refused(error) if self.operators.unmounted == Some(host) && is_damage(error, PairId(1)) => {
+                self.coverage.saw(Event::Misread);
+            }
             Exit::Refused(error) if self.phase == RunPhase::Rotten => {
                 self.rot_refused(error)?;
             }
@@ -123,4 +149,9 @@ impl World {
         self.remove_process(host, Death::ByItself);
         Ok(())
     }
+}
+
+/// Whether a takeover ended because a pair's data is not there, or not whole.
+fn is_damage(error: &RecoveryError, pair: PairId) -> bool {
+    error.missing(pair).is_some() && !error.is_of_this_survivor()
 }

@@ -14,6 +14,8 @@ pub(crate) struct Operators {
     pub(crate) idle_until_ns: u64,
     /// How the next process to take something over dies in it, if it does.
     pub(crate) fuse: Option<(u64, bool)>,
+    /// The host on which the log root is not mounted.
+    pub(crate) unmounted: Option<u32>,
     /// Pairs that nodes are about to create, all of them together. One whose node died first stays here: its
     /// row may still come.
     pub(crate) pairs_coming: Arc<AtomicUsize>,

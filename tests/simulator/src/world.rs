@@ -54,6 +54,8 @@ pub struct RunOptions {
     pub without: Without,
     /// When the coordinator is away, besides.
     pub away: Option<AwayOnce>,
+    /// The host on which the log root is not mounted from the begin on.
+    pub unmounted: Option<u32>,
     /// A defect to be planted in the world, for tests of the checks.
     pub planted: Option<Planted>,
     /// A defect to be planted in production code: only in debug builds.
@@ -197,7 +199,7 @@ impl World {
             undo: BTreeMap::new(),
             phase: RunPhase::Traffic,
             phase_since_ns: START_NS,
-            operators: Operators::default(),
+            operators: Operators { unmounted: options.unmounted, ..Operators::default() },
             owners: Owners::default(),
             hosts_of: BTreeMap::new(),
             held: None,

@@ -144,3 +144,14 @@ fn node_that_does_not_reach_the_coordinator_from_any_call_on_serves_on_or_gives_
         assert!(seen.count(event) > 0, "{} never happened", event.name());
     }
 }
+
+/// What a host without its log root cannot read, another node serves, and no operator is needed.
+#[test]
+fn pairs_that_one_host_cannot_read_are_served_by_others() {
+    let (options, mut seen) = (RunOptions { unmounted: Some(1), ..short() }, Coverage::default());
+    let of_several = |seed: &u64| Plan::new(*seed, options.operations, FAULTS.len()).may_unmount();
+    for seed in (1..).filter(of_several).take(8) {
+        seen.merge(&pass(seed, options).coverage);
+    }
+    assert!(seen.count(Event::Misread) > 0, "the host never looked at a pair");
+}

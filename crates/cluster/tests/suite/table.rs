@@ -302,7 +302,10 @@ pub(crate) fn damage_that_one_member_found_is_looked_at_by_another_and_believed_
     let row = first.table.pair(pair).unwrap();
     assert_eq!((row.owner, row.host, row.awaits_look()), (None, None, true));
     assert_eq!(row.state, PairState::Unavailable { missing: missing.clone() });
-    assert_eq!(row.findings, [Finding { incarnation: first.lease, node: NodeId(1), missing: missing.clone() }]);
+    assert_eq!(
+        row.findings,
+        [Finding { incarnation: first.lease, node: NodeId(1), missing: missing.clone() }]
+    );
     // The same node in another life is no second member.
     let (again, ownership) = looks(&sim, pair, 1);
     assert!(!again.table.report_damage(ownership, &missing).unwrap());

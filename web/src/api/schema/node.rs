@@ -227,6 +227,8 @@ fn pair_row() -> Value {
         ("csn_max", integer("The highest change in it.")),
         ("file", text("Its file, below the log root.")),
     ]);
+    let read_by = ("read_by", integer("The node that read it."));
+    let refuted = object([("finding", finding()), read_by]);
     object([
         ("pair", integer("The pair.")),
         ("node_region", integer(region)),
@@ -242,6 +244,16 @@ fn pair_row() -> Value {
         ("history", list(epoch, "The epochs whose logs a recovery needs, oldest first.")),
         ("checkpoint", or_null(about(checkpoint, "Where a recovery begins. Null: at the logs' begin."))),
         ("trusted", list(integer("An incarnation."), "Earlier owners whose leases may last.")),
+        ("findings?", list(finding(), "Who looked at its data since it was served, and found damage.")),
+        ("refuted?", list(refuted, "Whose findings others have refuted, because they read the pair.")),
+    ])
+}
+
+fn finding() -> Value {
+    object([
+        ("incarnation", integer("The member that looked.")),
+        ("node", integer("Its node.")),
+        ("missing", missing("What it found: one of these fields.")),
     ])
 }
 
@@ -254,7 +266,7 @@ fn geometry() -> Value {
     ])
 }
 
-fn pair_state() -> Value {
+fn missing(what: &str) -> Value {
     let file = || ("file", text("The file, below the log root."));
     let region = || ("region", integer("The region."));
     let errno = json!({"type": "integer", "description": "The system's error number."});
@@ -267,7 +279,11 @@ fn pair_state() -> Value {
         ("verification?", object([region()])),
         ("memory?", object([("bytes", integer("Bytes that it takes."))])),
     ]);
-    let missing = about(missing, "What is missing: one of these fields.");
+    about(missing, what)
+}
+
+fn pair_state() -> Value {
+    let missing = missing("What is missing: one of these fields.");
     either([
         word(&["new", "recovering", "serving", "released"], "What can be done with it."),
         object([("unavailable", object([("missing", missing)]))]),
@@ -298,9 +314,9 @@ fn incident() -> Value {
     ]);
     let share = object([
         ("pair", integer("The pair.")),
-        ("survivor", or_null(integer("Who is to take it over. Null while nobody has room for it."))),
+        ("survivor", or_null(integer("Who is to take it over. Null while nobody can."))),
         ("bytes", integer("Bytes to replay.")),
-        ("declined", list(integer("An incarnation."), "Those that had no room for it.")),
+        ("declined", list(integer("An incarnation."), "Those that lacked the room, or could not read it.")),
         ("times", times),
     ]);
     object([
