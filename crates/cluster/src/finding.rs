@@ -94,7 +94,7 @@ pub(crate) fn in_words(findings: &[Finding]) -> String {
     let mut found: Vec<(&Missing, BTreeSet<NodeId>)> = Vec::new();
     for Finding { node, missing, .. } in findings {
         match found.iter_mut().find(|(known, _)| *known == missing) {
-            Some((_, nodes)) => drop(nodes.insert(*node)),
+            Some((_, nodes)) => _ = nodes.insert(*node),
             None => found.push((missing, BTreeSet::from([*node]))),
         }
     }
