@@ -584,7 +584,7 @@ mod tests {
             missing: missing.clone(),
         };
         let look = |row: PairRow| ClusterSnapshot {
-            members: [1, 2].map(member).to_vec(),
+            members: [1, 2].map(member).into(),
             pairs: vec![row],
             ..ClusterSnapshot::default()
         };
@@ -594,14 +594,14 @@ mod tests {
         let refuted = vec![RefutedFinding { finding: found(1), read_by: NodeId(2) }];
         let read = PairRow { refuted, ..pair_row(4, 72) };
         let served = pair_row(4, 72);
-        let logs = logged([served, one.clone(), one, both].map(look).to_vec());
+        let logs = logged([served, one.clone(), one, both].map(look).into());
         let of_one = "node-1 found pair-4 damaged: the log of region-8, epoch 1, is missing";
         assert_eq!(texts(&logs[0]), [of_one], "it passes: another one is to look");
         assert!(logs[1].is_empty());
         let said = texts(&logs[2]);
         assert_eq!(said[0], of_one.replace("node-1", "node-2"));
         assert!(said[1].ends_with("is missing (found by node 1 and node 2)"), "{said:?}");
-        let logs = logged([pair_row(4, 71), read.clone(), read].map(look).to_vec());
+        let logs = logged([pair_row(4, 71), read.clone(), read].map(look).into());
         let warning = "node-1 could not read the log of pair 4 that node 2 read: look at its mount";
         assert!(logs[0][0].1.starts_with(warning), "{logs:?}");
         assert!(logs[1].is_empty());

@@ -12,7 +12,7 @@ use cell_random::Random;
 use cell_recovery::{
     Admission, Progress, RecoveryError, RecoveryStage, RegionSource, Step, Takeover, Turn, find_logs,
 };
-use cell_terms::{Csn, Durability, Epoch, OperationNumber, RegionKind, SessionId};
+use cell_terms::{Csn, Durability, Epoch, NodeId, OperationNumber, RegionKind, SessionId};
 use cell_test_kit::{NODE, Process, finish};
 use cell_tree::LeafSnapshot;
 use cell_wal::segment::LogName;
@@ -107,6 +107,24 @@ fn takeover_missing_log_folder_is_reported_and_not_served() {
         assert_eq!(world.missing(), missing);
         assert_eq!(world.missing(), missing, "and again");
     }
+}
+
+#[test]
+fn takeover_that_finds_damage_leaves_the_pair_to_others_until_a_second_node_finds_some() {
+    let world = World::with_entries(false);
+    remove_files(&world.disk.process(), &log(RegionKind::Node).folder()).unwrap();
+    world.missing();
+    let life = world.life();
+    let table = &life.environment.table;
+    let row = table.pair(PAIR).unwrap();
+    assert_eq!((row.owner, row.findings.len()), (None, 1), "others may look");
+    let other = NodeId(NODE.0 + 1);
+    let claim = table.claim(PAIR, life.lease, other, ClaimReason::LeaseEnded).unwrap();
+    assert!(Owner::publish(&life, life.restore(claim).unwrap(), world.session).is_err());
+    let row = table.pair(PAIR).unwrap();
+    assert_eq!((row.owner, row.is_damage_believed()), (Some(life.lease), true));
+    let nodes: Vec<_> = row.findings.iter().map(|finding| finding.node).collect();
+    assert_eq!(nodes, [NODE, other]);
 }
 
 #[test]
