@@ -52,7 +52,7 @@ impl World {
             {
                 self.enter(RunPhase::Restarting);
                 self.owners.forget();
-                self.mount();
+                self.operators.unmounted = None; // for whoever starts from now on
                 self.end_lives();
             }
             RunPhase::Restarting if self.owners.all_recovered() && served => {

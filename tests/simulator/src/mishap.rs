@@ -129,12 +129,6 @@ impl World {
         true
     }
 
-    /// It is mounted everywhere.
-    pub(crate) fn mount(&mut self) {
-        self.operators.unmounted = None;
-        self.nodes.iter_mut().for_each(|node| node.is_unmounted = false);
-    }
-
     /// Every process ends, and nobody starts one for a while.
     fn stop_all(&mut self) {
         self.coverage.saw(Event::AllStopped);

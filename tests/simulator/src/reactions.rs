@@ -93,7 +93,7 @@ impl World {
         if self.phase == RunPhase::Rotten && error.missing(pair).is_some() {
             return self.rot_refused(error);
         }
-        if self.operators.unmounted == Some(host) && is_damage(error, pair) {
+        if self.misreads(host, error, pair) {
             return self.misread(host, pair);
         }
         if !is_excused(error) {
@@ -107,8 +107,14 @@ impl World {
         Ok(())
     }
 
-    /// A host without its log root could not read a pair, which is whole: it is not believed, and others have the
-    /// pair or may take it.
+    /// Whether a takeover ended because its process sees no log root.
+    fn misreads(&self, host: u32, error: &RecoveryError, pair: PairId) -> bool {
+        let is_damage = error.missing(pair).is_some() && !error.is_of_this_survivor();
+        is_damage && self.nodes.iter().any(|node| node.host == host && node.is_unmounted)
+    }
+
+    /// A process without its log root could not read a pair, which is whole: it is not believed, and others have
+    /// the pair or may take it.
     fn misread(&mut self, host: u32, pair: PairId) -> Result<(), Broken> {
         self.coverage.saw(Event::Misread);
         if !self.coordinator.answers() {
@@ -130,7 +136,7 @@ impl World {
             Exit::Failed(cell_node::FailureKind::LogFailed) => self.coverage.saw(Event::Poisoned),
             Exit::Failed(_) | Exit::LeaseEnded => self.coverage.saw(Event::LeaseLost),
             Exit::Refused(RecoveryError::Memory { .. }) => self.coverage.saw(Event::Declined),
-            Exit::Refused(error) if self.operators.unmounted == Some(host) && is_damage(error, PairId(1)) => {
+            Exit::Refused(error) if self.misreads(host, error, PairId(1)) => {
                 self.coverage.saw(Event::Misread);
             }
             Exit::Refused(error) if self.phase == RunPhase::Rotten => {
@@ -149,9 +155,4 @@ impl World {
         self.remove_process(host, Death::ByItself);
         Ok(())
     }
-}
-
-/// Whether a takeover ended because a pair's data is not there, or not whole.
-fn is_damage(error: &RecoveryError, pair: PairId) -> bool {
-    error.missing(pair).is_some() && !error.is_of_this_survivor()
 }
