@@ -331,8 +331,11 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
     }
 
     fn commit(&mut self) {
+        // All pairs' writes are there before any is sent: where they share a flush, it waits for all of them.
         for (pair, device) in self.devices.iter_mut().enumerate() {
             self.worker.commit(pair, device);
+        }
+        for device in &mut self.devices {
             if let Err(error) = device.submit() {
                 tracing::error!(%error, "a log's device failed");
                 self.worker.give_up(FailureKind::LogFailed);

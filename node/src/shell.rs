@@ -10,7 +10,7 @@ use cell_cluster::{ClusterCounts, boottime_ns};
 use cell_fabric::{Endpoint, FabricError, HostEndpoint, Poller};
 use cell_memory::{Budget, Reservation, ready_bytes, ready_bytes_given};
 use cell_terms::CounterValue;
-use cell_wal::LogCounts;
+use cell_wal::{Flusher, LogCounts};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::driver::{Ended, Next, PairInput, TICK_NS, WorkerClock, WorkerDriver, WorkerInput};
@@ -44,6 +44,8 @@ impl WorkerClock for BootLeaseClock {
 /// What wakes the thread, and what lives as long as a pair is served.
 struct Watched {
     poller: Poller,
+    /// What the pairs' rings share.
+    flusher: Option<Arc<Flusher>>,
     /// By the pairs' numbers.
     populates: Vec<PopulateSignal>,
     buffers: Vec<Reservation>,
@@ -77,7 +79,7 @@ impl Shell {
         Ok(Shell {
             driver: WorkerDriver::new(worker, endpoint),
             clock: BootLeaseClock { lease_until_ns },
-            watched: Watched { poller, populates: Vec::new(), buffers: Vec::new() },
+            watched: Watched { poller, flusher: None, populates: Vec::new(), buffers: Vec::new() },
             inbound,
             commands,
             lease_counts: Arc::default(),
@@ -100,6 +102,13 @@ impl Shell {
     /// Reports what the lease's thread counts beside what the worker does.
     pub(crate) fn counting(self, lease_counts: Arc<ClusterCounts>) -> Shell {
         Shell { lease_counts, ..self }
+    }
+
+    /// Lets the pairs' rings share a flush, whose end wakes this thread.
+    pub(crate) fn flushing(mut self, flusher: Arc<Flusher>) -> Result<Shell, FabricError> {
+        self.watched.poller.add_edge(flusher.wake_fd())?;
+        self.watched.flusher = Some(flusher);
+        Ok(self)
     }
 
     /// Runs until the operator stops the node or the worker gives its pairs up.
@@ -153,13 +162,15 @@ impl Shell {
 
     fn publish(&self) {
         if let Ok(mut shared) = self.snapshot.try_lock() {
+            let figures = self.driver.worker().snapshot();
             *shared = Arc::new(NodeSnapshot {
                 memory: self.budget.figures(),
                 memory_ready_bytes: ready_bytes(),
                 memory_ready_bytes_given: ready_bytes_given(),
                 counters: self.counters(),
+                log_flush: self.watched.flusher.as_ref().map_or(figures.log_flush, |shared| shared.choice()),
                 cpu_ns: [ClockId::ProcessCPUTime, ClockId::ThreadCPUTime].map(processor_ns),
-                ..self.driver.worker().snapshot()
+                ..figures
             });
         }
     }
@@ -169,7 +180,8 @@ impl Shell {
         let mut logs = LogCounts::default();
         self.driver.worker().pairs().for_each(|pair| logs.add(&pair.log_counts()));
         let fabric = self.driver.endpoint().counters().values();
-        logs.values().chain(fabric).chain(self.lease_counts.values()).collect()
+        let flushes = self.watched.flusher.iter().flat_map(|flusher| flusher.values());
+        logs.values().chain(flushes).chain(fabric).chain(self.lease_counts.values()).collect()
     }
 }
 
@@ -204,7 +216,9 @@ impl Watched {
 
     /// Wakes this thread when a pair's log has news. None: that cannot be.
     fn watch(&mut self, served: ServedPair) -> Option<PairInput<LogRing>> {
-        let ServedPair { pair, resources } = served;
+        let ServedPair { pair, mut resources } = served;
+        // Not before: who recovers a pair polls its ring alone, and the others' flushes must not wait for that.
+        self.flusher.iter().for_each(|flusher| resources.device.device_mut().share(flusher));
         let wake = resources.device.device().wake_fd();
         if let Err(error) = self.poller.add_edge(wake) {
             tracing::error!(%error, "a log's wake descriptor cannot be watched");

@@ -11,7 +11,7 @@ use cell_memory::BudgetFigures;
 use cell_pair::CheckpointFailure;
 use cell_recovery::{ProgressView, RecoveryStage};
 use cell_terms::{CounterValue, Csn, Durability, Epoch, Incarnation, NodeId, PairId};
-use cell_wal::LogSegments;
+use cell_wal::{FlushChoice, LogSegments};
 use serde::{Serialize, Serializer};
 
 use crate::client_snapshot::{ClientSnapshot, ClientTotals};
@@ -359,6 +359,9 @@ pub struct NodeSnapshot {
     /// Which pages back the node region, then the extent region.
     #[serde(serialize_with = "backing")]
     pub backing: [&'static str; 2],
+    /// How its logs are synced, and why so.
+    #[serde(serialize_with = "log_flush")]
+    pub log_flush: FlushChoice,
     /// Operations since the start.
     pub operations: OperationCounts,
     /// What the worker counts besides, for metrics.
@@ -431,6 +434,10 @@ fn segments<S: Serializer>(logs: &Option<[LogSegments; 2]>, to: S) -> Result<S::
 
 fn backing<S: Serializer>([node, extent]: &[&'static str; 2], to: S) -> Result<S::Ok, S::Error> {
     to.collect_map([("node_region", node), ("extent_region", extent)])
+}
+
+fn log_flush<S: Serializer>(FlushChoice { way, why }: &FlushChoice, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map([("way", way.word()), ("why", &**why)])
 }
 
 fn processor_time<S: Serializer>([process, worker]: &[u64; 2], to: S) -> Result<S::Ok, S::Error> {

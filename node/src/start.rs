@@ -19,13 +19,14 @@ use cell_recovery::Progress;
 use cell_settings::SettingsStore;
 use cell_terms::Incarnation;
 use cell_terms::setting::Settings;
-use cell_wal::LogRoot;
+use cell_wal::{Flusher, LogRoot};
 
 use crate::bring_up::{BringUp, ServedReads, lease_terms, recovery_threads};
 use crate::command::ControlEvent;
 use crate::control;
 use crate::driver::Ended;
 use crate::error::NodeError;
+use crate::log_flush;
 use crate::memory_plan::{MemoryPlan, STREAMS, parked_bytes_max, result_bytes_max};
 use crate::memory_watch::MemoryWatch;
 use crate::messages::{Inbound, ToWorker, Work};
@@ -62,6 +63,7 @@ pub struct StartingNode {
     budget: Budget,
     lock: FolderLock,
     log_root: LogRoot,
+    flusher: Arc<Flusher>,
     endpoint: HostEndpoint,
     address: SocketAddr,
     poller: Poller,
@@ -84,6 +86,7 @@ impl StartingNode {
         let budget = plan.budget();
         let lock = FolderLock::acquire(&options.home)?;
         let log_root = LogRoot::open(&options.folder)?;
+        let flusher = log_flush::start(&options, &log_root)?;
         let endpoint = HostEndpoint::listen(options.listen, &fabric_options(&options))?;
         let address = endpoint.address().unwrap_or(options.listen);
         let started_ns = boottime_ns();
@@ -103,6 +106,7 @@ impl StartingNode {
             budget,
             lock,
             log_root,
+            flusher,
             endpoint,
             address,
             poller,
@@ -196,7 +200,8 @@ impl StartingNode {
         )?
         .within(budget.clone(), plan.replies_max)
         .counting(lease.counts().clone())
-        .spinning(worker_options.spin_ns);
+        .spinning(worker_options.spin_ns)
+        .flushing(self.flusher)?;
         let worker = spawn_worker(shell, to_control.clone())?;
         let bring_up = Arc::new(BringUp {
             threads: AtomicUsize::new(recovery_threads(settings)),

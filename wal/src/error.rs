@@ -5,6 +5,7 @@ use std::fmt;
 use cell_terms::{Epoch, PairId, RegionId};
 
 use crate::corruption::Corruption;
+use crate::flush_ground::FlushUnfit;
 use crate::log_root_need::LogRootNeed;
 use crate::segment::SegmentName;
 
@@ -201,6 +202,18 @@ pub enum WalError {
     /// The folder cannot be a log root. An operator has to choose another one, or to change it.
     #[error(transparent)]
     LogRoot(#[from] LogRootError),
+    /// One flush for all logs is demanded where it may not cover them all: a power cut would take what was
+    /// acknowledged.
+    #[error(
+        "`log_flush` is per_device, and one flush may not cover all logs below `{root}`: {why}. A power cut would \
+         take what was acknowledged. Set `log_flush` to auto or per_write"
+    )]
+    FlushUnsure {
+        /// The log root.
+        root: Box<str>,
+        /// Why not.
+        why: FlushUnfit,
+    },
     /// A write or sync of a log failed, so the log accepts nothing any more and nothing is tried again. The
     /// node stops acknowledging, gives its pairs up and exits.
     #[error("the log is poisoned: {segment} at offset {offset}: {errno}")]

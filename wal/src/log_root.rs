@@ -8,11 +8,14 @@ use std::path::Path;
 use rustix::rand::GetRandomFlags;
 
 use crate::error::{DiskOperation, Errno, LogRootError, StorageError, WalError};
+use crate::flush_ground::{FlushGround, FlushUnfit};
 use crate::log_root_need::LogRootNeed;
 use crate::real::RealStorage;
 use crate::storage::{Access, Storage, remove_files};
 
 const ID_FILE: &str = "log-root-id";
+/// A file of one block that the check leaves, for the time being.
+const WHOLE: &str = "whole";
 /// The id in hexadecimal, and a newline.
 const ID_FILE_BYTES: usize = 33;
 
@@ -23,6 +26,8 @@ pub struct LogRoot {
     pub storage: RealStorage,
     /// Its id; none where it could not be made or read. Only leases show then whether an owner is gone.
     pub id: Option<u128>,
+    /// Whether one flush of its disk covers all its logs.
+    pub flush_ground: Result<FlushGround, FlushUnfit>,
 }
 
 impl LogRoot {
@@ -37,6 +42,7 @@ impl LogRoot {
             random_id().map_err(|errno| StorageError::new(DiskOperation::Read, "/dev/random", errno))?;
         let probes = format!("check-{random:032x}");
         let checked = check(&storage, &probes);
+        let flush_ground = FlushGround::examine(&storage, &probes, &format!("{probes}/{WHOLE}"));
         // What is left over is in nobody's way: its name is no log's.
         let _ = remove_files(&storage, &probes);
         match checked {
@@ -50,7 +56,7 @@ impl LogRoot {
                 earlier process of this node owned is taken over when its lease has ended, and not before");
             None
         });
-        Ok(LogRoot { storage, id })
+        Ok(LogRoot { storage, id, flush_ground })
     }
 }
 
@@ -69,7 +75,7 @@ fn check(storage: &RealStorage, probes: &str) -> Result<(), LogRootError> {
     storage.create_folder(probes).map_err(failed(LogRootNeed::Write))?;
     storage.sync_folder("").map_err(failed(LogRootNeed::SyncNames))?;
 
-    let (unfinished, whole) = (format!("{probes}/unfinished"), format!("{probes}/whole"));
+    let (unfinished, whole) = (format!("{probes}/unfinished"), format!("{probes}/{WHOLE}"));
     drop(storage.open(&unfinished, Access::CreateDirect).map_err(failed(LogRootNeed::Write))?);
     let is_kept = storage.try_data_sync(&unfinished).map_err(failed(LogRootNeed::DataSync))?;
     if !is_kept {

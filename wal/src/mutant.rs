@@ -9,6 +9,8 @@ cell_terms::mutants! {
     SkipFolderSync: "skip-folder-sync",
     /// A batch counts as durable when the first of its two writes has completed.
     AcknowledgeFirstWrite: "acknowledge-first-write",
+    /// A flush that was under way when a write completed counts for that write.
+    FlushBegunEarly: "flush-begun-early",
     /// A failed write is taken for a completed one.
     IgnoreWriteError: "ignore-write-error",
     /// Readers do not compare payloads with their checks.

@@ -10,6 +10,7 @@ use rustix::fs::OFlags;
 
 use crate::device::PrepareSegment;
 use crate::error::Errno;
+use crate::flush_ground::direct_device;
 use crate::preparer::prepare;
 use crate::real::RealStorage;
 use crate::segment::SegmentName;
@@ -21,10 +22,17 @@ pub(crate) enum Job {
     Remove(SegmentName),
 }
 
-/// A prepared segment's descriptor for writing, or why there is none.
+/// A prepared segment, open for writing.
+pub(crate) struct OpenedSegment {
+    pub(crate) fd: OwnedFd,
+    /// The device that its writes go to past the page cache; none if they do not surely.
+    pub(crate) device: Option<u64>,
+}
+
+/// A segment that was asked for, or why there is none.
 pub(crate) struct Done {
     pub(crate) request: PrepareSegment,
-    pub(crate) result: Result<OwnedFd, Errno>,
+    pub(crate) result: Result<OpenedSegment, Errno>,
 }
 
 /// The thread and its queues.
@@ -84,8 +92,10 @@ fn run(storage: &RealStorage, wake: &OwnedFd, jobs: &Receiver<Job>, done: &Sende
     }
 }
 
-fn prepare_and_open(storage: &RealStorage, request: &PrepareSegment) -> Result<OwnedFd, Errno> {
+fn prepare_and_open(storage: &RealStorage, request: &PrepareSegment) -> Result<OpenedSegment, Errno> {
     prepare(storage, request).map_err(|error| error.errno)?;
     let opened = storage.open_descriptor(&request.segment.path(), OFlags::RDWR, true);
-    opened.map(|(fd, _)| fd).map_err(|error| error.errno)
+    let (fd, is_direct) = opened.map_err(|error| error.errno)?;
+    let device = if is_direct { direct_device(&fd) } else { None };
+    Ok(OpenedSegment { fd, device })
 }

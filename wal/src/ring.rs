@@ -1,4 +1,5 @@
-//! The real log device: data-sync writes past the page cache through io_uring, one ring a worker.
+//! The real log device: writes past the page cache through io_uring. Each is a data-sync write, or a plain one
+//! that is reported when a flush which it shares with other rings is in ([`Ring::share`]).
 //!
 //! Nothing here waits: writes are queued and sent, completions are read from shared memory without a system
 //! call, segments are made ready by a thread of the ring's own. An idle worker sleeps on [`Ring::wake_fd`],
@@ -29,8 +30,10 @@ use crate::buffer::{BufferPool, LogBuffer};
 use crate::check::index;
 use crate::device::{LogDevice, LogEvent, LogWrite, PrepareSegment};
 use crate::error::{Errno, RingStep, WalError};
+use crate::flush_rounds::HeldWrites;
+use crate::flusher::Flusher;
 use crate::frame::FRAME_ALIGN;
-use crate::preparer_thread::{Done, Job, PreparerThread};
+use crate::preparer_thread::{Done, Job, OpenedSegment, PreparerThread};
 use crate::real::RealStorage;
 use crate::segment::{LogId, SegmentName};
 
@@ -54,6 +57,8 @@ impl Default for RingOptions {
 struct OpenSegment {
     fd: Arc<OwnedFd>,
     bytes: u64,
+    /// The device that its writes go to past the page cache.
+    device: Option<u64>,
 }
 
 /// A write from [`LogDevice::write`] to its completion.
@@ -63,6 +68,8 @@ struct WriteInFlight {
     fd: Arc<OwnedFd>,
     /// Bytes already written by an earlier, short completion.
     done: usize,
+    /// Whether it is left to the shared flush.
+    plain: bool,
 }
 
 /// An io_uring with the files of the worker's logs.
@@ -85,6 +92,10 @@ pub struct Ring {
     pool_registered: bool,
     wake: Arc<OwnedFd>,
     preparer: PreparerThread,
+    /// What plain writes are left to.
+    flusher: Option<Arc<Flusher>>,
+    /// Plain writes that have completed.
+    held: HeldWrites,
     broken: Option<Errno>,
 }
 
@@ -122,8 +133,17 @@ impl Ring {
             pool_registered,
             wake,
             preparer,
+            flusher: None,
+            held: HeldWrites::default(),
             broken: None,
         })
+    }
+
+    /// Leaves writes from here on to a flush that other rings share, while that is chosen, and where it covers
+    /// a write's file. All of them have to be polled by one thread, or a flush may wait for a write whose
+    /// completion nobody looks for. Watch [`Flusher::wake_fd`] beside [`Ring::wake_fd`].
+    pub fn share(&mut self, flusher: &Arc<Flusher>) {
+        self.flusher = Some(Arc::clone(flusher));
     }
 
     /// Readable when [`LogDevice::poll`] may have something. Wait on it only after a poll that yielded
@@ -154,13 +174,14 @@ impl Ring {
     }
 
     /// Waits until nothing is in flight and the preparer has ended. For orderly ends and tests; it blocks.
+    /// Nobody is notified any more, so no flush is waited for.
     ///
     /// # Errors
     /// The ring is broken.
     pub fn close(mut self) -> Result<(), WalError> {
         let mut events = Vec::new();
         while self.in_flight() > 0 && self.broken.is_none() {
-            self.submit()?;
+            self.send()?;
             match self.ring.submit_and_wait(1) {
                 Err(error) if error.kind() != std::io::ErrorKind::Interrupted => self.fail(Errno::of(&error)),
                 Ok(_) | Err(_) => {}
@@ -196,15 +217,13 @@ impl Ring {
         let offset = flight.write.offset + flight.done as u64;
         let fd = types::Fd(flight.fd.as_raw_fd());
         let slot = flight.write.buffer.slot_in(&self.pool).filter(|_| self.pool_registered);
+        let flags = if flight.plain { 0 } else { libc::RWF_DSYNC };
         match slot {
             Some(slot) => opcode::WriteFixed::new(fd, remaining.as_ptr(), length, slot)
                 .offset(offset)
-                .rw_flags(libc::RWF_DSYNC)
+                .rw_flags(flags)
                 .build(),
-            None => opcode::Write::new(fd, remaining.as_ptr(), length)
-                .offset(offset)
-                .rw_flags(libc::RWF_DSYNC)
-                .build(),
+            None => opcode::Write::new(fd, remaining.as_ptr(), length).offset(offset).rw_flags(flags).build(),
         }
     }
 
@@ -220,7 +239,7 @@ impl Ring {
                 if flight.done == flight.write.length {
                     Ok(())
                 } else if count > 0 && count.is_multiple_of(FRAME_ALIGN) {
-                    // Part of it was written and synced, without an error: the rest follows.
+                    // Part of it was written, without an error: the rest follows.
                     self.flights[slot] = Some(flight);
                     self.backlog.push_front(slot);
                     return;
@@ -230,8 +249,40 @@ impl Ring {
             }
         };
         self.slots_free.push(slot);
-        let LogWrite { log, kind, segment, offset, buffer, .. } = flight.write;
-        events.push(LogEvent::Written { log, kind, segment, offset, buffer: Some(buffer), result });
+        let LogWrite { log, kind, segment, offset, length, buffer } = flight.write;
+        let event = LogEvent::Written { log, kind, segment, offset, buffer: Some(buffer), result };
+        match self.flusher.as_ref().filter(|_| flight.plain) {
+            // In the disk's cache, and no further: reported when its flush is in.
+            Some(flusher) if result.is_ok() => {
+                let number = flusher.completed(length, &flight.fd);
+                self.held.hold(number, event);
+            }
+            Some(flusher) => {
+                flusher.given_up(length);
+                events.push(event);
+            }
+            None => events.push(event),
+        }
+    }
+
+    /// Sends what is queued.
+    fn send(&mut self) -> Result<(), WalError> {
+        loop {
+            if let Some(errno) = self.broken {
+                return Err(broken(errno));
+            }
+            self.push();
+            if !self.unsent {
+                return Ok(());
+            }
+            match self.ring.submit().map_err(|error| error.raw_os_error()) {
+                Ok(_) => self.unsent = !self.ring.submission().is_empty(),
+                Err(Some(libc::EINTR)) => {}
+                // Out of kernel memory for the moment: what was not taken stays queued for the next call.
+                Err(Some(libc::EAGAIN | libc::EBUSY)) => return Ok(()),
+                Err(errno) => self.fail(Errno(errno.unwrap_or(libc::EIO))),
+            }
+        }
     }
 
     fn fail(&mut self, errno: Errno) {
@@ -243,12 +294,21 @@ impl Ring {
     fn drain_broken(&mut self, errno: Errno, events: &mut Vec<LogEvent>) {
         for slot in 0..self.flights.len() {
             let Some(flight) = self.flights[slot].take() else { continue };
+            self.give_up(&flight);
             let LogWrite { log, kind, segment, offset, buffer, .. } = flight.write;
             std::mem::forget(buffer);
             self.slots_free.push(slot);
             events.push(LogEvent::Written { log, kind, segment, offset, buffer: None, result: Err(errno) });
         }
         self.backlog.clear();
+        self.held.fail(errno, events);
+    }
+
+    /// A write of which nobody will see that it completed: no flush waits for it.
+    fn give_up(&self, flight: &WriteInFlight) {
+        if let Some(flusher) = self.flusher.as_ref().filter(|_| flight.plain) {
+            flusher.given_up(flight.write.length);
+        }
     }
 
     fn poll_preparer(&mut self, events: &mut Vec<LogEvent>) {
@@ -257,8 +317,8 @@ impl Ring {
             if self.closed.contains(&log) {
                 continue;
             }
-            let result = result.map(|fd| {
-                self.files.insert(segment, OpenSegment { fd: Arc::new(fd), bytes });
+            let result = result.map(|OpenedSegment { fd, device }| {
+                self.files.insert(segment, OpenSegment { fd: Arc::new(fd), bytes, device });
             });
             if let Err(errno) = result {
                 tracing::warn!(%segment, %errno, "a log segment could not be prepared");
@@ -305,11 +365,14 @@ impl LogDevice for Ring {
         );
         assert!(write.length <= write.buffer.capacity(), "a write is within its buffer");
         let fd = Arc::clone(&file.fd);
+        let plain = self.flusher.as_ref().filter(|flusher| flusher.covers(file.device));
+        plain.into_iter().for_each(|flusher| flusher.sent(write.length));
+        let plain = plain.is_some();
         let slot = self.slots_free.pop().unwrap_or_else(|| {
             self.flights.push(None);
             self.flights.len() - 1
         });
-        self.flights[slot] = Some(WriteInFlight { write, fd, done: 0 });
+        self.flights[slot] = Some(WriteInFlight { write, fd, done: 0, plain });
         self.backlog.push_back(slot);
     }
 
@@ -333,22 +396,11 @@ impl LogDevice for Ring {
     }
 
     fn submit(&mut self) -> Result<(), WalError> {
-        loop {
-            if let Some(errno) = self.broken {
-                return Err(broken(errno));
-            }
-            self.push();
-            if !self.unsent {
-                return Ok(());
-            }
-            match self.ring.submit().map_err(|error| error.raw_os_error()) {
-                Ok(_) => self.unsent = !self.ring.submission().is_empty(),
-                Err(Some(libc::EINTR)) => {}
-                // Out of kernel memory for the moment: what was not taken stays queued for the next call.
-                Err(Some(libc::EAGAIN | libc::EBUSY)) => return Ok(()),
-                Err(errno) => self.fail(Errno(errno.unwrap_or(libc::EIO))),
-            }
+        self.send()?;
+        if let Some(flusher) = self.flusher.as_ref().filter(|_| !self.held.is_empty()) {
+            flusher.begin_if_due();
         }
+        Ok(())
     }
 
     fn poll(&mut self, events: &mut Vec<LogEvent>) {
@@ -360,10 +412,13 @@ impl LogDevice for Ring {
         while let Some((slot, result)) = self.next_completion() {
             self.complete(slot, result, events);
         }
+        if let Some(flusher) = self.flusher.as_ref().filter(|_| !self.held.is_empty()) {
+            flusher.release(&mut self.held, events);
+        }
         if !self.backlog.is_empty() || self.unsent {
             // A short write's rest, or what found no room before. If the ring breaks here, the next poll
             // reports it.
-            let _ = self.submit();
+            let _ = self.send();
         }
     }
 }
@@ -378,6 +433,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         let in_flight: Vec<WriteInFlight> = self.flights.iter_mut().filter_map(Option::take).collect();
+        in_flight.iter().for_each(|flight| self.give_up(flight));
         if !in_flight.is_empty() {
             // The kernel may read these buffers after this process has forgotten the ring; each one of the
             // pool keeps the pool allocated.

@@ -31,6 +31,16 @@ pub const SETTINGS: &[Setting] = &[
         ),
     },
     Setting {
+        name: "log_flush",
+        meaning: "How log writes reach stable storage: per_write syncs each by itself; per_device sends plain \
+                  writes of all pairs and then one flush of the disk for them, and is refused where that may \
+                  not cover them (it is known of ext4 and XFS over one block device). auto takes per_device \
+                  where it surely does and a trial at the start shows it faster.",
+        default: "auto",
+        bounds: Bounds::Choice(&["auto", "per_write", "per_device"]),
+        applies: Applies::Restart("Disk and file system are looked at, and tried, when a node starts."),
+    },
+    Setting {
         name: "log_seal_idle",
         meaning: "After so long without a write the last batch is sealed by an empty frame in both logs, \
                   so that damage to it is distinguished from a torn write.",

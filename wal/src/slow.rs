@@ -50,6 +50,11 @@ impl<D: LogDevice> SlowDevice<D> {
         &self.device
     }
 
+    /// The same, to set it up.
+    pub fn device_mut(&mut self) -> &mut D {
+        &mut self.device
+    }
+
     /// Keeps what has come since `first`, and reports what is due.
     fn keep(&mut self, events: &mut Vec<LogEvent>, first: usize) {
         let delay_ns = self.delay.ns();

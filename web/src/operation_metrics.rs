@@ -37,6 +37,9 @@ pub(crate) fn encode(encoder: &mut DescriptorEncoder<'_>, node: &NodeSnapshot) -
     let help = "Which pages back the regions";
     let mut info = encoder.encode_descriptor("memory_backing", help, None, MetricType::Info)?;
     info.encode_info(&[("node_region", node_region), ("extent_region", extent_region)])?;
+    let help = "How writes of logs reach stable storage: each by itself, or by one flush for all pairs";
+    let mut info = encoder.encode_descriptor("log_flush", help, None, MetricType::Info)?;
+    info.encode_info(&[("way", node.log_flush.way.word())])?;
     let help = "Revision of the settings that the cluster is tuned to, as the node has seen it";
     let gauge = encoder.encode_descriptor("tuning_revision", help, None, MetricType::Gauge)?;
     ConstGauge::new(node.cluster.tuning.revision).encode(gauge)
@@ -166,6 +169,7 @@ mod tests {
             "cell_splits_total{step=\"begun\"} 3",
             "cell_splits_in_progress 1",
             "cell_memory_backing_info{node_region=\"2 MiB\",extent_region=\"4 KiB\"} 1",
+            "cell_log_flush_info{way=\"per_device\"} 1",
             "cell_tuning_revision 0",
             "cell_log_sync_seconds_sum 0.5",
             "cell_log_sync_seconds_count 4",

@@ -10,6 +10,7 @@ use cell_protocol::{
 };
 use cell_recovery::{RecoveryStage, SlotUse};
 use cell_terms::Csn;
+use cell_wal::{FlushChoice, FlushWay};
 
 use super::{Worker, WorkerPhase};
 use crate::command::Command;
@@ -201,6 +202,7 @@ impl Worker {
             memory: Default::default(),
             memory_ready_bytes: 0,
             memory_ready_bytes_given: 0,
+            log_flush: FlushChoice::new(FlushWay::PerWrite, "nothing else was decided yet"),
             cpu_ns: [0; 2],
             counters: Vec::new(),
             latencies: self.latencies.last(),

@@ -427,7 +427,8 @@ fn explain(error: NodeError) -> Failure {
                 "give this node a number of its own, or stop the other one and wait until its lease has ended",
             ),
         ),
-        NodeError::Geometry { .. } => (Exit::Usage, None), // its words say what to do
+        // Their words say what to do.
+        NodeError::Geometry { .. } | NodeError::Wal(WalError::FlushUnsure { .. }) => (Exit::Usage, None),
         NodeError::Cluster(ClusterError::LogWithoutRow { .. } | ClusterError::TableOlder { .. }) => (
             Exit::Usage,
             Some(

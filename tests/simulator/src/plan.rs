@@ -12,7 +12,7 @@ use cell_node::WorkerOptions;
 use cell_pair::PairOptions;
 use cell_random::Random;
 use cell_terms::Durability;
-use cell_wal::LogOptions;
+use cell_wal::{FlushWay, LogOptions};
 
 /// A microsecond.
 pub const US: u64 = 1_000;
@@ -73,6 +73,8 @@ pub struct Plan {
     pub worker: WorkerOptions,
     /// The logs'.
     pub log: LogOptions,
+    /// How their writes reach stable storage.
+    pub log_flush: FlushWay,
     /// The leases'.
     pub lease: LeaseTerms,
     /// The clients'.
@@ -151,6 +153,10 @@ impl Plan {
             memory_reported: false,
             worker,
             log,
+            log_flush: match Random::new(seed ^ 0x666c_7573).percent(25) {
+                true => FlushWay::PerDevice,
+                false => FlushWay::PerWrite,
+            },
             lease: LeaseTerms::new(lease_ms, DRIFT_MARGIN),
             client: client_options(&mut random),
             network: network(&mut random),

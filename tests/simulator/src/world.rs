@@ -9,7 +9,7 @@ use cell_fabric::{SimNetwork, SimOptions};
 use cell_random::{Random, mix};
 use cell_terms::mutant::Mutant;
 use cell_terms::{Durability, PairId};
-use cell_wal::sim::SimDisk;
+use cell_wal::sim::{Pending, SimDisk};
 
 use crate::action::Action;
 use crate::check;
@@ -173,6 +173,7 @@ impl World {
     pub fn new(plan: Plan, options: RunOptions) -> World {
         let mut random = Random::new(plan.seed);
         let disk = SimDisk::new(random.next());
+        disk.set_log_flush(plan.log_flush);
         let network = SimNetwork::new(random.next(), plan.network);
         let coordinator = Sim::new(7);
         coordinator.set_now(START_NS);
@@ -368,7 +369,8 @@ impl World {
     }
 
     fn complete(&mut self, id: u64) {
-        let is_write = self.disk.pending().iter().any(|pending| pending.id == id && pending.bytes < 1 << 16);
+        let is_small = |pending: &Pending| pending.is_log_write && pending.bytes < 1 << 16;
+        let is_write = self.disk.pending().iter().any(|pending| pending.id == id && is_small(pending));
         let served = self.nodes.iter().any(Node::serves);
         let enough = self.coverage.count(Event::Acknowledged) > 50;
         if self.planted == Some(Planted::WriteLost) && is_write && served && enough {

@@ -3,8 +3,10 @@
 //!
 //! What is modelled, always by the seed:
 //!
-//! - a write is on stable storage only when its sync (for log writes: its completion) has succeeded; at a
-//!   power cut any sectors of what was not, 512 bytes or 4 KiB each, may or may not be there, in any order;
+//! - a write is on stable storage only when its sync (for data-sync log writes: its completion) has succeeded;
+//!   at a power cut any sectors of what was not, 512 bytes or 4 KiB each, may or may not be there, in any order;
+//! - a plain log write ([`FlushWay::PerDevice`]) is on stable storage only when a flush that began after its
+//!   completion has ended well; a flush covers all files, and nothing that goes through the page cache;
 //! - names in a folder are on stable storage only when the folder was synced;
 //! - a failed sync drops what it should have written, and the next one succeeds without it;
 //! - log writes complete when, and in the order that, the caller says; a killed process's writes in flight
@@ -33,6 +35,7 @@ use state::{Operation, SimState};
 
 use crate::device::LogEvent;
 use crate::error::Errno;
+use crate::flush_choice::FlushWay;
 use crate::preparer::prepare;
 use crate::storage::Storage;
 
@@ -69,6 +72,11 @@ impl SimDisk {
         SimDevice::new(self.clone())
     }
 
+    /// How the devices write that are made from here on, of every process. Each write by itself at first.
+    pub fn set_log_flush(&self, way: FlushWay) {
+        self.state().log_flush = way;
+    }
+
     /// What devices have sent and what has not completed, oldest first.
     #[must_use]
     pub fn pending(&self) -> Vec<Pending> {
@@ -86,12 +94,9 @@ impl SimDisk {
         let Some((process, device, operation)) = self.state().take_pending(id) else { return };
         let owner = SimDisk { state: Arc::clone(&self.state), process };
         let event = match operation {
-            Operation::Write(write) => {
-                let result = self.state().log_write(
-                    write.segment,
-                    write.offset,
-                    &write.buffer.bytes()[..write.length],
-                );
+            Operation::Write { write, is_plain } => {
+                let bytes = &write.buffer.bytes()[..write.length];
+                let result = self.state().log_write(write.segment, write.offset, bytes, is_plain);
                 let (log, kind, segment, offset) = (write.log, write.kind, write.segment, write.offset);
                 Some(LogEvent::Written { log, kind, segment, offset, buffer: Some(write.buffer), result })
             }
@@ -104,6 +109,12 @@ impl SimDisk {
                 let _ = owner.unlink(&segment.path());
                 None
             }
+            Operation::Flush { until } => {
+                let mut state = self.state();
+                let result = state.flush(until);
+                state.flush_rounds(process).end(result);
+                None
+            }
         };
         if let Some(event) = event {
             self.state().deliver(process, device, event);
@@ -113,8 +124,11 @@ impl SimDisk {
     /// Reports one pending log write as done although nothing of it was written: what no disk may do, for
     /// tests of what must notice. Says whether it was a log write.
     pub fn lose(&self, id: u64) -> bool {
+        if !self.pending().iter().any(|pending| pending.id == id && pending.is_log_write) {
+            return false;
+        }
         let Some((process, device, operation)) = self.state().take_pending(id) else { return false };
-        let Operation::Write(write) = operation else { return false };
+        let Operation::Write { write, .. } = operation else { return false };
         let (log, kind, segment, offset) = (write.log, write.kind, write.segment, write.offset);
         let event =
             LogEvent::Written { log, kind, segment, offset, buffer: Some(write.buffer), result: Ok(()) };
@@ -169,7 +183,7 @@ impl SimDisk {
         self.state().faults.write = Some((writes, errno));
     }
 
-    /// Lets the sync after so many more fail: of a file, a folder, or a log write's.
+    /// Lets the sync after so many more fail: of a file, a folder, a log write's, or a flush.
     pub fn arm_sync_error(&self, syncs: u64, errno: Errno) {
         self.state().faults.sync = Some((syncs, errno));
     }

@@ -8,6 +8,8 @@ use super::content::Content;
 use super::faults::{Faults, Landing, PowerCut, due, land};
 use crate::device::{LogEvent, LogWrite, PrepareSegment};
 use crate::error::Errno;
+use crate::flush_choice::FlushWay;
+use crate::flush_rounds::FlushRounds;
 use crate::segment::SegmentName;
 use crate::storage::parent;
 
@@ -18,7 +20,22 @@ pub struct Pending {
     pub id: u64,
     /// How many bytes it writes: a log write's frame, a segment's length, or zero.
     pub bytes: u64,
+    /// Whether it is a log write.
+    pub is_log_write: bool,
+    /// Whether it is a flush of the disk.
+    pub is_flush: bool,
     pub(super) process: u64,
+}
+
+/// A write that stable storage lacks.
+#[derive(Clone)]
+struct Unsynced {
+    /// Counts such writes over all files.
+    number: u64,
+    /// Whether it is in the disk's cache, where a flush finds it, and not in the system's.
+    in_disk: bool,
+    offset: u64,
+    bytes: Vec<u8>,
 }
 
 #[derive(Clone, Default)]
@@ -26,7 +43,7 @@ struct Inode {
     current: Content,
     stable: Content,
     /// Writes that stable storage lacks, in order.
-    unsynced: Vec<(u64, Vec<u8>)>,
+    unsynced: Vec<Unsynced>,
     /// Bytes at its end that the disk has back.
     given_back: u64,
 }
@@ -53,10 +70,21 @@ struct Folder {
 
 /// What a device asked for.
 pub(super) enum Operation {
-    Write(LogWrite),
+    Write {
+        write: LogWrite,
+        /// Whether it is left to a flush.
+        is_plain: bool,
+    },
     Prepare(PrepareSegment),
     Remove(SegmentName),
+    /// Of what the disk's cache had when it was sent: writes with lower numbers.
+    Flush {
+        until: u64,
+    },
 }
+
+/// Who sends a flush: nobody is notified of its end.
+const NO_DEVICE: u64 = 0;
 
 struct Sent {
     id: u64,
@@ -83,6 +111,12 @@ pub(super) struct SimState {
     sent: Vec<Sent>,
     events: Vec<(u64, u64, LogEvent)>,
     late: Vec<Late>,
+    /// How new devices write.
+    pub(super) log_flush: FlushWay,
+    /// The flushes that the devices of a process share.
+    flush_rounds: BTreeMap<u64, FlushRounds>,
+    /// The number of the next write that stable storage lacks.
+    unsynced_next: u64,
 }
 
 impl SimState {
@@ -97,6 +131,9 @@ impl SimState {
             sent: Vec::new(),
             events: Vec::new(),
             late: Vec::new(),
+            log_flush: FlushWay::PerWrite,
+            flush_rounds: BTreeMap::new(),
+            unsynced_next: 0,
         }
     }
 
@@ -114,6 +151,9 @@ impl SimState {
             sent: Vec::new(),
             events: Vec::new(),
             late,
+            log_flush: self.log_flush,
+            flush_rounds: BTreeMap::new(),
+            unsynced_next: self.unsynced_next,
         }
     }
 
@@ -148,14 +188,53 @@ impl SimState {
 
     pub(super) fn pending(&self) -> Vec<Pending> {
         let bytes = |operation: &Operation| match operation {
-            Operation::Write(write) => write.length as u64,
+            Operation::Write { write, .. } => write.length as u64,
             Operation::Prepare(request) if request.recycle.is_none() => request.bytes,
-            Operation::Prepare(_) | Operation::Remove(_) => 0,
+            Operation::Prepare(_) | Operation::Remove(_) | Operation::Flush { .. } => 0,
         };
-        let pending = self.sent.iter();
-        pending
-            .map(|sent| Pending { id: sent.id, bytes: bytes(&sent.operation), process: sent.process })
-            .collect()
+        let pending = |sent: &Sent| Pending {
+            id: sent.id,
+            bytes: bytes(&sent.operation),
+            is_log_write: matches!(sent.operation, Operation::Write { .. }),
+            is_flush: matches!(sent.operation, Operation::Flush { .. }),
+            process: sent.process,
+        };
+        self.sent.iter().map(pending).collect()
+    }
+
+    /// The flushes of a process.
+    pub(super) fn flush_rounds(&mut self, process: u64) -> &mut FlushRounds {
+        self.flush_rounds.entry(process).or_default()
+    }
+
+    /// Sends a flush if one is due.
+    pub(super) fn begin_flush_if_due(&mut self, process: u64) {
+        if self.check_alive(process).is_ok() && self.flush_rounds(process).begin() {
+            let until = self.unsynced_next;
+            self.send(process, NO_DEVICE, Operation::Flush { until });
+        }
+    }
+
+    /// A flush of the disk's cache. A failed one drops what it should have written.
+    pub(super) fn flush(&mut self, until: u64) -> Result<(), Errno> {
+        self.faults.operate()?;
+        let flushed = due(&mut self.faults.sync);
+        for file in self.inodes.values_mut() {
+            let (covered, left) = std::mem::take(&mut file.unsynced)
+                .into_iter()
+                .partition::<Vec<_>, _>(|write| write.in_disk && write.number < until);
+            file.unsynced = left;
+            for write in covered.iter().filter(|_| flushed.is_ok()) {
+                file.stable.write(write.offset, &write.bytes);
+            }
+        }
+        flushed
+    }
+
+    /// The next write that stable storage lacks.
+    fn unsynced(&mut self, in_disk: bool, offset: u64, bytes: Vec<u8>) -> Unsynced {
+        self.unsynced_next += 1;
+        Unsynced { number: self.unsynced_next - 1, in_disk, offset, bytes }
     }
 
     pub(super) fn choose_pending(&mut self) -> Option<u64> {
@@ -192,20 +271,31 @@ impl SimState {
         }
     }
 
-    /// A data-sync write past the page cache. A failed one may have written some of its sectors; after one
-    /// whose sync failed all of it can be read, and is gone after a power cut.
-    pub(super) fn log_write(&mut self, segment: SegmentName, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+    /// A write past the page cache, with a data-sync or plain. A failed one may have written some of its
+    /// sectors; after one whose sync failed all of it can be read, and is gone after a power cut.
+    pub(super) fn log_write(
+        &mut self,
+        segment: SegmentName,
+        offset: u64,
+        bytes: &[u8],
+        is_plain: bool,
+    ) -> Result<(), Errno> {
         let inode = self.file(&segment.path())?;
         if let Err(errno) = self.faults.operate().and(due(&mut self.faults.write)) {
             let landed = land(&mut self.random, Landing::Random, bytes.len().div_ceil(512));
             self.write_sectors(inode, offset, bytes, 512, &landed, true);
             return Err(errno);
         }
+        let unsynced = is_plain.then(|| self.unsynced(true, offset, bytes.to_vec()));
         let file = self.inodes.get_mut(&inode).ok_or(Errno::ENOENT)?;
         if offset + bytes.len() as u64 > file.current.length() {
             return Err(Errno::EINVAL); // strict: log writes never grow a file
         }
         file.current.write(offset, bytes);
+        if let Some(unsynced) = unsynced {
+            file.unsynced.push(unsynced);
+            return Ok(());
+        }
         due(&mut self.faults.sync)?;
         file.stable.write_as(&file.current, offset, bytes);
         Ok(())
@@ -220,11 +310,12 @@ impl SimState {
         let late: Vec<_> = dead.iter().filter_map(|sent| self.as_late(&sent.operation)).collect();
         self.late.extend(late);
         self.alive.remove(&process);
+        self.flush_rounds.remove(&process);
         self.events.retain(|(owner, ..)| *owner != process);
     }
 
     fn as_late(&self, operation: &Operation) -> Option<Late> {
-        let Operation::Write(write) = operation else { return None };
+        let Operation::Write { write, .. } = operation else { return None };
         let inode = self.file(&write.segment.path()).ok()?;
         Some(Late { inode, offset: write.offset, bytes: write.buffer.bytes()[..write.length].to_vec() })
     }
@@ -262,7 +353,7 @@ impl SimState {
         for inode in inodes {
             let Some(file) = self.inodes.get_mut(&inode) else { continue };
             file.current = file.stable.clone();
-            for (offset, bytes) in std::mem::take(&mut file.unsynced) {
+            for Unsynced { offset, bytes, .. } in std::mem::take(&mut file.unsynced) {
                 let landed = land(&mut self.random, cut.writes, bytes.len().div_ceil(cut.sector_bytes));
                 self.write_sectors(inode, offset, &bytes, cut.sector_bytes, &landed, true);
             }
@@ -309,16 +400,16 @@ impl SimState {
         landed: &[bool],
         stable: bool,
     ) {
-        let Some(file) = self.inodes.get_mut(&inode) else { return };
         for (sector, (chunk, _)) in
             bytes.chunks(sector_bytes).zip(landed).enumerate().filter(|(_, (_, landed))| **landed)
         {
             let at = offset + (sector * sector_bytes) as u64;
+            let unsynced = (!stable).then(|| self.unsynced(true, at, chunk.to_vec()));
+            let Some(file) = self.inodes.get_mut(&inode) else { return };
             file.current.write(at, chunk);
-            if stable {
-                file.stable.write(at, chunk);
-            } else {
-                file.unsynced.push((at, chunk.to_vec()));
+            match unsynced {
+                None => file.stable.write(at, chunk),
+                Some(unsynced) => file.unsynced.push(unsynced),
             }
         }
     }
@@ -469,6 +560,7 @@ impl SimState {
     pub(super) fn write(&mut self, inode: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         self.faults.operate().and(due(&mut self.faults.write))?;
         let used = self.used();
+        let unsynced = self.unsynced(false, offset, bytes.to_vec());
         let file = self.inodes.get_mut(&inode).ok_or(Errno::EIO)?;
         let end = offset + bytes.len() as u64;
         let growth = end.saturating_sub(file.current.length());
@@ -476,7 +568,7 @@ impl SimState {
             return Err(Errno::ENOSPC);
         }
         file.current.write(offset, bytes);
-        file.unsynced.push((offset, bytes.to_vec()));
+        file.unsynced.push(unsynced);
         Ok(())
     }
 
@@ -484,8 +576,10 @@ impl SimState {
         self.faults.operate().and(due(&mut self.faults.write))?;
         let file = self.inodes.get_mut(&inode).ok_or(Errno::EIO)?;
         file.given_back = file.given_back.max(file.current.length().saturating_sub(offset));
-        for page in file.current.clear_from(offset) {
-            file.unsynced.push((page, vec![0; 4096]));
+        let cleared = file.current.clear_from(offset);
+        for page in cleared {
+            let zeros = self.unsynced(false, page, vec![0; 4096]);
+            self.inodes.get_mut(&inode).ok_or(Errno::EIO)?.unsynced.push(zeros);
         }
         Ok(())
     }
@@ -496,7 +590,7 @@ impl SimState {
         let file = self.inodes.get_mut(&inode).ok_or(Errno::EIO)?;
         let unsynced = std::mem::take(&mut file.unsynced);
         failed?; // what it should have written stays readable, and is gone after a power cut
-        for (offset, bytes) in unsynced {
+        for Unsynced { offset, bytes, .. } in unsynced {
             file.stable.write(offset, &bytes);
         }
         Ok(())

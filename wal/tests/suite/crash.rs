@@ -4,7 +4,7 @@
 #![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)] // tests
 
 use crate::harness;
-use crate::harness::{Pair, Written, assert_holds, random_kind, read, request, small};
+use crate::harness::{Pair, WAYS, Written, assert_holds, disk, random_kind, read, request, small};
 use cell_terms::Csn;
 use cell_wal::sim::{Landing, PowerCut, SimDisk};
 use cell_wal::{LogDevice, ReadRequest, Space, WalError};
@@ -69,8 +69,8 @@ fn assert_recovers(disk: &SimDisk, pair: &Pair, what: &str) {
 #[test]
 fn power_cut_at_random_moments_keeps_every_acknowledged_batch() {
     let mut tears = 0;
-    for seed in 0..300 {
-        let disk = SimDisk::new(seed);
+    for (seed, log_flush) in (0..300).flat_map(|seed| WAYS.map(|way| (seed, way))) {
+        let disk = disk(seed, log_flush);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut pair = Pair::open(&disk, small());
         let steps = random.random_range(..600_u64);
@@ -79,7 +79,7 @@ fn power_cut_at_random_moments_keeps_every_acknowledged_batch() {
         for way in 0..4 {
             let fork = disk.fork(seed * 7 + way);
             fork.power_cut(PowerCut::random(seed * 31 + way));
-            assert_recovers(&fork, &pair, &format!("seed {seed}, way {way}"));
+            assert_recovers(&fork, &pair, &format!("seed {seed}, {log_flush:?}, way {way}"));
             let request = ReadRequest { base: pair.base, ..request(1) };
             tears += usize::from(read(&fork, request).unwrap().0.tear.is_some());
         }
@@ -90,8 +90,8 @@ fn power_cut_at_random_moments_keeps_every_acknowledged_batch() {
 #[test]
 fn power_cut_while_segments_are_recycled_keeps_every_acknowledged_batch() {
     let mut recycled = 0;
-    for seed in 0..60 {
-        let disk = SimDisk::new(seed);
+    for (seed, log_flush) in (0..60).flat_map(|seed| WAYS.map(|way| (seed, way))) {
+        let disk = disk(seed, log_flush);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut pair = Pair::open(&disk, small());
         // Fill a few segments in a hurry, then go on at random, in files that hold stale frames.
@@ -113,30 +113,30 @@ fn power_cut_while_segments_are_recycled_keeps_every_acknowledged_batch() {
         for way in 0..4 {
             let fork = disk.fork(seed * 5 + way);
             fork.power_cut(PowerCut::random(seed * 37 + way));
-            assert_recovers(&fork, &pair, &format!("seed {seed}, way {way}"));
+            assert_recovers(&fork, &pair, &format!("seed {seed}, {log_flush:?}, way {way}"));
         }
     }
-    assert!(recycled >= 180, "{recycled}");
+    assert!(recycled >= 360, "{recycled}");
 }
 
 #[test]
 fn power_cut_inside_any_disk_operation_keeps_every_acknowledged_batch() {
-    for operations in 0..150 {
-        let disk = SimDisk::new(operations);
+    for (operations, log_flush) in (0..150).flat_map(|operations| WAYS.map(|way| (operations, way))) {
+        let disk = disk(operations, log_flush);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(operations);
         let mut pair = Pair::open(&disk, small());
         disk.arm_power_cut(operations);
         work(&mut pair, &mut random, 2000);
         assert!(disk.is_off(), "the cut came");
         disk.power_cut(PowerCut::random(operations));
-        assert_recovers(&disk, &pair, &format!("after {operations} operations"));
+        assert_recovers(&disk, &pair, &format!("after {operations} operations, {log_flush:?}"));
     }
 }
 
 #[test]
 fn power_cut_before_the_log_is_open_leaves_nothing_that_looks_published() {
-    for operations in 0..20 {
-        let disk = SimDisk::new(operations);
+    for (operations, log_flush) in (0..20).flat_map(|operations| WAYS.map(|way| (operations, way))) {
+        let disk = disk(operations, log_flush);
         disk.arm_power_cut(operations);
         let mut pair = Pair::create(&disk, small());
         let _ = pair.settle();
@@ -153,8 +153,8 @@ fn power_cut_before_the_log_is_open_leaves_nothing_that_looks_published() {
 fn power_cut_right_after_a_rotation_relies_on_no_unsynced_name() {
     // A segment that was created, renamed and written, but whose folder was not synced, may vanish: the
     // writer must not have acknowledged anything in it.
-    for seed in 0..40 {
-        let disk = SimDisk::new(seed);
+    for (seed, log_flush) in (0..40).flat_map(|seed| WAYS.map(|way| (seed, way))) {
+        let disk = disk(seed, log_flush);
         let mut pair = Pair::open(&disk, small());
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         while pair.log.counts().rotations == 0 {
@@ -164,15 +164,15 @@ fn power_cut_right_after_a_rotation_relies_on_no_unsynced_name() {
         work(&mut pair, &mut random, seed);
         let names = if seed % 2 == 0 { Landing::Nothing } else { Landing::Random };
         disk.power_cut(PowerCut { writes: Landing::Random, names, sector_bytes: 512 });
-        assert_recovers(&disk, &pair, &format!("seed {seed}"));
+        assert_recovers(&disk, &pair, &format!("seed {seed}, {log_flush:?}"));
     }
 }
 
 #[test]
 fn kill_with_writes_that_land_after_the_cut_was_recorded_changes_nothing() {
     let mut landed = 0;
-    for seed in 0..200 {
-        let disk = SimDisk::new(seed);
+    for (seed, log_flush) in (0..200).flat_map(|seed| WAYS.map(|way| (seed, way))) {
+        let disk = disk(seed, log_flush);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut pair = Pair::open(&disk, small());
         let steps = 50 + random.random_range(..300_u64);

@@ -4,6 +4,7 @@
 mod crash;
 mod damage;
 mod faults;
+mod flush_rounds;
 mod golden;
 mod harness;
 mod hostile;

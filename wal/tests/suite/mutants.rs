@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::flush_rounds::late_completion;
 use crate::harness::{PAIR, Pair, log_id, random_kind, read, request, small};
 use cell_terms::{Csn, Epoch, RegionKind};
 use cell_wal::image::{BlockBuffer, ImageHeader, ImageReader, ImageWriter};
@@ -109,7 +110,8 @@ fn clean(run: Run) -> bool {
 #[test]
 fn every_mutant_is_caught_and_the_unchanged_build_is_clean() {
     cell_terms::mutant::in_own_process(|| {
-        let runs: [(&str, Run); 5] = [
+        let runs: [(&str, Run); 6] = [
+            ("late completion", late_completion),
             ("power cuts", power_cuts),
             ("write errors", write_errors),
             ("flipped payloads", flipped_payloads),

@@ -13,7 +13,7 @@ use cell_wal::reader::{LogReader, LogStartAt};
 use cell_wal::ring::{Ring, RingOptions};
 use cell_wal::storage::Access;
 use cell_wal::{
-    LogDevice, LogEvent, LogOptions, LogRefusal, LogStart, PairLog, PairLogEnd, PairReader, Predecessor,
+    FlushChoice, FlushWay, Flusher, LogDevice, LogEvent, LogOptions, LogRefusal, LogRoot, LogStart, PairLog, PairLogEnd, PairReader, Predecessor,
     ReadOptions, ReadRequest, RealStorage, Space, Storage, WalError, record_space,
 };
 use rand::{RngExt, SeedableRng};
@@ -24,18 +24,60 @@ struct Real {
     _folder: tempfile::TempDir,
     storage: RealStorage,
     ring: Ring,
+    flusher: Option<Arc<Flusher>>,
     log: PairLog,
     written: Written,
+}
+
+/// The flush that covers a folder's files; none, said loudly, where nobody knows that one does.
+fn flusher(folder: &std::path::Path) -> Option<Arc<Flusher>> {
+    match LogRoot::open(folder).unwrap().flush_ground {
+        Ok(ground) => {
+            Some(Flusher::start(Some(&ground), FlushChoice::new(FlushWay::PerDevice, "a test")).unwrap())
+        }
+        Err(why) => {
+            println!("SKIPPED: one flush for all logs: {why}");
+            None
+        }
+    }
+}
+
+/// Sleeps until ring or flush have something.
+fn sleep(ring: &Ring, flusher: Option<&Flusher>) {
+    let timeout = Timespec { tv_sec: 120, tv_nsec: 0 };
+    let descriptors = [Some(ring.wake_fd()), flusher.map(Flusher::wake_fd)];
+    let watched = descriptors.iter().flatten().map(|descriptor| PollFd::new(descriptor, PollFlags::IN));
+    let ready = poll(&mut watched.collect::<Vec<_>>(), Some(&timeout));
+    assert!(ready.is_ok_and(|ready| ready > 0), "nothing woke the worker");
+    ring.clear_wake();
+    flusher.into_iter().for_each(Flusher::clear_wake);
 }
 
 impl Real {
     fn open(options: LogOptions, ring: RingOptions) -> Real {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Real::open_in(folder, options, ring, None)
+    }
+
+    /// As [`Real::open`], with one flush for both logs.
+    fn open_flushing(options: LogOptions, ring: RingOptions) -> Option<Real> {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let flusher = flusher(folder.path())?;
+        Some(Real::open_in(folder, options, ring, Some(flusher)))
+    }
+
+    fn open_in(
+        folder: tempfile::TempDir,
+        options: LogOptions,
+        ring: RingOptions,
+        flusher: Option<Arc<Flusher>>,
+    ) -> Real {
         let storage = RealStorage::open(folder.path()).unwrap();
         let mut ring = Ring::open(&storage, ring).unwrap();
+        flusher.iter().for_each(|flusher| ring.share(flusher));
         let start = LogStart { log: log_id(1), predecessor: Predecessor::default(), salt: 99 };
         let log = PairLog::create(start, options, &mut ring);
-        let mut real = Real { _folder: folder, storage, ring, log, written: Written::new() };
+        let mut real = Real { _folder: folder, storage, ring, flusher, log, written: Written::new() };
         while !real.log.is_open() {
             real.wait();
         }
@@ -48,10 +90,8 @@ impl Real {
         let mut events: Vec<LogEvent> = Vec::new();
         self.ring.poll(&mut events);
         if events.is_empty() {
-            let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
-            let ready = poll(&mut [PollFd::new(&self.ring.wake_fd(), PollFlags::IN)], Some(&timeout));
-            assert_eq!(ready, Ok(1), "nothing woke the worker");
-            self.ring.clear_wake();
+            self.ring.submit().unwrap(); // a flush may be due
+            sleep(&self.ring, self.flusher.as_deref());
             self.ring.poll(&mut events);
         }
         for event in events {
@@ -86,9 +126,23 @@ impl Real {
     }
 }
 
+const FEW: RingOptions = RingOptions { entries: 8, buffers: 4, buffer_bytes: 64 << 10 };
+
 #[test]
 fn batches_rotations_and_large_records_read_back_from_disk() {
-    let mut real = Real::open(small(), RingOptions { entries: 8, buffers: 4, buffer_bytes: 64 << 10 });
+    batches_rotations_and_large_records(Real::open(small(), FEW));
+}
+
+#[test]
+fn batches_rotations_and_large_records_by_one_flush_read_back_from_disk() {
+    let Some(real) = Real::open_flushing(small(), FEW) else { return };
+    let flusher = real.flusher.clone().unwrap();
+    batches_rotations_and_large_records(real);
+    let counts: Vec<f64> = flusher.values().map(|count| count.value).collect();
+    assert!(counts[0] > 0.0 && counts[1] > counts[0], "flushes, and writes that they made durable: {counts:?}");
+}
+
+fn batches_rotations_and_large_records(mut real: Real) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     for round in 0..600 {
         let length = if round % 50 == 0 { 300_000 } else { random.random_range(..20_000_usize) };
@@ -128,7 +182,7 @@ fn dropped_ring_with_a_batch_in_flight_loses_nothing_that_was_durable() {
         real.log.submit(&mut real.ring).unwrap();
         real.ring.submit().unwrap();
         let durable = real.log.csn_durable();
-        let Real { _folder, storage, ring, log, written } = real;
+        let Real { _folder, storage, ring, log, written, .. } = real;
         drop(ring);
         let storage: Arc<dyn Storage> = Arc::new(storage);
         let (ended, found) = read_storage(&storage, request(1)).unwrap();
@@ -221,6 +275,46 @@ fn sixteen_mib_value_goes_through_the_default_segments() {
     let (ended, found) = real.read(request(1)).unwrap();
     assert_eq!(ended.cut, Csn(12));
     assert_holds(&found, &real.written, ended.cut);
+}
+
+/// Eight pairs, each with a ring of its own, as a worker has them; one flush for all.
+#[test]
+fn many_rings_share_one_flush() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let Some(flusher) = flusher(folder.path()) else { return };
+    let storage = RealStorage::open(folder.path()).unwrap();
+    let id = |pair| cell_wal::LogId { pair: cell_terms::PairId(pair), epoch: cell_terms::Epoch(1) };
+    let mut pairs: Vec<(Ring, PairLog)> = (1..9)
+        .map(|pair| {
+            let mut ring = Ring::open(&storage, FEW).unwrap();
+            ring.share(&flusher);
+            let start =
+                LogStart { log: id(pair), predecessor: Predecessor::default(), salt: u64::from(pair) };
+            let log = PairLog::create(start, small(), &mut ring);
+            (ring, log)
+        })
+        .collect();
+    let mut events = Vec::new();
+    while pairs.iter().any(|(_, log)| log.csn_durable() < Csn(20)) {
+        for (ring, log) in &mut pairs {
+            ring.poll(&mut events);
+            events.drain(..).for_each(|event| drop(log.on_event(event, ring).unwrap()));
+            if log.is_open() && log.csn_appended() < Csn(20) && !log.is_busy() {
+                log.append_sized(RegionKind::Node, 50, |_, bytes| bytes.fill(1));
+                log.append_sized(RegionKind::Extent, 500, |_, bytes| bytes.fill(2));
+            }
+        }
+        for (ring, log) in &mut pairs {
+            log.submit(ring).unwrap();
+        }
+        pairs.iter_mut().for_each(|(ring, _)| ring.submit().unwrap());
+    }
+    for (ring, log) in pairs {
+        let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+        let (ended, _) = read_storage(&storage, ReadRequest { log: log.id(), ..request(1) }).unwrap();
+        assert_eq!(ended.cut, Csn(20));
+        ring.close().unwrap();
+    }
 }
 
 #[test]

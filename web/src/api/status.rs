@@ -78,6 +78,7 @@ pub(crate) mod tests {
             memory_ready_bytes: 4 << 20,
             memory_ready_bytes_given: 2 << 20,
             backing: ["2 MiB", "4 KiB"],
+            log_flush: cell_node::FlushChoice::new(cell_node::FlushWay::PerDevice, "faster here"),
             operations: OperationCounts { get: 10, put: 5, ..OperationCounts::default() },
             worker_counts: cell_node::WorkerCounts::default(),
             latencies: OperationLatencies::default(),
@@ -110,6 +111,7 @@ pub(crate) mod tests {
         assert_eq!(document["counters"]["log_payload_bytes_total"], 4096.0);
         assert_eq!(document["memory"]["process_measured_bytes"], 350);
         assert_eq!(document["backing"]["extent_region"], "4 KiB");
+        assert_eq!(document["log_flush"], serde_json::json!({"way": "per_device", "why": "faster here"}));
         assert_eq!((&document["node"], &document["durability"]), (&3.into(), &"sync".into()));
         assert_eq!((&document["age_ms"], document.get("cluster")), (&300.into(), None));
     }

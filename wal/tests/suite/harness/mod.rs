@@ -9,7 +9,7 @@ use std::time::Duration;
 use cell_terms::{Csn, Epoch, PairId, RegionKind};
 use cell_wal::sim::{SimDevice, SimDisk};
 use cell_wal::{
-    LogDevice, LogId, LogOptions, LogRefusal, LogStart, PairLog, PairLogEnd, PairReader, Predecessor,
+    FlushWay, LogDevice, LogId, LogOptions, LogRefusal, LogStart, PairLog, PairLogEnd, PairReader, Predecessor,
     ReadOptions, ReadRequest, Space, Storage, WalError, record_space,
 };
 use rand::RngExt;
@@ -17,6 +17,16 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 pub const PAIR: PairId = PairId(5);
 pub const SALT: u64 = 0x5a17_5a17_5a17_5a17;
+
+/// How logs are synced.
+pub const WAYS: [FlushWay; 2] = [FlushWay::PerWrite, FlushWay::PerDevice];
+
+/// A disk whose logs are synced so.
+pub fn disk(seed: u64, way: FlushWay) -> SimDisk {
+    let disk = SimDisk::new(seed);
+    disk.set_log_flush(way);
+    disk
+}
 
 pub type Written = BTreeMap<u64, (RegionKind, Vec<u8>)>;
 
@@ -57,9 +67,21 @@ impl Pair {
     }
 
     pub fn create_after(disk: &SimDisk, options: LogOptions, epoch: u32, predecessor: Predecessor) -> Pair {
-        let disk = disk.process();
+        Pair::create_in(disk.process(), log_id(epoch), options, predecessor)
+    }
+
+    /// Another pair of the same process, whose logs are open.
+    pub fn beside(&self, pair: PairId, options: LogOptions) -> Pair {
+        let log = LogId { pair, epoch: Epoch(1) };
+        let mut other = Pair::create_in(self.disk.clone(), log, options, Predecessor::default());
+        other.settle().unwrap();
+        assert!(other.log.is_open());
+        other
+    }
+
+    fn create_in(disk: SimDisk, log: LogId, options: LogOptions, predecessor: Predecessor) -> Pair {
         let mut device = disk.device();
-        let start = LogStart { log: log_id(epoch), predecessor, salt: SALT + u64::from(epoch) };
+        let start = LogStart { log, predecessor, salt: SALT + u64::from(log.epoch.0) };
         let log = PairLog::create(start, options, &mut device);
         let now = Duration::ZERO;
         Pair { disk, device, log, written: Written::new(), acked: predecessor.cut, base: Csn::ZERO, now }

@@ -26,6 +26,7 @@ pub(crate) fn status() -> Value {
         ("memory_ready_bytes", integer("Bytes held ready for takeovers.")),
         ("memory_ready_bytes_given", integer("Bytes that takeovers have had of them.")),
         ("backing", backing()),
+        ("log_flush", log_flush()),
         ("operations", operations()),
         ("latencies", latencies()),
         ("splits", shared("Splits")),
@@ -62,6 +63,13 @@ fn memory() -> Value {
         ("process_measured_bytes", integer("Bytes of the rest of the process, as the system reports them.")),
         ("refused", integer("How often memory was refused.")),
     ])
+}
+
+fn log_flush() -> Value {
+    let ways = "How: each write by itself, or one flush of the disk for the writes of all pairs.";
+    let log_flush =
+        object([("way", word(&["per_write", "per_device"], ways)), ("why", text("Why so, for people."))]);
+    about(log_flush, "How writes of logs reach stable storage.")
 }
 
 fn operations() -> Value {
