@@ -14,6 +14,7 @@ pub mod disk;
 pub mod etcd;
 pub mod fabric;
 pub mod figure;
+pub mod flush;
 pub mod footprint;
 mod in_place;
 pub mod lines;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
 use cell_benches::{
-    checkpoint, console, fabric, footprint, local, log, onesided, pages, put, regions, restart, restore,
-    selector, split, stall, table2, takeover, tree,
+    checkpoint, console, fabric, flush, footprint, local, log, onesided, pages, put, regions, restart,
+    restore, selector, split, stall, table2, takeover, tree,
 };
 use clap::Parser;
 
@@ -30,6 +30,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Takeover(options) => takeover::run(options, &mut Report::new(&mut out, options.json)),
         Command::Fabric(parts) => fabric::run(parts, &mut Report::new(&mut out, parts.options.json)),
         Command::Log(options) => log::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Flush(options) => flush::run(options, &mut Report::new(&mut out, options.json)),
         Command::Regions(options) => regions::run(options, &mut Report::new(&mut out, options.json)),
         Command::Restore(options) => restore::run(options, &mut Report::new(&mut out, options.json)),
         Command::Table2(parts) => table2::run(parts, &mut Report::new(&mut out, parts.options.json)),

@@ -47,6 +47,8 @@ pub enum Command {
     Fabric(PartOptions),
     /// Commits of a pair's log beside a raw loop; group commit, writing and reading in one go
     Log(Options),
+    /// Commits of 1 to 16 pairs: a sync of each write beside one flush of the disk for all
+    Flush(Options),
     /// Reads of a region by what backs it, the allocator of extents, extents
     Regions(Options),
     /// A pair restored from its log and from an image, by core and by stage

@@ -224,6 +224,17 @@ fn log_small_prints_every_figure() {
 }
 
 #[test]
+fn flush_small_prints_every_figure() {
+    let rows = rows("flush");
+    if rows.is_empty() {
+        println!("SKIPPED: one flush for all logs is not known to cover them on the disk of temporary files");
+        return;
+    }
+    let wanted = ["flush/1 pairs, 64 in flight", "flush/2 pairs, 4096 in flight, beside one pair"];
+    assert_rows("flush", &rows, &wanted);
+}
+
+#[test]
 fn fabric_small_prints_every_figure() {
     let wanted = [
         "fabric/tcp, both ends spin, round trip of 16 B, p50",

@@ -1,10 +1,12 @@
-//! How the node's logs are synced: what the setting says, what the disk is known for, and, where both leave it
-//! open, a trial beside the node's start. Until that has ended each write is synced by itself.
+//! How the node's logs are synced: what the setting says, what the disk is known for, and, where both leave
+//! it open, a trial beside the node's start. Until that has ended each write is synced by itself.
 
 use std::sync::{Arc, Weak};
 
 use cell_terms::NodeId;
-use cell_wal::{FlushChoice, FlushDecision, FlushGround, FlushTrial, FlushWay, Flusher, LogRoot, RealStorage};
+use cell_wal::{
+    FlushChoice, FlushDecision, FlushGround, FlushTrial, FlushWay, Flusher, LogRoot, RealStorage,
+};
 
 use crate::error::NodeError;
 use crate::options::NodeOptions;

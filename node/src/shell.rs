@@ -217,7 +217,7 @@ impl Watched {
     /// Wakes this thread when a pair's log has news. None: that cannot be.
     fn watch(&mut self, served: ServedPair) -> Option<PairInput<LogRing>> {
         let ServedPair { pair, mut resources } = served;
-        // Not before: who recovers a pair polls its ring alone, and the others' flushes must not wait for that.
+        // Not before: who recovers a pair polls its ring alone, and others' flushes must not wait for that.
         self.flusher.iter().for_each(|flusher| resources.device.device_mut().share(flusher));
         let wake = resources.device.device().wake_fd();
         if let Err(error) = self.poller.add_edge(wake) {

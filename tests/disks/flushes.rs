@@ -99,7 +99,13 @@ fn flushes_fail(flags: &[&str]) -> Option<(usize, bool)> {
 
 #[test]
 fn flushes_that_fail_end_every_acknowledgement_and_nothing_acknowledged_is_lost() {
-    let Some(found) = flushes_fail(&[]) else { return };
+    let Some(found) = flushes_fail(&["--log-flush", "per_write"]) else { return };
+    assert_eq!(found, (0, true), "late acknowledgements, and whether all is there");
+}
+
+#[test]
+fn flushes_for_all_logs_that_fail_end_every_acknowledgement_and_nothing_acknowledged_is_lost() {
+    let Some(found) = flushes_fail(&["--log-flush", "per_device"]) else { return };
     assert_eq!(found, (0, true), "late acknowledgements, and whether all is there");
 }
 

@@ -7,7 +7,7 @@ mod several;
 use std::time::Duration;
 
 use cell_tests::dice::Dice;
-use cell_tests::faulty_disk::{Fault, FaultyDisk};
+use cell_tests::faulty_disk::{Fault, FaultyDisk, FileSystem};
 use cell_tests::ledger::Ledger;
 use cell_tests::repeats::Repeats;
 use cell_tests::server::Server;
@@ -23,9 +23,13 @@ const TWIN_CUTS: u64 = 10;
 /// A write survives the whole test, however often the disk goes away.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// How many power cuts this run demands.
+/// How many power cuts this run demands of ext4 with a sync of each write, and of each other case.
 fn cuts() -> u32 {
     Repeats { plain: 2, quick: 5, full: 25, long: 150 }.of_this_run()
+}
+
+fn cuts_of_others() -> u32 {
+    Repeats { plain: 1, quick: 3, full: 7, long: 150 }.of_this_run()
 }
 
 #[allow(clippy::disallowed_methods, reason = "the moment of a cut is real time")]
@@ -35,8 +39,29 @@ fn wait(milliseconds: u64) {
 
 #[test]
 fn power_cut_with_a_volatile_cache_keeps_everything_acknowledged() {
-    let Some(mut disk) = FaultyDisk::new(Fault::VolatileCache, DISK_MEBIBYTES) else { return };
-    let flags = ["--log-segment-bytes", "4MiB", "--checkpoint-log-bytes-min", "16MiB"];
+    power_cuts(FileSystem::Ext4, "per_write", cuts());
+}
+
+#[test]
+fn power_cut_with_one_flush_for_all_logs_keeps_everything_acknowledged() {
+    power_cuts(FileSystem::Ext4, "per_device", cuts_of_others());
+}
+
+#[test]
+fn power_cut_on_xfs_keeps_everything_acknowledged() {
+    power_cuts(FileSystem::Xfs, "per_write", cuts_of_others());
+}
+
+#[test]
+fn power_cut_on_xfs_with_one_flush_for_all_logs_keeps_everything_acknowledged() {
+    power_cuts(FileSystem::Xfs, "per_device", cuts_of_others());
+}
+
+/// So many cuts under a node whose logs are synced so; nothing that was acknowledged may be lost.
+fn power_cuts(file_system: FileSystem, log_flush: &str, cuts: u32) {
+    let Some(mut disk) = FaultyDisk::with(file_system, Fault::VolatileCache, DISK_MEBIBYTES) else { return };
+    let sizes = ["--log-segment-bytes", "4MiB", "--checkpoint-log-bytes-min", "16MiB"];
+    let flags = [&sizes[..], &["--log-flush", log_flush]].concat();
     let mut server = Server::prepared(&disk.mount().join("data"), &flags);
     // Its log is not on the disk that goes away.
     let log = tempfile::NamedTempFile::new().expect("a temporary file can be made");
@@ -47,7 +72,7 @@ fn power_cut_with_a_volatile_cache_keeps_everything_acknowledged() {
         let writer = scope.spawn(|| traffic.keep_ledger(0, PATIENCE));
         let ending = traffic.ending();
         let mut moments = Dice::drawn(MOMENTS);
-        for _ in 0..cuts() {
+        for _ in 0..cuts {
             traffic.wait_acknowledged(WRITES_MIN);
             wait(moments.below(400));
             disk.unplug();
@@ -64,8 +89,8 @@ fn power_cut_with_a_volatile_cache_keeps_everything_acknowledged() {
     assert_eq!(verified.code, Some(0), "{verified:?}");
     server.kill_all();
     let (acknowledged, unknown) = ledger.counts();
-    println!("{} cuts, {keys} keys verified, {acknowledged} writes acknowledged, {unknown} unknown", cuts());
-    assert!(acknowledged >= u64::from(cuts()) * WRITES_MIN, "there was load: {acknowledged} writes");
+    println!("{cuts} cuts, {keys} keys verified, {acknowledged} writes acknowledged, {unknown} unknown");
+    assert!(acknowledged >= u64::from(cuts) * WRITES_MIN, "there was load: {acknowledged} writes");
 }
 
 /// The harness's twin that must fail: with `async` a node acknowledges what only the disk's cache has, or not

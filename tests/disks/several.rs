@@ -21,7 +21,7 @@ const NODES: u16 = 3;
 const MEETS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Slots of 128 tree nodes, so that some thousand entries are split again and again.
-const FLAGS: [&str; 12] = [
+const FLAGS: [&str; 13] = [
     LONG_LEASE[0],
     LONG_LEASE[1],
     "--nodes=3",
@@ -33,6 +33,8 @@ const FLAGS: [&str; 12] = [
     "--split-fill-percent=50",
     "--memory-limit-bytes=512MiB",
     "--log-segment-bytes=1MiB",
+    // Several pairs a node: one flush makes the writes of all of them durable.
+    "--log-flush=per_device",
     "--checkpoint-log-bytes-min=2MiB",
 ];
 

@@ -2,8 +2,8 @@
 //! or flushes that fail.
 //!
 //! nbdkit holds the disk, with a filter that caches what was not flushed or fails what it is set to; nbdfuse
-//! shows it as a file, a loop device makes it a disk again, and ext4 stands on that. It needs root, and the
-//! Debian packages nbdkit, libnbd-bin and e2fsprogs.
+//! shows it as a file, a loop device makes it a disk again, and ext4 or XFS stands on that. It needs root,
+//! and the Debian packages nbdkit, libnbd-bin, and e2fsprogs or xfsprogs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,9 +27,44 @@ pub enum Fault {
     FlushErrors,
 }
 
+/// What stands on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileSystem {
+    /// ext4.
+    Ext4,
+    /// XFS, which takes no disk below 300 MiB.
+    Xfs,
+}
+
+impl FileSystem {
+    fn name(self) -> &'static str {
+        match self {
+            FileSystem::Ext4 => "ext4",
+            FileSystem::Xfs => "xfs",
+        }
+    }
+
+    fn maker(self) -> &'static str {
+        match self {
+            FileSystem::Ext4 => "mkfs.ext4",
+            FileSystem::Xfs => "mkfs.xfs",
+        }
+    }
+
+    /// Whether this kernel has it, as a module perhaps.
+    fn is_known(self) -> bool {
+        let listed = || {
+            let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+            known.split_whitespace().any(|name| name == self.name())
+        };
+        listed() || (run("modprobe", &[self.name()]) && listed())
+    }
+}
+
 /// A mounted file system on such a disk; all of it is gone when dropped.
 pub struct FaultyDisk {
     folder: TempDir,
+    file_system: FileSystem,
     fault: Fault,
     parts: Option<Parts>,
 }
@@ -42,21 +77,33 @@ struct Parts {
 }
 
 impl FaultyDisk {
-    /// Makes a disk of so many MiB; `None`, said loudly, where the machine lacks what it takes.
+    /// Makes a disk of so many MiB with ext4; `None`, said loudly, where the machine lacks what it takes.
     ///
     /// # Panics
     /// If everything is there and it still does not work.
     pub fn new(fault: Fault, mebibytes: u64) -> Option<Self> {
-        let missing: Vec<&str> = ["nbdkit", "nbdfuse", "mkfs.ext4", "losetup"]
+        FaultyDisk::with(FileSystem::Ext4, fault, mebibytes)
+    }
+
+    /// As [`FaultyDisk::new`], with this file system.
+    ///
+    /// # Panics
+    /// If everything is there and it still does not work.
+    pub fn with(file_system: FileSystem, fault: Fault, mebibytes: u64) -> Option<Self> {
+        let missing: Vec<&str> = ["nbdkit", "nbdfuse", file_system.maker(), "losetup"]
             .into_iter()
             .filter(|name| !is_installed(name))
             .collect();
-        if !missing.is_empty() || !getuid().is_root() || !Path::new("/dev/fuse").exists() {
-            println!("SKIPPED: a disk with {fault:?}: it needs root, /dev/fuse and: {}", missing.join(" "));
+        let is_known = file_system.is_known();
+        if !missing.is_empty() || !is_known || !getuid().is_root() || !Path::new("/dev/fuse").exists() {
+            let (name, missing) = (file_system.name(), missing.join(" "));
+            println!(
+                "SKIPPED: a disk with {fault:?}: it needs root, /dev/fuse, a kernel with {name}, and: {missing}"
+            );
             return None;
         }
         let folder = TempDir::with_prefix("cell-faulty-disk-").expect("a temporary folder can be made");
-        let mut disk = Self { folder, fault, parts: None };
+        let mut disk = Self { folder, file_system, fault, parts: None };
         for name in ["fuse", "mount"] {
             fs::create_dir(disk.path(name)).expect("a folder can be made");
         }
@@ -151,7 +198,8 @@ impl FaultyDisk {
             Command::new("losetup").args(["--show", "-f", &file]).output().expect("losetup can be run");
         let device = String::from_utf8_lossy(&device.stdout).trim().to_owned();
         assert!(device.starts_with("/dev/loop"), "no loop device: {device}");
-        assert!(!format || run("mkfs.ext4", &["-q", &device]), "no file system can be made");
+        let maker = self.file_system.maker();
+        assert!(!format || run(maker, &["-q", &device]), "no file system can be made");
         assert!(run("mount", &[&device, &self.text("mount")]), "the file system cannot be mounted");
         self.parts = Some(Parts { nbdkit, nbdfuse, device });
     }

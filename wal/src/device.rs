@@ -10,7 +10,8 @@ use crate::buffer::LogBuffer;
 use crate::error::{Errno, WalError};
 use crate::segment::{LogId, SegmentName};
 
-/// A data-sync write to a prepared segment. The completion means that the bytes are on stable storage.
+/// A write to a prepared segment. Its event means that the bytes are on stable storage, by a data-sync of
+/// its own or by a flush that began after it had completed.
 #[derive(Debug)]
 pub struct LogWrite {
     /// Who is notified.

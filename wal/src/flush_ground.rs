@@ -1,14 +1,15 @@
 //! Whether one flush surely covers all logs of a log root: what is known of its file system and its disk.
 //!
-//! A fdatasync of one file of ext4 or XFS over one block device sends that device one flush. It covers every
-//! write to the device that had completed before, whichever file it went to, if nothing but those bytes had to
-//! become stable:
+//! A fdatasync of one file of ext4 or XFS over one block device sends that device one flush. It covers each
+//! write to the device that had completed before, whichever file it went to, if nothing but those bytes had
+//! to become stable:
 //!
-//! - the write went past the page cache. That a file opens with O_DIRECT does not show it: ext4 takes the flag
-//!   and goes through the cache where it journals data or encrypts. The kernel tells since Linux 6.1 (statx);
+//! - the write went past the page cache. That a file opens with O_DIRECT does not show it: ext4 takes the
+//!   flag and goes through the cache where it journals data or encrypts. The kernel tells since Linux 6.1
+//!   (statx);
 //! - the blocks were the file's own, and had been written: segments are zero-filled and synced ahead. Where
-//!   files can share blocks (XFS with reflink), a copy of a log by `cp` shares them, and the next write of the
-//!   log goes to other blocks, which the file has on stable storage only once *it* is synced;
+//!   files can share blocks (XFS with reflink), a copy of a log by `cp` shares them, and the next write of
+//!   the log goes to other blocks, which the file has on stable storage only once *it* is synced;
 //! - the file system sends flushes at all, and to the device that has the data.
 //!
 //! GlusterFS, NFS, FUSE, overlays, btrfs and the rest promise none of it: there each write is synced itself.
@@ -63,7 +64,10 @@ impl fmt::Display for FlushUnfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FlushUnfit::FileSystem { name } => {
-                write!(f, "the file system is {name}, and one flush for all logs is known of ext4 and XFS alone")
+                write!(
+                    f,
+                    "the file system is {name}, and one flush for all logs is known of ext4 and XFS alone"
+                )
             }
             FlushUnfit::MountOption { option } => {
                 write!(f, "the file system is mounted with `{option}`: one flush does not cover its files")
@@ -99,7 +103,7 @@ impl FlushGround {
     }
 }
 
-/// What a device is mounted as. All mounts of one have its file system and that one's options, the last field.
+/// What a device is mounted as. All mounts of one name its file system and, last, that one's options.
 fn of_mounts(mounts: &str, major: u32, minor: u32) -> Result<&'static str, FlushUnfit> {
     if major == 0 {
         let name = mounted(mounts, major, minor).map_or("unknown", |(name, _)| name).to_owned();

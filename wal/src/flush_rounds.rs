@@ -234,8 +234,8 @@ mod tests {
     }
 
     proptest! {
-        /// Beside a disk that keeps what had completed when a flush began: nothing else is ever called durable,
-        /// and in the end everything is.
+        /// Beside a disk that keeps what had completed when a flush began: nothing else is ever called
+        /// durable, and in the end everything is.
         #[test]
         fn nothing_is_durable_that_completed_after_its_flush_began(steps in steps()) {
             let mut rounds = FlushRounds::default();

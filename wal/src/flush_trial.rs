@@ -70,7 +70,9 @@ impl FlushTrial {
             return FlushChoice::new(FlushWay::PerWrite, &why);
         }
         let why = |better: &str| {
-            format!("{better}: {rounds} rounds took {each} us with a sync of each write, {all} us with one flush")
+            format!(
+                "{better}: {rounds} rounds took {each} us with a sync of each write, {all} us with one flush"
+            )
         };
         if per_device.saturating_mul(10) <= per_write.saturating_mul(9) {
             FlushChoice::new(FlushWay::PerDevice, &why("one flush is faster here"))

@@ -1,5 +1,5 @@
-//! The real log device: writes past the page cache through io_uring. Each is a data-sync write, or a plain one
-//! that is reported when a flush which it shares with other rings is in ([`Ring::share`]).
+//! The real log device: writes past the page cache through io_uring. Each is a data-sync write, or a plain
+//! one that is reported when a flush which it shares with other rings is in ([`Ring::share`]).
 //!
 //! Nothing here waits: writes are queued and sent, completions are read from shared memory without a system
 //! call, segments are made ready by a thread of the ring's own. An idle worker sleeps on [`Ring::wake_fd`],
@@ -139,8 +139,8 @@ impl Ring {
         })
     }
 
-    /// Leaves writes from here on to a flush that other rings share, while that is chosen, and where it covers
-    /// a write's file. All of them have to be polled by one thread, or a flush may wait for a write whose
+    /// Leaves writes from here on to a flush that other rings share, while that is chosen, and where it
+    /// covers a write's file. One thread has to poll all of them, or a flush may wait for a write whose
     /// completion nobody looks for. Watch [`Flusher::wake_fd`] beside [`Ring::wake_fd`].
     pub fn share(&mut self, flusher: &Arc<Flusher>) {
         self.flusher = Some(Arc::clone(flusher));

@@ -3,8 +3,9 @@
 //!
 //! What is modelled, always by the seed:
 //!
-//! - a write is on stable storage only when its sync (for data-sync log writes: its completion) has succeeded;
-//!   at a power cut any sectors of what was not, 512 bytes or 4 KiB each, may or may not be there, in any order;
+//! - a write is on stable storage only when its sync (for data-sync log writes: its completion) has
+//!   succeeded; at a power cut any sectors of what was not, 512 bytes or 4 KiB each, may or may not be there,
+//!   in any order;
 //! - a plain log write ([`FlushWay::PerDevice`]) is on stable storage only when a flush that began after its
 //!   completion has ended well; a flush covers all files, and nothing that goes through the page cache;
 //! - names in a folder are on stable storage only when the folder was synced;
@@ -23,6 +24,7 @@
 mod content;
 mod device;
 mod faults;
+mod flushes;
 mod state;
 mod storage;
 

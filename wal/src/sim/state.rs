@@ -6,6 +6,7 @@ use cell_random::Random;
 
 use super::content::Content;
 use super::faults::{Faults, Landing, PowerCut, due, land};
+use super::flushes::Unsynced;
 use crate::device::{LogEvent, LogWrite, PrepareSegment};
 use crate::error::Errno;
 use crate::flush_choice::FlushWay;
@@ -27,23 +28,12 @@ pub struct Pending {
     pub(super) process: u64,
 }
 
-/// A write that stable storage lacks.
-#[derive(Clone)]
-struct Unsynced {
-    /// Counts such writes over all files.
-    number: u64,
-    /// Whether it is in the disk's cache, where a flush finds it, and not in the system's.
-    in_disk: bool,
-    offset: u64,
-    bytes: Vec<u8>,
-}
-
 #[derive(Clone, Default)]
-struct Inode {
+pub(super) struct Inode {
     current: Content,
-    stable: Content,
+    pub(super) stable: Content,
     /// Writes that stable storage lacks, in order.
-    unsynced: Vec<Unsynced>,
+    pub(super) unsynced: Vec<Unsynced>,
     /// Bytes at its end that the disk has back.
     given_back: u64,
 }
@@ -83,9 +73,6 @@ pub(super) enum Operation {
     },
 }
 
-/// Who sends a flush: nobody is notified of its end.
-const NO_DEVICE: u64 = 0;
-
 struct Sent {
     id: u64,
     process: u64,
@@ -101,7 +88,7 @@ struct Late {
 }
 
 pub(super) struct SimState {
-    inodes: BTreeMap<u64, Inode>,
+    pub(super) inodes: BTreeMap<u64, Inode>,
     folders: BTreeMap<String, Folder>,
     pub(super) faults: Faults,
     random: Random,
@@ -114,9 +101,9 @@ pub(super) struct SimState {
     /// How new devices write.
     pub(super) log_flush: FlushWay,
     /// The flushes that the devices of a process share.
-    flush_rounds: BTreeMap<u64, FlushRounds>,
+    pub(super) flush_rounds: BTreeMap<u64, FlushRounds>,
     /// The number of the next write that stable storage lacks.
-    unsynced_next: u64,
+    pub(super) unsynced_next: u64,
 }
 
 impl SimState {
@@ -200,41 +187,6 @@ impl SimState {
             process: sent.process,
         };
         self.sent.iter().map(pending).collect()
-    }
-
-    /// The flushes of a process.
-    pub(super) fn flush_rounds(&mut self, process: u64) -> &mut FlushRounds {
-        self.flush_rounds.entry(process).or_default()
-    }
-
-    /// Sends a flush if one is due.
-    pub(super) fn begin_flush_if_due(&mut self, process: u64) {
-        if self.check_alive(process).is_ok() && self.flush_rounds(process).begin() {
-            let until = self.unsynced_next;
-            self.send(process, NO_DEVICE, Operation::Flush { until });
-        }
-    }
-
-    /// A flush of the disk's cache. A failed one drops what it should have written.
-    pub(super) fn flush(&mut self, until: u64) -> Result<(), Errno> {
-        self.faults.operate()?;
-        let flushed = due(&mut self.faults.sync);
-        for file in self.inodes.values_mut() {
-            let (covered, left) = std::mem::take(&mut file.unsynced)
-                .into_iter()
-                .partition::<Vec<_>, _>(|write| write.in_disk && write.number < until);
-            file.unsynced = left;
-            for write in covered.iter().filter(|_| flushed.is_ok()) {
-                file.stable.write(write.offset, &write.bytes);
-            }
-        }
-        flushed
-    }
-
-    /// The next write that stable storage lacks.
-    fn unsynced(&mut self, in_disk: bool, offset: u64, bytes: Vec<u8>) -> Unsynced {
-        self.unsynced_next += 1;
-        Unsynced { number: self.unsynced_next - 1, in_disk, offset, bytes }
     }
 
     pub(super) fn choose_pending(&mut self) -> Option<u64> {

@@ -47,16 +47,18 @@ fn turn(pairs: &mut [Pair]) {
 
 /// Whether all that was acknowledged is there, as it was written, and nothing that was not.
 fn holds(disk: &SimDisk, pair: &Pair) -> bool {
-    read(disk, ReadRequest { log: pair.log.id(), base: pair.base, ..request(1) }).is_ok_and(|(ended, found)| {
-        let after = |all: &Written| -> Written {
-            let above = all.range(pair.base.0 + 1..).take_while(|(csn, _)| **csn <= ended.cut.0);
-            above.map(|(csn, record)| (*csn, record.clone())).collect()
-        };
-        ended.cut >= pair.acked && after(&found) == after(&pair.written)
-    })
+    read(disk, ReadRequest { log: pair.log.id(), base: pair.base, ..request(1) }).is_ok_and(
+        |(ended, found)| {
+            let after = |all: &Written| -> Written {
+                let above = all.range(pair.base.0 + 1..).take_while(|(csn, _)| **csn <= ended.cut.0);
+                above.map(|(csn, record)| (*csn, record.clone())).collect()
+            };
+            ended.cut >= pair.acked && after(&found) == after(&pair.written)
+        },
+    )
 }
 
-/// A pair's writes complete while the flush of another pair's is under way; that one ends, and the power goes.
+/// A pair's writes complete while the flush of another pair's is under way; that ends, and the power goes.
 /// Whether all that was acknowledged is there.
 pub(crate) fn late_completion() -> bool {
     let disk = disk(1, FlushWay::PerDevice);

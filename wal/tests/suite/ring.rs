@@ -13,8 +13,9 @@ use cell_wal::reader::{LogReader, LogStartAt};
 use cell_wal::ring::{Ring, RingOptions};
 use cell_wal::storage::Access;
 use cell_wal::{
-    FlushChoice, FlushWay, Flusher, LogDevice, LogEvent, LogOptions, LogRefusal, LogRoot, LogStart, PairLog, PairLogEnd, PairReader, Predecessor,
-    ReadOptions, ReadRequest, RealStorage, Space, Storage, WalError, record_space,
+    FlushChoice, FlushWay, Flusher, LogDevice, LogEvent, LogOptions, LogRefusal, LogRoot, LogStart, PairLog,
+    PairLogEnd, PairReader, Predecessor, ReadOptions, ReadRequest, RealStorage, Space, Storage, WalError,
+    record_space,
 };
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -139,7 +140,10 @@ fn batches_rotations_and_large_records_by_one_flush_read_back_from_disk() {
     let flusher = real.flusher.clone().unwrap();
     batches_rotations_and_large_records(real);
     let counts: Vec<f64> = flusher.values().map(|count| count.value).collect();
-    assert!(counts[0] > 0.0 && counts[1] > counts[0], "flushes, and writes that they made durable: {counts:?}");
+    assert!(
+        counts[0] > 0.0 && counts[1] > counts[0],
+        "flushes, and writes that they made durable: {counts:?}"
+    );
 }
 
 fn batches_rotations_and_large_records(mut real: Real) {
@@ -298,7 +302,9 @@ fn many_rings_share_one_flush() {
     while pairs.iter().any(|(_, log)| log.csn_durable() < Csn(20)) {
         for (ring, log) in &mut pairs {
             ring.poll(&mut events);
-            events.drain(..).for_each(|event| drop(log.on_event(event, ring).unwrap()));
+            for event in events.drain(..) {
+                log.on_event(event, ring).unwrap();
+            }
             if log.is_open() && log.csn_appended() < Csn(20) && !log.is_busy() {
                 log.append_sized(RegionKind::Node, 50, |_, bytes| bytes.fill(1));
                 log.append_sized(RegionKind::Extent, 500, |_, bytes| bytes.fill(2));

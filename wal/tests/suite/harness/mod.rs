@@ -9,8 +9,8 @@ use std::time::Duration;
 use cell_terms::{Csn, Epoch, PairId, RegionKind};
 use cell_wal::sim::{SimDevice, SimDisk};
 use cell_wal::{
-    FlushWay, LogDevice, LogId, LogOptions, LogRefusal, LogStart, PairLog, PairLogEnd, PairReader, Predecessor,
-    ReadOptions, ReadRequest, Space, Storage, WalError, record_space,
+    FlushWay, LogDevice, LogId, LogOptions, LogRefusal, LogStart, PairLog, PairLogEnd, PairReader,
+    Predecessor, ReadOptions, ReadRequest, Space, Storage, WalError, record_space,
 };
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
