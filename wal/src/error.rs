@@ -5,7 +5,7 @@ use std::fmt;
 use cell_terms::{Epoch, PairId, RegionId};
 
 use crate::corruption::Corruption;
-use crate::flush_ground::FlushUnfit;
+use crate::flush_unfit::FlushUnfit;
 use crate::log_root_need::LogRootNeed;
 use crate::segment::SegmentName;
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::error::WalError;
-use crate::flush_ground::{FlushGround, FlushUnfit};
+use crate::flush_ground::FlushGround;
+use crate::flush_unfit::FlushUnfit;
 
 /// How the writes of logs reach stable storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

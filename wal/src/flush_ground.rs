@@ -14,13 +14,13 @@
 //!
 //! GlusterFS, NFS, FUSE, overlays, btrfs and the rest promise none of it: there each write is synced itself.
 
-use std::fmt;
 use std::os::fd::AsFd;
 
 use rustix::fs::{AtFlags, OFlags, StatxAttributes, StatxFlags, ioctl_ficlone, major, makedev, minor, statx};
 use rustix::io::Errno as SystemErrno;
 
 use crate::error::StorageError;
+use crate::flush_unfit::FlushUnfit;
 use crate::real::RealStorage;
 
 /// Where this process's mounts are listed.
@@ -39,45 +39,6 @@ pub struct FlushGround {
     pub file_system: &'static str,
     /// Whether its files can share blocks: then it covers them only while nobody makes a copy that does.
     pub shares_blocks: bool,
-}
-
-/// Why one flush may not cover all logs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FlushUnfit {
-    /// It is known of ext4 and XFS alone.
-    FileSystem {
-        /// What it is.
-        name: String,
-    },
-    /// It is mounted so that one flush does not do it, or none is sent.
-    MountOption {
-        /// The option.
-        option: String,
-    },
-    /// Its files go through the page cache, or this kernel (before Linux 6.1) cannot tell.
-    PageCache,
-    /// It could not be found out.
-    Unknown,
-}
-
-impl fmt::Display for FlushUnfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FlushUnfit::FileSystem { name } => {
-                write!(
-                    f,
-                    "the file system is {name}, and one flush for all logs is known of ext4 and XFS alone"
-                )
-            }
-            FlushUnfit::MountOption { option } => {
-                write!(f, "the file system is mounted with `{option}`: one flush does not cover its files")
-            }
-            FlushUnfit::PageCache => f.write_str(
-                "its files go through the page cache, or the kernel cannot tell (Linux 6.1 and later can)",
-            ),
-            FlushUnfit::Unknown => f.write_str("nothing could be found out of the file system"),
-        }
-    }
 }
 
 impl FlushGround {
@@ -184,13 +145,5 @@ mod tests {
         ] {
             assert_eq!(of_mounts(MOUNTINFO, major, minor), expected, "{major}:{minor}");
         }
-    }
-
-    #[test]
-    fn unfit_ground_says_why() {
-        let said = FlushUnfit::FileSystem { name: "nfs4".to_owned() }.to_string();
-        assert!(said.contains("nfs4") && said.contains("ext4 and XFS"), "{said}");
-        let said = FlushUnfit::MountOption { option: "nobarrier".to_owned() }.to_string();
-        assert!(said.contains("`nobarrier`"), "{said}");
     }
 }

@@ -8,7 +8,8 @@ use std::path::Path;
 use rustix::rand::GetRandomFlags;
 
 use crate::error::{DiskOperation, Errno, LogRootError, StorageError, WalError};
-use crate::flush_ground::{FlushGround, FlushUnfit};
+use crate::flush_ground::FlushGround;
+use crate::flush_unfit::FlushUnfit;
 use crate::log_root_need::LogRootNeed;
 use crate::real::RealStorage;
 use crate::storage::{Access, Storage, remove_files};

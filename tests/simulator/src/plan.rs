@@ -153,10 +153,7 @@ impl Plan {
             memory_reported: false,
             worker,
             log,
-            log_flush: match Random::new(seed ^ 0x666c_7573).percent(25) {
-                true => FlushWay::PerDevice,
-                false => FlushWay::PerWrite,
-            },
+            log_flush: FlushWay::PerWrite,
             lease: LeaseTerms::new(lease_ms, DRIFT_MARGIN),
             client: client_options(&mut random),
             network: network(&mut random),
@@ -184,6 +181,15 @@ impl Plan {
             .of_several(&mut Random::new(seed ^ 0x6e6f_6465))
             .with_choice(&mut Random::new(seed ^ 0x6175_746f))
             .with_unmounted(&mut Random::new(seed ^ 0x6d6f_756e))
+            .with_flushes(&mut Random::new(seed ^ 0x666c_7573))
+    }
+
+    /// In some runs one flush makes the writes of all a process's logs durable.
+    fn with_flushes(mut self, random: &mut Random) -> Plan {
+        if random.percent(25) {
+            self.log_flush = FlushWay::PerDevice;
+        }
+        self
     }
 
     /// In some runs of several nodes one host loses its log root. The others have memory for all pairs.

@@ -1,23 +1,12 @@
 //! The simulated disk's cache, and the flushes that empty it.
 
 use super::faults::due;
-use super::state::{Operation, SimState};
+use super::state::{Operation, SimState, Unsynced};
 use crate::error::Errno;
 use crate::flush_rounds::FlushRounds;
 
 /// Who sends a flush: nobody is notified of its end.
 const NO_DEVICE: u64 = 0;
-
-/// A write that stable storage lacks.
-#[derive(Clone)]
-pub(super) struct Unsynced {
-    /// Counts such writes over all files.
-    number: u64,
-    /// Whether it is in the disk's cache, where a flush finds it, and not in the system's.
-    in_disk: bool,
-    pub(super) offset: u64,
-    pub(super) bytes: Vec<u8>,
-}
 
 impl SimState {
     /// The flushes of a process.

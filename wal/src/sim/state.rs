@@ -6,7 +6,6 @@ use cell_random::Random;
 
 use super::content::Content;
 use super::faults::{Faults, Landing, PowerCut, due, land};
-use super::flushes::Unsynced;
 use crate::device::{LogEvent, LogWrite, PrepareSegment};
 use crate::error::Errno;
 use crate::flush_choice::FlushWay;
@@ -26,6 +25,17 @@ pub struct Pending {
     /// Whether it is a flush of the disk.
     pub is_flush: bool,
     pub(super) process: u64,
+}
+
+/// A write that stable storage lacks.
+#[derive(Clone)]
+pub(super) struct Unsynced {
+    /// Counts such writes over all files.
+    pub(super) number: u64,
+    /// Whether it is in the disk's cache, where a flush finds it, and not in the system's.
+    pub(super) in_disk: bool,
+    pub(super) offset: u64,
+    pub(super) bytes: Vec<u8>,
 }
 
 #[derive(Clone, Default)]
