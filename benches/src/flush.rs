@@ -183,7 +183,10 @@ impl Side {
         let mut watched: Vec<PollFd<'_>> =
             descriptors.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
         let timeout = Timespec { tv_sec: 1, tv_nsec: 0 };
-        poll(&mut watched, Some(&timeout)).map_err(std::io::Error::from)?;
+        match poll(&mut watched, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(std::io::Error::from(errno).into()),
+        }
         self.pairs.iter().for_each(|pair| pair.ring.clear_wake());
         flusher.into_iter().for_each(Flusher::clear_wake);
         Ok(())

@@ -45,7 +45,8 @@ fn files_of_a_cluster_are_its_users_alone() {
     let mut folders = vec![server.folder().to_owned()];
     let mut files = 0;
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue }; // it has just been removed
+        for entry in entries {
             let path = entry.unwrap().path();
             let Ok(metadata) = fs::symlink_metadata(&path) else { continue }; // it has just been removed
             let mode = metadata.permissions().mode() & 0o777;

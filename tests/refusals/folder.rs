@@ -39,6 +39,8 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
 fn segments(server: &Server) -> Vec<PathBuf> {
     let mut found = Vec::new();
     files(&server.folder().join("log"), &mut found);
+    // A node that was killed within its trial of the disk has left some that are no log's.
+    found.retain(|path| !path.to_string_lossy().contains("/flush-trial-"));
     found.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("segment-")));
     found.sort();
     assert!(found.len() >= 2, "a pair has two logs");

@@ -17,6 +17,7 @@ use crate::flusher::Flusher;
 use crate::real::RealStorage;
 use crate::ring::{Ring, RingOptions};
 use crate::segment::LogId;
+use crate::storage::Storage;
 
 const KINDS: [RegionKind; 2] = [RegionKind::Node, RegionKind::Extent];
 /// Rounds of each way, and how many are enough to go by.
@@ -24,9 +25,11 @@ const ROUNDS: usize = 50;
 const ROUNDS_MIN: usize = 10;
 /// A slow disk is not tried for longer.
 const LASTS_MAX: Duration = Duration::from_secs(2);
-/// What a small batch writes to each log, and a file that holds all rounds.
+/// What a small batch writes to each log, and a file that is written from its begin again when it is full.
 const WRITE_BYTES: usize = 8 << 10;
-const SEGMENT_BYTES: u64 = 1 << 20;
+const SEGMENT_BYTES: u64 = 64 << 10;
+/// With less room on the disk there is no trial: what little there is may be what a recovery waits for.
+const FREE_MIN: u64 = 64 << 20;
 /// A disk that does not answer for so long is not tried any further.
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 const RING: RingOptions = RingOptions { entries: 8, buffers: 4, buffer_bytes: WRITE_BYTES };
@@ -53,6 +56,9 @@ impl FlushTrial {
     ) -> Result<Option<FlushTrial>, WalError> {
         let absolute = storage.absolute(folder);
         remove(&absolute, folder)?; // what a process left that was killed within its trial
+        if storage.free_bytes()?.is_some_and(|free| free < FREE_MIN) {
+            return Err(StorageError::new(DiskOperation::Write, folder, Errno::ENOSPC).into());
+        }
         let tried = RealStorage::open(&absolute)
             .map_err(WalError::from)
             .and_then(|storage| rounds(&storage, ground, goes_on));
@@ -103,6 +109,8 @@ fn rounds(
 ) -> Result<Option<FlushTrial>, WalError> {
     let flusher = Flusher::start(Some(ground), FlushChoice::new(FlushWay::PerDevice, "a trial"))?;
     let mut sides = [Side::open(storage, 1, None)?, Side::open(storage, 2, Some(flusher))?];
+    // Open files need no names: whoever kills the process from here on finds nothing of them.
+    remove(storage.root(), "")?;
     let mut times: [Vec<Duration>; 2] = [const { Vec::new() }; 2];
     let started = now();
     while times[1].len() < ROUNDS && started.elapsed() < LASTS_MAX {
