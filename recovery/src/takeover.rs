@@ -433,8 +433,8 @@ fn begin_log(
 impl Failure {
     /// Says in the region table what keeps the pair from being served: others look then, until two have found
     /// damage. Who was superseded meanwhile finds files gone that nobody needs any more: that is the reason
-    /// then, and the pair is another's. So a table that does not answer is asked again, and the failure is the
-    /// pair's only once it has answered:
+    /// then, and the pair is another's. So a table that does not answer is asked again, and the failure is
+    /// the pair's only once it has answered:
     ///
     /// 1. A claims the pair with checkpoint 1 in its row, and stands still past its lease;
     /// 2. B takes the pair over, records checkpoint 2 and removes the file of checkpoint 1;

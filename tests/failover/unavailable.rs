@@ -13,7 +13,7 @@ use cell_tests::process::signal;
 use cell_tests::program::{self, Said};
 use cell_tests::server::Server;
 use cell_tests::traffic::spread;
-use cell_tests::wait::PATIENCE;
+use cell_tests::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
 use crate::failover::FLAGS;
@@ -235,8 +235,8 @@ fn log_folder_removed_from_a_dead_node_is_refused_and_reported_until_it_is_back(
     assert_eq!(store.assert_a_part_is_served(), unserved);
 }
 
-/// A node, run by this test, with a folder of its own: there the log root has the right id and nothing else, as if
-/// what the others share had not been mounted over an old copy of it.
+/// A node, run by this test, with a folder of its own: there the log root has the right id and nothing
+/// else, as if what the others share had not been mounted over an old copy of it.
 struct Stray(Child);
 
 impl Stray {
@@ -291,6 +291,7 @@ fn pair_that_one_survivor_cannot_read_is_served_by_another_and_the_one_is_warned
     // Its other life knows nothing of that, and the pair's own node is back.
     drop(stray);
     store.server.start_node(1);
+    wait::until("the other's lease is over", || store.cell(&["status"]).code == Some(0));
     store.assert_all_is_served();
 }
 

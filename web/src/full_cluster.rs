@@ -171,6 +171,11 @@ fn finding(missing: &Missing) -> Finding {
     Finding { incarnation: Incarnation(71), node: NodeId(1), missing: missing.clone() }
 }
 
+/// What a node found that another one did not.
+fn refuted(missing: &Missing) -> RefutedFinding {
+    RefutedFinding { finding: finding(missing), read_by: NodeId(0) }
+}
+
 /// One that is served, one that nobody serves, and one for each thing that may be missing.
 fn pairs() -> Vec<PairRow> {
     let file = || "1.node/e1/0.log".to_owned();
@@ -201,16 +206,14 @@ fn pairs() -> Vec<PairRow> {
             file: "1.checkpoint".to_owned(),
         }),
         trusted: vec![Incarnation(5)],
-        refuted: vec![RefutedFinding { finding: finding(&missing[2]), read_by: NodeId(0) }],
+        refuted: missing.iter().map(refuted).collect(),
         node: NodeId(0),
         ..pair_row(1, 70)
     };
     let gone = PairRow { owner: None, state: PairState::Released, node: NodeId(8), ..pair_row(4, 0) };
     let mut all = vec![served, PairRow { node: NodeId(1), ..pair_row(2, 71) }, gone];
     for (number, missing) in (5..).zip(missing) {
-        // What the node's disk or memory kept from it is no finding; one that was reported before has none.
-        let is_found = matches!(missing, Missing::Corruption { .. } | Missing::Record { .. });
-        let findings = is_found.then(|| finding(&missing)).into_iter().collect();
+        let findings = vec![finding(&missing)];
         let state = PairState::Unavailable { missing };
         all.push(PairRow { state, findings, node: NodeId(9), ..pair_row(number, 78) });
     }

@@ -131,9 +131,8 @@ impl Plan {
         let _ = random.pick(&[0_u64, 64 << 10]);
         let worker = worker_options(seed, geometry.node_bytes as usize, value_bytes_max, &mut random);
         let lease_ms = random.pick(&[100, 100, 300]);
-        // The last two kinds came later: what is drawn for the others, and after them, stays what it was.
-        let mut fault_weights = fault_weights(fault_kinds.saturating_sub(2), &mut random);
-        fault_weights.push(Random::new(seed ^ 0x7374_696c).pick(&[0, 0, 1, 3]));
+        // The last kind came later, see `with_unmounted`; what is drawn after them stays what it was.
+        let fault_weights = fault_weights(fault_kinds.saturating_sub(2), seed, &mut random);
         let plan = Plan {
             seed,
             operations,
@@ -343,11 +342,14 @@ fn worker_options(
     }
 }
 
-/// Each kind of fault is left out, or has a weight.
-fn fault_weights(kinds: usize, random: &mut Random) -> Vec<u64> {
+/// Each kind of fault is left out, or has a weight: so many kinds, and one more, which came later and is
+/// drawn apart.
+fn fault_weights(kinds: usize, seed: u64, random: &mut Random) -> Vec<u64> {
     let kinds_used = random.between(30, 90);
     let weights = (0..kinds).map(|_| u64::from(random.percent(kinds_used)) * random.between(1, 5));
-    weights.collect()
+    let mut weights: Vec<u64> = weights.collect();
+    weights.push(Random::new(seed ^ 0x7374_696c).pick(&[0, 0, 1, 3]));
+    weights
 }
 
 /// How a clock drifts, in millionths.

@@ -107,14 +107,17 @@ impl World {
         Ok(())
     }
 
-    /// Whether a takeover ended because its process sees no log root.
+    /// Whether a takeover ended because its process sees no log root. A process of two takeovers may end by one
+    /// of them before the other's end is looked at.
     fn misreads(&self, host: u32, error: &RecoveryError, pair: PairId) -> bool {
         let is_damage = error.missing(pair).is_some() && !error.is_of_this_survivor();
-        is_damage && self.nodes.iter().any(|node| node.host == host && node.is_unmounted)
+        let node = self.nodes.iter().find(|node| node.host == host);
+        let is_unmounted = node.map_or(self.operators.unmounted == Some(host), |node| node.is_unmounted);
+        is_damage && is_unmounted
     }
 
-    /// A process without its log root could not read a pair, which is whole: it is not believed, and others have
-    /// the pair or may take it.
+    /// A process without its log root could not read a pair, which is whole: it is not believed, and others
+    /// have the pair or may take it.
     fn misread(&mut self, host: u32, pair: PairId) -> Result<(), Broken> {
         self.coverage.saw(Event::Misread);
         if !self.coordinator.answers() {
