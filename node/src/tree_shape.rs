@@ -38,8 +38,8 @@ pub struct MeganodeShape {
     pub splitting: bool,
     /// Writes a second between the last two rounds; `None` when there was but one.
     pub writes_per_second: Option<f32>,
-    /// Likewise, reads that the server carried out: searches, gets and pages of scans. One-sided reads pass
-    /// it by.
+    /// Likewise, reads: searches, gets and pages of scans that the server carried out, and one-sided ones of
+    /// which clients told between the two.
     pub reads_per_second: Option<f32>,
 }
 
@@ -125,8 +125,8 @@ impl TreeSampler {
         for range in left.iter().take(ROWS_A_TICK) {
             let known = self.known(&mut round.before, &range.low);
             let figures = pairs.pair(range.at.pair).meganode_figures(range.at.slot);
-            let counters =
-                Counters { at: range.at, read_ns: now_ns, writes: figures.writes, reads: figures.reads };
+            let reads = figures.reads.saturating_add(figures.told_reads);
+            let counters = Counters { at: range.at, read_ns: now_ns, writes: figures.writes, reads };
             let before = known.map(|known| self.counters[known]).filter(|before| before.at == range.at);
             let known = known.map(|known| &self.shape.meganodes[known]);
             let kept = |key: &[u8], known: Option<&Arc<[u8]>>| {
