@@ -164,7 +164,12 @@ fn bucket(spans: &[Span]) -> Bucket {
     });
     let sum = |of: fn(&MeganodeRow) -> u64| held().map(of).sum::<u64>();
     let rate = |of: fn(&MeganodeRow) -> Option<f32>| {
-        let known = held().filter_map(of).map(f64::from).reduce(|sum, rate| sum + rate);
+        // Of all, or it would pass for that.
+        let of_span = |span: &Span| match &span.held {
+            Held::By(row) => of(row).map(f64::from),
+            Held::Unreported(_) => None,
+        };
+        let known: Option<f64> = spans.iter().map(of_span).sum();
         known.map(|rate| (rate * 10.0).round() / 10.0)
     };
     let (tree_nodes, tree_nodes_all) =
