@@ -241,6 +241,20 @@ mod tests {
         assert!(row["csn_checkpointed"].is_null(), "there is no checkpoint yet: 0 looked like one");
     }
 
+    /// Of a node that has just started, or whose figures stand still: its last second is not this one.
+    #[test]
+    fn row_without_rates_has_nothing_of_the_last_second() {
+        let mut pair = snapshot().pairs[0];
+        (pair.sync_us, pair.log_bytes_pending) = ([100, 200, 300], 50);
+        let of = |rates| serde_json::to_value(row(&pair, 3, rates, None)).unwrap();
+        assert_eq!(of(Some(PairRates::default()))["sync_us"]["p99"], 200);
+        let unknown = of(None);
+        for figure in ["batches_per_second", "bytes_per_batch", "lag_seconds"] {
+            assert!(unknown[figure].is_null(), "{figure}: {unknown}");
+        }
+        assert!(unknown["sync_us"]["p99"].is_null(), "{unknown}");
+    }
+
     #[test]
     fn row_has_the_segments_of_both_logs_and_null_without_logs() {
         let mut pair = snapshot().pairs[0];

@@ -114,9 +114,11 @@ fn one_sided_reads_that_clients_tell_of_are_reads_of_their_meganode_and_of_no_ot
         told(pair, slot, 5_000),
     ];
     tell(&mut world, &rows, 10_000);
-    let [left, right] = reads_of_round(&mut world);
-    assert_eq!(left, 0.0);
-    assert!(right > 2_500.0 && right <= 5_000.0, "{right} a second, and 5,000 within a round");
+    let [first, second] = [reads_of_round(&mut world), reads_of_round(&mut world)];
+    for [left, right] in [first, second] {
+        assert_eq!(left, 0.0);
+        assert!(right > 2_000.0 && right < 2_500.0, "{right} a second, and 5,000 within two rounds");
+    }
     let totals = world.worker().snapshot().client_totals;
     assert_eq!((totals.told_reads, totals.untold_reads), (5_000, 11_110));
     assert_eq!(reads_of_round(&mut world), [0.0, 0.0], "told once, counted once");
@@ -138,6 +140,7 @@ fn no_client_tells_of_more_reads_than_can_have_been() {
     let [left, right] = reads_of_round(&mut world);
     assert!(left > 0.0 && left <= 1.1e8, "{left}: as many as a second may have");
     assert_eq!(right, 0.0, "nothing was left for it");
+    reads_of_round(&mut world);
     tell(&mut world, &[ToldRead { reads: 500, ..most(&tree.meganodes[1]) }], 0);
     let [left, right] = reads_of_round(&mut world);
     assert!(left == 0.0 && right > 0.0, "{left}, {right}: the next report counts again");

@@ -306,6 +306,10 @@ mod tests {
         let document = super::document(many, &KeyRange::default(), 512, unreported, &BTreeMap::new());
         assert!(document.buckets.len() <= 512);
         assert!(document.buckets.iter().all(|bucket| bucket.state == "not told"), "in each are some");
+        let mut rates = document.buckets.iter().map(|bucket| bucket.writes_per_second);
+        assert!(rates.all(|rate| rate.is_none()), "a part's rate is not the whole's");
+        let three = whole(&lows[..9], 3).buckets;
+        assert!(three.iter().all(|bucket| bucket.writes_per_second == Some(6.0)), "of three of them");
         let one = vec![NodePart { node: NodeId(0), part: parts(&lows[..1]).remove(0).part }];
         let empty = super::document(Vec::new(), &KeyRange::default(), 4, None, &BTreeMap::new());
         assert_eq!((empty.buckets.len(), empty.high), (0, None));

@@ -20,6 +20,9 @@ pub(crate) const MS: u64 = 1_000_000;
 /// The longest operation that the owner permits.
 pub(crate) const OPERATION_MS_MAX: u64 = 200;
 
+/// Pair, slot and reads of each meganode that a report told of, and the reads of no meganode.
+pub(crate) type ToldOfReads = (Vec<(u32, u32, u64)>, u64);
+
 pub(crate) struct ReadHarness {
     pub(crate) core: ClientCore,
     pub(crate) owner: Owner,
@@ -38,8 +41,8 @@ pub(crate) struct ReadHarness {
     pub(crate) asked: Vec<RequestKind>,
     /// Of all requests.
     pub(crate) kinds: Vec<RequestKind>,
-    /// What each report told of one-sided reads: pair, slot and reads, and those of no meganode.
-    pub(crate) told: Vec<(Vec<(u32, u32, u64)>, u64)>,
+    /// What each report told of one-sided reads.
+    pub(crate) told: Vec<ToldOfReads>,
     /// Which pairs the worker reports.
     pub(crate) pairs_reported: usize,
     /// How long the client's process is stopped right after it has read its clock the next time.

@@ -5,14 +5,14 @@ use cell_protocol::{Bound, Scan};
 
 use crate::onesided::answers::{filled, key, routed_owner, scan_all};
 use crate::onesided::in_place::mapped;
-use crate::onesided::read_harness::{MS, ReadHarness, options};
+use crate::onesided::read_harness::{MS, ReadHarness, ToldOfReads, options};
 
 fn reporting() -> ClientOptions {
     ClientOptions { report_ms: 1_000, ..options() }
 }
 
 /// What is told a second later of the reads since the last report.
-fn told(harness: &mut ReadHarness) -> (Vec<(u32, u32, u64)>, u64) {
+fn told(harness: &mut ReadHarness) -> ToldOfReads {
     harness.told.clear();
     harness.pass(1_000 * MS);
     harness.run();
