@@ -38,8 +38,9 @@ pub struct MeganodeShape {
     pub splitting: bool,
     /// Writes a second between the last two rounds; `None` when there was but one.
     pub writes_per_second: Option<f32>,
-    /// Likewise, reads that the server carried out: searches, gets and pages of scans. One-sided reads pass
-    /// it by.
+    /// Likewise, reads: searches, gets and pages of scans that the server carried out, and one-sided ones of
+    /// which clients told in the last two seconds. They tell once a second, which is now before a round, now
+    /// behind it.
     pub reads_per_second: Option<f32>,
 }
 
@@ -78,6 +79,16 @@ struct Counters {
     read_ns: u64,
     writes: u64,
     reads: u64,
+    told: Told,
+    /// Of the round before, if that found the meganode.
+    told_before: Option<Told>,
+}
+
+/// One-sided reads of which clients had told, and when that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Told {
+    reads: u64,
+    at_ns: u64,
 }
 
 /// Goes round the meganodes.
@@ -125,9 +136,15 @@ impl TreeSampler {
         for range in left.iter().take(ROWS_A_TICK) {
             let known = self.known(&mut round.before, &range.low);
             let figures = pairs.pair(range.at.pair).meganode_figures(range.at.slot);
-            let counters =
-                Counters { at: range.at, read_ns: now_ns, writes: figures.writes, reads: figures.reads };
             let before = known.map(|known| self.counters[known]).filter(|before| before.at == range.at);
+            let counters = Counters {
+                at: range.at,
+                read_ns: now_ns,
+                writes: figures.writes,
+                reads: figures.reads,
+                told: Told { reads: figures.told_reads, at_ns: now_ns },
+                told_before: before.map(|before| before.told),
+            };
             let known = known.map(|known| &self.shape.meganodes[known]);
             let kept = |key: &[u8], known: Option<&Arc<[u8]>>| {
                 known.filter(|known| ***known == *key).map_or_else(|| Arc::from(key), Arc::clone)
@@ -136,6 +153,7 @@ impl TreeSampler {
             let rate = |count: fn(&Counters) -> u64| {
                 before.map(|before| per_second(count(&before), count(&counters), now_ns - before.read_ns))
             };
+            let told = before.map_or(0.0, |before| told_per_second(&before, &counters));
             let shape = MeganodeShape {
                 pair: pairs.pair(range.at.pair).id(),
                 slot: range.at.slot,
@@ -147,7 +165,7 @@ impl TreeSampler {
                 entries: figures.entries,
                 splitting: figures.splitting,
                 writes_per_second: rate(|of| of.writes),
-                reads_per_second: rate(|of| of.reads),
+                reads_per_second: rate(|of| of.reads).map(|rate| rate + told),
             };
             round.changed |= known != Some(&shape);
             round.meganodes.push(shape);
@@ -185,6 +203,12 @@ fn number(count: usize) -> u32 {
 fn per_second(before: u64, now: u64, took_ns: u64) -> f32 {
     let rate = now.saturating_sub(before) as f64 * 1e9 / took_ns.max(1) as f64;
     rate as f32
+}
+
+/// Over two rounds, where so many have seen the meganode.
+fn told_per_second(before: &Counters, now: &Counters) -> f32 {
+    let first = before.told_before.unwrap_or(before.told);
+    per_second(first.reads, now.told.reads, now.told.at_ns - first.at_ns)
 }
 
 fn router(pairs: &Pairs) -> Option<RouterShape> {

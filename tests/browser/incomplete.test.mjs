@@ -203,6 +203,77 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
     sound(page);
   });
 
+  // What no node knows of the last second was drawn as zero.
+  test("rates_that_nobody_knows_are_dashes_and_no_zeros", async (t) => {
+    const prepare = (mock) => {
+      mock.changed.set("status", (document) => {
+        for (const row of document.operations) Object.assign(row, { per_second: null, p50_us: null, p99_us: null, p999_us: null, max_us: null });
+        document.searches = { server_per_second: null, one_sided_per_second: null, one_sided_share: null };
+      });
+      mock.changed.set("wal", ({ pairs }) => pairs.forEach((pair) => Object.assign(pair, { batches_per_second: null, bytes_per_batch: null, sync_us: { p50: null, p99: null, max: null } })));
+      mock.changed.set("nodes", (document) => document.nodes.forEach((node) => { node.operations_per_second = null; }));
+    };
+    const { page } = await opened(t, "overview", { prepare });
+    const value = (name) => page.locator(".tile").filter({ has: page.locator(".tile-name").getByText(name, { exact: true }) }).locator(".tile-value").innerText();
+    await says(page, "not known now");
+    assert.deepEqual([await value("Operations"), await value("One-sided searches")], ["–", "–"]);
+    await follow(page, "durability");
+    await says(page, "Syncs by pair");
+    assert.deepEqual([await value("Written"), await value("Sync, p99")], ["–", "–"]);
+    await follow(page, "nodes");
+    const row = page.getByRole("table", { name: "Nodes", exact: true }).getByRole("row").filter({ hasText: "node 1" }).first();
+    await row.waitFor();
+    assert.equal((await row.innerText()).includes("/s"), false);
+    sound(page);
+  });
+
+  test("figures_of_the_nodes_that_answered_are_not_called_those_of_all", async (t) => {
+    const { page } = await opened(t, "overview", { scenario: "missing" });
+    await says(page, "last second, nodes that answered");
+    sound(page);
+  });
+
+  // The newest step that had a figure was said to be now, however old, and a part of the keys was all of them.
+  test("heat_of_now_is_of_all_keys_and_of_now", async (t) => {
+    const prepare = (mock) => mock.changed.set("tree/heat", (document) => {
+      for (const of of ["writes", "reads"]) for (const row of document[of].slice(-3)) if (row) row[0] = null;
+    });
+    const { page, mock } = await opened(t, "tree?heat=reads", { prepare });
+    await page.getByRole("img", { name: /^reads by key over the last 10 min: not known of all keys now/ }).waitFor();
+    await says(page, "one-sided reads as clients tell of them");
+    mock.changed.clear();
+    await page.getByRole("img", { name: /^reads by key over the last 10 min: [0-9.,]+ .*now/ }).waitFor();
+    sound(page);
+  });
+
+  test("range_that_nobody_tells_of_has_dashes", async (t) => {
+    const { page } = await opened(t, "tree?view=table", { scenario: "missing" });
+    const row = page.getByRole("table", { name: "Ranges of keys, in order" }).getByRole("row").filter({ hasText: "not known" }).first();
+    await row.waitFor();
+    const [entries, size, full, height] = (await row.locator("td").allInnerTexts()).slice(3, 7);
+    assert.deepEqual([entries, size, full, height], ["–", "–", "–", "–"]);
+    sound(page);
+  });
+
+  test("selector_of_a_client_that_went_silent_has_no_rates_of_now", async (t) => {
+    const { page } = await opened(t, "selector?view=table");
+    const row = page.getByRole("table", { name: "Clients and servers" }).getByRole("row").filter({ hasText: "batch-night" }).first();
+    await row.waitFor();
+    assert.equal((await row.innerText()).includes("/s"), false);
+    sound(page);
+  });
+
+  test("survivor_whose_name_is_gone_is_not_nobody_yet", async (t) => {
+    const prepare = (mock) => mock.world.incidents.push({
+      dead: "9", node: 2, detected_ms: 1_000_000, lease_seen_ms: 1_000_300, all_back_ms: 1_002_000,
+      shares: [{ pair: 3, survivor: "8", survivor_node: null, claimed_ms: 1_000_400, cut_ms: 1_000_500, replayed_ms: 1_001_000, replayed_bytes: 9, serving_ms: 1_002_000 }],
+    });
+    const { page } = await opened(t, "recovery", { prepare });
+    await says(page, "Pair 3: a node whose life of then is over");
+    await lacks(page, "nobody yet");
+    sound(page);
+  });
+
   test("tiles_outside_panels_are_grey_and_show_their_age_when_they_are_stale", async (t) => {
     const { page, mock } = await opened(t, "tree", { hasClock: true });
     await page.locator(".tiles").first().waitFor();

@@ -1,10 +1,12 @@
 //! What the documents say beside what is: of a cluster whose truth the test knows, whole, without one node's
-//! answers, and after a node died.
+//! answers, after a node died, and while clients read one-sidedly.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use cell_client::{Client, ClientOptions, Search, Transport};
 use cell_tests::known::{KnownCluster, rows};
 use cell_tests::process::{signal, stop};
+use cell_tests::wait;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -105,4 +107,57 @@ fn documents_say_what_is_true_whole_in_part_and_after_a_death() {
     }
     let left = rows(&events, "events").iter().position(|event| event["id"] == format!("left-{incarnation}"));
     assert!(joined(&events, &incarnation) < left, "{events}");
+}
+
+/// One-sided reads of each client.
+const READS: u64 = 3_000;
+
+/// The column of a key in a document that has where ranges begin, in hexadecimal digits.
+fn column(document: &Value, key: &[u8]) -> usize {
+    let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    rows(document, "lows")
+        .iter()
+        .rposition(|low| low.as_str().is_some_and(|low| low <= &*key))
+        .expect("a range")
+}
+
+/// The columns of which a row of heat has some reads.
+fn hot(heat: &Value) -> Vec<usize> {
+    let rows = rows(heat, "reads").iter().filter_map(Value::as_array);
+    let cells = rows.flat_map(|row| row.iter().enumerate());
+    cells.filter(|(_, rate)| rate.as_f64().is_some_and(|rate| rate > 0.0)).map(|(at, _)| at).collect()
+}
+
+#[test]
+fn one_sided_reads_are_in_the_heat_of_their_range_and_in_no_other() {
+    let known = KnownCluster::start();
+    let told = |node| known.metric(node, "cell_client_reads_told_total");
+    let all_told = || known.nodes().map(told).sum::<u64>();
+    let key = known.key(7);
+    let mut made = 0;
+    for transport in [Transport::Tcp, Transport::Shm] {
+        let before = all_told();
+        let options = ClientOptions { transport, search: Search::Client, ..ClientOptions::default() };
+        let address = known.server.address().to_string();
+        let mut client = Client::connect(&address, options).expect("the cluster serves");
+        for _ in 0..READS {
+            assert!(client.get(&key).expect("it is served").is_some());
+        }
+        wait::until("the client's reads are told of", || {
+            client.get(&key).expect("it is served"); // a report leaves when the client is at work
+            all_told() - before >= READS * 9 / 10
+        });
+        made += client.one_sided_counters().expect("it reads one-sidedly").started;
+    }
+    // A read that was tried again counts again; there are few of them, and nobody else reads.
+    assert!(all_told() <= made + made / 5, "{} were told of {made}", all_told());
+    assert_eq!(known.nodes().filter(|node| told(*node) > 0).count(), 1, "by one node, whose key it is");
+    for node in known.nodes() {
+        let path = "tree/heat?columns=512&step=10";
+        let heat = known.wait_document(node, path, "the heat is there", |heat| {
+            rows(heat, "missing").is_empty() && !hot(heat).is_empty()
+        });
+        let at = column(&heat, &key);
+        assert!(hot(&heat).iter().all(|hot| *hot == at), "{at} alone is read: {heat}");
+    }
 }

@@ -33,7 +33,7 @@ impl KnownCluster {
     pub fn start() -> Self {
         let server = Server::start_with(&FLAGS);
         server.wait_healthy();
-        let line = |number| format!("{}\tvalue\n", spread(number, &format!("-{number}")).escape_ascii());
+        let line = |number| format!("{}\tvalue\n", key(number).escape_ascii());
         let file = server.folder().with_file_name("known.tsv");
         fs::write(&file, (0..ENTRIES).map(line).collect::<String>()).expect("the folder can be written");
         let loaded = server.cell(&["load", file.to_str().expect("it is text")]);
@@ -57,6 +57,26 @@ impl KnownCluster {
     /// If there is no such node.
     pub fn entries_of(&self, node: u64) -> u64 {
         self.by_node[&node]
+    }
+
+    /// The key of an entry, by its number.
+    pub fn key(&self, number: u64) -> Vec<u8> {
+        key(number % ENTRIES)
+    }
+
+    /// Its nodes.
+    pub fn nodes(&self) -> std::ops::Range<u16> {
+        0..NODES
+    }
+
+    /// A count of a node's metrics.
+    ///
+    /// # Panics
+    /// If it has none of this name.
+    pub fn metric(&self, node: u16, name: &str) -> u64 {
+        let (_, text) = wait::until_some("the node answers", || self.server.http_of(node, "/metrics"));
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} is no count in\n{text}"))
     }
 
     /// A document as a node answers it, a path below `/api/v1`.
@@ -85,6 +105,10 @@ impl KnownCluster {
         let number = |row: &Value, name: &str| row[name].as_u64().expect("a number");
         rows(&document, "nodes").iter().map(|row| (number(row, "node"), number(row, "entries"))).collect()
     }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    spread(number, &format!("-{number}"))
 }
 
 /// A list of a document.

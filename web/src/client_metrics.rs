@@ -88,6 +88,8 @@ pub(crate) fn encode(
     for (name, help, count) in [
         ("client_fallbacks", "Searches that one-sided reads did not answer", totals.counts.fallbacks),
         ("client_reads", "One-sided reads that clients have reported", totals.counts.reads),
+        ("client_reads_told", "One-sided reads of which clients told the meganode", totals.told_reads),
+        ("client_reads_untold", "One-sided reads that are in no meganode's figures", totals.untold_reads),
         ("client_reports", "Reports of clients", totals.reports),
         ("client_reports_dropped", "Reports of clients for which there was no room", totals.dropped),
     ] {
@@ -142,7 +144,8 @@ mod tests {
         let mut snapshot = crate::api::status::tests::snapshot();
         let counts =
             ClientCounts { one_sided: 9, torn: 2, not_trusted: 3, fallbacks: 4, ..ClientCounts::default() };
-        snapshot.client_totals = ClientTotals { reports: 5, dropped: 1, unlisted: 0, counts };
+        let totals = ClientTotals { reports: 5, dropped: 1, counts, ..ClientTotals::default() };
+        snapshot.client_totals = ClientTotals { told_reads: 7, untold_reads: 6, ..totals };
         snapshot.clients = vec![client(1, 1), client(2, 1)];
         let text = crate::metrics::render(std::sync::Arc::new(snapshot), Duration::ZERO, Default::default())
             .unwrap();
@@ -151,6 +154,8 @@ mod tests {
             "cell_client_decisions_total{reason=\"not_trusted\"} 3",
             "cell_client_retries_total{cause=\"torn\"} 2",
             "cell_client_fallbacks_total 4",
+            "cell_client_reads_told_total 7",
+            "cell_client_reads_untold_total 6",
             "cell_client_reports_total 5",
             "cell_client_reports_dropped_total 1",
             "cell_clients_reporting 2",

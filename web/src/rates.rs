@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use cell_node::{ClientCounts, NodeSnapshot, OperationCounts};
 use cell_terms::PairId;
 
-/// Rates of a node; none of them known before two snapshots were seen.
+/// Rates of a node; none of them known before two snapshots were seen, or while its figures stand still.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Rates {
+    /// If not, the others are zero and mean nothing: see [`Rates::known`].
+    pub(crate) is_known: bool,
     /// Operations a second, by the names that [`OPERATIONS`] has.
     pub(crate) operations: [f64; OPERATIONS.len()],
     /// Processors that the process keeps busy.
@@ -35,6 +37,11 @@ fn operation_counts(counts: &OperationCounts) -> [u64; OPERATIONS.len()] {
 }
 
 impl Rates {
+    /// A figure of the last second, if anything is known of that.
+    pub(crate) fn known<T>(&self, figure: T) -> Option<T> {
+        self.is_known.then_some(figure)
+    }
+
     /// Operations a second, of all kinds.
     pub(crate) fn operations_all(&self) -> f64 {
         self.operations.iter().sum()
@@ -60,6 +67,7 @@ impl Rates {
             (pair.pair, rates)
         };
         Rates {
+            is_known: seconds > 0.0,
             operations: std::array::from_fn(|at| rate(then[at], now[at])),
             cpu_cores_used: (seconds > 0.0).then(|| rate(before.cpu_ns[0], after.cpu_ns[0]) / 1e9),
             searches: [rate(0, server), rate(0, one_sided)],
@@ -96,7 +104,7 @@ mod tests {
         after.client_totals.counts.torn = 6;
         after.pairs[0].log_bytes = 8_192;
         let rates = Rates::between(&before, &after);
-        assert_eq!((rates.operations[0], rates.operations_all()), (250.0, 250.0));
+        assert_eq!((rates.operations[0], rates.known(rates.operations_all())), (250.0, Some(250.0)));
         assert_eq!((rates.cpu_cores_used, rates.searches, rates.retries), (Some(0.5), [0.0, 20.0], 3.0));
         assert_eq!(rates.pairs[&PairId(1)].bytes, 4_096.0);
     }
@@ -104,6 +112,6 @@ mod tests {
     #[test]
     fn between_a_snapshot_and_itself_is_nothing() {
         let rates = Rates::between(&snapshot(), &snapshot());
-        assert_eq!((rates.operations_all(), rates.cpu_cores_used), (0.0, None));
+        assert_eq!((rates.known(rates.operations_all()), rates.cpu_cores_used), (None, None));
     }
 }

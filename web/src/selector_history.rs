@@ -135,7 +135,9 @@ impl ClientHistory {
     fn observe(&mut self, at_unix_ms: u64, client: &ClientSnapshot) {
         (self.is_live, self.seen_unix_ms) = (true, at_unix_ms);
         // A new connection counts from nothing again.
-        let goes_on = client.reports >= self.latest.reports && client.reported_ns >= self.latest.reported_ns;
+        let goes_on = client.reports >= self.latest.reports
+            && client.reported_ns >= self.latest.reported_ns
+            && has_all(&client.counts, &self.latest.counts);
         let (before, before_ns) =
             if goes_on { (self.latest.counts, self.latest.reported_ns) } else { Default::default() };
         let is_new = !goes_on || client.reports > self.latest.reports;
@@ -244,6 +246,11 @@ fn known(figure: f32) -> Option<f64> {
     (figure > 0.0).then_some(f64::from(figure))
 }
 
+/// Whether nothing was counted less often than before.
+fn has_all(counts: &ClientCounts, before: &ClientCounts) -> bool {
+    counts.to_array().iter().zip(before.to_array()).all(|(count, before)| *count >= before)
+}
+
 /// A part of a whole; none of nothing.
 pub(crate) fn share(part: u64, all: u64) -> Option<f64> {
     (all > 0).then(|| part as f64 / all as f64)
@@ -329,6 +336,15 @@ pub(crate) mod tests {
         history.observe(1_000, &[client(7, 9)]);
         history.observe(2_000, &[client(7, 1)]);
         assert_eq!(last(&history, 7).searches_per_second(), Some(40.0));
+    }
+
+    /// Where the looks between came late, a new connection may have as many reports as the one before it.
+    #[test]
+    fn observe_counts_that_are_less_than_before_is_a_new_connection_however_many_reports_it_had() {
+        let mut history = SelectorHistory::default();
+        history.observe(1_000, &[client(7, 3)]);
+        history.observe(8_000, &[ClientSnapshot { counts: client(7, 1).counts, ..client(7, 4) }]);
+        assert_eq!(last(&history, 7).searches_per_second(), Some(10.0), "40 in four seconds");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the client sends, and when: hello first, then its own requests, then operations and chunks in turn.
 
-use cell_protocol::{ClientReport, Request, RequestHeader, RequestKind, WriteName};
+use cell_protocol::{ClientReport, Request, RequestHeader, RequestKind, ToldReads, WriteName};
 use cell_terms::PairId;
 
 use crate::client_core::{ClientCommand, ClientCore};
@@ -160,15 +160,15 @@ impl ClientCore {
             Control::Report => {
                 let Some(report) = report else { return false };
                 link.sent_controls.report = Some(own);
-                (own, Request::Report(ClientReport { name: &self.options.name, ..report }))
+                let told_reads = ToldReads::List(&self.reporting.told_reads);
+                (own, Request::Report(ClientReport { name: &self.options.name, told_reads, ..report }))
             }
             Control::Credit { stream, .. } if self.pending.waiting_for(stream).is_none() => return false,
             Control::Credit { stream, bytes } => (stream, Request::Credit { bytes }),
             Control::Cancel { stream } => (stream, Request::Cancel),
         };
         link.outbox.message.clear();
-        let header = RequestHeader { id, pair: PAIR_ANY };
-        let encoded = request.encode(header, &mut link.outbox.message);
+        let encoded = request.encode(RequestHeader { id, pair: PAIR_ANY }, &mut link.outbox.message);
         // Only a hello and a report have parts of free length; the hello's were checked when the core was
         // made, the report's name with them.
         encoded.is_ok()

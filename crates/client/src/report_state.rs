@@ -1,6 +1,6 @@
 //! What a client remembers between its reports (see `reporting`).
 
-use cell_protocol::{ClientCounts, ReportTransport};
+use cell_protocol::{ClientCounts, ReportTransport, ToldRead};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -35,6 +35,8 @@ pub(crate) struct Reporting {
     pub(crate) started: u64,
     /// The newest settings of the cluster that are in force.
     pub(crate) settings_revision: u64,
+    /// One-sided reads that the report tells which leaves now.
+    pub(crate) told_reads: Vec<ToldRead>,
 }
 
 impl Reporting {
@@ -47,6 +49,7 @@ impl Reporting {
             due_ns: if every_ns == 0 { u64::MAX } else { 0 },
             started: 0,
             settings_revision: 0,
+            told_reads: Vec::new(),
         }
     }
 

@@ -6,7 +6,8 @@
 //! life. A server that does not know reports is left in peace for as long as the connection lasts.
 
 use cell_protocol::{
-    ClientCounts, ClientEstimates, ClientReport, Refusal, Reply, ReportPolicy, ReportTransport, SettingValues,
+    ClientCounts, ClientEstimates, ClientReport, Refusal, Reply, ReportPolicy, ReportTransport,
+    SettingValues, ToldReads,
 };
 use cell_selector::{Decisions, Estimates, Policy};
 
@@ -14,6 +15,7 @@ use crate::Search;
 use crate::client_core::ClientCore;
 use crate::control::Control;
 use crate::link_id::LinkId;
+use crate::onesided::Reader;
 
 impl ClientCore {
     /// Sets down a report for each node that was used since the last one.
@@ -61,7 +63,8 @@ impl ClientCore {
         (reporting.reported, reporting.reported_ns, reporting.is_unwanted) = (reported, now_ns, false);
     }
 
-    /// The report of a connection, which leaves now. Its name is left to the caller.
+    /// The report of a connection, which leaves now. Left to the caller are its name, and the meganodes that
+    /// were read, which are in `told_reads` of [`ClientCore::reporting`].
     pub(crate) fn take_report(&mut self, id: LinkId, now_ns: u64) -> ClientReport<'static> {
         let counts = self.counts_of(id);
         let reporting = &mut self.links[id].reporting;
@@ -78,6 +81,10 @@ impl ClientCore {
             },
         };
         let known = self.reader.as_ref().and_then(|reader| reader.estimates_of(id));
+        let told_reads = &mut self.reporting.told_reads;
+        told_reads.clear();
+        let take = |reader: &mut Box<Reader>| reader.take_read_notes(id, told_reads);
+        let reads_elsewhere = self.reader.as_mut().map_or(0, take);
         ClientReport {
             client: self.reporting.client,
             settings_revision: self.reporting.settings_revision,
@@ -87,6 +94,8 @@ impl ClientCore {
             transport,
             policy,
             counts: counts.since(&before),
+            told_reads: ToldReads::default(),
+            reads_elsewhere,
             name: "",
         }
     }

@@ -105,6 +105,8 @@ pub(crate) struct Meganodes {
     /// Reads by the owner for clients, by slot. Apart from the meganodes: a read touches nothing else of
     /// them.
     reads: Box<[Cell<u64>]>,
+    /// One-sided reads that clients tell of, by slot.
+    told_reads: Box<[u64]>,
     /// Meganodes that a compaction should look at, in their order.
     sparse: VecDeque<SlotIndex>,
 }
@@ -116,8 +118,9 @@ impl Meganodes {
     pub(crate) fn new(geometry: Geometry, region: RegionId, slots: u32) -> Meganodes {
         let ends = Arc::new(SlotEnds::new(slots));
         let reads = (0..slots).map(|_| Cell::new(0)).collect();
+        let told_reads = (0..slots).map(|_| 0).collect();
         let slots = (0..slots).map(|_| None).collect();
-        Meganodes { geometry, region, slots, ends, reads, sparse: VecDeque::new() }
+        Meganodes { geometry, region, slots, ends, reads, told_reads, sparse: VecDeque::new() }
     }
 
     /// A slot holds a meganode from here on.
@@ -262,6 +265,24 @@ impl Meganodes {
         if let Some(reads) = usize::try_from(slot.0).ok().and_then(|slot| self.reads.get(slot)) {
             reads.set(reads.get() + count);
         }
+    }
+
+    /// A client tells of one-sided reads in a slot; false if it holds no meganode of entries.
+    pub(crate) fn count_told_reads(&mut self, slot: SlotIndex, count: u64) -> bool {
+        if self.ends.is_router(slot) || self.get(slot).is_none() {
+            return false;
+        }
+        let told = usize::try_from(slot.0).ok().and_then(|slot| self.told_reads.get_mut(slot));
+        if let Some(told) = told {
+            *told = told.saturating_add(count);
+            return true;
+        }
+        false
+    }
+
+    /// One-sided reads in a slot's meganodes that clients have told of, since the owner has the pair.
+    pub(crate) fn told_reads(&self, slot: SlotIndex) -> u64 {
+        usize::try_from(slot.0).ok().and_then(|slot| self.told_reads.get(slot)).map_or(0, |told| *told)
     }
 
     /// Reads by the owner for clients in a slot's meganodes, since the owner has the pair.

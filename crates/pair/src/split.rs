@@ -407,7 +407,14 @@ impl<O: MemoryObserver> Pair<O> {
             splitting: self.splits.source_of(slot).is_some(),
             writes: owned.map_or(0, |owned| owned.writes),
             reads: self.meganodes.reads(slot),
+            told_reads: self.meganodes.told_reads(slot),
         }
+    }
+
+    /// A client tells of so many one-sided reads of a meganode. That is a figure for people: nothing rests on
+    /// it. False if the slot holds no meganode of entries.
+    pub fn count_told_reads(&mut self, slot: SlotIndex, count: u64) -> bool {
+        self.meganodes.count_told_reads(slot, count)
     }
 
     /// Slots that hold meganodes of entries, adoptions among them.

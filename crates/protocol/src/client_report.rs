@@ -19,7 +19,11 @@
 //! | 69 | 1 | policy: 1 adaptive, 2 paper, 3 fixed, 4 client, 5 server |
 //! | 70 | 2 | length of the name, at most [`NAME_BYTES_MAX`] |
 //! | 72 | 8 each | the counts of the interval, in the order of [`ClientCounts`] |
-//! | | | name (UTF-8) |
+//! | 248 | 2 | meganodes that it has read one-sidedly, at most [`TOLD_MEGANODES_MAX`] |
+//! | 250 | 6 | reserved, zero |
+//! | 256 | 8 | one-sided reads of further meganodes |
+//! | 264 | | name (UTF-8) |
+//! | | 16 each | the meganodes: [`crate::told_reads`] |
 //!
 //! Reply, after the reply header:
 //!
@@ -36,9 +40,17 @@
 //! All of it is for people and advice: nobody's answers rest on it.
 
 use crate::cursor::{Reader, Writer};
-use crate::header::REPLY_HEADER_BYTES;
+use crate::header::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES};
+use crate::told_reads::{TOLD_MEGANODES_MAX, ToldReads};
 use crate::wire_enum::wire_enum;
 use crate::{DecodeError, EncodeError, MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
+
+/// Bytes of a report besides its counts.
+const REPORT_FIXED_BYTES: usize = 88;
+const _: () = assert!(
+    REPORT_FIXED_BYTES + 8 * ClientCounts::COUNT + NAME_BYTES_MAX + 16 * TOLD_MEGANODES_MAX
+        <= MESSAGE_BYTES_MAX - REQUEST_HEADER_BYTES
+);
 
 const REPLY_FIXED_BYTES: usize = 16;
 const VALUE_FIXED_BYTES: usize = 4;
@@ -222,6 +234,10 @@ pub struct ClientReport<'a> {
     pub policy: ReportPolicy,
     /// What it has counted in the interval.
     pub counts: ClientCounts,
+    /// How often it has read which meganodes one-sidedly since its last report.
+    pub told_reads: ToldReads<'a>,
+    /// One-sided reads of meganodes for which it had no room.
+    pub reads_elsewhere: u64,
     /// What it calls itself.
     pub name: &'a str,
 }
@@ -239,7 +255,11 @@ impl<'a> ClientReport<'a> {
         writer.u8(self.policy.code())?;
         writer.text_length(self.name.as_bytes(), NAME_BYTES_MAX)?;
         self.counts.to_array().into_iter().try_for_each(|count| writer.u64(count))?;
-        writer.bytes(self.name.as_bytes())
+        writer.u16(self.told_reads.count()?)?;
+        writer.reserved(6)?;
+        writer.u64(self.reads_elsewhere)?;
+        writer.bytes(self.name.as_bytes())?;
+        self.told_reads.encode(writer)
     }
 
     pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<ClientReport<'a>, DecodeError> {
@@ -260,6 +280,11 @@ impl<'a> ClientReport<'a> {
         for count in &mut counts {
             *count = reader.u64()?;
         }
+        let meganodes = reader.u16()?;
+        reader.reserved(6)?;
+        let reads_elsewhere = reader.u64()?;
+        let name = reader.text(name_len, NAME_BYTES_MAX)?;
+        let told_reads = ToldReads::decode(reader, meganodes)?;
         let estimates = ClientEstimates {
             server_ns,
             read_ns,
@@ -277,7 +302,9 @@ impl<'a> ClientReport<'a> {
             transport,
             policy,
             counts: ClientCounts::from_array(counts),
-            name: reader.text(name_len, NAME_BYTES_MAX)?,
+            told_reads,
+            reads_elsewhere,
+            name,
         })
     }
 }

@@ -20,6 +20,7 @@
 //! | [`table`] | which pair is where |
 //! | [`route`] | where keys are that the asked worker does not have |
 //! | [`client_report`] | what clients report of their searches, and the settings that they are given |
+//! | [`told_reads`] | how often clients read which meganode one-sidedly |
 //! | [`report`] | status of a node, result of a check |
 //! | [`request`], [`reply`] | kinds and the small bodies |
 //!
@@ -52,6 +53,7 @@ pub mod scan;
 mod size;
 pub mod stream;
 pub mod table;
+pub mod told_reads;
 pub mod tree;
 mod wire_enum;
 pub mod write;
@@ -78,5 +80,6 @@ pub use size::{
 };
 pub use stream::{Chunk, ValueBegin};
 pub use table::{OwnedState, TableReport, TableRow, TableRows};
+pub use told_reads::{TOLD_MEGANODES_MAX, ToldRead, ToldReads};
 pub use tree::{MeganodeRow, MeganodeUse, TreeReport, TreeRows};
 pub use write::{Condition, Delete, Put, PutBegin, WriteName};

@@ -27,6 +27,10 @@ use crate::{
 
 /// A request, borrowing from its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "decoding allocates nothing, and who decodes passes it on by reference"
+)]
 pub enum Request<'a> {
     /// Hand-shake. Reply: [`crate::Reply::Hello`].
     Hello(Hello<'a>),

@@ -12,6 +12,13 @@ use crate::client_snapshot::{ClientSnapshot, ClientTotals};
 /// Connections of which reports are kept.
 const CONNECTIONS_MAX: usize = 256;
 
+/// No client reads one-sidedly more often in a second.
+const READS_PER_SECOND_MAX: u128 = 100_000_000;
+
+/// What the first report of a connection may be about, as far as its reads go: by the node's own clock the
+/// others are about the time since the one before.
+const FIRST_NS: u64 = 1_000_000_000;
+
 /// Connections beyond those that are counted: so many are distinguished.
 const UNLISTED_MAX: usize = 1_024;
 
@@ -42,7 +49,12 @@ pub(super) struct ClientReports {
 }
 
 impl ClientReports {
-    pub(super) fn take(&mut self, connection: ConnectionId, now_ns: u64, report: &ClientReport<'_>) {
+    /// Keeps a report; how many one-sided reads it may tell of.
+    pub(super) fn take(&mut self, connection: ConnectionId, now_ns: u64, report: &ClientReport<'_>) -> u64 {
+        let before_ns = self.rows.get(&connection).map(|row| row.at_ns);
+        let before_ns = before_ns.or_else(|| self.unlisted.get(&connection).copied());
+        let since_ns = before_ns.map_or(FIRST_NS, |at_ns| now_ns.saturating_sub(at_ns).min(SILENT_NS));
+        let reads_max = most(since_ns, READS_PER_SECOND_MAX);
         let interval_ns = report.interval_ns.min(INTERVAL_NS_MAX);
         let counts = possible(&report.counts, interval_ns);
         self.totals.reports += 1;
@@ -54,8 +66,9 @@ impl ClientReports {
             self.totals.dropped += 1;
             if self.unlisted.len() < UNLISTED_MAX || self.unlisted.contains_key(&connection) {
                 self.unlisted.insert(connection, now_ns);
+                return reads_max;
             }
-            return;
+            return 0;
         }
         self.unlisted.remove(&connection);
         let row = self.rows.entry(connection).or_insert_with(|| Row::new(report));
@@ -71,6 +84,13 @@ impl ClientReports {
         snapshot.settings_revision = report.settings_revision;
         (snapshot.transport, snapshot.policy) = (report.transport, report.policy);
         (snapshot.estimates, snapshot.in_hand) = (report.estimates, report.in_hand);
+        reads_max
+    }
+
+    /// So many one-sided reads that a report told of were counted by meganode, and so many were not.
+    pub(super) fn count_told(&mut self, told: u64, untold: u64) {
+        self.totals.told_reads = self.totals.told_reads.saturating_add(told);
+        self.totals.untold_reads = self.totals.untold_reads.saturating_add(untold);
     }
 
     pub(super) fn forget(&mut self, connection: ConnectionId) {
@@ -123,17 +143,21 @@ impl Row {
     }
 }
 
+/// How often something happens in a time at most.
+fn most(time_ns: u64, per_second: u128) -> u64 {
+    u64::try_from(u128::from(time_ns) * per_second / 1_000_000_000).unwrap_or(u64::MAX)
+}
+
 /// What a client can have counted in an interval: its counts are whatever it sends, and one that is not
 /// possible would spoil the totals of all clients.
 fn possible(counts: &ClientCounts, interval_ns: u64) -> ClientCounts {
-    let most = u128::from(interval_ns) * COUNTS_PER_SECOND_MAX / 1_000_000_000;
-    let most = u64::try_from(most).unwrap_or(u64::MAX);
+    let most = most(interval_ns, COUNTS_PER_SECOND_MAX);
     ClientCounts::from_array(counts.to_array().map(|count| count.min(most)))
 }
 
 #[cfg(test)]
 mod tests {
-    use cell_protocol::{ClientEstimates, ReportPolicy, ReportTransport};
+    use cell_protocol::{ClientEstimates, ReportPolicy, ReportTransport, ToldReads};
 
     use super::*;
 
@@ -147,6 +171,8 @@ mod tests {
             transport: ReportTransport::Tcp,
             policy: ReportPolicy::Adaptive,
             counts: ClientCounts { server: searches, torn: 3, ..ClientCounts::default() },
+            told_reads: ToldReads::default(),
+            reads_elsewhere: 0,
             name: "test",
         }
     }
@@ -162,6 +188,30 @@ mod tests {
         assert_eq!(reports.totals().counts.server, 2_000_000_000, "nothing happens in no time");
         reports.take(ConnectionId::from_number(1), 0, &report(1, u64::MAX, u64::MAX));
         assert_eq!(reports.totals().counts.server, 2_000_000_000 + INTERVAL_NS_MAX);
+    }
+
+    /// By the node's clock, not by the interval that a client claims.
+    #[test]
+    fn take_permits_as_many_reads_as_the_time_since_the_last_report() {
+        let second = 1_000_000_000;
+        let most = 100_000_000;
+        let mut reports = ClientReports::default();
+        let mut take = |connection, now_ns| {
+            reports.take(ConnectionId::from_number(connection), now_ns, &report(1, u64::MAX, 1))
+        };
+        assert_eq!(take(1, 50 * second), most, "the first one");
+        assert_eq!((take(1, 50 * second), take(1, 50 * second + 10)), (0, 1));
+        assert_eq!(take(1, 52 * second + 10), 2 * most);
+        assert_eq!(take(1, 1_000 * second), 10 * most);
+        for connection in 2..=(CONNECTIONS_MAX + UNLISTED_MAX) as u64 {
+            take(connection, 1_000 * second);
+        }
+        let last = (CONNECTIONS_MAX + UNLISTED_MAX) as u64;
+        assert_eq!(
+            (take(last, 1_001 * second), take(last + 1, 1_001 * second)),
+            (most, 0),
+            "beyond all bounds"
+        );
     }
 
     #[test]

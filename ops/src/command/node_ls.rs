@@ -38,7 +38,8 @@ struct Node {
     memory: Memory,
     pairs: Vec<u32>,
     entries: u64,
-    operations_per_second: f64,
+    /// None: nothing is known of the last second.
+    operations_per_second: Option<f64>,
     /// Of a node whose lease has ended: its row has no figures.
     absent_since_unix_ms: Option<u64>,
 }
@@ -92,7 +93,7 @@ fn row(node: &Node) -> Vec<String> {
         cells.extend([
             node.pairs.len().to_string(),
             number::count(node.entries),
-            number::rate(node.operations_per_second),
+            node.operations_per_second.map_or_else(|| "-".to_owned(), number::rate),
             number::count(node.connections),
             of(node.memory.process_bytes, node.memory.limit_bytes),
             number::time(Duration::from_millis(node.lease_remaining_ms)),

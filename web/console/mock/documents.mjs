@@ -35,7 +35,7 @@ function nodeRow(world, node, now) {
 const absentRow = (world) => ({
   node: 3, incarnation: "9007199254740996", address: "", http: "", state: "absent", state_detail: "its lease has ended", uptime_ms: 0, lease_remaining_ms: 0,
   connections: 0, cpu_cores_used: null, memory: { limit_bytes: 0, available_bytes: 0, regions_bytes: 0, ready_bytes: 0, logs_bytes: 0, process_bytes: 0 },
-  backing: { node_region: "", extent_region: "" }, pairs: [], entries: 0, operations_per_second: 0, queue_estimate_us: null, is_self: false, age_ms: 0,
+  backing: { node_region: "", extent_region: "" }, pairs: [], entries: 0, operations_per_second: null, queue_estimate_us: null, is_self: false, age_ms: 0,
   absent_since_unix_ms: world.begun - 7_200_000,
 });
 

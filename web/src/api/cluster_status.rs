@@ -23,7 +23,8 @@ const EVENTS_SHOWN: usize = 10;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct OperationRow {
     operation: String,
-    per_second: f64,
+    /// Null: nothing is known of the last second.
+    per_second: Option<f64>,
     /// At the server, in the last second, of the requests of all nodes. Null if there was none.
     p50_us: Option<f64>,
     p99_us: Option<f64>,
@@ -31,11 +32,11 @@ pub(crate) struct OperationRow {
     max_us: Option<f64>,
 }
 
-/// Searches a second, as clients report them.
+/// Searches a second, as clients report them. Null: nothing is known of the last second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Searches {
-    server_per_second: f64,
-    one_sided_per_second: f64,
+    server_per_second: Option<f64>,
+    one_sided_per_second: Option<f64>,
     one_sided_share: Option<f64>,
 }
 
@@ -81,7 +82,7 @@ pub(crate) struct StatusPart {
     operations: Vec<OperationRow>,
     /// What requests took, in the order of [`OPERATIONS`].
     times: Vec<LatencyHistogram>,
-    searches: [f64; 2],
+    searches: Option<[f64; 2]>,
     log: LogFigures,
     splits: Splits,
     recoveries: Vec<RecoveryRow>,
@@ -132,12 +133,15 @@ impl ClusterDocument for ClusterStatus {
 
     fn part(shared: &Shared, snapshot: &NodeSnapshot) -> StatusPart {
         let rates = shared.history().rates().clone();
+        // The last second of a snapshot that stands still is long over.
+        let times = rates.known(snapshot.latency_histograms.last_second.clone()).unwrap_or_default();
+        let log = log(snapshot);
         StatusPart {
             row: nodes::own_row(shared, snapshot),
-            operations: operations(&snapshot.latency_histograms.last_second, &rates.operations),
-            times: snapshot.latency_histograms.last_second.to_vec(),
-            searches: rates.searches,
-            log: log(snapshot),
+            operations: operations(&times, &rates.operations.map(|rate| rates.known(rate))),
+            times: times.to_vec(),
+            searches: rates.known(rates.searches),
+            log: if rates.is_known { log } else { log.without_times() },
             splits: Splits::of(&snapshot.splits),
             recoveries: recoveries::under_way(snapshot),
             events: shared.events().iter().rev().take(EVENTS_SHOWN).cloned().collect(),
@@ -176,39 +180,41 @@ fn together(
 ) -> StatusBody {
     let parts = parts.into_iter().map(|part| part.part);
     let mut nodes = Vec::new();
-    let (mut per_second, mut times) = ([0.0; OPERATIONS.len()], Times::default());
-    let (mut log, mut splits, mut searches) = (LogFigures::default(), Splits::default(), [0.0, 0.0]);
+    let (mut per_second, mut times) = ([None; OPERATIONS.len()], Times::default());
+    let (mut log, mut splits, mut searches) = (LogFigures::default(), Splits::default(), [None, None]);
     let (mut recoveries, mut events) = (Vec::new(), Vec::new());
     for part in parts {
         nodes.push(NodeRow { is_self: part.row.node == snapshot.node.0, ..part.row });
         for ((per_second, known), row) in per_second.iter_mut().zip(OPERATIONS).zip(part.operations) {
-            *per_second += if row.operation == known { row.per_second } else { 0.0 };
+            *per_second = sum(*per_second, row.per_second.filter(|_| row.operation == known));
         }
         times.iter_mut().zip(&part.times).for_each(|(all, of)| all.add(of));
         log = log.and(&part.log);
         splits = splits.and(part.splits);
-        searches = [searches[0] + part.searches[0], searches[1] + part.searches[1]];
+        searches = [0, 1].map(|path| sum(searches[path], part.searches.map(|of| of[path])));
         recoveries.extend(part.recoveries);
         events.push(part.events);
     }
     let mut events = event_log::merge(events);
     events.truncate(EVENTS_SHOWN);
     let unserved = unserved(snapshot);
-    let all = snapshot.cluster.pairs.len();
+    let pairs_all = snapshot.cluster.pairs.len();
     let nodes = nodes::with_absent(nodes, absent);
     let pairs = &snapshot.cluster.pairs;
     let declining = verdict::declining(&snapshot.cluster.incidents);
     let faults_survivable =
         verdict::survivable(&nodes, pairs, &unserved, missing, &declining, coordinator.reachable);
-    let verdict = verdict::of(&nodes, all, &unserved, missing, &faults_survivable, coordinator.reachable);
+    let verdict =
+        verdict::of(&nodes, pairs_all, &unserved, missing, &faults_survivable, coordinator.reachable);
     let [server_per_second, one_sided_per_second] = searches;
-    let one_sided_share = share(one_sided_per_second, server_per_second + one_sided_per_second);
+    let all = sum(server_per_second, one_sided_per_second);
+    let one_sided_share = one_sided_per_second.zip(all).and_then(|(part, all)| share(part, all));
     StatusBody {
         answered_by: snapshot.node.0,
         verdict,
         faults_survivable,
         nodes,
-        pairs: Pairs { all, served: all - unserved.len(), unserved },
+        pairs: Pairs { all: pairs_all, served: pairs_all - unserved.len(), unserved },
         operations: operations(&times, &per_second),
         searches: Searches { server_per_second, one_sided_per_second, one_sided_share },
         log,
@@ -221,8 +227,13 @@ fn together(
     }
 }
 
-fn operations(times: &Times, rates: &[f64; OPERATIONS.len()]) -> Vec<OperationRow> {
-    let row = |((operation, per_second), of): ((&&str, &f64), &LatencyHistogram)| OperationRow {
+/// Of what is known.
+fn sum(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.into_iter().chain(other).reduce(|sum, rate| sum + rate)
+}
+
+fn operations(times: &Times, rates: &[Option<f64>; OPERATIONS.len()]) -> Vec<OperationRow> {
+    let row = |((operation, per_second), of): ((&&str, &Option<f64>), &LatencyHistogram)| OperationRow {
         operation: (*operation).to_owned(),
         per_second: *per_second,
         p50_us: percentile_us([of], 500),
@@ -248,6 +259,11 @@ fn log(snapshot: &NodeSnapshot) -> LogFigures {
 }
 
 impl LogFigures {
+    /// Nothing is known of the last second.
+    fn without_times(self) -> LogFigures {
+        LogFigures { lag_bytes: self.lag_bytes, lag_csn: self.lag_csn, ..LogFigures::default() }
+    }
+
     fn and(&self, other: &LogFigures) -> LogFigures {
         LogFigures {
             lag_bytes: self.lag_bytes + other.lag_bytes,
@@ -286,15 +302,15 @@ mod tests {
         serde_json::from_str(&text).unwrap()
     }
 
-    fn part(node: u32, gets: f64, of_gets: LatencyHistogram, lag_bytes: u64) -> NodePart<StatusPart> {
+    fn part(node: u32, gets: Option<f64>, of_gets: LatencyHistogram, lag_bytes: u64) -> NodePart<StatusPart> {
         let snapshot = NodeSnapshot { node: NodeId(node), ..snapshot() };
         let mut all = Times::default();
         all[0] = of_gets;
         let part = StatusPart {
             row: nodes::row(&snapshot, &Rates::default(), None),
-            operations: operations(&all, &[gets, 0.0, 0.0, 0.0, 0.0]),
+            operations: operations(&all, &[gets, gets.map(|_| 0.0), None, None, None]),
             times: all.to_vec(),
-            searches: [30.0, 10.0],
+            searches: gets.map(|_| [30.0, 10.0]),
             log: LogFigures { lag_bytes, sync_max_us: Some(lag_bytes), ..LogFigures::default() },
             splits: Splits { begun: 2, finished: 1, aborted: 0, under_way: 1 },
             recoveries: Vec::new(),
@@ -306,9 +322,9 @@ mod tests {
     #[test]
     fn together_adds_rates_and_times_of_all_requests() {
         let parts = vec![
-            part(1, 10.0, times(20, 99), 100),
-            part(3, 5.0, times(80, 1), 50),
-            part(4, 0.0, LatencyHistogram::default(), 0),
+            part(1, Some(10.0), times(20, 99), 100),
+            part(3, Some(5.0), times(80, 1), 50),
+            part(4, None, LatencyHistogram::default(), 0),
         ];
         let coordinator = CoordinatorFigures { reachable: true, revision: "9".into(), seen_ms_ago: Some(20) };
         let body = together(&snapshot(), parts, (&[], &[]), coordinator, (false, true));
@@ -322,9 +338,29 @@ mod tests {
             (&body["operations"][4]["operation"], &body["operations"][4]["p50_us"]),
             (&"scan".into(), &serde_json::Value::Null)
         );
+        assert_eq!(
+            (&body["operations"][1]["per_second"], &body["operations"][2]["per_second"]),
+            (&0.0.into(), &serde_json::Value::Null),
+            "what no node knows is not zero"
+        );
         assert_eq!(body["searches"]["one_sided_share"], 0.25);
         assert_eq!((&body["log"]["lag_bytes"], &body["log"]["sync_max_us"]), (&150.into(), &100.into()));
         assert_eq!(body["splits"]["under_way"], 3);
         assert_eq!((&body["coordinator"]["seen_ms_ago"], &body["read_only"]), (&20.into(), &true.into()));
+    }
+
+    /// A node that has just started, or whose control thread hangs, once reported no operations and the times
+    /// of the last second in which it moved.
+    #[test]
+    fn part_of_a_node_that_stands_still_has_nothing_of_the_last_second() {
+        let cluster = crate::test_cluster::TestCluster::start(1);
+        let body = cluster.get(0, "/api/v1/cluster/status").body;
+        let null = serde_json::Value::Null;
+        for operation in body["operations"].as_array().unwrap() {
+            assert_eq!((&operation["per_second"], &operation["p99_us"]), (&null, &null), "{operation}");
+        }
+        assert_eq!(body["searches"]["one_sided_per_second"], null);
+        assert_eq!(body["nodes"][0]["operations_per_second"], null);
+        assert_eq!(cluster.get(0, "/api/v1/wal").body["pairs"][0]["batches_per_second"], null);
     }
 }

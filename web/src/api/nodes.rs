@@ -34,9 +34,11 @@ pub(crate) struct NodeRow {
     /// The pairs that it serves.
     pub(crate) pairs: Vec<u32>,
     pub(crate) entries: u64,
-    /// Processors that the process keeps busy; null until two snapshots were seen.
+    /// Processors that the process keeps busy; null until two snapshots were seen, and while figures stand
+    /// still.
     pub(crate) cpu_cores_used: Option<f64>,
-    pub(crate) operations_per_second: f64,
+    /// Likewise.
+    pub(crate) operations_per_second: Option<f64>,
     /// How long a request waits for the worker; null if none came in the last second.
     pub(crate) queue_estimate_us: Option<f64>,
     /// Whether it is the node that made the document.
@@ -152,7 +154,7 @@ fn absent_row(absent: &AbsentNode) -> NodeRow {
         pairs: Vec::new(),
         entries: 0,
         cpu_cores_used: None,
-        operations_per_second: 0.0,
+        operations_per_second: None,
         queue_estimate_us: None,
         is_self: false,
         age_ms: 0,
@@ -198,8 +200,8 @@ pub(crate) fn row(snapshot: &NodeSnapshot, rates: &Rates, fabric: Option<SocketA
         pairs: snapshot.pairs.iter().map(|pair| pair.pair.0).collect(),
         entries: snapshot.pairs.iter().map(|pair| pair.entries).sum(),
         cpu_cores_used: rates.cpu_cores_used,
-        operations_per_second: rates.operations_all(),
-        queue_estimate_us: queue_estimate_us(snapshot),
+        operations_per_second: rates.known(rates.operations_all()),
+        queue_estimate_us: rates.known(queue_estimate_us(snapshot)).flatten(),
         is_self: false,
         age_ms: 0,
         absent_since_unix_ms: None,

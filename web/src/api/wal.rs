@@ -30,7 +30,8 @@ pub(crate) struct WalRow {
     pub(crate) log_bytes_since_checkpoint: u64,
     /// None without logs.
     pub(crate) segments: Option<Segments>,
-    pub(crate) batches_per_second: f64,
+    /// None: nothing is known of the last second.
+    pub(crate) batches_per_second: Option<f64>,
     pub(crate) bytes_per_batch: Option<f64>,
     pub(crate) sync_us: SyncTimes,
     /// At the rate of the last takeover that the node has seen; null if it has seen none.
@@ -145,7 +146,7 @@ impl ClusterDocument for Wal {
         let history = shared.history();
         let rate = replay_rate(snapshot);
         let row = |pair: &PairSnapshot| {
-            let rates = history.rates().pairs.get(&pair.pair).copied().unwrap_or_default();
+            let rates = history.rates().pairs.get(&pair.pair).copied();
             row(pair, snapshot.node.0, rates, rate)
         };
         let syncs = history.syncs().map(|(second, counts)| (second, *counts)).collect();
@@ -171,11 +172,13 @@ impl ClusterDocument for Wal {
 }
 
 /// The rates are those of both logs, what is pending is written to each of them.
-fn lag_seconds(lag_bytes: u64, rates: PairRates) -> Option<f64> {
-    if lag_bytes == 0 { Some(0.0) } else { share(lag_bytes as f64, rates.bytes / 2.0) }
+fn lag_seconds(lag_bytes: u64, rates: Option<PairRates>) -> Option<f64> {
+    if lag_bytes == 0 { Some(0.0) } else { share(lag_bytes as f64, rates?.bytes / 2.0) }
 }
 
-fn row(pair: &PairSnapshot, node: u32, rates: PairRates, replay_rate: Option<f64>) -> WalRow {
+/// Without rates nothing is known of the last second.
+fn row(pair: &PairSnapshot, node: u32, rates: Option<PairRates>, replay_rate: Option<f64>) -> WalRow {
+    let sync_us = if rates.is_some() { pair.sync_us } else { [0; 3] };
     WalRow {
         pair: pair.pair.0,
         node,
@@ -188,9 +191,9 @@ fn row(pair: &PairSnapshot, node: u32, rates: PairRates, replay_rate: Option<f64
         lag_seconds: lag_seconds(pair.log_bytes_pending, rates),
         log_bytes_since_checkpoint: pair.log_bytes_since_checkpoint,
         segments: pair.log_segments.as_ref().map(Segments::of),
-        batches_per_second: rates.batches,
-        bytes_per_batch: share(rates.bytes, rates.batches),
-        sync_us: SyncTimes::of(pair.sync_us),
+        batches_per_second: rates.map(|rates| rates.batches),
+        bytes_per_batch: rates.and_then(|rates| share(rates.bytes, rates.batches)),
+        sync_us: SyncTimes::of(sync_us),
         replay_seconds_estimate: replay_rate
             .map(|bytes_per_second| pair.log_bytes_since_checkpoint as f64 / bytes_per_second),
         checkpoint_running: pair.checkpoint_running,
@@ -226,7 +229,7 @@ mod tests {
     fn row_has_the_lag_and_no_figure_that_nobody_knows() {
         let mut pair = snapshot().pairs[0];
         pair.csn_appended.0 = 60;
-        let rates = PairRates { batches: 4.0, bytes: 8_192.0 };
+        let rates = Some(PairRates { batches: 4.0, bytes: 8_192.0 });
         let row = serde_json::to_value(row(&pair, 3, rates, None)).unwrap();
         assert_eq!(
             (&row["csn_appended"], &row["lag_csn"], &row["node"]),
@@ -238,11 +241,25 @@ mod tests {
         assert!(row["csn_checkpointed"].is_null(), "there is no checkpoint yet: 0 looked like one");
     }
 
+    /// Of a node that has just started, or whose figures stand still: its last second is not this one.
+    #[test]
+    fn row_without_rates_has_nothing_of_the_last_second() {
+        let mut pair = snapshot().pairs[0];
+        (pair.sync_us, pair.log_bytes_pending) = ([100, 200, 300], 50);
+        let of = |rates| serde_json::to_value(row(&pair, 3, rates, None)).unwrap();
+        assert_eq!(of(Some(PairRates::default()))["sync_us"]["p99"], 200);
+        let unknown = of(None);
+        for figure in ["batches_per_second", "bytes_per_batch", "lag_seconds"] {
+            assert!(unknown[figure].is_null(), "{figure}: {unknown}");
+        }
+        assert!(unknown["sync_us"]["p99"].is_null(), "{unknown}");
+    }
+
     #[test]
     fn row_has_the_segments_of_both_logs_and_null_without_logs() {
         let mut pair = snapshot().pairs[0];
         let segments = |pair: &PairSnapshot| {
-            serde_json::to_value(row(pair, 3, PairRates::default(), None)).unwrap()["segments"].clone()
+            serde_json::to_value(row(pair, 3, Some(PairRates::default()), None)).unwrap()["segments"].clone()
         };
         assert!(segments(&pair).is_null());
         let node = LogSegments {
@@ -267,9 +284,9 @@ mod tests {
 
     #[test]
     fn lag_seconds_is_what_the_pending_bytes_take_at_the_present_rate() {
-        let rates = PairRates { batches: 1.0, bytes: 2_000.0 };
-        assert_eq!((lag_seconds(0, PairRates::default()), lag_seconds(500, rates)), (Some(0.0), Some(0.5)));
-        assert_eq!(lag_seconds(500, PairRates::default()), None);
+        let rates = Some(PairRates { batches: 1.0, bytes: 2_000.0 });
+        assert_eq!((lag_seconds(0, None), lag_seconds(500, rates)), (Some(0.0), Some(0.5)));
+        assert_eq!((lag_seconds(500, Some(PairRates::default())), lag_seconds(500, None)), (None, None));
     }
 
     #[test]
@@ -322,7 +339,7 @@ mod tests {
     fn row_estimates_a_replay_at_the_rate_that_was_seen() {
         let mut pair = snapshot().pairs[0];
         pair.log_bytes_since_checkpoint = 3_000;
-        let row = row(&pair, 3, PairRates::default(), Some(1_500.0));
+        let row = row(&pair, 3, Some(PairRates::default()), Some(1_500.0));
         assert_eq!((row.replay_seconds_estimate, row.bytes_per_batch), (Some(2.0), None));
     }
 }

@@ -2,13 +2,15 @@
 
 use cell_fabric::RemoteRead;
 use cell_memory::extent::ExtentReader;
-use cell_protocol::ClientCounts;
+use cell_protocol::{ClientCounts, ToldRead};
 use cell_terms::Pointer;
+use cell_tree::Slot;
 
 use super::cache::NodeCache;
 use super::counter::OneSidedCounters;
 use super::direct::FoundInPlace;
-use super::place::PairAt;
+use super::place::{MeganodePlace, PairAt};
+use super::read_notes::ReadNotes;
 use super::reads::{ReadOwner, Reads};
 use super::regions::Regions;
 use crate::ClientOptions;
@@ -31,6 +33,10 @@ pub(crate) struct ReadContext {
     pub(super) counters: OneSidedCounters,
     /// By connection, for its reports.
     counts: Vec<ClientCounts>,
+    /// Likewise.
+    notes: Vec<ReadNotes>,
+    seed: u64,
+    reports: bool,
     pub(super) cache_inner: bool,
     pub(super) scan_entries_max: u32,
     /// Counts the registrations that were known: a header that was read under earlier ones says nothing of
@@ -42,7 +48,8 @@ pub(crate) struct ReadContext {
 }
 
 impl ReadContext {
-    pub(super) fn new(options: &ClientOptions) -> ReadContext {
+    pub(super) fn new(options: &ClientOptions, seed: u64) -> ReadContext {
+        let reports = options.report_ms > 0;
         ReadContext {
             regions: Regions::default(),
             reads: vec![Reads::default()],
@@ -51,6 +58,9 @@ impl ReadContext {
             node_words: Vec::new(),
             counters: OneSidedCounters::default(),
             counts: vec![ClientCounts::default()],
+            notes: vec![ReadNotes::new(seed, reports)],
+            seed,
+            reports,
             cache_inner: options.cache_inner,
             scan_entries_max: u32::MAX,
             registrations: 0,
@@ -62,11 +72,28 @@ impl ReadContext {
     pub(super) fn add_link(&mut self) {
         self.reads.push(Reads::default());
         self.counts.push(ClientCounts::default());
+        let seed = self.seed.wrapping_add(self.notes.len() as u64);
+        self.notes.push(ReadNotes::new(seed, self.reports));
     }
 
     /// What was counted by a connection.
     pub(super) fn counts_of(&self, link: LinkId) -> ClientCounts {
         self.counts.get(link.index()).copied().unwrap_or_default()
+    }
+
+    /// Takes what a connection's reports tell of its reads.
+    pub(super) fn take_read_notes(&mut self, link: LinkId, rows: &mut Vec<ToldRead>) -> u64 {
+        rows.clear();
+        self.notes.get_mut(link.index()).map_or(0, |notes| notes.take(rows))
+    }
+
+    /// A meganode is read, by a search of a leaf or by a scan that comes to it.
+    #[inline]
+    pub(super) fn note_read(&mut self, at: PairAt, slot: Slot) {
+        let pair = self.regions.pair(at);
+        if let Some(notes) = self.notes.get_mut(pair.link.index()) {
+            notes.note(pair.row.pair, slot.index);
+        }
     }
 
     /// Counts by the connection that leads to a pair.
@@ -97,9 +124,11 @@ impl ReadContext {
         self.counters.dropped += u64::from(self.cache.remove(pointer));
     }
 
-    /// Counts what a search in place met that was stale.
+    /// Counts a search in place, and what it met that was stale.
     #[inline]
-    pub(super) fn count_stale(&mut self, found: &FoundInPlace) {
+    pub(super) fn count_found(&mut self, found: &FoundInPlace) {
+        let MeganodePlace { at, slot } = found.place;
+        self.note_read(at, slot);
         self.counters.right_link += u64::from(found.right_links);
         if found.was_stale {
             self.counters.dropped += 1;

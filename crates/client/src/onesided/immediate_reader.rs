@@ -89,7 +89,7 @@ impl Reader {
     /// leaf's pair.
     #[inline]
     pub(super) fn take_found(&mut self, found: &FoundInPlace) -> Option<(Option<Item>, Csn)> {
-        self.context.count_stale(found);
+        self.context.count_found(found);
         let ReadContext { regions, extents, .. } = &mut self.context;
         let FoundInPlace { place: MeganodePlace { at, .. }, found, .. } = *found;
         let (item, csn) = match found.entry {
@@ -108,7 +108,7 @@ impl Reader {
     /// durable yet, the search is submitted, and the extent says whether its entry is.
     #[inline]
     pub(super) fn take_existence(&mut self, found: &FoundInPlace) -> (bool, Csn) {
-        self.context.count_stale(found);
+        self.context.count_found(found);
         let FoundInPlace { place: MeganodePlace { at, .. }, found, .. } = *found;
         let exists = found.entry.is_some();
         let csn = if exists { found.csn_changed } else { found.csn_removed };

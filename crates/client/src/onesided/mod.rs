@@ -36,6 +36,7 @@ mod meganode_cache;
 mod operation;
 mod page;
 mod place;
+mod read_notes;
 mod reads;
 mod regions;
 mod selecting_reader;
@@ -49,7 +50,7 @@ mod worker;
 use std::collections::VecDeque;
 
 use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
-use cell_protocol::{RegionsReply, ReplyHeader};
+use cell_protocol::{RegionsReply, ReplyHeader, ToldRead};
 use cell_terms::PairId;
 
 pub(crate) use batch_queue::BatchedRead;
@@ -123,7 +124,7 @@ impl Reader {
             router_walk: Walk::default(),
             immediate: ImmediateGet::default(),
             batch: BatchQueue::default(),
-            context: ReadContext::new(options),
+            context: ReadContext::new(options, seed),
             operations: Vec::new(),
             workers: vec![Worker::default()],
             reads_ordered: true,
@@ -167,6 +168,12 @@ impl Reader {
 
     pub(crate) fn counters(&self) -> &OneSidedCounters {
         &self.context.counters
+    }
+
+    /// Takes how often meganodes were read by a connection since this was asked last; the reads of those that
+    /// were not noted one by one are returned.
+    pub(crate) fn take_read_notes(&mut self, link: LinkId, rows: &mut Vec<ToldRead>) -> u64 {
+        self.context.take_read_notes(link, rows)
     }
 
     /// Whether a worker's registrations are to be asked for.

@@ -12,7 +12,7 @@ mod request;
 use cell_fabric::RemoteRead;
 use cell_terms::Csn;
 use cell_terms::mutant::{Mutant, planted};
-use cell_tree::{LeafEntry, LeafSnapshot, SearchResult};
+use cell_tree::{LeafEntry, LeafSnapshot, SearchResult, Slot};
 
 use super::context::{AskServer, ReadContext};
 use super::fetch::{Fetch, Fetched, value_len};
@@ -131,6 +131,8 @@ pub(crate) struct ReadOperation {
     pub(crate) needs: Vec<(PairAt, Csn)>,
     pub(crate) page: PagePlan,
     leaf: LeafSnapshot,
+    /// Where its scan read a leaf last.
+    scanned_slot: Option<Slot>,
     /// Before the first of its reads.
     pub(crate) started_ns: u64,
     /// How long it may take: the least that an owner permits whose memory it has read.
@@ -211,6 +213,7 @@ impl ReadOperation {
         self.needs.clear();
         self.headers.clear();
         self.lookups_used = self.confirmed_from.take().unwrap_or(self.lookups_used);
+        self.scanned_slot = None;
         self.started_ns = now_ns;
         self.ns_max = u64::MAX;
         self.in_time = false;
@@ -445,6 +448,7 @@ impl ReadOperation {
         context: &mut ReadContext,
     ) -> Result<(), AskServer> {
         let Some(at) = self.lookups[lookup].walk.location().copied() else { return Err(AskServer) };
+        context.note_read(at.pair, at.slot);
         let Some(entry) = found.entry else {
             self.depend_on(at.pair, found.csn_removed);
             self.end_lookup(slot, lookup, LookupResult::Absent, context)?;
@@ -467,6 +471,9 @@ impl ReadOperation {
     /// leaf; true if there is one that is wanted.
     fn on_leaf(&mut self, slot: u16, context: &mut ReadContext) -> Result<bool, AskServer> {
         let Some(at) = self.lookups[0].walk.location().copied() else { return Err(AskServer) };
+        if self.scanned_slot.replace(at.slot) != Some(at.slot) {
+            context.note_read(at.pair, at.slot);
+        }
         self.depend_on(at.pair, self.leaf.csn_removed());
         let planned = self.page.entries.len();
         let scan = self.request.scan();

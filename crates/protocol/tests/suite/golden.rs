@@ -72,6 +72,11 @@ fn requests() -> Vec<Request<'static>> {
     ]
 }
 
+const TOLD_READS: [ToldRead; 2] = [
+    ToldRead { pair: PairId(3), slot: SlotIndex(1), reads: 0x0102_0304 },
+    ToldRead { pair: PairId(4), slot: SlotIndex(0), reads: 7 },
+];
+
 fn report() -> ClientReport<'static> {
     ClientReport {
         client: 0x0102_0304_0506_0708,
@@ -89,6 +94,8 @@ fn report() -> ClientReport<'static> {
         transport: ReportTransport::Shm,
         policy: ReportPolicy::Paper,
         counts: ClientCounts::from_array(std::array::from_fn(|at| 100 + at as u64)),
+        told_reads: ToldReads::List(&TOLD_READS),
+        reads_elsewhere: 0xFE,
         name: "17@host",
     }
 }

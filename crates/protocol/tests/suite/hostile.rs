@@ -5,7 +5,9 @@
 use cell_protocol::stream::CHUNK_BYTES_MAX;
 use cell_protocol::write::put_value_bytes_max;
 use cell_protocol::*;
-use cell_terms::{Csn, Epoch, Incarnation, NodeId, OperationNumber, PairId, SessionId, Version, Watermark};
+use cell_terms::{
+    Csn, Epoch, Incarnation, NodeId, OperationNumber, PairId, SessionId, SlotIndex, Version, Watermark,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -13,8 +15,10 @@ use proptest::sample::Index;
 /// Walks everything that a decoded message offers.
 fn walk_request(message: &[u8]) -> Option<Vec<u8>> {
     let (header, request) = Request::decode(message).ok()?;
-    if let Request::MultiGet(keys) = request {
-        assert_eq!(keys.iter().count(), keys.len());
+    match request {
+        Request::MultiGet(keys) => assert_eq!(keys.iter().count(), keys.len()),
+        Request::Report(report) => assert_eq!(report.told_reads.iter().count(), report.told_reads.len()),
+        _ => {}
     }
     let mut again = Vec::new();
     request.encode(header, &mut again).expect("what was decoded can be encoded");
@@ -70,6 +74,12 @@ fn condition() -> impl Strategy<Value = Condition> {
     ]
 }
 
+const TOLD_READS: [ToldRead; 3] = [
+    ToldRead { pair: PairId(3), slot: SlotIndex(1), reads: 1 },
+    ToldRead { pair: PairId(u32::MAX), slot: SlotIndex(u32::MAX), reads: u64::MAX },
+    ToldRead { pair: PairId(0), slot: SlotIndex(0), reads: 70_000 },
+];
+
 /// A report of any figures.
 fn report(figure: u64, small: u32, known: bool) -> ClientReport<'static> {
     ClientReport {
@@ -86,6 +96,8 @@ fn report(figure: u64, small: u32, known: bool) -> ClientReport<'static> {
         transport: ReportTransport::ALL[small as usize % ReportTransport::ALL.len()],
         policy: ReportPolicy::ALL[small as usize % ReportPolicy::ALL.len()],
         counts: ClientCounts::from_array(std::array::from_fn(|at| figure.wrapping_mul(at as u64))),
+        told_reads: ToldReads::List(&TOLD_READS[..small as usize % 4]),
+        reads_elsewhere: figure.rotate_left(9),
         name: if known { "17@h\u{f6}st" } else { "" },
     }
 }

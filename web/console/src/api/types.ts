@@ -22,7 +22,8 @@ export interface NodeRow {
   node: number; incarnation: string; address: string; http: string; state: string; state_detail: string | null;
   uptime_ms: number; lease_remaining_ms: number; connections: number; cpu_cores_used: number | null; memory: Memory;
   backing: { node_region: string; extent_region: string }; pairs: number[]; entries: number;
-  operations_per_second: number; queue_estimate_us: number | null; is_self: boolean;
+  /** Null, here and in other rates: nothing is known of the last second. */
+  operations_per_second: number | null; queue_estimate_us: number | null; is_self: boolean;
   /** How long its figures stand still. */
   age_ms?: number;
   /** Of a node whose lease has ended: since when. Its row has no figures. */
@@ -41,7 +42,7 @@ export interface EventRow {
 }
 
 export interface OperationRow {
-  operation: string; per_second: number; p50_us: number | null; p99_us: number | null; p999_us?: number | null; max_us?: number | null;
+  operation: string; per_second: number | null; p50_us: number | null; p99_us: number | null; p999_us?: number | null; max_us?: number | null;
 }
 
 export interface Splits { begun: number; finished: number; aborted: number; under_way: number }
@@ -53,7 +54,7 @@ export interface Status extends Document {
   nodes: NodeRow[];
   pairs: { all: number; served: number; unserved: { pair: number; what: string; next: string }[] };
   operations: OperationRow[];
-  searches: { server_per_second: number; one_sided_per_second: number; one_sided_share: number | null };
+  searches: { server_per_second: number | null; one_sided_per_second: number | null; one_sided_share: number | null };
   log: {
     lag_bytes: number; lag_csn: number; sync_p50_us: number | null; sync_p99_us: number | null;
     sync_max_us: number | null;
@@ -77,7 +78,7 @@ export interface RegionsDocument extends Document { regions: RegionRow[] }
 
 export interface WalRow {
   pair: number; node: number; epoch: number; csn_appended: string; csn_durable: string; csn_checkpointed: string | null;
-  lag_csn: number; lag_bytes: number; log_bytes_since_checkpoint: number; batches_per_second: number;
+  lag_csn: number; lag_bytes: number; log_bytes_since_checkpoint: number; batches_per_second: number | null;
   bytes_per_batch: number | null; sync_us: { p50: number | null; p99: number | null; max: number | null };
   replay_seconds_estimate: number | null; checkpoint_running: boolean; checkpoints: number;
   /** How long what is not durable takes at the rate of the last second; null: nothing was synced in it. */
@@ -137,7 +138,7 @@ export interface SeriesDocument extends Document {
 /**
  * `bytes` are of extents, about: a pair's shared out by entries. `node` of several meganodes is who has most of the
  * entries; null: nobody serves them. `state`: entries, splitting, unserved, or "not told" where `node` did not
- * answer. Reads are those that servers carried out: one-sided ones pass them by.
+ * answer. Reads are those that servers carried out, and one-sided ones as clients tell of them: see `HeatDocument`.
  */
 export interface Bucket {
   low: Key; high: Key | null; meganodes: number; entries: number; bytes: number; tree_nodes: number;
@@ -154,13 +155,16 @@ export interface BucketsDocument extends Document {
   buckets: Bucket[]; routers: RouterRow[];
 }
 
-/** Writes and reads by range of keys, a row for each step, oldest first. */
+/**
+ * Writes and reads by range of keys, a row for each step, oldest first. Of one-sided reads clients tell once a second;
+ * of many, some are drawn.
+ */
 export interface HeatDocument extends Document {
   step_ms: number; times_unix_ms: number[];
   /** Where each range begins, in hexadecimal digits. */
   lows: string[];
   high: Key | null;
-  /** A second, by range. Null: nothing is known of the step, or nobody reports the range. */
+  /** A second, by range. Null: nothing is known of the step, or not of all keys of the range. */
   writes: ((number | null)[] | null)[]; reads: ((number | null)[] | null)[];
 }
 

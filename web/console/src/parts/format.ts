@@ -48,6 +48,10 @@ export const seconds = (value: number | null | undefined): Figure =>
 export const milliseconds = (value: number | null | undefined): Figure =>
   scaled(value, [[3_600_000, "h"], [60_000, "min"], [1000, "s"], [0, "ms"]]);
 
+/** Of what is known; null where nothing is. */
+export const sumOfKnown = (values: (number | null)[]): number | null =>
+  values.reduce<number | null>((sum, value) => (value === null ? sum : (sum ?? 0) + value), null);
+
 /** Thousands only from ten thousand on: "9,800 /s" reads better than "9.8 k/s". */
 export const perSecond = (value: number | null | undefined): Figure =>
   Math.abs(value ?? 0) < 1e4 ? scaled(value, [[0, "/s"]]) : scaled(value, [[1e6, "M/s"], [1e3, "k/s"]]);

@@ -53,7 +53,13 @@ fn part() -> Vec<Field> {
             "times",
             list(shared("LatencyHistogram"), "What requests took, by kind, in the order of operations."),
         ),
-        ("searches", tuple(&rates, "Searches, as clients report them.")),
+        (
+            "searches",
+            or_null(tuple(
+                &rates,
+                "Searches, as clients report them. Null: nothing is known of the last second.",
+            )),
+        ),
         ("log", log_figures()),
         ("splits", shared("Splits")),
         ("recoveries", list(shared("RecoveryRow"), "Its takeovers.")),
@@ -81,7 +87,7 @@ fn operation() -> Value {
     };
     object([
         ("operation", word(&crate::rates::OPERATIONS, "The kind of request.")),
-        ("per_second", number("How many a second.")),
+        ("per_second", or_null(number("How many a second. Null: nothing is known of the last second."))),
         ("p50_us", time("Half took no longer")),
         ("p99_us", time("99 of 100 took no longer")),
         ("p999_us", time("999 of 1000 took no longer")),
@@ -90,9 +96,10 @@ fn operation() -> Value {
 }
 
 fn searches() -> Value {
+    let rate = |what: &str| or_null(number(&format!("{what} Null: nothing is known of the last second.")));
     object([
-        ("server_per_second", number("By servers, a second, as clients report them.")),
-        ("one_sided_per_second", number("By clients in the servers' memory, a second.")),
+        ("server_per_second", rate("By servers, a second, as clients report them.")),
+        ("one_sided_per_second", rate("By clients in the servers' memory, a second.")),
         ("one_sided_share", or_null(share("The one-sided part of all. Null: there were none."))),
     ])
 }
@@ -152,7 +159,10 @@ pub(super) fn node_row() -> Value {
         ("pairs", list(integer("A pair."), "The pairs that it serves.")),
         ("entries", integer("Entries of its pairs.")),
         ("cpu_cores_used", or_null(number("Processors that it keeps busy. Null: not known yet."))),
-        ("operations_per_second", number("Requests a second.")),
+        (
+            "operations_per_second",
+            or_null(number("Requests a second. Null: nothing is known of the last second.")),
+        ),
         (
             "queue_estimate_us",
             or_null(number("How long a request waits for the worker, in microseconds. Null: none came.")),

@@ -52,7 +52,10 @@ pub(super) fn wal_row() -> Value {
         ),
         ("log_bytes_since_checkpoint", integer("Log bytes since the last checkpoint.")),
         ("segments", or_null(segments())),
-        ("batches_per_second", number("Batches synced a second.")),
+        (
+            "batches_per_second",
+            or_null(number("Batches synced a second. Null: nothing is known of the last second.")),
+        ),
         ("bytes_per_batch", or_null(number("Bytes of a batch. Null: there was none."))),
         ("sync_us", sync),
         (

@@ -8,6 +8,10 @@ use super::build::{
 };
 use super::envelope::{age, at, of_cluster, of_node, of_scope};
 
+/// What counts as a read of a meganode: then comes of which time.
+const READS: &str = "Reads by servers, and one-sided ones as clients tell of them once a second (of many, \
+                     some are drawn; a client that ends tells nothing of its last second):";
+
 fn low() -> Value {
     about(shared("Key"), "Its keys are at or above this.")
 }
@@ -61,7 +65,7 @@ pub(crate) fn buckets() -> Value {
 
 fn bucket() -> Value {
     const STATES: [&str; 4] = ["entries", "splitting", "unserved", "not told"];
-    let rate = |what: &str| or_null(number(&format!("{what} a second. Null: not known.")));
+    let rate = |what: &str| or_null(number(&format!("{what} a second. Null: not known of all of it.")));
     object([
         ("low?", low()),
         ("high?", high()),
@@ -76,7 +80,7 @@ fn bucket() -> Value {
         ("pair", or_null(integer("The pair. Null: several, or not known."))),
         ("state", word(&STATES, "not told: its node did not answer.")),
         ("writes_per_second", rate("Writes")),
-        ("reads_per_second", rate("Reads that servers carried out,")),
+        ("reads_per_second", rate(READS)),
         ("id", or_null(meganode_name("The meganode's name, PAIR.SLOT. Null: several."))),
     ])
 }
@@ -98,7 +102,7 @@ pub(crate) fn heat() -> Value {
     let rate = |what: &str| number(&format!("{what} a second, the mean of the step."));
     let rows = |what: &str| {
         let cell =
-            or_null(about(rate(what), "The mean of the step, a second. Null: nobody reports the range."));
+            or_null(about(rate(what), "The mean of the step, a second. Null: not known of all keys in it."));
         let row = or_null(list(cell, "By range. Null: nothing is known of the step."));
         list(row, what)
     };
@@ -114,7 +118,7 @@ pub(crate) fn heat() -> Value {
         ),
         ("high", about(or_null(shared("Key")), "Where the last range ends. Null: it has no end.")),
         ("writes", rows("Writes, a row for each step.")),
-        ("reads", rows("Reads that servers carried out, a row for each step.")),
+        ("reads", rows(&format!("{READS} a row for each step."))),
     ];
     let key = || text("A key in base 64.");
     let range = [key(), or_null(key())];

@@ -164,7 +164,12 @@ fn bucket(spans: &[Span]) -> Bucket {
     });
     let sum = |of: fn(&MeganodeRow) -> u64| held().map(of).sum::<u64>();
     let rate = |of: fn(&MeganodeRow) -> Option<f32>| {
-        let known = held().filter_map(of).map(f64::from).reduce(|sum, rate| sum + rate);
+        // Of all, or it would pass for that.
+        let of_span = |span: &Span| match &span.held {
+            Held::By(row) => of(row).map(f64::from),
+            Held::Unreported(_) => None,
+        };
+        let known: Option<f64> = spans.iter().map(of_span).sum();
         known.map(|rate| (rate * 10.0).round() / 10.0)
     };
     let (tree_nodes, tree_nodes_all) =
@@ -301,6 +306,10 @@ mod tests {
         let document = super::document(many, &KeyRange::default(), 512, unreported, &BTreeMap::new());
         assert!(document.buckets.len() <= 512);
         assert!(document.buckets.iter().all(|bucket| bucket.state == "not told"), "in each are some");
+        let mut rates = document.buckets.iter().map(|bucket| bucket.writes_per_second);
+        assert!(rates.all(|rate| rate.is_none()), "a part's rate is not the whole's");
+        let three = whole(&lows[..9], 3).buckets;
+        assert!(three.iter().all(|bucket| bucket.writes_per_second == Some(6.0)), "of three of them");
         let one = vec![NodePart { node: NodeId(0), part: parts(&lows[..1]).remove(0).part }];
         let empty = super::document(Vec::new(), &KeyRange::default(), 4, None, &BTreeMap::new());
         assert_eq!((empty.buckets.len(), empty.high), (0, None));

@@ -2,8 +2,9 @@
 //! keep it: see [`crate::heat_history`].
 //!
 //! Each node reports the keys that it has now, by its ranges of now. They make the ranges of the answer, and
-//! neighbours are together where there are too many. In a step in which keys came to another node both may
-//! report them: their figures are added.
+//! neighbours are together where there are too many: of such a column nothing is known in a step in which
+//! something of it is not, because a part's figure would pass for the whole's. In a step in which keys came
+//! to another node both may report them: their figures are added.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -196,9 +197,13 @@ fn document(parts: Vec<NodePart<HeatPart>>, range: &KeyRange, columns: usize, st
             let row = parts[part].part.rows.get(*numbers[part].get(&number)?)?;
             of(row).get(at).map(|rate| rate.0)
         };
+        let of_span = |number: u64, span: &HeatSpan| {
+            let figures = span.sources.iter().filter_map(|source| figure(number, *source));
+            figures.reduce(|sum, rate| sum + rate)
+        };
         let cell = |number: u64, column: &[HeatSpan]| {
-            let sources = column.iter().flat_map(|span| &span.sources);
-            sources.filter_map(|source| figure(number, *source)).reduce(|sum, rate| sum + rate).map(Rate::new)
+            let whole: Option<f64> = column.iter().map(|span| of_span(number, span)).sum();
+            whole.map(Rate::new)
         };
         let row = |number: u64| {
             let cells: Vec<_> = columns.iter().map(|column| cell(number, column)).collect();
@@ -275,7 +280,8 @@ mod tests {
         assert_eq!((&all["writes"], &all["reads"][2][0]), (&writes, &0.into()));
         let two = reported(parts(), &KeyRange::default(), 2);
         assert_eq!(two["lows"], serde_json::json!(["", "67"]));
-        assert_eq!(two["writes"], serde_json::json!([null, [1, 2.5], [12, 123]]));
+        let nothing_of_a_part = serde_json::json!([null, null, [12, null]]);
+        assert_eq!(two["writes"], nothing_of_a_part, "a part's figure is not the whole's");
         let none = reported(Vec::new(), &KeyRange { from: b"a".to_vec(), to: Some(b"b".to_vec()) }, 9);
         assert_eq!((&none["lows"], &none["high"]["text"]), (&serde_json::json!(["61"]), &"b".into()));
         assert_eq!(none["writes"], serde_json::json!([null, null, null]));
@@ -317,7 +323,10 @@ mod tests {
             let ranges: Vec<(&str, &str)> = keys
                 .iter()
                 .enumerate()
-                .map(|(at, low)| (&**low, keys.get(at + 1).map_or("", |key| key)))
+                .map(|(at, low)| {
+                    let low = if at == 0 { "" } else { low };
+                    (low, keys.get(at + 1).map_or("", |key| key))
+                })
                 .collect();
             let writes = vec![123_456.0_f32; ranges.len()];
             let rows: Vec<(u64, &[f32])> = (1..=60).map(|number| (number, &*writes)).collect();

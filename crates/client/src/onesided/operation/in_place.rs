@@ -57,7 +57,7 @@ impl ReadOperation {
 
     /// What a leaf has answered for a lookup, with the extent that it names.
     fn take_in_place(&mut self, lookup: usize, found: FoundInPlace, context: &mut ReadContext) -> bool {
-        context.count_stale(&found);
+        context.count_found(&found);
         let FoundInPlace { place: MeganodePlace { at, .. }, found, ns_max, .. } = found;
         let (answer, csn) = match found.entry {
             None => (LookupResult::Absent, found.csn_removed),

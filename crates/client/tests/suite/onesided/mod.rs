@@ -22,3 +22,4 @@ mod read_harness;
 mod rules;
 mod shared;
 mod stopped;
+mod told;

@@ -8,8 +8,8 @@ use cell_client::{
 };
 use cell_fabric::{ReadTag, RemoteRead};
 use cell_protocol::{
-    HelloReply, Limits, PROTOCOL_VERSION, PairRegions, Refusal, RegionRows, RegionsReply, Reply, ReplyHeader,
-    Request, RequestKind, TableReport, TableRows,
+    ClientReportReply, HelloReply, Limits, PROTOCOL_VERSION, PairRegions, Refusal, RegionRows, RegionsReply,
+    Reply, ReplyHeader, Request, RequestKind, SettingValues, TableReport, TableRows,
 };
 use cell_terms::{Epoch, Incarnation, NodeId, PairId, Watermark};
 
@@ -19,6 +19,9 @@ pub(crate) const MS: u64 = 1_000_000;
 
 /// The longest operation that the owner permits.
 pub(crate) const OPERATION_MS_MAX: u64 = 200;
+
+/// Pair, slot and reads of each meganode that a report told of, and the reads of no meganode.
+pub(crate) type ToldOfReads = (Vec<(u32, u32, u64)>, u64);
 
 pub(crate) struct ReadHarness {
     pub(crate) core: ClientCore,
@@ -38,6 +41,8 @@ pub(crate) struct ReadHarness {
     pub(crate) asked: Vec<RequestKind>,
     /// Of all requests.
     pub(crate) kinds: Vec<RequestKind>,
+    /// What each report told of one-sided reads.
+    pub(crate) told: Vec<ToldOfReads>,
     /// Which pairs the worker reports.
     pub(crate) pairs_reported: usize,
     /// How long the client's process is stopped right after it has read its clock the next time.
@@ -79,6 +84,10 @@ pub(crate) fn reply_on_itself<'a>(request: &Request<'_>, rows: &'a [PairRegions]
             pairs: RegionRows::List(rows),
         })),
         Request::KeepAlive { .. } => Some(Reply::Alive),
+        Request::Report(_) => Some(Reply::Reported(ClientReportReply {
+            settings_revision: 0,
+            values: SettingValues::List(&[]),
+        })),
         Request::Table { .. } => {
             Some(Reply::Table(TableReport { revision: 1, rows_all: 0, rows: TableRows::List(&[]) }))
         }
@@ -105,6 +114,7 @@ impl ReadHarness {
             answered: 0,
             asked: Vec::new(),
             kinds: Vec::new(),
+            told: Vec::new(),
             pairs_reported: 2,
             stop_ns: 0,
             meanwhile: None,
@@ -287,6 +297,10 @@ impl ReadHarness {
     fn answer(&mut self, message: &[u8]) {
         let (header, request) = Request::decode(message).unwrap();
         self.kinds.push(request.kind());
+        if let Request::Report(report) = &request {
+            let rows = report.told_reads.iter().map(|row| (row.pair.0, row.slot.0, row.reads));
+            self.told.push((rows.collect(), report.reads_elsewhere));
+        }
         self.last = Some(header.id);
         if !self.answers && !matches!(request, Request::Hello(_)) {
             return;

@@ -3,7 +3,7 @@
 import type { WalDocument } from "../../api/types";
 import { Chart } from "../../parts/chart";
 import { Tile, Tiles } from "../../parts/figure";
-import { bytes, bytesRate, inWords, microseconds, perSecond, seconds } from "../../parts/format";
+import { bytes, bytesRate, inWords, microseconds, perSecond, seconds, sumOfKnown } from "../../parts/format";
 import { PageFrame } from "../../parts/page";
 import { Panel, type Source } from "../../parts/panel";
 import { Empty } from "../../parts/states";
@@ -50,14 +50,17 @@ export function Durability() {
 function Figures({ document, source, maxUs }: { document: WalDocument; source: Source; maxUs: number | null }) {
   const { pairs } = document;
   const sum = (read: (pair: WalDocument["pairs"][number]) => number) => pairs.reduce((total, pair) => total + read(pair), 0);
+  const batches = sumOfKnown(pairs.map((pair) => pair.batches_per_second));
+  const written = sumOfKnown(pairs.map((pair) => pair.batches_per_second && pair.batches_per_second * (pair.bytes_per_batch ?? 0)));
+  const told = document.missing?.length ? ", of what is told" : "";
   const replays = pairs.map((pair) => pair.replay_seconds_estimate).filter((value): value is number => value !== null);
   const syncs = pairs.map((pair) => pair.sync_us.p99).filter((value): value is number => value !== null);
   const worst = syncs.length === 0 ? null : Math.max(...syncs);
   return (
     <Tiles narrow source={source}>
-      <Tile name="Not yet durable" value={bytes(sum((pair) => pair.lag_bytes))} window="now" note={`${sum((pair) => pair.lag_csn)} commits`} />
-      <Tile name="Written" value={bytesRate(sum((pair) => pair.batches_per_second * (pair.bytes_per_batch ?? 0)))} window="last second" note={`${inWords(perSecond(sum((pair) => pair.batches_per_second)))} batches`} />
-      <Tile name="Sync, p99" value={microseconds(worst)} window={worst === null ? "no sync in the last second" : "slowest pair, last second"} note={maxUs === null ? undefined : `max ${inWords(microseconds(maxUs))}`} />
+      <Tile name="Not yet durable" value={bytes(pairs.length === 0 ? null : sum((pair) => pair.lag_bytes))} window={`now${told}`} note={`${sum((pair) => pair.lag_csn)} commits`} />
+      <Tile name="Written" value={bytesRate(written)} window={written === null ? "not known now" : `last second${told}`} note={`${inWords(perSecond(batches))} batches`} />
+      <Tile name="Sync, p99" value={microseconds(worst)} window={batches === null ? "not known now" : worst === null ? "no sync in the last second" : "slowest pair, last second"} note={maxUs === null ? undefined : `max ${inWords(microseconds(maxUs))}`} />
       <Tile name="Longest replay" value={seconds(replays.length === 0 ? null : Math.max(...replays))} window="estimate, if a node died now" />
       <Tile name="Checkpoints" value={{ number: String(pairs.filter((pair) => pair.checkpoint_running).length), unit: "running" }} window="now" note={`${sum((pair) => pair.checkpoints)} since start`} />
     </Tiles>

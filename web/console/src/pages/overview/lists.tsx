@@ -36,7 +36,7 @@ const seriesOf = (operation: string): string => (operation === ONE_SIDED ? "sear
 export function Operations({ status, histories, range, source }: OperationsProps) {
   const oneSided: OperationRow = { operation: ONE_SIDED, per_second: status.searches.one_sided_per_second, p50_us: null, p99_us: null };
   return (
-    <Panel title="Operations" window="last second; latencies as the server measures them" source={source} saysState={false}>
+    <Panel title="Operations" window={`last second${status.missing?.length ? ", nodes that answered" : ""}; latencies as the server measures them`} source={source} saysState={false}>
       <Table
         caption="Operations of all nodes" rows={[...status.operations, oneSided]} rowKey={(row) => row.operation}
         columns={[

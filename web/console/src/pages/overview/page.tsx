@@ -2,7 +2,7 @@
 
 import type { Status } from "../../api/types";
 import { Tile, Tiles } from "../../parts/figure";
-import { bytes, count, inWords, microseconds, perSecond, plural, share, whole } from "../../parts/format";
+import { bytes, count, inWords, microseconds, perSecond, plural, share, sumOfKnown, whole } from "../../parts/format";
 import { PageFrame } from "../../parts/page";
 import { Empty, Loading, MissingNote, ProblemNote, StaleNote } from "../../parts/states";
 import { Verdict } from "../../parts/verdict";
@@ -61,19 +61,20 @@ function IfEmpty({ status }: { status: Status }) {
 
 function Figures({ status, histories }: { status: Status; histories: Histories }) {
   const of = (operation: string) => status.operations.find((row) => row.operation === operation);
-  const served = status.operations.reduce((sum, row) => sum + row.per_second, 0);
   const oneSided = status.searches.one_sided_per_second;
+  const all = sumOfKnown([...status.operations.map((row) => row.per_second), oneSided]);
+  const whose = status.missing?.length ? "nodes that answered" : "all nodes";
   const entries = entriesOf(status);
   const { searches, log, splits } = status;
   const unserved = status.pairs.all - status.pairs.served;
   return (
     <Tiles>
-      <Tile name="Operations" value={perSecond(served + oneSided)} window="last second, all nodes" note={`${inWords(perSecond(oneSided))} one-sided`} values={sumOf(histories, NAMES.slice(0, 6))} />
+      <Tile name="Operations" value={perSecond(all)} window={all === null ? "not known now" : `last second, ${whose}`} note={`${inWords(perSecond(oneSided))} one-sided`} values={sumOf(histories, NAMES.slice(0, 6))} />
       <Tile name="Get, p99" value={microseconds(of("get")?.p99_us)} window="served by CPU" values={histories.values("latency_get_p99_us")} />
       <Tile name="Put, p99" value={microseconds(of("put")?.p99_us)} window="until durable" values={histories.values("latency_put_p99_us")} />
       <Tile
         name="One-sided searches" value={share(searches.one_sided_share)} href="/console/selector"
-        window={searches.one_sided_share === null ? "no searches now" : "of searches, last second"} values={histories.values("one_sided_share")}
+        window={oneSided === null ? "not known now" : searches.one_sided_share === null ? "no searches now" : "of searches, last second"} values={histories.values("one_sided_share")}
       />
       <Tile name="Log lag" value={bytes(log.lag_bytes)} window="not yet durable" href="/console/durability" values={histories.values("log_lag_bytes")} />
       <Tile

@@ -26,6 +26,12 @@ function summary(incident: Incident, now: number): string {
   return `${who} died ${duration(now - incident.detected_ms)} ago: ${pairs}, ${end}`;
 }
 
+/** A survivor that has started anew since has another incarnation: nobody tells which node it was. */
+function survivorOf({ survivor, survivor_node: node, serving_ms: serving }: Incident["shares"][number]): string {
+  if (node !== null) return `node ${node}`;
+  return survivor !== null || serving > 0 ? "a node whose life of then is over" : "nobody yet";
+}
+
 function One({ incident, now }: { incident: Incident; now: number }) {
   const { rows, to, moments } = incidentRows(incident, now);
   const replayed = incident.shares.reduce((sum, share) => sum + share.replayed_bytes, 0);
@@ -33,7 +39,7 @@ function One({ incident, now }: { incident: Incident; now: number }) {
     <div class="stack">
       <Gantt title="Incident" rows={rows} from={0} to={to} />
       <p class="quiet">
-        Replayed: {inWords(bytes(replayed))}. {incident.shares.map((share) => `Pair ${share.pair}: ${share.survivor_node === null ? "nobody yet" : `node ${share.survivor_node}`}`).join("; ")}.
+        Replayed: {inWords(bytes(replayed))}. {incident.shares.map((share) => `Pair ${share.pair}: ${survivorOf(share)}`).join("; ")}.
       </p>
       <details><summary>Figures</summary><div class="twin"><GanttTable title="Incident" rows={moments} since="after it was detected" /></div></details>
     </div>

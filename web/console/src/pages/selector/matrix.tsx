@@ -2,7 +2,7 @@
 
 import type { SelectorPair } from "../../api/types";
 import { Figure } from "../../parts/figure";
-import { age, digitsOf, inWords, nanoseconds, perSecond, share, shortened } from "../../parts/format";
+import { age, digitsOf, inWords, nanoseconds, perSecond, share, shortened, whole } from "../../parts/format";
 import { NodeName } from "../../parts/node_name";
 import { Table } from "../../parts/table";
 import { urlWith } from "../../state/url";
@@ -58,6 +58,9 @@ function Cell({ pair, isChosen }: { pair: SelectorPair; isChosen: boolean }) {
   );
 }
 
+/** What was counted in the last second: of a client that is silent that is over, and nobody knows what it does now. */
+const lately = (pair: SelectorPair, value: number | null): number | null => (pair.age_ms > STALE_AFTER_MS ? null : value);
+
 export function PairTable({ pairs, chosen }: Props) {
   return (
     <Table
@@ -66,15 +69,15 @@ export function PairTable({ pairs, chosen }: Props) {
         { name: "client", cell: (pair) => <a href={urlWith({ pair: pairName(pair) })}>{shortened(pair.client_name, 28)}</a> },
         { name: "server", cell: (pair) => `node ${pair.node}` },
         { name: "decision", cell: (pair) => pair.decision.sentence },
-        { name: "one-sided", isNumber: true, cell: (pair) => <Figure value={share(pair.one_sided_share)} /> },
-        { name: "searches", isNumber: true, cell: (pair) => <Figure value={perSecond(pair.searches_per_second)} /> },
+        { name: "one-sided", isNumber: true, cell: (pair) => <Figure value={share(lately(pair, pair.one_sided_share))} /> },
+        { name: "searches", isNumber: true, cell: (pair) => <Figure value={perSecond(lately(pair, pair.searches_per_second))} /> },
         { name: "l_s", isNumber: true, cell: (pair) => <Figure value={nanoseconds(pair.l_s_ns)} /> },
         { name: "l_r", isNumber: true, cell: (pair) => <Figure value={nanoseconds(pair.l_r_ns)} /> },
         { name: "RTT", isNumber: true, cell: (pair) => <Figure value={nanoseconds(pair.rtt_ns)} /> },
         { name: "m", isNumber: true, cell: (pair) => digitsOf(pair.m) },
-        { name: "cache hits", isNumber: true, cell: (pair) => <Figure value={share(pair.cache_hit_share)} /> },
-        { name: "fallbacks", isNumber: true, cell: (pair) => <Figure value={perSecond(pair.fallbacks_per_second)} /> },
-        { name: "in hand", isNumber: true, cell: (pair) => pair.in_hand },
+        { name: "cache hits", isNumber: true, cell: (pair) => <Figure value={share(lately(pair, pair.cache_hit_share))} /> },
+        { name: "fallbacks", isNumber: true, cell: (pair) => <Figure value={perSecond(lately(pair, pair.fallbacks_per_second))} /> },
+        { name: "in hand", isNumber: true, cell: (pair) => whole(lately(pair, pair.in_hand)) },
         { name: "policy", cell: (pair) => pair.policy },
         { name: "settings", isNumber: true, cell: (pair) => `revision ${pair.settings_revision}` },
         { name: "reported", cell: (pair) => age(pair.age_ms) },

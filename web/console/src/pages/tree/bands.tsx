@@ -77,7 +77,7 @@ export function Bands({ document, measure }: { document: BucketsDocument; measur
       {hasKeys && <div class="row row-between">
         <div class="row">
           <Segments
-            label="Heat of" value={of} options={[["writes", "Writes"], ["reads", "Reads by servers"]] as const}
+            label="Heat of" value={of} options={[["writes", "Writes"], ["reads", "Reads"]] as const}
             onChange={(value) => setQuery({ heat: value === "writes" ? null : value })}
           />
           <Segments

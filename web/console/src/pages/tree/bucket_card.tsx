@@ -18,7 +18,7 @@ function Words({ bucket, hasKeys }: { bucket: Bucket; hasKeys: boolean }) {
     <>
       <b>{bucket.id ? `Meganode ${bucket.id}` : bucket.meganodes === 0 ? "Unknown meganodes" : plural(bucket.meganodes, "meganode")}</b> · {owner}
       {bucket.pair !== null && <>, pair {bucket.pair}</>}{hasKeys && <> · <span class="mono">{shortened(keyText(bucket.low), 24)}</span> to <span class="mono">{shortened(keyText(bucket.high), 24)}</span></>}
-      {" "}· {inWords(count(bucket.entries))} entries, {inWords(bytes(bucket.bytes))} · {inWords(share(bucket.fill))} full, height {bucket.height} · writes {inWords(perSecond(bucket.writes_per_second))}, reads {inWords(perSecond(bucket.reads_per_second))}
+      {bucket.meganodes > 0 && <> · {inWords(count(bucket.entries))} entries, {inWords(bytes(bucket.bytes))} · {inWords(share(bucket.fill))} full, height {bucket.height} · writes {inWords(perSecond(bucket.writes_per_second))}, reads {inWords(perSecond(bucket.reads_per_second))}</>}
       {bucket.state !== "entries" && <> · {bucket.state}</>}
     </>
   );

@@ -1,10 +1,13 @@
 // The bands as a table.
 
-import type { BucketsDocument } from "../../api/types";
+import type { Bucket, BucketsDocument } from "../../api/types";
 import { Figure } from "../../parts/figure";
 import { bytes, keyText, perSecond, share, shortened, whole } from "../../parts/format";
 import { Table } from "../../parts/table";
 import { urlWith } from "../../state/url";
+
+/** Nobody tells of the meganodes of a range: then nothing of it is zero. */
+const ifTold = (bucket: Bucket, value: number): number | null => (bucket.meganodes === 0 ? null : value);
 
 export function BucketTable({ document }: { document: BucketsDocument }) {
   return (
@@ -22,10 +25,10 @@ export function BucketTable({ document }: { document: BucketsDocument }) {
           },
           { name: "owner", cell: (bucket) => (bucket.node === null ? "nobody" : `node ${bucket.node}`) },
           { name: "pair", isNumber: true, cell: (bucket) => bucket.pair ?? (bucket.meganodes > 1 ? "several" : "–") },
-          { name: "entries", isNumber: true, cell: (bucket) => whole(bucket.entries) },
-          { name: "size", isNumber: true, cell: (bucket) => <Figure value={bytes(bucket.bytes)} /> },
-          { name: "full", isNumber: true, cell: (bucket) => <Figure value={share(bucket.fill)} /> },
-          { name: "height", isNumber: true, cell: (bucket) => bucket.height },
+          { name: "entries", isNumber: true, cell: (bucket) => whole(ifTold(bucket, bucket.entries)) },
+          { name: "size", isNumber: true, cell: (bucket) => <Figure value={bytes(ifTold(bucket, bucket.bytes))} /> },
+          { name: "full", isNumber: true, cell: (bucket) => <Figure value={share(ifTold(bucket, bucket.fill))} /> },
+          { name: "height", isNumber: true, cell: (bucket) => whole(ifTold(bucket, bucket.height)) },
           { name: "writes", isNumber: true, cell: (bucket) => <Figure value={perSecond(bucket.writes_per_second)} /> },
           { name: "reads", isNumber: true, cell: (bucket) => <Figure value={perSecond(bucket.reads_per_second)} /> },
           { name: "state", cell: (bucket) => bucket.state },

@@ -28,7 +28,21 @@ const larger = (most: number, rate: number | null): number => Math.max(most, rat
 
 export const strongest = (rates: (number | null)[] | null): number => (rates ?? []).reduce(larger, 0);
 
-export const sumOf = (rates: (number | null)[]): number => rates.reduce<number>((sum, rate) => sum + (rate ?? 0), 0);
+/** Of all keys; null: of some nothing is known. */
+export const sumOf = (rates: (number | null)[]): number | null =>
+  rates.reduce<number | null>((sum, rate) => (sum === null || rate === null ? null : sum + rate), 0);
+
+/** Rows, newest first, that may be of now: a step begins with nothing, and the one before it is what was just seen. */
+const NOW_ROWS = 2;
+
+/** A second, over all keys, in the newest step in which all are known; null: none of now is. */
+export function nowOf(rows: HeatRow[], of: HeatOf): number | null {
+  for (const row of rows.slice(0, NOW_ROWS)) {
+    const sum = row[of] && sumOf(row[of]);
+    if (sum !== null) return sum;
+  }
+  return null;
+}
 
 export interface Stretch { left: number; right: number }
 

@@ -2,12 +2,11 @@
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { HeatDocument } from "../../api/types";
-import { inWords, perSecond, share } from "../../parts/format";
-import { useTopic } from "../../state/live";
+import { inWords, perSecond } from "../../parts/format";
 import { shownTheme } from "../../state/theme";
 import { useStore } from "../../state/store";
 import type { Axis } from "./axis";
-import { BACK_WORDS, rowsOf, stretches, strongest, sumOf, type HeatBack, type HeatOf, type HeatRow, type Stretch } from "./heat";
+import { BACK_WORDS, nowOf, rowsOf, stretches, strongest, type HeatBack, type HeatOf, type HeatRow, type Stretch } from "./heat";
 
 const ROW_PIXELS = 2;
 const ROWS = 60;
@@ -22,25 +21,21 @@ export function HeatStrip({ heat, axis, of, back }: StripProps) {
   useEffect(() => {
     if (canvas.current) paint(canvas.current, stretches(axis, heat?.lows ?? []), rows, of, top);
   }, [heat, axis, of, theme]);
-  const oneSided = useTopic("status").data?.searches.one_sided_share ?? null;
-  const newest = rows.find((row) => row[of])?.[of];
-  const now = newest ? `${inWords(perSecond(sumOf(newest)))} now` : "nothing known now";
+  const sum = nowOf(rows, of);
+  const now = sum === null ? "not known of all keys now" : `${inWords(perSecond(sum))} now`;
   const window = `the last ${BACK_WORDS[back]}`;
   return (
     <div class="band band-heat">
       <canvas ref={canvas} role="img" aria-label={`${of} by key over ${window}: ${now}, hottest range ${inWords(perSecond(top))}`} />
       <span class="band-label">
         {heat ? `${of} of ${window}, newest on top, ${heat.step_ms / 1000} s a row; strongest is ${inWords(perSecond(top))}` : `${of} of ${window}: not here yet`}
-        {of === "reads" && `; what clients read one-sided is not in it${oneSidedWords(oneSided)}`}
+        {of === "reads" && "; one-sided reads as clients tell of them, some drawn of many, some seconds late"}
         {"; before a split its parts share evenly what the whole did"}
         {rows.some((row) => !row[of] || row[of].includes(null)) && "; hatched: not known"}
       </span>
     </div>
   );
 }
-
-/** No server sees those reads: of them only how many there are in all is known, as clients report it. */
-const oneSidedWords = (part: number | null): string => (part === null ? "" : ` (${inWords(share(part))} of all searches now)`);
 
 function paint(canvas: HTMLCanvasElement, places: Stretch[], rows: HeatRow[], of: HeatOf, top: number): void {
   const width = Math.max(1, Math.round(canvas.clientWidth * devicePixelRatio));
