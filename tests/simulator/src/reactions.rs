@@ -107,8 +107,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether a takeover ended because its process sees no log root. A process of two takeovers may end by one
-    /// of them before the other's end is looked at.
+    /// Whether a takeover ended because its process sees no log root. A process of two takeovers may end by
+    /// one of them before the other's end is looked at.
     fn misreads(&self, host: u32, error: &RecoveryError, pair: PairId) -> bool {
         let is_damage = error.missing(pair).is_some() && !error.is_of_this_survivor();
         let node = self.nodes.iter().find(|node| node.host == host);
