@@ -327,7 +327,7 @@ fn variables_that_are_empty_are_not_set() {
     let folder = tempfile::tempdir().unwrap();
     let data = format!("--data-dir={}", folder.path().display());
     for arguments in [
-        &["node", &data, "--listen-address=0.0.0.0:0"][..],
+        &["node", &data, "--listen-address=0.0.0.0:0", "--tracing-filter=off"][..],
         &["get", "key", "--server", "127.0.0.1:1"],
         &["put", "key"],
         &["node", "ls", "--http", "127.0.0.1:1"],
