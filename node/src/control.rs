@@ -87,33 +87,49 @@ pub(crate) fn run(
     ended
 }
 
-/// Joins the cluster. Of a process with this node's number that is gone, and of which only the lease says so,
-/// the lease's end is waited for. What was asked meanwhile is returned; none: the worker has ended, as it
-/// does when the operator wants the node to stop.
+/// Joins the cluster. What was asked meanwhile is returned; none: the worker has ended, as it does when the
+/// operator wants the node to stop.
 fn join(
     bring_up: &BringUp,
     environment: &Environment,
     work: &Receiver<Work>,
 ) -> Result<Option<VecDeque<Work>>, NodeError> {
-    let (mut early, mut said) = (VecDeque::new(), false);
     let lease_ns = bring_up.options.settings.integer("lease_ms") * 1_000_000;
-    let until_ns = boottime_ns().saturating_add(lease_ns.saturating_mul(2));
-    loop {
+    join_patiently(work, lease_ns, || {
         let geometry = |geometry| bring_up.joining(environment.table.host(), geometry);
-        let joined = join_cluster(environment, &bring_up.member_row(), || bring_up.layout_wanted(), geometry);
-        match joined {
-            Err(NodeError::Cluster(error @ ClusterError::NodeElsewhere { .. }))
-                if boottime_ns() < until_ns =>
-            {
-                if !std::mem::replace(&mut said, true) {
-                    tracing::info!(%error, "waiting for the other one's lease to end, if it is gone");
-                }
-                match work.recv_timeout(Duration::from_nanos(lease_ns / 8)) {
-                    Ok(Work::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => return Ok(None),
-                    asked => early.extend(asked),
-                }
+        join_cluster(environment, &bring_up.member_row(), || bring_up.layout_wanted(), geometry)
+    })
+}
+
+/// A coordinator that went after it gave the lease is waited for, for as long as that has not ended. Of a
+/// process with this node's number that is gone, and of which only the lease says so, the lease's end is
+/// waited for.
+fn join_patiently(
+    work: &Receiver<Work>,
+    lease_ns: u64,
+    mut attempt: impl FnMut() -> Result<(), NodeError>,
+) -> Result<Option<VecDeque<Work>>, NodeError> {
+    let (mut early, mut said, mut elsewhere_until_ns) = (VecDeque::new(), None, None);
+    loop {
+        let Err(error) = attempt() else { return Ok(Some(early)) };
+        let waits = match &error {
+            NodeError::Cluster(ClusterError::NodeElsewhere { .. }) => {
+                let now_ns = boottime_ns();
+                let until_ns = elsewhere_until_ns.get_or_insert(now_ns.saturating_add(2 * lease_ns));
+                (now_ns < *until_ns).then_some("waiting for the other one's lease to end, if it is gone")
             }
-            joined => return joined.map(|()| Some(early)),
+            NodeError::Cluster(error) if error.is_transient() => {
+                Some("waiting for the coordinator, which was there when it gave the lease")
+            }
+            _ => None,
+        };
+        let Some(waits) = waits else { return Err(error) };
+        if said.replace(waits) != Some(waits) {
+            tracing::info!(error = &error as &dyn std::error::Error, "{waits}");
+        }
+        match work.recv_timeout(Duration::from_nanos(lease_ns / 8)) {
+            Ok(Work::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            asked => early.extend(asked),
         }
     }
 }
@@ -376,7 +392,37 @@ fn lower_priority(niceness: i32) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
+
+    const LEASE_NS: u64 = 80_000_000;
+
+    fn away() -> NodeError {
+        ClusterError::NotReached(std::io::ErrorKind::ConnectionRefused.into()).into()
+    }
+
+    /// The process ended, and was started again for as long as the coordinator was away.
+    #[test]
+    fn join_waits_for_a_coordinator_that_went_after_it_gave_the_lease() {
+        let (sender, work) = mpsc::channel();
+        let mut outcomes = vec![Ok(()), Err(away()), Err(away()), Err(away())];
+        sender.send(Work::Stopping).unwrap();
+        let early = join_patiently(&work, LEASE_NS, || outcomes.pop().unwrap()).unwrap().unwrap();
+        assert!(outcomes.is_empty());
+        assert!(matches!(early.front(), Some(Work::Stopping)) && early.len() == 1, "it is kept for later");
+    }
+
+    #[test]
+    fn join_ends_with_the_lease_the_worker_or_what_is_no_outage() {
+        let (sender, work) = mpsc::channel();
+        let lease = cell_terms::Incarnation(1);
+        let mut outcomes = vec![Err(ClusterError::LeaseEnded { lease }.into()), Err(away())];
+        let ended = join_patiently(&work, LEASE_NS, || outcomes.pop().unwrap());
+        assert!(matches!(ended, Err(NodeError::Cluster(ClusterError::LeaseEnded { .. }))));
+        sender.send(Work::WorkerEnded).unwrap();
+        assert!(join_patiently(&work, LEASE_NS, || Err(away())).unwrap().is_none());
+    }
 
     #[test]
     fn lower_priority_makes_its_own_thread_nicer_and_no_other() {

@@ -49,6 +49,7 @@ mod worker;
 
 pub use access::{AccessRules, Credential, Grants, TokenHolder, TokenRole, TokensError};
 pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
+pub use cell_cluster::RenewalFigures;
 pub use cell_memory::BudgetFigures;
 pub use cell_pair::CheckpointFailure;
 pub use cell_protocol::{ClientCounts, ClientEstimates, MeganodeUse, ReportPolicy, ReportTransport};

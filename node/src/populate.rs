@@ -9,6 +9,7 @@ use std::thread::Thread;
 use cell_fabric::RegionTaker;
 use cell_memory::PairWriter;
 use cell_pair::Pair;
+use cell_terms::text::with_causes;
 
 /// The worker's end: raising it wakes the thread when something was granted.
 #[derive(Debug)]
@@ -40,8 +41,8 @@ impl Drop for PopulateSignal {
 /// meanwhile, nor by the control thread.
 pub(crate) fn take_whole(memory: &PairWriter, taker: &RegionTaker) {
     for region in [memory.extent.region(), memory.node.region()] {
-        let taken = region.populate_to(region.spec().bytes).map_err(|error| error.to_string());
-        let taken = taken.and_then(|()| taker.take(region).map_err(|error| error.to_string()));
+        let taken = region.populate_to(region.spec().bytes).map_err(|error| with_causes(&error));
+        let taken = taken.and_then(|()| taker.take(region).map_err(|error| with_causes(&error)));
         if let Err(error) = taken {
             tracing::warn!(error, "a region's memory cannot be taken whole, as RDMA wants it");
         }

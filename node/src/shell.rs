@@ -162,12 +162,13 @@ impl Shell {
 
     fn publish(&self) {
         if let Ok(mut shared) = self.snapshot.try_lock() {
-            let figures = self.driver.worker().snapshot();
+            let (figures, now_ns) = (self.driver.worker().snapshot(), boottime_ns());
             *shared = Arc::new(NodeSnapshot {
                 memory: self.budget.figures(),
                 memory_ready_bytes: ready_bytes(),
                 memory_ready_bytes_given: ready_bytes_given(),
-                counters: self.counters(),
+                counters: self.counters(now_ns),
+                renewals: self.lease_counts.renewals(now_ns),
                 log_flush: self.watched.flusher.as_ref().map_or(figures.log_flush, |shared| shared.choice()),
                 cpu_ns: [ClockId::ProcessCPUTime, ClockId::ThreadCPUTime].map(processor_ns),
                 ..figures
@@ -176,12 +177,13 @@ impl Shell {
     }
 
     /// Of all logs, of the fabric and of the lease.
-    fn counters(&self) -> Vec<CounterValue> {
+    fn counters(&self, now_ns: u64) -> Vec<CounterValue> {
         let mut logs = LogCounts::default();
         self.driver.worker().pairs().for_each(|pair| logs.add(&pair.log_counts()));
         let fabric = self.driver.endpoint().counters().values();
         let flushes = self.watched.flusher.iter().flat_map(|flusher| flusher.values());
-        logs.values().chain(flushes).chain(fabric).chain(self.lease_counts.values()).collect()
+        let lease = self.lease_counts.values(now_ns);
+        logs.values().chain(flushes).chain(fabric).chain(lease).collect()
     }
 }
 

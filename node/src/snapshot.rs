@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{IncidentRow, MemberRow, PairRow, TuningRow, number};
+use cell_cluster::{IncidentRow, MemberRow, PairRow, RenewalFigures, TuningRow, number};
 use cell_memory::BudgetFigures;
 use cell_pair::CheckpointFailure;
 use cell_recovery::{ProgressView, RecoveryStage};
@@ -347,6 +347,9 @@ pub struct NodeSnapshot {
     pub uptime_ms: u64,
     /// How long the lease surely holds from the snapshot on.
     pub lease_remaining_ms: u64,
+    /// How its renewals went; metrics have it.
+    #[serde(skip)]
+    pub renewals: RenewalFigures,
     /// Connections of clients.
     pub connections: u64,
     /// What the process may hold, and what holds it.

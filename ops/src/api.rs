@@ -13,6 +13,7 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
 use crate::args::SERVER_VARIABLE;
+use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
 use crate::store;
@@ -63,7 +64,6 @@ impl ApiArgs {
             (None, Some(server)) => return Place::Fabric(server.clone()),
             (None, None) => {}
         }
-        let variable = |name| variable(name).filter(|text| !text.is_empty());
         match (variable(HTTP_VARIABLE), variable(SERVER_VARIABLE)) {
             (Some(http), _) => Place::Http(http),
             (None, Some(server)) => Place::Fabric(server),
@@ -131,7 +131,8 @@ impl Api {
     /// The trusted certificates cannot be read, or TLS is wanted without any; a node that is named by its
     /// fabric does not answer there.
     pub(crate) fn new(arguments: &ApiArgs) -> anyhow::Result<Api> {
-        let nodes: Vec<String> = match arguments.place(|name| std::env::var(name).ok()) {
+        let variable = |name: &str| environment::variable(name)?.into_string().ok();
+        let nodes: Vec<String> = match arguments.place(variable) {
             Place::Http(http) => {
                 let nodes = http.split(',').map(str::trim).filter(|node| !node.is_empty());
                 nodes.map(with_scheme).collect()
@@ -142,6 +143,10 @@ impl Api {
                 vec![format!("{scheme}://{}", store::http_of(&server, arguments.token.as_deref())?)]
             }
         };
+        if nodes.is_empty() {
+            let failure = Failure::usage("--http, or CELL_HTTP, names no node");
+            return Err(failure.next("name nodes with --http HOST:PORT,…").into());
+        }
         let mut config = Agent::config_builder()
             .timeout_global(Some(DEADLINE))
             .http_status_as_error(false)
@@ -292,7 +297,10 @@ fn problem(node: &str, status: u16, document: Option<&Value>) -> Failure {
     let what =
         text("detail").or(text("title")).map_or_else(|| format!("HTTP status {status}"), str::to_owned);
     let details = document.and_then(|it| it["errors"].as_array()).map_or(&[][..], Vec::as_slice);
-    let details: String = details.iter().map(|error| format!("; {}", detail(error))).collect();
+    // Where one thing is wrong the sentence says it already.
+    let is_new = |error: &&Value| !error["detail"].as_str().is_some_and(|words| what.contains(words));
+    let details = details.iter().filter(is_new);
+    let details: String = details.map(|error| format!("; {}", detail(error))).collect();
     let exit = match status {
         404 | 409 | 412 => Exit::NotFound,
         503 | 504 => Exit::Unreachable,
@@ -387,7 +395,7 @@ mod tests {
             ApiArgs { http, server, ..ApiArgs::default() }
         };
         let both = |name: &str| Some(if name == HTTP_VARIABLE { "h:1" } else { "s:1" }.to_owned());
-        let server_alone = |name: &str| Some(if name == HTTP_VARIABLE { "" } else { "s:1" }.to_owned());
+        let server_alone = |name: &str| (name != HTTP_VARIABLE).then(|| "s:1".to_owned());
         let (http, fabric) = (|at: &str| Place::Http(at.to_owned()), |at: &str| Place::Fabric(at.to_owned()));
         assert_eq!(args(None, None).place(|_| None), http("127.0.0.1:7080"));
         assert_eq!(args(None, None).place(both), http("h:1"));
@@ -417,6 +425,12 @@ mod tests {
         let failure = problem("n", 422, Some(&document));
         assert_eq!(failure.what, "n answers: nothing was changed; client_cache_bytes: takes at most 1 GiB");
         assert_eq!((failure.exit, failure.next.is_some()), (Exit::Usage, true));
+        let document = json!({
+            "detail": "/query/kind: there is no kind `x`.",
+            "errors": [{"pointer": "/query/kind", "detail": "there is no kind `x`"}],
+        });
+        let failure = problem("n", 400, Some(&document));
+        assert_eq!(failure.what, "n answers: /query/kind: there is no kind `x`.", "it is said once");
         assert_eq!(problem("n", 412, None).exit, Exit::NotFound);
         assert_eq!([401, 403].map(|status| problem("n", status, None).exit), [Exit::Error; 2]);
         assert_eq!(problem("n", 502, None).what, "n answers: HTTP status 502");

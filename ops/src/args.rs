@@ -8,6 +8,7 @@ use cell_terms::setting::{Applies, Bounds, Setting, Value};
 use clap::{Args, ValueEnum};
 
 use crate::encoding::Encoding;
+use crate::environment;
 use crate::exit::Failure;
 use crate::output::message::Color;
 
@@ -39,7 +40,7 @@ pub(crate) const SERVER_VARIABLE: &str = "CELL_SERVER";
 
 /// A command in a hint, which asks these servers when it is copied.
 pub(crate) fn command_for(command: &str, server: &str) -> String {
-    let asks_them = server == SERVER_DEFAULT && std::env::var_os(SERVER_VARIABLE).is_none();
+    let asks_them = server == SERVER_DEFAULT && environment::variable(SERVER_VARIABLE).is_none();
     if asks_them { format!("`{command}`") } else { format!("`{command} --server {server}`") }
 }
 

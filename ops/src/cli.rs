@@ -7,6 +7,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::args::Global;
 use crate::command;
+use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
 use crate::settings;
@@ -89,7 +90,7 @@ pub(crate) fn definition() -> clap::Command {
 
 /// Parses a command line. The matches hold the settings' flags.
 pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<(Cli, ArgMatches), clap::Error> {
-    let matches = definition().try_get_matches_from(arguments)?;
+    let matches = environment::without_empty(definition()).try_get_matches_from(arguments)?;
     let cli = Cli::from_arg_matches(&matches)?;
     Ok((cli, matches))
 }
@@ -163,5 +164,20 @@ mod tests {
     #[test]
     fn definition_is_consistent() {
         definition().debug_assert();
+    }
+
+    /// What no list has is warned of as a setting that is unknown, and no test sets it to nothing.
+    #[test]
+    fn variables_of_arguments_are_no_settings() {
+        fn look(command: &clap::Command, count: &mut usize) {
+            for name in command.get_arguments().filter_map(clap::Arg::get_env) {
+                *count += 1;
+                assert!(settings::RESERVED_VARIABLES.contains(&name.to_str().unwrap()), "{name:?}");
+            }
+            command.get_subcommands().for_each(|of| look(of, count));
+        }
+        let mut count = 0;
+        look(&definition(), &mut count);
+        assert!(count > 10);
     }
 }

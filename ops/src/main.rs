@@ -13,6 +13,7 @@ mod command;
 mod dev;
 mod disk_size;
 mod encoding;
+mod environment;
 mod exit;
 mod input;
 mod load;

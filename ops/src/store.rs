@@ -16,7 +16,7 @@ use crate::args::{ServerArgs, command_for};
 use crate::exit::{Exit, Failure};
 use crate::load::loader::Limits;
 use crate::output::message;
-use crate::{probe, settings};
+use crate::{environment, probe, settings};
 
 /// How long a call waits for completions before it looks again.
 const TICK: Duration = Duration::from_millis(100);
@@ -265,7 +265,7 @@ pub(crate) fn options(
     in_flight_max: usize,
     given: &[String],
 ) -> anyhow::Result<ClientOptions> {
-    let (settings, warnings) = settings::of_client(std::env::vars_os(), given)?;
+    let (settings, warnings) = settings::of_client(environment::variables(), given)?;
     warnings.iter().for_each(|warning| message::warning(warning));
     let is_set = |name| settings.get(name).is_some_and(|(_, source)| source > Source::Default);
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy takes for more")]
 
 mod endpoints;
+mod renewals;
 
 use allocation_counter::measure;
 use cell_client::{Client, ClientOptions, Operation, Search, Transport};

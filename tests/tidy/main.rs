@@ -3,6 +3,7 @@
 
 mod circles;
 mod crates;
+mod errors;
 mod functions;
 mod map;
 mod mutants;

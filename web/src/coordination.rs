@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use cell_cluster::{ClusterError, Coordinator, CoordinatorRefusal};
+use cell_terms::text::with_causes;
 use tokio::sync::Semaphore;
 
 use crate::problem::Problem;
@@ -79,7 +80,7 @@ impl Coordination {
 impl From<Unanswered> for Problem {
     fn from(error: Unanswered) -> Problem {
         let down = |detail| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "coordinator_down", detail);
-        let words = format!("The coordinator has not done it: {}", in_words(&error));
+        let words = format!("The coordinator has not done it: {}", with_causes(&error));
         match &error {
             Unanswered::Failed(ClusterError::TooLong { .. }) => {
                 Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_long", words)
@@ -104,20 +105,6 @@ impl From<Unanswered> for Problem {
                 .next("see whether its process runs (`coordinator_address`), then try again"),
         }
     }
-}
-
-/// An error with its causes.
-pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let text = inner.to_string();
-        if !words.ends_with(&text) {
-            words = format!("{words}: {text}");
-        }
-        cause = inner.source();
-    }
-    words
 }
 
 #[cfg(test)]

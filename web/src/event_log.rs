@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::clock::LookTime;
 use crate::drill::{RunSeen, RunState};
+use crate::event_kind::EventKind as Kind;
 use crate::words::counted;
 
 /// Events that are kept.
@@ -45,27 +46,13 @@ pub(crate) struct Event {
     pub(crate) at_unix_ms: u64,
     /// Where it happened, or to whom.
     pub(crate) node: u32,
-    /// One of [`KINDS`].
+    /// The word of a [`Kind`].
     pub(crate) kind: String,
     pub(crate) severity: Severity,
     pub(crate) text: String,
     /// The same, for programs.
     pub(crate) details: Value,
 }
-
-/// Kinds of events.
-pub(crate) const KINDS: [&str; 10] = [
-    "node_state",
-    "read_only",
-    "member_joined",
-    "member_left",
-    "incident",
-    "takeover",
-    "split",
-    "checkpoint",
-    "setting",
-    "drill",
-];
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -140,14 +127,7 @@ impl EventLog {
 }
 
 impl Look<'_> {
-    fn push(
-        &mut self,
-        id: String,
-        node: NodeId,
-        kind: (&'static str, Severity),
-        text: String,
-        details: Value,
-    ) {
+    fn push(&mut self, id: String, node: NodeId, kind: (Kind, Severity), text: String, details: Value) {
         self.push_at(self.at_unix_ms, id, (node, kind), text, details);
     }
 
@@ -155,16 +135,15 @@ impl Look<'_> {
         &mut self,
         at_unix_ms: u64,
         id: String,
-        (node, (kind, severity)): (NodeId, (&'static str, Severity)),
+        (node, (kind, severity)): (NodeId, (Kind, Severity)),
         text: String,
         details: Value,
     ) {
-        debug_assert!(KINDS.contains(&kind), "{kind}");
         if self.log.events.len() == EVENTS_MAX {
             self.log.events.pop_front();
         }
         self.log.counted += 1;
-        let (node, kind) = (node.0, kind.to_owned());
+        let (node, kind) = (node.0, kind.word().to_owned());
         self.log.events.push_back(Event { id, at_unix_ms, node, kind, severity, text, details });
     }
 
@@ -179,7 +158,7 @@ impl Look<'_> {
     }
 
     /// An event that this node alone sees.
-    fn own(&mut self, of: &NodeSnapshot, kind: (&'static str, Severity), text: String, details: Value) {
+    fn own(&mut self, of: &NodeSnapshot, kind: (Kind, Severity), text: String, details: Value) {
         self.log.numbered += 1;
         let life = match of.incarnation {
             // It has no lease yet, nor have others.
@@ -193,18 +172,18 @@ impl Look<'_> {
     fn state(&mut self, before: Option<&NodeSnapshot>, now: &NodeSnapshot) {
         if let (None, Some(why)) = (before, &now.restarted_because) {
             let text = format!("{} {why}", now.node);
-            self.own(now, ("node_state", Severity::Warning), text, json!({"restarted_because": &**why}));
+            self.own(now, (Kind::HeldBack, Severity::Warning), text, json!({"restarted_because": &**why}));
         }
         let word = now.state.word();
         if before.is_some_and(|before| before.state.word() == word) {
             return;
         }
         let kind = match &now.state {
-            NodeState::ReadOnly(_) => ("read_only", Severity::Warning),
-            NodeState::Starting(wait) if wait.tries == 0 => ("node_state", Severity::Info),
-            NodeState::Starting(_) | NodeState::Silent => ("node_state", Severity::Warning),
-            NodeState::Failed(_) => ("node_state", Severity::Critical),
-            _ => ("node_state", Severity::Info),
+            NodeState::ReadOnly(_) => (Kind::ReadOnly, Severity::Warning),
+            NodeState::Starting(wait) if wait.tries == 0 => (Kind::NodeState, Severity::Info),
+            NodeState::Starting(_) | NodeState::Silent => (Kind::NodeState, Severity::Warning),
+            NodeState::Failed(_) => (Kind::NodeState, Severity::Critical),
+            _ => (Kind::NodeState, Severity::Info),
         };
         let text = match &now.state {
             NodeState::ReadOnly(reason) => format!("{}: {}", now.node, reason.words()),
@@ -217,24 +196,30 @@ impl Look<'_> {
         self.own(now, kind, text, json!({"from": from, "to": word}));
     }
 
-    /// Splits and checkpoints.
+    /// Renewals that nearly came too late, splits and checkpoints.
     fn work(&mut self, before: &NodeSnapshot, now: &NodeSnapshot) {
+        // Those of a process that was not seen before are in its metrics.
+        if now.renewals.slow > before.renewals.slow && now.incarnation == before.incarnation {
+            let text = format!("{}: {}", now.node, now.renewals.words());
+            let details = json!({"slow": now.renewals.slow - before.renewals.slow});
+            self.own(now, (Kind::Lease, Severity::Warning), text, details);
+        }
         let finished = now.splits.finished.saturating_sub(before.splits.finished);
         if finished > 0 {
             let text = format!("{} of meganodes finished", counted(finished, "split"));
-            self.own(now, ("split", Severity::Info), text, json!({"finished": finished}));
+            self.own(now, (Kind::Split, Severity::Info), text, json!({"finished": finished}));
         }
         let aborted = now.splits.aborted.saturating_sub(before.splits.aborted);
         if aborted > 0 {
             let text = format!("{} failed, and was undone", counted(aborted, "split"));
-            self.own(now, ("split", Severity::Warning), text, json!({"aborted": aborted}));
+            self.own(now, (Kind::Split, Severity::Warning), text, json!({"aborted": aborted}));
         }
         for pair in &now.pairs {
             let then = before.pairs.iter().find(|then| then.pair == pair.pair && then.epoch == pair.epoch);
             if then.is_some_and(|then| pair.checkpoints > then.checkpoints) {
                 let text = format!("{}: a checkpoint up to CSN {}", pair.pair, pair.csn_checkpointed.0);
                 let details = json!({"pair": pair.pair.0, "csn": pair.csn_checkpointed.0.to_string()});
-                self.own(now, ("checkpoint", Severity::Info), text, details);
+                self.own(now, (Kind::Checkpoint, Severity::Info), text, details);
             }
             // Tried again and again it fails again and again: that is one event.
             if let Some(why) = pair.checkpoint_failure
@@ -242,7 +227,7 @@ impl Look<'_> {
             {
                 let text = format!("{}: a checkpoint failed, and the log grows: {why}", pair.pair);
                 let details = json!({"pair": pair.pair.0, "error": why.to_string()});
-                self.own(now, ("checkpoint", Severity::Warning), text, details);
+                self.own(now, (Kind::Checkpoint, Severity::Warning), text, details);
             }
         }
     }
@@ -257,14 +242,14 @@ impl Look<'_> {
             }
             let text = format!("{node} has left: its lease is gone");
             let details = json!({"incarnation": incarnation.to_string()});
-            let kind = ("member_left", Severity::Warning);
+            let kind = (Kind::MemberLeft, Severity::Warning);
             let at = loss.map_or(self.at_unix_ms, |loss| loss.min(self.at_unix_ms));
             self.push_at(at, format!("left-{incarnation}"), (node, kind), text, details);
         }
         for member in missing(&now.members, &before.members) {
             let (node, incarnation) = (member.node, member.incarnation.0);
             let details = json!({"incarnation": incarnation.to_string(), "http": member.http});
-            let kind = ("member_joined", Severity::Info);
+            let kind = (Kind::MemberJoined, Severity::Info);
             self.push(format!("joined-{incarnation}"), node, kind, format!("{node} joined"), details);
         }
     }
@@ -282,7 +267,7 @@ impl Look<'_> {
                 let pairs = incident.plan.len();
                 let text = format!("{name}: gone, {} to be taken over", counted(pairs as u64, "pair"));
                 let details = json!({"dead": dead.0.to_string(), "pairs": pairs});
-                let kind = ("incident", Severity::Critical);
+                let kind = (Kind::Incident, Severity::Critical);
                 let at = self.happened(incident.detected_ms);
                 self.left_by(dead, at.saturating_sub(1));
                 self.push_at(at, format!("incident-{of}"), (incident.node, kind), text, details);
@@ -293,7 +278,7 @@ impl Look<'_> {
                 let text =
                     format!("{name}: every pair is back or reported, {took} ms after the loss was seen");
                 let details = json!({"dead": dead.0.to_string(), "took_ms": took});
-                let kind = ("incident", Severity::Info);
+                let kind = (Kind::Incident, Severity::Info);
                 let at = self.happened(incident.over_ms);
                 self.push_at(at, format!("over-{of}"), (incident.node, kind), text, details);
             }
@@ -334,7 +319,7 @@ impl Look<'_> {
             let text = format!("{} is served by {node}, {took} ms after the loss was seen", share.pair);
             let details =
                 json!({"pair": share.pair.0, "took_ms": took, "replayed_bytes": share.times.replayed_bytes});
-            let kind = ("takeover", Severity::Info);
+            let kind = (Kind::Takeover, Severity::Info);
             let at = self.happened(share.times.serving_ms);
             self.push_at(at, format!("takeover-{}-{of}", share.pair.0), (node, kind), text, details);
         }
@@ -342,7 +327,7 @@ impl Look<'_> {
 
     /// What nodes found damaged, and which of it others have read since.
     fn findings(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
-        let kind = ("takeover", Severity::Warning);
+        let kind = (Kind::Takeover, Severity::Warning);
         for row in &now.pairs {
             let (pair, then) = (row.pair, before.pairs.iter().find(|then| then.pair == row.pair));
             for finding in &row.findings {
@@ -378,7 +363,7 @@ impl Look<'_> {
                 let text = format!("{} is {}", row.pair, trouble.what);
                 let details = json!({"pair": row.pair.0, "next": trouble.next});
                 let id = format!("trouble-{}-{}", row.pair.0, row.epoch.0);
-                self.push(id, row.node, ("takeover", Severity::Critical), text, details);
+                self.push(id, row.node, (Kind::Takeover, Severity::Critical), text, details);
             }
         }
     }
@@ -389,7 +374,7 @@ impl Look<'_> {
         let details = || json!({"run": id, "fault": kind, "who": who, "halted_by": halted_by});
         if then.is_none() {
             let text = format!("a drill begins: {kind} of {node}, by {who}");
-            self.push(format!("begun-{id}"), node, ("drill", Severity::Warning), text, details());
+            self.push(format!("begun-{id}"), node, (Kind::Drill, Severity::Warning), text, details());
         }
         if !state.is_over() || then.is_some_and(|then| then.state.is_over()) {
             return;
@@ -403,7 +388,7 @@ impl Look<'_> {
         let by = halted_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
         let by = if *state == RunState::Halted { by } else { String::new() };
         let text = format!("the drill of {node} {words}{by}");
-        self.push(format!("over-{id}"), node, ("drill", severity), text, details());
+        self.push(format!("over-{id}"), node, (Kind::Drill, severity), text, details());
     }
 
     fn settings(&mut self, before: &NodeSnapshot, now: &NodeSnapshot) {
@@ -423,7 +408,13 @@ impl Look<'_> {
         let words: Vec<String> = names.iter().map(word).collect();
         let text = format!("settings, revision {}: {}", row.revision, words.join(", "));
         let details = json!({"revision": row.revision.to_string(), "names": names});
-        self.push(format!("setting-{}", row.revision), now.node, ("setting", Severity::Info), text, details);
+        self.push(
+            format!("setting-{}", row.revision),
+            now.node,
+            (Kind::Setting, Severity::Info),
+            text,
+            details,
+        );
     }
 }
 
@@ -464,12 +455,13 @@ fn end_after_takeovers(all: &mut [(usize, Event)]) {
 #[cfg(test)]
 mod tests {
     use cell_cluster::{Missing, PairRow, PairState, RefutedFinding, ShareRow, ShareTimes, TunedValue};
-    use cell_node::{CheckpointFailure, ReadOnlyReason};
+    use cell_node::{CheckpointFailure, ReadOnlyReason, RenewalFigures};
     use cell_terms::{Epoch, PairId};
 
     use super::*;
     use crate::api::regions::tests::pair_row;
     use crate::api::status::tests::snapshot;
+    use crate::event_kind::EVENT_KINDS;
 
     fn at_ms(ms: u64) -> LookTime {
         LookTime { boottime_ms: ms, unix_ms: ms }
@@ -716,7 +708,7 @@ mod tests {
         assert_eq!(kinds, ["node_state", "read_only", "split", "checkpoint", "setting"]);
         let last = log.iter().next_back().unwrap();
         assert_eq!(last.text, "settings, revision 1: selector.exploration is 0.02");
-        assert!(log.iter().all(|event| KINDS.contains(&event.kind.as_str())));
+        assert!(log.iter().all(|event| EVENT_KINDS.contains(&event.kind.as_str())));
     }
 
     #[test]
@@ -726,6 +718,22 @@ mod tests {
         (0..3).for_each(|at| log.observe(at_ms(at), &Arc::new(node.clone())));
         let texts: Vec<_> = log.iter().map(|event| event.text.as_str()).collect();
         assert_eq!(texts, ["node-3 ended 3 times in a row: signal 6", "node-3 is serving"]);
+        assert_eq!(log.iter().next().unwrap().kind, "held_back");
+    }
+
+    #[test]
+    fn renewal_that_nearly_came_too_late_is_a_warning_each_time() {
+        let (mut log, mut node) = (EventLog::default(), snapshot());
+        for (at, slow) in [0, 0, 1, 1, 3].into_iter().enumerate() {
+            node.renewals = RenewalFigures { slowest_ns: 300_000_000, most_ns: 375_000_000, slow };
+            log.observe(at_ms(at as u64), &Arc::new(node.clone()));
+        }
+        let warned: Vec<_> = log.iter().filter(|event| event.kind == "lease").collect();
+        assert_eq!(warned.iter().map(|event| event.at_unix_ms).collect::<Vec<_>>(), [2, 4]);
+        assert!(warned.iter().all(|event| event.severity == Severity::Warning));
+        let words =
+            "node-3: a renewal of its lease took 300 ms, of 375 ms that it may before the node is silent";
+        assert_eq!(warned[0].text, words);
     }
 
     #[test]

@@ -71,6 +71,7 @@ mod coordinator_watch;
 mod disk_watch;
 mod drill;
 mod drill_permission;
+mod event_kind;
 mod event_log;
 mod events_seen;
 mod exposition;
@@ -112,6 +113,7 @@ mod tuning_end;
 mod words;
 
 pub use cell_node::TokensError;
+pub use event_kind::EVENT_KINDS;
 pub use server::{HttpServer, WebError};
 pub use setting::{SETTINGS, TLS_CERTIFICATE_FILE, TOKENS_FILE};
 pub use source::{Sources, StatusSource};

@@ -11,12 +11,13 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use cell_cluster::{ClusterError, Coordinator, KeyCondition, Transaction};
 use cell_terms::Incarnation;
+use cell_terms::text::with_causes;
 use data_encoding::HEXLOWER;
 use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::coordination::{Coordination, Unanswered, in_words};
+use crate::coordination::{Coordination, Unanswered};
 
 /// The header that a node's requests to its peers carry, with a proof that it knows the secret.
 pub(crate) const PEER_HEADER: &str = "x-cell-peer";
@@ -59,7 +60,7 @@ impl PeerSecret {
         };
         match coordination.call(PATIENCE, read).await {
             Ok(()) | Err(Unanswered::Absent) => {}
-            Err(error) => tracing::debug!(error = in_words(&error), "the peers' secret is not known yet"),
+            Err(error) => tracing::debug!(error = with_causes(&error), "the peers' secret is not known yet"),
         }
     }
 

@@ -102,8 +102,7 @@ impl Client {
         if let Some(descriptor) = endpoint.wake_descriptor() {
             poller.add(descriptor)?;
         }
-        let patience_ms = options.connect_timeout_ms;
-        let patience = within.unwrap_or(Duration::MAX).min(Duration::from_millis(patience_ms));
+        let patience = within.unwrap_or(Duration::MAX).min(Duration::from_millis(options.connect_timeout_ms));
         let room_until_ns = until_ns.min(nanoseconds(Duration::from_millis(options.deadline_ms)));
         let transport = options.transport;
         let addresses = transport::choose(&mut endpoint, &mut poller, addresses, transport, patience)?;
@@ -130,11 +129,10 @@ impl Client {
                 return Err(client.no_room(now_ns));
             }
             if has_failed {
-                return Err(client.not_connected(AttemptError::NotStarted));
+                return Err(client.not_connected(AttemptError::NotStarted, now_ns));
             }
             if is_over {
-                let waited_ms = within.map_or(patience_ms, |within| nanoseconds(within) / 1_000_000);
-                return Err(client.not_connected(AttemptError::NoHello { timeout_ms: waited_ms }));
+                return Err(client.not_connected(AttemptError::NoHello { timeout_ms: 0 }, now_ns));
             }
         }
         Ok(client)
@@ -151,12 +149,15 @@ impl Client {
     }
 
     /// Why there is no connection; `otherwise`, if no attempt has ended.
-    fn not_connected(&mut self, otherwise: AttemptError) -> ClientError {
+    fn not_connected(&mut self, otherwise: AttemptError, now_ns: u64) -> ClientError {
         if let Some(error) = self.driver.take_fabric_error() {
             return error.into();
         }
         let server = Box::new(self.driver.address());
-        let reason = self.driver.core().last_attempt_error().unwrap_or(otherwise);
+        let mut reason = self.driver.core().last_attempt_error().unwrap_or(otherwise);
+        if let AttemptError::NoHello { timeout_ms } = &mut reason {
+            *timeout_ms = now_ns / 1_000_000; // also that in which the servers were asked who is there
+        }
         let stranger = matches!(
             reason,
             AttemptError::Undecodable(_)
@@ -633,6 +634,22 @@ mod tests {
                 ClientOptions { connect_timeout_ms: 600_000, transport, ..ClientOptions::default() };
             let error = Client::connect_within(&servers, options, Duration::from_millis(300)).unwrap_err();
             assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn connect_to_a_port_that_is_silent_says_how_long_that_took() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = silent.local_addr().unwrap().to_string();
+        for (transport, least_ms) in [(crate::Transport::Tcp, 150), (crate::Transport::Auto, 300)] {
+            let options = ClientOptions { connect_timeout_ms: 150, transport, ..ClientOptions::default() };
+            let clock = Clock::start();
+            let error = Client::connect(&server, options).unwrap_err();
+            let ClientError::Unreachable { reason: AttemptError::NoHello { timeout_ms }, .. } = error else {
+                panic!("{error}")
+            };
+            let took_ms = clock.now_ns() / 1_000_000;
+            assert!((least_ms..=took_ms).contains(&timeout_ms), "{timeout_ms} of {took_ms} ms");
         }
     }
 

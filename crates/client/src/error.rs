@@ -47,7 +47,7 @@ pub enum AttemptError {
     /// The server did not welcome the client in time.
     #[error("no hello from the server within {timeout_ms} ms")]
     NoHello {
-        /// The setting `client_connect_timeout`.
+        /// How long it was waited for: `client_connect_timeout`, or until the client was given up.
         timeout_ms: u64,
     },
     /// What the server sent is not a reply.
@@ -117,7 +117,6 @@ pub enum ClientError {
         /// The address that was tried last.
         server: Box<Address>,
         /// Why not.
-        #[source]
         reason: AttemptError,
     },
     /// The server has as many connections as it takes, and none ended while the client had time to wait for
@@ -135,7 +134,6 @@ pub enum ClientError {
         /// The address.
         server: Box<Address>,
         /// What came from there.
-        #[source]
         reason: AttemptError,
     },
     /// Shared memory was asked for, and the server is on another host, or offers none (`fabric_shm`).

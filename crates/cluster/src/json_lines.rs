@@ -1,7 +1,7 @@
 //! Messages between [`crate::CoordinatorServer`] and [`crate::Remote`]: one JSON object a line, of limited
 //! length.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,8 @@ use crate::request::{CoordinatorRequest, Response};
 /// Longest line: a transaction of [`crate::request::TRANSACTION_BYTES_MAX`], every byte escaped, and its
 /// keys.
 pub(crate) const LINE_BYTES_MAX: u64 = 4 << 20;
+/// Read at a time; most answers are shorter.
+const PART_BYTES: usize = 4 << 10;
 
 /// A request with its number on the connection.
 #[derive(Serialize, Deserialize)]
@@ -40,11 +42,33 @@ pub(crate) fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Resu
     }
 }
 
-/// Writes one message as one line, in one write.
-pub(crate) fn write_line<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
+/// Writes one message as one line, in one write. What `line` has is lost, and its memory used.
+pub(crate) fn write_line<T: Serialize>(
+    to: &mut impl Write,
+    line: &mut Vec<u8>,
+    message: &T,
+) -> io::Result<()> {
+    line.clear();
+    serde_json::to_writer(&mut *line, message)?;
     line.push(b'\n');
-    to.write_all(&line)
+    to.write_all(line)
+}
+
+/// Reads the one line that comes, without its end, by a peer that says no more than that.
+pub(crate) fn read_only_line(from: &mut impl Read, line: &mut Vec<u8>) -> io::Result<()> {
+    line.clear();
+    let mut part = [0; PART_BYTES];
+    while line.last() != Some(&b'\n') {
+        match from.read(&mut part)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => line.extend_from_slice(&part[..count]),
+        }
+        if line.len() as u64 > LINE_BYTES_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+    line.pop();
+    Ok(())
 }
 
 #[cfg(test)]
@@ -73,5 +97,17 @@ mod tests {
         let mut two = &b"a\nb\n"[..];
         assert!(read_line(&mut two, &mut line).unwrap().is_some());
         assert_eq!(line, b"a");
+    }
+
+    #[test]
+    fn read_only_line_takes_it_in_parts_and_refuses_what_is_cut_or_endless() {
+        let mut line = b"left".to_vec();
+        let long = [vec![b'a'; 3 * PART_BYTES], b"\n".to_vec()].concat();
+        read_only_line(&mut &long[..], &mut line).unwrap();
+        assert_eq!(line, long[..long.len() - 1]);
+        let cut = read_only_line(&mut &b"{}"[..], &mut line).unwrap_err();
+        assert_eq!(cut.kind(), io::ErrorKind::UnexpectedEof);
+        let endless = read_only_line(&mut io::repeat(b' '), &mut line).unwrap_err();
+        assert_eq!(endless.kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -84,6 +84,8 @@ pub struct LeaseKeeper {
     lease: Option<Incarnation>,
     asked_ns: Option<u64>,
     due_ns: u64,
+    /// When the first renewal after the last confirmed one was due, or will be.
+    renewal_due_ns: u64,
     surely_until_ns: u64,
     /// A look has found the lease there since it ran out: one renewal may be asked for.
     is_there: bool,
@@ -105,6 +107,17 @@ impl LeaseTerms {
     fn ttl_ns(self) -> u64 {
         self.ttl_ms * 1_000_000
     }
+
+    /// For how long a lease is relied on.
+    fn relied_on_ns(self) -> u64 {
+        self.ttl_ns().saturating_sub(self.margin_ns)
+    }
+
+    /// What a renewal may take from when it is due: then the lease has run out.
+    #[must_use]
+    pub fn renewal_most_ns(self) -> u64 {
+        self.relied_on_ns().saturating_sub(self.ttl_ns() / RENEWALS_PER_LEASE)
+    }
 }
 
 impl LeaseKeeper {
@@ -117,6 +130,7 @@ impl LeaseKeeper {
             lease: None,
             asked_ns: None,
             due_ns: 0,
+            renewal_due_ns: 0,
             surely_until_ns: 0,
             is_there: false,
             ended: false,
@@ -185,9 +199,16 @@ impl LeaseKeeper {
     }
 
     fn confirm(&mut self, asked_ns: u64) {
-        let relied_on = self.terms.ttl_ns().saturating_sub(self.terms.margin_ns);
-        self.surely_until_ns = self.surely_until_ns.max(asked_ns + relied_on);
+        self.surely_until_ns = self.surely_until_ns.max(asked_ns + self.terms.relied_on_ns());
         self.due_ns = asked_ns + self.terms.ttl_ns() / RENEWALS_PER_LEASE;
+        self.renewal_due_ns = self.due_ns;
+    }
+
+    /// Since when a renewal is due that is not confirmed, or from when on one will be; none: there is no
+    /// lease. Tries that had no answer do not change it.
+    #[must_use]
+    pub fn renewal_due_ns(&self) -> Option<u64> {
+        (self.lease.is_some() && !self.ended).then_some(self.renewal_due_ns)
     }
 
     /// How much time the own clock has lost, if that is why the lease is over.
@@ -246,6 +267,31 @@ mod tests {
         keeper.answered(Renewal::Failed, 210 * MS);
         assert_eq!(keeper.surely_holds_until_ns(), 575 * MS);
         assert_eq!(keeper.step(210 * MS), LeaseCommand::Wait { until_ns: 235 * MS });
+    }
+
+    #[test]
+    fn renewal_due_is_from_the_last_confirmed_one_on_whatever_failed_since() {
+        let mut keeper = LeaseKeeper::new(LeaseTerms::new(500, 0.05));
+        assert_eq!(keeper.renewal_due_ns(), None);
+        assert_eq!(keeper.step(100 * MS), LeaseCommand::Grant);
+        keeper.answered(Renewal::Granted(LEASE), 150 * MS);
+        for (asked_ms, renewal) in [(200, Renewal::Failed), (575, Renewal::Failed), (600, Renewal::There)] {
+            assert_eq!(keeper.renewal_due_ns(), Some(200 * MS));
+            let _ = keeper.step(asked_ms * MS);
+            keeper.answered(renewal, asked_ms * MS);
+        }
+        assert_eq!(keeper.step(601 * MS), LeaseCommand::Renew(LEASE));
+        keeper.answered(Renewal::Alive(None), 602 * MS);
+        assert_eq!(keeper.renewal_due_ns(), Some(701 * MS));
+        assert_eq!(keeper.step(701 * MS), LeaseCommand::Renew(LEASE));
+        keeper.answered(Renewal::Ended, 702 * MS);
+        assert_eq!(keeper.renewal_due_ns(), None);
+    }
+
+    #[test]
+    fn renewal_most_is_from_when_it_is_due_until_the_lease_has_run_out() {
+        assert_eq!(LeaseTerms::new(500, 0.05).renewal_most_ns(), 375 * MS);
+        assert_eq!(LeaseTerms::new(500, 0.5).renewal_most_ns(), 150 * MS);
     }
 
     #[test]

@@ -14,7 +14,9 @@ use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
 use crate::lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
+use crate::lease_news::{self, LeaseNews, Teller};
 use crate::settings::ClusterCounts;
+use crate::urgent;
 
 /// A lease that a thread renews. Dropping it stops the renewals; the lease then ends by itself, never early.
 pub struct LeaseThread {
@@ -23,12 +25,17 @@ pub struct LeaseThread {
     counts: Arc<ClusterCounts>,
     stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    /// Says what that thread has to say, and ends after it.
+    teller: Option<JoinHandle<()>>,
 }
 
+/// It neither writes nor, where the coordinator is [`crate::Remote`], allocates while it renews: files, the
+/// allocator and the address space are what a busy process waits for.
 struct Shell {
     coordinator: Arc<dyn Coordinator>,
     keeper: LeaseKeeper,
     terms: LeaseTerms,
+    teller: Teller,
     surely_until_ns: Arc<AtomicU64>,
     counts: Arc<ClusterCounts>,
     stopping: Arc<AtomicBool>,
@@ -82,14 +89,24 @@ impl FirstLease {
     /// # Errors
     /// [`ClusterError::Thread`].
     pub fn ask(coordinator: Arc<dyn Coordinator>, terms: LeaseTerms) -> Result<FirstLease, ClusterError> {
+        FirstLease::ask_and_say(coordinator, terms, lease_news::log)
+    }
+
+    fn ask_and_say(
+        coordinator: Arc<dyn Coordinator>,
+        terms: LeaseTerms,
+        say: impl Fn(Incarnation, &LeaseNews) + Send + 'static,
+    ) -> Result<FirstLease, ClusterError> {
         let surely_until_ns = Arc::new(AtomicU64::new(0));
-        let counts = Arc::new(ClusterCounts::default());
+        let counts = Arc::new(ClusterCounts::of(terms));
         let stopping = Arc::new(AtomicBool::new(false));
         let tries = Arc::<Mutex<LeaseTries>>::default();
+        let (teller, telling) = Teller::start(say)?;
         let mut shell = Shell {
             coordinator,
             keeper: LeaseKeeper::new(terms),
             terms,
+            teller,
             surely_until_ns: surely_until_ns.clone(),
             counts: counts.clone(),
             stopping: stopping.clone(),
@@ -100,6 +117,7 @@ impl FirstLease {
         let thread = std::thread::Builder::new()
             .name("lease".to_owned())
             .spawn(move || {
+                urgent::run_first();
                 let Some(first) = shell.first_grant(&noted) else { return };
                 let succeeded = first.is_ok();
                 if answer.send(first).is_ok() && succeeded {
@@ -108,7 +126,8 @@ impl FirstLease {
             })
             .map_err(ClusterError::Thread)?;
         let incarnation = Incarnation(0); // until there is one
-        let lease = LeaseThread { incarnation, surely_until_ns, counts, stopping, thread: Some(thread) };
+        let (thread, teller) = (Some(thread), Some(telling));
+        let lease = LeaseThread { incarnation, surely_until_ns, counts, stopping, thread, teller };
         Ok(FirstLease { granted, tries, lease: Some(lease) })
     }
 
@@ -152,6 +171,7 @@ impl Drop for FirstLease {
     fn drop(&mut self) {
         // Its call may hang: nobody waits for that.
         if let Some(mut lease) = self.lease.take() {
+            lease.teller = None;
             lease.stopping.store(true, Ordering::SeqCst);
             if let Some(thread) = lease.thread.take() {
                 thread.thread().unpark();
@@ -195,6 +215,9 @@ impl Drop for LeaseThread {
             thread.thread().unpark();
             let _ = thread.join();
         }
+        if let Some(teller) = self.teller.take() {
+            let _ = teller.join();
+        }
     }
 }
 
@@ -218,8 +241,9 @@ impl Shell {
                         tries.failed += 1;
                         let why = with_causes(&error);
                         if tries.why.as_deref() != Some(&*why) {
-                            tracing::warn!(why, "the coordinator gives no lease yet; it is asked on and on");
-                            tries.why = Some(why.into());
+                            let why: Arc<str> = why.into();
+                            self.teller.tell(Incarnation(0), LeaseNews::NotGranted(why.clone()));
+                            tries.why = Some(why);
                         }
                         drop(tries);
                         self.answered(Renewal::Failed);
@@ -247,29 +271,25 @@ impl Shell {
         let answer = self.coordinator.keep_alive_timed(lease);
         let now_ns = boottime_ns();
         self.note_run_out(lease, now_ns);
-        match &answer {
+        let (was_due_ns, until_ns) = (self.keeper.renewal_due_ns(), self.keeper.surely_holds_until_ns());
+        self.answered(Renewal::of_renewal(&answer));
+        match answer {
             Ok(_) => {
-                let was_left_ns = self.keeper.surely_holds_until_ns().saturating_sub(now_ns);
-                self.counts.renewed(now_ns - asked_ns, was_left_ns);
+                let took_ns = now_ns.saturating_sub(was_due_ns.unwrap_or(asked_ns));
+                if self.counts.renewed(now_ns, took_ns, until_ns.saturating_sub(now_ns)) {
+                    let [took_ms, most_ms] = [took_ns, self.terms.renewal_most_ns()].map(|ns| ns / 1_000_000);
+                    self.teller.tell(lease, LeaseNews::Slow { took_ms, most_ms });
+                }
+                self.note_holding(lease, now_ns);
             }
-            Err(ClusterError::LeaseEnded { .. }) => {
-                tracing::error!(%lease, "the lease has ended; this process owns nothing any more");
-            }
+            Err(ClusterError::LeaseEnded { .. }) => self.teller.tell(lease, LeaseNews::Ended),
             Err(error) => {
                 self.counts.renewal_failed();
-                tracing::warn!(%lease, error = error as &dyn std::error::Error, "the lease was not renewed");
+                self.teller.tell(lease, LeaseNews::NotRenewed(error));
             }
         }
-        self.answered(Renewal::of_renewal(&answer));
-        if answer.is_ok()
-            && let Some(since_ns) = self.run_out_ns.take_if(|_| now_ns < self.keeper.surely_holds_until_ns())
-        {
-            let silent_ms = now_ns.saturating_sub(since_ns) / 1_000_000;
-            tracing::warn!(%lease, silent_ms, "the lease holds again; this node serves on");
-        }
         if let Some(lost_ns) = self.keeper.clock_lost_ns() {
-            let lost_ms = lost_ns / 1_000_000;
-            tracing::error!(%lease, lost_ms, "this machine's clock stood still: the lease is not relied on any more");
+            self.teller.tell(lease, LeaseNews::ClockStood { lost_ms: lost_ns / 1_000_000 });
         }
     }
 
@@ -277,23 +297,32 @@ impl Shell {
     fn look(&mut self, lease: Incarnation, asked_ns: u64) {
         self.note_run_out(lease, asked_ns);
         let answer = self.coordinator.remaining_ns(lease);
-        if let Ok(None) = &answer {
-            tracing::error!(%lease, "the lease has ended; this process owns nothing any more");
-        }
         self.answered(Renewal::of_look(&answer));
+        if let Ok(None) = answer {
+            self.teller.tell(lease, LeaseNews::Ended);
+        }
     }
 
     fn note_run_out(&mut self, lease: Incarnation, now_ns: u64) {
         if self.run_out_ns.is_none() && self.keeper.has_run_out(now_ns) {
             self.run_out_ns = Some(self.keeper.surely_holds_until_ns());
             self.counts.ran_out();
-            tracing::warn!(%lease, "the lease has run out: this node is silent until the coordinator answers");
+            self.teller.tell(lease, LeaseNews::RanOut);
+        }
+    }
+
+    fn note_holding(&mut self, lease: Incarnation, now_ns: u64) {
+        let until_ns = self.keeper.surely_holds_until_ns();
+        if let Some(since_ns) = self.run_out_ns.take_if(|_| now_ns < until_ns) {
+            let silent_ms = now_ns.saturating_sub(since_ns) / 1_000_000;
+            self.teller.tell(lease, LeaseNews::HoldsAgain { silent_ms });
         }
     }
 
     fn answered(&mut self, renewal: Renewal) {
         self.keeper.answered(renewal, boottime_ns());
         self.surely_until_ns.store(self.keeper.surely_holds_until_ns(), Ordering::Release);
+        self.counts.renewal_due(self.keeper.renewal_due_ns());
     }
 
     fn wait(&self, until_ns: u64) {
@@ -361,5 +390,30 @@ mod tests {
         while Arc::strong_count(&link) > 1 {
             std::thread::yield_now();
         }
+    }
+
+    /// What it says goes to a file, which may take seconds on a busy disk: one renewal that failed, and the
+    /// words about it, cost the lease.
+    #[test]
+    fn renew_goes_on_while_nothing_that_it_says_is_written() {
+        let sim = Sim::new(1);
+        let link = Arc::new(sim.link());
+        let (go_on, held) = mpsc::channel::<()>();
+        let say = move |_, _: &LeaseNews| held.recv().unwrap_or_default();
+        let asked = FirstLease::ask_and_say(link.clone(), LeaseTerms::new(2_000, 0.05), say).unwrap();
+        let lease = asked.granted().unwrap();
+        link.set_cut(true);
+        // One has failed or, on a machine that stood still meanwhile, the lease has run out: both are told.
+        let told = || lease.counts().values(boottime_ns())[1..3].iter().any(|count| count.value >= 1.0);
+        while !told() {
+            std::thread::yield_now();
+        }
+        let word = lease.surely_until_ns();
+        let before_ns = word.load(Ordering::Acquire);
+        link.set_cut(false);
+        while word.load(Ordering::Acquire) <= before_ns {
+            std::thread::yield_now();
+        }
+        drop(go_on);
     }
 }

@@ -36,6 +36,7 @@ mod incident;
 mod json_lines;
 mod layout;
 mod lease;
+mod lease_news;
 mod lease_thread;
 pub mod local_socket;
 mod lock;
@@ -45,6 +46,7 @@ mod notice;
 pub mod number;
 mod pieces;
 mod remote;
+mod renewals;
 mod request;
 mod room;
 mod row;
@@ -60,6 +62,7 @@ mod terms;
 mod ticks;
 mod trouble;
 mod tuning;
+mod urgent;
 mod usage;
 mod watch;
 
@@ -80,6 +83,7 @@ pub use member::{MemberRow, Members};
 pub use missing::Missing;
 pub use notice::{NOTICE_PREFIX, Notices};
 pub use remote::Remote;
+pub use renewals::RenewalFigures;
 pub use request::{
     CoordinatorRefusal, CoordinatorRequest, Grant, KeyChange, KeyCondition, KeyOperation, KeyPage, KeyValue,
     Quota, Response, Revision, Transaction, TransactionOutcome,

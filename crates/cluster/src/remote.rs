@@ -1,6 +1,6 @@
 //! A coordinator in another process of the machine: see [`crate::CoordinatorServer`].
 
-use std::io::{self, BufReader};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::clock::boottime_ns;
 use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
-use crate::json_lines::{NumberedRequest, NumberedResponse, read_line, write_line};
+use crate::json_lines::{NumberedRequest, NumberedResponse, read_only_line, write_line};
 use crate::local_socket;
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
 
@@ -32,7 +32,15 @@ pub struct Remote {
 struct Connection {
     stream: UnixStream,
     number: u64,
+    /// What is written and read, kept: a renewal allocates nothing, so it does not wait for a process that
+    /// takes or gives back memory just then.
+    line: Vec<u8>,
 }
+
+/// What a renewal and its answer need, several times.
+const LINE_BYTES: usize = 512;
+/// What is kept of a longer line.
+const LINE_KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// A call that failed, and whether its request may have gone out.
 struct Failure {
@@ -84,7 +92,7 @@ impl Remote {
         let unsent = |source| Failure { sent: false, source };
         let left = left(until_ns).map_err(unsent)?;
         let stream = local_socket::connect(&self.path, left).map_err(unsent)?;
-        let mut connection = Connection { stream, number: 0 };
+        let mut connection = Connection { stream, number: 0, line: Vec::with_capacity(LINE_BYTES) };
         let answered = connection.call(request, until_ns)?;
         self.keep(connection);
         Ok(answered)
@@ -137,7 +145,7 @@ impl Connection {
         let question = NumberedRequest { number: self.number, request: request.clone() };
         let left_now = left(until_ns).map_err(unsent)?;
         self.stream.set_write_timeout(Some(left_now)).map_err(unsent)?;
-        write_line(&mut self.stream, &question).map_err(sent)?;
+        write_line(&mut self.stream, &mut self.line, &question).map_err(sent)?;
         let answer = self.answer(until_ns).map_err(sent)?;
         match answer.response {
             Response::Refused(CoordinatorRefusal::Busy) => {
@@ -152,11 +160,13 @@ impl Connection {
     }
 
     fn answer(&mut self, until_ns: u64) -> io::Result<NumberedResponse> {
-        let mut line = Vec::new();
-        // One answer comes to one question, so nothing is lost with this buffer.
-        let mut reader = BufReader::new(Limited { stream: &self.stream, until_ns });
-        read_line(&mut reader, &mut line)?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        Ok(serde_json::from_slice(&line)?)
+        let Connection { stream, line, .. } = self;
+        read_only_line(&mut Limited { stream, until_ns }, line)?;
+        let answer = serde_json::from_slice(line)?;
+        if line.capacity() > LINE_KEPT_BYTES_MAX {
+            *line = Vec::with_capacity(LINE_BYTES);
+        }
+        Ok(answer)
     }
 }
 

@@ -19,6 +19,7 @@ use crate::error::ClusterError;
 use crate::json_lines::{NumberedRequest, NumberedResponse, read_line, write_line};
 use crate::local_socket::{self, PeerUser};
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Quota, Response};
+use crate::urgent;
 
 /// Most connections at a time; further ones get the answer that the server is busy.
 const CONNECTIONS_MAX: usize = 512;
@@ -129,7 +130,7 @@ fn admit(stream: UnixStream, shared: &Arc<Shared>) {
     if shared.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
         shared.connections.fetch_sub(1, Ordering::SeqCst);
         let _ = stream.set_write_timeout(Some(Duration::from_millis(10)));
-        let _ = write_line(&mut &*stream, &refusal(CoordinatorRefusal::Busy));
+        let _ = write_line(&mut &*stream, &mut Vec::new(), &refusal(CoordinatorRefusal::Busy));
         return;
     }
     {
@@ -139,6 +140,7 @@ fn admit(stream: UnixStream, shared: &Arc<Shared>) {
     }
     let serving = shared.clone();
     let thread = std::thread::Builder::new().name("coordinator-peer".to_owned()).spawn(move || {
+        urgent::run_first();
         if let Err(error) = serve(&stream, &serving) {
             tracing::debug!(%error, "a connection of the coordinator ended");
         }
@@ -157,7 +159,7 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
     let admitted = local_socket::is_admitted(user, own) || planted(Mutant::StrangerServed);
     let mut leases = Leases::default();
     let mut reader = BufReader::new(stream);
-    let mut line = Vec::new();
+    let (mut line, mut written) = (Vec::new(), Vec::new());
     while !shared.stopping.load(Ordering::SeqCst) && read_line(&mut reader, &mut line)?.is_some() {
         let answer = match serde_json::from_slice::<NumberedRequest>(&line) {
             // Refused only once it has asked: who writes into a closed socket does not come to read why.
@@ -172,7 +174,7 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
             Err(_) => refusal(CoordinatorRefusal::Unreadable),
         };
         let goes_on = answer.number != 0;
-        write_line(&mut &*stream, &answer)?;
+        write_line(&mut &*stream, &mut written, &answer)?;
         if !goes_on {
             break;
         }

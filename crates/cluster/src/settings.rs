@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cell_terms::setting::{Applies, Bounds, Setting};
 use cell_terms::{Counter, CounterKind, CounterValue};
 
+use crate::lease::LeaseTerms;
+use crate::renewals::{LongestOfLate, RenewalFigures, is_slow};
+
 /// Why the terms of leases do not change while nodes run.
 const TERMS_SHARED: &str = "Other nodes count on the terms that a lease was granted on; all would have to change at the same moment.";
 
@@ -62,8 +65,18 @@ const RUN_OUT: Counter = Counter {
 };
 const RENEWAL_MAX: Counter = Counter {
     name: "lease_renewal_max_seconds",
-    meaning: "The longest that a confirmed renewal took.",
+    meaning: "The longest that a renewal took, from when it was due until it was confirmed.",
     kind: CounterKind::Gauge,
+};
+const RENEWAL_MAX_MINUTE: Counter = Counter {
+    name: "lease_renewal_minute_max_seconds",
+    meaning: "The same of the last minute. One that is waited for counts with what it has taken so far.",
+    kind: CounterKind::Gauge,
+};
+const RENEWALS_SLOW: Counter = Counter {
+    name: "lease_renewals_slow_total",
+    meaning: "Renewals of this node's lease that took half of it, so that it had nearly run out.",
+    kind: CounterKind::Total,
 };
 const REMAINING_MIN: Counter = Counter {
     name: "lease_remaining_min_seconds",
@@ -72,7 +85,8 @@ const REMAINING_MIN: Counter = Counter {
 };
 
 /// The counters of this crate.
-pub const COUNTERS: &[Counter] = &[RENEWALS, RENEWALS_FAILED, RUN_OUT, RENEWAL_MAX, REMAINING_MIN];
+pub const COUNTERS: &[Counter] =
+    &[RENEWALS, RENEWALS_FAILED, RUN_OUT, RENEWAL_MAX, REMAINING_MIN, RENEWAL_MAX_MINUTE, RENEWALS_SLOW];
 
 /// What is counted, by any thread.
 #[derive(Debug)]
@@ -82,7 +96,16 @@ pub struct ClusterCounts {
     run_out: AtomicU64,
     renewal_max_ns: AtomicU64,
     remaining_min_ns: AtomicU64,
+    renewals_slow: AtomicU64,
+    /// What a renewal may take; zero before there is a lease.
+    most_ns: AtomicU64,
+    /// Since when a renewal is due, or from when on it will be; none: there is no lease.
+    due_ns: AtomicU64,
+    of_late: LongestOfLate,
 }
+
+/// A time that never comes.
+const NEVER_NS: u64 = u64::MAX;
 
 impl Default for ClusterCounts {
     fn default() -> ClusterCounts {
@@ -92,15 +115,45 @@ impl Default for ClusterCounts {
             run_out: AtomicU64::new(0),
             renewal_max_ns: AtomicU64::new(0),
             remaining_min_ns: AtomicU64::new(u64::MAX),
+            renewals_slow: AtomicU64::new(0),
+            most_ns: AtomicU64::new(0),
+            due_ns: AtomicU64::new(NEVER_NS),
+            of_late: LongestOfLate::default(),
         }
     }
 }
 
 impl ClusterCounts {
-    pub(crate) fn renewed(&self, took_ns: u64, was_left_ns: u64) {
+    /// Of a lease on these terms.
+    pub(crate) fn of(terms: LeaseTerms) -> ClusterCounts {
+        ClusterCounts { most_ns: AtomicU64::new(terms.renewal_most_ns()), ..ClusterCounts::default() }
+    }
+
+    /// A renewal was confirmed that took so long. Whether the lease had nearly run out.
+    pub(crate) fn renewed(&self, now_ns: u64, took_ns: u64, was_left_ns: u64) -> bool {
         self.renewals.fetch_add(1, Ordering::Relaxed);
         self.renewal_max_ns.fetch_max(took_ns, Ordering::Relaxed);
         self.remaining_min_ns.fetch_min(was_left_ns, Ordering::Relaxed);
+        self.of_late.note(now_ns, took_ns);
+        let is_slow = is_slow(took_ns, self.most_ns.load(Ordering::Relaxed));
+        self.renewals_slow.fetch_add(is_slow.into(), Ordering::Relaxed);
+        is_slow
+    }
+
+    /// The next renewal is due then; none: there will be no other.
+    pub(crate) fn renewal_due(&self, due_ns: Option<u64>) {
+        self.due_ns.store(due_ns.unwrap_or(NEVER_NS), Ordering::Relaxed);
+    }
+
+    /// How renewals went, and goes the one that is waited for.
+    #[must_use]
+    pub fn renewals(&self, now_ns: u64) -> RenewalFigures {
+        let waited_ns = now_ns.saturating_sub(self.due_ns.load(Ordering::Relaxed));
+        RenewalFigures {
+            slowest_ns: self.of_late.longest_ns(now_ns).max(waited_ns),
+            most_ns: self.most_ns.load(Ordering::Relaxed),
+            slow: self.renewals_slow.load(Ordering::Relaxed),
+        }
     }
 
     pub(crate) fn renewal_failed(&self) {
@@ -111,9 +164,10 @@ impl ClusterCounts {
         self.run_out.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The readings, in the order of [`COUNTERS`].
+    /// The readings of this time, in the order of [`COUNTERS`].
     #[must_use]
-    pub fn values(&self) -> Vec<CounterValue> {
+    pub fn values(&self, now_ns: u64) -> Vec<CounterValue> {
+        let RenewalFigures { slowest_ns, slow, .. } = self.renewals(now_ns);
         let least = self.remaining_min_ns.load(Ordering::Relaxed);
         let readings = [
             whole(self.renewals.load(Ordering::Relaxed)),
@@ -121,6 +175,8 @@ impl ClusterCounts {
             whole(self.run_out.load(Ordering::Relaxed)),
             whole(self.renewal_max_ns.load(Ordering::Relaxed)) / 1e9,
             if least == u64::MAX { 0.0 } else { whole(least) / 1e9 },
+            whole(slowest_ns) / 1e9,
+            whole(slow),
         ];
         COUNTERS.iter().zip(readings).map(|(counter, value)| CounterValue { counter, value }).collect()
     }
@@ -130,4 +186,37 @@ impl ClusterCounts {
 #[allow(clippy::cast_precision_loss, reason = "readings are shown, not calculated with")]
 fn whole(value: u64) -> f64 {
     value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn value(counts: &ClusterCounts, now_ns: u64, name: &str) -> f64 {
+        counts.values(now_ns).iter().find(|reading| reading.counter.name == name).unwrap().value
+    }
+
+    #[test]
+    fn renewals_count_what_is_waited_for_and_what_was_slow_of_late() {
+        let counts = ClusterCounts::of(LeaseTerms::new(500, 0.05));
+        assert_eq!(
+            counts.renewals(99_000 * MS),
+            RenewalFigures { slowest_ns: 0, most_ns: 375 * MS, slow: 0 }
+        );
+        counts.renewal_due(Some(100 * MS));
+        assert!(!counts.renewed(101 * MS, MS, 474 * MS));
+        counts.renewal_due(Some(200 * MS));
+        assert_eq!(counts.renewals(199 * MS).slowest_ns, MS);
+        let waiting = counts.renewals(500 * MS);
+        assert!(waiting.is_slow() && waiting.slowest_ns == 300 * MS && waiting.slow == 0, "{waiting:?}");
+        assert!(counts.renewed(500 * MS, 300 * MS, 75 * MS));
+        counts.renewal_due(Some(600 * MS));
+        assert!((value(&counts, 550 * MS, "lease_renewal_minute_max_seconds") - 0.3).abs() < 1e-9);
+        assert!((value(&counts, 550 * MS, "lease_renewals_slow_total") - 1.0).abs() < 1e-9);
+        counts.renewal_due(None);
+        let later = counts.renewals(100_000 * MS);
+        assert_eq!((later.slowest_ns, later.slow, later.is_slow()), (0, 1, false), "nothing is waited for");
+    }
 }

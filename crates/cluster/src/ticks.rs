@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::error::ClusterError;
+use crate::urgent;
 
 /// Between two ticks.
 pub(crate) const TICK_NS: u64 = 20_000_000;
@@ -91,6 +92,7 @@ impl Ticker {
         let stopping = Arc::new(AtomicBool::new(false));
         let stop = stopping.clone();
         let thread = std::thread::Builder::new().name("coordinator-tick".to_owned()).spawn(move || {
+            urgent::run_first();
             while !stop.load(Ordering::SeqCst) {
                 ticks.tick(clock.now_ns());
                 std::thread::park_timeout(Duration::from_nanos(TICK_NS));

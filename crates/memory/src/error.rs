@@ -84,7 +84,7 @@ pub enum MemoryError {
     },
     /// The process may not take that much memory. Raise `memory_limit_bytes`, or do without.
     #[error("no memory for a region: {0}")]
-    LimitReached(#[source] BudgetFull),
+    LimitReached(BudgetFull),
     /// The huge pages that were asked for by name are not reserved. Reserve them (`vm.nr_hugepages`), or let
     /// `auto` choose.
     #[error("the region needs {needed} free huge pages of {page_bytes} bytes, {free} are free")]

@@ -24,7 +24,7 @@ pub struct NodeLook {
 #[non_exhaustive]
 pub enum TreeViolation {
     /// One of the tree's.
-    #[error("{0}")]
+    #[error(transparent)]
     Structure(#[from] StructureViolation),
     /// An extent ends behind its region.
     #[error("{node} leads to {offset}, which is outside of the extent region")]

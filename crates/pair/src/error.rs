@@ -10,7 +10,7 @@ use cell_tree::{LeafEntry, PlanError, ReadError};
 pub enum PairError {
     /// The tree could not be searched by its own writer.
     #[error("the tree cannot be searched: {0}")]
-    Tree(#[from] ReadError),
+    Tree(ReadError),
     /// A leaf points to an extent that is not it.
     #[error("a leaf's extent at {offset} is damaged: {why}")]
     Extent {
@@ -28,6 +28,12 @@ pub enum PairError {
     /// An entry that was to be removed, or written, is not as its caller checked it.
     #[error("an entry changed between check and write")]
     EntryChanged,
+}
+
+impl From<ReadError> for PairError {
+    fn from(error: ReadError) -> PairError {
+        PairError::Tree(error)
+    }
 }
 
 /// What is wrong with an extent.

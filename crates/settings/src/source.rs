@@ -82,7 +82,8 @@ pub fn read_file(settings: &mut Settings, path: &Path) -> Result<(), SourceError
     Ok(())
 }
 
-/// Reads the variables that begin with `CELL_`, but for `reserved` ones, which are no settings.
+/// Reads the variables that begin with `CELL_`, but for `reserved` ones, which are no settings. One that is
+/// empty is as one that is not set.
 ///
 /// Those that name no setting come back as warnings.
 ///
@@ -97,7 +98,7 @@ pub fn read_environment(
     let mut warnings = Vec::new();
     for (variable, value) in environment {
         let Some(variable) = variable.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
-        if reserved.contains(&variable) {
+        if reserved.contains(&variable) || value.is_empty() {
             continue;
         }
         let name = variable[PREFIX.len()..].to_ascii_lowercase();

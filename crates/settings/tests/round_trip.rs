@@ -67,10 +67,15 @@ proptest! {
         prop_assert_eq!(of_file.get(name), Some((&value, Source::File)));
         let mut of_environment = REGISTRY.defaults();
         let variable = format!("CELL_{}", name.to_ascii_uppercase());
-        let variables = [(variable.into(), text.into())].into_iter();
+        let variables = [(variable.into(), text.clone().into())].into_iter();
         let warnings = read_environment(&mut of_environment, variables, &[]);
         prop_assert!(warnings.unwrap().is_empty());
-        prop_assert_eq!(of_environment.get(name), Some((&value, Source::Environment)));
+        // One that is empty is as one that is not set.
+        let source = if text.is_empty() { Source::Default } else { Source::Environment };
+        if !text.is_empty() {
+            prop_assert_eq!(of_environment.get(name).unwrap().0, &value);
+        }
+        prop_assert_eq!(of_environment.get(name).unwrap().1, source);
     }
 
     /// Nothing that a person may write makes a reader panic, and what is refused changes nothing.

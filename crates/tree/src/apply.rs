@@ -51,7 +51,6 @@ pub enum ReplayError {
         /// The node.
         node: NodeIndex,
         /// Why not.
-        #[source]
         error: EditError,
     },
     /// The image breaks the rules of the layout.
@@ -60,7 +59,6 @@ pub enum ReplayError {
         /// The node.
         node: NodeIndex,
         /// Which rule.
-        #[source]
         error: NodeImageError,
     },
 }

@@ -74,7 +74,6 @@ pub enum StructureViolation {
         /// The node.
         node: NodeIndex,
         /// Which rule.
-        #[source]
         error: NodeImageError,
     },
     /// A child is not one level below its parent, or the root is too high.

@@ -1,5 +1,6 @@
 //! What a worker reports about itself: to clients, and to the snapshot that `web` reads.
 
+use cell_cluster::RenewalFigures;
 use cell_fabric::ConnectionId;
 use cell_pair::{CheckOutcome, NoRoom};
 use cell_protocol::report::{PAIRS_MAX, VIOLATION_BYTES_MAX, WARNING_BYTES_MAX};
@@ -203,6 +204,7 @@ impl Worker {
             memory_ready_bytes: 0,
             memory_ready_bytes_given: 0,
             log_flush: FlushChoice::new(FlushWay::PerWrite, "nothing else was decided yet"),
+            renewals: RenewalFigures::default(),
             cpu_ns: [0; 2],
             counters: Vec::new(),
             latencies: self.latencies.last(),

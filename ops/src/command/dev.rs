@@ -27,7 +27,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::message;
 use crate::process_settings::keep_files_private;
 use crate::signal::{self, Hangup};
-use crate::{logging, settings};
+use crate::{environment, logging, settings};
 
 /// Settings that `cell dev` decides itself, from `--dir` and `--port`.
 pub(crate) const DECIDED: [&str; 8] = [
@@ -82,7 +82,7 @@ enum Restart {
 /// Runs until a signal.
 pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     keep_files_private();
-    let (resolved, warnings) = settings::resolve(matches, std::env::vars_os())?;
+    let (resolved, warnings) = settings::resolve(matches, environment::variables())?;
     warnings.iter().for_each(|warning| message::warning(warning));
     create_folders(&SystemSyncer, &arguments.dir)
         .with_context(|| format!("cannot create {}", arguments.dir.display()))?;
@@ -188,7 +188,7 @@ fn explain(error: ClusterError) -> anyhow::Error {
         ),
         _ => (Exit::Error, None),
     };
-    let failure = Failure::new(exit, format!("{:#}", anyhow::Error::new(error)));
+    let failure = Failure::new(exit, with_causes(&error));
     match next {
         Some(next) => failure.next(next).into(),
         None => failure.into(),

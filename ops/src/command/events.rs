@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cell_web::EVENT_KINDS;
 use clap::Args;
 use serde::Deserialize;
 use serde_json::Value;
@@ -24,8 +25,7 @@ pub(crate) struct EventsArgs {
     /// The newest so many
     #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
-    /// Of this kind alone: node_state, member_left, incident, takeover, split, checkpoint, setting, drill, …
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", help = format!("Of this kind alone: {}", EVENT_KINDS.join(", ")))]
     kind: Option<String>,
     /// Of this node alone
     #[arg(long, value_name = "NODE")]
@@ -178,6 +178,18 @@ mod tests {
         let cursor = "0:77.12,*:1700000000000";
         let followed = format!("/api/v1/events?cursor={cursor}&kind=split&node=2");
         assert_eq!(path(&arguments, Some(cursor)).unwrap(), followed);
+    }
+
+    #[test]
+    fn kinds_in_help_and_documents_are_all_that_there_are() {
+        let mut command = crate::cli::definition();
+        let events = command.find_subcommand_mut("events").unwrap();
+        let kind = events.get_arguments().find(|argument| argument.get_id() == "kind").unwrap();
+        let listed = format!("Of this kind alone: {}", EVENT_KINDS.join(", "));
+        assert_eq!(kind.get_help().unwrap().to_string(), listed);
+        let words: Vec<_> = EVENT_KINDS.iter().map(|kind| format!("`{kind}`")).collect();
+        let document = include_str!("../../../docs/CLI.md").split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(document.contains(&words.join(", ")), "docs/CLI.md lists {}", words.join(", "));
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::process_settings::{EMBEDDED, keep_files_private};
 use crate::reload::Configuration;
 use crate::service::Service;
 use crate::signal::{self, Hangup};
-use crate::{logging, settings};
+use crate::{environment, logging, settings};
 
 /// How often the node's state is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -150,7 +150,7 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
 
 /// The settings in force, and warnings of variables that are none; a supervisor has given these already.
 fn resolve(matches: &ArgMatches, supervised: bool) -> anyhow::Result<(Settings, Vec<String>)> {
-    let (mut settings, mut warnings) = settings::resolve(matches, std::env::vars_os())?;
+    let (mut settings, mut warnings) = settings::resolve(matches, environment::variables())?;
     if supervised {
         let nodes = settings.integer(CLUSTER_NODES);
         settings::soften_for_development(&mut settings, nodes);
@@ -169,7 +169,7 @@ fn explain_web(error: WebError) -> Failure {
         WebError::NotLoopback { .. } => "give a loopback address as http_address, or TLS and tokens",
         _ => "give another http_address",
     };
-    Failure::usage(format!("{:#}", anyhow::Error::new(error))).next(next)
+    Failure::usage(with_causes(&error)).next(next)
 }
 
 /// Serves the node's HTTP, with all that its routes are made from.
@@ -442,7 +442,7 @@ fn explain(error: NodeError) -> Failure {
         NodeError::Recovery(error) => explain_recovery(error),
         _ => (Exit::Error, None),
     };
-    let failure = Failure::new(exit, format!("{:#}", anyhow::Error::new(error)));
+    let failure = Failure::new(exit, with_causes(&error));
     match next {
         Some(next) => failure.next(next),
         None => failure,

@@ -56,7 +56,7 @@ fn ask(arguments: &StatusArgs) -> anyhow::Result<(Vec<Asked>, Vec<Unserved>)> {
 
 fn failed(server: &str, error: &anyhow::Error) -> Value {
     let (exit, _) = classify(error);
-    json!({"server": server, "error": {"code": exit.word(), "message": format!("{error:#}")}})
+    json!({"server": server, "error": {"code": exit.word(), "message": message::in_words(error)}})
 }
 
 fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {

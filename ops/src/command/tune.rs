@@ -296,7 +296,7 @@ fn settings_text(settings: &[&Setting], now_unix_ms: u64) -> String {
                 source => source.to_owned(),
             },
             setting.applies.clone(),
-            setting.expires_unix_ms.map_or_else(|| "-".to_owned(), |at| span(now_unix_ms, at)),
+            setting.expires_unix_ms.map_or_else(|| "-".to_owned(), |at| lasts(now_unix_ms, at)),
             setting.why_not_live.clone().unwrap_or_else(|| "-".to_owned()),
         ]
     };
@@ -452,13 +452,13 @@ fn made_text(made: &Made, diff: Option<&str>) -> String {
         let [before, mut then] = [&change.old, &change.new].map(|value| shown(value.as_deref()));
         // What is restored has its own end.
         let end = change.new_expires_unix_ms.filter(|end| made.expires_unix_ms != Some(*end));
-        then.extend(end.map(|end| format!(" (for {})", span(made.at_unix_ms, end))));
+        then.extend(end.map(|end| format!(" (for {})", lasts(made.at_unix_ms, end))));
         vec![change.name.clone(), before, then]
     };
     let rows = made.changes.iter().map(row).collect();
     let mut text = table::plain(&["setting", "before", "then"], &[], rows);
     if let Some(at) = made.expires_unix_ms {
-        text.push_str(&format!("for {}, then as before\n", span(made.at_unix_ms, at)));
+        text.push_str(&format!("for {}, then as before\n", lasts(made.at_unix_ms, at)));
     }
     text.push_str(&match made.dry_run {
         true => format!(
@@ -517,12 +517,12 @@ fn history_text(history: &History) -> String {
         };
         let mut notes: Vec<String> =
             row.reason.iter().map(|reason| reason.escape_debug().to_string()).collect();
-        let held = row.expires_unix_ms.map(|at| format!("for {}", span(row.at_unix_ms, at)));
+        let held = row.expires_unix_ms.map(|at| format!("for {}", lasts(row.at_unix_ms, at)));
         let reverted = row.reverted_by.as_ref().map(|by| format!("taken back by {by}"));
         notes.extend(held.into_iter().chain(reverted));
         vec![
             row.revision.clone(),
-            span(row.at_unix_ms, history.at_unix_ms),
+            age(row.at_unix_ms, history.at_unix_ms),
             row.who.escape_debug().to_string(),
             row.changes.iter().map(change).collect::<Vec<_>>().join(", "),
             if notes.is_empty() { "-".to_owned() } else { notes.join("; ") },
@@ -537,13 +537,17 @@ fn shown(value: Option<&str>) -> String {
     value.map_or_else(|| "(as started)".to_owned(), |value| value.escape_debug().to_string())
 }
 
-/// The time between two moments in milliseconds since 1970.
-fn span(from_unix_ms: u64, to_unix_ms: u64) -> String {
-    match to_unix_ms.saturating_sub(from_unix_ms) / 1000 {
-        0 => "0 s".to_owned(),
-        seconds @ 1..60 => format!("{seconds} s"),
+/// How long ago it was, by moments in milliseconds since 1970.
+fn age(at_unix_ms: u64, now_unix_ms: u64) -> String {
+    match now_unix_ms.saturating_sub(at_unix_ms) / 1000 {
+        seconds @ 0..60 => format!("{seconds} s"),
         seconds => number::time(Duration::from_secs(seconds)),
     }
+}
+
+/// How long it lasts from one moment to another.
+fn lasts(from_unix_ms: u64, to_unix_ms: u64) -> String {
+    number::remaining(Duration::from_millis(to_unix_ms.saturating_sub(from_unix_ms)))
 }
 
 /// Text as the value of a query's parameter.
@@ -595,7 +599,7 @@ mod tests {
     #[test]
     fn made_text_of_a_revert_has_the_ends_of_what_is_restored() {
         let document = json!({
-            "at_unix_ms": 1_000, "revision": "8", "dry_run": true, "expires_unix_ms": null,
+            "at_unix_ms": 1_012, "revision": "8", "dry_run": true, "expires_unix_ms": null,
             "changes": [{"name": "a", "old": "1", "new": "2", "new_expires_unix_ms": 31_000}],
         });
         let text = made_text(&parse(&document).unwrap(), None);

@@ -11,6 +11,27 @@ use super::owners::Misfit;
 use super::plan::Plan;
 use crate::output::message;
 
+/// The names of events, as docs/CLI.md lists them.
+const EVENTS: [&str; 17] = [
+    "serving",
+    "up",
+    "starting",
+    "recovering",
+    "read_only",
+    "silent",
+    "stopping",
+    "failed",
+    "died",
+    "restarting",
+    "given_up",
+    "held_back",
+    "nodes_without_pairs",
+    "nodes_missing",
+    "drill",
+    "coordinator_failed",
+    "stopped",
+];
+
 /// Says what happens, as lines for people or as JSON.
 pub(crate) struct Announcer {
     /// Whether events are JSON lines.
@@ -20,6 +41,12 @@ pub(crate) struct Announcer {
 impl Announcer {
     /// An event: its name, its words, and its details for programs.
     pub(crate) fn say(&self, event: &str, text: &str, details: &Value) {
+        debug_assert!(EVENTS.contains(&event), "{event}");
+        self.report(event, text, details);
+    }
+
+    /// As [`Announcer::say`], of what a node says of itself: `event` is its state.
+    pub(crate) fn report(&self, event: &str, text: &str, details: &Value) {
         if self.json {
             let mut document = json!({"event": event});
             if let (Some(to), Some(from)) = (document.as_object_mut(), details.as_object()) {
@@ -116,6 +143,19 @@ fn banner(plan: &Plan, pids: &[u32], tried: u16, messages: Option<&Path>) -> Str
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_are_listed_in_the_document() {
+        let document = include_str!("../../../docs/CLI.md");
+        let (_, list) = document.split_once("`--json` prints an event a line:").unwrap();
+        let list = list.split("\n\n").next().unwrap();
+        for event in EVENTS {
+            assert!(
+                list.contains(&format!("`{event}`")),
+                "docs/CLI.md does not list `{event}` of `cell dev`"
+            );
+        }
+    }
 
     #[test]
     fn banner_lists_every_node_and_the_drills() {

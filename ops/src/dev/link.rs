@@ -18,6 +18,7 @@ use cell_fabric::Blocked;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::classify;
+use crate::output::message::in_words;
 
 /// What the supervisor asks for.
 pub(crate) const STOP: &str = "stop";
@@ -92,7 +93,7 @@ impl Report {
     /// The last report of a node that ends with this error.
     pub(crate) fn last(error: &anyhow::Error) -> Report {
         let next = classify(error).1.map(str::to_owned);
-        Report { state: LAST.to_owned(), detail: format!("{error:#}"), next }
+        Report { state: LAST.to_owned(), detail: in_words(error), next }
     }
 
     /// Whether the node ends after it.

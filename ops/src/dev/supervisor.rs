@@ -182,7 +182,7 @@ impl Supervisor {
             self.note_up(node);
         } else if report.state != "serving" {
             let text = format!("node {node} is {}", report.detail);
-            self.announcer.say(&report.state, &text, &json!({"node": node, "detail": report.detail}));
+            self.announcer.report(&report.state, &text, &json!({"node": node, "detail": report.detail}));
         }
     }
 

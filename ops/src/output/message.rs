@@ -4,9 +4,11 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cell_terms::text::with_causes;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
+use crate::environment;
 use crate::exit::classify;
 
 /// The version of every JSON document that `cell` prints. It grows when a field changes its meaning or goes
@@ -30,7 +32,7 @@ static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Decides once, at start, for all output.
 pub(crate) fn set_up(color: Color, quiet: bool) {
-    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let no_color = environment::variable("NO_COLOR").is_some();
     let colored = match color {
         Color::Always => true,
         Color::Never => false,
@@ -74,15 +76,20 @@ pub(crate) fn error(error: &anyhow::Error, as_json: bool) {
     if as_json {
         let document = json!({
             "version": JSON_VERSION,
-            "error": {"code": exit.word(), "exit": exit as u8, "message": format!("{error:#}"), "next": next},
+            "error": {"code": exit.word(), "exit": exit as u8, "message": in_words(error), "next": next},
         });
         line(&document.to_string());
         return;
     }
-    line(&format!("{} {error:#}", painted("error:", "31;1")));
+    line(&format!("{} {}", painted("error:", "31;1"), in_words(error)));
     if let Some(next) = next {
         line(&format!("{} {next}", painted("next:", "36;1")));
     }
+}
+
+/// An error and its causes; what some libraries' errors say of their cause is not said twice.
+pub(crate) fn in_words(error: &anyhow::Error) -> String {
+    with_causes(error.as_ref())
 }
 
 /// Prints a JSON document on stdout, one line.

@@ -38,17 +38,38 @@ pub(crate) fn rate(per_second: f64) -> String {
     format!("{}{unit}", three_digits(value))
 }
 
-/// A time: `12.3 us`, `4 min 5 s`.
+/// A time: `12.3 us`, `4 min 5 s`. It is rounded, never cut.
 pub(crate) fn time(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
-    match duration.as_secs() {
-        0 if seconds < 1e-6 => format!("{} ns", duration.as_nanos()),
-        0 if seconds < 1e-3 => format!("{} us", three_digits(seconds * 1e6)),
-        0 => format!("{} ms", three_digits(seconds * 1e3)),
-        1..60 => format!("{} s", three_digits(seconds)),
-        whole @ 60..3600 => format!("{} min {} s", whole / 60, whole % 60),
-        whole => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
+    if duration.as_nanos() < 1_000 {
+        return format!("{} ns", duration.as_nanos());
     }
+    for (part, unit) in [(1e6, "us"), (1e3, "ms")] {
+        if seconds * part < 999.5 {
+            return format!("{} {unit}", three_digits(seconds * part));
+        }
+    }
+    let whole = rounded(duration, 1);
+    let minutes = rounded(duration, 60);
+    match whole {
+        _ if seconds < 59.95 => format!("{} s", three_digits(seconds)),
+        0..3600 => format!("{} min {} s", whole / 60, whole % 60),
+        _ => format!("{} h {} min", minutes / 60, minutes % 60),
+    }
+}
+
+/// How much of a time is left, or for how long something was set: a part of a second counts as a whole one,
+/// because some went by on the way.
+pub(crate) fn remaining(left: Duration) -> String {
+    match left.as_secs() + u64::from(left.subsec_nanos() > 0) {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds => time(Duration::from_secs(seconds)),
+    }
+}
+
+/// In units of so many seconds.
+fn rounded(duration: Duration, seconds: u64) -> u64 {
+    (duration + Duration::from_millis(seconds * 500)).as_secs() / seconds
 }
 
 /// A moment of the wall clock: `2026-11-26 04:41:55 UTC`.
@@ -107,6 +128,40 @@ mod tests {
         assert_eq!(time(Duration::from_millis(1500)), "1.50 s");
         assert_eq!(time(Duration::from_secs(245)), "4 min 5 s");
         assert_eq!(per_second(5, Duration::ZERO), 0.0);
+    }
+
+    #[test]
+    fn times_are_rounded_and_never_cut() {
+        for (ms, said) in [
+            (999, "999 ms"),
+            (1_000, "1.00 s"),
+            (59_949, "59.9 s"),
+            (59_960, "1 min 0 s"),
+            (119_400, "1 min 59 s"),
+            (119_500, "2 min 0 s"),
+            (3_599_499, "59 min 59 s"),
+            (3_599_500, "1 h 0 min"),
+            (7_169_999, "1 h 59 min"),
+            (7_199_000, "2 h 0 min"),
+        ] {
+            assert_eq!(time(Duration::from_millis(ms)), said, "{ms}");
+        }
+        assert_eq!(time(Duration::from_nanos(999_600)), "1.00 ms");
+        assert_eq!(time(Duration::from_nanos(999_700_000)), "1.00 s");
+    }
+
+    #[test]
+    fn remaining_of_what_was_just_set_is_what_was_set() {
+        for (ms, said) in [
+            (0, "0 s"),
+            (1, "1 s"),
+            (29_001, "30 s"),
+            (30_000, "30 s"),
+            (59_990, "1 min 0 s"),
+            (119_999, "2 min 0 s"),
+        ] {
+            assert_eq!(remaining(Duration::from_millis(ms)), said, "{ms}");
+        }
     }
 
     #[test]

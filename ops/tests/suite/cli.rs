@@ -316,6 +316,50 @@ fn an_address_that_is_not_loopback_is_refused() {
     }
 }
 
+/// What a command says is the same with every variable that it reads there and empty, as without them.
+#[test]
+fn variables_that_are_empty_are_not_set() {
+    let document: serde_json::Value = serde_json::from_slice(&cell(&["settings", "--json"]).stdout).unwrap();
+    let rows = document["settings"].as_array().unwrap().iter();
+    let settings = rows.map(|row| format!("CELL_{}", row["name"].as_str().unwrap().to_uppercase()));
+    let others = ["CELL_SERVER", "CELL_CONFIG", "CELL_HTTP", "CELL_HTTP_CA", "CELL_TOKEN", "NO_COLOR"];
+    let names: Vec<_> = settings.chain(others.map(str::to_owned)).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let data = format!("--data-dir={}", folder.path().display());
+    for arguments in [
+        &["node", &data, "--listen-address=0.0.0.0:0", "--tracing-filter=off"][..],
+        &["get", "key", "--server", "127.0.0.1:1"],
+        &["put", "key"],
+        &["node", "ls", "--http", "127.0.0.1:1"],
+        &["get", "--help"],
+    ] {
+        let without = command(arguments).env_remove("NO_COLOR").output().unwrap();
+        let with = command(arguments).envs(names.iter().map(|name| (name, ""))).output().unwrap();
+        let said = |output: &Output| text(&output.stdout) + &text(&output.stderr);
+        let words = |output: &Output| {
+            let words = said(output).split_whitespace().collect::<Vec<_>>().join(" ");
+            words.replace(" [env: CELL_SERVER=]", "").replace(" [env: CELL_TOKEN]", "")
+        };
+        assert_eq!(
+            (with.status.code(), words(&with)),
+            (without.status.code(), words(&without)),
+            "{arguments:?}"
+        );
+    }
+    // Without a server's name each asks its own; what answers there, if anything does, is not asked for.
+    let defaults = command(&["get", "key", "--timeout=1ms"]).env("CELL_SERVER", "").output().unwrap();
+    assert!(!text(&defaults.stderr).contains("cannot find an address"), "{}", text(&defaults.stderr));
+}
+
+#[test]
+fn a_list_of_no_nodes_is_refused() {
+    for http in ["", " , "] {
+        let output = cell(&["node", "ls", "--http", http]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("--http, or CELL_HTTP, names no node"));
+    }
+}
+
 #[test]
 fn nobody_there_exits_with_4_and_says_what_next() {
     let output = cell(&["get", "key", "--server", "127.0.0.1:1"]);

@@ -10,7 +10,8 @@ use crate::api::document::{Document, Scope};
 use crate::api::gathered::{JSON_BYTES_MAX, Shown, fitting};
 use crate::api::params::Params;
 use crate::clock::now_unix_ms;
-use crate::event_log::{Event, KINDS};
+use crate::event_kind::EVENT_KINDS;
+use crate::event_log::Event;
 use crate::events_seen::{EventCursor, EventsPart, EventsSeen};
 use crate::peers::Gathered;
 use crate::problem::Problem;
@@ -92,11 +93,11 @@ impl Filter {
         let limit = params.integer("limit", 1..=LIMIT_MAX, LIMIT)?;
         let kind = params.text("kind");
         if let Some(kind) = &kind
-            && !KINDS.contains(&kind.as_str())
+            && !EVENT_KINDS.contains(&kind.as_str())
         {
             return Err(Params::refuse(
                 "kind",
-                format!("there is no kind `{kind}`: one of {}", KINDS.join(", ")),
+                format!("there is no kind `{kind}`: one of {}", EVENT_KINDS.join(", ")),
             ));
         }
         let node = match params.text("node") {

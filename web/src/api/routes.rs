@@ -259,7 +259,7 @@ pub(crate) static ROUTES: [RouteText; 33] = [
         &[
             SCOPE,
             query("limit", Takes::Integer(1, 1_000), "At most so many.", "20"),
-            query("kind", Takes::Choice(&crate::event_log::KINDS), "Of this kind alone.", "split"),
+            query("kind", Takes::Choice(crate::event_kind::EVENT_KINDS), "Of this kind alone.", "split"),
             query("node", Takes::Integer(0, u32::MAX as u64), "Of this node alone.", "0"),
             query("after", Takes::Text, "Only what is newer than the event of this id.", "1-1"),
             query(

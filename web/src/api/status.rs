@@ -64,6 +64,7 @@ pub(crate) mod tests {
             durability: Durability::Sync,
             uptime_ms: 12_000,
             lease_remaining_ms: 2_000,
+            renewals: cell_node::RenewalFigures::default(),
             connections: 4,
             memory: cell_node::BudgetFigures {
                 limit: 1_000,

@@ -9,6 +9,7 @@
 //! | `table` | all of an endpoint: sends, close reasons, counters, time-outs |
 //! | `transport`, `provider` | what a provider has to bring |
 //! | `listener`, `handoff` | who accepts, and how accepted sockets get to the one that their hello asks for |
+//! | `waiting` | accepted connections whose peers are not known yet, the oldest first |
 //! | `withheld` | questions that wait until the host may send again |
 //! | `messenger`, `handshake` | the loop of an endpoint; from a socket to an open connection |
 //! | `endpoint` | an endpoint as its users see it |
@@ -25,6 +26,7 @@ mod slots;
 mod sweep;
 mod table;
 mod transport;
+mod waiting;
 mod withheld;
 
 pub(crate) use connection::{Connection, ConnectionPhase, Link, Started};

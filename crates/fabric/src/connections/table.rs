@@ -11,14 +11,13 @@ use crate::limits::FabricLimits;
 use super::connection::{Connection, ConnectionPhase, Link, Started};
 use super::slots::Slots;
 use super::sweep::{Sweep, Tick};
+use super::waiting::Waiting;
 
 /// Most connections that are kept for some peers.
 const KEPT_MAX: usize = 16;
 /// How long the user may take to admit a peer before it makes room for another: a client says who it is right
 /// behind its hello.
 const STRANGER_NS: u64 = 1_000_000_000;
-/// Arrivals that are no longer awaited, and not yet forgotten.
-const ARRIVALS_KEPT: usize = 64;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -28,13 +27,12 @@ pub(crate) struct ConnectionTable<L> {
     slots: Slots<L>,
     /// How many accepted connections' hellos are awaited.
     handshakes: usize,
-    /// Accepted connections, the oldest first: those whose hello is awaited, and some others.
-    arrivals: VecDeque<ConnectionId>,
+    /// Those whose hello is awaited.
+    arrivals: Waiting,
     /// The user admits peers once it knows who they are.
     pub(super) awaits_admission: bool,
-    /// Accepted connections that are open, and since when, the oldest first: those that wait to be admitted,
-    /// and some others.
-    strangers: VecDeque<(ConnectionId, u64)>,
+    /// Those that are open and wait to be admitted.
+    strangers: Waiting,
     /// Connections to be served.
     pub(super) ready: VecDeque<ConnectionId>,
     /// Connections that the next flush looks at.
@@ -51,9 +49,9 @@ impl<L: Link> ConnectionTable<L> {
             counters: FabricCounters::default(),
             slots: Slots::default(),
             handshakes: 0,
-            arrivals: VecDeque::new(),
+            arrivals: Waiting::with_patience(0),
             awaits_admission: false,
-            strangers: VecDeque::new(),
+            strangers: Waiting::with_patience(STRANGER_NS),
             ready: VecDeque::new(),
             dirty: Vec::new(),
             writable: VecDeque::new(),
@@ -83,12 +81,8 @@ impl<L: Link> ConnectionTable<L> {
         if self.handshakes < self.limits.handshakes_max {
             return None;
         }
-        while let Some(id) = self.arrivals.pop_front() {
-            if self.slots.get(id).is_some_and(Connection::is_hello_awaited) {
-                return Some(id);
-            }
-        }
-        None
+        let (now_ns, slots) = (self.now_ns(), &self.slots);
+        self.arrivals.take_oldest(now_ns, |id| slots.get(id).is_some_and(Connection::is_hello_awaited))
     }
 
     /// The hellos of a connection are through.
@@ -98,11 +92,9 @@ impl<L: Link> ConnectionTable<L> {
         self.handshakes -= usize::from(connection.is_hello_awaited());
         connection.phase = ConnectionPhase::Open;
         if self.awaits_admission && !connection.admitted {
-            self.strangers.push_back((id, now_ns));
-            if self.strangers.len() > 2 * self.slots.len() + ARRIVALS_KEPT {
-                let slots = &self.slots;
-                self.strangers.retain(|(id, _)| slots.get(*id).is_some_and(Connection::is_stranger));
-            }
+            let slots = &self.slots;
+            let waits = |id| slots.get(id).is_some_and(Connection::is_stranger);
+            self.strangers.push(id, now_ns, slots.len(), waits);
         }
     }
 
@@ -117,17 +109,7 @@ impl<L: Link> ConnectionTable<L> {
     /// and nothing of who they are keeps nobody out for longer, however many they are.
     pub(super) fn stranger_to_evict(&mut self) -> Option<ConnectionId> {
         let (now_ns, slots) = (self.now_ns(), &self.slots);
-        while let Some((id, since_ns)) = self.strangers.front().copied() {
-            let is_stranger = slots.get(id).is_some_and(Connection::is_stranger);
-            if is_stranger && now_ns < since_ns + STRANGER_NS {
-                return None;
-            }
-            self.strangers.pop_front();
-            if is_stranger {
-                return Some(id);
-            }
-        }
-        None
+        self.strangers.take_oldest(now_ns, |id| slots.get(id).is_some_and(Connection::is_stranger))
     }
 
     /// The connection, unless it is gone.
@@ -189,11 +171,9 @@ impl<L: Link> ConnectionTable<L> {
         });
         if accepted {
             self.handshakes += 1;
-            self.arrivals.push_back(id);
-            if self.arrivals.len() > 2 * self.handshakes + ARRIVALS_KEPT {
-                let slots = &self.slots;
-                self.arrivals.retain(|id| slots.get(*id).is_some_and(Connection::is_hello_awaited));
-            }
+            let slots = &self.slots;
+            let waits = |id| slots.get(id).is_some_and(Connection::is_hello_awaited);
+            self.arrivals.push(id, received_ns, self.handshakes, waits);
         }
         id
     }

@@ -50,7 +50,8 @@ pub enum VerbsError {
     },
     /// The memory limit, or the machine, does not give the whole region.
     #[error(
-        "RDMA takes all {bytes} bytes of a region: {source}; make regions smaller, or turn `fabric_verbs` off"
+        "RDMA takes all {bytes} bytes of a region: make regions smaller, or turn `fabric_verbs` off, because not all \
+         can be had"
     )]
     RegionNotWhole {
         /// The region's size.

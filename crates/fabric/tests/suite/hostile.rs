@@ -140,35 +140,6 @@ fn accept_silent_crowd_locks_nobody_out() {
     until(&mut Tcp, &mut [&mut server], |peers| peers[0].endpoint.counters().accepted == 5);
 }
 
-/// However many strangers say their hello and nothing more: who comes later gets in, and the oldest of them
-/// makes room. Whom the server knows stays.
-#[test]
-fn accept_crowd_that_nobody_knows_locks_nobody_out() {
-    let (mut server, address) = server(FabricLimits { connections_max: 4, ..FabricLimits::default() });
-    server.endpoint.await_admission();
-    let mut strangers = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
-    for _ in 0..4 {
-        open(&mut Tcp, &mut strangers, &mut server, Address::Tcp(address));
-    }
-    server.endpoint.admit(server.order[0]);
-    let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
-    let early = client.endpoint.connect(&Address::Tcp(address)).unwrap();
-    until(&mut Tcp, &mut [&mut client, &mut server], |peers| peers[0].closed(early).is_some());
-    server.endpoint.tick(2_000_000_000); // they may have been about to say it until here
-    for _ in 0..3 {
-        open(&mut Tcp, &mut client, &mut server, Address::Tcp(address));
-        server.endpoint.admit(*server.order.last().unwrap());
-    }
-    let (known, others) = (strangers.order[0], strangers.order[1..].to_vec());
-    until(&mut Tcp, &mut [&mut strangers, &mut server], |peers| {
-        others.iter().all(|stranger| peers[0].closed(*stranger).is_some())
-    });
-    assert_eq!((strangers.closed(known), server.endpoint.counters().evicted), (None, 3));
-    let fifth = client.endpoint.connect(&Address::Tcp(address)).unwrap();
-    until(&mut Tcp, &mut [&mut client, &mut server], |peers| peers[0].closed(fifth).is_some());
-    assert_eq!(client.closed(fifth), Some(CloseReason::RefusedByPeer(HelloRefusal::TooManyConnections)));
-}
-
 #[test]
 fn accept_silence_is_refused_after_the_handshake_timeout() {
     let (mut server, address) = server(FabricLimits::default());

@@ -28,6 +28,12 @@ pub(super) enum Source {
     Ready,
 }
 
+/// Held for each unit that gets memory ahead of its use. Meanwhile the kernel holds the lock of the address
+/// space, and to collapse a page it waits for every processor: for long on a busy machine. Whoever maps or
+/// unmaps memory waits for all who hold that lock, and then everybody else waits for them. So it is one unit
+/// that they wait for, and not one of each region.
+static AHEAD: Mutex<()> = Mutex::new(());
+
 /// Which units may have memory, and which have it.
 pub(super) struct Population {
     backing: Backing,
@@ -129,12 +135,14 @@ impl Population {
         self.budget.growable_with_ready()
     }
 
-    /// Gives memory to what is granted and has none yet.
+    /// Gives memory to what is granted and has none yet. Of all regions of the process one unit is on its way
+    /// at a time.
     pub(super) fn populate_granted(&self, mapping: &Mapping) -> Result<(), MemoryError> {
         if matches!(self.backing, Backing::Private | Backing::Foreign) {
             return Ok(());
         }
         for unit in (0..self.units).filter(|unit| self.is_granted(*unit) && !self.is_done(*unit)) {
+            let _ahead = AHEAD.lock().unwrap_or_else(PoisonError::into_inner);
             let _working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
             self.populate_unit(mapping, unit)?;
         }

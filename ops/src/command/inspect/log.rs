@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cell_terms::text::with_causes;
 use cell_terms::{Csn, Epoch, RegionId, RegionKind};
 use cell_wal::folder::{list_epochs, list_images, list_regions, list_segments};
 use cell_wal::frame::{FrameFault, FrameKind};
@@ -101,10 +102,7 @@ fn show_log(
     let walked = match walked {
         Ok(walked) => walked,
         Err(error) => {
-            message::error(
-                &anyhow::anyhow!("{region}, {epoch}: {:#}", anyhow::Error::new(error)),
-                global.json,
-            );
+            message::error(&anyhow::anyhow!("{region}, {epoch}: {}", with_causes(&error)), global.json);
             return Ok(true);
         }
     };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cell_cluster::{ClusterError, Coordinator, CoordinatorRefusal, Embedded, PairRow, Remote, Table};
+use cell_terms::text::with_causes;
 use clap::Args;
 use serde_json::json;
 
@@ -67,7 +68,7 @@ fn explain(error: ClusterError) -> anyhow::Error {
         }
         _ => (Exit::Error, None),
     };
-    let failure = Failure::new(exit, format!("{:#}", anyhow::Error::new(error)));
+    let failure = Failure::new(exit, with_causes(&error));
     match next {
         Some(next) => failure.next(next).into(),
         None => failure.into(),

@@ -182,6 +182,6 @@ fn missing_document(missing: &Missing) -> Value {
         "server": server,
         "node": node.map(|node| node.0),
         "pairs": pairs.iter().map(|pair| pair.0).collect::<Vec<_>>(),
-        "error": {"code": classify(error).0.word(), "message": format!("{error:#}")},
+        "error": {"code": classify(error).0.word(), "message": message::in_words(error)},
     })
 }

@@ -44,11 +44,12 @@ export function StaleNote({ ageMs }: { ageMs: number }) {
 
 export function ProblemNote({ problem }: { problem: ApiProblem }) {
   if (problem.isUnauthorised) return <TokenForm problem={problem} />;
+  const unsaid = problem.errors.filter((error) => !problem.detail.includes(error.detail)); // of one error the sentence says it
   return (
     <div class="notice notice-critical" role="alert">
       <p><strong>{problem.status === 403 ? "Not permitted. " : "Error. "}</strong>{problem.detail}</p>
-      {problem.errors.length > 0 && (
-        <ul>{problem.errors.map((error) => <li key={error.pointer}><code>{error.pointer}</code> {error.detail}</li>)}</ul>
+      {unsaid.length > 0 && (
+        <ul>{unsaid.map((error) => <li key={error.pointer}><code>{error.pointer}</code> {error.detail}</li>)}</ul>
       )}
       {problem.next && <p>Next: {problem.next}</p>}
       <p class="quiet">

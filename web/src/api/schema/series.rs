@@ -6,7 +6,7 @@ use super::build::{
     about, anything, decimal, either, flag, integer, list, number, object, or_null, shared, text, word,
 };
 use super::envelope::of_scope;
-use crate::event_log::KINDS;
+use crate::event_kind::EVENT_KINDS;
 use crate::rates::OPERATIONS;
 
 /// Figures of which each may be unknown.
@@ -76,7 +76,7 @@ pub(super) fn event() -> Value {
         ("id", text("The same at all nodes that saw it.")),
         ("at_unix_ms", integer("When, in milliseconds since 1970, by the clock of that node.")),
         ("node", integer("Where it happened, or to whom.")),
-        ("kind", word(&KINDS, "What kind of event it is.")),
+        ("kind", word(EVENT_KINDS, "What kind of event it is.")),
         ("severity", severity),
         ("text", text("What happened, in a sentence.")),
         ("details", about(anything(""), "The same for programs; the fields are those of the kind.")),

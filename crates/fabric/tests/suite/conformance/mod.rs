@@ -418,6 +418,56 @@ macro_rules! provider {
     };
 }
 
+/// However many strangers say their hello and nothing more: who comes later gets in, and the oldest of them
+/// makes room. Whom the server knows stays.
+fn connect_crowd_that_nobody_knows_locks_nobody_out<W: World>() {
+    let mut world = W::new();
+    let (mut server, address) = world.listen(FabricLimits { connections_max: 4, ..FabricLimits::default() });
+    server.endpoint.await_admission();
+    let mut strangers = world.client(FabricLimits::default());
+    for _ in 0..4 {
+        open(&mut world, &mut strangers, &mut server, address);
+    }
+    server.endpoint.admit(server.order[0]);
+    let mut client = world.client(FabricLimits::default());
+    let refusal = CloseReason::RefusedByPeer(HelloRefusal::TooManyConnections);
+    let early = client.endpoint.connect(&address).unwrap();
+    until(&mut world, &mut [&mut client, &mut server], |peers| peers[0].closed(early).is_some());
+    assert_eq!(client.closed(early), Some(refusal));
+    server.endpoint.tick(2_000_000_000); // they may have been about to say it until here
+    for _ in 0..3 {
+        open(&mut world, &mut client, &mut server, address);
+        server.endpoint.admit(*server.order.last().unwrap());
+    }
+    let (known, others) = (strangers.order[0], strangers.order[1..].to_vec());
+    until(&mut world, &mut [&mut strangers, &mut server], |peers| {
+        others.iter().all(|stranger| peers[0].closed(*stranger).is_some())
+    });
+    assert_eq!((strangers.closed(known), server.endpoint.counters().evicted), (None, 3));
+    let fifth = client.endpoint.connect(&address).unwrap();
+    until(&mut world, &mut [&mut client, &mut server], |peers| peers[0].closed(fifth).is_some());
+    assert_eq!(client.closed(fifth), Some(refusal));
+}
+
+/// Where peers come by sockets; the simulated network has no crowds.
+mod crowd {
+    #[test]
+    fn over_tcp() {
+        super::connect_crowd_that_nobody_knows_locks_nobody_out::<super::Tcp>();
+    }
+
+    #[test]
+    fn over_shm() {
+        super::connect_crowd_that_nobody_knows_locks_nobody_out::<super::Shm>();
+    }
+
+    #[test]
+    fn over_both() {
+        super::connect_crowd_that_nobody_knows_locks_nobody_out::<super::Host<false>>();
+        super::connect_crowd_that_nobody_knows_locks_nobody_out::<super::Host<true>>();
+    }
+}
+
 all_tests!(provider, tcp, super::Tcp,);
 all_tests!(provider, shm, super::Shm,);
 all_tests!(provider, host_over_tcp, super::Host<false>,);
