@@ -1,6 +1,6 @@
 //! When a meganode is split, and what a put that finds no room in one waits for.
 
-use cell_pair::{Fencing, Pair};
+use cell_pair::{Fencing, NoRoom, Pair};
 use cell_tree::Division;
 
 use super::Splits;
@@ -55,7 +55,17 @@ impl Splits {
         if !self.growth.may_look(now_ns) {
             return;
         }
-        let is_short = |at: &PairAt| is_short(pairs.pair(*at)) && !self.sources.are_freeing(*at);
+        // A write that found no place may not come again: what it would have waited for is done all the same,
+        // or the pair would call itself full as long as nobody asks.
+        let lacks_place = |at: &PairAt| pairs.pair(*at).no_room() == Some(NoRoom::Region);
+        let refused: Vec<PairAt> = pairs.all().filter(lacks_place).collect();
+        if refused.iter().any(|at| self.packings.may_help(pairs, *at)) {
+            self.growth.found_nothing(now_ns); // not each turn
+            return;
+        }
+        let is_short = |at: &PairAt| {
+            (is_short(pairs.pair(*at)) || refused.contains(at)) && !self.sources.are_freeing(*at)
+        };
         let short: Vec<PairAt> = pairs.all().filter(is_short).collect();
         if !short.is_empty() && !short.into_iter().any(|at| self.relieve(pairs, at, now_ns)) {
             self.growth.found_nothing(now_ns);

@@ -1,7 +1,7 @@
 //! Packings of extents: who waits for them, what they keep, and what they leave alone.
 
 use cell_cluster::PairGeometry;
-use cell_node::WorkerOptions;
+use cell_node::{NodeState, ReadOnlyReason, WorkerOptions};
 use cell_pair::{CheckpointFailure, PairOptions};
 use cell_protocol::{Condition, Put, Request, StatusCode};
 use cell_terms::PairId;
@@ -92,6 +92,21 @@ fn put_of_another_length_waits_for_sparse_slabs_to_be_packed() {
     let put = Put { name, condition, key: key.as_bytes(), value: b"new" };
     let id = writer.world.send(&Request::Put(put));
     assert!(matches!(writer.world.answer(id), Replied::Written(_)));
+}
+
+/// The refused write may not come again. Then nobody had the slabs packed that deletes had left sparse, and the
+/// pair called itself full until a write came.
+#[test]
+fn pair_with_room_in_sparse_slabs_is_not_full_although_nobody_asks() {
+    let slot = PairGeometry { node_region_bytes: 4096 + (512 << 10), slot_bytes: 512 << 10, ..GEOMETRY };
+    let mut writer = Writer { world: World::new(1, slot, OPTIONS), number: 0 };
+    let full = (0..10_000).take_while(|number| writer.put(&key(*number), 1_000) != FULL).count() as u64;
+    assert_eq!(writer.put("other", 1_100), FULL);
+    let state = |world: &World| world.worker().snapshot().state;
+    assert_eq!(state(&writer.world), NodeState::ReadOnly(ReadOnlyReason::RegionFull));
+    (0..full).filter(|number| number % 2 == 1).for_each(|number| writer.delete(&key(number)));
+    writer.world.until("it serves again", |world| state(world) == NodeState::Serving);
+    writer.written("other", 1_100);
 }
 
 /// Large entries behind small ones, so that it is they that a split moves; every other one is deleted.
