@@ -9,10 +9,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 
 use cell_fabric::{PeerAddress, ReadPermission};
 use cell_protocol::Request;
+use cell_terms::text::with_causes;
 use data_encoding::HEXLOWER_PERMISSIVE;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -113,6 +114,8 @@ pub struct AccessRules {
     nodes: OnceLock<Hash>,
     /// Counts how often who may do what has changed.
     revision: AtomicU64,
+    /// Why the file was refused when it was last read again.
+    refused: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
@@ -238,12 +241,21 @@ impl AccessRules {
     /// As [`AccessRules::open`]; the tokens stay what they were.
     pub fn read_again(&self) -> Result<Option<usize>, TokensError> {
         let Some(file) = &self.tokens else { return Ok(None) };
-        let tokens = read(&file.path)?;
+        let found = read(&file.path);
+        let refused = found.as_ref().err().map(|error| with_causes(error));
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+        let tokens = found?;
         let count = tokens.len();
         *file.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
         // After the tokens: who sees the number finds them.
         self.revision.fetch_add(1, Ordering::Release);
         Ok(Some(count))
+    }
+
+    /// Why the file was refused when it was last read again; none: its tokens are those in force.
+    #[must_use]
+    pub fn refused(&self) -> Option<String> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Another number each time that who may do what has changed.

@@ -4,7 +4,7 @@
 use cell_pair::CheckpointFailure;
 use cell_terms::Csn;
 
-/// After a checkpoint that failed, the next one waits so long.
+/// A checkpoint that failed is tried again after so long, and none before.
 const RETRY_NS: u64 = 10_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

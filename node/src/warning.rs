@@ -70,6 +70,11 @@ pub(crate) fn of_damage(pairs: &[PairRow], incarnation: Incarnation) -> Vec<Stri
     warnings
 }
 
+/// Of a file of tokens that was wrong when it was last read.
+pub(crate) fn of_tokens(refused: Option<String>) -> Option<String> {
+    refused.map(|why| format!("the file of tokens is wrong, and the tokens before it hold: {why}"))
+}
+
 /// A line each, and of those as much as so many bytes have.
 pub(crate) fn lines(warnings: &[String], bytes_max: usize) -> String {
     let mut text = warnings.join("\n");

@@ -34,6 +34,7 @@ mod watch;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    cell_memory::give_back_freed();
     let (cli, matches) = match cli::parse(std::env::args_os()) {
         Ok(parsed) => parsed,
         Err(error) => return cli::report_usage(&error, std::env::args_os()),

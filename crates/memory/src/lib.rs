@@ -10,6 +10,7 @@
 //! * [`Budget`] says how much memory the process may hold; regions are granted their parts by it.
 //! * [`RegionPopulator`] gives memory to a region ahead of its allocators; [`make_ready`] keeps some for a
 //!   takeover.
+//! * [`give_back_freed`] has the heap give back what large blocks took.
 //!
 //! Nothing here knows what a tree node is, reads a clock or starts a thread.
 
@@ -18,6 +19,7 @@ mod budget;
 mod error;
 pub mod extent;
 mod fold;
+mod heap;
 mod machine;
 mod mapping;
 mod observe;
@@ -30,6 +32,7 @@ mod width;
 pub use allocator::{AllocatorRestore, AllocatorStats, ExtentAllocator};
 pub use budget::{Budget, BudgetFigures, BudgetFull, MemoryKind, MemoryObservation, Reservation};
 pub use error::{ExtentError, GeometryFault, MemoryError, ReserveError};
+pub use heap::give_back_freed;
 pub use machine::{available_bytes, total_bytes};
 pub use observe::observe;
 pub use pair::PairWriter;

@@ -79,7 +79,9 @@ impl Worker {
         let due = match self.phase {
             WorkerPhase::Serving => {
                 let is_due = owned.checkpoint_is_due(&self.options, self.now_ns);
-                is_due || has_dead || owned.checkpoint_makes_room(disk_free)
+                // One that failed is owed, whatever was the reason for it.
+                let failed = owned.checkpointing.failure.is_some();
+                is_due || has_dead || failed || owned.checkpoint_makes_room(disk_free)
             }
             WorkerPhase::Stopping => owned.checkpointing.wanted_at_stop && idle,
             WorkerPhase::Recovering | WorkerPhase::Failed(_) => false,

@@ -108,6 +108,37 @@ pub(crate) fn connection_ends_with_its_token_and_keeps_no_role_that_it_loses() {
     assert!(worker.take_dismissed().is_empty());
 }
 
+/// A token that was to be taken back held on, and only the log said so.
+#[test]
+fn file_of_tokens_that_is_wrong_is_warned_of_until_a_good_one_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tokens");
+    let good = format!("reader one {}\n", hash("one"));
+    std::fs::write(&file, &good).unwrap();
+    let access = Arc::new(AccessRules::open(file.to_str().unwrap()).unwrap());
+    let worker = worker_of(access.clone());
+    assert!(worker.snapshot().warnings.is_empty());
+    for (wrong, why) in [
+        (Some("reader one x\n"), "tokens, line 1: the SHA-256 of a token has 64 hexadecimal digits"),
+        (Some(""), "has no token; a line is `ROLES NAME SHA256`"),
+        (None, "No such file or directory (os error 2)"),
+    ] {
+        std::fs::remove_file(&file).unwrap();
+        if let Some(text) = wrong {
+            std::fs::write(&file, text).unwrap();
+        }
+        access.read_again().unwrap_err();
+        let warnings = worker.snapshot().warnings;
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(warning.starts_with("the file of tokens is wrong"), "{warning}");
+        assert!(warning.ends_with(why), "{warning}");
+        std::fs::write(&file, &good).unwrap();
+    }
+    assert_eq!(worker.snapshot().warnings.len(), 1, "nobody has read the good one");
+    access.read_again().unwrap();
+    assert!(worker.snapshot().warnings.is_empty());
+}
+
 /// Whom the worker does not know makes room for others where there is none.
 #[test]
 fn peer_is_admitted_once_its_hello_was_good() {

@@ -40,3 +40,22 @@ fn checkpoint_that_fails_is_reported_until_one_succeeds_and_the_worker_serves_on
     world.restart();
     assert_eq!(world.get(&key(1)), Replied::Value(key(1)));
 }
+
+/// What was the reason for one may be gone when it has failed: settings changed, or the disk has room again.
+#[test]
+fn checkpoint_that_fails_is_tried_again_although_none_is_due() {
+    let pair = PairId(1);
+    let slot = PairGeometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
+    let options = WorkerOptions { checkpoint_log_bytes_min: 1, checkpoint_log_ratio: 0.0, ..OPTIONS };
+    let mut world = World::new(1, slot, options);
+    world.load(1, (1..20).map(key));
+    world.image_failed(pair, CheckpointFailure::Busy);
+    world.next_image(pair); // of what was written while the first one ran
+    world.image_failed(pair, CheckpointFailure::Busy);
+    assert!(world.worker().snapshot().warnings[0].starts_with("the last 2 checkpoints of pair-1 failed"));
+    let mut image = world.next_image(pair); // nothing was written since
+    while world.step_image(&mut image, 100) {}
+    world.end_image(image);
+    let node = world.worker().snapshot();
+    assert_eq!((node.pairs[0].checkpoints, node.warnings.len()), (1, 0));
+}
