@@ -3,7 +3,7 @@
 //! thread does next. No clock, thread, socket or file in here: the shell (`crate::shell`) and the simulator
 //! step the same code, each with an endpoint, log devices and a clock of its own.
 
-use cell_fabric::{Event, OneSided, SendError};
+use cell_fabric::{CloseReason, Event, HelloRefusal, OneSided, SendError};
 use cell_pair::Pair;
 use cell_recovery::image::ImageSource;
 use cell_terms::Seldom;
@@ -109,6 +109,8 @@ pub struct WorkerDriver<E, D> {
     log_events: Vec<LogEvent>,
     /// Reports of peers that were turned away.
     refusals: Seldom,
+    /// Peers that were turned away because there were too many, as the endpoint counted them last.
+    refused_full: u64,
 }
 
 impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
@@ -128,6 +130,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
             ran_on: false,
             log_events: Vec::new(),
             refusals: Seldom::default(),
+            refused_full: 0,
         }
     }
 
@@ -303,6 +306,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
     fn poll_fabric(&mut self) -> bool {
         let worker = &mut self.worker;
         let (congestion, refusals, now_ns) = (&mut self.congestion, &mut self.refusals, self.now_ns);
+        let mut may_be_full = false;
         let count = self.endpoint.poll(&mut |event| match event {
             Event::Accepted { connection, peer } => worker.accepted_from(connection, peer),
             Event::Message { connection, message } => {
@@ -317,13 +321,24 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
                 congestion.forget(connection);
                 worker.closed(connection);
             }
+            Event::Refused { peer, reason: reason @ CloseReason::PeerClosed } => {
+                tracing::debug!(?peer, %reason, "a peer left before there was a connection");
+            }
             Event::Refused { peer, reason } => {
+                may_be_full |= reason == CloseReason::Refused(HelloRefusal::TooManyConnections);
                 if let Some(unsaid) = refusals.ask(now_ns) {
                     tracing::warn!(?peer, %reason, unsaid, "a peer was turned away");
                 }
             }
             _ => {}
         });
+        // Who said no hello makes room with the same reason, and keeps nobody out.
+        if may_be_full {
+            let refused_full = self.endpoint.counters().refused_full;
+            if std::mem::replace(&mut self.refused_full, refused_full) < refused_full {
+                self.worker.turned_away_for_room();
+            }
+        }
         for connection in self.worker.take_admitted() {
             self.endpoint.admit(connection);
         }

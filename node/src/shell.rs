@@ -163,8 +163,11 @@ impl Shell {
     fn publish(&self) {
         if let Ok(mut shared) = self.snapshot.try_lock() {
             let (figures, now_ns) = (self.driver.worker().snapshot(), boottime_ns());
+            let mut memory = self.budget.figures();
+            // Growth looks at the budget before it asks.
+            memory.refused += figures.splits.pairs_short;
             *shared = Arc::new(NodeSnapshot {
-                memory: self.budget.figures(),
+                memory,
                 memory_ready_bytes: ready_bytes(),
                 memory_ready_bytes_given: ready_bytes_given(),
                 counters: self.counters(now_ns),

@@ -6,6 +6,8 @@ use cell_terms::{Incarnation, PairId};
 
 /// A process that has lived so long does not end as those before it did.
 const RESTARTS_SHOWN_NS: u64 = 600_000_000_000;
+/// Peers that are turned away are warned of for so long.
+const TURNED_AWAY_SHOWN_NS: u64 = 60_000_000_000;
 /// Pairs that are named; others are counted.
 const PAIRS_NAMED: usize = 2;
 
@@ -20,6 +22,14 @@ pub(crate) fn of_no_room() -> String {
     "the disk has no room for the logs that it would write: nothing is served before somebody frees some, and it \
      goes on by itself then"
         .to_owned()
+}
+
+/// Of connections: when a peer was last turned away because there were too many.
+pub(crate) fn of_connections(full_at_ns: Option<u64>, now_ns: u64) -> Option<String> {
+    full_at_ns.filter(|at_ns| now_ns.saturating_sub(*at_ns) < TURNED_AWAY_SHOWN_NS).map(|_| {
+        "it turns new clients away, because it has as many connections as it takes (fabric_connections_max)"
+            .to_owned()
+    })
 }
 
 /// Of checkpoints: how many of a pair's have failed since the last good one, and why the last of them did.
@@ -153,6 +163,14 @@ mod tests {
         assert_eq!(of_rows(&rows[..0]), None);
         assert!(of_rows(&rows[..1]).unwrap().ends_with("holds: `a`: bad"));
         assert!(of_rows(&rows).unwrap().ends_with("`a`: bad; 2 more do not read either"));
+    }
+
+    #[test]
+    fn warnings_of_connections_last_a_minute() {
+        assert_eq!(of_connections(None, 7), None);
+        let said = of_connections(Some(7), 8).unwrap();
+        assert!(said.contains("fabric_connections_max"), "{said}");
+        assert_eq!(of_connections(Some(7), 7 + TURNED_AWAY_SHOWN_NS), None);
     }
 
     #[test]

@@ -274,12 +274,15 @@ impl Look<'_> {
             }
             self.takeovers(then, incident, now, &of);
             if incident.is_over() && then.is_none_or(|then| !then.is_over()) {
-                let took = incident.over_ms.saturating_sub(incident.detected_ms);
+                // A pair's owner may write a moment after its closer that it serves.
+                let served = incident.plan.iter().map(|share| share.times.serving_ms);
+                let over_ms = served.fold(incident.over_ms, u64::max);
+                let took = over_ms.saturating_sub(incident.detected_ms);
                 let text =
                     format!("{name}: every pair is back or reported, {took} ms after the loss was seen");
                 let details = json!({"dead": dead.0.to_string(), "took_ms": took});
                 let kind = (Kind::Incident, Severity::Info);
-                let at = self.happened(incident.over_ms);
+                let at = self.happened(over_ms);
                 self.push_at(at, format!("over-{of}"), (incident.node, kind), text, details);
             }
         }
@@ -565,6 +568,16 @@ mod tests {
             ["node-2 joined", "node-2: every pair is back or reported, 300 ms after the loss was seen"]
         );
         assert!(logged[4].is_empty());
+    }
+
+    /// "Every pair is back, 255 ms" once stood beside "pair-2 is served, 264 ms".
+    #[test]
+    fn an_end_of_an_incident_is_no_earlier_than_its_last_pair() {
+        let look = |incidents| ClusterSnapshot { incidents, ..ClusterSnapshot::default() };
+        let logged = logged(vec![look(vec![incident(0, 0)]), look(vec![incident(340, 364)])]);
+        let told = texts(&logged[0]);
+        assert!(told.iter().any(|text| text.starts_with("pair-4 is served by ")), "{told:?}");
+        assert!(told.iter().any(|text| text.contains("back or reported, 264 ms after")), "{told:?}");
     }
 
     #[test]

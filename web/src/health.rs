@@ -85,8 +85,14 @@ fn lease(snapshot: &NodeSnapshot) -> Check {
 /// Whether every pair of the cluster is served, by whomever.
 fn pairs(snapshot: &NodeSnapshot) -> Check {
     let troubles = cluster::troubles(snapshot);
-    let seen = if troubles.is_empty() { "all served".into() } else { troubles.join("; ").into() };
-    Check { name: "pairs", ok: troubles.is_empty(), required: false, seen }
+    // Before its first lease a node has seen nothing of the cluster.
+    let is_unknown = matches!(snapshot.state, NodeState::Starting(_)) && snapshot.cluster.pairs.is_empty();
+    let seen = match troubles.is_empty() {
+        _ if is_unknown => "not known yet".into(),
+        true => "all served".into(),
+        false => troubles.join("; ").into(),
+    };
+    Check { name: "pairs", ok: !is_unknown && troubles.is_empty(), required: false, seen }
 }
 
 /// What goes wrong beside serving, as checkpoints that fail.
@@ -151,6 +157,7 @@ mod tests {
         let reads = "[-]reads: starting: waiting for the coordinator at /srv/coordinator.socket, tried 3 times: \
                      there is no such file\n";
         assert!(text.starts_with(reads) && text.contains("[-]lease: none yet\n"), "{text}");
+        assert!(text.contains("[-]pairs: not known yet (advisory)\n"), "{text}");
     }
 
     #[test]

@@ -5,10 +5,11 @@
 //! Rows are numbered by a clock that is never set, so that a change of the wall clock neither stops nor
 //! overwrites them. Whoever asks names steps by the wall clock as it is now.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use cell_node::{LatencyHistogram, NodeSnapshot};
+use cell_terms::NodeId;
 
 use crate::clock::LookTime;
 use crate::heat_history::{self, HeatHistory, HeatRows};
@@ -42,6 +43,8 @@ pub(crate) struct SeriesKind {
     of: fn(&NodeSnapshot, &Rates) -> Option<f64>,
 }
 
+/// A figure that is known of each step of which anything is.
+pub(crate) const ALWAYS_KNOWN: &str = "ops_get";
 pub(crate) const SEARCHES_SERVER: &str = "searches_server";
 pub(crate) const SEARCHES_ONE_SIDED: &str = "searches_one_sided";
 
@@ -89,7 +92,7 @@ kinds! {
     "latency_scan_p999_us", 4, 999;
     "latency_scan_max_us", 4, 1000;
     others:
-    "ops_get", "1/s", Sum, |_, rates| Some(rates.operations[0]);
+    ALWAYS_KNOWN, "1/s", Sum, |_, rates| Some(rates.operations[0]);
     "ops_search", "1/s", Sum, |_, rates| Some(rates.operations[1]);
     "ops_put", "1/s", Sum, |_, rates| Some(rates.operations[2]);
     "ops_delete", "1/s", Sum, |_, rates| Some(rates.operations[3]);
@@ -150,9 +153,11 @@ struct Row {
     figures: [f32; KINDS.len()],
     /// None: not known, or no requests.
     times: Option<Arc<Times>>,
+    /// Who was a member by the node's look; none if the step is not known.
+    members: Option<Arc<[NodeId]>>,
 }
 
-const UNKNOWN: Row = Row { figures: [f32::NAN; KINDS.len()], times: None };
+const UNKNOWN: Row = Row { figures: [f32::NAN; KINDS.len()], times: None, members: None };
 
 /// Rows one step apart, the newest last.
 #[derive(Debug)]
@@ -291,7 +296,8 @@ impl NodeHistory {
         let figure = |kind: &SeriesKind| (kind.of)(snapshot, &self.rates).map_or(f32::NAN, |it| it as f32);
         let times = &snapshot.latency_histograms.last_second;
         let times = times.iter().any(|of| of.count() > 0).then(|| Arc::new(times.clone()));
-        Row { figures: std::array::from_fn(|at| figure(&KINDS[at])), times }
+        let members = snapshot.cluster.members.iter().map(|member| member.node).collect();
+        Row { figures: std::array::from_fn(|at| figure(&KINDS[at])), times, members: Some(members) }
     }
 
     /// All rows up to now, as if the node had always done about what it did between these two looks.
@@ -350,6 +356,11 @@ impl NodeHistory {
         (times.count() > 0).then_some(times)
     }
 
+    /// Who was a member at a step, by this node's looks; none if it does not know of that step.
+    pub(crate) fn members(&self, step_s: u64, number: u64) -> Option<&[NodeId]> {
+        self.row(step_s, number)?.members.as_deref()
+    }
+
     /// How long syncs took, with the seconds since 1970, oldest first.
     pub(crate) fn syncs(&self) -> impl Iterator<Item = (u64, &SyncCounts)> {
         let rows = self.syncs.rows();
@@ -395,7 +406,15 @@ fn together(rows: &[Row]) -> Row {
         }
     });
     let is_known = times.iter().any(|of| of.count() > 0);
-    Row { figures, times: is_known.then(|| Arc::new(times)) }
+    Row { figures, times: is_known.then(|| Arc::new(times)), members: members_of(rows) }
+}
+
+/// Who was a member in some of these seconds.
+fn members_of(rows: &[Row]) -> Option<Arc<[NodeId]>> {
+    let mut known = rows.iter().filter_map(|row| row.members.as_deref()).peekable();
+    known.peek()?;
+    let members: BTreeSet<NodeId> = known.flatten().copied().collect();
+    Some(members.into_iter().collect())
 }
 
 /// What requests of an operation took at several nodes, or in several seconds, as one figure.
@@ -410,6 +429,10 @@ pub(crate) fn percentile_us<'a>(
 
 #[cfg(test)]
 mod tests {
+    use cell_cluster::MemberRow;
+    use cell_node::ClusterSnapshot;
+    use cell_terms::Incarnation;
+
     use super::*;
     use crate::api::status::tests::snapshot;
 
@@ -520,6 +543,33 @@ mod tests {
         assert_eq!(history.figure(1, 1_101, gets), Some(10.0));
         assert_eq!(history.figure(1, 1_100, gets), None);
         assert_eq!(history.figure(10, 110, gets), Some(10.0));
+    }
+
+    #[test]
+    fn members_of_ten_seconds_are_those_of_any_of_them() {
+        let mut history = NodeHistory::default();
+        for second in 0..=20 {
+            let mut node = snapshot();
+            node.uptime_ms = 5_000 + second * 1_000;
+            let numbers: &[u32] = if second < 5 { &[1, 2] } else { &[1, 3] };
+            let member = |node: &u32| MemberRow {
+                incarnation: Incarnation(70 + u64::from(*node)),
+                node: NodeId(*node),
+                fabric: String::new(),
+                http: String::new(),
+                pid: 1,
+                memory_limit_bytes: 0,
+            };
+            let members = numbers.iter().map(member).collect();
+            node.cluster = Arc::new(ClusterSnapshot { members, ..ClusterSnapshot::default() });
+            history.observe(at(1_000 + second), &Arc::new(node));
+        }
+        let members = |step, number| history.members(step, number).map(<[NodeId]>::to_vec);
+        let nodes = |numbers: &[u32]| Some(numbers.iter().copied().map(NodeId).collect::<Vec<_>>());
+        assert_eq!((members(1, 1_004), members(1, 1_005)), (nodes(&[1, 2]), nodes(&[1, 3])));
+        assert_eq!((members(10, 100), members(10, 101)), (nodes(&[1, 2, 3]), nodes(&[1, 3])));
+        assert_eq!((members(1, 999), members(10, 99)), (None, None));
+        assert!(history.figure(10, 100, kind(ALWAYS_KNOWN)).is_some());
     }
 
     /// A histogram of one time, counted so often.

@@ -1,5 +1,7 @@
 //! Why a pair is not served, and what helps, in words for people.
 
+use std::borrow::Cow;
+
 use cell_terms::Incarnation;
 
 use crate::incident::{IncidentRow, ShareRow};
@@ -12,7 +14,7 @@ pub struct Trouble {
     /// Why.
     pub what: String,
     /// What to do about it; none if it passes by itself.
-    pub next: Option<&'static str>,
+    pub next: Option<Cow<'static, str>>,
 }
 
 impl Trouble {
@@ -49,13 +51,16 @@ impl Trouble {
 
 /// A pair that somebody keeps is looked at again when that one is restarted; one of nobody is offered again.
 fn unavailable(missing: &Missing, owner: Option<Incarnation>) -> Trouble {
-    let next = match (missing, owner) {
+    let next: Cow<'static, str> = match (missing, owner) {
         (Missing::Memory { .. }, _) => {
             "start the node that had it, or one with more memory (memory_limit_bytes); it is offered again \
              every 10 s"
+                .into()
         }
-        (Missing::Unreadable { .. }, None) => "mend the disk; the pair is tried again every 10 s",
-        (Missing::Unreadable { .. }, Some(_)) => "mend the disk, then restart the node that met the error",
+        (Missing::Unreadable { .. }, None) => "mend the disk; the pair is tried again every 10 s".into(),
+        (Missing::Unreadable { .. }, Some(_)) => {
+            "mend the disk, then restart the node that met the error".into()
+        }
         (
             Missing::Log { .. }
             | Missing::Corruption { .. }
@@ -64,29 +69,44 @@ fn unavailable(missing: &Missing, owner: Option<Incarnation>) -> Trouble {
             | Missing::Verification { .. },
             _,
         ) => {
-            "bring back what is missing, then restart the node that found it; `cell inspect log` shows the logs"
+            let mend = mend(missing);
+            format!("{mend}, then restart the node that found it; `cell inspect log` shows the logs").into()
         }
     };
     Trouble { what: format!("unavailable: {missing}"), next: Some(next) }
 }
 
+/// What helps against what somebody found of a pair's data.
+fn mend(missing: &Missing) -> &'static str {
+    match missing {
+        Missing::Log { .. } => "bring back what is missing",
+        _ => "bring back a good copy of what is damaged",
+    }
+}
+
 /// Of a pair whose data somebody could not read.
 fn damaged(row: &PairRow, missing: &Missing, is_to_be_looked_at: bool) -> Trouble {
     let found = row.found();
+    let last = row.findings.last();
+    let mend = mend(last.map_or(missing, |finding| &finding.missing));
+    let finder = last.map(|finding| format!(", node {}", finding.node.0)).unwrap_or_default();
     let (what, next) = if row.is_damage_believed() {
-        let next = "bring back what is missing, then restart the node that found it last; `cell inspect log` \
-                    shows the logs";
+        let next = format!(
+            "{mend}, then restart the node that found it last{finder}; `cell inspect log` shows the logs"
+        );
         (found, Some(next))
     } else if is_to_be_looked_at {
         (format!("{found}; another node is to look"), None)
     } else {
         let is_found = row.findings.iter().any(|finding| finding.missing == *missing);
         let why = if is_found { String::new() } else { format!(": {missing}") };
-        let next = "bring back what is missing (is the log root mounted there?), then restart the node that \
-                    found it; or start another node, or make room on one: it looks, too";
+        let next = format!(
+            "{mend} (is the log root mounted there?), then restart the node that found it{finder}; or start \
+             another node, or make room on one: it looks, too"
+        );
         (format!("{found}, and no other node could look{why}"), Some(next))
     };
-    Trouble { what: format!("unavailable: {what}"), next }
+    Trouble { what: format!("unavailable: {what}"), next: next.map(Cow::Owned) }
 }
 
 /// Whether somebody who has not looked at a pair's data is to look, as far as the incidents show.
@@ -185,7 +205,20 @@ mod tests {
         let both = "unavailable: the log of region-4, epoch 2, is missing (found by node 1); \
                     the log of region-4, epoch 5, is missing (found by node 3)";
         assert_eq!(trouble.what, both);
-        assert!(trouble.next.unwrap().contains("restart the node"));
+        let next = "bring back what is missing, then restart the node that found it last, node 3;";
+        assert!(trouble.next.unwrap().starts_with(next));
+    }
+
+    /// Of a damaged image "bring back what is missing" was once said, and of no node.
+    #[test]
+    fn trouble_of_a_damaged_image_says_that_it_is_damaged_and_who_found_it_last() {
+        let missing = Missing::Checkpoint { file: "image".to_owned() };
+        let mut pair = found(&[(1, 2), (3, 5)], true);
+        pair.findings.iter_mut().for_each(|finding| finding.missing = missing.clone());
+        pair.state = PairState::Unavailable { missing };
+        let next = Trouble::of(&pair, |_| true, &[]).unwrap().next.unwrap();
+        assert!(next.starts_with("bring back a good copy of what is damaged, then restart"), "{next}");
+        assert!(next.contains("found it last, node 3;"), "{next}");
     }
 
     #[test]

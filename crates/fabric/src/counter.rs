@@ -48,6 +48,8 @@ counters! {
     closed: "fabric_closed_total", Total;
     /// Peers turned away: strangers, unknown versions, too many connections.
     refused: "fabric_refused_total", Total;
+    /// Of the peers turned away, those that came while there were as many connections as may be.
+    refused_full: "fabric_refused_full_total", Total;
     /// Connections that had not said who they are and made room for others.
     evicted: "fabric_handshakes_evicted_total", Total;
     /// Connections ended by the hand-shake or the idle time-out.

@@ -96,7 +96,8 @@ pub enum Event<'a> {
         /// Why.
         reason: CloseReason,
     },
-    /// Somebody who knocked was turned away before there was a connection. Only for the log and the counters.
+    /// Somebody who knocked was turned away before there was a connection, or left by itself
+    /// ([`CloseReason::PeerClosed`]). Only for the log and the counters.
     Refused {
         /// Who knocked.
         peer: PeerAddress,

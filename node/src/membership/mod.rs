@@ -287,6 +287,10 @@ impl Membership {
             self.missed_ns.entry(dead).or_insert(now_ns);
             orphans.entry(dead).or_default().push(row);
         }
+        // Another time that pairs are nobody's is another incident, with a time of its own.
+        if !orphans.contains_key(&NOBODY) {
+            self.missed_ns.remove(&NOBODY);
+        }
         orphans
     }
 

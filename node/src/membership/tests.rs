@@ -203,6 +203,24 @@ fn look_owner_that_was_dead_before_gets_the_grace_period() {
     assert_eq!(claims(&core.look(&view, GRACE)), [3]);
 }
 
+/// An incident of nobody's pairs once counted from the begin of the one before it.
+#[test]
+fn look_pairs_that_are_nobodys_again_are_missed_from_then_on() {
+    let mut core = core(7, 1);
+    let missing = Missing::Memory { bytes: 1 };
+    let left = PairRow { state: PairState::Unavailable { missing }, ..row(2, None, 2) };
+    let detected = |commands: &[MembershipCommand]| match commands {
+        [MembershipCommand::Claim { dead: NOBODY, detected_ns, .. }] => *detected_ns,
+        _ => panic!("{commands:?}"),
+    };
+    let nobodys = view(&[(7, 1)], &[left]);
+    assert_eq!(detected(&core.look(&nobodys, GRACE)), GRACE);
+    assert_eq!(detected(&core.look(&nobodys, GRACE + SECOND)), GRACE, "it is still the same incident");
+    let served = view(&[(7, 1)], &[row(2, Some(7), 1)]);
+    assert_eq!(core.look(&served, GRACE + 2 * SECOND), []);
+    assert_eq!(detected(&core.look(&nobodys, 9 * GRACE)), 9 * GRACE);
+}
+
 #[test]
 fn look_goes_by_the_grace_period_that_is_in_force() {
     let mut core = core(7, 1);

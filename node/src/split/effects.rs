@@ -61,6 +61,9 @@ pub struct SplitCounts {
     pub aborted: u64,
     /// Of those that began, the ones that are under way now.
     pub under_way: u64,
+    /// Times that one more pair was wanted and there was no memory for it.
+    #[serde(skip)]
+    pub pairs_short: u64,
 }
 
 /// Gathered over a turn.

@@ -35,6 +35,8 @@ const TIGHT_PART: u64 = 32;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Growth {
     asked: bool,
+    /// Since one was last asked for there was no memory for another.
+    short_of_memory: bool,
     refused_until_ns: u64,
     /// No split begins before; after splits that failed.
     split_after_ns: u64,
@@ -301,11 +303,22 @@ impl Growth {
             }
         };
         let fits = pairs.pair(leaving.there.pair).obtainable_bytes() >= PAIR_BYTES_MIN + needed;
-        if !splits || empty || !fits || now_ns < self.refused_until_ns {
+        if !splits || empty || now_ns < self.refused_until_ns {
             return false;
         }
-        effects.outcome.add_pair |= !std::mem::replace(&mut self.asked, true);
-        true
+        self.ask(fits, effects)
+    }
+
+    /// Asks for a pair that there is memory for. One that there is none for is counted, once until another
+    /// is asked for.
+    fn ask(&mut self, fits: bool, effects: &mut Effects) -> bool {
+        if !fits {
+            effects.counts.pairs_short += u64::from(!std::mem::replace(&mut self.short_of_memory, true));
+        } else if !std::mem::replace(&mut self.asked, true) {
+            self.short_of_memory = false;
+            effects.outcome.add_pair = true;
+        }
+        fits
     }
 
     /// A pair was added, or there is no memory for one.
@@ -331,4 +344,24 @@ fn packed(pairs: &Pairs, leaving: &Leaving) -> Option<PairAt> {
         worth && pair.may_pack() && pair.free_slots().next().is_some()
     };
     pairs.all().find(takes).filter(|_| leaving.cause == Cause::Extents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node that was full once seemed never to have wanted memory.
+    #[test]
+    fn ask_without_memory_is_counted_once_until_a_pair_is_asked_for() {
+        let (mut growth, mut effects) = (Growth::default(), Effects::default());
+        assert!(!growth.ask(false, &mut effects) && !growth.ask(false, &mut effects));
+        assert_eq!((effects.counts.pairs_short, effects.outcome.add_pair), (1, false));
+        assert!(growth.ask(true, &mut effects));
+        assert!(std::mem::take(&mut effects.outcome.add_pair));
+        assert!(!growth.ask(false, &mut effects));
+        assert!(growth.ask(true, &mut effects) && !growth.ask(false, &mut effects));
+        assert_eq!((effects.counts.pairs_short, effects.outcome.add_pair), (2, false), "it was asked for");
+        growth.pair_added(true, 0);
+        assert!(growth.ask(true, &mut effects) && effects.outcome.add_pair);
+    }
 }

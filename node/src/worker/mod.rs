@@ -134,6 +134,8 @@ pub struct Worker {
     disk_free: Option<u64>,
     /// What ended the processes before this one, if they ended the same way.
     restarted_because: Option<Arc<str>>,
+    /// When a peer was last turned away because there were as many connections as may be.
+    full_at_ns: Option<u64>,
     /// Who may ask for what.
     access: Arc<AccessRules>,
     /// By which revision of that the connections were judged last.
@@ -195,6 +197,7 @@ impl Worker {
             lease_until_ns: 0,
             disk_free: None,
             restarted_because: None,
+            full_at_ns: None,
             access: Arc::default(),
             access_judged: 0,
             admitted: Vec::new(),
@@ -246,6 +249,11 @@ impl Worker {
         if self.phase == WorkerPhase::Recovering {
             self.phase = WorkerPhase::Serving;
         }
+    }
+
+    /// A peer was turned away because there were as many connections as may be.
+    pub(crate) fn turned_away_for_room(&mut self) {
+        self.full_at_ns = Some(self.now_ns);
     }
 
     /// Whether every key is in some pair of this worker.

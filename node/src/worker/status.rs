@@ -10,7 +10,7 @@ use cell_protocol::{
     Reply, RequestHeader, StatusReport, TreeReport, TreeRows,
 };
 use cell_recovery::{RecoveryStage, SlotUse};
-use cell_terms::Csn;
+use cell_terms::{Csn, Epoch};
 use cell_wal::{FlushChoice, FlushWay};
 
 use super::{Worker, WorkerPhase};
@@ -18,14 +18,14 @@ use crate::command::Command;
 use crate::counters::WorkerCounts;
 use crate::directory::MeganodeAt;
 use crate::pairs::{Dependence, OwnedPair};
-use crate::snapshot::{self, NodeSnapshot, NodeState, PairSnapshot, RecoveryProgress};
+use crate::snapshot::{self, NodeSnapshot, NodeState, PairRecovery, PairSnapshot, RecoveryProgress};
 use crate::split::SplitCounts;
 use crate::warning;
 
 impl Worker {
     pub(super) fn status(&mut self, connection: ConnectionId, header: RequestHeader) {
         let pairs: Vec<PairStatus> = match self.pairs.is_empty() {
-            true => self.recovering_status().into_iter().collect(),
+            true => self.recovering_statuses(),
             false => self.pairs.iter().map(|pair| self.pair_status(pair)).take(PAIRS_MAX).collect(),
         };
         let warnings = warning::lines(&self.warnings(), WARNING_BYTES_MAX);
@@ -67,26 +67,33 @@ impl Worker {
         }
     }
 
-    /// The pair that is being recovered; which one it is, the worker learns with it.
-    fn recovering_status(&self) -> Option<PairStatus> {
+    /// The pairs that are being recovered, as the control thread names them.
+    fn recovering_statuses(&self) -> Vec<PairStatus> {
         let view = self.progress.view(self.now_ns);
         let permille = view.bytes_done.saturating_mul(1_000) / view.bytes_total.max(1);
-        (self.phase == WorkerPhase::Recovering).then(|| PairStatus {
-            pair: cell_terms::PairId(0),
-            epoch: cell_terms::Epoch(0),
-            state: PairActivity::Recovering { permille: u16::try_from(permille.min(1_000)).unwrap_or(1_000) },
-            worker: 0,
-            durable: Csn::ZERO,
-            visible: Csn::ZERO,
-            checkpoint: Csn::ZERO,
-            entries: 0,
-            node_bytes_used: 0,
-            node_bytes: 0,
-            extent_bytes_used: 0,
-            extent_bytes: 0,
-            log_bytes: 0,
-            sessions: 0,
-        })
+        let permille = u16::try_from(permille.min(1_000)).unwrap_or(1_000);
+        let status = |recovery: &PairRecovery| {
+            let row = self.cluster.pairs.iter().find(|row| row.pair == recovery.pair);
+            PairStatus {
+                pair: recovery.pair,
+                epoch: row.map_or(Epoch(0), |row| row.epoch),
+                state: PairActivity::Recovering { permille },
+                worker: 0,
+                durable: Csn::ZERO,
+                visible: Csn::ZERO,
+                checkpoint: Csn::ZERO,
+                entries: 0,
+                node_bytes_used: 0,
+                node_bytes: 0,
+                extent_bytes_used: 0,
+                extent_bytes: 0,
+                log_bytes: 0,
+                sessions: 0,
+            }
+        };
+        let recovers = self.phase == WorkerPhase::Recovering;
+        let recoveries = self.cluster.recoveries.iter().filter(|_| recovers);
+        recoveries.take(PAIRS_MAX).map(status).collect()
     }
 
     /// The shape of the tree: routers first, then the meganodes of entries in key order.
@@ -231,6 +238,7 @@ impl Worker {
         let waits_for_room = self.phase == WorkerPhase::Recovering
             && self.progress.view(self.now_ns).stage == RecoveryStage::NoRoom;
         warnings.extend(waits_for_room.then(warning::of_no_room));
+        warnings.extend(warning::of_connections(self.full_at_ns, self.now_ns));
         warnings.extend(warning::of_checkpoints(self.pairs.iter().filter_map(|owned| {
             let (in_a_row, why) = owned.checkpointing.failure?;
             Some((owned.pair.id(), in_a_row, why))

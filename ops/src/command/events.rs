@@ -160,13 +160,26 @@ fn print(global: &Global, document: &Document) -> anyhow::Result<()> {
 /// `2026-11-26 04:41:55 UTC  warning   node 2  member_left  node-2 has left: its lease is gone`.
 fn line(event: &Event) -> String {
     let Event { at_unix_ms, node, kind, severity, text } = event;
-    let (at, text) = (number::moment(*at_unix_ms), text.escape_debug());
+    let (at, text) = (number::moment(*at_unix_ms), message::on_one_line(text));
     format!("{at}  {severity:<8}  node {node:<3} {kind:<13}  {text}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn line_has_quotes_as_they_are_and_escapes_what_is_not_printed() {
+        let event = Event {
+            at_unix_ms: 0,
+            node: 2,
+            kind: "incident".to_owned(),
+            severity: "critical".to_owned(),
+            text: "nobody's \"pairs\"\n\u{1b}[2J \\' \u{202e}".to_owned(),
+        };
+        let said = line(&event);
+        assert!(said.ends_with("  nobody's \"pairs\"\\n\\u{1b}[2J \\\\' \\u{202e}"), "{said}");
+    }
 
     /// A burst of more than `--limit` between two looks was once cut.
     #[test]

@@ -85,7 +85,7 @@ fn row(region: &Region) -> Vec<String> {
     let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let full = |used: u64| format!("{} %", used.saturating_mul(100) / region.bytes.max(1));
     let state = match &region.what {
-        Some(what) => format!("{} ({})", region.state, what.escape_debug()),
+        Some(what) => format!("{} ({})", region.state, message::on_one_line(what)),
         None => region.state.clone(),
     };
     vec![

@@ -103,7 +103,7 @@ fn row(pair: &Pair) -> Vec<String> {
     let time = |ns: Option<u64>| known(ns.map(|ns| number::time(Duration::from_nanos(ns))));
     let share = |share: Option<f64>| known(share.map(|share| format!("{:.1} %", share * 100.0)));
     vec![
-        pair.client_name.escape_debug().to_string(),
+        message::on_one_line(&pair.client_name),
         pair.transport.clone(),
         pair.node.to_string(),
         pair.policy.clone(),

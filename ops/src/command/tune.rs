@@ -289,8 +289,8 @@ fn settings_text(settings: &[&Setting], now_unix_ms: u64) -> String {
     let row = |setting: &&Setting| {
         vec![
             setting.name.clone(),
-            setting.value.escape_debug().to_string(),
-            setting.default.escape_debug().to_string(),
+            message::on_one_line(&setting.value),
+            message::on_one_line(&setting.default),
             match setting.source.as_str() {
                 "admin" => "tuned".to_owned(),
                 source => source.to_owned(),
@@ -515,15 +515,14 @@ fn history_text(history: &History) -> String {
             let [old, new] = [&it.old, &it.new].map(|value| shown(value.as_deref()));
             format!("{} {old} -> {new}", it.name)
         };
-        let mut notes: Vec<String> =
-            row.reason.iter().map(|reason| reason.escape_debug().to_string()).collect();
+        let mut notes: Vec<String> = row.reason.iter().map(|reason| message::on_one_line(reason)).collect();
         let held = row.expires_unix_ms.map(|at| format!("for {}", lasts(row.at_unix_ms, at)));
         let reverted = row.reverted_by.as_ref().map(|by| format!("taken back by {by}"));
         notes.extend(held.into_iter().chain(reverted));
         vec![
             row.revision.clone(),
             age(row.at_unix_ms, history.at_unix_ms),
-            row.who.escape_debug().to_string(),
+            message::on_one_line(&row.who),
             row.changes.iter().map(change).collect::<Vec<_>>().join(", "),
             if notes.is_empty() { "-".to_owned() } else { notes.join("; ") },
         ]
@@ -534,7 +533,7 @@ fn history_text(history: &History) -> String {
 
 /// A value, or that each node goes by what it was started with.
 fn shown(value: Option<&str>) -> String {
-    value.map_or_else(|| "(as started)".to_owned(), |value| value.escape_debug().to_string())
+    value.map_or_else(|| "(as started)".to_owned(), message::on_one_line)
 }
 
 /// How long ago it was, by moments in milliseconds since 1970.

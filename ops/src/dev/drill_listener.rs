@@ -159,7 +159,7 @@ fn view(row: &PairRow, trouble: Option<Trouble>) -> PairView {
         state: state_word(&row.state).to_owned(),
         cut_epoch: row.history.iter().filter(|epoch| epoch.cut.is_some()).map(|epoch| epoch.epoch.0).max(),
         trouble,
-        next: next.map(str::to_owned),
+        next: next.map(Into::into),
     }
 }
 

@@ -64,6 +64,12 @@ impl Head {
         self.bytes
     }
 
+    /// Whether the first line ends with CR LF, as those of DOS do.
+    pub(crate) fn ends_with_cr(&self) -> bool {
+        let first = memchr::memchr(b'\n', &self.bytes).map(|end| &self.bytes[..end]);
+        first.is_some_and(|line| line.ends_with(b"\r"))
+    }
+
     /// The first line after `skip` lines that is not blank.
     pub(crate) fn first_after(&self, skip: u64) -> Option<HeadLine<'_>> {
         let mut rest = &self.bytes[..];
@@ -97,7 +103,8 @@ impl Head {
             && (skip == 0 || rest.starts_with(HEADING_MARK))
         {
             let what = "line 1 begins with a byte order mark (EF BB BF), which would become a part of it";
-            return Err(Failure::usage(what).next("take the mark away first: tail -c +4 FILE"));
+            let next = "take the mark away first: tail -c +4 FILE (of a packed one, unpack it before that)";
+            return Err(Failure::usage(what).next(next));
         }
         if !first.starts_with(HEADING_MARK) {
             return Ok(false);
@@ -227,7 +234,8 @@ mod tests {
     fn is_dump_byte_order_marks_are_refused_where_they_would_be_read() {
         for text in ["\u{feff}a\tb\n", "\u{feff}{\"key\":1}\n", "\u{feff}#cell-dump 1 tsv escaped\n"] {
             let failure = head(text.as_bytes(), 0).is_dump(0, None).unwrap_err();
-            assert!(next_of(failure).contains("byte order mark"), "{text:?}");
+            let said = next_of(failure);
+            assert!(said.contains("byte order mark") && said.contains("unpack"), "{text:?}: {said}");
         }
         assert!(
             !head("\u{feff}word\tcount\na\t1\n".as_bytes(), 1).is_dump(1, None).unwrap(),

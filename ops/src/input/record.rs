@@ -2,8 +2,8 @@
 //!
 //! * TSV: columns are separated by one tab and taken as they are (no quotes, no escapes), except after the
 //!   heading line [`DUMP_HEADING`] or with `--escaped-columns`: then each column is in the `escaped`
-//!   encoding. A carriage return before the line end is dropped. A line without the value's column has the
-//!   default value, or is no record if none was given.
+//!   encoding. Lines end with LF; where the first one ends with CR LF, or a dump's does, all may. A line
+//!   without the value's column has the default value, or is no record if none was given.
 //! * JSON lines: an object a line. A string field gives its text, any other value its JSON text as written; a
 //!   field `NAME_base64` stands in for `NAME`. The value `*` takes the whole line.
 //! * Dumps: TSV whose every line has an end, and which may be several dumps, one after the other.
@@ -128,6 +128,8 @@ pub(crate) struct Parser {
     value_default: Option<Vec<u8>>,
     /// Whether it is a dump by its heading.
     is_dump: bool,
+    /// Whether a CR before a line's end is a part of that end.
+    ends_with_cr: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -152,12 +154,18 @@ impl Parser {
                 value: columns.value.clone().unwrap_or_else(|| "value".into()),
             },
         };
-        Ok(Parser { shape, value_default: columns.value_default.clone(), is_dump: false })
+        let value_default = columns.value_default.clone();
+        Ok(Parser { shape, value_default, is_dump: false, ends_with_cr: false })
     }
 
-    /// The same for a dump, whose heading was seen.
+    /// The same for a dump, whose heading was seen: a CR of a column is escaped there.
     pub(crate) fn of_dump(self) -> Parser {
-        Parser { is_dump: true, ..self }
+        Parser { is_dump: true, ends_with_cr: true, ..self }
+    }
+
+    /// The same for a source whose lines end with CR LF.
+    pub(crate) fn ending_with_cr(self, ends_with_cr: bool) -> Parser {
+        Parser { ends_with_cr, ..self }
     }
 
     /// Whether a line is a heading within a dump: that of the next one, where several are one stream.
@@ -197,7 +205,7 @@ impl Parser {
         if !self.is_dump && is_heading(line) {
             return Err(LineError::HeadingInside);
         }
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").filter(|_| self.ends_with_cr).unwrap_or(line);
         let encoding = if escaped { Encoding::Escaped } else { Encoding::Text };
         let decoded = |number| column(line, number).map(|text| encoding.decode(text)).transpose();
         let key = decoded(key)?.ok_or(LineError::ColumnMissing(key))?;
@@ -318,7 +326,7 @@ mod tests {
     fn parse_tsv_takes_columns_by_number() {
         assert_eq!(tsv("", "", "a\tb\tc"), pair("a", "b"));
         assert_eq!(tsv("2", "1", "a\tb\tc"), pair("b", "a"));
-        assert_eq!(tsv("2", "", "a\tb\tc\r"), pair("b", "c"));
+        assert_eq!(tsv("2", "", "a\tb\tc"), pair("b", "c"));
         assert_eq!(tsv("1", "*", "a\tb"), pair("a", "a\tb"));
         assert_eq!(tsv("1", "2", "a\t"), pair("a", ""));
     }

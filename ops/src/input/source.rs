@@ -90,6 +90,7 @@ impl SourceArgs {
         if is_dump {
             return Ok((format, columns, parser.of_dump(), skip));
         }
+        let parser = parser.ending_with_cr(head.ends_with_cr());
         if let Some(line) = head.first_after(skip)
             && line.is_whole
             && !line.text.contains(&b'\t')
@@ -183,6 +184,21 @@ mod tests {
         assert!(
             refusal(&SourceArgs { format: Some(Format::Tsv), ..ARGUMENTS }, b"a,1\n").what.contains("CSV")
         );
+    }
+
+    /// A value's last byte was once dropped where it was a CR, and a check of the source agreed.
+    #[test]
+    fn open_a_cr_belongs_to_the_line_end_only_where_the_first_line_has_one() {
+        let pair = |key: &str, value: &str| (key.as_bytes().to_vec(), value.as_bytes().to_vec());
+        let unix = records(&ARGUMENTS, b"a\tb\nc\td\r\ne\tf\r").unwrap();
+        assert_eq!(unix, [pair("a", "b"), pair("c", "d\r"), pair("e", "f\r")]);
+        assert_eq!(records(&ARGUMENTS, b"a\tb\r").unwrap(), [pair("a", "b\r")], "no line ends");
+        let dos = records(&ARGUMENTS, b"a\tb\r\nc\td\r\ne\tf").unwrap();
+        assert_eq!(dos, [pair("a", "b"), pair("c", "d"), pair("e", "f")]);
+        let headed = SourceArgs { skip: 1, value: Some("*".into()), ..ARGUMENTS };
+        assert_eq!(records(&headed, b"k\tv\r\na\tb\r\n").unwrap(), [pair("a", "a\tb")]);
+        let dump = records(&ARGUMENTS, b"#cell-dump 1 tsv escaped\na\tb\\r\r\n").unwrap();
+        assert_eq!(dump, [pair("a", "b\r")]);
     }
 
     #[test]

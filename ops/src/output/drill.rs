@@ -144,11 +144,11 @@ pub(crate) fn text_of_run(run: &ApiRun) -> String {
         "\n\n{}, started at {} by {}, run by node {}",
         run.id,
         moment(run.begun_unix_ms),
-        who.escape_debug(),
+        message::on_one_line(who),
         run.runner
     ));
     if let Some(halted_by) = &run.halted_by {
-        text.push_str(&format!("; halted by {}", halted_by.escape_debug()));
+        text.push_str(&format!("; halted by {}", message::on_one_line(halted_by)));
     }
     text.push_str("\n\n");
     let rows = run.timeline.iter().map(|moment| {

@@ -30,6 +30,11 @@ pub(crate) enum Color {
 static COLORED: AtomicBool = AtomicBool::new(false);
 static QUIET: AtomicBool = AtomicBool::new(false);
 
+/// A text of others on one line: what is no printable character is escaped, and quotes are as they are.
+pub(crate) fn on_one_line(text: &str) -> String {
+    text.escape_debug().to_string().replace("\\'", "'").replace("\\\"", "\"")
+}
+
 /// Decides once, at start, for all output.
 pub(crate) fn set_up(color: Color, quiet: bool) {
     let no_color = environment::variable("NO_COLOR").is_some();

@@ -282,8 +282,9 @@ fn unserved(snapshot: &NodeSnapshot) -> Vec<Unserved> {
     let troubles = cluster.pairs.iter().filter_map(|row| {
         let Trouble { what, next } = Trouble::of(row, lives, &cluster.incidents)?;
         let passes = next.is_none();
-        let next = next.unwrap_or("Wait: a survivor, or its node once it is back, takes it over.");
-        Some(Unserved { pair: row.pair.0, what, next: next.to_owned(), passes })
+        let wait = "Wait: a survivor, or its node once it is back, takes it over.";
+        let next = next.unwrap_or(wait.into()).into_owned();
+        Some(Unserved { pair: row.pair.0, what, next, passes })
     });
     troubles.collect()
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use cell_node::LatencyHistogram;
+use cell_terms::NodeId;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::api::document::{Document, Scope};
@@ -13,9 +14,10 @@ use crate::api::params::Params;
 use crate::clock::now_unix_ms;
 use crate::event_log::EventLog;
 use crate::history::{
-    KINDS, NodeHistory, SEARCHES_ONE_SIDED, SEARCHES_SERVER, STEPS, SeriesKind, Together, percentile_us,
+    ALWAYS_KNOWN, KINDS, NodeHistory, SEARCHES_ONE_SIDED, SEARCHES_SERVER, STEPS, SeriesKind, Together,
+    percentile_us,
 };
-use crate::peers::{Gathered, NodePart};
+use crate::peers::{Gathered, MissingPeer, NodePart};
 use crate::problem::Problem;
 use crate::rates::{OPERATIONS, share};
 use crate::shared::Shared;
@@ -126,7 +128,10 @@ pub(crate) async fn get_series(
     let window = Window::new(step_s, last, seconds / step_s, (newest, ahead));
     let (snapshot, age) = shared.look();
     let asked = with_parts(&wanted);
-    let own = part(&shared.history(), &asked, window);
+    let (own, members) = {
+        let history = shared.history();
+        (part(&history, &asked, window), members(&history, window))
+    };
     if scope == Scope::Node {
         return Ok(axum::Json(Document::of_node(own, age)).into_response());
     }
@@ -141,10 +146,14 @@ pub(crate) async fn get_series(
         shared.check_node("node", node)?;
         parts.retain(|part| part.node.0 == node);
     }
+    let known = match whose {
+        Whose::Node(_) => vec![true; members.len()],
+        Whose::All => known(&members, &parts, &missing),
+    };
     let times_unix_ms: Vec<u64> = window.numbers().map(|number| number * step_s * 1_000).collect();
     let body = SeriesBody {
         step_ms: step_s * 1_000,
-        series: wanted.into_iter().map(|kind| together(kind, whose, &parts, window)).collect(),
+        series: wanted.into_iter().map(|kind| together(kind, whose, &parts, &known)).collect(),
         marks: marks(&shared.events(), times_unix_ms.first().copied().unwrap_or_default()),
         times_unix_ms,
     };
@@ -194,9 +203,11 @@ fn kind(name: &str) -> &'static SeriesKind {
     KINDS.iter().find(|kind| kind.name == name).expect("one of those that are kept")
 }
 
-/// The kinds that nodes are asked for: a share of all cannot be made of shares.
+/// The kinds that nodes are asked for: a share of all cannot be made of shares, and one figure shows of which
+/// steps a node knows.
 fn with_parts(wanted: &[&'static SeriesKind]) -> Vec<&'static SeriesKind> {
     let mut asked = wanted.to_vec();
+    add_kind(&mut asked, kind(ALWAYS_KNOWN));
     if wanted.iter().any(|kind| kind.together == Together::OneSidedShare) {
         [SEARCHES_SERVER, SEARCHES_ONE_SIDED].map(kind).into_iter().for_each(|it| add_kind(&mut asked, it));
     }
@@ -224,6 +235,35 @@ fn part(history: &NodeHistory, kinds: &[&'static SeriesKind], window: Window) ->
     }
 }
 
+/// Who was a member at each step, as far as this node knows.
+fn members(history: &NodeHistory, window: Window) -> Vec<Option<Vec<NodeId>>> {
+    window.numbers().map(|number| history.members(window.step_s, number).map(<[NodeId]>::to_vec)).collect()
+}
+
+/// Of each step, whether the figures of all are known that were members then; those who do not answer are
+/// named besides. What a node that has died did is not known any more, and no sum leaves it out.
+fn known(
+    members: &[Option<Vec<NodeId>>],
+    parts: &[NodePart<SeriesPart>],
+    missing: &[MissingPeer],
+) -> Vec<bool> {
+    let tells = |node: NodeId, at: usize| {
+        let part = parts.iter().find(|part| part.node == node);
+        part.is_some_and(|part| figure(part, ALWAYS_KNOWN, at).is_some())
+    };
+    let is_named = |node: NodeId| missing.iter().any(|peer| peer.node == node.0);
+    let is_known = |(at, members): (usize, &Option<Vec<NodeId>>)| {
+        let members = members.as_deref();
+        members.is_some_and(|all| all.iter().all(|node| is_named(*node) || tells(*node, at)))
+    };
+    members.iter().enumerate().map(is_known).collect()
+}
+
+fn figure(part: &NodePart<SeriesPart>, name: &str, at: usize) -> Option<f64> {
+    let series = part.part.series.iter().find(|series| series.name == name)?;
+    *series.values.get(at)?
+}
+
 /// What requests of an operation took at the nodes at a step.
 fn times_at<'a>(
     parts: &'a [NodePart<SeriesPart>],
@@ -235,18 +275,15 @@ fn times_at<'a>(
         .filter_map(move |times| times.values.get(at)?.as_ref())
 }
 
+/// A figure for each step that is known.
 fn together(
     kind: &'static SeriesKind,
     whose: Whose,
     parts: &[NodePart<SeriesPart>],
-    window: Window,
+    known: &[bool],
 ) -> Series {
     let figures = |name: &str, at: usize| -> Vec<f64> {
-        let of_node = |part: &NodePart<SeriesPart>| {
-            let series = part.part.series.iter().find(|series| series.name == name)?;
-            *series.values.get(at)?
-        };
-        parts.iter().filter_map(of_node).collect()
+        parts.iter().filter_map(|part| figure(part, name, at)).collect()
     };
     let sum = |figures: Vec<f64>| (!figures.is_empty()).then(|| figures.iter().sum::<f64>());
     let value = |at| match kind.together {
@@ -260,8 +297,8 @@ fn together(
             share(one_sided, one_sided + sum(figures(SEARCHES_SERVER, at))?)
         }
     };
-    let count = usize::try_from(window.count).unwrap_or(0);
-    Series { name: kind.name, unit: kind.unit, node: whose, values: (0..count).map(value).collect() }
+    let values = known.iter().enumerate().map(|(at, is_known)| is_known.then(|| value(at)).flatten());
+    Series { name: kind.name, unit: kind.unit, node: whose, values: values.collect() }
 }
 
 /// Changes of settings since a time, oldest first.
@@ -277,8 +314,6 @@ pub(crate) fn marks(events: &EventLog, since_unix_ms: u64) -> Vec<Mark> {
 
 #[cfg(test)]
 mod tests {
-    use cell_terms::NodeId;
-
     use super::*;
 
     fn of_node(node: u32, all: &[(&str, &[Option<f64>])]) -> NodePart<SeriesPart> {
@@ -292,7 +327,6 @@ mod tests {
 
     #[test]
     fn together_adds_takes_the_largest_and_makes_the_share_of_all() {
-        let window = Window { step_s: 1, last: 9, count: 3 };
         let parts = [
             of_node(
                 1,
@@ -313,10 +347,28 @@ mod tests {
                 ],
             ),
         ];
-        let values = |name| together(kind(name), Whose::All, &parts, window).values;
+        let values = |name| together(kind(name), Whose::All, &parts, &[true; 3]).values;
         assert_eq!(values("ops_get"), [Some(3.0), Some(4.0), None]);
         assert_eq!(values("sync_p99_us"), [Some(6.0), Some(7.0), None]);
         assert_eq!(values("one_sided_share"), [Some(0.1), None, None]);
+    }
+
+    /// Once a node had died, seconds in which it had served nearly all read as what the others had served.
+    #[test]
+    fn together_of_steps_of_which_a_member_does_not_tell_is_not_known() {
+        let nodes = |numbers: &[u32]| Some(numbers.iter().copied().map(NodeId).collect::<Vec<_>>());
+        // Node 2 has died, after it had served; node 3 has come.
+        let members = [None, nodes(&[1, 2]), nodes(&[1, 2]), nodes(&[1]), nodes(&[1, 3]), nodes(&[1, 3])];
+        let own = [None, Some(1.0), Some(1.0), Some(1.0), Some(1.0), Some(1.0)];
+        let new = [None, None, None, None, None, Some(7.0)];
+        let parts = [of_node(1, &[("ops_get", &own[..])]), of_node(3, &[("ops_get", &new[..])])];
+        let values = |known: &[bool]| together(kind("ops_get"), Whose::All, &parts, known).values;
+        let told = known(&members, &parts, &[]);
+        assert_eq!(values(&told), [None, None, None, Some(1.0), None, Some(8.0)]);
+        // Who is a member and does not answer is named, and the others' figures are shown.
+        let missing = [MissingPeer { node: 2, address: String::new(), why: String::new() }];
+        let told = known(&members, &parts, &missing);
+        assert_eq!(values(&told), [None, Some(1.0), Some(1.0), Some(1.0), None, Some(8.0)]);
     }
 
     #[test]
@@ -343,8 +395,7 @@ mod tests {
             let times = vec![OperationTimes { operation: "put".to_owned(), values }];
             NodePart { node: NodeId(node), part: SeriesPart { series: Vec::new(), times } }
         };
-        let window = Window { step_s: 1, last: 9, count: 2 };
-        let values = |parts: &[_], name| together(kind(name), Whose::All, parts, window).values;
+        let values = |parts: &[_], name| together(kind(name), Whose::All, parts, &[true; 2]).values;
         let fast = values(&[of_node(1, 20, 99)], "latency_put_p50_us")[0].unwrap();
         let parts = [of_node(1, 20, 99), of_node(2, 80, 1)];
         let both = values(&parts, "latency_put_p50_us");
@@ -360,7 +411,7 @@ mod tests {
         let all: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
         let wanted = kinds(&format!("{},ops_get", all.join(","))).unwrap();
         assert_eq!((wanted.len(), with_parts(&wanted).len()), (KINDS.len(), KINDS.len()));
-        assert_eq!(with_parts(&kinds("one_sided_share").unwrap()).len(), 3);
+        assert_eq!(with_parts(&kinds("one_sided_share").unwrap()).len(), 4);
     }
 
     #[test]

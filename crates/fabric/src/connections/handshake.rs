@@ -208,6 +208,7 @@ impl<T: Transport> Messenger<T> {
     ) {
         T::refuse(socket, &refusal_of(worker, refusal));
         self.table.counters.refused += 1;
+        self.table.counters.refused_full += u64::from(refusal == HelloRefusal::TooManyConnections);
         sink(Event::Refused { peer, reason: CloseReason::Refused(refusal) });
     }
 }

@@ -254,13 +254,13 @@ impl<L: Link> ConnectionTable<L> {
     }
 
     /// Counts the end of a connection that was taken out, and returns what to report of it; one that never
-    /// was a connection to the user was refused.
+    /// was a connection to the user was refused, unless it left by itself.
     pub(super) fn count_end(&mut self, connection: &Connection<L>, reason: CloseReason) -> Event<'static> {
         if matches!(reason, CloseReason::HandshakeTimeout | CloseReason::Idle | CloseReason::Stalled) {
             self.counters.timed_out += 1;
         }
         if connection.phase == ConnectionPhase::HelloAwaited {
-            self.counters.refused += 1;
+            self.counters.refused += u64::from(reason != CloseReason::PeerClosed);
             return Event::Refused { peer: connection.peer, reason };
         }
         self.counters.closed += 1;

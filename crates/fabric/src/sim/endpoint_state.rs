@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::address::PeerAddress;
-use crate::close::CloseReason;
+use crate::close::{CloseReason, HelloRefusal};
 use crate::counter::FabricCounters;
 use crate::endpoint::ConnectionId;
 use crate::greeting::Greeting;
@@ -69,6 +69,8 @@ impl EndpointState {
     /// Notes somebody turned away.
     pub(super) fn refuse(&mut self, peer: PeerAddress, reason: CloseReason) {
         self.counters.refused += 1;
+        let full = CloseReason::Refused(HelloRefusal::TooManyConnections);
+        self.counters.refused_full += u64::from(reason == full);
         self.refused.push_back((peer, reason));
     }
 }

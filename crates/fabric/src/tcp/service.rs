@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use cell_terms::Seldom;
 
+use crate::close::CloseReason;
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
@@ -164,6 +165,9 @@ impl Server {
                 Some((read, sequence)) => waiting.push_back((connection, read, sequence)),
                 None => broken.push(connection),
             },
+            Event::Refused { peer, reason: reason @ CloseReason::PeerClosed } => {
+                tracing::debug!(%peer, %reason, "a peer left before its one-sided lane was open");
+            }
             Event::Refused { peer, reason } => {
                 if let Some(unsaid) = refusals.ask(now_ns) {
                     tracing::warn!(%peer, %reason, unsaid, "one-sided lane refused");

@@ -70,6 +70,15 @@ fn accept_half_a_hello_is_refused() {
     assert_eq!(refusal_of(&hello()[..41], true), CloseReason::Truncated { received: 41 });
 }
 
+/// Each command that looked whether somebody listens was once counted as a peer that was turned away.
+#[test]
+fn accept_peer_that_leaves_by_itself_is_not_counted_as_refused() {
+    let (mut server, address) = server(FabricLimits::default());
+    drop(TcpStream::connect(address).unwrap());
+    until(&mut Tcp, &mut [&mut server], |peers| !peers[0].refused.is_empty());
+    assert_eq!((server.refused[0], server.endpoint.counters().refused), (CloseReason::PeerClosed, 0));
+}
+
 /// What the acceptor says of a hello, and the beginning of its answer to it.
 fn answer_to(hello: &[u8]) -> (CloseReason, Vec<u8>) {
     let (mut server, address) = server(FabricLimits::default());

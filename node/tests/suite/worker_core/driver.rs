@@ -8,10 +8,13 @@ use cell_fabric::{
     Address, ConnectionId, Endpoint, Event, FabricLimits, Greeting, SimEndpoint, SimNetwork, SimOptions,
 };
 use cell_node::{
-    ControlEvent, Ended, FailureKind, Installation, Next, PairInput, Worker, WorkerClock, WorkerDriver,
-    WorkerIdentity, WorkerInput, WorkerOptions, WorkerTurn,
+    ClusterSnapshot, ControlEvent, Ended, FailureKind, Installation, Next, PairInput, PairRecovery,
+    RecoveryProgress, Worker, WorkerClock, WorkerDriver, WorkerIdentity, WorkerInput, WorkerOptions,
+    WorkerTurn,
 };
-use cell_protocol::{Condition, Hello, PROTOCOL_VERSION, Put, Request, RequestHeader, RequestId, WriteName};
+use cell_protocol::{
+    Condition, Hello, PROTOCOL_VERSION, Put, Reply, Request, RequestHeader, RequestId, WriteName,
+};
 use cell_recovery::Progress;
 use cell_terms::{Incarnation, NodeId, OperationNumber, PairId, SessionId};
 use cell_wal::sim::{SimDevice, SimDisk};
@@ -214,9 +217,44 @@ fn endpoint_holds_to_the_limits_that_are_in_force() {
     pair.greet();
     let _ = pair.turn(Vec::new());
     assert_eq!(pair.driver.endpoint().connections(), 1);
+    assert!(pair.driver.worker().snapshot().warnings.is_empty());
     pair.greet();
     let _ = pair.turn(Vec::new());
     assert_eq!(pair.driver.endpoint().connections(), 1, "the second one is refused");
+    let warnings = pair.driver.worker().snapshot().warnings;
+    assert!(warnings.iter().any(|warning| warning.contains("fabric_connections_max")), "{warnings:?}");
+}
+
+/// What a worker answers to a request.
+fn answer_of<T>(worker: &mut Worker, request: &Request<'_>, read: impl Fn(&Reply<'_>) -> T) -> T {
+    let mut message = Vec::new();
+    request.encode(RequestHeader::default(), &mut message).unwrap();
+    worker.message(ConnectionId::from_number(7), &message);
+    let reply = worker.release(MS, u64::MAX).iter().map(|(_, reply)| reply.to_vec()).next();
+    worker.replies_sent();
+    read(&Reply::decode(&reply.expect("it is answered")).unwrap().1)
+}
+
+/// A pair 0 was once said to be recovering, which there was not.
+#[test]
+fn status_of_a_recovery_names_the_pairs_that_are_recovered() {
+    let identity = WorkerIdentity { node: NodeId(0), incarnation: Incarnation(3) };
+    let mut worker = Worker::new(identity, OPTIONS, Arc::new(Progress::new(0)), 0);
+    worker.accepted(ConnectionId::from_number(7));
+    let hello = Hello { version: PROTOCOL_VERSION, name: "test", token: &[], stream_credit_bytes: 1 };
+    answer_of(&mut worker, &Request::Hello(hello), |_| ());
+    let pairs = |worker: &mut Worker| {
+        answer_of(worker, &Request::Status, |reply| match reply {
+            Reply::Status(status) => status.pairs.iter().map(|pair| pair.pair).collect::<Vec<_>>(),
+            _ => panic!("no status"),
+        })
+    };
+    assert_eq!(pairs(&mut worker), []);
+    let recovery = |pair| PairRecovery { pair: PairId(pair), progress: RecoveryProgress::default() };
+    let recoveries = vec![recovery(4), recovery(6)];
+    let cluster = ClusterSnapshot { recoveries, ..ClusterSnapshot::default() };
+    worker.control(ControlEvent::Cluster(Arc::new(cluster)));
+    assert_eq!(pairs(&mut worker), [PairId(4), PairId(6)]);
 }
 
 #[test]

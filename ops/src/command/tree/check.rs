@@ -178,7 +178,7 @@ fn missing_row(peer: &Missing) -> Vec<String> {
 fn fault_row(part: &Part, fault: &Fault) -> Vec<String> {
     let Fault { pair, slot, index, what } = fault;
     let numbers = [part.node, *pair, *slot, *index].map(|number| number.to_string());
-    [&numbers[..], &[what.escape_debug().to_string()]].concat()
+    [&numbers[..], &[message::on_one_line(what)]].concat()
 }
 
 #[cfg(test)]

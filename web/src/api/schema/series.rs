@@ -21,7 +21,13 @@ pub(crate) fn series() -> Value {
         ("name", text("The series.")),
         ("unit", text("The unit of its figures; empty for a count.")),
         ("node", either([integer("The node."), all])),
-        ("values", values("A figure for each time.")),
+        (
+            "values",
+            values(
+                "A figure for each time. Of all nodes together it is not known while that of one that was a \
+                 member then is not, as of one that has died since; those under missing are left out of it.",
+            ),
+        ),
     ]);
     let whole = [
         ("step_ms", integer("Milliseconds of a step.")),
