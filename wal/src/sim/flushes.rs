@@ -22,14 +22,19 @@ impl SimState {
         }
     }
 
-    /// A flush of the disk's cache. A failed one drops what it should have written.
-    pub(super) fn flush(&mut self, until: u64) -> Result<(), Errno> {
+    /// A flush of the disk's cache. A failed one drops what it should have written of its own process. What
+    /// others wrote is left to their flushes: of a disk that loses it and tells them nothing, data-sync
+    /// writes would not know either.
+    pub(super) fn flush(&mut self, process: u64, until: u64) -> Result<(), Errno> {
         self.faults.operate()?;
         let flushed = due(&mut self.faults.sync);
         for file in self.inodes.values_mut() {
             let (covered, left) = std::mem::take(&mut file.unsynced)
                 .into_iter()
-                .partition::<Vec<_>, _>(|write| write.in_disk && write.number < until);
+                .partition::<Vec<_>, _>(|write| {
+                    let is_lost = flushed.is_ok() || write.process == Some(process);
+                    write.process.is_some() && write.number < until && is_lost
+                });
             file.unsynced = left;
             for write in covered.iter().filter(|_| flushed.is_ok()) {
                 file.stable.write(write.offset, &write.bytes);
@@ -38,9 +43,9 @@ impl SimState {
         flushed
     }
 
-    /// The next write that stable storage lacks.
-    pub(super) fn unsynced(&mut self, in_disk: bool, offset: u64, bytes: Vec<u8>) -> Unsynced {
+    /// The next write that stable storage lacks: of a process to the disk's cache, or to the system's.
+    pub(super) fn unsynced(&mut self, process: Option<u64>, offset: u64, bytes: Vec<u8>) -> Unsynced {
         self.unsynced_next += 1;
-        Unsynced { number: self.unsynced_next - 1, in_disk, offset, bytes }
+        Unsynced { number: self.unsynced_next - 1, process, offset, bytes }
     }
 }

@@ -7,7 +7,8 @@
 //!   succeeded; at a power cut any sectors of what was not, 512 bytes or 4 KiB each, may or may not be there,
 //!   in any order;
 //! - a plain log write ([`FlushWay::PerDevice`]) is on stable storage only when a flush that began after its
-//!   completion has ended well; a flush covers all files, and nothing that goes through the page cache;
+//!   completion has ended well; a flush covers all files, and nothing that goes through the page cache; one
+//!   that fails drops what its process had written;
 //! - names in a folder are on stable storage only when the folder was synced;
 //! - a failed sync drops what it should have written, and the next one succeeds without it;
 //! - log writes complete when, and in the order that, the caller says; a killed process's writes in flight
@@ -98,7 +99,8 @@ impl SimDisk {
         let event = match operation {
             Operation::Write { write, is_plain } => {
                 let bytes = &write.buffer.bytes()[..write.length];
-                let result = self.state().log_write(write.segment, write.offset, bytes, is_plain);
+                let plain_of = is_plain.then_some(process);
+                let result = self.state().log_write(write.segment, write.offset, bytes, plain_of);
                 let (log, kind, segment, offset) = (write.log, write.kind, write.segment, write.offset);
                 Some(LogEvent::Written { log, kind, segment, offset, buffer: Some(write.buffer), result })
             }
@@ -113,7 +115,7 @@ impl SimDisk {
             }
             Operation::Flush { until } => {
                 let mut state = self.state();
-                let result = state.flush(until);
+                let result = state.flush(process, until);
                 state.flush_rounds(process).end(result);
                 None
             }

@@ -32,8 +32,8 @@ pub struct Pending {
 pub(super) struct Unsynced {
     /// Counts such writes over all files.
     pub(super) number: u64,
-    /// Whether it is in the disk's cache, where a flush finds it, and not in the system's.
-    pub(super) in_disk: bool,
+    /// Whose it is, if it is in the disk's cache, where a flush finds it; none: it is in the system's.
+    pub(super) process: Option<u64>,
     pub(super) offset: u64,
     pub(super) bytes: Vec<u8>,
 }
@@ -233,14 +233,14 @@ impl SimState {
         }
     }
 
-    /// A write past the page cache, with a data-sync or plain. A failed one may have written some of its
-    /// sectors; after one whose sync failed all of it can be read, and is gone after a power cut.
+    /// A write past the page cache, with a data-sync or a process's plain one. A failed one may have written
+    /// some of its sectors; after one whose sync failed all of it can be read, and is gone after a power cut.
     pub(super) fn log_write(
         &mut self,
         segment: SegmentName,
         offset: u64,
         bytes: &[u8],
-        is_plain: bool,
+        plain_of: Option<u64>,
     ) -> Result<(), Errno> {
         let inode = self.file(&segment.path())?;
         if let Err(errno) = self.faults.operate().and(due(&mut self.faults.write)) {
@@ -248,7 +248,7 @@ impl SimState {
             self.write_sectors(inode, offset, bytes, 512, &landed, true);
             return Err(errno);
         }
-        let unsynced = is_plain.then(|| self.unsynced(true, offset, bytes.to_vec()));
+        let unsynced = plain_of.map(|process| self.unsynced(Some(process), offset, bytes.to_vec()));
         let file = self.inodes.get_mut(&inode).ok_or(Errno::ENOENT)?;
         if offset + bytes.len() as u64 > file.current.length() {
             return Err(Errno::EINVAL); // strict: log writes never grow a file
@@ -366,7 +366,7 @@ impl SimState {
             bytes.chunks(sector_bytes).zip(landed).enumerate().filter(|(_, (_, landed))| **landed)
         {
             let at = offset + (sector * sector_bytes) as u64;
-            let unsynced = (!stable).then(|| self.unsynced(true, at, chunk.to_vec()));
+            let unsynced = (!stable).then(|| self.unsynced(None, at, chunk.to_vec()));
             let Some(file) = self.inodes.get_mut(&inode) else { return };
             file.current.write(at, chunk);
             match unsynced {
@@ -522,7 +522,7 @@ impl SimState {
     pub(super) fn write(&mut self, inode: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         self.faults.operate().and(due(&mut self.faults.write))?;
         let used = self.used();
-        let unsynced = self.unsynced(false, offset, bytes.to_vec());
+        let unsynced = self.unsynced(None, offset, bytes.to_vec());
         let file = self.inodes.get_mut(&inode).ok_or(Errno::EIO)?;
         let end = offset + bytes.len() as u64;
         let growth = end.saturating_sub(file.current.length());
@@ -540,7 +540,7 @@ impl SimState {
         file.given_back = file.given_back.max(file.current.length().saturating_sub(offset));
         let cleared = file.current.clear_from(offset);
         for page in cleared {
-            let zeros = self.unsynced(false, page, vec![0; 4096]);
+            let zeros = self.unsynced(None, page, vec![0; 4096]);
             self.inodes.get_mut(&inode).ok_or(Errno::EIO)?.unsynced.push(zeros);
         }
         Ok(())
