@@ -29,9 +29,8 @@ impl SimState {
         self.faults.operate()?;
         let flushed = due(&mut self.faults.sync);
         for file in self.inodes.values_mut() {
-            let (covered, left) = std::mem::take(&mut file.unsynced)
-                .into_iter()
-                .partition::<Vec<_>, _>(|write| {
+            let (covered, left) =
+                std::mem::take(&mut file.unsynced).into_iter().partition::<Vec<_>, _>(|write| {
                     let is_lost = flushed.is_ok() || write.process == Some(process);
                     write.process.is_some() && write.number < until && is_lost
                 });
