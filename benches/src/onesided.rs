@@ -276,7 +276,7 @@ fn doubling(
             }
         }
         let elapsed = began.elapsed().as_secs_f64();
-        let used = (served.processor_ns() - used) as f64 / 1e9;
+        let used = served.processor_ns().saturating_sub(used) as f64 / 1e9;
         Ok([count as f64 / elapsed, used / elapsed])
     };
     let (mut slow, mut fast) = (Vec::new(), Vec::new());
@@ -343,13 +343,13 @@ fn by_messages(
                     let keys: Vec<&[u8]> = reads.keys(round).collect();
                     let get = |index: usize| Operation::Get { key: keys[index] };
                     let got = spread(&mut clients.borrow_mut(), keys.len(), outstanding, get);
-                    used.borrow_mut()[0] += served.processor_ns() - before;
+                    used.borrow_mut()[0] += served.processor_ns().saturating_sub(before);
                     first.proved(reads.size, got)
                 }),
                 Contender::new("redis", |round| {
                     let before = redis.processor_ns();
                     let got = spread_redis(&mut pipelines.borrow_mut(), reads, round, outstanding);
-                    used.borrow_mut()[1] += redis.processor_ns() - before;
+                    used.borrow_mut()[1] += redis.processor_ns().saturating_sub(before);
                     first.proved(reads.size, got.map_err(BenchError::from))
                 }),
             ];

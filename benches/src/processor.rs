@@ -7,7 +7,8 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// What all threads of a process have used so far, in nanoseconds; zero where the kernel does not say.
+/// What all threads of a process that live have used so far, in nanoseconds; zero where the kernel does not
+/// say. It is less than before where one has ended meanwhile.
 pub fn time_ns(process: Pid) -> u64 {
     threads(process).filter_map(|thread| thread_ns(&thread)).sum()
 }

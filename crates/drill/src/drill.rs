@@ -28,8 +28,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 const AFTERWARDS: Duration = Duration::from_millis(500);
 /// How long one read of the proof may take.
 const READ_PATIENCE: Duration = Duration::from_secs(60);
-/// How often keys are asked for that one-sided search has not answered.
+/// How often keys are asked for at least that one-sided search has not answered.
 const ONE_SIDED_TRIES: usize = 5;
+/// For so long, in a whole proof, they are asked for again and again: right after a fault a busy server
+/// renews its readers' trust late.
+const ONE_SIDED_PATIENCE: Duration = Duration::from_secs(20);
 /// Keys that are removed at once.
 const REMOVED_AT_ONCE: usize = 256;
 
@@ -338,7 +341,11 @@ fn read_back(
     keys: &Keys,
     interrupted: &AtomicBool,
 ) -> Result<DrillProof, DrillError> {
-    let mut client = OneSided { client: target.connect(Search::Client, READ_PATIENCE)?, strayed: 0 };
+    let mut client = OneSided {
+        client: target.connect(Search::Client, READ_PATIENCE)?,
+        patience: ONE_SIDED_PATIENCE,
+        strayed: 0,
+    };
     let mut server = target.connect(Search::Server, READ_PATIENCE)?;
     prove(closed, keys, &mut [("client", &mut client), ("server", &mut server)], interrupted)
 }
@@ -363,6 +370,8 @@ fn remove(target: &Target, keys: &[Vec<u8>]) -> Result<(), DrillError> {
 /// was asked for in the end is asked for again.
 struct OneSided {
     client: Client,
+    /// What is left of [`ONE_SIDED_PATIENCE`].
+    patience: Duration,
     strayed: u64,
 }
 
@@ -375,16 +384,20 @@ impl OneSided {
 
 impl Reader for OneSided {
     fn get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, DrillError> {
-        for _ in 0..ONE_SIDED_TRIES {
+        let (began, mut tries) = (Instant::now(), 0);
+        loop {
+            tries += 1;
             let (done, fell_back) = self.counted();
             let values = Reader::get(&mut self.client, keys)?;
             let (done_now, fell_back_now) = self.counted();
-            if done_now > done && fell_back_now == fell_back {
+            let waited = if tries == 1 { Duration::ZERO } else { began.elapsed() };
+            let is_one_sided = done_now > done && fell_back_now == fell_back;
+            if is_one_sided || tries >= ONE_SIDED_TRIES && waited >= self.patience {
+                self.patience = self.patience.saturating_sub(waited);
+                self.strayed += if is_one_sided { 0 } else { keys.len() as u64 };
                 return Ok(values);
             }
         }
-        self.strayed += keys.len() as u64;
-        Reader::get(&mut self.client, keys)
     }
 
     fn scan(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), DrillError> {
