@@ -94,8 +94,8 @@ fn put_of_another_length_waits_for_sparse_slabs_to_be_packed() {
     assert!(matches!(writer.world.answer(id), Replied::Written(_)));
 }
 
-/// The refused write may not come again. Then nobody had the slabs packed that deletes had left sparse, and the
-/// pair called itself full until a write came.
+/// The refused write may not come again. Then nobody had the slabs packed that deletes had left sparse, and
+/// the pair called itself full until a write came.
 #[test]
 fn pair_with_room_in_sparse_slabs_is_not_full_although_nobody_asks() {
     let slot = PairGeometry { node_region_bytes: 4096 + (512 << 10), slot_bytes: 512 << 10, ..GEOMETRY };
