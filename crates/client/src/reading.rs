@@ -100,7 +100,7 @@ impl ClientCore {
     /// Counts silence from now on where reads are the first that is owed.
     fn reads_started(&mut self, busy_before: LinkSet, now_ns: u64) {
         let Some(reader) = &self.reader else { return };
-        let started = reader.busy_links().without(busy_before);
+        let started = reader.busy_links().without(&busy_before);
         if started.is_empty() {
             return;
         }
