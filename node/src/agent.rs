@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClaimReason, ClusterError, ClusterView, Coordinator, Incidents, MemberRow, NewIncident, Notices, PairRow,
-    Sessions, ShareRow, ShareTimes, Watch,
+    ClaimReason, ClusterError, ClusterView, Coordinator, Incidents, MemberRow, NewIncident, Notices,
+    Ownership, PairRow, Sessions, ShareRow, ShareTimes, Watch,
 };
 use cell_fabric::ConnectionId;
 use cell_protocol::{ReadOnlyReason, Refusal, RequestHeader};
@@ -433,10 +433,14 @@ impl ClusterAgent {
 
     /// Writes or removes a note of a split; what there is then is returned at the next look, which is at
     /// once.
-    pub fn write_notice(&mut self, key: String, notice: Option<&NoticeRow>) -> Option<ControlEvent> {
+    pub fn write_notice(
+        &mut self,
+        key: String,
+        notice: Option<&NoticeRow>,
+        writer: Ownership,
+    ) -> Option<ControlEvent> {
         (self.notice_written, self.due_ns) = (true, 0);
-        match self.notice_writer.set(&key, notice.map(NoticeRow::encode).as_deref(), self.options.incarnation)
-        {
+        match self.notice_writer.set(&key, notice.map(NoticeRow::encode).as_deref(), writer) {
             Ok(revision) => Some(ControlEvent::NoticeWritten { key, revision }),
             Err(error) => {
                 tracing::debug!(%error, key, "a note of a split is not written just now");

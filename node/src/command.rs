@@ -7,7 +7,7 @@ use cell_fabric::ConnectionId;
 use cell_pair::{CheckOutcome, CheckpointFailure, ImageEnd};
 use cell_protocol::{Refusal, RequestHeader};
 use cell_recovery::image::ImageBase;
-use cell_terms::{Csn, PairId, SessionId};
+use cell_terms::{Csn, Epoch, PairId, SessionId};
 
 use crate::settings::WorkerOptions;
 use crate::snapshot::{ClusterSnapshot, FailureKind};
@@ -76,9 +76,41 @@ pub enum Command {
         key: String,
         /// What it says.
         notice: Option<NoticeRow>,
+        /// The pair in whose name it is written.
+        pair: PairId,
+        /// The epoch in which that is this node's.
+        epoch: Epoch,
+    },
+    /// Of [`ControlEvent::Leave`]: the pair has left the worker, and others may have it. Its logs end at the
+    /// cut, and all trust in its registrations has ended. Not answered.
+    Left {
+        /// The pair.
+        pair: PairId,
+        /// The epoch in which it was this worker's.
+        epoch: Epoch,
+        /// The last CSN that was appended; it is durable.
+        cut: Csn,
+    },
+    /// Of [`ControlEvent::Leave`]: the pair does not leave. Not answered.
+    Stays {
+        /// The pair.
+        pair: PairId,
+        /// Why.
+        why: StayReason,
     },
     /// The worker has given its pair up: nothing may be sent any more, the process exits.
     Failed(FailureKind),
+}
+
+/// Why a pair does not leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StayReason {
+    /// The worker does not serve it.
+    NotServed,
+    /// It has no log (`durability = none`): its entries would be lost.
+    NoLog,
+    /// Splits in which it takes part did not come to their end in time.
+    Splits,
 }
 
 /// What became of a [`Command`].
@@ -160,6 +192,11 @@ pub enum ControlEvent {
     PairAdded,
     /// Of [`Command::AddPair`]: there is no memory for one, or it could not be created.
     PairRefused,
+    /// A pair is to leave, so that another node may have it: [`Command::Left`] or [`Command::Stays`].
+    Leave {
+        /// The pair.
+        pair: PairId,
+    },
     /// So many bytes can still be written to the disk of the logs.
     DiskFree(u64),
     /// Settings that apply live have changed; of these options only those count.

@@ -118,6 +118,8 @@ pub struct ControlDriver<L> {
     /// Pairs that are there before the worker serves.
     gathered: Vec<(Pair, L)>,
     pairs: Vec<PairControl>,
+    /// Pairs that have left the worker, and where their logs end: what the table is still to be told.
+    left: Vec<(Ownership, Csn)>,
     /// What was reported to the worker of the disk's room.
     disk_free: Option<u64>,
     unplaced: usize,
@@ -146,6 +148,7 @@ impl<L> ControlDriver<L> {
             takeovers_reported: TakeoverCounts::default(),
             gathered: Vec::new(),
             pairs: Vec::new(),
+            left: Vec::new(),
             disk_free: None,
             unplaced: 0,
             tuning_revision: 0,
@@ -195,6 +198,7 @@ impl<L> ControlDriver<L> {
     /// # Errors
     /// What the coordinator returns cannot be read: the node has to end.
     pub fn look(&mut self, now_ns: u64) -> Result<Vec<ControlEffect<L>>, ClusterError> {
+        self.record_left();
         let looked = self.agent.look(now_ns)?;
         self.unplaced = looked.unplaced;
         let mut effects = vec![ControlEffect::HoldGrowth(self.agent.has_left_behind())];
@@ -324,7 +328,10 @@ impl<L> ControlDriver<L> {
             Command::EndSession { session, answer } => self.agent.end_session(session, answer),
             Command::AskSession { session } => self.agent.ask_session(session),
             Command::ListSessions { before } => self.agent.list_sessions(before),
-            Command::Note { key, notice } => self.agent.write_notice(key, notice.as_ref())?,
+            Command::Note { key, notice, pair, epoch } => {
+                let writer = Ownership { pair, epoch, incarnation: self.options.incarnation };
+                self.agent.write_notice(key, notice.as_ref(), writer)?
+            }
             Command::Checkpoint(pair, CheckpointCommand::Record { base, csn_max }) => {
                 self.record(pair, base, csn_max)?
             }
@@ -337,12 +344,36 @@ impl<L> ControlDriver<L> {
                 return Some(ControlEffect::Check { connection, header, targets });
             }
             Command::AddPair => return Some(ControlEffect::Create),
+            Command::Left { pair, epoch, cut } => {
+                self.pairs.retain(|of| of.ownership.pair != pair);
+                self.left.push((Ownership { pair, epoch, incarnation: self.options.incarnation }, cut));
+                self.record_left();
+                return None;
+            }
+            Command::Stays { pair, why } => {
+                tracing::warn!(pair = pair.0, ?why, "a pair does not leave this node");
+                return None;
+            }
             Command::Failed(kind) => {
                 tracing::error!(?kind, "the worker has given its pairs up");
                 return None;
             }
         };
         Some(ControlEffect::Notify(event))
+    }
+
+    /// Says in the table which pairs have left, so that others take them over; again and again until it has
+    /// answered.
+    fn record_left(&mut self) {
+        let table = &self.environment.table;
+        self.left.retain(|(ownership, cut)| match table.leave(*ownership, *cut) {
+            Ok(()) => false,
+            Err(error) if error.is_transient() => true,
+            Err(error) => {
+                tracing::warn!(%error, "a pair that has left is not this node's to give up any more");
+                false
+            }
+        });
     }
 
     fn pair(&self, pair: PairId) -> Option<&PairControl> {
@@ -393,6 +424,7 @@ impl<L> ControlDriver<L> {
     /// under way.
     pub fn release(&mut self) {
         self.gathered.clear();
+        self.record_left();
         for ownership in self.ownerships() {
             if let Err(error) = self.environment.table.release(ownership) {
                 tracing::warn!(%error, "a pair stays in this node's name until its lease ends");

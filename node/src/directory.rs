@@ -96,6 +96,17 @@ impl Directory {
         self.look_for_gaps();
     }
 
+    /// The ranges of a pair are elsewhere.
+    pub(crate) fn remove_pair(&mut self, pair: PairAt) {
+        for at in (0..self.ranges.len()).rev() {
+            if self.ranges[at].at.pair == pair {
+                self.heads.splice(at..at + 1, None);
+                self.ranges.remove(at);
+            }
+        }
+        self.look_for_gaps();
+    }
+
     /// A range is cut: from `low` on, its keys are in another meganode. False if no range has the key inside.
     pub(crate) fn split(&mut self, low: &[u8], to: MeganodeAt) -> bool {
         let Some(left) = self.around(low) else { return false };
@@ -184,6 +195,22 @@ mod tests {
         assert_eq!((directory.find(b"lz"), directory.find(b"m")), (Some(at(0, 0)), None));
         assert!(!directory.is_whole());
         assert!(!directory.truncate(b"m"), "it ends there already");
+    }
+
+    #[test]
+    fn remove_pair_leaves_gaps_where_its_ranges_were_and_nowhere_else() {
+        let mut directory = whole();
+        directory.split(b"g", at(1, 0));
+        directory.split(b"m", at(0, 1));
+        directory.split(b"t", at(1, 1));
+        directory.remove_pair(PairAt(1));
+        let found = [&b"a"[..], b"h", b"n", b"u"].map(|key| directory.find(key));
+        assert_eq!(found, [Some(at(0, 0)), None, Some(at(0, 1)), None]);
+        assert!(!directory.is_whole());
+        directory.insert(Range { low: b"g"[..].into(), high: Some(b"m"[..].into()), at: at(1, 2) });
+        directory.insert(Range { low: b"t"[..].into(), high: None, at: at(1, 3) });
+        assert!(directory.is_whole());
+        assert_eq!(directory.find(b"z"), Some(at(1, 3)));
     }
 
     #[test]

@@ -3,17 +3,18 @@
 //! thread does next. No clock, thread, socket or file in here: the shell (`crate::shell`) and the simulator
 //! step the same code, each with an endpoint, log devices and a clock of its own.
 
-use cell_fabric::{CloseReason, Event, HelloRefusal, OneSided, SendError};
+use cell_fabric::{CloseReason, Event, HelloRefusal, OneSided, RegionKey, SendError};
 use cell_pair::Pair;
+use cell_protocol::PairRegions;
 use cell_recovery::image::ImageSource;
-use cell_terms::Seldom;
+use cell_terms::{PairId, Seldom};
 use cell_wal::{LogDevice, LogEvent};
 
 use crate::agent::Installation;
 use crate::command::{Command, ControlEvent};
 use crate::congestion::{Congestion, STEP_REPLY_BYTES};
 use crate::snapshot::FailureKind;
-use crate::worker::{Worker, pair_regions};
+use crate::worker::{LeftPair, Worker, pair_regions};
 
 /// How often the time is given when nothing happens.
 pub(crate) const TICK_NS: u64 = 10_000_000;
@@ -87,6 +88,8 @@ pub struct WorkerTurn {
     pub ticked_ns: Option<u64>,
     /// Replies that were released.
     pub replies: usize,
+    /// Pairs that have left the worker. Their logs' devices are gone.
+    pub left: Vec<PairId>,
     /// What the thread does next.
     pub next: Next,
 }
@@ -95,8 +98,8 @@ pub struct WorkerTurn {
 pub struct WorkerDriver<E, D> {
     worker: Worker,
     endpoint: E,
-    /// By the pairs' numbers.
-    devices: Vec<D>,
+    /// By the pairs' numbers; none where a pair has left.
+    devices: Vec<Option<D>>,
     congestion: Congestion,
     tick_due_ns: u64,
     /// As of the present turn.
@@ -111,6 +114,11 @@ pub struct WorkerDriver<E, D> {
     refusals: Seldom,
     /// Peers that were turned away because there were too many, as the endpoint counted them last.
     refused_full: u64,
+}
+
+/// The devices of the logs, each with its pair's number.
+fn devices<D>(devices: &mut [Option<D>]) -> impl Iterator<Item = (usize, &mut D)> {
+    devices.iter_mut().enumerate().filter_map(|(pair, device)| Some((pair, device.as_mut()?)))
 }
 
 impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
@@ -182,6 +190,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
             busy |= self.take_requests();
         }
         self.worker.end_of_poll();
+        let left = self.part();
         self.commit();
         let replies = self.send_replies(clock);
         self.endpoint.flush();
@@ -189,7 +198,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         busy |= replies > 0 || self.worker.has_work() || !commands.is_empty();
         let next = self.next(busy);
         self.ran_on = matches!(next, Next::Again | Next::Spin);
-        WorkerTurn { commands, ticked_ns: ticked.then_some(self.now_ns), replies, next }
+        WorkerTurn { commands, ticked_ns: ticked.then_some(self.now_ns), replies, left, next }
     }
 
     /// Whether it was given in full.
@@ -212,7 +221,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
             self.worker.closed(connection);
         }
         self.endpoint.tick(now_ns);
-        for (pair, device) in self.devices.iter_mut().enumerate() {
+        for (pair, device) in devices(&mut self.devices) {
             self.worker.log_tick(pair, device);
         }
         true
@@ -243,7 +252,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         let (owned, devices): (Vec<_>, Vec<_>) =
             pairs.into_iter().map(|PairInput { pair, device }| (pair, device)).unzip();
         let sources: Vec<_> = owned.iter().map(Pair::source).collect();
-        self.devices.extend(devices);
+        self.devices.extend(devices.into_iter().map(Some));
         self.worker.install(owned, sessions);
         if whole && !self.worker.has_every_key() {
             tracing::error!("the meganodes of this node's pairs do not cover all keys");
@@ -256,9 +265,26 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
     fn add_pair(&mut self, input: PairInput<D>) {
         let PairInput { pair, device } = input;
         let source = pair.source();
-        self.devices.push(device);
-        self.worker.add_pair(pair);
+        let number = self.worker.add_pair(pair);
+        if self.devices.len() <= number {
+            self.devices.resize_with(number + 1, || None);
+        }
+        self.devices[number] = Some(device);
         self.register(&source);
+    }
+
+    /// Gives back what is kept of pairs that have left: all trust in their registrations has ended, and
+    /// nothing of them is in flight.
+    fn part(&mut self) -> Vec<PairId> {
+        let left = self.worker.take_left().into_iter();
+        let part = |LeftPair { pair, number, regions }| {
+            if let Some(PairRegions { node_key, extent_key, .. }) = regions {
+                [node_key, extent_key].into_iter().for_each(|key| self.endpoint.deregister(RegionKey(key)));
+            }
+            self.devices[number] = None;
+            pair
+        };
+        left.map(part).collect()
     }
 
     /// Lets clients read a pair's regions, if the endpoint serves such reads.
@@ -279,7 +305,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
 
     fn poll_logs(&mut self) -> bool {
         let mut busy = false;
-        for (pair, device) in self.devices.iter_mut().enumerate() {
+        for (pair, device) in devices(&mut self.devices) {
             device.poll(&mut self.log_events);
             busy |= !self.log_events.is_empty();
             for event in self.log_events.drain(..) {
@@ -347,10 +373,10 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
 
     fn commit(&mut self) {
         // All pairs' writes are there before any is sent: where they share a flush, it waits for all of them.
-        for (pair, device) in self.devices.iter_mut().enumerate() {
+        for (pair, device) in devices(&mut self.devices) {
             self.worker.commit(pair, device);
         }
-        for device in &mut self.devices {
+        for (_, device) in devices(&mut self.devices) {
             if let Err(error) = device.submit() {
                 tracing::error!(%error, "a log's device failed");
                 self.worker.give_up(FailureKind::LogFailed);

@@ -56,7 +56,7 @@ pub use cell_protocol::{ClientCounts, ClientEstimates, MeganodeUse, ReportPolicy
 pub use cell_tree::{NodeIndex as TreeNodeIndex, PathStep, TreeNodeState};
 pub use cell_wal::{FlushChoice, FlushWay, LogSegments};
 pub use client_snapshot::{ClientSnapshot, ClientTotals};
-pub use command::{CheckpointCommand, Command, ControlEvent};
+pub use command::{CheckpointCommand, Command, ControlEvent, StayReason};
 pub use congestion::REPLIES_BYTES_MIN;
 pub use control_driver::{ControlDriver, ControlEffect, join_cluster};
 pub use counters::{SYNC_BUCKETS, WorkerCounts, sync_bucket_end_us};

@@ -19,6 +19,9 @@ const KEPT_BYTES: usize = 1 << 20;
 pub(crate) struct PairAt(pub(crate) u16);
 
 impl PairAt {
+    /// That of no pair.
+    pub(crate) const NONE: PairAt = PairAt(u16::MAX);
+
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -65,6 +68,11 @@ impl ReplyList {
             start = end.end;
             (end.connection, reply)
         })
+    }
+
+    /// Whether there are replies of a pair.
+    pub(crate) fn has_any_of(&self, pair: PairAt) -> bool {
+        self.ends.iter().any(|end| end.pair == pair)
     }
 
     pub(crate) fn clear(&mut self) {

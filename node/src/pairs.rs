@@ -1,6 +1,7 @@
 //! The pairs that a worker owns, each with what waits for its log, and the directory over all of them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
 use cell_pair::Pair;
@@ -13,6 +14,10 @@ use crate::counters::BatchCounters;
 use crate::directory::{Directory, MeganodeAt, Range};
 use crate::latency::Arrival;
 use crate::outbox::{Held, PairAt, ReplyList};
+use crate::worker::LeaveStep;
+
+/// Why a place is looked at that has none: a place is named only while its pair is there.
+const NO_PAIR: &str = "a place that is named has a pair";
 
 /// Messages that wait for pairs' logs, over all pairs: past this, writes that would have to wait are refused.
 pub(crate) const BACKLOG_BYTES_MAX: usize = 4 << 20;
@@ -25,8 +30,8 @@ pub(crate) struct Dependence {
 }
 
 impl Dependence {
-    /// May leave at once. (It carries the watermark of the first pair.)
-    pub(crate) const NOTHING: Dependence = Dependence { pair: PairAt(0), csn: Csn::ZERO };
+    /// May leave at once. (It carries the watermark of the first pair that is there.)
+    pub(crate) const NOTHING: Dependence = Dependence { pair: PairAt::NONE, csn: Csn::ZERO };
 
     pub(crate) fn on(pair: PairAt, csn: Csn) -> Dependence {
         Dependence { pair, csn }
@@ -52,6 +57,15 @@ pub(crate) struct OwnedPair {
     pub(crate) submitted_ns: u64,
     /// Writes that wait for the pair's log, or for a check of it, in their order.
     pub(crate) backlog: VecDeque<WaitingMessage>,
+    /// How far it is, if it leaves.
+    pub(crate) leaving: Option<LeaveStep>,
+}
+
+impl OwnedPair {
+    /// Whether it leaves, and no more steps of splits are taken in it.
+    pub(crate) fn is_unlisted(&self) -> bool {
+        self.leaving.as_ref().is_some_and(LeaveStep::is_unlisted)
+    }
 }
 
 /// A reply that depends on several pairs.
@@ -63,10 +77,14 @@ struct Joint {
     bytes: Vec<u8>,
 }
 
-/// See the module's text.
+/// See the module's text. A pair keeps its place until it leaves; then the place is for the next one that
+/// comes.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs {
-    list: Vec<OwnedPair>,
+    /// By place.
+    list: Vec<Option<OwnedPair>>,
+    /// The places that have a pair, ascending.
+    places: Arc<[PairAt]>,
     pub(crate) directory: Directory,
     /// Replies that may leave, of all pairs.
     pub(crate) ready: ReplyList,
@@ -77,69 +95,111 @@ pub(crate) struct Pairs {
 impl Pairs {
     /// Takes a pair in; its meganodes enter the directory, but for those in `hidden`.
     pub(crate) fn add(&mut self, pair: Pair, now_ns: u64, ranges: impl IntoIterator<Item = Range>) -> PairAt {
-        let at = PairAt(u16::try_from(self.list.len()).expect("a worker owns few pairs"));
+        let at = self.next_at();
         let mut checkpointing = Checkpointing::new(now_ns);
         checkpointing.begin_serving(pair.checkpointed(), pair.recoveries(), now_ns);
-        self.list.push(OwnedPair {
+        let owned = OwnedPair {
             held: Held::new(pair.visible()),
             checkpointing,
             batches: BatchCounters::new(),
             submitted_ns: now_ns,
             backlog: VecDeque::new(),
+            leaving: None,
             pair,
-        });
+        };
+        match self.list.get_mut(at.index()) {
+            Some(place) => *place = Some(owned),
+            None => self.list.push(Some(owned)),
+        }
+        self.list_places();
         ranges.into_iter().for_each(|range| self.directory.insert(range));
         at
     }
 
     /// Where the next pair will be.
     pub(crate) fn next_at(&self) -> PairAt {
-        PairAt(u16::try_from(self.list.len()).expect("a worker owns few pairs"))
+        let free = self.list.iter().position(Option::is_none).unwrap_or(self.list.len());
+        u16::try_from(free)
+            .map(PairAt)
+            .ok()
+            .filter(|at| *at != PairAt::NONE)
+            .expect("a worker owns few pairs")
+    }
+
+    /// A pair leaves, and nothing names its place any more.
+    pub(crate) fn remove(&mut self, at: PairAt) -> OwnedPair {
+        let owned = self.list[at.index()].take().expect(NO_PAIR);
+        self.list_places();
+        owned
+    }
+
+    fn list_places(&mut self) {
+        let places = (0..u16::MAX).zip(&self.list).filter(|(_, place)| place.is_some());
+        self.places = places.map(|(at, _)| PairAt(at)).collect();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.places.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.list.len()
+        self.places.len()
+    }
+
+    /// The first place whose pair does not leave: what is answered without a pair waits for none that does.
+    #[inline]
+    pub(crate) fn first(&self) -> PairAt {
+        self.staying().next().unwrap_or(PairAt::NONE)
+    }
+
+    /// The pair at a place, if there is one.
+    #[inline]
+    pub(crate) fn known(&self, at: PairAt) -> Option<&OwnedPair> {
+        self.list.get(at.index())?.as_ref()
     }
 
     #[inline]
     pub(crate) fn get(&self, at: PairAt) -> &OwnedPair {
-        &self.list[at.index()]
+        self.list[at.index()].as_ref().expect(NO_PAIR)
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, at: PairAt) -> &mut OwnedPair {
-        &mut self.list[at.index()]
+        self.list[at.index()].as_mut().expect(NO_PAIR)
     }
 
     #[inline]
     pub(crate) fn pair(&self, at: PairAt) -> &Pair {
-        &self.list[at.index()].pair
+        &self.get(at).pair
     }
 
     #[inline]
     pub(crate) fn pair_mut(&mut self, at: PairAt) -> &mut Pair {
-        &mut self.list[at.index()].pair
+        &mut self.get_mut(at).pair
     }
 
+    /// The places that have a pair, as of now.
     pub(crate) fn all(&self) -> impl Iterator<Item = PairAt> + use<> {
-        (0..u16::try_from(self.list.len()).unwrap_or(u16::MAX)).map(PairAt)
+        let places = self.places.clone();
+        (0..places.len()).map(move |index| places[index])
+    }
+
+    /// Those of them whose pairs do not leave.
+    pub(crate) fn staying(&self) -> impl Iterator<Item = PairAt> + '_ {
+        self.places.iter().copied().filter(|at| self.get(*at).leaving.is_none())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &OwnedPair> {
-        self.list.iter()
+        self.list.iter().flatten()
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut OwnedPair> {
-        self.list.iter_mut()
+        self.list.iter_mut().flatten()
     }
 
     /// Where a pair is, by its name.
     pub(crate) fn at(&self, pair: PairId) -> Option<PairAt> {
-        self.all().find(|at| self.pair(*at).id() == pair)
+        self.places.iter().copied().find(|at| self.pair(*at).id() == pair)
     }
 
     /// The meganode that a key is in.
@@ -152,9 +212,15 @@ impl Pairs {
     #[inline]
     pub(crate) fn list(&mut self, depends_on: Dependence) -> &mut ReplyList {
         match self.list.get_mut(depends_on.pair.index()) {
-            Some(pair) => pair.held.list(depends_on.csn, &mut self.ready),
-            None => &mut self.ready,
+            Some(Some(pair)) => pair.held.list(depends_on.csn, &mut self.ready),
+            _ => &mut self.ready,
         }
+    }
+
+    /// Whether replies wait that depend on a pair, or carry its watermark.
+    pub(crate) fn have_replies_of(&self, at: PairAt) -> bool {
+        let needs = |joint: &Joint| joint.needs.iter().any(|need| need.pair == at);
+        self.get(at).held.len() > 0 || self.ready.has_any_of(at) || self.joint.iter().any(needs)
     }
 
     /// Queues a reply that depends on several pairs; it carries the watermark of the first.
@@ -171,7 +237,7 @@ impl Pairs {
 
     /// What may be seen of a pair has grown.
     pub(crate) fn raise(&mut self, at: PairAt) {
-        let owned = &mut self.list[at.index()];
+        let owned = self.list[at.index()].as_mut().expect(NO_PAIR);
         let visible = owned.pair.visible();
         owned.held.raise(visible, &mut self.ready);
         if !self.joint.is_empty() {
@@ -182,11 +248,12 @@ impl Pairs {
     fn release_joint(&mut self) {
         let (list, ready) = (&self.list, &mut self.ready);
         self.joint.retain(|joint| {
-            let met = |need: &Dependence| list[need.pair.index()].pair.visible() >= need.csn;
+            let visible = |at: PairAt| list[at.index()].as_ref().expect(NO_PAIR).pair.visible();
+            let met = |need: &Dependence| visible(need.pair) >= need.csn;
             let needs = &joint.needs;
             let leaves = needs.iter().all(met) || planted(Mutant::JointNotHeld) && needs.iter().any(met);
             if leaves {
-                let pair = joint.needs.first().map_or(PairAt(0), |need| need.pair);
+                let pair = joint.needs.first().map_or(PairAt::NONE, |need| need.pair);
                 let Joint { connection, arrival, bytes: reply, .. } = joint;
                 ready.push(*connection, pair, *arrival, |bytes| bytes.extend_from_slice(reply));
             }
@@ -198,7 +265,7 @@ impl Pairs {
     pub(crate) fn drop_replies(&mut self) {
         self.ready.clear();
         self.joint.clear();
-        for pair in &mut self.list {
+        for pair in self.iter_mut() {
             pair.held = Held::new(Csn::ZERO);
         }
     }
@@ -206,26 +273,26 @@ impl Pairs {
     /// Gives back what large replies have taken and nobody needed lately.
     pub(crate) fn trim_replies(&mut self) {
         self.ready.trim();
-        self.list.iter_mut().for_each(|pair| pair.held.trim());
+        self.iter_mut().for_each(|pair| pair.held.trim());
     }
 
     /// Replies that wait for a log.
     pub(crate) fn held(&self) -> usize {
-        self.joint.len() + self.list.iter().map(|pair| pair.held.len()).sum::<usize>()
+        self.joint.len() + self.iter().map(|pair| pair.held.len()).sum::<usize>()
     }
 
     pub(crate) fn push_backlog(&mut self, at: PairAt, waiting: WaitingMessage) {
         self.backlog_bytes += waiting_bytes(&waiting.message);
-        self.list[at.index()].backlog.push_back(waiting);
+        self.get_mut(at).backlog.push_back(waiting);
     }
 
     pub(crate) fn unpop_backlog(&mut self, at: PairAt, waiting: WaitingMessage) {
         self.backlog_bytes += waiting_bytes(&waiting.message);
-        self.list[at.index()].backlog.push_front(waiting);
+        self.get_mut(at).backlog.push_front(waiting);
     }
 
     pub(crate) fn pop_backlog(&mut self, at: PairAt) -> Option<WaitingMessage> {
-        let waiting = self.list[at.index()].backlog.pop_front()?;
+        let waiting = self.get_mut(at).backlog.pop_front()?;
         self.backlog_bytes -= waiting_bytes(&waiting.message);
         Some(waiting)
     }

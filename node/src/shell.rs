@@ -9,7 +9,7 @@ use std::time::Duration;
 use cell_cluster::{ClusterCounts, boottime_ns};
 use cell_fabric::{Endpoint, FabricError, HostEndpoint, Poller};
 use cell_memory::{Budget, Reservation, ready_bytes, ready_bytes_given};
-use cell_terms::CounterValue;
+use cell_terms::{CounterValue, PairId};
 use cell_wal::{Flusher, LogCounts};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -46,9 +46,15 @@ struct Watched {
     poller: Poller,
     /// What the pairs' rings share.
     flusher: Option<Arc<Flusher>>,
-    /// By the pairs' numbers.
-    populates: Vec<PopulateSignal>,
-    buffers: Vec<Reservation>,
+    pairs: Vec<WatchedPair>,
+}
+
+/// What lives as long as a pair is served.
+struct WatchedPair {
+    pair: PairId,
+    populate: PopulateSignal,
+    /// What its log's buffers count for.
+    _buffers: Reservation,
 }
 
 pub(crate) struct Shell {
@@ -79,7 +85,7 @@ impl Shell {
         Ok(Shell {
             driver: WorkerDriver::new(worker, endpoint),
             clock: BootLeaseClock { lease_until_ns },
-            watched: Watched { poller, flusher: None, populates: Vec::new(), buffers: Vec::new() },
+            watched: Watched { poller, flusher: None, pairs: Vec::new() },
             inbound,
             commands,
             lease_counts: Arc::default(),
@@ -138,6 +144,7 @@ impl Shell {
             watched.input(message)
         });
         let turn = driver.step(clock, inputs);
+        watched.pairs.retain(|watched| !turn.left.contains(&watched.pair));
         for command in turn.commands {
             if self.commands.send(Work::Command(command)).is_err() {
                 tracing::debug!("the control thread has ended");
@@ -151,8 +158,9 @@ impl Shell {
 
     /// What is done each time that the worker was given the time in full.
     fn ticked(&mut self, now_ns: u64) {
-        for (populate, pair) in self.watched.populates.iter_mut().zip(self.driver.worker().pairs()) {
-            populate.raise(pair);
+        for pair in self.driver.worker().pairs() {
+            let watched = self.watched.pairs.iter_mut().find(|watched| watched.pair == pair.id());
+            watched.into_iter().for_each(|watched| watched.populate.raise(pair));
         }
         if now_ns >= self.snapshot_due_ns {
             self.snapshot_due_ns = now_ns + SNAPSHOT_NS;
@@ -229,9 +237,8 @@ impl Watched {
             tracing::error!(%error, "a log's wake descriptor cannot be watched");
             return None;
         }
-        let PairResources { device, populate, _buffers: buffers } = resources;
-        self.populates.push(populate);
-        self.buffers.push(buffers);
+        let PairResources { device, populate, _buffers } = resources;
+        self.pairs.push(WatchedPair { pair: pair.id(), populate, _buffers });
         Some(PairInput { pair, device: *device })
     }
 }

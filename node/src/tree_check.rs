@@ -118,8 +118,10 @@ impl TreeCheckRun {
 
 /// What a check goes through: the worker's pairs.
 pub(crate) trait CheckedPairs {
-    /// A pair's name; none behind the last.
+    /// A pair's name; none where there is no pair.
     fn id(&self, at: PairAt) -> Option<PairId>;
+    /// The first place from this one on that has a pair; none behind the last.
+    fn next(&self, from: PairAt) -> Option<PairAt>;
     /// The pair's slots.
     fn slots(&self, at: PairAt) -> u32;
     /// One above the highest tree node of a slot that was ever in use.
@@ -132,7 +134,11 @@ pub(crate) trait CheckedPairs {
 
 impl CheckedPairs for Pairs {
     fn id(&self, at: PairAt) -> Option<PairId> {
-        (at.index() < self.len()).then(|| self.pair(at).id())
+        self.known(at).map(|owned| owned.pair.id())
+    }
+
+    fn next(&self, from: PairAt) -> Option<PairAt> {
+        self.all().find(|at| *at >= from)
     }
 
     fn slots(&self, at: PairAt) -> u32 {
@@ -249,7 +255,10 @@ impl Running {
             if looked >= NODES_A_TURN || self.suspects.len() >= SUSPECTS_MAX {
                 return false;
             }
-            let at = PairAt(self.cursor.pair);
+            let Some(at) = pairs.next(PairAt(self.cursor.pair)) else { return true };
+            if at.0 != self.cursor.pair {
+                self.cursor = Cursor { pair: at.0, ..Cursor::default() };
+            }
             let Some(pair) = pairs.id(at) else { return true };
             if self.cursor.slot == 0 && self.cursor.node == 0 {
                 self.pairs.push(pair);
@@ -308,7 +317,10 @@ impl Running {
                 return true;
             }
             looked += 1;
-            let TreePlace { slot, node, .. } = suspect.fault.place;
+            let TreePlace { pair, slot, node } = suspect.fault.place;
+            if pairs.id(suspect.at) != Some(pair) {
+                return false; // it has left
+            }
             let Err(violation) = pairs.check(suspect.at, slot, node) else { return false };
             suspect.fault.violation = violation;
             suspect.looks += 1;
@@ -356,6 +368,10 @@ mod tests {
     impl CheckedPairs for Fake {
         fn id(&self, at: PairAt) -> Option<PairId> {
             (at.0 < 2).then(|| PairId(u32::from(at.0) + 1))
+        }
+
+        fn next(&self, from: PairAt) -> Option<PairAt> {
+            self.id(from).map(|_| from)
         }
 
         fn slots(&self, _at: PairAt) -> u32 {

@@ -24,6 +24,10 @@ cell_terms::mutants! {
     ImmediateUntimed: "immediate-untimed",
     /// A region's header that was read under earlier registrations is taken for one of these.
     EarlierHeaderTaken: "earlier-header-taken",
+    /// Trust counts for whatever registrations are known of the node that grants it.
+    TrustByLink: "trust-by-link",
+    /// What was read under a registration that has left counts under the next one that gets its place.
+    LeftRegistrationCounted: "left-registration-counted",
     /// Of two claims to a pair the one that was heard last counts.
     OlderClaimTaken: "older-claim-taken",
     /// A walk by reads takes a router's leaf for one with entries.

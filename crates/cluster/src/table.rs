@@ -453,6 +453,29 @@ impl Table {
         }
     }
 
+    /// Gives a pair up that its owner has served, and goes on living: from here on others may take it over,
+    /// and its logs end at `cut`. Before this the owner has stopped appending and answering for it, all that
+    /// it appended is durable, and all trust in its registrations has ended: its lease says nothing of the
+    /// pair any more.
+    ///
+    /// # Errors
+    /// [`ClusterError::State`] if it was not served; see [`ClusterError::Superseded`].
+    pub fn leave(&self, ownership: Ownership, cut: Csn) -> Result<(), ClusterError> {
+        let left = self.change(ownership, &[], |row| {
+            let served = row.history.iter_mut().find(|served| served.epoch == ownership.epoch);
+            served.ok_or(ClusterError::State { pair: ownership.pair })?.cut = Some(cut);
+            (row.owner, row.host) = (None, None);
+            row.place = None;
+            row.state = PairState::Released;
+            Ok(())
+        });
+        match left {
+            // Nobody else sets it free: this is the first try, whose answer was lost.
+            Err(ClusterError::Superseded { epoch, owner: None, .. }) if epoch == ownership.epoch => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+
     fn read(&self, pair: PairId) -> Result<(PairRow, Revision), ClusterError> {
         let entry = self.coordinator.read(&PairRow::key(pair))?.ok_or(ClusterError::PairUnknown { pair })?;
         Ok((parse_row(&entry.value)?, entry.revision))

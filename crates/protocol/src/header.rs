@@ -22,6 +22,7 @@
 //! | 16 | 4 | epoch of the pair |
 //! | 20 | 4 | trust: for how long one-sided reads may be believed, microseconds |
 //! | 24 | 8 | durable watermark of the pair, CSN |
+//! | 32 | 8 | the list of registrations that trust is about; 0 with no trust |
 
 use cell_terms::{Csn, Epoch, PairId, Watermark};
 
@@ -43,12 +44,13 @@ const ID: usize = PAIR + 4;
 const EPOCH: usize = ID + 8;
 const TRUST: usize = EPOCH + 4;
 const WATERMARK: usize = TRUST + 4;
+const LIST: usize = WATERMARK + 8;
 
 /// Bytes of a reply's header.
-pub const REPLY_HEADER_BYTES: usize = WATERMARK + 8;
+pub const REPLY_HEADER_BYTES: usize = LIST + 8;
 
 const _: () = assert!(REQUEST_HEADER_BYTES == 16);
-const _: () = assert!(REPLY_HEADER_BYTES == 32);
+const _: () = assert!(REPLY_HEADER_BYTES == 40);
 
 /// Names a request among those in flight on a connection; chosen by the client, unique among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,6 +83,9 @@ pub struct ReplyHeader {
     /// For how long one-sided reads of the owner's memory may be believed, counted from before the request
     /// was sent: its lease surely holds so long. Zero promises nothing.
     pub trust_us: u32,
+    /// Of which list of registrations that may be believed: see [`crate::RegionsReply::list`]. Who knows
+    /// another list learns nothing of trust by this reply.
+    pub list: u64,
 }
 
 impl RequestHeader {
@@ -149,6 +154,7 @@ impl ReplyHeader {
             pair: PairId(u32_at(&bytes, PAIR)),
             watermark: Watermark { epoch: Epoch(u32_at(&bytes, EPOCH)), csn: Csn(u64_at(&bytes, WATERMARK)) },
             trust_us: u32_at(&bytes, TRUST),
+            list: u64_at(&bytes, LIST),
         };
         Ok((bytes[KIND], status, header))
     }
@@ -161,6 +167,7 @@ impl ReplyHeader {
     pub fn stamp(&self, message: &mut [u8]) {
         message[EPOCH..TRUST].copy_from_slice(&self.watermark.epoch.0.to_le_bytes());
         message[TRUST..WATERMARK].copy_from_slice(&self.trust_us.to_le_bytes());
-        message[WATERMARK..REPLY_HEADER_BYTES].copy_from_slice(&self.watermark.csn.0.to_le_bytes());
+        message[WATERMARK..LIST].copy_from_slice(&self.watermark.csn.0.to_le_bytes());
+        message[LIST..REPLY_HEADER_BYTES].copy_from_slice(&self.list.to_le_bytes());
     }
 }

@@ -8,7 +8,8 @@
 //! | 4 | 2 | count of pairs, at most [`REGION_PAIRS_MAX`] |
 //! | 6 | 1 | flags: bit 0 one-sided reads are permitted |
 //! | 7 | 1 | reserved, zero |
-//! | 8 | | for each pair, [`ROW_BYTES`] bytes: |
+//! | 8 | 8 | number of the list |
+//! | 16 | | for each pair, [`ROW_BYTES`] bytes: |
 //! | +0 | 4 | pair id |
 //! | +4 | 4 | epoch |
 //! | +8 | 4 | node region id |
@@ -32,7 +33,7 @@ use crate::cursor::{Reader, Writer};
 use crate::header::REPLY_HEADER_BYTES;
 use crate::{DecodeError, EncodeError, MESSAGE_BYTES_MAX};
 
-const FIXED_BYTES: usize = 8;
+const FIXED_BYTES: usize = 16;
 const PERMITTED: u8 = 1;
 const NODE_CRC: u32 = 1;
 
@@ -81,6 +82,10 @@ pub struct RegionsReply<'a> {
     /// The longest permitted one-sided operation. What a longer one read may have been reused meanwhile and
     /// is thrown away.
     pub one_sided_max_us: u32,
+    /// The list's number in the life of its worker. It rises when a registration leaves, never when one
+    /// comes. A reply's trust is about the list that its header names, as of when it left: this one may have
+    /// been made before.
+    pub list: u64,
     /// The pairs.
     pub pairs: RegionRows<'a>,
 }
@@ -189,6 +194,7 @@ impl<'a> RegionsReply<'a> {
         writer.u16(short.ok_or(EncodeError::Count { count, max: REGION_PAIRS_MAX })?)?;
         writer.u8(if self.reads_permitted { PERMITTED } else { 0 })?;
         writer.reserved(1)?;
+        writer.u64(self.list)?;
         self.pairs.iter().try_for_each(|row| row.encode(writer))
     }
 
@@ -198,11 +204,12 @@ impl<'a> RegionsReply<'a> {
             return Err(reader.bad_tag(flags));
         }
         reader.reserved(1)?;
+        let list = reader.u64()?;
         let bytes = reader.take(usize::from(count) * ROW_BYTES)?;
         for row in bytes.chunks_exact(ROW_BYTES) {
             PairRegions::decode(&mut Reader::new(row))?;
         }
         let pairs = RegionRows::Wire(WireRows(bytes));
-        Ok(RegionsReply { reads_permitted: flags == PERMITTED, one_sided_max_us, pairs })
+        Ok(RegionsReply { reads_permitted: flags == PERMITTED, one_sided_max_us, list, pairs })
     }
 }

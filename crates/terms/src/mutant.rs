@@ -333,6 +333,16 @@ mutants! {
     /// A takeover blames the data before the region table has answered. A test of
     /// `recovery/tests/suite/damage.rs` catches it.
     ReportUnanswered: "report-unanswered",
+    /// A notice is written though the pair in whose name it is written is another's by now. The twins of the
+    /// coordinator's tests (`crates/cluster/tests/suite/mutants.rs`) catch it.
+    NoticeWithoutRow: "notice-without-row",
+    /// The number of a worker's list of registrations stays when one of them leaves. The twins of the worker
+    /// core (`node/tests/suite/worker_core/mutants.rs`) catch it.
+    ListNumberKept: "list-number-kept",
+    /// A pair is given up before the trust in its registrations has ended. Caught as the one before.
+    LeftWhileTrusted: "left-while-trusted",
+    /// A pair is given up before all that was appended is durable and answered. Caught as the one before.
+    LeftUnanswered: "left-unanswered",
     /// A connector takes any file from an acceptor. A test of the fabric
     /// (`crates/fabric/tests/suite/shm_hostile.rs`) catches it.
     PeerFileUnjudged: "peer-file-unjudged",

@@ -10,6 +10,7 @@ use cell_pair::{CompactionStep, CompactionWalk};
 
 use super::effects::Effects;
 use crate::directory::MeganodeAt;
+use crate::outbox::PairAt;
 use crate::pairs::Pairs;
 
 /// Runs of tree nodes that are looked at in one turn, and how many of them may be packed.
@@ -47,7 +48,7 @@ impl Compactions {
         if self.pass.is_some() {
             return;
         }
-        for at in pairs.all() {
+        for at in pairs.staying().collect::<Vec<_>>() {
             let Some(slot) = pairs.pair_mut(at).take_sparse() else { continue };
             let there = MeganodeAt { pair: at, slot };
             if pairs.pair(there.pair).is_settled(there.slot) {
@@ -56,6 +57,11 @@ impl Compactions {
             }
             pairs.pair_mut(at).put_back_sparse(slot);
         }
+    }
+
+    /// A pair leaves: what was packed is in its log, step by step.
+    pub(super) fn forget_pair(&mut self, at: PairAt) {
+        self.pass.take_if(|pass| pass.there.pair == at);
     }
 
     /// Whether the compaction that is under way is this meganode's.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use cell_pair::{AdoptionRange, PairError};
 use cell_recovery::{SplitAnswer, SplitName};
-use cell_terms::{ExtentOffset, PairId, Pointer, SlotIndex};
+use cell_terms::{Epoch, ExtentOffset, PairId, Pointer, SlotIndex};
 use serde::Serialize;
 
 use super::notice_row::NoticeRow;
@@ -32,8 +32,16 @@ pub(super) enum SplitMessage {
     Routed { name: SplitName, notice: Option<String> },
 }
 
-/// A notice to be written, or with none to be removed, by its key.
-pub(crate) type NoticeWish = (String, Option<NoticeRow>);
+/// A notice to be written, or with none to be removed.
+#[derive(Clone, Debug)]
+pub(crate) struct NoticeWish {
+    pub(crate) key: String,
+    pub(crate) notice: Option<NoticeRow>,
+    /// The pair in whose name.
+    pub(crate) pair: PairId,
+    /// Since when it is this owner's.
+    pub(crate) epoch: Epoch,
+}
 
 /// What the worker is to do.
 #[derive(Debug, Default)]

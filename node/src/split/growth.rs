@@ -202,7 +202,7 @@ fn candidates<'a>(
     search: Search,
 ) -> impl Iterator<Item = Candidate> + 'a {
     let root = parent::root_pair(pairs);
-    pairs.all().filter_map(move |at| {
+    pairs.staying().filter_map(move |at| {
         let pair = pairs.pair(at);
         // The router wants a slot of its own.
         let kept = usize::from(Some(at) == root && pair.router().is_none());
@@ -343,7 +343,7 @@ fn packed(pairs: &Pairs, leaving: &Leaving) -> Option<PairAt> {
         let worth = *at != leaving.there.pair && spare >= leaving.capacity / TIGHT_PART;
         worth && pair.may_pack() && pair.free_slots().next().is_some()
     };
-    pairs.all().find(takes).filter(|_| leaving.cause == Cause::Extents)
+    pairs.staying().find(takes).filter(|_| leaving.cause == Cause::Extents)
 }
 
 #[cfg(test)]

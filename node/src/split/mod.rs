@@ -44,7 +44,7 @@ use source::Sources;
 use target::Targets;
 
 pub use effects::SplitCounts;
-pub(crate) use effects::SplitOutcome;
+pub(crate) use effects::{NoticeWish, SplitOutcome};
 pub use notice::NoticesView;
 pub use notice_row::{NoticeRow, SourceNotice, TargetNotice};
 
@@ -175,6 +175,23 @@ impl Splits {
     /// Whether a pair is taking over entries that no leaf leads to yet.
     pub(crate) fn is_building(&self, at: PairAt) -> bool {
         self.targets.are_building(at)
+    }
+
+    /// Whether something of several turns is at a pair: a split in which it takes part, in whichever role, or
+    /// an entry for its router.
+    pub(crate) fn are_at(&self, pairs: &Pairs, at: PairAt) -> bool {
+        let pair = pairs.pair(at).id();
+        let routes = parent::root_pair(pairs) == Some(at) && self.parents.is_busy();
+        self.sources.are_at(at, pair) || self.targets.are_at(at, pair) || routes
+    }
+
+    /// Nothing is done at a pair any more.
+    pub(crate) fn forget_pair(&mut self, at: PairAt) {
+        self.full.retain(|there| there.pair != at);
+        self.awaited.retain(|there, _| there.pair != at);
+        self.parents.forget_pair(at);
+        self.compactions.forget_pair(at);
+        self.packings.forget_pair(at);
     }
 
     /// Splits since the start.

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cell_pair::Pair;
 use cell_recovery::{SplitAnswer, SplitName};
 use cell_terms::PairId;
 
@@ -49,8 +50,8 @@ impl SplitNotices {
         self.inserted.push(notice);
     }
 
-    /// Asks for a notice, or for its removal, unless it is so already or was asked for a moment ago.
-    fn wish(&mut self, key: String, notice: Option<NoticeRow>, now_ns: u64) {
+    /// Asks for a notice in a pair's name, or for its removal, unless it is so already or was asked for a moment ago.
+    fn wish(&mut self, of: &Pair, key: String, notice: Option<NoticeRow>, now_ns: u64) {
         if self.seen.notices.get(&key) == notice.as_ref() {
             self.asked.remove(&key);
             return;
@@ -59,7 +60,7 @@ impl SplitNotices {
             |(of, at): &(Option<NoticeRow>, u64)| *of == notice && now_ns < at.saturating_add(AGAIN_NS);
         if !self.asked.get(&key).is_some_and(fresh) {
             self.asked.insert(key.clone(), (notice.clone(), now_ns));
-            self.wishes.push((key, notice));
+            self.wishes.push(NoticeWish { key, notice, pair: of.id(), epoch: of.epoch() });
         }
     }
 
@@ -105,14 +106,17 @@ impl SplitNotices {
                 NoticeRow::Parent { .. } => self.on_parent_notice(pairs, parents, name, key, notice),
             }
         }
-        for (name, target, state) in elsewhere {
-            let notice = NoticeRow::Target { source: name.pair, target, state };
-            self.wish(notice_key_of(name, NoticeKind::Target), Some(notice), now_ns);
+        for (name, at, state) in elsewhere {
+            let of = pairs.pair(at);
+            let notice = NoticeRow::Target { source: name.pair, target: of.id(), state };
+            self.wish(of, notice_key_of(name, NoticeKind::Target), Some(notice), now_ns);
         }
         self.notify_parents(pairs, parents, &seen, now_ns, effects);
         for key in std::mem::take(&mut self.inserted) {
-            if seen.notices.contains_key(&key) {
-                self.wish(key.clone(), None, now_ns);
+            // One whose router has left is removed by the next owner, who inserts it once more.
+            let router = parent::root_pair(pairs).filter(|_| seen.notices.contains_key(&key));
+            if let Some(router) = router {
+                self.wish(pairs.pair(router), key.clone(), None, now_ns);
                 self.inserted.push(key); // until it is seen to be gone
             }
         }
@@ -142,6 +146,7 @@ impl SplitNotices {
             SplitAnswer::Open => SourceNotice::Open,
         };
         self.wish(
+            pair,
             notice_key_of(name, NoticeKind::Source),
             Some(NoticeRow::Source { target, answer }),
             now_ns,
@@ -160,7 +165,7 @@ impl SplitNotices {
         let Some(at) = pairs.at(target) else { return };
         if !targets.has(at, name) || pairs.at(name.pair).is_some() {
             for kind in [NoticeKind::Target, NoticeKind::Source] {
-                self.wish(notice_key_of(name, kind), None, now_ns);
+                self.wish(pairs.pair(at), notice_key_of(name, kind), None, now_ns);
             }
         }
     }
@@ -177,7 +182,8 @@ impl SplitNotices {
         let queued = |notice: &Option<String>| notice.as_deref() == Some(key);
         let known = parents.queue().any(|entry| queued(&entry.notice))
             || self.inserted.iter().any(|inserted| inserted == key);
-        if parent::root_pair(pairs).is_none() || known {
+        let router = parent::root_pair(pairs).filter(|at| !pairs.get(*at).is_unlisted());
+        if router.is_none() || known {
             return;
         }
         match notice.parent_entry() {
@@ -210,8 +216,8 @@ impl SplitNotices {
                 (notice_key_of(entry.name, NoticeKind::Parent), NoticeRow::parent(&entry.low, entry.to));
             if seen.notices.get(&key) == Some(&notice) {
                 entry.asked = Some(seen.revision); // an earlier owner of the source asked
-            } else {
-                self.wish(key, Some(notice), now_ns);
+            } else if let Some(source) = pairs.at(entry.name.pair) {
+                self.wish(pairs.pair(source), key, Some(notice), now_ns);
             }
         }
     }

@@ -25,10 +25,19 @@ impl Packings {
             return;
         }
         let wanted = self.wanted.take();
-        let wanted = wanted.or_else(|| pairs.all().find(|at| pairs.pair_mut(*at).wants_packing()));
+        let wanted = wanted.or_else(|| {
+            let mut staying = pairs.staying().collect::<Vec<_>>().into_iter();
+            staying.find(|at| pairs.pair_mut(*at).wants_packing())
+        });
         if let Some(at) = wanted {
             self.pass = pairs.pair_mut(at).begin_packing().map(|walk| (at, walk));
         }
+    }
+
+    /// A pair leaves: what was moved is in its log, each extent for itself.
+    pub(super) fn forget_pair(&mut self, at: PairAt) {
+        self.pass.take_if(|(of, _)| *of == at);
+        self.wanted.take_if(|of| *of == at);
     }
 
     /// A pair's sparse slabs are to be packed before others'.

@@ -83,6 +83,16 @@ impl Parents {
         done.into_iter().map(|entry| entry.name).collect()
     }
 
+    /// Whether entries are on their way.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.queue.is_empty() || self.step != RoutingStep::Idle
+    }
+
+    /// A pair leaves. If it has the router, entries are asked for by notices from here on.
+    pub(super) fn forget_pair(&mut self, at: PairAt) {
+        self.lost_routers.retain(|(of, _)| *of != at);
+    }
+
     /// A router that nobody is led to.
     pub(super) fn free_router(&mut self, at: PairAt, slot: SlotIndex) {
         self.lost_routers.push((at, slot));
@@ -91,7 +101,7 @@ impl Parents {
     /// Takes the first entry a step further, where the router is. Whether it went on.
     pub(super) fn step(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
         self.lost_routers.retain(|(at, slot)| !pairs.pair_mut(*at).free_router(*slot));
-        let Some(at) = root_pair(pairs) else { return false };
+        let Some(at) = root_pair(pairs).filter(|at| !pairs.get(*at).is_unlisted()) else { return false };
         let pair = pairs.pair_mut(at);
         let durable = pair.durable();
         let next = match self.step {

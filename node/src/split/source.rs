@@ -261,6 +261,11 @@ impl Sources {
         self.list.is_empty()
     }
 
+    /// Whether a pair takes part in one of them.
+    pub(super) fn are_at(&self, at: PairAt, pair: PairId) -> bool {
+        self.list.iter().any(|source| source.there.pair == at || source.target == pair)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }

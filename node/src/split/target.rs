@@ -388,13 +388,18 @@ impl Targets {
         self.list.iter().any(|target| target.at == at && building(target))
     }
 
+    /// Whether a pair takes part in one of them.
+    pub(super) fn are_at(&self, at: PairAt, pair: PairId) -> bool {
+        self.list.iter().any(|target| target.at == at || target.name.pair == pair)
+    }
+
     /// Whether a pair has an adoption that its source may still be asked about.
     pub(super) fn has(&self, at: PairAt, name: SplitName) -> bool {
         self.list.iter().any(|target| target.at == at && target.name == name)
     }
 
     /// The adoptions of which the source is elsewhere, each with how far it is.
-    pub(super) fn elsewhere(&self, pairs: &Pairs) -> Vec<(SplitName, PairId, TargetNotice)> {
+    pub(super) fn elsewhere(&self, pairs: &Pairs) -> Vec<(SplitName, PairAt, TargetNotice)> {
         let elsewhere = self.list.iter().filter(|target| pairs.at(target.name.pair).is_none());
         let notice = |target: &Target| {
             let pair = pairs.pair(target.at);
@@ -403,7 +408,7 @@ impl Targets {
                 _ if target.is_shown() => TargetNotice::Readable,
                 _ => TargetNotice::Hidden,
             };
-            (target.name, pair.id(), state)
+            (target.name, target.at, state)
         };
         elsewhere.map(notice).collect()
     }

@@ -43,7 +43,7 @@ impl Splits {
         if !self.growth.may_split(now_ns) || self.sources.are_truncating() {
             return;
         }
-        for at in pairs.all() {
+        for at in pairs.staying().collect::<Vec<_>>() {
             let pair = pairs.pair_mut(at);
             let nearly_full =
                 pair.take_nearly_full().filter(|slot| pair.is_nearly_full(*slot) && pair.is_settled(*slot));
@@ -58,17 +58,18 @@ impl Splits {
         // A write that found no place may not come again: what it would have waited for is done all the same,
         // or the pair would call itself full as long as nobody asks.
         let lacks_place = |at: &PairAt| pairs.pair(*at).no_room() == Some(NoRoom::Region);
-        let refused: Vec<PairAt> = pairs.all().filter(lacks_place).collect();
-        if refused.iter().any(|at| self.packings.may_help(pairs, *at)) {
-            self.growth.found_nothing(now_ns); // not each turn
-            return;
-        }
+        let refused: Vec<PairAt> = pairs.staying().filter(lacks_place).collect();
+        let (packs, splits): (Vec<PairAt>, Vec<PairAt>) =
+            refused.into_iter().partition(|at| self.packings.may_help(pairs, *at));
         let is_short = |at: &PairAt| {
-            (is_short(pairs.pair(*at)) || refused.contains(at)) && !self.sources.are_freeing(*at)
+            (is_short(pairs.pair(*at)) || splits.contains(at))
+                && !packs.contains(at)
+                && !self.sources.are_freeing(*at)
         };
-        let short: Vec<PairAt> = pairs.all().filter(is_short).collect();
-        if !short.is_empty() && !short.into_iter().any(|at| self.relieve(pairs, at, now_ns)) {
-            self.growth.found_nothing(now_ns);
+        let short: Vec<PairAt> = pairs.staying().filter(is_short).collect();
+        let looks_again = !short.is_empty() || !packs.is_empty();
+        if looks_again && !short.into_iter().any(|at| self.relieve(pairs, at, now_ns)) {
+            self.growth.found_nothing(now_ns); // not each turn
         }
     }
 
@@ -99,6 +100,10 @@ impl Splits {
         division: &Division,
         now_ns: u64,
     ) -> bool {
+        let leaves = |at: MeganodeAt| pairs.get(at.pair).leaving.is_some();
+        if leaves(there) || leaves(to) {
+            return false;
+        }
         if !division.fenced {
             match pairs.pair_mut(there.pair).fence(there.slot, &division.key) {
                 Ok(Fencing::Done) => {}

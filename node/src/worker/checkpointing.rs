@@ -62,6 +62,9 @@ impl Worker {
         self.announce_reclaim(at);
         let disk_free = self.disk_free;
         let owned = self.pairs.get_mut(at);
+        if owned.leaving.is_some() && !stopping && !owned.checkpointing.is_running() {
+            return; // whoever has it next takes one
+        }
         if adopts && stopping {
             owned.checkpointing.wanted_at_stop = false; // splits do not go on; the log has everything
         }

@@ -29,6 +29,7 @@ impl Worker {
             ControlEvent::PairRefused => self.splits.on_pair_added(false, self.now_ns),
             ControlEvent::ImageWritten { pair, written } => self.image_written(pair, written),
             ControlEvent::CheckpointRecorded { pair, recorded } => self.checkpoint_recorded(pair, recorded),
+            ControlEvent::Leave { pair } => self.leave(pair),
             ControlEvent::DiskFree(bytes) => self.disk_free = Some(bytes),
             ControlEvent::OptionsChanged(options) => self.apply_live(&options),
             ControlEvent::CheckTree(run) => self.tree_checker.begin(run),

@@ -6,6 +6,7 @@ mod client_report_table;
 mod client_reports;
 mod control;
 mod handled;
+mod leaving;
 mod read;
 mod read_queue;
 mod regions;
@@ -38,14 +39,15 @@ use crate::counters::WorkerCounts;
 use crate::directory::{MeganodeAt, Range};
 use crate::latency::{Arrival, Latencies};
 use crate::outbox::{NO_REPLIES, PairAt, ReplyList};
-use crate::pairs::{Pairs, WaitingMessage};
+use crate::pairs::{OwnedPair, Pairs, WaitingMessage};
 use crate::settings::WorkerOptions;
 use crate::snapshot::{ClusterSnapshot, FailureKind, OperationCounts};
-use crate::split::Splits;
+use crate::split::{NoticeWish, Splits};
 use crate::table_view::TableView;
 use crate::tree_check::TreeChecker;
 use crate::tree_shape::TreeSampler;
 
+pub(crate) use leaving::{LeaveStep, LeftPair};
 pub use registrations::pair_regions;
 
 use client_report_table::ClientReports;
@@ -103,6 +105,12 @@ pub struct Worker {
     phase: WorkerPhase,
     pairs: Pairs,
     splits: Splits,
+    /// Pairs that leave.
+    leaving: usize,
+    /// Pairs that have left since this was taken last.
+    left: Vec<LeftPair>,
+    /// When all trust that was granted so far has ended.
+    trusted_until_ns: u64,
     /// Writes that wait for splits, in their order.
     parked: VecDeque<WaitingMessage>,
     parked_bytes: usize,
@@ -171,6 +179,9 @@ impl Worker {
             phase: WorkerPhase::Recovering,
             pairs: Pairs::default(),
             splits: Splits::default(),
+            leaving: 0,
+            left: Vec::new(),
+            trusted_until_ns: 0,
             parked: VecDeque::new(),
             parked_bytes: 0,
             result_bytes: 0,
@@ -262,9 +273,10 @@ impl Worker {
         self.pairs.directory.is_whole()
     }
 
-    /// A pair that was created or taken over while others are served; its number is the next one.
-    pub fn add_pair(&mut self, pair: Pair) {
+    /// A pair that was created or taken over while others are served; its number: the lowest that is free.
+    pub fn add_pair(&mut self, pair: Pair) -> usize {
         self.options.tree_node_bytes = pair.tree_node_bytes();
+        let number = self.pairs.next_at().index();
         match self.add(pair) {
             Ok(at) => {
                 self.splits.install_pair(&mut self.pairs, at);
@@ -275,6 +287,7 @@ impl Worker {
                 self.fail(FailureKind::RecoveryRefused);
             }
         }
+        number
     }
 
     fn add(&mut self, mut pair: Pair) -> Result<PairAt, PairError> {
@@ -406,13 +419,17 @@ impl Worker {
             panic!("a split met memory that breaks an invariant: {error}");
         }
         let notices = splits.notices.into_iter();
-        self.commands.extend(notices.map(|(key, notice)| Command::Note { key, notice }));
+        self.commands.extend(notices.map(|wish| {
+            let NoticeWish { key, notice, pair, epoch } = wish;
+            Command::Note { key, notice, pair, epoch }
+        }));
         self.commands.extend(splits.add_pair.then_some(Command::AddPair));
         if splits.changed {
             self.drain_parked();
         }
         self.tree_checker.step(&self.pairs, self.now_ns);
         self.has_work |= self.tree_checker.has_work();
+        self.step_leaving();
     }
 
     /// Whether there is work that waits for nothing: the thread must not sleep.
@@ -475,8 +492,8 @@ impl Worker {
     /// A pair by its number; none once the worker has failed.
     fn numbered(&self, pair: usize) -> Option<PairAt> {
         let failed = matches!(self.phase, WorkerPhase::Failed(_));
-        let at = u16::try_from(pair).ok().filter(|_| !failed && pair < self.pairs.len());
-        at.map(PairAt)
+        let at = u16::try_from(pair).ok().map(PairAt).filter(|_| !failed)?;
+        self.pairs.known(at).map(|_| at)
     }
 
     /// Replies that may leave now; none while the lease may not hold, or if the worker has failed. The driver
@@ -500,7 +517,9 @@ impl Worker {
             return &NO_REPLIES;
         }
         if self.failure().is_none() && !self.pairs.is_empty() {
-            self.stamp(self.trust_us());
+            let trust_us = self.trust_us();
+            self.note_trust(trust_us);
+            self.stamp(trust_us);
         }
         &self.pairs.ready
     }
@@ -515,14 +534,18 @@ impl Worker {
     fn stamp(&mut self, trust_us: u32) {
         let mut ready = std::mem::take(&mut self.pairs.ready);
         let stamp_of = |at: PairAt| {
-            let pair = self.pairs.pair(at);
+            let watermark = self.pairs.known(at).map(|OwnedPair { pair, .. }| cell_terms::Watermark {
+                epoch: pair.epoch(),
+                csn: pair.visible(),
+            });
             ReplyHeader {
-                watermark: cell_terms::Watermark { epoch: pair.epoch(), csn: pair.visible() },
+                watermark: watermark.unwrap_or_default(),
                 trust_us,
+                list: self.regions.list,
                 ..ReplyHeader::default()
             }
         };
-        let (mut of, mut stamp) = (PairAt(0), stamp_of(PairAt(0)));
+        let (mut of, mut stamp) = (PairAt::NONE, stamp_of(PairAt::NONE));
         let (latencies, now_ns) = (&mut self.latencies, self.now_ns);
         ready.for_each_mut(|at, arrival, reply| {
             latencies.answered(arrival, now_ns);

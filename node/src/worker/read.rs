@@ -150,7 +150,8 @@ impl Worker {
         self.operations.get += keys.len() as u64;
         let mut message = std::mem::take(&mut self.scratch);
         message.clear();
-        let first = keys.iter().next().and_then(|key| self.pairs.find(key)).unwrap_or_default().pair;
+        let first = keys.iter().next().and_then(|key| self.pairs.find(key));
+        let first = first.map_or(self.pairs.first(), |there| there.pair);
         let reply_header = self.reply_header(header, first);
         let mut needs = Vec::new();
         match answer_keys(&self.pairs, &reply_header, keys, &mut message, &mut needs) {

@@ -14,11 +14,7 @@ const PERMITTED_PARTS: (u64, u64) = (4, 5);
 impl Worker {
     /// A pair's regions are registered: clients that ask get them from now on.
     pub fn registered(&mut self, regions: PairRegions) {
-        let rows = &mut self.regions.rows;
-        match rows.binary_search_by_key(&regions.pair, |row| row.pair) {
-            Ok(at) => rows[at] = regions,
-            Err(at) => rows.insert(at, regions),
-        }
+        self.regions.insert(regions);
     }
 
     pub(super) fn regions(&mut self, connection: ConnectionId, header: RequestHeader) {
@@ -31,6 +27,7 @@ impl Worker {
         let reply = Reply::Regions(RegionsReply {
             reads_permitted: self.options.one_sided_reads,
             one_sided_max_us: u32::try_from(max_us).unwrap_or(u32::MAX),
+            list: self.regions.list,
             pairs: RegionRows::List(&rows[..rows.len().min(cell_protocol::regions::REGION_PAIRS_MAX)]),
         });
         self.reply(connection, header, Dependence::NOTHING, &reply);

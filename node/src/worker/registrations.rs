@@ -3,11 +3,47 @@
 use cell_fabric::RegionKey;
 use cell_memory::{HEADER_BYTES, Region};
 use cell_protocol::PairRegions;
+use cell_terms::PairId;
+use cell_terms::mutant::{Mutant, planted};
 
-/// The registrations that are reported to clients, by pair.
-#[derive(Debug, Default)]
+/// The registrations that are reported to clients, by pair. Trust is granted in the list as a whole, by its
+/// number: that rises when a registration leaves, so that nobody who knows the list from before is trusted
+/// any longer than was granted then. One that comes is known to nobody, and changes no number.
+#[derive(Debug)]
 pub(super) struct RegionRegistrations {
     pub(super) rows: Vec<PairRegions>,
+    pub(super) list: u64,
+}
+
+impl Default for RegionRegistrations {
+    fn default() -> RegionRegistrations {
+        RegionRegistrations { rows: Vec::new(), list: 1 }
+    }
+}
+
+impl RegionRegistrations {
+    /// A registration comes, in place of what was there of its pair.
+    pub(super) fn insert(&mut self, regions: PairRegions) {
+        match self.rows.binary_search_by_key(&regions.pair, |row| row.pair) {
+            Ok(at) if self.rows[at] == regions => {}
+            Ok(at) => {
+                self.rows[at] = regions;
+                self.raise();
+            }
+            Err(at) => self.rows.insert(at, regions),
+        }
+    }
+
+    /// A pair's registration leaves, if it has one.
+    pub(super) fn remove(&mut self, pair: PairId) -> Option<PairRegions> {
+        let at = self.rows.binary_search_by_key(&pair, |row| row.pair).ok()?;
+        self.raise();
+        Some(self.rows.remove(at))
+    }
+
+    fn raise(&mut self) {
+        self.list += u64::from(!planted(Mutant::ListNumberKept));
+    }
 }
 
 /// A pair's row: what its regions are and under which keys they were registered.

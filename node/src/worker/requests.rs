@@ -5,6 +5,7 @@ use cell_protocol::{
     DecodeError, Hello, HelloReply, Limits, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Refusal, Reply,
     ReplyHeader, Request, RequestHeader,
 };
+use cell_terms::Csn;
 use cell_terms::mutant::{Mutant, planted};
 
 use super::handled::{Handled, Wait};
@@ -214,6 +215,10 @@ impl Worker {
         depends_on: Dependence,
         reply: &Reply<'_>,
     ) {
+        let depends_on = match depends_on.pair {
+            PairAt::NONE => Dependence::on(self.pairs.first(), Csn::ZERO),
+            _ => depends_on,
+        };
         let reply_header = self.reply_header(header, depends_on.pair);
         let arrival = self.arrival;
         let list = self.pairs.list(depends_on);
@@ -226,8 +231,7 @@ impl Worker {
 
     /// Watermark and lease are stamped when the reply leaves.
     pub(super) fn reply_header(&self, header: RequestHeader, at: PairAt) -> ReplyHeader {
-        let known = at.index() < self.pairs.len();
-        let pair = if known { self.pairs.pair(at).id() } else { Default::default() };
+        let pair = self.pairs.known(at).map(|owned| owned.pair.id()).unwrap_or_default();
         ReplyHeader { id: header.id, pair, ..ReplyHeader::default() }
     }
 }

@@ -110,7 +110,7 @@ impl Worker {
         }
         stream.credit += used;
         let (header, bytes) = (stream.header, u32::try_from(used).unwrap_or(STREAM_CREDIT_BYTES));
-        self.step_reply(stream_key.0, header, PairAt(0), &Reply::Credit { bytes });
+        self.step_reply(stream_key.0, header, PairAt::NONE, &Reply::Credit { bytes });
     }
 
     fn complete_if_whole(&mut self, stream_key: StreamKey) {
@@ -162,7 +162,8 @@ impl Worker {
     /// Sends what credit permits, once the entry is durable.
     fn pump(&mut self, stream_key: StreamKey) {
         let Some(mut stream) = self.streams.outward.remove(&stream_key) else { return };
-        let durable = self.pairs.get(stream.pair).held.release(stream.head.csn) == Release::Now
+        let owned = self.pairs.known(stream.pair); // none: all of it was durable when the pair left
+        let durable = owned.is_none_or(|owned| owned.held.release(stream.head.csn) == Release::Now)
             || planted(Mutant::StreamNotHeld);
         if durable && !stream.started {
             stream.started = true;

@@ -58,6 +58,18 @@ impl Streams {
         self.recount();
     }
 
+    /// Whether values wait for a pair's log.
+    pub(super) fn are_held_for(&self, pair: PairAt) -> bool {
+        self.outward.values().any(|stream| stream.pair == pair && !stream.started)
+    }
+
+    /// A pair has left: values of it that are on their way were copied.
+    pub(super) fn pair_left(&mut self, pair: PairAt) {
+        self.outward.values_mut().filter(|stream| stream.pair == pair).for_each(|stream| {
+            stream.pair = PairAt::NONE;
+        });
+    }
+
     /// Counts the memory that the streams hold.
     pub(super) fn recount(&mut self) {
         let inward: usize = self.inward.values().map(|stream| stream.value_len).sum();

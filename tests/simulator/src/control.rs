@@ -82,6 +82,11 @@ impl Node {
         self.notify(ControlEvent::Stop { checkpoint });
     }
 
+    /// A pair is to leave it, in order.
+    pub fn let_leave(&mut self, pair: PairId) {
+        self.notify(ControlEvent::Leave { pair });
+    }
+
     /// Carries out what is due; when the next is.
     pub(crate) fn step_control(&mut self, now_ns: u64, news: &mut Vec<News>) -> u64 {
         self.control.ended_checkpoint = false;
@@ -112,6 +117,14 @@ impl Node {
 
     fn carry_out(&mut self, command: Command, now_ns: u64, news: &mut Vec<News>) {
         let notes = matches!(command, Command::Note { .. });
+        match command {
+            Command::Left { pair, .. } => {
+                let left = self.control.pairs.extract_if(.., |served| served.ownership.pair == pair);
+                news.extend(left.map(|served| News::Left(served.ownership)));
+            }
+            Command::Stays { .. } => news.push(News::Stays),
+            _ => {}
+        }
         let Some(driver) = &mut self.claims.driver else { return };
         match driver.carry_out(command) {
             Some(ControlEffect::Notify(event)) => {

@@ -153,6 +153,10 @@ events! {
     CoordinatorStill: "coordinator standing still",
     /// Workers whose lease had run out and held again.
     ServedOn: "workers that served on after their lease had run out",
+    /// Pairs that left a node which went on.
+    PairsLeft: "pairs that left their node in order",
+    /// Pairs that were to leave, and did not: splits took too long, or there is no log.
+    PairsStayed: "pairs that were to leave and stayed",
     /// Nodes cut off from everybody.
     Isolations: "nodes cut off from everybody",
     /// Those that received nothing, but could send.

@@ -12,9 +12,10 @@
 //!   table very late), takes its time while other nodes go on, stands still for up to half a minute,
 //!   restarts, and loses its power and with it what it had not synced;
 //! - survivors that have no memory for a dead node's pairs;
-//! - one host on which the log root is not mounted any more: who takes pairs over there finds nothing of
-//!   them, until all processes are started once more at the end. Others, with memory for all pairs, see what
-//!   there is;
+//! - one host on which the log root is not mounted any more: who takes pairs over there finds nothing of them,
+//!   until all processes are started once more at the end. Others, with memory for all pairs, see what there
+//!   is;
+//! - nodes that give one of their pairs up in order, and go on;
 //! - clients that die, are stopped, or are silent for a while; operators that stop a node, with a checkpoint
 //!   or without.
 //!
@@ -98,6 +99,8 @@ pub enum Fault {
     CoordinatorStill,
     /// The log root is not mounted on a host any more. Of a run one host loses it, and stays so.
     Unmounted,
+    /// A node gives one of its pairs up in order, and goes on: another one, or it again, takes the pair over.
+    Leave,
 }
 
 /// What happens later.
@@ -139,7 +142,7 @@ pub struct AwayOnce {
 }
 
 /// All kinds, in the order of [`Plan::fault_weights`].
-pub const FAULTS: [Fault; 33] = [
+pub const FAULTS: [Fault; 34] = [
     Fault::Kill,
     Fault::Dark,
     Fault::PowerCut,
@@ -173,6 +176,7 @@ pub const FAULTS: [Fault; 33] = [
     Fault::CoordinatorPower,
     Fault::CoordinatorStill,
     Fault::Unmounted,
+    Fault::Leave,
 ];
 
 /// When the next fault is due: after a time or after a number of operations, whatever comes first, so that

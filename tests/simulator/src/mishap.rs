@@ -54,6 +54,7 @@ impl World {
             | Fault::WorkerStall
             | Fault::Pause
             | Fault::PausePastLease
+            | Fault::Leave
             | Fault::TableLate => {
                 let Some(host) = victim else { return false };
                 self.disturb_process(fault, host);
@@ -78,6 +79,7 @@ impl World {
             Fault::WorkerStall => self.stall_worker(host),
             Fault::Pause | Fault::PausePastLease => self.pause(fault, host),
             Fault::TableLate => self.delay_table(host),
+            Fault::Leave => self.let_leave(host),
             _ => self.end_node(fault, host),
         }
     }
@@ -127,6 +129,16 @@ impl World {
         self.operators.unmounted = Some(host);
         self.node_at(host).into_iter().for_each(|node| node.is_unmounted = true);
         true
+    }
+
+    /// One of a host's pairs is to leave it.
+    fn let_leave(&mut self, host: u32) {
+        let Some(node) = self.node_at(host) else { return };
+        let pairs: Vec<_> = node.ownerships().map(|ownership| ownership.pair).collect();
+        if !pairs.is_empty() {
+            let pair = self.random.pick(&pairs);
+            self.node_at(host).into_iter().for_each(|node| node.let_leave(pair));
+        }
     }
 
     /// Every process ends, and nobody starts one for a while.

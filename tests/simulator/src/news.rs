@@ -1,6 +1,6 @@
 //! What nodes report to the world, and which of it an injected fault explains.
 
-use cell_cluster::ClusterError;
+use cell_cluster::{ClusterError, Ownership};
 use cell_node::FailureKind;
 use cell_recovery::{Recovered, RecoveryError};
 use cell_terms::PairId;
@@ -32,6 +32,10 @@ pub enum News {
     },
     /// Pairs that nobody alive has memory for.
     Unplaced(u64),
+    /// A pair has left a node that goes on: nobody trusts what its registrations show.
+    Left(Ownership),
+    /// A pair was to leave, and did not.
+    Stays,
     /// A worker's lease had run out, and holds again.
     ServedOn,
     /// A checkpoint is recorded in the table.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cell_cluster::{Coordinator, Ownership, Sim};
 use cell_recovery::SplitName;
-use cell_terms::{Incarnation, PairId};
+use cell_terms::{Epoch, Incarnation, PairId};
 
 use crate::check::{Snapshot, entries_of};
 use crate::model::{Broken, broken};
@@ -18,6 +18,8 @@ pub struct Owners {
     served: BTreeMap<PairId, Vec<Ownership>>,
     /// The incarnation of each ownership, in the order in which they began.
     leases: Vec<Incarnation>,
+    /// Of those who have let a pair go, and live: nothing that they granted lasts.
+    left: BTreeSet<(PairId, Epoch)>,
     recovered: BTreeMap<PairId, Snapshot>,
     /// Splits whose upper half has surely left its pair.
     truncated: BTreeSet<SplitName>,
@@ -50,6 +52,9 @@ impl Owners {
             if old.epoch >= ownership.epoch {
                 return Err(broken(format_args!("{ownership:?} begins to serve after {old:?}")));
             }
+            if self.left.contains(&(old.pair, old.epoch)) {
+                continue;
+            }
             // One that does not answer shows nothing; what was published before was published by its rules.
             let trusted =
                 coordinator.answers() && honest.remaining_ns(old.incarnation).map_err(broken)?.is_some();
@@ -63,6 +68,11 @@ impl Owners {
         self.leases.push(ownership.incarnation);
         self.recovered.insert(ownership.pair, snapshot);
         Ok(())
+    }
+
+    /// A pair has left its owner in order.
+    pub fn left(&mut self, ownership: Ownership) {
+        self.left.insert((ownership.pair, ownership.epoch));
     }
 
     /// A client returned what it had read itself: somebody who served must have his lease still.

@@ -131,8 +131,8 @@ impl Plan {
         let _ = random.pick(&[0_u64, 64 << 10]);
         let worker = worker_options(seed, geometry.node_bytes as usize, value_bytes_max, &mut random);
         let lease_ms = random.pick(&[100, 100, 300]);
-        // The last kind came later, see `with_unmounted`; what is drawn after them stays what it was.
-        let fault_weights = fault_weights(fault_kinds.saturating_sub(2), seed, &mut random);
+        // The last kinds came later, see `with_unmounted`; what is drawn after them stays what it was.
+        let fault_weights = fault_weights(fault_kinds.saturating_sub(3), seed, &mut random);
         let plan = Plan {
             seed,
             operations,
@@ -196,6 +196,7 @@ impl Plan {
         let weight = random.pick(&[0, 0, 1, 3]);
         let weight = if self.may_unmount() { weight } else { 0 };
         self.fault_weights.push(weight);
+        self.fault_weights.push(Random::new(self.seed ^ 0x6c65_6176).pick(&[0, 0, 1, 4]));
         self
     }
 

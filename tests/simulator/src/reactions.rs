@@ -46,6 +46,12 @@ impl World {
                 say!(self, "host {host} serves on");
                 self.coverage.saw(Event::ServedOn);
             }
+            News::Left(ownership) => {
+                say!(self, "host {host}: {} has left", ownership.pair);
+                self.coverage.saw(Event::PairsLeft);
+                self.owners.left(ownership);
+            }
+            News::Stays => self.coverage.saw(Event::PairsStayed),
             News::CheckpointFailed => self.coverage.saw(Event::CheckpointFailed),
             News::SessionEnded => self.coverage.saw(Event::SessionsEnded),
             News::Violations(what) => return Err(broken(format_args!("a check found: {what}"))),

@@ -12,6 +12,7 @@ use cell_tree::LANES;
 use super::Reader;
 use super::batch_queue::{BatchedRead, FoundRead};
 use super::direct::FoundInPlace;
+use super::place::PairAt;
 use super::verdict::Validation;
 use crate::{Operation, Output, Ticket};
 
@@ -43,10 +44,11 @@ impl Reader {
         !self.batch.reads.is_empty()
     }
 
-    /// What was found in memory of which another list is known by now is not returned: it is looked for
-    /// again.
-    pub(super) fn forget_batched(&mut self) {
-        self.batch.found.clear();
+    /// What was found in a pair whose registrations are of the past is not returned: it is submitted.
+    pub(super) fn forget_batched_of(&mut self, pair: PairAt) {
+        for found in &mut self.batch.found {
+            *found = found.take().filter(|found| found.pair != pair);
+        }
     }
 
     /// Looks for the first of them. `now_ns` was read before.

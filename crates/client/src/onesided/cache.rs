@@ -4,7 +4,7 @@
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-use cell_terms::Pointer;
+use cell_terms::{Pointer, RegionId};
 use lru::LruCache;
 
 /// Pointers differ in a few bits in the middle; one multiplication spreads them (Fibonacci hashing, Knuth
@@ -52,8 +52,11 @@ impl NodeCache {
         }
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.nodes.clear();
+    /// Forgets the nodes of a region.
+    pub(crate) fn forget_region(&mut self, region: RegionId) {
+        let kept = self.nodes.iter().map(|(pointer, _)| *pointer);
+        let gone: Vec<u64> = kept.filter(|pointer| Pointer(*pointer).region() == region).collect();
+        gone.iter().for_each(|pointer| drop(self.nodes.pop(pointer)));
     }
 
     /// The node at a pointer, which counts as used now.
@@ -109,8 +112,11 @@ mod tests {
         assert!(cache.remove(pointer(1)) && !cache.remove(pointer(1)));
         cache.insert(pointer(5), &[5; 8]);
         assert_eq!(cache.get(pointer(3)), Some(&[3; 8][..]));
-        cache.clear();
+        let elsewhere = Pointer(3 << 10 | 2 << 40);
+        cache.insert(elsewhere, &[7; 8]);
+        cache.forget_region(pointer(3).region());
         assert_eq!(cache.get(pointer(3)), None);
+        assert_eq!(cache.get(elsewhere), Some(&[7; 8][..]));
     }
 
     /// Uniform searches of a tree whose lowest inner level is four times as large as the cache.

@@ -39,9 +39,6 @@ pub(crate) struct ReadContext {
     reports: bool,
     pub(super) cache_inner: bool,
     pub(super) scan_entries_max: u32,
-    /// Counts the registrations that were known: a header that was read under earlier ones says nothing of
-    /// these.
-    pub(super) registrations: u32,
     /// A pointer led to a region that is not known, or no known region has the root: some worker has more of
     /// them by now.
     pub(super) region_unknown: bool,
@@ -63,7 +60,6 @@ impl ReadContext {
             reports,
             cache_inner: options.cache_inner,
             scan_entries_max: u32::MAX,
-            registrations: 0,
             region_unknown: false,
         }
     }
@@ -138,15 +134,19 @@ impl ReadContext {
 
     /// The root may not be what it was: its header is read again.
     pub(super) fn recheck_root(&mut self) {
-        if !self.regions.is_empty() {
-            self.ask_header(0);
-        }
+        self.regions.first().into_iter().for_each(|first| self.ask_header(first));
+    }
+
+    /// A pair's registrations are of the past: forgets its place, and what is cached of it.
+    pub(super) fn forget_pair(&mut self, pair: PairAt) {
+        self.cache.forget_region(self.regions.pair(pair).row.node_region);
+        self.regions.remove(pair);
     }
 
     pub(super) fn ask_header(&mut self, pair: PairAt) {
         if !self.regions.pair(pair).header_asked {
             self.regions.pair_mut(pair).header_asked = true;
-            let owner = ReadOwner::Header { pair, registrations: self.registrations };
+            let owner = ReadOwner::Header { pair, key: self.regions.pair(pair).row.node_key };
             let posted = self.post(pair, self.regions.header_read(pair), owner);
             debug_assert_eq!(posted, Ok(()), "a pair's connection has a list of reads");
         }

@@ -152,12 +152,12 @@ impl Regions {
 
     /// The meganode to which the root leads for a key. `Some(None)`: what led there was stale.
     fn data_meganode(&self, key: &[u8]) -> Option<Option<MappedMeganode<'_>>> {
-        let first = self.pair(0).mapped.as_ref()?;
+        let pair = self.pair(self.first()?);
+        let (first, ns_max) = (pair.mapped.as_ref()?, pair.operation_ns_max);
         let root = Root::from_word(first.node.region().first_word());
         if !first.lasts() {
             return None;
         }
-        let ns_max = self.pair(0).operation_ns_max;
         let top = self.mapped_meganode(root.pointer, ns_max)?;
         if !root.router {
             return Some(Some(top));

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use cell_tree::{FenceHeads, MeganodeFences, fence_head};
 
-use super::place::MeganodePlace;
+use super::place::{MeganodePlace, PairAt};
 
 /// Most meganodes that are kept. What comes after goes through the router.
 pub(crate) const MEGANODES_MAX: usize = 4_096;
@@ -78,9 +78,13 @@ impl MeganodeCache {
         }
     }
 
-    /// Forgets all.
-    pub(crate) fn clear(&mut self) {
-        *self = MeganodeCache::default();
+    /// Forgets the meganodes of a pair.
+    pub(crate) fn forget_pair(&mut self, pair: PairAt) {
+        for at in (0..self.known.len()).rev() {
+            if self.known[at].place.at == pair {
+                self.replace(at..at + 1, None);
+            }
+        }
     }
 }
 
@@ -113,8 +117,10 @@ mod tests {
         cache.forget(b"h");
         let found = [&b"a"[..], b"g", b"p"].map(|key| cache.find(key).map(|found| found.slot.index.0));
         assert_eq!(found, [Some(3), None, Some(4)]);
-        cache.clear();
-        assert_eq!(cache.find(b"a"), None);
+        let elsewhere = MeganodePlace { at: 1, ..place(5) };
+        cache.insert(fences(b"g", Some(b"p")), elsewhere);
+        cache.forget_pair(0);
+        assert_eq!([&b"a"[..], b"g", b"p"].map(|key| cache.find(key)), [None, Some(elsewhere), None]);
     }
 
     #[test]

@@ -51,7 +51,6 @@ use std::collections::VecDeque;
 
 use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
 use cell_protocol::{RegionsReply, ReplyHeader, ToldRead};
-use cell_terms::PairId;
 
 pub(crate) use batch_queue::BatchedRead;
 pub use counter::{COUNTERS, OneSidedCounters};
@@ -66,7 +65,7 @@ use mapping::Mapping;
 use operation::{ReadOperation, ReadState};
 use place::PairAt;
 use reads::ReadOwner;
-use regions::{PairRow, Regions, WatermarkSource};
+use regions::Reported;
 use selectors::{Selectors, kind_of_read};
 use trust::Trust;
 use verdict::ImmediateGet;
@@ -195,30 +194,33 @@ impl Reader {
 
     /// What the worker said; none if it refused.
     pub(crate) fn on_regions_reply(&mut self, link: LinkId, now_ns: u64, reply: Option<&RegionsReply<'_>>) {
-        let regions = reply.and_then(|reply| Regions::new(link, reply, self.reads_ordered));
-        let Some(regions) = regions else {
+        let reported = reply.and_then(|reply| Reported::new(link, reply, self.reads_ordered));
+        let Some(reported) = reported else {
             return self.on_regions_refused(link, now_ns);
         };
-        let known = &mut self.workers[link.index()].registration;
-        if *known == RegistrationState::Renewing && self.context.regions.grow(link, &regions) {
-            *known = RegistrationState::Registered;
-            return;
-        }
-        let worker = &mut self.workers[link.index()];
-        (worker.registration, worker.trust) = (RegistrationState::Registered, Trust::default());
-        self.context.regions.replace(link, regions);
+        self.workers[link.index()].on_list(reported.list);
+        let outdated = self.context.regions.outdated(link, &reported);
+        outdated.into_iter().for_each(|pair| self.forget_pair(pair));
+        self.context.regions.add(reported);
         self.mapping = Mapping::default();
-        self.positions_changed();
-        self.context.recheck_root();
+        if self.context.regions.root().is_none() {
+            self.context.recheck_root();
+        }
     }
 
-    /// Operations that read the regions cannot go on: a position in their list may be another pair's now.
-    fn positions_changed(&mut self) {
-        self.context.cache.clear();
-        self.give_up_active();
-        self.forget_batched();
-        self.context.registrations = self.context.registrations.wrapping_add(1);
-        self.context.regions.pairs_mut().for_each(|pair| pair.header_asked = false);
+    /// A pair's registrations are of the past. What was read under them counts no more, and operations that
+    /// are at it are the server's:
+    ///
+    /// 1. an operation has read an entry under a registration, and waits for trust;
+    /// 2. the pair leaves its owner, another one changes the entry, and the pair comes back;
+    /// 3. its new registration gets the place of the old one, and is trusted: by that the operation would
+    ///    return what the entry was at step 1.
+    fn forget_pair(&mut self, pair: PairAt) {
+        if !planted(Mutant::LeftRegistrationCounted) {
+            self.give_up_reads_of(pair);
+            self.forget_batched_of(pair);
+        }
+        self.context.forget_pair(pair);
     }
 
     /// Whether the fabric is to be asked which regions are mapped.
@@ -228,12 +230,7 @@ impl Reader {
 
     /// Takes the regions that are mapped, so that they are looked at in place from now on.
     pub(crate) fn map(&mut self, mapped: &mut dyn FnMut(LinkId, RegionKey) -> Option<MappedRegion>) {
-        let unmapped = self.context.regions.pairs_mut().filter(|pair| pair.mapped.is_none());
-        let map = |pair: &mut PairRow| {
-            let link = pair.link;
-            pair.map(&mut |key| mapped(link, key))
-        };
-        let found = unmapped.map(map).filter(|found| *found).count() > 0;
+        let found = self.context.regions.map(mapped);
         self.mapping.asked(found);
     }
 
@@ -276,15 +273,29 @@ impl Reader {
         if header.trust_us == 0 || !worker.is_registered() {
             return;
         }
-        let source = self.context.regions.on_watermark(link, header.pair, header.watermark);
-        if source == WatermarkSource::Newer {
+        worker.on_trust(header.list, asked_ns, header.trust_us);
+        let newer = self.context.regions.on_watermark(link, header.pair, header.watermark);
+        if let Some(pair) = newer {
             // The pair has another epoch than its registrations: they are of the past.
             tracing::debug!(pair = %header.pair, epoch = %header.watermark.epoch, "registrations of another epoch");
-            return self.on_regions_refused(link, self.now_ns);
+            self.on_registration_ended(pair, ASK_AGAIN_NS);
         }
-        let vouched = header.pair == PairId(0) || source == WatermarkSource::Own;
-        if let Some(asked_ns) = asked_ns.filter(|_| vouched) {
-            worker.trust.granted(asked_ns, header.trust_us);
+    }
+
+    /// A pair's registrations are of the past. Its worker is asked again after so long: those of its other
+    /// pairs stay what they are.
+    fn on_registration_ended(&mut self, pair: PairAt, after_ns: u64) {
+        let link = self.context.regions.pair(pair).link;
+        self.forget_pair(pair);
+        if self.context.regions.places_of(link).is_empty() {
+            return match after_ns {
+                0 => self.forget_regions(link),
+                _ => self.on_regions_refused(link, self.now_ns),
+            };
+        }
+        self.workers[link.index()].on_registration_ended(self.now_ns.saturating_add(after_ns));
+        if self.context.regions.root().is_none() {
+            self.context.recheck_root();
         }
     }
 
@@ -293,11 +304,10 @@ impl Reader {
     fn forget_regions(&mut self, link: LinkId) {
         let worker = &mut self.workers[link.index()];
         (worker.registration, worker.trust) = (RegistrationState::Wanted, Trust::default());
-        if self.context.regions.drop_link(link) {
-            self.positions_changed();
-            if self.context.regions.root().is_none() {
-                self.context.recheck_root(); // its header may have been on its way
-            }
+        let gone = self.context.regions.places_of(link);
+        gone.into_iter().for_each(|pair| self.forget_pair(pair));
+        if self.context.regions.root().is_none() {
+            self.context.recheck_root(); // its header may have been on its way
         }
     }
 
@@ -426,10 +436,13 @@ impl Reader {
         }
     }
 
-    fn give_up_active(&mut self) {
+    /// Operations that have read a pair's memory, or are at it, are the server's.
+    fn give_up_reads_of(&mut self, pair: PairAt) {
         for slot in 0..self.operations.len() {
-            let state = self.operations[slot].state;
-            if !matches!(state, ReadState::Free | ReadState::Held | ReadState::Ended) {
+            let operation = &self.operations[slot];
+            let is_active =
+                matches!(operation.state, ReadState::Reading | ReadState::Validating | ReadState::Waiting);
+            if is_active && operation.touches(pair) {
                 self.end(u16::try_from(slot).unwrap_or(u16::MAX), Ended::Server);
             }
         }
@@ -512,8 +525,8 @@ impl Reader {
         };
         match owner {
             ReadOwner::None => {}
-            ReadOwner::Header { pair, registrations }
-                if registrations == self.context.registrations || planted(Mutant::EarlierHeaderTaken) =>
+            ReadOwner::Header { pair, key }
+                if self.is_of_registration(pair, key) || planted(Mutant::EarlierHeaderTaken) =>
             {
                 self.on_region_header(pair, words);
             }
@@ -538,17 +551,35 @@ impl Reader {
         }
     }
 
+    /// Whether a place is still that of a registration.
+    fn is_of_registration(&self, pair: PairAt, key: u64) -> bool {
+        self.context.regions.pair(pair).row.node_key == key
+    }
+
     fn on_region_header(&mut self, pair: PairAt, words: &[u64]) {
         self.context.regions.on_region_header(pair, words);
         self.validating.append(&mut self.waiting);
+    }
+
+    /// The pair of a read that came back, if somebody waits for it and its registration is still known.
+    fn pair_read_for(&self, owner: ReadOwner) -> Option<PairAt> {
+        match owner {
+            ReadOwner::None => None,
+            ReadOwner::Header { pair, key } => self.is_of_registration(pair, key).then_some(pair),
+            ReadOwner::Lookup { slot, serial, lookup, .. } => {
+                let operation = &self.operations[usize::from(slot)];
+                let waits = operation.serial == serial && operation.state == ReadState::Reading;
+                operation.pair_read(lookup).filter(|_| waits)
+            }
+        }
     }
 
     fn read_failed(&mut self, link: LinkId, owner: ReadOwner, failure: ReadFailure) {
         match failure {
             ReadFailure::KeyUnknown => {
                 self.context.counters.key_unknown += 1;
-                if owner != ReadOwner::None {
-                    self.forget_regions(link);
+                if let Some(pair) = self.pair_read_for(owner) {
+                    self.on_registration_ended(pair, 0);
                 }
             }
             _ => {

@@ -186,6 +186,31 @@ impl ReadOperation {
         self.lookups.first().and_then(|lookup| lookup.walk.location())
     }
 
+    /// Whether what it has read, or is reading, is of a pair's registrations. What led it to others is
+    /// advice.
+    pub(super) fn touches(&self, pair: PairAt) -> bool {
+        let is_at = |lookup: &Lookup| match lookup.stage {
+            LookupStage::Walking => lookup.walk.location().is_some_and(|at| at.pair == pair),
+            LookupStage::Fetching(of, _) => of == pair,
+            LookupStage::Confirming { from, .. } => self.confirming[from].leaf.pair == pair,
+            LookupStage::Idle | LookupStage::Done(_) | LookupStage::Ended => false,
+        };
+        self.needs.iter().any(|(needed, _)| *needed == pair)
+            || self.lookups[..self.lookups_used].iter().any(is_at)
+            || self.headers.iter().any(|header| header.leaf.pair == pair)
+    }
+
+    /// Of which pair a lookup is reading.
+    pub(super) fn pair_read(&self, lookup: u16) -> Option<PairAt> {
+        let lookup = self.lookups.get(usize::from(lookup))?;
+        match lookup.stage {
+            LookupStage::Walking => lookup.walk.location().map(|at| at.pair),
+            LookupStage::Fetching(pair, _) => Some(pair),
+            LookupStage::Confirming { from, .. } => Some(self.confirming[from].leaf.pair),
+            LookupStage::Idle | LookupStage::Done(_) | LookupStage::Ended => None,
+        }
+    }
+
     /// Whether all went well at the first attempt.
     pub(super) fn went_straight(&self) -> bool {
         self.waits == 0 && self.overruns == 0

@@ -1,8 +1,8 @@
-//! Where things are in the list of regions.
+//! Where things are among the regions that are known.
 
 use cell_tree::Slot;
 
-/// A pair's position in the list.
+/// A pair's place: its own for as long as its registrations are known.
 pub(crate) type PairAt = u16;
 
 /// A meganode's place.

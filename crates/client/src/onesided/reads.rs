@@ -12,11 +12,11 @@ use super::place::PairAt;
 /// Whose a read is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadOwner {
-    /// A pair's header, under some registrations.
+    /// A pair's header.
     Header {
         pair: PairAt,
-        /// Which of the registrations that were known.
-        registrations: u32,
+        /// Under which registration: the place may be another pair's by now, or the same one's anew.
+        key: u64,
     },
     Lookup {
         slot: u16,
@@ -117,7 +117,7 @@ mod tests {
     const READ: RemoteRead = RemoteRead { key: RegionKey(1), offset: 0, length: 8 };
 
     fn header(pair: PairAt) -> ReadOwner {
-        ReadOwner::Header { pair, registrations: 1 }
+        ReadOwner::Header { pair, key: 1 }
     }
 
     #[test]

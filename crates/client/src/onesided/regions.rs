@@ -4,7 +4,7 @@ use cell_fabric::{MappedRegion, RegionKey, RemoteRead};
 use cell_memory::header_word;
 use cell_protocol::{PairRegions, RegionsReply};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, PairId, Pointer, Root, Watermark};
+use cell_terms::{Csn, PairId, Pointer, RegionId, Root, Watermark};
 use cell_tree::{Geometry, NodeIndex, Slot};
 
 use super::mapping::MappedPair;
@@ -33,27 +33,29 @@ pub(crate) struct PairRow {
     pub(crate) mapped: Option<MappedPair>,
 }
 
-/// The list, over all nodes that are known.
+/// What a worker has reported: its registrations, and the number of their list.
+#[derive(Debug)]
+pub(crate) struct Reported {
+    pub(crate) list: u64,
+    /// By pair.
+    rows: Vec<PairRow>,
+}
+
+/// The registrations of all nodes that are known. A pair has its place for as long as its registrations are
+/// known: whatever comes, goes or moves, the others' places stay, and what is known of them. A place is
+/// another pair's only once nothing names it any more.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
-    /// By node region.
-    pairs: Vec<PairRow>,
-    /// The positions in the list, by pair: every reply names one.
-    positions: Vec<(PairId, PairAt)>,
+    /// By place. A free one keeps what was there last, and nobody is led to it.
+    places: Vec<PairRow>,
+    free: Vec<PairAt>,
+    /// The places in use, by node region: pointers name those.
+    by_region: Vec<(RegionId, PairAt)>,
+    /// The same by pair: every reply names one.
+    by_pair: Vec<(PairId, PairAt)>,
     root: Option<Root>,
     /// Where meganodes are in what is mapped.
     pub(super) meganodes: MeganodeCache,
-}
-
-/// Of which pair a reply's watermark is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WatermarkSource {
-    /// Of one that is known as this worker's.
-    Own,
-    /// Of none that this worker is known to have.
-    Other,
-    /// Of an epoch whose registrations are not known.
-    Newer,
 }
 
 /// What a pointer names.
@@ -64,95 +66,131 @@ pub(crate) struct NodeLocation {
     pub(crate) node: NodeIndex,
 }
 
-impl Regions {
-    /// Takes what a worker reported. `None`: it permits no reads, or this fabric cannot do them safely.
-    pub(crate) fn new(link: LinkId, reply: &RegionsReply<'_>, reads_ordered: bool) -> Option<Regions> {
+impl Reported {
+    /// What a worker reported. `None`: it permits no reads, or this fabric cannot do them safely.
+    pub(crate) fn new(link: LinkId, reply: &RegionsReply<'_>, reads_ordered: bool) -> Option<Reported> {
         let operation_ns_max = u64::from(reply.one_sided_max_us) * 1_000;
-        let pairs = reply.pairs.iter().map(|row| PairRow::new(link, row, operation_ns_max, reads_ordered));
-        let mut pairs: Vec<PairRow> = pairs.collect::<Option<_>>()?;
-        pairs.sort_by_key(|pair| pair.row.node_region);
-        let usable = reply.reads_permitted && !pairs.is_empty() && pairs.len() < usize::from(PairAt::MAX);
-        usable.then_some(Regions { pairs, ..Regions::default() })
+        let rows = reply.pairs.iter().map(|row| PairRow::new(link, row, operation_ns_max, reads_ordered));
+        let mut rows: Vec<PairRow> = rows.collect::<Option<_>>()?;
+        rows.sort_by_key(|known| known.row.pair);
+        let usable = reply.reads_permitted && !rows.is_empty();
+        usable.then_some(Reported { list: reply.list, rows })
     }
 
-    /// Takes in pairs of a worker that were added behind all that are known, so that positions in the list
-    /// stay what they are; false if anything else has changed.
-    pub(crate) fn grow(&mut self, link: LinkId, newer: &Regions) -> bool {
-        let old = self.pairs.iter().filter(|pair| pair.link == link);
-        let known = old.clone().count();
-        let same = newer.pairs.iter().zip(old).all(|(new, old)| new.row == old.row);
-        let last = self.pairs.last().map(|pair| pair.row.node_region);
-        let behind = newer.pairs.get(known).is_none_or(|pair| Some(pair.row.node_region) > last);
-        let grown = newer.pairs.len() >= known && same && behind;
-        if grown {
-            self.pairs.extend_from_slice(&newer.pairs[known..]);
-            self.index();
-        }
-        grown
+    fn row(&self, pair: PairId) -> Option<&PairRow> {
+        let at = self.rows.binary_search_by_key(&pair, |known| known.row.pair).ok()?;
+        Some(&self.rows[at])
     }
+}
 
-    /// Takes in what a worker has, in place of what was known of it; of two claims to a pair the higher epoch
-    /// counts. Positions in the list change.
-    pub(crate) fn replace(&mut self, link: LinkId, newer: Regions) {
-        let had_root = self.pairs.first().map(|pair| (pair.row.node_region, pair.row.epoch));
-        self.drop_link(link);
-        for pair in newer.pairs {
-            let of_pair = |known: &PairRow| known.row.pair == pair.row.pair;
-            let is_older = |known: &PairRow| of_pair(known) && known.row.epoch > pair.row.epoch;
-            if self.pairs.iter().any(is_older) && !own::planted(own::Mutant::OlderClaimTaken) {
-                continue;
+impl Regions {
+    /// The places of registrations that are of the past by what a worker has reported: those of its own that
+    /// it has no more, and those of others that it has by a later claim.
+    pub(crate) fn outdated(&self, link: LinkId, reported: &Reported) -> Vec<PairAt> {
+        let is_outdated = |at: &PairAt| {
+            let known = self.pair(*at);
+            match reported.row(known.row.pair) {
+                None => known.link == link,
+                Some(new) if known.link == link => new.row != known.row,
+                // Of two claims to a pair the higher epoch counts.
+                Some(new) => known.row.epoch <= new.row.epoch || own::planted(own::Mutant::OlderClaimTaken),
             }
-            self.pairs.retain(|known| !of_pair(known));
-            self.pairs.push(pair);
+        };
+        self.places_in_use().filter(is_outdated).collect()
+    }
+
+    /// Takes in what a worker has that is not known. What is outdated by it was removed before.
+    pub(crate) fn add(&mut self, reported: Reported) {
+        let first = self.first();
+        for row in reported.rows {
+            match self.index_of(row.row.pair) {
+                Some(at) if self.pair(at).link == row.link => {
+                    self.pair_mut(at).operation_ns_max = row.operation_ns_max;
+                }
+                Some(_) => {} // a later claim is known
+                None => self.insert(row),
+            }
         }
-        self.pairs.sort_by_key(|pair| pair.row.node_region);
-        self.index();
-        if self.pairs.first().map(|pair| (pair.row.node_region, pair.row.epoch)) != had_root {
+        if self.first() != first {
             self.root = None;
         }
     }
 
-    /// A worker's pairs cannot be read any more. False if it had none; else positions in the list change.
-    pub(crate) fn drop_link(&mut self, link: LinkId) -> bool {
-        let before = self.pairs.len();
-        if self.pairs.first().is_some_and(|pair| pair.link == link) {
-            self.root = None;
+    fn insert(&mut self, row: PairRow) {
+        let (region, pair) = (row.row.node_region, row.row.pair);
+        let at = match self.free.pop() {
+            Some(at) => at,
+            None => match PairAt::try_from(self.places.len()) {
+                Ok(at) if at < PairAt::MAX => at,
+                _ => return, // it is the servers' to read
+            },
+        };
+        match self.places.get_mut(usize::from(at)) {
+            Some(place) => *place = row,
+            None => self.places.push(row),
         }
-        self.pairs.retain(|pair| pair.link != link);
-        self.index();
-        self.pairs.len() < before
+        let by_region = self.by_region.partition_point(|(other, _)| *other < region);
+        self.by_region.insert(by_region, (region, at));
+        let by_pair = self.by_pair.partition_point(|(other, _)| *other < pair);
+        self.by_pair.insert(by_pair, (pair, at));
     }
 
-    fn index(&mut self) {
-        let places = (0..PairAt::MAX).zip(&self.pairs).map(|(at, pair)| (pair.row.pair, at));
-        self.positions = places.collect();
-        self.positions.sort_unstable();
-        self.meganodes.clear(); // it names pairs by their position
+    /// A pair's registrations are of the past, and nothing that was begun names its place any more.
+    pub(crate) fn remove(&mut self, at: PairAt) {
+        if self.first() == Some(at) {
+            self.root = None;
+        }
+        self.by_region.retain(|(_, place)| *place != at);
+        self.by_pair.retain(|(_, place)| *place != at);
+        self.meganodes.forget_pair(at);
+        let place = self.pair_mut(at);
+        (place.mapped, place.row.node_key) = (None, 0); // no registration has this key
+        self.free.push(at);
+    }
+
+    /// The places in use, by pair.
+    pub(crate) fn places_in_use(&self) -> impl Iterator<Item = PairAt> + '_ {
+        self.by_pair.iter().map(|(_, at)| *at)
+    }
+
+    /// The places of a worker's pairs.
+    pub(crate) fn places_of(&self, link: LinkId) -> Vec<PairAt> {
+        self.places_in_use().filter(|at| self.pair(*at).link == link).collect()
     }
 
     fn index_of(&self, pair: PairId) -> Option<PairAt> {
-        let at = self.positions.binary_search_by_key(&pair, |(pair, _)| *pair).ok()?;
-        Some(self.positions[at].1)
+        let at = self.by_pair.binary_search_by_key(&pair, |(pair, _)| *pair).ok()?;
+        Some(self.by_pair[at].1)
+    }
+
+    /// Where the pair is whose header may keep the root: the lowest one that is known.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<PairAt> {
+        self.by_region.first().map(|(_, at)| *at)
+    }
+
+    fn first_pair(&self) -> Option<&PairRow> {
+        self.first().map(|at| self.pair(at))
     }
 
     /// Whether the header that may keep the root is on its way.
     pub(crate) fn first_header_is_asked(&self) -> bool {
-        self.pairs.first().is_some_and(|pair| pair.header_asked)
-    }
-
-    /// Whether no pair is known.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.pairs.is_empty()
+        self.first_pair().is_some_and(|pair| pair.header_asked)
     }
 
     /// Longest key of the tree.
     pub(crate) fn key_max(&self) -> usize {
-        self.pairs.first().map_or(0, |pair| pair.geometry.key_max())
+        self.first_pair().map_or(0, |pair| pair.geometry.key_max())
     }
 
     /// Whether a pointer's region is known.
     pub(crate) fn knows(&self, pointer: Pointer) -> bool {
-        self.pairs.binary_search_by_key(&pointer.region(), |pair| pair.row.node_region).is_ok()
+        self.place_of(pointer.region()).is_some()
+    }
+
+    fn place_of(&self, region: RegionId) -> Option<PairAt> {
+        let at = self.by_region.binary_search_by_key(&region, |(region, _)| *region).ok()?;
+        Some(self.by_region[at].1)
     }
 
     /// Where the tree begins, once the header that keeps it was read.
@@ -162,30 +200,39 @@ impl Regions {
 
     /// Whether the memory where each search begins is mapped.
     pub(crate) fn is_root_mapped(&self) -> bool {
-        self.pairs.first().is_some_and(|first| first.mapped.is_some())
+        self.first_pair().is_some_and(|first| first.mapped.is_some())
     }
 
+    #[inline]
     pub(crate) fn pair(&self, at: PairAt) -> &PairRow {
-        &self.pairs[usize::from(at)]
+        &self.places[usize::from(at)]
     }
 
-    pub(crate) fn pairs_mut(&mut self) -> impl Iterator<Item = &mut PairRow> {
-        self.pairs.iter_mut()
-    }
-
+    #[inline]
     pub(crate) fn pair_mut(&mut self, at: PairAt) -> &mut PairRow {
-        &mut self.pairs[usize::from(at)]
+        &mut self.places[usize::from(at)]
+    }
+
+    /// Maps what is not mapped yet, as far as `mapped` has it. Whether that was anything.
+    pub(crate) fn map(&mut self, mapped: &mut dyn FnMut(LinkId, RegionKey) -> Option<MappedRegion>) -> bool {
+        let Regions { places, by_pair, .. } = self;
+        let mut found = false;
+        for (_, at) in by_pair {
+            let pair = &mut places[usize::from(*at)];
+            let link = pair.link;
+            found |= pair.mapped.is_none() && pair.map(&mut |key| mapped(link, key));
+        }
+        found
     }
 
     /// What a pointer names, as far as regions and sizes go.
     pub(crate) fn locate(&self, pointer: Pointer) -> Option<NodeLocation> {
-        let region = pointer.region();
-        let at = self.pairs.binary_search_by_key(&region, |pair| pair.row.node_region).ok()?;
-        let known = &self.pairs[at];
+        let pair = self.place_of(pointer.region())?;
+        let known = self.pair(pair);
         let (slot, node) = known.geometry.locate(pointer)?;
         let end = known.geometry.node_offset(slot.index, node) + known.geometry.node_bytes();
         let inside = u64::try_from(end).is_ok_and(|end| end <= known.row.node_region_bytes);
-        inside.then_some(NodeLocation { pair: PairAt::try_from(at).ok()?, slot, node })
+        inside.then_some(NodeLocation { pair, slot, node })
     }
 
     /// The read of a tree node.
@@ -205,7 +252,7 @@ impl Regions {
 
     /// A header was read under the row's key, so under its epoch.
     pub(crate) fn on_region_header(&mut self, at: PairAt, words: &[u64]) {
-        let first = at == 0;
+        let first = self.first() == Some(at);
         let pair = self.pair_mut(at);
         pair.header_asked = false;
         pair.visible = pair.visible.max(Csn(words[header_word::VISIBLE]));
@@ -217,23 +264,24 @@ impl Regions {
     }
 
     /// A reply says how far a pair's writes may be seen. A watermark vouches only for bytes read under the
-    /// same epoch: past a cut the next owner uses the same CSNs again.
+    /// same epoch: past a cut the next owner uses the same CSNs again. The pair's place, if it is of a later
+    /// epoch: its registrations are of the past.
     pub(crate) fn on_watermark(
         &mut self,
         link: LinkId,
         pair: PairId,
         watermark: Watermark,
-    ) -> WatermarkSource {
-        let Some(at) = self.index_of(pair) else { return WatermarkSource::Other };
+    ) -> Option<PairAt> {
+        let at = self.index_of(pair)?;
         let known = self.pair_mut(at);
         if known.link != link && known.row.epoch > watermark.epoch {
-            return WatermarkSource::Other; // an earlier owner's words
+            return None; // an earlier owner's words
         }
         if known.row.epoch != watermark.epoch && !planted(Mutant::WatermarkEpochIgnored) {
-            return WatermarkSource::Newer;
+            return Some(at);
         }
         known.visible = known.visible.max(watermark.csn);
-        if known.link == link { WatermarkSource::Own } else { WatermarkSource::Other }
+        None
     }
 
     /// Whether a pair's writes up to this one may be seen.
@@ -280,40 +328,79 @@ mod tests {
 
     use super::*;
 
-    /// The only pair, as a node reports it.
-    fn reported(link: LinkId, epoch: u32) -> Regions {
-        let row = PairRegions {
-            pair: PairId(1),
+    /// A pair, as a node reports it.
+    fn row(pair: u32, epoch: u32, key: u64) -> PairRegions {
+        let pair = PairId(pair);
+        PairRegions {
+            pair,
             epoch: Epoch(epoch),
-            node_region: PairId(1).node_region(),
-            extent_region: PairId(1).extent_region(),
-            node_key: 1,
-            extent_key: 2,
+            node_region: pair.node_region(),
+            extent_region: pair.extent_region(),
+            node_key: key,
+            extent_key: key + 1,
             node_region_bytes: 4096 + (64 << 10),
             extent_region_bytes: 1 << 20,
             slot_bytes: 64 << 10,
             tree_node_bytes: 512,
             header_bytes: 4096,
             node_crc: false,
-        };
-        let rows = [row];
-        let pairs = RegionRows::List(&rows);
-        let reply = RegionsReply { reads_permitted: true, one_sided_max_us: 200_000, pairs };
-        Regions::new(link, &reply, true).expect("it permits reads")
+        }
+    }
+
+    fn reported(link: LinkId, rows: &[PairRegions]) -> Reported {
+        let pairs = RegionRows::List(rows);
+        let reply = RegionsReply { reads_permitted: true, one_sided_max_us: 200_000, list: 1, pairs };
+        Reported::new(link, &reply, true).expect("it permits reads")
+    }
+
+    fn take(known: &mut Regions, link: LinkId, rows: &[PairRegions]) -> Vec<PairAt> {
+        let reported = reported(link, rows);
+        let outdated = known.outdated(link, &reported);
+        outdated.iter().for_each(|at| known.remove(*at));
+        known.add(reported);
+        outdated
     }
 
     /// What an earlier owner says comes late.
     fn later_owner_counts() {
         let (later, earlier) = (LinkId(1), LinkId(2));
-        let mut known = reported(later, 6);
+        let mut known = Regions::default();
+        take(&mut known, later, &[row(1, 6, 1)]);
         for (epoch, expected) in [(5, (later, Epoch(6))), (7, (earlier, Epoch(7)))] {
-            known.replace(earlier, reported(earlier, epoch));
-            assert_eq!((known.pair(0).link, known.pair(0).row.epoch), expected);
+            take(&mut known, earlier, &[row(1, epoch, 3)]);
+            let pair = known.first_pair().unwrap();
+            assert_eq!((pair.link, pair.row.epoch), expected);
         }
     }
 
+    /// Pairs come before others, go, move, and come back.
     #[test]
-    fn replace_of_two_claims_to_a_pair_the_higher_epoch_counts() {
+    fn places_stay_whatever_other_pairs_do() {
+        let (one, two) = (LinkId(1), LinkId(2));
+        let mut known = Regions::default();
+        take(&mut known, one, &[row(5, 1, 50), row(7, 1, 70)]);
+        let place = |known: &Regions, pair: u32| known.index_of(PairId(pair)).unwrap();
+        let (five, seven) = (place(&known, 5), place(&known, 7));
+        known.pair_mut(seven).visible = Csn(9);
+        assert_eq!(take(&mut known, two, &[row(1, 1, 10)]), [], "it comes before both");
+        assert_eq!(known.first(), Some(place(&known, 1)));
+        assert_eq!(take(&mut known, one, &[row(7, 1, 70)]), [five], "it goes alone");
+        assert_eq!(take(&mut known, two, &[row(1, 1, 10), row(5, 2, 51)]), [], "it comes elsewhere");
+        assert_eq!(take(&mut known, one, &[row(5, 3, 52), row(7, 1, 70)]), [place(&known, 5)], "and back");
+        assert_eq!((place(&known, 7), known.pair(seven).visible), (seven, Csn(9)));
+        assert_eq!(known.pair(place(&known, 5)).row.node_key, 52);
+        for pair in [1, 5, 7] {
+            let located = known.locate(Pointer::new(PairId(pair).node_region(), 4096)).unwrap();
+            assert_eq!(
+                (located.pair, known.pair(located.pair).row.pair),
+                (place(&known, pair), PairId(pair))
+            );
+        }
+        assert_eq!((known.places_of(one).len(), known.places_of(two).len()), (2, 1));
+    }
+
+    #[test]
+    fn add_of_two_claims_to_a_pair_the_higher_epoch_counts() {
         later_owner_counts();
     }
 

@@ -2,6 +2,7 @@
 //! trusted.
 
 use super::trust::Trust;
+use crate::mutant::{Mutant, planted};
 
 /// Time between two questions for what a worker may have got besides what it reported, at least.
 const RENEW_EVERY_NS: u64 = 20_000_000;
@@ -35,6 +36,10 @@ pub(super) struct Worker {
     /// Something was answered by it since it was asked for.
     pub(super) trust_used: bool,
     pub(super) scan_entries_max: u32,
+    /// The list of registrations that is known: trust is about a list.
+    pub(super) list: u64,
+    /// It has another list by now.
+    pub(super) is_outdated: bool,
     renew_not_before_ns: u64,
 }
 
@@ -47,6 +52,8 @@ impl Default for Worker {
             trust_asked: false,
             trust_used: false,
             scan_entries_max: u32::MAX,
+            list: 0,
+            is_outdated: false,
             renew_not_before_ns: 0,
         }
     }
@@ -64,7 +71,9 @@ impl Worker {
         match self.registration {
             RegistrationState::Wanted => true,
             RegistrationState::Unavailable { until_ns } => now_ns >= until_ns,
-            RegistrationState::Registered => lacking && now_ns >= self.renew_not_before_ns,
+            RegistrationState::Registered => {
+                (lacking || self.is_outdated) && now_ns >= self.renew_not_before_ns
+            }
             RegistrationState::Asked | RegistrationState::Renewing => false,
         }
     }
@@ -77,5 +86,29 @@ impl Worker {
         } else {
             self.registration = RegistrationState::Asked;
         }
+        self.is_outdated = false;
+    }
+
+    /// Its list of registrations is known from here on.
+    pub(super) fn on_list(&mut self, list: u64) {
+        self.registration = RegistrationState::Registered;
+        if self.list != list {
+            (self.list, self.trust) = (list, Trust::default());
+        }
+    }
+
+    /// A reply grants trust in a list, counted from when it was asked for, if that is known.
+    pub(super) fn on_trust(&mut self, list: u64, asked_ns: Option<u64>, trust_us: u32) {
+        if list == self.list || planted(Mutant::TrustByLink) {
+            asked_ns.into_iter().for_each(|asked_ns| self.trust.granted(asked_ns, trust_us));
+        } else if list > self.list {
+            self.is_outdated = true; // one of its registrations has left
+        }
+    }
+
+    /// One of its registrations is of the past: they are asked for after so long.
+    pub(super) fn on_registration_ended(&mut self, until_ns: u64) {
+        self.is_outdated = true;
+        self.renew_not_before_ns = self.renew_not_before_ns.max(until_ns);
     }
 }

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClusterError, Coordinator, Embedded, Fault, Incidents, Layout, ManualClock, MemberRow, Members,
-    NOTICE_PREFIX, NewIncident, Notices, Sessions, ShareRow, Sim, Table, Watch,
+    ClaimReason, ClusterError, Coordinator, Embedded, Fault, Incidents, Layout, ManualClock, MemberRow,
+    Members, NOTICE_PREFIX, NewIncident, Notices, Sessions, ShareRow, Sim, Table, Watch,
 };
 use cell_terms::{Incarnation, NodeId, PairId};
 
@@ -219,7 +219,10 @@ fn watch_follows_pairs_members_incidents_and_notes_and_reports_ended_sessions() 
         let session = Sessions::new(coordinator.clone()).open(one).unwrap();
         let notices = Notices::new(coordinator.clone());
         let (key, notice) = (format!("{NOTICE_PREFIX}1.2.3/source"), "linked");
-        let written = notices.set(&key, Some(notice), two).unwrap();
+        let table = Table::new(coordinator.clone());
+        let claim = |pair, by| table.claim(PairId(pair), by, NodeId(0), ClaimReason::LeaseEnded).unwrap();
+        let (of_one, of_two) = (claim(1, one).ownership, claim(2, two).ownership);
+        let written = notices.set(&key, Some(notice), of_two).unwrap();
         assert!(watch.look().unwrap().changed);
         assert_eq!(
             (watch.view().pairs.len(), watch.view().notices.get(&key).map(String::as_str)),
@@ -227,7 +230,7 @@ fn watch_follows_pairs_members_incidents_and_notes_and_reports_ended_sessions() 
         );
         assert!(watch.view().revision >= written);
         Sessions::new(coordinator.clone()).end(session).unwrap();
-        notices.set(&key, None, two).unwrap();
+        notices.set(&key, None, of_two).unwrap();
         let look = watch.look().unwrap();
         assert_eq!((look.ended, watch.view().notices.len()), (vec![session], 0));
         advance(400 * MS);
@@ -235,7 +238,7 @@ fn watch_follows_pairs_members_incidents_and_notes_and_reports_ended_sessions() 
         advance(100 * MS);
         assert!(watch.look().unwrap().changed, "its row goes with its lease");
         assert!(!watch.view().lives(one) && watch.view().lives(two));
-        assert!(matches!(notices.set(&key, Some(notice), one), Err(ClusterError::LeaseEnded { .. })));
+        assert!(matches!(notices.set(&key, Some(notice), of_one), Err(ClusterError::LeaseEnded { .. })));
     });
 }
 

@@ -12,12 +12,12 @@ use std::time::Duration;
 use cell_cluster::local_socket::own_user;
 use cell_cluster::{
     ClaimReason, ClusterError, Coordinator, CoordinatorRequest, CoordinatorServer, Embedded, HostId,
-    Incidents, ManualClock, Missing, NewIncident, NewPair, Ownership, PairGeometry, Remote, Response,
-    ServingAddress, Sim, SimLink, Table, Transaction,
+    Incidents, ManualClock, Missing, NewIncident, NewPair, Notices, Ownership, PairGeometry, Remote,
+    Response, ServingAddress, Sim, SimLink, Table, Transaction,
 };
 use cell_durable::{PowerCutSyncer, Syncer, SystemSyncer};
 use cell_terms::mutant::{Mutant, plant};
-use cell_terms::{Durability, Incarnation, NodeId};
+use cell_terms::{Csn, Durability, Incarnation, NodeId};
 
 use crate::{joining, table};
 
@@ -154,6 +154,31 @@ fn claim_that_was_outrun_changes_nothing() -> bool {
     !claim(&late, slow) && table.pair(pair).unwrap().owner == Some(winner)
 }
 
+/// Whether nothing is said in a pair's name by who has lost it and lives, not even if it is lost within the
+/// call.
+fn notice_of_who_has_lost_the_pair_is_refused() -> bool {
+    let sim = Sim::new(7);
+    let member = || (Table::new(Arc::new(sim.link())), sim.link().grant(500).unwrap().lease);
+    let ((table, owner), (others, other)) = (member(), member());
+    let new = NewPair { incarnation: owner, node: NodeId(0), geometry: GEOMETRY };
+    let [first, second] = [(); 2].map(|()| table.create_pair(&new).unwrap().ownership);
+    let lose = move |ownership: Ownership| {
+        table.publish(ownership, Durability::Sync, &place()).unwrap();
+        table.leave(ownership, Csn(1)).unwrap();
+        others.claim(ownership.pair, other, NodeId(1), ClaimReason::LeaseEnded).unwrap();
+    };
+    lose(first);
+    let set = |link: Arc<dyn Coordinator>, key: &str, ownership| {
+        let refused = Notices::new(link).set(key, Some("linked"), ownership);
+        matches!(refused, Err(ClusterError::Superseded { owner: Some(owner), .. }) if owner == other)
+    };
+    let is_refused = set(Arc::new(sim.link()), "split/1", first);
+    let other = move || lose(second);
+    let slow = Outrun { link: sim.link(), is_outrun: AtomicBool::new(false), other };
+    let is_refused = set(Arc::new(slow), "split/2", second) && is_refused;
+    is_refused && sim.link().list("split/").unwrap().entries.is_empty()
+}
+
 /// Whether a pair is not served while its earlier owner may be trusted.
 fn trust_of_the_earlier_owner_is_awaited() -> bool {
     catch_unwind(table::publish_host_lock_claim_waits_for_the_old_lease).is_ok()
@@ -205,6 +230,7 @@ fn every_mutant_of_the_coordinator_is_caught() {
             (Mutant::HostUnasked, "claim across hosts", owner_on_another_host_is_left_alone),
             (Mutant::ServedClaimedAgain, "claim of what one serves", claim_by_who_has_served_is_refused),
             (Mutant::TableUnconditional, "claim that was outrun", claim_that_was_outrun_changes_nothing),
+            (Mutant::NoticeWithoutRow, "notice of a lost pair", notice_of_who_has_lost_the_pair_is_refused),
             (Mutant::TrustNotAwaited, "publication", trust_of_the_earlier_owner_is_awaited),
             (Mutant::DamageBelievedAlone, "damage of a pair", damage_is_looked_at_twice),
             (Mutant::ClaimerLeaseUnasked, "new incident", || claim_past_the_lease_is_refused(false)),

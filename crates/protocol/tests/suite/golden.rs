@@ -24,6 +24,7 @@ fn reply_header() -> ReplyHeader {
         pair: PairId(3),
         watermark: Watermark { epoch: Epoch(2), csn: Csn(99) },
         trust_us: 1_500_000,
+        list: 4,
     }
 }
 
@@ -261,6 +262,7 @@ fn replies(pairs: &[PairStatus]) -> Vec<Reply<'_>> {
         Reply::Regions(RegionsReply {
             reads_permitted: true,
             one_sided_max_us: 200_000,
+            list: 4,
             pairs: RegionRows::List(&[ROW, PairRegions { pair: PairId(4), node_crc: false, ..ROW }]),
         }),
     ];

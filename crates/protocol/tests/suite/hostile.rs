@@ -167,6 +167,7 @@ fn header() -> ReplyHeader {
         pair: PairId(2),
         watermark: Watermark { epoch: Epoch(3), csn: Csn(4) },
         trust_us: 5,
+        list: 6,
     }
 }
 

@@ -24,7 +24,7 @@ impl Board {
     /// Carries out what a worker wrote, and shows it what there is.
     fn exchange(&mut self, world: &mut World, process: usize) {
         for command in world.take_commands(process) {
-            let Command::Note { key, notice } = command else { continue };
+            let Command::Note { key, notice, .. } = command else { continue };
             self.revision += 1;
             match notice {
                 Some(notice) => drop(self.notices.insert(key.clone(), notice)),

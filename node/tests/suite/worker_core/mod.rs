@@ -16,6 +16,7 @@ mod held;
 mod held_kinds;
 mod image_order;
 mod lease;
+mod leave;
 mod live;
 #[cfg(debug_assertions)]
 mod mutants;

@@ -7,7 +7,7 @@ use cell_terms::mutant::{Mutant, plant};
 use cell_recovery::mutant as recovery;
 
 use crate::worker_core::{
-    access, adoptions, crashes, delayed, grace, held, held_kinds, image_order, lease, packing, rest,
+    access, adoptions, crashes, delayed, grace, held, held_kinds, image_order, lease, leave, packing, rest,
     sessions, split_order, splits, tree_check,
 };
 
@@ -46,6 +46,9 @@ fn every_mutant_of_the_worker_core_is_caught() {
                 Mutant::LeaseIgnored,
                 lease::answer_of_the_control_thread_waits_when_the_lease_ran_out_within_the_turn,
             ),
+            (Mutant::ListNumberKept, leave::list_number_rises_when_a_registration_leaves),
+            (Mutant::LeftWhileTrusted, leave::pair_is_served_until_trust_in_its_registrations_has_ended),
+            (Mutant::LeftUnanswered, leave::pair_leaves_once_what_was_appended_is_durable_and_answered),
             (Mutant::CheckpointEarly, image_order::image_is_recorded_once_all_of_it_is_durable),
             (Mutant::ReleaseTooMuch, image_order::log_above_the_base_of_an_image_stays),
             (Mutant::CompletionsDropped, image_order::image_has_the_results_of_writes),

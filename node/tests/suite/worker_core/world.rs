@@ -15,7 +15,7 @@ use cell_protocol::{
 };
 use cell_recovery::image::{ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::{Progress, Restore};
-use cell_terms::{Durability, OperationNumber, PairId, SessionId, Version};
+use cell_terms::{Csn, Durability, OperationNumber, PairId, SessionId, Version};
 use cell_test_kit::{NODE, Process};
 use cell_wal::LogDevice;
 use cell_wal::sim::{SimDevice, SimDisk};
@@ -97,6 +97,8 @@ pub(crate) struct World {
     replied: BTreeMap<u32, Replied>,
     /// What the last reply granted.
     pub(crate) trust_us: u32,
+    /// In which list of registrations.
+    pub(crate) list: u64,
 }
 
 /// A process whose pairs a worker serves.
@@ -272,6 +274,7 @@ impl World {
             next_id: 0,
             replied,
             trust_us: 0,
+            list: 0,
         };
         world.greet();
         world
@@ -299,6 +302,15 @@ impl World {
         self.others = lists.iter().map(|pairs| self.take_over(pairs.iter().copied().map(PairId))).collect();
         self.serving = self.others.remove(0);
         (0..self.processes()).for_each(|at| self.greet_of(at));
+    }
+
+    /// A pair that has left the worker is given up in the table; a second process, which has all of its own
+    /// lease, takes it over while the first one lives.
+    pub(crate) fn hand_to_second(&mut self, pair: u32, cut: Csn) {
+        let ownership = self.serving.served.remove(&PairId(pair)).unwrap().ownership;
+        self.serving.process.environment.table.leave(ownership, cut).unwrap();
+        self.others = vec![self.take_over(std::iter::once(PairId(pair)))];
+        self.greet_of(1);
     }
 
     /// The second process dies, and the first one takes a pair of it over.
@@ -457,7 +469,7 @@ impl World {
         let (now_ns, lease_until_ns) = (serving.now_ns, serving.lease_until_ns);
         for (_, reply) in serving.worker.release(now_ns, lease_until_ns).iter() {
             let (header, reply) = Reply::decode(reply).unwrap();
-            self.trust_us = header.trust_us;
+            (self.trust_us, self.list) = (header.trust_us, header.list);
             let replied = match reply {
                 Reply::Written { version } => Replied::Written(version),
                 Reply::Deleted => Replied::Deleted,

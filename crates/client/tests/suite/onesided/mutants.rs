@@ -58,7 +58,7 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
             assert!(!passes(test), "{mutant:?} was not caught");
             tree::plant(None);
         }
-        let twins: [(own::Mutant, fn()); 10] = [
+        let twins: [(own::Mutant, fn()); 12] = [
             (
                 own::Mutant::EndedUnnumbered,
                 dropped::slot_of_a_scan_dropped_after_its_end_has_the_next_operation_alone,
@@ -74,6 +74,8 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
                 nodes::search_in_place_takes_no_longer_than_each_node_on_its_way_permits,
             ),
             (own::Mutant::EarlierHeaderTaken, nodes::header_read_under_earlier_registrations_is_nobodys),
+            (own::Mutant::TrustByLink, nodes::trust_is_about_the_list_of_registrations_that_is_known),
+            (own::Mutant::LeftRegistrationCounted, nodes::read_under_a_registration_that_left_counts_no_more),
             (own::Mutant::WalkRoleUnasked, astray::router_is_not_scanned_for_entries),
         ];
         let mut missed = Vec::new();

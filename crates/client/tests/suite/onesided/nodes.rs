@@ -13,7 +13,7 @@ use cell_terms::{Incarnation, NodeId, PairId, Watermark};
 
 use crate::onesided::answers::{key, routed_owner, value};
 use crate::onesided::owner::{EPOCH, Owner};
-use crate::onesided::read_harness::{LIMITS, MS, options};
+use crate::onesided::read_harness::{LIMITS, LIST, MS, options};
 
 struct TwoNodeHarness {
     core: ClientCore,
@@ -28,6 +28,10 @@ struct TwoNodeHarness {
     /// The node of each pair.
     owners: [usize; 2],
     lease_us: [u32; 2],
+    /// The number of each node's list of registrations.
+    lists: [u64; 2],
+    /// Nodes that answer no question about their registrations.
+    registrations_held: [bool; 2],
     /// How long each node permits an operation to take.
     permitted_ms: [u64; 2],
     posted: VecDeque<(LinkId, RemoteRead, ReadTag)>,
@@ -75,6 +79,8 @@ impl TwoNodeHarness {
             calling: Vec::new(),
             owners,
             lease_us: [10_000_000; 2],
+            lists: [LIST; 2],
+            registrations_held: [false; 2],
             permitted_ms,
             posted: VecDeque::new(),
             reads_held: false,
@@ -92,13 +98,13 @@ impl TwoNodeHarness {
 
     /// A worker speaks for the pair that it got last, if it has one.
     fn header(&self, node: usize, id: cell_protocol::RequestId) -> ReplyHeader {
-        let trust_us = self.lease_us[node];
+        let (trust_us, list) = (self.lease_us[node], self.lists[node]);
         let Some(pair) = self.pairs_of(node).last() else {
-            return ReplyHeader { id, trust_us, ..ReplyHeader::default() };
+            return ReplyHeader { id, trust_us, list, ..ReplyHeader::default() };
         };
         let owned = &self.owner.pairs[pair];
         let watermark = Watermark { epoch: EPOCH, csn: owned.visible() };
-        ReplyHeader { id, pair: owned.pair.id(), watermark, trust_us }
+        ReplyHeader { id, pair: owned.pair.id(), watermark, trust_us, list }
     }
 
     fn answer(&mut self, node: usize, message: &[u8]) -> Vec<u8> {
@@ -129,6 +135,7 @@ impl TwoNodeHarness {
             Request::Regions => Reply::Regions(RegionsReply {
                 reads_permitted: true,
                 one_sided_max_us: u32::try_from(self.permitted_ms[node] * 1_000).unwrap(),
+                list: self.lists[node],
                 pairs: RegionRows::List(&rows),
             }),
             Request::Table { .. } => {
@@ -173,6 +180,10 @@ impl TwoNodeHarness {
             }
             for (link, message) in sent {
                 let Some(&node) = self.links.get(&link) else { continue };
+                let is_held = self.registrations_held[node];
+                if is_held && matches!(Request::decode(&message), Ok((_, Request::Regions))) {
+                    continue;
+                }
                 let reply = self.answer(node, &message);
                 self.core.message(link, self.now_ns, &reply);
             }
@@ -201,6 +212,22 @@ impl TwoNodeHarness {
         let words = self.owner.read(read);
         let outcome: Result<&[u64], ReadFailure> = words.as_deref().map_err(|failure| *failure);
         self.core.read_done(link, tag, outcome);
+    }
+
+    /// A pair leaves its node and comes back: its registrations are new ones.
+    fn register_anew(&mut self, pair: usize) {
+        self.owner.pairs[pair].register_anew();
+        self.lists[self.owners[pair]] += 1;
+    }
+
+    /// What a get brings within some milliseconds, if it does.
+    fn try_get(&mut self, key: &[u8], ms_max: u64) -> Option<Option<Vec<u8>>> {
+        let deadline_ns = self.now_ns + ms_max * MS;
+        self.core.submit_until(self.now_ns, &Operation::Get { key }, deadline_ns).unwrap();
+        match self.wait(ms_max + 5).expect("at its deadline").outcome {
+            Ok(Output::Value(item)) => Some(item.map(|item| item.value)),
+            _ => None,
+        }
     }
 
     /// Nobody is slow any more.
@@ -345,12 +372,13 @@ fn search_in_place_over_two_nodes_keeps_to_the_shorter_time() {
     search_in_place_takes_no_longer_than_each_node_on_its_way_permits();
 }
 
-/// While a header is read, a node is lost, and the pairs that are left have other places in the list.
+/// While a header is read, its pair leaves its node and comes back, and gets the place that it had.
 pub(crate) fn header_read_under_earlier_registrations_is_nobodys() {
     let mut harness = TwoNodeHarness::new();
     assert_eq!(harness.get(&key(150)), Some(value(150)));
     harness.owner.put_unseen(&key(150), b"newer");
-    harness.core.submit(harness.now_ns, &Operation::Get { key: &key(150) }).unwrap();
+    let deadline_ns = harness.now_ns + 20 * MS;
+    harness.core.submit_until(harness.now_ns, &Operation::Get { key: &key(150) }, deadline_ns).unwrap();
     harness.reads_held = true;
     harness.run();
     while let Some((link, read, tag)) = harness.posted.pop_front_if(|(_, read, _)| read.offset > 0) {
@@ -359,22 +387,104 @@ pub(crate) fn header_read_under_earlier_registrations_is_nobodys() {
     }
     let asked: Vec<_> = harness.posted.iter().map(|(_, read, _)| (read.key.0, read.offset)).collect();
     assert_eq!(asked, [(harness.owner.pairs[1].node_key(), 0)], "the second pair's header");
-    harness.kill(0);
-    harness.owner.raise();
-    harness.reads_held = false;
-    harness.run();
-    harness.alive[0] = true;
+    let (link, _, tag) = harness.posted.pop_front().unwrap();
+    harness.register_anew(1);
     for _ in 0..50 {
         harness.now_ns += 20 * MS;
         harness.run();
     }
     while harness.core.completion().is_some() {}
+    harness.core.read_done(link, tag, Ok(&[u64::MAX / 2; 16])); // all that it had written may be seen
+    harness.reads_held = false;
+    harness.run();
+    assert_eq!(harness.try_get(&key(150), 50), None, "it is not durable by the new registration");
+    harness.owner.raise();
+    harness.asked = [Vec::new(), Vec::new()];
     assert_eq!(harness.get(&key(150)), Some(b"newer".to_vec()));
+    assert!(harness.is_spared(), "{:?}", harness.asked);
 }
 
 #[test]
-fn header_that_comes_after_a_node_was_lost_is_nobodys() {
+fn header_that_comes_after_its_pair_has_left_is_nobodys() {
     header_read_under_earlier_registrations_is_nobodys();
+}
+
+/// A pair leaves its node, which lives and is trusted for the pairs that it has: by its list of
+/// registrations, not by the connection.
+pub(crate) fn trust_is_about_the_list_of_registrations_that_is_known() {
+    let mut harness = TwoNodeHarness::with_owners([0, 0]);
+    assert_eq!(harness.get(&key(150)), Some(value(150)));
+    harness.now_ns += 20_000 * MS; // trust was granted for less
+    harness.lists[0] += 1;
+    harness.registrations_held[0] = true;
+    assert_eq!(harness.try_get(&key(150), 50), None, "by a list that is not known");
+    harness.registrations_held[0] = false;
+    harness.kill(0); // the question for its registrations is not answered any more
+    harness.alive[0] = true;
+    for _ in 0..50 {
+        harness.now_ns += 20 * MS;
+        harness.run();
+    }
+    harness.asked = [Vec::new(), Vec::new()];
+    assert_eq!(harness.get(&key(150)), Some(value(150)));
+    assert!(harness.is_spared(), "{:?}", harness.asked);
+}
+
+#[test]
+fn trust_in_another_list_of_registrations_is_none() {
+    trust_is_about_the_list_of_registrations_that_is_known();
+}
+
+/// What an operation has read waits for trust while its pair leaves, is changed elsewhere, and comes back.
+pub(crate) fn read_under_a_registration_that_left_counts_no_more() {
+    let mut harness = TwoNodeHarness::new();
+    assert_eq!(harness.get(&key(150)), Some(value(150)));
+    harness.lease_us[1] = 0;
+    harness.now_ns += 20_000 * MS;
+    let deadline_ns = harness.now_ns + 50 * MS;
+    harness.core.submit_until(harness.now_ns, &Operation::Get { key: &key(150) }, deadline_ns).unwrap();
+    harness.run();
+    assert!(harness.posted.is_empty() && harness.is_spared(), "it is read, and waits for trust");
+    harness.owner.put(&key(150), b"changed elsewhere");
+    harness.register_anew(1);
+    harness.lease_us[1] = 10_000_000;
+    let outcome = harness.wait(60).expect("at its deadline").outcome;
+    assert!(outcome.is_err(), "{outcome:?} is what the entry was before");
+    assert_eq!(harness.get(&key(150)), Some(b"changed elsewhere".to_vec()));
+}
+
+#[test]
+fn read_under_a_registration_that_left_is_not_returned() {
+    read_under_a_registration_that_left_counts_no_more();
+}
+
+/// All that is cached of the other pairs stays, and what is under way there goes on.
+#[test]
+fn pair_that_leaves_and_comes_back_does_not_disturb_reads_of_the_others() {
+    let mut harness = TwoNodeHarness::with_owners([0, 0]);
+    for number in [3, 150] {
+        assert_eq!(harness.get(&key(number)), Some(value(number)));
+    }
+    for round in 0..10 {
+        harness.register_anew(1);
+        // Beside a read of the other pair.
+        harness.reads_held = true;
+        harness.core.submit(harness.now_ns, &Operation::Get { key: &key(3) }).unwrap();
+        harness.run();
+        harness.now_ns += 30 * MS;
+        harness.reads_held = false;
+        let Output::Value(Some(item)) = harness.wait(100).unwrap().outcome.unwrap() else { panic!() };
+        assert_eq!(item.value, value(3));
+        let before = harness.core.one_sided_counters().unwrap().reads;
+        assert_eq!(harness.get(&key(3)), Some(value(3)));
+        let reads = harness.core.one_sided_counters().unwrap().reads - before;
+        assert!(reads <= 3, "leaf, extent, perhaps a header: {reads}");
+        assert!(harness.is_spared(), "{:?}", harness.asked);
+        harness.try_get(&key(150), 50); // by whatever path
+        harness.asked = [Vec::new(), Vec::new()];
+        assert_eq!(harness.get(&key(150)), Some(value(150)), "round {round}");
+        assert!(harness.is_spared(), "one-sided again: {:?}", harness.asked);
+    }
 }
 
 #[test]

@@ -96,6 +96,11 @@ impl Owned {
         self.visible_reported.unwrap_or(self.pair.visible())
     }
 
+    /// Its regions are registered again, by other keys.
+    pub(crate) fn register_anew(&mut self) {
+        self.keys = self.keys.map(|key| key + 2);
+    }
+
     /// Everything that was written may be seen.
     fn raise(&mut self, disk: &SimDisk) {
         settle(&mut self.pair, &mut self.device, || disk.step());

@@ -17,6 +17,9 @@ use crate::onesided::owner::{EPOCH, Owner};
 
 pub(crate) const MS: u64 = 1_000_000;
 
+/// The list of registrations that an owner begins with.
+pub(crate) const LIST: u64 = 1;
+
 /// The longest operation that the owner permits.
 pub(crate) const OPERATION_MS_MAX: u64 = 200;
 
@@ -61,7 +64,7 @@ pub(crate) fn options() -> ClientOptions {
 /// What a reply of the first pair's owner says besides its answer; it promises nothing of its lease.
 pub(crate) fn reply_header(owner: &Owner, id: cell_protocol::RequestId) -> ReplyHeader {
     let watermark = Watermark { epoch: EPOCH, csn: owner.pairs[0].visible() };
-    ReplyHeader { id, pair: PairId(1), watermark, trust_us: 0 }
+    ReplyHeader { id, pair: PairId(1), watermark, trust_us: 0, list: LIST }
 }
 
 pub(crate) fn server_hello() -> Reply<'static> {
@@ -81,6 +84,7 @@ pub(crate) fn reply_on_itself<'a>(request: &Request<'_>, rows: &'a [PairRegions]
         Request::Regions => Some(Reply::Regions(RegionsReply {
             reads_permitted: true,
             one_sided_max_us: u32::try_from(OPERATION_MS_MAX * 1_000).unwrap(),
+            list: LIST,
             pairs: RegionRows::List(rows),
         })),
         Request::KeepAlive { .. } => Some(Reply::Alive),

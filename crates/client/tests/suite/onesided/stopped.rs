@@ -15,7 +15,7 @@ use cell_protocol::{RegionRows, RegionsReply, Reply, Request};
 
 use crate::onesided::answers::{key, value};
 use crate::onesided::owner::Owner;
-use crate::onesided::read_harness::{MS, options, reply_header, server_hello};
+use crate::onesided::read_harness::{LIST, MS, options, reply_header, server_hello};
 
 const CONNECTION: ConnectionId = ConnectionId::from_number(1);
 
@@ -45,6 +45,7 @@ impl Endpoint for Stopping {
             Request::Regions => Reply::Regions(RegionsReply {
                 reads_permitted: true,
                 one_sided_max_us: 200_000,
+                list: LIST,
                 pairs: RegionRows::List(&rows),
             }),
             Request::KeepAlive { .. } => Reply::Alive,

@@ -1,0 +1,178 @@
+//! A pair leaves its worker, which lives and serves its other pairs (`docs/design/membership.md`, "A pair
+//! leaves").
+//!
+//! 1. **Settling.** Splits in which the pair takes part come to their end, and so do its checkpoint and
+//!    checks; none begins. If splits take too long, the pair stays.
+//! 2. **Unlisted.** Its registrations leave the list, whose number rises. It is read and written by messages
+//!    until the longest trust that was granted by the old number has passed.
+//! 3. **Frozen.** No operation of it begins. What was appended becomes durable, and what was answered leaves.
+//! 4. **Left.** Its memory, its log and its results are gone from here, and the control thread says so in the
+//!    region table, with the CSN at which the logs end: the last one that was appended.
+//!
+//! Nothing of the other pairs waits for it, or moves: places are stable.
+
+use cell_protocol::PairRegions;
+use cell_terms::PairId;
+use cell_terms::mutant::{Mutant, planted};
+
+use super::{Worker, WorkerPhase};
+use crate::command::{Command, StayReason};
+use crate::outbox::PairAt;
+
+/// Splits of the pair have so long to come to their end.
+const SPLITS_NS: u64 = 1_000_000_000;
+
+/// Clocks of clients do not go as fast as this one: so many parts of what was granted are waited for once
+/// more.
+const TRUST_MARGIN_PARTS: u64 = 2;
+
+/// How far a pair is that leaves.
+#[derive(Clone, Debug)]
+pub(crate) enum LeaveStep {
+    /// What takes several turns comes to its end.
+    Settling {
+        /// Splits have until then.
+        until_ns: u64,
+    },
+    /// It is in no list any more; trust in the lists from before ends.
+    Unlisted {
+        /// When it has.
+        until_ns: u64,
+        /// What was listed.
+        regions: Option<PairRegions>,
+    },
+    /// Nothing of it begins.
+    Frozen {
+        /// What was listed.
+        regions: Option<PairRegions>,
+    },
+}
+
+impl LeaveStep {
+    /// Whether only what it serves goes on, and no steps of splits.
+    pub(crate) fn is_unlisted(&self) -> bool {
+        !matches!(self, LeaveStep::Settling { .. })
+    }
+}
+
+/// A pair that has left: what its driver gives back.
+#[derive(Debug)]
+pub(crate) struct LeftPair {
+    /// The pair.
+    pub(crate) pair: PairId,
+    /// Its number.
+    pub(crate) number: usize,
+    /// Its registrations.
+    pub(crate) regions: Option<PairRegions>,
+}
+
+impl Worker {
+    /// The pair is to leave, in order.
+    pub(super) fn leave(&mut self, pair: PairId) {
+        let serving = self.phase == WorkerPhase::Serving;
+        let Some(at) = self.pairs.at(pair).filter(|_| serving) else {
+            return self.stays(pair, StayReason::NotServed);
+        };
+        let owned = self.pairs.get_mut(at);
+        if owned.leaving.is_some() {
+            return;
+        }
+        if !owned.pair.has_log() {
+            return self.stays(pair, StayReason::NoLog); // whoever came next would find nothing
+        }
+        owned.leaving = Some(LeaveStep::Settling { until_ns: self.now_ns.saturating_add(SPLITS_NS) });
+        self.leaving += 1;
+    }
+
+    fn stays(&mut self, pair: PairId, why: StayReason) {
+        self.commands.push(Command::Stays { pair, why });
+    }
+
+    /// Pairs that have left since this was asked last. Their numbers may be others' from now on.
+    pub(crate) fn take_left(&mut self) -> Vec<LeftPair> {
+        std::mem::take(&mut self.left)
+    }
+
+    /// Trust is granted for so long from now on.
+    pub(super) fn note_trust(&mut self, trust_us: u32) {
+        let granted_ns = u64::from(trust_us) * 1_000;
+        let ends_ns = granted_ns + granted_ns / TRUST_MARGIN_PARTS;
+        self.trusted_until_ns = self.trusted_until_ns.max(self.now_ns.saturating_add(ends_ns));
+    }
+
+    /// Takes each pair that leaves a step further.
+    pub(super) fn step_leaving(&mut self) {
+        if self.leaving == 0 {
+            return;
+        }
+        for at in self.pairs.all() {
+            match self.pairs.get(at).leaving.clone() {
+                None => {}
+                Some(LeaveStep::Settling { until_ns }) => self.settle(at, until_ns),
+                Some(LeaveStep::Unlisted { until_ns, regions })
+                    if self.now_ns >= until_ns || planted(Mutant::LeftWhileTrusted) =>
+                {
+                    self.freeze(at, regions);
+                }
+                Some(LeaveStep::Frozen { regions })
+                    if self.is_drained(at) || planted(Mutant::LeftUnanswered) =>
+                {
+                    self.remove_pair(at, regions);
+                }
+                Some(LeaveStep::Unlisted { .. } | LeaveStep::Frozen { .. }) => {}
+            }
+        }
+    }
+
+    /// Takes the pair out of the list, once nothing of several turns is at it.
+    fn settle(&mut self, at: PairAt, until_ns: u64) {
+        let owned = self.pairs.get(at);
+        let pair = owned.pair.id();
+        if self.splits.are_at(&self.pairs, at) {
+            if self.now_ns >= until_ns {
+                self.pairs.get_mut(at).leaving = None;
+                self.leaving -= 1;
+                self.stays(pair, StayReason::Splits);
+            }
+            return;
+        }
+        let checkpoints = owned.checkpointing.is_running() || owned.checkpointing.release.is_some();
+        if checkpoints || owned.pair.is_checking() {
+            return;
+        }
+        let regions = self.regions.remove(pair);
+        let until_ns = self.trusted_until_ns;
+        self.pairs.get_mut(at).leaving = Some(LeaveStep::Unlisted { until_ns, regions });
+    }
+
+    /// From here on its keys are nobody's here: who waits for its log is sent on.
+    fn freeze(&mut self, at: PairAt, regions: Option<PairRegions>) {
+        self.carry_out_reads();
+        self.pairs.get_mut(at).leaving = Some(LeaveStep::Frozen { regions });
+        self.pairs.directory.remove_pair(at);
+        self.splits.forget_pair(at);
+        self.drain_backlog(at);
+        self.drain_parked();
+        self.has_work = true;
+    }
+
+    /// Whether all that it appended is durable, and all that was answered has left.
+    fn is_drained(&self, at: PairAt) -> bool {
+        let owned = self.pairs.get(at);
+        owned.pair.is_idle()
+            && owned.pair.appended() == owned.pair.durable()
+            && owned.backlog.is_empty()
+            && !self.pairs.have_replies_of(at)
+            && !self.streams.are_held_for(at)
+    }
+
+    fn remove_pair(&mut self, at: PairAt, regions: Option<PairRegions>) {
+        let owned = self.pairs.remove(at);
+        self.streams.pair_left(at);
+        self.leaving -= 1;
+        let (pair, epoch, cut) = (owned.pair.id(), owned.pair.epoch(), owned.pair.durable());
+        tracing::info!(pair = pair.0, epoch = epoch.0, cut = cut.0, "a pair has left this node");
+        self.left.push(LeftPair { pair, number: at.index(), regions });
+        self.commands.push(Command::Left { pair, epoch, cut });
+    }
+}

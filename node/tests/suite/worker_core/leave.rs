@@ -1,0 +1,178 @@
+//! A pair leaves its worker, which lives and serves the other one: what is answered, and when it has left.
+
+use cell_node::{Command, ControlEvent, StayReason, WorkerOptions};
+use cell_pair::PairOptions;
+use cell_protocol::{Condition, PairRegions, Put, Request, StatusCode};
+use cell_terms::{Csn, Durability, Epoch, PairId};
+
+use crate::worker_core::splits::load_until_split;
+use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
+
+/// In the first pair, and in the second one.
+const LOW: &[u8] = b"aaa";
+const HIGH: &[u8] = b"zzz";
+const SECOND: PairId = PairId(2);
+const TRUST_NS: u64 = OPTIONS.trust_max_ns;
+
+/// A worker of two pairs, whose registrations are known; the next write's number.
+fn two_pairs() -> (World, u64) {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    let mut number = load_until_split(&mut world);
+    world.until("the split's end", |world| world.worker().split_counts().finished == 1);
+    for key in [LOW, HIGH] {
+        assert!(matches!(world.put(world.name(number, number), key, b"old"), Replied::Written(_)));
+        number += 1;
+    }
+    for pair in [PairId(1), SECOND] {
+        let node_key = u64::from(pair.0) * 10;
+        let row = PairRegions { pair, epoch: Epoch(1), node_key, ..PairRegions::default() };
+        world.worker_mut().registered(row);
+    }
+    (world, number)
+}
+
+fn begin_to_leave(world: &mut World) {
+    world.notify(0, ControlEvent::Leave { pair: SECOND });
+}
+
+/// What the worker has said of a pair that was to leave, since this was asked last.
+fn left(world: &mut World) -> Option<Csn> {
+    world.take_commands(0).into_iter().find_map(|command| match command {
+        Command::Left { pair: SECOND, epoch: Epoch(1), cut } => Some(cut),
+        Command::Left { .. } | Command::Stays { .. } => panic!("{command:?}"),
+        _ => None,
+    })
+}
+
+fn send_put(world: &mut World, number: u64, key: &[u8], value: &[u8]) -> u32 {
+    let name = world.name(number, number);
+    world.send(&Request::Put(Put { name, condition: Condition::Always, key, value }))
+}
+
+/// Until the pair has left; where its log ends.
+fn leave(world: &mut World) -> Csn {
+    begin_to_leave(world);
+    for _ in 0..10_000 {
+        world.turn();
+        if let Some(cut) = left(world) {
+            return cut;
+        }
+    }
+    panic!("it does not leave");
+}
+
+pub(crate) fn list_number_rises_when_a_registration_leaves() {
+    let (mut world, _) = two_pairs();
+    assert_eq!(world.get(LOW), Replied::Value(b"old".to_vec()));
+    let before = world.list;
+    world.worker_mut().registered(PairRegions { pair: PairId(9), ..PairRegions::default() });
+    world.get(LOW);
+    assert_eq!(world.list, before, "one that comes is known to nobody");
+    leave(&mut world);
+    world.get(LOW);
+    assert!(world.list > before && world.trust_us > 0, "the others are trusted by another list");
+}
+
+pub(crate) fn pair_is_served_until_trust_in_its_registrations_has_ended() {
+    let (mut world, mut number) = two_pairs();
+    world.get(HIGH);
+    let (list, mut granted_ns) = (world.list, world.now_ns());
+    begin_to_leave(&mut world);
+    for _ in 0..10_000 {
+        let get = world.send(&Request::Get { key: HIGH });
+        let put = send_put(&mut world, number, HIGH, b"new");
+        number += 1;
+        world.turn();
+        if world.list == list {
+            granted_ns = world.now_ns();
+        }
+        let waited = world.now_ns() >= granted_ns + TRUST_NS;
+        let served = |replied: &Replied| !matches!(replied, Replied::Refused(_) | Replied::Other);
+        let answers = [world.answered(get), world.answered(put)];
+        assert!(waited || answers.iter().flatten().all(served), "{answers:?}");
+        if left(&mut world).is_some() {
+            assert!(waited && world.list > list, "too early");
+            return;
+        }
+    }
+    panic!("it does not leave");
+}
+
+pub(crate) fn pair_leaves_once_what_was_appended_is_durable_and_answered() {
+    let (mut world, number) = two_pairs();
+    begin_to_leave(&mut world);
+    world.turn();
+    world.hold(Some(1));
+    let put = send_put(&mut world, number, HIGH, b"new");
+    let appended = world.worker().pairs().nth(1).unwrap().appended();
+    for _ in 0..1_000 {
+        world.turn();
+        assert_eq!((left(&mut world), world.answered(put)), (None, None), "its log stands still");
+    }
+    let get = world.send(&Request::Get { key: HIGH });
+    world.turn();
+    assert!(
+        matches!(world.answered(get), Some(Replied::Refused(_) | Replied::Other)),
+        "nothing of it begins"
+    );
+    assert_eq!(world.get(LOW), Replied::Value(b"old".to_vec()), "the other pair is served");
+    world.hold(None);
+    let cut = (0..10_000).find_map(|_| {
+        world.turn();
+        left(&mut world)
+    });
+    assert!(matches!(world.answered(put), Some(Replied::Written(_))));
+    assert_eq!(cut, Some(appended));
+}
+
+#[test]
+fn list_of_registrations_gets_another_number_when_one_leaves() {
+    list_number_rises_when_a_registration_leaves();
+}
+
+#[test]
+fn pair_that_leaves_is_read_and_written_by_messages_while_it_is_trusted() {
+    pair_is_served_until_trust_in_its_registrations_has_ended();
+}
+
+#[test]
+fn pair_that_leaves_answers_what_it_began() {
+    pair_leaves_once_what_was_appended_is_durable_and_answered();
+}
+
+/// Its next owner finds all that was answered, results included, while the first one's lease holds.
+#[test]
+fn pair_that_has_left_is_served_by_another_process_beside_the_first() {
+    let (mut world, number) = two_pairs();
+    let name = world.name(number, number);
+    let put = Request::Put(Put { name, condition: Condition::Always, key: HIGH, value: b"last" });
+    let id = world.send(&put);
+    let first = world.answer(id);
+    assert!(matches!(first, Replied::Written(_)));
+    let cut = leave(&mut world);
+    assert_eq!(world.worker().pairs().count(), 1);
+    world.hand_to_second(SECOND.0, cut);
+    let again = world.send_to(1, &put);
+    assert_eq!(world.answer_of(1, again), first, "the result went along");
+    let get = world.send_to(1, &Request::Get { key: HIGH });
+    assert_eq!(world.answer_of(1, get), Replied::Value(b"last".to_vec()));
+    assert_eq!(world.get(LOW), Replied::Value(b"old".to_vec()));
+    let wrong = world.send(&Request::Get { key: HIGH });
+    let answer = world.answer(wrong);
+    assert!(matches!(answer, Replied::Other | Replied::Refused(StatusCode::NotOwner)), "{answer:?}");
+    assert_eq!(world.violation(), None);
+}
+
+#[test]
+fn pair_without_a_log_or_of_another_node_stays() {
+    let pair = PairOptions { durability: Durability::None, ..OPTIONS.pair };
+    let mut world = World::new(1, GEOMETRY, WorkerOptions { pair, ..OPTIONS });
+    for (pair, why) in [(PairId(1), StayReason::NoLog), (PairId(7), StayReason::NotServed)] {
+        world.notify(0, ControlEvent::Leave { pair });
+        world.turn();
+        let said = world.take_commands(0);
+        let stays = |command: &Command| matches!(command, Command::Stays { pair: of, why: said } if (*of, *said) == (pair, why));
+        assert!(said.iter().any(stays), "{said:?}");
+    }
+    assert_eq!(world.get(LOW), Replied::NotFound, "it is served");
+}
