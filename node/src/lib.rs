@@ -21,6 +21,7 @@ mod driver;
 mod error;
 mod latency;
 mod latency_histogram;
+mod leave_step;
 mod limits;
 mod log_flush;
 mod membership;

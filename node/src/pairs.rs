@@ -13,8 +13,8 @@ use crate::checkpoint::Checkpointing;
 use crate::counters::BatchCounters;
 use crate::directory::{Directory, MeganodeAt, Range};
 use crate::latency::Arrival;
+use crate::leave_step::LeaveStep;
 use crate::outbox::{Held, PairAt, ReplyList};
-use crate::worker::LeaveStep;
 
 /// Why a place is looked at that has none: a place is named only while its pair is there.
 const NO_PAIR: &str = "a place that is named has a pair";

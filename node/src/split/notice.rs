@@ -50,7 +50,8 @@ impl SplitNotices {
         self.inserted.push(notice);
     }
 
-    /// Asks for a notice in a pair's name, or for its removal, unless it is so already or was asked for a moment ago.
+    /// Asks for a notice in a pair's name, or for its removal, unless it is so already or was asked for a
+    /// moment ago.
     fn wish(&mut self, of: &Pair, key: String, notice: Option<NoticeRow>, now_ns: u64) {
         if self.seen.notices.get(&key) == notice.as_ref() {
             self.asked.remove(&key);

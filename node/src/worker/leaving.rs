@@ -17,6 +17,7 @@ use cell_terms::mutant::{Mutant, planted};
 
 use super::{Worker, WorkerPhase};
 use crate::command::{Command, StayReason};
+use crate::leave_step::LeaveStep;
 use crate::outbox::PairAt;
 
 /// Splits of the pair have so long to come to their end.
@@ -25,35 +26,6 @@ const SPLITS_NS: u64 = 1_000_000_000;
 /// Clocks of clients do not go as fast as this one: so many parts of what was granted are waited for once
 /// more.
 const TRUST_MARGIN_PARTS: u64 = 2;
-
-/// How far a pair is that leaves.
-#[derive(Clone, Debug)]
-pub(crate) enum LeaveStep {
-    /// What takes several turns comes to its end.
-    Settling {
-        /// Splits have until then.
-        until_ns: u64,
-    },
-    /// It is in no list any more; trust in the lists from before ends.
-    Unlisted {
-        /// When it has.
-        until_ns: u64,
-        /// What was listed.
-        regions: Option<PairRegions>,
-    },
-    /// Nothing of it begins.
-    Frozen {
-        /// What was listed.
-        regions: Option<PairRegions>,
-    },
-}
-
-impl LeaveStep {
-    /// Whether only what it serves goes on, and no steps of splits.
-    pub(crate) fn is_unlisted(&self) -> bool {
-        !matches!(self, LeaveStep::Settling { .. })
-    }
-}
 
 /// A pair that has left: what its driver gives back.
 #[derive(Debug)]

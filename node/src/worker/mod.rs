@@ -47,7 +47,7 @@ use crate::table_view::TableView;
 use crate::tree_check::TreeChecker;
 use crate::tree_shape::TreeSampler;
 
-pub(crate) use leaving::{LeaveStep, LeftPair};
+pub(crate) use leaving::LeftPair;
 pub use registrations::pair_regions;
 
 use client_report_table::ClientReports;
@@ -331,25 +331,6 @@ impl Worker {
     /// Connections that the driver is to close: their tokens are gone.
     pub fn take_dismissed(&mut self) -> Vec<ConnectionId> {
         std::mem::take(&mut self.dismissed)
-    }
-
-    /// Judges those again who are connected, if who may do what has changed. They keep what they still may.
-    fn judge_connections(&mut self) {
-        let revision = self.access.revision();
-        if std::mem::replace(&mut self.access_judged, revision) == revision || planted(Mutant::RevokedStays) {
-            return;
-        }
-        for (id, connection) in &mut self.connections {
-            let Some(credential) = &connection.greeted else { continue };
-            match self.access.grants(credential) {
-                Some(grants) => connection.grants = grants,
-                None => {
-                    connection.grants = Grants::default();
-                    self.dismissed.push(*id);
-                }
-            }
-        }
-        self.dismissed.sort_unstable(); // not in the order of a hash
     }
 
     /// The time, and how long the lease surely holds.

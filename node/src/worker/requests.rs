@@ -10,6 +10,7 @@ use cell_terms::mutant::{Mutant, planted};
 
 use super::handled::{Handled, Wait};
 use super::{IDLE_MS, SERVER_NAME, Worker, WorkerPhase};
+use crate::access::Grants;
 use crate::directory::MeganodeAt;
 use crate::latency::Arrival;
 use crate::limits::{IN_FLIGHT_MAX, STREAM_CREDIT_BYTES, STREAMS_MAX};
@@ -175,6 +176,25 @@ impl Worker {
             name: SERVER_NAME,
         });
         self.reply(connection, header, Dependence::NOTHING, &reply);
+    }
+
+    /// Judges those again who are connected, if who may do what has changed. They keep what they still may.
+    pub(super) fn judge_connections(&mut self) {
+        let revision = self.access.revision();
+        if std::mem::replace(&mut self.access_judged, revision) == revision || planted(Mutant::RevokedStays) {
+            return;
+        }
+        for (id, connection) in &mut self.connections {
+            let Some(credential) = &connection.greeted else { continue };
+            match self.access.grants(credential) {
+                Some(grants) => connection.grants = grants,
+                None => {
+                    connection.grants = Grants::default();
+                    self.dismissed.push(*id);
+                }
+            }
+        }
+        self.dismissed.sort_unstable(); // not in the order of a hash
     }
 
     fn limits(&self) -> Limits {

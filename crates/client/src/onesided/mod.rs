@@ -30,6 +30,7 @@ mod context;
 mod counter;
 mod direct;
 mod fetch;
+mod forgetting;
 mod immediate_reader;
 mod mapping;
 mod meganode_cache;
@@ -208,21 +209,6 @@ impl Reader {
         }
     }
 
-    /// A pair's registrations are of the past. What was read under them counts no more, and operations that
-    /// are at it are the server's:
-    ///
-    /// 1. an operation has read an entry under a registration, and waits for trust;
-    /// 2. the pair leaves its owner, another one changes the entry, and the pair comes back;
-    /// 3. its new registration gets the place of the old one, and is trusted: by that the operation would
-    ///    return what the entry was at step 1.
-    fn forget_pair(&mut self, pair: PairAt) {
-        if !planted(Mutant::LeftRegistrationCounted) {
-            self.give_up_reads_of(pair);
-            self.forget_batched_of(pair);
-        }
-        self.context.forget_pair(pair);
-    }
-
     /// Whether the fabric is to be asked which regions are mapped.
     pub(crate) fn wants_mapping(&self) -> bool {
         self.mapping.is_due() && self.is_any_registered()
@@ -279,23 +265,6 @@ impl Reader {
             // The pair has another epoch than its registrations: they are of the past.
             tracing::debug!(pair = %header.pair, epoch = %header.watermark.epoch, "registrations of another epoch");
             self.on_registration_ended(pair, ASK_AGAIN_NS);
-        }
-    }
-
-    /// A pair's registrations are of the past. Its worker is asked again after so long: those of its other
-    /// pairs stay what they are.
-    fn on_registration_ended(&mut self, pair: PairAt, after_ns: u64) {
-        let link = self.context.regions.pair(pair).link;
-        self.forget_pair(pair);
-        if self.context.regions.places_of(link).is_empty() {
-            return match after_ns {
-                0 => self.forget_regions(link),
-                _ => self.on_regions_refused(link, self.now_ns),
-            };
-        }
-        self.workers[link.index()].on_registration_ended(self.now_ns.saturating_add(after_ns));
-        if self.context.regions.root().is_none() {
-            self.context.recheck_root();
         }
     }
 
@@ -436,18 +405,6 @@ impl Reader {
         }
     }
 
-    /// Operations that have read a pair's memory, or are at it, are the server's.
-    fn give_up_reads_of(&mut self, pair: PairAt) {
-        for slot in 0..self.operations.len() {
-            let operation = &self.operations[slot];
-            let is_active =
-                matches!(operation.state, ReadState::Reading | ReadState::Validating | ReadState::Waiting);
-            if is_active && operation.touches(pair) {
-                self.end(u16::try_from(slot).unwrap_or(u16::MAX), Ended::Server);
-            }
-        }
-    }
-
     /// An operation that has ended, and how. One that was given up after its end is none:
     ///
     /// 1. a connection is lost while reads are being posted: an operation ends, and is the server's;
@@ -551,27 +508,9 @@ impl Reader {
         }
     }
 
-    /// Whether a place is still that of a registration.
-    fn is_of_registration(&self, pair: PairAt, key: u64) -> bool {
-        self.context.regions.pair(pair).row.node_key == key
-    }
-
     fn on_region_header(&mut self, pair: PairAt, words: &[u64]) {
         self.context.regions.on_region_header(pair, words);
         self.validating.append(&mut self.waiting);
-    }
-
-    /// The pair of a read that came back, if somebody waits for it and its registration is still known.
-    fn pair_read_for(&self, owner: ReadOwner) -> Option<PairAt> {
-        match owner {
-            ReadOwner::None => None,
-            ReadOwner::Header { pair, key } => self.is_of_registration(pair, key).then_some(pair),
-            ReadOwner::Lookup { slot, serial, lookup, .. } => {
-                let operation = &self.operations[usize::from(slot)];
-                let waits = operation.serial == serial && operation.state == ReadState::Reading;
-                operation.pair_read(lookup).filter(|_| waits)
-            }
-        }
     }
 
     fn read_failed(&mut self, link: LinkId, owner: ReadOwner, failure: ReadFailure) {

@@ -171,7 +171,10 @@ fn pair_without_a_log_or_of_another_node_stays() {
         world.notify(0, ControlEvent::Leave { pair });
         world.turn();
         let said = world.take_commands(0);
-        let stays = |command: &Command| matches!(command, Command::Stays { pair: of, why: said } if (*of, *said) == (pair, why));
+        let stays = |command: &Command| match command {
+            Command::Stays { pair: of, why: said } => (*of, *said) == (pair, why),
+            _ => false,
+        };
         assert!(said.iter().any(stays), "{said:?}");
     }
     assert_eq!(world.get(LOW), Replied::NotFound, "it is served");

@@ -14,6 +14,7 @@ mod choice;
 mod dropped;
 mod ended;
 mod in_place;
+mod left;
 #[cfg(debug_assertions)]
 mod mutants;
 mod nodes;

@@ -6,7 +6,7 @@ use cell_client::mutant as own;
 use cell_terms::mutant::{Mutant, plant};
 use cell_tree::mutant as tree;
 
-use crate::onesided::{astray, batched, dropped, ended, in_place, nodes, rules, stopped};
+use crate::onesided::{astray, batched, dropped, ended, in_place, left, nodes, rules, stopped};
 
 fn passes(test: fn()) -> bool {
     catch_unwind(AssertUnwindSafe(test)).is_ok()
@@ -74,8 +74,8 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
                 nodes::search_in_place_takes_no_longer_than_each_node_on_its_way_permits,
             ),
             (own::Mutant::EarlierHeaderTaken, nodes::header_read_under_earlier_registrations_is_nobodys),
-            (own::Mutant::TrustByLink, nodes::trust_is_about_the_list_of_registrations_that_is_known),
-            (own::Mutant::LeftRegistrationCounted, nodes::read_under_a_registration_that_left_counts_no_more),
+            (own::Mutant::TrustByLink, left::trust_is_about_the_list_of_registrations_that_is_known),
+            (own::Mutant::LeftRegistrationCounted, left::read_under_a_registration_that_left_counts_no_more),
             (own::Mutant::WalkRoleUnasked, astray::router_is_not_scanned_for_entries),
         ];
         let mut missed = Vec::new();

@@ -15,38 +15,38 @@ use crate::onesided::answers::{key, routed_owner, value};
 use crate::onesided::owner::{EPOCH, Owner};
 use crate::onesided::read_harness::{LIMITS, LIST, MS, options};
 
-struct TwoNodeHarness {
-    core: ClientCore,
-    owner: Owner,
-    now_ns: u64,
+pub(crate) struct TwoNodeHarness {
+    pub(crate) core: ClientCore,
+    pub(crate) owner: Owner,
+    pub(crate) now_ns: u64,
     /// The node at the other end of each connection.
-    links: BTreeMap<LinkId, usize>,
-    alive: [bool; 2],
+    pub(crate) links: BTreeMap<LinkId, usize>,
+    pub(crate) alive: [bool; 2],
     /// Nodes that let whoever calls wait; who does.
-    slow: [bool; 2],
-    calling: Vec<(LinkId, usize)>,
+    pub(crate) slow: [bool; 2],
+    pub(crate) calling: Vec<(LinkId, usize)>,
     /// The node of each pair.
-    owners: [usize; 2],
-    lease_us: [u32; 2],
+    pub(crate) owners: [usize; 2],
+    pub(crate) lease_us: [u32; 2],
     /// The number of each node's list of registrations.
-    lists: [u64; 2],
+    pub(crate) lists: [u64; 2],
     /// Nodes that answer no question about their registrations.
-    registrations_held: [bool; 2],
+    pub(crate) registrations_held: [bool; 2],
     /// How long each node permits an operation to take.
-    permitted_ms: [u64; 2],
-    posted: VecDeque<(LinkId, RemoteRead, ReadTag)>,
+    pub(crate) permitted_ms: [u64; 2],
+    pub(crate) posted: VecDeque<(LinkId, RemoteRead, ReadTag)>,
     /// Reads stay on their way.
-    reads_held: bool,
+    pub(crate) reads_held: bool,
     /// What each node was asked that it could have been spared.
-    asked: [Vec<RequestKind>; 2],
+    pub(crate) asked: [Vec<RequestKind>; 2],
 }
 
 impl TwoNodeHarness {
-    fn new() -> TwoNodeHarness {
+    pub(crate) fn new() -> TwoNodeHarness {
         TwoNodeHarness::with_owners([0, 1])
     }
 
-    fn with_owners(owners: [usize; 2]) -> TwoNodeHarness {
+    pub(crate) fn with_owners(owners: [usize; 2]) -> TwoNodeHarness {
         TwoNodeHarness::started(owners, [false; 2])
     }
 
@@ -153,7 +153,7 @@ impl TwoNodeHarness {
         bytes
     }
 
-    fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         for _ in 0..100_000 {
             self.core.validate(self.now_ns);
             self.core.tick(self.now_ns);
@@ -215,13 +215,13 @@ impl TwoNodeHarness {
     }
 
     /// A pair leaves its node and comes back: its registrations are new ones.
-    fn register_anew(&mut self, pair: usize) {
+    pub(crate) fn register_anew(&mut self, pair: usize) {
         self.owner.pairs[pair].register_anew();
         self.lists[self.owners[pair]] += 1;
     }
 
     /// What a get brings within some milliseconds, if it does.
-    fn try_get(&mut self, key: &[u8], ms_max: u64) -> Option<Option<Vec<u8>>> {
+    pub(crate) fn try_get(&mut self, key: &[u8], ms_max: u64) -> Option<Option<Vec<u8>>> {
         let deadline_ns = self.now_ns + ms_max * MS;
         self.core.submit_until(self.now_ns, &Operation::Get { key }, deadline_ns).unwrap();
         match self.wait(ms_max + 5).expect("at its deadline").outcome {
@@ -239,7 +239,7 @@ impl TwoNodeHarness {
         }
     }
 
-    fn kill(&mut self, node: usize) {
+    pub(crate) fn kill(&mut self, node: usize) {
         self.alive[node] = false;
         let gone: Vec<LinkId> =
             self.links.iter().filter(|(_, at)| **at == node).map(|(link, _)| *link).collect();
@@ -250,7 +250,7 @@ impl TwoNodeHarness {
         }
     }
 
-    fn wait(&mut self, ms_max: u64) -> Option<Completion> {
+    pub(crate) fn wait(&mut self, ms_max: u64) -> Option<Completion> {
         for _ in 0..ms_max * 10 {
             self.run();
             if let Some(completion) = self.core.completion() {
@@ -266,14 +266,14 @@ impl TwoNodeHarness {
         self.wait(100).expect("it is complete").outcome.unwrap()
     }
 
-    fn get(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn get(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         match self.call(&Operation::Get { key }) {
             Output::Value(item) => item.map(|item| item.value),
             other => panic!("{other:?}"),
         }
     }
 
-    fn is_spared(&self) -> bool {
+    pub(crate) fn is_spared(&self) -> bool {
         self.asked.iter().all(Vec::is_empty)
     }
 }
@@ -407,84 +407,6 @@ pub(crate) fn header_read_under_earlier_registrations_is_nobodys() {
 #[test]
 fn header_that_comes_after_its_pair_has_left_is_nobodys() {
     header_read_under_earlier_registrations_is_nobodys();
-}
-
-/// A pair leaves its node, which lives and is trusted for the pairs that it has: by its list of
-/// registrations, not by the connection.
-pub(crate) fn trust_is_about_the_list_of_registrations_that_is_known() {
-    let mut harness = TwoNodeHarness::with_owners([0, 0]);
-    assert_eq!(harness.get(&key(150)), Some(value(150)));
-    harness.now_ns += 20_000 * MS; // trust was granted for less
-    harness.lists[0] += 1;
-    harness.registrations_held[0] = true;
-    assert_eq!(harness.try_get(&key(150), 50), None, "by a list that is not known");
-    harness.registrations_held[0] = false;
-    harness.kill(0); // the question for its registrations is not answered any more
-    harness.alive[0] = true;
-    for _ in 0..50 {
-        harness.now_ns += 20 * MS;
-        harness.run();
-    }
-    harness.asked = [Vec::new(), Vec::new()];
-    assert_eq!(harness.get(&key(150)), Some(value(150)));
-    assert!(harness.is_spared(), "{:?}", harness.asked);
-}
-
-#[test]
-fn trust_in_another_list_of_registrations_is_none() {
-    trust_is_about_the_list_of_registrations_that_is_known();
-}
-
-/// What an operation has read waits for trust while its pair leaves, is changed elsewhere, and comes back.
-pub(crate) fn read_under_a_registration_that_left_counts_no_more() {
-    let mut harness = TwoNodeHarness::new();
-    assert_eq!(harness.get(&key(150)), Some(value(150)));
-    harness.lease_us[1] = 0;
-    harness.now_ns += 20_000 * MS;
-    let deadline_ns = harness.now_ns + 50 * MS;
-    harness.core.submit_until(harness.now_ns, &Operation::Get { key: &key(150) }, deadline_ns).unwrap();
-    harness.run();
-    assert!(harness.posted.is_empty() && harness.is_spared(), "it is read, and waits for trust");
-    harness.owner.put(&key(150), b"changed elsewhere");
-    harness.register_anew(1);
-    harness.lease_us[1] = 10_000_000;
-    let outcome = harness.wait(60).expect("at its deadline").outcome;
-    assert!(outcome.is_err(), "{outcome:?} is what the entry was before");
-    assert_eq!(harness.get(&key(150)), Some(b"changed elsewhere".to_vec()));
-}
-
-#[test]
-fn read_under_a_registration_that_left_is_not_returned() {
-    read_under_a_registration_that_left_counts_no_more();
-}
-
-/// All that is cached of the other pairs stays, and what is under way there goes on.
-#[test]
-fn pair_that_leaves_and_comes_back_does_not_disturb_reads_of_the_others() {
-    let mut harness = TwoNodeHarness::with_owners([0, 0]);
-    for number in [3, 150] {
-        assert_eq!(harness.get(&key(number)), Some(value(number)));
-    }
-    for round in 0..10 {
-        harness.register_anew(1);
-        // Beside a read of the other pair.
-        harness.reads_held = true;
-        harness.core.submit(harness.now_ns, &Operation::Get { key: &key(3) }).unwrap();
-        harness.run();
-        harness.now_ns += 30 * MS;
-        harness.reads_held = false;
-        let Output::Value(Some(item)) = harness.wait(100).unwrap().outcome.unwrap() else { panic!() };
-        assert_eq!(item.value, value(3));
-        let before = harness.core.one_sided_counters().unwrap().reads;
-        assert_eq!(harness.get(&key(3)), Some(value(3)));
-        let reads = harness.core.one_sided_counters().unwrap().reads - before;
-        assert!(reads <= 3, "leaf, extent, perhaps a header: {reads}");
-        assert!(harness.is_spared(), "{:?}", harness.asked);
-        harness.try_get(&key(150), 50); // by whatever path
-        harness.asked = [Vec::new(), Vec::new()];
-        assert_eq!(harness.get(&key(150)), Some(value(150)), "round {round}");
-        assert!(harness.is_spared(), "one-sided again: {:?}", harness.asked);
-    }
 }
 
 #[test]
