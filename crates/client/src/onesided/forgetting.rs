@@ -1,11 +1,10 @@
 //! What becomes of operations and of what is cached when a pair's registrations are of the past: it has left
 //! its node, or another one has it by now. All that is of other pairs stays.
 
-use super::Reader;
 use super::operation::ReadState;
 use super::place::PairAt;
 use super::reads::ReadOwner;
-use super::{ASK_AGAIN_NS, Ended};
+use super::{Ended, Reader};
 use crate::mutant::{Mutant, planted};
 
 impl Reader {
