@@ -418,8 +418,8 @@ mod tests {
         assert!(check(&history, None).is_err());
     }
 
-    /// Whoever tries the writes by the order of their calls turns back more often than there is time for (found
-    /// by a simulator's seed).
+    /// Whoever tries the writes by the order of their calls turns back more often than there is time for
+    /// (found by a simulator's seed).
     #[test]
     fn check_many_writes_at_once_that_are_seen_in_another_order_are_decided() {
         let writes = 60;

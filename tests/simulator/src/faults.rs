@@ -12,9 +12,9 @@
 //!   table very late), takes its time while other nodes go on, stands still for up to half a minute,
 //!   restarts, and loses its power and with it what it had not synced;
 //! - survivors that have no memory for a dead node's pairs;
-//! - one host on which the log root is not mounted any more: who takes pairs over there finds nothing of them,
-//!   until all processes are started once more at the end. Others, with memory for all pairs, see what there
-//!   is;
+//! - one host on which the log root is not mounted any more: who takes pairs over there finds nothing of
+//!   them, until all processes are started once more at the end. Others, with memory for all pairs, see what
+//!   there is;
 //! - nodes that give one of their pairs up in order, and go on;
 //! - clients that die, are stopped, or are silent for a while; operators that stop a node, with a checkpoint
 //!   or without.

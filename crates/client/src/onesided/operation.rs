@@ -8,6 +8,7 @@ mod confirm;
 mod extents;
 mod in_place;
 mod request;
+mod touched;
 
 use cell_fabric::RemoteRead;
 use cell_terms::Csn;
@@ -184,31 +185,6 @@ impl ReadOperation {
     /// Where the walk of its first lookup has ended.
     pub(super) fn location(&self) -> Option<&NodeLocation> {
         self.lookups.first().and_then(|lookup| lookup.walk.location())
-    }
-
-    /// Whether what it has read, or is reading, is of a pair's registrations. What led it to others is
-    /// advice.
-    pub(super) fn touches(&self, pair: PairAt) -> bool {
-        let is_at = |lookup: &Lookup| match lookup.stage {
-            LookupStage::Walking => lookup.walk.location().is_some_and(|at| at.pair == pair),
-            LookupStage::Fetching(of, _) => of == pair,
-            LookupStage::Confirming { from, .. } => self.confirming[from].leaf.pair == pair,
-            LookupStage::Idle | LookupStage::Done(_) | LookupStage::Ended => false,
-        };
-        self.needs.iter().any(|(needed, _)| *needed == pair)
-            || self.lookups[..self.lookups_used].iter().any(is_at)
-            || self.headers.iter().any(|header| header.leaf.pair == pair)
-    }
-
-    /// Of which pair a lookup is reading.
-    pub(super) fn pair_read(&self, lookup: u16) -> Option<PairAt> {
-        let lookup = self.lookups.get(usize::from(lookup))?;
-        match lookup.stage {
-            LookupStage::Walking => lookup.walk.location().map(|at| at.pair),
-            LookupStage::Fetching(pair, _) => Some(pair),
-            LookupStage::Confirming { from, .. } => Some(self.confirming[from].leaf.pair),
-            LookupStage::Idle | LookupStage::Done(_) | LookupStage::Ended => None,
-        }
     }
 
     /// Whether all went well at the first attempt.
