@@ -308,7 +308,7 @@ fn node_behind_a_forwarded_port_is_reached_by_what_it_advertises() {
 }
 
 /// At a SIGHUP a node reads its configuration file again: what applies live takes effect at once, and what
-/// does not is named and stays; a file that is wrong changes nothing.
+/// does not is named and stays; a file that is wrong changes nothing, and is warned of until it is right.
 #[test]
 fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     let folder = tempfile::tempdir().unwrap();
@@ -357,6 +357,23 @@ fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     configure("checkpoint_age_ms = \"1 year\"\n");
     signal(Pid::from_child(&node), Signal::HUP);
     wait_for("the configuration is wrong: all settings stay");
+    let status = || {
+        let said = command(&["status", "--server", &server]).output().unwrap();
+        assert_eq!(said.status.code(), Some(0), "{said:?}");
+        String::from_utf8(said.stdout).unwrap()
+    };
+    let warning =
+        "node-0: the configuration is wrong since it was read again, and the settings before it hold: ";
+    let why = format!("{warning}{}: `checkpoint_age_ms` cannot be `1 year`", config.display());
+    let warned = wait::until_some("the status warns", || Some(status()).filter(|said| said.contains(&why)));
+    assert!(warned.contains("\nWarnings:\n"), "{warned}");
+    wait::until("readiness warns", || http(port + 80, "/readyz?verbose").contains("[-]warnings: the conf"));
+    wait::until("the verdict warns", || {
+        http(port + 80, "/api/v1/cluster/status").contains("serves, but: the configuration is wrong")
+    });
+    configure("checkpoint_age_ms = \"2 s\"\n");
+    signal(Pid::from_child(&node), Signal::HUP);
+    wait::until("the status warns no more", || !status().contains("Warnings"));
     signal(Pid::from_child(&node), Signal::TERM);
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }
