@@ -378,6 +378,57 @@ fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }
 
+/// It listens, and says hello to nobody yet. Its HTTP knows why, and nobody asked that.
+#[test]
+fn status_of_a_node_that_waits_for_its_coordinator_says_what_its_http_knows() {
+    let folder = tempfile::tempdir().unwrap();
+    let ports = Ports::take();
+    let [server, http] = [0, 80].map(|offset| format!("127.0.0.1:{}", ports.first + offset));
+    let (coordinator, config) = (folder.path().join("coordinator.socket"), folder.path().join("cell.toml"));
+    std::fs::write(&config, "tracing_filter = \"error\"\n").unwrap();
+    let mut node = command(&["node", "--listen-address", &server, "--http-address", &http])
+        .args(&FLAGS[..3])
+        .arg("--config")
+        .arg(&config)
+        .arg("--data-dir")
+        .arg(folder.path().join("data"))
+        .arg("--coordinator-address")
+        .arg(&coordinator)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let status = |more: &[&str]| {
+        let said = command(&["status", "--timeout", "1s", "--server", &server]).args(more).output().unwrap();
+        (said.status.code(), String::from_utf8(said.stdout).unwrap())
+    };
+    let waits = format!("starting: waiting for the coordinator at {}, tried ", coordinator.display());
+    let (code, said) = wait::until_some("the status says what the node waits for", || {
+        assert!(node.try_wait().unwrap().is_none(), "it has ended");
+        Some(status(&[])).filter(|(_, said)| said.contains(&waits))
+    });
+    let words = format!("http://{http} says that the node is not ready:\n[-]reads: {waits}");
+    assert!(code == Some(5) && said.contains(&words), "{code:?} {said}");
+    assert!(said.starts_with(&format!("cannot reach a Cell server at {server}: ")), "{said}");
+
+    let (code, said) = status(&["--json"]);
+    let document: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let told = &document["nodes"][0];
+    assert_eq!((code, &told["error"]["code"]), (Some(5), &"unreachable".into()), "{said}");
+    let reads = &told["readiness"][0]["checks"][0];
+    assert!(reads["seen"].as_str().unwrap().starts_with(&waits) && reads["ok"] == false, "{said}");
+    assert_eq!(status(&["--http", "127.0.0.1:1"]).0, Some(4), "nobody says anything there");
+    assert_eq!(status(&["--http-ca", "/nowhere"]).0, Some(2), "it has no certificates");
+
+    std::fs::write(&config, "tracing_filter = = 1\n").unwrap();
+    signal(Pid::from_child(&node), Signal::HUP);
+    wait::until("it warns of its configuration", || {
+        status(&[]).1.contains("[-]warnings: the configuration is wrong since it was read again")
+    });
+    signal(Pid::from_child(&node), Signal::TERM);
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+}
+
 /// A node on its way back: `--timeout` is for connecting, too.
 #[test]
 fn command_with_a_timeout_waits_for_a_server_that_is_not_there_yet() {
