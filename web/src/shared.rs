@@ -256,9 +256,10 @@ impl Shared {
 
     /// What is done each second: histories go on.
     pub(crate) fn observe(&self) {
-        let ((snapshot, _), at) = (self.look(), LookTime::now());
+        let ((snapshot, age), at) = (self.look(), LookTime::now());
         let at_unix_ms = at.unix_ms;
-        self.selectors().observe(at_unix_ms, &snapshot.clients);
+        let still_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        self.selectors().observe(at_unix_ms, still_ms, &snapshot.clients);
         self.history().observe(at, &snapshot);
         self.events().observe(at, &snapshot);
         self.events().observe_drills(at_unix_ms, self.drills.seen());
