@@ -32,6 +32,7 @@ mod options;
 mod outbox;
 mod pairs;
 mod populate;
+mod process_warnings;
 mod ready;
 mod recoverer;
 mod settings;
@@ -68,6 +69,7 @@ pub use latency_histogram::{LATENCY_BUCKETS_MAX, LatencyHistogram};
 pub use membership::{MembershipOptions, RefusedKind};
 pub use options::NodeOptions;
 pub use outbox::ReplyList;
+pub use process_warnings::{ProcessWarnings, WarningSubject};
 pub use settings::{ClientSettings, SETTINGS, WorkerOptions};
 pub use snapshot::{
     ClusterSnapshot, CoordinatorWait, FailureKind, NO_ROOM, NodeSnapshot, NodeState, OperationCounts,

@@ -10,6 +10,7 @@ use cell_terms::setting::Settings;
 use cell_wal::DiskDelay;
 
 use crate::access::AccessRules;
+use crate::process_warnings::ProcessWarnings;
 
 /// What a node is started with.
 pub struct NodeOptions {
@@ -27,6 +28,8 @@ pub struct NodeOptions {
     pub http_address: String,
     /// Who may do what.
     pub access: Arc<AccessRules>,
+    /// What is wrong with the process's own settings and files.
+    pub process_warnings: Arc<ProcessWarnings>,
     /// Cuts the node off from its peers when a drill says so.
     pub partition: Partition,
     /// Makes its logs slow when a drill says so.

@@ -36,6 +36,7 @@ use crate::settings::WorkerOptions;
 use crate::shell::{SharedSnapshot, Shell};
 use crate::snapshot::{CoordinatorWait, NodeSnapshot, NodeState};
 use crate::tree_look::TreeLook;
+use crate::warning;
 use crate::worker::{Worker, WorkerIdentity};
 
 /// How often a node that waits for its first lease is looked at.
@@ -166,10 +167,14 @@ impl StartingNode {
         let NodeState::Starting(before) = &shared.state else { return };
         let state =
             NodeState::Starting(CoordinatorWait { coordinator: before.coordinator.clone(), tries, why });
-        let uptime_ms = boottime_ns().saturating_sub(self.started_ns) / 1_000_000;
+        let lived_ns = boottime_ns().saturating_sub(self.started_ns);
+        let NodeOptions { restarted_because, access, process_warnings, .. } = &self.options;
+        let mut warnings = warning::of_restarts(restarted_because.as_deref(), lived_ns);
+        warnings.extend(warning::of_files(access, process_warnings));
         *shared = Arc::new(NodeSnapshot {
             state,
-            uptime_ms,
+            warnings,
+            uptime_ms: lived_ns / 1_000_000,
             memory: self.budget.figures(),
             ..NodeSnapshot::clone(&shared)
         });
@@ -243,6 +248,7 @@ fn begin_worker(
 ) -> Worker {
     Worker::new(identity, worker_options.clone(), progress.clone(), boottime_ns())
         .with_access(options.access.clone())
+        .with_process_warnings(options.process_warnings.clone())
         .restarted(options.restarted_because.as_deref())
 }
 

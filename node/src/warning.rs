@@ -4,6 +4,9 @@ use cell_cluster::PairRow;
 use cell_pair::CheckpointFailure;
 use cell_terms::{Incarnation, PairId};
 
+use crate::access::AccessRules;
+use crate::process_warnings::ProcessWarnings;
+
 /// A process that has lived so long does not end as those before it did.
 const RESTARTS_SHOWN_NS: u64 = 600_000_000_000;
 /// Peers that are turned away are warned of for so long.
@@ -80,9 +83,12 @@ pub(crate) fn of_damage(pairs: &[PairRow], incarnation: Incarnation) -> Vec<Stri
     warnings
 }
 
-/// Of a file of tokens that was wrong when it was last read.
-pub(crate) fn of_tokens(refused: Option<String>) -> Option<String> {
-    refused.map(|why| format!("the file of tokens is wrong, and the tokens before it hold: {why}"))
+/// Of a file of tokens that was wrong when it was last read, and of the process's other files and settings.
+pub(crate) fn of_files(access: &AccessRules, process: &ProcessWarnings) -> Vec<String> {
+    let refused = access.refused();
+    let of_tokens =
+        refused.map(|why| format!("the file of tokens is wrong, and the tokens before it hold: {why}"));
+    of_tokens.into_iter().chain(process.all()).collect()
 }
 
 /// A line each, and of those as much as so many bytes have.

@@ -20,13 +20,15 @@ use crate::store;
 
 /// An answer that is longer is not read.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// A text that is longer is not read.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
 /// How long a node may take to answer. It gives its peers a fraction of it.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The node that is asked if none is named.
 const HTTP_DEFAULT: &str = "127.0.0.1:7080";
 /// The variable that names nodes' HTTP.
-const HTTP_VARIABLE: &str = "CELL_HTTP";
+pub(crate) const HTTP_VARIABLE: &str = "CELL_HTTP";
 
 /// Which nodes' admin API to ask.
 #[derive(Clone, Debug, Default, Args)]
@@ -131,6 +133,14 @@ impl Api {
     /// The trusted certificates cannot be read, or TLS is wanted without any; a node that is named by its
     /// fabric does not answer there.
     pub(crate) fn new(arguments: &ApiArgs) -> anyhow::Result<Api> {
+        Api::within(arguments, DEADLINE)
+    }
+
+    /// The same, and nodes may take so long to answer.
+    ///
+    /// # Errors
+    /// As for [`Api::new`].
+    pub(crate) fn within(arguments: &ApiArgs, deadline: Duration) -> anyhow::Result<Api> {
         let variable = |name: &str| environment::variable(name)?.into_string().ok();
         let nodes: Vec<String> = match arguments.place(variable) {
             Place::Http(http) => {
@@ -148,7 +158,7 @@ impl Api {
             return Err(failure.next("name nodes with --http HOST:PORT,…").into());
         }
         let mut config = Agent::config_builder()
-            .timeout_global(Some(DEADLINE))
+            .timeout_global(Some(deadline))
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
@@ -169,6 +179,17 @@ impl Api {
     /// No node answers, or the answer is a problem.
     pub(crate) fn get(&self, path: &str) -> Result<Answer, Failure> {
         self.send(&Method::GET, path, &[], None)
+    }
+
+    /// The first text that a node answers to `GET path`, whatever its status, and which node that is. No
+    /// token is sent. None: no node answers in text.
+    pub(crate) fn text(&self, path: &str) -> Option<(String, String)> {
+        self.nodes.iter().find_map(|node| {
+            let request = Request::builder().uri(format!("{node}{path}")).body(()).ok()?;
+            let mut body = self.agent.run(request).ok()?.into_body();
+            let text = body.with_config().limit(TEXT_BYTES_MAX).read_to_string().ok()?;
+            Some((node.clone(), text))
+        })
     }
 
     /// A request, with headers and a JSON body if there is one. It goes to the next node only if the one

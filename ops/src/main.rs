@@ -23,6 +23,7 @@ mod output;
 mod probe;
 mod process_settings;
 mod range;
+mod readiness;
 mod reload;
 mod service;
 mod settings;

@@ -335,9 +335,12 @@ fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
     };
     match error {
         ClientError::Unreachable { reason, .. } if says_nothing(reason) => {
-            let next = "nothing says hello there: a host or a node that stands still, or another service; the \
-                        fabric's port is 7000 by default";
-            (Exit::Unreachable, Some(next.into()))
+            let next = format!(
+                "nothing says hello there: a host or a node that stands still or waits, or another service; {} \
+                 asks HTTP, too; the fabric's port is 7000 by default",
+                command("cell status")
+            );
+            (Exit::Unreachable, Some(next))
         }
         ClientError::Unreachable { .. } | ClientError::Resolve { .. } => (Exit::Unreachable, start()),
         ClientError::TooManyConnections { .. } => (Exit::Unhealthy, more_room(&command)),

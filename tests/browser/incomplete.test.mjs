@@ -137,6 +137,24 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
     sound(page);
   });
 
+  // The second time took the place of the first one, and was said to be the death of incarnation 0.
+  test("each_time_that_a_pair_was_nobodys_is_shown", async (t) => {
+    const incident = (at) => ({
+      dead: "0", node: null, detected_ms: at, lease_seen_ms: 0, all_back_ms: at + 2_000,
+      shares: [{ pair: 3, survivor: "8", survivor_node: 2, claimed_ms: at + 400, cut_ms: at + 500, replayed_ms: at + 900, replayed_bytes: 9, serving_ms: at + 1_900 }],
+    });
+    const prepare = (mock) => mock.world.incidents.push(incident(1_000_000), incident(1_060_000));
+    const { page } = await opened(t, "nodes?tables=owners", { prepare });
+    const owners = page.getByRole("table", { name: "Owners over time" });
+    await page.waitForFunction(() => document.querySelector("#owners-over-time tbody tr:last-child td:last-child")?.textContent === "node 2");
+    assert.deepEqual(await owners.locator("tbody td:last-child").allInnerTexts(), ["not told", "nobody", "node 2", "nobody", "node 2"]);
+    sound(page);
+    const { page: recovery } = await opened(t, "recovery", { prepare });
+    await says(recovery, "Pairs were nobody's");
+    await lacks(recovery, "ncarnation 0");
+    sound(recovery);
+  });
+
   test("region_whose_use_is_not_known_has_no_bar", async (t) => {
     const { page } = await opened(t, "nodes");
     const row = page.getByRole("row").filter({ hasText: "not known" });

@@ -104,10 +104,13 @@ enum Standing {
     EndsSoon(i64),
     Ended,
     NotYet,
+    /// Its dates do not read.
+    Unknown,
 }
 
 impl Standing {
-    fn of(validity: Validity, now: i64) -> Standing {
+    fn of(validity: Option<Validity>, now: i64) -> Standing {
+        let Some(validity) = validity else { return Standing::Unknown };
         match validity.not_after - now {
             left if left <= 0 => Standing::Ended,
             _ if now < validity.not_before => Standing::NotYet,
@@ -127,6 +130,9 @@ impl Standing {
             Standing::NotYet => {
                 format!("does not hold yet: clients refuse it; see this machine's clock, or {NEXT}")
             }
+            Standing::Unknown => {
+                format!("has dates that cannot be read: nobody is told when it ends; {NEXT}")
+            }
         })
     }
 }
@@ -145,12 +151,13 @@ pub(crate) struct CertificateLeft {
 struct WatchedFile {
     role: &'static str,
     path: PathBuf,
-    validity: Validity,
+    /// None: it does not read.
+    validity: Option<Validity>,
     /// Of the last look.
     standing: Option<Standing>,
 }
 
-/// The certificates in use. A warning comes when they come to their end, once a day.
+/// The certificates in use. One that comes to its end is warned of, in the log once a day.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateWatch(Mutex<Vec<WatchedFile>>);
 
@@ -163,43 +170,38 @@ impl CertificateWatch {
         found: &[CertificateDer<'_>],
     ) -> CertificateWatch {
         let validities = found.iter().filter_map(|certificate| Validity::of(certificate));
-        match validities.reduce(Validity::and) {
-            Some(validity) => {
-                let file = WatchedFile { role, path: path.to_owned(), validity, standing: None };
-                self.0.lock().unwrap_or_else(PoisonError::into_inner).push(file);
-            }
-            None => tracing::warn!("the dates of the certificates of {} cannot be read", path.display()),
-        }
+        let validity = validities.reduce(Validity::and);
+        let file = WatchedFile { role, path: path.to_owned(), validity, standing: None };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(file);
         self
     }
 
-    /// Says in the log what is to be said at this time, in seconds since 1970.
-    pub(crate) fn look(&self, now: i64) {
-        for warning in self.warnings(now) {
-            tracing::warn!("{warning}");
-        }
+    /// What is wrong at this time, in seconds since 1970. What is new of it the log says, too.
+    pub(crate) fn look(&self, now: i64) -> Vec<String> {
+        let warnings = self.warnings(now);
+        warnings.iter().filter(|(_, is_new)| *is_new).for_each(|(warning, _)| tracing::warn!("{warning}"));
+        warnings.into_iter().map(|(warning, _)| warning).collect()
     }
 
-    /// What is new since the last look.
-    fn warnings(&self, now: i64) -> Vec<String> {
-        let mut warnings = Vec::new();
-        for file in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+    /// What is wrong, and whether it is new since the last look.
+    fn warnings(&self, now: i64) -> Vec<(String, bool)> {
+        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let look = |file: &mut WatchedFile| {
             let standing = Standing::of(file.validity, now);
-            if file.standing.replace(standing) != Some(standing)
-                && let Some(warning) = standing.warning()
-            {
-                warnings.push(format!("a certificate of {} {warning}", file.path.display()));
-            }
-        }
-        warnings
+            let is_new = file.standing.replace(standing) != Some(standing);
+            let warning = standing.warning()?;
+            Some((format!("a certificate of {} {warning}", file.path.display()), is_new))
+        };
+        files.iter_mut().filter_map(look).collect()
     }
 
     /// How long those of each file hold.
     pub(crate) fn left(&self, now: i64) -> Vec<CertificateLeft> {
         let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let left =
-            |file: &WatchedFile| CertificateLeft { role: file.role, seconds: file.validity.not_after - now };
-        files.iter().map(left).collect()
+        let left = |file: &WatchedFile| {
+            Some(CertificateLeft { role: file.role, seconds: file.validity?.not_after - now })
+        };
+        files.iter().filter_map(left).collect()
     }
 }
 
@@ -264,12 +266,12 @@ mod tests {
         }
     }
 
-    /// Certificates ended without a word before.
+    /// Certificates ended without a word before, and then with one in the log alone.
     #[test]
     fn warnings_come_when_a_certificate_comes_to_its_end() {
         let (now, path) = (UNTIL - 31 * DAY_SECONDS, Path::new("/etc/cell/a.pem"));
         let watch = CertificateWatch::default().with("served", path, &[certificate()]);
-        assert_eq!(watch.warnings(now), [""; 0]);
+        assert!(watch.look(now).is_empty());
         assert_eq!(watch.left(now), [CertificateLeft { role: "served", seconds: 31 * DAY_SECONDS }]);
         for (now, wanted) in [
             (UNTIL - 20 * DAY_SECONDS, "a certificate of /etc/cell/a.pem ends in 20 days; start"),
@@ -279,10 +281,14 @@ mod tests {
             (FROM - 1, "does not hold yet"),
         ] {
             let said = watch.warnings(now);
-            assert!(said.len() == 1 && said[0].contains(wanted), "{said:?} {wanted}");
-            assert_eq!(watch.warnings(now), [""; 0], "once");
+            assert!(said.len() == 1 && said[0].0.contains(wanted) && said[0].1, "{said:?} {wanted}");
+            assert_eq!(watch.look(now), [said[0].0.clone()], "it stands");
+            assert!(!watch.warnings(now)[0].1, "the log has it once");
         }
         assert!(watch.left(UNTIL + 5)[0].seconds < 0);
+        let unread = CertificateWatch::default().with("served", path, &[CertificateDer::from(vec![0])]);
+        assert!(unread.look(now)[0].contains("has dates that cannot be read"));
+        assert_eq!(unread.left(now), []);
     }
 
     #[test]

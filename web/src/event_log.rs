@@ -258,15 +258,16 @@ impl Look<'_> {
         for incident in &now.incidents {
             let dead = incident.dead;
             let then = before.incidents.iter().find(|then| then.dead == dead);
-            let name = match dead {
-                Incarnation(0) => "nobody's pairs".to_owned(),
-                _ => incident.node.to_string(),
+            // Each of nobody's has a number, which is nobody's.
+            let (name, told) = match incident.is_of_nobody() {
+                true => ("nobody's pairs".to_owned(), "0".to_owned()),
+                false => (incident.node.to_string(), dead.0.to_string()),
             };
             let of = format!("{}-{}", dead.0, incident.claimed_ms);
             if then.is_none() {
                 let pairs = incident.plan.len();
                 let text = format!("{name}: gone, {} to be taken over", counted(pairs as u64, "pair"));
-                let details = json!({"dead": dead.0.to_string(), "pairs": pairs});
+                let details = json!({"dead": told, "pairs": pairs});
                 let kind = (Kind::Incident, Severity::Critical);
                 let at = self.happened(incident.detected_ms);
                 self.left_by(dead, at.saturating_sub(1));
@@ -280,7 +281,7 @@ impl Look<'_> {
                 let took = over_ms.saturating_sub(incident.detected_ms);
                 let text =
                     format!("{name}: every pair is back or reported, {took} ms after the loss was seen");
-                let details = json!({"dead": dead.0.to_string(), "took_ms": took});
+                let details = json!({"dead": told, "took_ms": took});
                 let kind = (Kind::Incident, Severity::Info);
                 let at = self.happened(over_ms);
                 self.push_at(at, format!("over-{of}"), (incident.node, kind), text, details);

@@ -5,7 +5,8 @@
 //! A range is a meganode, or several neighbours where a node has many, so that a row is bounded. A row keeps
 //! the ranges as they were then. Whoever asks gets all rows by the ranges of now: what a range of then did
 //! is shared equally among the ranges of now that have keys of it. So a split shows both halves half as hot
-//! as the whole was. Keys that the node has no more are left out.
+//! as the whole was. Keys that the node has no more are left out; of keys that came to it later it does not
+//! know what was done before.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -49,22 +50,43 @@ type Place = Option<(usize, usize)>;
 struct Row {
     number: u64,
     ranges: Arc<[HeatRange]>,
-    /// Of each range.
-    heat: Vec<Heat>,
+    /// Of each range; none: not known.
+    heat: Vec<Option<Heat>>,
 }
 
-/// The step that is not over: sums over the looks so far.
+/// The step that is not over.
 #[derive(Clone, Debug)]
 struct OpenRow {
-    row: Row,
+    number: u64,
+    ranges: Arc<[HeatRange]>,
+    /// Of each range.
+    sums: Vec<HeatSum>,
+}
+
+/// Heat over the looks at which it was known.
+#[derive(Clone, Copy, Debug, Default)]
+struct HeatSum {
+    heat: Heat,
     looks: u16,
+}
+
+impl HeatSum {
+    fn add(&mut self, heat: Option<Heat>) {
+        if let Some(heat) = heat {
+            add(&mut self.heat, heat);
+            self.looks = self.looks.saturating_add(1);
+        }
+    }
+
+    fn mean(self) -> Option<Heat> {
+        (self.looks > 0).then(|| self.heat.map(|sum| sum / f32::from(self.looks)))
+    }
 }
 
 impl OpenRow {
     fn mean(&self) -> Row {
-        let looks = f32::from(self.looks.max(1));
-        let heat = self.row.heat.iter().map(|sum| sum.map(|sum| sum / looks)).collect();
-        Row { heat, ..self.row.clone() }
+        let heat = self.sums.iter().map(|sum| sum.mean()).collect();
+        Row { number: self.number, ranges: Arc::clone(&self.ranges), heat }
     }
 }
 
@@ -72,8 +94,9 @@ impl OpenRow {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct HeatRows {
     pub(crate) ranges: Vec<HeatRange>,
-    /// By number, ascending; a step of which nothing is known has none.
-    pub(crate) rows: Vec<(u64, Vec<Heat>)>,
+    /// By number, ascending; a step of which nothing is known has none. Of each range: none, where the node
+    /// had not all of its keys then.
+    pub(crate) rows: Vec<(u64, Vec<Option<Heat>>)>,
 }
 
 /// See the module's text.
@@ -88,28 +111,22 @@ impl HeatHistory {
     pub(crate) fn observe(&mut self, second: u64, tree: &TreeShape) {
         let number = second / STEP_S;
         let is_over = self.rows.back().is_some_and(|row| row.number >= number);
-        if is_over || self.open.as_ref().is_some_and(|open| open.row.number > number) {
+        if is_over || self.open.as_ref().is_some_and(|open| open.number > number) {
             return;
         }
-        if let Some(over) = self.open.take_if(|open| open.row.number < number) {
+        if let Some(over) = self.open.take_if(|open| open.number < number) {
             if self.rows.len() == ROWS_MAX {
                 self.rows.pop_front();
             }
             self.rows.push_back(over.mean());
         }
-        let is_known =
-            |shape: &MeganodeShape| shape.writes_per_second.is_some() || shape.reads_per_second.is_some();
-        if !tree.meganodes.iter().any(is_known) {
+        if !tree.meganodes.iter().any(|shape| heat_of(shape).is_some()) {
             return;
         }
         let look = grouped(&tree.meganodes);
-        let open = self.open.get_or_insert_with(|| OpenRow {
-            row: Row {
-                number,
-                ranges: self.rows.back().map(|row| row.ranges.clone()).unwrap_or_default(),
-                heat: Vec::new(),
-            },
-            looks: 0,
+        let open = self.open.get_or_insert_with(|| {
+            let ranges = self.rows.back().map(|row| row.ranges.clone()).unwrap_or_default();
+            OpenRow { number, sums: vec![HeatSum::default(); ranges.len()], ranges }
         });
         open.add(look);
     }
@@ -125,43 +142,46 @@ impl HeatHistory {
         let step_of = |row: &Row| row.number.saturating_add_signed(ahead) / rows_a_step.max(1);
         let wanted = all().filter(|row| (first..=last).contains(&step_of(row)));
         let mut known: Option<(&Arc<[HeatRange]>, Vec<Place>)> = None;
-        let mut sums: Vec<(u64, Vec<Heat>, f32)> = Vec::new();
+        let mut sums: Vec<(u64, Vec<HeatSum>)> = Vec::new();
         for row in wanted {
             let number = step_of(row);
             if sums.last().is_none_or(|(before, ..)| *before != number) {
-                sums.push((number, vec![Heat::default(); ranges.len()], 0.0));
+                sums.push((number, vec![HeatSum::default(); ranges.len()]));
             }
-            let Some((_, sum, count)) = sums.last_mut() else { continue };
-            *count += 1.0;
+            let Some((_, sums)) = sums.last_mut() else { continue };
             if known.as_ref().is_none_or(|(of, _)| !Arc::ptr_eq(of, &row.ranges)) {
                 known = Some((&row.ranges, places(&row.ranges, ranges)));
             }
             if let Some((_, places)) = &known {
-                spread(&row.heat, places, sum);
+                let heat = spread((&row.ranges, &row.heat), places, ranges);
+                sums.iter_mut().zip(heat).for_each(|(sum, heat)| sum.add(heat));
             }
         }
-        let mean = |(number, sum, count): (u64, Vec<Heat>, f32)| {
-            (number, sum.into_iter().map(|heat| heat.map(|rate| rate / count)).collect())
-        };
+        let mean =
+            |(number, sums): (u64, Vec<HeatSum>)| (number, sums.into_iter().map(HeatSum::mean).collect());
         HeatRows { ranges: ranges.to_vec(), rows: sums.into_iter().map(mean).collect() }
     }
 }
 
 impl OpenRow {
-    fn add(&mut self, look: Vec<(HeatRange, Heat)>) {
-        let is_same = look.len() == self.row.ranges.len()
-            && look.iter().zip(&*self.row.ranges).all(|((range, _), known)| range == known);
+    fn add(&mut self, look: Vec<(HeatRange, Option<Heat>)>) {
+        let is_same = look.len() == self.ranges.len()
+            && look.iter().zip(&*self.ranges).all(|((range, _), known)| range == known);
         if !is_same {
             let ranges: Arc<[HeatRange]> = look.iter().map(|(range, _)| range.clone()).collect();
-            let mut heat = vec![Heat::default(); ranges.len()];
-            spread(&self.row.heat, &places(&self.row.ranges, &ranges), &mut heat);
-            (self.row.ranges, self.row.heat) = (ranges, heat);
+            let row = self.mean();
+            let heat = spread((&row.ranges, &row.heat), &places(&row.ranges, &ranges), &ranges);
+            // The looks so far count as much for keys that were there at all of them.
+            let looks = self.sums.iter().map(|sum| sum.looks).max().unwrap_or_default();
+            let sum = |heat: Option<Heat>| match heat {
+                Some(heat) => HeatSum { heat: heat.map(|rate| rate * f32::from(looks)), looks },
+                None => HeatSum::default(),
+            };
+            (self.ranges, self.sums) = (ranges, heat.into_iter().map(sum).collect());
         }
-        self.row.heat.resize(look.len(), Heat::default());
-        for (sum, (_, heat)) in self.row.heat.iter_mut().zip(look) {
-            add(sum, heat);
+        for (sum, (_, heat)) in self.sums.iter_mut().zip(look) {
+            sum.add(heat);
         }
-        self.looks = self.looks.saturating_add(1);
     }
 }
 
@@ -179,19 +199,39 @@ fn places(ranges: &[HeatRange], among: &[HeatRange]) -> Vec<Place> {
     ranges.iter().map(place).collect()
 }
 
-/// Adds the heat of ranges to others, equal parts to all in which they lie.
+/// The heat of ranges by others, equal parts to all in which they lie; none where some keys are in no range
+/// of known heat.
 #[allow(clippy::cast_precision_loss, reason = "there are at most 256 ranges")]
-fn spread(heat: &[Heat], places: &[Place], to: &mut [Heat]) {
-    for (heat, place) in heat.iter().zip(places) {
-        let Some((first, last)) = *place else { continue };
+fn spread(
+    (ranges, heat): (&[HeatRange], &[Option<Heat>]),
+    places: &[Place],
+    to: &[HeatRange],
+) -> Vec<Option<Heat>> {
+    let mut sums = vec![Heat::default(); to.len()];
+    // Up to where the keys of each are in ranges of known heat, without a gap; none: to plus infinity.
+    let mut ends: Vec<Option<&[u8]>> = to.iter().map(|range| Some(&*range.low)).collect();
+    for ((range, heat), place) in ranges.iter().zip(heat).zip(places) {
+        let (Some((first, last)), Some(heat)) = (*place, heat) else { continue };
         let parts = (last - first + 1) as f32;
-        to[first..=last].iter_mut().for_each(|sum| add(sum, heat.map(|rate| rate / parts)));
+        for at in first..=last {
+            add(&mut sums[at], heat.map(|rate| rate / parts));
+            if ends[at].is_some_and(|end| *range.low <= *end) {
+                ends[at] = range.high.as_deref();
+            }
+        }
     }
+    let is_whole = |range: &HeatRange, end: Option<&[u8]>| match (end, range.high.as_deref()) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(end), Some(high)) => end >= high,
+    };
+    let all = to.iter().zip(ends).zip(sums);
+    all.map(|((range, end), sum)| is_whole(range, end).then_some(sum)).collect()
 }
 
 /// Meganodes in at most [`RANGES_MAX`] ranges. Only neighbours are together, unless too many of them have
 /// none: then a range has keys of other nodes between its own.
-fn grouped(meganodes: &[MeganodeShape]) -> Vec<(HeatRange, Heat)> {
+fn grouped(meganodes: &[MeganodeShape]) -> Vec<(HeatRange, Option<Heat>)> {
     let runs: Vec<&[MeganodeShape]> =
         meganodes.chunk_by(|left, right| left.high.as_deref() == Some(&*right.low)).collect();
     let runs = if runs.len() > RANGES_MAX { vec![meganodes] } else { runs };
@@ -201,14 +241,19 @@ fn grouped(meganodes: &[MeganodeShape]) -> Vec<(HeatRange, Heat)> {
     runs.iter().flat_map(|run| run.chunks(size)).map(range).collect()
 }
 
-/// Several meganodes as one range.
-fn range(meganodes: &[MeganodeShape]) -> (HeatRange, Heat) {
+/// Several meganodes as one range, of which nothing is known as long as of one of them nothing is.
+fn range(meganodes: &[MeganodeShape]) -> (HeatRange, Option<Heat>) {
     let (first, last) = (&meganodes[0], &meganodes[meganodes.len() - 1]);
-    let mut heat = Heat::default();
-    for shape in meganodes {
-        add(&mut heat, [shape.writes_per_second.unwrap_or(0.0), shape.reads_per_second.unwrap_or(0.0)]);
-    }
+    let heat = meganodes.iter().try_fold(Heat::default(), |mut sum, shape| {
+        add(&mut sum, heat_of(shape)?);
+        Some(sum)
+    });
     (HeatRange { low: first.low.clone(), high: last.high.clone() }, heat)
+}
+
+/// None of a meganode that was seen only once.
+fn heat_of(shape: &MeganodeShape) -> Option<Heat> {
+    Some([shape.writes_per_second?, shape.reads_per_second?])
 }
 
 #[cfg(test)]
@@ -227,6 +272,11 @@ mod tests {
         TreeShape { meganodes: meganodes.iter().enumerate().map(shape).collect(), ..TreeShape::default() }
     }
 
+    /// Of each range, all of them known.
+    fn known<const N: usize>(heat: [Heat; N]) -> Vec<Option<Heat>> {
+        heat.into_iter().map(Some).collect()
+    }
+
     fn lows(rows: &HeatRows) -> Vec<&[u8]> {
         rows.ranges.iter().map(|range| &*range.low).collect()
     }
@@ -240,10 +290,10 @@ mod tests {
         }
         let rows = history.rows(0, 1, 11, 60);
         assert_eq!(lows(&rows), [&b""[..], b"m"]);
-        assert_eq!(rows.rows, [(10, vec![[6.0, 0.0], [0.0, 1.0]]), (11, vec![[8.0, 0.0], [0.0, 1.0]])]);
-        assert_eq!(history.rows(0, 1, 10, 1).rows, [(10, vec![[6.0, 0.0], [0.0, 1.0]])]);
+        assert_eq!(rows.rows, [(10, known([[6.0, 0.0], [0.0, 1.0]])), (11, known([[8.0, 0.0], [0.0, 1.0]]))]);
+        assert_eq!(history.rows(0, 1, 10, 1).rows, [(10, known([[6.0, 0.0], [0.0, 1.0]]))]);
         assert_eq!(history.rows(5, 1, 16, 2).rows.len(), 2, "by a clock that was set");
-        assert_eq!(history.rows(0, 6, 1, 60).rows, [(1, vec![[7.0, 0.0], [0.0, 1.0]])], "of a minute");
+        assert_eq!(history.rows(0, 6, 1, 60).rows, [(1, known([[7.0, 0.0], [0.0, 1.0]]))], "of a minute");
     }
 
     #[test]
@@ -252,14 +302,17 @@ mod tests {
         history.observe(100, &tree(&[("", [4.0, 2.0]), ("m", [1.0, 1.0])]));
         history.observe(110, &tree(&[("", [0.0, 0.0]), ("f", [6.0, 0.0]), ("m", [0.0, 0.0])]));
         let rows = history.rows(0, 1, 11, 2);
-        assert_eq!(rows.rows[0], (10, vec![[2.0, 1.0], [2.0, 1.0], [1.0, 1.0]]));
-        assert_eq!(rows.rows[1], (11, vec![[0.0, 0.0], [6.0, 0.0], [0.0, 0.0]]));
+        assert_eq!(rows.rows[0], (10, known([[2.0, 1.0], [2.0, 1.0], [1.0, 1.0]])));
+        assert_eq!(rows.rows[1], (11, known([[0.0, 0.0], [6.0, 0.0], [0.0, 0.0]])));
         // Within a step likewise.
         history.observe(
             111,
             &tree(&[("", [8.0, 0.0]), ("f", [2.0, 0.0]), ("m", [0.0, 0.0]), ("t", [0.0, 0.0])]),
         );
-        assert_eq!(history.rows(0, 1, 11, 1).rows, [(11, vec![[4.0, 0.0], [4.0, 0.0], [0.0; 2], [0.0; 2]])]);
+        assert_eq!(
+            history.rows(0, 1, 11, 1).rows,
+            [(11, known([[4.0, 0.0], [4.0, 0.0], [0.0; 2], [0.0; 2]]))]
+        );
     }
 
     #[test]
@@ -269,7 +322,36 @@ mod tests {
         let mut less = tree(&[("", [2.0, 0.0]), ("m", [0.0, 0.0])]);
         less.meganodes.pop();
         history.observe(110, &less);
-        assert_eq!(history.rows(0, 1, 11, 2).rows, [(10, vec![[4.0, 0.0]]), (11, vec![[2.0, 0.0]])]);
+        assert_eq!(history.rows(0, 1, 11, 2).rows, [(10, known([[4.0, 0.0]])), (11, known([[2.0, 0.0]]))]);
+    }
+
+    /// What a dead node's keys were written before they came read as nothing.
+    #[test]
+    fn of_keys_that_came_to_the_node_nothing_is_known_before() {
+        let mut history = HeatHistory::default();
+        let mut less = tree(&[("", [4.0, 0.0]), ("m", [0.0, 0.0])]);
+        less.meganodes.pop();
+        history.observe(100, &less);
+        history.observe(110, &less);
+        // Of what has just come no rate is known.
+        let mut more = tree(&[("", [2.0, 0.0]), ("m", [9.0, 0.0])]);
+        let of_new = &mut more.meganodes[1];
+        let rates = (of_new.writes_per_second.take(), of_new.reads_per_second.take());
+        history.observe(111, &more);
+        let rows = history.rows(0, 1, 11, 2);
+        assert_eq!(rows.rows, [(10, vec![Some([4.0, 0.0]), None]), (11, vec![Some([3.0, 0.0]), None])]);
+        let of_new = &mut more.meganodes[1];
+        (of_new.writes_per_second, of_new.reads_per_second) = rates;
+        history.observe(112, &more);
+        let of_new = |rows: HeatRows| rows.rows.iter().map(|(_, heat)| heat[1]).collect::<Vec<_>>();
+        assert_eq!(of_new(history.rows(0, 1, 11, 2)), [None, Some([9.0, 0.0])]);
+        // Together with others it is known when all are; what a part of the keys did is not the whole's.
+        history.observe(120, &tree(&[("", [1.0, 0.0])]));
+        assert_eq!(history.rows(0, 1, 10, 1).rows, [(10, vec![None])]);
+        assert_eq!(history.rows(0, 1, 11, 1).rows[0].1[0].unwrap()[0], 8.0 / 3.0 + 9.0);
+        // The half of a range that it had is known.
+        history.observe(130, &tree(&[("", [1.0, 0.0]), ("g", [1.0, 0.0]), ("m", [1.0, 0.0])]));
+        assert_eq!(history.rows(0, 1, 10, 1).rows, [(10, vec![Some([2.0, 0.0]), Some([2.0, 0.0]), None])]);
     }
 
     #[test]
@@ -301,15 +383,15 @@ mod tests {
         let ranges = grouped(&many.meganodes);
         assert!(ranges.len() <= RANGES_MAX && ranges.len() > RANGES_MAX / 2, "{}", ranges.len());
         let sums = ranges.iter().fold(Heat::default(), |mut sum, (_, heat)| {
-            add(&mut sum, *heat);
+            add(&mut sum, heat.unwrap());
             sum
         });
         let count = many.meganodes.len() as f32;
         assert_eq!(sums, [count, 2.0 * count]);
-        for (range, [writes, _]) in &ranges {
+        for (range, heat) in &ranges {
             let all = lows.iter().map(String::as_bytes);
             let inside = all.filter(|low| **low >= *range.low && !range.ends_by(low)).count();
-            assert_eq!(*writes, inside as f32, "{range:?} has keys of others");
+            assert_eq!(heat.unwrap()[0], inside as f32, "{range:?} has keys of others");
         }
         // Each alone: there are more than rows have ranges.
         many.meganodes.retain(|shape| shape.low[5] % 2 == 0);

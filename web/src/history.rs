@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use cell_node::{LatencyHistogram, NodeSnapshot};
+use cell_node::{LatencyHistogram, NodeSnapshot, NodeState};
 use cell_terms::NodeId;
 
 use crate::clock::LookTime;
@@ -116,9 +116,9 @@ kinds! {
     "memory_used_bytes", "bytes", Sum, |node, _| {
         Some(node.memory.limit.saturating_sub(node.memory.available) as f64)
     };
-    "entries", "", Sum, |node, _| sum(node, |pair| pair.entries);
-    "tree_nodes", "", Sum, |node, _| sum(node, |pair| pair.tree_nodes);
-    "extent_live_bytes", "bytes", Sum, |node, _| sum(node, |pair| pair.extent_live_bytes);
+    "entries", "", Sum, |node, _| held(node, |pair| pair.entries);
+    "tree_nodes", "", Sum, |node, _| held(node, |pair| pair.tree_nodes);
+    "extent_live_bytes", "bytes", Sum, |node, _| held(node, |pair| pair.extent_live_bytes);
     "splits_finished", "1/s", Sum, |_, rates| Some(rates.splits_finished);
 }
 
@@ -135,6 +135,14 @@ pub(crate) fn queue_estimate_us(node: &NodeSnapshot) -> Option<f64> {
 
 fn sum(node: &NodeSnapshot, of: fn(&cell_node::PairSnapshot) -> u64) -> Option<f64> {
     Some(node.pairs.iter().map(of).sum::<u64>() as f64)
+}
+
+/// What a node's pairs hold: not known before it has them, nor once it has failed.
+fn held(node: &NodeSnapshot, of: fn(&cell_node::PairSnapshot) -> u64) -> Option<f64> {
+    match &node.state {
+        NodeState::Starting(_) | NodeState::Recovering(_) | NodeState::Failed(_) => None,
+        _ => sum(node, of),
+    }
 }
 
 /// The slowest pair's; none if nothing was synced.
@@ -280,6 +288,8 @@ impl NodeHistory {
         }
         if at.boottime_ms.saturating_sub(self.moved_ms) >= STILL_MS {
             self.rates = Rates::default();
+        }
+        if !self.rates.is_known {
             return self.push(second, &UNKNOWN);
         }
         let row = self.row_of(snapshot);
@@ -430,7 +440,7 @@ pub(crate) fn percentile_us<'a>(
 #[cfg(test)]
 mod tests {
     use cell_cluster::MemberRow;
-    use cell_node::ClusterSnapshot;
+    use cell_node::{ClusterSnapshot, RecoveryProgress};
     use cell_terms::Incarnation;
 
     use super::*;
@@ -512,6 +522,45 @@ mod tests {
         history.observe(at(1_071), &Arc::new(node));
         assert_eq!(history.figure(1, 1_071, gets), Some(10.0));
         assert_eq!(history.figure(1, 1_070, gets), None);
+    }
+
+    /// A node whose figures had not moved on since the first look was charted as one that does nothing.
+    #[test]
+    fn new_node_is_charted_from_its_first_rates_on() {
+        let mut history = NodeHistory::default();
+        let mut node = snapshot();
+        history.observe(at(1_000), &Arc::new(node.clone()));
+        history.observe(at(1_001), &Arc::new(node.clone()));
+        let gets = kind("ops_get");
+        assert_eq!((history.figure(1, 1_001, gets), history.members(1, 1_001)), (None, None));
+        (node.uptime_ms, node.operations.get) = (node.uptime_ms + 2_000, node.operations.get + 60);
+        history.observe(at(1_002), &Arc::new(node));
+        assert_eq!(history.figure(1, 1_002, gets), Some(30.0));
+        for second in [0, 999, 1_000, 1_001, 1_003] {
+            assert_eq!(history.figure(1, second, gets), None, "{second}");
+        }
+        for step_s in [10, 60] {
+            assert_eq!(history.figure(step_s, 1_000 / step_s - 1, gets), None, "{step_s}");
+        }
+    }
+
+    /// A node that was started again was charted as one that has lost its entries.
+    #[test]
+    fn entries_of_a_node_that_recovers_are_not_known() {
+        let mut history = NodeHistory::default();
+        for second in 0..=3 {
+            let mut node = snapshot();
+            node.uptime_ms = 5_000 + second * 1_000;
+            if second < 3 {
+                (node.state, node.pairs) = (NodeState::Recovering(RecoveryProgress::default()), Vec::new());
+            }
+            history.observe(at(1_000 + second), &Arc::new(node));
+        }
+        for name in ["entries", "tree_nodes", "extent_live_bytes"] {
+            assert_eq!(history.figure(1, 1_002, kind(name)), None, "{name}");
+            assert!(history.figure(1, 1_003, kind(name)).is_some(), "{name}");
+        }
+        assert_eq!(history.figure(1, 1_002, kind("ops_get")), Some(0.0), "it serves nothing");
     }
 
     /// Rows were once numbered by the wall clock: set back by an hour, it stopped all charts for an hour.

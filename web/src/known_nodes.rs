@@ -55,7 +55,7 @@ impl KnownNodes {
             known.absent.get_or_insert(absent(node, incarnation, at, at.boottime_ms));
         }
         // A node that died before this one looked for the first time is known by what became of its pairs.
-        for incident in cluster.incidents.iter().filter(|incident| incident.dead != Incarnation(0)) {
+        for incident in cluster.incidents.iter().filter(|incident| !incident.is_of_nobody()) {
             let node = incident.node.0;
             if !is_member(node) && !self.nodes.contains_key(&node) {
                 let absent = absent(node, incident.dead, at, incident.detected_ms.min(at.boottime_ms));

@@ -273,7 +273,7 @@ fn prepare(shared: &Shared) {
     shared.history().fill(at, [&before, &now]);
     for then in second - 600..second {
         let clients: Vec<_> = (0..CLIENTS).map(|number| client_of(now.node.0, number, then)).collect();
-        shared.selectors().observe(1_000 * then, &clients);
+        shared.selectors().observe(1_000 * then, 0, &clients);
     }
     let cluster = ClusterSnapshot { revision: 1, incidents: Vec::new(), ..(*now.cluster).clone() };
     let quiet = NodeSnapshot { cluster: Arc::new(cluster), ..(*before).clone() };

@@ -75,6 +75,7 @@ mod event_kind;
 mod event_log;
 mod events_seen;
 mod exposition;
+mod file_watch;
 mod freshness;
 #[cfg(test)]
 mod full_cluster;

@@ -65,9 +65,9 @@ pub(crate) struct SelectorHistory {
 }
 
 impl SelectorHistory {
-    /// A look at the clients of a snapshot. Of several connections of one client the one counts that reported
-    /// last.
-    pub(crate) fn observe(&mut self, at_unix_ms: u64, clients: &[ClientSnapshot]) {
+    /// A look at the clients of a snapshot, whose figures have stood still for so long. Of several
+    /// connections of one client the one counts that reported last.
+    pub(crate) fn observe(&mut self, at_unix_ms: u64, still_ms: u64, clients: &[ClientSnapshot]) {
         self.clients.values_mut().for_each(|client| client.is_live = false);
         let mut unlisted = BTreeSet::new();
         for client in clients {
@@ -77,7 +77,7 @@ impl SelectorHistory {
             }
             let known = self.clients.entry(client.client).or_insert_with(|| ClientHistory::new(client));
             if !known.is_live {
-                known.observe(at_unix_ms, client);
+                known.observe(at_unix_ms, still_ms, client);
             }
         }
         self.unlisted = unlisted.len() as u64;
@@ -132,7 +132,7 @@ impl ClientHistory {
         }
     }
 
-    fn observe(&mut self, at_unix_ms: u64, client: &ClientSnapshot) {
+    fn observe(&mut self, at_unix_ms: u64, still_ms: u64, client: &ClientSnapshot) {
         (self.is_live, self.seen_unix_ms) = (true, at_unix_ms);
         // A new connection counts from nothing again.
         let goes_on = client.reports >= self.latest.reports
@@ -145,7 +145,7 @@ impl ClientHistory {
             self.counts = client.counts.since(&before);
             self.interval_ns = client.reported_ns - before_ns;
         }
-        let is_held = !is_new && client.age_ms <= HELD_MS;
+        let is_held = !is_new && client.age_ms.saturating_add(still_ms) <= HELD_MS;
         self.latest = client.clone();
         let blank = SelectorSample { at_unix_ms, ..SelectorSample::default() };
         self.push(if is_new || is_held { self.sample(at_unix_ms, is_held) } else { blank });
@@ -307,7 +307,7 @@ pub(crate) mod tests {
     fn observe_each_second_gives_rates_and_shares() {
         let mut history = SelectorHistory::default();
         for second in 1..=3 {
-            history.observe(second * 1_000, &[client(7, second)]);
+            history.observe(second * 1_000, 0, &[client(7, second)]);
             assert_eq!(last(&history, 7).searches_per_second(), Some(40.0));
         }
         let known = history.client(7).unwrap();
@@ -320,21 +320,35 @@ pub(crate) mod tests {
     #[test]
     fn observe_two_reports_at_once_or_none_shows_the_same_rates() {
         let mut history = SelectorHistory::default();
-        history.observe(1_000, &[client(7, 1)]);
-        history.observe(2_000, &[client(7, 1)]);
+        history.observe(1_000, 0, &[client(7, 1)]);
+        history.observe(2_000, 0, &[client(7, 1)]);
         assert_eq!(last(&history, 7).searches_per_second(), Some(40.0), "held");
-        history.observe(3_000, &[client(7, 3)]);
+        history.observe(3_000, 0, &[client(7, 3)]);
         assert_eq!(last(&history, 7).searches_per_second(), Some(40.0), "80 in two seconds");
-        history.observe(4_000, &[ClientSnapshot { age_ms: 3_000, ..client(7, 3) }]);
+        history.observe(4_000, 0, &[ClientSnapshot { age_ms: 3_000, ..client(7, 3) }]);
         assert_eq!(last(&history, 7).searches_per_second(), None, "it is silent");
         assert_eq!(history.client(7).unwrap().ratio_10s(), Some(0.25));
+    }
+
+    /// A server that stood still showed its clients' last rates for as long as it did.
+    #[test]
+    fn observe_figures_that_stand_still_is_held_for_a_while_and_then_nothing_is_known() {
+        let mut history = SelectorHistory::default();
+        history.observe(1_000, 0, &[client(7, 1)]);
+        for (still_s, wanted) in [(1, Some(40.0)), (2, Some(40.0)), (3, None), (60, None)] {
+            history.observe(1_000 * (1 + still_s), 1_000 * still_s, &[client(7, 1)]);
+            assert_eq!(last(&history, 7).searches_per_second(), wanted, "{still_s}");
+        }
+        assert_eq!(history.live().count(), 1);
+        history.observe(62_000, 0, &[client(7, 62)]);
+        assert_eq!(last(&history, 7).searches_per_second(), Some(40.0));
     }
 
     #[test]
     fn observe_a_new_connection_of_a_client_begins_from_nothing() {
         let mut history = SelectorHistory::default();
-        history.observe(1_000, &[client(7, 9)]);
-        history.observe(2_000, &[client(7, 1)]);
+        history.observe(1_000, 0, &[client(7, 9)]);
+        history.observe(2_000, 0, &[client(7, 1)]);
         assert_eq!(last(&history, 7).searches_per_second(), Some(40.0));
     }
 
@@ -342,20 +356,20 @@ pub(crate) mod tests {
     #[test]
     fn observe_counts_that_are_less_than_before_is_a_new_connection_however_many_reports_it_had() {
         let mut history = SelectorHistory::default();
-        history.observe(1_000, &[client(7, 3)]);
-        history.observe(8_000, &[ClientSnapshot { counts: client(7, 1).counts, ..client(7, 4) }]);
+        history.observe(1_000, 0, &[client(7, 3)]);
+        history.observe(8_000, 0, &[ClientSnapshot { counts: client(7, 1).counts, ..client(7, 4) }]);
         assert_eq!(last(&history, 7).searches_per_second(), Some(10.0), "40 in four seconds");
     }
 
     #[test]
     fn client_that_has_gone_is_not_live_and_its_samples_stay_for_ten_minutes() {
         let mut history = SelectorHistory::default();
-        history.observe(1_000, &[client(7, 1)]);
-        history.observe(2_000, &[]);
+        history.observe(1_000, 0, &[client(7, 1)]);
+        history.observe(2_000, 0, &[]);
         assert_eq!(history.live().count(), 0);
         assert_eq!(history.client(7).unwrap().samples(600).len(), 2);
         assert_eq!(last(&history, 7).searches_per_second(), None);
-        history.observe(601_000, &[]);
+        history.observe(601_000, 0, &[]);
         assert!(history.client(7).is_none());
     }
 
@@ -363,7 +377,7 @@ pub(crate) mod tests {
     fn samples_of_more_than_ten_minutes_are_the_last_ten() {
         let mut history = SelectorHistory::default();
         for second in 1..=700 {
-            history.observe(second * 1_000, &[client(7, second)]);
+            history.observe(second * 1_000, 0, &[client(7, second)]);
         }
         let known = history.client(7).unwrap();
         assert_eq!(known.samples(10_000).len(), SAMPLES_MAX);
@@ -374,18 +388,18 @@ pub(crate) mod tests {
     fn clients_past_the_bound_push_out_the_longest_silent_one_and_are_counted_once() {
         let mut history = SelectorHistory::default();
         let all = |range: std::ops::Range<u64>| range.map(|number| client(number, 1)).collect::<Vec<_>>();
-        history.observe(1_000, &all(0..1));
-        history.observe(2_000, &all(1..256));
+        history.observe(1_000, 0, &all(0..1));
+        history.observe(2_000, 0, &all(1..256));
         assert_eq!(history.unlisted(), 0);
-        history.observe(3_000, &all(1..257));
+        history.observe(3_000, 0, &all(1..257));
         assert!(history.client(0).is_none() && history.client(256).is_some());
         assert_eq!(history.unlisted(), 0, "it is not there any more");
-        history.observe(4_000, &all(1..258));
+        history.observe(4_000, 0, &all(1..258));
         assert!(history.client(257).is_none(), "all others are live");
         assert_eq!((history.unlisted(), history.live().count()), (1, 256));
-        history.observe(5_000, &all(1..258));
+        history.observe(5_000, 0, &all(1..258));
         assert_eq!(history.unlisted(), 1, "a client counts once, however long it stays");
-        history.observe(6_000, &all(1..257));
+        history.observe(6_000, 0, &all(1..257));
         assert_eq!(history.unlisted(), 0);
     }
 }

@@ -92,7 +92,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "A PEM file with the certificate, and those that signed it, with which HTTP is served over TLS 1.3; \
                   needs http_tls_key_file. All nodes of a cluster serve TLS or none does: a node asks its \
                   peers as it serves itself. With TLS and tokens_file, http_address need not be loopback. \
-                  From 30 days before a certificate ends a warning comes each day; the metric \
+                  From 30 days before a certificate ends the node warns of it; the metric \
                   cell_http_certificate_left_seconds says how long it holds.",
         default: "",
         bounds: Bounds::Form(OPTIONAL_PATH),
@@ -100,8 +100,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: TLS_KEY_FILE,
-        meaning: "A PEM file with the private key of the certificate in http_tls_certificate_file. A warning says \
-                  where every user of the machine may read it.",
+        meaning: "A PEM file with the private key of the certificate in http_tls_certificate_file. The node warns \
+                  as long as every user of the machine may read it.",
         default: "",
         bounds: Bounds::Form(OPTIONAL_PATH),
         applies: Applies::Restart(TRUST_FIRST),

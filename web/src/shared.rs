@@ -2,20 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode, header};
 use cell_cluster::TuningRow;
-use cell_node::{AccessRules, LookError, NodeSnapshot, TokensError, TreeLook};
+use cell_node::{AccessRules, LookError, NodeSnapshot, TokensError, TreeLook, WarningSubject};
 use rustls::ClientConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::access::Caller;
 use crate::api::params::Params;
-use crate::certificate::{CertificateWatch, exposed};
+use crate::certificate::CertificateWatch;
 use crate::clock::{LookTime, now, now_unix_ms};
 use crate::coordination::Coordination;
 use crate::coordinator_watch::{CoordinatorSeen, CoordinatorWatch};
@@ -24,6 +23,7 @@ use crate::drill::Drills;
 use crate::drill_permission::DrillPermission;
 use crate::event_log::EventLog;
 use crate::events_seen::EventsSeen;
+use crate::file_watch::FileWatch;
 use crate::freshness::Freshness;
 use crate::history::NodeHistory;
 use crate::host::Hosts;
@@ -53,6 +53,7 @@ pub(crate) struct Shared {
     /// The hosts that requests may name.
     pub(crate) hosts: Hosts,
     pub(crate) certificates: CertificateWatch,
+    files: FileWatch,
     pub(crate) limits: Arc<RequestLimits>,
     pub(crate) drill_permission: DrillPermission,
     pub(crate) store: Store,
@@ -100,6 +101,7 @@ impl Shared {
             peers: Peers::new(None),
             hosts: Hosts::default(),
             certificates: CertificateWatch::default(),
+            files: FileWatch::default(),
             limits: Arc::new(RequestLimits::new(setting::CHANGES_PER_SECOND_DEFAULT)),
             drill_permission: DrillPermission::new(sources.data_folder.clone()),
             store: Store::new(sources.fabric),
@@ -144,9 +146,10 @@ impl Shared {
     ) -> Result<Shared, TokensError> {
         self.peers = Peers::new(tls);
         self.certificates = certificates;
-        self.warn_of_exposed_files();
         if let Some(store) = &self.sources.settings {
             let settings = store.given();
+            self.files = FileWatch::new(&settings, Arc::clone(&self.sources.process_warnings));
+            self.files.look_and_say();
             self.access = match &self.sources.access {
                 Some(access) => Arc::clone(access),
                 None => {
@@ -230,14 +233,7 @@ impl Shared {
     /// Says in the log which files of the settings every user of this machine may read, though they are
     /// secret, or write.
     pub(crate) fn warn_of_exposed_files(&self) {
-        let Some(store) = &self.sources.settings else { return };
-        let settings = store.given();
-        for (name, is_secret) in setting::GUARDED_FILES {
-            let path = setting::text(&settings, name);
-            if let Some(warning) = path.and_then(|path| exposed(Path::new(path), is_secret)) {
-                tracing::warn!("{name}: {warning}");
-            }
-        }
+        self.files.look_and_say();
     }
 
     /// Whether requests to the API need a token.
@@ -260,14 +256,16 @@ impl Shared {
 
     /// What is done each second: histories go on.
     pub(crate) fn observe(&self) {
-        let ((snapshot, _), at) = (self.look(), LookTime::now());
+        let ((snapshot, age), at) = (self.look(), LookTime::now());
         let at_unix_ms = at.unix_ms;
-        self.selectors().observe(at_unix_ms, &snapshot.clients);
+        let still_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        self.selectors().observe(at_unix_ms, still_ms, &snapshot.clients);
         self.history().observe(at, &snapshot);
         self.events().observe(at, &snapshot);
         self.events().observe_drills(at_unix_ms, self.drills.seen());
         self.known_nodes().observe(at, &snapshot);
-        self.certificates.look(at_unix_ms.cast_signed() / 1_000);
+        let of_certificates = self.certificates.look(at_unix_ms.cast_signed() / 1_000);
+        self.sources.process_warnings.set(WarningSubject::Certificates, of_certificates);
         self.coordinator.ask();
     }
 
@@ -292,7 +290,7 @@ impl Shared {
     /// Learns what others have to say, each second. It may take as long as they do.
     pub(crate) async fn learn(&self) {
         let secret = self.peers.learn_secret(&self.coordination);
-        tokio::join!(secret, self.drill_permission.look(), self.disk.look());
+        tokio::join!(secret, self.drill_permission.look(), self.disk.look(), self.files.look());
         if let Some(token) = self.peers.entries_token().filter(|_| self.access.wants_tokens()) {
             self.access.know_nodes(token.as_bytes());
             if self.shows_token {

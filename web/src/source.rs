@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cell_cluster::Coordinator;
-use cell_node::{AccessRules, NodeSnapshot, TreeLook};
+use cell_node::{AccessRules, NodeSnapshot, ProcessWarnings, TreeLook};
 use cell_settings::{Registry, SettingsStore};
 
 /// Whoever publishes snapshots of a node.
@@ -32,6 +32,7 @@ pub struct Sources {
     pub(crate) fabric: Option<SocketAddr>,
     pub(crate) tree: Option<TreeLook>,
     pub(crate) access: Option<Arc<AccessRules>>,
+    pub(crate) process_warnings: Arc<ProcessWarnings>,
 }
 
 impl Sources {
@@ -39,7 +40,18 @@ impl Sources {
     #[must_use]
     pub fn new(snapshots: Arc<dyn StatusSource>) -> Sources {
         let (coordinator, settings, registry, data_folder, fabric) = (None, None, None, None, None);
-        Sources { snapshots, coordinator, settings, registry, data_folder, fabric, tree: None, access: None }
+        let (tree, access, process_warnings) = (None, None, Arc::default());
+        Sources {
+            snapshots,
+            coordinator,
+            settings,
+            registry,
+            data_folder,
+            fabric,
+            tree,
+            access,
+            process_warnings,
+        }
     }
 
     /// The cluster's coordinator. It is called on threads that may block, never on the web's own.
@@ -58,6 +70,13 @@ impl Sources {
     #[must_use]
     pub fn access(self, access: Arc<AccessRules>) -> Sources {
         Sources { access: Some(access), ..self }
+    }
+
+    /// Where the node has what is wrong with the process's files; the web says how those of TLS and tokens
+    /// stand.
+    #[must_use]
+    pub fn process_warnings(self, process_warnings: Arc<ProcessWarnings>) -> Sources {
+        Sources { process_warnings, ..self }
     }
 
     /// The node's data folder: a supervisor that allows drills has its socket there.

@@ -11,6 +11,10 @@
 //! Each share has a row of its own, so that no row and no transaction grows with the pairs of a node. A share
 //! is written only while the incident's row is the one that its planner has seen, and removed before it.
 //!
+//! Pairs that belong to nobody are an incident, too. Each time that pairs are nobody's is one of its own, so
+//! that it has its own begin and end. In place of the dead one they have numbers that are no incarnation's:
+//! zero, then those from [`NOBODYS`] on.
+//!
 //! Times are milliseconds of the writer's CLOCK_BOOTTIME, for people: two of them are of one clock only if
 //! both writers ran on one host. Revisions say what comes before what.
 
@@ -31,6 +35,8 @@ use crate::request::{
 
 /// Under which the incidents lie.
 pub(crate) const KEY_INCIDENTS: &str = "incident/";
+/// No incarnation has this number or a higher one: leases are counted from 1.
+const NOBODYS: u64 = 1 << 63;
 /// Incidents that are kept once they are over.
 const KEPT_MAX: usize = 32;
 /// Shares that are kept of those. The last one that is over keeps its own, however many they are.
@@ -41,7 +47,7 @@ const SHARES_EACH: usize = TRANSACTION_STEPS_MAX / 2;
 /// An incident.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IncidentRow {
-    /// Who died; zero: nobody's pairs, which stayed unclaimed.
+    /// Who died, or which of the incidents of nobody's pairs this is: see [`IncidentRow::is_of_nobody`].
     #[serde(with = "number")]
     pub dead: Incarnation,
     /// The dead one's node.
@@ -100,7 +106,7 @@ pub struct ShareTimes {
 /// What is known of an incident when it is claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewIncident {
-    /// Who died; zero: nobody's pairs.
+    /// Who died; of nobody's pairs [`crate::ClusterView::next_of_nobody`].
     pub dead: Incarnation,
     /// Its node.
     pub node: NodeId,
@@ -143,11 +149,29 @@ impl IncidentRow {
         self.plan.binary_search_by_key(&pair, |share| share.pair)
     }
 
+    /// Whether it is of pairs that belonged to nobody, and not of a dead one's.
+    #[must_use]
+    pub fn is_of_nobody(&self) -> bool {
+        is_nobodys(self.dead)
+    }
+
     /// Whether nothing is left to do.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over_ms > 0
     }
+}
+
+/// Whether this is in place of a dead one, where pairs belong to nobody.
+#[must_use]
+pub fn is_nobodys(dead: Incarnation) -> bool {
+    dead.0 == 0 || dead.0 >= NOBODYS
+}
+
+/// In place of a dead one, for nobody's pairs: after the newest of these incidents, by who died.
+pub(crate) fn next_of_nobody<'a>(by_dead: impl DoubleEndedIterator<Item = &'a IncidentRow>) -> Incarnation {
+    let newest = by_dead.rev().find(|row| row.is_of_nobody());
+    Incarnation(newest.map_or(0, |row| row.dead.0.max(NOBODYS) + 1))
 }
 
 /// The incidents. Clones share the coordinator.
@@ -188,7 +212,8 @@ impl Incidents {
     }
 
     /// Claims an incident that nobody has, whose claimer has died too, or that is over and begins again. Who
-    /// takes one up keeps its shares. Whether the caller has it now.
+    /// takes one up keeps its shares. One of nobody's pairs that is over stays as it is: the next one is
+    /// another. Whether the caller has it now.
     ///
     /// # Errors
     /// [`ClusterError::LeaseEnded`] of the caller.
@@ -198,7 +223,7 @@ impl Incidents {
         while attempts.left() {
             let found = self.read(&key)?;
             let mut transaction = Transaction::new().when(claimer_lives(claimer));
-            if !new.host_lock && new.dead.0 > 0 {
+            if !new.host_lock && !is_nobodys(new.dead) {
                 transaction = transaction.when(KeyCondition::LeaseEnded { lease: new.dead });
             }
             let row = match &found {
@@ -208,6 +233,7 @@ impl Incidents {
                     let lives = remains || planted(Mutant::ClaimerLeaseUnasked);
                     return if lives { Ok(true) } else { Err(ClusterError::LeaseEnded { lease: claimer }) };
                 }
+                Some((row, _)) if row.is_over() && row.is_of_nobody() => return Ok(false),
                 Some((row, entry)) => {
                     if !row.is_over() {
                         transaction = transaction.when(KeyCondition::LeaseEnded { lease: row.claimed_by });

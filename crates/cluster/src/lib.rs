@@ -74,7 +74,7 @@ pub use embedded::Embedded;
 pub use error::ClusterError;
 pub use finding::{Finding, RefutedFinding};
 pub use host::HostId;
-pub use incident::{IncidentRow, Incidents, NewIncident, ShareRow, ShareTimes};
+pub use incident::{IncidentRow, Incidents, NewIncident, ShareRow, ShareTimes, is_nobodys};
 pub use layout::{Layout, LayoutRange};
 pub use lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
 pub use lease_thread::{FirstLease, LeaseThread, LeaseTries};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use cell_terms::Incarnation;
 
-use crate::incident::{IncidentRow, ShareRow};
+use crate::incident::{IncidentRow, ShareRow, is_nobodys};
 use crate::missing::Missing;
 use crate::row::{PairRow, PairState};
 
@@ -122,7 +122,7 @@ fn is_to_be_looked_at(row: &PairRow, lives: impl Fn(Incarnation) -> bool, incide
         return true;
     }
     // What is nobody's is shared out anew: who found the damage sees to that, or another member.
-    let is_shared_out = shares.iter().any(|&(dead, _)| dead == Incarnation(0));
+    let is_shared_out = shares.iter().any(|&(dead, _)| is_nobodys(dead));
     let finder = row.findings.last().map(|finding| finding.incarnation);
     row.awaits_look() && !is_shared_out && finder.is_some_and(lives)
 }

@@ -234,6 +234,12 @@ impl ClusterView {
         Ok(())
     }
 
+    /// In place of a dead one, for the next incident of nobody's pairs.
+    #[must_use]
+    pub fn next_of_nobody(&self) -> Incarnation {
+        incident::next_of_nobody(self.incidents.values())
+    }
+
     /// Whether an incarnation lives, as of this view. One that never entered does not.
     #[must_use]
     pub fn lives(&self, incarnation: Incarnation) -> bool {

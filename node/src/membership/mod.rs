@@ -7,6 +7,7 @@
 //! - The pairs of an incarnation whose lease has ended are an *incident*. One survivor claims it and shares
 //!   the pairs out; each survivor takes its share over. Of a survivor that dies, the shares that it had not
 //!   claimed are shared out again, and the pairs that it had claimed are an incident of its own.
+//! - Each time that pairs belong to nobody is an incident of its own, too.
 //! - Whoever was seen alive is missed at once. Whoever was dead before this node came, and pairs that belong
 //!   to nobody, get a *grace period*: when a whole cluster starts, each node is to find its own.
 
@@ -14,7 +15,9 @@ mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cell_cluster::{ClaimReason, ClusterError, ClusterView, IncidentRow, PairRow, PairState, ShareRow};
+use cell_cluster::{
+    ClaimReason, ClusterError, ClusterView, IncidentRow, PairRow, PairState, ShareRow, is_nobodys,
+};
 use cell_recovery::RecoveryError;
 use cell_terms::{Incarnation, NodeId, PairId};
 
@@ -24,7 +27,7 @@ pub(crate) use share::{Orphan, is_left_behind, memory_bytes, share_out};
 const OFFER_AGAIN_NS: u64 = 10_000_000_000;
 /// A takeover that failed for a passing reason is tried again after so long.
 const RETRY_NS: u64 = 1_000_000_000;
-/// In place of the dead one: pairs that belong to nobody.
+/// In place of the dead one: the pair is in no incident, or in the first one of pairs that belong to nobody.
 const NOBODY: Incarnation = Incarnation(0);
 
 /// Who decides.
@@ -54,7 +57,7 @@ pub(crate) enum MembershipCommand {
     },
     /// Claim an incident.
     Claim {
-        /// Who died; zero: nobody's pairs.
+        /// Who died, or what is in place of it for nobody's pairs.
         dead: Incarnation,
         /// The node of the pairs.
         node: NodeId,
@@ -208,10 +211,11 @@ impl Membership {
             self.begin(view, now_ns, &mut commands);
         }
         self.take_own(view, now_ns, &mut commands);
-        for (dead, pairs) in self.orphans(view, now_ns) {
-            self.incident(view, dead, &pairs, now_ns, &mut commands);
+        let orphans = self.orphans(view, now_ns);
+        for (dead, pairs) in &orphans {
+            self.incident(view, *dead, pairs, now_ns, &mut commands);
         }
-        self.close(view, &mut commands);
+        self.close(view, |dead| orphans.contains_key(&dead), &mut commands);
         commands
     }
 
@@ -281,17 +285,31 @@ impl Membership {
             let dead = match row.owner {
                 Some(owner) if view.lives(owner) || owner == self.options.incarnation => continue,
                 Some(owner) if self.seen_ns.contains_key(&owner) || settled => owner,
-                None if settled && self.is_abandoned(row, now_ns) => NOBODY,
+                None if settled && self.is_abandoned(row, now_ns) => self.nobodys(view, row.pair, now_ns),
                 _ => continue,
             };
             self.missed_ns.entry(dead).or_insert(now_ns);
             orphans.entry(dead).or_default().push(row);
         }
         // Another time that pairs are nobody's is another incident, with a time of its own.
-        if !orphans.contains_key(&NOBODY) {
-            self.missed_ns.remove(&NOBODY);
-        }
+        self.missed_ns.retain(|dead, _| !is_nobodys(*dead) || orphans.contains_key(dead));
         orphans
+    }
+
+    /// In which incident a pair of nobody is: in an open one that it is a part of and was not served since,
+    /// or that has just begun; else in the next one, which counts from now.
+    fn nobodys(&self, view: &ClusterView, pair: PairId, now_ns: u64) -> Incarnation {
+        let mut open = view.incidents.values().filter(|row| row.is_of_nobody() && !row.is_over());
+        let has_just_begun = |row: &IncidentRow| {
+            let missed_ns = self.missed_ns.get(&row.dead);
+            let recently = |missed_ns: &u64| now_ns < missed_ns.saturating_add(self.options.grace_ns);
+            row.plan.is_empty() || missed_ns.is_some_and(recently)
+        };
+        let is_its = |row: &&IncidentRow| match row.share(pair) {
+            Some(share) => share.times.serving_ms == 0,
+            None => has_just_begun(row),
+        };
+        open.find(is_its).map_or_else(|| view.next_of_nobody(), |row| row.dead)
     }
 
     /// A pair of nobody whose own node has had its time. Where it was declined, there is nobody to wait for.
@@ -393,14 +411,20 @@ impl Membership {
 
     /// Incidents of this node's in which every pair is served or reported; those of a claimer that has died,
     /// with nothing left to share, are taken up to be closed.
-    fn close(&self, view: &ClusterView, commands: &mut Vec<MembershipCommand>) {
+    fn close(
+        &self,
+        view: &ClusterView,
+        has_orphans: impl Fn(Incarnation) -> bool,
+        commands: &mut Vec<MembershipCommand>,
+    ) {
         let open = view.incidents.values().filter(|row| !row.is_over());
         for incident in open {
             let owned = view.pairs.values().any(|row| row.owner == Some(incident.dead));
             if incident.claimed_by != self.options.incarnation {
-                let gone = |of| of != NOBODY && !view.lives(of);
+                let gone = |of| !view.lives(of);
                 // A restarted node opens one while its predecessor's lease still runs: nobody else may.
-                if !owned && gone(incident.dead) && gone(incident.claimed_by) {
+                let is_left = !owned && !has_orphans(incident.dead);
+                if is_left && gone(incident.dead) && gone(incident.claimed_by) {
                     commands.push(MembershipCommand::Claim {
                         dead: incident.dead,
                         node: incident.node,
@@ -413,7 +437,8 @@ impl Membership {
             }
             let settled =
                 |share: &ShareRow| view.pairs.get(&share.pair).is_none_or(|row| is_settled(row, view));
-            let shared = !incident.plan.is_empty() || incident.dead != NOBODY;
+            // One of nobody's pairs without a plan has just been claimed, or its pairs are somebody's by now.
+            let shared = !incident.plan.is_empty() || !has_orphans(incident.dead);
             if !owned && shared && incident.plan.iter().all(settled) {
                 commands.push(MembershipCommand::Close { dead: incident.dead });
             }

@@ -221,6 +221,60 @@ fn look_pairs_that_are_nobodys_again_are_missed_from_then_on() {
     assert_eq!(detected(&core.look(&nobodys, 9 * GRACE)), 9 * GRACE);
 }
 
+/// The second time took the place of the first one, which nobody knew of any more.
+#[test]
+fn look_each_time_that_pairs_are_nobodys_is_an_incident_of_its_own() {
+    let missing = Missing::Memory { bytes: 1 };
+    let left =
+        |pair| PairRow { state: PairState::Unavailable { missing: missing.clone() }, ..row(pair, None, 2) };
+    let second = (1 << 63) + 1;
+    // After the first one is over.
+    let mut core = core(7, 1);
+    let nobodys = view(&[(7, 1)], &[left(2)]);
+    assert_eq!(claims(&core.look(&nobodys, GRACE)), [0]);
+    let over = IncidentRow { over_ms: 5, ..incident(0, 7, &[(2, Some(7), &[])]) };
+    let again = with(nobodys, over);
+    assert_eq!(claims(&core.look(&again, 9 * GRACE)), [second]);
+    let claimed = with(again.clone(), incident(second, 7, &[]));
+    assert_eq!(core.look(&claimed, 9 * GRACE + 1), [plan(second, &[(2, &[])])]);
+    let over = IncidentRow { over_ms: 6, ..incident(second, 7, &[(2, Some(7), &[])]) };
+    assert_eq!(claims(&core.look(&with(again, over), 20 * GRACE)), [second + 1]);
+}
+
+/// While one pair waited for memory, others that became nobody's hours later counted from its begin.
+#[test]
+fn look_pairs_that_are_nobodys_later_than_others_are_another_incident() {
+    let missing = Missing::Memory { bytes: 1 };
+    let left =
+        |pair| PairRow { state: PairState::Unavailable { missing: missing.clone() }, ..row(pair, None, 2) };
+    let second = (1 << 63) + 1;
+    let mut core = core(7, 1);
+    let open = incident(0, 7, &[(2, None, &[7])]);
+    let one = with(view(&[(7, 1)], &[left(2), row(3, Some(7), 1)]), open.clone());
+    assert_eq!(core.look(&one, GRACE), [], "nobody has room");
+    let both = with(view(&[(7, 1)], &[left(2), left(3)]), open.clone());
+    let soon = core.look(&both, GRACE + 1);
+    assert_eq!(soon, [plan(0, &[(3, &[])])], "they were lost together");
+    let later = core.look(&both, 2 * GRACE);
+    assert_eq!(claims(&later), [second]);
+    // One that was served in between is another one's.
+    let mut served = incident(0, 7, &[(2, None, &[7]), (3, Some(7), &[])]);
+    served.plan[1].times.serving_ms = 4;
+    let again = with(view(&[(7, 1)], &[left(2), left(3)]), served);
+    assert_eq!(claims(&core.look(&again, 3 * GRACE)), [second]);
+}
+
+/// They stayed open until pairs were nobody's the next time, and those counted from their begin.
+#[test]
+fn look_incident_of_nobodys_pairs_is_closed_without_a_plan_and_without_its_claimer() {
+    let mut core = core(7, 1);
+    let served = || view(&[(7, 1)], &[row(2, Some(7), 1)]);
+    let unplanned = with(served(), incident(0, 7, &[]));
+    assert_eq!(core.look(&unplanned, GRACE), [MembershipCommand::Close { dead: NOBODY }]);
+    let left = with(served(), incident(0, 5, &[(2, Some(5), &[])]));
+    assert_eq!(claims(&core.look(&left, GRACE + 1)), [0]);
+}
+
 #[test]
 fn look_goes_by_the_grace_period_that_is_in_force() {
     let mut core = core(7, 1);

@@ -40,6 +40,7 @@ use crate::directory::{MeganodeAt, Range};
 use crate::latency::{Arrival, Latencies};
 use crate::outbox::{NO_REPLIES, PairAt, ReplyList};
 use crate::pairs::{OwnedPair, Pairs, WaitingMessage};
+use crate::process_warnings::ProcessWarnings;
 use crate::settings::WorkerOptions;
 use crate::snapshot::{ClusterSnapshot, FailureKind, OperationCounts};
 use crate::split::{NoticeWish, Splits};
@@ -146,7 +147,9 @@ pub struct Worker {
     full_at_ns: Option<u64>,
     /// Who may ask for what.
     access: Arc<AccessRules>,
-    /// By which revision of that the connections were judged last.
+    /// What is wrong with the process's own settings and files.
+    process_warnings: Arc<ProcessWarnings>,
+    /// By which revision of the access rules the connections were judged last.
     access_judged: u64,
     /// Connections of peers that are known since this was taken last.
     admitted: Vec<ConnectionId>,
@@ -210,6 +213,7 @@ impl Worker {
             restarted_because: None,
             full_at_ns: None,
             access: Arc::default(),
+            process_warnings: Arc::default(),
             access_judged: 0,
             admitted: Vec::new(),
             dismissed: Vec::new(),
@@ -237,6 +241,12 @@ impl Worker {
     #[must_use]
     pub fn with_access(self, access: Arc<AccessRules>) -> Worker {
         Worker { access, ..self }
+    }
+
+    /// One that warns of what is wrong with its process, too.
+    #[must_use]
+    pub fn with_process_warnings(self, process_warnings: Arc<ProcessWarnings>) -> Worker {
+        Worker { process_warnings, ..self }
     }
 
     /// The recovered pairs: from here on they are served. They are numbered from 0, in this order; see

@@ -245,7 +245,7 @@ impl Worker {
         })));
         warnings.extend(warning::of_damage(&self.cluster.pairs, self.identity.incarnation));
         warnings.extend(warning::of_rows(&self.cluster.unreadable));
-        warnings.extend(warning::of_tokens(self.access.refused()));
+        warnings.extend(warning::of_files(&self.access, &self.process_warnings));
         warnings
     }
 

@@ -11,7 +11,7 @@ use cell_drill::wire::PartitionWay;
 use cell_fabric::{FabricError, Partition};
 use cell_node::{
     AccessRules, Ended, FailureKind, NO_ROOM, NodeError, NodeHandle, NodeOptions, NodeSnapshot, NodeState,
-    SILENT_WORDS, StartingNode,
+    ProcessWarnings, SILENT_WORDS, StartingNode,
 };
 use cell_recovery::RecoveryError;
 use cell_settings::SettingsStore;
@@ -104,7 +104,8 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let filter = logging::start(settings.text(logging::FILTER), None)?;
     let given = matches.clone();
     let resolve = move || Ok(resolve(&given, supervised)?.0);
-    let configuration = Configuration::new(settings.clone(), filter, resolve);
+    let process_warnings = Arc::new(ProcessWarnings::default());
+    let configuration = Configuration::new(settings.clone(), filter, process_warnings.clone(), resolve);
     let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
     HttpServer::check_address(http, Some(&settings)).map_err(explain_web)?;
     let embedded = settings.text("coordinator_address") == EMBEDDED;
@@ -116,11 +117,13 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let access =
         Arc::new(AccessRules::open(settings.text(TOKENS_FILE)).map_err(|error| explain_web(error.into()))?);
     let coordinator = coordinator(&settings, faults.partition.clone(), configuration.store())?;
-    let options = options(&settings, listen, faults, arguments.restarted_because.clone(), access.clone())?;
+    let restarted = arguments.restarted_because.clone();
+    let guards = Guards { access, process_warnings };
+    let options = options(&settings, listen, faults, restarted, &guards)?;
     let place = place_words(settings.text(COORDINATOR_ADDRESS));
     let starting = StartingNode::prepare(options, &place).map_err(explain)?;
     // Before there is a lease: who looks sees what is waited for.
-    let web = serve_http(http, &starting, &configuration, (coordinator.clone(), access))?;
+    let web = serve_http(http, &starting, &configuration, coordinator.clone(), guards)?;
     let reload = || {
         configuration.reload();
         web.reload();
@@ -177,13 +180,15 @@ fn serve_http(
     address: SocketAddr,
     starting: &StartingNode,
     configuration: &Configuration,
-    (coordinator, access): (Arc<dyn Coordinator>, Arc<AccessRules>),
+    coordinator: Arc<dyn Coordinator>,
+    guards: Guards,
 ) -> anyhow::Result<HttpServer> {
     let (watch, store) = (starting.watch(), configuration.store());
     let folder = store.current().0.text("data_dir").to_owned();
     let sources = Sources::new(Arc::new(move || watch.snapshot()))
         .coordinator(coordinator)
-        .access(access)
+        .access(guards.access)
+        .process_warnings(guards.process_warnings)
         .settings(store.clone(), settings::REGISTRY)
         .data_folder(Path::new(&folder))
         .fabric(starting.address())
@@ -198,7 +203,7 @@ fn options(
     listen: SocketAddr,
     faults: FaultSwitches,
     restarted_because: Option<String>,
-    access: Arc<AccessRules>,
+    guards: &Guards,
 ) -> anyhow::Result<NodeOptions> {
     if !listen.ip().is_loopback() {
         // The fabric refuses it too, but only after the data folder is made.
@@ -214,7 +219,8 @@ fn options(
         advertised: advertised(settings, "advertise_address")?,
         http_address: advertised(settings, "advertise_http_address")?
             .map_or_else(|| settings.text("http_address").to_owned(), |address| address.to_string()),
-        access,
+        access: guards.access.clone(),
+        process_warnings: guards.process_warnings.clone(),
         partition: faults.partition,
         disk_delay: faults.disk_delay,
         restarted_because,
@@ -271,6 +277,13 @@ fn advertised(settings: &Settings, name: &str) -> anyhow::Result<Option<SocketAd
         return Err(Failure::usage(what).next("give the address and port that others reach").into());
     }
     Ok(Some(given))
+}
+
+/// What the node and its HTTP have in common: who may do what, and what is wrong with the process's files.
+#[derive(Clone)]
+struct Guards {
+    access: Arc<AccessRules>,
+    process_warnings: Arc<ProcessWarnings>,
 }
 
 /// What a drill switches in this process.

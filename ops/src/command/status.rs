@@ -13,6 +13,7 @@ use crate::args::{Global, ServerArgs};
 use crate::exit::{Exit, classify};
 use crate::members::{Member, members};
 use crate::output::{message, number, table};
+use crate::readiness::{HttpArgs, Readiness};
 use crate::store::Store;
 use crate::watch::WatchArgs;
 
@@ -23,9 +24,12 @@ pub(crate) struct StatusArgs {
     watch: WatchArgs,
     #[command(flatten)]
     server: ServerArgs,
+    #[command(flatten)]
+    http: HttpArgs,
 }
 
-/// Prints the status; exit code 5 if a node is not healthy, 4 if none answers.
+/// Prints the status; exit code 5 if a node is not healthy, 4 if none answers. A node that says over HTTP
+/// alone that it is not ready is not healthy.
 pub(crate) fn run(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
     arguments.watch.run(global, || once(global, arguments))
 }
@@ -35,6 +39,8 @@ struct Asked {
     server: String,
     node: Option<NodeId>,
     status: anyhow::Result<NodeStatus>,
+    /// What its HTTP says, where it says nothing itself.
+    readiness: Option<Readiness>,
 }
 
 /// A pair that is not served, as the region table says.
@@ -48,10 +54,49 @@ fn ask(arguments: &StatusArgs) -> anyhow::Result<(Vec<Asked>, Vec<Unserved>)> {
             unserved = unserved.take().or_else(|| store.unserved().ok());
             store.status()
         });
-        Asked { server, node, status }
+        Asked { server, node, status, readiness: None }
     };
-    let asked = members(&arguments.server, Duration::from_secs(2))?.into_iter().map(&mut ask).collect();
+    let mut asked: Vec<Asked> =
+        members(&arguments.server, Duration::from_secs(2))?.into_iter().map(&mut ask).collect();
+    if let several @ [_, _, ..] = &mut asked[..] {
+        for one in several.iter_mut().filter(|one| one.status.as_ref().is_err_and(is_silent)) {
+            one.readiness = arguments.http.ask_usual(&one.server)?;
+        }
+    }
     Ok((asked, unserved.unwrap_or_default()))
+}
+
+fn is_silent(error: &anyhow::Error) -> bool {
+    classify(error).0 == Exit::Unreachable
+}
+
+/// What HTTP says where no server answers; without that the command fails as they do.
+fn by_http(
+    global: &Global,
+    arguments: &StatusArgs,
+    error: anyhow::Error,
+    unserved: &[Unserved],
+) -> anyhow::Result<Exit> {
+    let servers = &arguments.server.server;
+    let found = if is_silent(&error) { arguments.http.ask_all(servers)? } else { Vec::new() };
+    let is_unhealthy = found.iter().any(|readiness| !readiness.is_ready());
+    let exit = if is_unhealthy { Exit::Unhealthy } else { classify(&error).0 };
+    if global.json {
+        let mut node = failed(servers, &error);
+        if !found.is_empty() {
+            node["readiness"] = found.iter().map(Readiness::document).collect();
+        }
+        let unserved = document_of_unserved(unserved);
+        message::print_json(json!({"healthy": false, "nodes": [node], "unserved": unserved}))?;
+        return Ok(exit);
+    }
+    let said: Vec<String> = found.iter().map(Readiness::text).collect();
+    if !is_unhealthy {
+        said.iter().for_each(|text| message::note(text.trim_end()));
+        return Err(error);
+    }
+    message::print_text(&format!("{}\n\n{}", message::in_words(&error), said.join("\n")))?;
+    Ok(exit)
 }
 
 fn failed(server: &str, error: &anyhow::Error) -> Value {
@@ -62,12 +107,14 @@ fn failed(server: &str, error: &anyhow::Error) -> Value {
 fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
     let (mut asked, unserved) = match ask(arguments) {
         Ok(asked) => asked,
-        Err(error) if global.json => {
-            message::print_json(json!({"nodes": [failed(&arguments.server.server, &error)]}))?;
-            return Ok(classify(&error).0);
-        }
-        Err(error) => return Err(error),
+        Err(error) => return by_http(global, arguments, error, &[]),
     };
+    if let [one] = &mut asked[..]
+        && let Err(error) = &mut one.status
+    {
+        let error = std::mem::replace(error, anyhow::Error::msg(""));
+        return by_http(global, arguments, error, &unserved);
+    }
     if asked.len() == 1 && !global.json {
         let Asked { server, status, .. } = asked.remove(0);
         let kept = status?;
@@ -78,7 +125,8 @@ fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
             + &text_of_unserved(&unserved);
         return print(&text, is_healthy);
     }
-    if !global.json && asked.iter().all(|one| one.status.is_err()) {
+    let is_unknown = |one: &Asked| one.status.is_err() && one.readiness.is_none();
+    if !global.json && asked.iter().all(is_unknown) {
         // That nobody tells, for want of a role say, does not mean that nothing is well.
         return asked.remove(0).status.map(|_| Exit::Ok);
     }
@@ -88,13 +136,18 @@ fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
     if global.json {
         let node = |one: &Asked| match &one.status {
             Ok(kept) => document(&one.server, &kept.report()),
-            Err(error) => failed(&one.server, error),
+            Err(error) => {
+                let mut node = failed(&one.server, error);
+                if let Some(readiness) = &one.readiness {
+                    node["readiness"] = json!([readiness.document()]);
+                }
+                node
+            }
         };
         let nodes: Vec<Value> = asked.iter().map(node).collect();
-        let pair = |(pair, state): &Unserved| json!({"pair": pair.0, "state": unserved_word(*state)});
-        let unserved: Vec<Value> = unserved.iter().map(pair).collect();
+        let unserved = document_of_unserved(&unserved);
         message::print_json(json!({"healthy": is_healthy, "nodes": nodes, "unserved": unserved}))?;
-        return Ok(exit_of(is_healthy, &asked));
+        return Ok(if is_healthy { Exit::Ok } else { Exit::Unhealthy });
     }
     let reports = asked.iter().filter_map(|one| one.status.as_ref().ok()).map(NodeStatus::report);
     let warnings: Vec<_> = reports.map(|report| (report.node, report.warnings)).collect();
@@ -107,8 +160,12 @@ fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
 
 /// Why some did not tell.
 fn text_of_errors(asked: &[Asked]) -> String {
-    let failed = asked.iter().filter_map(|one| Some((&one.server, one.status.as_ref().err()?)));
-    let lines: String = failed.map(|(server, error)| format!("{server}: {error:#}\n")).collect();
+    let failed = asked.iter().filter_map(|one| Some((one, one.status.as_ref().err()?)));
+    let line = |(one, error): (&Asked, &anyhow::Error)| {
+        let readiness = one.readiness.as_ref().map(Readiness::text).unwrap_or_default();
+        format!("{}: {error:#}\n{readiness}", one.server)
+    };
+    let lines: String = failed.map(line).collect();
     if lines.is_empty() { lines } else { format!("\nNot told:\n{lines}") }
 }
 
@@ -140,13 +197,8 @@ fn unserved_word(state: OwnedState) -> &'static str {
     }
 }
 
-/// A node alone that does not answer says how; one of several is part of an unhealthy whole.
-fn exit_of(is_healthy: bool, asked: &[Asked]) -> Exit {
-    match asked {
-        [Asked { status: Err(error), .. }] => classify(error).0,
-        _ if is_healthy => Exit::Ok,
-        _ => Exit::Unhealthy,
-    }
+fn document_of_unserved(unserved: &[Unserved]) -> Value {
+    unserved.iter().map(|(pair, state)| json!({"pair": pair.0, "state": unserved_word(*state)})).collect()
 }
 
 fn print(text: &str, is_healthy: bool) -> anyhow::Result<Exit> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The coordinator's socket in a cluster's folder.
 pub(crate) const COORDINATOR_SOCKET: &str = "coordinator.socket";
 /// HTTP of node i is on P + 80 + i.
-const HTTP_OFFSET: u16 = 80;
+pub(crate) const HTTP_OFFSET: u16 = 80;
 
 /// A development cluster's addresses and folders.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -308,7 +308,7 @@ fn node_behind_a_forwarded_port_is_reached_by_what_it_advertises() {
 }
 
 /// At a SIGHUP a node reads its configuration file again: what applies live takes effect at once, and what
-/// does not is named and stays; a file that is wrong changes nothing.
+/// does not is named and stays; a file that is wrong changes nothing, and is warned of until it is right.
 #[test]
 fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     let folder = tempfile::tempdir().unwrap();
@@ -357,6 +357,74 @@ fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     configure("checkpoint_age_ms = \"1 year\"\n");
     signal(Pid::from_child(&node), Signal::HUP);
     wait_for("the configuration is wrong: all settings stay");
+    let status = || {
+        let said = command(&["status", "--server", &server]).output().unwrap();
+        assert_eq!(said.status.code(), Some(0), "{said:?}");
+        String::from_utf8(said.stdout).unwrap()
+    };
+    let warning =
+        "node-0: the configuration is wrong since it was read again, and the settings before it hold: ";
+    let why = format!("{warning}{}: `checkpoint_age_ms` cannot be `1 year`", config.display());
+    let warned = wait::until_some("the status warns", || Some(status()).filter(|said| said.contains(&why)));
+    assert!(warned.contains("\nWarnings:\n"), "{warned}");
+    wait::until("readiness warns", || http(port + 80, "/readyz?verbose").contains("[-]warnings: the conf"));
+    wait::until("the verdict warns", || {
+        http(port + 80, "/api/v1/cluster/status").contains("serves, but: the configuration is wrong")
+    });
+    configure("checkpoint_age_ms = \"2 s\"\n");
+    signal(Pid::from_child(&node), Signal::HUP);
+    wait::until("the status warns no more", || !status().contains("Warnings"));
+    signal(Pid::from_child(&node), Signal::TERM);
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+}
+
+/// It listens, and says hello to nobody yet. Its HTTP knows why, and nobody asked that.
+#[test]
+fn status_of_a_node_that_waits_for_its_coordinator_says_what_its_http_knows() {
+    let folder = tempfile::tempdir().unwrap();
+    let ports = Ports::take();
+    let [server, http] = [0, 80].map(|offset| format!("127.0.0.1:{}", ports.first + offset));
+    let (coordinator, config) = (folder.path().join("coordinator.socket"), folder.path().join("cell.toml"));
+    std::fs::write(&config, "tracing_filter = \"error\"\n").unwrap();
+    let mut node = command(&["node", "--listen-address", &server, "--http-address", &http])
+        .args(&FLAGS[..3])
+        .arg("--config")
+        .arg(&config)
+        .arg("--data-dir")
+        .arg(folder.path().join("data"))
+        .arg("--coordinator-address")
+        .arg(&coordinator)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let status = |more: &[&str]| {
+        let said = command(&["status", "--timeout", "1s", "--server", &server]).args(more).output().unwrap();
+        (said.status.code(), String::from_utf8(said.stdout).unwrap())
+    };
+    let waits = format!("starting: waiting for the coordinator at {}, tried ", coordinator.display());
+    let (code, said) = wait::until_some("the status says what the node waits for", || {
+        assert!(node.try_wait().unwrap().is_none(), "it has ended");
+        Some(status(&[])).filter(|(_, said)| said.contains(&waits))
+    });
+    let words = format!("http://{http} says that the node is not ready:\n[-]reads: {waits}");
+    assert!(code == Some(5) && said.contains(&words), "{code:?} {said}");
+    assert!(said.starts_with(&format!("cannot reach a Cell server at {server}: ")), "{said}");
+
+    let (code, said) = status(&["--json"]);
+    let document: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let told = &document["nodes"][0];
+    assert_eq!((code, &told["error"]["code"]), (Some(5), &"unreachable".into()), "{said}");
+    let reads = &told["readiness"][0]["checks"][0];
+    assert!(reads["seen"].as_str().unwrap().starts_with(&waits) && reads["ok"] == false, "{said}");
+    assert_eq!(status(&["--http", "127.0.0.1:1"]).0, Some(4), "nobody says anything there");
+    assert_eq!(status(&["--http-ca", "/nowhere"]).0, Some(2), "it has no certificates");
+
+    std::fs::write(&config, "tracing_filter = = 1\n").unwrap();
+    signal(Pid::from_child(&node), Signal::HUP);
+    wait::until("it warns of its configuration", || {
+        status(&[]).1.contains("[-]warnings: the configuration is wrong since it was read again")
+    });
     signal(Pid::from_child(&node), Signal::TERM);
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }

@@ -157,8 +157,8 @@ fn in_full(incident: &IncidentRow, snapshot: &NodeSnapshot) -> Incident {
         serving_ms: share.times.serving_ms,
     };
     Incident {
-        dead: incident.dead.0.to_string(),
-        node: (incident.dead != Incarnation(0)).then_some(incident.node.0),
+        dead: if incident.is_of_nobody() { "0".to_owned() } else { incident.dead.0.to_string() },
+        node: (!incident.is_of_nobody()).then_some(incident.node.0),
         detected_ms: incident.detected_ms,
         lease_seen_ms: incident.lease_seen_ms,
         all_back_ms: incident.is_over().then_some(incident.over_ms),
@@ -207,16 +207,22 @@ mod tests {
             ShareRow { pair: PairId(4), survivor: Some(Incarnation(8)), times, ..ShareRow::default() },
             ShareRow { pair: PairId(5), survivor: None, ..ShareRow::default() },
         ];
-        let row = IncidentRow { dead: Incarnation(u64::MAX), plan, ..INCIDENT };
+        let row = IncidentRow { dead: Incarnation(u64::MAX >> 1), plan, ..INCIDENT };
         let incident = serde_json::to_value(in_full(&row, &snapshot())).unwrap();
-        assert_eq!((&incident["dead"], &incident["node"]), (&"18446744073709551615".into(), &2.into()));
+        assert_eq!((&incident["dead"], &incident["node"]), (&"9223372036854775807".into(), &2.into()));
         assert!(incident["all_back_ms"].is_null());
         assert_eq!(
             (&incident["shares"][0]["survivor"], &incident["shares"][0]["serving_ms"]),
             (&"8".into(), &90.into())
         );
         assert!(incident["shares"][1]["survivor"].is_null());
+        for nobodys in [0, (1 << 63) + 1] {
+            let row = IncidentRow { dead: Incarnation(nobodys), ..INCIDENT };
+            let incident = serde_json::to_value(in_full(&row, &snapshot())).unwrap();
+            assert_eq!((&incident["dead"], &incident["node"]), (&"0".into(), &serde_json::Value::Null));
+        }
     }
+
     #[test]
     fn limit_shares_leaves_the_newest_incidents_whole_and_the_first_shares_of_one_that_has_too_many() {
         let share = |pair| ShareRow { pair: PairId(pair), ..ShareRow::default() };

@@ -323,7 +323,7 @@ mod tests {
 
     fn history(seconds: u64) -> SelectorHistory {
         let mut history = SelectorHistory::default();
-        (1..=seconds).for_each(|second| history.observe(second * 1_000, &[client(u64::MAX, second)]));
+        (1..=seconds).for_each(|second| history.observe(second * 1_000, 0, &[client(u64::MAX, second)]));
         history
     }
 
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn series_has_a_figure_for_each_second_and_null_where_nothing_is_known() {
         let mut history = history(3);
-        history.observe(4_000, &[]);
+        history.observe(4_000, 0, &[]);
         let series =
             serde_json::to_value(series(history.client(u64::MAX).unwrap(), 2, 2, Vec::new())).unwrap();
         assert_eq!(series["times_unix_ms"], serde_json::json!([3_000, 4_000]));

@@ -282,19 +282,24 @@ fn together(
     parts: &[NodePart<SeriesPart>],
     known: &[bool],
 ) -> Series {
-    let figures = |name: &str, at: usize| -> Vec<f64> {
-        parts.iter().filter_map(|part| figure(part, name, at)).collect()
+    // Whoever knows of the step has to know its figure: no sum leaves one out.
+    let sum = |name: &str, at: usize| -> Option<f64> {
+        let known = parts.iter().filter(|part| figure(part, ALWAYS_KNOWN, at).is_some());
+        let figures = known.map(|part| figure(part, name, at)).collect::<Option<Vec<f64>>>()?;
+        figures.into_iter().reduce(|sum, figure| sum + figure)
     };
-    let sum = |figures: Vec<f64>| (!figures.is_empty()).then(|| figures.iter().sum::<f64>());
     let value = |at| match kind.together {
-        Together::Sum => sum(figures(kind.name, at)),
-        Together::Largest => figures(kind.name, at).into_iter().max_by(f64::total_cmp),
+        Together::Sum => sum(kind.name, at),
+        // Of a node that did nothing there is none.
+        Together::Largest => {
+            parts.iter().filter_map(|part| figure(part, kind.name, at)).max_by(f64::total_cmp)
+        }
         Together::Latency { operation, per_thousand } => {
             percentile_us(times_at(parts, OPERATIONS[operation], at), per_thousand)
         }
         Together::OneSidedShare => {
-            let one_sided = sum(figures(SEARCHES_ONE_SIDED, at))?;
-            share(one_sided, one_sided + sum(figures(SEARCHES_SERVER, at))?)
+            let one_sided = sum(SEARCHES_ONE_SIDED, at)?;
+            share(one_sided, one_sided + sum(SEARCHES_SERVER, at)?)
         }
     };
     let values = known.iter().enumerate().map(|(at, is_known)| is_known.then(|| value(at)).flatten());
@@ -369,6 +374,19 @@ mod tests {
         let missing = [MissingPeer { node: 2, address: String::new(), why: String::new() }];
         let told = known(&members, &parts, &missing);
         assert_eq!(values(&told), [None, Some(1.0), Some(1.0), Some(1.0), None, Some(8.0)]);
+    }
+
+    /// A node that recovers does not know what it holds, and the others' entries passed for all.
+    #[test]
+    fn together_of_steps_of_which_a_member_knows_another_figure_alone_is_not_known() {
+        let some = Some(5.0);
+        let parts = [
+            of_node(1, &[("ops_get", &[some; 3]), ("entries", &[some; 3]), ("sync_p99_us", &[some; 3])]),
+            of_node(2, &[("ops_get", &[None, some, some]), ("entries", &[None, None, some])]),
+        ];
+        let values = |name| together(kind(name), Whose::All, &parts, &[true; 3]).values;
+        assert_eq!(values("entries"), [some, None, Some(10.0)], "the first step it does not know at all");
+        assert_eq!(values("sync_p99_us"), [some; 3], "it synced nothing");
     }
 
     #[test]

@@ -118,6 +118,35 @@ fn forget_old_keeps_what_is_not_over_and_the_last() {
     });
 }
 
+/// The second incident of nobody's pairs took the place of the first one.
+#[test]
+fn claim_of_nobodys_pairs_again_is_another_incident_and_the_first_one_stays() {
+    each(|coordinator, _| {
+        let incidents = Incidents::new(coordinator.clone());
+        let mut watch = Watch::new(coordinator.clone());
+        let me = lease(coordinator);
+        let share = ShareRow { pair: PairId(3), survivor: Some(me), ..ShareRow::default() };
+        let mut begun = Vec::new();
+        for detected_ms in [10, 20, 30] {
+            watch.look().unwrap();
+            let dead = watch.view().next_of_nobody();
+            let new = NewIncident { detected_ms, ..death(dead) };
+            assert!(incidents.claim(&new, me, detected_ms + 1).unwrap());
+            incidents.plan(dead, me, std::slice::from_ref(&share)).unwrap();
+            incidents.close(dead, me, detected_ms + 5).unwrap();
+            assert!(!incidents.claim(&new, me, 99).unwrap(), "who sees too little claims nothing");
+            begun.push(dead);
+        }
+        assert_eq!(begun, [0, (1 << 63) + 1, (1 << 63) + 2].map(Incarnation));
+        let kept = incidents.list().unwrap();
+        let times = kept.iter().map(|row| (row.detected_ms, row.over_ms, row.plan.len()));
+        assert_eq!(times.collect::<Vec<_>>(), [(10, 15, 1), (20, 25, 1), (30, 35, 1)]);
+        assert!(kept.iter().all(|row| row.is_of_nobody()));
+        watch.look().unwrap();
+        assert_eq!(watch.view().incidents.values().cloned().collect::<Vec<_>>(), kept);
+    });
+}
+
 /// A transaction that comes late: the planner has tried again meanwhile, and a survivor has noted something.
 #[test]
 fn plan_that_comes_late_undoes_no_note() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cell_fabric::{ConnectionId, PeerAddress};
-use cell_node::{AccessRules, Worker, WorkerIdentity};
+use cell_node::{AccessRules, ProcessWarnings, WarningSubject, Worker, WorkerIdentity};
 use cell_protocol::{Hello, PROTOCOL_VERSION, Reply, Request, RequestHeader, StatusCode};
 use cell_recovery::Progress;
 use cell_terms::{Incarnation, NodeId};
@@ -136,6 +136,22 @@ fn file_of_tokens_that_is_wrong_is_warned_of_until_a_good_one_is_read() {
     }
     assert_eq!(worker.snapshot().warnings.len(), 1, "nobody has read the good one");
     access.read_again().unwrap();
+    assert!(worker.snapshot().warnings.is_empty());
+}
+
+/// A configuration that was wrong at a SIGHUP, and files that everybody may read, were lines of a log.
+#[test]
+fn what_is_wrong_with_the_process_is_warned_of_until_it_is_not() {
+    let process = Arc::new(ProcessWarnings::default());
+    let worker = worker(AccessRules::default()).with_process_warnings(process.clone());
+    assert!(worker.snapshot().warnings.is_empty());
+    process.set(WarningSubject::Files, vec!["a".to_owned(), "b".to_owned()]);
+    process.set(WarningSubject::Configuration, vec!["c".to_owned()]);
+    assert_eq!(worker.snapshot().warnings, ["c", "a", "b"]);
+    process.set(WarningSubject::Files, vec!["b".to_owned()]);
+    process.set(WarningSubject::Configuration, Vec::new());
+    assert_eq!(worker.snapshot().warnings, ["b"]);
+    process.set(WarningSubject::Files, Vec::new());
     assert!(worker.snapshot().warnings.is_empty());
 }
 

@@ -328,7 +328,7 @@ fn incident() -> Value {
         ("times", times),
     ]);
     object([
-        ("dead", integer("The incarnation that died; 0: the pairs had no owner.")),
+        ("dead", integer("The incarnation that died; 0, and from 2^63 on: the pairs had no owner.")),
         ("node", integer("Its node.")),
         ("claimed_by", integer("The incarnation that plans.")),
         ("lease_seen_ms", time("The last look at which its lease lived")),

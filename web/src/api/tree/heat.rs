@@ -4,7 +4,8 @@
 //! Each node reports the keys that it has now, by its ranges of now. They make the ranges of the answer, and
 //! neighbours are together where there are too many: of such a column nothing is known in a step in which
 //! something of it is not, because a part's figure would pass for the whole's. In a step in which keys came
-//! to another node both may report them: their figures are added.
+//! to another node both may report them: their figures are added, and nothing is known of a step of which one
+//! of them knows nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,18 +58,19 @@ pub(crate) struct HeatPart {
     rows: Vec<WireRow>,
 }
 
-/// A step's number, then writes and reads by range.
+/// A step's number, then writes and reads by range; none where the node had not all of its keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct WireRow(u64, Vec<Rate>, Vec<Rate>);
+struct WireRow(u64, Vec<Option<Rate>>, Vec<Option<Rate>>);
 
 impl HeatPart {
     fn new(heat: &HeatRows, wanted: &KeyRange) -> HeatPart {
         let ranges = heat.ranges.iter().enumerate();
         let kept: Vec<_> =
             ranges.filter(|(_, range)| wanted.meets(&range.low, range.high.as_deref())).collect();
-        let row = |(number, figures): &(u64, Vec<Heat>)| {
+        let row = |(number, figures): &(u64, Vec<Option<Heat>>)| {
             let [writes, reads] = [0, 1].map(|kind| {
-                kept.iter().map(|(at, _)| Rate::new(figures[*at][kind].into())).collect::<Vec<_>>()
+                let rate = |heat: Heat| Rate::new(heat[kind].into());
+                kept.iter().map(|(at, _)| figures[*at].map(rate)).collect::<Vec<_>>()
             });
             WireRow(*number, writes, reads)
         };
@@ -192,14 +194,16 @@ fn document(parts: Vec<NodePart<HeatPart>>, range: &KeyRange, columns: usize, st
         part.part.rows.iter().enumerate().map(|(at, row)| (row.0, at)).collect()
     };
     let numbers: Vec<BTreeMap<u64, usize>> = parts.iter().map(by_number).collect();
-    let rows = |of: fn(&WireRow) -> &Vec<Rate>| {
+    let rows = |of: fn(&WireRow) -> &Vec<Option<Rate>>| {
+        // None: the node knows nothing of the step. Within: none of the range's keys were its own then.
         let figure = |number: u64, (part, at): (usize, usize)| {
             let row = parts[part].part.rows.get(*numbers[part].get(&number)?)?;
-            of(row).get(at).map(|rate| rate.0)
+            of(row).get(at).map(|rate| rate.map(|rate| rate.0))
         };
         let of_span = |number: u64, span: &HeatSpan| {
-            let figures = span.sources.iter().filter_map(|source| figure(number, *source));
-            figures.reduce(|sum, rate| sum + rate)
+            let figures = span.sources.iter().map(|source| figure(number, *source));
+            let figures = figures.collect::<Option<Vec<Option<f64>>>>()?;
+            figures.into_iter().flatten().reduce(|sum, rate| sum + rate)
         };
         let cell = |number: u64, column: &[HeatSpan]| {
             let whole: Option<f64> = column.iter().map(|span| of_span(number, span)).sum();
@@ -250,7 +254,9 @@ mod tests {
             high: (!high.is_empty()).then(|| key(high)),
         };
         let row = |(number, writes): &(u64, &[f32])| {
-            (*number, writes.iter().map(|writes| [*writes, 0.0]).collect())
+            // NaN: not known.
+            let heat = |writes: &f32| (!writes.is_nan()).then_some([*writes, 0.0]);
+            (*number, writes.iter().map(heat).collect())
         };
         let heat =
             HeatRows { ranges: ranges.iter().map(range).collect(), rows: rows.iter().map(row).collect() };
@@ -300,6 +306,23 @@ mod tests {
         );
     }
 
+    /// What one of two did passed for what was done.
+    #[test]
+    fn document_of_steps_of_which_one_of_two_nodes_knows_nothing_is_null() {
+        let part_of = |node, rows: &[(u64, &[f32])]| part(node, &[("", "")], rows);
+        // The second one is new, or was started again, or stood still.
+        let parts = vec![part_of(0, &[(5, &[1.0]), (6, &[2.0]), (7, &[3.0])]), part_of(1, &[(7, &[4.0])])];
+        let all = reported(parts, &KeyRange::default(), 512);
+        assert_eq!(all["writes"], serde_json::json!([null, null, [7]]));
+        // It was there, and the keys were the other one's; at first somebody else's, who has died.
+        let parts = vec![
+            part_of(0, &[(5, &[f32::NAN]), (6, &[2.0]), (7, &[3.0])]),
+            part_of(1, &[(5, &[f32::NAN]), (6, &[f32::NAN]), (7, &[4.0])]),
+        ];
+        let all = reported(parts, &KeyRange::default(), 512);
+        assert_eq!(all["writes"], serde_json::json!([null, [2], [7]]));
+    }
+
     #[test]
     fn document_of_a_part_of_the_keys_ends_with_the_ranges_that_have_some() {
         let range = KeyRange { from: b"d".to_vec(), to: Some(b"e".to_vec()) };
@@ -308,7 +331,7 @@ mod tests {
                 HeatRange { low: Arc::from(&b""[..]), high: Some(Arc::from(&b"c"[..])) },
                 HeatRange { low: Arc::from(&b"c"[..]), high: Some(Arc::from(&b"g"[..])) },
             ],
-            rows: vec![(7, vec![[5.0, 0.0], [6.0, 1.0]])],
+            rows: vec![(7, vec![Some([5.0, 0.0]), Some([6.0, 1.0])])],
         };
         let part = NodePart { node: NodeId(0), part: HeatPart::new(&heat, &range) };
         let some = reported(vec![part], &range, 512);

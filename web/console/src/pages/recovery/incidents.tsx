@@ -20,10 +20,10 @@ export function Incidents({ document }: { document: RecoveriesDocument }) {
 }
 
 function summary(incident: Incident, now: number): string {
-  const who = incident.node === null ? `Incarnation ${incident.dead}` : `Node ${incident.node}`;
+  const what = incident.node === null ? "Pairs were nobody's" : `Node ${incident.node} died`;
   const pairs = plural(incident.shares.length, "pair");
   const end = incident.all_back_ms ? `all back after ${duration(incident.all_back_ms - incident.detected_ms)}` : "not all back yet";
-  return `${who} died ${duration(now - incident.detected_ms)} ago: ${pairs}, ${end}`;
+  return `${what} ${duration(now - incident.detected_ms)} ago: ${pairs}, ${end}`;
 }
 
 /** A survivor that has started anew since has another incarnation: nobody tells which node it was. */

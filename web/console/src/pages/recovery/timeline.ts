@@ -58,7 +58,7 @@ export function incidentRows(incident: Incident, now: number): { rows: GanttRow[
   const zero = incident.detected_ms;
   const since = (at: number | null) => (at ? at - zero : undefined);
   const to = Math.max(1, since(incident.all_back_ms) ?? now - zero);
-  const name = incident.node === null ? `incarnation ${incident.dead}` : `node ${incident.node}`;
+  const name = incident.node === null ? "nobody" : `node ${incident.node}`;
   const moments = [{ name: "detected", at: 0 }, { name: "lease_ended", at: since(incident.lease_seen_ms) }, { name: "all_back", at: since(incident.all_back_ms) }]
     .filter((moment): moment is Moment => moment.at !== undefined);
   const rows = incident.shares.map((share) => {

@@ -1,0 +1,110 @@
+//! Which files of TLS and tokens every user of this machine may read, though they are secret, or write. A
+//! file system that hangs must not hold the web's one thread, so they are looked at on another one, one look
+//! at a time.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cell_node::{ProcessWarnings, WarningSubject};
+use cell_terms::setting::Settings;
+
+use crate::certificate::exposed;
+use crate::setting;
+
+/// See the module's text.
+#[derive(Clone, Default)]
+pub(crate) struct FileWatch {
+    files: Arc<[GuardedFile]>,
+    warnings: Arc<ProcessWarnings>,
+    /// What the last look found.
+    found: Arc<Mutex<Vec<String>>>,
+    is_looking: Arc<AtomicBool>,
+}
+
+struct GuardedFile {
+    /// The setting that names it.
+    name: &'static str,
+    path: PathBuf,
+    is_secret: bool,
+}
+
+impl FileWatch {
+    /// Of the files that the settings name; what is wrong with them is said to the node, too.
+    pub(crate) fn new(settings: &Settings, warnings: Arc<ProcessWarnings>) -> FileWatch {
+        let file = |(name, is_secret)| {
+            let path = setting::text(settings, name)?.into();
+            Some(GuardedFile { name, path, is_secret })
+        };
+        let files = setting::GUARDED_FILES.into_iter().filter_map(file).collect();
+        FileWatch { files, warnings, ..FileWatch::default() }
+    }
+
+    /// Looks, and says in the log all that is wrong. It may block.
+    pub(crate) fn look_and_say(&self) {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.look_now();
+    }
+
+    /// Looks, unless a look is under way, and says in the log what is new.
+    pub(crate) async fn look(&self) {
+        if self.files.is_empty() || self.is_looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let watch = self.clone();
+        let look = tokio::task::spawn_blocking(move || {
+            watch.look_now();
+            watch.is_looking.store(false, Ordering::Release);
+        });
+        let _ = look.await; // nothing in it panics
+    }
+
+    fn look_now(&self) {
+        let warning =
+            |file: &GuardedFile| Some(format!("{}: {}", file.name, exposed(&file.path, file.is_secret)?));
+        let found: Vec<String> = self.files.iter().filter_map(warning).collect();
+        self.warnings.set(WarningSubject::Files, found.clone());
+        let before =
+            std::mem::replace(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner), found.clone());
+        for warning in found.iter().filter(|warning| !before.contains(warning)) {
+            tracing::warn!("{warning}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    use cell_terms::setting::Source;
+
+    use super::*;
+
+    /// Only the log had them, when the node started.
+    #[tokio::test]
+    async fn files_that_everybody_may_read_are_warned_of_until_nobody_may() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        let mut settings = Settings::new(&[crate::SETTINGS]);
+        for name in [setting::TLS_KEY_FILE, setting::TLS_TRUST_FILE] {
+            settings.set(name, path, Source::Flag).unwrap();
+        }
+        let warnings = Arc::new(ProcessWarnings::default());
+        let watch = FileWatch::new(&settings, warnings.clone());
+        let permit = |mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        permit(0o644);
+        assert!(warnings.all().is_empty(), "nobody looked");
+        watch.look().await;
+        let said = format!(
+            "http_tls_key_file: every user of this machine may read {path}; next: chmod o-rwx {path}"
+        );
+        assert_eq!(warnings.all(), [said]);
+        permit(0o602);
+        watch.look_and_say();
+        assert_eq!(warnings.all().len(), 2, "both may be written");
+        permit(0o600);
+        watch.look().await;
+        assert!(warnings.all().is_empty());
+    }
+}
