@@ -129,6 +129,33 @@ fn remote_goes_by_the_deadline_that_is_in_force() {
     assert!(matches!(remote.read("a"), Err(ClusterError::OutcomeUnknown(_))));
 }
 
+/// Niceness of the threads of this process with that name, which the kernel cuts to 15 bytes.
+fn niceness_of(name: &str) -> Vec<i64> {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+    let niceness = stats.filter_map(|stat| {
+        let (before, columns) = stat.rsplit_once(") ")?;
+        let is_meant = before.split_once('(')?.1 == name;
+        is_meant.then(|| columns.split(' ').nth(16).unwrap().parse().unwrap())
+    });
+    niceness.collect()
+}
+
+/// A renewal that timed out comes again over a new connection. Threads that began with the niceness of the
+/// process would get to it when the lease has ended.
+#[test]
+fn server_takes_connections_in_as_urgently_as_it_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let embedded = Arc::new(Embedded::open(folder.path()).unwrap());
+    let server = serve(embedded, folder.path());
+    let remote = Remote::new(server.path(), PATIENCE);
+    assert!(remote.read("a").unwrap().is_none());
+    let [accepts, answers] = ["coordinator", "coordinator-pee"].map(niceness_of);
+    assert!(!accepts.is_empty() && !answers.is_empty());
+    assert_eq!(accepts, answers, "they run first, or may not");
+    assert!(until(|| niceness_of("coordinator-tic") == accepts), "like the thread that ticks");
+}
+
 #[test]
 fn server_garbage_is_answered_and_the_connection_closed() {
     use std::io::{Read, Write};
