@@ -6,8 +6,8 @@
 //! changes go on (`room`, `store_folder`).
 //!
 //! One change at a time is on its way to the disk; leases are renewed meanwhile, so that a disk that takes
-//! its time ends nobody's lease. Nor does a process that stood still ([`crate::ticks`]), nor a machine that is
-//! too busy for renewals ([`crate::renewers`]).
+//! its time ends nobody's lease. Nor does a process that stood still ([`crate::ticks`]), nor a machine that
+//! is too busy for renewals ([`crate::renewers`]).
 
 use std::fs::{self, File, Permissions};
 use std::io::Read;
@@ -283,12 +283,12 @@ mod tests {
     use crate::clock::ManualClock;
     use crate::coordinator::text;
     use crate::pieces::KEY_META;
-    use crate::renewers::tests::ToldThread;
     use crate::request::{KeyCondition, Transaction, TransactionOutcome};
     use crate::store::{STORE_FORMAT_VERSION, StoreMeta};
     use crate::store_folder::TABLE;
     use crate::thread_look::ThreadState;
     use crate::ticks::TICK_NS;
+    use crate::told_thread::ToldThread;
 
     #[test]
     fn open_restart_keeps_everything_acknowledged_and_the_generation() {

@@ -15,11 +15,9 @@ use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
 use crate::lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
 use crate::lease_news::{self, LeaseNews, Teller};
+use crate::renewers::LEASE_THREAD;
 use crate::settings::ClusterCounts;
 use crate::urgent;
-
-/// By this name the coordinator finds the thread in its process: see [`crate::renewers`].
-pub(crate) const THREAD_NAME: &str = "lease";
 
 /// A lease that a thread renews. Dropping it stops the renewals; the lease then ends by itself, never early.
 pub struct LeaseThread {
@@ -118,7 +116,7 @@ impl FirstLease {
         let (answer, granted) = mpsc::sync_channel(1);
         let noted = tries.clone();
         let thread = std::thread::Builder::new()
-            .name(THREAD_NAME.to_owned())
+            .name(LEASE_THREAD.to_owned())
             .spawn(move || {
                 urgent::run_first();
                 let Some(first) = shell.first_grant(&noted) else { return };

@@ -63,6 +63,8 @@ mod table;
 mod terms;
 mod thread_look;
 mod ticks;
+#[cfg(test)]
+mod told_thread;
 mod trouble;
 mod tuning;
 mod urgent;

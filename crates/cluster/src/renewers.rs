@@ -8,10 +8,9 @@
 //! 1. after each renewal it is noted how long the two have waited for a processor so far;
 //! 2. when the lease's time is up they are looked at again. If the holder's thread waits for its turn at that
 //!    moment, or the two have waited for more than a fifth of the lease's length since, the renewal was held
-//!    up, and the lease is kept ([`CoordinatorStore::keep`](crate::CoordinatorStore)): four times in a row at
-//!    most;
-//! 3. a holder that is stopped, ends, or is gone has nobody that waits. Nor has one that hangs, or is cut off:
-//!    it sleeps. Their leases end as ever.
+//!    up, and the lease is kept, four times in a row at most (`CoordinatorStore::keep`);
+//! 3. a holder that is stopped, ends, or is gone has nobody that waits. Nor has one that hangs, or is cut
+//!    off: it sleeps. Their leases end as ever.
 //!
 //! That a lease is kept for longer is always safe: its holder goes by its own clock and its own renewals.
 
@@ -22,9 +21,11 @@ use std::thread::ThreadId;
 
 use cell_terms::Incarnation;
 
-use crate::lease_thread::THREAD_NAME;
 use crate::local_socket::PeerProcess;
 use crate::thread_look::{SystemThread, Thread, ThreadLook, ThreadState};
+
+/// The name of the thread of a process that asks for its lease's renewals.
+pub(crate) const LEASE_THREAD: &str = "lease";
 
 /// How the threads fared that renew a lease, since it was renewed or they were last looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +69,7 @@ impl Renewers {
         let Some(process_of) = self.process_of else { return };
         if !self.renewed_again(lease) {
             let process = process_of(stream).ok().filter(|process| *process != 0);
-            let holder = process.and_then(|process| SystemThread::find(process, THREAD_NAME));
+            let holder = process.and_then(|process| SystemThread::find(process, LEASE_THREAD));
             let holder = holder.map(|thread| -> Box<dyn Thread> { Box::new(thread) });
             self.insert(lease, holder, Box::new(SystemThread::own()));
         }
@@ -98,6 +99,11 @@ impl Renewers {
     /// What its threads have waited for since this was last asked, or the lease was renewed.
     pub(crate) fn take_waits(&self, lease: Incarnation) -> Waits {
         self.leases().get_mut(&lease).map(Renewer::take_waits).unwrap_or_default()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_known(&self, lease: Incarnation) -> bool {
+        self.leases().contains_key(&lease)
     }
 
     /// These leases have ended.
@@ -130,7 +136,7 @@ impl Renewer {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -138,49 +144,11 @@ pub(crate) mod tests {
     use crate::clock::ManualClock;
     use crate::coordinator::Coordinator;
     use crate::local_socket::own_user;
+    use crate::told_thread::ToldThread;
     use crate::{CoordinatorServer, Embedded, FirstLease, LeaseTerms, Remote};
 
     const MS: u64 = 1_000_000;
     const LEASE: Incarnation = Incarnation(7);
-
-    impl Renewers {
-        pub(crate) fn is_known(&self, lease: Incarnation) -> bool {
-            self.leases().contains_key(&lease)
-        }
-    }
-
-    /// A thread that fares as a test says. Clones are the same one.
-    #[derive(Clone)]
-    pub(crate) struct ToldThread(Arc<Mutex<Option<ThreadLook>>>);
-
-    impl ToldThread {
-        /// One that sleeps, and has waited for nothing in its life.
-        pub(crate) fn asleep() -> ToldThread {
-            ToldThread(Arc::new(Mutex::new(Some(ThreadLook { state: ThreadState::Sleeps, waited_ns: 0 }))))
-        }
-
-        pub(crate) fn boxed(&self) -> Box<dyn Thread> {
-            Box::new(self.clone())
-        }
-
-        pub(crate) fn is(&self, state: ThreadState) {
-            self.0.lock().unwrap().as_mut().unwrap().state = state;
-        }
-
-        pub(crate) fn waits(&self, for_ns: u64) {
-            self.0.lock().unwrap().as_mut().unwrap().waited_ns += for_ns;
-        }
-
-        fn is_gone(&self) {
-            *self.0.lock().unwrap() = None;
-        }
-    }
-
-    impl Thread for ToldThread {
-        fn look(&self) -> Option<ThreadLook> {
-            *self.0.lock().unwrap()
-        }
-    }
 
     #[test]
     fn take_waits_is_of_both_threads_since_the_last_time_or_renewal() {

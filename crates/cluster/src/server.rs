@@ -110,8 +110,8 @@ impl Drop for CoordinatorServer {
 }
 
 fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
-    // With it those that it starts, from their first moment on: a renewal that timed out comes again over a new
-    // connection, behind those that were given up.
+    // With it those that it starts, from their first moment on: a renewal that timed out comes again over a
+    // new connection, behind those that were given up.
     urgent::run_first();
     for stream in listener.incoming() {
         if shared.stopping.load(Ordering::SeqCst) {

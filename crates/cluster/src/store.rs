@@ -674,7 +674,7 @@ mod tests {
         assert_eq!(store.prepare_expiry(3 * SECOND / 2).ended, [lease]);
     }
 
-    /// How many of its lengths a lease lives after its renewal at this time, while its holder waits so in each.
+    /// How many of its lengths a lease lives after its renewal at this time, while its holder waits so.
     fn lengths_lived(mut store: CoordinatorStore, lease: Incarnation, renewed_ns: u64, waits: Waits) -> u64 {
         let ends = |length: &u64| {
             let now_ns = renewed_ns + length * SECOND / 2;

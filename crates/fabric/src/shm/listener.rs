@@ -131,8 +131,8 @@ pub fn peer_process(socket: &impl AsFd) -> io::Result<u32> {
     Ok(u32::try_from(credentials(socket.as_fd())?.pid).unwrap_or(0))
 }
 
-/// Who the peer of a connected unix socket is. (`rustix` has this with a process number that is never zero; the
-/// kernel says zero of a process in another namespace.)
+/// Who the peer of a connected unix socket is. (`rustix` has this with a process number that is never zero;
+/// the kernel says zero of a process in another namespace.)
 fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
