@@ -22,7 +22,7 @@ use std::thread::ThreadId;
 use cell_terms::Incarnation;
 
 use crate::local_socket::PeerProcess;
-use crate::thread_look::{SystemThread, Thread, ThreadLook, ThreadState};
+use crate::thread_look::{SystemThread, Thread, ThreadState};
 
 /// The name of the thread of a process that asks for its lease's renewals.
 pub(crate) const LEASE_THREAD: &str = "lease";
@@ -80,7 +80,7 @@ impl Renewers {
         let mut leases = self.leases();
         let own = std::thread::current().id();
         let renewer = leases.get_mut(&lease).filter(|renewer| renewer.server_id == own);
-        renewer.map(Renewer::take_waits).is_some()
+        renewer.map(Renewer::waited_since).is_some()
     }
 
     /// A lease is renewed from now on by these, the second of which calls this.
@@ -92,7 +92,7 @@ impl Renewers {
     ) {
         let server_id = std::thread::current().id();
         let mut renewer = Renewer { holder, server, server_id, waited_ns: [0; 2] };
-        renewer.take_waits();
+        renewer.waited_since();
         self.leases().insert(lease, renewer);
     }
 
@@ -116,17 +116,22 @@ impl Renewers {
 }
 
 impl Renewer {
-    fn take_waits(&mut self) -> Waits {
-        let holder = self.holder.as_ref().and_then(|thread| thread.look());
-        let server = self.server.look();
-        let mut lasted_ns = 0;
-        for (before_ns, look) in self.waited_ns.iter_mut().zip([holder, server]) {
-            if let Some(ThreadLook { waited_ns, .. }) = look {
-                lasted_ns += waited_ns.saturating_sub(*before_ns);
-                *before_ns = waited_ns;
+    /// How long the two have waited since this was last asked.
+    fn waited_since(&mut self) -> u64 {
+        let holder = self.holder.as_ref().and_then(|thread| thread.waited_ns());
+        let mut since_ns = 0;
+        for (before_ns, now_ns) in self.waited_ns.iter_mut().zip([holder, self.server.waited_ns()]) {
+            if let Some(now_ns) = now_ns {
+                since_ns += now_ns.saturating_sub(*before_ns);
+                *before_ns = now_ns;
             }
         }
-        match holder.map(|look| look.state) {
+        since_ns
+    }
+
+    fn take_waits(&mut self) -> Waits {
+        let lasted_ns = self.waited_since();
+        match self.holder.as_ref().and_then(|thread| thread.state()) {
             Some(ThreadState::HasWork) => Waits { lasted_ns, goes_on: true },
             Some(ThreadState::Sleeps) => Waits { lasted_ns, goes_on: false },
             // Whatever it waited for, it waits no more.
@@ -218,7 +223,7 @@ mod tests {
             let renewers = embedded.renewers().unwrap();
             let leases = renewers.leases();
             let renewer = leases.get(&lease.incarnation())?;
-            renewer.holder.as_ref()?.look().zip(renewer.server.look())
+            renewer.holder.as_ref()?.waited_ns().zip(renewer.server.waited_ns())
         };
         let patience_ns = crate::clock::boottime_ns() + 120_000 * MS;
         let patient = || assert!(crate::clock::boottime_ns() < patience_ns);
@@ -229,7 +234,7 @@ mod tests {
         drop(lease);
         let holder_is_there = || {
             let leases = embedded.renewers().unwrap().leases();
-            leases.get(&incarnation).and_then(|renewer| renewer.holder.as_ref()?.look()).is_some()
+            leases.get(&incarnation).and_then(|renewer| renewer.holder.as_ref()?.state()).is_some()
         };
         while holder_is_there() {
             patient();

@@ -3,14 +3,6 @@
 use std::fs;
 use std::path::PathBuf;
 
-/// What `/proc/PID/task/TID` says of a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ThreadLook {
-    pub(crate) state: ThreadState,
-    /// For how long it has waited for a processor in its life. A wait that goes on is not in it yet.
-    pub(crate) waited_ns: u64,
-}
-
 /// What a thread is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadState {
@@ -24,8 +16,12 @@ pub(crate) enum ThreadState {
 
 /// A thread that can be looked at.
 pub(crate) trait Thread: Send {
-    /// None: it is gone, or nobody says.
-    fn look(&self) -> Option<ThreadLook>;
+    /// What it is about; none: it is gone, or nobody says.
+    fn state(&self) -> Option<ThreadState>;
+
+    /// For how long it has waited for a processor in its life, a wait that goes on not counted; none: as
+    /// above.
+    fn waited_ns(&self) -> Option<u64>;
 }
 
 /// A thread of this machine.
@@ -59,10 +55,12 @@ impl SystemThread {
 }
 
 impl Thread for SystemThread {
-    fn look(&self) -> Option<ThreadLook> {
-        let state = state_of(&self.stat()?)?;
-        let waited_ns = waited_of(&fs::read_to_string(self.folder.join("schedstat")).ok()?)?;
-        Some(ThreadLook { state, waited_ns })
+    fn state(&self) -> Option<ThreadState> {
+        state_of(&self.stat()?)
+    }
+
+    fn waited_ns(&self) -> Option<u64> {
+        waited_of(&fs::read_to_string(self.folder.join("schedstat")).ok()?)
     }
 }
 
@@ -160,8 +158,9 @@ mod tests {
         });
         let own = told.recv().unwrap();
         let find = |name| SystemThread::find(std::process::id(), name);
-        let is = |thread: &SystemThread, state| thread.look().is_some_and(|look| look.state == state);
+        let is = |thread: &SystemThread, state| thread.state() == Some(state);
         assert!(until(|| is(&own, ThreadState::Sleeps)));
+        assert!(own.waited_ns().is_some(), "this kernel has no scheduler statistics");
         assert!(until(|| find("look-idle").is_some_and(|found| is(&found, ThreadState::Sleeps))));
         assert!(until(|| find("look-busy").is_some_and(|found| is(&found, ThreadState::HasWork))));
         assert!(find("no such name").is_none() && SystemThread::find(0, "look-idle").is_none());
@@ -169,7 +168,7 @@ mod tests {
         drop(wake);
         busy.unwrap().join().unwrap();
         idle.unwrap().join().unwrap();
-        assert!(until(|| own.look().is_none()), "it is gone");
+        assert!(until(|| own.state().is_none() && own.waited_ns().is_none()), "it is gone");
     }
 
     struct Killed(Child);
@@ -188,7 +187,7 @@ mod tests {
         let process = child.0.id();
         assert!(until(|| SystemThread::find(process, "sleep").is_some()), "it is another program by now");
         let thread = SystemThread::find(process, "sleep").unwrap();
-        let is = |state| thread.look().is_some_and(|look| look.state == state);
+        let is = |state| thread.state() == Some(state);
         assert!(until(|| is(ThreadState::Sleeps)));
         let id = Pid::from_raw(process.cast_signed()).unwrap();
         kill_process(id, Signal::STOP).unwrap();
@@ -196,6 +195,9 @@ mod tests {
         kill_process(id, Signal::CONT).unwrap();
         assert!(until(|| is(ThreadState::Sleeps)));
         kill_process(id, Signal::KILL).unwrap();
-        assert!(until(|| is(ThreadState::Stands) || thread.look().is_none()), "nobody has waited for it yet");
+        assert!(
+            until(|| is(ThreadState::Stands) || thread.state().is_none()),
+            "nobody has waited for it yet"
+        );
     }
 }

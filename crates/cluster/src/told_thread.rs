@@ -1,17 +1,24 @@
 //! A thread that fares as a test says.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::thread_look::{Thread, ThreadLook, ThreadState};
+use crate::thread_look::{Thread, ThreadState};
 
 /// Clones are the same one.
 #[derive(Clone)]
-pub(crate) struct ToldThread(Arc<Mutex<Option<ThreadLook>>>);
+pub(crate) struct ToldThread(Arc<Mutex<Told>>);
+
+#[derive(Clone, Copy)]
+struct Told {
+    state: Option<ThreadState>,
+    waited_ns: Option<u64>,
+}
 
 impl ToldThread {
     /// One that sleeps, and has waited for nothing in its life.
     pub(crate) fn asleep() -> ToldThread {
-        ToldThread(Arc::new(Mutex::new(Some(ThreadLook { state: ThreadState::Sleeps, waited_ns: 0 }))))
+        let told = Told { state: Some(ThreadState::Sleeps), waited_ns: Some(0) };
+        ToldThread(Arc::new(Mutex::new(told)))
     }
 
     pub(crate) fn boxed(&self) -> Box<dyn Thread> {
@@ -19,24 +26,29 @@ impl ToldThread {
     }
 
     pub(crate) fn is(&self, state: ThreadState) {
-        self.change(|look| look.state = state);
+        self.told().state = Some(state);
     }
 
     pub(crate) fn waits(&self, for_ns: u64) {
-        self.change(|look| look.waited_ns += for_ns);
+        let mut told = self.told();
+        told.waited_ns = told.waited_ns.map(|waited_ns| waited_ns + for_ns);
     }
 
     pub(crate) fn is_gone(&self) {
-        *self.0.lock().expect("no test panics within") = None;
+        *self.told() = Told { state: None, waited_ns: None };
     }
 
-    fn change(&self, change: impl FnOnce(&mut ThreadLook)) {
-        change(self.0.lock().expect("no test panics within").as_mut().expect("it is there"));
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().expect("no test panics within")
     }
 }
 
 impl Thread for ToldThread {
-    fn look(&self) -> Option<ThreadLook> {
-        *self.0.lock().expect("no test panics within")
+    fn state(&self) -> Option<ThreadState> {
+        self.told().state
+    }
+
+    fn waited_ns(&self) -> Option<u64> {
+        self.told().waited_ns
     }
 }
