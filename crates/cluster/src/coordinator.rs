@@ -5,6 +5,7 @@ use cell_terms::Incarnation;
 use crate::attempts::Attempts;
 use crate::clock_watch::ClockReading;
 use crate::error::ClusterError;
+use crate::renewers::Renewers;
 use crate::request::{
     CoordinatorRefusal, CoordinatorRequest, Grant, KeyChange, KeyCondition, KeyPage, KeyValue, Response,
     Revision, Transaction, TransactionOutcome,
@@ -44,6 +45,11 @@ pub trait Coordinator: Send + Sync {
     ) -> Result<(Response, Option<ClockReading>), ClusterError> {
         let response = self.call(request)?;
         Ok((response, self.clock_ns().map(|now_ns| ClockReading { clock: 0, now_ns })))
+    }
+
+    /// Who renews the store's leases over its socket, where it looks at that before it ends one.
+    fn renewers(&self) -> Option<&Renewers> {
+        None
     }
 
     /// The cluster's random generation, upper half of session ids.
@@ -172,6 +178,10 @@ impl<C: Coordinator + ?Sized> Coordinator for std::sync::Arc<C> {
         request: &CoordinatorRequest,
     ) -> Result<(Response, Option<ClockReading>), ClusterError> {
         (**self).call_timed(request)
+    }
+
+    fn renewers(&self) -> Option<&Renewers> {
+        (**self).renewers()
     }
 }
 

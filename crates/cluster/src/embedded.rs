@@ -6,7 +6,8 @@
 //! changes go on (`room`, `store_folder`).
 //!
 //! One change at a time is on its way to the disk; leases are renewed meanwhile, so that a disk that takes
-//! its time ends nobody's lease. Nor does a process that stood still: see [`crate::ticks`].
+//! its time ends nobody's lease. Nor does a process that stood still ([`crate::ticks`]), nor a machine that
+//! is too busy for renewals ([`crate::renewers`]).
 
 use std::fs::{self, File, Permissions};
 use std::io::Read;
@@ -22,7 +23,9 @@ use cell_terms::mutant::{Mutant, planted};
 use crate::clock::{BootClock, Clock};
 use crate::coordinator::{Coordinator, initialise};
 use crate::error::ClusterError;
+use crate::local_socket::PeerProcess;
 use crate::lock::FolderLock;
+use crate::renewers::Renewers;
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
 use crate::room::RoomLeft;
 use crate::store::{CoordinatorStore, Delta};
@@ -43,6 +46,7 @@ pub struct Embedded {
     clock: Arc<dyn Clock>,
     ticks: Arc<Ticks>,
     ticker: Option<Ticker>,
+    renewers: Renewers,
     folder: PathBuf,
 }
 
@@ -97,10 +101,19 @@ impl Embedded {
             clock,
             ticks: Arc::default(),
             ticker: None,
+            renewers: Renewers::default(),
             folder: folder.to_owned(),
         };
         initialise(&embedded, meta.generation)?;
         Ok(embedded)
+    }
+
+    /// A coordinator that looks at the processes that hold its leases over its socket, before it ends one:
+    /// `process_of` says which they are.
+    #[must_use]
+    pub fn looking_at_holders(mut self, process_of: PeerProcess) -> Embedded {
+        self.renewers = Renewers::of(process_of);
+        self
     }
 
     /// Whether there is a table in `folder` already.
@@ -157,18 +170,35 @@ impl Embedded {
         if let Some(gap) = self.ticks.take_gap(now_ns) {
             self.store().stood_still(gap);
         }
-        let expiry = self.store().prepare_expiry(now_ns);
+        self.keep(now_ns);
+        let expiry = self.store().begin_expiry(now_ns);
+        let ended = expiry.ended.clone();
         match self.change(disk, expiry, now_ns, false) {
             // Nobody sees that a lease has ended before that is durable; nor is anything built on its life.
             Err(ClusterError::Refused(_) | ClusterError::OutcomeUnknown(_)) if !request.is_read() => {
                 return Err(ClusterError::Refused(CoordinatorRefusal::NoRoom));
             }
-            Ok(()) | Err(ClusterError::Refused(_) | ClusterError::OutcomeUnknown(_)) => {}
+            Ok(()) => self.renewers.forget(&ended),
+            Err(ClusterError::Refused(_) | ClusterError::OutcomeUnknown(_)) => {}
             Err(error) => return Err(error),
         }
         let (response, delta) = self.store().prepare(request, now_ns);
         self.change(disk, delta, now_ns, request.is_dispensable())?;
         Ok(response)
+    }
+
+    /// Keeps leases that are over and could not be renewed in time.
+    fn keep(&self, now_ns: u64) {
+        let over = self.store().over(now_ns);
+        for lease in over {
+            // Renewals of others do not wait for what is read of this one's threads.
+            let waits = self.renewers.take_waits(lease);
+            self.store().starved(lease, waits, now_ns);
+        }
+        let kept = self.store().keep(now_ns);
+        for lease in kept {
+            tracing::warn!(%lease, "this machine was too busy for a lease to be renewed in time: it is kept");
+        }
     }
 
     /// Makes a change durable, then lets it count.
@@ -230,6 +260,10 @@ impl Coordinator for Embedded {
     fn clock_ns(&self) -> Option<u64> {
         Some(self.clock.now_ns())
     }
+
+    fn renewers(&self) -> Option<&Renewers> {
+        Some(&self.renewers)
+    }
 }
 
 /// 31 bits that another cluster, or this one after it lost its table, will hardly draw; never zero.
@@ -252,7 +286,9 @@ mod tests {
     use crate::request::{KeyCondition, Transaction, TransactionOutcome};
     use crate::store::{STORE_FORMAT_VERSION, StoreMeta};
     use crate::store_folder::TABLE;
+    use crate::thread_look::ThreadState;
     use crate::ticks::TICK_NS;
+    use crate::told_thread::ToldThread;
 
     #[test]
     fn open_restart_keeps_everything_acknowledged_and_the_generation() {
@@ -366,6 +402,85 @@ mod tests {
         assert!(!lease_comes_back_amid_its_end());
     }
 
+    const LEASE_NS: u64 = 500_000_000;
+
+    /// A lease, its holder's thread, and that which answers here.
+    fn held(embedded: &Embedded) -> (Incarnation, ToldThread, ToldThread) {
+        let lease = embedded.grant(LEASE_NS / 1_000_000).unwrap().lease;
+        let [holder, server] = [(); 2].map(|()| ToldThread::asleep());
+        embedded.renewers.insert(lease, Some(holder.boxed()), server.boxed());
+        (lease, holder, server)
+    }
+
+    /// For how many of its lengths a lease lives that is not renewed while its threads fare so in each; none:
+    /// without end.
+    fn lengths_lived(fare: fn(&ToldThread, &ToldThread)) -> Option<usize> {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::new(5));
+        let embedded = Embedded::open_with_clock(folder.path(), clock.clone()).unwrap();
+        let (lease, holder, server) = held(&embedded);
+        (1..50).find(|_| {
+            fare(&holder, &server);
+            clock.advance(LEASE_NS);
+            embedded.remaining_ns(lease).unwrap().is_none()
+        })
+    }
+
+    #[test]
+    fn lease_whose_renewal_is_held_up_by_a_busy_machine_is_kept_and_ends_at_last() {
+        assert_eq!(lengths_lived(|holder, _| holder.is(ThreadState::HasWork)), Some(5));
+        assert_eq!(lengths_lived(|holder, _| holder.waits(LEASE_NS / 5 + 1)), Some(5));
+        assert_eq!(lengths_lived(|_, server| server.waits(LEASE_NS / 5 + 1)), Some(5));
+    }
+
+    #[test]
+    fn lease_of_a_holder_that_sleeps_or_is_stopped_ends_in_time() {
+        assert_eq!(lengths_lived(|_, _| {}), Some(1));
+        assert_eq!(lengths_lived(|holder, _| holder.waits(LEASE_NS / 5)), Some(1), "that is no long wait");
+        let stopped = |holder: &ToldThread, server: &ToldThread| {
+            holder.waits(LEASE_NS);
+            server.waits(LEASE_NS);
+            holder.is(ThreadState::Stands);
+        };
+        assert_eq!(lengths_lived(stopped), Some(1));
+    }
+
+    #[test]
+    fn keep_alive_that_came_late_because_its_thread_waited_renews() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::new(5));
+        let embedded = Embedded::open_with_clock(folder.path(), clock.clone()).unwrap();
+        let (lease, holder, _) = held(&embedded);
+        for _ in 0..20 {
+            holder.waits(LEASE_NS);
+            clock.advance(LEASE_NS + 1);
+            embedded.keep_alive(lease).unwrap();
+            assert_eq!(embedded.remaining_ns(lease).unwrap(), Some(LEASE_NS));
+        }
+        clock.advance(LEASE_NS);
+        assert_eq!(embedded.remaining_ns(lease).unwrap(), None);
+        assert!(!embedded.renewers.is_known(lease), "it has ended");
+    }
+
+    /// Whether a lease can be renewed whose end found no room on the disk, so that nobody knows whether it is
+    /// there, because its holder's thread waits now.
+    fn starved_lease_comes_back_amid_its_end() -> bool {
+        let folder = tempfile::tempdir().unwrap();
+        let (clock, within) = (Arc::new(ManualClock::new(5)), Arc::new(Within::default()));
+        let embedded = Embedded::open_with(folder.path(), clock.clone(), within.clone()).unwrap();
+        let (lease, holder, _) = held(&embedded);
+        clock.advance(LEASE_NS);
+        *within.0.lock().unwrap() = Some(Box::new(|| Err(io::ErrorKind::StorageFull.into())));
+        assert_eq!(embedded.remaining_ns(lease).unwrap(), Some(0), "its end is not written down yet");
+        holder.is(ThreadState::HasWork);
+        embedded.keep_alive(lease).is_ok()
+    }
+
+    #[test]
+    fn keep_alive_of_a_starved_lease_whose_end_may_be_on_the_disk_is_refused() {
+        assert!(!starved_lease_comes_back_amid_its_end());
+    }
+
     /// Its disk has failed: what it would say is not known to be true.
     fn stopped_store_renews_nothing() {
         let folder = tempfile::tempdir().unwrap();
@@ -386,9 +501,13 @@ mod tests {
     fn mutants_of_a_process_that_stood_still_are_caught() {
         use cell_terms::mutant::{Mutant, in_own_process, plant};
         in_own_process(|| {
-            let twins: [(Mutant, fn() -> bool); 2] = [
+            let twins: [(Mutant, fn() -> bool); 4] = [
                 (Mutant::GapUnnoticed, || left_after_a_gap().iter().all(Option::is_some)),
                 (Mutant::GapRevives, || !lease_comes_back_amid_its_end()),
+                (Mutant::GapRevives, || !starved_lease_comes_back_amid_its_end()),
+                (Mutant::KeptForEver, || {
+                    lengths_lived(|holder, _| holder.is(ThreadState::HasWork)).is_some()
+                }),
             ];
             for (mutant, is_clean) in twins {
                 plant(Some(mutant));

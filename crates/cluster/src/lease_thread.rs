@@ -15,6 +15,7 @@ use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
 use crate::lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
 use crate::lease_news::{self, LeaseNews, Teller};
+use crate::renewers::LEASE_THREAD;
 use crate::settings::ClusterCounts;
 use crate::urgent;
 
@@ -115,7 +116,7 @@ impl FirstLease {
         let (answer, granted) = mpsc::sync_channel(1);
         let noted = tries.clone();
         let thread = std::thread::Builder::new()
-            .name("lease".to_owned())
+            .name(LEASE_THREAD.to_owned())
             .spawn(move || {
                 urgent::run_first();
                 let Some(first) = shell.first_grant(&noted) else { return };

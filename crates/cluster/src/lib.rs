@@ -6,6 +6,7 @@
 //! | [`Coordinator`] | how a store is reached: blocking calls with a deadline, for control threads only |
 //! | [`Embedded`] | a store on sled, hosted by one process of a single-machine cluster |
 //! | [`CoordinatorServer`], [`Remote`] | the embedded store for the other processes of its user |
+//! | [`Renewers`] | the threads that renew the leases of those, and how long they wait for a processor |
 //! | [`local_socket`] | sockets in the cluster's folder, and who may use them |
 //! | [`Sim`] | a store in memory with injected failures, for tests and the simulator |
 //! | [`Table`] | the region table: pairs, owners, epochs, cuts, checkpoints |
@@ -47,6 +48,7 @@ pub mod number;
 mod pieces;
 mod remote;
 mod renewals;
+mod renewers;
 mod request;
 mod room;
 mod row;
@@ -59,7 +61,10 @@ mod store;
 mod store_folder;
 mod table;
 mod terms;
+mod thread_look;
 mod ticks;
+#[cfg(test)]
+mod told_thread;
 mod trouble;
 mod tuning;
 mod urgent;
@@ -84,6 +89,7 @@ pub use missing::Missing;
 pub use notice::{NOTICE_PREFIX, Notices};
 pub use remote::Remote;
 pub use renewals::RenewalFigures;
+pub use renewers::Renewers;
 pub use request::{
     CoordinatorRefusal, CoordinatorRequest, Grant, KeyChange, KeyCondition, KeyOperation, KeyPage, KeyValue,
     Quota, Response, Revision, Transaction, TransactionOutcome,

@@ -24,6 +24,9 @@ const OWNER_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 /// How to find out as which user the peer of a connection runs: by what the kernel says of the socket.
 pub type PeerUser = fn(&UnixStream) -> io::Result<u32>;
 
+/// How to find out which process the peer of a connection is, likewise.
+pub type PeerProcess = fn(&UnixStream) -> io::Result<u32>;
+
 /// Whether a peer of this user is served by a process of user `own`.
 #[must_use]
 pub fn is_admitted(user: u32, own: u32) -> bool {

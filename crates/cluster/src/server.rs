@@ -110,6 +110,9 @@ impl Drop for CoordinatorServer {
 }
 
 fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
+    // With it those that it starts, from their first moment on: a renewal that timed out comes again over a
+    // new connection, behind those that were given up.
+    urgent::run_first();
     for stream in listener.incoming() {
         if shared.stopping.load(Ordering::SeqCst) {
             return;
@@ -140,7 +143,6 @@ fn admit(stream: UnixStream, shared: &Arc<Shared>) {
     }
     let serving = shared.clone();
     let thread = std::thread::Builder::new().name("coordinator-peer".to_owned()).spawn(move || {
-        urgent::run_first();
         if let Err(error) = serve(&stream, &serving) {
             tracing::debug!(%error, "a connection of the coordinator ended");
         }
@@ -161,11 +163,13 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     let (mut line, mut written) = (Vec::new(), Vec::new());
     while !shared.stopping.load(Ordering::SeqCst) && read_line(&mut reader, &mut line)?.is_some() {
+        let mut renewed = None;
         let answer = match serde_json::from_slice::<NumberedRequest>(&line) {
             // Refused only once it has asked: who writes into a closed socket does not come to read why.
             _ if !admitted => refusal(CoordinatorRefusal::Stranger { user, own }),
             Ok(question) => {
                 let response = leases.carry_out(shared, &question.request);
+                renewed = renewed_by(&question.request, &response);
                 // Read before the answer goes out, so that it lies between question and answer.
                 let reading = |now_ns| ClockReading { clock: shared.clock, now_ns };
                 let clock = shared.coordinator.clock_ns().map(reading);
@@ -175,11 +179,23 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
         };
         let goes_on = answer.number != 0;
         write_line(&mut &*stream, &mut written, &answer)?;
+        if let (Some(lease), Some(renewers)) = (renewed, shared.coordinator.renewers()) {
+            renewers.renewed(lease, stream);
+        }
         if !goes_on {
             break;
         }
     }
     Ok(())
+}
+
+/// The lease that counts from now on.
+fn renewed_by(request: &CoordinatorRequest, response: &Response) -> Option<Incarnation> {
+    match (request, response) {
+        (_, Response::Granted(grant)) => Some(grant.lease),
+        (CoordinatorRequest::KeepAlive { lease }, Response::Alive) => Some(*lease),
+        _ => None,
+    }
 }
 
 /// To no question in particular, and the last that is said.

@@ -13,6 +13,7 @@ use cell_terms::Incarnation;
 use cell_terms::mutant::{Mutant, planted};
 use serde::{Deserialize, Serialize};
 
+use crate::renewers::Waits;
 use crate::request::{
     CoordinatorRefusal, CoordinatorRequest, Grant, KEY_BYTES_MAX, KeyChange, KeyCondition, KeyOperation,
     KeyPage, KeyValue, LEASE_TTL_MS, LEASES_MAX, PAGE_KEYS_MAX, Quota, Response, Revision,
@@ -26,8 +27,11 @@ pub const STORE_FORMAT_VERSION: u32 = 2;
 
 /// Changes kept for watchers; who is further behind lists again.
 const CHANGES_MAX: usize = 4096;
-/// A gap of more than this part of a lease's length was long for it: its holder renews as often.
+/// A gap, or a wait for a processor, of more than this part of a lease's length was long for it: its holder
+/// renews as often.
 const GAP_PARTS: u64 = 5;
+/// A lease is kept so often without a renewal between. Its holder may be dead, or stand still.
+const KEPT_MAX: u32 = 4;
 /// A page, and an answer with changes, ends with the entry that passes this many bytes.
 const PAGE_BYTES: usize = 256 << 10;
 
@@ -76,6 +80,12 @@ pub struct Delta {
 struct Lease {
     ttl_ns: u64,
     ends_ns: u64,
+    /// Until when it is kept if it is over before that: a renewal may have been held up.
+    kept_until_ns: u64,
+    /// How often it was kept since its last renewal.
+    kept: u32,
+    /// Its end was decided: that may be on stable storage.
+    is_ending: bool,
 }
 
 /// The state machine.
@@ -92,6 +102,36 @@ pub struct CoordinatorStore {
 
 /// Rows that are written at a time when a store is written anew: no more than a large transaction has.
 const ROWS_AT_A_TIME: usize = TRANSACTION_BYTES_MAX / VALUE_BYTES_MAX;
+
+impl Lease {
+    fn new(ttl_ns: u64, ends_ns: u64) -> Lease {
+        Lease { ttl_ns, ends_ns, kept_until_ns: 0, kept: 0, is_ending: false }
+    }
+
+    fn renew(&mut self, until_ns: u64) {
+        self.ends_ns = self.ends_ns.max(until_ns);
+        (self.kept_until_ns, self.kept) = (0, 0);
+    }
+
+    /// What held up its renewals ended then: it has its whole length from there on, if it is over before.
+    fn keep_from(&mut self, from_ns: u64) {
+        self.kept_until_ns = self.kept_until_ns.max(from_ns.saturating_add(self.ttl_ns));
+    }
+
+    fn may_be_kept(&self) -> bool {
+        self.kept < KEPT_MAX || planted(Mutant::KeptForEver)
+    }
+
+    /// When it is over if nothing more happens.
+    fn lasts_until_ns(&self) -> u64 {
+        if self.may_be_kept() { self.ends_ns.max(self.kept_until_ns) } else { self.ends_ns }
+    }
+
+    /// Whether its time is up and its end is not decided.
+    fn is_over(&self, now_ns: u64) -> bool {
+        self.ends_ns <= now_ns && (!self.is_ending || planted(Mutant::GapRevives))
+    }
+}
 
 impl StoreImage {
     /// The changes that make this of nothing, none of them larger than a transaction.
@@ -122,10 +162,8 @@ impl CoordinatorStore {
     /// A store as it was stored, all leases just granted.
     #[must_use]
     pub fn restore(image: StoreImage, now_ns: u64) -> CoordinatorStore {
-        let leases = image.leases.into_iter().map(|(id, ttl_ns)| {
-            let ends_ns = now_ns.saturating_add(ttl_ns);
-            (id, Lease { ttl_ns, ends_ns })
-        });
+        let leases = image.leases.into_iter();
+        let leases = leases.map(|(id, ttl_ns)| (id, Lease::new(ttl_ns, now_ns.saturating_add(ttl_ns))));
         CoordinatorStore {
             meta: image.meta,
             usage: Usage::of(&image.keys),
@@ -189,7 +227,7 @@ impl CoordinatorStore {
         let Some(found) = self.leases.get_mut(&lease).filter(|found| found.ends_ns > now_ns) else {
             return false;
         };
-        found.ends_ns = found.ends_ns.max(now_ns.saturating_add(found.ttl_ns));
+        found.renew(now_ns.saturating_add(found.ttl_ns));
         true
     }
 
@@ -200,19 +238,58 @@ impl CoordinatorStore {
         Some(lease.ends_ns - now_ns)
     }
 
-    /// The process that hosts the store did nothing for a while: each lease for which that was long gets its
-    /// whole length anew, because its holder may have asked for its renewal all the time. One that was over
-    /// before stays over: its end may have been decided.
+    /// The process that hosts the store did nothing for a while: each lease for which that was long is kept,
+    /// because its holder may have asked for its renewal all the time. One that was over before stays over.
     pub(crate) fn stood_still(&mut self, gap: Gap) {
         if planted(Mutant::GapUnnoticed) {
             return;
         }
         for lease in self.leases.values_mut() {
-            let held = lease.ends_ns > gap.began_ns || planted(Mutant::GapRevives);
+            let held = lease.lasts_until_ns() > gap.began_ns || planted(Mutant::GapRevives);
             if held && gap.lasted_ns > lease.ttl_ns / GAP_PARTS {
-                lease.ends_ns = lease.ends_ns.max(gap.ended_ns.saturating_add(lease.ttl_ns));
+                lease.keep_from(gap.ended_ns);
             }
         }
+    }
+
+    /// Leases whose time is up and whose end is not decided.
+    pub(crate) fn over(&self, now_ns: u64) -> Vec<Incarnation> {
+        self.leases.iter().filter(|(_, lease)| lease.is_over(now_ns)).map(|(id, _)| *id).collect()
+    }
+
+    /// What the threads that renew a lease have waited for: if that was long for it, it is kept.
+    pub(crate) fn starved(&mut self, lease: Incarnation, waits: Waits, now_ns: u64) {
+        if let Some(lease) = self.leases.get_mut(&lease)
+            && (waits.goes_on || waits.lasted_ns > lease.ttl_ns / GAP_PARTS)
+        {
+            lease.keep_from(now_ns);
+        }
+    }
+
+    /// Keeps the leases whose time is up and whose renewals were held up, four times in a row at most: then
+    /// they end, whatever held them up. Comes before [`CoordinatorStore::prepare_expiry`].
+    pub(crate) fn keep(&mut self, now_ns: u64) -> Vec<Incarnation> {
+        let mut kept = Vec::new();
+        for (id, lease) in self.leases.iter_mut().filter(|(_, lease)| lease.is_over(now_ns)) {
+            if lease.kept_until_ns > now_ns && lease.may_be_kept() {
+                lease.ends_ns = lease.kept_until_ns;
+                lease.kept = lease.kept.saturating_add(1);
+                kept.push(*id);
+            }
+        }
+        kept
+    }
+
+    /// [`CoordinatorStore::prepare_expiry`] of a provider that may not learn what became of the change: from
+    /// now on nothing keeps those leases.
+    pub(crate) fn begin_expiry(&mut self, now_ns: u64) -> Delta {
+        let expiry = self.prepare_expiry(now_ns);
+        for id in &expiry.ended {
+            if let Some(lease) = self.leases.get_mut(id) {
+                lease.is_ending = true;
+            }
+        }
+        expiry
     }
 
     /// What the passing of time changes: leases end, and their keys go in the same revision. A provider asks
@@ -244,10 +321,10 @@ impl CoordinatorStore {
         );
         let revision = delta.meta.revision;
         self.meta = delta.meta;
-        self.leases.extend(delta.granted.into_iter().map(|(id, ttl_ns)| (id, Lease { ttl_ns, ends_ns: 0 })));
+        self.leases.extend(delta.granted.into_iter().map(|(id, ttl_ns)| (id, Lease::new(ttl_ns, 0))));
         for (id, ends_ns) in delta.ends {
             if let Some(lease) = self.leases.get_mut(&id) {
-                lease.ends_ns = lease.ends_ns.max(ends_ns);
+                lease.renew(ends_ns);
             }
         }
         for id in delta.ended {
@@ -283,6 +360,7 @@ impl CoordinatorStore {
         now_ns: u64,
         mut persist: impl FnMut(&Delta) -> Result<(), E>,
     ) -> Result<Response, E> {
+        self.keep(now_ns);
         let expiry = self.prepare_expiry(now_ns);
         if expiry.needs_storage() {
             persist(&expiry)?;
@@ -594,6 +672,61 @@ mod tests {
         store.stood_still(Gap { lasted_ns: SECOND, began_ns: SECOND / 2, ended_ns: 3 * SECOND / 2 });
         assert!(!store.renew(lease, 3 * SECOND / 2));
         assert_eq!(store.prepare_expiry(3 * SECOND / 2).ended, [lease]);
+    }
+
+    /// How many of its lengths a lease lives after its renewal at this time, while its holder waits so.
+    fn lengths_lived(mut store: CoordinatorStore, lease: Incarnation, renewed_ns: u64, waits: Waits) -> u64 {
+        let ends = |length: &u64| {
+            let now_ns = renewed_ns + length * SECOND / 2;
+            store.starved(lease, waits, now_ns);
+            store.keep(now_ns);
+            store.begin_expiry(now_ns).ended == [lease]
+        };
+        (1..100).find(ends).expect("it ends at last, whatever its holder waits for")
+    }
+
+    #[test]
+    fn keep_of_a_lease_whose_holder_waits_is_four_times_in_a_row_and_anew_once_it_was_renewed() {
+        let mut store = CoordinatorStore::new(7);
+        let lease = grant(&mut store, 500, 0);
+        let lasted = |lasted_ns| Waits { lasted_ns, goes_on: false };
+        let goes_on = Waits { lasted_ns: 0, goes_on: true };
+        assert_eq!(lengths_lived(store.clone(), lease, 0, lasted(SECOND / 10)), 1);
+        assert_eq!(lengths_lived(store.clone(), lease, 0, lasted(SECOND / 10 + 1)), 5);
+        assert_eq!(lengths_lived(store.clone(), lease, 0, goes_on), 5);
+        for length in 1..5 {
+            store.starved(lease, goes_on, length * SECOND / 2);
+            assert_eq!(store.keep(length * SECOND / 2), [lease]);
+        }
+        let renewed_ns = 5 * SECOND / 2 - 1;
+        assert!(store.renew(lease, renewed_ns));
+        assert_eq!(lengths_lived(store, lease, renewed_ns, goes_on), 5);
+    }
+
+    /// A process that is starved all the time would keep a dead node's lease for ever.
+    #[test]
+    fn stood_still_again_and_again_keeps_no_lease_without_end() {
+        let mut store = CoordinatorStore::new(7);
+        let lease = grant(&mut store, 500, 0);
+        let step_ns = 150_000_000;
+        let ended = (1..1_000).find(|step| {
+            let (began_ns, ended_ns) = ((step - 1) * step_ns, step * step_ns);
+            store.stood_still(Gap { lasted_ns: step_ns, began_ns, ended_ns });
+            store.keep(ended_ns);
+            store.begin_expiry(ended_ns).ended == [lease]
+        });
+        assert_eq!(ended, Some(20), "after five of its lengths, and the steps that they end within");
+    }
+
+    #[test]
+    fn keep_leaves_a_lease_alone_whose_end_was_begun() {
+        let mut store = CoordinatorStore::new(7);
+        let lease = grant(&mut store, 500, 0);
+        assert_eq!(store.begin_expiry(SECOND / 2).ended, [lease]);
+        assert!(store.over(SECOND / 2).is_empty());
+        store.starved(lease, Waits { lasted_ns: 0, goes_on: true }, SECOND / 2);
+        assert!(store.keep(SECOND / 2).is_empty() && !store.renew(lease, SECOND / 2));
+        assert_eq!(store.begin_expiry(SECOND).ended, [lease], "it did not reach the disk");
     }
 
     #[test]

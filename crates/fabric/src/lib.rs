@@ -61,7 +61,7 @@ pub use remote_access::{
     READ_BYTES_MAX, READS_MAX, ReadFailure, ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead,
     RemoteSwap, RemoteWrite,
 };
-pub use shm::{ShmEndpoint, ShmOptions, peer_user, users_of};
+pub use shm::{ShmEndpoint, ShmOptions, peer_process, peer_user, users_of};
 pub use sim::{SimCrash, SimEndpoint, SimNetwork, SimOptions};
 pub use socket_name::SocketName;
 pub use tcp::{TcpEndpoint, TcpOptions};

@@ -230,9 +230,12 @@ mutants! {
     /// A coordinator that stood still ends leases that could not be renewed meanwhile. A test of
     /// `crates/cluster/src/embedded.rs` catches it.
     GapUnnoticed: "gap-unnoticed",
-    /// A coordinator that stood still gives leases their whole length anew that were over before, though
-    /// their end may be on stable storage. Caught as the one before.
+    /// A coordinator that stood still, or sees that renewals were held up, keeps leases that were over
+    /// before, though their end may be on stable storage. Caught as the one before.
     GapRevives: "gap-revives",
+    /// A lease whose renewals are held up is kept without end, though its holder may be dead. Caught as the
+    /// one before.
+    KeptForEver: "kept-for-ever",
     /// What was freed is used again at once. No answer shows it, because checksums and fences keep readers
     /// from it; the owner's own assertion does (`crates/pair/src/grace.rs`).
     GraceSkipped: "grace-skipped",

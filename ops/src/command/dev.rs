@@ -98,7 +98,9 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     settings::check_rules(&resolved)?;
     logging::start(resolved.text(logging::FILTER), file)?;
     refuse_taken_ports(&plan, arguments.nodes)?;
-    let coordinator = Arc::new(Embedded::open(&plan.coordinator_dir()).map_err(explain)?);
+    let coordinator = Embedded::open(&plan.coordinator_dir()).map_err(explain)?;
+    let coordinator = coordinator.looking_at_holders(cell_fabric::peer_process);
+    let coordinator = Arc::new(coordinator);
     let peer_user = |stream: &UnixStream| cell_fabric::peer_user(stream);
     let server = CoordinatorServer::start(coordinator.clone(), &plan.coordinator(), peer_user);
     let server = server.map_err(explain)?;

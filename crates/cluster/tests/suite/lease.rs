@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
+use std::collections::BTreeSet;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -127,6 +128,35 @@ fn remote_goes_by_the_deadline_that_is_in_force() {
     let remote = Remote::new(path, Duration::from_secs(3_600));
     remote.set_deadline(Duration::from_millis(50));
     assert!(matches!(remote.read("a"), Err(ClusterError::OutcomeUnknown(_))));
+}
+
+/// Niceness of the threads of this process with that name, which the kernel cuts to 15 bytes.
+fn niceness_of(name: &str) -> BTreeSet<i64> {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+    let niceness = stats.filter_map(|stat| {
+        let (before, columns) = stat.rsplit_once(") ")?;
+        let is_meant = before.split_once('(')?.1 == name;
+        is_meant.then(|| columns.split(' ').nth(16).unwrap().parse().unwrap())
+    });
+    niceness.collect()
+}
+
+/// A renewal that timed out comes again over a new connection. Threads that began with the niceness of the
+/// process would get to it when the lease has ended.
+#[test]
+fn server_takes_connections_in_as_urgently_as_it_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let embedded = Arc::new(Embedded::open(folder.path()).unwrap());
+    let server = serve(embedded, folder.path());
+    let remote = Remote::new(server.path(), PATIENCE);
+    assert!(remote.read("a").unwrap().is_none());
+    let names = ["coordinator", "coordinator-pee", "coordinator-tic"];
+    let alike = || {
+        let [accepts, answers, ticks] = names.map(niceness_of);
+        accepts.len() == 1 && accepts == answers && answers == ticks
+    };
+    assert!(until(alike), "{:?}", names.map(niceness_of));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -115,19 +115,32 @@ fn admit(path: &Path, owner_only: bool) -> io::Result<u64> {
     Ok(std::fs::symlink_metadata(path)?.ino())
 }
 
-/// The user that the peer of a connected unix socket ran as when it connected. (`rustix` has this with a
-/// process number that is never zero; the kernel says zero of a process in another namespace.)
+/// The user that the peer of a connected unix socket ran as when it connected.
 ///
 /// # Errors
 /// The kernel's, if this is no connected unix socket.
 pub fn peer_user(socket: &impl AsFd) -> io::Result<u32> {
+    Ok(credentials(socket.as_fd())?.uid)
+}
+
+/// The process that connected a unix socket's peer; zero: it is not seen from here.
+///
+/// # Errors
+/// As [`peer_user`].
+pub fn peer_process(socket: &impl AsFd) -> io::Result<u32> {
+    Ok(u32::try_from(credentials(socket.as_fd())?.pid).unwrap_or(0))
+}
+
+/// Who the peer of a connected unix socket is. (`rustix` has this with a process number that is never zero;
+/// the kernel says zero of a process in another namespace.)
+fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
     // SAFETY: the option writes at most `length` bytes, the size of `credentials`, which outlives the call;
     // the descriptor is open.
     let answer = unsafe {
         libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
+            socket.as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_PEERCRED,
             credentials.as_mut_ptr().cast(),
@@ -138,8 +151,7 @@ pub fn peer_user(socket: &impl AsFd) -> io::Result<u32> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: it was zeroed, and any bytes are a `ucred`: three integers.
-    let credentials = unsafe { credentials.assume_init() };
-    Ok(credentials.uid)
+    Ok(unsafe { credentials.assume_init() })
 }
 
 #[cfg(test)]

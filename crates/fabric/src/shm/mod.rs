@@ -28,5 +28,5 @@ mod ring;
 mod transport;
 
 pub use endpoint::{ShmEndpoint, ShmOptions, users_of};
-pub use listener::peer_user;
+pub use listener::{peer_process, peer_user};
 pub(crate) use mapping::{SharedWords, seal_for_readers, sealed_file};
