@@ -38,6 +38,17 @@ pub(crate) struct LeftPair {
     pub(crate) regions: Option<PairRegions>,
 }
 
+/// What a worker knows of pairs that leave.
+#[derive(Debug, Default)]
+pub(super) struct Leaving {
+    /// How many are on their way.
+    pairs: usize,
+    /// Those that have left since this was taken last.
+    left: Vec<LeftPair>,
+    /// When all trust that was granted so far has ended.
+    trusted_until_ns: u64,
+}
+
 impl Worker {
     /// The pair is to leave, in order.
     pub(super) fn leave(&mut self, pair: PairId) {
@@ -53,7 +64,7 @@ impl Worker {
             return self.stays(pair, StayReason::NoLog); // whoever came next would find nothing
         }
         owned.leaving = Some(LeaveStep::Settling { until_ns: self.now_ns.saturating_add(SPLITS_NS) });
-        self.leaving += 1;
+        self.leaving.pairs += 1;
     }
 
     fn stays(&mut self, pair: PairId, why: StayReason) {
@@ -62,19 +73,20 @@ impl Worker {
 
     /// Pairs that have left since this was asked last. Their numbers may be others' from now on.
     pub(crate) fn take_left(&mut self) -> Vec<LeftPair> {
-        std::mem::take(&mut self.left)
+        std::mem::take(&mut self.leaving.left)
     }
 
     /// Trust is granted for so long from now on.
     pub(super) fn note_trust(&mut self, trust_us: u32) {
         let granted_ns = u64::from(trust_us) * 1_000;
         let ends_ns = granted_ns + granted_ns / TRUST_MARGIN_PARTS;
-        self.trusted_until_ns = self.trusted_until_ns.max(self.now_ns.saturating_add(ends_ns));
+        let until_ns = &mut self.leaving.trusted_until_ns;
+        *until_ns = (*until_ns).max(self.now_ns.saturating_add(ends_ns));
     }
 
     /// Takes each pair that leaves a step further.
     pub(super) fn step_leaving(&mut self) {
-        if self.leaving == 0 {
+        if self.leaving.pairs == 0 {
             return;
         }
         for at in self.pairs.all() {
@@ -103,7 +115,7 @@ impl Worker {
         if self.splits.are_at(&self.pairs, at) {
             if self.now_ns >= until_ns {
                 self.pairs.get_mut(at).leaving = None;
-                self.leaving -= 1;
+                self.leaving.pairs -= 1;
                 self.stays(pair, StayReason::Splits);
             }
             return;
@@ -113,7 +125,7 @@ impl Worker {
             return;
         }
         let regions = self.regions.remove(pair);
-        let until_ns = self.trusted_until_ns;
+        let until_ns = self.leaving.trusted_until_ns;
         self.pairs.get_mut(at).leaving = Some(LeaveStep::Unlisted { until_ns, regions });
     }
 
@@ -141,10 +153,10 @@ impl Worker {
     fn remove_pair(&mut self, at: PairAt, regions: Option<PairRegions>) {
         let owned = self.pairs.remove(at);
         self.streams.pair_left(at);
-        self.leaving -= 1;
+        self.leaving.pairs -= 1;
         let (pair, epoch, cut) = (owned.pair.id(), owned.pair.epoch(), owned.pair.durable());
         tracing::info!(pair = pair.0, epoch = epoch.0, cut = cut.0, "a pair has left this node");
-        self.left.push(LeftPair { pair, number: at.index(), regions });
+        self.leaving.left.push(LeftPair { pair, number: at.index(), regions });
         self.commands.push(Command::Left { pair, epoch, cut });
     }
 }

@@ -53,6 +53,7 @@ pub use registrations::pair_regions;
 
 use client_report_table::ClientReports;
 use handled::Handled;
+use leaving::Leaving;
 use read_queue::ReadQueue;
 use registrations::RegionRegistrations;
 use session_table::SessionTable;
@@ -106,12 +107,7 @@ pub struct Worker {
     phase: WorkerPhase,
     pairs: Pairs,
     splits: Splits,
-    /// Pairs that leave.
-    leaving: usize,
-    /// Pairs that have left since this was taken last.
-    left: Vec<LeftPair>,
-    /// When all trust that was granted so far has ended.
-    trusted_until_ns: u64,
+    leaving: Leaving,
     /// Writes that wait for splits, in their order.
     parked: VecDeque<WaitingMessage>,
     parked_bytes: usize,
@@ -182,9 +178,7 @@ impl Worker {
             phase: WorkerPhase::Recovering,
             pairs: Pairs::default(),
             splits: Splits::default(),
-            leaving: 0,
-            left: Vec::new(),
-            trusted_until_ns: 0,
+            leaving: Leaving::default(),
             parked: VecDeque::new(),
             parked_bytes: 0,
             result_bytes: 0,
@@ -409,11 +403,7 @@ impl Worker {
         if let Some(error) = splits.broken {
             panic!("a split met memory that breaks an invariant: {error}");
         }
-        let notices = splits.notices.into_iter();
-        self.commands.extend(notices.map(|wish| {
-            let NoticeWish { key, notice, pair, epoch } = wish;
-            Command::Note { key, notice, pair, epoch }
-        }));
+        self.commands.extend(splits.notices.into_iter().map(NoticeWish::into_command));
         self.commands.extend(splits.add_pair.then_some(Command::AddPair));
         if splits.changed {
             self.drain_parked();

@@ -99,11 +99,9 @@ pub(super) fn router() -> Value {
 
 /// `GET /api/v1/tree/heat`.
 pub(crate) fn heat() -> Value {
-    let rate = |what: &str| number(&format!("{what} a second, the mean of the step."));
+    let rate = || or_null(number("The mean of the step, a second. Null: not known of all keys in it."));
     let rows = |what: &str| {
-        let cell =
-            or_null(about(rate(what), "The mean of the step, a second. Null: not known of all keys in it."));
-        let row = or_null(list(cell, "By range. Null: nothing is known of the step."));
+        let row = or_null(list(rate(), "By range. Null: nothing is known of the step."));
         list(row, what)
     };
     let whole = [
@@ -122,8 +120,8 @@ pub(crate) fn heat() -> Value {
     ];
     let key = || text("A key in base 64.");
     let range = [key(), or_null(key())];
-    let rates = |what: &str| list(rate(what), "By range.");
-    let row = [integer("The step's number."), rates("Writes"), rates("Reads")];
+    let rates = |what: &str| list(rate(), what);
+    let row = [integer("The step's number."), rates("Writes, by range."), rates("Reads, by range.")];
     let part = [
         (
             "ranges",
