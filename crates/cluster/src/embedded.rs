@@ -429,14 +429,14 @@ mod tests {
     #[test]
     fn lease_whose_renewal_is_held_up_by_a_busy_machine_is_kept_and_ends_at_last() {
         assert_eq!(lengths_lived(|holder, _| holder.is(ThreadState::HasWork)), Some(5));
-        assert_eq!(lengths_lived(|holder, _| holder.waits(LEASE_NS / 5 + 1)), Some(5));
-        assert_eq!(lengths_lived(|_, server| server.waits(LEASE_NS / 5 + 1)), Some(5));
+        assert_eq!(lengths_lived(|holder, _| holder.waits(LEASE_NS / 2 + 1)), Some(5));
+        assert_eq!(lengths_lived(|_, server| server.waits(LEASE_NS / 2 + 1)), Some(5));
     }
 
     #[test]
     fn lease_of_a_holder_that_sleeps_or_is_stopped_ends_in_time() {
         assert_eq!(lengths_lived(|_, _| {}), Some(1));
-        assert_eq!(lengths_lived(|holder, _| holder.waits(LEASE_NS / 5)), Some(1), "that is no long wait");
+        assert_eq!(lengths_lived(|holder, _| holder.waits(LEASE_NS / 2)), Some(1), "that is no long wait");
         let stopped = |holder: &ToldThread, server: &ToldThread| {
             holder.waits(LEASE_NS);
             server.waits(LEASE_NS);
