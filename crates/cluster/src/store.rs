@@ -33,8 +33,9 @@ const GAP_PARTS: u64 = 5;
 const WAITED_PARTS: u64 = 2;
 /// A lease whose holder waits at that moment is kept for such a part: until it is looked at again.
 const MOMENT_PARTS: u64 = 10;
-/// A lease is kept for so many of its lengths after its last renewal. Its holder may be dead, or stand still.
-const KEPT_LENGTHS: u64 = 4;
+/// A lease is kept for so many such parts, four of its lengths, without a renewal between. Its holder may be
+/// dead, or stand still.
+const KEPT_PARTS_MAX: u64 = 4 * MOMENT_PARTS;
 /// A page, and an answer with changes, ends with the entry that passes this many bytes.
 const PAGE_BYTES: usize = 256 << 10;
 
@@ -83,10 +84,10 @@ pub struct Delta {
 struct Lease {
     ttl_ns: u64,
     ends_ns: u64,
-    /// When it would be over by its last renewal.
-    renewed_until_ns: u64,
     /// Until when it is kept if it is over before that: a renewal may have been held up.
     kept_until_ns: u64,
+    /// For how many parts of its length it was kept since its last renewal.
+    kept_parts: u64,
     /// Its end was decided: that may be on stable storage.
     is_ending: bool,
 }
@@ -108,12 +109,12 @@ const ROWS_AT_A_TIME: usize = TRANSACTION_BYTES_MAX / VALUE_BYTES_MAX;
 
 impl Lease {
     fn new(ttl_ns: u64, ends_ns: u64) -> Lease {
-        Lease { ttl_ns, ends_ns, renewed_until_ns: ends_ns, kept_until_ns: 0, is_ending: false }
+        Lease { ttl_ns, ends_ns, kept_until_ns: 0, kept_parts: 0, is_ending: false }
     }
 
     fn renew(&mut self, until_ns: u64) {
         self.ends_ns = self.ends_ns.max(until_ns);
-        (self.renewed_until_ns, self.kept_until_ns) = (self.ends_ns, 0);
+        (self.kept_until_ns, self.kept_parts) = (0, 0);
     }
 
     /// What held up its renewals ended then: it has its whole length from there on, if it is over before.
@@ -125,11 +126,23 @@ impl Lease {
         self.kept_until_ns = self.kept_until_ns.max(until_ns);
     }
 
+    fn may_be_kept(&self) -> bool {
+        self.kept_parts < KEPT_PARTS_MAX || planted(Mutant::KeptForEver)
+    }
+
     /// When it is over if nothing more happens.
     fn lasts_until_ns(&self) -> u64 {
-        let longest_ns = self.renewed_until_ns.saturating_add(self.ttl_ns.saturating_mul(KEPT_LENGTHS));
-        let longest_ns = if planted(Mutant::KeptForEver) { u64::MAX } else { longest_ns };
-        self.ends_ns.max(self.kept_until_ns.min(longest_ns))
+        if self.may_be_kept() { self.ends_ns.max(self.kept_until_ns) } else { self.ends_ns }
+    }
+
+    /// Its time is up: keeps it on, if it may be.
+    fn keep(&mut self, now_ns: u64) {
+        let until_ns = self.lasts_until_ns();
+        if until_ns > now_ns {
+            let part_ns = (self.ttl_ns / MOMENT_PARTS).max(1);
+            self.kept_parts = self.kept_parts.saturating_add((until_ns - now_ns).div_ceil(part_ns));
+            self.ends_ns = until_ns;
+        }
     }
 
     /// Whether its time is up and its end is not decided.
@@ -263,8 +276,8 @@ impl CoordinatorStore {
     }
 
     /// What the threads that renew a lease have waited for: if that was long for it, it is kept. While its
-    /// holder waits, it is kept for a moment, after which that is looked at again: one that is cut off may wait
-    /// just when it is looked at, and then sleeps.
+    /// holder waits, it is kept for a moment, after which that is looked at again: one that is cut off may
+    /// wait just when it is looked at, and then sleeps.
     pub(crate) fn starved(&mut self, lease: Incarnation, waits: Waits, now_ns: u64) {
         let Some(lease) = self.leases.get_mut(&lease) else { return };
         if waits.lasted_ns > lease.ttl_ns / WAITED_PARTS {
@@ -280,11 +293,9 @@ impl CoordinatorStore {
     pub(crate) fn keep(&mut self, now_ns: u64) -> Vec<Incarnation> {
         let mut kept = Vec::new();
         for (id, lease) in self.leases.iter_mut().filter(|(_, lease)| lease.is_over(now_ns)) {
-            let until_ns = lease.lasts_until_ns();
-            if until_ns > now_ns {
-                kept.extend((lease.ends_ns == lease.renewed_until_ns).then_some(*id));
-                lease.ends_ns = until_ns;
-            }
+            let before = lease.kept_parts;
+            lease.keep(now_ns);
+            kept.extend((before == 0 && lease.kept_parts > 0).then_some(*id));
         }
         kept
     }
@@ -683,10 +694,15 @@ mod tests {
         assert_eq!(store.prepare_expiry(3 * SECOND / 2).ended, [lease]);
     }
 
-    /// How many of its lengths a lease lives after its renewal at this time, while its holder waits so.
-    fn lengths_lived(mut store: CoordinatorStore, lease: Incarnation, renewed_ns: u64, waits: Waits) -> u64 {
-        let ends = |length: &u64| {
-            let now_ns = renewed_ns + length * SECOND / 2;
+    /// In which step of this length after its renewal a lease ends, while its holder waits so.
+    fn steps_lived(
+        mut store: CoordinatorStore,
+        (lease, renewed_ns): (Incarnation, u64),
+        waits: Waits,
+        step_ns: u64,
+    ) -> u64 {
+        let ends = |step: &u64| {
+            let now_ns = renewed_ns + step * step_ns;
             store.starved(lease, waits, now_ns);
             store.keep(now_ns);
             store.begin_expiry(now_ns).ended == [lease]
@@ -697,26 +713,39 @@ mod tests {
     #[test]
     fn keep_of_a_lease_whose_holder_waits_is_for_four_lengths_and_anew_once_it_was_renewed() {
         let mut store = CoordinatorStore::new(7);
+        let (length_ns, moment_ns) = (SECOND / 2, SECOND / 20);
         let lease = grant(&mut store, 500, 0);
         let lasted = |lasted_ns| Waits { lasted_ns, goes_on: false };
         let goes_on = Waits { lasted_ns: 0, goes_on: true };
-        assert_eq!(lengths_lived(store.clone(), lease, 0, lasted(SECOND / 4)), 1);
-        assert_eq!(lengths_lived(store.clone(), lease, 0, lasted(SECOND / 4 + 1)), 5);
-        assert_eq!(lengths_lived(store.clone(), lease, 0, goes_on), 5);
+        assert_eq!(steps_lived(store.clone(), (lease, 0), lasted(length_ns / 2), length_ns), 1);
+        assert_eq!(steps_lived(store.clone(), (lease, 0), lasted(length_ns / 2 + 1), length_ns), 5);
+        assert_eq!(steps_lived(store.clone(), (lease, 0), goes_on, moment_ns), 50);
         for length in 1..5 {
-            let now_ns = length * SECOND / 2;
-            store.starved(lease, lasted(SECOND), now_ns);
+            let now_ns = length * length_ns;
+            store.starved(lease, lasted(length_ns), now_ns);
             let news: &[Incarnation] = if length == 1 { &[lease] } else { &[] };
             assert_eq!(store.keep(now_ns), news);
             assert!(store.begin_expiry(now_ns).ended.is_empty());
         }
-        let renewed_ns = 5 * SECOND / 2 - 1;
+        let renewed_ns = 5 * length_ns - 1;
         assert!(store.renew(lease, renewed_ns));
-        assert_eq!(lengths_lived(store, lease, renewed_ns, goes_on), 5);
+        assert_eq!(steps_lived(store, (lease, renewed_ns), goes_on, moment_ns), 50);
     }
 
-    /// A holder that is cut off tries again and again. On a busy machine it may wait for a processor just when
-    /// it is looked at, and is none that was held up.
+    /// The process that hosts the store stood still for sixty of a lease's lengths.
+    #[test]
+    fn stood_still_for_long_keeps_each_lease_for_its_length() {
+        let mut store = CoordinatorStore::new(7);
+        let lease = grant(&mut store, 500, 0);
+        let ended_ns = 30 * SECOND;
+        store.stood_still(Gap { lasted_ns: ended_ns, began_ns: 0, ended_ns });
+        assert_eq!(store.keep(ended_ns), [lease]);
+        assert!(store.begin_expiry(ended_ns + SECOND / 2 - 1).ended.is_empty());
+        assert_eq!(store.begin_expiry(ended_ns + SECOND / 2).ended, [lease]);
+    }
+
+    /// A holder that is cut off tries again and again. On a busy machine it may wait for a processor just
+    /// when it is looked at, and is none that was held up.
     #[test]
     fn keep_of_a_lease_whose_holder_waits_at_that_moment_is_until_it_is_looked_at_again() {
         let mut store = CoordinatorStore::new(7);
@@ -742,7 +771,7 @@ mod tests {
             store.keep(ended_ns);
             store.begin_expiry(ended_ns).ended == [lease]
         });
-        assert_eq!(ended, Some(17), "after five of its lengths, and the step that they end within");
+        assert_eq!(ended, Some(20), "after five of its lengths, and the steps that they end within");
     }
 
     #[test]
