@@ -99,6 +99,11 @@ impl ClientCore {
                 pending.attempts = pending.attempts.saturating_sub(1); // that was no retry
                 return self.enlist(slot, now_ns);
             }
+            if target.is_none() {
+                // Nobody serves that pair: it is waited for, and others are asked meanwhile.
+                let pending = self.pending.get_mut(slot);
+                pending.attempts = pending.attempts.saturating_sub(1);
+            }
         } else if self.routing.is_partitioned() {
             self.routing.forget(self.pending.get(slot));
         }

@@ -80,12 +80,12 @@ impl Routing {
         links: &mut Links,
         options: &ClientOptions,
     ) -> RouteTarget {
-        let attempts = pending.attempts;
+        let turn = pending.backoffs;
         if pending.kind == RequestKind::MultiGet {
-            return self.route_keys(pending.keys(), attempts, links, options);
+            return self.route_keys(pending.keys(), turn, links, options);
         }
         let Some(aim) = pending.aim() else { return RouteTarget::Link(LinkId::BOOTSTRAP) };
-        self.link_for(aim, attempts, links, options).map_or(RouteTarget::NoOwner, RouteTarget::Link)
+        self.link_for(aim, turn, links, options).map_or(RouteTarget::NoOwner, RouteTarget::Link)
     }
 
     /// The connection that leads to a key, as far as is known.
@@ -101,12 +101,12 @@ impl Routing {
     fn route_keys<'k>(
         &mut self,
         keys: impl Iterator<Item = &'k [u8]>,
-        attempts: u32,
+        turn: u32,
         links: &mut Links,
         options: &ClientOptions,
     ) -> RouteTarget {
         let targets: Option<Vec<LinkId>> =
-            keys.map(|key| self.link_for(Aim::At(key), attempts, links, options)).collect();
+            keys.map(|key| self.link_for(Aim::At(key), turn, links, options)).collect();
         let Some(targets) = targets else { return RouteTarget::NoOwner };
         let first = targets.first().copied().unwrap_or(LinkId::BOOTSTRAP);
         let is_one = targets.iter().all(|link| *link == first);
@@ -115,24 +115,28 @@ impl Routing {
 
     /// The connection that leads to the keys at an aim, as far as is known. Where it is not, the owner of the
     /// router is asked, and while that one does not answer the others in turn: one of them may have the keys.
+    /// So it is where the way leads to a pair that nobody serves: a worker names its neighbour to the right for
+    /// every key behind its own, and the key may be further right.
     fn link_for(
         &mut self,
         aim: Aim<'_>,
-        attempts: u32,
+        turn: u32,
         links: &mut Links,
         options: &ClientOptions,
     ) -> Option<LinkId> {
-        if let Some(peer) = self.routes.find(aim).and_then(|pair| self.peers.of(pair)) {
-            return links.connect_living(options, peer);
+        let named = self.routes.find(aim).and_then(|pair| self.peers.of(pair));
+        let named_link = named.map(|peer| links.connect_living(options, peer));
+        if let Some(Some(link)) = named_link {
+            return Some(link);
         }
         let Some(first) = self.peers.first() else { return Some(LinkId::BOOTSTRAP) };
         let link = links.connect_living(options, first);
         if link.is_some_and(|link| links[link].connection.is_up()) {
-            return link;
+            return link.filter(|_| named_link.is_none()); // what it has named it would name again
         }
         let up: Vec<LinkId> = links.ids().filter(|link| links[*link].connection.is_up()).collect();
         links.want_all(options, self.peers.rows()); // they may be there by the next try
-        let turn = usize::try_from(attempts).unwrap_or(0).checked_rem(up.len());
+        let turn = usize::try_from(turn).unwrap_or(0).checked_rem(up.len());
         turn.map(|turn| up[turn]).or(link)
     }
 

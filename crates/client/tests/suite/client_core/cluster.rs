@@ -48,6 +48,8 @@ pub(crate) struct Cluster {
     pub(crate) settings: (u64, Vec<(&'static str, &'static str)>),
     /// Answers of these nodes are lost.
     pub(crate) mute: BTreeSet<usize>,
+    /// A node with keys to the left of what it is asked for names its neighbour to the right.
+    pub(crate) names_neighbours: bool,
 }
 
 impl Cluster {
@@ -77,6 +79,7 @@ impl Cluster {
             connects: vec![0; count],
             settings: (0, Vec::new()),
             mute: BTreeSet::new(),
+            names_neighbours: false,
         }
     }
 
@@ -199,13 +202,19 @@ impl Cluster {
         }
     }
 
-    /// Only the owner of the lowest pair knows more.
+    /// The owner of the lowest pair knows more, and who has the keys to the left something.
     fn elsewhere(&self, id: RequestId, node: usize, key: &[u8]) -> Vec<u8> {
         let (low, high, pair) = self.range(key);
-        match self.owners[&1] == node {
-            true => encode(id, &Reply::Elsewhere(Route { low, high, pair: PairId(pair) })),
-            false => refusal(id, Refusal::NotOwner),
+        if self.owners[&1] == node {
+            return encode(id, &Reply::Elsewhere(Route { low, high, pair: PairId(pair) }));
         }
+        let has = |(_, pair): &(&Vec<u8>, &u32)| self.owners[pair] == node;
+        let left = self.ranges.range(..key.to_vec()).rfind(has).filter(|_| self.names_neighbours);
+        let right = left.and_then(|(left, _)| self.ranges.range(left.clone()..).nth(1));
+        let Some((_, pair)) = right else { return refusal(id, Refusal::NotOwner) };
+        let behind = [key, &[0]].concat();
+        let route = Route { low: key, high: Some(&behind), pair: PairId(*pair) };
+        encode(id, &Reply::Elsewhere(route))
     }
 
     fn table(&self, id: RequestId) -> Vec<u8> {

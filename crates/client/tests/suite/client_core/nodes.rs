@@ -314,6 +314,27 @@ fn key_without_a_known_path_is_looked_for_at_the_living_while_the_routers_node_i
     }
 }
 
+/// Its neighbour to the left named the dead pair between for it, for as long as that was nobody's.
+#[test]
+fn key_to_the_right_of_a_pair_that_nobody_serves_is_found_while_that_is_the_routers() {
+    for given in [1, 2] {
+        let lows: [&[u8]; 4] = [b"c", b"f", b"k", b"p"];
+        let mut cluster = Cluster::new(ClientOptions::default(), 3, &lows, &[given]);
+        cluster.names_neighbours = true;
+        cluster.unserved.insert(1, OwnedState::Orphaned);
+        cluster.kill(0);
+        for key in [&b"s"[..], b"g", b"d"] {
+            assert_eq!(value(cluster.call(&get(key))), None, "its node is there");
+        }
+        let ticket = cluster.submit(&get(b"m"));
+        let completion = cluster.wait(600_000).expect("it is given up in time");
+        assert_eq!(completion.ticket, ticket);
+        let unserved = AttemptError::Unserved { pair: PairId(1), state: OwnedState::Orphaned };
+        let Err(ClientError::Deadline { last, .. }) = completion.outcome else { panic!("{completion:?}") };
+        assert_eq!(last, Some(unserved), "and not after so many tries");
+    }
+}
+
 #[test]
 fn key_of_a_pair_that_nobody_serves_is_refused_with_its_name_until_somebody_does() {
     let why = [(OwnedState::Recovering, "it is being recovered"), (OwnedState::Unavailable, "could not be")];
