@@ -343,6 +343,19 @@ mutants! {
     LeftWhileTrusted: "left-while-trusted",
     /// A pair is given up before all that was appended is durable and answered. Caught as the one before.
     LeftUnanswered: "left-unanswered",
+    /// A pair is handed over though an end of the move is dead. The twins of the coordinator's tests
+    /// (`crates/cluster/tests/suite/mutants.rs`) catch it, as the next five.
+    HandingLeaseUnasked: "handing-lease-unasked",
+    /// A pair is handed over though the move was ended since it was looked at.
+    HandingMoveUnasked: "handing-move-unasked",
+    /// A source that was not answered looks at the row, and serves on.
+    ThawByLook: "thaw-by-look",
+    /// A row that was put without an answer is taken for put.
+    UnansweredBelieved: "unanswered-believed",
+    /// A pair goes back though its target serves it.
+    ServedTakenBack: "served-taken-back",
+    /// A pair goes back though another has claimed it.
+    BackOutrun: "back-outrun",
     /// A connector takes any file from an acceptor. A test of the fabric
     /// (`crates/fabric/tests/suite/shm_hostile.rs`) catches it.
     PeerFileUnjudged: "peer-file-unjudged",
