@@ -356,6 +356,11 @@ mutants! {
     ServedTakenBack: "served-taken-back",
     /// A pair goes back though another has claimed it.
     BackOutrun: "back-outrun",
+    /// A copy of a pair counts though others have had the pair since. Tests of recoveries
+    /// (`recovery/tests/suite/copy.rs`) catch it, as the next one.
+    ForeignEpochTaken: "foreign-epoch-taken",
+    /// A copy of a pair counts though it has more than the recorded cut.
+    CutBelowCopy: "cut-below-copy",
     /// A connector takes any file from an acceptor. A test of the fabric
     /// (`crates/fabric/tests/suite/shm_hostile.rs`) catches it.
     PeerFileUnjudged: "peer-file-unjudged",
