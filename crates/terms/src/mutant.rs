@@ -361,6 +361,18 @@ mutants! {
     ForeignEpochTaken: "foreign-epoch-taken",
     /// A copy of a pair counts though it has more than the recorded cut.
     CutBelowCopy: "cut-below-copy",
+    /// A node claims a pair that was handed over to it, beside the copy that is made whole. A test of
+    /// `node/src/membership/tests.rs` catches it.
+    HandedClaimed: "handed-claimed",
+    /// A source whose pair is another's by now serves on what it has frozen. A test of
+    /// `node/src/moves/source.rs` catches it.
+    FrozenServedAnyway: "frozen-served-anyway",
+    /// A split begins in a pair that leaves. The twins of the worker core
+    /// (`node/tests/suite/worker_core/mutants.rs`) catch it.
+    SplitWhileLeaving: "split-while-leaving",
+    /// A pair that was frozen is handed over by an earlier answer of the worker. A test of
+    /// `node/src/moves/mod.rs` catches it.
+    StaleFreezeTaken: "stale-freeze-taken",
     /// A connector takes any file from an acceptor. A test of the fabric
     /// (`crates/fabric/tests/suite/shm_hostile.rs`) catches it.
     PeerFileUnjudged: "peer-file-unjudged",
