@@ -300,7 +300,6 @@ impl<L> ControlDriver<L> {
             incidents: view.incidents.values().cloned().collect(),
             recoveries: recoveries.collect(),
             takeovers: self.takeovers,
-            moves: view.moves.values().cloned().collect(),
             tuning: view.tuning.clone(),
             unreadable: view.unreadable.iter().map(|(key, why)| format!("`{key}`: {why}")).collect(),
         };

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{IncidentRow, MemberRow, MoveRow, PairRow, RenewalFigures, TuningRow, number};
+use cell_cluster::{IncidentRow, MemberRow, PairRow, RenewalFigures, TuningRow, number};
 use cell_memory::BudgetFigures;
 use cell_pair::CheckpointFailure;
 use cell_recovery::{ProgressView, RecoveryStage};
@@ -318,10 +318,6 @@ pub struct ClusterSnapshot {
     /// Takeovers of this node that have ended, for metrics.
     #[serde(skip)]
     pub takeovers: TakeoverCounts,
-    /// Planned moves of pairs: those under way, and of other pairs the last one. They have a document of their
-    /// own.
-    #[serde(skip)]
-    pub moves: Vec<MoveRow>,
     /// The settings that the cluster is tuned to.
     pub tuning: TuningRow,
     /// Rows of the coordinator that do not read: which, and why.
