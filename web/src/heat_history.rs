@@ -149,6 +149,10 @@ impl HeatHistory {
                 sums.push((number, vec![HeatSum::default(); ranges.len()]));
             }
             let Some((_, sums)) = sums.last_mut() else { continue };
+            if Arc::ptr_eq(&row.ranges, ranges) {
+                sums.iter_mut().zip(&row.heat).for_each(|(sum, heat)| sum.add(*heat));
+                continue;
+            }
             if known.as_ref().is_none_or(|(of, _)| !Arc::ptr_eq(of, &row.ranges)) {
                 known = Some((&row.ranges, places(&row.ranges, ranges)));
             }

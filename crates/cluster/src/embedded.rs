@@ -412,37 +412,37 @@ mod tests {
         (lease, holder, server)
     }
 
-    /// For how many of its lengths a lease lives that is not renewed while its threads fare so in each; none:
-    /// without end.
-    fn lengths_lived(fare: fn(&ToldThread, &ToldThread)) -> Option<usize> {
+    /// In which such part of its length a lease ends that is not renewed while its threads fare so in each;
+    /// none: never.
+    fn parts_lived(parts: u64, fare: fn(&ToldThread, &ToldThread)) -> Option<usize> {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(5));
         let embedded = Embedded::open_with_clock(folder.path(), clock.clone()).unwrap();
         let (lease, holder, server) = held(&embedded);
-        (1..50).find(|_| {
+        (1..100).find(|_| {
             fare(&holder, &server);
-            clock.advance(LEASE_NS);
+            clock.advance(LEASE_NS / parts);
             embedded.remaining_ns(lease).unwrap().is_none()
         })
     }
 
     #[test]
     fn lease_whose_renewal_is_held_up_by_a_busy_machine_is_kept_and_ends_at_last() {
-        assert_eq!(lengths_lived(|holder, _| holder.is(ThreadState::HasWork)), Some(5));
-        assert_eq!(lengths_lived(|holder, _| holder.waits(LEASE_NS / 5 + 1)), Some(5));
-        assert_eq!(lengths_lived(|_, server| server.waits(LEASE_NS / 5 + 1)), Some(5));
+        assert_eq!(parts_lived(10, |holder, _| holder.is(ThreadState::HasWork)), Some(50));
+        assert_eq!(parts_lived(1, |holder, _| holder.waits(LEASE_NS / 2 + 1)), Some(5));
+        assert_eq!(parts_lived(1, |_, server| server.waits(LEASE_NS / 2 + 1)), Some(5));
     }
 
     #[test]
     fn lease_of_a_holder_that_sleeps_or_is_stopped_ends_in_time() {
-        assert_eq!(lengths_lived(|_, _| {}), Some(1));
-        assert_eq!(lengths_lived(|holder, _| holder.waits(LEASE_NS / 5)), Some(1), "that is no long wait");
+        assert_eq!(parts_lived(1, |_, _| {}), Some(1));
+        assert_eq!(parts_lived(1, |holder, _| holder.waits(LEASE_NS / 2)), Some(1), "that is no long wait");
         let stopped = |holder: &ToldThread, server: &ToldThread| {
             holder.waits(LEASE_NS);
             server.waits(LEASE_NS);
             holder.is(ThreadState::Stands);
         };
-        assert_eq!(lengths_lived(stopped), Some(1));
+        assert_eq!(parts_lived(1, stopped), Some(1));
     }
 
     #[test]
@@ -506,7 +506,7 @@ mod tests {
                 (Mutant::GapRevives, || !lease_comes_back_amid_its_end()),
                 (Mutant::GapRevives, || !starved_lease_comes_back_amid_its_end()),
                 (Mutant::KeptForEver, || {
-                    lengths_lived(|holder, _| holder.is(ThreadState::HasWork)).is_some()
+                    parts_lived(10, |holder, _| holder.is(ThreadState::HasWork)).is_some()
                 }),
             ];
             for (mutant, is_clean) in twins {

@@ -6,9 +6,10 @@
 //! of that. Linux does, of each thread:
 //!
 //! 1. after each renewal it is noted how long the two have waited for a processor so far;
-//! 2. when the lease's time is up they are looked at again. If the holder's thread waits for its turn at that
-//!    moment, or the two have waited for more than a fifth of the lease's length since, the renewal was held
-//!    up, and the lease is kept, four times in a row at most (`CoordinatorStore::keep`);
+//! 2. when the lease's time is up they are looked at again. If the two have waited for more than half of the
+//!    lease's length since, the renewal was held up, and the lease is kept for its length. If the holder's
+//!    thread waits for its turn at that moment, the lease is kept for a tenth of it, and looked at again. All
+//!    that for four lengths at most (`CoordinatorStore::keep`);
 //! 3. a holder that is stopped, ends, or is gone has nobody that waits. Nor has one that hangs, or is cut
 //!    off: it sleeps. Their leases end as ever.
 //!

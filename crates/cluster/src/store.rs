@@ -27,11 +27,15 @@ pub const STORE_FORMAT_VERSION: u32 = 2;
 
 /// Changes kept for watchers; who is further behind lists again.
 const CHANGES_MAX: usize = 4096;
-/// A gap, or a wait for a processor, of more than this part of a lease's length was long for it: its holder
-/// renews as often.
+/// A gap of more than this part of a lease's length was long for it: its holder renews as often.
 const GAP_PARTS: u64 = 5;
-/// A lease is kept so often without a renewal between. Its holder may be dead, or stand still.
-const KEPT_MAX: u32 = 4;
+/// A renewal that waited for a processor for such a part of the lease was held up.
+const WAITED_PARTS: u64 = 2;
+/// A lease whose holder waits at that moment is kept for such a part: until it is looked at again.
+const MOMENT_PARTS: u64 = 10;
+/// A lease is kept for so many such parts, four of its lengths, without a renewal between. Its holder may be
+/// dead, or stand still.
+const KEPT_PARTS_MAX: u64 = 4 * MOMENT_PARTS;
 /// A page, and an answer with changes, ends with the entry that passes this many bytes.
 const PAGE_BYTES: usize = 256 << 10;
 
@@ -82,8 +86,8 @@ struct Lease {
     ends_ns: u64,
     /// Until when it is kept if it is over before that: a renewal may have been held up.
     kept_until_ns: u64,
-    /// How often it was kept since its last renewal.
-    kept: u32,
+    /// For how many parts of its length it was kept since its last renewal.
+    kept_parts: u64,
     /// Its end was decided: that may be on stable storage.
     is_ending: bool,
 }
@@ -105,26 +109,40 @@ const ROWS_AT_A_TIME: usize = TRANSACTION_BYTES_MAX / VALUE_BYTES_MAX;
 
 impl Lease {
     fn new(ttl_ns: u64, ends_ns: u64) -> Lease {
-        Lease { ttl_ns, ends_ns, kept_until_ns: 0, kept: 0, is_ending: false }
+        Lease { ttl_ns, ends_ns, kept_until_ns: 0, kept_parts: 0, is_ending: false }
     }
 
     fn renew(&mut self, until_ns: u64) {
         self.ends_ns = self.ends_ns.max(until_ns);
-        (self.kept_until_ns, self.kept) = (0, 0);
+        (self.kept_until_ns, self.kept_parts) = (0, 0);
     }
 
     /// What held up its renewals ended then: it has its whole length from there on, if it is over before.
     fn keep_from(&mut self, from_ns: u64) {
-        self.kept_until_ns = self.kept_until_ns.max(from_ns.saturating_add(self.ttl_ns));
+        self.keep_until(from_ns.saturating_add(self.ttl_ns));
+    }
+
+    fn keep_until(&mut self, until_ns: u64) {
+        self.kept_until_ns = self.kept_until_ns.max(until_ns);
     }
 
     fn may_be_kept(&self) -> bool {
-        self.kept < KEPT_MAX || planted(Mutant::KeptForEver)
+        self.kept_parts < KEPT_PARTS_MAX || planted(Mutant::KeptForEver)
     }
 
     /// When it is over if nothing more happens.
     fn lasts_until_ns(&self) -> u64 {
         if self.may_be_kept() { self.ends_ns.max(self.kept_until_ns) } else { self.ends_ns }
+    }
+
+    /// Its time is up: keeps it on, if it may be.
+    fn keep(&mut self, now_ns: u64) {
+        let until_ns = self.lasts_until_ns();
+        if until_ns > now_ns {
+            let part_ns = (self.ttl_ns / MOMENT_PARTS).max(1);
+            self.kept_parts = self.kept_parts.saturating_add((until_ns - now_ns).div_ceil(part_ns));
+            self.ends_ns = until_ns;
+        }
     }
 
     /// Whether its time is up and its end is not decided.
@@ -257,25 +275,27 @@ impl CoordinatorStore {
         self.leases.iter().filter(|(_, lease)| lease.is_over(now_ns)).map(|(id, _)| *id).collect()
     }
 
-    /// What the threads that renew a lease have waited for: if that was long for it, it is kept.
+    /// What the threads that renew a lease have waited for: if that was long for it, it is kept. While its
+    /// holder waits, it is kept for a moment, after which that is looked at again: one that is cut off may
+    /// wait just when it is looked at, and then sleeps.
     pub(crate) fn starved(&mut self, lease: Incarnation, waits: Waits, now_ns: u64) {
-        if let Some(lease) = self.leases.get_mut(&lease)
-            && (waits.goes_on || waits.lasted_ns > lease.ttl_ns / GAP_PARTS)
-        {
+        let Some(lease) = self.leases.get_mut(&lease) else { return };
+        if waits.lasted_ns > lease.ttl_ns / WAITED_PARTS {
             lease.keep_from(now_ns);
+        } else if waits.goes_on {
+            lease.keep_until(now_ns.saturating_add(lease.ttl_ns / MOMENT_PARTS));
         }
     }
 
-    /// Keeps the leases whose time is up and whose renewals were held up, four times in a row at most: then
-    /// they end, whatever held them up. Comes before [`CoordinatorStore::prepare_expiry`].
+    /// Keeps the leases whose time is up and whose renewals were held up, for four of their lengths at most:
+    /// then they end, whatever held them up. Returns those that were not kept before since their renewal.
+    /// Comes before [`CoordinatorStore::prepare_expiry`].
     pub(crate) fn keep(&mut self, now_ns: u64) -> Vec<Incarnation> {
         let mut kept = Vec::new();
         for (id, lease) in self.leases.iter_mut().filter(|(_, lease)| lease.is_over(now_ns)) {
-            if lease.kept_until_ns > now_ns && lease.may_be_kept() {
-                lease.ends_ns = lease.kept_until_ns;
-                lease.kept = lease.kept.saturating_add(1);
-                kept.push(*id);
-            }
+            let before = lease.kept_parts;
+            lease.keep(now_ns);
+            kept.extend((before == 0 && lease.kept_parts > 0).then_some(*id));
         }
         kept
     }
@@ -674,10 +694,15 @@ mod tests {
         assert_eq!(store.prepare_expiry(3 * SECOND / 2).ended, [lease]);
     }
 
-    /// How many of its lengths a lease lives after its renewal at this time, while its holder waits so.
-    fn lengths_lived(mut store: CoordinatorStore, lease: Incarnation, renewed_ns: u64, waits: Waits) -> u64 {
-        let ends = |length: &u64| {
-            let now_ns = renewed_ns + length * SECOND / 2;
+    /// In which step of this length after its renewal a lease ends, while its holder waits so.
+    fn steps_lived(
+        mut store: CoordinatorStore,
+        (lease, renewed_ns): (Incarnation, u64),
+        waits: Waits,
+        step_ns: u64,
+    ) -> u64 {
+        let ends = |step: &u64| {
+            let now_ns = renewed_ns + step * step_ns;
             store.starved(lease, waits, now_ns);
             store.keep(now_ns);
             store.begin_expiry(now_ns).ended == [lease]
@@ -686,21 +711,52 @@ mod tests {
     }
 
     #[test]
-    fn keep_of_a_lease_whose_holder_waits_is_four_times_in_a_row_and_anew_once_it_was_renewed() {
+    fn keep_of_a_lease_whose_holder_waits_is_for_four_lengths_and_anew_once_it_was_renewed() {
         let mut store = CoordinatorStore::new(7);
+        let (length_ns, moment_ns) = (SECOND / 2, SECOND / 20);
         let lease = grant(&mut store, 500, 0);
         let lasted = |lasted_ns| Waits { lasted_ns, goes_on: false };
         let goes_on = Waits { lasted_ns: 0, goes_on: true };
-        assert_eq!(lengths_lived(store.clone(), lease, 0, lasted(SECOND / 10)), 1);
-        assert_eq!(lengths_lived(store.clone(), lease, 0, lasted(SECOND / 10 + 1)), 5);
-        assert_eq!(lengths_lived(store.clone(), lease, 0, goes_on), 5);
+        assert_eq!(steps_lived(store.clone(), (lease, 0), lasted(length_ns / 2), length_ns), 1);
+        assert_eq!(steps_lived(store.clone(), (lease, 0), lasted(length_ns / 2 + 1), length_ns), 5);
+        assert_eq!(steps_lived(store.clone(), (lease, 0), goes_on, moment_ns), 50);
         for length in 1..5 {
-            store.starved(lease, goes_on, length * SECOND / 2);
-            assert_eq!(store.keep(length * SECOND / 2), [lease]);
+            let now_ns = length * length_ns;
+            store.starved(lease, lasted(length_ns), now_ns);
+            let news: &[Incarnation] = if length == 1 { &[lease] } else { &[] };
+            assert_eq!(store.keep(now_ns), news);
+            assert!(store.begin_expiry(now_ns).ended.is_empty());
         }
-        let renewed_ns = 5 * SECOND / 2 - 1;
+        let renewed_ns = 5 * length_ns - 1;
         assert!(store.renew(lease, renewed_ns));
-        assert_eq!(lengths_lived(store, lease, renewed_ns, goes_on), 5);
+        assert_eq!(steps_lived(store, (lease, renewed_ns), goes_on, moment_ns), 50);
+    }
+
+    /// The process that hosts the store stood still for sixty of a lease's lengths.
+    #[test]
+    fn stood_still_for_long_keeps_each_lease_for_its_length() {
+        let mut store = CoordinatorStore::new(7);
+        let lease = grant(&mut store, 500, 0);
+        let ended_ns = 30 * SECOND;
+        store.stood_still(Gap { lasted_ns: ended_ns, began_ns: 0, ended_ns });
+        assert_eq!(store.keep(ended_ns), [lease]);
+        assert!(store.begin_expiry(ended_ns + SECOND / 2 - 1).ended.is_empty());
+        assert_eq!(store.begin_expiry(ended_ns + SECOND / 2).ended, [lease]);
+    }
+
+    /// A holder that is cut off tries again and again. On a busy machine it may wait for a processor just
+    /// when it is looked at, and is none that was held up.
+    #[test]
+    fn keep_of_a_lease_whose_holder_waits_at_that_moment_is_until_it_is_looked_at_again() {
+        let mut store = CoordinatorStore::new(7);
+        let lease = grant(&mut store, 500, 0);
+        store.starved(lease, Waits { lasted_ns: 0, goes_on: true }, SECOND / 2);
+        assert_eq!(store.keep(SECOND / 2), [lease]);
+        let later_ns = SECOND / 2 + SECOND / 20;
+        assert!(store.over(later_ns - 1).is_empty());
+        store.starved(lease, Waits { lasted_ns: SECOND / 20, goes_on: false }, later_ns);
+        assert!(store.keep(later_ns).is_empty());
+        assert_eq!(store.begin_expiry(later_ns).ended, [lease]);
     }
 
     /// A process that is starved all the time would keep a dead node's lease for ever.

@@ -8,7 +8,6 @@ use cell_terms::{Epoch, ExtentOffset, PairId, Pointer, SlotIndex};
 use serde::Serialize;
 
 use super::notice_row::NoticeRow;
-use crate::command::Command;
 
 /// What the pairs of a split, and the router, send each other.
 #[derive(Debug)]
@@ -42,13 +41,6 @@ pub(crate) struct NoticeWish {
     pub(crate) pair: PairId,
     /// Since when it is this owner's.
     pub(crate) epoch: Epoch,
-}
-
-impl NoticeWish {
-    pub(crate) fn into_command(self) -> Command {
-        let NoticeWish { key, notice, pair, epoch } = self;
-        Command::Note { key, notice, pair, epoch }
-    }
 }
 
 /// What the worker is to do.

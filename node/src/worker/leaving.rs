@@ -17,6 +17,7 @@ use cell_protocol::PairRegions;
 use cell_terms::PairId;
 use cell_terms::mutant::{Mutant, planted};
 
+use super::left_pairs::LeftPair;
 use super::{Worker, WorkerPhase};
 use crate::command::{Command, StayReason};
 use crate::leave_step::LeaveStep;
@@ -30,28 +31,6 @@ const SPLITS_NS: u64 = 1_000_000_000;
 /// Clocks of clients do not go as fast as this one: so many parts of what was granted are waited for once
 /// more.
 const TRUST_MARGIN_PARTS: u64 = 2;
-
-/// A pair that has left: what its driver gives back.
-#[derive(Debug)]
-pub(crate) struct LeftPair {
-    /// The pair.
-    pub(crate) pair: PairId,
-    /// Its number.
-    pub(crate) number: usize,
-    /// Its registrations.
-    pub(crate) regions: Option<PairRegions>,
-}
-
-/// What a worker knows of pairs that leave.
-#[derive(Debug, Default)]
-pub(super) struct Leaving {
-    /// How many are on their way.
-    pairs: usize,
-    /// Those that have left since this was taken last.
-    left: Vec<LeftPair>,
-    /// When all trust that was granted so far has ended.
-    trusted_until_ns: u64,
-}
 
 impl Worker {
     /// The pair is to leave, in order; by a planned move, if there is a ticket.

@@ -7,6 +7,7 @@ mod client_reports;
 mod control;
 mod handled;
 mod leaving;
+mod left_pairs;
 mod read;
 mod read_queue;
 mod regions;
@@ -47,12 +48,12 @@ use crate::table_view::TableView;
 use crate::tree_check::TreeChecker;
 use crate::tree_shape::TreeSampler;
 
-pub(crate) use leaving::LeftPair;
+pub(crate) use left_pairs::LeftPair;
 pub use registrations::pair_regions;
 
 use client_report_table::ClientReports;
 use handled::Handled;
-use leaving::Leaving;
+use left_pairs::LeftPairs;
 use read_queue::ReadQueue;
 use registrations::RegionRegistrations;
 use session_table::SessionTable;
@@ -106,7 +107,7 @@ pub struct Worker {
     phase: WorkerPhase,
     pairs: Pairs,
     splits: Splits,
-    leaving: Leaving,
+    leaving: LeftPairs,
     /// Writes that wait for splits, in their order.
     parked: VecDeque<WaitingMessage>,
     parked_bytes: usize,
@@ -177,7 +178,7 @@ impl Worker {
             phase: WorkerPhase::Recovering,
             pairs: Pairs::default(),
             splits: Splits::default(),
-            leaving: Leaving::default(),
+            leaving: LeftPairs::default(),
             parked: VecDeque::new(),
             parked_bytes: 0,
             result_bytes: 0,
@@ -321,16 +322,6 @@ impl Worker {
         self.streams.close_connection(connection);
     }
 
-    /// Connections whose peers are known by now: they make room for nobody.
-    pub fn take_admitted(&mut self) -> Vec<ConnectionId> {
-        std::mem::take(&mut self.admitted)
-    }
-
-    /// Connections that the driver is to close: their tokens are gone.
-    pub fn take_dismissed(&mut self) -> Vec<ConnectionId> {
-        std::mem::take(&mut self.dismissed)
-    }
-
     /// The time, and how long the lease surely holds.
     pub fn tick(&mut self, now_ns: u64, lease_until_ns: u64) {
         self.now_ns = now_ns;
@@ -397,7 +388,10 @@ impl Worker {
         if let Some(error) = splits.broken {
             panic!("a split met memory that breaks an invariant: {error}");
         }
-        self.commands.extend(splits.notices.into_iter().map(NoticeWish::into_command));
+        self.commands.extend(splits.notices.into_iter().map(|wish| {
+            let NoticeWish { key, notice, pair, epoch } = wish;
+            Command::Note { key, notice, pair, epoch }
+        }));
         self.commands.extend(splits.add_pair.then_some(Command::AddPair));
         if splits.changed {
             self.drain_parked();

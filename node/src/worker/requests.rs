@@ -178,6 +178,16 @@ impl Worker {
         self.reply(connection, header, Dependence::NOTHING, &reply);
     }
 
+    /// Connections whose peers are known by now: they make room for nobody.
+    pub fn take_admitted(&mut self) -> Vec<ConnectionId> {
+        std::mem::take(&mut self.admitted)
+    }
+
+    /// Connections that the driver is to close: their tokens are gone.
+    pub fn take_dismissed(&mut self) -> Vec<ConnectionId> {
+        std::mem::take(&mut self.dismissed)
+    }
+
     /// Judges those again who are connected, if who may do what has changed. They keep what they still may.
     pub(super) fn judge_connections(&mut self) {
         let revision = self.access.revision();
