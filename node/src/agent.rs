@@ -26,6 +26,7 @@ use crate::membership::{
     Membership, MembershipCommand, MembershipOptions, Orphan, RefusedKind, is_left_behind, memory_bytes,
     share_out,
 };
+use crate::moves::handed_to;
 use crate::split::NoticeRow;
 use crate::split::NoticesView;
 use crate::table_view::TableView;
@@ -147,6 +148,11 @@ impl ClusterAgent {
         self.membership.set_grace_ns(grace_ns);
     }
 
+    /// The next look is to be then, if it was to be later.
+    pub(crate) fn hurry(&mut self, due_ns: u64) {
+        self.due_ns = self.due_ns.min(due_ns);
+    }
+
     /// Nothing is taken over any more.
     pub fn stop(&mut self) {
         self.stopping = true;
@@ -193,6 +199,7 @@ impl ClusterAgent {
         if self.stopping {
             return Ok(looked);
         }
+        self.membership.set_handed(handed_to(self.watch.view(), self.options.incarnation));
         let commands = self.membership.look(self.watch.view(), now_ns);
         if !commands.is_empty() {
             self.due_ns = 0; // what they change is to be seen at once

@@ -4,7 +4,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cell_cluster::{
@@ -27,6 +27,7 @@ use crate::error::NodeError;
 use crate::limits::PAIR_BYTES_MIN;
 use crate::memory_plan::{LOG_BUFFERS, MemoryPlan, log_buffer_bytes};
 use crate::messages::{LogRing, PairResources, RecoveredPair, ServedPair, ToWorker};
+use crate::moves::{CopyJob, CopyRun};
 use crate::options::NodeOptions;
 use crate::populate;
 use crate::settings::WorkerOptions;
@@ -61,6 +62,8 @@ pub(crate) struct BringUp {
     pub(crate) progress: Arc<Progress>,
     /// Of the next takeover.
     pub(crate) threads: AtomicUsize,
+    /// What copies of pairs that move here read, each.
+    pub(crate) move_bytes_per_second: AtomicU64,
 }
 
 /// The terms of the node's lease.
@@ -174,8 +177,35 @@ impl BringUp {
     /// Where a device reads the node's regions it takes them here, on the thread that has recovered them.
     pub(crate) fn take_whole(&self, recovered: &Recovered) {
         if self.reads.whole {
-            populate::take_whole(&recovered.memory, &self.taker);
+            let memory = &recovered.memory;
+            populate::take_whole([memory.extent.region(), memory.node.region()], &self.taker);
         }
+    }
+
+    /// Copies a pair that is to move here, and brings it up once it was handed over. A device takes its
+    /// memory meanwhile, and tells nobody the keys.
+    pub(crate) fn copy(&self, environment: &Environment, job: CopyJob) -> Result<RecoveredPair, NodeError> {
+        self.check_geometry(&job.row)?;
+        let (mut device, buffers) = self.device()?;
+        let mut run = CopyRun::begin(environment, job, self.publish(), boottime_ns())?;
+        let mut is_taken = !self.reads.whole;
+        loop {
+            let rate = self.move_bytes_per_second.load(Ordering::Relaxed);
+            match run.step(device.as_mut(), boottime_ns(), rate)? {
+                Turn::More => {}
+                Turn::Wait(for_ns) => pause(for_ns.min(PAUSE_NS)),
+                Turn::Done => break,
+            }
+            if let Some([node, extent]) = run.regions().filter(|_| !is_taken) {
+                populate::take_whole([&extent, &node], &self.taker);
+                is_taken = true;
+            }
+        }
+        let recovered = run.finish();
+        if !is_taken {
+            self.take_whole(&recovered);
+        }
+        Ok(RecoveredPair { recovered, device, buffers })
     }
 
     /// One more pair, if the memory limit permits it and no pair that the node had waits for memory.

@@ -90,8 +90,22 @@ pub enum Command {
         epoch: Epoch,
         /// The last CSN that was appended; it is durable.
         cut: Csn,
+        /// It was handed over: the table says so already.
+        handed: bool,
     },
-    /// Of [`ControlEvent::Leave`]: the pair does not leave. Not answered.
+    /// Of [`ControlEvent::Freeze`]: nothing of the pair is in flight, nobody trusts its registrations, and
+    /// none of its operations begins. Answered by [`ControlEvent::Handed`] or [`ControlEvent::Thaw`].
+    Frozen {
+        /// The pair.
+        pair: PairId,
+        /// Of the question.
+        ticket: u64,
+        /// The epoch in which it is this worker's.
+        epoch: Epoch,
+        /// The last CSN that was appended; it is durable.
+        cut: Csn,
+    },
+    /// Of [`ControlEvent::Leave`] or [`ControlEvent::Freeze`]: the pair does not leave. Not answered.
     Stays {
         /// The pair.
         pair: PairId,
@@ -111,6 +125,18 @@ pub enum StayReason {
     NoLog,
     /// Splits in which it takes part did not come to their end in time.
     Splits,
+}
+
+impl StayReason {
+    /// In words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            StayReason::NotServed => "its node does not serve it just now, or it leaves already",
+            StayReason::NoLog => "it has no log (`durability = none`)",
+            StayReason::Splits => "its meganodes are being split: try again",
+        }
+    }
 }
 
 /// What became of a [`Command`].
@@ -196,6 +222,34 @@ pub enum ControlEvent {
     Leave {
         /// The pair.
         pair: PairId,
+    },
+    /// A pair is to be frozen for a planned move: [`Command::Frozen`] or [`Command::Stays`].
+    Freeze {
+        /// The pair.
+        pair: PairId,
+        /// Tells the question, and what belongs to it, from others.
+        ticket: u64,
+    },
+    /// A pair that was frozen, or was to be, is served on.
+    Thaw {
+        /// The pair.
+        pair: PairId,
+        /// Of the question.
+        ticket: u64,
+    },
+    /// A pair that was frozen is another node's: [`Command::Left`].
+    Handed {
+        /// The pair.
+        pair: PairId,
+        /// Of the question.
+        ticket: u64,
+    },
+    /// A pair's log is to be kept for a copy of it, also where a checkpoint covers it, or not any more.
+    KeepLog {
+        /// The pair.
+        pair: PairId,
+        /// Whether it is.
+        keep: bool,
     },
     /// So many bytes can still be written to the disk of the logs.
     DiskFree(u64),

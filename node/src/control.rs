@@ -6,16 +6,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cell_cluster::{ClusterError, TuningRow, boottime_ns};
 use cell_fabric::ConnectionId;
 use cell_pair::{CheckOutcome, CheckTarget, CheckpointFailure, ImageJob, check};
 use cell_protocol::RequestHeader;
-use cell_recovery::Environment;
+use cell_recovery::{Environment, RecoveryError};
 use cell_settings::{Author, SettingsStore};
 use cell_terms::PairId;
 use cell_terms::setting::Settings;
+use cell_terms::text::with_causes;
 
 use crate::bring_up::{BringUp, recovery_threads};
 use crate::command::ControlEvent;
@@ -23,6 +25,7 @@ use crate::control_driver::{ControlDriver, ControlEffect, join_cluster};
 use crate::error::NodeError;
 use crate::membership::{MembershipOptions, RefusedKind};
 use crate::messages::{Inbound, PairResources, RecoveredPair, ServedPair, TakeoverReport, ToWorker, Work};
+use crate::moves::{CopyEnd, CopyJob};
 use crate::recoverer::Recoverer;
 use crate::settings::{ClientSettings, WorkerOptions};
 
@@ -35,6 +38,8 @@ pub(crate) struct Control {
     recoverer: Recoverer,
     /// Into this thread's own queue, for helpers.
     sender: Sender<Work>,
+    /// Threads that copy pairs which are to move here.
+    copies: Vec<JoinHandle<()>>,
     images: ImageOptions,
     tuning: Arc<TuningRow>,
     store: Option<Arc<SettingsStore>>,
@@ -155,6 +160,7 @@ impl Control {
             driver: ControlDriver::new(&environment, coordinator, options, every_ns, progress),
             recoverer,
             sender,
+            copies: Vec::new(),
             images: ImageOptions::from_settings(settings),
             tuning: Arc::default(),
             store: None,
@@ -175,6 +181,7 @@ impl Control {
                     self.follow(effect);
                 }
                 Ok(Work::Takeover(report)) => self.on_takeover(report)?,
+                Ok(Work::Copied { job, ended }) => self.copied(&job, ended)?,
                 Ok(Work::Grown(grown)) => self.grown(grown),
                 Ok(Work::Stopping) => self.driver.stop(),
                 Ok(Work::Settings(settings)) => self.apply_live(&settings),
@@ -196,7 +203,9 @@ impl Control {
     }
 
     /// The worker is gone: breaks takeovers off. What is left is to give the pairs up.
-    pub(crate) fn end(self) -> ControlDriver<PairResources> {
+    pub(crate) fn end(mut self) -> ControlDriver<PairResources> {
+        self.driver.stop_copies();
+        self.copies.drain(..).for_each(|thread| drop(thread.join()));
         self.driver
     }
 
@@ -207,6 +216,8 @@ impl Control {
         self.driver.set_grace_ns(grace_ns(settings));
         self.bring_up.threads.store(recovery_threads(settings), Ordering::Relaxed);
         self.environment.options.threads = recovery_threads(settings);
+        let rate = settings.integer("move_bytes_per_second");
+        self.bring_up.move_bytes_per_second.store(rate, Ordering::Relaxed);
         let client_settings = Some(Arc::new(client_settings(&self.tuning)));
         let fitted = self.bring_up.plan.fitted(settings);
         let options = WorkerOptions { client_settings, ..WorkerOptions::from_settings(&fitted) };
@@ -256,6 +267,7 @@ impl Control {
                     self.to_worker.send(Inbound::AddPair(Box::new(served(*pair))));
                 }
                 ControlEffect::TakeOver(jobs) => self.recoverer.push(jobs),
+                ControlEffect::Copy(job) => self.copy(job),
                 ControlEffect::Create => self.grow(),
                 ControlEffect::HoldGrowth(held) => self.hold_growth(held),
                 ControlEffect::Tune(tuning) => {
@@ -297,6 +309,41 @@ impl Control {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Copies a pair that is to move here, on a thread of its own.
+    fn copy(&mut self, job: CopyJob) {
+        let (bring_up, environment) = (self.bring_up.clone(), self.environment.clone());
+        let (sender, of) = (self.sender.clone(), job.clone());
+        let spawned = std::thread::Builder::new().name("cell-move".into()).spawn(move || {
+            let ended = bring_up.copy(&environment, job.clone()).map(Box::new);
+            let _ = sender.send(Work::Copied { job, ended }); // the control thread has ended: so has the node
+        });
+        self.copies.retain(|thread| !thread.is_finished());
+        match spawned {
+            Ok(thread) => self.copies.push(thread),
+            Err(error) => self.driver.copied(&of, CopyEnd::of(&RecoveryError::Thread(error))),
+        }
+    }
+
+    /// A copy has ended.
+    fn copied(
+        &mut self,
+        job: &CopyJob,
+        ended: Result<Box<RecoveredPair>, NodeError>,
+    ) -> Result<(), NodeError> {
+        let end = match ended {
+            Ok(mine) => {
+                let ServedPair { pair, resources } = self.bring_up.serve(*mine)?;
+                let effect = self.driver.taken(pair, resources);
+                self.follow(effect);
+                CopyEnd::Served
+            }
+            Err(NodeError::Recovery(error)) => CopyEnd::of(&error),
+            Err(error) => CopyEnd::Failed { why: with_causes(&error), files_gone: false },
+        };
+        self.driver.copied(job, end);
         Ok(())
     }
 

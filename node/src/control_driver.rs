@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use cell_cluster::{
     CheckpointRow, ClusterError, Coordinator, Joining, Layout, MemberRow, Members, Ownership, PairGeometry,
-    ShareTimes, TuningRow,
+    PairRow, ShareTimes, TuningRow,
 };
 use cell_fabric::ConnectionId;
 use cell_pair::{CheckTarget, ImageJob, ImageSubject, Pair, check_targets};
@@ -29,6 +29,7 @@ use cell_wal::WalError;
 use crate::agent::{ClusterAgent, Installation, TakeoverWanted};
 use crate::command::{CheckpointCommand, Command, ControlEvent};
 use crate::membership::{MembershipOptions, RefusedKind};
+use crate::moves::{CopyEnd, CopyJob, MoveEffect, MovesDriver};
 use crate::snapshot::{ClusterSnapshot, PairRecovery};
 use crate::takeover_counts::TakeoverCounts;
 use crate::takeovers::TakeoverJob;
@@ -51,6 +52,9 @@ pub enum ControlEffect<L> {
     AddPair(Box<(Pair, L)>),
     /// Take these pairs over; of each [`ControlDriver::taken`] or [`ControlDriver::refused`] reports.
     TakeOver(Vec<TakeoverJob>),
+    /// Copy a pair that is to move here; [`ControlDriver::copied`] reports, and [`ControlDriver::taken`] before
+    /// it if the pair is this node's by then.
+    Copy(CopyJob),
     /// Create a pair; [`ControlDriver::created`] or [`ControlDriver::not_created`] reports.
     Create,
     /// Keep memory for pairs that this node had and that wait to be recovered, or do not: until they are,
@@ -120,6 +124,7 @@ pub struct ControlDriver<L> {
     pairs: Vec<PairControl>,
     /// Pairs that have left the worker, and where their logs end: what the table is still to be told.
     left: Vec<(Ownership, Csn)>,
+    moves: MovesDriver,
     /// What was reported to the worker of the disk's room.
     disk_free: Option<u64>,
     unplaced: usize,
@@ -149,6 +154,7 @@ impl<L> ControlDriver<L> {
             gathered: Vec::new(),
             pairs: Vec::new(),
             left: Vec::new(),
+            moves: MovesDriver::new(options, &environment.table),
             disk_free: None,
             unplaced: 0,
             tuning_revision: 0,
@@ -191,6 +197,12 @@ impl<L> ControlDriver<L> {
     /// The operator wants the node to stop: nothing more is taken over.
     pub fn stop(&mut self) {
         self.agent.stop();
+        self.moves.stop();
+    }
+
+    /// Breaks copies of pairs off that were to move here.
+    pub fn stop_copies(&mut self) {
+        self.moves.stop_copies();
     }
 
     /// Looks at the cluster, and at the disk's room.
@@ -213,7 +225,48 @@ impl<L> ControlDriver<L> {
         effects.extend((!jobs.is_empty()).then_some(ControlEffect::TakeOver(jobs)));
         effects.extend(self.install(false));
         effects.extend(self.disk_room().map(ControlEffect::Notify));
+        let owned: Vec<_> = self.ownerships().collect();
+        let moved = self.moves.look(self.agent.view(), &owned, now_ns);
+        effects.extend(self.follow_moves(moved));
         Ok(effects)
+    }
+
+    /// What planned moves lead to.
+    fn follow_moves(&mut self, moved: Vec<MoveEffect>) -> Vec<ControlEffect<L>> {
+        self.agent.hurry(self.moves.due_ns());
+        let mut effects = Vec::new();
+        for effect in moved {
+            match effect {
+                MoveEffect::Notify(event) => effects.push(ControlEffect::Notify(event)),
+                MoveEffect::Copy(job) => effects.push(ControlEffect::Copy(job)),
+                MoveEffect::Tidy(pair) => self.tidy(pair),
+            }
+        }
+        effects
+    }
+
+    /// A copy that was to be made has come to nothing, or is served by now.
+    pub fn copied(&mut self, job: &CopyJob, end: CopyEnd) {
+        self.moves.copied(job, end);
+        self.agent.hurry(self.moves.due_ns());
+    }
+
+    /// Removes what was kept for a copy.
+    fn tidy(&self, pair: PairId) {
+        let Some(of) = self.pair(pair) else { return };
+        match self.environment.table.pair(pair) {
+            Ok(row) if (row.epoch, row.owner) == (of.ownership.epoch, Some(of.ownership.incarnation)) => {
+                self.remove_unneeded(&row);
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, %pair, "what was kept for a copy stays for a while"),
+        }
+    }
+
+    fn remove_unneeded(&self, row: &PairRow) {
+        if let Err(error) = remove_unneeded(&*self.environment.storage, row) {
+            tracing::warn!(%error, "files of earlier epochs are left over");
+        }
     }
 
     /// The tuning, when it has changed.
@@ -344,14 +397,22 @@ impl<L> ControlDriver<L> {
                 return Some(ControlEffect::Check { connection, header, targets });
             }
             Command::AddPair => return Some(ControlEffect::Create),
-            Command::Left { pair, epoch, cut } => {
+            Command::Frozen { pair, ticket, epoch, cut } => {
+                let moved = self.moves.frozen((pair, ticket), epoch, cut, self.agent.view());
+                return self.follow_moves(moved).pop(); // one at most
+            }
+            Command::Left { pair, epoch, cut, handed } => {
                 self.pairs.retain(|of| of.ownership.pair != pair);
+                if handed {
+                    return None;
+                }
                 self.left.push((Ownership { pair, epoch, incarnation: self.options.incarnation }, cut));
                 self.record_left();
                 return None;
             }
             Command::Stays { pair, why } => {
                 tracing::warn!(pair = pair.0, ?why, "a pair does not leave this node");
+                self.moves.stays(pair, why);
                 return None;
             }
             Command::Failed(kind) => {
@@ -414,8 +475,8 @@ impl<L> ControlDriver<L> {
             "checkpoint recorded"
         );
         // The table names the new image: older images and epochs are needed by nobody.
-        if let Err(error) = remove_unneeded(&*self.environment.storage, &row) {
-            tracing::warn!(%error, "files of earlier epochs are left over");
+        if !self.moves.keeps(of.ownership.pair) {
+            self.remove_unneeded(&row);
         }
         true
     }

@@ -21,6 +21,8 @@ pub(crate) enum LeaveStep {
     Frozen {
         /// What was listed.
         regions: Option<PairRegions>,
+        /// Whether the control thread was told that nothing is in flight.
+        told: bool,
     },
 }
 

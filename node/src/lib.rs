@@ -4,7 +4,7 @@
 //! hands; `driver` is the worker's loop, and `shell` the thread around it. `start` brings a node up.
 //! `control_driver` is the core that carries out what the worker asks for and follows the cluster, as `agent`
 //! and in it `membership` decide; `takeovers` and `image_run` are one takeover and one copy at a time.
-//! `control` and `recoverer` are the threads around these.
+//! `moves` are the steps of planned moves. `control` and `recoverer` are the threads around these.
 
 mod access;
 mod agent;
@@ -28,6 +28,7 @@ mod membership;
 mod memory_plan;
 mod memory_watch;
 mod messages;
+mod moves;
 mod options;
 mod outbox;
 mod pairs;
@@ -67,6 +68,7 @@ pub use error::NodeError;
 pub use latency::{LatencySummary, OperationHistograms, OperationLatencies};
 pub use latency_histogram::{LATENCY_BUCKETS_MAX, LatencyHistogram};
 pub use membership::{MembershipOptions, RefusedKind};
+pub use moves::{CopyEnd, CopyJob, CopyOrders, CopyRun};
 pub use options::NodeOptions;
 pub use outbox::ReplyList;
 pub use process_warnings::{ProcessWarnings, WarningSubject};

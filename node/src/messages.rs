@@ -18,6 +18,7 @@ use cell_wal::ring::Ring;
 use crate::agent::Installation;
 use crate::command::{Command, ControlEvent};
 use crate::error::NodeError;
+use crate::moves::CopyJob;
 use crate::populate::PopulateSignal;
 use crate::snapshot::FailureKind;
 
@@ -100,6 +101,8 @@ pub(crate) enum Work {
     Command(Command),
     /// Of the thread that takes pairs over.
     Takeover(TakeoverReport),
+    /// A copy of a pair that was to move here has ended: the pair, once it is published.
+    Copied { job: CopyJob, ended: Result<Box<RecoveredPair>, NodeError> },
     /// One more pair, or why there is none.
     Grown(Result<Box<RecoveredPair>, NodeError>),
     /// The operator wants the node to stop: nothing more is taken over.

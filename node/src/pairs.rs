@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
-use cell_pair::Pair;
+use cell_pair::{Fences, Pair, PairError};
 use cell_protocol::RequestHeader;
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, PairId};
+use cell_terms::{Csn, PairId, SlotIndex};
 
 use crate::checkpoint::Checkpointing;
 use crate::counters::BatchCounters;
@@ -21,6 +21,9 @@ const NO_PAIR: &str = "a place that is named has a pair";
 
 /// Messages that wait for pairs' logs, over all pairs: past this, writes that would have to wait are refused.
 pub(crate) const BACKLOG_BYTES_MAX: usize = 4 << 20;
+
+/// Log that is kept for a copy, at most.
+const KEPT_BYTES_MAX: u64 = 1 << 30;
 
 /// What a reply depends on: a pair's watermark must have reached a CSN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,12 +62,39 @@ pub(crate) struct OwnedPair {
     pub(crate) backlog: VecDeque<WaitingMessage>,
     /// How far it is, if it leaves.
     pub(crate) leaving: Option<LeaveStep>,
+    /// It leaves by a planned move: once it is frozen it waits for a word with this ticket.
+    pub(crate) ticket: Option<u64>,
+    /// Its log is kept for a copy.
+    keeps_log: bool,
+    /// The disk has little room.
+    disk_is_short: bool,
 }
 
 impl OwnedPair {
     /// Whether it leaves, and no more steps of splits are taken in it.
     pub(crate) fn is_unlisted(&self) -> bool {
         self.leaving.as_ref().is_some_and(LeaveStep::is_unlisted)
+    }
+
+    /// What the disk has left.
+    pub(crate) fn note_disk(&mut self, disk_free: Option<u64>) {
+        let (_, segment_bytes) = self.pair.log_bytes_closed();
+        let needed = || self.pair.live_bytes() + 2 * segment_bytes;
+        self.disk_is_short = disk_free.is_some_and(|free| free < needed());
+    }
+
+    /// Its log is to be kept for a copy, or not.
+    pub(crate) fn keep_log(&mut self, keep: bool) {
+        self.keeps_log = keep;
+    }
+
+    /// Whether what a checkpoint covers of its log stays: for a copy, as long as that costs little. A copy
+    /// that misses it begins anew.
+    pub(crate) fn keeps_log(&self) -> bool {
+        let (closed_bytes, _) = self.pair.log_bytes_closed();
+        let is_cheap = closed_bytes <= KEPT_BYTES_MAX;
+        let is_short = self.disk_is_short || self.pair.is_log_short() || self.pair.needs_reclaim();
+        self.keeps_log && is_cheap && !is_short
     }
 }
 
@@ -75,6 +105,16 @@ struct Joint {
     arrival: Arrival,
     needs: Vec<Dependence>,
     bytes: Vec<u8>,
+}
+
+/// What the directory says of a pair at a place.
+pub(crate) fn ranges_of(pair: &Pair, at: PairAt) -> Result<Vec<Range>, PairError> {
+    let range = |(slot, fences): (SlotIndex, Fences)| Range {
+        low: fences.low,
+        high: fences.high,
+        at: MeganodeAt { pair: at, slot },
+    };
+    Ok(pair.fences()?.into_iter().map(range).collect())
 }
 
 /// See the module's text. A pair keeps its place until it leaves; then the place is for the next one that
@@ -105,6 +145,9 @@ impl Pairs {
             submitted_ns: now_ns,
             backlog: VecDeque::new(),
             leaving: None,
+            ticket: None,
+            keeps_log: false,
+            disk_is_short: false,
             pair,
         };
         match self.list.get_mut(at.index()) {
@@ -186,7 +229,8 @@ impl Pairs {
 
     /// Those of them whose pairs do not leave.
     pub(crate) fn staying(&self) -> impl Iterator<Item = PairAt> + '_ {
-        self.places.iter().copied().filter(|at| self.get(*at).leaving.is_none())
+        let stays = |at: &PairAt| self.get(*at).leaving.is_none() || planted(Mutant::SplitWhileLeaving);
+        self.places.iter().copied().filter(stays)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &OwnedPair> {

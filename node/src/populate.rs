@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
 use cell_fabric::RegionTaker;
-use cell_memory::PairWriter;
+use cell_memory::Region;
 use cell_pair::Pair;
 use cell_terms::text::with_causes;
 
@@ -39,8 +39,8 @@ impl Drop for PopulateSignal {
 /// Gives memory to all of a pair, and has the device that reads it for peers take it. For tens of GiB that
 /// takes seconds, so it is done by who recovered the pair, and not by the worker, which serves others
 /// meanwhile, nor by the control thread.
-pub(crate) fn take_whole(memory: &PairWriter, taker: &RegionTaker) {
-    for region in [memory.extent.region(), memory.node.region()] {
+pub(crate) fn take_whole(regions: [&Region; 2], taker: &RegionTaker) {
+    for region in regions {
         let taken = region.populate_to(region.spec().bytes).map_err(|error| with_causes(&error));
         let taken = taken.and_then(|()| taker.take(region).map_err(|error| with_causes(&error)));
         if let Err(error) = taken {

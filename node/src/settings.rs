@@ -150,6 +150,14 @@ pub const SETTINGS: &[Setting] = &[
         applies: Applies::Live,
     },
     Setting {
+        name: "move_bytes_per_second",
+        meaning: "What a copy of a pair that moves to this node reads at most, of image and logs. A lower rate \
+                  leaves more of disk and processor to others, and takes longer.",
+        default: "256 MiB",
+        bounds: Bounds::Bytes { min: 1 << 20, max: 1 << 40, power_of_two: false },
+        applies: Applies::Live,
+    },
+    Setting {
         name: "split_fill_percent",
         meaning: "A meganode is split when so much of its slot is in use, in percent.",
         default: "85",

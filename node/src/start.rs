@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -210,6 +210,7 @@ impl StartingNode {
         let worker = spawn_worker(shell, to_control.clone())?;
         let bring_up = Arc::new(BringUp {
             threads: AtomicUsize::new(recovery_threads(settings)),
+            move_bytes_per_second: AtomicU64::new(settings.integer("move_bytes_per_second")),
             advertised: options.advertised.unwrap_or(address),
             options,
             log_root: self.log_root,

@@ -160,6 +160,9 @@ pub enum RecoveryError {
         #[source]
         source: ReserveError,
     },
+    /// A copy for a planned move is of no use.
+    #[error(transparent)]
+    Copy(#[from] CopyFault),
     /// Whoever asked for it wants it no more.
     #[error("given up")]
     GivenUp,
@@ -169,6 +172,34 @@ pub enum RecoveryError {
     /// A thread of the recovery panicked: a defect, which the panic's message describes.
     #[error("a thread of the recovery panicked")]
     Panicked,
+}
+
+/// Why a copy of a pair does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyFault {
+    /// The pair's row does not go from the epoch that the copy follows to the next one by the handing to it.
+    #[error("the pair is at {epoch}, which is not the handing that its copy waits for")]
+    Foreign {
+        /// The pair's epoch.
+        epoch: Epoch,
+    },
+    /// It has what the recorded cut takes back.
+    #[error("the copy has {copied}, past the recorded cut {cut}")]
+    PastCut {
+        /// The cut.
+        cut: Csn,
+        /// The copy's last CSN.
+        copied: Csn,
+    },
+    /// The log does not show what its owner had made durable.
+    #[error("the log ends at {copied} here, before the recorded cut {cut}")]
+    Behind {
+        /// The cut.
+        cut: Csn,
+        /// The copy's last CSN.
+        copied: Csn,
+    },
 }
 
 /// What is wrong with the content of a sound image.
@@ -227,6 +258,7 @@ impl RecoveryError {
             RecoveryError::Cluster(_)
             | RecoveryError::Geometry(_)
             | RecoveryError::First(_)
+            | RecoveryError::Copy(_)
             | RecoveryError::GivenUp
             | RecoveryError::Thread(_)
             | RecoveryError::Panicked => None,

@@ -59,6 +59,14 @@ impl<A: Applier> Lane<A> {
         }
     }
 
+    /// The applier, if it has no thread of its own.
+    pub(crate) fn here(&self) -> Option<&A> {
+        match self {
+            Lane::Here(applier) => Some(applier),
+            Lane::Thread(_) => None,
+        }
+    }
+
     /// Waits until all work is done.
     pub(crate) fn finish(self) -> Result<A, RecoveryError> {
         match self {

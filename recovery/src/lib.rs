@@ -6,6 +6,7 @@
 
 mod completion;
 mod content;
+mod copy;
 mod cut;
 mod environment;
 mod error;
@@ -26,8 +27,9 @@ mod takeover;
 mod verify;
 
 pub use completion::{Admission, CompletionTable, RESULT_WINDOW, RESULT_WINDOW_SHORT};
+pub use copy::{CopyTurn, PairCopy};
 pub use environment::{Environment, RecoveryOptions, RegionSource};
-pub use error::{ContentFault, RecoveryError};
+pub use error::{ContentFault, CopyFault, RecoveryError};
 pub use fields::RecordError;
 pub use folders::{find_logs, remove_unneeded, replay_bytes};
 pub use progress::{Progress, ProgressView, RecoveryStage};

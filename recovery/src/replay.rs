@@ -265,6 +265,16 @@ impl NodeApplier {
         self.slots.iter().map(|filled| filled.nodes_end).collect()
     }
 
+    /// Whether every change so far found its tree node: the image is whole with the log so far.
+    pub(crate) fn lacks_nothing(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    /// Whether a slot has tree nodes whose state is settled at the end of the replay alone.
+    pub(crate) fn has_hidden(&self, slot: SlotIndex) -> bool {
+        self.slots[slot_at(slot)].hidden
+    }
+
     fn has_node(&self, node: NodeIndex) -> bool {
         usize::try_from(node.0).is_ok_and(|node| node < self.geometry.nodes())
     }

@@ -6,6 +6,8 @@
 //! that failed for a reason that may pass ([`RecoveryError::is_transient`]) can be called again; after any
 //! other failure the restore is dropped and the pair reported.
 
+mod following;
+
 use std::sync::Arc;
 
 use cell_cluster::{Claim, ClaimReason, ClusterError, Layout, Ownership};
@@ -18,6 +20,7 @@ use cell_wal::segment::LogPlace;
 use cell_wal::{PairReader, Predecessor, ReadOptions};
 
 use crate::completion::CompletionTable;
+use crate::copy::Copied;
 use crate::cut::Plan;
 use crate::environment::{Environment, RegionSource};
 use crate::error::RecoveryError;
@@ -54,6 +57,8 @@ pub struct ClaimRequest {
 pub enum Step {
     /// Step again.
     More,
+    /// Step again a moment later: what is to be read is not there yet.
+    Later,
     /// Everything is restored and verified: [`Restore::finish`].
     Done,
 }
@@ -71,6 +76,8 @@ pub struct Restore {
     log_bytes: u64,
     /// Of the logs that were read.
     log_ends: Vec<LogPlace>,
+    /// It began before its claim: see [`crate::PairCopy`].
+    pub(crate) copied: Option<Copied>,
     stage: Stage,
 }
 
@@ -79,7 +86,12 @@ enum Stage {
     Load(Box<Load>, Lanes),
     Next(Lanes),
     Read(Box<Reading>, Lanes),
-    Cut { found: Box<Found>, lanes: Lanes },
+    /// All that is there of a log that is still being written was read.
+    Follow(Box<Reading>, Lanes),
+    Cut {
+        found: Box<Found>,
+        lanes: Lanes,
+    },
     Join(Lanes),
     Sessions(Box<Memory>),
     Verify(Box<Memory>, OpenSessions),
@@ -154,7 +166,7 @@ impl Restore {
         Restore::with_layout(environment, claim, layout, progress)
     }
 
-    fn with_layout(
+    pub(crate) fn with_layout(
         environment: &Environment,
         claim: Claim,
         layout: Layout,
@@ -177,6 +189,7 @@ impl Restore {
             image_bytes: 0,
             log_bytes: 0,
             log_ends: Vec::new(),
+            copied: None,
             stage: Stage::Begin,
             claim,
         })
@@ -207,6 +220,7 @@ impl Restore {
             Stage::Load(load, lanes) => self.load(load, lanes)?,
             Stage::Next(lanes) => self.next_epoch(lanes)?,
             Stage::Read(reading, lanes) => self.read(reading, lanes)?,
+            Stage::Follow(reading, lanes) => self.follow(reading, lanes)?,
             Stage::Cut { found, lanes } => {
                 self.plan.advance(found.epoch, found.cut);
                 Stage::Next(lanes)
@@ -217,7 +231,11 @@ impl Restore {
             done @ Stage::Done(..) => done,
             Stage::Failed => return Err(RecoveryError::GivenUp),
         };
-        Ok(if matches!(self.stage, Stage::Done(..)) { Step::Done } else { Step::More })
+        Ok(match self.stage {
+            Stage::Done(..) => Step::Done,
+            Stage::Follow(..) => Step::Later,
+            _ => Step::More,
+        })
     }
 
     /// Whether every cut is recorded: what the new logs follow is known, and they can be created.
@@ -254,7 +272,7 @@ impl Restore {
         let image = load.as_ref().map_or_else(ImageSource::default, Load::source);
         self.image_bytes = load.as_ref().map_or(0, Load::bytes);
         let (node, extent) = self.create_regions()?;
-        let own_thread = self.environment.options.threads > 1;
+        let own_thread = self.threads_of_lanes() > 1;
         let first = FirstContent::new(&self.layout, row.pair, self.geometry);
         let mut nodes = NodeApplier::new(node, self.geometry, image.clone(), first.split_table());
         if load.is_none() {
@@ -320,7 +338,7 @@ impl Restore {
 
     fn load(&mut self, mut load: Box<Load>, mut lanes: Lanes) -> Result<Stage, RecoveryError> {
         self.progress.set_stage(RecoveryStage::Loading);
-        let threads = self.environment.options.threads;
+        let threads = self.threads_of_lanes();
         let (node, extent) = (&mut lanes.node, &mut lanes.extent);
         if threads > 1 {
             load.run(threads, node, extent, &self.progress)?;
@@ -348,7 +366,14 @@ impl Restore {
             return Ok(Stage::Cut { found, lanes });
         };
         let bytes_expected = self.bytes_of(request.log)?;
-        let reader = PairReader::open(&self.environment.storage, request)?;
+        let storage = &self.environment.storage;
+        let reader = match &mut self.copied {
+            Some(copied) if request.cut.is_none() => {
+                copied.required = request.required;
+                PairReader::follow(storage, request.log, request.base, request.options)?
+            }
+            _ => PairReader::open(storage, request)?,
+        };
         let reading = Reading { epoch, reader, bytes_expected, bytes_read: 0 };
         Ok(Stage::Read(Box::new(reading), lanes))
     }
@@ -359,7 +384,12 @@ impl Restore {
         let mut bytes = 0;
         while bytes < STEP_BYTES {
             let Some(batch) = reading.reader.next_batch()? else {
-                return self.end_of_logs(reading, lanes);
+                if reading.reader.ended().is_some() {
+                    return self.end_of_logs(reading, lanes);
+                }
+                lanes.flush()?;
+                self.note_round(&mut reading, bytes);
+                return Ok(Stage::Follow(reading, lanes));
             };
             bytes += batch.payload_bytes();
             let mut records = 0;
@@ -369,9 +399,7 @@ impl Restore {
             }
             self.progress.replayed(records);
         }
-        let read = u64::try_from(bytes).unwrap_or(u64::MAX);
-        reading.bytes_read += read;
-        self.progress.read(read);
+        self.note_round(&mut reading, bytes);
         Ok(Stage::Read(reading, lanes))
     }
 
@@ -471,7 +499,8 @@ impl Restore {
                 Some(TargetState::Adopted) => TreeNodeState::Hidden,
                 Some(TargetState::Opened | TargetState::Discarded) | None => TreeNodeState::Valid,
             };
-            Part { geometry: self.geometry, slot: self.slot(slot), used, state, nodes_end }
+            let checked = self.copied.as_ref().and_then(|of| *of.verified.get(slot.0 as usize)?);
+            Part { geometry: self.geometry, slot: self.slot(slot), used, state, nodes_end, checked }
         });
         parts.filter(|part| part.state.is_built() || part.nodes_end > NodeIndex::ROOT).collect()
     }

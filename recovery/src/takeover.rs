@@ -35,6 +35,8 @@ use crate::restore::{ClaimRequest, Restore, Step};
 const RETRY_NS: u64 = 20_000_000;
 /// How long to wait for the disk before asking again.
 const DISK_NS: u64 = 200_000;
+/// How long to wait for what a log does not show yet.
+const LATER_NS: u64 = 1_000_000;
 /// Trust is asked about again at least so often: a coordinator that restarts counts leases as just granted.
 const TRUST_NS: u64 = 50_000_000;
 
@@ -75,6 +77,8 @@ pub struct Takeover {
     waited_ns: u64,
     /// Why the last step has to be made again.
     transient: Option<RecoveryError>,
+    /// The pair was handed over by an owner that lives: who cannot serve it gives it back.
+    was_handed: bool,
 }
 
 enum Stage {
@@ -119,6 +123,19 @@ impl Takeover {
         Takeover::at(Stage::Restore(Box::new(restore)), environment, publish, progress)
     }
 
+    /// What is left of a takeover after the handing of a planned move to a copy ([`crate::PairCopy::handed`]).
+    /// One that fails reports nothing: the pair can go back to its source.
+    #[must_use]
+    pub fn handed(
+        environment: &Environment,
+        restore: Restore,
+        publish: PublishRequest,
+        progress: &Arc<Progress>,
+    ) -> Takeover {
+        let claimed = Takeover::claimed(environment, restore, publish, progress);
+        Takeover { was_handed: true, ..claimed }
+    }
+
     fn at(
         stage: Stage,
         environment: &Environment,
@@ -134,6 +151,7 @@ impl Takeover {
             events: Vec::new(),
             waited_ns: 0,
             transient: None,
+            was_handed: false,
         }
     }
 
@@ -154,8 +172,8 @@ impl Takeover {
                 self.transient = None;
                 let ownership = self.ownership();
                 let asked = matches!(std::mem::replace(&mut self.stage, Stage::Failed), Stage::Report(_));
-                let missing =
-                    ownership.and_then(|ownership| Some((ownership, error.missing(ownership.pair)?)));
+                let reports = ownership.filter(|_| !self.was_handed);
+                let missing = reports.and_then(|ownership| Some((ownership, error.missing(ownership.pair)?)));
                 if let Some((ownership, missing)) = missing {
                     let pair = ownership.pair.0;
                     tracing::warn!(pair, error = &error as &dyn Error, "a recovery has failed");
@@ -268,7 +286,7 @@ impl Takeover {
             self.stage = Stage::Open(Box::new(restore.finish()));
             self.progress.set_stage(RecoveryStage::Opening);
         }
-        Ok(Turn::More)
+        Ok(if step == Step::Later { Turn::Wait(LATER_NS) } else { Turn::More })
     }
 
     /// Waits until both logs' opening frames are durable.

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use cell_memory::extent::{self, ExtentReader, ExtentShape};
 use cell_memory::{AllocatorRestore, ExtentAllocator, PairWriter, Region};
-use cell_terms::{ExtentOffset, Root};
+use cell_terms::{Csn, ExtentOffset, Root};
 use cell_tree::{
     Geometry, LeafEntry, Meganode, NodeIndex, Slot, SlotAllocator, StructureViolation, TreeNodeState,
     TreeStats,
@@ -33,6 +33,8 @@ pub(crate) struct Part {
     pub(crate) state: TreeNodeState,
     /// One above the highest tree node that was ever filled.
     pub(crate) nodes_end: NodeIndex,
+    /// The extents of leaves that were last changed at or below this were checked before.
+    pub(crate) checked: Option<Csn>,
 }
 
 /// What a check found and restored.
@@ -71,6 +73,23 @@ pub(crate) fn verify(
         }
     }
     Ok(Verified { meganodes, extents: restore.finish() })
+}
+
+/// Checks a slot of a copy beside others that go on: what it holds, and nothing of what the extents of all
+/// slots share.
+pub(crate) fn verify_part(
+    node: &Region,
+    extent: &Region,
+    part: Part,
+    threads: usize,
+    progress: &Progress,
+) -> Result<(), RecoveryError> {
+    let check = Check { node, extent, part, progress };
+    if !check.is_unbuilt_router()? {
+        let mut restore = ExtentAllocator::restore(extent.spec().bytes);
+        check.meganode_of_part(threads, &mut restore)?;
+    }
+    Ok(())
 }
 
 #[derive(Clone, Copy)]
@@ -232,6 +251,7 @@ impl<'a> Check<'a> {
         let (mut now, mut ahead): (Vec<LeafEntry>, Vec<LeafEntry>) = (Vec::new(), Vec::new());
         let mut seen = Seen { begin, ..Seen::default() };
         let mut node_now = NodeIndex::ROOT;
+        let (mut checked_now, mut checked_ahead) = (false, false);
         for at in begin..=end {
             let node = NodeIndex(u32::try_from(at).unwrap_or(u32::MAX));
             ahead.clear();
@@ -241,21 +261,26 @@ impl<'a> Check<'a> {
                 if copy.state().is_built() {
                     seen.built.push(node);
                 }
+                checked_ahead = self.part.checked.is_some_and(|checked| copy.csn_changed() <= checked);
                 copy.leaf_entries(|entry| {
-                    self.prefetch(&entry);
+                    if !checked_ahead {
+                        self.prefetch(&entry);
+                    }
                     ahead.push(entry);
                 });
             }
             for entry in &now {
                 if self.part.used == SlotUse::Router {
                     self.routes(node_now, entry)?;
+                } else if checked_now {
+                    seen.places.push(self.place(node_now, entry)?);
                 } else {
                     seen.places.push(self.entry(node_now, entry, &mut reader)?);
                 }
             }
             self.progress.verified(now.len() as u64);
             std::mem::swap(&mut now, &mut ahead);
-            node_now = node;
+            (node_now, checked_now) = (node, checked_ahead);
         }
         Ok(seen)
     }
@@ -277,6 +302,14 @@ impl<'a> Check<'a> {
             return Ok(());
         }
         Err(RecoveryError::Router { slot: self.part.slot.index, node })
+    }
+
+    /// The place of an entry's extent, as its leaf says.
+    fn place(&self, node: NodeIndex, entry: &LeafEntry) -> Result<(ExtentOffset, u32), RecoveryError> {
+        let (region, offset) = (self.extent.spec().id, entry.offset);
+        let shape = ExtentShape::from_bits(entry.value_len);
+        let shape = shape.ok_or(RecoveryError::ExtentMismatch { region, offset, node })?;
+        Ok((offset, shape.extent_bytes()))
     }
 
     fn entry(

@@ -137,8 +137,11 @@ pub struct PairReader {
     csn_next: Csn,
     batches: u64,
     ended: Option<PairLogEnd>,
-    /// A segment that a log goes on in and that is not there; only with a recorded cut.
+    /// A segment that a log goes on in and that is not there; only with a recorded cut, or of a log that is
+    /// still being written.
     lacks: [Option<WalError>; 2],
+    /// The logs may still be written: what is missing is not there yet.
+    follows: bool,
 }
 
 /// What the two logs offer for the next batch.
@@ -178,7 +181,45 @@ impl PairReader {
             batches: 0,
             ended: None,
             lacks: [None, None],
+            follows: false,
         })
+    }
+
+    /// Opens both logs of an owner that may be at work: [`PairReader::next_batch`] says `None` where nothing
+    /// more is there yet, and [`PairReader::look_again`] goes on from there. Each batch is as its owner wrote
+    /// it, and need not be durable: it counts once it lies at or below a recorded cut.
+    ///
+    /// # Errors
+    /// As [`PairReader::open`].
+    pub fn follow(
+        storage: &Arc<dyn Storage>,
+        log: LogId,
+        base: Csn,
+        options: ReadOptions,
+    ) -> Result<PairReader, WalError> {
+        let options = ReadOptions { ahead: false, ..options };
+        let request = ReadRequest { log, base, cut: None, required: Csn::ZERO, options };
+        Ok(PairReader { follows: true, ..PairReader::open(storage, request)? })
+    }
+
+    /// Looks for what has come since to logs that are followed. With a cut nothing comes any more: the
+    /// reading ends there.
+    ///
+    /// # Errors
+    /// What is to be read next is not listed, or not yet; the disk fails. It can be called again.
+    pub fn look_again(&mut self, cut: Option<Csn>) -> Result<(), WalError> {
+        self.request.cut = cut;
+        if let Some([node, extent]) = &self.logs {
+            self.logs = Some([node.again(self.pending[0])?, extent.again(self.pending[1])?]);
+        }
+        (self.pending, self.lacks) = ([false; 2], [None, None]);
+        Ok(())
+    }
+
+    /// Everything up to here was yielded, or lies below what was asked for.
+    #[must_use]
+    pub const fn reached(&self) -> Csn {
+        Csn(self.csn_next.0 - 1)
     }
 
     /// The next complete batch; `None` at the end, which [`PairReader::ended`] then describes.
@@ -199,6 +240,7 @@ impl PairReader {
         }
         self.check_identity()?;
         match self.offer() {
+            Offer::Nothing | Offer::Incomplete(_) if self.follows => Ok(None),
             Offer::Nothing => self.end(None),
             Offer::Incomplete(side) => self.end(Some(side)),
             Offer::Both => self.yield_batch([true, true]).map(Some),
@@ -252,7 +294,9 @@ impl PairReader {
                 Ok(false) => break,
                 // Segments past a recorded cut may have been removed, see `remove_past_cut`. If it turns out
                 // that something at or below the cut is missing, this is why.
-                Err(missing @ WalError::SegmentMissing { .. }) if self.request.cut.is_some() => {
+                Err(missing @ WalError::SegmentMissing { .. })
+                    if self.request.cut.is_some() || self.follows =>
+                {
                     self.lacks[side] = Some(missing);
                     break;
                 }

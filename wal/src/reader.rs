@@ -62,6 +62,7 @@ pub struct LogReader {
     storage: Arc<dyn Storage>,
     id: LogId,
     name: LogName,
+    chunk_bytes: usize,
     generations: Vec<u32>,
     /// What at or below this may have been released.
     base: Csn,
@@ -119,6 +120,7 @@ impl LogReader {
             storage,
             id,
             name,
+            chunk_bytes: options.chunk_bytes,
             generations,
             base,
             csn_last: Csn::ZERO,
@@ -135,6 +137,52 @@ impl LogReader {
             csn_watermark: Csn::ZERO,
             frames: 0,
             frame_bytes: 0,
+            end: None,
+        })
+    }
+
+    /// A reader of what has come to a log that is still being written: from the current frame on, or from
+    /// where the next one is expected. Nothing that was listed or read ahead before counts.
+    ///
+    /// # Errors
+    /// The segment is not there, or not yet; or the disk fails.
+    pub(crate) fn again(&self, from_current: bool) -> Result<LogReader, WalError> {
+        let (generation, position, sequence, reread) = match &self.current {
+            Some((header, place, _)) if from_current => {
+                (place.segment.generation, place.offset, self.sequence - 1, header.frame_bytes() as u64)
+            }
+            Some((FrameHeader { kind: FrameKind::Rotate { successor }, .. }, ..)) => (*successor, 0, 0, 0),
+            _ => (self.generation, self.position, self.sequence, 0),
+        };
+        let mut generations = list_segments(&*self.storage, self.name)?;
+        generations.retain(|listed| *listed >= generation);
+        if generations.first() != Some(&generation) {
+            return Err(WalError::SegmentMissing { segment: self.name.segment(generation) });
+        }
+        let storage = Arc::clone(&self.storage);
+        let source = DirectSource::new(storage, self.name, generations.clone(), self.chunk_bytes);
+        Ok(LogReader {
+            storage: Arc::clone(&self.storage),
+            id: self.id,
+            name: self.name,
+            chunk_bytes: self.chunk_bytes,
+            generations,
+            // Nothing that comes was released: a segment without a successor has none yet.
+            base: Csn::ZERO,
+            csn_last: self.csn_last.max(Csn(1)),
+            skipped: None,
+            source: Box::new(source.from(position)),
+            chunk: None,
+            carry: Vec::new(),
+            generation,
+            position,
+            sequence,
+            current: None,
+            last: self.last,
+            identity: self.identity,
+            csn_watermark: self.csn_watermark,
+            frames: self.frames - u64::from(reread > 0),
+            frame_bytes: self.frame_bytes - reread,
             end: None,
         })
     }

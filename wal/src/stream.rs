@@ -42,6 +42,8 @@ pub(crate) struct DirectSource {
     generations: std::vec::IntoIter<u32>,
     open: Option<(u32, u64, Box<dyn StorageFile>)>,
     offset: u64,
+    /// Where the first segment is read from.
+    first_offset: u64,
     chunk_bytes: usize,
 }
 
@@ -58,8 +60,14 @@ impl DirectSource {
             generations: generations.into_iter(),
             open: None,
             offset: 0,
+            first_offset: 0,
             chunk_bytes,
         }
+    }
+
+    /// The same, from this offset in the first segment on.
+    pub(crate) fn from(self, first_offset: u64) -> DirectSource {
+        DirectSource { first_offset, ..self }
     }
 
     fn read(&mut self, used: Option<LogBuffer>) -> Result<Option<Chunk>, StorageError> {
@@ -84,7 +92,7 @@ impl ChunkSource for DirectSource {
             let file = self.storage.open(&self.log.segment(generation).path(), Access::ReadDirect)?;
             let file_bytes = file.length()?;
             self.open = Some((generation, file_bytes, file));
-            self.offset = 0;
+            self.offset = std::mem::take(&mut self.first_offset);
         }
         self.read(used)
     }

@@ -32,6 +32,8 @@
 //! | `GET /api/v1/drills/preview` | what a fault of a node would stop |
 //! | `GET /api/v1/drills/{id}`, `GET /api/v1/operations/{id}` | one run: timeline, the clients' lane, report |
 //! | `POST /api/v1/drills`, `POST /api/v1/drills/{id}:halt` | begins a drill; takes its fault back and ends it |
+//! | `GET /api/v1/moves` | planned moves of pairs, and how far they are |
+//! | `POST /api/v1/moves`, `POST /api/v1/moves:cancel` | lets a pair move to another node; takes that back |
 //! | `GET /api/v1/tuning` | every setting with its value for the cluster; which node has which revision in force |
 //! | `PATCH /api/v1/tuning` | changes settings on all nodes, all or none; `?dry_run=1`, `reason`, `ttl_seconds` |
 //! | `POST /api/v1/tuning:revert` | takes a change back |

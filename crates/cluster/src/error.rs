@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionId, SessionId};
 
+use crate::moves::MoveRefusal;
 use crate::request::CoordinatorRefusal;
 use crate::terms::TermsDifference;
 
@@ -195,6 +196,9 @@ pub enum ClusterError {
         /// The pair.
         pair: PairId,
     },
+    /// A move is not begun, not taken further, or not ended.
+    #[error(transparent)]
+    Move(#[from] MoveRefusal),
     /// A pair's log folders know a later epoch than the table: the table is old or another cluster's. Nothing
     /// is served.
     #[error("the table says {table} for {pair}, but its logs have {found}")]

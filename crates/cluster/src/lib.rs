@@ -15,6 +15,7 @@
 //! | [`Members`] | the living incarnations and where they are reached |
 //! | [`ClusterTerms`], [`NodeSeat`] | what all nodes agree on, and who is which node: compared at joining |
 //! | [`Incidents`] | what becomes of the pairs of those that died |
+//! | [`Moves`] | who is to give which pair to whom, and how far that is |
 //! | [`Notices`] | what owners of pairs send each other across nodes, in words of their own |
 //! | [`Tuning`] | settings that were changed for the whole cluster, and who changed them |
 //! | [`Watch`] | all of that, as a member follows it |
@@ -43,6 +44,7 @@ pub mod local_socket;
 mod lock;
 mod member;
 mod missing;
+mod moves;
 mod notice;
 pub mod number;
 mod pieces;
@@ -86,6 +88,7 @@ pub use lease_thread::{FirstLease, LeaseThread, LeaseTries};
 pub use lock::FolderLock;
 pub use member::{MemberRow, Members};
 pub use missing::Missing;
+pub use moves::{CopyProgress, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide, MoveStage, Moves};
 pub use notice::{NOTICE_PREFIX, Notices};
 pub use remote::Remote;
 pub use renewals::RenewalFigures;

@@ -476,7 +476,7 @@ impl Table {
         }
     }
 
-    fn read(&self, pair: PairId) -> Result<(PairRow, Revision), ClusterError> {
+    pub(crate) fn read(&self, pair: PairId) -> Result<(PairRow, Revision), ClusterError> {
         let entry = self.coordinator.read(&PairRow::key(pair))?.ok_or(ClusterError::PairUnknown { pair })?;
         Ok((parse_row(&entry.value)?, entry.revision))
     }
@@ -525,7 +525,7 @@ impl Table {
 }
 
 /// That nobody has written a pair's row since it was read.
-fn unchanged(pair: PairId, revision: Revision) -> KeyCondition {
+pub(crate) fn unchanged(pair: PairId, revision: Revision) -> KeyCondition {
     if planted(Mutant::TableUnconditional) {
         return KeyCondition::LeaseEnded { lease: Incarnation(0) }; // there never was one
     }

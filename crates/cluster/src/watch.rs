@@ -1,4 +1,4 @@
-//! What a member follows of the coordinator: pairs, members, incidents and notices, kept up with one
+//! What a member follows of the coordinator: pairs, members, incidents, moves and notices, kept up with one
 //! call a look.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use crate::coordinator::{Coordinator, parse};
 use crate::error::ClusterError;
 use crate::incident::{self, IncidentRow, KEY_INCIDENTS};
 use crate::member::{KEY_MEMBERS, MemberRow};
+use crate::moves::{KEY_MOVES, MoveRow};
 use crate::notice::NOTICE_PREFIX;
 use crate::request::{CoordinatorRefusal, KeyChange, Revision};
 use crate::row::{KEY_PAIRS, PairRow};
@@ -29,6 +30,8 @@ pub struct ClusterView {
     pub members: BTreeMap<Incarnation, MemberRow>,
     /// The incidents, by who died.
     pub incidents: BTreeMap<Incarnation, IncidentRow>,
+    /// The moves that are under way, and of other pairs the last ones.
+    pub moves: BTreeMap<PairId, MoveRow>,
     /// The texts of notices, by their keys.
     pub notices: BTreeMap<String, String>,
     /// The settings that are in force on all nodes.
@@ -107,7 +110,8 @@ impl Watch {
     fn begin(&mut self) -> Result<Look, ClusterError> {
         let mut view = ClusterView::default();
         let mut first = None;
-        for prefix in [KEY_PAIRS, KEY_MEMBERS, KEY_INCIDENTS, NOTICE_PREFIX, KEY_TUNING] {
+        // Moves first: of a pair that is seen to be handed over, the move is seen.
+        for prefix in [KEY_MOVES, KEY_PAIRS, KEY_MEMBERS, KEY_INCIDENTS, NOTICE_PREFIX, KEY_TUNING] {
             let listing = self.coordinator.list(prefix)?;
             first.get_or_insert(listing.revision);
             for entry in listing.entries {
@@ -140,6 +144,9 @@ impl Watch {
                 Some(row) => drop(view.pairs.insert(row.pair, row.clone())),
                 None => return view.take(change).map(drop),
             }
+        } else if key.starts_with(KEY_MOVES) {
+            let row = id.parse().ok().and_then(|id| known.moves.get(&PairId(id)));
+            view.moves.extend(row.map(|row| (row.pair, row.clone())));
         } else if key.starts_with(KEY_MEMBERS) {
             let row = member_id(id).and_then(|id| known.members.get(&id));
             view.members.extend(row.map(|row| (row.incarnation, row.clone())));
@@ -201,6 +208,11 @@ impl ClusterView {
                 let row: MemberRow = parse("a member", text)?;
                 self.members.insert(row.incarnation, row);
             }
+            (KEY_MOVES, Some(text)) => {
+                let row: MoveRow = parse("a move", text)?;
+                self.moves.insert(row.pair, row);
+            }
+            (KEY_MOVES, None) => {} // moves are replaced, never removed
             (KEY_INCIDENTS, text) => self.take_incident(key, text)?,
             (KEY_MEMBERS, None) => {
                 self.members.remove(&member_id(id).unwrap_or_default());

@@ -346,6 +346,36 @@ mutants! {
     LeftWhileTrusted: "left-while-trusted",
     /// A pair is given up before all that was appended is durable and answered. Caught as the one before.
     LeftUnanswered: "left-unanswered",
+    /// A pair is handed over though an end of the move is dead. The twins of the coordinator's tests
+    /// (`crates/cluster/tests/suite/mutants.rs`) catch it, as the next five.
+    HandingLeaseUnasked: "handing-lease-unasked",
+    /// A pair is handed over though the move was ended since it was looked at.
+    HandingMoveUnasked: "handing-move-unasked",
+    /// A source that was not answered looks at the row, and serves on.
+    ThawByLook: "thaw-by-look",
+    /// A row that was put without an answer is taken for put.
+    UnansweredBelieved: "unanswered-believed",
+    /// A pair goes back though its target serves it.
+    ServedTakenBack: "served-taken-back",
+    /// A pair goes back though another has claimed it.
+    BackOutrun: "back-outrun",
+    /// A copy of a pair counts though others have had the pair since. Tests of recoveries
+    /// (`recovery/tests/suite/copy.rs`) catch it, as the next one.
+    ForeignEpochTaken: "foreign-epoch-taken",
+    /// A copy of a pair counts though it has more than the recorded cut.
+    CutBelowCopy: "cut-below-copy",
+    /// A node claims a pair that was handed over to it, beside the copy that is made whole. A test of
+    /// `node/src/membership/tests.rs` catches it.
+    HandedClaimed: "handed-claimed",
+    /// A source whose pair is another's by now serves on what it has frozen. A test of
+    /// `node/src/moves/source.rs` catches it.
+    FrozenServedAnyway: "frozen-served-anyway",
+    /// A split begins in a pair that leaves. The twins of the worker core
+    /// (`node/tests/suite/worker_core/mutants.rs`) catch it.
+    SplitWhileLeaving: "split-while-leaving",
+    /// A pair that was frozen is handed over by an earlier answer of the worker. A test of
+    /// `node/src/moves/mod.rs` catches it.
+    StaleFreezeTaken: "stale-freeze-taken",
     /// A connector takes any file from an acceptor. A test of the fabric
     /// (`crates/fabric/tests/suite/shm_hostile.rs`) catches it.
     PeerFileUnjudged: "peer-file-unjudged",

@@ -140,6 +140,8 @@ pub(crate) struct Membership {
     /// Takeovers that failed here: not again before that time, unless another had the pair
     /// meanwhile.
     refused_ns: BTreeMap<PairId, u64>,
+    /// Pairs that were handed over to this node by planned moves: those see to them.
+    handed: BTreeSet<PairId>,
     /// When pairs that everybody has declined are offered again, to those who have not found them damaged.
     offer_ns: BTreeMap<PairId, u64>,
 }
@@ -156,8 +158,14 @@ impl Membership {
             unowned_ns: BTreeMap::new(),
             busy: BTreeSet::new(),
             refused_ns: BTreeMap::new(),
+            handed: BTreeSet::new(),
             offer_ns: BTreeMap::new(),
         }
+    }
+
+    /// Which pairs were handed over to this node by planned moves that are under way.
+    pub(crate) fn set_handed(&mut self, handed: BTreeSet<PairId>) {
+        self.handed = handed;
     }
 
     /// How long pairs that belong to nobody are left to their own nodes.
@@ -357,7 +365,7 @@ impl Membership {
 
     fn may_try(&self, row: &PairRow, now_ns: u64) -> bool {
         let rests = self.refused_ns.get(&row.pair).is_some_and(|until_ns| now_ns < *until_ns);
-        !rests && !self.busy.contains(&row.pair)
+        !rests && !self.busy.contains(&row.pair) && !self.handed.contains(&row.pair)
     }
 
     /// Pairs of an incident that nobody alive is to take over.

@@ -1,7 +1,9 @@
 //! What a member decides, case by case, and many members at random.
 
 use super::*;
-use cell_cluster::{Finding, MemberRow, Missing, PairGeometry};
+use cell_cluster::{Finding, MemberRow, Missing, MoveRow, MoveSide, MoveStage, PairGeometry};
+
+use crate::moves::handed_to;
 
 const SECOND: u64 = 1_000_000_000;
 const GRACE: u64 = 5 * SECOND;
@@ -78,6 +80,59 @@ fn mutant_left_behind_forgotten_is_caught() {
         plant(None);
         assert!(!passed);
         println!("mutant {} caught by cell-node's membership", Mutant::LeftBehindForgotten.name());
+    });
+}
+
+/// What was handed over to a node is its move's, until that is over: a claim beside it would raise the epoch
+/// under the copy that is being published.
+fn handed_pair_is_left_to_its_move() {
+    let side = |incarnation, node| MoveSide {
+        incarnation: Incarnation(incarnation),
+        node: NodeId(node),
+        host: None,
+    };
+    let of = MoveRow {
+        pair: PairId(1),
+        number: 1,
+        epoch: cell_terms::Epoch(1),
+        source: side(8, 2),
+        target: side(7, 1),
+        why: String::new(),
+        stage: MoveStage::Handed,
+        bytes_done: 0,
+        bytes_total: 0,
+        outcome: None,
+    };
+    let recovering =
+        PairRow { state: PairState::Recovering, epoch: cell_terms::Epoch(2), ..row(1, Some(7), 1) };
+    let mut view = view(&[(7, 1), (8, 2)], &[recovering]);
+    view.moves.insert(of.pair, of);
+    let mut core = core(7, 1);
+    let claims = |core: &mut Membership, view: &ClusterView| {
+        core.set_handed(handed_to(view, Incarnation(7)));
+        let commands = core.look(view, SECOND);
+        commands.iter().filter(|command| matches!(command, MembershipCommand::TakeOver { .. })).count()
+    };
+    assert_eq!(claims(&mut core, &view), 0);
+    view.moves.clear();
+    assert_eq!(claims(&mut core, &view), 1, "it is a takeover that was broken off");
+}
+
+#[test]
+fn pair_that_was_handed_over_is_claimed_once_its_move_is_over() {
+    handed_pair_is_left_to_its_move();
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn mutant_handed_claimed_is_caught() {
+    cell_terms::mutant::in_own_process(|| {
+        use cell_terms::mutant::{Mutant, plant};
+        plant(Some(Mutant::HandedClaimed));
+        let passed = std::panic::catch_unwind(handed_pair_is_left_to_its_move).is_ok();
+        plant(None);
+        assert!(!passed);
+        println!("mutant {} caught by cell-node's membership", Mutant::HandedClaimed.name());
     });
 }
 

@@ -1,6 +1,7 @@
 //! When a meganode is split, and what a put that finds no room in one waits for.
 
 use cell_pair::{Fencing, NoRoom, Pair};
+use cell_terms::mutant::{Mutant, planted};
 use cell_tree::Division;
 
 use super::Splits;
@@ -100,7 +101,8 @@ impl Splits {
         division: &Division,
         now_ns: u64,
     ) -> bool {
-        let leaves = |at: MeganodeAt| pairs.get(at.pair).leaving.is_some();
+        let leaves =
+            |at: MeganodeAt| pairs.get(at.pair).leaving.is_some() && !planted(Mutant::SplitWhileLeaving);
         if leaves(there) || leaves(to) {
             return false;
         }

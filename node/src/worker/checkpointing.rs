@@ -62,6 +62,7 @@ impl Worker {
         self.announce_reclaim(at);
         let disk_free = self.disk_free;
         let owned = self.pairs.get_mut(at);
+        owned.note_disk(disk_free);
         if owned.leaving.is_some() && !stopping && !owned.checkpointing.is_running() {
             return; // whoever has it next takes one
         }
@@ -69,7 +70,8 @@ impl Worker {
             owned.checkpointing.wanted_at_stop = false; // splits do not go on; the log has everything
         }
         // What the last one covers is to be given back first: that may be room enough.
-        let wait = adopts || owned.checkpointing.is_running() || owned.checkpointing.release.is_some();
+        let releases = owned.checkpointing.release.is_some() && !owned.keeps_log();
+        let wait = adopts || owned.checkpointing.is_running() || releases;
         if wait || self.now_ns < owned.checkpointing.retry_at_ns {
             return;
         }
@@ -105,7 +107,8 @@ impl Worker {
         // write is durable.
         let may_begin = now_ns >= checkpointing.retry_at_ns;
         // What the last one covers is given back after this tick.
-        let runs = checkpointing.is_running() || checkpointing.release.is_some();
+        let releases = checkpointing.release.is_some() && !owned.keeps_log();
+        let runs = checkpointing.is_running() || releases;
         let expected = serving && (runs || may_begin) && owned.pair.can_be_reclaimed();
         if owned.pair.set_reclaim_expected(expected) && !expected {
             self.drain_backlog(at);

@@ -29,7 +29,14 @@ impl Worker {
             ControlEvent::PairRefused => self.splits.on_pair_added(false, self.now_ns),
             ControlEvent::ImageWritten { pair, written } => self.image_written(pair, written),
             ControlEvent::CheckpointRecorded { pair, recorded } => self.checkpoint_recorded(pair, recorded),
-            ControlEvent::Leave { pair } => self.leave(pair),
+            ControlEvent::Leave { pair } => self.leave(pair, None),
+            ControlEvent::Freeze { pair, ticket } => self.leave(pair, Some(ticket)),
+            ControlEvent::Thaw { pair, ticket } => self.thaw(pair, ticket),
+            ControlEvent::Handed { pair, ticket } => self.handed(pair, ticket),
+            ControlEvent::KeepLog { pair, keep } => {
+                let at = self.pairs.at(pair);
+                at.into_iter().for_each(|at| self.pairs.get_mut(at).keep_log(keep));
+            }
             ControlEvent::DiskFree(bytes) => self.disk_free = Some(bytes),
             ControlEvent::OptionsChanged(options) => self.apply_live(&options),
             ControlEvent::CheckTree(run) => self.tree_checker.begin(run),

@@ -6,6 +6,8 @@
 //! 2. **Unlisted.** Its registrations leave the list, whose number rises. It is read and written by messages
 //!    until the longest trust that was granted by the old number has passed.
 //! 3. **Frozen.** No operation of it begins. What was appended becomes durable, and what was answered leaves.
+//!    A pair that leaves by a planned move stays so, in memory, until the control thread says that it is
+//!    another's, or that it is served on: then it is, as if nothing had been.
 //! 4. **Left.** Its memory, its log and its results are gone from here, and the control thread says so in the
 //!    region table, with the CSN at which the logs end: the last one that was appended.
 //!
@@ -20,6 +22,8 @@ use super::{Worker, WorkerPhase};
 use crate::command::{Command, StayReason};
 use crate::leave_step::LeaveStep;
 use crate::outbox::PairAt;
+use crate::pairs::ranges_of;
+use crate::snapshot::FailureKind;
 
 /// Splits of the pair have so long to come to their end.
 const SPLITS_NS: u64 = 1_000_000_000;
@@ -29,21 +33,66 @@ const SPLITS_NS: u64 = 1_000_000_000;
 const TRUST_MARGIN_PARTS: u64 = 2;
 
 impl Worker {
-    /// The pair is to leave, in order.
-    pub(super) fn leave(&mut self, pair: PairId) {
+    /// The pair is to leave, in order; by a planned move, if there is a ticket.
+    pub(super) fn leave(&mut self, pair: PairId, ticket: Option<u64>) {
         let serving = self.phase == WorkerPhase::Serving;
         let Some(at) = self.pairs.at(pair).filter(|_| serving) else {
             return self.stays(pair, StayReason::NotServed);
         };
         let owned = self.pairs.get_mut(at);
         if owned.leaving.is_some() {
+            if ticket.is_some() {
+                self.stays(pair, StayReason::NotServed);
+            }
             return;
         }
         if !owned.pair.has_log() {
             return self.stays(pair, StayReason::NoLog); // whoever came next would find nothing
         }
         owned.leaving = Some(LeaveStep::Settling { until_ns: self.now_ns.saturating_add(SPLITS_NS) });
+        owned.ticket = ticket;
         self.leaving.pairs += 1;
+    }
+
+    /// A pair that leaves by a planned move is another's by now.
+    pub(super) fn handed(&mut self, pair: PairId, ticket: u64) {
+        let Some(at) = self.moving_at(pair, ticket) else { return };
+        if let Some(LeaveStep::Frozen { regions, .. }) = self.pairs.get(at).leaving.clone() {
+            self.remove_pair(at, regions, true);
+        }
+    }
+
+    /// A pair that was to leave by a planned move is served on. Nobody has had it meanwhile, so that its
+    /// memory, its results and its registrations are what they were.
+    pub(super) fn thaw(&mut self, pair: PairId, ticket: u64) {
+        let Some(at) = self.moving_at(pair, ticket) else { return };
+        let owned = self.pairs.get_mut(at);
+        owned.ticket = None;
+        let Some(step) = owned.leaving.take() else { return };
+        self.leaving.pairs -= 1;
+        let (regions, was_frozen) = match step {
+            LeaveStep::Settling { .. } => (None, false),
+            LeaveStep::Unlisted { regions, .. } => (regions, false),
+            LeaveStep::Frozen { regions, .. } => (regions, true),
+        };
+        regions.into_iter().for_each(|regions| self.regions.insert(regions));
+        if was_frozen {
+            match ranges_of(self.pairs.pair(at), at) {
+                Ok(ranges) => ranges.into_iter().for_each(|range| self.pairs.directory.insert(range)),
+                Err(error) => {
+                    tracing::error!(%error, "a pair that was frozen cannot be read");
+                    return self.fail(FailureKind::RecoveryRefused);
+                }
+            }
+            self.splits.install_pair(&mut self.pairs, at);
+        }
+        tracing::info!(pair = pair.0, was_frozen, "a pair that was to move is served on");
+        self.has_work = true;
+    }
+
+    /// Where a pair is that leaves by this question of the control thread.
+    fn moving_at(&self, pair: PairId, ticket: u64) -> Option<PairAt> {
+        self.pairs.at(pair).filter(|at| self.pairs.get(*at).ticket == Some(ticket))
     }
 
     fn stays(&mut self, pair: PairId, why: StayReason) {
@@ -77,10 +126,10 @@ impl Worker {
                 {
                     self.freeze(at, regions);
                 }
-                Some(LeaveStep::Frozen { regions })
+                Some(LeaveStep::Frozen { regions, told: false })
                     if self.is_drained(at) || planted(Mutant::LeftUnanswered) =>
                 {
-                    self.remove_pair(at, regions);
+                    self.drained(at, regions);
                 }
                 Some(LeaveStep::Unlisted { .. } | LeaveStep::Frozen { .. }) => {}
             }
@@ -93,13 +142,15 @@ impl Worker {
         let pair = owned.pair.id();
         if self.splits.are_at(&self.pairs, at) {
             if self.now_ns >= until_ns {
-                self.pairs.get_mut(at).leaving = None;
+                let owned = self.pairs.get_mut(at);
+                (owned.leaving, owned.ticket) = (None, None);
                 self.leaving.pairs -= 1;
                 self.stays(pair, StayReason::Splits);
             }
             return;
         }
-        let checkpoints = owned.checkpointing.is_running() || owned.checkpointing.release.is_some();
+        let releases = owned.checkpointing.release.is_some() && !owned.keeps_log();
+        let checkpoints = owned.checkpointing.is_running() || releases;
         if checkpoints || owned.pair.is_checking() {
             return;
         }
@@ -111,7 +162,7 @@ impl Worker {
     /// From here on its keys are nobody's here: who waits for its log is sent on.
     fn freeze(&mut self, at: PairAt, regions: Option<PairRegions>) {
         self.carry_out_reads();
-        self.pairs.get_mut(at).leaving = Some(LeaveStep::Frozen { regions });
+        self.pairs.get_mut(at).leaving = Some(LeaveStep::Frozen { regions, told: false });
         self.pairs.directory.remove_pair(at);
         self.splits.forget_pair(at);
         self.drain_backlog(at);
@@ -129,13 +180,22 @@ impl Worker {
             && !self.streams.are_held_for(at)
     }
 
-    fn remove_pair(&mut self, at: PairAt, regions: Option<PairRegions>) {
+    /// Nothing of it is in flight: it leaves, or waits for what becomes of its move.
+    fn drained(&mut self, at: PairAt, regions: Option<PairRegions>) {
+        let owned = self.pairs.get_mut(at);
+        let Some(ticket) = owned.ticket else { return self.remove_pair(at, regions, false) };
+        owned.leaving = Some(LeaveStep::Frozen { regions, told: true });
+        let (pair, epoch, cut) = (owned.pair.id(), owned.pair.epoch(), owned.pair.durable());
+        self.commands.push(Command::Frozen { pair, ticket, epoch, cut });
+    }
+
+    fn remove_pair(&mut self, at: PairAt, regions: Option<PairRegions>, handed: bool) {
         let owned = self.pairs.remove(at);
         self.streams.pair_left(at);
         self.leaving.pairs -= 1;
         let (pair, epoch, cut) = (owned.pair.id(), owned.pair.epoch(), owned.pair.durable());
         tracing::info!(pair = pair.0, epoch = epoch.0, cut = cut.0, "a pair has left this node");
         self.leaving.left.push(LeftPair { pair, number: at.index(), regions });
-        self.commands.push(Command::Left { pair, epoch, cut });
+        self.commands.push(Command::Left { pair, epoch, cut, handed });
     }
 }

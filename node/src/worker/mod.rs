@@ -37,10 +37,9 @@ use cell_wal::{LogDevice, LogEvent, WalError};
 use crate::access::{AccessRules, Credential, Grants};
 use crate::command::Command;
 use crate::counters::WorkerCounts;
-use crate::directory::{MeganodeAt, Range};
 use crate::latency::{Arrival, Latencies};
 use crate::outbox::{NO_REPLIES, PairAt, ReplyList};
-use crate::pairs::{OwnedPair, Pairs, WaitingMessage};
+use crate::pairs::{OwnedPair, Pairs, WaitingMessage, ranges_of};
 use crate::process_warnings::ProcessWarnings;
 use crate::settings::WorkerOptions;
 use crate::snapshot::{ClusterSnapshot, FailureKind, OperationCounts};
@@ -302,12 +301,7 @@ impl Worker {
             pair.set_log_times(times);
         }
         self.sessions.confirm(&pair.take_sessions_open());
-        let at = self.pairs.next_at();
-        let ranges = pair.fences()?.into_iter().map(|(slot, fences)| Range {
-            low: fences.low,
-            high: fences.high,
-            at: MeganodeAt { pair: at, slot },
-        });
+        let ranges = ranges_of(&pair, self.pairs.next_at())?;
         Ok(self.pairs.add(pair, self.now_ns, ranges))
     }
 
@@ -453,7 +447,8 @@ impl Worker {
     pub fn log_tick(&mut self, pair: usize, device: &mut dyn LogDevice) {
         let Some(at) = self.numbered(pair).filter(|_| !self.is_silent()) else { return };
         let owned = self.pairs.get_mut(at);
-        let released = owned.checkpointing.take_release();
+        let keeps_log = owned.keeps_log();
+        let released = if keeps_log { None } else { owned.checkpointing.take_release() };
         if let Some(base) = released {
             owned.pair.release_log(base, device);
         }

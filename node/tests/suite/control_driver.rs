@@ -143,7 +143,9 @@ impl Node {
                         .unwrap();
                     self.complete(run);
                 }
-                ControlEffect::Check { .. } | ControlEffect::WriteImage(_) => panic!("nobody asked for it"),
+                ControlEffect::Check { .. } | ControlEffect::WriteImage(_) | ControlEffect::Copy(_) => {
+                    panic!("nobody asked for it")
+                }
             }
         }
     }

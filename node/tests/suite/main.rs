@@ -6,4 +6,5 @@ mod control_driver;
 mod joined;
 mod many_pairs;
 mod membership;
+mod moves;
 mod worker_core;

@@ -18,6 +18,7 @@ pub(crate) mod node;
 pub(crate) mod node_ls;
 pub(crate) mod put;
 pub(crate) mod region;
+pub(crate) mod region_move;
 pub(crate) mod scan;
 pub(crate) mod selector;
 pub(crate) mod settings;

@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use crate::api::{Api, ApiArgs, Missing, understand, warn_of_missing};
 use crate::args::Global;
+use crate::command::region_move::{self, Move, RegionMoveArgs};
 use crate::exit::Exit;
 use crate::output::{message, number, table};
 
@@ -21,8 +22,10 @@ pub(crate) struct RegionArgs {
 /// What to do with regions.
 #[derive(Debug, Subcommand)]
 enum RegionCommand {
-    /// Print the two regions of each pair: owner, epoch, how full, whether it is served
+    /// Print the two regions of each pair: owner, epoch, how full, whether it is served; and what moves
     Ls(RegionLsArgs),
+    /// Let a pair move to another node while both live and it is read and written
+    Move(RegionMoveArgs),
 }
 
 /// Arguments of `cell region ls`.
@@ -59,21 +62,36 @@ struct Region {
 
 /// Runs the command.
 pub(crate) fn run(global: &Global, arguments: &RegionArgs) -> anyhow::Result<Exit> {
-    let RegionCommand::Ls(arguments) = &arguments.what;
-    list(global, arguments)
+    match &arguments.what {
+        RegionCommand::Ls(arguments) => list(global, arguments),
+        RegionCommand::Move(arguments) => region_move::run(global, arguments),
+    }
 }
 
-/// Prints a row for each region; exit code 6 if a node did not answer, or rows are left out.
+/// Prints a row for each region, and a line for each move; exit code 6 if a node did not answer, or rows are left out.
 fn list(global: &Global, arguments: &RegionLsArgs) -> anyhow::Result<Exit> {
-    let document = Api::new(&arguments.api)?.get(PATH)?.document;
+    let api = Api::new(&arguments.api)?;
+    let document = api.get(PATH)?.document;
     let parsed: Document = understand(&document, "of the regions")?;
     message::print_document(global.json, document, || text(&parsed))?;
+    if !global.json {
+        match region_move::under_way(&api) {
+            Ok(moves) => message::print_text(&moves_text(&moves))?,
+            Err(failure) => message::warning(&format!("what moves is not known: {}", failure.what)),
+        }
+    }
     if parsed.truncated {
         let shown = number::count(parsed.regions.len() as u64);
         message::warning(&format!("{shown} regions of {} are shown", number::count(parsed.total)));
     }
     let exit = warn_of_missing(&parsed.missing, "how full the regions are of");
     Ok(if parsed.truncated { Exit::Partial } else { exit })
+}
+
+/// A line for each move, below the regions.
+fn moves_text(moves: &[Move]) -> String {
+    let lines = moves.iter().map(|of| format!("moving: {}\n", of.line()));
+    lines.collect()
 }
 
 fn text(document: &Document) -> String {

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
 
 mod cluster;
+mod copy;
 mod crash;
 mod damage;
 mod large_values;

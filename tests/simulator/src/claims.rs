@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 
 use cell_cluster::{ClusterTerms, Coordinator, Joining, MemberRow, NewPair, ServingAddress, Table};
 use cell_node::{
-    ControlDriver, ControlEffect, MembershipOptions, PairInput, RefusedKind, TakeoverJob, TakeoverRun,
-    WorkerIdentity, WorkerInput, join_cluster,
+    ControlDriver, ControlEffect, CopyEnd, CopyJob, CopyRun, MembershipOptions, PairInput, RefusedKind,
+    TakeoverJob, TakeoverRun, WorkerIdentity, WorkerInput, join_cluster,
 };
 use cell_pair::Pair;
-use cell_recovery::{Progress, PublishRequest, Recovered, RecoveryError, RegionSource, Turn};
+use cell_recovery::{Environment, Progress, PublishRequest, Recovered, RecoveryError, RegionSource, Turn};
 use cell_terms::{Incarnation, NodeId, PairId};
 use cell_wal::frame::FRAME_VERSION;
 use cell_wal::sim::SimDevice;
@@ -20,7 +20,7 @@ use crate::news::{Exit, News, is_excused};
 use crate::node::Node;
 use crate::plan::{MS, US};
 use crate::process::EmptyRoot;
-use crate::threads::Taking;
+use crate::threads::{Moving, Taking};
 
 impl Node {
     /// Follows the cluster and takes takeovers further; when the next step is due.
@@ -56,7 +56,15 @@ impl Node {
             let taking = self.claims.growing.take();
             self.claims.growing = taking.and_then(|taking| self.step_taking(taking, now_ns, news));
         }
+        for at in (0..self.claims.copies.len()).rev() {
+            if self.claims.copies[at].due_ns <= now_ns {
+                let moving = self.claims.copies.swap_remove(at);
+                let moving = self.step_move(moving, now_ns, news);
+                self.claims.copies.extend(moving);
+            }
+        }
         let takings = self.claims.taking.iter().chain(&self.claims.growing).map(|taking| taking.due_ns);
+        let takings = takings.chain(self.claims.copies.iter().map(|moving| moving.due_ns));
         let look_ns = self.claims.driver.as_ref().map_or(u64::MAX, ControlDriver::due_ns);
         takings.fold(self.world_ns(look_ns), u64::min)
     }
@@ -105,7 +113,11 @@ impl Node {
     /// Does what the driver says.
     pub(crate) fn follow(&mut self, effect: ControlEffect<SimDevice>, now_ns: u64, news: &mut Vec<News>) {
         match effect {
-            ControlEffect::Notify(event) => self.notify(event),
+            ControlEffect::Notify(event) => {
+                self.note_thaw(&event, news);
+                self.notify(event);
+            }
+            ControlEffect::Copy(job) => self.begin_move(job, now_ns),
             ControlEffect::Install { pairs, installation } => {
                 let pairs = pairs.into_iter().map(|pair| self.serve(pair)).collect();
                 self.hand_in(WorkerInput::Install { pairs, installation });
@@ -128,6 +140,13 @@ impl Node {
 
     fn begin(&mut self, job: &TakeoverJob, now_ns: u64) {
         let publish = self.publish();
+        let run = TakeoverRun::begin(&self.environment_now(), job, publish);
+        let device = self.disk.device();
+        self.claims.taking.push(Taking { run, device, due_ns: now_ns });
+    }
+
+    /// What a recovery, or a copy, works with that begins now.
+    fn environment_now(&self) -> Environment {
         let mut environment = self.environment.clone();
         if self.is_full() {
             environment.options.regions = RegionSource::Full;
@@ -135,9 +154,50 @@ impl Node {
         if self.is_unmounted {
             environment.storage = Arc::new(EmptyRoot);
         }
-        let run = TakeoverRun::begin(&environment, job, publish);
-        let device = self.disk.device();
-        self.claims.taking.push(Taking { run, device, due_ns: now_ns });
+        environment
+    }
+
+    /// Begins to copy a pair that is to move here.
+    fn begin_move(&mut self, job: CopyJob, now_ns: u64) {
+        let (publish, clock_ns) = (self.publish(), self.clock_ns(now_ns));
+        match CopyRun::begin(&self.environment_now(), job.clone(), publish, clock_ns) {
+            Ok(run) => {
+                let device = self.disk.device();
+                self.claims.copies.push(Moving { job, run, device, due_ns: now_ns });
+            }
+            Err(error) => self.move_ended(&job, CopyEnd::of(&error)),
+        }
+    }
+
+    fn move_ended(&mut self, job: &CopyJob, end: CopyEnd) {
+        if let Some(driver) = &mut self.claims.driver {
+            driver.copied(job, end);
+        }
+    }
+
+    fn step_move(&mut self, mut moving: Moving, now_ns: u64, news: &mut Vec<News>) -> Option<Moving> {
+        let clock_ns = self.clock_ns(now_ns);
+        match moving.run.step(&mut moving.device, clock_ns, 0) {
+            Ok(Turn::More) => moving.due_ns = now_ns + self.random.time_ns(20 * US),
+            Ok(Turn::Wait(for_ns)) => moving.due_ns = now_ns + for_ns.min(10 * MS),
+            Ok(Turn::Done) => {
+                let Moving { job, run, device, .. } = moving;
+                let recovered = Box::new(run.finish());
+                news.push(News::Recovered { recovered, device, wanted: false, moved: true });
+                self.move_ended(&job, CopyEnd::Served);
+                return None;
+            }
+            Err(error) => {
+                // Beside its owner's work files go, and its process may die; what is read is never damaged.
+                let is_passing = matches!(error, RecoveryError::Log(_) | RecoveryError::Copy(_));
+                if !is_passing && !is_excused(&error) {
+                    news.push(News::Broken(format!("a copy of {} is damaged: {error}", moving.job.row.pair)));
+                }
+                self.move_ended(&moving.job, CopyEnd::of(&error));
+                return None;
+            }
+        }
+        Some(moving)
     }
 
     fn publish(&mut self) -> PublishRequest {
@@ -159,7 +219,8 @@ impl Node {
     /// Whether there is no memory for another pair.
     fn is_full(&self) -> bool {
         let has = self.claims.driver.as_ref().map_or(0, |driver| driver.ownerships().count());
-        let under_way = self.claims.taking.iter().chain(&self.claims.growing).count();
+        let takings = self.claims.taking.iter().chain(&self.claims.growing).count();
+        let under_way = takings + self.claims.copies.len();
         let fit = self.plan.pairs_fit;
         fit > 0 && has + under_way >= fit
     }
@@ -229,7 +290,8 @@ impl Node {
         if let (Some(dead), Some(driver)) = (dead, &mut self.claims.driver) {
             driver.times(pair, dead, times);
         }
-        news.push(News::Recovered { recovered: Box::new(recovered), device, wanted: dead.is_none() });
+        let (recovered, wanted) = (Box::new(recovered), dead.is_none());
+        news.push(News::Recovered { recovered, device, wanted, moved: false });
     }
 
     /// A takeover failed.

@@ -118,9 +118,9 @@ impl Node {
     fn carry_out(&mut self, command: Command, now_ns: u64, news: &mut Vec<News>) {
         let notes = matches!(command, Command::Note { .. });
         match command {
-            Command::Left { pair, .. } => {
+            Command::Left { pair, handed, .. } => {
                 let left = self.control.pairs.extract_if(.., |served| served.ownership.pair == pair);
-                news.extend(left.map(|served| News::Left(served.ownership)));
+                news.extend(left.filter(|_| !handed).map(|served| News::Left(served.ownership)));
             }
             Command::Stays { .. } => news.push(News::Stays),
             _ => {}
@@ -128,6 +128,7 @@ impl Node {
         let Some(driver) = &mut self.claims.driver else { return };
         match driver.carry_out(command) {
             Some(ControlEffect::Notify(event)) => {
+                self.note_thaw(&event, news);
                 self.look_at_answer(&event, news);
                 self.answer(event, now_ns);
             }
@@ -136,6 +137,14 @@ impl Node {
         }
         if notes {
             self.wake(now_ns); // what there is now is to be seen
+        }
+    }
+
+    /// A pair that was frozen is served on: trust is granted in it again.
+    pub(crate) fn note_thaw(&self, event: &ControlEvent, news: &mut Vec<News>) {
+        if let ControlEvent::Thaw { pair, .. } = event {
+            let thawed = self.control.pairs.iter().filter(|served| served.ownership.pair == *pair);
+            news.extend(thawed.map(|served| News::Thawed(served.ownership)));
         }
     }
 

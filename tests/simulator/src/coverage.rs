@@ -157,6 +157,16 @@ events! {
     PairsLeft: "pairs that left their node in order",
     /// Pairs that were to leave, and did not: splits took too long, or there is no log.
     PairsStayed: "pairs that were to leave and stayed",
+    /// Moves of pairs that operators asked for.
+    MovesWanted: "moves of pairs asked for",
+    /// Pairs that came by a move.
+    Moved: "pairs that moved",
+    /// Pairs that were frozen for a move and served on, or were to be.
+    Thawed: "pairs that were to move and were served on",
+    /// Pairs that went back after the handing.
+    MovesBack: "pairs that went back after their handing",
+    /// Moves that an end gave up.
+    MovesGivenUp: "moves given up",
     /// Nodes cut off from everybody.
     Isolations: "nodes cut off from everybody",
     /// Those that received nothing, but could send.

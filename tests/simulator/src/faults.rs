@@ -15,7 +15,7 @@
 //! - one host on which the log root is not mounted any more: who takes pairs over there finds nothing of
 //!   them, until all processes are started once more at the end. Others, with memory for all pairs, see what
 //!   there is;
-//! - nodes that give one of their pairs up in order, and go on;
+//! - nodes that give one of their pairs up in order, and go on; operators that let pairs move between nodes;
 //! - clients that die, are stopped, or are silent for a while; operators that stop a node, with a checkpoint
 //!   or without.
 //!
@@ -101,6 +101,8 @@ pub enum Fault {
     Unmounted,
     /// A node gives one of its pairs up in order, and goes on: another one, or it again, takes the pair over.
     Leave,
+    /// A pair is to move to another node.
+    Move,
 }
 
 /// What happens later.
@@ -142,7 +144,7 @@ pub struct AwayOnce {
 }
 
 /// All kinds, in the order of [`Plan::fault_weights`].
-pub const FAULTS: [Fault; 34] = [
+pub const FAULTS: [Fault; 35] = [
     Fault::Kill,
     Fault::Dark,
     Fault::PowerCut,
@@ -177,6 +179,7 @@ pub const FAULTS: [Fault; 34] = [
     Fault::CoordinatorStill,
     Fault::Unmounted,
     Fault::Leave,
+    Fault::Move,
 ];
 
 /// When the next fault is due: after a time or after a number of operations, whatever comes first, so that

@@ -1,6 +1,8 @@
 //! The faults of `faults`, carried out; and what ends those that last.
 
-use cell_cluster::{Away, Fault as CallFault};
+use std::sync::Arc;
+
+use cell_cluster::{Away, Fault as CallFault, Members, MoveOutcome, MoveRow, Moves};
 use cell_fabric::SimOptions;
 use cell_wal::Errno;
 
@@ -55,6 +57,7 @@ impl World {
             | Fault::Pause
             | Fault::PausePastLease
             | Fault::Leave
+            | Fault::Move
             | Fault::TableLate => {
                 let Some(host) = victim else { return false };
                 self.disturb_process(fault, host);
@@ -80,6 +83,7 @@ impl World {
             Fault::Pause | Fault::PausePastLease => self.pause(fault, host),
             Fault::TableLate => self.delay_table(host),
             Fault::Leave => self.let_leave(host),
+            Fault::Move => self.let_move(host),
             _ => self.end_node(fault, host),
         }
     }
@@ -138,6 +142,38 @@ impl World {
         if !pairs.is_empty() {
             let pair = self.random.pick(&pairs);
             self.node_at(host).into_iter().for_each(|node| node.let_leave(pair));
+        }
+    }
+
+    /// One of a host's pairs is to move to another node.
+    fn let_move(&mut self, host: u32) {
+        let Some(node) = self.nodes.iter().find(|node| node.host == host) else { return };
+        let pairs: Vec<_> = node.ownerships().map(|ownership| ownership.pair).collect();
+        if pairs.is_empty() || !self.coordinator.answers() {
+            return;
+        }
+        let link = Arc::new(self.coordinator.link());
+        let members = Members::new(link.clone()).list().unwrap_or_default();
+        let others: Vec<_> = members.iter().filter(|member| member.node.0 + 1 != host).collect();
+        if others.is_empty() {
+            return;
+        }
+        let (pair, to) = (self.random.pick(&pairs), others[self.random.index(others.len())]);
+        let moves = Moves::new(link);
+        let earlier = moves.of(pair).ok().flatten();
+        if moves.begin(pair, to, "a fault").is_ok() {
+            say!(self, "{pair} is to move to {}", to.node);
+            self.coverage.saw(Event::MovesWanted);
+            self.count_outcome(earlier.as_ref());
+        }
+    }
+
+    /// What became of a move, once nothing of it is to be seen any more.
+    pub(crate) fn count_outcome(&mut self, of: Option<&MoveRow>) {
+        match of.and_then(|of| of.outcome.as_ref()) {
+            Some(MoveOutcome::Back { .. }) => self.coverage.saw(Event::MovesBack),
+            Some(MoveOutcome::GivenUp { .. }) => self.coverage.saw(Event::MovesGivenUp),
+            _ => {}
         }
     }
 

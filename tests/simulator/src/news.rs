@@ -18,6 +18,8 @@ pub enum News {
         device: SimDevice,
         /// It was created because the worker asked for one more.
         wanted: bool,
+        /// It was handed over by a node that goes on.
+        moved: bool,
     },
     /// A takeover begins.
     Claiming,
@@ -34,6 +36,10 @@ pub enum News {
     Unplaced(u64),
     /// A pair has left a node that goes on: nobody trusts what its registrations show.
     Left(Ownership),
+    /// A pair is frozen for a move: nobody trusts what its registrations show.
+    Frozen(Ownership),
+    /// It is served on.
+    Thawed(Ownership),
     /// A pair was to leave, and did not.
     Stays,
     /// A worker's lease had run out, and holds again.

@@ -75,6 +75,11 @@ impl Owners {
         self.left.insert((ownership.pair, ownership.epoch));
     }
 
+    /// A pair that was about to leave is served on by its owner.
+    pub fn stays(&mut self, ownership: Ownership) {
+        self.left.remove(&(ownership.pair, ownership.epoch));
+    }
+
     /// A client returned what it had read itself: somebody who served must have his lease still.
     ///
     /// # Errors

@@ -132,7 +132,7 @@ impl Plan {
         let worker = worker_options(seed, geometry.node_bytes as usize, value_bytes_max, &mut random);
         let lease_ms = random.pick(&[100, 100, 300]);
         // The last kinds came later, see `with_unmounted`; what is drawn after them stays what it was.
-        let fault_weights = fault_weights(fault_kinds.saturating_sub(3), seed, &mut random);
+        let fault_weights = fault_weights(fault_kinds.saturating_sub(4), seed, &mut random);
         let plan = Plan {
             seed,
             operations,
@@ -197,6 +197,8 @@ impl Plan {
         let weight = if self.may_unmount() { weight } else { 0 };
         self.fault_weights.push(weight);
         self.fault_weights.push(Random::new(self.seed ^ 0x6c65_6176).pick(&[0, 0, 1, 4]));
+        let moves = Random::new(self.seed ^ 0x6d6f_7665).pick(&[0, 1, 4, 8]);
+        self.fault_weights.push(if self.nodes > 1 { moves } else { 0 });
         self
     }
 

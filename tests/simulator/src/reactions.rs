@@ -23,7 +23,8 @@ impl World {
     /// What a node reports.
     pub(crate) fn on_news(&mut self, host: u32, news: News) -> Result<(), Broken> {
         match news {
-            News::Recovered { recovered, device, wanted } => {
+            News::Recovered { recovered, device, wanted, moved } => {
+                self.coverage.add(Event::Moved, u64::from(moved));
                 self.recovered(host, *recovered, device, wanted)?;
             }
             News::Claiming => {
@@ -50,6 +51,15 @@ impl World {
                 say!(self, "host {host}: {} has left", ownership.pair);
                 self.coverage.saw(Event::PairsLeft);
                 self.owners.left(ownership);
+            }
+            News::Frozen(ownership) => {
+                say!(self, "host {host}: {} is frozen", ownership.pair);
+                self.owners.left(ownership);
+            }
+            News::Thawed(ownership) => {
+                say!(self, "host {host}: {} is served on", ownership.pair);
+                self.coverage.saw(Event::Thawed);
+                self.owners.stays(ownership);
             }
             News::Stays => self.coverage.saw(Event::PairsStayed),
             News::CheckpointFailed => self.coverage.saw(Event::CheckpointFailed),

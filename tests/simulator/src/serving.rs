@@ -2,7 +2,9 @@
 //! rules that hold after each. What a turn does is production code: `cell_node::WorkerDriver`.
 
 use cell_cluster::Coordinator;
-use cell_node::{Ended, FailureKind, Next, Worker, WorkerClock, WorkerIdentity, WorkerInput, WorkerTurn};
+use cell_node::{
+    Command, Ended, FailureKind, Next, Worker, WorkerClock, WorkerIdentity, WorkerInput, WorkerTurn,
+};
 use cell_terms::Durability;
 use cell_wal::sim::SimDevice;
 
@@ -85,7 +87,12 @@ impl Node {
         }
         self.look_at_watermark(news);
         for command in commands {
-            let due_ns = now_ns + self.random.time_ns(50 * US);
+            // It is known to the world before it is carried out: that may have effects elsewhere at once.
+            if let Command::Frozen { pair, .. } = &command {
+                let frozen = self.control.pairs.iter().filter(|served| served.ownership.pair == *pair);
+                news.extend(frozen.map(|served| News::Frozen(served.ownership)));
+            }
+            let due_ns = now_ns + 1 + self.random.time_ns(50 * US);
             self.control.push(due_ns, command);
         }
         self.serving.rests_until_ns = now_ns + self.random.time_ns(2 * US);

@@ -7,7 +7,8 @@ use cell_cluster::Ownership;
 use cell_fabric::{Endpoint, SimEndpoint};
 use cell_memory::Watermarks;
 use cell_node::{
-    Command, ControlDriver, ControlEvent, TakeoverQueue, TakeoverRun, Worker, WorkerDriver, WorkerInput,
+    Command, ControlDriver, ControlEvent, CopyJob, CopyRun, TakeoverQueue, TakeoverRun, Worker, WorkerDriver,
+    WorkerInput,
 };
 use cell_pair::{ImageRun, SlotEnds};
 use cell_recovery::image::ImageSource;
@@ -23,6 +24,14 @@ pub(crate) struct Taking {
     pub(crate) due_ns: u64,
 }
 
+/// A pair that is to move here: its copy.
+pub(crate) struct Moving {
+    pub(crate) job: CopyJob,
+    pub(crate) run: CopyRun,
+    pub(crate) device: SimDevice,
+    pub(crate) due_ns: u64,
+}
+
 /// What a process has claimed and does not serve yet, and what it knows of the cluster.
 #[derive(Default)]
 pub(crate) struct Claims {
@@ -33,6 +42,8 @@ pub(crate) struct Claims {
     /// Those under way, side by side.
     pub(crate) taking: Vec<Taking>,
     pub(crate) growing: Option<Taking>,
+    /// Copies of pairs that are to move here.
+    pub(crate) copies: Vec<Moving>,
 }
 
 impl Claims {

@@ -2,9 +2,10 @@
 //! follows from the seed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cell_client::Completion;
-use cell_cluster::Sim;
+use cell_cluster::{Moves, Sim};
 use cell_fabric::{SimNetwork, SimOptions};
 use cell_random::{Random, mix};
 use cell_terms::mutant::Mutant;
@@ -255,6 +256,8 @@ impl World {
         self.coverage.add(Event::Clusters, u64::from(self.plan.nodes > 1));
         let survived = self.coverage.count(Event::Survivor) > 0;
         self.coverage.add(Event::SurvivorRuns, u64::from(survived));
+        let moves = Moves::new(Arc::new(self.coordinator.link())).list().unwrap_or_default();
+        moves.iter().for_each(|of| self.count_outcome(Some(of)));
         check::linearizable(&mut self.model)?;
         self.look_at_amount()
     }

@@ -5,6 +5,7 @@ mod crash;
 mod damage;
 mod faults;
 mod flush_rounds;
+mod follow;
 mod golden;
 mod harness;
 mod hostile;

@@ -19,8 +19,8 @@ use crate::api::regions::Regions;
 use crate::api::selector::SelectorPairs;
 use crate::api::wal::Wal;
 use crate::api::{
-    cluster, drill_preview, drills, events, gathered, kv, openapi, operations, selector, series, status,
-    stream, tree, tuning, tuning_change, whoami,
+    cluster, drill_preview, drills, events, gathered, kv, moves, openapi, operations, selector, series,
+    status, stream, tree, tuning, tuning_change, whoami,
 };
 use crate::connections::PeerAddress;
 use crate::exposition::Format;
@@ -44,6 +44,9 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/api/v1/cluster/status", get(gathered::get::<ClusterStatus>))
         .route("/api/v1/nodes", get(gathered::get::<Nodes>))
         .route("/api/v1/regions", get(gathered::get::<Regions>))
+        .route("/api/v1/moves", get(moves::get_moves))
+        .route("/api/v1/moves", post(moves::post_move))
+        .route("/api/v1/moves:cancel", post(moves::post_cancel))
         .route("/api/v1/wal", get(gathered::get::<Wal>))
         .route("/api/v1/recoveries", get(gathered::get::<Recoveries>))
         .route("/api/v1/events", get(events::get_events))

@@ -6,10 +6,13 @@ use cell_drill::DELAY_MS;
 use cell_node::TokenRole;
 use serde_json::Value;
 
-use crate::api::schema::{cluster, drills, kv, logs, node, selector, series, tree, tuning};
+use crate::api::parameter::{header, needed, path, query};
+use crate::api::schema::{cluster, drills, kv, logs, moves, node, selector, series, tree, tuning};
 use crate::api::tuning::HISTORY_MAX;
 use crate::api::tuning_change::TTL_SECONDS_MAX;
 use crate::exposition::Format;
+
+pub(crate) use crate::api::parameter::{Parameter, Place, Takes};
 
 /// A route.
 #[derive(Debug)]
@@ -53,65 +56,6 @@ pub(crate) enum Answer {
     Events,
     /// Text of these types.
     Plain(&'static [&'static str]),
-}
-
-/// What a request takes besides its body.
-#[derive(Debug)]
-pub(crate) struct Parameter {
-    pub(crate) name: &'static str,
-    pub(crate) place: Place,
-    pub(crate) takes: Takes,
-    pub(crate) is_required: bool,
-    pub(crate) meaning: &'static str,
-    /// A value that is taken.
-    pub(crate) example: &'static str,
-}
-
-/// Where a parameter stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// In the path.
-    Path,
-    /// In the query.
-    Query,
-    /// Among the headers.
-    Header,
-}
-
-/// What a parameter's value may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Takes {
-    /// A whole number within bounds.
-    Integer(u64, u64),
-    /// `0` or `1`.
-    Flag,
-    /// Bytes as hexadecimal digits, two a byte.
-    Hex,
-    /// One of these.
-    Choice(&'static [&'static str]),
-    /// Any text, or what the meaning says.
-    Text,
-}
-
-const fn query(name: &'static str, takes: Takes, meaning: &'static str, example: &'static str) -> Parameter {
-    Parameter { name, place: Place::Query, takes, is_required: false, meaning, example }
-}
-
-const fn needed(name: &'static str, takes: Takes, meaning: &'static str, example: &'static str) -> Parameter {
-    Parameter { is_required: true, ..query(name, takes, meaning, example) }
-}
-
-const fn path(name: &'static str, takes: Takes, meaning: &'static str, example: &'static str) -> Parameter {
-    Parameter { place: Place::Path, ..needed(name, takes, meaning, example) }
-}
-
-const fn header(
-    name: &'static str,
-    is_required: bool,
-    meaning: &'static str,
-    example: &'static str,
-) -> Parameter {
-    Parameter { place: Place::Header, is_required, ..query(name, Takes::Text, meaning, example) }
 }
 
 const SCOPE: Parameter = query(
@@ -213,7 +157,7 @@ pub(crate) static HEALTH_ROUTES: [RouteText; 3] = [
 ];
 
 /// Every route below `/api/`.
-pub(crate) static ROUTES: [RouteText; 33] = [
+pub(crate) static ROUTES: [RouteText; 36] = [
     for_all(get("/api/openapi.json", "api", "This document.", &[], kv::document)),
     get(
         "/api/v1/cluster/status",
@@ -238,6 +182,38 @@ pub(crate) static ROUTES: [RouteText; 33] = [
         &[SCOPE, ROWS],
         cluster::regions,
     ),
+    get(
+        "/api/v1/moves",
+        "cluster",
+        "Planned moves of pairs: those under way, and the last one of each other pair.",
+        &[ROWS],
+        moves::moves,
+    ),
+    RouteText {
+        role: Some(TokenRole::Operator),
+        body: needed_body(moves::wanted, "{\"pair\": 1, \"to\": 1}"),
+        problems: &[404],
+        method: "POST",
+        ..get(
+            "/api/v1/moves",
+            "cluster",
+            "Lets a pair move to another node while both live.",
+            &[REPEAT, DRY_RUN, REASON],
+            moves::change,
+        )
+    },
+    RouteText {
+        role: Some(TokenRole::Operator),
+        body: needed_body(moves::cancelled, "{\"pair\": 1}"),
+        method: "POST",
+        ..get(
+            "/api/v1/moves:cancel",
+            "cluster",
+            "Ends a move of which nothing is handed over yet.",
+            &[REPEAT],
+            moves::change,
+        )
+    },
     get(
         "/api/v1/wal",
         "cluster",

@@ -6,6 +6,7 @@ mod full_disk;
 mod incident;
 mod joining;
 mod lease;
+mod moves;
 mod mutants;
 mod pages;
 mod power;

@@ -19,7 +19,7 @@ use cell_durable::{PowerCutSyncer, Syncer, SystemSyncer};
 use cell_terms::mutant::{Mutant, plant};
 use cell_terms::{Csn, Durability, Incarnation, NodeId};
 
-use crate::{joining, table};
+use crate::{joining, moves, table};
 
 /// Whether what the simulated coordinator acknowledged outlives a power cut.
 fn simulated_power_cut_is_clean() -> bool {
@@ -184,6 +184,11 @@ fn trust_of_the_earlier_owner_is_awaited() -> bool {
     catch_unwind(table::publish_host_lock_claim_waits_for_the_old_lease).is_ok()
 }
 
+/// Whether a test holds.
+fn holds(test: fn()) -> bool {
+    catch_unwind(test).is_ok()
+}
+
 /// Whether damage that one member has found is left to another one to look at.
 fn damage_is_looked_at_twice() -> bool {
     catch_unwind(table::damage_that_one_member_found_is_looked_at_by_another_and_believed_then).is_ok()
@@ -231,6 +236,24 @@ fn every_mutant_of_the_coordinator_is_caught() {
             (Mutant::ServedClaimedAgain, "claim of what one serves", claim_by_who_has_served_is_refused),
             (Mutant::TableUnconditional, "claim that was outrun", claim_that_was_outrun_changes_nothing),
             (Mutant::NoticeWithoutRow, "notice of a lost pair", notice_of_who_has_lost_the_pair_is_refused),
+            (Mutant::HandingLeaseUnasked, "handing to a dead target", || {
+                holds(moves::handing_to_a_dead_target_is_refused)
+            }),
+            (Mutant::HandingMoveUnasked, "handing of a cancelled move", || {
+                holds(moves::handing_of_a_move_that_was_cancelled_since_is_refused)
+            }),
+            (Mutant::ThawByLook, "handing that comes late", || {
+                holds(moves::handing_that_comes_late_changes_nothing_once_the_row_was_put_again)
+            }),
+            (Mutant::UnansweredBelieved, "row put without an answer", || {
+                holds(moves::row_that_was_put_without_an_answer_is_not_taken_for_put)
+            }),
+            (Mutant::ServedTakenBack, "way back of a served pair", || {
+                holds(moves::pair_that_its_target_serves_does_not_go_back)
+            }),
+            (Mutant::BackOutrun, "way back of a claimed pair", || {
+                holds(moves::pair_that_a_survivor_has_claimed_does_not_go_back)
+            }),
             (Mutant::TrustNotAwaited, "publication", trust_of_the_earlier_owner_is_awaited),
             (Mutant::DamageBelievedAlone, "damage of a pair", damage_is_looked_at_twice),
             (Mutant::ClaimerLeaseUnasked, "new incident", || claim_past_the_lease_is_refused(false)),

@@ -38,7 +38,7 @@ fn begin_to_leave(world: &mut World) {
 /// What the worker has said of a pair that was to leave, since this was asked last.
 fn left(world: &mut World) -> Option<Csn> {
     world.take_commands(0).into_iter().find_map(|command| match command {
-        Command::Left { pair: SECOND, epoch: Epoch(1), cut } => Some(cut),
+        Command::Left { pair: SECOND, epoch: Epoch(1), cut, handed: false } => Some(cut),
         Command::Left { .. } | Command::Stays { .. } => panic!("{command:?}"),
         _ => None,
     })
@@ -123,6 +123,102 @@ pub(crate) fn pair_leaves_once_what_was_appended_is_durable_and_answered() {
     });
     assert!(matches!(world.answered(put), Some(Replied::Written(_))));
     assert_eq!(cut, Some(appended));
+}
+
+/// Until the pair is frozen for a move; where its log ends.
+fn freeze(world: &mut World, ticket: u64) -> Csn {
+    world.notify(0, ControlEvent::Freeze { pair: SECOND, ticket });
+    for _ in 0..10_000 {
+        world.turn();
+        for command in world.take_commands(0) {
+            match command {
+                Command::Frozen { pair: SECOND, ticket: of, epoch: Epoch(1), cut } if of == ticket => {
+                    return cut;
+                }
+                Command::Frozen { .. } | Command::Left { .. } | Command::Stays { .. } => {
+                    panic!("{command:?}")
+                }
+                _ => {}
+            }
+        }
+    }
+    panic!("it is not frozen");
+}
+
+#[test]
+fn pair_that_is_frozen_for_a_move_waits_and_is_served_on_once_it_is_thawed() {
+    let (mut world, mut number) = two_pairs();
+    let cut = freeze(&mut world, 1);
+    for _ in 0..1_000 {
+        world.turn();
+    }
+    assert!(world.take_commands(0).iter().all(|command| !matches!(command, Command::Left { .. })));
+    let get = world.send(&Request::Get { key: HIGH });
+    let answer = world.answer(get);
+    assert!(matches!(answer, Replied::Other | Replied::Refused(StatusCode::NotOwner)), "{answer:?}");
+    assert_eq!(world.get(LOW), Replied::Value(b"old".to_vec()), "the other pair is served");
+    world.notify(0, ControlEvent::Handed { pair: SECOND, ticket: 7 });
+    world.notify(0, ControlEvent::Thaw { pair: SECOND, ticket: 7 });
+    assert_eq!(world.worker().pairs().count(), 2, "of other questions");
+    world.notify(0, ControlEvent::Thaw { pair: SECOND, ticket: 1 });
+    assert_eq!(world.get(HIGH), Replied::Value(b"old".to_vec()));
+    assert!(matches!(world.put(world.name(number, number), HIGH, b"new"), Replied::Written(_)));
+    number += 1;
+    assert_eq!(world.get(HIGH), Replied::Value(b"new".to_vec()));
+    // Thawed at each step, and frozen once more.
+    for turns in [0, 1, 2, 200] {
+        world.notify(0, ControlEvent::Freeze { pair: SECOND, ticket: 2 });
+        (0..turns).for_each(|_| world.turn());
+        world.notify(0, ControlEvent::Thaw { pair: SECOND, ticket: 2 });
+        assert!(matches!(world.put(world.name(number, number), HIGH, b"new"), Replied::Written(_)));
+        number += 1;
+    }
+    world.take_commands(0);
+    assert!(freeze(&mut world, 3) > cut);
+    assert_eq!(world.violation(), None);
+}
+
+#[test]
+fn pair_that_was_handed_over_is_another_process_s_and_its_results_went_along() {
+    let (mut world, number) = two_pairs();
+    let name = world.name(number, number);
+    let put = Request::Put(Put { name, condition: Condition::Always, key: HIGH, value: b"last" });
+    let id = world.send(&put);
+    let first = world.answer(id);
+    let cut = freeze(&mut world, 1);
+    world.notify(0, ControlEvent::Handed { pair: SECOND, ticket: 1 });
+    world.turn();
+    let left = world.take_commands(0).into_iter().any(
+        |command| matches!(command, Command::Left { pair: SECOND, cut: of, handed: true, .. } if of == cut),
+    );
+    assert!(left && world.worker().pairs().count() == 1);
+    world.hand_to_second(SECOND.0, cut);
+    let again = world.send_to(1, &put);
+    assert_eq!(world.answer_of(1, again), first);
+    assert_eq!(world.get(LOW), Replied::Value(b"old".to_vec()));
+}
+
+pub(crate) fn no_split_begins_in_a_pair_that_leaves() {
+    let (mut world, mut number) = two_pairs();
+    world.get(HIGH);
+    let begun = world.worker().split_counts().begun;
+    begin_to_leave(&mut world);
+    world.turn();
+    for turn in 0..250_u32 {
+        for of in 0..4_u32 {
+            let key = format!("zzz{:06}", turn * 4 + of);
+            send_put(&mut world, number, key.as_bytes(), b"some value or other");
+            number += 1;
+        }
+        world.turn();
+        assert_eq!(left(&mut world), None, "trust lasts");
+    }
+    assert_eq!(world.worker().split_counts().begun, begun);
+}
+
+#[test]
+fn pair_that_leaves_is_not_split_however_full_it_gets() {
+    no_split_begins_in_a_pair_that_leaves();
 }
 
 #[test]

@@ -9,6 +9,7 @@ pub(crate) mod drills;
 mod envelope;
 pub(crate) mod kv;
 pub(crate) mod logs;
+pub(crate) mod moves;
 pub(crate) mod node;
 pub(crate) mod selector;
 pub(crate) mod series;

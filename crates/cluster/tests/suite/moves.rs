@@ -1,0 +1,381 @@
+//! Planned moves of pairs over the simulated coordinator: what the handing and the way back are conditional
+//! on, and what is refused.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cell_cluster::{
+    ClaimReason, ClusterError, Coordinator, CoordinatorRequest, CopyProgress, Fault, MemberRow, MoveOutcome,
+    MoveRefusal, MoveRow, MoveStage, Moves, NewPair, Ownership, PairGeometry, PairState, Response,
+    ServingAddress, Sim, SimLink, Table, Watch,
+};
+use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId};
+
+const MS: u64 = 1_000_000;
+const CUT: Csn = Csn(7);
+const GEOMETRY: PairGeometry =
+    PairGeometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
+
+struct Member {
+    sim: Sim,
+    link: SimLink,
+    lease: Incarnation,
+    node: NodeId,
+    table: Table,
+    moves: Moves,
+}
+
+fn member(sim: &Sim, node: u32) -> Member {
+    let link = sim.link();
+    let lease = link.grant(500).unwrap().lease;
+    let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+    let (table, moves) = (Table::new(coordinator.clone()), Moves::new(coordinator));
+    Member { sim: sim.clone(), link, lease, node: NodeId(node), table, moves }
+}
+
+impl Member {
+    fn row(&self) -> MemberRow {
+        MemberRow {
+            incarnation: self.lease,
+            node: self.node,
+            fabric: String::new(),
+            http: String::new(),
+            pid: 0,
+            memory_limit_bytes: 0,
+        }
+    }
+
+    fn create(&self, durability: Durability) -> Ownership {
+        let new = NewPair { incarnation: self.lease, node: self.node, geometry: GEOMETRY };
+        let ownership = self.table.create_pair(&new).unwrap().ownership;
+        self.table.publish(ownership, durability, &self.place()).unwrap();
+        ownership
+    }
+
+    fn place(&self) -> ServingAddress {
+        ServingAddress { address: format!("sim:{}", self.node), worker: 0, node_key: 0, extent_key: 0 }
+    }
+
+    fn publish(&self, row: &cell_cluster::PairRow) -> Result<(), ClusterError> {
+        let ownership = Ownership { pair: row.pair, epoch: row.epoch, incarnation: self.lease };
+        self.table.publish(ownership, Durability::Sync, &self.place()).map(drop)
+    }
+
+    /// The leases of all others end.
+    fn outlive(&self) {
+        for _ in 0..2 {
+            self.sim.advance(400 * MS);
+            self.link.keep_alive(self.lease).unwrap();
+        }
+    }
+}
+
+/// A way to the coordinator on which another is faster, before the first write.
+struct Outrun<F> {
+    link: SimLink,
+    is_outrun: AtomicBool,
+    other: F,
+}
+
+impl<F: Fn() + Send + Sync> Coordinator for Outrun<F> {
+    fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
+        let is_write = matches!(request, CoordinatorRequest::Transact(_));
+        if is_write && !self.is_outrun.swap(true, Ordering::SeqCst) {
+            (self.other)();
+        }
+        self.link.call(request)
+    }
+}
+
+fn outrun(sim: &Sim, other: impl Fn() + Send + Sync + 'static) -> Table {
+    Table::new(Arc::new(Outrun { link: sim.link(), is_outrun: AtomicBool::new(false), other }))
+}
+
+/// A source that serves a pair, a target, and the move between them.
+struct Moving {
+    source: Member,
+    target: Member,
+    ownership: Ownership,
+    row: MoveRow,
+}
+
+/// A move whose target has only been asked.
+fn wanted(sim: &Sim) -> Moving {
+    let (source, target) = (member(sim, 0), member(sim, 1));
+    let ownership = source.create(Durability::Sync);
+    let row = target.moves.begin(ownership.pair, &target.row(), "test").unwrap();
+    Moving { source, target, ownership, row }
+}
+
+/// A move that is ready to be handed over.
+fn ready(sim: &Sim) -> Moving {
+    let moving = wanted(sim);
+    moving.source.moves.accept(moving.row.name()).unwrap();
+    let copy = CopyProgress { bytes_done: 5, bytes_total: 5, is_ready: true, host: None };
+    let row = moving.target.moves.progress(moving.row.name(), &copy).unwrap();
+    Moving { row, ..moving }
+}
+
+/// A move that was handed over; the pair's row.
+fn handed(sim: &Sim) -> (Moving, cell_cluster::PairRow) {
+    let moving = ready(sim);
+    let row = moving.source.table.hand(moving.ownership, CUT, moving.row.name()).unwrap();
+    (moving, row)
+}
+
+#[test]
+fn handing_makes_the_target_the_owner_at_the_recorded_cut_and_awaits_no_trust() {
+    let sim = Sim::new(7);
+    let (moving, row) = handed(&sim);
+    let Moving { source, target, ownership, row: of } = moving;
+    assert_eq!((row.owner, row.node, row.epoch), (Some(target.lease), target.node, Epoch(2)));
+    assert_eq!((&row.state, &row.place, row.trusted.len()), (&PairState::Recovering, &None, 0));
+    assert_eq!(row.history[0].cut, Some(CUT));
+    assert_eq!(target.moves.of(row.pair).unwrap().unwrap().stage, MoveStage::Handed);
+    assert_eq!(source.table.hand(ownership, CUT, of.name()).unwrap(), row, "twice is once");
+    let cancelled = target.moves.end(of.name(), &MoveOutcome::Cancelled);
+    assert!(matches!(cancelled, Err(ClusterError::Move(MoveRefusal::HandedOver { .. }))), "too late");
+    target.publish(&row).unwrap();
+    target.moves.close(of.name(), &MoveOutcome::Moved).unwrap();
+    let row = source.table.pair(row.pair).unwrap();
+    assert_eq!((&row.state, row.is_published()), (&PairState::Serving, true));
+    assert!(source.link.remaining_ns(source.lease).unwrap().is_some(), "its lease goes on");
+}
+
+#[test]
+fn handing_whose_answers_are_lost_happens_once() {
+    let sim = Sim::new(7);
+    let Moving { source, target, ownership, row } = ready(&sim);
+    source.link.plan([Fault::None, Fault::None, Fault::AnswerLost]);
+    let handed = source.table.hand(ownership, CUT, row.name()).unwrap();
+    assert_eq!((handed.epoch, handed.owner), (Epoch(2), Some(target.lease)));
+    target.publish(&handed).unwrap();
+    assert!(source.table.hand(ownership, CUT, row.name()).unwrap().is_published(), "it knows it again");
+}
+
+pub(crate) fn handing_to_a_dead_target_is_refused() {
+    let sim = Sim::new(7);
+    let Moving { source, target, ownership, row } = ready(&sim);
+    source.outlive();
+    let refused = source.table.hand(ownership, CUT, row.name());
+    assert!(matches!(refused, Err(ClusterError::LeaseEnded { lease }) if lease == target.lease));
+    let row = source.table.pair(row.pair).unwrap();
+    assert_eq!((row.owner, row.epoch), (Some(source.lease), Epoch(1)));
+}
+
+#[test]
+fn handing_by_a_dead_source_is_refused() {
+    let sim = Sim::new(7);
+    let Moving { source, target, ownership, row } = ready(&sim);
+    target.outlive();
+    let refused = source.table.hand(ownership, CUT, row.name());
+    assert!(matches!(refused, Err(ClusterError::LeaseEnded { lease }) if lease == source.lease));
+}
+
+pub(crate) fn handing_of_a_move_that_was_cancelled_since_is_refused() {
+    let sim = Sim::new(7);
+    let Moving { source, target, ownership, row } = ready(&sim);
+    let (moves, name) = (target.moves.clone(), row.name());
+    let slow = outrun(&sim, move || drop(moves.end(name, &MoveOutcome::Cancelled).unwrap()));
+    let refused = slow.hand(ownership, CUT, name);
+    assert!(matches!(refused, Err(ClusterError::Move(MoveRefusal::NotUnderWay { .. }))), "{refused:?}");
+    assert_eq!(source.table.pair(row.pair).unwrap().owner, Some(source.lease));
+}
+
+#[test]
+fn handing_waits_for_a_target_that_is_ready() {
+    let sim = Sim::new(7);
+    let moving = wanted(&sim);
+    let hand = || moving.source.table.hand(moving.ownership, CUT, moving.row.name());
+    assert!(matches!(hand(), Err(ClusterError::Move(MoveRefusal::NotUnderWay { .. }))));
+    moving.source.moves.accept(moving.row.name()).unwrap();
+    let ready = CopyProgress { is_ready: true, ..CopyProgress::default() };
+    moving.target.moves.progress(moving.row.name(), &ready).unwrap();
+    moving.target.moves.progress(moving.row.name(), &CopyProgress::default()).unwrap();
+    assert!(matches!(hand(), Err(ClusterError::Move(MoveRefusal::NotUnderWay { .. }))), "it lost its copy");
+    moving.target.moves.progress(moving.row.name(), &ready).unwrap();
+    hand().unwrap();
+}
+
+/// Sends a handing that is not answered, and is carried out after so many more calls of anybody.
+fn send_late(moving: &Moving, calls: u64) {
+    let Moving { source, ownership, row, .. } = moving;
+    source.link.plan([Fault::None, Fault::None, Fault::Delayed { calls }, Fault::NotReached]);
+    let unknown = source.table.hand(*ownership, CUT, row.name());
+    assert!(matches!(unknown, Err(ClusterError::NotReached(_))), "{unknown:?}");
+    source.link.mend();
+}
+
+pub(crate) fn handing_that_comes_late_changes_nothing_once_the_row_was_put_again() {
+    let sim = Sim::new(7);
+    let moving = ready(&sim);
+    send_late(&moving, 6);
+    moving.source.table.put_again(moving.ownership).unwrap();
+    for _ in 0..20 {
+        moving.source.moves.list().unwrap();
+    }
+    let row = moving.source.table.pair(moving.row.pair).unwrap();
+    assert_eq!((row.owner, row.epoch), (Some(moving.source.lease), Epoch(1)), "it serves the pair on");
+}
+
+#[test]
+fn row_that_shows_the_handing_is_not_put_again() {
+    let sim = Sim::new(7);
+    let moving = ready(&sim);
+    send_late(&moving, 0);
+    let target = moving.target.lease;
+    let refused = moving.source.table.put_again(moving.ownership);
+    let is_targets = |error: &ClusterError| matches!(error, ClusterError::Superseded { epoch: Epoch(2), owner, .. } if *owner == Some(target));
+    assert!(refused.as_ref().is_err_and(is_targets), "{refused:?}");
+}
+
+pub(crate) fn row_that_was_put_without_an_answer_is_not_taken_for_put() {
+    let sim = Sim::new(7);
+    let Moving { source, ownership, .. } = ready(&sim);
+    source.link.plan([Fault::None, Fault::Lost, Fault::NotReached]);
+    assert!(source.table.put_again(ownership).is_err());
+    source.link.mend();
+    source.table.put_again(ownership).unwrap();
+}
+
+#[test]
+fn pair_that_is_not_published_goes_back_and_the_target_cannot_publish_it_any_more() {
+    let sim = Sim::new(7);
+    let (Moving { source, target, row: of, .. }, row) = handed(&sim);
+    let back = source.table.take_back(&of, "it is slow").unwrap();
+    assert_eq!((back.owner, back.node, back.epoch), (Some(source.lease), source.node, Epoch(3)));
+    assert_eq!((&back.state, back.is_published()), (&PairState::Recovering, false));
+    assert_eq!(target.table.take_back(&of, "it cannot").unwrap(), back, "twice is once");
+    let late = target.publish(&row);
+    assert!(matches!(late, Err(ClusterError::Superseded { epoch: Epoch(3), .. })), "{late:?}");
+    let outcome = source.moves.of(row.pair).unwrap().unwrap().outcome;
+    assert_eq!(outcome, Some(MoveOutcome::Back { why: "it is slow".to_owned() }));
+    // The source recovers it by a claim of its own: nothing of its earlier trust is left.
+    let claim = source.table.claim(row.pair, source.lease, source.node, ClaimReason::HostLock).unwrap();
+    assert_eq!((claim.row.epoch, claim.row.history[0].cut), (Epoch(4), Some(CUT)));
+    source.publish(&claim.row).unwrap();
+}
+
+pub(crate) fn pair_that_its_target_serves_does_not_go_back() {
+    let sim = Sim::new(7);
+    let (Moving { source, target, row: of, .. }, row) = handed(&sim);
+    target.publish(&row).unwrap();
+    let late = source.table.take_back(&of, "it is slow");
+    assert!(matches!(late, Err(ClusterError::Superseded { epoch: Epoch(2), .. })), "{late:?}");
+    assert_eq!(source.table.pair(row.pair).unwrap().owner, Some(target.lease));
+}
+
+pub(crate) fn pair_that_a_survivor_has_claimed_does_not_go_back() {
+    let sim = Sim::new(7);
+    let (Moving { source, row: of, .. }, row) = handed(&sim);
+    source.outlive();
+    let survivor = member(&sim, 2);
+    let (lease, pair) = (survivor.lease, row.pair);
+    let claim = move || drop(survivor.table.claim(pair, lease, NodeId(2), ClaimReason::LeaseEnded).unwrap());
+    let refused = outrun(&sim, claim).take_back(&of, "it is dead");
+    assert!(matches!(refused, Err(ClusterError::Superseded { .. })), "{refused:?}");
+    assert_eq!(source.table.pair(pair).unwrap().owner, Some(lease));
+}
+
+#[test]
+fn pair_of_a_dead_source_does_not_go_back_to_it() {
+    let sim = Sim::new(7);
+    let (Moving { source, target, row: of, .. }, row) = handed(&sim);
+    target.outlive();
+    let refused = target.table.take_back(&of, "it cannot");
+    assert!(matches!(refused, Err(ClusterError::LeaseEnded { lease }) if lease == source.lease));
+    // So it recovers the pair itself, as what it claimed and does not serve.
+    let claim = target.table.claim(row.pair, target.lease, target.node, ClaimReason::HostLock).unwrap();
+    assert_eq!(claim.row.epoch, Epoch(3));
+}
+
+#[test]
+fn move_that_cannot_be_is_refused_in_clear_words() {
+    let sim = Sim::new(7);
+    let (source, target) = (member(&sim, 0), member(&sim, 1));
+    let ownership = source.create(Durability::Sync);
+    let pair = ownership.pair;
+    let refused = |error: Result<MoveRow, ClusterError>| match error {
+        Err(ClusterError::Move(refusal)) => refusal.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let begin = |pair, to: &Member| to.moves.begin(pair, &to.row(), "test");
+    assert!(refused(begin(pair, &source)).contains("already"));
+    let unknown = begin(cell_terms::PairId(99), &target);
+    assert!(matches!(unknown, Err(ClusterError::PairUnknown { .. })));
+    let without = source.create(Durability::None).pair;
+    assert!(refused(begin(without, &target)).contains("durability = none"));
+    let first = begin(pair, &target).unwrap();
+    assert!(refused(begin(pair, &member(&sim, 2))).contains("cancel it first"));
+    target.moves.end(first.name(), &MoveOutcome::Cancelled).unwrap();
+    let again = target.moves.end(first.name(), &MoveOutcome::Cancelled);
+    assert!(refused(again).contains("no move"));
+    let second = begin(pair, &target).unwrap();
+    assert_eq!((first.number, second.number), (1, 2));
+    let late = target.moves.progress(first.name(), &CopyProgress::default());
+    assert!(matches!(late, Err(ClusterError::Move(MoveRefusal::NotUnderWay { .. }))), "of another move");
+    source.outlive();
+    let third = begin(pair, &member(&sim, 2)).unwrap();
+    assert_eq!(third.number, 3, "a dead target has cancelled its move");
+    source.table.release(ownership).unwrap();
+    assert!(refused(begin(pair, &member(&sim, 3))).contains("not served"));
+}
+
+#[test]
+fn watch_shows_a_move_and_what_became_of_it() {
+    let sim = Sim::new(7);
+    let mut watch = Watch::new(Arc::new(sim.link()));
+    watch.look().unwrap();
+    let moving = wanted(&sim);
+    assert!(watch.look().unwrap().changed);
+    assert_eq!(watch.view().moves[&moving.row.pair], moving.row);
+    moving.target.moves.end(moving.row.name(), &MoveOutcome::Cancelled).unwrap();
+    watch.look().unwrap();
+    assert!(!watch.view().moves[&moving.row.pair].is_under_way());
+    let mut other = Watch::new(Arc::new(sim.link()));
+    other.look().unwrap();
+    assert_eq!(other.view().moves, watch.view().moves);
+}
+
+#[test]
+fn move_whose_answer_was_lost_begins_once() {
+    let sim = Sim::new(7);
+    let (source, target) = (member(&sim, 0), member(&sim, 1));
+    let pair = source.create(Durability::Sync).pair;
+    // The calls before the write: the pair's row, and the earlier move's.
+    target.link.plan([Fault::None, Fault::None, Fault::AnswerLost]);
+    let row = target.moves.begin(pair, &target.row(), "test").unwrap();
+    assert_eq!((row.number, target.moves.of(pair).unwrap()), (1, Some(row)));
+}
+
+#[test]
+fn handing_to_a_dead_target_is_refused_and_the_pair_stays() {
+    handing_to_a_dead_target_is_refused();
+}
+
+#[test]
+fn handing_goes_by_the_moves_row_as_it_is() {
+    handing_of_a_move_that_was_cancelled_since_is_refused();
+}
+
+#[test]
+fn handing_of_unknown_outcome_is_fenced_by_a_write() {
+    handing_that_comes_late_changes_nothing_once_the_row_was_put_again();
+}
+
+#[test]
+fn fence_of_unknown_outcome_is_none() {
+    row_that_was_put_without_an_answer_is_not_taken_for_put();
+}
+
+#[test]
+fn way_back_ends_with_the_publication() {
+    pair_that_its_target_serves_does_not_go_back();
+}
+
+#[test]
+fn way_back_ends_with_another_claim() {
+    pair_that_a_survivor_has_claimed_does_not_go_back();
+}

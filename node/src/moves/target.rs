@@ -1,0 +1,392 @@
+//! The target's part of a planned move: a core like the source's. The copy itself is made beside it
+//! (`super::copying`).
+//!
+//! ```text
+//! New ─ accepted ─> Copying ─ verified, close behind ─> Ready ─ handed ─> Finishing ─ published ─> over
+//!  ^                   └─ files gone: anew ─┘              └─ no copy, or it fails: back ──────────┘
+//! ```
+
+use cell_cluster::{
+    ClusterError, CopyProgress, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveStage, PairRow,
+};
+
+use super::source::{Seen, StallWatch};
+
+/// How often the move's row says how far the copy is.
+const REPORT_NS: u64 = 1_000_000_000;
+/// A copy is begun so often, because files that it wanted have gone.
+const TRIES_MAX: u32 = 5;
+
+/// What the target is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TargetAction {
+    /// Begin the copy.
+    Copy,
+    /// Give the copy up.
+    Drop,
+    /// Say in the move's row how far it is.
+    Report(CopyProgress),
+    /// The pair was handed over, and this is its row: the copy goes on with it.
+    Finish(Box<PairRow>),
+    /// Give the pair back.
+    TakeBack {
+        /// Why.
+        why: String,
+    },
+    /// End the move before the handing.
+    GiveUp {
+        /// Why.
+        why: String,
+    },
+    /// Note what became of it after the handing.
+    Close(MoveOutcome),
+    /// It is over here.
+    End,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum TargetState {
+    /// There is no copy.
+    New,
+    /// There is one.
+    Copying,
+    /// The pair is this node's, and the copy is made whole.
+    Finishing,
+    /// It is served.
+    Served,
+    /// It cannot be served here.
+    Returning { why: String },
+    /// The copy is to be dropped, then the rest.
+    Dropping { why: Option<String> },
+    /// The row is to say so.
+    GivingUp { why: String },
+    /// Nothing is left to do.
+    Over,
+}
+
+/// How far a copy is, as its thread reports it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CopyState {
+    pub(super) bytes_done: u64,
+    pub(super) bytes_total: u64,
+    pub(super) is_ready: bool,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct TargetMove {
+    pub(super) name: MoveName,
+    state: TargetState,
+    tries: u32,
+    stall: StallWatch,
+    reported_ns: u64,
+}
+
+impl TargetMove {
+    /// A move that has just been seen.
+    pub(super) fn new(of: &MoveRow) -> TargetMove {
+        TargetMove {
+            name: of.name(),
+            state: TargetState::New,
+            tries: 0,
+            stall: StallWatch::default(),
+            reported_ns: 0,
+        }
+    }
+
+    /// Whether the handing may come at any moment: the rows are to be looked at without pause.
+    pub(super) fn is_hasty(&self, of: Option<&MoveRow>) -> bool {
+        let is_ready = of.is_some_and(|of| of.is_under_way() && of.stage == MoveStage::Ready);
+        self.state == TargetState::Copying && is_ready
+    }
+
+    /// What is to be done now. `copy` is how far the copy is.
+    pub(super) fn next(&mut self, seen: &Seen<'_>, copy: CopyState) -> Option<TargetAction> {
+        match &self.state {
+            TargetState::New => self.begin(seen),
+            TargetState::Copying => self.copy(seen, copy),
+            TargetState::Finishing => {
+                let is_handed = |of: &MoveRow| seen.pair.is_some_and(|pair| of.is_handed(pair));
+                match seen.of {
+                    // Of what it has published it is told.
+                    Some(of) if of.is_under_way() && is_handed(of) => None,
+                    _ => self.drop_copy(None),
+                }
+            }
+            TargetState::Served => match seen.stage() {
+                Some(_) => Some(TargetAction::Close(MoveOutcome::Moved)),
+                None => self.end(),
+            },
+            TargetState::Returning { why } => match seen.stage() {
+                Some(_) => Some(TargetAction::TakeBack { why: why.clone() }),
+                None => self.end(),
+            },
+            TargetState::Dropping { why } => {
+                self.state = match why {
+                    Some(why) => TargetState::GivingUp { why: why.clone() },
+                    None => TargetState::Over,
+                };
+                None
+            }
+            TargetState::GivingUp { why } => match seen.stage() {
+                Some(MoveStage::Handed) => {
+                    self.state = TargetState::Returning { why: why.clone() };
+                    None
+                }
+                Some(_) => Some(TargetAction::GiveUp { why: why.clone() }),
+                None => self.end(),
+            },
+            TargetState::Over => Some(TargetAction::End),
+        }
+    }
+
+    fn begin(&mut self, seen: &Seen<'_>) -> Option<TargetAction> {
+        let (Some(stage), Some(of)) = (seen.stage(), seen.of) else { return self.end() };
+        if stage == MoveStage::Handed {
+            let why = "its target has lost the copy".to_owned();
+            self.state = TargetState::Returning { why: why.clone() };
+            return Some(TargetAction::TakeBack { why });
+        }
+        if let Some(why) = self.why_not(of, seen) {
+            self.state = TargetState::GivingUp { why: why.clone() };
+            return Some(TargetAction::GiveUp { why });
+        }
+        match stage {
+            MoveStage::Copying => {
+                self.state = TargetState::Copying;
+                Some(TargetAction::Copy)
+            }
+            // The copy that was ready is gone: the source is to know before another one begins.
+            MoveStage::Ready => Some(TargetAction::Report(CopyProgress::default())),
+            MoveStage::Wanted | MoveStage::Handed => None,
+        }
+    }
+
+    fn copy(&mut self, seen: &Seen<'_>, copy: CopyState) -> Option<TargetAction> {
+        let (Some(stage), Some(of)) = (seen.stage(), seen.of) else { return self.drop_copy(None) };
+        if stage == MoveStage::Handed
+            && let Some(pair) = seen.pair.filter(|pair| of.is_handed(pair) && !pair.is_published())
+        {
+            self.state = TargetState::Finishing;
+            return Some(TargetAction::Finish(Box::new(pair.clone())));
+        }
+        if let Some(why) = self.why_not(of, seen) {
+            return self.drop_copy(Some(why));
+        }
+        let CopyState { bytes_done, bytes_total, is_ready } = copy;
+        let becomes_ready = is_ready && stage == MoveStage::Copying;
+        let has_news = (bytes_done, bytes_total) != (of.bytes_done, of.bytes_total);
+        let is_due = has_news && seen.now_ns.saturating_sub(self.reported_ns) >= REPORT_NS;
+        // From when it is ready on, nothing is written that the handing would be outrun by.
+        if becomes_ready || is_due && stage == MoveStage::Copying {
+            self.reported_ns = seen.now_ns;
+            return Some(TargetAction::Report(CopyProgress {
+                bytes_done,
+                bytes_total,
+                is_ready,
+                host: None,
+            }));
+        }
+        None
+    }
+
+    /// Why the move does not go on.
+    fn why_not(&mut self, of: &MoveRow, seen: &Seen<'_>) -> Option<String> {
+        let foreign = seen.pair.is_none_or(|pair| pair.epoch != of.epoch && !of.is_handed(pair));
+        let why = if foreign {
+            "another node has the pair now"
+        } else if !seen.other_lives {
+            "its source has ended"
+        } else if seen.stopping {
+            "its target stops"
+        } else if self.stall.is_stalled((of.stage, of.bytes_done), seen.now_ns) {
+            "nothing has happened for a minute"
+        } else {
+            return None;
+        };
+        Some(why.to_owned())
+    }
+
+    fn end(&mut self) -> Option<TargetAction> {
+        self.state = TargetState::Over;
+        Some(TargetAction::End)
+    }
+
+    fn drop_copy(&mut self, why: Option<String>) -> Option<TargetAction> {
+        self.state = TargetState::Dropping { why };
+        Some(TargetAction::Drop)
+    }
+
+    /// The copy came to nothing. Whether it may help to begin anew.
+    pub(super) fn copy_failed(&mut self, why: &str, files_gone: bool) {
+        match self.state {
+            TargetState::Copying if files_gone && self.tries < TRIES_MAX => {
+                self.tries += 1;
+                self.state = TargetState::New;
+            }
+            TargetState::Copying => self.state = TargetState::GivingUp { why: why.to_owned() },
+            TargetState::Finishing => self.state = TargetState::Returning { why: why.to_owned() },
+            _ => {}
+        }
+    }
+
+    /// The pair is published, and served from here on.
+    pub(super) fn served(&mut self) {
+        self.state = TargetState::Served;
+    }
+
+    /// What came of [`TargetAction::TakeBack`]. Of a dead source nothing can be given back: the pair is
+    /// recovered here, like any that this node has claimed; the move is closed for that.
+    pub(super) fn return_ended(&mut self, ended: Result<(), &ClusterError>) -> Option<TargetAction> {
+        let TargetState::Returning { why } = &self.state else { return None };
+        match ended {
+            Err(ClusterError::LeaseEnded { .. }) => {
+                Some(TargetAction::Close(MoveOutcome::GivenUp { why: why.clone() }))
+            }
+            Ok(()) | Err(ClusterError::Superseded { .. }) => self.end(),
+            Err(_) => None,
+        }
+    }
+
+    /// What came of a write after which nothing is left to do.
+    pub(super) fn write_ended(&mut self, ended: Result<(), &ClusterError>) {
+        match ended {
+            Ok(()) | Err(ClusterError::Move(MoveRefusal::NotUnderWay { .. })) => {
+                self.state = TargetState::Over;
+            }
+            // It was too late to give it up.
+            Err(ClusterError::Move(MoveRefusal::HandedOver { .. })) => {
+                if let TargetState::GivingUp { why } = &self.state {
+                    self.state = TargetState::Returning { why: why.clone() };
+                }
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::source::STALLED_NS;
+    use super::super::tests::{SECOND, move_row, pair_row};
+    use super::*;
+
+    struct Story {
+        core: TargetMove,
+        of: MoveRow,
+        pair: PairRow,
+        other_lives: bool,
+        now_ns: u64,
+        copy: CopyState,
+    }
+
+    impl Story {
+        fn new(stage: MoveStage) -> Story {
+            let of = move_row(stage);
+            let (core, pair) = (TargetMove::new(&of), pair_row(&of, stage == MoveStage::Handed));
+            let copy = CopyState::default();
+            Story { core, of, pair, other_lives: true, now_ns: 10 * SECOND, copy }
+        }
+
+        fn copying() -> Story {
+            let mut story = Story::new(MoveStage::Copying);
+            assert_eq!(story.next(), Some(TargetAction::Copy));
+            story
+        }
+
+        fn hand(&mut self) {
+            self.of.stage = MoveStage::Handed;
+            self.pair = pair_row(&self.of, true);
+        }
+
+        fn next(&mut self) -> Option<TargetAction> {
+            let (of, pair) = (Some(&self.of), Some(&self.pair));
+            let Story { other_lives, now_ns, copy, .. } = *self;
+            self.core.next(&Seen { of, pair, other_lives, stopping: false, now_ns }, copy)
+        }
+    }
+
+    #[test]
+    fn target_copies_reports_and_takes_what_it_is_handed() {
+        let mut story = Story::new(MoveStage::Wanted);
+        assert_eq!(story.next(), None, "the source keeps nothing yet");
+        let mut story = Story::copying();
+        story.copy = CopyState { bytes_done: 5, bytes_total: 9, is_ready: false };
+        let report = CopyProgress { bytes_done: 5, bytes_total: 9, is_ready: false, host: None };
+        assert_eq!(story.next(), Some(TargetAction::Report(report)));
+        assert_eq!(story.next(), None, "not all the time");
+        story.copy = CopyState { bytes_done: 9, bytes_total: 9, is_ready: true };
+        let ready = CopyProgress { bytes_done: 9, bytes_total: 9, is_ready: true, host: None };
+        assert_eq!(story.next(), Some(TargetAction::Report(ready)), "at once");
+        assert!(!story.core.is_hasty(Some(&story.of)));
+        story.of.stage = MoveStage::Ready;
+        assert!(story.core.is_hasty(Some(&story.of)));
+        story.copy.bytes_done = 10;
+        story.now_ns += 5 * SECOND;
+        assert_eq!(story.next(), None, "nothing outruns the handing");
+        story.hand();
+        assert_eq!(story.next(), Some(TargetAction::Finish(Box::new(story.pair.clone()))));
+        assert_eq!(story.next(), None);
+        story.core.served();
+        assert_eq!(story.next(), Some(TargetAction::Close(MoveOutcome::Moved)));
+        story.core.write_ended(Ok(()));
+        assert_eq!(story.next(), Some(TargetAction::End));
+    }
+
+    #[test]
+    fn target_without_a_copy_gives_the_pair_back_at_once_and_recovers_it_from_a_dead_source() {
+        let mut story = Story::new(MoveStage::Handed);
+        assert!(matches!(story.next(), Some(TargetAction::TakeBack { .. })));
+        let away = ClusterError::NotReached(std::io::ErrorKind::ConnectionRefused.into());
+        assert_eq!(story.core.return_ended(Err(&away)), None);
+        assert!(matches!(story.next(), Some(TargetAction::TakeBack { .. })), "again");
+        let dead = ClusterError::LeaseEnded { lease: story.of.source.incarnation };
+        let closed = story.core.return_ended(Err(&dead));
+        assert!(matches!(closed, Some(TargetAction::Close(MoveOutcome::GivenUp { .. }))), "{closed:?}");
+        let mut story = Story::copying();
+        story.hand();
+        assert!(matches!(story.next(), Some(TargetAction::Finish(_))));
+        story.core.copy_failed("the disk", true);
+        assert_eq!(story.next(), Some(TargetAction::TakeBack { why: "the disk".to_owned() }));
+        assert_eq!(story.core.return_ended(Ok(())), Some(TargetAction::End));
+    }
+
+    #[test]
+    fn copy_whose_files_have_gone_is_begun_anew_a_few_times() {
+        let mut story = Story::copying();
+        for _ in 0..TRIES_MAX {
+            story.core.copy_failed("gone", true);
+            story.of.stage = MoveStage::Ready;
+            let report = TargetAction::Report(CopyProgress::default());
+            assert_eq!(story.next(), Some(report), "the source must not hand over");
+            story.of.stage = MoveStage::Copying;
+            assert_eq!(story.next(), Some(TargetAction::Copy));
+        }
+        story.core.copy_failed("gone", true);
+        assert_eq!(story.next(), Some(TargetAction::GiveUp { why: "gone".to_owned() }));
+        let mut story = Story::copying();
+        story.core.copy_failed("no memory", false);
+        assert_eq!(story.next(), Some(TargetAction::GiveUp { why: "no memory".to_owned() }));
+    }
+
+    #[test]
+    fn copy_of_a_pair_that_another_node_has_is_dropped() {
+        let mut story = Story::copying();
+        story.pair.epoch = cell_terms::Epoch(story.of.epoch.0 + 1);
+        story.pair.owner = Some(cell_terms::Incarnation(77));
+        assert_eq!(story.next(), Some(TargetAction::Drop));
+        assert_eq!(story.next(), None);
+        assert!(matches!(story.next(), Some(TargetAction::GiveUp { why }) if why.contains("another node")));
+        let mut story = Story::copying();
+        story.of.outcome = Some(MoveOutcome::Cancelled);
+        assert_eq!(story.next(), Some(TargetAction::Drop));
+        assert_eq!((story.next(), story.next()), (None, Some(TargetAction::End)));
+        let mut story = Story::copying();
+        story.other_lives = false;
+        assert_eq!(story.next(), Some(TargetAction::Drop));
+        let mut story = Story::copying();
+        assert_eq!(story.next(), None);
+        story.now_ns += STALLED_NS;
+        assert_eq!(story.next(), Some(TargetAction::Drop));
+    }
+}

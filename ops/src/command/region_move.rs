@@ -1,0 +1,248 @@
+//! `cell region move`: lets a pair move to another node while both live, by the admin API; and what moves.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use ureq::http::Method;
+
+use crate::api::{Api, ApiArgs, understand};
+use crate::args::{Global, parse_time};
+use crate::exit::{Exit, Failure};
+use crate::output::{message, number};
+use crate::signal;
+
+/// As many rows as the API gives.
+const PATH: &str = "/api/v1/moves?limit=65536";
+/// Between two looks at how far a move is.
+const WAIT_PERIOD: Duration = Duration::from_millis(200);
+
+/// Arguments of `cell region move`.
+#[derive(Debug, Args)]
+pub(crate) struct RegionMoveArgs {
+    /// The pair, by its number: `cell region ls` lists them
+    #[arg(value_name = "PAIR")]
+    pair: u32,
+    /// The node that is to have it, by its number
+    #[arg(long, value_name = "NODE", required_unless_present = "cancel")]
+    to: Option<u32>,
+    /// End the pair's move, if nothing is handed over yet: the pair stays where it is
+    #[arg(long, conflicts_with_all = ["to", "dry_run", "reason", "wait"])]
+    cancel: bool,
+    /// Check it and say what it would do
+    #[arg(long)]
+    dry_run: bool,
+    /// Why, for those who look at moves
+    #[arg(long, value_name = "WORDS")]
+    reason: Option<String>,
+    /// Wait until the other node serves the pair, for so long at most, and say how far it is
+    #[arg(
+        long,
+        value_name = "TIME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "10m",
+        value_parser = parse_time,
+        conflicts_with = "dry_run"
+    )]
+    wait: Option<Duration>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// What is read of a move.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub(crate) struct Move {
+    pair: u32,
+    number: u64,
+    from: u32,
+    to: u32,
+    stage: String,
+    bytes_done: u64,
+    bytes_total: u64,
+    outcome: Option<String>,
+    because: Option<String>,
+}
+
+/// What is read of `/api/v1/moves`.
+#[derive(Debug, Deserialize)]
+struct Document {
+    moves: Vec<Move>,
+}
+
+/// What is read of an answer to a change.
+#[derive(Debug, Deserialize)]
+struct Made {
+    r#move: Move,
+}
+
+impl Move {
+    /// How far it is, in one line.
+    pub(crate) fn line(&self) -> String {
+        let Move { pair, from, to, .. } = self;
+        let far = match (&self.outcome, self.stage.as_str()) {
+            (Some(outcome), _) => match &self.because {
+                Some(because) => format!("{} ({})", in_words(outcome), message::on_one_line(because)),
+                None => in_words(outcome).to_owned(),
+            },
+            (None, "copying") => {
+                let percent = self.bytes_done.saturating_mul(100) / self.bytes_total.max(1);
+                let (done, total) = (number::bytes(self.bytes_done), number::bytes(self.bytes_total));
+                format!("copying, {done} of {total}, {} %", percent.min(100))
+            }
+            (None, stage) => stage.to_owned(),
+        };
+        format!("pair {pair} from node {from} to node {to}: {far}")
+    }
+}
+
+/// What became of a move.
+fn in_words(outcome: &str) -> &str {
+    match outcome {
+        "given_up" => "given up: it stays where it was",
+        "back" => "went back after it was handed over",
+        other => other,
+    }
+}
+
+/// The moves that are under way.
+///
+/// # Errors
+/// No node answers, or it says something else.
+pub(crate) fn under_way(api: &Api) -> Result<Vec<Move>, Failure> {
+    let document: Document = understand(&api.get(PATH)?.document, "what moves")?;
+    Ok(document.moves.into_iter().filter(|of| of.outcome.is_none()).collect())
+}
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, arguments: &RegionMoveArgs) -> anyhow::Result<Exit> {
+    let api = Api::new(&arguments.api)?;
+    let (path, body) = match arguments.to {
+        Some(to) => (begin_path(arguments), json!({"pair": arguments.pair, "to": to})),
+        None => ("/api/v1/moves:cancel".to_owned(), json!({"pair": arguments.pair})),
+    };
+    let document = api.send(&Method::POST, &path, &[], Some(&body))?.document;
+    let made: Made = understand(&document, "what becomes of a move")?;
+    match arguments.wait {
+        Some(patience) => wait(global, &api, &made.r#move, patience),
+        None => {
+            message::print_document(global.json, document, || text(arguments, &made.r#move))?;
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+fn begin_path(arguments: &RegionMoveArgs) -> String {
+    let mut query = Vec::new();
+    query.extend(arguments.dry_run.then(|| "dry_run=1".to_owned()));
+    query.extend(arguments.reason.as_deref().map(|reason| format!("reason={}", escaped(reason))));
+    let mark = if query.is_empty() { "" } else { "?" };
+    format!("/api/v1/moves{mark}{}", query.join("&"))
+}
+
+/// Text as a query has it.
+fn escaped(text: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(byte).collect()
+}
+
+fn text(arguments: &RegionMoveArgs, of: &Move) -> String {
+    let Move { pair, from, to, .. } = of;
+    if arguments.cancel {
+        return format!("the move of pair {pair} to node {to} is cancelled: it stays at node {from}\n");
+    }
+    if arguments.dry_run {
+        return format!("pair {pair} would move from node {from} to node {to}; nothing was done\n");
+    }
+    let look = arguments.api.command("cell region ls");
+    format!("pair {pair} is to move from node {from} to node {to}; {look} shows how far it is\n")
+}
+
+/// Waits until a move is over. Exit code 6 if it is not in time, 1 if it came to nothing.
+fn wait(global: &Global, api: &Api, begun: &Move, patience: Duration) -> anyhow::Result<Exit> {
+    let stop = signal::stop_flag()?;
+    let until = Instant::now() + patience;
+    let mut said = String::new();
+    loop {
+        let over = stop.load(Ordering::Relaxed) || Instant::now() >= until;
+        let asked = api.get(PATH).and_then(|answer| {
+            let rows: Vec<Value> = answer.document["moves"].as_array().cloned().unwrap_or_default();
+            let is_it = |row: &Value| row["pair"] == begun.pair && row["number"] == begun.number;
+            let row = rows.into_iter().find(is_it);
+            row.map(|row| Ok((understand::<Move>(&row, "how far a move is")?, row))).transpose()
+        });
+        match asked {
+            Ok(Some((of, row))) => {
+                let line = of.line();
+                if line != said {
+                    message::note(&line);
+                    said = line;
+                }
+                match of.outcome.as_deref() {
+                    Some("moved") => {
+                        message::print_document(global.json, row, || {
+                            format!("pair {} is served by node {}\n", of.pair, of.to)
+                        })?;
+                        return Ok(Exit::Ok);
+                    }
+                    Some(_) => {
+                        let look = "`cell region ls` shows who has it; try again once that is mended";
+                        return Err(Failure::new(Exit::Error, of.line()).next(look).into());
+                    }
+                    None if over => {
+                        message::warning(&format!("{} after {}", of.line(), number::time(patience)));
+                        return Ok(Exit::Partial);
+                    }
+                    None => {}
+                }
+            }
+            Ok(None) => {
+                let what = format!("another move of pair {} has begun since", begun.pair);
+                return Err(Failure::new(Exit::Error, what).into());
+            }
+            Err(failure) if over => return Err(failure.into()),
+            Err(_) => {}
+        }
+        thread::sleep(WAIT_PERIOD);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(stage: &str, outcome: Option<&str>, because: Option<&str>) -> Move {
+        Move {
+            pair: 3,
+            number: 1,
+            from: 0,
+            to: 2,
+            stage: stage.to_owned(),
+            bytes_done: 1_024,
+            bytes_total: 4_096,
+            outcome: outcome.map(str::to_owned),
+            because: because.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn line_says_how_far_a_move_is_or_what_became_of_it() {
+        let begin = "pair 3 from node 0 to node 2: ";
+        let said = |of: Move, end: &str| assert_eq!(of.line(), format!("{begin}{end}"));
+        said(of("wanted", None, None), "wanted");
+        said(of("copying", None, None), "copying, 1.00 KiB of 4.00 KiB, 25 %");
+        said(of("handed", Some("moved"), None), "moved");
+        said(of("copying", Some("given_up"), Some("no room")), "given up: it stays where it was (no room)");
+    }
+
+    #[test]
+    fn reason_is_escaped_in_the_query() {
+        assert_eq!(escaped("more room & ü"), "more%20room%20%26%20%C3%BC");
+    }
+}

@@ -1,0 +1,365 @@
+//! `GET /api/v1/moves`, `POST /api/v1/moves` and `POST /api/v1/moves:cancel`: planned moves of pairs. They
+//! are rows of the coordinator; what they lead to the nodes do.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use cell_cluster::{
+    ClusterError, Coordinator, MemberRow, Members, MoveOutcome, MoveRefusal, MoveRow, Moves, PairRow, Table,
+    WORDS_BYTES_MAX,
+};
+use cell_terms::{NodeId, PairId};
+use serde::Serialize;
+
+use crate::access::Caller;
+use crate::api::document::Document;
+use crate::api::params::Params;
+use crate::api::tuning_patch::object;
+use crate::coordination::{CHANGE_PATIENCE, Unanswered};
+use crate::problem::{FieldProblem, Problem};
+use crate::shared::Shared;
+
+/// Rows that are shown if nothing is said.
+const ROWS: u64 = 512;
+
+/// A move, as it is shown.
+#[derive(Debug, Serialize)]
+struct MoveView {
+    pair: u32,
+    number: u64,
+    from: u32,
+    to: u32,
+    stage: &'static str,
+    why: String,
+    bytes_done: u64,
+    bytes_total: u64,
+    outcome: Option<&'static str>,
+    because: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct MovesAnswer {
+    moves: Vec<MoveView>,
+    total: u64,
+    truncated: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct MoveAnswer {
+    r#move: MoveView,
+    dry_run: bool,
+}
+
+impl From<MoveRow> for MoveView {
+    fn from(row: MoveRow) -> MoveView {
+        let (outcome, because) = match row.outcome {
+            None => (None, None),
+            Some(MoveOutcome::Moved) => (Some("moved"), None),
+            Some(MoveOutcome::Cancelled) => (Some("cancelled"), None),
+            Some(MoveOutcome::GivenUp { why }) => (Some("given_up"), Some(why)),
+            Some(MoveOutcome::Back { why }) => (Some("back"), Some(why)),
+        };
+        MoveView {
+            pair: row.pair.0,
+            number: row.number,
+            from: row.source.node.0,
+            to: row.target.node.0,
+            stage: row.stage.name(),
+            why: row.why,
+            bytes_done: row.bytes_done,
+            bytes_total: row.bytes_total,
+            outcome,
+            because,
+        }
+    }
+}
+
+/// Why nothing was done.
+enum Refused {
+    /// It cannot be so.
+    Move(MoveRefusal),
+    /// No such pair.
+    NoPair(PairId),
+    /// No such node lives.
+    NoNode(NodeId),
+    /// The node may not hold so much.
+    NoMemory { node: NodeId, bytes: u64, limit: u64 },
+    /// An end has died since.
+    Ended,
+}
+
+/// What a call of the coordinator came to.
+type Made = Result<MoveRow, Refused>;
+
+/// `GET /api/v1/moves`: those under way, then the last ones of other pairs.
+pub(crate) async fn get_moves(
+    State(shared): State<Arc<Shared>>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let limit = params.integer("limit", 1..=65_536, ROWS)?;
+    params.end()?;
+    let list = |coordinator| Moves::new(coordinator).list();
+    let mut rows = shared.coordination.call(CHANGE_PATIENCE, list).await?;
+    rows.sort_by_key(|row| (!row.is_under_way(), row.pair));
+    let total = rows.len() as u64;
+    rows.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    let truncated = total > rows.len() as u64;
+    let moves = rows.into_iter().map(MoveView::from).collect();
+    let answer = MovesAnswer { moves, total, truncated };
+    Ok(axum::Json(Document::of_node(answer, shared.look().1)).into_response())
+}
+
+/// `POST /api/v1/moves`, with `{"pair": 3, "to": 1}`.
+pub(crate) async fn post_move(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    mut params: Params,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let dry_run = params.flag("dry_run")?;
+    let reason = params.text("reason").filter(|reason| !reason.trim().is_empty());
+    if reason.as_ref().is_some_and(|reason| reason.len() > WORDS_BYTES_MAX) {
+        return Err(Params::refuse("reason", format!("a reason has at most {WORDS_BYTES_MAX} bytes")));
+    }
+    params.end()?;
+    let [pair, to] = numbers(&body, ["pair", "to"])?;
+    let why = match reason {
+        Some(reason) => format!("{}: {reason}", caller.name),
+        None => caller.name,
+    };
+    let (pair, to) = (PairId(pair), NodeId(to));
+    let begin = move |coordinator| begin(&coordinator, pair, to, &why, dry_run);
+    let row = made(shared.coordination.call(CHANGE_PATIENCE, begin).await)?;
+    if !dry_run {
+        tracing::info!(pair = pair.0, to = to.0, why = row.why, "a pair is to move");
+    }
+    Ok(answer(&shared, row, dry_run))
+}
+
+/// `POST /api/v1/moves:cancel`, with `{"pair": 3}`.
+pub(crate) async fn post_cancel(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    params: Params,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    params.end()?;
+    let [pair] = numbers(&body, ["pair"])?;
+    let pair = PairId(pair);
+    let cancel = move |coordinator| cancel(&coordinator, pair);
+    let row = made(shared.coordination.call(CHANGE_PATIENCE, cancel).await)?;
+    tracing::info!(pair = pair.0, who = caller.name, "a move of a pair is cancelled");
+    Ok(answer(&shared, row, false))
+}
+
+fn answer(shared: &Shared, row: MoveRow, dry_run: bool) -> Response {
+    let answer = MoveAnswer { r#move: row.into(), dry_run };
+    axum::Json(Document::of_node(answer, shared.look().1)).into_response()
+}
+
+/// The whole numbers that a body has under these names, and nothing else.
+fn numbers<const N: usize>(body: &Bytes, names: [&str; N]) -> Result<[u32; N], Problem> {
+    let mut fields = object(body)?;
+    let wrong = |name: &str, detail: &str| {
+        let (pointer, detail) = (format!("/{name}"), detail.to_owned());
+        Problem::bad_request(FieldProblem { pointer, detail, ..FieldProblem::default() })
+    };
+    let mut found = [0; N];
+    for (found, name) in found.iter_mut().zip(names) {
+        let number = fields.remove(name).and_then(|value| value.as_u64());
+        let number = number.and_then(|number| u32::try_from(number).ok());
+        *found = number.ok_or_else(|| wrong(name, "it takes a whole number"))?;
+    }
+    match fields.keys().next() {
+        Some(name) => Err(wrong(name, "it is not known here")),
+        None => Ok(found),
+    }
+}
+
+fn begin(
+    coordinator: &Arc<dyn Coordinator>,
+    pair: PairId,
+    to: NodeId,
+    why: &str,
+    dry_run: bool,
+) -> Result<Made, ClusterError> {
+    let members = Members::new(Arc::clone(coordinator)).list()?;
+    let Some(target) = members.iter().find(|member| member.node == to) else {
+        return Ok(Err(Refused::NoNode(to)));
+    };
+    let (rows, _) = Table::new(Arc::clone(coordinator)).pairs()?;
+    let Some(row) = rows.iter().find(|row| row.pair == pair) else {
+        return Ok(Err(Refused::NoPair(pair)));
+    };
+    if let Some(refused) = lacks_memory(&rows, row, target) {
+        return Ok(Err(refused));
+    }
+    let moves = Moves::new(Arc::clone(coordinator));
+    let row = if dry_run { moves.plan(pair, target, why) } else { moves.begin(pair, target, why) };
+    refusable(row)
+}
+
+/// Whether a node may not hold one more pair. Of one that says no limit the copy shows it.
+fn lacks_memory(rows: &[PairRow], row: &PairRow, target: &MemberRow) -> Option<Refused> {
+    let (limit, bytes) = (target.memory_limit_bytes, row.geometry.bytes());
+    let own = rows.iter().filter(|other| other.owner == Some(target.incarnation));
+    let has: u64 = own.map(|other| other.geometry.bytes()).sum();
+    let lacks = row.node != target.node && limit > 0 && has.saturating_add(bytes) > limit;
+    lacks.then_some(Refused::NoMemory { node: target.node, bytes, limit })
+}
+
+fn cancel(coordinator: &Arc<dyn Coordinator>, pair: PairId) -> Result<Made, ClusterError> {
+    let moves = Moves::new(Arc::clone(coordinator));
+    let under_way = moves.of(pair)?.filter(MoveRow::is_under_way);
+    let Some(row) = under_way else {
+        return Ok(Err(Refused::Move(MoveRefusal::NotUnderWay { pair })));
+    };
+    refusable(moves.end(row.name(), &MoveOutcome::Cancelled))
+}
+
+/// A refusal is an answer.
+fn refusable(row: Result<MoveRow, ClusterError>) -> Result<Made, ClusterError> {
+    match row {
+        Ok(row) => Ok(Ok(row)),
+        Err(ClusterError::Move(refusal)) => Ok(Err(Refused::Move(refusal))),
+        Err(ClusterError::PairUnknown { pair }) => Ok(Err(Refused::NoPair(pair))),
+        Err(ClusterError::LeaseEnded { .. }) => Ok(Err(Refused::Ended)),
+        Err(error) => Err(error),
+    }
+}
+
+fn made(made: Result<Made, Unanswered>) -> Result<MoveRow, Problem> {
+    let conflict = |code, detail: String| Problem::new(StatusCode::CONFLICT, code, detail);
+    Err(match made? {
+        Ok(row) => return Ok(row),
+        Err(Refused::Move(refusal)) => conflict("move_refused", sentence(&refusal.to_string()))
+            .next("`cell region ls` shows who has it, and what moves"),
+        Err(Refused::Ended) => {
+            let detail =
+                "The node that has the pair, or the one that is to have it, has just ended.".to_owned();
+            conflict("move_refused", detail).next("wait until the pair is served, then try again")
+        }
+        Err(Refused::NoMemory { node, bytes, limit }) => {
+            let detail = format!("{node} may hold {limit} bytes; with {bytes} more it would hold too much.");
+            conflict("no_memory", sentence(&detail)).next("choose a node with more room, or give it more")
+        }
+        Err(Refused::NoPair(pair)) => {
+            Problem::not_found(format!("There is no {pair}.")).next("`cell region ls` lists the pairs")
+        }
+        Err(Refused::NoNode(node)) => Problem::not_found(format!("No {node} is in the cluster just now."))
+            .next("`cell node ls` lists the nodes"),
+    })
+}
+
+/// With a capital letter and a full stop.
+fn sentence(words: &str) -> String {
+    let mut letters = words.chars();
+    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+    let end = if words.ends_with('.') { "" } else { "." };
+    format!("{first}{}{end}", letters.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_cluster::{NewPair, PairGeometry, ServingAddress, SimLink};
+    use cell_terms::{Durability, Incarnation};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::conformity::covers;
+    use crate::test_cluster::{TestAnswer, TestCluster, TestRequest};
+
+    const GEOMETRY: PairGeometry =
+        PairGeometry { node_region_bytes: 60, extent_region_bytes: 40, slot_bytes: 1, node_bytes: 1 };
+
+    /// Enters a node; its lease.
+    fn enter(link: &SimLink, node: u32, memory_limit_bytes: u64) -> Incarnation {
+        let incarnation = link.grant(3_600_000).unwrap().lease;
+        let row = MemberRow {
+            incarnation,
+            node: NodeId(node),
+            fabric: String::new(),
+            http: String::new(),
+            pid: 1,
+            memory_limit_bytes,
+        };
+        Members::new(Arc::new(link.clone())).enter(&row).unwrap();
+        incarnation
+    }
+
+    /// Node 0 serves pair 1; nodes 1 and 2 have none, and of those node 2 may hold nothing.
+    fn cluster() -> TestCluster {
+        let cluster = TestCluster::start(1);
+        let link = &cluster.nodes[0].link;
+        let owner = enter(link, 0, 0);
+        enter(link, 1, 100);
+        enter(link, 2, 99);
+        let table = Table::new(Arc::new(link.clone()));
+        let new = NewPair { incarnation: owner, node: NodeId(0), geometry: GEOMETRY };
+        let ownership = table.create_pair(&new).unwrap().ownership;
+        let place = ServingAddress { address: String::new(), worker: 0, node_key: 0, extent_key: 0 };
+        table.publish(ownership, Durability::Sync, &place).unwrap();
+        cluster
+    }
+
+    fn post(cluster: &TestCluster, path: &str, body: &Value) -> TestAnswer {
+        cluster.send(0, &TestRequest::new("POST", path).json(&body.to_string()))
+    }
+
+    #[test]
+    fn move_is_asked_for_shown_and_cancelled() {
+        let cluster = cluster();
+        let wanted = json!({"pair": 1, "to": 1});
+        let planned = post(&cluster, "/api/v1/moves?dry_run=1", &wanted);
+        assert_eq!((planned.status, &planned.body["dry_run"]), (200, &true.into()));
+        assert_eq!(cluster.get(0, "/api/v1/moves").body["moves"], json!([]), "nothing was done");
+        let begun = post(&cluster, "/api/v1/moves?reason=more%20room", &wanted);
+        assert_eq!(begun.status, 200, "{begun:?}");
+        let row = &begun.body["move"];
+        assert_eq!((&row["from"], &row["to"], &row["stage"]), (&0.into(), &1.into(), &"wanted".into()));
+        assert!(row["why"].as_str().unwrap().ends_with(": more room"), "{row}");
+        let shown = cluster.get(0, "/api/v1/moves");
+        assert_eq!((&shown.body["moves"][0], &shown.body["total"]), (row, &1.into()));
+        let again = post(&cluster, "/api/v1/moves", &wanted);
+        assert_eq!(again.problem(), (409, "move_refused"));
+        let cancelled = post(&cluster, "/api/v1/moves:cancel", &json!({"pair": 1}));
+        assert_eq!(cancelled.body["move"]["outcome"], "cancelled");
+        let nothing = post(&cluster, "/api/v1/moves:cancel", &json!({"pair": 1}));
+        assert_eq!(nothing.problem(), (409, "move_refused"));
+        let moves = Moves::new(Arc::new(cluster.nodes[0].link.clone()));
+        post(&cluster, "/api/v1/moves", &wanted);
+        let name = moves.of(PairId(1)).unwrap().unwrap().name();
+        moves.end(name, &MoveOutcome::GivenUp { why: "no room".to_owned() }).unwrap();
+        let given_up = cluster.get(0, "/api/v1/moves");
+        assert_eq!(given_up.body["moves"][0]["because"], "no room");
+        covers("GET", "/api/v1/moves", &[shown.body, given_up.body.clone()]);
+        let mut ended = cancelled.body.clone();
+        ended["move"] = given_up.body["moves"][0].clone();
+        covers("POST", "/api/v1/moves", &[begun.body, ended.clone()]);
+        covers("POST", "/api/v1/moves:cancel", &[cancelled.body, ended]);
+    }
+
+    #[test]
+    fn move_that_cannot_be_says_why_and_what_next() {
+        let cluster = cluster();
+        let refused = |body: Value| {
+            let answer = post(&cluster, "/api/v1/moves", &body);
+            assert!(answer.body["next"].is_string() || answer.status == 400, "{answer:?}");
+            (answer.status, answer.body["code"].as_str().unwrap().to_owned())
+        };
+        let conflict = |code: &str| (409, code.to_owned());
+        assert_eq!(refused(json!({"pair": 1, "to": 0})), conflict("move_refused"));
+        assert_eq!(refused(json!({"pair": 1, "to": 2})), conflict("no_memory"));
+        assert_eq!(refused(json!({"pair": 1, "to": 7})).0, 404);
+        assert_eq!(refused(json!({"pair": 9, "to": 1})).0, 404);
+        for wrong in [json!({"pair": 1}), json!({"pair": "x", "to": 1}), json!({"pair": 1, "to": 1, "x": 1})]
+        {
+            assert_eq!(refused(wrong).0, 400);
+        }
+        assert_eq!(cluster.get(0, "/api/v1/moves").body["moves"], json!([]));
+    }
+}

@@ -1,0 +1,51 @@
+//! Of planned moves of pairs: `/moves…`, and the bodies that begin and end them.
+
+use serde_json::Value;
+
+use super::build::{about, flag, integer, list, object, or_null, text, word};
+use super::envelope::{of_node, shown};
+
+const STAGES: [&str; 4] = ["wanted", "copying", "ready", "handed"];
+const OUTCOMES: [&str; 4] = ["moved", "cancelled", "given_up", "back"];
+
+fn row() -> Value {
+    object([
+        ("pair", integer("The pair.")),
+        ("number", integer("Counts the pair's moves.")),
+        ("from", integer("The node that has it, or had it.")),
+        ("to", integer("The node that is to have it.")),
+        (
+            "stage",
+            word(&STAGES, "How far it is, or was at its end. handed: served by the target in a moment."),
+        ),
+        ("why", text("Who wanted it, and why.")),
+        ("bytes_done", integer("Bytes of image and logs that the target has read.")),
+        ("bytes_total", integer("Bytes of image and logs that there were when it last looked.")),
+        ("outcome", or_null(word(&OUTCOMES, "What became of it. Null: it is under way."))),
+        ("because", or_null(text("Why it came to that. Null: nothing is to be said."))),
+    ])
+}
+
+/// `GET /api/v1/moves`.
+pub(crate) fn moves() -> Value {
+    let rows = list(row(), "Moves under way, then the last one of each other pair.");
+    of_node([("moves", rows)].into_iter().chain(shown()))
+}
+
+/// What a change of a move answers.
+pub(crate) fn change() -> Value {
+    of_node([
+        ("move", about(row(), "The move as it is now.")),
+        ("dry_run", flag("Whether it was only checked.")),
+    ])
+}
+
+/// The body of `POST /api/v1/moves`.
+pub(crate) fn wanted() -> Value {
+    object([("pair", integer("The pair that is to move.")), ("to", integer("The node that is to have it."))])
+}
+
+/// The body of `POST /api/v1/moves:cancel`.
+pub(crate) fn cancelled() -> Value {
+    object([("pair", integer("The pair that is to stay where it is."))])
+}
