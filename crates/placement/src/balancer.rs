@@ -157,7 +157,12 @@ impl Balancer {
             let step = while_moving(figures, moving);
             let blocked = match moving.cause {
                 MoveCause::Operator => all_blocked(figures, PairObstacle::OtherMove { pair: moving.pair }),
-                _ if drains => self.emptying(figures, &[]).step().1,
+                _ if drains => {
+                    let mut blocked = self.emptying(figures, &[]).step().1;
+                    // Its target keeps memory for it, and so seems to lack it.
+                    blocked.retain(|(_, pair, _)| *pair != moving.pair);
+                    blocked
+                }
                 _ => Vec::new(),
             };
             return (step, blocked);
@@ -207,13 +212,15 @@ impl Balancer {
         Search { now_ms, figures, survey: &survey, history: &self.history, rules }.next()
     }
 
-    /// The move of a pair that was made for another node and whose split is open.
+    /// The move of a pair that was made for another node and whose split is open. One that could not leave
+    /// while it was young is a pair like any other from then on.
     fn fresh(&self, figures: &Figures) -> Option<PlannedMove> {
         let members = figures.members.iter().filter(|member| member.can_give());
         members.flat_map(|member| member.pairs.iter().map(move |held| (member, held))).find_map(
             |(member, held)| {
                 let Arrival::Created { meant_for: Some(node) } = held.arrival else { return None };
-                let load = held.load.filter(|_| held.hold.is_none() && node != member.node)?;
+                let is_young = held.held_ms < self.rules.window_ms;
+                let load = held.load.filter(|_| is_young && held.hold.is_none() && node != member.node)?;
                 let to = self.fresh_target(figures, member.node, held, node)?;
                 let (pair, from, bytes) = (held.pair, member.node, load.bytes);
                 Some(PlannedMove { pair, from, to, bytes, why: MoveReason::Fresh })

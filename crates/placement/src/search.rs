@@ -126,7 +126,7 @@ impl Search<'_> {
         if node_rests_ms.is_some() {
             return Err(GaveNothing { node_rests_ms, ..counts });
         }
-        let lowest = lowest(takers);
+        let bounds = bounds(takers);
         let mut best: Option<Found> = None;
         for held in source.pairs {
             let load = match self.movable(held, source.node, Some(source.shares.measure())) {
@@ -144,7 +144,7 @@ impl Search<'_> {
                     continue;
                 }
             };
-            match self.target(source, held, &load, takers, lowest, best.as_ref()) {
+            match self.target(source, held, &load, takers, &bounds, best.as_ref()) {
                 Target::Found(found) => best = Some(found),
                 Target::NoRoom => counts.no_room += 1,
                 Target::Lifts => counts.lift += 1,
@@ -184,7 +184,7 @@ impl Search<'_> {
         held: &HeldPair,
         load: &PairLoad,
         takers: &[Taker],
-        lowest: Shares,
+        bounds: &Bounds,
         best: Option<&Found>,
     ) -> Target {
         let tolerance = self.rules.tolerance();
@@ -197,7 +197,10 @@ impl Search<'_> {
         if most < least || best.is_some_and(|best| (most / least).floor() < best.rank) {
             return Target::NoGain;
         }
-        if lowest.plus(takes).worst() > 1.0 + tolerance {
+        if bounds.room_bytes < load.memory_bytes {
+            return Target::NoRoom;
+        }
+        if bounds.lowest.plus(takes).worst() > 1.0 + tolerance {
             return Target::Lifts;
         }
         let (mut found, mut has_room, mut lifts): (Option<Found>, bool, bool) = (None, false, false);
@@ -249,7 +252,7 @@ impl Search<'_> {
         let node = most.node;
         if let Some((pair, shares)) = hottest
             && shares.of(measure) >= 1.0
-            && lowest(takers).plus(shares).worst() > 1.0 + tolerance
+            && bounds(takers).lowest.plus(shares).worst() > 1.0 + tolerance
         {
             return RestReason::HotPair { pair, node, measure, percent: percent(shares.of(measure)) };
         }
@@ -257,14 +260,23 @@ impl Search<'_> {
     }
 }
 
-/// The least of each measure that one of the takers has.
-fn lowest(takers: &[Taker]) -> Shares {
-    let none = Shares { bytes: f64::INFINITY, load: f64::INFINITY };
-    let least = takers.iter().fold(none, |least, taker| Shares {
-        bytes: least.bytes.min(taker.shares.bytes),
-        load: least.load.min(taker.shares.load),
-    });
-    if takers.is_empty() { Shares::default() } else { least }
+/// What none of the takers is better than: pairs that nobody can take are seen at once.
+struct Bounds {
+    /// The least of each measure that one has.
+    lowest: Shares,
+    /// The most memory that one has left.
+    room_bytes: u64,
+}
+
+fn bounds(takers: &[Taker]) -> Bounds {
+    let none = Bounds { lowest: Shares { bytes: f64::INFINITY, load: f64::INFINITY }, room_bytes: 0 };
+    takers.iter().fold(none, |bounds, taker| Bounds {
+        lowest: Shares {
+            bytes: bounds.lowest.bytes.min(taker.shares.bytes),
+            load: bounds.lowest.load.min(taker.shares.load),
+        },
+        room_bytes: bounds.room_bytes.max(taker.memory_left_bytes),
+    })
 }
 
 fn is_better(found: &Found, best: &Found) -> bool {

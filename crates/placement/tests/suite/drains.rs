@@ -166,6 +166,24 @@ fn drain_says_whatever_holds_it_up() {
     assert_eq!(stalled(&figures).stalls, [], "it goes on");
 }
 
+/// While a pair is on its way, its target keeps the memory for it. That is no lack of memory.
+#[test]
+fn pair_on_its_way_is_not_stalled() {
+    let mut figures = cluster(&[vec![pair(50, 0), pair(60, 0)], vec![]]);
+    at(&mut figures, 1).draining = true;
+    at(&mut figures, 2).memory_left_bytes = 70 * MIB;
+    let mut balancer = balancer();
+    let first = planned(balancer.look(NOW_MS, &figures).step);
+    assert_eq!(first.pair, PairId(101));
+    at(&mut figures, 2).memory_left_bytes = 10 * MIB;
+    let (pair, from, to) = (first.pair, first.from, first.to);
+    figures.moving = Some(MoveUnderWay { pair, from, to, cause: MoveCause::Drain, handed: false });
+    balancer.look(NOW_MS + 1000, &figures);
+    let advice = balancer.look(NOW_MS + 31_000, &figures);
+    let stalled: Vec<_> = advice.stalls.iter().map(|stall| stall.pair).collect();
+    assert_eq!(stalled, [PairId(100)], "for the other one there is none, and that is known already");
+}
+
 #[test]
 fn drain_tries_another_node_where_one_could_not_take_the_pair() {
     let mut figures = cluster(&[vec![pair(50, 0)], vec![], vec![pair(40, 0)]]);

@@ -137,10 +137,15 @@ fn fresh_pair_is_handed_away_as_soon_as_its_split_is_open() {
 fn fresh_pair_goes_elsewhere_if_its_node_takes_it_no_more() {
     let mut figures = cluster(&[vec![pair(200, 0), pair(20, 0)], vec![pair(70, 0)], vec![pair(90, 0)]]);
     at(&mut figures, 1).pairs[1].arrival = Arrival::Created { meant_for: Some(NodeId(2)) };
+    at(&mut figures, 1).pairs[1].held_ms = 59_000;
     at(&mut figures, 2).memory_left_bytes = 0;
     assert_eq!(planned(look(&figures)).to, NodeId(3));
     at(&mut figures, 3).pairs_max = 1;
     assert!(!matches!(rest(look(&figures)), RestReason::Moving(_)), "it stays");
+    at(&mut figures, 3).pairs_max = 2;
+    at(&mut figures, 1).pairs[1].held_ms = 60_000;
+    let late = planned(look(&figures));
+    assert_ne!(late.why, MoveReason::Fresh, "it is a pair like any other by now");
     // A node that drains gets none, and gives its own like any pair.
     at(&mut figures, 3).draining = true;
     assert_eq!(planned(look(&figures)).from, NodeId(3));

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use cell_placement::{
-    Arrival, BalanceRules, Balancer, Figures, HeldPair, MemberFigures, MoveCause, MoveReason, MoveUnderWay,
-    NextStep, PairLoad, PlannedMove,
+    Arrival, BalanceRules, Balancer, Figures, HeldPair, MemberFigures, MoveCause, MoveFailure, MoveReason,
+    MoveUnderWay, NextStep, PairLoad, PlannedMove,
 };
 use cell_random::Random;
 use cell_terms::{NodeId, PairId};
@@ -42,6 +42,8 @@ pub(crate) struct Model {
     moved: HashMap<PairId, u64>,
     took: BTreeMap<NodeId, u64>,
     gave: BTreeMap<NodeId, u64>,
+    /// So many moves of a hundred come to nothing.
+    pub(crate) failing_percent: u64,
     pub(crate) made: Vec<Made>,
 }
 
@@ -80,6 +82,7 @@ impl Model {
             moved: HashMap::new(),
             took: BTreeMap::new(),
             gave: BTreeMap::new(),
+            failing_percent: 0,
             made: Vec::new(),
         }
     }
@@ -119,6 +122,11 @@ impl Model {
         assert!(self.moving.is_none(), "one at a time: {planned}");
         self.check(&planned);
         let PlannedMove { pair, from, to, .. } = planned;
+        if self.random.percent(self.failing_percent) {
+            let why = self.random.pick(&[MoveFailure::NoMemory, MoveFailure::Behind, MoveFailure::Declined]);
+            self.balancer.on_failure(self.now_ms, pair, to, why);
+            return;
+        }
         let ends_ms = self.now_ms + planned.bytes / COPIED_EACH_MS + HANDING_MS;
         self.moving = Some((planned, ends_ms));
         let cause = cause(&planned);
@@ -145,7 +153,6 @@ impl Model {
                 "filled and emptied: {planned}"
             );
             assert!(rested(self.gave.get(&planned.to), rules.node_rest_ms), "emptied and filled: {planned}");
-            self.moved.insert(planned.pair, now_ms);
             self.took.insert(planned.to, now_ms);
             self.gave.insert(planned.from, now_ms);
         }
@@ -160,8 +167,10 @@ impl Model {
         held.held_ms = 0;
         held.arrival = Arrival::Moved(cause(&planned));
         held.load.as_mut().unwrap().load_ns = 0;
-        if cause(&planned) != MoveCause::Balance {
-            self.moved.remove(&planned.pair); // what others move does not rest
+        // What others move does not rest.
+        match cause(&planned) {
+            MoveCause::Balance => drop(self.moved.insert(planned.pair, self.now_ms)),
+            _ => drop(self.moved.remove(&planned.pair)),
         }
         let to = self.member(planned.to).expect("a move to a node that dies is over");
         to.memory_left_bytes -= needs;
@@ -203,6 +212,16 @@ impl Model {
         survivor.pairs.push(held);
     }
 
+    /// Another member balances from now on.
+    pub(crate) fn replace_balancer(&mut self) {
+        self.balancer = Balancer::new(BalanceRules::default()).unwrap();
+    }
+
+    /// Memory that is left at a node.
+    pub(crate) fn set_memory_left(&mut self, node: u32, bytes: u64) {
+        self.member(NodeId(node)).unwrap().memory_left_bytes = bytes;
+    }
+
     /// A node comes, empty.
     pub(crate) fn join(&mut self, node: u32) {
         let mut new = member(node, Vec::new());
@@ -236,6 +255,12 @@ impl Model {
         for held in pairs.filter(|held| held.pair == pair && held.held_ms >= window_ms) {
             held.load.as_mut().unwrap().load_ns = load_ns;
         }
+    }
+
+    /// The load of each pair, node by node.
+    pub(crate) fn loads(&self) -> Vec<(PairId, u64)> {
+        let pairs = self.figures.members.iter().flat_map(|member| &member.pairs);
+        pairs.map(|held| (held.pair, self.truth[&held.pair].load_ns)).collect()
     }
 
     /// Bytes and load of each node that shares the load, in truth.

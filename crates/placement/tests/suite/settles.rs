@@ -30,7 +30,7 @@ fn demand_no_way_back(model: &Model, from: usize, seed: u64) {
 
 #[test]
 fn clusters_of_any_shape_settle() {
-    for seed in seeds(150) {
+    for seed in seeds(300) {
         let mut random = Random::new(seed ^ 0x7e11);
         let nodes = random.between(2, 12);
         let pairs: Vec<u32> = (0..nodes).map(|_| random.between(0, 24) as u32).collect();
@@ -48,7 +48,7 @@ fn clusters_of_any_shape_settle() {
 
 #[test]
 fn clusters_settle_beside_hot_pairs() {
-    for seed in seeds(60) {
+    for seed in seeds(150) {
         let mut random = Random::new(seed ^ 0x407);
         let nodes = random.between(3, 10);
         let pairs = vec![16_u32; nodes as usize];
@@ -76,13 +76,14 @@ fn clusters_settle_after_joins_and_leaves_and_other_loads() {
         let nodes = random.between(3, 8);
         let mut model = Model::new(seed, &vec![16; nodes as usize]);
         let (mut next, count) = (nodes as u32 + 1, 16 * nodes);
+        model.failing_percent = random.pick(&[0, 0, 10, 40]);
         for _ in 0..random.between(3, 8) {
             let until_ms = model.now_ms + random.between(1, 240) * 1000;
             model.steps_until(until_ms);
             let there: Vec<u32> = model.figures.members.iter().map(|member| member.node.0).collect();
             let one = random.pick(&there);
             let serving = model.figures.members.iter().filter(|member| !member.draining).count();
-            match random.below(5) {
+            match random.below(6) {
                 0 => {
                     model.join(next);
                     next += 1;
@@ -90,6 +91,7 @@ fn clusters_settle_after_joins_and_leaves_and_other_loads() {
                 1 if serving > 3 => model.kill(one),
                 2 if serving > 3 => model.drain(one, true),
                 3 => model.drain(one, false),
+                4 => model.replace_balancer(),
                 _ => {
                     for _ in 0..8 {
                         let pair = PairId(random.between(1, count) as u32);
@@ -99,6 +101,7 @@ fn clusters_settle_after_joins_and_leaves_and_other_loads() {
             }
         }
         let before = model.made.len();
+        model.failing_percent = 0;
         // Pairs that were moved shortly before rest at first; they may move once they have.
         model.settle(QUIET_MS, 2 * count as usize);
         let drained = model.figures.members.iter().filter(|member| member.draining);
@@ -107,8 +110,47 @@ fn clusters_settle_after_joins_and_leaves_and_other_loads() {
         let (bytes, load) = model.spread();
         if count >= 12 * nodes as u64 {
             let moves = model.made.len() - before;
-            assert!(bytes <= 125 && load <= 130, "seed {seed}: {moves} moves, {bytes} %, {load} %");
+            assert!(bytes <= 125 && load <= 125, "seed {seed}: {moves} moves, {bytes} %, {load} %");
         }
+    }
+}
+
+/// Some nodes can hold little. Room is respected (the model looks at each move), and all rest in the end.
+#[test]
+fn clusters_with_small_nodes_settle() {
+    for seed in seeds(100) {
+        let mut random = Random::new(seed ^ 0x5a11);
+        let nodes = random.between(3, 8) as u32;
+        let pairs: Vec<u32> = (0..nodes).map(|_| random.between(0, 24) as u32).collect();
+        let mut model = Model::new(seed, &pairs);
+        (1..=nodes).filter(|node| node % 2 == 0).for_each(|node| {
+            model.set_memory_left(node, random.between(0, 300) << 20);
+        });
+        model.settle(QUIET_MS, pairs.iter().sum::<u32>() as usize);
+        demand_no_way_back(&model, 0, seed);
+    }
+}
+
+/// What pairs take goes up and down all the time, by a fifth, and that of a whole node by a tenth besides:
+/// for eight hours next to nothing moves.
+#[test]
+fn noise_moves_next_to_nothing() {
+    for seed in 0..3 {
+        let mut model = Model::new(seed, &[16; 5]);
+        model.settle(QUIET_MS, 80);
+        let level: Vec<(PairId, u64)> = model.loads();
+        let before = model.made.len();
+        for _ in 0..8 * 12 {
+            let until_ms = model.now_ms + 300_000;
+            model.steps_until(until_ms);
+            let factors: Vec<u64> = (0..5).map(|_| model.random.between(95, 105)).collect();
+            for (at, (pair, load_ns)) in level.iter().enumerate() {
+                let percent = model.random.between(90, 110) * factors[at % 5] / 100;
+                model.set_load(*pair, load_ns * percent / 100);
+            }
+        }
+        let moves = model.made.len() - before;
+        assert!(moves <= 4, "seed {seed}: {moves} moves");
     }
 }
 
@@ -160,7 +202,7 @@ fn empty_node_has_its_share_within_three_minutes() {
             let share = (mib * 100 * count / mib_all).max(load_ns * 100 * count / load_all);
             assert!(share >= 80, "seed {seed}, {nodes} nodes: {share} % of the mean");
             let (bytes, load) = model.spread();
-            assert!(bytes <= 125 && load <= 130, "seed {seed}, {nodes} nodes: {bytes} %, {load} %");
+            assert!(bytes <= 125 && load <= 125, "seed {seed}, {nodes} nodes: {bytes} %, {load} %");
             let emptied = model.made.iter().filter(|made| made.at_ms > joined_ms);
             assert!(emptied.clone().all(|made| made.planned.from != NodeId(node)), "filled and emptied");
         }
@@ -188,6 +230,6 @@ fn rolling_restart_by_hand_ends_balanced() {
         let later = &model.made[restarted..];
         assert!(later.iter().all(|made| cause(&made.planned) == cell_placement::MoveCause::Balance));
         let (bytes, load) = model.spread();
-        assert!(bytes <= 125 && load <= 130, "seed {seed}: {bytes} %, {load} %");
+        assert!(bytes <= 125 && load <= 125, "seed {seed}: {bytes} %, {load} %");
     }
 }
