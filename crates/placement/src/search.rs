@@ -203,7 +203,7 @@ impl Search<'_> {
         if bounds.lowest.plus(takes).worst() > 1.0 + tolerance {
             return Target::Lifts;
         }
-        let (mut found, mut has_room, mut lifts): (Option<Found>, bool, bool) = (None, false, false);
+        let (mut found, mut has_room, mut bears): (Option<Found>, bool, bool) = (None, false, false);
         for taker in takers {
             let gained = found.map_or(0.0, |found| before - found.after);
             if taker.shares.worst() >= before - gained {
@@ -216,9 +216,9 @@ impl Search<'_> {
             has_room = true;
             let there = taker.shares.plus(takes).worst();
             if there > 1.0 + tolerance {
-                lifts = true;
                 continue;
             }
+            bears = true;
             let after = there.max(left);
             let gain = before - after;
             // A small pair gains little. It may move if the target stays well below where the source ends.
@@ -235,8 +235,8 @@ impl Search<'_> {
         match found.filter(|found| best.is_none_or(|best| is_better(found, best))) {
             Some(found) => Target::Found(found),
             None if !has_room => Target::NoRoom,
-            None if lifts => Target::Lifts,
-            None => Target::NoGain,
+            None if bears => Target::NoGain,
+            None => Target::Lifts,
         }
     }
 

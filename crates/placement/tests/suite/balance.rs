@@ -51,6 +51,20 @@ fn target_is_lifted_over_the_tolerance_in_neither_measure() {
     }
 }
 
+/// Each move costs a copy. Of a mean of 100, 60 would make 118 of 58: hardly better than 125.
+#[test]
+fn move_that_helps_little_is_not_made() {
+    let figures = cluster(&[vec![pair(65, 0), pair(60, 0)], vec![pair(58, 0)], vec![pair(117, 0)]]);
+    match rest(look(&figures)) {
+        RestReason::NothingHelps { node, why, .. } => {
+            assert_eq!((node, why.lift, why.no_gain), (NodeId(1), 1, 1));
+            let words = "of its pairs 1 would be too much for any other node, 1 would help too little";
+            assert_eq!(why.to_string(), words);
+        }
+        other => panic!("{other}"),
+    }
+}
+
 #[test]
 fn cluster_within_the_tolerance_rests() {
     let figures = cluster(&[vec![pair(119, 90)], vec![pair(100, 119)], vec![pair(81, 91)]]);
@@ -179,6 +193,30 @@ fn node_that_gave_a_pair_takes_none_for_a_while() {
     assert_eq!(planned(balancer.look(NOW_MS + 1000, &figures).step).to, NodeId(1));
 }
 
+/// What a node has that takes no pairs is not the others' business: their mean is theirs.
+#[test]
+fn node_that_takes_no_writes_is_left_out_of_the_mean() {
+    let mut figures = cluster(&[vec![pair(100, 0)], vec![pair(100, 0)], vec![pair(1000, 0)]]);
+    at(&mut figures, 3).state = MemberState::ReadOnly;
+    let why = rest(look(&figures));
+    assert!(matches!(why, RestReason::Balanced { percent: 100, .. }), "{why}");
+}
+
+/// The rest of a node begins when a move is over, however long it took, and whoever began it.
+#[test]
+fn node_rests_from_the_end_of_a_long_move_on() {
+    let mut figures = cluster(&[vec![pair(100, 0); 4], vec![pair(100, 0)], vec![pair(100, 0); 3]]);
+    let (pair, from, to) = (PairId(100), NodeId(1), NodeId(2));
+    figures.moving = Some(MoveUnderWay { pair, from, to, cause: MoveCause::Balance, handed: false });
+    let mut balancer = balancer();
+    balancer.look(NOW_MS, &figures);
+    balancer.look(NOW_MS + 100_000, &figures);
+    figures.moving = None;
+    let standing = balancer.explain(NOW_MS + 101_000, &figures).nodes;
+    assert_eq!((standing[0].takes_in_ms, standing[1].gives_in_ms), (Some(59_000), Some(59_000)));
+    assert_eq!((standing[2].takes_in_ms, standing[2].gives_in_ms), (None, None));
+}
+
 #[test]
 fn memory_and_number_of_pairs_of_targets_are_respected() {
     let mut figures = cluster(&[vec![pair(200, 0); 4], vec![], vec![pair(200, 0)]]);
@@ -257,9 +295,9 @@ fn balance_rests_while_it_is_off_or_paused() {
 #[test]
 fn pair_with_fewer_bytes_moves_if_both_help_alike() {
     let figures = cluster(&[
-        vec![pair(300, 200), pair(100, 199), pair(200, 201), pair(100, 400)],
-        vec![pair(400, 400)],
-        vec![pair(400, 400)],
+        vec![pair(20, 200), pair(10, 199), pair(15, 201), pair(300, 400)],
+        vec![pair(300, 400)],
+        vec![pair(300, 400)],
     ]);
     assert_eq!(planned(look(&figures)).pair, PairId(101));
 }
