@@ -1,7 +1,7 @@
 //! Where a pair goes that is made for a split.
 //!
-//! A node that has more than the mean gives the upper half of a meganode to a *fresh* pair, and the fresh pair
-//! to another node as soon as the split is open, when there is next to nothing to copy. That is footnote 2 of
+//! A node that has more than the mean gives the upper half of a meganode to a *fresh* pair, and that one to
+//! another node as soon as the split is open, when there is next to nothing to copy. That is footnote 2 of
 //! the paper (Cell, ATC 2016, section 2.2) without copying between machines. It goes by bytes as of now: a
 //! load fills a node within seconds, and a figure over a window would send all of it to the same place.
 

@@ -1,7 +1,7 @@
 //! Which pair moves next, where to, and why; or why nothing moves.
 //!
 //! A pure core. What is known of the cluster goes in as [`Figures`], with the time at which it is looked at;
-//! one [`NextStep`] with its reason comes out. There is no clock, no I/O, no thread and no chance. Whoever has
+//! one [`NextStep`] with its reason comes out. There is no clock, no I/O, no thread, no chance. Whoever has
 //! the balancer's row in the coordinator keeps one [`Balancer`], asks it about once a second and after each
 //! move, and carries out what it says.
 //!

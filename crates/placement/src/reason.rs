@@ -202,6 +202,8 @@ pub enum HalfKnown {
 pub struct GaveNothing {
     /// It took a pair itself, and gives none for so long.
     pub node_rests_ms: Option<u64>,
+    /// Each other node holds as many pairs as it may, or gave one a moment ago, or drains.
+    pub nobody_takes: bool,
     /// Pairs that something has hold of.
     pub held: u32,
     /// Pairs that rest.
@@ -328,6 +330,10 @@ impl fmt::Display for GaveNothing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(left_ms) = self.node_rests_ms {
             return write!(f, "it took a pair a moment ago and gives none for {}", seconds(left_ms));
+        }
+        if self.nobody_takes {
+            return f
+                .write_str("each other node holds as many pairs as it may, drains, or has just given one");
         }
         let counts = [
             (self.held, "cannot move now"),

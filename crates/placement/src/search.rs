@@ -45,6 +45,16 @@ struct Found {
     rank: f64,
 }
 
+/// A pair, and what its node has before and after it has left, in parts of the mean.
+#[derive(Clone, Copy)]
+struct Offer<'a> {
+    held: &'a HeldPair,
+    load: &'a PairLoad,
+    takes: Shares,
+    before: f64,
+    left: f64,
+}
+
 /// What came of looking for a pair's target.
 enum Target {
     Found(Found),
@@ -126,6 +136,9 @@ impl Search<'_> {
         if node_rests_ms.is_some() {
             return Err(GaveNothing { node_rests_ms, ..counts });
         }
+        if takers.iter().all(|taker| taker.node == source.node) {
+            return Err(GaveNothing { nobody_takes: true, ..counts });
+        }
         let bounds = bounds(takers);
         let mut best: Option<Found> = None;
         for held in source.pairs {
@@ -188,7 +201,7 @@ impl Search<'_> {
         best: Option<&Found>,
     ) -> Target {
         let tolerance = self.rules.tolerance();
-        let (half, least) = (tolerance / 2.0, tolerance / GAIN_PARTS);
+        let least = tolerance / GAIN_PARTS;
         let takes = self.survey.shares(load.bytes, load.load_ns);
         let before = source.score();
         let left = source.shares.minus(takes).worst();
@@ -203,6 +216,18 @@ impl Search<'_> {
         if bounds.lowest.plus(takes).worst() > 1.0 + tolerance {
             return Target::Lifts;
         }
+        let offer = Offer { held, load, takes, before, left };
+        match self.taker(source.node, &offer, takers) {
+            Target::Found(found) if best.is_some_and(|best| !is_better(&found, best)) => Target::NoGain,
+            target => target,
+        }
+    }
+
+    /// The node at which a pair's move gains most.
+    fn taker(&self, from: NodeId, offer: &Offer<'_>, takers: &[Taker]) -> Target {
+        let Offer { held, load, takes, before, left } = *offer;
+        let tolerance = self.rules.tolerance();
+        let (half, least) = (tolerance / 2.0, tolerance / GAIN_PARTS);
         let (mut found, mut has_room, mut bears): (Option<Found>, bool, bool) = (None, false, false);
         for taker in takers {
             let gained = found.map_or(0.0, |found| before - found.after);
@@ -210,7 +235,7 @@ impl Search<'_> {
                 break; // those that follow have as much
             }
             let refused = self.history.failure(held.pair, taker.node).is_some();
-            if taker.node == source.node || refused || !taker.has_room(load) {
+            if taker.node == from || refused || !taker.has_room(load) {
                 continue;
             }
             has_room = true;
@@ -232,7 +257,7 @@ impl Search<'_> {
                 break; // all that can be gained
             }
         }
-        match found.filter(|found| best.is_none_or(|best| is_better(found, best))) {
+        match found {
             Some(found) => Target::Found(found),
             None if !has_room => Target::NoRoom,
             None if bears => Target::NoGain,
@@ -251,6 +276,7 @@ impl Search<'_> {
         let hottest = shares.max_by(|(_, a), (_, b)| a.of(measure).total_cmp(&b.of(measure)));
         let node = most.node;
         if let Some((pair, shares)) = hottest
+            && !why.nobody_takes
             && shares.of(measure) >= 1.0
             && bounds(takers).lowest.plus(shares).worst() > 1.0 + tolerance
         {

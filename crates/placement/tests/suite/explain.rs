@@ -13,8 +13,8 @@ fn explanation_has_the_step_and_how_each_node_stands() {
     let explained = balancer.explain(NOW_MS, &figures);
     assert_eq!(explained.step, balancer.look(NOW_MS, &figures).step);
     let words = "\
-nothing is to be done: node-1 has 133 % of the mean bytes, and no move would help: of its pairs 4 fit into no \
-other node's memory and number of pairs
+nothing is to be done: node-1 has 133 % of the mean bytes, and no move would help: of its pairs 4 fit into \
+no other node's memory and number of pairs
 a node has 900.0 MiB and 90.0 % of a worker's time on average
 node-1: 4 pairs, 1.2 GiB (133 % of the mean), 120.0 % of its worker's time (133 % of the mean)
 node-2: 2 pairs, 600.0 MiB (67 % of the mean), 60.0 % of its worker's time (67 % of the mean)
