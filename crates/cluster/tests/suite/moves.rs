@@ -89,8 +89,13 @@ impl<F: Fn() + Send + Sync> Coordinator for Outrun<F> {
     }
 }
 
+/// A way to the coordinator on which `other` is done right before the first write.
+pub(crate) fn outrun_link(sim: &Sim, other: impl Fn() + Send + Sync + 'static) -> impl Coordinator + 'static {
+    Outrun { link: sim.link(), is_outrun: AtomicBool::new(false), other }
+}
+
 fn outrun(sim: &Sim, other: impl Fn() + Send + Sync + 'static) -> Table {
-    Table::new(Arc::new(Outrun { link: sim.link(), is_outrun: AtomicBool::new(false), other }))
+    Table::new(Arc::new(outrun_link(sim, other)))
 }
 
 /// A source that serves a pair, a target, and the move between them.
