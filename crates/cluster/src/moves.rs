@@ -10,11 +10,11 @@
 use std::sync::Arc;
 
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId};
+use cell_terms::{Durability, Epoch, Incarnation, NodeId, PairId};
 use serde::{Deserialize, Serialize};
 
 use crate::attempts::Attempts;
-use crate::claim::Ownership;
+use crate::balance::SeatSeen;
 use crate::coordinator::{Coordinator, parse, text};
 use crate::drains::drain_of;
 use crate::error::ClusterError;
@@ -23,7 +23,7 @@ use crate::member::MemberRow;
 use crate::number;
 use crate::request::{KeyCondition, Revision, Transaction, TransactionOutcome};
 use crate::row::{PairRow, PairState};
-use crate::table::{Table, unchanged};
+use crate::table::unchanged;
 
 /// Under which the moves' rows lie.
 pub(crate) const KEY_MOVES: &str = "move/";
@@ -49,6 +49,49 @@ pub struct MoveSide {
     /// Its host; none where it is not known, or not yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostId>,
+}
+
+/// In whose name a pair is moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MoveCause {
+    /// An operator asked for it.
+    #[default]
+    Operator,
+    /// Its node drains.
+    Drain,
+    /// For balance.
+    Balance,
+    /// It was made for another node.
+    Fresh,
+}
+
+impl MoveCause {
+    /// The cause in one word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            MoveCause::Operator => "operator",
+            MoveCause::Drain => "drain",
+            MoveCause::Balance => "balance",
+            MoveCause::Fresh => "fresh",
+        }
+    }
+
+    fn is_operator(&self) -> bool {
+        *self == MoveCause::Operator
+    }
+}
+
+/// A move that the balancer wants.
+#[derive(Clone, Copy, Debug)]
+pub struct BalancerWish<'a> {
+    /// In whose name.
+    pub cause: MoveCause,
+    /// Why, for people.
+    pub why: &'a str,
+    /// The balancer's seat, as it was when the move was decided.
+    pub seat: &'a SeatSeen,
 }
 
 /// How far a move is.
@@ -115,6 +158,9 @@ pub struct MoveRow {
     pub target: MoveSide,
     /// Who wanted it, and why.
     pub why: String,
+    /// In whose name.
+    #[serde(default, skip_serializing_if = "MoveCause::is_operator")]
+    pub cause: MoveCause,
     /// How far it is.
     pub stage: MoveStage,
     /// Bytes of image and logs that the target has read.
@@ -204,6 +250,9 @@ pub enum MoveRefusal {
         /// The pair.
         pair: PairId,
     },
+    /// Who wanted it balances no more, or has begun a move since.
+    #[error("another node balances now, or a move was begun since this one was decided")]
+    NotBalancer,
     /// Another move of the pair.
     #[error("{pair} is on its way from {from} to {to}: wait for that, or cancel it first")]
     UnderWay {
@@ -273,6 +322,30 @@ impl Moves {
     /// # Errors
     /// [`MoveRefusal`]; [`ClusterError::PairUnknown`]; [`ClusterError::LeaseEnded`] of either end.
     pub fn begin(&self, pair: PairId, target: &MemberRow, why: &str) -> Result<MoveRow, ClusterError> {
+        self.begin_wished(pair, target, why, None)
+    }
+
+    /// The same for the balancer: conditional on its seat as it was when it decided, which counts the move.
+    /// So of two moves that were decided from one seat one is begun at most.
+    ///
+    /// # Errors
+    /// As of [`Moves::begin`]; [`MoveRefusal::NotBalancer`].
+    pub fn begin_as(
+        &self,
+        pair: PairId,
+        target: &MemberRow,
+        wish: &BalancerWish<'_>,
+    ) -> Result<MoveRow, ClusterError> {
+        self.begin_wished(pair, target, wish.why, Some(wish))
+    }
+
+    fn begin_wished(
+        &self,
+        pair: PairId,
+        target: &MemberRow,
+        why: &str,
+        wish: Option<&BalancerWish<'_>>,
+    ) -> Result<MoveRow, ClusterError> {
         let (mut attempts, mut tried) = (Attempts::default(), None);
         while attempts.left() {
             if let (Some(tried), Some((row, _))) = (&tried, self.read(pair)?)
@@ -281,11 +354,19 @@ impl Moves {
                 return Ok(row);
             }
             let (row, conditions) = self.plan_with(pair, target, why)?;
+            let row = MoveRow { cause: wish.map_or(MoveCause::Operator, |wish| wish.cause), ..row };
             let live = Transaction::new()
                 .when(KeyCondition::LeaseAlive { lease: row.source.incarnation })
                 .when(KeyCondition::LeaseAlive { lease: row.target.incarnation });
             let begin = conditions.into_iter().fold(live, Transaction::when);
-            let begin = begin.put(MoveRow::key(pair), text(&row));
+            let mut begin = begin.put(MoveRow::key(pair), text(&row));
+            if let Some(wish) = wish {
+                if !planted(Mutant::BalancerUnasked) {
+                    begin = begin.when(wish.seat.unchanged());
+                }
+                begin = wish.seat.count_move(begin);
+            }
+            let seat_condition = begin.conditions.len() - 1;
             match self.coordinator.transact(begin) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(row),
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
@@ -293,6 +374,11 @@ impl Moves {
                 }
                 Ok(TransactionOutcome::Refused { condition: 1 }) => {
                     return Err(ClusterError::LeaseEnded { lease: row.target.incarnation });
+                }
+                Ok(TransactionOutcome::Refused { condition })
+                    if wish.is_some() && condition == seat_condition && tried.is_none() =>
+                {
+                    return Err(MoveRefusal::NotBalancer.into());
                 }
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
                 Err(ClusterError::OutcomeUnknown(_)) => {
@@ -350,6 +436,7 @@ impl Moves {
             source: MoveSide { incarnation: owner, node: row.node, host: row.host },
             target: MoveSide { incarnation: target.incarnation, node: target.node, host: None },
             why: why.to_owned(),
+            cause: MoveCause::Operator,
             stage: MoveStage::Wanted,
             bytes_done: 0,
             bytes_total: 0,
@@ -411,7 +498,7 @@ impl Moves {
         })
     }
 
-    fn read(&self, pair: PairId) -> Result<Option<(MoveRow, Revision)>, ClusterError> {
+    pub(crate) fn read(&self, pair: PairId) -> Result<Option<(MoveRow, Revision)>, ClusterError> {
         let entry = self.coordinator.read(&MoveRow::key(pair))?;
         entry.map(|entry| Ok((parse_move(&entry.value)?, entry.revision))).transpose()
     }
@@ -456,7 +543,7 @@ impl Moves {
 }
 
 /// That nobody has written a move's row since it was read.
-fn as_it_was(pair: PairId, revision: Option<Revision>) -> KeyCondition {
+pub(crate) fn as_it_was(pair: PairId, revision: Option<Revision>) -> KeyCondition {
     let key = MoveRow::key(pair);
     match revision {
         Some(_) if planted(Mutant::HandingMoveUnasked) => {
@@ -469,184 +556,6 @@ fn as_it_was(pair: PairId, revision: Option<Revision>) -> KeyCondition {
 
 fn parse_move(value: &str) -> Result<MoveRow, ClusterError> {
     parse("a move", value)
-}
-
-/// That a lease lives, which a handing goes by.
-fn lives(lease: Incarnation) -> KeyCondition {
-    if planted(Mutant::HandingLeaseUnasked) {
-        return KeyCondition::LeaseEnded { lease: Incarnation(0) }; // there never was one
-    }
-    KeyCondition::LeaseAlive { lease }
-}
-
-/// What moves change of the region table.
-impl Table {
-    /// The *handing*: makes the move's target the pair's owner, in the next epoch; the logs of the present
-    /// one end at `cut`. Before this the owner has stopped appending and answering for the pair, all that it
-    /// appended is durable, and all trust in its registrations has ended: its lease says nothing of the pair
-    /// any more.
-    ///
-    /// After any error an earlier try may be carried out late: see [`Table::put_again`].
-    ///
-    /// # Errors
-    /// [`ClusterError::LeaseEnded`] of either end; [`MoveRefusal::NotUnderWay`]: the move is over, or its
-    /// target has lost its copy; [`ClusterError::Superseded`]: the pair is another's.
-    pub fn hand(&self, ownership: Ownership, cut: Csn, name: MoveName) -> Result<PairRow, ClusterError> {
-        let Ownership { pair, epoch, incarnation } = ownership;
-        let moves = Moves::new(self.coordinator().clone());
-        let mut attempts = Attempts::default();
-        while attempts.left() {
-            let (row, revision) = self.read(pair)?;
-            let found = moves.read(pair)?.filter(|(of, _)| of.number == name.number);
-            if let Some((of, _)) = &found
-                && of.is_handed(&row)
-            {
-                return Ok(row); // an earlier try, whose answer was lost
-            }
-            if row.epoch != epoch || row.owner != Some(incarnation) {
-                return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
-            }
-            let ready = |of: &MoveRow| {
-                let is_of_owner = (of.epoch, of.source.incarnation) == (epoch, incarnation);
-                is_of_owner && of.is_under_way() && of.stage == MoveStage::Ready
-            };
-            let Some((of, move_revision)) = found.filter(|(of, _)| ready(of)) else {
-                return Err(MoveRefusal::NotUnderWay { pair }.into());
-            };
-            let handed = handed_row(row, &of, cut)?;
-            let target = of.target.incarnation;
-            let hand = Transaction::new()
-                .when(lives(incarnation))
-                .when(lives(target))
-                .when(unchanged(pair, revision))
-                .when(as_it_was(pair, Some(move_revision)))
-                .put(PairRow::key(pair), text(&handed))
-                .put(MoveRow::key(pair), text(&MoveRow { stage: MoveStage::Handed, ..of }));
-            match self.coordinator().transact(hand) {
-                Ok(TransactionOutcome::Applied { .. }) => return Ok(handed),
-                Ok(TransactionOutcome::Refused { condition: 0 }) => {
-                    return Err(ClusterError::LeaseEnded { lease: incarnation });
-                }
-                Ok(TransactionOutcome::Refused { condition: 1 }) => {
-                    return Err(ClusterError::LeaseEnded { lease: target });
-                }
-                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
-                Err(error) => return Err(error),
-            }
-        }
-        Err(ClusterError::Contended { what: "a pair that was to be handed over" })
-    }
-
-    /// Puts a pair's row again as it is, in its owner's name. Once that has been answered, nothing takes
-    /// effect any more that was sent before and is conditional on the row: the pair surely stays with its
-    /// owner, who may serve it on. A look at the row would not do:
-    ///
-    /// 1. the source sends the handing, and gets no answer;
-    /// 2. it looks, finds the row as it was, and serves on;
-    /// 3. the handing arrives, and is carried out: two serve the pair.
-    ///
-    /// # Errors
-    /// [`ClusterError::Superseded`]: the pair is another's. After any other error it may be.
-    pub fn put_again(&self, ownership: Ownership) -> Result<(), ClusterError> {
-        let Ownership { pair, epoch, incarnation } = ownership;
-        let mut attempts = Attempts::default();
-        while attempts.left() {
-            let (row, revision) = self.read(pair)?;
-            if row.epoch != epoch || row.owner != Some(incarnation) {
-                return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
-            }
-            if planted(Mutant::ThawByLook) {
-                return Ok(());
-            }
-            let put = Transaction::new()
-                .when(KeyCondition::LeaseAlive { lease: incarnation })
-                .when(unchanged(pair, revision))
-                .put(PairRow::key(pair), text(&row));
-            match self.coordinator().transact(put) {
-                Ok(TransactionOutcome::Applied { .. }) => return Ok(()),
-                Ok(TransactionOutcome::Refused { condition: 0 }) => {
-                    return Err(ClusterError::LeaseEnded { lease: incarnation });
-                }
-                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) if planted(Mutant::UnansweredBelieved) => return Ok(()),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
-                Err(error) => return Err(error),
-            }
-        }
-        Err(ClusterError::Contended { what: "a pair's row" })
-    }
-
-    /// Makes the move's source the pair's owner once more, in the epoch after the target's: the target did
-    /// not serve the pair. Written by either end. The source recovers the pair like any that it claims.
-    ///
-    /// # Errors
-    /// [`ClusterError::Superseded`]: the target serves the pair, or it is another's;
-    /// [`ClusterError::LeaseEnded`] of the source.
-    pub fn take_back(&self, of: &MoveRow, why: &str) -> Result<PairRow, ClusterError> {
-        let (pair, target, source) = (of.pair, of.target.incarnation, of.source);
-        let moves = Moves::new(self.coordinator().clone());
-        let back_epoch = Epoch(of.epoch_of_target().0 + 1);
-        let mut attempts = Attempts::default();
-        while attempts.left() {
-            let (row, revision) = self.read(pair)?;
-            if row.epoch == back_epoch && row.owner == Some(source.incarnation) {
-                return Ok(row); // an earlier try, or the other end's
-            }
-            let is_served = row.is_published() && !planted(Mutant::ServedTakenBack);
-            if row.epoch != of.epoch_of_target() || row.owner != Some(target) || is_served {
-                return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
-            }
-            let found = moves.read(pair)?.filter(|(found, _)| found.number == of.number);
-            let back = PairRow {
-                epoch: back_epoch,
-                owner: Some(source.incarnation),
-                node: source.node,
-                host: source.host,
-                state: PairState::Recovering,
-                place: None,
-                ..row
-            };
-            let is_unchanged = match planted(Mutant::BackOutrun) {
-                true => KeyCondition::LeaseEnded { lease: Incarnation(0) }, // there never was one
-                false => unchanged(pair, revision),
-            };
-            let mut transaction = Transaction::new()
-                .when(KeyCondition::LeaseAlive { lease: source.incarnation })
-                .when(is_unchanged)
-                .put(PairRow::key(pair), text(&back));
-            if let Some((found, move_revision)) = found {
-                let outcome = Some(MoveOutcome::Back { why: why.to_owned() });
-                transaction = transaction
-                    .when(as_it_was(pair, Some(move_revision)))
-                    .put(MoveRow::key(pair), text(&MoveRow { outcome, ..found }));
-            }
-            match self.coordinator().transact(transaction) {
-                Ok(TransactionOutcome::Applied { .. }) => return Ok(back),
-                Ok(TransactionOutcome::Refused { condition: 0 }) => {
-                    return Err(ClusterError::LeaseEnded { lease: source.incarnation });
-                }
-                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
-                Err(error) => return Err(error),
-            }
-        }
-        Err(ClusterError::Contended { what: "a pair that was to go back" })
-    }
-}
-
-/// What the pair's row becomes by the handing.
-fn handed_row(row: PairRow, of: &MoveRow, cut: Csn) -> Result<PairRow, ClusterError> {
-    let mut handed = row;
-    let served = handed.history.iter_mut().find(|served| served.epoch == of.epoch);
-    served.ok_or(ClusterError::State { pair: of.pair })?.cut = Some(cut);
-    handed.epoch = of.epoch_of_target();
-    handed.owner = Some(of.target.incarnation);
-    handed.node = of.target.node;
-    handed.host = of.target.host;
-    handed.state = PairState::Recovering;
-    handed.place = None;
-    Ok(handed)
 }
 
 #[cfg(test)]
@@ -667,6 +576,7 @@ mod tests {
             source: side(8, 0),
             target: side(9, 1),
             why: "operator".into(),
+            cause: MoveCause::Operator,
             stage: MoveStage::Copying,
             bytes_done: 1,
             bytes_total: 4,

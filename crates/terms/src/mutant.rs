@@ -359,6 +359,9 @@ mutants! {
     ServedTakenBack: "served-taken-back",
     /// A pair goes back though another has claimed it.
     BackOutrun: "back-outrun",
+    /// A move is begun by who balances no more. The twins of the coordinator's tests
+    /// (`crates/cluster/tests/suite/mutants.rs`) catch it.
+    BalancerUnasked: "balancer-unasked",
     /// A copy of a pair counts though others have had the pair since. Tests of recoveries
     /// (`recovery/tests/suite/copy.rs`) catch it, as the next one.
     ForeignEpochTaken: "foreign-epoch-taken",

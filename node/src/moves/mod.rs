@@ -342,7 +342,7 @@ impl MovesDriver {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{EpochRow, MemberRow, MoveSide, PairGeometry, PairRow, PairState, Sim};
+    use cell_cluster::{EpochRow, MemberRow, MoveCause, MoveSide, PairGeometry, PairRow, PairState, Sim};
     use cell_terms::{Durability, NodeId};
 
     use super::*;
@@ -362,6 +362,7 @@ mod tests {
             source: side(7, 1),
             target: side(8, 2),
             why: "test".to_owned(),
+            cause: MoveCause::Operator,
             stage,
             bytes_done: 0,
             bytes_total: 0,
