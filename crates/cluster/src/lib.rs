@@ -79,8 +79,8 @@ mod usage;
 mod watch;
 
 pub use balance::{
-    Balance, BalancerSeat, FiguresRow, KEY_DRILL, SeatSeen, TOLD_PAIRS_MAX, ToldArrival, ToldHold, ToldPair,
-    ToldState,
+    Balance, BalancerSeat, BalancerWish, FiguresRow, KEY_DRILL, MoveMotive, SeatSeen, TOLD_PAIRS_MAX,
+    ToldArrival, ToldHold, ToldPair, ToldState,
 };
 pub use claim::{Claim, ClaimReason, NewPair, Ownership};
 pub use clock::{Clock, ManualClock, boottime_ns};
@@ -98,10 +98,7 @@ pub use lease_thread::{FirstLease, LeaseThread, LeaseTries};
 pub use lock::FolderLock;
 pub use member::{MemberRow, Members};
 pub use missing::Missing;
-pub use moves::{
-    BalancerWish, CopyProgress, MoveCause, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide, MoveStage,
-    Moves,
-};
+pub use moves::{CopyProgress, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide, MoveStage, Moves};
 pub use notice::{NOTICE_PREFIX, Notices};
 pub use remote::Remote;
 pub use renewals::RenewalFigures;

@@ -14,7 +14,7 @@ use cell_terms::{Durability, Epoch, Incarnation, NodeId, PairId};
 use serde::{Deserialize, Serialize};
 
 use crate::attempts::Attempts;
-use crate::balance::SeatSeen;
+use crate::balance::{BalancerWish, MoveMotive};
 use crate::coordinator::{Coordinator, parse, text};
 use crate::drains::drain_of;
 use crate::error::ClusterError;
@@ -49,49 +49,6 @@ pub struct MoveSide {
     /// Its host; none where it is not known, or not yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostId>,
-}
-
-/// In whose name a pair is moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MoveCause {
-    /// An operator asked for it.
-    #[default]
-    Operator,
-    /// Its node drains.
-    Drain,
-    /// For balance.
-    Balance,
-    /// It was made for another node.
-    Fresh,
-}
-
-impl MoveCause {
-    /// The cause in one word.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            MoveCause::Operator => "operator",
-            MoveCause::Drain => "drain",
-            MoveCause::Balance => "balance",
-            MoveCause::Fresh => "fresh",
-        }
-    }
-
-    fn is_operator(&self) -> bool {
-        *self == MoveCause::Operator
-    }
-}
-
-/// A move that the balancer wants.
-#[derive(Clone, Copy, Debug)]
-pub struct BalancerWish<'a> {
-    /// In whose name.
-    pub cause: MoveCause,
-    /// Why, for people.
-    pub why: &'a str,
-    /// The balancer's seat, as it was when the move was decided.
-    pub seat: &'a SeatSeen,
 }
 
 /// How far a move is.
@@ -159,8 +116,8 @@ pub struct MoveRow {
     /// Who wanted it, and why.
     pub why: String,
     /// In whose name.
-    #[serde(default, skip_serializing_if = "MoveCause::is_operator")]
-    pub cause: MoveCause,
+    #[serde(default, skip_serializing_if = "MoveMotive::is_operator")]
+    pub cause: MoveMotive,
     /// How far it is.
     pub stage: MoveStage,
     /// Bytes of image and logs that the target has read.
@@ -354,7 +311,7 @@ impl Moves {
                 return Ok(row);
             }
             let (row, conditions) = self.plan_with(pair, target, why)?;
-            let row = MoveRow { cause: wish.map_or(MoveCause::Operator, |wish| wish.cause), ..row };
+            let row = MoveRow { cause: wish.map_or(MoveMotive::Operator, |wish| wish.cause), ..row };
             let live = Transaction::new()
                 .when(KeyCondition::LeaseAlive { lease: row.source.incarnation })
                 .when(KeyCondition::LeaseAlive { lease: row.target.incarnation });
@@ -436,7 +393,7 @@ impl Moves {
             source: MoveSide { incarnation: owner, node: row.node, host: row.host },
             target: MoveSide { incarnation: target.incarnation, node: target.node, host: None },
             why: why.to_owned(),
-            cause: MoveCause::Operator,
+            cause: MoveMotive::Operator,
             stage: MoveStage::Wanted,
             bytes_done: 0,
             bytes_total: 0,
@@ -576,7 +533,7 @@ mod tests {
             source: side(8, 0),
             target: side(9, 1),
             why: "operator".into(),
-            cause: MoveCause::Operator,
+            cause: MoveMotive::Operator,
             stage: MoveStage::Copying,
             bytes_done: 1,
             bytes_total: 4,

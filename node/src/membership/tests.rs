@@ -1,7 +1,7 @@
 //! What a member decides, case by case, and many members at random.
 
 use super::*;
-use cell_cluster::{Finding, MemberRow, Missing, MoveCause, MoveRow, MoveSide, MoveStage, PairGeometry};
+use cell_cluster::{Finding, MemberRow, Missing, MoveMotive, MoveRow, MoveSide, MoveStage, PairGeometry};
 
 use crate::moves::handed_to;
 
@@ -98,7 +98,7 @@ fn handed_pair_is_left_to_its_move() {
         source: side(8, 2),
         target: side(7, 1),
         why: String::new(),
-        cause: MoveCause::Operator,
+        cause: MoveMotive::Operator,
         stage: MoveStage::Handed,
         bytes_done: 0,
         bytes_total: 0,

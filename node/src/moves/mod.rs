@@ -342,7 +342,7 @@ impl MovesDriver {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{EpochRow, MemberRow, MoveCause, MoveSide, PairGeometry, PairRow, PairState, Sim};
+    use cell_cluster::{EpochRow, MemberRow, MoveMotive, MoveSide, PairGeometry, PairRow, PairState, Sim};
     use cell_terms::{Durability, NodeId};
 
     use super::*;
@@ -362,7 +362,7 @@ mod tests {
             source: side(7, 1),
             target: side(8, 2),
             why: "test".to_owned(),
-            cause: MoveCause::Operator,
+            cause: MoveMotive::Operator,
             stage,
             bytes_done: 0,
             bytes_total: 0,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    Balance, BalancerWish, ClusterError, Coordinator, FiguresRow, KEY_DRILL, MemberRow, MoveCause,
+    Balance, BalancerWish, ClusterError, Coordinator, FiguresRow, KEY_DRILL, MemberRow, MoveMotive,
     MoveRefusal, MoveRow, Moves, NewPair, PairGeometry, SeatSeen, ServingAddress, Sim, SimLink, Table,
     ToldState, Transaction, Watch,
 };
@@ -61,7 +61,7 @@ impl Member {
     }
 
     fn begin(&self, pair: PairId, to: &Member, seat: &SeatSeen) -> Result<MoveRow, ClusterError> {
-        let wish = BalancerWish { cause: MoveCause::Balance, why: "balance", seat };
+        let wish = BalancerWish { cause: MoveMotive::Balance, why: "balance", seat };
         self.moves.begin_as(pair, &to.row(), &wish)
     }
 
@@ -112,7 +112,7 @@ fn move_counts_in_the_seat_and_says_its_cause() {
     let begun = source.begin(pair, &target, &seat).unwrap();
     assert_eq!(
         (begun.cause, begun.why.as_str(), begun.target.node),
-        (MoveCause::Balance, "balance", target.node)
+        (MoveMotive::Balance, "balance", target.node)
     );
     assert_eq!(source.moves.of(pair).unwrap(), Some(begun));
     let after = source.balance.seat().unwrap().unwrap();
