@@ -27,6 +27,7 @@ use cell_terms::{Csn, Incarnation, PairId};
 use cell_wal::WalError;
 
 use crate::agent::{ClusterAgent, Installation, TakeoverWanted};
+use crate::balance::{BalanceDriver, BalanceOptions};
 use crate::command::{CheckpointCommand, Command, ControlEvent};
 use crate::membership::{MembershipOptions, RefusedKind};
 use crate::moves::{CopyEnd, CopyJob, MoveEffect, MovesDriver};
@@ -125,6 +126,8 @@ pub struct ControlDriver<L> {
     /// Pairs that have left the worker, and where their logs end: what the table is still to be told.
     left: Vec<(Ownership, Csn)>,
     moves: MovesDriver,
+    /// None: this node has no part in balance.
+    balance: Option<BalanceDriver>,
     /// What was reported to the worker of the disk's room.
     disk_free: Option<u64>,
     unplaced: usize,
@@ -155,10 +158,24 @@ impl<L> ControlDriver<L> {
             pairs: Vec::new(),
             left: Vec::new(),
             moves: MovesDriver::new(options, &environment.table),
+            balance: None,
             disk_free: None,
             unplaced: 0,
             tuning_revision: 0,
         }
+    }
+
+    /// One that takes part in balance: it tells what its node has, and balances if nobody else does.
+    #[must_use]
+    pub fn balancing(mut self, options: BalanceOptions) -> ControlDriver<L> {
+        self.agent.follow_balance();
+        self.balance = Some(BalanceDriver::new(self.options, options, self.environment.table.coordinator()));
+        self
+    }
+
+    /// Other settings of balance, from its next look on.
+    pub(crate) fn set_balance(&mut self, options: BalanceOptions) {
+        self.balance.iter_mut().for_each(|balance| balance.set_options(options.clone()));
     }
 
     /// It looks at the cluster every so often at least, from its next look on.
@@ -198,6 +215,7 @@ impl<L> ControlDriver<L> {
     pub fn stop(&mut self) {
         self.agent.stop();
         self.moves.stop();
+        self.balance.iter_mut().for_each(BalanceDriver::stop);
     }
 
     /// Breaks copies of pairs off that were to move here.
@@ -217,7 +235,8 @@ impl<L> ControlDriver<L> {
         effects.extend(self.tuned());
         effects.extend(looked.events.into_iter().map(ControlEffect::Notify));
         let has_ended = self.takeovers != self.takeovers_reported;
-        if looked.changed || has_ended || !self.progress.is_empty() {
+        let is_news = looked.answered && self.look_at_balance(now_ns);
+        if looked.changed || has_ended || is_news || !self.progress.is_empty() {
             self.takeovers_reported = self.takeovers;
             effects.push(ControlEffect::Notify(self.cluster(now_ns)));
         }
@@ -229,6 +248,17 @@ impl<L> ControlDriver<L> {
         let moved = self.moves.look(self.agent.view(), &owned, now_ns);
         effects.extend(self.follow_moves(moved));
         Ok(effects)
+    }
+
+    /// Takes balance a step further. Whether there is something new for people.
+    fn look_at_balance(&mut self, now_ns: u64) -> bool {
+        let Some(balance) = &mut self.balance else { return false };
+        let memory_left_bytes = self.environment.budget.figures().available;
+        let is_news = balance.look(self.agent.view(), memory_left_bytes, now_ns);
+        if balance.take_wrote() {
+            self.agent.hurry(0);
+        }
+        is_news
     }
 
     /// What planned moves lead to.
@@ -247,6 +277,10 @@ impl<L> ControlDriver<L> {
 
     /// A copy that was to be made has come to nothing, or is served by now.
     pub fn copied(&mut self, job: &CopyJob, end: CopyEnd) {
+        let of = self.agent.view().moves.get(&job.name.pair).filter(|of| of.name() == job.name);
+        if let (CopyEnd::Served, Some(of), Some(balance)) = (&end, of, &mut self.balance) {
+            balance.moved(of.pair, of.cause);
+        }
         self.moves.copied(job, end);
         self.agent.hurry(self.moves.due_ns());
     }
@@ -303,6 +337,7 @@ impl<L> ControlDriver<L> {
             takeovers: self.takeovers,
             tuning: view.tuning.clone(),
             unreadable: view.unreadable.iter().map(|(key, why)| format!("`{key}`: {why}")).collect(),
+            balance: self.balance.as_ref().map(|balance| balance.snapshot(view)).unwrap_or_default(),
         };
         ControlEvent::Cluster(Arc::new(cluster))
     }
@@ -351,6 +386,7 @@ impl<L> ControlDriver<L> {
     /// One more pair is there, as the worker wished.
     pub fn created(&mut self, pair: Pair, log: L) -> [ControlEffect<L>; 2] {
         tracing::info!(pair = pair.id().0, "a pair is added");
+        self.balance.iter_mut().for_each(|balance| balance.created(pair.id()));
         self.begin(&pair);
         [ControlEffect::AddPair(Box::new((pair, log))), ControlEffect::Notify(ControlEvent::PairAdded)]
     }
@@ -414,6 +450,12 @@ impl<L> ControlDriver<L> {
             Command::Stays { pair, why } => {
                 tracing::warn!(pair = pair.0, ?why, "a pair does not leave this node");
                 self.moves.stays(pair, why);
+                return None;
+            }
+            Command::Figures(figures) => {
+                if let Some(balance) = &mut self.balance {
+                    balance.count(*figures);
+                }
                 return None;
             }
             Command::Failed(kind) => {
