@@ -58,6 +58,7 @@ pub use balance::{BalanceLook, BalanceOptions, BalanceSnapshot, MoveCounts};
 pub use cell_cluster::RenewalFigures;
 pub use cell_memory::BudgetFigures;
 pub use cell_pair::CheckpointFailure;
+pub use cell_placement::BalanceRules;
 pub use cell_protocol::{ClientCounts, ClientEstimates, MeganodeUse, ReportPolicy, ReportTransport};
 pub use cell_tree::{NodeIndex as TreeNodeIndex, PathStep, TreeNodeState};
 pub use cell_wal::{FlushChoice, FlushWay, LogSegments};

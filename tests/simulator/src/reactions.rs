@@ -25,6 +25,9 @@ impl World {
         match news {
             News::Recovered { recovered, device, wanted, moved } => {
                 self.coverage.add(Event::Moved, u64::from(moved));
+                if moved && self.plan.balance.is_some() {
+                    self.count_balanced(recovered.pair);
+                }
                 self.recovered(host, *recovered, device, wanted)?;
             }
             News::Claiming => {
