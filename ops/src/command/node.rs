@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use cell_cluster::{ClusterError, Coordinator, Embedded, Remote};
+use cell_cluster::{ClusterError, Coordinator, Embedded, NodeRefusal, Remote};
 use cell_drill::wire::PartitionWay;
 use cell_fabric::{FabricError, Partition};
 use cell_node::{
@@ -439,6 +439,10 @@ fn explain(error: NodeError) -> Failure {
             Some(
                 "give this node a number of its own, or stop the other one and wait until its lease has ended",
             ),
+        ),
+        NodeError::Cluster(ClusterError::Node(NodeRefusal::Removed { .. })) => (
+            Exit::Usage,
+            Some("give this node another number, or permit this one again with `cell node undrain`"),
         ),
         // Their words say what to do.
         NodeError::Geometry { .. } | NodeError::Wal(WalError::FlushUnsure { .. }) => (Exit::Usage, None),
