@@ -15,6 +15,7 @@ pub(crate) mod inspect;
 pub(crate) mod load;
 pub(crate) mod man;
 pub(crate) mod node;
+pub(crate) mod node_drain;
 pub(crate) mod node_ls;
 pub(crate) mod put;
 pub(crate) mod region;
