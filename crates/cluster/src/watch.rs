@@ -114,7 +114,9 @@ impl Watch {
         let mut view = ClusterView::default();
         let mut first = None;
         // Moves first: of a pair that is seen to be handed over, the move is seen.
-        for prefix in [KEY_MOVES, KEY_PAIRS, KEY_MEMBERS, KEY_DRAINS, KEY_INCIDENTS, NOTICE_PREFIX, KEY_TUNING] {
+        for prefix in
+            [KEY_MOVES, KEY_PAIRS, KEY_MEMBERS, KEY_DRAINS, KEY_INCIDENTS, NOTICE_PREFIX, KEY_TUNING]
+        {
             let listing = self.coordinator.list(prefix)?;
             first.get_or_insert(listing.revision);
             for entry in listing.entries {

@@ -18,6 +18,7 @@ use crate::lane::{LANE_STEP, Lane, LanePoint};
 use crate::load::{Load, Target, Traffic};
 use crate::proof::{DrillProof, Reader, prove};
 use crate::report::{DrillVerdict, Report, Unavailable};
+use crate::rolling::{Rolling, RollingAction, RollingStage};
 use crate::supervisor::Supervisor;
 use crate::timeline::{DrillEvent, Moment, Timeline};
 use crate::wire::{DrillRequest, NodeView, Status};
@@ -51,6 +52,13 @@ pub enum Notice {
         fault: FaultKind,
         /// To which node.
         node: u16,
+    },
+    /// How far a rolling restart is.
+    Rolling {
+        /// With which node.
+        node: u16,
+        /// How far that is.
+        stage: RollingStage,
     },
     /// What has happened by now, in order; each is reported anew when one more has, or when it is known
     /// better.
@@ -157,7 +165,8 @@ impl Drill {
         let mut supervisor = Supervisor::connect(&self.dir)?;
         let (_, status) = supervisor.status()?;
         self.check_status(&status)?;
-        if !status.pairs.iter().any(|pair| pair.node == u32::from(self.node)) {
+        let is_rolling = self.fault == FaultKind::Rolling;
+        if !is_rolling && !status.pairs.iter().any(|pair| pair.node == u32::from(self.node)) {
             notify(Notice::OwnsNothing { node: self.node });
         }
         let target = Target { servers: servers(&status), options: self.options.clone() };
@@ -171,7 +180,10 @@ impl Drill {
             let threads: Vec<_> =
                 clients.into_iter().map(|client| scope.spawn(|| client.run(&stop))).collect();
             let lane = scope.spawn(|| follow_lane(&journal, &ended, notify));
-            let injected = self.inject(&mut supervisor, interrupted, notify);
+            let injected = match is_rolling {
+                true => self.roll(&mut supervisor, interrupted, notify),
+                false => self.inject(&mut supervisor, interrupted, notify),
+            };
             stop.store(true, Ordering::Relaxed);
             let join = |thread: thread::ScopedJoinHandle<'_, Result<(), DrillError>>| {
                 thread.join().expect("a drill's client does not panic")
@@ -224,6 +236,10 @@ impl Drill {
                 NodeView { state, .. } => state.clone(),
             };
             return Err(DrillError::Unhealthy { node: unfit.node, state });
+        }
+        let drained = status.nodes.iter().find(|node| node.drained_by.is_some());
+        if let Some(drained) = drained.filter(|_| self.fault == FaultKind::Rolling) {
+            return Err(DrillError::Unhealthy { node: drained.node, state: "to be emptied".to_owned() });
         }
         Ok(())
     }
@@ -295,6 +311,49 @@ impl Drill {
                 }
             }
             thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Load alone, then each node in turn is emptied, stopped, started and given pairs again.
+    fn roll(
+        &self,
+        supervisor: &mut Supervisor,
+        interrupted: &AtomicBool,
+        notify: &(dyn Fn(Notice) + Sync),
+    ) -> Result<(Timeline, u64, Vec<String>), DrillError> {
+        let now_ms = || boottime_ns() / 1_000_000;
+        sleep_unless(interrupted, self.before)?;
+        let (begin_ns, before) = supervisor.status()?;
+        let patience_ms = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
+        let mut rolling = Rolling::new(&before, now_ms(), patience_ms);
+        let (mut timeline, mut reported) = (Timeline::of_all(&before, begin_ns), Vec::new());
+        notify(Notice::Injecting { fault: self.fault, node: self.node });
+        // However it ends, the node whose turn it is may have pairs again.
+        let mut fault = Injected { supervisor, healing: None, notify };
+        loop {
+            if interrupted.load(Ordering::Relaxed) {
+                fault.heal()?;
+                notify(Notice::Healing);
+                return Err(DrillError::Interrupted);
+            }
+            let (at_ns, status) = fault.supervisor.status()?;
+            match rolling.step(now_ms(), &status) {
+                RollingAction::Ask(request, stage) => {
+                    fault.supervisor.ask(request)?;
+                    let node = request.node().unwrap_or_default();
+                    fault.healing =
+                        (stage != RollingStage::Back).then_some(DrillRequest::Drain { node, on: false });
+                    notify(Notice::Rolling { node, stage });
+                }
+                RollingAction::Wait => thread::sleep(LOOK_EVERY),
+                RollingAction::Done => {
+                    timeline.note(at_ns, DrillEvent::AllBack, None);
+                    report_moments(&timeline, &mut reported, notify);
+                    thread::sleep(AFTERWARDS);
+                    return Ok((timeline, at_ns, Vec::new()));
+                }
+                RollingAction::Stuck(why) => return Ok((timeline, at_ns, vec![why])),
+            }
         }
     }
 

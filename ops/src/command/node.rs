@@ -93,12 +93,7 @@ pub(crate) fn run(global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -
             }
         });
     };
-    if let Some((name, _)) = settings::given_flags(matches).first() {
-        let what = format!("--{} is a setting of a node that runs", name.replace('_', "-"));
-        return Err(Failure::usage(what)
-            .next("what is asked of nodes takes --server, --http, --http-ca and --token")
-            .into());
-    }
+    settings::refuse_flags(matches, "what is asked of nodes takes --server, --http, --http-ca and --token")?;
     match what {
         NodeCommand::Ls(arguments) => node_ls::run(global, arguments),
         NodeCommand::Drain(arguments) => node_drain::drain(global, arguments),
