@@ -1,5 +1,5 @@
-//! What a member follows of the coordinator: pairs, members, incidents, moves, drains and notices, kept up with
-//! one call a look.
+//! What a member follows of the coordinator: pairs, members, incidents, moves, drains and notices, kept up
+//! with one call a look.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -165,8 +165,7 @@ impl Drill {
         let mut supervisor = Supervisor::connect(&self.dir)?;
         let (_, status) = supervisor.status()?;
         self.check_status(&status)?;
-        let is_rolling = self.fault == FaultKind::Rolling;
-        if !is_rolling && !status.pairs.iter().any(|pair| pair.node == u32::from(self.node)) {
+        if self.owns_nothing(&status) {
             notify(Notice::OwnsNothing { node: self.node });
         }
         let target = Target { servers: servers(&status), options: self.options.clone() };
@@ -180,10 +179,7 @@ impl Drill {
             let threads: Vec<_> =
                 clients.into_iter().map(|client| scope.spawn(|| client.run(&stop))).collect();
             let lane = scope.spawn(|| follow_lane(&journal, &ended, notify));
-            let injected = match is_rolling {
-                true => self.roll(&mut supervisor, interrupted, notify),
-                false => self.inject(&mut supervisor, interrupted, notify),
-            };
+            let injected = self.carry_out(&mut supervisor, interrupted, notify);
             stop.store(true, Ordering::Relaxed);
             let join = |thread: thread::ScopedJoinHandle<'_, Result<(), DrillError>>| {
                 thread.join().expect("a drill's client does not panic")
@@ -253,6 +249,25 @@ impl Drill {
             // With nobody to take over there is nothing to wait for.
             (None, FaultKind::Kill) if nodes == 1 => Duration::ZERO,
             (None, _) => DEFAULT,
+        }
+    }
+
+    /// Whether it would show nothing.
+    fn owns_nothing(&self, status: &Status) -> bool {
+        let owns = status.pairs.iter().any(|pair| pair.node == u32::from(self.node));
+        self.fault != FaultKind::Rolling && !owns
+    }
+
+    /// Load alone, then what is to be drilled, then until everything is back.
+    fn carry_out(
+        &self,
+        supervisor: &mut Supervisor,
+        interrupted: &AtomicBool,
+        notify: &(dyn Fn(Notice) + Sync),
+    ) -> Result<(Timeline, u64, Vec<String>), DrillError> {
+        match self.fault {
+            FaultKind::Rolling => self.roll(supervisor, interrupted, notify),
+            _ => self.inject(supervisor, interrupted, notify),
         }
     }
 
