@@ -1,12 +1,12 @@
-//! A copy of a pair that its owner serves: made from image and logs off the log root that all share, without a
-//! word to the owner, for the target of a planned move (`docs/design/moves.md`).
+//! A copy of a pair that its owner serves: made from image and logs off the log root that all share, without
+//! a word to the owner, for the target of a planned move (`docs/design/moves.md`).
 //!
 //! A copy is a restore whose claim is still to come. It owns nothing and writes nothing. It loads the image,
-//! reads the logs of ended epochs up to their cuts, and then follows the log that the owner writes, in rounds,
-//! each from where the last one ended. Once it has caught up it is verified. When the pair is handed over it
-//! goes on as the restore of what was claimed: up to the recorded cut, which alone decides what counts. It
-//! counts for one thing: that the pair's row goes from the epoch that it follows to the next one by the
-//! handing to it.
+//! reads the logs of ended epochs up to their cuts, and then follows the log that the owner writes, in
+//! rounds, each from where the last one ended. Once it has caught up it is verified. When the pair is handed
+//! over it goes on as the restore of what was claimed: up to the recorded cut, which alone decides what
+//! counts. It counts for one thing: that the pair's row goes from the epoch that it follows to the next one
+//! by the handing to it.
 //!
 //! What it has read need not have been durable at its owner when it was read. A handing comes from an owner
 //! that lives, and whose log is durable to its last byte: the cut lies at or above all that was read. In any
