@@ -39,6 +39,8 @@ kinds! {
     Incident "incident",
     /// A pair came to another owner, or cannot.
     Takeover "takeover",
+    /// A node is to be emptied, is empty, or was removed.
+    Drain "drain",
     /// Meganodes were split.
     Split "split",
     /// A copy of a pair was written, or was not.

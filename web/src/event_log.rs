@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::clock::LookTime;
+use crate::drain_events::{self, DrainNews};
 use crate::drill::{RunSeen, RunState};
 use crate::event_kind::EventKind as Kind;
 use crate::words::counted;
@@ -100,6 +101,7 @@ impl EventLog {
             look.incidents(&before.cluster, &snapshot.cluster);
             look.findings(&before.cluster, &snapshot.cluster);
             look.troubles(&before.cluster, &snapshot.cluster);
+            look.drains(&before.cluster, &snapshot.cluster);
             look.settings(&before, snapshot);
         }
     }
@@ -369,6 +371,12 @@ impl Look<'_> {
                 let id = format!("trouble-{}-{}", row.pair.0, row.epoch.0);
                 self.push(id, row.node, (Kind::Takeover, Severity::Critical), text, details);
             }
+        }
+    }
+
+    fn drains(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
+        for DrainNews { id, node, severity, text, details } in drain_events::news(before, now) {
+            self.push(id, node, (Kind::Drain, severity), text, details);
         }
     }
 

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
+use crate::move_row::MoveMotive;
 use crate::number;
 use crate::request::{KeyCondition, Revision, Transaction, TransactionOutcome};
 
@@ -28,38 +29,6 @@ const KEY_FIGURES: &str = "balance/figures/";
 pub const KEY_DRILL: &str = "web/drill";
 /// Pairs of which a member tells, at most: a row takes 32 KiB.
 pub const TOLD_PAIRS_MAX: usize = 256;
-
-/// In whose name a pair is moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MoveMotive {
-    /// An operator asked for it.
-    #[default]
-    Operator,
-    /// Its node drains.
-    Drain,
-    /// For balance.
-    Balance,
-    /// It was made for another node.
-    Fresh,
-}
-
-impl MoveMotive {
-    /// The cause in one word.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            MoveMotive::Operator => "operator",
-            MoveMotive::Drain => "drain",
-            MoveMotive::Balance => "balance",
-            MoveMotive::Fresh => "fresh",
-        }
-    }
-
-    pub(crate) fn is_operator(&self) -> bool {
-        *self == MoveMotive::Operator
-    }
-}
 
 /// Who balances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -213,17 +182,6 @@ impl SeatSeen {
         let counted = BalancerSeat { moves: self.seat.moves + 1, ..self.seat };
         transaction.put_leased(KEY_SEAT, text(&counted), self.seat.incarnation)
     }
-}
-
-/// A move that the balancer wants.
-#[derive(Clone, Copy, Debug)]
-pub struct BalancerWish<'a> {
-    /// In whose name.
-    pub cause: MoveMotive,
-    /// Why, for people.
-    pub why: &'a str,
-    /// The balancer's seat, as it was when the move was decided.
-    pub seat: &'a SeatSeen,
 }
 
 /// The balancer's seat and the members' figures. Clones share the coordinator.

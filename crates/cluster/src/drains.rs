@@ -88,7 +88,7 @@ pub enum NodeRefusal {
         who: String,
     },
     /// More nodes than one change takes.
-    #[error("at most {DRAINS_AT_ONCE} nodes are drained by one command")]
+    #[error("at most {} nodes are drained by one command", DRAINS_AT_ONCE)]
     TooMany,
 }
 

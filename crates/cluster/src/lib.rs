@@ -37,7 +37,6 @@ mod drains;
 mod embedded;
 mod error;
 mod finding;
-mod handing;
 mod host;
 mod incident;
 mod json_lines;
@@ -49,6 +48,7 @@ pub mod local_socket;
 mod lock;
 mod member;
 mod missing;
+mod move_row;
 mod moves;
 mod notice;
 pub mod number;
@@ -79,8 +79,8 @@ mod usage;
 mod watch;
 
 pub use balance::{
-    Balance, BalancerSeat, BalancerWish, FiguresRow, KEY_DRILL, MoveMotive, SeatSeen, TOLD_PAIRS_MAX,
-    ToldArrival, ToldHold, ToldPair, ToldState,
+    Balance, BalancerSeat, FiguresRow, KEY_DRILL, SeatSeen, TOLD_PAIRS_MAX, ToldArrival, ToldHold, ToldPair,
+    ToldState,
 };
 pub use claim::{Claim, ClaimReason, NewPair, Ownership};
 pub use clock::{Clock, ManualClock, boottime_ns};
@@ -98,7 +98,10 @@ pub use lease_thread::{FirstLease, LeaseThread, LeaseTries};
 pub use lock::FolderLock;
 pub use member::{MemberRow, Members};
 pub use missing::Missing;
-pub use moves::{CopyProgress, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide, MoveStage, Moves};
+pub use move_row::{
+    CopyProgress, MoveMotive, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide, MoveStage,
+};
+pub use moves::{BalancerWish, Moves};
 pub use notice::{NOTICE_PREFIX, Notices};
 pub use remote::Remote;
 pub use renewals::RenewalFigures;

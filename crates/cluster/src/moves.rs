@@ -1,239 +1,39 @@
-//! Planned moves of pairs: one row a pair, which says who gives it to whom, and how far that is
-//! (`docs/design/moves.md`).
+//! Planned moves of pairs (`docs/design/moves.md`): how a move's row is written, and what moves change of the
+//! region table.
 //!
 //! The row is the agreement of three parties. An operator writes it, or ends it; the source says that it
 //! keeps the log; the target says how far its copy is. The *handing* is one transaction of the source: it
 //! makes the target the pair's owner, in the next epoch, and is conditional on the pair's row, on the move's
-//! row, and on both leases. So whoever ends the move's row before has cancelled the move. A row that is over
-//! stays, so that people see what became of the move, until the next move of the pair takes its place.
+//! row, and on both leases. So whoever ends the move's row before has cancelled the move.
 
 use std::sync::Arc;
 
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Durability, Epoch, Incarnation, NodeId, PairId};
-use serde::{Deserialize, Serialize};
+use cell_terms::{Csn, Durability, Epoch, Incarnation, PairId};
 
 use crate::attempts::Attempts;
-use crate::balance::{BalancerWish, MoveMotive};
+use crate::balance::SeatSeen;
+use crate::claim::Ownership;
 use crate::coordinator::{Coordinator, parse, text};
 use crate::drains::drain_of;
 use crate::error::ClusterError;
-use crate::host::HostId;
 use crate::member::MemberRow;
-use crate::number;
+use crate::move_row::{
+    CopyProgress, KEY_MOVES, MoveMotive, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide, MoveStage,
+};
 use crate::request::{KeyCondition, Revision, Transaction, TransactionOutcome};
 use crate::row::{PairRow, PairState};
-use crate::table::unchanged;
+use crate::table::{Table, unchanged};
 
-/// Under which the moves' rows lie.
-pub(crate) const KEY_MOVES: &str = "move/";
-
-/// One move among those of its pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MoveName {
-    /// The pair.
-    pub pair: PairId,
-    /// Counts the pair's moves, from 1.
-    pub number: u64,
-}
-
-/// One end of a move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MoveSide {
-    /// The process.
-    #[serde(with = "number")]
-    pub incarnation: Incarnation,
-    /// Its node.
-    #[serde(with = "number")]
-    pub node: NodeId,
-    /// Its host; none where it is not known, or not yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host: Option<HostId>,
-}
-
-/// How far a move is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MoveStage {
-    /// It is asked for.
-    Wanted,
-    /// The source keeps image and log; the target copies.
-    Copying,
-    /// The copy is whole, verified, and follows the log closely: the source may hand the pair over.
-    Ready,
-    /// The pair is the target's; it is served from its publication on.
-    Handed,
-}
-
-impl MoveStage {
-    /// The stage in one word.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            MoveStage::Wanted => "wanted",
-            MoveStage::Copying => "copying",
-            MoveStage::Ready => "ready",
-            MoveStage::Handed => "handed",
-        }
-    }
-}
-
-/// What became of a move.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MoveOutcome {
-    /// The target serves the pair.
-    Moved,
-    /// Somebody wanted it no more.
-    Cancelled,
-    /// An end of it could not go on before the handing: the pair stays with the source.
-    GivenUp {
-        /// Why.
-        why: String,
-    },
-    /// The target did not serve the pair after the handing: the source recovers it.
-    Back {
-        /// Why.
-        why: String,
-    },
-}
-
-/// A move, or the last one of a pair.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MoveRow {
-    /// The pair.
-    #[serde(with = "number")]
-    pub pair: PairId,
-    /// Counts the pair's moves.
-    pub number: u64,
-    /// The source's epoch. The handing makes the next one the target's.
-    #[serde(with = "number")]
-    pub epoch: Epoch,
-    /// Who has the pair.
-    pub source: MoveSide,
-    /// Who is to have it.
-    pub target: MoveSide,
-    /// Who wanted it, and why.
-    pub why: String,
+/// A move that the balancer wants.
+#[derive(Clone, Copy, Debug)]
+pub struct BalancerWish<'a> {
     /// In whose name.
-    #[serde(default, skip_serializing_if = "MoveMotive::is_operator")]
     pub cause: MoveMotive,
-    /// How far it is.
-    pub stage: MoveStage,
-    /// Bytes of image and logs that the target has read.
-    pub bytes_done: u64,
-    /// Bytes of image and logs that there were when it last looked.
-    pub bytes_total: u64,
-    /// What became of it; none while it is under way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<MoveOutcome>,
-}
-
-impl MoveRow {
-    /// The row's key.
-    #[must_use]
-    pub fn key(pair: PairId) -> String {
-        format!("{KEY_MOVES}{:08}", pair.0)
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> MoveName {
-        MoveName { pair: self.pair, number: self.number }
-    }
-
-    /// Whether it is under way.
-    #[must_use]
-    pub fn is_under_way(&self) -> bool {
-        self.outcome.is_none()
-    }
-
-    /// The epoch in which the target has the pair.
-    #[must_use]
-    pub fn epoch_of_target(&self) -> Epoch {
-        Epoch(self.epoch.0 + 1)
-    }
-
-    /// Whether a pair's row shows this move's handing, published or not.
-    #[must_use]
-    pub fn is_handed(&self, row: &PairRow) -> bool {
-        let cut = row.history.iter().find(|old| old.epoch == self.epoch).and_then(|old| old.cut);
-        let is_targets = row.epoch == self.epoch_of_target() && row.owner == Some(self.target.incarnation);
-        // Once it is published, a checkpoint may have dropped the source's epoch.
-        is_targets && (cut.is_some() || row.is_published())
-    }
-}
-
-/// How far a target's copy is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CopyProgress {
-    /// Bytes of image and logs that were read.
-    pub bytes_done: u64,
-    /// Bytes of image and logs that there are.
-    pub bytes_total: u64,
-    /// Whether the source may hand the pair over.
-    pub is_ready: bool,
-    /// The target's host, if it is known.
-    pub host: Option<HostId>,
-}
-
-/// Why a move is not begun, or not ended.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum MoveRefusal {
-    /// Nobody serves it.
-    #[error("{pair} is not served just now: wait until it is, and ask again")]
-    NotServed {
-        /// The pair.
-        pair: PairId,
-    },
-    /// A move to its owner.
-    #[error("{node} has {pair} already")]
-    AlreadyThere {
-        /// The pair.
-        pair: PairId,
-        /// Its owner's node.
-        node: NodeId,
-    },
-    /// A move to a node that is to be emptied.
-    #[error("{node} is to be emptied (it drains): it gets no pairs")]
-    TargetDrains {
-        /// The node.
-        node: NodeId,
-    },
-    /// A move without a log would lose all.
-    #[error("{pair} has no log (`durability = none`): what it holds would be lost on the way")]
-    NoLog {
-        /// The pair.
-        pair: PairId,
-    },
-    /// Who wanted it balances no more, or has begun a move since.
-    #[error("another node balances now, or a move was begun since this one was decided")]
-    NotBalancer,
-    /// Another move of the pair.
-    #[error("{pair} is on its way from {from} to {to}: wait for that, or cancel it first")]
-    UnderWay {
-        /// The pair.
-        pair: PairId,
-        /// From where.
-        from: NodeId,
-        /// To where.
-        to: NodeId,
-    },
-    /// There is no such move, or it is over.
-    #[error("no move of {pair} is under way")]
-    NotUnderWay {
-        /// The pair.
-        pair: PairId,
-    },
-    /// Too late to cancel it.
-    #[error("{pair} has been handed over to {to}, which serves it in a moment: move it back if need be")]
-    HandedOver {
-        /// The pair.
-        pair: PairId,
-        /// To where.
-        to: NodeId,
-    },
+    /// Why, for people.
+    pub why: &'a str,
+    /// The balancer's seat, as it was when the move was decided.
+    pub seat: &'a SeatSeen,
 }
 
 /// The moves. Clones share the coordinator.
@@ -305,7 +105,8 @@ impl Moves {
     ) -> Result<MoveRow, ClusterError> {
         let (mut attempts, mut tried) = (Attempts::default(), None);
         while attempts.left() {
-            if let (Some(tried), Some((row, _))) = (&tried, self.read(pair)?)
+            if let Some(tried) = &tried
+                && let Some((row, _)) = self.read(pair)?
                 && row == *tried
             {
                 return Ok(row);
@@ -323,7 +124,7 @@ impl Moves {
                 }
                 begin = wish.seat.count_move(begin);
             }
-            let seat_condition = begin.conditions.len() - 1;
+            let last_condition = begin.conditions.len() - 1;
             match self.coordinator.transact(begin) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(row),
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
@@ -333,7 +134,7 @@ impl Moves {
                     return Err(ClusterError::LeaseEnded { lease: row.target.incarnation });
                 }
                 Ok(TransactionOutcome::Refused { condition })
-                    if wish.is_some() && condition == seat_condition && tried.is_none() =>
+                    if wish.is_some() && condition == last_condition && tried.is_none() =>
                 {
                     return Err(MoveRefusal::NotBalancer.into());
                 }
@@ -455,7 +256,7 @@ impl Moves {
         })
     }
 
-    pub(crate) fn read(&self, pair: PairId) -> Result<Option<(MoveRow, Revision)>, ClusterError> {
+    fn read(&self, pair: PairId) -> Result<Option<(MoveRow, Revision)>, ClusterError> {
         let entry = self.coordinator.read(&MoveRow::key(pair))?;
         entry.map(|entry| Ok((parse_move(&entry.value)?, entry.revision))).transpose()
     }
@@ -500,7 +301,7 @@ impl Moves {
 }
 
 /// That nobody has written a move's row since it was read.
-pub(crate) fn as_it_was(pair: PairId, revision: Option<Revision>) -> KeyCondition {
+fn as_it_was(pair: PairId, revision: Option<Revision>) -> KeyCondition {
     let key = MoveRow::key(pair);
     match revision {
         Some(_) if planted(Mutant::HandingMoveUnasked) => {
@@ -515,8 +316,188 @@ fn parse_move(value: &str) -> Result<MoveRow, ClusterError> {
     parse("a move", value)
 }
 
+/// That a lease lives, which a handing goes by.
+fn lives(lease: Incarnation) -> KeyCondition {
+    if planted(Mutant::HandingLeaseUnasked) {
+        return KeyCondition::LeaseEnded { lease: Incarnation(0) }; // there never was one
+    }
+    KeyCondition::LeaseAlive { lease }
+}
+
+/// What moves change of the region table.
+impl Table {
+    /// The *handing*: makes the move's target the pair's owner, in the next epoch; the logs of the present
+    /// one end at `cut`. Before this the owner has stopped appending and answering for the pair, all that it
+    /// appended is durable, and all trust in its registrations has ended: its lease says nothing of the pair
+    /// any more.
+    ///
+    /// After any error an earlier try may be carried out late: see [`Table::put_again`].
+    ///
+    /// # Errors
+    /// [`ClusterError::LeaseEnded`] of either end; [`MoveRefusal::NotUnderWay`]: the move is over, or its
+    /// target has lost its copy; [`ClusterError::Superseded`]: the pair is another's.
+    pub fn hand(&self, ownership: Ownership, cut: Csn, name: MoveName) -> Result<PairRow, ClusterError> {
+        let Ownership { pair, epoch, incarnation } = ownership;
+        let moves = Moves::new(self.coordinator().clone());
+        let mut attempts = Attempts::default();
+        while attempts.left() {
+            let (row, revision) = self.read(pair)?;
+            let found = moves.read(pair)?.filter(|(of, _)| of.number == name.number);
+            if let Some((of, _)) = &found
+                && of.is_handed(&row)
+            {
+                return Ok(row); // an earlier try, whose answer was lost
+            }
+            if row.epoch != epoch || row.owner != Some(incarnation) {
+                return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
+            }
+            let ready = |of: &MoveRow| {
+                let is_of_owner = (of.epoch, of.source.incarnation) == (epoch, incarnation);
+                is_of_owner && of.is_under_way() && of.stage == MoveStage::Ready
+            };
+            let Some((of, move_revision)) = found.filter(|(of, _)| ready(of)) else {
+                return Err(MoveRefusal::NotUnderWay { pair }.into());
+            };
+            let handed = handed_row(row, &of, cut)?;
+            let target = of.target.incarnation;
+            let hand = Transaction::new()
+                .when(lives(incarnation))
+                .when(lives(target))
+                .when(unchanged(pair, revision))
+                .when(as_it_was(pair, Some(move_revision)))
+                .put(PairRow::key(pair), text(&handed))
+                .put(MoveRow::key(pair), text(&MoveRow { stage: MoveStage::Handed, ..of }));
+            match self.coordinator().transact(hand) {
+                Ok(TransactionOutcome::Applied { .. }) => return Ok(handed),
+                Ok(TransactionOutcome::Refused { condition: 0 }) => {
+                    return Err(ClusterError::LeaseEnded { lease: incarnation });
+                }
+                Ok(TransactionOutcome::Refused { condition: 1 }) => {
+                    return Err(ClusterError::LeaseEnded { lease: target });
+                }
+                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ClusterError::Contended { what: "a pair that was to be handed over" })
+    }
+
+    /// Puts a pair's row again as it is, in its owner's name. Once that has been answered, nothing takes
+    /// effect any more that was sent before and is conditional on the row: the pair surely stays with its
+    /// owner, who may serve it on. A look at the row would not do:
+    ///
+    /// 1. the source sends the handing, and gets no answer;
+    /// 2. it looks, finds the row as it was, and serves on;
+    /// 3. the handing arrives, and is carried out: two serve the pair.
+    ///
+    /// # Errors
+    /// [`ClusterError::Superseded`]: the pair is another's. After any other error it may be.
+    pub fn put_again(&self, ownership: Ownership) -> Result<(), ClusterError> {
+        let Ownership { pair, epoch, incarnation } = ownership;
+        let mut attempts = Attempts::default();
+        while attempts.left() {
+            let (row, revision) = self.read(pair)?;
+            if row.epoch != epoch || row.owner != Some(incarnation) {
+                return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
+            }
+            if planted(Mutant::ThawByLook) {
+                return Ok(());
+            }
+            let put = Transaction::new()
+                .when(KeyCondition::LeaseAlive { lease: incarnation })
+                .when(unchanged(pair, revision))
+                .put(PairRow::key(pair), text(&row));
+            match self.coordinator().transact(put) {
+                Ok(TransactionOutcome::Applied { .. }) => return Ok(()),
+                Ok(TransactionOutcome::Refused { condition: 0 }) => {
+                    return Err(ClusterError::LeaseEnded { lease: incarnation });
+                }
+                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
+                Err(ClusterError::OutcomeUnknown(_)) if planted(Mutant::UnansweredBelieved) => return Ok(()),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ClusterError::Contended { what: "a pair's row" })
+    }
+
+    /// Makes the move's source the pair's owner once more, in the epoch after the target's: the target did
+    /// not serve the pair. Written by either end. The source recovers the pair like any that it claims.
+    ///
+    /// # Errors
+    /// [`ClusterError::Superseded`]: the target serves the pair, or it is another's;
+    /// [`ClusterError::LeaseEnded`] of the source.
+    pub fn take_back(&self, of: &MoveRow, why: &str) -> Result<PairRow, ClusterError> {
+        let (pair, target, source) = (of.pair, of.target.incarnation, of.source);
+        let moves = Moves::new(self.coordinator().clone());
+        let back_epoch = Epoch(of.epoch_of_target().0 + 1);
+        let mut attempts = Attempts::default();
+        while attempts.left() {
+            let (row, revision) = self.read(pair)?;
+            if row.epoch == back_epoch && row.owner == Some(source.incarnation) {
+                return Ok(row); // an earlier try, or the other end's
+            }
+            let is_served = row.is_published() && !planted(Mutant::ServedTakenBack);
+            if row.epoch != of.epoch_of_target() || row.owner != Some(target) || is_served {
+                return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
+            }
+            let found = moves.read(pair)?.filter(|(found, _)| found.number == of.number);
+            let back = PairRow {
+                epoch: back_epoch,
+                owner: Some(source.incarnation),
+                node: source.node,
+                host: source.host,
+                state: PairState::Recovering,
+                place: None,
+                ..row
+            };
+            let is_unchanged = match planted(Mutant::BackOutrun) {
+                true => KeyCondition::LeaseEnded { lease: Incarnation(0) }, // there never was one
+                false => unchanged(pair, revision),
+            };
+            let mut transaction = Transaction::new()
+                .when(KeyCondition::LeaseAlive { lease: source.incarnation })
+                .when(is_unchanged)
+                .put(PairRow::key(pair), text(&back));
+            if let Some((found, move_revision)) = found {
+                let outcome = Some(MoveOutcome::Back { why: why.to_owned() });
+                transaction = transaction
+                    .when(as_it_was(pair, Some(move_revision)))
+                    .put(MoveRow::key(pair), text(&MoveRow { outcome, ..found }));
+            }
+            match self.coordinator().transact(transaction) {
+                Ok(TransactionOutcome::Applied { .. }) => return Ok(back),
+                Ok(TransactionOutcome::Refused { condition: 0 }) => {
+                    return Err(ClusterError::LeaseEnded { lease: source.incarnation });
+                }
+                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ClusterError::Contended { what: "a pair that was to go back" })
+    }
+}
+
+/// What the pair's row becomes by the handing.
+fn handed_row(row: PairRow, of: &MoveRow, cut: Csn) -> Result<PairRow, ClusterError> {
+    let mut handed = row;
+    let served = handed.history.iter_mut().find(|served| served.epoch == of.epoch);
+    served.ok_or(ClusterError::State { pair: of.pair })?.cut = Some(cut);
+    handed.epoch = of.epoch_of_target();
+    handed.owner = Some(of.target.incarnation);
+    handed.node = of.target.node;
+    handed.host = of.target.host;
+    handed.state = PairState::Recovering;
+    handed.place = None;
+    Ok(handed)
+}
+
 #[cfg(test)]
 mod tests {
+    use cell_terms::NodeId;
+
     use super::*;
 
     #[test]

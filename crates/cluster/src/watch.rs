@@ -1,5 +1,5 @@
-//! What a member follows of the coordinator: pairs, members, incidents, moves, drains and notices, kept up with
-//! one call a look.
+//! What a member follows of the coordinator: pairs, members, incidents, moves, drains and notices, kept up
+//! with one call a look.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::drains::{DrainRow, KEY_DRAINS};
 use crate::error::ClusterError;
 use crate::incident::{self, IncidentRow, KEY_INCIDENTS};
 use crate::member::{KEY_MEMBERS, MemberRow};
-use crate::moves::{KEY_MOVES, MoveRow};
+use crate::move_row::{KEY_MOVES, MoveRow};
 use crate::notice::NOTICE_PREFIX;
 use crate::request::{CoordinatorRefusal, KeyChange, KeyValue, Revision};
 use crate::row::{KEY_PAIRS, PairRow};

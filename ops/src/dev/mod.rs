@@ -14,5 +14,6 @@ pub(crate) mod link;
 pub(crate) mod messages;
 pub(crate) mod owners;
 pub(crate) mod plan;
+pub(crate) mod scale;
 mod slot;
 pub(crate) mod supervisor;
