@@ -62,6 +62,7 @@
 
 mod access;
 mod api;
+mod balance_metrics;
 mod body_limit;
 mod certificate;
 mod client_metrics;

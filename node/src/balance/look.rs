@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cell_placement::{Advice, Balancer, Explanation, Figures, PairStanding};
+use cell_placement::{Advice, BalanceRules, Balancer, Explanation, Figures, PairStanding};
 use cell_terms::{NodeId, PairId};
 
 /// Moves that a node has begun as the balancer, by why.
@@ -50,6 +50,14 @@ impl PartialEq for BalanceLook {
 }
 
 impl BalanceLook {
+    /// What a balancer goes by that has just begun, by these rules; none: they cannot be.
+    #[must_use]
+    pub fn of(rules: BalanceRules, figures: Figures, at_ms: u64) -> Option<BalanceLook> {
+        let mut core = Balancer::new(rules).ok()?;
+        let advice = core.look(at_ms, &figures);
+        Some(BalanceLook { core, figures, at_ms, advice })
+    }
+
     /// What was decided, and how each node stands.
     #[must_use]
     pub fn explain(&self) -> Explanation {

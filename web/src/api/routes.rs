@@ -7,7 +7,9 @@ use cell_node::TokenRole;
 use serde_json::Value;
 
 use crate::api::parameter::{header, needed, path, query};
-use crate::api::schema::{cluster, drains, drills, kv, logs, moves, node, selector, series, tree, tuning};
+use crate::api::schema::{
+    balance, cluster, drains, drills, kv, logs, moves, node, selector, series, tree, tuning,
+};
 use crate::api::tuning::HISTORY_MAX;
 use crate::api::tuning_change::TTL_SECONDS_MAX;
 use crate::exposition::Format;
@@ -157,7 +159,7 @@ pub(crate) static HEALTH_ROUTES: [RouteText; 3] = [
 ];
 
 /// Every route below `/api/`.
-pub(crate) static ROUTES: [RouteText; 40] = [
+pub(crate) static ROUTES: [RouteText; 41] = [
     for_all(get("/api/openapi.json", "api", "This document.", &[], kv::document)),
     get(
         "/api/v1/cluster/status",
@@ -214,6 +216,13 @@ pub(crate) static ROUTES: [RouteText; 40] = [
             moves::ended,
         )
     },
+    get(
+        "/api/v1/balance",
+        "cluster",
+        "Who balances, what it has decided and why; how each node and each pair stands.",
+        &[SCOPE, ROWS],
+        balance::balance,
+    ),
     get(
         "/api/v1/drains",
         "cluster",
