@@ -6,7 +6,7 @@ use cell_drill::DELAY_MS;
 use cell_node::TokenRole;
 use serde_json::Value;
 
-use crate::api::parameter::{header, needed, path, query};
+use crate::api::parameter::{DRY_RUN, IF_MATCH, REASON, REPEAT, ROWS, SCOPE, header, needed, path, query};
 use crate::api::schema::{
     balance, cluster, drains, drills, kv, logs, moves, node, selector, series, tree, tuning,
 };
@@ -60,21 +60,6 @@ pub(crate) enum Answer {
     Plain(&'static [&'static str]),
 }
 
-const SCOPE: Parameter = query(
-    "scope",
-    Takes::Choice(&["cluster", "node"]),
-    "node: the part of the node that is asked, alone.",
-    "node",
-);
-const ROWS: Parameter =
-    query("limit", Takes::Integer(1, 65_536), "At most so many rows; 512 if nothing is said.", "100");
-const IF_MATCH: Parameter =
-    header("If-Match", true, "The revision that was seen, as the ETag of /api/v1/tuning has it.", "\"0\"");
-const REPEAT: Parameter =
-    header("Idempotency-Key", false, "A repeat with the same key is not done again.", "a-key-of-my-own");
-const DRY_RUN: Parameter = query("dry_run", Takes::Flag, "1: check it, and change nothing.", "1");
-const REASON: Parameter =
-    query("reason", Takes::Text, "Why, for the history; at most 500 bytes.", "a%20reason");
 const DRILL: Parameter = path("id", Takes::Text, "The drill's name, as its begin was answered.", "drill-0-1");
 const NODE: Parameter = query("node", Takes::Text, "A node's number, or all.", "all");
 const KIND_OF_FAULT: Takes =
