@@ -17,7 +17,7 @@ use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
 use crate::move_row::MoveMotive;
 use crate::number;
-use crate::request::{KeyCondition, Revision, Transaction, TransactionOutcome};
+use crate::request::{CoordinatorRefusal, KeyCondition, Revision, Transaction, TransactionOutcome};
 
 /// Under which the rows lie.
 pub(crate) const KEY_BALANCE: &str = "balance/";
@@ -219,12 +219,7 @@ impl Balance {
             .when(KeyCondition::LeaseAlive { lease: incarnation })
             .when(KeyCondition::Absent { key: KEY_SEAT.to_owned() })
             .put_leased(KEY_SEAT, text(&seat), incarnation);
-        match self.coordinator.transact(take)? {
-            TransactionOutcome::Refused { condition: 0 } => {
-                Err(ClusterError::LeaseEnded { lease: incarnation })
-            }
-            TransactionOutcome::Applied { .. } | TransactionOutcome::Refused { .. } => Ok(()),
-        }
+        self.apply(incarnation, take)
     }
 
     /// Gives the seat up, as it was seen.
@@ -246,9 +241,18 @@ impl Balance {
             .when(KeyCondition::LeaseAlive { lease })
             .put_leased(FiguresRow::key(lease), text(row), lease)
             .dispensable();
-        match self.coordinator.transact(tell)? {
-            TransactionOutcome::Applied { .. } => Ok(()),
-            TransactionOutcome::Refused { .. } => Err(ClusterError::LeaseEnded { lease }),
+        self.apply(lease, tell)
+    }
+
+    /// Carries a transaction out whose first condition is that `lease` lives, in one try.
+    fn apply(&self, lease: Incarnation, transaction: Transaction) -> Result<(), ClusterError> {
+        match self.coordinator.transact(transaction) {
+            Ok(TransactionOutcome::Refused { condition: 0 })
+            | Err(ClusterError::Refused(CoordinatorRefusal::LeaseEnded { .. })) => {
+                Err(ClusterError::LeaseEnded { lease })
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 }
