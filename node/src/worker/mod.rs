@@ -5,6 +5,7 @@ mod checkpointing;
 mod client_report_table;
 mod client_reports;
 mod control;
+mod figures_teller;
 mod handled;
 mod leaving;
 mod left_pairs;
@@ -53,13 +54,13 @@ pub(crate) use left_pairs::LeftPair;
 pub use registrations::pair_regions;
 
 use client_report_table::ClientReports;
+use figures_teller::FiguresTeller;
 use handled::Handled;
 use left_pairs::LeftPairs;
 use read_queue::ReadQueue;
 use registrations::RegionRegistrations;
 use session_table::SessionTable;
 use stream_table::Streams;
-use telling::FiguresTeller;
 
 const SERVER_NAME: &str = concat!("cell ", env!("CARGO_PKG_VERSION"));
 const IDLE_MS: u32 = 60_000;

@@ -3,18 +3,12 @@
 use cell_cluster::{ToldHold, ToldState};
 use cell_pair::NoRoom;
 
+use super::figures_teller::FiguresTeller;
 use super::{Worker, WorkerPhase};
 use crate::command::Command;
 use crate::figures::{PairUse, Work, WorkerFigures};
 use crate::outbox::PairAt;
 use crate::pairs::OwnedPair;
-
-/// How often figures are told, and when next.
-#[derive(Debug, Default)]
-pub(super) struct FiguresTeller {
-    every_ns: u64,
-    due_ns: u64,
-}
 
 fn is_disk_full(owned: &OwnedPair) -> bool {
     owned.pair.no_room() == Some(NoRoom::DiskFull)

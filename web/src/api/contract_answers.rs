@@ -33,8 +33,8 @@ const ELSEWHERE: [&str; 16] = [
     "POST /api/v1/tree:check",
 ];
 
-/// What no node of these tests has: a cluster that nobody balances, runs of drills, which are checked elsewhere, and a setting with choices;
-/// and what callers without the role reader are told.
+/// What no node of these tests has: a cluster that nobody balances; runs of drills, which are checked
+/// elsewhere, and a setting with choices; and what callers without the role reader are told.
 const ABSENT: [&str; 5] =
     ["balance/0/balancer", "DrillRun", "/runs/-", "tuning/schema/settings/-/choices", "keys_left_out"];
 

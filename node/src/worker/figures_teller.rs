@@ -1,0 +1,9 @@
+//! When a worker tells its figures.
+
+/// How often figures are told, and when next.
+#[derive(Debug, Default)]
+pub(super) struct FiguresTeller {
+    /// Zero: nobody wants them.
+    pub(super) every_ns: u64,
+    pub(super) due_ns: u64,
+}
