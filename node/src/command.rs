@@ -104,6 +104,10 @@ pub enum Command {
         epoch: Epoch,
         /// The last CSN that was appended; it is durable.
         cut: Csn,
+        /// Since when none of its operations begins.
+        since_ns: u64,
+        /// When the worker says so.
+        now_ns: u64,
     },
     /// Of [`ControlEvent::Leave`] or [`ControlEvent::Freeze`]: the pair does not leave. Not answered.
     Stays {

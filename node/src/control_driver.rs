@@ -29,6 +29,7 @@ use cell_wal::WalError;
 use crate::agent::{ClusterAgent, Installation, TakeoverWanted};
 use crate::command::{CheckpointCommand, Command, ControlEvent};
 use crate::membership::{MembershipOptions, RefusedKind};
+use crate::move_counts::MoveCounts;
 use crate::moves::{CopyEnd, CopyJob, MoveEffect, MovesDriver};
 use crate::snapshot::{ClusterSnapshot, PairRecovery};
 use crate::takeover_counts::TakeoverCounts;
@@ -125,6 +126,8 @@ pub struct ControlDriver<L> {
     /// Pairs that have left the worker, and where their logs end: what the table is still to be told.
     left: Vec<(Ownership, Csn)>,
     moves: MovesDriver,
+    /// Of moves, what was reported to the worker.
+    moves_reported: MoveCounts,
     /// What was reported to the worker of the disk's room.
     disk_free: Option<u64>,
     unplaced: usize,
@@ -155,6 +158,7 @@ impl<L> ControlDriver<L> {
             pairs: Vec::new(),
             left: Vec::new(),
             moves: MovesDriver::new(options, &environment.table),
+            moves_reported: MoveCounts::default(),
             disk_free: None,
             unplaced: 0,
             tuning_revision: 0,
@@ -169,6 +173,18 @@ impl<L> ControlDriver<L> {
     /// Pairs of others are left to them for so long, from its next look on.
     pub(crate) fn set_grace_ns(&mut self, grace_ns: u64) {
         self.agent.set_grace_ns(grace_ns);
+    }
+
+    /// What is written for people is dated by this: what the wall clock showed, in milliseconds since 1970,
+    /// when the caller's time was zero.
+    pub fn set_wall_zero_ms(&mut self, wall_zero_ms: u64) {
+        self.moves.set_wall_zero_ms(wall_zero_ms);
+    }
+
+    /// What has become of planned moves from here and to here.
+    #[must_use]
+    pub fn move_counts(&self) -> MoveCounts {
+        self.moves.counts()
     }
 
     /// When [`ControlDriver::look`] is to be called next.
@@ -216,9 +232,10 @@ impl<L> ControlDriver<L> {
         let mut effects = vec![ControlEffect::HoldGrowth(self.agent.has_left_behind())];
         effects.extend(self.tuned());
         effects.extend(looked.events.into_iter().map(ControlEffect::Notify));
-        let has_ended = self.takeovers != self.takeovers_reported;
-        if looked.changed || has_ended || !self.progress.is_empty() {
-            self.takeovers_reported = self.takeovers;
+        let moves = self.moves.counts();
+        let counted = self.takeovers != self.takeovers_reported || moves != self.moves_reported;
+        if looked.changed || counted || !self.progress.is_empty() {
+            (self.takeovers_reported, self.moves_reported) = (self.takeovers, moves);
             effects.push(ControlEffect::Notify(self.cluster(now_ns)));
         }
         let jobs: Vec<_> = looked.take_over.into_iter().map(|wanted| self.job(wanted, now_ns)).collect();
@@ -300,6 +317,8 @@ impl<L> ControlDriver<L> {
             incidents: view.incidents.values().cloned().collect(),
             recoveries: recoveries.collect(),
             takeovers: self.takeovers,
+            moves: view.moves.values().cloned().collect(),
+            move_counts: self.moves.counts(),
             tuning: view.tuning.clone(),
             unreadable: view.unreadable.iter().map(|(key, why)| format!("`{key}`: {why}")).collect(),
         };
@@ -397,8 +416,9 @@ impl<L> ControlDriver<L> {
                 return Some(ControlEffect::Check { connection, header, targets });
             }
             Command::AddPair => return Some(ControlEffect::Create),
-            Command::Frozen { pair, ticket, epoch, cut } => {
-                let moved = self.moves.frozen((pair, ticket), epoch, cut, self.agent.view());
+            Command::Frozen { pair, ticket, epoch, cut, since_ns, now_ns } => {
+                let (of, times) = ((pair, ticket), [since_ns, now_ns]);
+                let moved = self.moves.frozen(of, epoch, cut, times, self.agent.view());
                 return self.follow_moves(moved).pop(); // one at most
             }
             Command::Left { pair, epoch, cut, handed } => {

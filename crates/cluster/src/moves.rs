@@ -19,6 +19,7 @@ use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
 use crate::host::HostId;
 use crate::member::MemberRow;
+use crate::move_times::MoveTimes;
 use crate::number;
 use crate::request::{KeyCondition, Revision, Transaction, TransactionOutcome};
 use crate::row::{PairRow, PairState};
@@ -123,6 +124,12 @@ pub struct MoveRow {
     /// What became of it; none while it is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<MoveOutcome>,
+    /// Who cancelled it, if somebody did and said who.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled_by: Option<String>,
+    /// When it came how far.
+    #[serde(default, skip_serializing_if = "MoveTimes::are_unknown")]
+    pub times: MoveTimes,
 }
 
 impl MoveRow {
@@ -148,6 +155,14 @@ impl MoveRow {
     #[must_use]
     pub fn epoch_of_target(&self) -> Epoch {
         Epoch(self.epoch.0 + 1)
+    }
+
+    /// The names of all that a look at a move shows, but for how far it is: others where it is another move, or
+    /// would be.
+    #[must_use]
+    pub fn revision(&self) -> String {
+        let MoveRow { pair, number, epoch, source, target, .. } = self;
+        format!("{}.{number}.{}.{}.{}", pair.0, epoch.0, source.incarnation.0, target.incarnation.0)
     }
 
     /// Whether a pair's row shows this move's handing, published or not.
@@ -207,6 +222,12 @@ pub enum MoveRefusal {
         /// To where.
         to: NodeId,
     },
+    /// It was to be done as it was shown, and would be another move by now.
+    #[error("{pair} is not where it was any more, or has moved since: look at it again, and decide anew")]
+    Changed {
+        /// The pair.
+        pair: PairId,
+    },
     /// There is no such move, or it is over.
     #[error("no move of {pair} is under way")]
     NotUnderWay {
@@ -227,13 +248,20 @@ pub enum MoveRefusal {
 #[derive(Clone)]
 pub struct Moves {
     coordinator: Arc<dyn Coordinator>,
+    at_ms: u64,
 }
 
 impl Moves {
     /// The moves that `coordinator` holds.
     #[must_use]
     pub fn new(coordinator: Arc<dyn Coordinator>) -> Moves {
-        Moves { coordinator }
+        Moves { coordinator, at_ms: 0 }
+    }
+
+    /// The same moves; what is written of them from here on happens at this time ([`MoveTimes`]).
+    #[must_use]
+    pub fn at(self, at_ms: u64) -> Moves {
+        Moves { at_ms, ..self }
     }
 
     /// The move of a pair that is under way, or was the last one.
@@ -266,6 +294,20 @@ impl Moves {
     /// # Errors
     /// [`MoveRefusal`]; [`ClusterError::PairUnknown`]; [`ClusterError::LeaseEnded`] of either end.
     pub fn begin(&self, pair: PairId, target: &MemberRow, why: &str) -> Result<MoveRow, ClusterError> {
+        self.begin_as_seen(pair, target, why, None)
+    }
+
+    /// The same, if it is what was seen to be planned: the [`MoveRow::revision`] of that.
+    ///
+    /// # Errors
+    /// As there; [`MoveRefusal::Changed`].
+    pub fn begin_as_seen(
+        &self,
+        pair: PairId,
+        target: &MemberRow,
+        why: &str,
+        seen: Option<&str>,
+    ) -> Result<MoveRow, ClusterError> {
         let (mut attempts, mut tried) = (Attempts::default(), None);
         while attempts.left() {
             if let (Some(tried), Some((row, _))) = (&tried, self.read(pair)?)
@@ -274,6 +316,9 @@ impl Moves {
                 return Ok(row);
             }
             let (row, pair_revision, move_revision) = self.plan_with(pair, target, why)?;
+            if seen.is_some_and(|seen| seen != row.revision()) {
+                return Err(MoveRefusal::Changed { pair }.into());
+            }
             let begin = Transaction::new()
                 .when(KeyCondition::LeaseAlive { lease: row.source.incarnation })
                 .when(KeyCondition::LeaseAlive { lease: row.target.incarnation })
@@ -343,6 +388,8 @@ impl Moves {
             bytes_done: 0,
             bytes_total: 0,
             outcome: None,
+            cancelled_by: None,
+            times: MoveTimes::wanted(self.at_ms),
         };
         Ok((wanted, entry.revision, earlier.map(|(_, revision)| revision)))
     }
@@ -354,6 +401,7 @@ impl Moves {
     pub fn accept(&self, name: MoveName) -> Result<MoveRow, ClusterError> {
         self.change(name, |row| {
             row.stage = row.stage.max(MoveStage::Copying);
+            row.times.note_stage(MoveStage::Copying, self.at_ms);
             Ok(())
         })
     }
@@ -369,7 +417,11 @@ impl Moves {
             }
             (row.bytes_done, row.bytes_total) = (copy.bytes_done, copy.bytes_total);
             row.target.host = copy.host;
-            row.stage = if copy.is_ready { MoveStage::Ready } else { MoveStage::Copying };
+            let stage = if copy.is_ready { MoveStage::Ready } else { MoveStage::Copying };
+            if row.stage != stage {
+                row.times.note_stage(stage, self.at_ms);
+            }
+            row.stage = stage;
             Ok(())
         })
     }
@@ -379,11 +431,30 @@ impl Moves {
     /// # Errors
     /// [`MoveRefusal::HandedOver`], [`MoveRefusal::NotUnderWay`].
     pub fn end(&self, name: MoveName, outcome: &MoveOutcome) -> Result<MoveRow, ClusterError> {
+        self.end_by(name, outcome, None)
+    }
+
+    /// Cancels a move of which nothing is handed over yet, in somebody's name.
+    ///
+    /// # Errors
+    /// As [`Moves::end`].
+    pub fn cancel(&self, name: MoveName, by: &str) -> Result<MoveRow, ClusterError> {
+        self.end_by(name, &MoveOutcome::Cancelled, Some(by))
+    }
+
+    fn end_by(
+        &self,
+        name: MoveName,
+        outcome: &MoveOutcome,
+        by: Option<&str>,
+    ) -> Result<MoveRow, ClusterError> {
         self.change(name, |row| {
             if row.stage == MoveStage::Handed {
                 return Err(MoveRefusal::HandedOver { pair: row.pair, to: row.target.node }.into());
             }
             row.outcome = Some(outcome.clone());
+            row.cancelled_by = by.map(str::to_owned);
+            row.times.note_end(self.at_ms);
             Ok(())
         })
     }
@@ -395,6 +466,7 @@ impl Moves {
     pub fn close(&self, name: MoveName, outcome: &MoveOutcome) -> Result<MoveRow, ClusterError> {
         self.change(name, |row| {
             row.outcome = Some(outcome.clone());
+            row.times.note_end(self.at_ms);
             Ok(())
         })
     }
@@ -503,13 +575,16 @@ impl Table {
             };
             let handed = handed_row(row, &of, cut)?;
             let target = of.target.incarnation;
+            let mut moved = MoveRow { stage: MoveStage::Handed, ..of };
+            moved.times.note_freeze(self.dates().frozen_ms);
+            moved.times.note_stage(MoveStage::Handed, self.dates().at_ms);
             let hand = Transaction::new()
                 .when(lives(incarnation))
                 .when(lives(target))
                 .when(unchanged(pair, revision))
                 .when(as_it_was(pair, Some(move_revision)))
                 .put(PairRow::key(pair), text(&handed))
-                .put(MoveRow::key(pair), text(&MoveRow { stage: MoveStage::Handed, ..of }));
+                .put(MoveRow::key(pair), text(&moved));
             match self.coordinator().transact(hand) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(handed),
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
@@ -605,9 +680,11 @@ impl Table {
                 .put(PairRow::key(pair), text(&back));
             if let Some((found, move_revision)) = found {
                 let outcome = Some(MoveOutcome::Back { why: why.to_owned() });
+                let mut over = MoveRow { outcome, ..found };
+                over.times.note_end(self.dates().at_ms);
                 transaction = transaction
                     .when(as_it_was(pair, Some(move_revision)))
-                    .put(MoveRow::key(pair), text(&MoveRow { outcome, ..found }));
+                    .put(MoveRow::key(pair), text(&over));
             }
             match self.coordinator().transact(transaction) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(back),
@@ -659,6 +736,8 @@ mod tests {
             bytes_done: 1,
             bytes_total: 4,
             outcome: Some(MoveOutcome::GivenUp { why: "w".into() }),
+            cancelled_by: None,
+            times: MoveTimes::default(),
         };
         let text = concat!(
             r#"{"pair":3,"number":2,"epoch":5,"source":{"incarnation":8,"node":0},"#,
@@ -667,5 +746,18 @@ mod tests {
         );
         assert_eq!(serde_json::to_string(&row).unwrap(), text);
         assert_eq!(serde_json::from_str::<MoveRow>(text).unwrap(), row);
+        let dated = MoveRow {
+            outcome: Some(MoveOutcome::Cancelled),
+            cancelled_by: Some("ann".into()),
+            times: MoveTimes { wanted_ms: 7, over_ms: 9, ..MoveTimes::default() },
+            ..row
+        };
+        let text = serde_json::to_string(&dated).unwrap();
+        let end = concat!(
+            r#""outcome":"cancelled","cancelled_by":"ann","times":{"wanted_ms":7,"copying_ms":0,"#,
+            r#""ready_ms":0,"frozen_ms":0,"handed_ms":0,"over_ms":9}}"#,
+        );
+        assert!(text.ends_with(end), "{text}");
+        assert_eq!(serde_json::from_str::<MoveRow>(&text).unwrap(), dated);
     }
 }

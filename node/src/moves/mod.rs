@@ -3,6 +3,7 @@
 //! the worker, copies (`copying`). The control driver steps it with each look at the cluster.
 
 mod copying;
+mod figures;
 mod source;
 mod target;
 
@@ -10,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClusterError, ClusterView, CopyProgress, MoveOutcome, MoveRow, MoveStage, Moves, Ownership, Table,
+    ClusterError, ClusterView, CopyProgress, MoveDates, MoveOutcome, MoveRow, MoveStage, Moves, Ownership,
+    Table,
 };
 use cell_recovery::Progress;
 use cell_terms::mutant::{Mutant, planted};
@@ -18,6 +20,8 @@ use cell_terms::{Csn, Epoch, Incarnation, PairId};
 
 use crate::command::{ControlEvent, StayReason};
 use crate::membership::MembershipOptions;
+use crate::move_counts::{MoveCounts, MoveEnd};
+use figures::MoveFigures;
 use source::{Seen, SourceAction, SourceMove};
 use target::{CopyState, TargetAction, TargetMove};
 
@@ -25,6 +29,7 @@ pub use copying::{CopyEnd, CopyJob, CopyOrders, CopyRun};
 
 /// How often the rows are looked at by a target that waits for the handing.
 const HASTE_NS: u64 = 2_000_000;
+const NS_PER_MS: u64 = 1_000_000;
 
 /// What the control driver is to do.
 pub(crate) enum MoveEffect {
@@ -41,12 +46,18 @@ struct Source {
     core: SourceMove,
     /// Counts what was asked of the worker: an answer to an earlier question is none to this one.
     ticket: u64,
+    /// Since when the pair is frozen, or was the last time.
+    frozen_ns: u64,
+    figures: MoveFigures,
 }
 
 /// A move hither.
 struct Target {
     core: TargetMove,
     job: Option<CopyJob>,
+    figures: MoveFigures,
+    /// The pair is served since the last look.
+    is_fresh: bool,
 }
 
 /// See the module's text.
@@ -58,6 +69,10 @@ pub(crate) struct MovesDriver {
     targets: BTreeMap<PairId, Target>,
     tickets: u64,
     stopping: bool,
+    counts: MoveCounts,
+    /// What the wall clock showed, in milliseconds since 1970, when the time of the looks was zero; not known
+    /// in some tests.
+    wall_zero_ms: Option<u64>,
     /// As of the last look.
     now_ns: u64,
     /// When the rows are to be looked at next.
@@ -84,9 +99,28 @@ impl MovesDriver {
             targets: BTreeMap::new(),
             tickets: 0,
             stopping: false,
+            counts: MoveCounts::default(),
+            wall_zero_ms: None,
             now_ns: 0,
             due_ns: u64::MAX,
         }
+    }
+
+    /// What is written of moves is dated by this: what the wall clock showed when the looks' time was zero.
+    pub(crate) fn set_wall_zero_ms(&mut self, wall_zero_ms: u64) {
+        self.wall_zero_ms = Some(wall_zero_ms);
+    }
+
+    /// What has become of moves, and which are under way.
+    pub(crate) fn counts(&self) -> MoveCounts {
+        let sources = self.sources.values().map(|source| &source.figures);
+        let all = sources.chain(self.targets.values().map(|target| &target.figures));
+        MoveCounts { still_since_ns: all.map(MoveFigures::still_since_ns).min(), ..self.counts }
+    }
+
+    /// A time of the looks by the wall clock; zero where that is not known.
+    fn wall_ms(&self, at_ns: u64) -> u64 {
+        self.wall_zero_ms.map_or(0, |zero_ms| zero_ms.saturating_add(at_ns / NS_PER_MS))
     }
 
     /// The node goes: nothing begins, and what was not handed over stays.
@@ -120,12 +154,16 @@ impl MovesDriver {
             let is_source = of.source.incarnation == incarnation && owned.iter().any(owns);
             if is_source && !self.sources.contains_key(&of.pair) {
                 tracing::info!(pair = of.pair.0, to = of.target.node.0, "a pair is to move away");
-                self.sources.insert(of.pair, Source { core: SourceMove::new(of), ticket: 0 });
+                let figures = MoveFigures::begin(&mut self.counts.source, now_ns);
+                let core = SourceMove::new(of);
+                self.sources.insert(of.pair, Source { core, ticket: 0, frozen_ns: 0, figures });
                 effects.push(MoveEffect::Notify(ControlEvent::KeepLog { pair: of.pair, keep: true }));
             }
             if of.target.incarnation == incarnation && !self.targets.contains_key(&of.pair) {
                 tracing::info!(pair = of.pair.0, from = of.source.node.0, "a pair is to move here");
-                self.targets.insert(of.pair, Target { core: TargetMove::new(of), job: None });
+                let figures = MoveFigures::begin(&mut self.counts.target, now_ns);
+                let core = TargetMove::new(of);
+                self.targets.insert(of.pair, Target { core, job: None, figures, is_fresh: false });
             }
         }
         for pair in self.sources.keys().copied().collect::<Vec<_>>() {
@@ -137,17 +175,23 @@ impl MovesDriver {
         effects
     }
 
-    /// The worker has frozen a pair.
+    /// The worker has frozen a pair: since when, and when it says so.
     pub(crate) fn frozen(
         &mut self,
         (pair, ticket): (PairId, u64),
         epoch: Epoch,
         cut: Csn,
+        [since_ns, now_ns]: [u64; 2],
         view: &ClusterView,
     ) -> Vec<MoveEffect> {
+        self.now_ns = self.now_ns.max(now_ns);
         let is_answer = |source: &&mut Source| source.ticket == ticket || planted(Mutant::StaleFreezeTaken);
         let source = self.sources.get_mut(&pair).filter(is_answer);
-        if !source.is_some_and(|source| source.core.frozen(epoch, cut)) {
+        let is_asked = source.is_some_and(|source| {
+            source.frozen_ns = since_ns;
+            source.core.frozen(epoch, cut)
+        });
+        if !is_asked {
             // Nobody wants that any more.
             return vec![MoveEffect::Notify(ControlEvent::Thaw { pair, ticket })];
         }
@@ -171,8 +215,13 @@ impl MovesDriver {
             return;
         }
         target.job = None;
+        let copied_bytes = job.state().bytes_done;
+        target.figures.copied(&mut self.counts, copied_bytes, true, self.now_ns);
         match end {
-            CopyEnd::Served => target.core.served(),
+            CopyEnd::Served => {
+                target.is_fresh = true;
+                target.core.served();
+            }
             CopyEnd::Failed { why, files_gone } => {
                 tracing::warn!(pair = job.name.pair.0, why, "a copy of a pair came to nothing");
                 target.core.copy_failed(&why, files_gone);
@@ -185,6 +234,7 @@ impl MovesDriver {
         let Some(source) = self.sources.get_mut(&pair) else { return };
         let name = source.core.name;
         let of = view.moves.get(&pair).filter(|of| of.name() == name);
+        source.figures.look(of, self.now_ns);
         let other_lives = of.is_some_and(|of| view.lives(of.target.incarnation));
         let (stopping, now_ns) = (self.stopping, self.now_ns);
         let seen = Seen { of, pair: view.pairs.get(&pair), other_lives, stopping, now_ns };
@@ -202,21 +252,31 @@ impl MovesDriver {
         of: Option<&MoveRow>,
         effects: &mut Vec<MoveEffect>,
     ) -> Option<SourceAction> {
+        let at_ms = self.wall_ms(self.now_ns);
+        let frozen_ms = self.sources.get(&pair).map_or(0, |source| self.wall_ms(source.frozen_ns));
+        let moves = self.moves.clone().at(at_ms);
+        let table = self.table.dated(MoveDates { at_ms, frozen_ms });
         let source = self.sources.get_mut(&pair)?;
+        let becomes = match &action {
+            SourceAction::TakeBack => Some(MoveEnd::Back),
+            SourceAction::GiveUp { .. } => Some(MoveEnd::GivenUp),
+            SourceAction::Close(outcome) => Some(MoveEnd::of(outcome)),
+            _ => None,
+        };
         let (name, epoch) = (source.core.name, source.core.epoch());
         let ownership = Ownership { pair: source.core.pair(), epoch, incarnation: self.options.incarnation };
         let mut notify = |event| effects.push(MoveEffect::Notify(event));
         let ticket = source.ticket;
         let (mut follows, mut wrote) = (None, Ok(()));
         match action {
-            SourceAction::Accept => wrote = self.moves.accept(name).map(drop),
+            SourceAction::Accept => wrote = moves.accept(name).map(drop),
             SourceAction::Freeze => {
                 self.tickets += 1;
                 source.ticket = self.tickets;
                 notify(ControlEvent::Freeze { pair, ticket: source.ticket });
             }
             SourceAction::Hand { cut } => {
-                wrote = self.table.hand(ownership, cut, name).map(drop);
+                wrote = table.hand(ownership, cut, name).map(drop);
                 tracing::info!(
                     pair = pair.0,
                     cut = cut.0,
@@ -233,7 +293,7 @@ impl MovesDriver {
             SourceAction::Forget => notify(ControlEvent::Handed { pair, ticket }),
             SourceAction::TakeBack => {
                 let why = "its target did not serve it in time";
-                wrote = of.map_or(Ok(()), |of| self.table.take_back(of, why).map(drop));
+                wrote = of.map_or(Ok(()), |of| table.take_back(of, why).map(drop));
                 tracing::warn!(
                     pair = pair.0,
                     is_back = wrote.is_ok(),
@@ -243,19 +303,23 @@ impl MovesDriver {
             }
             SourceAction::GiveUp { why } => {
                 tracing::warn!(pair = pair.0, why, "a move is given up");
-                wrote = self.moves.end(name, &MoveOutcome::GivenUp { why }).map(drop);
+                wrote = moves.end(name, &MoveOutcome::GivenUp { why }).map(drop);
                 source.core.write_ended(wrote.as_ref().copied());
             }
             SourceAction::Close(outcome) => {
-                wrote = self.moves.close(name, &outcome).map(drop);
+                wrote = moves.close(name, &outcome).map(drop);
                 source.core.write_ended(wrote.as_ref().copied());
             }
             SourceAction::End => {
+                source.figures.end(&mut self.counts.source, of);
                 self.sources.remove(&pair);
                 notify(ControlEvent::KeepLog { pair, keep: false });
                 effects.push(MoveEffect::Tidy(pair));
                 return None;
             }
+        }
+        if let (Ok(()), Some(end), Some(source)) = (&wrote, becomes, self.sources.get_mut(&pair)) {
+            source.figures.wrote = Some(end);
         }
         self.note_write(pair, &wrote);
         follows
@@ -265,10 +329,16 @@ impl MovesDriver {
         let Some(target) = self.targets.get_mut(&pair) else { return };
         let name = target.core.name;
         let of = view.moves.get(&pair).filter(|of| of.name() == name);
+        target.figures.look(of, self.now_ns);
         let other_lives = of.is_some_and(|of| view.lives(of.source.incarnation));
         let (stopping, now_ns) = (self.stopping, self.now_ns);
         let seen = Seen { of, pair: view.pairs.get(&pair), other_lives, stopping, now_ns };
         let copy = target.job.as_ref().map_or(CopyState::default(), CopyJob::state);
+        target.figures.copied(&mut self.counts, copy.bytes_done, false, now_ns);
+        if std::mem::take(&mut target.is_fresh) {
+            let at_ms = self.wall_zero_ms.map_or(0, |zero_ms| zero_ms.saturating_add(now_ns / NS_PER_MS));
+            target.figures.served(&mut self.counts, of, now_ns, at_ms);
+        }
         if target.core.is_hasty(of) {
             self.due_ns = self.due_ns.min(now_ns + HASTE_NS);
         }
@@ -286,7 +356,15 @@ impl MovesDriver {
         seen: &Seen<'_>,
         effects: &mut Vec<MoveEffect>,
     ) -> Option<TargetAction> {
+        let at_ms = self.wall_ms(self.now_ns);
+        let moves = self.moves.clone().at(at_ms);
         let target = self.targets.get_mut(&pair)?;
+        let becomes = match &action {
+            TargetAction::TakeBack { .. } => Some(MoveEnd::Back),
+            TargetAction::GiveUp { .. } => Some(MoveEnd::GivenUp),
+            TargetAction::Close(outcome) => Some(MoveEnd::of(outcome)),
+            _ => None,
+        };
         let name = target.core.name;
         let (mut follows, mut wrote) = (None, Ok(()));
         match action {
@@ -300,32 +378,38 @@ impl MovesDriver {
                     orders: Arc::default(),
                 };
                 target.job = Some(job.clone());
+                target.figures.copy_began();
                 effects.push(MoveEffect::Copy(job));
             }
             TargetAction::Drop => target.job.take().into_iter().for_each(|job| job.orders.stop()),
             TargetAction::Report(copy) => {
                 let copy = CopyProgress { host: self.table.host(), ..copy };
-                wrote = self.moves.progress(name, &copy).map(drop);
+                wrote = moves.progress(name, &copy).map(drop);
             }
             TargetAction::Finish(row) => target.job.iter().for_each(|job| job.orders.hand(row.clone())),
             TargetAction::TakeBack { why } => {
                 tracing::warn!(pair = pair.0, why, "a pair that was handed over here goes back");
-                wrote = seen.of.map_or(Ok(()), |of| self.table.take_back(of, &why).map(drop));
+                let table = self.table.dated(MoveDates { at_ms, frozen_ms: 0 });
+                wrote = seen.of.map_or(Ok(()), |of| table.take_back(of, &why).map(drop));
                 follows = target.core.return_ended(wrote.as_ref().copied());
             }
             TargetAction::GiveUp { why } => {
                 tracing::warn!(pair = pair.0, why, "a move is given up");
-                wrote = self.moves.end(name, &MoveOutcome::GivenUp { why }).map(drop);
+                wrote = moves.end(name, &MoveOutcome::GivenUp { why }).map(drop);
                 target.core.write_ended(wrote.as_ref().copied());
             }
             TargetAction::Close(outcome) => {
-                wrote = self.moves.close(name, &outcome).map(drop);
+                wrote = moves.close(name, &outcome).map(drop);
                 target.core.write_ended(wrote.as_ref().copied());
             }
             TargetAction::End => {
+                target.figures.end(&mut self.counts.target, seen.of);
                 self.targets.remove(&pair);
                 return None;
             }
+        }
+        if let (Ok(()), Some(end), Some(target)) = (&wrote, becomes, self.targets.get_mut(&pair)) {
+            target.figures.wrote = Some(end);
         }
         self.note_write(pair, &wrote);
         follows
@@ -342,7 +426,7 @@ impl MovesDriver {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{EpochRow, MemberRow, MoveSide, PairGeometry, PairRow, PairState, Sim};
+    use cell_cluster::{EpochRow, MemberRow, MoveSide, MoveTimes, PairGeometry, PairRow, PairState, Sim};
     use cell_terms::{Durability, NodeId};
 
     use super::*;
@@ -366,6 +450,8 @@ mod tests {
             bytes_done: 0,
             bytes_total: 0,
             outcome: None,
+            cancelled_by: None,
+            times: MoveTimes::default(),
         }
     }
 
@@ -445,7 +531,7 @@ mod tests {
         assert!(driver.look(&view(&of), &own, SECOND).is_empty());
         of.stage = MoveStage::Ready;
         assert_eq!(tickets(driver.look(&view(&of), &own, SECOND)), [(true, 2)]);
-        let late = driver.frozen((of.pair, 1), of.epoch, Csn(5), &view(&of));
+        let late = driver.frozen((of.pair, 1), of.epoch, Csn(5), [SECOND; 2], &view(&of));
         assert_eq!(tickets(late), [(false, 1)], "the worker ignores that");
         let stopped = driver.look(&view(&of), &own, SECOND);
         assert!(stopped.is_empty(), "it waits for the answer to the second question");

@@ -126,10 +126,10 @@ impl Worker {
                 {
                     self.freeze(at, regions);
                 }
-                Some(LeaveStep::Frozen { regions, told: false })
+                Some(LeaveStep::Frozen { regions, told: false, since_ns })
                     if self.is_drained(at) || planted(Mutant::LeftUnanswered) =>
                 {
-                    self.drained(at, regions);
+                    self.drained(at, regions, since_ns);
                 }
                 Some(LeaveStep::Unlisted { .. } | LeaveStep::Frozen { .. }) => {}
             }
@@ -162,7 +162,8 @@ impl Worker {
     /// From here on its keys are nobody's here: who waits for its log is sent on.
     fn freeze(&mut self, at: PairAt, regions: Option<PairRegions>) {
         self.carry_out_reads();
-        self.pairs.get_mut(at).leaving = Some(LeaveStep::Frozen { regions, told: false });
+        let since_ns = self.now_ns;
+        self.pairs.get_mut(at).leaving = Some(LeaveStep::Frozen { regions, told: false, since_ns });
         self.pairs.directory.remove_pair(at);
         self.splits.forget_pair(at);
         self.drain_backlog(at);
@@ -181,12 +182,13 @@ impl Worker {
     }
 
     /// Nothing of it is in flight: it leaves, or waits for what becomes of its move.
-    fn drained(&mut self, at: PairAt, regions: Option<PairRegions>) {
+    fn drained(&mut self, at: PairAt, regions: Option<PairRegions>, since_ns: u64) {
+        let now_ns = self.now_ns;
         let owned = self.pairs.get_mut(at);
         let Some(ticket) = owned.ticket else { return self.remove_pair(at, regions, false) };
-        owned.leaving = Some(LeaveStep::Frozen { regions, told: true });
+        owned.leaving = Some(LeaveStep::Frozen { regions, told: true, since_ns });
         let (pair, epoch, cut) = (owned.pair.id(), owned.pair.epoch(), owned.pair.durable());
-        self.commands.push(Command::Frozen { pair, ticket, epoch, cut });
+        self.commands.push(Command::Frozen { pair, ticket, epoch, cut, since_ns, now_ns });
     }
 
     fn remove_pair(&mut self, at: PairAt, regions: Option<PairRegions>, handed: bool) {

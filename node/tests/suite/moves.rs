@@ -10,7 +10,7 @@ use cell_cluster::{
 };
 use cell_node::{
     Command, ControlDriver, ControlEffect, ControlEvent, CopyEnd, CopyJob, CopyRun, MembershipOptions,
-    SETTINGS, StayReason, TakeoverQueue, TakeoverRun, WorkerOptions, join_cluster,
+    MoveCounts, MoveEndCounts, SETTINGS, StayReason, TakeoverQueue, TakeoverRun, WorkerOptions, join_cluster,
 };
 use cell_pair::Pair;
 use cell_recovery::{Progress, Recovered, RecoveryError, Turn};
@@ -21,6 +21,8 @@ use cell_wal::sim::{SimDevice, SimDisk};
 
 const MS: u64 = 1_000_000;
 const EVERY_NS: u64 = 50 * MS;
+/// What the wall clock shows when the simulation begins.
+const WALL_ZERO_MS: u64 = 1_000_000;
 const PAIR: PairId = PairId(1);
 const ROUNDS_MAX: u32 = 20_000;
 const GEOMETRY: PairGeometry = PairGeometry {
@@ -66,7 +68,8 @@ fn join(sim: &Sim, disk: &SimDisk, node: u32) -> Node {
     join_cluster(environment, &row, wanted, |_| Ok(joining)).unwrap();
     let options = MembershipOptions { incarnation, node, joined_ns: sim.now_ns(), grace_ns: 2_000 * MS };
     let progress = Arc::new(Progress::new(sim.now_ns()));
-    let driver = ControlDriver::new(environment, &coordinator, options, EVERY_NS, progress);
+    let mut driver = ControlDriver::new(environment, &coordinator, options, EVERY_NS, progress);
+    driver.set_wall_zero_ms(WALL_ZERO_MS);
     Node {
         sim: sim.clone(),
         process,
@@ -171,7 +174,8 @@ impl Node {
                 Some(why) => Command::Stays { pair, why },
                 None => {
                     self.frozen.push(ticket);
-                    Command::Frozen { pair, ticket, epoch, cut: Csn::ZERO }
+                    let now_ns = self.sim.now_ns();
+                    Command::Frozen { pair, ticket, epoch, cut: Csn::ZERO, since_ns: now_ns, now_ns }
                 }
             },
             ControlEvent::Thaw { ticket, .. } => {
@@ -230,6 +234,27 @@ fn outcome(sim: &Sim) -> Option<MoveOutcome> {
     moves(sim).of(PAIR).unwrap().unwrap().outcome
 }
 
+/// Both ends count a move that has gone well, and its row says when that was.
+fn has_counted_and_dated_it(sim: &Sim, nodes: &mut [Node; 2]) {
+    let counts = |nodes: &[Node; 2]| nodes.each_ref().map(|node| node.driver.move_counts());
+    until(sim, nodes, "the counts of both ends", |nodes| {
+        let [of_source, of_target] = counts(nodes);
+        of_source.source.moved == 1 && of_target.target.moved == 1
+    });
+    let [of_source, of_target] = counts(nodes);
+    let ended = MoveEndCounts { begun: 1, moved: 1, ..MoveEndCounts::default() };
+    assert_eq!((of_source.source, of_source.target), (ended, MoveEndCounts::default()));
+    assert_eq!((of_target.source, of_target.target), (MoveEndCounts::default(), ended));
+    assert!(of_target.copied_bytes > 0 && of_source.copied_bytes == 0);
+    let times = |counts: &MoveCounts| [&counts.took, &counts.frozen].map(|of| of.buckets.iter().sum::<u64>());
+    assert_eq!((times(&of_source), times(&of_target)), ([0, 0], [1, 1]));
+    assert!(of_target.frozen.sum_ms <= of_target.took.sum_ms, "{of_target:?}");
+    assert_eq!((of_source.still_since_ns, of_target.still_since_ns), (None, None));
+    let of = moves(sim).of(PAIR).unwrap().unwrap().times;
+    let order = [of.copying_ms, of.ready_ms, of.frozen_ms, of.handed_ms, of.over_ms];
+    assert!(order.is_sorted() && order[0] >= WALL_ZERO_MS, "{of:?}");
+}
+
 #[test]
 fn pair_moves_while_both_nodes_live_and_its_source_keeps_the_others() {
     let (sim, _disk, mut nodes) = two_nodes();
@@ -242,6 +267,7 @@ fn pair_moves_while_both_nodes_live_and_its_source_keeps_the_others() {
     assert!(!nodes[0].owns() && !nodes[0].served.contains(&PAIR));
     assert!(nodes[0].frozen.is_empty() && nodes[0].thawed == 0);
     assert!(nodes.iter_mut().all(|node| node.jobs.take_smallest().is_none()), "nobody took anything over");
+    has_counted_and_dated_it(&sim, &mut nodes);
     // And back.
     moves(&sim).begin(PAIR, &nodes[0].row, "test").unwrap();
     nodes.swap(0, 1);

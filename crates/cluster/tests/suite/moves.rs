@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_cluster::{
-    ClaimReason, ClusterError, Coordinator, CoordinatorRequest, CopyProgress, Fault, MemberRow, MoveOutcome,
-    MoveRefusal, MoveRow, MoveStage, Moves, NewPair, Ownership, PairGeometry, PairState, Response,
+    ClaimReason, ClusterError, Coordinator, CoordinatorRequest, CopyProgress, Fault, MemberRow, MoveDates,
+    MoveOutcome, MoveRefusal, MoveRow, MoveStage, MoveTimes, Moves, NewPair, Ownership, PairGeometry, PairState, Response,
     ServingAddress, Sim, SimLink, Table, Watch,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId};
@@ -378,4 +378,47 @@ fn way_back_ends_with_the_publication() {
 #[test]
 fn way_back_ends_with_another_claim() {
     pair_that_a_survivor_has_claimed_does_not_go_back();
+}
+
+#[test]
+fn move_says_when_it_came_how_far_and_who_cancelled_it() {
+    let sim = Sim::new(1);
+    let Moving { source, target, ownership, row } = wanted(&sim);
+    let at = |member: &Member, at_ms| member.moves.clone().at(at_ms);
+    assert_eq!(row.times, MoveTimes::default(), "nobody said when that was");
+    let cancelled = at(&target, 900).cancel(row.name(), "ann").unwrap();
+    assert_eq!((cancelled.cancelled_by.as_deref(), cancelled.times.over_ms), (Some("ann"), 900));
+    let row = at(&target, 1_000).begin(ownership.pair, &target.row(), "again").unwrap();
+    at(&source, 1_100).accept(row.name()).unwrap();
+    let copy = CopyProgress { bytes_done: 5, bytes_total: 5, is_ready: true, host: None };
+    at(&target, 1_200).progress(row.name(), &copy).unwrap();
+    let dates = MoveDates { at_ms: 1_350, frozen_ms: 1_300 };
+    let handed = source.table.dated(dates).hand(ownership, CUT, row.name()).unwrap();
+    target.publish(&handed).unwrap();
+    let over = at(&target, 1_400).close(row.name(), &MoveOutcome::Moved).unwrap();
+    let noted = MoveTimes {
+        wanted_ms: 1_000,
+        copying_ms: 1_100,
+        ready_ms: 1_200,
+        frozen_ms: 1_300,
+        handed_ms: 1_350,
+        over_ms: 1_400,
+    };
+    assert_eq!((over.times, over.cancelled_by), (noted, None));
+}
+
+#[test]
+fn move_is_begun_as_it_was_seen_or_not_at_all() {
+    let sim = Sim::new(1);
+    let Moving { source, target, ownership, row } = wanted(&sim);
+    source.moves.end(row.name(), &MoveOutcome::Cancelled).unwrap();
+    let (pair, to) = (ownership.pair, target.row());
+    let seen = source.moves.plan(pair, &to, "").unwrap().revision();
+    assert_ne!(seen, row.revision(), "it would be another one");
+    let begun = source.moves.begin_as_seen(pair, &to, "test", Some(&seen)).unwrap();
+    assert_eq!(begun.revision(), seen);
+    source.moves.end(begun.name(), &MoveOutcome::Cancelled).unwrap();
+    let stale = source.moves.begin_as_seen(pair, &to, "test", Some(&seen));
+    assert!(matches!(stale, Err(ClusterError::Move(MoveRefusal::Changed { .. }))), "{stale:?}");
+    assert!(!source.moves.of(pair).unwrap().unwrap().is_under_way());
 }

@@ -132,7 +132,10 @@ fn freeze(world: &mut World, ticket: u64) -> Csn {
         world.turn();
         for command in world.take_commands(0) {
             match command {
-                Command::Frozen { pair: SECOND, ticket: of, epoch: Epoch(1), cut } if of == ticket => {
+                Command::Frozen { pair: SECOND, ticket: of, epoch: Epoch(1), cut, since_ns, now_ns }
+                    if of == ticket =>
+                {
+                    assert!((1..=now_ns).contains(&since_ns), "{since_ns} {now_ns}");
                     return cut;
                 }
                 Command::Frozen { .. } | Command::Left { .. } | Command::Stays { .. } => {
