@@ -5,9 +5,8 @@ use cell_cluster::MoveOutcome;
 
 /// Buckets of durations: where each of them ends, and one more for what took longer.
 pub const MOVE_BUCKETS: usize = MOVE_ENDS_MS.len() + 1;
-const MOVE_ENDS_MS: [u64; 15] = [
-    5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000,
-];
+const MOVE_ENDS_MS: [u64; 15] =
+    [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000];
 
 /// Where a bucket of durations of moves ends, in milliseconds; none for the last one.
 #[must_use]

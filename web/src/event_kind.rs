@@ -39,6 +39,8 @@ kinds! {
     Incident "incident",
     /// A pair came to another owner, or cannot.
     Takeover "takeover",
+    /// A pair is to move to another node, moves, or does not after all.
+    Move "move",
     /// Meganodes were split.
     Split "split",
     /// A copy of a pair was written, or was not.

@@ -17,6 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::api::cluster;
 use crate::client_metrics;
 use crate::clock::milliseconds;
+use crate::move_metrics;
 use crate::operation_metrics;
 use crate::server_figures::{self, ServerFigures};
 
@@ -128,6 +129,8 @@ impl Collector for SnapshotCollector {
         self.encode_node(&mut encoder)?;
         self.encode_operations(&mut encoder)?;
         operation_metrics::encode(&mut encoder, &self.snapshot)?;
+        let moves = &self.snapshot.cluster.move_counts;
+        move_metrics::encode(&mut encoder, moves, self.server.boottime_ms)?;
         client_metrics::encode(&mut encoder, &self.snapshot.client_totals, &self.snapshot.clients)?;
         self.snapshot.counters.iter().try_for_each(|reading| encode_counter(&mut encoder, reading))?;
         for figure in PAIR_FIGURES {

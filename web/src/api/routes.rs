@@ -68,6 +68,12 @@ const ROWS: Parameter =
     query("limit", Takes::Integer(1, 65_536), "At most so many rows; 512 if nothing is said.", "100");
 const IF_MATCH: Parameter =
     header("If-Match", true, "The revision that was seen, as the ETag of /api/v1/tuning has it.", "\"0\"");
+const IF_SEEN: Parameter = header(
+    "If-Match",
+    false,
+    "The revision of the move that was seen; without it whatever the move is by now.",
+    "\"1.1.1.1.2\"",
+);
 const REPEAT: Parameter =
     header("Idempotency-Key", false, "A repeat with the same key is not done again.", "a-key-of-my-own");
 const DRY_RUN: Parameter = query("dry_run", Takes::Flag, "1: check it, and change nothing.", "1");
@@ -185,8 +191,9 @@ pub(crate) static ROUTES: [RouteText; 36] = [
     get(
         "/api/v1/moves",
         "cluster",
-        "Planned moves of pairs: those under way, and the last one of each other pair.",
-        &[ROWS],
+        "Planned moves of pairs: those under way, and the last one of each other pair; of the node alone, as it \
+         saw them last.",
+        &[SCOPE, ROWS],
         moves::moves,
     ),
     RouteText {
@@ -198,7 +205,7 @@ pub(crate) static ROUTES: [RouteText; 36] = [
             "/api/v1/moves",
             "cluster",
             "Lets a pair move to another node while both live.",
-            &[REPEAT, DRY_RUN, REASON],
+            &[IF_SEEN, REPEAT, DRY_RUN, REASON],
             moves::change,
         )
     },
@@ -210,7 +217,7 @@ pub(crate) static ROUTES: [RouteText; 36] = [
             "/api/v1/moves:cancel",
             "cluster",
             "Ends a move of which nothing is handed over yet.",
-            &[REPEAT],
+            &[IF_SEEN, REPEAT],
             moves::change,
         )
     },

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_cluster::{
     ClaimReason, ClusterError, Coordinator, CoordinatorRequest, CopyProgress, Fault, MemberRow, MoveDates,
-    MoveOutcome, MoveRefusal, MoveRow, MoveStage, MoveTimes, Moves, NewPair, Ownership, PairGeometry, PairState, Response,
-    ServingAddress, Sim, SimLink, Table, Watch,
+    MoveOutcome, MoveRefusal, MoveRow, MoveStage, MoveTimes, Moves, NewPair, Ownership, PairGeometry,
+    PairState, Response, ServingAddress, Sim, SimLink, Table, Watch,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId};
 
