@@ -167,7 +167,7 @@ if (lacking) {
       await dialog.getByRole("button", { name: "Move it" }).click();
       await dialog.waitFor({ state: "detached" });
       const row = page.getByRole("table", { name: "Moves that are over" }).getByRole("row").filter({ hasText: `pair ${pair}` });
-      await row.getByText("moved", { exact: true }).waitFor();
+      await row.getByText("moved").waitFor();
       await keep(page, "cluster-moves");
       await until(async () => (await ownerOf(pair)) === to, "the new owner");
       const told = await until(async () => {

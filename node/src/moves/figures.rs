@@ -1,6 +1,6 @@
 //! What a node notes of the moves in which it is an end, for metrics. Nothing of a move is decided by it.
 
-use cell_cluster::{MoveRow, MoveStage};
+use cell_cluster::{ClusterError, MoveRow, MoveStage};
 
 use crate::move_counts::{MoveCounts, MoveEnd, MoveEndCounts};
 
@@ -21,7 +21,7 @@ pub(super) struct MoveFigures {
     copied_bytes: u64,
     copied_ns: u64,
     /// What this end wrote that has become of it.
-    pub(super) wrote: Option<MoveEnd>,
+    wrote: Option<MoveEnd>,
 }
 
 impl MoveFigures {
@@ -77,6 +77,11 @@ impl MoveFigures {
         let frozen_ms = of.map_or(0, |of| of.times.frozen_ms);
         let by_wall_ms = if frozen_ms > 0 { at_ms.saturating_sub(frozen_ms) } else { 0 };
         counts.frozen.count(seen_ms.max(by_wall_ms));
+    }
+
+    /// This end has written something, or has not; what the move becomes by that.
+    pub(super) fn note_write(&mut self, wrote: &Result<(), ClusterError>, becomes: Option<MoveEnd>) {
+        self.wrote = becomes.filter(|_| wrote.is_ok()).or(self.wrote);
     }
 
     /// It is over at this end.
@@ -135,7 +140,10 @@ mod tests {
         let mut counts = MoveEndCounts::default();
         let mut of = move_row(MoveStage::Copying);
         let mut figures = MoveFigures::begin(&mut counts, 0);
-        figures.wrote = Some(MoveEnd::Back);
+        let lost = Err(ClusterError::Contended { what: "a test" });
+        figures.note_write(&lost, Some(MoveEnd::Moved));
+        figures.note_write(&Ok(()), Some(MoveEnd::Back));
+        figures.note_write(&Ok(()), None);
         figures.end(&mut counts, Some(&of));
         let figures = MoveFigures::begin(&mut counts, 0);
         of.outcome = Some(MoveOutcome::Cancelled);

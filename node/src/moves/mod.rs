@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClusterError, ClusterView, CopyProgress, MoveDates, MoveOutcome, MoveRow, MoveStage, Moves, Ownership,
-    Table,
+    ClusterError, ClusterView, CopyProgress, MoveDates, MoveName, MoveOutcome, MoveRow, MoveStage, Moves,
+    Ownership, Table,
 };
 use cell_recovery::Progress;
 use cell_terms::mutant::{Mutant, planted};
@@ -20,7 +20,7 @@ use cell_terms::{Csn, Epoch, Incarnation, PairId};
 
 use crate::command::{ControlEvent, StayReason};
 use crate::membership::MembershipOptions;
-use crate::move_counts::{MoveCounts, MoveEnd};
+use crate::move_counts::MoveCounts;
 use figures::MoveFigures;
 use source::{Seen, SourceAction, SourceMove};
 use target::{CopyState, TargetAction, TargetMove};
@@ -60,6 +60,39 @@ struct Target {
     is_fresh: bool,
 }
 
+/// The wall clock, as far as it is known: in some tests it is not.
+#[derive(Clone, Copy, Default)]
+struct WallClock {
+    /// What it showed, in milliseconds since 1970, when the time of the looks was zero.
+    zero_ms: Option<u64>,
+    now_ms: u64,
+}
+
+impl WallClock {
+    /// What it shows at a time of the looks; zero where that is not known.
+    fn at_ms(self, at_ns: u64) -> u64 {
+        self.zero_ms.map_or(0, |zero_ms| zero_ms.saturating_add(at_ns / NS_PER_MS))
+    }
+
+    fn dates(self) -> MoveDates {
+        MoveDates { at_ms: self.now_ms, ..MoveDates::default() }
+    }
+}
+
+fn hand_over(table: &Table, own: Ownership, cut: Csn, name: MoveName) -> Result<(), ClusterError> {
+    let handed = table.hand(own, cut, name).map(drop);
+    tracing::info!(pair = own.pair.0, cut = cut.0, is_handed = handed.is_ok(), "a pair is handed over");
+    handed
+}
+
+fn go_back(table: &Table, of: Option<&MoveRow>, why: &str) -> Result<(), ClusterError> {
+    let Some(of) = of else { return Ok(()) };
+    let back = table.take_back(of, why).map(drop);
+    let (pair, is_back) = (of.pair.0, back.is_ok());
+    tracing::warn!(pair, why, is_back, "a pair that was handed over goes back");
+    back
+}
+
 /// See the module's text.
 pub(crate) struct MovesDriver {
     options: MembershipOptions,
@@ -70,9 +103,7 @@ pub(crate) struct MovesDriver {
     tickets: u64,
     stopping: bool,
     counts: MoveCounts,
-    /// What the wall clock showed, in milliseconds since 1970, when the time of the looks was zero; not known
-    /// in some tests.
-    wall_zero_ms: Option<u64>,
+    wall: WallClock,
     /// As of the last look.
     now_ns: u64,
     /// When the rows are to be looked at next.
@@ -100,7 +131,7 @@ impl MovesDriver {
             tickets: 0,
             stopping: false,
             counts: MoveCounts::default(),
-            wall_zero_ms: None,
+            wall: WallClock::default(),
             now_ns: 0,
             due_ns: u64::MAX,
         }
@@ -108,7 +139,15 @@ impl MovesDriver {
 
     /// What is written of moves is dated by this: what the wall clock showed when the looks' time was zero.
     pub(crate) fn set_wall_zero_ms(&mut self, wall_zero_ms: u64) {
-        self.wall_zero_ms = Some(wall_zero_ms);
+        self.wall.zero_ms = Some(wall_zero_ms);
+    }
+
+    /// What is written from here on happens at this time.
+    fn note_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        self.wall.now_ms = self.wall.at_ms(now_ns);
+        self.moves = self.moves.clone().at(self.wall.now_ms);
+        self.table = self.table.dated(self.wall.dates());
     }
 
     /// What has become of moves, and which are under way.
@@ -116,11 +155,6 @@ impl MovesDriver {
         let sources = self.sources.values().map(|source| &source.figures);
         let all = sources.chain(self.targets.values().map(|target| &target.figures));
         MoveCounts { still_since_ns: all.map(MoveFigures::still_since_ns).min(), ..self.counts }
-    }
-
-    /// A time of the looks by the wall clock; zero where that is not known.
-    fn wall_ms(&self, at_ns: u64) -> u64 {
-        self.wall_zero_ms.map_or(0, |zero_ms| zero_ms.saturating_add(at_ns / NS_PER_MS))
     }
 
     /// The node goes: nothing begins, and what was not handed over stays.
@@ -146,7 +180,8 @@ impl MovesDriver {
 
     /// Takes each move a step further, by the rows as they are; `owned` are the pairs of this node.
     pub(crate) fn look(&mut self, view: &ClusterView, owned: &[Ownership], now_ns: u64) -> Vec<MoveEffect> {
-        (self.now_ns, self.due_ns) = (now_ns, u64::MAX);
+        self.due_ns = u64::MAX;
+        self.note_time(now_ns);
         let mut effects = Vec::new();
         let incarnation = self.options.incarnation;
         for of in view.moves.values().filter(|of| of.is_under_way()) {
@@ -184,7 +219,7 @@ impl MovesDriver {
         [since_ns, now_ns]: [u64; 2],
         view: &ClusterView,
     ) -> Vec<MoveEffect> {
-        self.now_ns = self.now_ns.max(now_ns);
+        self.note_time(self.now_ns.max(now_ns));
         let is_answer = |source: &&mut Source| source.ticket == ticket || planted(Mutant::StaleFreezeTaken);
         let source = self.sources.get_mut(&pair).filter(is_answer);
         let is_asked = source.is_some_and(|source| {
@@ -252,37 +287,22 @@ impl MovesDriver {
         of: Option<&MoveRow>,
         effects: &mut Vec<MoveEffect>,
     ) -> Option<SourceAction> {
-        let at_ms = self.wall_ms(self.now_ns);
-        let frozen_ms = self.sources.get(&pair).map_or(0, |source| self.wall_ms(source.frozen_ns));
-        let moves = self.moves.clone().at(at_ms);
-        let table = self.table.dated(MoveDates { at_ms, frozen_ms });
         let source = self.sources.get_mut(&pair)?;
-        let becomes = match &action {
-            SourceAction::TakeBack => Some(MoveEnd::Back),
-            SourceAction::GiveUp { .. } => Some(MoveEnd::GivenUp),
-            SourceAction::Close(outcome) => Some(MoveEnd::of(outcome)),
-            _ => None,
-        };
-        let (name, epoch) = (source.core.name, source.core.epoch());
+        let (name, epoch, becomes) = (source.core.name, source.core.epoch(), action.becomes());
         let ownership = Ownership { pair: source.core.pair(), epoch, incarnation: self.options.incarnation };
         let mut notify = |event| effects.push(MoveEffect::Notify(event));
         let ticket = source.ticket;
         let (mut follows, mut wrote) = (None, Ok(()));
         match action {
-            SourceAction::Accept => wrote = moves.accept(name).map(drop),
+            SourceAction::Accept => wrote = self.moves.accept(name).map(drop),
             SourceAction::Freeze => {
                 self.tickets += 1;
                 source.ticket = self.tickets;
                 notify(ControlEvent::Freeze { pair, ticket: source.ticket });
             }
             SourceAction::Hand { cut } => {
-                wrote = table.hand(ownership, cut, name).map(drop);
-                tracing::info!(
-                    pair = pair.0,
-                    cut = cut.0,
-                    is_handed = wrote.is_ok(),
-                    "a pair is handed over"
-                );
+                let dates = MoveDates { frozen_ms: self.wall.at_ms(source.frozen_ns), ..self.wall.dates() };
+                wrote = hand_over(&self.table.dated(dates), ownership, cut, name);
                 follows = source.core.hand_ended(wrote.as_ref().copied());
             }
             SourceAction::PutAgain => {
@@ -292,22 +312,16 @@ impl MovesDriver {
             SourceAction::Thaw => notify(ControlEvent::Thaw { pair, ticket }),
             SourceAction::Forget => notify(ControlEvent::Handed { pair, ticket }),
             SourceAction::TakeBack => {
-                let why = "its target did not serve it in time";
-                wrote = of.map_or(Ok(()), |of| table.take_back(of, why).map(drop));
-                tracing::warn!(
-                    pair = pair.0,
-                    is_back = wrote.is_ok(),
-                    "a pair that was handed over goes back"
-                );
+                wrote = go_back(&self.table, of, "its target did not serve it in time");
                 source.core.write_ended(wrote.as_ref().copied());
             }
             SourceAction::GiveUp { why } => {
                 tracing::warn!(pair = pair.0, why, "a move is given up");
-                wrote = moves.end(name, &MoveOutcome::GivenUp { why }).map(drop);
+                wrote = self.moves.end(name, &MoveOutcome::GivenUp { why }).map(drop);
                 source.core.write_ended(wrote.as_ref().copied());
             }
             SourceAction::Close(outcome) => {
-                wrote = moves.close(name, &outcome).map(drop);
+                wrote = self.moves.close(name, &outcome).map(drop);
                 source.core.write_ended(wrote.as_ref().copied());
             }
             SourceAction::End => {
@@ -318,9 +332,7 @@ impl MovesDriver {
                 return None;
             }
         }
-        if let (Ok(()), Some(end), Some(source)) = (&wrote, becomes, self.sources.get_mut(&pair)) {
-            source.figures.wrote = Some(end);
-        }
+        source.figures.note_write(&wrote, becomes);
         self.note_write(pair, &wrote);
         follows
     }
@@ -336,8 +348,7 @@ impl MovesDriver {
         let copy = target.job.as_ref().map_or(CopyState::default(), CopyJob::state);
         target.figures.copied(&mut self.counts, copy.bytes_done, false, now_ns);
         if std::mem::take(&mut target.is_fresh) {
-            let at_ms = self.wall_zero_ms.map_or(0, |zero_ms| zero_ms.saturating_add(now_ns / NS_PER_MS));
-            target.figures.served(&mut self.counts, of, now_ns, at_ms);
+            target.figures.served(&mut self.counts, of, now_ns, self.wall.dates().at_ms);
         }
         if target.core.is_hasty(of) {
             self.due_ns = self.due_ns.min(now_ns + HASTE_NS);
@@ -356,16 +367,8 @@ impl MovesDriver {
         seen: &Seen<'_>,
         effects: &mut Vec<MoveEffect>,
     ) -> Option<TargetAction> {
-        let at_ms = self.wall_ms(self.now_ns);
-        let moves = self.moves.clone().at(at_ms);
         let target = self.targets.get_mut(&pair)?;
-        let becomes = match &action {
-            TargetAction::TakeBack { .. } => Some(MoveEnd::Back),
-            TargetAction::GiveUp { .. } => Some(MoveEnd::GivenUp),
-            TargetAction::Close(outcome) => Some(MoveEnd::of(outcome)),
-            _ => None,
-        };
-        let name = target.core.name;
+        let (name, becomes) = (target.core.name, action.becomes());
         let (mut follows, mut wrote) = (None, Ok(()));
         match action {
             TargetAction::Copy => {
@@ -384,22 +387,20 @@ impl MovesDriver {
             TargetAction::Drop => target.job.take().into_iter().for_each(|job| job.orders.stop()),
             TargetAction::Report(copy) => {
                 let copy = CopyProgress { host: self.table.host(), ..copy };
-                wrote = moves.progress(name, &copy).map(drop);
+                wrote = self.moves.progress(name, &copy).map(drop);
             }
             TargetAction::Finish(row) => target.job.iter().for_each(|job| job.orders.hand(row.clone())),
             TargetAction::TakeBack { why } => {
-                tracing::warn!(pair = pair.0, why, "a pair that was handed over here goes back");
-                let table = self.table.dated(MoveDates { at_ms, frozen_ms: 0 });
-                wrote = seen.of.map_or(Ok(()), |of| table.take_back(of, &why).map(drop));
+                wrote = go_back(&self.table, seen.of, &why);
                 follows = target.core.return_ended(wrote.as_ref().copied());
             }
             TargetAction::GiveUp { why } => {
                 tracing::warn!(pair = pair.0, why, "a move is given up");
-                wrote = moves.end(name, &MoveOutcome::GivenUp { why }).map(drop);
+                wrote = self.moves.end(name, &MoveOutcome::GivenUp { why }).map(drop);
                 target.core.write_ended(wrote.as_ref().copied());
             }
             TargetAction::Close(outcome) => {
-                wrote = moves.close(name, &outcome).map(drop);
+                wrote = self.moves.close(name, &outcome).map(drop);
                 target.core.write_ended(wrote.as_ref().copied());
             }
             TargetAction::End => {
@@ -408,9 +409,7 @@ impl MovesDriver {
                 return None;
             }
         }
-        if let (Ok(()), Some(end), Some(target)) = (&wrote, becomes, self.targets.get_mut(&pair)) {
-            target.figures.wrote = Some(end);
-        }
+        target.figures.note_write(&wrote, becomes);
         self.note_write(pair, &wrote);
         follows
     }

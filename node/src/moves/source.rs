@@ -11,6 +11,8 @@ use cell_cluster::{ClusterError, MoveName, MoveOutcome, MoveRefusal, MoveRow, Mo
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, PairId};
 
+use crate::move_counts::MoveEnd;
+
 /// So long after the handing a pair that its target does not serve goes back. The source recovers it from its
 /// logs then, which takes longer than most targets need.
 const BACK_AFTER_NS: u64 = 3_000_000_000;
@@ -89,6 +91,18 @@ pub(super) enum SourceAction {
     Close(MoveOutcome),
     /// It is over here.
     End,
+}
+
+impl SourceAction {
+    /// What the move becomes by what is written.
+    pub(super) fn becomes(&self) -> Option<MoveEnd> {
+        match self {
+            SourceAction::TakeBack => Some(MoveEnd::Back),
+            SourceAction::GiveUp { .. } => Some(MoveEnd::GivenUp),
+            SourceAction::Close(outcome) => Some(MoveEnd::of(outcome)),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ export class Moves {
     const over = (pair, to, more) => ({ ...this.plan(pair, to, "ann: more room", world.begun - 3_600_000), ...more });
     this.rows = [
       over(4, 2, { stage: "copying", why: "ann: node 0 is full", wanted_unix_ms: world.begun - 21_000, copying_unix_ms: world.begun - 20_800, bytes_done: 222 * MIB, bytes_total: 600 * MIB }),
-      over(2, 2, { stage: "handed", outcome: "moved", handed_unix_ms: world.begun - 3_597_200, over_unix_ms: world.begun - 3_597_100, frozen_ms: 31, bytes_done: 480 * MIB, bytes_total: 480 * MIB }),
+      over(2, 1, { from: 0, stage: "handed", outcome: "moved", handed_unix_ms: world.begun - 3_597_200, over_unix_ms: world.begun - 3_597_100, frozen_ms: 31, bytes_done: 480 * MIB, bytes_total: 480 * MIB }),
       over(6, 0, { stage: "copying", outcome: "given_up", because: "its target has ended", over_unix_ms: world.begun - 3_500_000 }),
     ];
     /** Nodes that may hold no more. */

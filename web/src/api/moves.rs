@@ -70,6 +70,7 @@ struct MoveAnswer {
 
 impl From<MoveRow> for MoveView {
     fn from(row: MoveRow) -> MoveView {
+        let revision = row.revision();
         let (outcome, because) = match row.outcome {
             None => (None, None),
             Some(MoveOutcome::Moved) => (Some("moved"), None),
@@ -80,7 +81,7 @@ impl From<MoveRow> for MoveView {
         let times = row.times;
         let known = |ms: u64| (ms > 0).then_some(ms);
         MoveView {
-            revision: row.revision(),
+            revision,
             cancelled_by: row.cancelled_by,
             wanted_unix_ms: known(times.wanted_ms),
             copying_unix_ms: known(times.copying_ms),
