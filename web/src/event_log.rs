@@ -162,7 +162,7 @@ impl Look<'_> {
     /// When something happened that a row of the cluster dates by its writer's wall clock, likewise.
     fn happened_at(&self, unix_ms: u64) -> u64 {
         let since_last_ms = self.dates.map_or(0, |dates| dates.since_last_ms);
-        let ago = self.at_unix_ms.checked_sub(unix_ms);
+        let ago = self.at_unix_ms.checked_sub(unix_ms).filter(|_| unix_ms > 0);
         if ago.is_some_and(|ago| ago <= since_last_ms + REACH_MS) { unix_ms } else { self.at_unix_ms }
     }
 
