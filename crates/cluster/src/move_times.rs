@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::moves::MoveStage;
+use crate::move_row::MoveStage;
 
 /// Milliseconds since 1970. Zero: it did not come so far yet, or its writer had no such clock.
 ///

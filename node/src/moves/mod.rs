@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClusterError, ClusterView, CopyProgress, MoveDates, MoveName, MoveOutcome, MoveRow, MoveStage, Moves,
-    Ownership, Table,
+    ClusterError, ClusterView, CopyProgress, MoveDates, MoveOutcome, MoveRow, MoveStage, Moves, Ownership,
+    Table,
 };
 use cell_recovery::Progress;
 use cell_terms::mutant::{Mutant, planted};
@@ -77,20 +77,6 @@ impl WallClock {
     fn dates(self) -> MoveDates {
         MoveDates { at_ms: self.now_ms, ..MoveDates::default() }
     }
-}
-
-fn hand_over(table: &Table, own: Ownership, cut: Csn, name: MoveName) -> Result<(), ClusterError> {
-    let handed = table.hand(own, cut, name).map(drop);
-    tracing::info!(pair = own.pair.0, cut = cut.0, is_handed = handed.is_ok(), "a pair is handed over");
-    handed
-}
-
-fn go_back(table: &Table, of: Option<&MoveRow>, why: &str) -> Result<(), ClusterError> {
-    let Some(of) = of else { return Ok(()) };
-    let back = table.take_back(of, why).map(drop);
-    let (pair, is_back) = (of.pair.0, back.is_ok());
-    tracing::warn!(pair, why, is_back, "a pair that was handed over goes back");
-    back
 }
 
 /// See the module's text.
@@ -302,7 +288,8 @@ impl MovesDriver {
             }
             SourceAction::Hand { cut } => {
                 let dates = MoveDates { frozen_ms: self.wall.at_ms(source.frozen_ns), ..self.wall.dates() };
-                wrote = hand_over(&self.table.dated(dates), ownership, cut, name);
+                wrote = self.table.dated(dates).hand(ownership, cut, name).map(drop);
+                log_handing(pair, cut, wrote.is_ok());
                 follows = source.core.hand_ended(wrote.as_ref().copied());
             }
             SourceAction::PutAgain => {
@@ -312,7 +299,9 @@ impl MovesDriver {
             SourceAction::Thaw => notify(ControlEvent::Thaw { pair, ticket }),
             SourceAction::Forget => notify(ControlEvent::Handed { pair, ticket }),
             SourceAction::TakeBack => {
-                wrote = go_back(&self.table, of, "its target did not serve it in time");
+                let why = "its target did not serve it in time";
+                wrote = of.map_or(Ok(()), |of| self.table.take_back(of, why).map(drop));
+                log_way_back(pair, wrote.is_ok());
                 source.core.write_ended(wrote.as_ref().copied());
             }
             SourceAction::GiveUp { why } => {
@@ -391,7 +380,8 @@ impl MovesDriver {
             }
             TargetAction::Finish(row) => target.job.iter().for_each(|job| job.orders.hand(row.clone())),
             TargetAction::TakeBack { why } => {
-                wrote = go_back(&self.table, seen.of, &why);
+                tracing::warn!(pair = pair.0, why, "a pair that was handed over here goes back");
+                wrote = seen.of.map_or(Ok(()), |of| self.table.take_back(of, &why).map(drop));
                 follows = target.core.return_ended(wrote.as_ref().copied());
             }
             TargetAction::GiveUp { why } => {
@@ -421,6 +411,14 @@ impl MovesDriver {
             Err(error) => tracing::debug!(%error, %pair, "a move is not taken further just now"),
         }
     }
+}
+
+fn log_handing(pair: PairId, cut: Csn, is_handed: bool) {
+    tracing::info!(pair = pair.0, cut = cut.0, is_handed, "a pair is handed over");
+}
+
+fn log_way_back(pair: PairId, is_back: bool) {
+    tracing::warn!(pair = pair.0, is_back, "a pair that was handed over goes back");
 }
 
 #[cfg(test)]

@@ -206,7 +206,7 @@ pub(crate) static ROUTES: [RouteText; 36] = [
             "cluster",
             "Lets a pair move to another node while both live.",
             &[IF_SEEN, REPEAT, DRY_RUN, REASON],
-            moves::change,
+            moves::begun,
         )
     },
     RouteText {
@@ -218,7 +218,7 @@ pub(crate) static ROUTES: [RouteText; 36] = [
             "cluster",
             "Ends a move of which nothing is handed over yet.",
             &[IF_SEEN, REPEAT],
-            moves::change,
+            moves::ended,
         )
     },
     get(
