@@ -143,7 +143,8 @@ impl MoveRow {
     }
 
     /// The names of all that a look at a move shows, but for how far it is: others where it is another move, or
-    /// would be.
+    /// The names of all that a look at a move shows, but for how far it is: others where it is another move,
+    /// or would be.
     #[must_use]
     pub fn revision(&self) -> String {
         let MoveRow { pair, number, epoch, source, target, .. } = self;
