@@ -142,7 +142,6 @@ impl MoveRow {
         Epoch(self.epoch.0 + 1)
     }
 
-    /// The names of all that a look at a move shows, but for how far it is: others where it is another move, or
     /// The names of all that a look at a move shows, but for how far it is: others where it is another move,
     /// or would be.
     #[must_use]

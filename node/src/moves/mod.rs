@@ -373,7 +373,13 @@ impl MovesDriver {
                 target.figures.copy_began();
                 effects.push(MoveEffect::Copy(job));
             }
-            TargetAction::Drop => target.job.take().into_iter().for_each(|job| job.orders.stop()),
+            TargetAction::Drop => {
+                for job in target.job.take() {
+                    let copied_bytes = job.state().bytes_done;
+                    target.figures.copied(&mut self.counts, copied_bytes, true, self.now_ns);
+                    job.orders.stop();
+                }
+            }
             TargetAction::Report(copy) => {
                 let copy = CopyProgress { host: self.table.host(), ..copy };
                 wrote = self.moves.progress(name, &copy).map(drop);
