@@ -374,7 +374,7 @@ impl MovesDriver {
                 effects.push(MoveEffect::Copy(job));
             }
             TargetAction::Drop => {
-                for job in target.job.take() {
+                if let Some(job) = target.job.take() {
                     let copied_bytes = job.state().bytes_done;
                     target.figures.copied(&mut self.counts, copied_bytes, true, self.now_ns);
                     job.orders.stop();
