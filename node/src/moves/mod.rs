@@ -236,12 +236,7 @@ impl MovesDriver {
             }
             SourceAction::Hand { cut } => {
                 wrote = self.table.hand(ownership, cut, name).map(drop);
-                tracing::info!(
-                    pair = pair.0,
-                    cut = cut.0,
-                    is_handed = wrote.is_ok(),
-                    "a pair is handed over"
-                );
+                log_handing(pair, cut, wrote.is_ok());
                 follows = source.core.hand_ended(wrote.as_ref().copied());
             }
             SourceAction::PutAgain => {
@@ -253,11 +248,7 @@ impl MovesDriver {
             SourceAction::TakeBack => {
                 let why = "its target did not serve it in time";
                 wrote = of.map_or(Ok(()), |of| self.table.take_back(of, why).map(drop));
-                tracing::warn!(
-                    pair = pair.0,
-                    is_back = wrote.is_ok(),
-                    "a pair that was handed over goes back"
-                );
+                log_way_back(pair, wrote.is_ok());
                 source.core.write_ended(wrote.as_ref().copied());
             }
             SourceAction::GiveUp { why } => {
@@ -357,6 +348,14 @@ impl MovesDriver {
             Err(error) => tracing::debug!(%error, %pair, "a move is not taken further just now"),
         }
     }
+}
+
+fn log_handing(pair: PairId, cut: Csn, is_handed: bool) {
+    tracing::info!(pair = pair.0, cut = cut.0, is_handed, "a pair is handed over");
+}
+
+fn log_way_back(pair: PairId, is_back: bool) {
+    tracing::warn!(pair = pair.0, is_back, "a pair that was handed over goes back");
 }
 
 #[cfg(test)]
