@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use cell_cluster::{
     ClusterError, ClusterView, CopyProgress, MoveDates, MoveOutcome, MoveRow, MoveStage, Moves, Ownership,
-    Table,
+    PairRow, Table,
 };
 use cell_recovery::Progress;
 use cell_terms::mutant::{Mutant, planted};
@@ -186,6 +186,12 @@ impl MovesDriver {
                 let core = TargetMove::new(of);
                 self.targets.insert(of.pair, Target { core, job: None, figures, is_fresh: false });
             }
+            let has_ended = |end: Incarnation| !view.lives(end);
+            if view.lives(incarnation)
+                && [of.source.incarnation, of.target.incarnation].into_iter().all(has_ended)
+            {
+                self.close_for_the_dead(of, view);
+            }
         }
         for pair in self.sources.keys().copied().collect::<Vec<_>>() {
             self.step_source(pair, view, &mut effects);
@@ -194,6 +200,18 @@ impl MovesDriver {
             self.step_target(pair, view, &mut effects);
         }
         effects
+    }
+
+    /// Nobody is left who would say what became of this move. Any member does, so that nobody waits for it.
+    fn close_for_the_dead(&self, of: &MoveRow, view: &ClusterView) {
+        let served = |pair: &PairRow| of.is_handed(pair) && pair.is_published();
+        let outcome = match view.pairs.get(&of.pair) {
+            Some(pair) if served(pair) => MoveOutcome::Moved,
+            _ => MoveOutcome::GivenUp { why: "both of its ends have ended".to_owned() },
+        };
+        if let Err(error) = self.moves.close(of.name(), &outcome) {
+            tracing::debug!(%error, pair = of.pair.0, "a move of the dead is not closed here just now");
+        }
     }
 
     /// The worker has frozen a pair: since when, and when it says so.
@@ -429,7 +447,7 @@ fn log_way_back(pair: PairId, is_back: bool) {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{EpochRow, MemberRow, MoveSide, MoveTimes, PairGeometry, PairRow, PairState, Sim};
+    use cell_cluster::{EpochRow, MemberRow, MoveSide, MoveTimes, PairGeometry, PairState, Sim};
     use cell_terms::{Durability, NodeId};
 
     use super::*;
