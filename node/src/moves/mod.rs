@@ -10,14 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClusterError, ClusterView, CopyProgress, MoveOutcome, MoveRow, MoveStage, Moves, Ownership, Table,
+    ClusterError, ClusterView, CopyProgress, MoveOutcome, MoveRow, MoveStage, Moves, Ownership, PairRow,
+    Table, TakenBack,
 };
+use cell_pair::Pair;
 use cell_recovery::Progress;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, PairId};
 
 use crate::command::{ControlEvent, StayReason};
 use crate::membership::MembershipOptions;
+use crate::takeovers::KeptPair;
 use source::{Seen, SourceAction, SourceMove};
 use target::{CopyState, TargetAction, TargetMove};
 
@@ -41,6 +44,8 @@ struct Source {
     core: SourceMove,
     /// Counts what was asked of the worker: an answer to an earlier question is none to this one.
     ticket: u64,
+    /// The memory of the pair, once that was handed over.
+    frozen: Option<Box<Pair>>,
 }
 
 /// A move hither.
@@ -56,6 +61,8 @@ pub(crate) struct MovesDriver {
     moves: Moves,
     sources: BTreeMap<PairId, Source>,
     targets: BTreeMap<PairId, Target>,
+    /// Pairs that have come back with their memory, until they are taken over.
+    kept: BTreeMap<PairId, KeptPair>,
     tickets: u64,
     stopping: bool,
     /// As of the last look.
@@ -82,6 +89,7 @@ impl MovesDriver {
             moves: Moves::new(table.coordinator().clone()),
             sources: BTreeMap::new(),
             targets: BTreeMap::new(),
+            kept: BTreeMap::new(),
             tickets: 0,
             stopping: false,
             now_ns: 0,
@@ -89,9 +97,11 @@ impl MovesDriver {
         }
     }
 
-    /// The node goes: nothing begins, and what was not handed over stays.
+    /// The node goes: nothing begins, and what was not handed over stays. What was does not come back.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
+        self.kept.clear();
+        self.sources.values_mut().for_each(|source| source.frozen = None);
     }
 
     /// Breaks all copies off.
@@ -120,7 +130,7 @@ impl MovesDriver {
             let is_source = of.source.incarnation == incarnation && owned.iter().any(owns);
             if is_source && !self.sources.contains_key(&of.pair) {
                 tracing::info!(pair = of.pair.0, to = of.target.node.0, "a pair is to move away");
-                self.sources.insert(of.pair, Source { core: SourceMove::new(of), ticket: 0 });
+                self.sources.insert(of.pair, Source { core: SourceMove::new(of), ticket: 0, frozen: None });
                 effects.push(MoveEffect::Notify(ControlEvent::KeepLog { pair: of.pair, keep: true }));
             }
             if of.target.incarnation == incarnation && !self.targets.contains_key(&of.pair) {
@@ -128,6 +138,8 @@ impl MovesDriver {
                 self.targets.insert(of.pair, Target { core: TargetMove::new(of), job: None });
             }
         }
+        let may_stand = |of: &PairRow, kept: &KeptPair| of.epoch <= kept.row.epoch;
+        self.kept.retain(|pair, kept| view.pairs.get(pair).is_some_and(|of| may_stand(of, kept)));
         for pair in self.sources.keys().copied().collect::<Vec<_>>() {
             self.step_source(pair, view, &mut effects);
         }
@@ -232,13 +244,9 @@ impl MovesDriver {
             SourceAction::Thaw => notify(ControlEvent::Thaw { pair, ticket }),
             SourceAction::Forget => notify(ControlEvent::Handed { pair, ticket }),
             SourceAction::TakeBack => {
-                let why = "its target did not serve it in time";
-                wrote = of.map_or(Ok(()), |of| self.table.take_back(of, why).map(drop));
-                tracing::warn!(
-                    pair = pair.0,
-                    is_back = wrote.is_ok(),
-                    "a pair that was handed over goes back"
-                );
+                let frozen = source.frozen.take();
+                wrote = of.map_or(Ok(()), |of| self.take_back(of, frozen));
+                let source = self.sources.get_mut(&pair)?;
                 source.core.write_ended(wrote.as_ref().copied());
             }
             SourceAction::GiveUp { why } => {
@@ -259,6 +267,39 @@ impl MovesDriver {
         }
         self.note_write(pair, &wrote);
         follows
+    }
+
+    /// Takes a pair back that its target does not serve. Its memory may be served again if the write that
+    /// does it is this one, and is answered. Of a row that is looked at nobody here knows who has had the
+    /// pair.
+    fn take_back(&mut self, of: &MoveRow, frozen: Option<Box<Pair>>) -> Result<(), ClusterError> {
+        let back = self.table.take_back(of, "its target did not serve it in time");
+        let is_own = back.as_ref().is_ok_and(|back| back.is_own);
+        let kept = frozen.filter(|_| is_own);
+        let (is_back, is_kept) = (back.is_ok(), kept.is_some());
+        tracing::warn!(pair = of.pair.0, is_back, is_kept, "a pair that was handed over goes back");
+        let TakenBack { row, .. } = back?;
+        let kept = kept.map(|pair| KeptPair { pair, row: Box::new(row) });
+        self.kept.extend(kept.map(|kept| (of.pair, kept)));
+        Ok(())
+    }
+
+    /// The worker has let a pair go that is another's by now, and this is its memory, if that can be of use.
+    pub(crate) fn left(&mut self, frozen: Option<Box<Pair>>) {
+        let Some(frozen) = frozen.filter(|_| !self.stopping) else { return };
+        let source = self.sources.get_mut(&frozen.id());
+        let awaits = |source: &&mut Source| source.core.is_handed() && source.core.epoch() == frozen.epoch();
+        if let Some(source) = source.filter(awaits) {
+            source.frozen = Some(frozen);
+        }
+    }
+
+    /// The memory of a pair that is to be taken over, if it has come back with it and its row is what this
+    /// node has made it.
+    pub(crate) fn take_kept(&mut self, row: Option<&PairRow>, pair: PairId) -> Option<KeptPair> {
+        let kept = self.kept.remove(&pair)?;
+        let stands = row == Some(&*kept.row) || planted(Mutant::FrozenServedAfterAnotherRow);
+        stands.then_some(kept)
     }
 
     fn step_target(&mut self, pair: PairId, view: &ClusterView, effects: &mut Vec<MoveEffect>) {

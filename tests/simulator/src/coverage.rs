@@ -165,6 +165,8 @@ events! {
     Thawed: "pairs that were to move and were served on",
     /// Pairs that went back after the handing.
     MovesBack: "pairs that went back after their handing",
+    /// Pairs that went back, and whose source had their memory still.
+    BackInMemory: "pairs that went back to the memory of their source",
     /// Moves that an end gave up.
     MovesGivenUp: "moves given up",
     /// Nodes cut off from everybody.
