@@ -188,6 +188,12 @@ impl<L> ControlDriver<L> {
         !self.gathered.is_empty()
     }
 
+    /// Whether it is an end of a planned move that is under way.
+    #[must_use]
+    pub fn is_moving(&self) -> bool {
+        self.moves.is_moving()
+    }
+
     /// For how many pairs the last look found nobody alive who has memory.
     #[must_use]
     pub fn unplaced(&self) -> usize {

@@ -115,6 +115,11 @@ impl MovesDriver {
         self.sources.contains_key(&pair)
     }
 
+    /// Whether pairs are on their way from here, or hither.
+    pub(crate) fn is_moving(&self) -> bool {
+        !self.sources.is_empty() || !self.targets.is_empty()
+    }
+
     /// When the rows are to be looked at next, for what this knows.
     pub(crate) fn due_ns(&self) -> u64 {
         self.due_ns

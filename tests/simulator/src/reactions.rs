@@ -55,6 +55,7 @@ impl World {
             }
             News::Frozen(ownership) => {
                 say!(self, "host {host}: {} is frozen", ownership.pair);
+                self.move_watch.froze(ownership.pair);
                 self.owners.left(ownership);
             }
             News::Thawed(ownership) => {
