@@ -248,12 +248,7 @@ impl MovesDriver {
             }
             SourceAction::Thaw => notify(ControlEvent::Thaw { pair, ticket }),
             SourceAction::Forget => notify(ControlEvent::Handed { pair, ticket }),
-            SourceAction::TakeBack => {
-                let frozen = source.frozen.take();
-                wrote = of.map_or(Ok(()), |of| self.take_back(of, frozen));
-                let source = self.sources.get_mut(&pair)?;
-                source.core.write_ended(wrote.as_ref().copied());
-            }
+            SourceAction::TakeBack => wrote = self.take_back(pair, of),
             SourceAction::GiveUp { why } => {
                 tracing::warn!(pair = pair.0, why, "a move is given up");
                 wrote = self.moves.end(name, &MoveOutcome::GivenUp { why }).map(drop);
@@ -277,15 +272,18 @@ impl MovesDriver {
     /// Takes a pair back that its target does not serve. Its memory may be served again if the write that
     /// does it is this one, and is answered. Of a row that is looked at nobody here knows who has had the
     /// pair.
-    fn take_back(&mut self, of: &MoveRow, frozen: Option<Box<Pair>>) -> Result<(), ClusterError> {
+    fn take_back(&mut self, pair: PairId, of: Option<&MoveRow>) -> Result<(), ClusterError> {
+        let (Some(source), Some(of)) = (self.sources.get_mut(&pair), of) else { return Ok(()) };
+        let frozen = source.frozen.take();
         let back = self.table.take_back(of, "its target did not serve it in time");
+        source.core.write_ended(back.as_ref().map(|_| ()));
         let is_own = back.as_ref().is_ok_and(|back| back.is_own);
         let kept = frozen.filter(|_| is_own);
         let (is_back, is_kept) = (back.is_ok(), kept.is_some());
-        tracing::warn!(pair = of.pair.0, is_back, is_kept, "a pair that was handed over goes back");
+        tracing::warn!(pair = pair.0, is_back, is_kept, "a pair that was handed over goes back");
         let TakenBack { row, .. } = back?;
-        let kept = kept.map(|pair| KeptPair { pair, row: Box::new(row) });
-        self.kept.extend(kept.map(|kept| (of.pair, kept)));
+        let kept = kept.map(|frozen| KeptPair { pair: frozen, row: Box::new(row) });
+        self.kept.extend(kept.map(|kept| (pair, kept)));
         Ok(())
     }
 
