@@ -204,6 +204,12 @@ impl<L> ControlDriver<L> {
         !self.gathered.is_empty()
     }
 
+    /// Whether it is an end of a planned move that is under way.
+    #[must_use]
+    pub fn is_moving(&self) -> bool {
+        self.moves.is_moving()
+    }
+
     /// For how many pairs the last look found nobody alive who has memory.
     #[must_use]
     pub fn unplaced(&self) -> usize {
@@ -333,7 +339,9 @@ impl<L> ControlDriver<L> {
         let progress = if first { self.own_progress.clone() } else { Arc::new(Progress::new(now_ns)) };
         self.progress.insert(pair, progress.clone());
         let claim = ClaimRequest { pair, incarnation, node, reason };
-        TakeoverJob { claim, replay_bytes, dead, progress }
+        let kept = self.moves.take_kept(self.agent.view().pairs.get(&pair), pair);
+        let replay_bytes = if kept.is_some() { 0 } else { replay_bytes };
+        TakeoverJob { claim, replay_bytes, dead, progress, kept }
     }
 
     /// Notes how far a takeover has come.
@@ -421,13 +429,9 @@ impl<L> ControlDriver<L> {
                 let moved = self.moves.frozen(of, epoch, cut, times, self.agent.view());
                 return self.follow_moves(moved).pop(); // one at most
             }
-            Command::Left { pair, epoch, cut, handed } => {
-                self.pairs.retain(|of| of.ownership.pair != pair);
-                if handed {
-                    return None;
-                }
-                self.left.push((Ownership { pair, epoch, incarnation: self.options.incarnation }, cut));
-                self.record_left();
+            Command::Left { pair, epoch, cut, handed, frozen } => {
+                let ownership = Ownership { pair, epoch, incarnation: self.options.incarnation };
+                self.left(ownership, cut, handed, frozen);
                 return None;
             }
             Command::Stays { pair, why } => {
@@ -441,6 +445,16 @@ impl<L> ControlDriver<L> {
             }
         };
         Some(ControlEffect::Notify(event))
+    }
+
+    /// The worker has let a pair go. It may be this node's in a later epoch by now.
+    fn left(&mut self, ownership: Ownership, cut: Csn, handed: bool, frozen: Option<Box<Pair>>) {
+        self.pairs.retain(|of| of.ownership != ownership);
+        if handed {
+            return self.moves.left(frozen);
+        }
+        self.left.push((ownership, cut));
+        self.record_left();
     }
 
     /// Says in the table which pairs have left, so that others take them over; again and again until it has

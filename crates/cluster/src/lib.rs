@@ -74,6 +74,7 @@ mod tuning;
 mod urgent;
 mod usage;
 mod watch;
+mod way_back;
 
 pub use claim::{Claim, ClaimReason, NewPair, Ownership};
 pub use clock::{Clock, ManualClock, boottime_ns};
@@ -118,3 +119,4 @@ pub use tuning::{
     WORDS_BYTES_MAX, WantedTuning,
 };
 pub use watch::{ClusterView, Look, Watch};
+pub use way_back::TakenBack;

@@ -252,7 +252,7 @@ impl Moves {
         })
     }
 
-    fn read(&self, pair: PairId) -> Result<Option<(MoveRow, Revision)>, ClusterError> {
+    pub(crate) fn read(&self, pair: PairId) -> Result<Option<(MoveRow, Revision)>, ClusterError> {
         let entry = self.coordinator.read(&MoveRow::key(pair))?;
         entry.map(|entry| Ok((parse_move(&entry.value)?, entry.revision))).transpose()
     }
@@ -297,7 +297,7 @@ impl Moves {
 }
 
 /// That nobody has written a move's row since it was read.
-fn as_it_was(pair: PairId, revision: Option<Revision>) -> KeyCondition {
+pub(crate) fn as_it_was(pair: PairId, revision: Option<Revision>) -> KeyCondition {
     let key = MoveRow::key(pair);
     match revision {
         Some(_) if planted(Mutant::HandingMoveUnasked) => {
@@ -419,65 +419,6 @@ impl Table {
             }
         }
         Err(ClusterError::Contended { what: "a pair's row" })
-    }
-
-    /// Makes the move's source the pair's owner once more, in the epoch after the target's: the target did
-    /// not serve the pair. Written by either end. The source recovers the pair like any that it claims.
-    ///
-    /// # Errors
-    /// [`ClusterError::Superseded`]: the target serves the pair, or it is another's;
-    /// [`ClusterError::LeaseEnded`] of the source.
-    pub fn take_back(&self, of: &MoveRow, why: &str) -> Result<PairRow, ClusterError> {
-        let (pair, target, source) = (of.pair, of.target.incarnation, of.source);
-        let moves = Moves::new(self.coordinator().clone());
-        let back_epoch = Epoch(of.epoch_of_target().0 + 1);
-        let mut attempts = Attempts::default();
-        while attempts.left() {
-            let (row, revision) = self.read(pair)?;
-            if row.epoch == back_epoch && row.owner == Some(source.incarnation) {
-                return Ok(row); // an earlier try, or the other end's
-            }
-            let is_served = row.is_published() && !planted(Mutant::ServedTakenBack);
-            if row.epoch != of.epoch_of_target() || row.owner != Some(target) || is_served {
-                return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
-            }
-            let found = moves.read(pair)?.filter(|(found, _)| found.number == of.number);
-            let back = PairRow {
-                epoch: back_epoch,
-                owner: Some(source.incarnation),
-                node: source.node,
-                host: source.host,
-                state: PairState::Recovering,
-                place: None,
-                ..row
-            };
-            let is_unchanged = match planted(Mutant::BackOutrun) {
-                true => KeyCondition::LeaseEnded { lease: Incarnation(0) }, // there never was one
-                false => unchanged(pair, revision),
-            };
-            let mut transaction = Transaction::new()
-                .when(KeyCondition::LeaseAlive { lease: source.incarnation })
-                .when(is_unchanged)
-                .put(PairRow::key(pair), text(&back));
-            if let Some((found, move_revision)) = found {
-                let outcome = Some(MoveOutcome::Back { why: why.to_owned() });
-                let mut over = MoveRow { outcome, ..found };
-                over.times.note_end(self.dates().at_ms);
-                transaction = transaction
-                    .when(as_it_was(pair, Some(move_revision)))
-                    .put(MoveRow::key(pair), text(&over));
-            }
-            match self.coordinator().transact(transaction) {
-                Ok(TransactionOutcome::Applied { .. }) => return Ok(back),
-                Ok(TransactionOutcome::Refused { condition: 0 }) => {
-                    return Err(ClusterError::LeaseEnded { lease: source.incarnation });
-                }
-                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
-                Err(error) => return Err(error),
-            }
-        }
-        Err(ClusterError::Contended { what: "a pair that was to go back" })
     }
 }
 

@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use cell_cluster::{
     ClusterError, ClusterView, CopyProgress, MoveDates, MoveOutcome, MoveRow, MoveStage, Moves, Ownership,
-    PairRow, Table,
+    PairRow, Table, TakenBack,
 };
+use cell_pair::Pair;
 use cell_recovery::Progress;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, PairId};
@@ -21,6 +22,7 @@ use cell_terms::{Csn, Epoch, Incarnation, PairId};
 use crate::command::{ControlEvent, StayReason};
 use crate::membership::MembershipOptions;
 use crate::move_counts::MoveCounts;
+use crate::takeovers::KeptPair;
 use figures::MoveFigures;
 use source::{Seen, SourceAction, SourceMove};
 use target::{CopyState, TargetAction, TargetMove};
@@ -49,6 +51,8 @@ struct Source {
     /// Since when the pair is frozen, or was the last time.
     frozen_ns: u64,
     figures: MoveFigures,
+    /// The memory of the pair, once that was handed over.
+    frozen: Option<Box<Pair>>,
 }
 
 /// A move hither.
@@ -86,6 +90,8 @@ pub(crate) struct MovesDriver {
     moves: Moves,
     sources: BTreeMap<PairId, Source>,
     targets: BTreeMap<PairId, Target>,
+    /// Pairs that have come back with their memory, until they are taken over.
+    kept: BTreeMap<PairId, KeptPair>,
     tickets: u64,
     stopping: bool,
     counts: MoveCounts,
@@ -114,6 +120,7 @@ impl MovesDriver {
             moves: Moves::new(table.coordinator().clone()),
             sources: BTreeMap::new(),
             targets: BTreeMap::new(),
+            kept: BTreeMap::new(),
             tickets: 0,
             stopping: false,
             counts: MoveCounts::default(),
@@ -143,9 +150,11 @@ impl MovesDriver {
         MoveCounts { still_since_ns: all.map(MoveFigures::still_since_ns).min(), ..self.counts }
     }
 
-    /// The node goes: nothing begins, and what was not handed over stays.
+    /// The node goes: nothing begins, and what was not handed over stays. What was does not come back.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
+        self.kept.clear();
+        self.sources.values_mut().for_each(|source| source.frozen = None);
     }
 
     /// Breaks all copies off.
@@ -157,6 +166,11 @@ impl MovesDriver {
     /// Whether log and images of a pair are kept for a copy.
     pub(crate) fn keeps(&self, pair: PairId) -> bool {
         self.sources.contains_key(&pair)
+    }
+
+    /// Whether pairs are on their way from here, or hither.
+    pub(crate) fn is_moving(&self) -> bool {
+        !self.sources.is_empty() || !self.targets.is_empty()
     }
 
     /// When the rows are to be looked at next, for what this knows.
@@ -177,7 +191,7 @@ impl MovesDriver {
                 tracing::info!(pair = of.pair.0, to = of.target.node.0, "a pair is to move away");
                 let figures = MoveFigures::begin(&mut self.counts.source, now_ns);
                 let core = SourceMove::new(of);
-                self.sources.insert(of.pair, Source { core, ticket: 0, frozen_ns: 0, figures });
+                self.sources.insert(of.pair, Source { core, ticket: 0, frozen_ns: 0, figures, frozen: None });
                 effects.push(MoveEffect::Notify(ControlEvent::KeepLog { pair: of.pair, keep: true }));
             }
             if of.target.incarnation == incarnation && !self.targets.contains_key(&of.pair) {
@@ -193,6 +207,8 @@ impl MovesDriver {
                 self.close_for_the_dead(of, view);
             }
         }
+        let may_stand = |of: &PairRow, kept: &KeptPair| of.epoch <= kept.row.epoch;
+        self.kept.retain(|pair, kept| view.pairs.get(pair).is_some_and(|of| may_stand(of, kept)));
         for pair in self.sources.keys().copied().collect::<Vec<_>>() {
             self.step_source(pair, view, &mut effects);
         }
@@ -316,12 +332,7 @@ impl MovesDriver {
             }
             SourceAction::Thaw => notify(ControlEvent::Thaw { pair, ticket }),
             SourceAction::Forget => notify(ControlEvent::Handed { pair, ticket }),
-            SourceAction::TakeBack => {
-                let why = "its target did not serve it in time";
-                wrote = of.map_or(Ok(()), |of| self.table.take_back(of, why).map(drop));
-                log_way_back(pair, wrote.is_ok());
-                source.core.write_ended(wrote.as_ref().copied());
-            }
+            SourceAction::TakeBack => wrote = self.take_back(pair, of),
             SourceAction::GiveUp { why } => {
                 tracing::warn!(pair = pair.0, why, "a move is given up");
                 wrote = self.moves.end(name, &MoveOutcome::GivenUp { why }).map(drop);
@@ -339,9 +350,47 @@ impl MovesDriver {
                 return None;
             }
         }
-        source.figures.note_write(&wrote, becomes);
+        if let Some(source) = self.sources.get_mut(&pair) {
+            source.figures.note_write(&wrote, becomes);
+        }
         self.note_write(pair, &wrote);
         follows
+    }
+
+    /// Takes a pair back that its target does not serve. Its memory may be served again if the write that
+    /// does it is this one, and is answered. Of a row that is looked at nobody here knows who has had the
+    /// pair.
+    fn take_back(&mut self, pair: PairId, of: Option<&MoveRow>) -> Result<(), ClusterError> {
+        let (Some(source), Some(of)) = (self.sources.get_mut(&pair), of) else { return Ok(()) };
+        let frozen = source.frozen.take();
+        let back = self.table.take_back(of, "its target did not serve it in time");
+        source.core.write_ended(back.as_ref().map(|_| ()));
+        let is_own = back.as_ref().is_ok_and(|back| back.is_own);
+        let kept = frozen.filter(|_| is_own);
+        let (is_back, is_kept) = (back.is_ok(), kept.is_some());
+        tracing::warn!(pair = pair.0, is_back, is_kept, "a pair that was handed over goes back");
+        let TakenBack { row, .. } = back?;
+        let kept = kept.map(|frozen| KeptPair { pair: frozen, row: Box::new(row) });
+        self.kept.extend(kept.map(|kept| (pair, kept)));
+        Ok(())
+    }
+
+    /// The worker has let a pair go that is another's by now, and this is its memory, if that can be of use.
+    pub(crate) fn left(&mut self, frozen: Option<Box<Pair>>) {
+        let Some(frozen) = frozen.filter(|_| !self.stopping) else { return };
+        let source = self.sources.get_mut(&frozen.id());
+        let awaits = |source: &&mut Source| source.core.is_handed() && source.core.epoch() == frozen.epoch();
+        if let Some(source) = source.filter(awaits) {
+            source.frozen = Some(frozen);
+        }
+    }
+
+    /// The memory of a pair that is to be taken over, if it has come back with it and its row is what this
+    /// node has made it.
+    pub(crate) fn take_kept(&mut self, row: Option<&PairRow>, pair: PairId) -> Option<KeptPair> {
+        let kept = self.kept.remove(&pair)?;
+        let stands = row == Some(&*kept.row) || planted(Mutant::FrozenServedAfterAnotherRow);
+        stands.then_some(kept)
     }
 
     fn step_target(&mut self, pair: PairId, view: &ClusterView, effects: &mut Vec<MoveEffect>) {

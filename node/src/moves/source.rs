@@ -13,9 +13,8 @@ use cell_terms::{Csn, Epoch, Incarnation, PairId};
 
 use crate::move_counts::MoveEnd;
 
-/// So long after the handing a pair that its target does not serve goes back. The source recovers it from its
-/// logs then, which takes longer than most targets need.
-const BACK_AFTER_NS: u64 = 3_000_000_000;
+/// So long after the source has seen the handing a pair that its target does not serve goes back.
+const BACK_AFTER_NS: u64 = 1_000_000_000;
 /// An end that sees nothing happen for so long gives the move up.
 pub(super) const STALLED_NS: u64 = 60_000_000_000;
 
@@ -158,6 +157,11 @@ impl SourceMove {
         self.epoch
     }
 
+    /// Whether the pair is the target's, as far as is known, and may come back.
+    pub(super) fn is_handed(&self) -> bool {
+        matches!(self.state, SourceState::Forgetting { handed: true } | SourceState::Handed { .. })
+    }
+
     /// What is to be done now.
     pub(super) fn next(&mut self, seen: &Seen<'_>) -> Option<SourceAction> {
         match &self.state {
@@ -230,7 +234,8 @@ impl SourceMove {
             let why = "another node has claimed the pair".to_owned();
             return Some(SourceAction::Close(MoveOutcome::GivenUp { why }));
         }
-        (seen.now_ns.saturating_sub(since_ns) >= BACK_AFTER_NS).then_some(SourceAction::TakeBack)
+        let is_late = seen.now_ns.saturating_sub(since_ns) >= BACK_AFTER_NS;
+        (is_late && !seen.stopping).then_some(SourceAction::TakeBack)
     }
 
     fn end(&mut self) -> Option<SourceAction> {

@@ -9,7 +9,8 @@
 //!    A pair that leaves by a planned move stays so, in memory, until the control thread says that it is
 //!    another's, or that it is served on: then it is, as if nothing had been.
 //! 4. **Left.** Its memory, its log and its results are gone from here, and the control thread says so in the
-//!    region table, with the CSN at which the logs end: the last one that was appended.
+//!    region table, with the CSN at which the logs end: the last one that was appended. Of a pair that was
+//!    handed over the control thread gets the memory, should the pair come back.
 //!
 //! Nothing of the other pairs waits for it, or moves: places are stable.
 
@@ -166,6 +167,7 @@ impl Worker {
         self.pairs.get_mut(at).leaving = Some(LeaveStep::Frozen { regions, told: false, since_ns });
         self.pairs.directory.remove_pair(at);
         self.splits.forget_pair(at);
+        self.pairs.pair_mut(at).abandon_packing();
         self.drain_backlog(at);
         self.drain_parked();
         self.has_work = true;
@@ -198,6 +200,8 @@ impl Worker {
         let (pair, epoch, cut) = (owned.pair.id(), owned.pair.epoch(), owned.pair.durable());
         tracing::info!(pair = pair.0, epoch = epoch.0, cut = cut.0, "a pair has left this node");
         self.leaving.left.push(LeftPair { pair, number: at.index(), regions });
-        self.commands.push(Command::Left { pair, epoch, cut, handed });
+        let is_kept = handed && owned.pair.is_at_rest();
+        let frozen = is_kept.then(|| Box::new(owned.pair));
+        self.commands.push(Command::Left { pair, epoch, cut, handed, frozen });
     }
 }

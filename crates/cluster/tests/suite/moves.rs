@@ -245,9 +245,11 @@ fn pair_that_is_not_published_goes_back_and_the_target_cannot_publish_it_any_mor
     let sim = Sim::new(7);
     let (Moving { source, target, row: of, .. }, row) = handed(&sim);
     let back = source.table.take_back(&of, "it is slow").unwrap();
+    assert!(back.is_own);
+    let back = back.row;
     assert_eq!((back.owner, back.node, back.epoch), (Some(source.lease), source.node, Epoch(3)));
     assert_eq!((&back.state, back.is_published()), (&PairState::Recovering, false));
-    assert_eq!(target.table.take_back(&of, "it cannot").unwrap(), back, "twice is once");
+    assert_eq!(target.table.take_back(&of, "it cannot").unwrap().row, back, "twice is once");
     let late = target.publish(&row);
     assert!(matches!(late, Err(ClusterError::Superseded { epoch: Epoch(3), .. })), "{late:?}");
     let outcome = source.moves.of(row.pair).unwrap().unwrap().outcome;
@@ -277,6 +279,29 @@ pub(crate) fn pair_that_a_survivor_has_claimed_does_not_go_back() {
     let refused = outrun(&sim, claim).take_back(&of, "it is dead");
     assert!(matches!(refused, Err(ClusterError::Superseded { .. })), "{refused:?}");
     assert_eq!(source.table.pair(pair).unwrap().owner, Some(lease));
+}
+
+/// The other end's write, and one of its own whose answer was lost.
+pub(crate) fn pair_that_came_back_by_a_write_without_an_answer_may_have_been_anothers() {
+    let sim = Sim::new(7);
+    let (Moving { source, target, row: of, .. }, _) = handed(&sim);
+    assert!(target.table.take_back(&of, "it cannot").unwrap().is_own);
+    let looked_at = source.table.take_back(&of, "it is slow").unwrap();
+    assert_eq!((looked_at.row.epoch, looked_at.is_own), (Epoch(3), false));
+    let sim = Sim::new(7);
+    let (Moving { source, row: of, .. }, _) = handed(&sim);
+    source.link.plan([Fault::None, Fault::None, Fault::AnswerLost]);
+    let looked_at = source.table.take_back(&of, "it is slow").unwrap();
+    assert_eq!((looked_at.row.epoch, looked_at.is_own), (Epoch(3), false));
+    let sim = Sim::new(7);
+    let (Moving { source, row: of, .. }, _) = handed(&sim);
+    source.link.plan([Fault::None, Fault::None, Fault::Lost]);
+    assert!(source.table.take_back(&of, "it is slow").unwrap().is_own, "of two tries the second one");
+}
+
+#[test]
+fn way_back_is_its_writers_own_by_an_answer_alone() {
+    pair_that_came_back_by_a_write_without_an_answer_may_have_been_anothers();
 }
 
 #[test]

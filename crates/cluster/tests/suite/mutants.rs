@@ -254,6 +254,9 @@ fn every_mutant_of_the_coordinator_is_caught() {
             (Mutant::BackOutrun, "way back of a claimed pair", || {
                 holds(moves::pair_that_a_survivor_has_claimed_does_not_go_back)
             }),
+            (Mutant::ThawOnALook, "way back by another write", || {
+                holds(moves::pair_that_came_back_by_a_write_without_an_answer_may_have_been_anothers)
+            }),
             (Mutant::TrustNotAwaited, "publication", trust_of_the_earlier_owner_is_awaited),
             (Mutant::DamageBelievedAlone, "damage of a pair", damage_is_looked_at_twice),
             (Mutant::ClaimerLeaseUnasked, "new incident", || claim_past_the_lease_is_refused(false)),
