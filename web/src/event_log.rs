@@ -375,7 +375,8 @@ impl Look<'_> {
     }
 
     fn drains(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
-        for DrainNews { id, node, severity, text, details } in drain_events::news(before, now) {
+        for DrainNews { id, node, is_warning, text, details } in drain_events::news(before, now) {
+            let severity = if is_warning { Severity::Warning } else { Severity::Info };
             self.push(id, node, (Kind::Drain, severity), text, details);
         }
     }

@@ -14,7 +14,7 @@ use cell_terms::{Csn, Durability, Epoch, Incarnation, PairId};
 use crate::attempts::Attempts;
 use crate::claim::Ownership;
 use crate::coordinator::{Coordinator, parse, text};
-use crate::drains::drain_of;
+use crate::drain_look::drain_of;
 use crate::error::ClusterError;
 use crate::member::MemberRow;
 use crate::move_row::{

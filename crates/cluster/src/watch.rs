@@ -8,7 +8,7 @@ use cell_terms::text::with_causes;
 use cell_terms::{Incarnation, NodeId, PairId, SessionId};
 
 use crate::coordinator::{Coordinator, parse};
-use crate::drains::{DrainRow, KEY_DRAINS};
+use crate::drain_row::{DrainRow, KEY_DRAINS};
 use crate::error::ClusterError;
 use crate::incident::{self, IncidentRow, KEY_INCIDENTS};
 use crate::member::{KEY_MEMBERS, MemberRow};

@@ -11,7 +11,8 @@ use clap::{Args, value_parser};
 use serde_json::json;
 
 use crate::args::{Global, parse_time};
-use crate::dev::scale::{ScaleClient, ScaleNode, ScaleRequest};
+use crate::dev::scale::ScaleClient;
+use crate::dev::scale_wire::{ScaleNode, ScaleRequest, socket};
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number};
 use crate::signal;
@@ -56,7 +57,7 @@ pub(crate) fn run(global: &Global, arguments: &DevScaleArgs, parent: &Path) -> a
             ErrorKind::ConnectionRefused => "nobody listens: its supervisor is gone".to_owned(),
             _ => error.to_string(),
         };
-        let what = format!("no cluster without {}: {why}", crate::dev::scale::socket(dir).display());
+        let what = format!("no cluster without {}: {why}", socket(dir).display());
         Failure::new(Exit::Unreachable, what)
             .next("`cell dev` opens it in its folder; --dir names another folder than ./cell-data")
     })?;

@@ -349,8 +349,8 @@ fn move_whose_answer_was_lost_begins_once() {
     let sim = Sim::new(7);
     let (source, target) = (member(&sim, 0), member(&sim, 1));
     let pair = source.create(Durability::Sync).pair;
-    // The calls before the write: the pair's row, and the earlier move's.
-    target.link.plan([Fault::None, Fault::None, Fault::AnswerLost]);
+    // The calls before the write: the pair's row, the target's drain, and the earlier move's row.
+    target.link.plan([Fault::None, Fault::None, Fault::None, Fault::AnswerLost]);
     let row = target.moves.begin(pair, &target.row(), "test").unwrap();
     assert_eq!((row.number, target.moves.of(pair).unwrap()), (1, Some(row)));
 }
