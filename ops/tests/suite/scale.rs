@@ -92,3 +92,37 @@ fn scale_without_a_cluster_or_with_settings_says_what_to_do() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
     }
 }
+
+/// Whether this version moves pairs by itself.
+fn balances() -> bool {
+    let listed = command(&["settings", "--json"]).output().unwrap();
+    text(&listed.stdout).contains("\"balance\"")
+}
+
+#[test]
+fn nodes_are_restarted_in_turn_under_load_and_the_last_one_leaves() {
+    if !balances() {
+        println!("SKIPPED: nothing moves pairs of nodes that drain in this version");
+        return;
+    }
+    let mut dev = Dev::launched_with(&["--nodes=3", "--allow-drills"]);
+    dev.wait_for("up");
+    for key in ["0", "C", "T", "j", "x"] {
+        dev.out(&["put", key, "value"]);
+    }
+    let drill =
+        ["drill", "run", "rolling", "--threads", "2", "--rate", "500", "--patience", "120s", "--json"];
+    let drill = command(&drill).args(["--dir", dev.data()]).output().unwrap();
+    assert_eq!(drill.status.code(), Some(0), "{} {}", text(&drill.stdout), text(&drill.stderr));
+    let report: Value = serde_json::from_slice(&drill.stdout).unwrap();
+    assert_eq!((&report["drill"], &report["node"]), (&"rolling".into(), &Value::Null));
+    let said = text(&drill.stderr);
+    for words in ["node 0 is emptied", "node 1 is empty, and is restarted", "node 2 serves again"] {
+        assert!(said.contains(words), "{said}");
+    }
+    assert_eq!(nodes(&scale(&dev, "2")), [0, 1]);
+    for key in ["0", "C", "T", "j", "x"] {
+        assert_eq!(dev.out(&["get", key]), "value\n");
+    }
+    assert_eq!(dev.stop(), Some(0));
+}
