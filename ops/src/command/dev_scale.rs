@@ -115,13 +115,13 @@ impl Scale {
 
     fn to(&mut self, wanted: u16) -> Result<Vec<ScaleNode>, Broken> {
         let mut nodes = self.ask(ScaleRequest::Look)?;
+        while nodes.len() < usize::from(wanted) {
+            nodes = self.ask(ScaleRequest::Add)?;
+        }
         // Nodes that were to go at an earlier try, and are to stay.
         for node in nodes.clone().iter().filter(|node| node.node < wanted && node.draining) {
             message::note(&format!("node {} is not to be emptied any more", node.node));
             nodes = self.ask(ScaleRequest::Drain { node: node.node, on: false })?;
-        }
-        while nodes.len() < usize::from(wanted) {
-            nodes = self.ask(ScaleRequest::Add)?;
         }
         // All at once: what leaves one does not go to another that leaves.
         for node in wanted..u16::try_from(nodes.len()).unwrap_or(u16::MAX) {
