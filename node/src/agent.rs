@@ -305,7 +305,8 @@ impl ClusterAgent {
             let (replay_bytes, memory_bytes) = (self.replay_bytes(row), memory_bytes(row));
             Some(Orphan { pair, replay_bytes, memory_bytes, declined })
         });
-        let plan = share_out(orphans.collect(), &rows, &members);
+        let draining = self.view().drains.keys().copied().collect();
+        let plan = share_out(orphans.collect(), &rows, &members, &draining);
         for ShareRow { pair, survivor, bytes, .. } in &plan {
             tracing::info!(%dead, %pair, ?survivor, bytes, "a pair is to be taken over");
         }

@@ -321,6 +321,7 @@ impl<L> ControlDriver<L> {
             pairs,
             members,
             incidents: view.incidents.values().cloned().collect(),
+            drains: view.drains.values().cloned().collect(),
             recoveries: recoveries.collect(),
             takeovers: self.takeovers,
             moves: view.moves.values().cloned().collect(),

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{IncidentRow, MemberRow, MoveRow, PairRow, RenewalFigures, TuningRow, number};
+use cell_cluster::{DrainRow, IncidentRow, MemberRow, MoveRow, PairRow, RenewalFigures, TuningRow, number};
 use cell_memory::BudgetFigures;
 use cell_pair::CheckpointFailure;
 use cell_recovery::{ProgressView, RecoveryStage};
@@ -314,6 +314,8 @@ pub struct ClusterSnapshot {
     pub members: Vec<MemberRow>,
     /// What became of the pairs of those that died.
     pub incidents: Vec<IncidentRow>,
+    /// The nodes that are to be emptied, and those that were removed.
+    pub drains: Vec<DrainRow>,
     /// Takeovers under way at this node.
     pub recoveries: Vec<PairRecovery>,
     /// Takeovers of this node that have ended, for metrics.

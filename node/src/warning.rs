@@ -1,8 +1,9 @@
 //! What an operator should know of a node that serves all the same, in sentences without their ends.
 
-use cell_cluster::PairRow;
+use cell_cluster::{DrainRow, PairRow};
 use cell_pair::CheckpointFailure;
-use cell_terms::{Incarnation, PairId};
+use cell_terms::text::counted;
+use cell_terms::{Incarnation, NodeId, PairId};
 
 use crate::access::AccessRules;
 use crate::process_warnings::ProcessWarnings;
@@ -53,6 +54,18 @@ pub(crate) fn of_checkpoints(
         more => warnings.push(format!("the last checkpoints of {more} more pairs failed")),
     }
     warnings
+}
+
+/// Of a node that is to be emptied, with so many pairs left.
+pub(crate) fn of_drain(drains: &[DrainRow], node: NodeId, pairs_left: usize) -> Option<String> {
+    let row = drains.iter().find(|row| row.node == node)?;
+    let left = match (row.removed, pairs_left) {
+        (true, _) => return Some(format!("it was removed from the cluster by {}: stop it", row.who)),
+        (false, 0) => "no pair is left, and it can be stopped".to_owned(),
+        (false, left) => format!("{} left", counted(left as u64, "pair is", "pairs are")),
+    };
+    let stall = row.stall.as_ref().filter(|_| pairs_left > 0).map(|stall| format!("; {stall}"));
+    Some(format!("it is to be emptied (it drains), and {left}{}", stall.unwrap_or_default()))
 }
 
 /// Of rows of the coordinator that do not read.
@@ -153,6 +166,25 @@ mod tests {
         let warnings = of_damage(&many, Incarnation(7));
         assert_eq!((warnings.len(), &*warnings[2]), (3, "it could not read 3 more pairs"));
         assert_eq!(of_damage(&many[..3], Incarnation(7))[2], "it could not read one more pair");
+    }
+
+    #[test]
+    fn warning_of_a_drain_says_what_is_left_and_what_keeps_it() {
+        let row = |removed, stall: Option<&str>| DrainRow {
+            node: NodeId(2),
+            who: "ops".to_owned(),
+            why: None,
+            since_unix_ms: 0,
+            removed,
+            stall: stall.map(str::to_owned),
+        };
+        let said = |row: DrainRow, left| of_drain(&[row], NodeId(2), left).unwrap();
+        assert_eq!(of_drain(&[row(false, None)], NodeId(1), 3), None);
+        assert_eq!(said(row(false, None), 1), "it is to be emptied (it drains), and 1 pair is left");
+        let stalled = "it is to be emptied (it drains), and 2 pairs are left; pair-1 cannot move";
+        assert_eq!(said(row(false, Some("pair-1 cannot move")), 2), stalled);
+        assert!(said(row(false, Some("pair-1 cannot move")), 0).ends_with("it can be stopped"));
+        assert_eq!(said(row(true, None), 0), "it was removed from the cluster by ops: stop it");
     }
 
     #[test]

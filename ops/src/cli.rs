@@ -35,7 +35,7 @@ Start with `cell dev`, then `cell put greeting hello` and `cell get greeting` in
 pub(crate) enum Command {
     /// Run a whole small cluster on this machine, for development
     Dev(command::dev::DevArgs),
-    /// Run one storage node, or list those of a cluster
+    /// Run one storage node, or list, empty or remove those of a cluster
     Node(command::node::NodeArgs),
     /// Print entries
     Get(command::get::GetArgs),

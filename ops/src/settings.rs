@@ -184,6 +184,13 @@ pub(crate) fn given_flags(matches: &ArgMatches) -> Vec<(&'static str, String)> {
     REGISTRY.declarations().filter_map(|(_, setting)| given(setting.name)).collect()
 }
 
+/// Refuses flags of settings where no node is started; `next` says what is taken.
+pub(crate) fn refuse_flags(matches: &ArgMatches, next: &'static str) -> Result<(), Failure> {
+    let Some((name, _)) = given_flags(matches).first().cloned() else { return Ok(()) };
+    let what = format!("--{} is a setting of a node that runs", name.replace('_', "-"));
+    Err(Failure::usage(what).next(next))
+}
+
 /// The table of all settings, as `docs/SETTINGS.md` holds it.
 pub(crate) fn markdown() -> String {
     const HEAD: &str = "\

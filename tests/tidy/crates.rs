@@ -17,6 +17,7 @@ const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
     ("linearizability", "crates/linearizability", 1, Some(&[])),
     ("durable", "crates/durable", 2, Some(&["terms"])),
     ("selector", "crates/selector", 2, Some(&["terms"])),
+    ("placement", "crates/placement", 2, Some(&["terms", "random"])),
     ("tree", "crates/tree", 2, None),
     ("memory", "crates/memory", 2, None),
     ("wal", "wal", 3, Some(&["terms", "random", "memory", "durable"])),

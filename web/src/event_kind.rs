@@ -41,6 +41,8 @@ kinds! {
     Takeover "takeover",
     /// A pair is to move to another node, moves, or does not after all.
     Move "move",
+    /// A node is to be emptied, is empty, or was removed.
+    Drain "drain",
     /// Meganodes were split.
     Split "split",
     /// A copy of a pair was written, or was not.

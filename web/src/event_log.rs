@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::clock::LookTime;
+use crate::drain_events::{self, DrainNews};
 use crate::drill::{RunSeen, RunState};
 use crate::event_kind::EventKind as Kind;
 use crate::move_events;
@@ -102,6 +103,7 @@ impl EventLog {
             look.moves(&before.cluster, &snapshot.cluster);
             look.findings(&before.cluster, &snapshot.cluster);
             look.troubles(&before.cluster, &snapshot.cluster);
+            look.drains(&before.cluster, &snapshot.cluster);
             look.settings(&before, snapshot);
         }
     }
@@ -387,6 +389,13 @@ impl Look<'_> {
                 let id = format!("trouble-{}-{}", row.pair.0, row.epoch.0);
                 self.push(id, row.node, (Kind::Takeover, Severity::Critical), text, details);
             }
+        }
+    }
+
+    fn drains(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
+        for DrainNews { id, node, is_warning, text, details } in drain_events::news(before, now) {
+            let severity = if is_warning { Severity::Warning } else { Severity::Info };
+            self.push(id, node, (Kind::Drain, severity), text, details);
         }
     }
 

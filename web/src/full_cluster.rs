@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cell_cluster::{
-    CheckpointRow, EpochRow, Finding, HostId, IncidentRow, MemberRow, Missing, PairRow, PairState,
+    CheckpointRow, DrainRow, EpochRow, Finding, HostId, IncidentRow, MemberRow, Missing, PairRow, PairState,
     RefutedFinding, ServingAddress, ShareRow, ShareTimes,
 };
 use cell_node::{
@@ -159,11 +159,18 @@ fn cluster(inner: &ClusterSnapshot, looks: u64) -> ClusterSnapshot {
         pairs: pairs(),
         members,
         incidents: incidents(looks),
+        drains: vec![drain(1, false), drain(7, true)],
         recoveries: vec![PairRecovery { pair: PairId(4), progress: progress() }],
         tuning: inner.tuning.clone(),
         unreadable: vec!["`tuning/current`: cannot read the tuning".to_owned()],
         ..ClusterSnapshot::default()
     }
+}
+
+/// A node that is to be emptied and does not come on, or one that was removed.
+fn drain(node: u32, removed: bool) -> DrainRow {
+    let (why, stall) = (Some("new disk".to_owned()), Some("pair-2 cannot move".to_owned()));
+    DrainRow { node: NodeId(node), who: "ops".to_owned(), why, since_unix_ms: 5, removed, stall }
 }
 
 /// What a node found.

@@ -23,6 +23,8 @@ pub(crate) struct AbsentNode {
     since_ms: u64,
     /// The same in milliseconds since 1970.
     pub(crate) since_unix_ms: u64,
+    /// It is to be emptied.
+    pub(crate) draining: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,10 +56,19 @@ impl KnownNodes {
             let incarnation = known.incarnation;
             known.absent.get_or_insert(absent(node, incarnation, at, at.boottime_ms));
         }
+        let row_of = |node: u32| cluster.drains.iter().find(|row| row.node.0 == node);
+        // Who was removed is not taken for one that failed.
+        let is_removed = |node: u32| row_of(node).is_some_and(|row| row.removed);
+        self.nodes.retain(|node, _| is_member(*node) || !is_removed(*node));
+        for (node, known) in &mut self.nodes {
+            if let Some(absent) = &mut known.absent {
+                absent.draining = row_of(*node).is_some();
+            }
+        }
         // A node that died before this one looked for the first time is known by what became of its pairs.
         for incident in cluster.incidents.iter().filter(|incident| !incident.is_of_nobody()) {
             let node = incident.node.0;
-            if !is_member(node) && !self.nodes.contains_key(&node) {
+            if !is_member(node) && !self.nodes.contains_key(&node) && !is_removed(node) {
                 let absent = absent(node, incident.dead, at, incident.detected_ms.min(at.boottime_ms));
                 self.keep(node, KnownNode { incarnation: incident.dead, absent: Some(absent) });
             }
@@ -84,14 +95,14 @@ impl KnownNodes {
 
 fn absent(node: u32, incarnation: Incarnation, at: LookTime, since_ms: u64) -> AbsentNode {
     let since_unix_ms = at.unix_ms.saturating_sub(at.boottime_ms.saturating_sub(since_ms));
-    AbsentNode { node, incarnation, since_ms, since_unix_ms }
+    AbsentNode { node, incarnation, since_ms, since_unix_ms, draining: false }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use cell_cluster::{IncidentRow, MemberRow};
+    use cell_cluster::{DrainRow, IncidentRow, MemberRow};
     use cell_node::ClusterSnapshot;
     use cell_terms::NodeId;
 
@@ -152,6 +163,32 @@ mod tests {
         assert_eq!(listed(&known, 50), [], "the cluster was not seen yet");
         known.observe(at(60), &cluster(&[0, 3], &[1, 3]));
         assert_eq!(listed(&known, 60), [(1, 1_000_040)]);
+    }
+
+    #[test]
+    fn node_that_was_removed_is_not_expected_back() {
+        let row = |removed| DrainRow {
+            node: NodeId(2),
+            who: "ops".to_owned(),
+            why: None,
+            since_unix_ms: 0,
+            removed,
+            stall: None,
+        };
+        let with = |rows: Vec<DrainRow>| {
+            let snapshot = cluster(&[0, 1], &[2]);
+            let cluster = ClusterSnapshot { drains: rows, ..(*snapshot.cluster).clone() };
+            NodeSnapshot { cluster: Arc::new(cluster), ..snapshot }
+        };
+        let mut known = KnownNodes::default();
+        known.observe(at(10), &cluster(&[0, 1, 2], &[]));
+        known.observe(at(50), &with(vec![row(false)]));
+        assert!(known.absent(at(50))[0].draining);
+        known.observe(at(60), &with(vec![row(true)]));
+        assert_eq!(listed(&known, 60), []);
+        let mut later = KnownNodes::default();
+        later.observe(at(60), &with(vec![row(true)]));
+        assert_eq!(listed(&later, 60), [], "nor by what became of its pairs");
     }
 
     #[test]

@@ -72,6 +72,7 @@ mod console;
 mod coordination;
 mod coordinator_watch;
 mod disk_watch;
+mod drain_events;
 mod drill;
 mod drill_permission;
 mod event_kind;

@@ -17,6 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::api::cluster;
 use crate::client_metrics;
 use crate::clock::milliseconds;
+use crate::drain_events::pairs_of;
 use crate::move_metrics;
 use crate::operation_metrics;
 use crate::server_figures::{self, ServerFigures};
@@ -186,12 +187,18 @@ impl SnapshotCollector {
 
     /// What the node saw of its cluster.
     fn encode_cluster(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let cluster = &self.snapshot.cluster;
+        let (cluster, own) = (&self.snapshot.cluster, self.snapshot.node);
+        let drains = || cluster.drains.iter().filter(|row| !row.removed);
+        let drain = drains().any(|row| row.node == own);
+        let left = if drain { usize::try_from(pairs_of(cluster, own)).unwrap_or(usize::MAX) } else { 0 };
         for (name, help, count) in [
             ("cluster_members", "Nodes whose leases live", cluster.members.len()),
             ("cluster_pairs", "Pairs of the region table", cluster.pairs.len()),
             ("cluster_pairs_unserved", "Pairs that nobody serves", cluster::troubles(&self.snapshot).len()),
             ("cluster_takeovers", "Takeovers under way at this node", cluster.recoveries.len()),
+            ("cluster_nodes_draining", "Nodes that are to be emptied", drains().count()),
+            ("node_draining", "1 if the node is to be emptied", usize::from(drain)),
+            ("node_drain_pairs_left", "Pairs that the node is to give away", left),
         ] {
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(u64::try_from(count).unwrap_or(u64::MAX)).encode(gauge)?;
@@ -390,6 +397,8 @@ mod tests {
             "cell_operations_refused_total{reason=\"busy\"} 0",
             "cell_operations_repeated_total 0",
             "cell_cluster_pairs_unserved 0",
+            "cell_node_draining 0",
+            "cell_node_drain_pairs_left 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
         }

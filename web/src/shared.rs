@@ -344,6 +344,15 @@ impl Shared {
         self.known_nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether there is or was such a node, as far as this node has seen.
+    pub(crate) fn knows_node(&self, node: u32) -> bool {
+        let (snapshot, _) = self.look();
+        let cluster = &snapshot.cluster;
+        let is_member = cluster.members.iter().any(|member| member.node.0 == node);
+        let has_pairs = cluster.pairs.iter().any(|row| row.node.0 == node);
+        node == snapshot.node.0 || is_member || has_pairs || self.known_nodes().knows(node)
+    }
+
     /// Refuses what is asked of a node that is not there and never was, as far as this node has seen.
     pub(crate) fn check_node(&self, name: &str, node: u32) -> Result<(), Problem> {
         let (snapshot, _) = self.look();

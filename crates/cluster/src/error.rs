@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionId, SessionId};
 
+use crate::drain_row::NodeRefusal;
 use crate::move_row::MoveRefusal;
 use crate::request::CoordinatorRefusal;
 use crate::terms::TermsDifference;
@@ -199,6 +200,9 @@ pub enum ClusterError {
     /// A move is not begun, not taken further, or not ended.
     #[error(transparent)]
     Move(#[from] MoveRefusal),
+    /// A node is not drained, not removed, or may not join.
+    #[error(transparent)]
+    Node(#[from] NodeRefusal),
     /// A pair's log folders know a later epoch than the table: the table is old or another cluster's. Nothing
     /// is served.
     #[error("the table says {table} for {pair}, but its logs have {found}")]

@@ -16,6 +16,7 @@
 //! | [`ClusterTerms`], [`NodeSeat`] | what all nodes agree on, and who is which node: compared at joining |
 //! | [`Incidents`] | what becomes of the pairs of those that died |
 //! | [`Moves`] | who is to give which pair to whom, and how far that is |
+//! | [`Drains`] | which nodes are to be emptied, and which were removed |
 //! | [`Notices`] | what owners of pairs send each other across nodes, in words of their own |
 //! | [`Tuning`] | settings that were changed for the whole cluster, and who changed them |
 //! | [`Watch`] | all of that, as a member follows it |
@@ -30,6 +31,9 @@ mod claim;
 mod clock;
 mod clock_watch;
 mod coordinator;
+mod drain_look;
+mod drain_row;
+mod drains;
 mod embedded;
 mod error;
 mod finding;
@@ -80,6 +84,8 @@ pub use claim::{Claim, ClaimReason, NewPair, Ownership};
 pub use clock::{Clock, ManualClock, boottime_ns};
 pub use clock_watch::ClockReading;
 pub use coordinator::{Coordinator, initialise};
+pub use drain_row::{DRAINS_AT_ONCE, DrainAuthor, DrainRow, NodeRefusal};
+pub use drains::Drains;
 pub use embedded::Embedded;
 pub use error::ClusterError;
 pub use finding::{Finding, RefutedFinding};

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempts::Attempts;
 use crate::coordinator::{Coordinator, parse, text};
+use crate::drain_look::drain_of;
+use crate::drain_row::NodeRefusal;
 use crate::error::ClusterError;
 use crate::number;
 use crate::request::{CoordinatorRefusal, KeyCondition, KeyValue, Transaction, TransactionOutcome};
@@ -65,7 +67,8 @@ impl Members {
     /// Enters a node, if it fits the cluster and nobody else is that node.
     ///
     /// # Errors
-    /// [`ClusterError::Terms`], [`ClusterError::NodeElsewhere`], [`ClusterError::LeaseEnded`].
+    /// [`ClusterError::Terms`], [`ClusterError::NodeElsewhere`], [`NodeRefusal::Removed`],
+    /// [`ClusterError::LeaseEnded`].
     pub fn join(&self, row: &MemberRow, joining: &Joining) -> Result<(), ClusterError> {
         self.apply(row.incarnation, || self.join_transaction(row, joining))
     }
@@ -100,11 +103,16 @@ impl Members {
         // The terms are read before the list, and each join writes them: of two nodes that join at the same
         // time the second one is refused, and has the first one in its list when it tries again.
         let (terms, sitting) = (self.coordinator.read(KEY_TERMS)?, self.coordinator.read(&seat_key)?);
+        let (drain, drain_unchanged) = drain_of(&*self.coordinator, row.node)?;
+        if let Some(drain) = drain.filter(|drain| drain.removed) {
+            return Err(NodeRefusal::Removed { node: row.node, who: drain.who }.into());
+        }
         let others = self.list()?.into_iter().any(|other| other.node != row.node);
         let join = Transaction::new()
             .when(KeyCondition::LeaseAlive { lease })
             .when(unchanged(&seat_key, sitting.as_ref()))
             .when(unchanged(KEY_TERMS, terms.as_ref()))
+            .when(drain_unchanged)
             .put_leased(member_key(lease), text(row), lease)
             .put_leased(seat_key, text(&seat), lease);
         if let Some(entry) = &sitting {

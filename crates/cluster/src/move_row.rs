@@ -191,6 +191,12 @@ pub enum MoveRefusal {
         /// Its owner's node.
         node: NodeId,
     },
+    /// A move to a node that is to be emptied.
+    #[error("{node} is to be emptied (it drains): it gets no pairs")]
+    TargetDrains {
+        /// The node.
+        node: NodeId,
+    },
     /// A move without a log would lose all.
     #[error("{pair} has no log (`durability = none`): what it holds would be lost on the way")]
     NoLog {

@@ -14,6 +14,7 @@ use cell_terms::{Csn, Durability, Epoch, Incarnation, PairId};
 use crate::attempts::Attempts;
 use crate::claim::Ownership;
 use crate::coordinator::{Coordinator, parse, text};
+use crate::drain_look::drain_of;
 use crate::error::ClusterError;
 use crate::member::MemberRow;
 use crate::move_row::{
@@ -96,16 +97,15 @@ impl Moves {
             {
                 return Ok(row);
             }
-            let (row, pair_revision, move_revision) = self.plan_with(pair, target, why)?;
+            let (row, conditions) = self.plan_with(pair, target, why)?;
             if seen.is_some_and(|seen| seen != row.revision()) {
                 return Err(MoveRefusal::Changed { pair }.into());
             }
-            let begin = Transaction::new()
+            let live = Transaction::new()
                 .when(KeyCondition::LeaseAlive { lease: row.source.incarnation })
-                .when(KeyCondition::LeaseAlive { lease: row.target.incarnation })
-                .when(unchanged(pair, pair_revision))
-                .when(as_it_was(pair, move_revision))
-                .put(MoveRow::key(pair), text(&row));
+                .when(KeyCondition::LeaseAlive { lease: row.target.incarnation });
+            let begin = conditions.into_iter().fold(live, Transaction::when);
+            let begin = begin.put(MoveRow::key(pair), text(&row));
             match self.coordinator.transact(begin) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(row),
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
@@ -125,13 +125,14 @@ impl Moves {
         Err(ClusterError::Contended { what: "a move that was to begin" })
     }
 
-    /// The row, and the revisions of the pair's row and of the earlier move's that it was made from.
+    /// The row, and that all is still so that it was made from: the pair's row, the earlier move's, and that
+    /// the target does not drain.
     fn plan_with(
         &self,
         pair: PairId,
         target: &MemberRow,
         why: &str,
-    ) -> Result<(MoveRow, Revision, Option<Revision>), ClusterError> {
+    ) -> Result<(MoveRow, [KeyCondition; 3]), ClusterError> {
         let entry = self.coordinator.read(&PairRow::key(pair))?.ok_or(ClusterError::PairUnknown { pair })?;
         let row: PairRow = parse("a row of the region table", &entry.value)?;
         let serves = row.state == PairState::Serving && row.is_published();
@@ -141,6 +142,10 @@ impl Moves {
         }
         if row.history.last().is_some_and(|served| served.durability == Durability::None) {
             return Err(MoveRefusal::NoLog { pair }.into());
+        }
+        let (drain, drain_unchanged) = drain_of(&*self.coordinator, target.node)?;
+        if drain.is_some() {
+            return Err(MoveRefusal::TargetDrains { node: target.node }.into());
         }
         let earlier = self.read(pair)?;
         if let Some((earlier, _)) = &earlier
@@ -172,7 +177,8 @@ impl Moves {
             cancelled_by: None,
             times: MoveTimes::wanted(self.at_ms),
         };
-        Ok((wanted, entry.revision, earlier.map(|(_, revision)| revision)))
+        let earlier = as_it_was(pair, earlier.map(|(_, revision)| revision));
+        Ok((wanted, [unchanged(pair, entry.revision), earlier, drain_unchanged]))
     }
 
     /// The source keeps image and log from here on: the target may copy.

@@ -1,13 +1,14 @@
-//! What a member follows of the coordinator: pairs, members, incidents, moves and notices, kept up with one
-//! call a look.
+//! What a member follows of the coordinator: pairs, members, incidents, moves, drains and notices, kept up
+//! with one call a look.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_terms::text::with_causes;
-use cell_terms::{Incarnation, PairId, SessionId};
+use cell_terms::{Incarnation, NodeId, PairId, SessionId};
 
 use crate::coordinator::{Coordinator, parse};
+use crate::drain_row::{DrainRow, KEY_DRAINS};
 use crate::error::ClusterError;
 use crate::incident::{self, IncidentRow, KEY_INCIDENTS};
 use crate::member::{KEY_MEMBERS, MemberRow};
@@ -32,6 +33,8 @@ pub struct ClusterView {
     pub incidents: BTreeMap<Incarnation, IncidentRow>,
     /// The moves that are under way, and of other pairs the last ones.
     pub moves: BTreeMap<PairId, MoveRow>,
+    /// The nodes that are to be emptied, and those that were removed.
+    pub drains: BTreeMap<NodeId, DrainRow>,
     /// The texts of notices, by their keys.
     pub notices: BTreeMap<String, String>,
     /// The settings that are in force on all nodes.
@@ -111,7 +114,9 @@ impl Watch {
         let mut view = ClusterView::default();
         let mut first = None;
         // Moves first: of a pair that is seen to be handed over, the move is seen.
-        for prefix in [KEY_MOVES, KEY_PAIRS, KEY_MEMBERS, KEY_INCIDENTS, NOTICE_PREFIX, KEY_TUNING] {
+        for prefix in
+            [KEY_MOVES, KEY_PAIRS, KEY_MEMBERS, KEY_DRAINS, KEY_INCIDENTS, NOTICE_PREFIX, KEY_TUNING]
+        {
             let listing = self.coordinator.list(prefix)?;
             first.get_or_insert(listing.revision);
             for entry in listing.entries {
@@ -147,6 +152,9 @@ impl Watch {
         } else if key.starts_with(KEY_MOVES) {
             let row = id.parse().ok().and_then(|id| known.moves.get(&PairId(id)));
             view.moves.extend(row.map(|row| (row.pair, row.clone())));
+        } else if key.starts_with(KEY_DRAINS) {
+            let row = id.parse().ok().and_then(|id| known.drains.get(&NodeId(id)));
+            view.drains.extend(row.map(|row| (row.node, row.clone())));
         } else if key.starts_with(KEY_MEMBERS) {
             let row = member_id(id).and_then(|id| known.members.get(&id));
             view.members.extend(row.map(|row| (row.incarnation, row.clone())));
@@ -213,6 +221,13 @@ impl ClusterView {
                 self.moves.insert(row.pair, row);
             }
             (KEY_MOVES, None) => {} // moves are replaced, never removed
+            (KEY_DRAINS, Some(text)) => {
+                let row: DrainRow = parse("a drain", text)?;
+                self.drains.insert(row.node, row);
+            }
+            (KEY_DRAINS, None) => {
+                self.drains.remove(&NodeId(id.parse().unwrap_or(u32::MAX)));
+            }
             (KEY_INCIDENTS, text) => self.take_incident(key, text)?,
             (KEY_MEMBERS, None) => {
                 self.members.remove(&member_id(id).unwrap_or_default());
@@ -250,6 +265,12 @@ impl ClusterView {
     #[must_use]
     pub fn next_of_nobody(&self) -> Incarnation {
         incident::next_of_nobody(self.incidents.values())
+    }
+
+    /// Whether a node is to be emptied, or was removed: it is to get no pairs.
+    #[must_use]
+    pub fn is_draining(&self, node: NodeId) -> bool {
+        self.drains.contains_key(&node)
     }
 
     /// Whether an incarnation lives, as of this view. One that never entered does not.

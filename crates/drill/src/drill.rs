@@ -18,6 +18,7 @@ use crate::lane::{LANE_STEP, Lane, LanePoint};
 use crate::load::{Load, Target, Traffic};
 use crate::proof::{DrillProof, Reader, prove};
 use crate::report::{DrillVerdict, Report, Unavailable};
+use crate::rolling::{Rolling, RollingAction, RollingStage};
 use crate::supervisor::Supervisor;
 use crate::timeline::{DrillEvent, Moment, Timeline};
 use crate::wire::{DrillRequest, NodeView, Status};
@@ -51,6 +52,13 @@ pub enum Notice {
         fault: FaultKind,
         /// To which node.
         node: u16,
+    },
+    /// How far a rolling restart is.
+    Rolling {
+        /// With which node.
+        node: u16,
+        /// How far that is.
+        stage: RollingStage,
     },
     /// What has happened by now, in order; each is reported anew when one more has, or when it is known
     /// better.
@@ -157,7 +165,7 @@ impl Drill {
         let mut supervisor = Supervisor::connect(&self.dir)?;
         let (_, status) = supervisor.status()?;
         self.check_status(&status)?;
-        if !status.pairs.iter().any(|pair| pair.node == u32::from(self.node)) {
+        if self.owns_nothing(&status) {
             notify(Notice::OwnsNothing { node: self.node });
         }
         let target = Target { servers: servers(&status), options: self.options.clone() };
@@ -171,7 +179,7 @@ impl Drill {
             let threads: Vec<_> =
                 clients.into_iter().map(|client| scope.spawn(|| client.run(&stop))).collect();
             let lane = scope.spawn(|| follow_lane(&journal, &ended, notify));
-            let injected = self.inject(&mut supervisor, interrupted, notify);
+            let injected = self.carry_out(&mut supervisor, interrupted, notify);
             stop.store(true, Ordering::Relaxed);
             let join = |thread: thread::ScopedJoinHandle<'_, Result<(), DrillError>>| {
                 thread.join().expect("a drill's client does not panic")
@@ -225,6 +233,10 @@ impl Drill {
             };
             return Err(DrillError::Unhealthy { node: unfit.node, state });
         }
+        let drained = status.nodes.iter().find(|node| node.drained_by.is_some());
+        if let Some(drained) = drained.filter(|_| self.fault == FaultKind::Rolling) {
+            return Err(DrillError::Unhealthy { node: drained.node, state: "to be emptied".to_owned() });
+        }
         Ok(())
     }
 
@@ -237,6 +249,25 @@ impl Drill {
             // With nobody to take over there is nothing to wait for.
             (None, FaultKind::Kill) if nodes == 1 => Duration::ZERO,
             (None, _) => DEFAULT,
+        }
+    }
+
+    /// Whether it would show nothing.
+    fn owns_nothing(&self, status: &Status) -> bool {
+        let owns = status.pairs.iter().any(|pair| pair.node == u32::from(self.node));
+        self.fault != FaultKind::Rolling && !owns
+    }
+
+    /// Load alone, then what is to be drilled, then until everything is back.
+    fn carry_out(
+        &self,
+        supervisor: &mut Supervisor,
+        interrupted: &AtomicBool,
+        notify: &(dyn Fn(Notice) + Sync),
+    ) -> Result<(Timeline, u64, Vec<String>), DrillError> {
+        match self.fault {
+            FaultKind::Rolling => self.roll(supervisor, interrupted, notify),
+            _ => self.inject(supervisor, interrupted, notify),
         }
     }
 
@@ -295,6 +326,49 @@ impl Drill {
                 }
             }
             thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Load alone, then each node in turn is emptied, stopped, started and given pairs again.
+    fn roll(
+        &self,
+        supervisor: &mut Supervisor,
+        interrupted: &AtomicBool,
+        notify: &(dyn Fn(Notice) + Sync),
+    ) -> Result<(Timeline, u64, Vec<String>), DrillError> {
+        let now_ms = || boottime_ns() / 1_000_000;
+        sleep_unless(interrupted, self.before)?;
+        let (begin_ns, before) = supervisor.status()?;
+        let patience_ms = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
+        let mut rolling = Rolling::new(&before, now_ms(), patience_ms);
+        let (mut timeline, mut reported) = (Timeline::of_all(&before, begin_ns), Vec::new());
+        notify(Notice::Injecting { fault: self.fault, node: self.node });
+        // However it ends, the node whose turn it is may have pairs again.
+        let mut fault = Injected { supervisor, healing: None, notify };
+        loop {
+            if interrupted.load(Ordering::Relaxed) {
+                fault.heal()?;
+                notify(Notice::Healing);
+                return Err(DrillError::Interrupted);
+            }
+            let (at_ns, status) = fault.supervisor.status()?;
+            match rolling.step(now_ms(), &status) {
+                RollingAction::Ask(request, stage) => {
+                    fault.supervisor.ask(request)?;
+                    let node = request.node().unwrap_or_default();
+                    fault.healing =
+                        (stage != RollingStage::Back).then_some(DrillRequest::Drain { node, on: false });
+                    notify(Notice::Rolling { node, stage });
+                }
+                RollingAction::Wait => thread::sleep(LOOK_EVERY),
+                RollingAction::Done => {
+                    timeline.note(at_ns, DrillEvent::AllBack, None);
+                    report_moments(&timeline, &mut reported, notify);
+                    thread::sleep(AFTERWARDS);
+                    return Ok((timeline, at_ns, Vec::new()));
+                }
+                RollingAction::Stuck(why) => return Ok((timeline, at_ns, vec![why])),
+            }
         }
     }
 

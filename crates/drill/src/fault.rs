@@ -28,10 +28,12 @@ pub enum FaultKind {
     PartitionOut,
     /// Its logs take longer.
     SlowDisk,
+    /// Each node in turn is emptied, stopped, started, and given pairs again.
+    Rolling,
 }
 
 impl FaultKind {
-    /// All that the supervisor can do.
+    /// All that the supervisor can do to one node. [`FaultKind::Rolling`] is done to all.
     pub const ALL: [FaultKind; 7] = [
         FaultKind::Kill,
         FaultKind::Stop,
@@ -66,6 +68,9 @@ impl FaultKind {
             FaultKind::SlowDisk => {
                 "Each write and sync of its logs takes longer: writes wait, reads do not, nobody takes over."
             }
+            FaultKind::Rolling => {
+                "Each node in turn is emptied, stopped, started, and given pairs again: a rolling restart."
+            }
         }
     }
 
@@ -79,6 +84,7 @@ impl FaultKind {
             FaultKind::PartitionIn => "partition-in",
             FaultKind::PartitionOut => "partition-out",
             FaultKind::SlowDisk => "slow-disk",
+            FaultKind::Rolling => "rolling",
         }
     }
 
@@ -98,6 +104,7 @@ impl FaultKind {
             FaultKind::PartitionIn => partition(PartitionWay::In),
             FaultKind::PartitionOut => partition(PartitionWay::Out),
             FaultKind::SlowDisk => DrillRequest::SlowDisk { node, delay_ms: ms(delay) },
+            FaultKind::Rolling => DrillRequest::Drain { node, on: true },
         }
     }
 
@@ -110,6 +117,7 @@ impl FaultKind {
                 Some(DrillRequest::Partition { node, on: false, way: PartitionWay::Both })
             }
             FaultKind::SlowDisk => Some(DrillRequest::SlowDisk { node, delay_ms: 0 }),
+            FaultKind::Rolling => Some(DrillRequest::Drain { node, on: false }),
         }
     }
 }

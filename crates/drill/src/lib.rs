@@ -4,6 +4,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `drill` | a drill from its first write to its report |
+//! | `rolling` | a rolling restart: what is to be asked next |
 //! | `fault` | what can be done to a node, and how it is taken back |
 //! | `wire`, `supervisor` | what the supervisor is asked and says; the connection to it |
 //! | `keys`, `load`, `journal` | which keys, who writes and reads them, what each was answered and when |
@@ -21,6 +22,7 @@ mod lane;
 mod load;
 mod proof;
 mod report;
+mod rolling;
 mod supervisor;
 mod timeline;
 pub mod wire;
@@ -34,5 +36,6 @@ pub use lane::{LANE_STEP, LanePoint};
 pub use load::Load;
 pub use proof::{DrillProof, PathFindings};
 pub use report::{DrillVerdict, Report, Unavailable};
+pub use rolling::RollingStage;
 pub use supervisor::{Supervisor, drill_socket};
 pub use timeline::{DrillEvent, Moment, Timeline};

@@ -158,7 +158,7 @@ impl Report {
         if writes < WRITES_MIN && self.timeline.owned() > 0 {
             let writes = counted(writes, "write", "writes");
             doubts.push(format!(
-                "{writes} to the node's pairs acknowledged during the fault, {WRITES_MIN} are needed: give a higher \
+                "{writes} to the pairs acknowledged during the fault, {WRITES_MIN} are needed: give a higher \
                  --rate"
             ));
         }
@@ -205,7 +205,8 @@ impl Report {
             .iter()
             .map(|(key, what)| json!({"key": key.escape_ascii().to_string(), "what": what}));
         json!({
-            "drill": self.fault.word(), "node": self.node,
+            "drill": self.fault.word(),
+            "node": (self.fault != FaultKind::Rolling).then_some(self.node),
             "delay_ms": self.delay.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
             "run": format!("{:016x}", self.run),
             "verdict": self.verdict().word(), "reasons": self.reasons(),

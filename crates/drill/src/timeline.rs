@@ -98,6 +98,13 @@ impl Timeline {
         timeline
     }
 
+    /// Of a rolling restart: all pairs count, whoever owned them.
+    pub(crate) fn of_all(before: &Status, injected_ns: u64) -> Timeline {
+        let owned = before.pairs.iter().filter(|pair| pair.owner.is_some());
+        let owned = owned.map(|pair| (pair.pair, pair.epoch)).collect();
+        Timeline { owned, ..Timeline::new(0, before, injected_ns) }
+    }
+
     /// When the fault began.
     pub fn injected_ns(&self) -> u64 {
         self.injected_ns
@@ -257,6 +264,8 @@ mod tests {
             partition: None,
             disk_delay_ms: 0,
             why: None,
+            drained_by: None,
+            drain_stall: None,
             server: address,
             http: address,
         }

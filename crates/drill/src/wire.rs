@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// Longest line, in bytes, in either direction.
 pub const LINE_BYTES_MAX: u64 = 1 << 20;
 
+/// As whom drills want nodes empty.
+pub const DRAINED_BY: &str = "a rolling restart";
+
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
@@ -36,6 +39,13 @@ pub enum DrillRequest {
     Restart {
         /// Which.
         node: u16,
+    },
+    /// Wanted empty, so that its pairs move to the others, or no longer.
+    Drain {
+        /// Which.
+        node: u16,
+        /// Begin or end.
+        on: bool,
     },
     /// Cut off from peers, clients and the coordinator, or no longer.
     Partition {
@@ -103,6 +113,7 @@ impl DrillRequest {
             | DrillRequest::Stop { node }
             | DrillRequest::Cont { node }
             | DrillRequest::Restart { node }
+            | DrillRequest::Drain { node, .. }
             | DrillRequest::Partition { node, .. }
             | DrillRequest::SlowDisk { node, .. } => Some(node),
         }
@@ -116,6 +127,8 @@ impl DrillRequest {
             DrillRequest::Stop { .. } => "stop",
             DrillRequest::Cont { .. } => "cont",
             DrillRequest::Restart { .. } => "restart",
+            DrillRequest::Drain { on: true, .. } => "drain",
+            DrillRequest::Drain { on: false, .. } => "undrain",
             DrillRequest::Partition { on: true, way: PartitionWay::Both, .. } => "partition",
             DrillRequest::Partition { on: true, way: PartitionWay::In, .. } => "partition-in",
             DrillRequest::Partition { on: true, way: PartitionWay::Out, .. } => "partition-out",
@@ -223,6 +236,12 @@ pub struct NodeView {
     /// Why it is held back when it has ended, if it ends the same way again and again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// Who wants it empty; none: nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drained_by: Option<String>,
+    /// What has kept it from being emptied for a while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_stall: Option<String>,
     /// Where clients reach it.
     pub server: SocketAddr,
     /// Its HTTP.
@@ -274,6 +293,7 @@ mod tests {
                 DrillRequest::Partition { node: 2, on: true, way: PartitionWay::In },
                 r#"{"do":"partition","node":2,"on":true,"way":"in"}"#,
             ),
+            (DrillRequest::Drain { node: 1, on: true }, r#"{"do":"drain","node":1,"on":true}"#),
             (
                 DrillRequest::SlowDisk { node: 0, delay_ms: 100 },
                 r#"{"do":"slow_disk","node":0,"delay_ms":100}"#,

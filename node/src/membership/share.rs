@@ -1,6 +1,6 @@
 //! Sharing the pairs of a dead incarnation out over the living: by bytes to replay, within their memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cell_cluster::{MemberRow, Missing, PairRow, PairState, ShareRow};
 use cell_terms::mutant::{Mutant, planted};
@@ -20,9 +20,14 @@ pub(crate) struct Orphan {
 }
 
 /// Gives each pair to the one that has the least to replay so far and has memory: the largest pairs first. A
-/// pair that nobody has room for gets nobody.
+/// pair that nobody has room for gets nobody. Nodes that drain get only what nobody else has room for.
 #[must_use]
-pub(crate) fn share_out(mut orphans: Vec<Orphan>, rows: &[PairRow], members: &[MemberRow]) -> Vec<ShareRow> {
+pub(crate) fn share_out(
+    mut orphans: Vec<Orphan>,
+    rows: &[PairRow],
+    members: &[MemberRow],
+    draining: &BTreeSet<NodeId>,
+) -> Vec<ShareRow> {
     let mut taken: BTreeMap<Incarnation, u64> = BTreeMap::new();
     for row in rows {
         if let Some(owner) = row.owner {
@@ -41,7 +46,8 @@ pub(crate) fn share_out(mut orphans: Vec<Orphan>, rows: &[PairRow], members: &[M
         };
         let load = |member: &&MemberRow| {
             let of = |map: &BTreeMap<Incarnation, u64>| map.get(&member.incarnation).copied().unwrap_or(0);
-            (of(&to_replay), of(&shares), of(&taken), member.incarnation)
+            let drains = draining.contains(&member.node);
+            (drains, of(&to_replay), of(&shares), of(&taken), member.incarnation)
         };
         let survivor = members.iter().filter(fits).min_by_key(load).map(|member| member.incarnation);
         if let Some(survivor) = survivor {
@@ -82,6 +88,8 @@ mod tests {
     use super::super::tests::{member, row};
     use super::*;
 
+    const NONE: BTreeSet<NodeId> = BTreeSet::new();
+
     fn orphan(pair: u32, replay_bytes: u64) -> Orphan {
         Orphan { pair: PairId(pair), replay_bytes, memory_bytes: 10, declined: Vec::new() }
     }
@@ -93,14 +101,14 @@ mod tests {
     #[test]
     fn share_out_is_balanced_by_bytes_to_replay() {
         let orphans = vec![orphan(1, 10), orphan(2, 100), orphan(3, 60), orphan(4, 50)];
-        let plan = share_out(orphans, &[], &[member(7, 1), member(8, 2)]);
+        let plan = share_out(orphans, &[], &[member(7, 1), member(8, 2)], &NONE);
         assert_eq!(survivors(&plan), [Some(7), Some(7), Some(8), Some(8)]);
     }
 
     #[test]
     fn share_out_empty_pairs_are_spread_by_number() {
         let orphans = (1..=4).map(|pair| orphan(pair, 0)).collect();
-        let plan = share_out(orphans, &[], &[member(7, 1), member(8, 2)]);
+        let plan = share_out(orphans, &[], &[member(7, 1), member(8, 2)], &NONE);
         assert_eq!(survivors(&plan), [Some(7), Some(8), Some(7), Some(8)]);
     }
 
@@ -112,7 +120,17 @@ mod tests {
         let mut declined = orphan(3, 1);
         declined.declined = vec![Incarnation(8)];
         let orphans = vec![orphan(1, 3), orphan(2, 2), declined];
-        let plan = share_out(orphans, &rows, &[small, member(8, 2)]);
+        let plan = share_out(orphans, &rows, &[small, member(8, 2)], &NONE);
         assert_eq!(survivors(&plan), [Some(8), Some(7), None], "the third finds no room anywhere");
+    }
+
+    #[test]
+    fn share_out_gives_a_node_that_drains_only_what_nobody_else_has_room_for() {
+        let mut small = member(8, 2);
+        small.memory_limit_bytes = 15;
+        let orphans = vec![orphan(1, 50), orphan(2, 10)];
+        let draining = BTreeSet::from([NodeId(1)]);
+        let plan = share_out(orphans, &[], &[member(7, 1), small], &draining);
+        assert_eq!(survivors(&plan), [Some(8), Some(7)]);
     }
 }

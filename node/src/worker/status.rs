@@ -244,6 +244,8 @@ impl Worker {
             Some((owned.pair.id(), in_a_row, why))
         })));
         warnings.extend(warning::of_damage(&self.cluster.pairs, self.identity.incarnation));
+        let (drains, node) = (&self.cluster.drains, self.identity.node);
+        warnings.extend(warning::of_drain(drains, node, self.pairs.iter().count()));
         warnings.extend(warning::of_rows(&self.cluster.unreadable));
         warnings.extend(warning::of_files(&self.access, &self.process_warnings));
         warnings

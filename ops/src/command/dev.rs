@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use anyhow::Context;
-use cell_cluster::{ClusterError, CoordinatorServer, Embedded, Table, local_socket};
+use cell_cluster::{ClusterError, Coordinator, CoordinatorServer, Embedded, Table, local_socket};
 use cell_durable::{SystemSyncer, create_folders};
+use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
-use clap::{ArgMatches, Args, ValueEnum, value_parser};
+use clap::{ArgMatches, Args, Subcommand, ValueEnum, value_parser};
 
 use crate::args::Global;
+use crate::command::dev_scale::{self, DevScaleArgs};
 use crate::dev::announce::Announcer;
 use crate::dev::child::NodeSpec;
 use crate::dev::drill_listener::DrillListener;
@@ -21,7 +23,8 @@ use crate::dev::event::Event;
 use crate::dev::messages;
 use crate::dev::owners::Owners;
 use crate::dev::plan::Plan;
-use crate::dev::supervisor::Supervisor;
+use crate::dev::scale::{self, ScaleListener};
+use crate::dev::supervisor::{NodeFactory, Supervisor};
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
@@ -68,6 +71,15 @@ pub(crate) struct DevArgs {
     /// What the cluster's processes report is shown on stderr, in place of files in `messages` of the folder
     #[arg(long)]
     show_logs: bool,
+    #[command(subcommand)]
+    what: Option<DevCommand>,
+}
+
+/// What else to do about a development cluster.
+#[derive(Debug, Subcommand)]
+enum DevCommand {
+    /// Grow or shrink a running cluster; nodes that go are emptied first
+    Scale(DevScaleArgs),
 }
 
 /// Whether a node that dies is started again.
@@ -81,18 +93,16 @@ enum Restart {
 
 /// Runs until a signal.
 pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
+    if let Some(DevCommand::Scale(scale)) = &arguments.what {
+        settings::refuse_flags(matches, "`cell dev scale` takes N, --dir and --patience")?;
+        return dev_scale::run(global, scale, &arguments.dir);
+    }
     keep_files_private();
     let (resolved, warnings) = settings::resolve(matches, environment::variables())?;
     warnings.iter().for_each(|warning| message::warning(warning));
     create_folders(&SystemSyncer, &arguments.dir)
         .with_context(|| format!("cannot create {}", arguments.dir.display()))?;
-    let mut plan = Plan::new(fs::canonicalize(&arguments.dir)?, arguments.port);
-    if arguments.allow_drills {
-        plan = plan.with_drills();
-    }
-    if !resolved.text(cell_web::TLS_CERTIFICATE_FILE).is_empty() {
-        plan = plan.with_tls();
-    }
+    let plan = plan(arguments, &resolved)?;
     refuse_small(plan.dir(), &resolved, arguments.nodes, true)?;
     let file = if arguments.show_logs { None } else { Some(messages::open(&plan.supervisor_messages())?) };
     settings::check_rules(&resolved)?;
@@ -111,9 +121,12 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     });
     // A second signal ends this process at once, and the children with it: they see their stdin end.
     signal::on_signals(Hangup::Stops, move || stop.send(Event::Stop).unwrap_or_default())?;
+    scale::permit(&(coordinator.clone() as Arc<dyn Coordinator>), arguments.nodes).map_err(explain)?;
     let owners = Owners::of(&Table::new(coordinator.clone()).pairs().map_err(explain)?.0);
+    let scale_listener = ScaleListener::open(plan.scale_socket(), coordinator.clone(), sender.clone())?;
     let drill_listener = drills(&plan, coordinator, &sender)?;
-    let specs = (0..arguments.nodes).map(|node| node_spec(&plan, node, arguments, matches));
+    let given = (arguments.nodes, arguments.show_logs);
+    let specs = (0..arguments.nodes).map(|node| node_spec(&plan, node, given, matches));
     let specs = specs.collect::<anyhow::Result<Vec<NodeSpec>>>()?;
     if !arguments.show_logs {
         let of_nodes = specs.iter().filter_map(|spec| spec.messages.clone());
@@ -121,15 +134,47 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     }
     let restart = arguments.restart == Restart::On;
     let announcer = Announcer { json: global.json };
-    let mut supervisor = Supervisor::new(plan, specs, restart, announcer).with_owners(owners);
+    let more = one_more(&plan, arguments, matches, &resolved);
+    let supervisor = Supervisor::new(plan, specs, restart, announcer);
+    let mut supervisor = supervisor.with_owners(owners).with_more(more);
     let exit = supervisor.run(&events, &sender)?;
-    drop((drill_listener, server));
+    drop((scale_listener, drill_listener, server));
     Ok(exit)
+}
+
+fn plan(arguments: &DevArgs, resolved: &Settings) -> anyhow::Result<Plan> {
+    let mut plan = Plan::new(fs::canonicalize(&arguments.dir)?, arguments.port);
+    if arguments.allow_drills {
+        plan = plan.with_drills();
+    }
+    if !resolved.text(cell_web::TLS_CERTIFICATE_FILE).is_empty() {
+        plan = plan.with_tls();
+    }
+    Ok(plan)
+}
+
+/// How a node is started that comes later.
+fn one_more(plan: &Plan, given: &DevArgs, matches: &ArgMatches, resolved: &Settings) -> NodeFactory {
+    let (plan, matches, resolved) = (plan.clone(), matches.clone(), resolved.clone());
+    let (nodes, show_logs) = (given.nodes, given.show_logs);
+    Box::new(move |node| {
+        refuse_small(plan.dir(), &resolved, node + 1, true)?;
+        refuse_taken(&plan, node)?;
+        let spec = node_spec(&plan, node, (nodes, show_logs), &matches)?;
+        if let Some(messages) = &spec.messages {
+            messages::keep_bounded(vec![messages.clone()])?;
+        }
+        Ok(spec)
+    })
 }
 
 /// A node that cannot listen would end with its own command's advice; here the ports follow from `--port`.
 fn refuse_taken_ports(plan: &Plan, nodes: u16) -> anyhow::Result<()> {
-    for address in (0..nodes).flat_map(|node| [plan.fabric(node), plan.http(node)]) {
+    (0..nodes).try_for_each(|node| refuse_taken(plan, node))
+}
+
+fn refuse_taken(plan: &Plan, node: u16) -> anyhow::Result<()> {
+    for address in [plan.fabric(node), plan.http(node)] {
         if let Err(error) = TcpListener::bind(address) {
             let failure = Failure::new(Exit::Usage, format!("cannot listen on {address}: {error}"));
             return Err(failure.next("another process listens there: give another --port").into());
@@ -152,7 +197,13 @@ fn drills(
     Ok(None)
 }
 
-fn node_spec(plan: &Plan, node: u16, given: &DevArgs, matches: &ArgMatches) -> anyhow::Result<NodeSpec> {
+/// How a node is started, in a cluster that began with so many nodes, whose messages are shown or not.
+fn node_spec(
+    plan: &Plan,
+    node: u16,
+    (nodes, show_logs): (u16, bool),
+    matches: &ArgMatches,
+) -> anyhow::Result<NodeSpec> {
     let mut arguments = vec!["--supervised".to_owned()];
     let decided = [
         node.to_string(),
@@ -162,7 +213,7 @@ fn node_spec(plan: &Plan, node: u16, given: &DevArgs, matches: &ArgMatches) -> a
         String::new(),
         plan.coordinator().to_str().context("the folder's path is not UTF-8")?.to_owned(),
         plan.dir().to_str().context("the folder's path is not UTF-8")?.to_owned(),
-        given.nodes.to_string(),
+        nodes.to_string(),
     ];
     let mut push = |name: &str, text: String| arguments.push(format!("--{}={text}", name.replace('_', "-")));
     if let Some(path) = matches.get_one::<PathBuf>("config") {
@@ -175,7 +226,7 @@ fn node_spec(plan: &Plan, node: u16, given: &DevArgs, matches: &ArgMatches) -> a
         push(name, text);
     }
     let binary = std::env::current_exe().context("cannot find this binary")?;
-    let messages = (!given.show_logs).then(|| plan.node_messages(node));
+    let messages = (!show_logs).then(|| plan.node_messages(node));
     Ok(NodeSpec { node, binary, arguments, messages })
 }
 

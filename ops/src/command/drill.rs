@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cell_client::Transport;
-use cell_drill::wire::{DrillRequest, NodeView, PairView, PartitionWay, Status};
+use cell_drill::wire::{DRAINED_BY, DrillRequest, NodeView, PairView, PartitionWay, Status};
 use cell_drill::{DELAY_MS, DELAY_MS_DEFAULT, Drill, DrillError, FaultKind, Load, Supervisor};
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 use serde_json::json;
@@ -65,6 +65,8 @@ enum Kind {
     PartitionOut,
     /// Each write and sync of its logs takes longer; writes wait, reads do not
     SlowDisk,
+    /// Each node in turn is emptied, stopped, started, and given pairs again
+    Rolling,
 }
 
 impl Kind {
@@ -77,9 +79,21 @@ impl Kind {
             Kind::PartitionIn => FaultKind::PartitionIn,
             Kind::PartitionOut => FaultKind::PartitionOut,
             Kind::SlowDisk => FaultKind::SlowDisk,
+            Kind::Rolling => FaultKind::Rolling,
         }
     }
 }
+
+/// Faults that are done to one node.
+const NEEDS_NODE: [(&str, &str); 7] = [
+    ("kind", "kill"),
+    ("kind", "stop"),
+    ("kind", "restart"),
+    ("kind", "partition"),
+    ("kind", "partition-in"),
+    ("kind", "partition-out"),
+    ("kind", "slow-disk"),
+];
 
 /// Arguments of `cell drill run`.
 #[derive(Debug, Args)]
@@ -87,9 +101,14 @@ struct RunArgs {
     /// The fault
     #[arg(value_enum)]
     kind: Kind,
-    /// The node that it is done to
-    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(0..64))]
-    node: u16,
+    /// The node that it is done to; rolling is done to all
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = value_parser!(u16).range(0..64),
+        required_if_eq_any = NEEDS_NODE
+    )]
+    node: Option<u16>,
     /// How long it lasts (kill: how long no process follows) [default: 3s; kill of an only node, restart: 0]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     duration: Option<Duration>,
@@ -132,6 +151,10 @@ pub(crate) fn run(global: &Global, arguments: &DrillArgs) -> anyhow::Result<Exit
 
 fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
     let delay = delay(arguments)?;
+    if arguments.kind == Kind::Rolling && (arguments.node.is_some() || arguments.duration.is_some()) {
+        let what = "a rolling restart is done to every node in turn, and lasts as long as that takes";
+        return Err(Failure::usage(what).next("leave --node and --duration out").into());
+    }
     let interrupted = signal::stop_flag()?;
     let mut options = store::options(None, arguments.patience, 1024, &[])?;
     if let Some(transport) = arguments.transport {
@@ -140,7 +163,7 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
     let drill = Drill {
         dir: arguments.dir.clone(),
         fault: arguments.kind.fault(),
-        node: arguments.node,
+        node: arguments.node.unwrap_or(0),
         lasts: arguments.duration,
         delay,
         before: arguments.before,
@@ -228,6 +251,7 @@ fn row(node: &NodeView, status: &Status) -> Vec<String> {
         Some(_) if pair.is_served() => "unavailable".to_owned(),
         _ => pair.state.clone(),
     };
+    let own_count = own.clone().count();
     let pairs: Vec<_> = own.map(|pair| format!("{} {}", pair.pair, state(pair))).collect();
     let cut_off = match node.partition {
         None => String::new(),
@@ -238,10 +262,15 @@ fn row(node: &NodeView, status: &Status) -> Vec<String> {
         0 => String::new(),
         ms => format!(", disk slower by {ms} ms"),
     };
+    let drains = match (&node.drained_by, own_count) {
+        (None, _) => String::new(),
+        (Some(_), 0) => ", drained".to_owned(),
+        (Some(_), _) => ", drains".to_owned(),
+    };
     vec![
         node.node.to_string(),
         node.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
-        format!("{}{cut_off}{slow}", node.state),
+        format!("{}{cut_off}{slow}{drains}", node.state),
         node.lives.to_string(),
         node.server.to_string(),
         pairs.join(", "),
@@ -260,6 +289,8 @@ fn take_back(arguments: &LsArgs) -> Result<Vec<u16>, DrillError> {
             (view.state == "stopped", DrillRequest::Cont { node }),
             (view.partitioned, cuts),
             (view.disk_delay_ms > 0, DrillRequest::SlowDisk { node, delay_ms: 0 }),
+            // What an operator wants empty stays so.
+            (view.drained_by.as_deref() == Some(DRAINED_BY), DrillRequest::Drain { node, on: false }),
             // Of a node that is down, it is a start at once.
             (view.state == "down", DrillRequest::Restart { node }),
         ];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use cell_cluster::{ClusterError, Coordinator, Embedded, Remote};
+use cell_cluster::{ClusterError, Coordinator, Embedded, NodeRefusal, Remote};
 use cell_drill::wire::PartitionWay;
 use cell_fabric::{FabricError, Partition};
 use cell_node::{
@@ -24,6 +24,7 @@ use clap::{ArgMatches, Args, Subcommand};
 
 use crate::args::Global;
 use crate::command::dev::CLUSTER_NODES;
+use crate::command::node_drain::{self, NodeDrainArgs, NodeRemoveArgs, NodeUndrainArgs};
 use crate::command::node_ls::{self, NodeLsArgs};
 use crate::dev::filtered::Filtered;
 use crate::dev::link::{self, Report, Word};
@@ -73,11 +74,17 @@ fn parse_way(word: &str) -> Result<PartitionWay, String> {
 enum NodeCommand {
     /// Print the nodes of a cluster, as the admin API returns them
     Ls(NodeLsArgs),
+    /// Let all pairs of a node move to the others while they are read and written, and give it none
+    Drain(NodeDrainArgs),
+    /// Give a node pairs again
+    Undrain(NodeUndrainArgs),
+    /// Remove a node for good that has no pairs, and that drains or does not run
+    Remove(NodeRemoveArgs),
 }
 
 /// Runs a node until a signal, or does what else is wanted.
 pub(crate) fn run(global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
-    let Some(NodeCommand::Ls(listed)) = &arguments.what else {
+    let Some(what) = &arguments.what else {
         let ended = serve(arguments, matches);
         // Also where its messages' file cannot be written, on a disk that is full.
         return ended.inspect_err(|error| {
@@ -86,13 +93,13 @@ pub(crate) fn run(global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -
             }
         });
     };
-    if let Some((name, _)) = settings::given_flags(matches).first() {
-        let what = format!("--{} is a setting of a node that runs", name.replace('_', "-"));
-        return Err(Failure::usage(what)
-            .next("`cell node ls` takes --server, --http, --http-ca and --token")
-            .into());
+    settings::refuse_flags(matches, "what is asked of nodes takes --server, --http, --http-ca and --token")?;
+    match what {
+        NodeCommand::Ls(arguments) => node_ls::run(global, arguments),
+        NodeCommand::Drain(arguments) => node_drain::drain(global, arguments),
+        NodeCommand::Undrain(arguments) => node_drain::undrain(global, arguments),
+        NodeCommand::Remove(arguments) => node_drain::remove(global, arguments),
     }
-    node_ls::run(global, listed)
 }
 
 /// Runs until a signal.
@@ -439,6 +446,10 @@ fn explain(error: NodeError) -> Failure {
             Some(
                 "give this node a number of its own, or stop the other one and wait until its lease has ended",
             ),
+        ),
+        NodeError::Cluster(ClusterError::Node(NodeRefusal::Removed { .. })) => (
+            Exit::Usage,
+            Some("give this node another number, or permit this one again with `cell node undrain`"),
         ),
         // Their words say what to do.
         NodeError::Geometry { .. } | NodeError::Wal(WalError::FlushUnsure { .. }) => (Exit::Usage, None),

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use crate::api::{Api, ApiArgs, Missing, understand, warn_of_missing};
 use crate::args::Global;
+use crate::command::node_drain::{self, Drain};
 use crate::exit::Exit;
 use crate::output::{message, number, table};
 
@@ -40,6 +41,9 @@ struct Node {
     entries: u64,
     /// None: nothing is known of the last second.
     operations_per_second: Option<f64>,
+    /// It is to be emptied.
+    #[serde(default)]
+    draining: bool,
     /// Of a node whose lease has ended: its row has no figures.
     absent_since_unix_ms: Option<u64>,
 }
@@ -66,10 +70,22 @@ const HEADINGS: [&str; 11] = [
 
 /// Prints a row for each node; exit code 6 if one did not answer.
 pub(crate) fn run(global: &Global, arguments: &NodeLsArgs) -> anyhow::Result<Exit> {
-    let document = Api::new(&arguments.api)?.get("/api/v1/nodes")?.document;
+    let api = Api::new(&arguments.api)?;
+    let document = api.get("/api/v1/nodes")?.document;
     let parsed: Document = understand(&document, "of the nodes")?;
     message::print_document(global.json, document, || text(&parsed))?;
+    if !global.json && parsed.nodes.iter().any(|node| node.draining) {
+        match node_drain::list(&api) {
+            Ok((drains, _)) => message::print_text(&drains_text(&drains))?,
+            Err(failure) => message::warning(&format!("which nodes drain is not known: {}", failure.what)),
+        }
+    }
     Ok(warn_of_missing(&parsed.missing, "what is known of"))
+}
+
+/// A line for each node that drains, below the nodes.
+fn drains_text(drains: &[Drain]) -> String {
+    drains.iter().map(|drain| format!("{}\n", drain.line())).collect()
 }
 
 /// A row for each node, also for one that did not answer.
@@ -87,6 +103,7 @@ fn row(node: &Node) -> Vec<String> {
         Some(detail) => format!("{} ({detail})", node.state),
         None => node.state.clone(),
     };
+    let state = if node.draining { format!("{state}, drains") } else { state };
     let mut cells = vec![node.node.to_string(), place(&node.address), place(&node.http), state];
     if node.absent_since_unix_ms.is_none() {
         let of = |used, all| format!("{} of {}", number::bytes(used), number::bytes(all));

@@ -12,7 +12,9 @@ use super::plan::Plan;
 use crate::output::message;
 
 /// The names of events, as docs/CLI.md lists them.
-const EVENTS: [&str; 17] = [
+const EVENTS: [&str; 19] = [
+    "added",
+    "removed",
     "serving",
     "up",
     "starting",

@@ -11,12 +11,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cell_cluster::{
-    Coordinator, IncidentRow, Incidents, Members, PairRow, PairState, Table, Trouble, local_socket,
+    ClusterError, Coordinator, Drains, IncidentRow, Incidents, Members, NodeRefusal, PairRow, PairState,
+    Table, Trouble, local_socket,
 };
-use cell_drill::wire::{DrillAnswer, DrillRequest, LINE_BYTES_MAX, PairView, Refused, Status};
-use cell_terms::Incarnation;
+use cell_drill::wire::{DRAINED_BY, DrillAnswer, DrillRequest, LINE_BYTES_MAX, PairView, Refused, Status};
+use cell_terms::text::with_causes;
+use cell_terms::{Incarnation, NodeId};
 
 use super::event::Event;
+use super::scale_wire;
 
 /// Who asks nothing for so long is let go.
 const IDLE: Duration = Duration::from_secs(600);
@@ -113,6 +116,12 @@ fn ask(request: DrillRequest, coordinator: &Arc<dyn Coordinator>, events: &Sende
     let Some(mut answer) = sent.ok().and_then(|()| receiver.recv().ok()) else {
         return refused("the cluster is stopping".into(), "start it again, then the drill");
     };
+    if answer.refused.is_none()
+        && let DrillRequest::Drain { node, on } = request
+        && let Err(refused) = drain(coordinator, node, on)
+    {
+        return DrillAnswer { refused: Some(refused), ..answer };
+    }
     if let Some(status) = &mut answer.status
         && let Err(error) = add_table(status, coordinator)
     {
@@ -122,6 +131,19 @@ fn ask(request: DrillRequest, coordinator: &Arc<dyn Coordinator>, events: &Sende
         );
     }
     answer
+}
+
+/// Wants a node empty, or no longer.
+fn drain(coordinator: &Arc<dyn Coordinator>, node: u16, on: bool) -> Result<(), Refused> {
+    let (drains, node) = (Drains::new(coordinator.clone()), NodeId(node.into()));
+    let done = match on {
+        true => drains.begin(&[node], &scale_wire::author(DRAINED_BY)).map(drop),
+        false => match drains.end(&[node]) {
+            Err(ClusterError::Node(NodeRefusal::NotDraining { .. })) => Ok(()),
+            done => done.map(drop),
+        },
+    };
+    done.map_err(|error| scale_wire::refuse(with_causes(&error), "`cell drill ls` shows the nodes"))
 }
 
 fn add_table(
@@ -134,6 +156,11 @@ fn add_table(
     for owner in owners {
         if coordinator.remaining_ns(Incarnation(owner))?.is_some() {
             status.leases.push(owner);
+        }
+    }
+    for row in Drains::new(coordinator.clone()).list()? {
+        if let Some(view) = status.nodes.iter_mut().find(|view| u32::from(view.node) == row.node.0) {
+            (view.drained_by, view.drain_stall) = (Some(row.who), row.stall);
         }
     }
     let incidents = Incidents::new(coordinator.clone()).list()?;

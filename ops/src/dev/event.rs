@@ -5,6 +5,7 @@ use std::sync::mpsc::Sender;
 use cell_drill::wire::{DrillAnswer, DrillRequest};
 
 use super::link::Report;
+use super::scale_wire::{ScaleDone, ScaleStep};
 
 /// What the supervisor waits for.
 #[derive(Debug)]
@@ -26,6 +27,12 @@ pub(crate) enum Event {
         node: u16,
         /// Which start of the node.
         life: u64,
+    },
+    /// Nodes are to come or to go.
+    Scale {
+        step: ScaleStep,
+        /// Where the answer goes.
+        answer: Sender<ScaleDone>,
     },
     /// A drill asks for something.
     Drill {

@@ -49,6 +49,11 @@ impl Plan {
         cell_drill::drill_socket(&self.dir)
     }
 
+    /// Where nodes are added and taken away.
+    pub(crate) fn scale_socket(&self) -> PathBuf {
+        super::scale_wire::socket(&self.dir)
+    }
+
     /// Everything is below it.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir

@@ -32,6 +32,8 @@ pub(crate) struct Slot {
     pub(crate) served: bool,
     /// SIGSTOP has it.
     pub(crate) paused: bool,
+    /// Its node leaves the cluster: no process follows, and the place goes.
+    pub(crate) leaving: bool,
     /// What lasts of drills, whichever process is in it.
     pub(crate) faults: LastingFaults,
     /// A drill did something to the process: what it ends of says nothing of the node.
@@ -67,6 +69,7 @@ impl Slot {
             last: None,
             served: false,
             paused: false,
+            leaving: false,
             faults: LastingFaults::default(),
             drilled: false,
             backoff: Backoff::default(),
@@ -95,6 +98,7 @@ impl Slot {
     pub(crate) fn state(&self) -> &str {
         match (&self.child, self.paused) {
             (Some(_), true) => "stopped",
+            (Some(_), false) if self.leaving => "stopping",
             (Some(_), false) => &self.state,
             (None, _) if self.given_up().is_some() => "given up",
             (None, _) => "down",

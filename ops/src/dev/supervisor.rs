@@ -17,14 +17,20 @@ use super::event::Event;
 use super::link::Report;
 use super::owners::Owners;
 use super::plan::Plan;
+use super::scale_wire::{NODES_MAX, ScaleDone, ScaleNode, ScaleStep, refuse};
 use super::slot::Slot;
 use crate::exit::{Exit, Failure};
+
+/// Makes how a node of this number is started.
+pub(crate) type NodeFactory = Box<dyn Fn(u16) -> anyhow::Result<NodeSpec> + Send>;
 
 /// The supervisor of all nodes.
 pub(crate) struct Supervisor {
     plan: Plan,
     slots: Vec<Slot>,
     restart: bool,
+    /// How one more node is started; none where none can be.
+    more: Option<NodeFactory>,
     announcer: Announcer,
     /// Whose the folder's pairs were before the nodes were started.
     owners: Owners,
@@ -40,12 +46,17 @@ impl Supervisor {
         let now = Instant::now();
         let slots: Vec<_> = specs.into_iter().map(|spec| Slot::new(spec, now)).collect();
         let (owners, seen_up) = (Owners::default(), vec![false; slots.len()]);
-        Supervisor { plan, restart, announcer, owners, up: false, seen_up, slots }
+        Supervisor { plan, restart, more: None, announcer, owners, up: false, seen_up, slots }
     }
 
     /// The same over pairs that are there already.
     pub(crate) fn with_owners(self, owners: Owners) -> Supervisor {
         Supervisor { owners, ..self }
+    }
+
+    /// The same, and nodes can be added.
+    pub(crate) fn with_more(self, more: NodeFactory) -> Supervisor {
+        Supervisor { more: Some(more), ..self }
     }
 
     fn nodes(&self) -> u16 {
@@ -125,6 +136,9 @@ impl Supervisor {
             Event::Drill { request, answer } => {
                 let _ = answer.send(self.carry_out(request)); // who asked may have gone
             }
+            Event::Scale { step, answer } => {
+                let _ = answer.send(self.scale(step)); // who asked may have gone
+            }
             Event::Report { .. } | Event::Ended { .. } => {} // of an earlier life
             Event::Stop | Event::CoordinatorFailed(_) => {}  // ends the run
         }
@@ -132,8 +146,8 @@ impl Supervisor {
     }
 
     fn is_current(&self, node: u16, life: u64) -> bool {
-        let slot = &self.slots[usize::from(node)];
-        slot.lives == life && slot.child.is_some()
+        let slot = self.slots.get(usize::from(node));
+        slot.is_some_and(|slot| slot.lives == life && slot.child.is_some())
     }
 
     /// A process has ended.
@@ -141,6 +155,11 @@ impl Supervisor {
         let slot = &mut self.slots[usize::from(node)];
         let Some(child) = &mut slot.child else { return Ok(()) };
         let status = child.wait()?;
+        if slot.leaving {
+            slot.child = None;
+            self.gone(node);
+            return Ok(());
+        }
         let said = slot.last.as_ref().map(|last| last.detail.clone());
         let died = self.announcer.died(node, status, said.or_else(|| child.last_error()));
         let now = Instant::now();
@@ -197,6 +216,70 @@ impl Supervisor {
         }
     }
 
+    /// Adds a node, takes the last one away, or says who is there.
+    fn scale(&mut self, step: ScaleStep) -> ScaleDone {
+        match step {
+            ScaleStep::Look => {}
+            ScaleStep::Add => self.add()?,
+            ScaleStep::Retire(node) => self.retire(node)?,
+        }
+        let view = |slot: &Slot| ScaleNode {
+            node: slot.spec.node,
+            state: slot.state().to_owned(),
+            server: self.plan.fabric(slot.spec.node).to_string(),
+            http: self.plan.http(slot.spec.node).to_string(),
+            pairs: 0,
+            draining: false,
+            stall: None,
+        };
+        Ok(self.slots.iter().map(view).collect())
+    }
+
+    fn add(&mut self) -> Result<(), Refused> {
+        let node = self.nodes();
+        if let Some(leaving) = self.slots.last().filter(|slot| slot.leaving) {
+            let what = format!("node {} is being stopped", leaving.spec.node);
+            return Err(refuse(what, "wait until it has ended"));
+        }
+        if node >= NODES_MAX {
+            return Err(refuse(
+                format!("a cluster here has at most {NODES_MAX} nodes"),
+                "use several machines",
+            ));
+        }
+        let Some(more) = &self.more else {
+            return Err(refuse("this supervisor adds no nodes".to_owned(), "start the cluster with more"));
+        };
+        let spec = more(node).map_err(|error| refuse(format!("{error:#}"), "mend that, then try again"))?;
+        self.slots.push(Slot::new(spec, Instant::now()));
+        self.seen_up.push(true); // the others do not wait for it
+        let (server, http) = (self.plan.fabric(node).to_string(), self.plan.http(node).to_string());
+        let text = format!("node {node} is added: {server}");
+        self.announcer.say("added", &text, &json!({"node": node, "server": server, "http": http}));
+        Ok(())
+    }
+
+    /// Stops the last node for good. That it has no pairs is for who asks to know.
+    fn retire(&mut self, node: u16) -> Result<(), Refused> {
+        if self.nodes() == 1 || node + 1 != self.nodes() {
+            let what = format!("node {node} is not the last of several: nodes leave from the last one on");
+            return Err(refuse(what, "`cell dev scale N` takes them away in their order"));
+        }
+        let slot = &mut self.slots[usize::from(node)];
+        slot.leaving = true;
+        if !slot.ask_to_stop() {
+            self.gone(node);
+        }
+        Ok(())
+    }
+
+    /// A node that left has no process any more.
+    fn gone(&mut self, node: u16) {
+        self.slots.truncate(usize::from(node));
+        self.seen_up.truncate(usize::from(node));
+        self.announcer.say("removed", &format!("node {node} has left"), &json!({"node": node}));
+    }
+
     /// Does what a drill asks for.
     fn carry_out(&mut self, request: DrillRequest) -> DrillAnswer {
         let count = self.slots.len();
@@ -210,6 +293,8 @@ impl Supervisor {
             (DrillRequest::Status, _) => return self.status(),
             (_, None) => false,
             (_, Some((node, None))) => return refuse_unknown(node, count),
+            // The rest is a row of the coordinator, which who hands this on writes.
+            (DrillRequest::Drain { .. }, Some(_)) => true,
             (DrillRequest::Kill { down_ms, .. }, Some((_, Some(slot)))) => {
                 slot.kill(Duration::from_millis(down_ms))
             }
@@ -250,6 +335,8 @@ impl Supervisor {
             partition: slot.faults.partition,
             disk_delay_ms: slot.faults.disk_delay_ms,
             why: slot.repeated().map(Repeated::words),
+            drained_by: None,
+            drain_stall: None,
             server: self.plan.fabric(slot.spec.node),
             http: self.plan.http(slot.spec.node),
         };

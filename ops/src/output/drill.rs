@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cell_drill::{DrillError, DrillVerdict, Notice, Report};
+use cell_drill::{DrillError, DrillVerdict, FaultKind, Notice, Report};
 use serde::Deserialize;
 
 use super::message;
@@ -17,7 +17,10 @@ pub(crate) const DIR_DEFAULT: &str = "./cell-data";
 
 /// A report for people.
 pub(crate) fn text(report: &Report) -> String {
-    let mut text = format!("{}: {} node {}", report.verdict().word(), report.fault.word(), report.node);
+    let mut text = match report.fault {
+        FaultKind::Rolling => format!("{}: rolling restart of all nodes", report.verdict().word()),
+        fault => format!("{}: {} node {}", report.verdict().word(), fault.word(), report.node),
+    };
     if let Some(delay) = report.delay {
         text.push_str(&format!(", each write and sync of its logs {} ms longer", delay.as_millis()));
     }
@@ -227,6 +230,8 @@ pub(crate) fn print_notice(notice: Notice, server: Option<&str>) {
                 }
             }
         }
+        Notice::Injecting { fault: FaultKind::Rolling, .. } => message::note("rolling restart"),
+        Notice::Rolling { node, stage } => message::note(&format!("node {node} {}", stage.words())),
         Notice::Injecting { fault, node } => message::note(&format!("{} node {node}", fault.word())),
         Notice::ReadingBack => message::note("reading every acknowledged key back"),
         Notice::NotHealed(why) => message::warning(&format!("the fault could not be taken back: {why}")),

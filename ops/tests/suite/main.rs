@@ -9,4 +9,5 @@ mod dump;
 mod harness;
 mod live;
 mod process;
+mod scale;
 mod store;

@@ -172,7 +172,7 @@ class Mock {
       "tree/heat": () => documents.heat(world, now, query),
       "tree/locate": () => documents.locate(world, now, query.get("key") ?? ""), "selector/pairs": () => selector.pairs(world, now),
       tuning: () => world.tuning.document(now), "tuning/history": () => documents.head(now, world.tuning.page(Number(query.get("limit") ?? 50), Number(query.get("before") ?? Infinity))),
-      moves: () => documents.head(now, this.moves.document()), drills: () => this.drills(now), "drills/preview": () => documents.head(now, preview(world, query.get("kind"), Number(query.get("node")), Number(query.get("delay_ms") ?? 100))),
+      drains: () => documents.head(now, { drains: [] }), moves: () => documents.head(now, this.moves.document()), drills: () => this.drills(now), "drills/preview": () => documents.head(now, preview(world, query.get("kind"), Number(query.get("node")), Number(query.get("delay_ms") ?? 100))),
       kv: () => documents.kvPage(world, now, query), whoami: () => documents.head(now, { name: role, role, roles: ROLES_OF[role], tokens_required: this.scenario === "unauthorised" }),
       "openapi.json": () => openapi,
     };

@@ -16,7 +16,7 @@ use crate::test_cluster::{TestCluster, TestRequest};
 
 /// What each route wants, said once more and apart from the table that the guard goes by: a letter for each
 /// role that may ask (reader, writer, viewer, operator, admin).
-const WHO: [(&str, &str); 37] = [
+const WHO: [(&str, &str); 41] = [
     ("get /api/openapi.json", "rwvoa"),
     ("get /api/v1/whoami", "rwvoa"),
     ("get /api/v1/cluster/status", "voa"),
@@ -27,6 +27,10 @@ const WHO: [(&str, &str); 37] = [
     ("get /api/v1/moves", "voa"),
     ("post /api/v1/moves", "oa"),
     ("post /api/v1/moves:cancel", "oa"),
+    ("get /api/v1/drains", "voa"),
+    ("post /api/v1/drains", "oa"),
+    ("post /api/v1/drains:end", "oa"),
+    ("post /api/v1/nodes:remove", "oa"),
     ("get /api/v1/wal", "voa"),
     ("get /api/v1/recoveries", "voa"),
     ("get /api/v1/events", "voa"),

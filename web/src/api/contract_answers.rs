@@ -14,7 +14,10 @@ use crate::test_cluster::{TestCluster, TestRequest};
 
 /// Routes that only a whole node answers with success, or only with a supervisor of drills. Their answers are
 /// checked where they are made.
-const ELSEWHERE: [&str; 13] = [
+const ELSEWHERE: [&str; 16] = [
+    "POST /api/v1/drains",
+    "POST /api/v1/drains:end",
+    "POST /api/v1/nodes:remove",
     "GET /api/v1/moves",
     "POST /api/v1/moves",
     "POST /api/v1/moves:cancel",
@@ -40,6 +43,7 @@ fn paths() -> Vec<String> {
         "cluster/status",
         "nodes",
         "regions",
+        "drains",
         "wal",
         "recoveries",
         "events",

@@ -546,6 +546,8 @@ mod tests {
             partition: None,
             disk_delay_ms: 0,
             why: None,
+            drained_by: None,
+            drain_stall: None,
             server: address,
             http: address,
         };

@@ -16,6 +16,8 @@ mod contract_answers;
 #[cfg(test)]
 mod contract_bodies;
 pub(crate) mod document;
+mod drain_figures;
+pub(crate) mod drains;
 pub(crate) mod drill_preview;
 pub(crate) mod drills;
 pub(crate) mod events;

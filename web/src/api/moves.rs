@@ -332,7 +332,7 @@ fn made(made: Result<Made, Unanswered>) -> Result<MoveRow, Problem> {
 }
 
 /// With a capital letter and a full stop.
-fn sentence(words: &str) -> String {
+pub(crate) fn sentence(words: &str) -> String {
     let mut letters = words.chars();
     let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
     let end = if words.ends_with('.') { "" } else { "." };

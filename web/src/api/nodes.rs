@@ -45,6 +45,8 @@ pub(crate) struct NodeRow {
     pub(crate) is_self: bool,
     /// How long its figures stand still.
     pub(crate) age_ms: u64,
+    /// It is to be emptied, and gets no pairs.
+    pub(crate) draining: bool,
     /// Of a node whose lease has ended: since when. Its row has no figures.
     pub(crate) absent_since_unix_ms: Option<u64>,
 }
@@ -158,6 +160,7 @@ fn absent_row(absent: &AbsentNode) -> NodeRow {
         queue_estimate_us: None,
         is_self: false,
         age_ms: 0,
+        draining: absent.draining,
         absent_since_unix_ms: Some(absent.since_unix_ms),
     }
 }
@@ -204,6 +207,7 @@ pub(crate) fn row(snapshot: &NodeSnapshot, rates: &Rates, fabric: Option<SocketA
         queue_estimate_us: rates.known(queue_estimate_us(snapshot)).flatten(),
         is_self: false,
         age_ms: 0,
+        draining: snapshot.cluster.drains.iter().any(|row| row.node == snapshot.node),
         absent_since_unix_ms: None,
     }
 }

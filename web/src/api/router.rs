@@ -12,6 +12,7 @@ use axum::{Extension, Router};
 
 use crate::access::Caller;
 use crate::api::cluster_status::ClusterStatus;
+use crate::api::drains::DrainsDocument;
 use crate::api::guard;
 use crate::api::nodes::Nodes;
 use crate::api::recoveries::Recoveries;
@@ -19,8 +20,8 @@ use crate::api::regions::Regions;
 use crate::api::selector::SelectorPairs;
 use crate::api::wal::Wal;
 use crate::api::{
-    cluster, drill_preview, drills, events, gathered, kv, moves, openapi, operations, selector, series,
-    status, stream, tree, tuning, tuning_change, whoami,
+    cluster, drains, drill_preview, drills, events, gathered, kv, moves, openapi, operations, selector,
+    series, status, stream, tree, tuning, tuning_change, whoami,
 };
 use crate::connections::PeerAddress;
 use crate::exposition::Format;
@@ -47,6 +48,10 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/api/v1/moves", get(moves::get_moves))
         .route("/api/v1/moves", post(moves::post_move))
         .route("/api/v1/moves:cancel", post(moves::post_cancel))
+        .route("/api/v1/drains", get(gathered::get::<DrainsDocument>))
+        .route("/api/v1/drains", post(drains::post_drain))
+        .route("/api/v1/drains:end", post(drains::post_end))
+        .route("/api/v1/nodes:remove", post(drains::post_remove))
         .route("/api/v1/wal", get(gathered::get::<Wal>))
         .route("/api/v1/recoveries", get(gathered::get::<Recoveries>))
         .route("/api/v1/events", get(events::get_events))

@@ -7,7 +7,7 @@ use cell_node::TokenRole;
 use serde_json::Value;
 
 use crate::api::parameter::{header, needed, path, query};
-use crate::api::schema::{cluster, drills, kv, logs, moves, node, selector, series, tree, tuning};
+use crate::api::schema::{cluster, drains, drills, kv, logs, moves, node, selector, series, tree, tuning};
 use crate::api::tuning::HISTORY_MAX;
 use crate::api::tuning_change::TTL_SECONDS_MAX;
 use crate::exposition::Format;
@@ -163,7 +163,7 @@ pub(crate) static HEALTH_ROUTES: [RouteText; 3] = [
 ];
 
 /// Every route below `/api/`.
-pub(crate) static ROUTES: [RouteText; 36] = [
+pub(crate) static ROUTES: [RouteText; 40] = [
     for_all(get("/api/openapi.json", "api", "This document.", &[], kv::document)),
     get(
         "/api/v1/cluster/status",
@@ -219,6 +219,52 @@ pub(crate) static ROUTES: [RouteText; 36] = [
             "Ends a move of which nothing is handed over yet.",
             &[IF_SEEN, REPEAT],
             moves::ended,
+        )
+    },
+    get(
+        "/api/v1/drains",
+        "cluster",
+        "Nodes that are to be emptied: since when, by whom, and what is left; and those that were removed.",
+        &[SCOPE],
+        drains::drains,
+    ),
+    RouteText {
+        role: Some(TokenRole::Operator),
+        body: needed_body(drains::which, "{\"node\": 1}"),
+        problems: &[404],
+        method: "POST",
+        ..get(
+            "/api/v1/drains",
+            "cluster",
+            "Wants a node, or all of a host, emptied: its pairs move to the others, and it gets none.",
+            &[REPEAT, DRY_RUN, REASON],
+            drains::change,
+        )
+    },
+    RouteText {
+        role: Some(TokenRole::Operator),
+        body: needed_body(drains::which, "{\"node\": 1}"),
+        problems: &[404],
+        method: "POST",
+        ..get(
+            "/api/v1/drains:end",
+            "cluster",
+            "Ends drains: the nodes get pairs again. Of a node that was removed it permits the number again.",
+            &[REPEAT],
+            drains::change,
+        )
+    },
+    RouteText {
+        role: Some(TokenRole::Operator),
+        body: needed_body(drains::one, "{\"node\": 1}"),
+        problems: &[404],
+        method: "POST",
+        ..get(
+            "/api/v1/nodes:remove",
+            "cluster",
+            "Removes a node for good that has no pairs, and that drains or does not run.",
+            &[REPEAT, DRY_RUN, REASON],
+            drains::change,
         )
     },
     get(

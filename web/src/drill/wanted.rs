@@ -74,7 +74,7 @@ const COMMON: [NumberField; 3] = [BEFORE_MS, THREADS, RATE];
 /// How long a fault lasts; none of what is over when it is over.
 fn down_ms(kind: FaultKind) -> Option<NumberField> {
     let (min, meaning) = match kind {
-        FaultKind::Restart => return None,
+        FaultKind::Restart | FaultKind::Rolling => return None,
         FaultKind::Kill => (0, "How long no process follows."),
         FaultKind::Stop | FaultKind::Partition | FaultKind::PartitionIn | FaultKind::PartitionOut => {
             (100, "How long it lasts; past the lease, others take over.")

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
 
 mod conformance;
+mod drains;
 mod full_disk;
 mod incident;
 mod joining;

@@ -89,8 +89,13 @@ impl<F: Fn() + Send + Sync> Coordinator for Outrun<F> {
     }
 }
 
+/// A way to the coordinator on which `other` is done right before the first write.
+pub(crate) fn outrun_link(sim: &Sim, other: impl Fn() + Send + Sync + 'static) -> impl Coordinator + 'static {
+    Outrun { link: sim.link(), is_outrun: AtomicBool::new(false), other }
+}
+
 fn outrun(sim: &Sim, other: impl Fn() + Send + Sync + 'static) -> Table {
-    Table::new(Arc::new(Outrun { link: sim.link(), is_outrun: AtomicBool::new(false), other }))
+    Table::new(Arc::new(outrun_link(sim, other)))
 }
 
 /// A source that serves a pair, a target, and the move between them.
@@ -369,8 +374,8 @@ fn move_whose_answer_was_lost_begins_once() {
     let sim = Sim::new(7);
     let (source, target) = (member(&sim, 0), member(&sim, 1));
     let pair = source.create(Durability::Sync).pair;
-    // The calls before the write: the pair's row, and the earlier move's.
-    target.link.plan([Fault::None, Fault::None, Fault::AnswerLost]);
+    // The calls before the write: the pair's row, the target's drain, and the earlier move's row.
+    target.link.plan([Fault::None, Fault::None, Fault::None, Fault::AnswerLost]);
     let row = target.moves.begin(pair, &target.row(), "test").unwrap();
     assert_eq!((row.number, target.moves.of(pair).unwrap()), (1, Some(row)));
 }

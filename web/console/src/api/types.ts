@@ -26,11 +26,21 @@ export interface NodeRow {
   operations_per_second: number | null; queue_estimate_us: number | null; is_self: boolean;
   /** How long its figures stand still. */
   age_ms?: number;
+  /** It is to be emptied, and gets no pairs. */
+  draining?: boolean;
   /** Of a node whose lease has ended: since when. Its row has no figures. */
   absent_since_unix_ms?: number | null;
 }
 
 export const isAbsent = (node: NodeRow): boolean => node.state === "absent" || typeof node.absent_since_unix_ms === "number";
+
+export interface DrainRow {
+  node: number; who: string; why: string | null; since_unix_ms: number; state: "draining" | "drained" | "removed";
+  /** Null: its node does not say. */
+  pairs_left: number; bytes_left: number | null; stall: string | null;
+}
+
+export interface DrainsDocument extends Document { drains: DrainRow[] }
 
 export interface RecoveryRow {
   pair: number; node: number; stage: string; bytes_done: number; bytes_total: number; bytes_per_second: number;

@@ -169,6 +169,7 @@ pub(super) fn node_row() -> Value {
         ),
         ("is_self", flag("Whether it is the node that made the document.")),
         ("age_ms", integer("For how many milliseconds its figures stand still.")),
+        ("draining", flag("Whether it is to be emptied: it gets no pairs.")),
         (
             "absent_since_unix_ms",
             or_null(integer("When its lease ended, in milliseconds since 1970. Null: it lives.")),

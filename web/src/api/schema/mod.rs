@@ -5,6 +5,7 @@ mod build;
 #[cfg(test)]
 pub(crate) mod check;
 pub(crate) mod cluster;
+pub(crate) mod drains;
 pub(crate) mod drills;
 mod envelope;
 pub(crate) mod kv;

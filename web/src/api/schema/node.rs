@@ -198,9 +198,21 @@ pub(crate) fn cluster() -> Value {
         ("pairs", list(pair_row(), "The region table.")),
         ("members", list(member(), "Who lives.")),
         ("incidents", list(incident(), "What became of the pairs of those that died.")),
+        ("drains", list(drain(), "Nodes that are to be emptied, and those that were removed.")),
         ("recoveries", list(recovery(), "Takeovers under way at this node.")),
         ("tuning", tuning),
         ("unreadable", list(text("Which, and why."), "Rows that do not read; the last good ones hold.")),
+    ])
+}
+
+fn drain() -> Value {
+    object([
+        ("node", integer("The node.")),
+        ("who", text("Who wanted it.")),
+        ("why?", text("Why; none: they did not say.")),
+        ("since_unix_ms", integer("Since when, in milliseconds since 1970.")),
+        ("removed?", flag("true: it was removed for good.")),
+        ("stall?", text("What has kept it from being emptied for a while; none: nothing.")),
     ])
 }
 

@@ -18,6 +18,7 @@ function Standing({ node, isStale }: { node: NodeRow; isStale: boolean }) {
   return (
     <>
       <StateBadge state={node.state} isStale={isStale || (node.age_ms ?? 0) > STALE_AFTER_MS} />
+      {node.draining && <span class="tag">drains</span>}
       {node.state_detail && <div class="quiet event-text">{node.state_detail}</div>}
       {typeof node.absent_since_unix_ms === "number" && <div class="quiet">since {dayAndTime(node.absent_since_unix_ms)}</div>}
       {(node.age_ms ?? 0) > STALE_AFTER_MS && <div class="quiet">figures from {age(node.age_ms!)}</div>}

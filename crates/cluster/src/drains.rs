@@ -1,0 +1,252 @@
+//! Nodes that are to be emptied, and those that were removed for good: a row of each, which outlasts the
+//! node's process. While it is there the node is nobody's target, and the balancer moves its pairs away.
+//!
+//! A row is begun and ended by operators alone. All that begin are counted by one more row, and each is
+//! conditional on it: of two operators who drain the last two nodes at the same time one is refused.
+
+use std::sync::Arc;
+
+use cell_terms::NodeId;
+
+use crate::attempts::Attempts;
+use crate::coordinator::{Coordinator, parse, text};
+use crate::drain_row::{DRAINS_AT_ONCE, DrainAuthor, DrainRow, KEY_DRAINS, NodeRefusal};
+use crate::error::ClusterError;
+use crate::member::{MemberRow, Members};
+use crate::request::{KeyCondition, Transaction, TransactionOutcome};
+use crate::table::Table;
+
+/// Counts the changes of drains.
+const KEY_COUNT: &str = "counter/drain";
+
+/// The drains. Clones share the coordinator.
+#[derive(Clone)]
+pub struct Drains {
+    coordinator: Arc<dyn Coordinator>,
+}
+
+/// The rows as they were read.
+struct Found {
+    rows: Vec<DrainRow>,
+    /// That nobody has begun or ended a drain since.
+    unchanged: KeyCondition,
+    count: u64,
+}
+
+impl Found {
+    fn of(&self, node: NodeId) -> Option<&DrainRow> {
+        self.rows.iter().find(|row| row.node == node)
+    }
+
+    /// A change of rows, conditional on all of them.
+    fn change(&self) -> Transaction {
+        Transaction::new().when(self.unchanged.clone()).put(KEY_COUNT, (self.count + 1).to_string())
+    }
+}
+
+impl Drains {
+    /// The drains that `coordinator` holds.
+    #[must_use]
+    pub fn new(coordinator: Arc<dyn Coordinator>) -> Drains {
+        Drains { coordinator }
+    }
+
+    /// All rows, by node.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn list(&self) -> Result<Vec<DrainRow>, ClusterError> {
+        let listing = self.coordinator.list(KEY_DRAINS)?;
+        listing.entries.iter().map(|entry| parse("a drain", &entry.value)).collect()
+    }
+
+    fn find(&self) -> Result<Found, ClusterError> {
+        // The count first: a change that comes after it is refused.
+        let count = self.coordinator.read(KEY_COUNT)?;
+        let key = KEY_COUNT.to_owned();
+        let unchanged = match &count {
+            Some(entry) => KeyCondition::Revision { key, revision: entry.revision },
+            None => KeyCondition::Absent { key },
+        };
+        let count = count.map_or(Ok(0), |entry| parse("the count of drains", &entry.value))?;
+        Ok(Found { rows: self.list()?, unchanged, count })
+    }
+
+    /// What [`Drains::begin`] would refuse.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check(&self, nodes: &[NodeId]) -> Result<(), ClusterError> {
+        self.check_found(&self.find()?, nodes)
+    }
+
+    fn check_found(&self, found: &Found, nodes: &[NodeId]) -> Result<(), ClusterError> {
+        if nodes.len() > DRAINS_AT_ONCE {
+            return Err(NodeRefusal::TooMany.into());
+        }
+        let members = Members::new(self.coordinator.clone()).list()?;
+        for &node in nodes {
+            match found.of(node) {
+                Some(row) if row.removed => {
+                    return Err(NodeRefusal::Removed { node, who: row.who.clone() }.into());
+                }
+                Some(_) => {}
+                None if !members.iter().any(|member| member.node == node) => {
+                    return Err(NodeRefusal::NotMember { node }.into());
+                }
+                None => {}
+            }
+        }
+        let stays = |member: &MemberRow| !nodes.contains(&member.node) && found.of(member.node).is_none();
+        if !members.iter().any(stays) {
+            return Err(NodeRefusal::LastNode.into());
+        }
+        Ok(())
+    }
+
+    /// Wants these nodes emptied, all or none; whoever drains already stays as it is.
+    ///
+    /// # Errors
+    /// [`NodeRefusal`].
+    pub fn begin(&self, nodes: &[NodeId], author: &DrainAuthor<'_>) -> Result<Vec<DrainRow>, ClusterError> {
+        let mut attempts = Attempts::default();
+        while attempts.left() {
+            let found = self.find()?;
+            self.check_found(&found, nodes)?;
+            let mut change = found.change();
+            let mut rows: Vec<DrainRow> = Vec::new();
+            for &node in nodes {
+                let known = found.of(node).cloned();
+                if rows.iter().any(|row| row.node == node) {
+                    continue;
+                }
+                let row = known.clone().unwrap_or_else(|| DrainRow::new(node, author, false));
+                if known.is_none() {
+                    change = change.put(DrainRow::key(node), text(&row));
+                }
+                rows.push(row);
+            }
+            if rows.iter().all(|row| found.of(row.node).is_some()) {
+                return Ok(rows);
+            }
+            if self.apply(change, &mut attempts)? {
+                return Ok(rows);
+            }
+        }
+        Err(ClusterError::Contended { what: "the drains" })
+    }
+
+    /// Wants these nodes emptied no more, all or none; of removed ones, that they may join again.
+    ///
+    /// # Errors
+    /// [`NodeRefusal::NotDraining`].
+    pub fn end(&self, nodes: &[NodeId]) -> Result<Vec<DrainRow>, ClusterError> {
+        let (mut attempts, mut tried) = (Attempts::default(), None);
+        while attempts.left() {
+            let found = self.find()?;
+            let rows: Vec<DrainRow> = nodes.iter().filter_map(|node| found.of(*node).cloned()).collect();
+            if rows.is_empty()
+                && let Some(tried) = tried
+            {
+                return Ok(tried); // the earlier try, whose answer was lost
+            }
+            if let Some(&node) = nodes.iter().find(|node| found.of(**node).is_none()) {
+                return Err(NodeRefusal::NotDraining { node }.into());
+            }
+            let change =
+                rows.iter().fold(found.change(), |change, row| change.delete(DrainRow::key(row.node)));
+            if self.apply(change, &mut attempts)? {
+                return Ok(rows);
+            }
+            tried = Some(rows);
+        }
+        Err(ClusterError::Contended { what: "the drains" })
+    }
+
+    /// Removes a node for good: one that has no pairs, and that either does not run or drains. It may not
+    /// join any more, and nobody expects it back.
+    ///
+    /// # Errors
+    /// [`NodeRefusal::OwnsPairs`], [`NodeRefusal::Runs`]; [`NodeRefusal::LastNode`].
+    pub fn remove(&self, node: NodeId, author: &DrainAuthor<'_>) -> Result<DrainRow, ClusterError> {
+        let mut attempts = Attempts::default();
+        while attempts.left() {
+            let found = self.find()?;
+            if let Some(row) = found.of(node).filter(|row| row.removed) {
+                return Ok(row.clone());
+            }
+            let member = self.check_removal(&found, node)?;
+            let row = DrainRow::new(node, author, true);
+            let mut change = found.change().put(DrainRow::key(node), text(&row));
+            if member.is_none() {
+                // One that joins meanwhile has a seat.
+                let key = crate::terms::NodeSeat::key(node);
+                change = change.when(KeyCondition::Absent { key });
+            }
+            if self.apply(change, &mut attempts)? {
+                return Ok(row);
+            }
+        }
+        Err(ClusterError::Contended { what: "the drains" })
+    }
+
+    /// What [`Drains::remove`] would refuse.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_remove(&self, node: NodeId) -> Result<(), ClusterError> {
+        self.check_removal(&self.find()?, node).map(drop)
+    }
+
+    /// The member's row, if it runs.
+    fn check_removal(&self, found: &Found, node: NodeId) -> Result<Option<MemberRow>, ClusterError> {
+        let members = Members::new(self.coordinator.clone()).list()?;
+        let member = members.iter().find(|member| member.node == node);
+        if member.is_some() && found.of(node).is_none() {
+            return Err(NodeRefusal::Runs { node }.into());
+        }
+        let (pairs, _) = Table::new(self.coordinator.clone()).pairs()?;
+        // Also those that it gave up in order: they wait for it.
+        let pairs = pairs.iter().filter(|row| row.node == node).count() as u64;
+        if pairs > 0 {
+            return Err(NodeRefusal::OwnsPairs { node, pairs }.into());
+        }
+        Ok(member.cloned())
+    }
+
+    /// Notes what has kept a node from being emptied for a while; none: nothing does any more. Nothing is
+    /// done if the node does not drain.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn note_stall(&self, node: NodeId, stall: Option<&str>) -> Result<(), ClusterError> {
+        let key = DrainRow::key(node);
+        let mut attempts = Attempts::default();
+        while attempts.left() {
+            let Some(entry) = self.coordinator.read(&key)? else { return Ok(()) };
+            let row: DrainRow = parse("a drain", &entry.value)?;
+            if row.stall.as_deref() == stall {
+                return Ok(());
+            }
+            let row = DrainRow { stall: stall.map(str::to_owned), ..row };
+            let change = Transaction::new()
+                .when(KeyCondition::Revision { key: key.clone(), revision: entry.revision })
+                .put(&key, text(&row));
+            if self.apply(change, &mut attempts)? {
+                return Ok(());
+            }
+        }
+        Err(ClusterError::Contended { what: "a drain" })
+    }
+
+    /// Whether it is done for sure. Else: look again.
+    fn apply(&self, change: Transaction, attempts: &mut Attempts) -> Result<bool, ClusterError> {
+        match self.coordinator.transact(change) {
+            Ok(TransactionOutcome::Applied { .. }) => return Ok(true),
+            Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
+            Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+            Err(error) => return Err(error),
+        }
+        Ok(false)
+    }
+}

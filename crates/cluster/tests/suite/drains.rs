@@ -1,0 +1,184 @@
+//! Drains and removals over the simulated coordinator: who is refused, what outlasts what, and that answers
+//! may be lost.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+
+use std::sync::Arc;
+
+use cell_cluster::{
+    ClusterError, ClusterTerms, Coordinator, DrainAuthor, Drains, Fault, Joining, LeaseTerms, MemberRow,
+    Members, MoveRefusal, Moves, NewPair, NodeRefusal, PairGeometry, ServingAddress, Sim, SimLink, Table,
+    Watch,
+};
+use cell_terms::{Durability, Incarnation, NodeId};
+
+const AUTHOR: DrainAuthor<'_> = DrainAuthor { who: "ops", why: Some("new disk"), now_unix_ms: 9 };
+const LEASE_MS: u64 = 500;
+const MS: u64 = 1_000_000;
+
+fn row(node: u32, incarnation: Incarnation) -> MemberRow {
+    MemberRow {
+        incarnation,
+        node: NodeId(node),
+        fabric: String::new(),
+        http: String::new(),
+        pid: 1,
+        memory_limit_bytes: 0,
+    }
+}
+
+fn join(link: &SimLink, node: u32) -> Result<Incarnation, ClusterError> {
+    let lease = link.grant(LEASE_MS).unwrap().lease;
+    let terms = ClusterTerms::new(1, None, Durability::Sync, LeaseTerms::new(LEASE_MS, 0.05));
+    let joining = Joining { terms, host: None, home: format!("/data/node-{node}") };
+    Members::new(Arc::new(link.clone())).join(&row(node, lease), &joining).map(|()| lease)
+}
+
+fn cluster(nodes: u32) -> (Sim, SimLink, Drains, Vec<Incarnation>) {
+    let sim = Sim::new(3);
+    let link = sim.link();
+    let leases = (0..nodes).map(|node| join(&link, node).unwrap()).collect();
+    let drains = Drains::new(Arc::new(link.clone()));
+    (sim, link, drains, leases)
+}
+
+fn create(link: &SimLink, node: u32, incarnation: Incarnation) -> cell_cluster::Ownership {
+    let geometry =
+        PairGeometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
+    let table = Table::new(Arc::new(link.clone()));
+    let new = NewPair { incarnation, node: NodeId(node), geometry };
+    let ownership = table.create_pair(&new).unwrap().ownership;
+    let place = ServingAddress { address: String::new(), worker: 0, node_key: 0, extent_key: 0 };
+    table.publish(ownership, Durability::Sync, &place).unwrap();
+    ownership
+}
+
+fn refusal<T: std::fmt::Debug>(answer: Result<T, ClusterError>) -> NodeRefusal {
+    match answer {
+        Err(ClusterError::Node(refusal)) => refusal,
+        other => panic!("it was not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn drain_is_seen_outlasts_the_node_and_is_taken_back() {
+    let (sim, link, drains, _) = cluster(2);
+    let mut watch = Watch::new(Arc::new(link.clone()));
+    watch.look().unwrap();
+    let rows = drains.begin(&[NodeId(1)], &AUTHOR).unwrap();
+    assert_eq!((rows.len(), rows[0].who.as_str(), rows[0].since_unix_ms), (1, "ops", 9));
+    let later = DrainAuthor { who: "other", why: None, now_unix_ms: 10 };
+    assert_eq!(drains.begin(&[NodeId(1)], &later).unwrap(), rows, "it stays as it is");
+    assert!(watch.look().unwrap().changed);
+    assert!(watch.view().is_draining(NodeId(1)) && !watch.view().is_draining(NodeId(0)));
+    sim.advance(2 * LEASE_MS * MS);
+    let mut fresh = Watch::new(Arc::new(link.clone()));
+    fresh.look().unwrap();
+    assert_eq!(fresh.view().drains.values().collect::<Vec<_>>(), rows.iter().collect::<Vec<_>>());
+    join(&link, 1).unwrap(); // it may run, and still drains
+    assert_eq!(drains.end(&[NodeId(1)]).unwrap(), rows);
+    watch.look().unwrap();
+    assert!(!watch.view().is_draining(NodeId(1)));
+    assert_eq!(refusal(drains.end(&[NodeId(1)])), NodeRefusal::NotDraining { node: NodeId(1) });
+}
+
+#[test]
+fn drain_of_nobody_or_of_the_last_one_is_refused_whole() {
+    let (_sim, _link, drains, _) = cluster(2);
+    let unknown = refusal(drains.begin(&[NodeId(0), NodeId(7)], &AUTHOR));
+    assert_eq!(unknown, NodeRefusal::NotMember { node: NodeId(7) });
+    assert_eq!(refusal(drains.begin(&[NodeId(0), NodeId(1)], &AUTHOR)), NodeRefusal::LastNode);
+    assert_eq!(drains.list().unwrap(), [], "all or none");
+    drains.begin(&[NodeId(0)], &AUTHOR).unwrap();
+    assert_eq!(refusal(drains.check(&[NodeId(1)])), NodeRefusal::LastNode);
+}
+
+#[test]
+fn drains_of_the_last_two_nodes_at_once_leave_one() {
+    let (sim, _link, drains, _) = cluster(2);
+    let others = drains.clone();
+    let slow = crate::moves::outrun_link(&sim, move || {
+        others.begin(&[NodeId(1)], &AUTHOR).unwrap();
+    });
+    assert_eq!(refusal(Drains::new(Arc::new(slow)).begin(&[NodeId(0)], &AUTHOR)), NodeRefusal::LastNode);
+    assert_eq!(drains.list().unwrap().len(), 1);
+}
+
+#[test]
+fn drains_whose_answers_are_lost_are_begun_and_ended_once() {
+    let (_sim, link, drains, _) = cluster(2);
+    link.plan([Fault::None, Fault::None, Fault::None, Fault::AnswerLost]); // the write's
+    let begun = drains.begin(&[NodeId(1)], &AUTHOR).unwrap();
+    assert_eq!(begun, drains.list().unwrap());
+    link.plan([Fault::None, Fault::None, Fault::AnswerLost]);
+    assert_eq!(drains.end(&[NodeId(1)]).unwrap(), begun);
+    assert_eq!(drains.list().unwrap(), []);
+}
+
+#[test]
+fn move_to_a_node_that_drains_is_refused() {
+    let (_sim, link, drains, leases) = cluster(3);
+    let pair = create(&link, 0, leases[0]).pair;
+    drains.begin(&[NodeId(1)], &AUTHOR).unwrap();
+    let moves = Moves::new(Arc::new(link));
+    let refused = moves.begin(pair, &row(1, leases[1]), "test");
+    let Err(ClusterError::Move(why)) = refused else { panic!("{refused:?}") };
+    assert_eq!(why, MoveRefusal::TargetDrains { node: NodeId(1) });
+    moves.begin(pair, &row(2, leases[2]), "test").unwrap();
+}
+
+#[test]
+fn move_does_not_begin_past_a_drain_that_came_first() {
+    let (sim, link, drains, leases) = cluster(3);
+    let pair = create(&link, 0, leases[0]).pair;
+    let slow = crate::moves::outrun_link(&sim, move || {
+        drains.begin(&[NodeId(1)], &AUTHOR).unwrap();
+    });
+    let refused = Moves::new(Arc::new(slow)).begin(pair, &row(1, leases[1]), "test");
+    assert!(matches!(refused, Err(ClusterError::Move(MoveRefusal::TargetDrains { .. }))), "{refused:?}");
+}
+
+#[test]
+fn node_is_removed_when_it_has_nothing_and_does_not_run_or_drains() {
+    let (sim, link, drains, leases) = cluster(3);
+    assert_eq!(refusal(drains.remove(NodeId(1), &AUTHOR)), NodeRefusal::Runs { node: NodeId(1) });
+    create(&link, 1, leases[1]);
+    drains.begin(&[NodeId(1)], &AUTHOR).unwrap();
+    let owns = NodeRefusal::OwnsPairs { node: NodeId(1), pairs: 1 };
+    assert_eq!(refusal(drains.check_remove(NodeId(1))), owns);
+    drains.begin(&[NodeId(2)], &AUTHOR).unwrap();
+    assert!(drains.remove(NodeId(2), &AUTHOR).unwrap().removed, "it drains and is empty");
+    sim.advance(2 * LEASE_MS * MS);
+    assert_eq!(refusal(drains.remove(NodeId(1), &AUTHOR)), owns, "stopped, and its pair waits for it");
+    let gone = refusal(join(&link, 2));
+    assert_eq!(gone, NodeRefusal::Removed { node: NodeId(2), who: "ops".into() });
+    assert!(drains.remove(NodeId(2), &AUTHOR).unwrap().removed, "twice is once");
+    assert!(matches!(refusal(drains.begin(&[NodeId(2)], &AUTHOR)), NodeRefusal::Removed { .. }));
+    drains.end(&[NodeId(2)]).unwrap();
+    join(&link, 2).unwrap();
+}
+
+#[test]
+fn node_that_joins_while_it_is_removed_stays() {
+    let (sim, link, drains, _) = cluster(2);
+    sim.advance(2 * LEASE_MS * MS);
+    join(&link, 0).unwrap();
+    let slow = crate::moves::outrun_link(&sim, move || {
+        join(&link, 1).unwrap();
+    });
+    let refused = Drains::new(Arc::new(slow)).remove(NodeId(1), &AUTHOR);
+    assert_eq!(refusal(refused), NodeRefusal::Runs { node: NodeId(1) });
+    assert_eq!(drains.list().unwrap(), []);
+}
+
+#[test]
+fn stall_is_noted_and_goes() {
+    let (_sim, _link, drains, _) = cluster(2);
+    drains.note_stall(NodeId(1), Some("no room")).unwrap();
+    assert_eq!(drains.list().unwrap(), [], "it does not drain");
+    drains.begin(&[NodeId(1)], &AUTHOR).unwrap();
+    drains.note_stall(NodeId(1), Some("no room")).unwrap();
+    assert_eq!(drains.list().unwrap()[0].stall.as_deref(), Some("no room"));
+    drains.note_stall(NodeId(1), None).unwrap();
+    assert_eq!(drains.list().unwrap()[0].stall, None);
+}

@@ -1,0 +1,307 @@
+//! Where the pairs of nodes that drain go, and whether they have somewhere to go at all.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use cell_terms::text::counted;
+use cell_terms::{NodeId, PairId};
+
+use crate::figures::{Figures, HeldPair, MemberFigures, MemberState, PairHold, PairLoad};
+use crate::history::History;
+use crate::obstacle::{NoTarget, PairObstacle};
+use crate::reason::{MoveReason, NextStep, PlannedMove, RestReason};
+use crate::rules::BalanceRules;
+use crate::survey::{Shares, Survey, known_load};
+use crate::targets::{Taker, no_target, takers};
+use crate::words::size;
+
+/// Where all pairs of some nodes would go, as things are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrainPlan {
+    /// The moves, in their order.
+    pub moves: Vec<PlannedMove>,
+    /// Bytes that are copied.
+    pub bytes: u64,
+}
+
+/// Why nodes cannot be emptied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DrainRefusal {
+    /// No member is this node.
+    Unknown {
+        /// Which.
+        node: NodeId,
+    },
+    /// No node would be left that takes pairs.
+    NobodyLeft,
+    /// The node serves nobody, so that its pairs cannot be copied.
+    Owner {
+        /// Which.
+        node: NodeId,
+        /// What it does.
+        state: MemberState,
+    },
+    /// The node has not told what a pair of it takes.
+    Untold {
+        /// Which.
+        node: NodeId,
+    },
+    /// A pair can never be moved.
+    Held {
+        /// Which.
+        pair: PairId,
+        /// Where it is.
+        node: NodeId,
+        /// Why.
+        why: PairHold,
+    },
+    /// The others lack room.
+    NoRoom {
+        /// A pair that has no place.
+        pair: PairId,
+        /// Where it is.
+        node: NodeId,
+        /// Pairs that have none.
+        pairs: u32,
+        /// Memory that these take.
+        bytes: u64,
+        /// Why the pair has none, if that is so even before others have moved.
+        why: Option<NoTarget>,
+    },
+}
+
+impl fmt::Display for DrainRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DrainRefusal::Unknown { node } => write!(f, "{node} is no member of the cluster"),
+            DrainRefusal::NobodyLeft => f.write_str("no other node would be left to take the pairs"),
+            DrainRefusal::Owner { node, state } => {
+                write!(f, "{node} {state}, and its pairs can only be moved while it serves them")
+            }
+            DrainRefusal::Untold { node } => {
+                write!(f, "{node} has not told yet what its pairs take: try again in a moment")
+            }
+            DrainRefusal::Held { pair, node, why } => write!(f, "{pair} cannot leave {node}: {why}"),
+            DrainRefusal::NoRoom { pair, node, pairs, bytes, why } => {
+                let (count, size) = (counted(u64::from(*pairs), "pair", "pairs"), size(*bytes));
+                write!(f, "the other nodes lack room for {count} with {size}, {pair} of {node} among them")?;
+                match why {
+                    Some(why) => write!(f, ": {why}"),
+                    None => f.write_str(": what would go before it fills them"),
+                }
+            }
+        }
+    }
+}
+
+/// A pair that is to leave.
+struct Leaving<'a> {
+    member: &'a MemberFigures,
+    held: &'a HeldPair,
+    load: PairLoad,
+    shares: Shares,
+    to: Option<NodeId>,
+}
+
+/// How a pair's target is chosen among those that have room.
+#[derive(Clone, Copy)]
+enum Choice {
+    /// Who has least afterwards.
+    Even,
+    /// Who has least room left: the room of others is kept whole for pairs that need more.
+    Tight,
+}
+
+/// The nodes that are to be emptied, and what is known.
+pub(crate) struct Emptying<'a> {
+    pub(crate) figures: &'a Figures,
+    pub(crate) history: &'a History,
+    pub(crate) rules: &'a BalanceRules,
+    /// Nodes that are to be emptied besides those that drain.
+    pub(crate) also: &'a [NodeId],
+}
+
+impl Emptying<'_> {
+    fn leaves(&self, member: &MemberFigures) -> bool {
+        member.draining || self.also.contains(&member.node)
+    }
+
+    fn members(&self) -> impl Iterator<Item = &MemberFigures> {
+        self.figures.members.iter().filter(|member| self.leaves(member))
+    }
+
+    /// All pairs that are to leave, the largest first, each with its place if all have one, or with as many
+    /// as possible. Dealt out evenly; where that leaves one without a place, as tightly as they fit.
+    fn places(&self) -> Vec<Leaving<'_>> {
+        // Every byte counts here, and so does every bit of load.
+        let rules = BalanceRules { bytes_floor: 0, load_floor_ns: 0, ..self.rules.clone() };
+        let survey = Survey::new(self.figures, self.history, &rules);
+        let mut pairs: Vec<Leaving<'_>> = Vec::new();
+        for member in self.members() {
+            pairs.extend(member.pairs.iter().filter_map(|held| {
+                let load = known_load(held, self.history, self.rules)?;
+                let shares = survey.shares(load.bytes, load.load_ns);
+                Some(Leaving { member, held, load, shares, to: None })
+            }));
+        }
+        pairs.sort_by_key(|pair| (Reverse(pair.load.memory_bytes), Reverse(pair.load.bytes), pair.held.pair));
+        let takers = takers(self.figures, &survey, self.rules, |member| self.leaves(member));
+        let even = self.place(&pairs, takers.clone(), Choice::Even);
+        let placed = |places: &[Option<NodeId>]| places.iter().flatten().count();
+        let places = match placed(&even) {
+            all if all == pairs.len() => even,
+            some => {
+                let tight = self.place(&pairs, takers, Choice::Tight);
+                if placed(&tight) > some { tight } else { even }
+            }
+        };
+        for (pair, to) in pairs.iter_mut().zip(places) {
+            pair.to = to;
+        }
+        pairs
+    }
+
+    fn place(&self, pairs: &[Leaving<'_>], mut takers: Vec<Taker>, choice: Choice) -> Vec<Option<NodeId>> {
+        let mut places = Vec::with_capacity(pairs.len());
+        for pair in pairs {
+            let rank = |taker: &Taker| match choice {
+                Choice::Even => taker.shares.plus(pair.shares).worst(),
+                Choice::Tight => taker.memory_left_bytes as f64,
+            };
+            let refused = |node| self.history.failure(pair.held.pair, node).is_some();
+            let fits = takers.iter_mut().filter(|taker| taker.has_room(&pair.load) && !refused(taker.node));
+            let best = fits.min_by(|a, b| rank(a).total_cmp(&rank(b)).then(a.node.cmp(&b.node)));
+            places.push(best.map(|taker| {
+                taker.take(&pair.load, pair.shares);
+                taker.node
+            }));
+        }
+        places
+    }
+
+    /// What keeps a pair, of which it is known what it takes, from leaving now.
+    fn obstacle(&self, pair: &Leaving<'_>) -> Option<PairObstacle> {
+        let Leaving { member, held, .. } = pair;
+        if let Some(hold) = held.hold {
+            return Some(PairObstacle::Held(hold));
+        }
+        if pair.to.is_some() {
+            return None;
+        }
+        let leaves = |member: &MemberFigures| self.leaves(member);
+        let why = no_target(self.figures, self.history, self.rules, held, member.node, leaves);
+        // One has room for it, if nothing else goes there first: that is no obstacle yet.
+        why.map(PairObstacle::NoTarget)
+    }
+
+    /// The next move of a drain that is under way, and every pair that cannot move now, with its reason.
+    pub(crate) fn step(&self) -> (NextStep, Vec<(NodeId, PairId, PairObstacle)>) {
+        let mut blocked = Vec::new();
+        for member in self.members() {
+            for held in &member.pairs {
+                let (node, state) = (member.node, member.state);
+                if !member.can_give() {
+                    blocked.push((node, held.pair, PairObstacle::Owner { node, state }));
+                } else if held.load.is_none() {
+                    blocked.push((node, held.pair, PairObstacle::Untold { node }));
+                }
+            }
+        }
+        let mut next: Option<PlannedMove> = None;
+        for pair in self.places().iter().filter(|pair| pair.member.can_give()) {
+            let node = pair.member.node;
+            if let Some(why) = self.obstacle(pair) {
+                blocked.push((node, pair.held.pair, why));
+                continue;
+            }
+            // One node after the other, so that the first can be stopped soon.
+            if next.is_some_and(|next| next.from <= node) {
+                continue;
+            }
+            // A pair that would have room alone moves too: the drain goes as far as it can.
+            let to = pair.to.or_else(|| self.alone(pair));
+            if let Some(to) = to {
+                next = Some(planned(pair, to));
+            }
+        }
+        (next.map_or_else(|| self.waits(), NextStep::Move), blocked)
+    }
+
+    /// Where a pair could go if it were the only one.
+    fn alone(&self, pair: &Leaving<'_>) -> Option<NodeId> {
+        let survey = Survey::new(self.figures, self.history, self.rules);
+        let takers = takers(self.figures, &survey, self.rules, |member| self.leaves(member));
+        self.place(std::slice::from_ref(pair), takers, Choice::Even).pop().flatten()
+    }
+
+    fn waits(&self) -> NextStep {
+        let member =
+            self.members().filter(|member| !member.pairs.is_empty()).min_by_key(|member| member.node);
+        let Some(member) = member else { return NextStep::Rest(RestReason::OneNode) };
+        let pairs = u32::try_from(member.pairs.len()).unwrap_or(u32::MAX);
+        NextStep::Rest(RestReason::DrainWaits { node: member.node, pairs })
+    }
+
+    /// Where all of them would go; or why not.
+    pub(crate) fn plan(&self) -> Result<DrainPlan, DrainRefusal> {
+        if let Some(node) = self.also.iter().find(|node| !self.is_member(**node)) {
+            return Err(DrainRefusal::Unknown { node: *node });
+        }
+        let stays = |member: &&MemberFigures| member.state == MemberState::Serving && !self.leaves(member);
+        if !self.figures.members.iter().any(|member| stays(&member)) {
+            return Err(DrainRefusal::NobodyLeft);
+        }
+        for member in self.members().filter(|member| !member.pairs.is_empty()) {
+            let (node, state) = (member.node, member.state);
+            if !member.can_give() {
+                return Err(DrainRefusal::Owner { node, state });
+            }
+            if member.pairs.iter().any(|held| held.load.is_none()) {
+                return Err(DrainRefusal::Untold { node });
+            }
+            let holds = member.pairs.iter().filter_map(|held| Some((held.pair, held.hold?)));
+            if let Some((pair, why)) = holds.filter(|(_, hold)| !hold.passes()).min_by_key(|(pair, _)| *pair)
+            {
+                return Err(DrainRefusal::Held { pair, node, why });
+            }
+        }
+        let places = self.places();
+        let lacking: Vec<&Leaving<'_>> = places.iter().filter(|pair| pair.to.is_none()).collect();
+        if let Some(first) = lacking.first() {
+            let leaves = |member: &MemberFigures| self.leaves(member);
+            let (pair, node) = (first.held.pair, first.member.node);
+            let why = no_target(self.figures, self.history, self.rules, first.held, node, leaves);
+            let pairs = u32::try_from(lacking.len()).unwrap_or(u32::MAX);
+            let bytes = lacking.iter().fold(0_u64, |sum, pair| sum.saturating_add(pair.load.memory_bytes));
+            return Err(DrainRefusal::NoRoom { pair, node, pairs, bytes, why });
+        }
+        let mut moves: Vec<PlannedMove> =
+            places.iter().filter_map(|pair| Some(planned(pair, pair.to?))).collect();
+        moves.sort_by_key(|planned| planned.from); // stable: the largest first of each node
+        let mut before: Option<PlannedMove> = None;
+        for planned in &mut moves {
+            let earlier = before.filter(|before| before.from == planned.from);
+            if let Some(PlannedMove { why: MoveReason::Drain { left }, .. }) = earlier {
+                planned.why = MoveReason::Drain { left: left - 1 };
+            }
+            before = Some(*planned);
+        }
+        let bytes = moves.iter().fold(0_u64, |sum, planned| sum.saturating_add(planned.bytes));
+        Ok(DrainPlan { moves, bytes })
+    }
+
+    fn is_member(&self, node: NodeId) -> bool {
+        self.figures.members.iter().any(|member| member.node == node)
+    }
+}
+
+fn planned(pair: &Leaving<'_>, to: NodeId) -> PlannedMove {
+    let left = u32::try_from(pair.member.pairs.len()).unwrap_or(u32::MAX);
+    PlannedMove {
+        pair: pair.held.pair,
+        from: pair.member.node,
+        to,
+        bytes: pair.load.bytes,
+        why: MoveReason::Drain { left },
+    }
+}

@@ -1,0 +1,165 @@
+//! Where a pair goes that is made for a split.
+//!
+//! A node that has more than the mean gives the upper half of a meganode to a *fresh* pair, and that one to
+//! another node as soon as the split is open, when there is next to nothing to copy. That is footnote 2 of
+//! the paper (Cell, ATC 2016, section 2.2) without copying between machines. It goes by bytes as of now: a
+//! load fills a node within seconds, and a figure over a window would send all of it to the same place.
+
+use std::fmt;
+
+use cell_random::mix;
+use cell_terms::{NodeId, PairId};
+
+use crate::figures::{BalancePause, Figures, MemberFigures};
+use crate::rules::BalanceRules;
+use crate::targets::{pairs_left, takes};
+use crate::words::percent;
+
+/// A split that needs a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreshSplit {
+    /// Whose meganode splits.
+    pub from: NodeId,
+    /// The pair that is made.
+    pub pair: PairId,
+    /// Bytes that go there.
+    pub bytes: u64,
+    /// Memory that its regions take.
+    pub memory_bytes: u64,
+}
+
+/// Where it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreshPlace {
+    /// The node; that of the split itself, if it stays.
+    pub node: NodeId,
+    /// Why.
+    pub why: FreshReason,
+}
+
+/// Why it goes there. Parts of the mean are in percent of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreshReason {
+    /// It goes to a node that has less.
+    HasLess {
+        /// What the node of the split has.
+        percent: u32,
+        /// What the other one has.
+        there_percent: u32,
+    },
+    /// It stays: the node of the split is not above the mean.
+    NotAbove {
+        /// What it has.
+        percent: u32,
+    },
+    /// It stays: no node below the mean has room for it and would have less than is left here.
+    NobodyBelow {
+        /// What the node of the split has.
+        percent: u32,
+    },
+    /// It stays: only drains move pairs now.
+    Paused(BalancePause),
+    /// It stays: a node drains.
+    Drain {
+        /// Which.
+        node: NodeId,
+    },
+    /// It stays: nobody knows what the node of the split has.
+    Unknown,
+}
+
+impl fmt::Display for FreshReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FreshReason::HasLess { percent, there_percent } => {
+                write!(f, "it has {there_percent} % of the mean bytes, and the node that splits {percent} %")
+            }
+            FreshReason::NotAbove { percent } => {
+                write!(f, "it stays, because its node has {percent} % of the mean bytes")
+            }
+            FreshReason::NobodyBelow { percent } => {
+                write!(
+                    f,
+                    "it stays, though its node has {percent} % of the mean bytes: no node below the mean "
+                )?;
+                f.write_str("has room for it and would have less afterwards")
+            }
+            FreshReason::Paused(pause) => write!(f, "it stays, because {pause}"),
+            FreshReason::Drain { node } => write!(f, "it stays, because {node} drains"),
+            FreshReason::Unknown => f.write_str("it stays, because its node's figures are not known"),
+        }
+    }
+}
+
+/// Where the pair goes that is made for a split.
+///
+/// Nodes that split at the same time do not see each other's choices. So that they do not all choose the same
+/// node, two of those that may take it are drawn by the pair's number, and the one with fewer bytes is taken.
+#[must_use]
+pub fn fresh_place(figures: &Figures, rules: &BalanceRules, split: &FreshSplit) -> FreshPlace {
+    let stays = |why| FreshPlace { node: split.from, why };
+    if let Some(pause) = figures.pause {
+        return stays(FreshReason::Paused(pause));
+    }
+    if let Some(member) = figures.members.iter().find(|member| member.is_being_emptied()) {
+        return stays(FreshReason::Drain { node: member.node });
+    }
+    let known = figures.members.iter().filter(|member| takes(member, rules));
+    let known: Vec<(&MemberFigures, u64)> = known.map(|member| (member, bytes(member))).collect();
+    let Some((_, here)) = known.iter().find(|(member, _)| member.node == split.from) else {
+        return stays(FreshReason::Unknown);
+    };
+    let all: u64 = known.iter().map(|(_, bytes)| bytes).sum();
+    let share = |bytes: u64| percent(bytes as f64 * known.len() as f64 / all.max(1) as f64);
+    let above = |bytes: u64| u128::from(bytes) * known.len() as u128 > u128::from(all);
+    if !above(*here) {
+        return stays(FreshReason::NotAbove { percent: share(*here) });
+    }
+    let left = here.saturating_sub(split.bytes);
+    let fits = |(member, bytes): &&(&MemberFigures, u64)| {
+        let room = pairs_left(member) > 0 && member.memory_left_bytes >= split.memory_bytes;
+        room && member.node != split.from && !above(*bytes) && bytes.saturating_add(split.bytes) <= left
+    };
+    let candidates: Vec<&(&MemberFigures, u64)> = known.iter().filter(fits).collect();
+    let two = drawn(candidates.len(), split.pair).into_iter().flatten().filter_map(|at| candidates.get(at));
+    match two.min_by_key(|(member, bytes)| (*bytes, member.node)) {
+        Some((member, bytes)) => {
+            let why = FreshReason::HasLess { percent: share(*here), there_percent: share(*bytes) };
+            FreshPlace { node: member.node, why }
+        }
+        None => stays(FreshReason::NobodyBelow { percent: share(*here) }),
+    }
+}
+
+fn bytes(member: &MemberFigures) -> u64 {
+    member.pairs.iter().filter_map(|held| held.load).fold(0, |sum, load| sum.saturating_add(load.bytes))
+}
+
+/// Two different places of so many, by a pair's number.
+fn drawn(count: usize, pair: PairId) -> [Option<usize>; 2] {
+    let place = |number: u64, of: usize| usize::try_from(number % of.max(1) as u64).unwrap_or(0);
+    let first = place(mix(u64::from(pair.0)), count);
+    let step = 1 + place(mix(u64::from(pair.0) ^ (1 << 32)), count.saturating_sub(1));
+    [Some(first), (count > 1).then(|| (first + step) % count)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawn_places_are_two_and_each_comes_up() {
+        for count in 1..6 {
+            let mut seen = vec![0; count];
+            for pair in 0..200 {
+                let [first, second] = drawn(count, PairId(pair));
+                assert_ne!(first, second);
+                assert_eq!(second.is_some(), count > 1);
+                for at in [first, second].into_iter().flatten() {
+                    seen[at] += 1;
+                }
+            }
+            assert!(seen.iter().all(|seen| *seen > 40), "{seen:?}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What the balancer remembers from look to look. All of it may be lost: a new balancer watches for a window,
+//! and what must outlast it, the rest of a pair, is in the figures.
+
+use std::collections::BTreeMap;
+
+use cell_terms::{NodeId, PairId};
+
+use crate::figures::{Arrival, Figures, HeldPair, MoveCause};
+use crate::obstacle::MoveFailure;
+use crate::rules::BalanceRules;
+
+/// See the module's text.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    first_ms: Option<u64>,
+    /// When a node was last seen to be emptied.
+    drain_ms: Option<u64>,
+    /// The load of pairs that were moved, as their last owner measured it, and when that was. Their new owner
+    /// knows it only after a window: until then it would look idle, and its old one relieved of nothing.
+    carried: BTreeMap<PairId, (u64, u64)>,
+    /// When nodes last took a pair, and gave one, for balance.
+    took: BTreeMap<NodeId, u64>,
+    gave: BTreeMap<NodeId, u64>,
+    failed: BTreeMap<(PairId, NodeId), (u64, MoveFailure)>,
+    /// Since when pairs keep a drain from going on.
+    blocked: BTreeMap<PairId, u64>,
+}
+
+/// What is left of a length of time that began then.
+fn left(now_ms: u64, since_ms: u64, length_ms: u64) -> Option<u64> {
+    length_ms.checked_sub(now_ms.saturating_sub(since_ms)).filter(|left| *left > 0)
+}
+
+impl History {
+    /// Takes in what is to be seen, and forgets what counts no more.
+    pub(crate) fn observe(&mut self, now_ms: u64, figures: &Figures, rules: &BalanceRules) {
+        self.first_ms.get_or_insert(now_ms);
+        let drains = figures.members.iter().any(|member| member.is_being_emptied());
+        if drains || figures.moving.is_some_and(|moving| moving.cause == MoveCause::Drain) {
+            self.drain_ms = Some(now_ms);
+        }
+        if let Some(moving) = figures.moving {
+            let from = figures.members.iter().find(|member| member.node == moving.from);
+            let held = from.and_then(|from| from.pairs.iter().find(|held| held.pair == moving.pair));
+            if let Some(held) = held {
+                self.carry(now_ms, held, rules);
+            } else if let Some((_, at_ms)) = self.carried.get_mut(&moving.pair) {
+                *at_ms = now_ms;
+            }
+            if moving.cause == MoveCause::Balance {
+                self.moved(now_ms, moving.from, moving.to);
+            }
+        }
+        let rest_ms = rules.node_rest_ms;
+        self.carried.retain(|_, (_, at)| left(now_ms, *at, rules.window_ms.saturating_mul(2)).is_some());
+        self.took.retain(|_, at| left(now_ms, *at, rest_ms).is_some());
+        self.gave.retain(|_, at| left(now_ms, *at, rest_ms).is_some());
+        self.failed.retain(|_, (at, _)| left(now_ms, *at, rules.retry_ms).is_some());
+    }
+
+    /// A move of balance begins, or goes on.
+    pub(crate) fn moved(&mut self, now_ms: u64, from: NodeId, to: NodeId) {
+        self.gave.insert(from, now_ms);
+        self.took.insert(to, now_ms);
+    }
+
+    /// Remembers a pair's load, because it is about to leave who has measured it.
+    pub(crate) fn carry(&mut self, now_ms: u64, held: &HeldPair, rules: &BalanceRules) {
+        if self.unmeasured_ms(held, rules).is_none()
+            && let Some(load) = held.load
+        {
+            let load_ns = self.carried_load(held, rules).unwrap_or(load.load_ns);
+            self.carried.insert(held.pair, (load_ns, now_ms));
+        }
+    }
+
+    /// A move came to nothing.
+    pub(crate) fn fail(&mut self, now_ms: u64, pair: PairId, to: NodeId, why: MoveFailure) {
+        self.failed.insert((pair, to), (now_ms, why));
+    }
+
+    /// Why a pair is not sent to a node, if it could not be a moment ago.
+    pub(crate) fn failure(&self, pair: PairId, to: NodeId) -> Option<MoveFailure> {
+        if self.failed.is_empty() {
+            return None;
+        }
+        self.failed.get(&(pair, to)).map(|(_, why)| *why)
+    }
+
+    /// The load of a pair that its owner has not measured for a window, as its last owner measured it.
+    pub(crate) fn carried_load(&self, held: &HeldPair, rules: &BalanceRules) -> Option<u64> {
+        let is_young = held.held_ms < rules.window_ms && matches!(held.arrival, Arrival::Moved(_));
+        if !is_young {
+            return None;
+        }
+        self.carried.get(&held.pair).map(|(load_ns, _)| *load_ns)
+    }
+
+    /// What is left of the window until a pair's load is known.
+    pub(crate) fn unmeasured_ms(&self, held: &HeldPair, rules: &BalanceRules) -> Option<u64> {
+        let left_ms = rules.window_ms.checked_sub(held.held_ms).filter(|left| *left > 0)?;
+        self.carried_load(held, rules).is_none().then_some(left_ms)
+    }
+
+    /// For how long a node gives no pair, because it took one.
+    pub(crate) fn gives_in_ms(&self, now_ms: u64, node: NodeId, rules: &BalanceRules) -> Option<u64> {
+        self.took.get(&node).and_then(|at| left(now_ms, *at, rules.node_rest_ms))
+    }
+
+    /// For how long a node takes no pair, because it gave one.
+    pub(crate) fn takes_in_ms(&self, now_ms: u64, node: NodeId, rules: &BalanceRules) -> Option<u64> {
+        self.gave.get(&node).and_then(|at| left(now_ms, *at, rules.node_rest_ms))
+    }
+
+    /// For how long a new balancer only watches.
+    pub(crate) fn watches_ms(&self, now_ms: u64, rules: &BalanceRules) -> Option<u64> {
+        left(now_ms, self.first_ms.unwrap_or(now_ms), rules.window_ms.max(rules.node_rest_ms))
+    }
+
+    /// For how long balance waits after a drain.
+    pub(crate) fn after_drain_ms(&self, now_ms: u64, rules: &BalanceRules) -> Option<u64> {
+        self.drain_ms.and_then(|at| left(now_ms, at, rules.window_ms))
+    }
+
+    /// Takes in which pairs keep a drain from going on.
+    pub(crate) fn note_blocked(&mut self, now_ms: u64, pairs: impl Iterator<Item = PairId>) {
+        let since = |pair| (pair, self.blocked.get(&pair).copied().unwrap_or(now_ms));
+        self.blocked = pairs.map(since).collect();
+    }
+
+    /// For how long a pair has kept a drain from going on.
+    pub(crate) fn blocked_ms(&self, now_ms: u64, pair: PairId) -> u64 {
+        self.blocked.get(&pair).map_or(0, |since| now_ms.saturating_sub(*since))
+    }
+}

@@ -1,0 +1,95 @@
+//! Who can take a pair.
+
+use cell_terms::NodeId;
+
+use crate::figures::{Figures, HeldPair, MemberFigures, MemberState, PairLoad};
+use crate::history::History;
+use crate::obstacle::NoTarget;
+use crate::rules::BalanceRules;
+use crate::survey::{Shares, Survey};
+
+/// A node that takes pairs, as long as it has room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taker {
+    pub(crate) node: NodeId,
+    pub(crate) memory_left_bytes: u64,
+    pub(crate) pairs_left: u32,
+    pub(crate) shares: Shares,
+}
+
+impl Taker {
+    pub(crate) fn has_room(&self, load: &PairLoad) -> bool {
+        self.pairs_left > 0 && self.memory_left_bytes >= load.memory_bytes
+    }
+
+    /// It takes a pair.
+    pub(crate) fn take(&mut self, load: &PairLoad, shares: Shares) {
+        self.memory_left_bytes = self.memory_left_bytes.saturating_sub(load.memory_bytes);
+        self.pairs_left = self.pairs_left.saturating_sub(1);
+        self.shares = self.shares.plus(shares);
+    }
+}
+
+/// How many more pairs a member may hold.
+pub(crate) fn pairs_left(member: &MemberFigures) -> u32 {
+    member.pairs_max.saturating_sub(u32::try_from(member.pairs.len()).unwrap_or(u32::MAX))
+}
+
+/// Whether a member takes pairs at all, whatever its room.
+pub(crate) fn takes(member: &MemberFigures, rules: &BalanceRules) -> bool {
+    member.shares_load() && member.told_within(rules.window_ms)
+}
+
+/// All that take pairs and are not to be emptied, by place among the members.
+pub(crate) fn takers(
+    figures: &Figures,
+    survey: &Survey,
+    rules: &BalanceRules,
+    leaves: impl Fn(&MemberFigures) -> bool,
+) -> Vec<Taker> {
+    let members = figures.members.iter().zip(&survey.nodes);
+    members
+        .filter(|(member, _)| takes(member, rules) && !leaves(member))
+        .map(|(member, standing)| Taker {
+            node: member.node,
+            memory_left_bytes: member.memory_left_bytes,
+            pairs_left: pairs_left(member),
+            shares: standing.shares,
+        })
+        .collect()
+}
+
+/// Why none takes a pair; None if one does, as things are.
+pub(crate) fn no_target(
+    figures: &Figures,
+    history: &History,
+    rules: &BalanceRules,
+    held: &HeldPair,
+    from: NodeId,
+    leaves: impl Fn(&MemberFigures) -> bool,
+) -> Option<NoTarget> {
+    let needs_bytes = held.load.unwrap_or_default().memory_bytes;
+    let mut why = NoTarget { needs_bytes, ..NoTarget::default() };
+    for member in figures.members.iter().filter(|member| member.node != from) {
+        why.others += 1;
+        let failure = history.failure(held.pair, member.node);
+        if leaves(member) {
+            why.draining += 1;
+        } else if member.state != MemberState::Serving {
+            why.not_serving += 1;
+        } else if !member.told_within(rules.window_ms) {
+            why.untold += 1;
+        } else if pairs_left(member) == 0 {
+            why.full += 1;
+        } else if member.memory_left_bytes < needs_bytes {
+            why.no_memory += 1;
+            why.most_left_bytes = why.most_left_bytes.max(member.memory_left_bytes);
+        } else if let Some(failure) = failure {
+            why.failed += 1;
+            why.failure = Some((member.node, failure));
+        } else {
+            return None;
+        }
+    }
+    Some(why)
+}

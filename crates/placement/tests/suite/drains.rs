@@ -1,0 +1,237 @@
+//! Drains: where pairs go, whether they can, and what is said if not.
+
+use cell_placement::{
+    Advice, Arrival, DrainRefusal, MemberState, MoveCause, MoveFailure, MoveReason, MoveUnderWay, NextStep,
+    PairHold, PairObstacle, RestReason,
+};
+use cell_terms::{NodeId, PairId};
+
+use crate::cluster::{MIB, NOW_MS, at, balancer, carry_out, cluster, look, pair, pass, planned, rest, stall};
+
+#[test]
+fn drain_moves_the_largest_pair_first_to_who_has_least() {
+    let mut figures = cluster(&[vec![pair(10, 0), pair(300, 0)], vec![pair(500, 0)], vec![pair(400, 0)]]);
+    at(&mut figures, 1).draining = true;
+    let first = planned(look(&figures));
+    assert_eq!((first.pair, first.to, first.why), (PairId(101), NodeId(3), MoveReason::Drain { left: 2 }));
+    let words = "pair-101 (300.0 MiB) moves from node-1 to node-3: node-1 drains and has 2 pairs left";
+    assert_eq!(first.to_string(), words);
+    carry_out(&mut figures, &first, Arrival::Moved(MoveCause::Drain));
+    let last = planned(look(&figures));
+    assert_eq!((last.pair, last.to), (PairId(100), NodeId(2)));
+    assert!(last.to_string().ends_with("node-1 drains, and this is its last pair"));
+}
+
+#[test]
+fn drain_waits_for_no_window_and_moves_what_rests() {
+    let mut figures = cluster(&[vec![pair(100, 50); 2], vec![pair(100, 50)], vec![]]);
+    at(&mut figures, 1).draining = true;
+    for held in &mut at(&mut figures, 1).pairs {
+        held.arrival = Arrival::Moved(MoveCause::Balance);
+        held.held_ms = 1000;
+    }
+    at(&mut figures, 3).serving_ms = 1000;
+    at(&mut figures, 2).told_ms_ago = None;
+    figures.pause = Some(cell_placement::BalancePause::Off);
+    let mut new = cell_placement::Balancer::new(cell_placement::BalanceRules::default()).unwrap();
+    assert_eq!(planned(new.look(NOW_MS, &figures).step).to, NodeId(3), "who has told nothing gets nothing");
+}
+
+#[test]
+fn plan_of_a_drain_has_a_place_for_each_pair() {
+    let figures = cluster(&[vec![pair(10, 0), pair(300, 0)], vec![pair(500, 0)], vec![pair(400, 0)]]);
+    let plan = balancer().drain_plan(&figures, &[NodeId(1)]).unwrap();
+    let moves: Vec<_> = plan.moves.iter().map(|planned| (planned.pair, planned.to, planned.why)).collect();
+    let left = |left| MoveReason::Drain { left };
+    assert_eq!(moves, [(PairId(101), NodeId(3), left(2)), (PairId(100), NodeId(2), left(1))]);
+    assert_eq!(plan.bytes, 310 * MIB);
+    let empty = cluster(&[vec![], vec![pair(500, 0)]]);
+    assert!(balancer().drain_plan(&empty, &[NodeId(1)]).unwrap().moves.is_empty());
+}
+
+/// Dealt out evenly, the first one takes the room that both others need: so they are packed tightly.
+#[test]
+fn plan_is_tight_where_an_even_one_would_not_fit() {
+    let mut figures = cluster(&[vec![pair(50, 0), pair(45, 0), pair(45, 0)], vec![], vec![]]);
+    at(&mut figures, 2).memory_left_bytes = 90 * MIB;
+    at(&mut figures, 3).memory_left_bytes = 60 * MIB;
+    let plan = balancer().drain_plan(&figures, &[NodeId(1)]).unwrap();
+    let to = |pair| plan.moves.iter().find(|planned| planned.pair == PairId(pair)).unwrap().to;
+    assert_eq!([100, 101, 102].map(to), [NodeId(3), NodeId(2), NodeId(2)]);
+    // And it is carried out to its end.
+    at(&mut figures, 1).draining = true;
+    for _ in 0..3 {
+        let planned = planned(look(&figures));
+        carry_out(&mut figures, &planned, Arrival::Moved(MoveCause::Drain));
+    }
+    assert!(at(&mut figures, 1).pairs.is_empty());
+}
+
+#[test]
+fn drain_that_cannot_be_is_refused_in_clear_words() {
+    let refused = |figures: &_, nodes: &[u32]| {
+        let nodes: Vec<_> = nodes.iter().copied().map(NodeId).collect();
+        balancer().drain_plan(figures, &nodes).unwrap_err()
+    };
+    let figures = cluster(&[vec![pair(100, 0); 3], vec![pair(100, 0)]]);
+    assert_eq!(refused(&figures, &[7]).to_string(), "node-7 is no member of the cluster");
+    let words = "no other node would be left to take the pairs";
+    assert_eq!(refused(&figures, &[1, 2]).to_string(), words);
+    assert_eq!(refused(&cluster(&[vec![pair(1, 0)]]), &[1]).to_string(), words);
+
+    let mut short = figures.clone();
+    at(&mut short, 2).memory_left_bytes = 150 * MIB;
+    let why = refused(&short, &[1]);
+    let words = "the other nodes lack room for 2 pairs with 200.0 MiB, pair-101 of node-1 among them: what \
+                 would go before it fills them";
+    assert_eq!(why.to_string(), words);
+    at(&mut short, 2).memory_left_bytes = 50 * MIB;
+    let words = "the other nodes lack room for 3 pairs with 300.0 MiB, pair-100 of node-1 among them: none of 1 \
+                 other node can take it: 1 lacks the memory (it takes 100.0 MiB, at most 50.0 MiB is left)";
+    assert_eq!(refused(&short, &[1]).to_string(), words);
+    let mut full = figures.clone();
+    at(&mut full, 2).pairs_max = 1;
+    assert!(refused(&full, &[1]).to_string().ends_with("1 holds as many pairs as it may"));
+
+    let mut silent = figures.clone();
+    at(&mut silent, 1).state = MemberState::Silent;
+    let words = "node-1 is silent, because its lease has run out, and its pairs can only be moved while it \
+                 serves them";
+    assert_eq!(refused(&silent, &[1]).to_string(), words);
+    let mut held = figures.clone();
+    at(&mut held, 1).pairs[1].hold = Some(PairHold::NoLog);
+    let words = "pair-101 cannot leave node-1: it has no log, and a copy is made from the log";
+    assert_eq!(refused(&held, &[1]).to_string(), words);
+    at(&mut held, 1).pairs[1].hold = Some(PairHold::Split);
+    assert!(balancer().drain_plan(&held, &[NodeId(1)]).is_ok(), "a split ends");
+    let mut untold = figures;
+    at(&mut untold, 1).pairs[1].load = None;
+    assert_eq!(refused(&untold, &[1]), DrainRefusal::Untold { node: NodeId(1) });
+}
+
+#[test]
+fn drain_that_cannot_go_on_says_so_after_thirty_seconds() {
+    let mut figures = cluster(&[vec![pair(500, 0), pair(10, 0)], vec![pair(10, 0)], vec![pair(10, 0)]]);
+    at(&mut figures, 1).draining = true;
+    at(&mut figures, 2).memory_left_bytes = 100 * MIB;
+    at(&mut figures, 3).pairs_max = 1;
+    let mut balancer = balancer();
+    // It goes as far as it can.
+    let small = planned(balancer.look(NOW_MS, &figures).step);
+    assert_eq!(small.pair, PairId(101));
+    carry_out(&mut figures, &small, Arrival::Moved(MoveCause::Drain));
+    let advice = balancer.look(NOW_MS + 29_999, &figures);
+    assert_eq!(advice.stalls, []);
+    assert_eq!(rest(advice.step), RestReason::DrainWaits { node: NodeId(1), pairs: 1 });
+    let advice = balancer.look(NOW_MS + 30_000, &figures);
+    let words = "node-1 cannot be emptied: for 30 s pair-100 could not move: none of 2 other nodes can take it: 1 \
+                 holds as many pairs as it may, 1 lacks the memory (it takes 500.0 MiB, at most 90.0 MiB is left)";
+    assert_eq!(stall(&advice), words);
+    let words = "node-1 drains, and of the 1 pair that it has none can move now";
+    assert_eq!(rest(advice.step).to_string(), words);
+    // Room comes, and it goes on.
+    at(&mut figures, 3).pairs_max = 2;
+    let advice = balancer.look(NOW_MS + 31_000, &figures);
+    assert_eq!(advice.stalls, []);
+    assert_eq!(planned(advice.step).to, NodeId(3));
+}
+
+#[test]
+fn drain_says_whatever_holds_it_up() {
+    let mut figures = cluster(&[vec![pair(50, 0)], vec![], vec![pair(40, 0)]]);
+    at(&mut figures, 1).draining = true;
+    let mut balancer = balancer();
+    let mut now_ms = NOW_MS;
+    let mut stalled = |figures: &cell_placement::Figures| -> Advice {
+        now_ms += 100_000;
+        balancer.look(now_ms, figures);
+        balancer.look(now_ms + 30_000, figures)
+    };
+    let mut held = figures.clone();
+    at(&mut held, 1).pairs[0].hold = Some(PairHold::Split);
+    assert!(stall(&stalled(&held)).ends_with("it takes part in a split that is not open yet"));
+    figures.takeovers_open = 1;
+    assert!(stall(&stalled(&figures)).ends_with("1 pair is to be taken over, and nothing moves meanwhile"));
+    figures.takeovers_open = 0;
+    let mut other = figures.clone();
+    let (pair, from, to) = (PairId(300), NodeId(3), NodeId(2));
+    other.moving = Some(MoveUnderWay { pair, from, to, cause: MoveCause::Operator, handed: false });
+    assert!(stall(&stalled(&other)).ends_with("pair-300 is being moved, and one moves at a time"));
+    let mut silent = figures.clone();
+    at(&mut silent, 1).state = MemberState::Silent;
+    assert!(stall(&stalled(&silent)).contains("its owner, node-1, is silent"));
+    let mut untold = figures.clone();
+    at(&mut untold, 1).pairs[0].load = None;
+    assert!(stall(&stalled(&untold)).ends_with("its owner, node-1, has not told what it takes"));
+    assert_eq!(stalled(&figures).stalls, [], "it goes on");
+}
+
+/// The largest has a place but cannot leave yet; the other one has none beside it, and leaves.
+#[test]
+fn drain_goes_as_far_as_it_can() {
+    let mut figures = cluster(&[vec![pair(60, 0), pair(50, 0)], vec![]]);
+    at(&mut figures, 1).draining = true;
+    at(&mut figures, 1).pairs[0].hold = Some(PairHold::Split);
+    at(&mut figures, 2).memory_left_bytes = 70 * MIB;
+    assert_eq!(planned(look(&figures)).pair, PairId(101));
+}
+
+/// While a pair is on its way, its target keeps the memory for it. That is no lack of memory.
+#[test]
+fn pair_on_its_way_is_not_stalled() {
+    let mut figures = cluster(&[vec![pair(50, 0), pair(60, 0)], vec![]]);
+    at(&mut figures, 1).draining = true;
+    at(&mut figures, 2).memory_left_bytes = 70 * MIB;
+    let mut balancer = balancer();
+    let first = planned(balancer.look(NOW_MS, &figures).step);
+    assert_eq!(first.pair, PairId(101));
+    at(&mut figures, 2).memory_left_bytes = 10 * MIB;
+    let (pair, from, to) = (first.pair, first.from, first.to);
+    figures.moving = Some(MoveUnderWay { pair, from, to, cause: MoveCause::Drain, handed: false });
+    balancer.look(NOW_MS + 1000, &figures);
+    let advice = balancer.look(NOW_MS + 31_000, &figures);
+    let stalled: Vec<_> = advice.stalls.iter().map(|stall| stall.pair).collect();
+    assert_eq!(stalled, [PairId(100)], "for the other one there is none, and that is known already");
+}
+
+#[test]
+fn drain_tries_another_node_where_one_could_not_take_the_pair() {
+    let mut figures = cluster(&[vec![pair(50, 0)], vec![], vec![pair(40, 0)]]);
+    at(&mut figures, 1).draining = true;
+    let mut balancer = balancer();
+    let first = planned(balancer.look(NOW_MS, &figures).step);
+    assert_eq!(first.to, NodeId(2));
+    balancer.on_failure(NOW_MS + 1, first.pair, first.to, MoveFailure::Unreadable);
+    assert_eq!(planned(balancer.look(NOW_MS + 2, &figures).step).to, NodeId(3));
+    balancer.on_failure(NOW_MS + 3, first.pair, NodeId(3), MoveFailure::Declined);
+    balancer.look(NOW_MS + 4, &figures);
+    let advice = balancer.look(NOW_MS + 30_004, &figures);
+    let words = "none of 2 other nodes can take it: 2 could not take it (node-3: it declined)";
+    assert!(stall(&advice).ends_with(words), "{}", stall(&advice));
+    assert!(matches!(advice.stalls[0].why, PairObstacle::NoTarget(_)));
+    assert_eq!(planned(balancer.look(NOW_MS + 60_001, &figures).step).to, NodeId(2), "a minute later again");
+}
+
+#[test]
+fn several_nodes_are_emptied_one_after_the_other() {
+    let nodes = vec![vec![pair(10, 0), pair(20, 0)], vec![pair(50, 0), pair(60, 0)], vec![], vec![]];
+    let mut figures = cluster(&nodes);
+    at(&mut figures, 1).draining = true;
+    at(&mut figures, 2).draining = true;
+    let mut balancer = balancer();
+    let mut order = Vec::new();
+    for second in 0..4 {
+        let planned = planned(balancer.look(NOW_MS + second * 1000, &figures).step);
+        assert!(planned.to.0 >= 3);
+        order.push(planned.pair.0);
+        carry_out(&mut figures, &planned, Arrival::Moved(MoveCause::Drain));
+        pass(&mut figures, 1000);
+    }
+    assert_eq!(order, [101, 100, 201, 200]);
+    let after = rest(balancer.look(NOW_MS + 5000, &figures).step);
+    assert!(matches!(after, RestReason::AfterDrain { .. }), "{after}");
+    assert!(!matches!(
+        balancer.look(NOW_MS + 70_000, &figures).step,
+        NextStep::Rest(RestReason::AfterDrain { .. })
+    ));
+}

@@ -1,0 +1,152 @@
+//! Where pairs go that are made for splits.
+
+use cell_placement::{
+    Arrival, BalancePause, BalanceRules, Figures, FreshPlace, FreshReason, FreshSplit, MoveReason, PairHold,
+    RestReason, fresh_place,
+};
+use cell_terms::{NodeId, PairId};
+
+use crate::cluster::{MIB, at, cluster, held, look, pair, planned, rest};
+
+fn place(figures: &Figures, number: u32) -> FreshPlace {
+    let split = FreshSplit { from: NodeId(1), pair: PairId(number), bytes: 20 * MIB, memory_bytes: 40 * MIB };
+    fresh_place(figures, &BalanceRules::default(), &split)
+}
+
+#[test]
+fn split_of_a_node_above_the_mean_goes_to_who_has_less() {
+    let figures = cluster(&[vec![pair(200, 0)], vec![pair(90, 0)], vec![pair(70, 0)]]);
+    let place = place(&figures, 7);
+    assert_eq!(place.node, NodeId(3));
+    assert_eq!(place.why.to_string(), "it has 58 % of the mean bytes, and the node that splits 167 %");
+}
+
+/// The first meganode of a cluster: all others are empty, and half of it goes.
+#[test]
+fn first_split_of_all_goes_away() {
+    let figures = cluster(&[vec![pair(40, 0)], vec![], vec![]]);
+    assert_ne!(place(&figures, 7).node, NodeId(1));
+}
+
+#[test]
+fn split_stays_where_its_node_is_not_above_or_nobody_would_have_less() {
+    let figures = cluster(&[vec![pair(100, 0)], vec![pair(100, 0)], vec![pair(100, 0)]]);
+    assert_eq!(place(&figures, 7).why, FreshReason::NotAbove { percent: 100 });
+    let figures = cluster(&[vec![pair(110, 0)], vec![pair(95, 0)], vec![pair(95, 0)]]);
+    assert_eq!(
+        place(&figures, 7),
+        FreshPlace { node: NodeId(1), why: FreshReason::NobodyBelow { percent: 110 } }
+    );
+}
+
+#[test]
+fn split_goes_by_bytes_as_of_now_and_waits_for_no_window() {
+    let mut figures = cluster(&[vec![pair(200, 0)], vec![pair(90, 0)], vec![pair(70, 900)]]);
+    for member in &mut figures.members {
+        member.serving_ms = 1000;
+        member.pairs.iter_mut().for_each(|held| held.held_ms = 1000);
+    }
+    assert_eq!(place(&figures, 7).node, NodeId(3), "load does not count here");
+    at(&mut figures, 3).told_ms_ago = None;
+    assert_eq!(place(&figures, 7).node, NodeId(2));
+    at(&mut figures, 1).told_ms_ago = None;
+    assert_eq!(place(&figures, 7).why, FreshReason::Unknown);
+}
+
+#[test]
+fn split_respects_memory_and_number_of_pairs() {
+    let mut figures = cluster(&[vec![pair(200, 0)], vec![pair(90, 0)], vec![pair(70, 0)]]);
+    at(&mut figures, 3).memory_left_bytes = 39 * MIB;
+    assert_eq!(place(&figures, 7).node, NodeId(2));
+    at(&mut figures, 2).pairs_max = 1;
+    assert_eq!(place(&figures, 7).node, NodeId(1));
+}
+
+#[test]
+fn split_stays_while_only_drains_move_pairs() {
+    let mut figures = cluster(&[vec![pair(200, 0)], vec![pair(90, 0)], vec![pair(70, 0)]]);
+    at(&mut figures, 2).draining = true;
+    assert_eq!(place(&figures, 7).why, FreshReason::Drain { node: NodeId(2) });
+    at(&mut figures, 2).draining = false;
+    figures.pause = Some(BalancePause::Off);
+    assert_eq!(place(&figures, 7).why.to_string(), "it stays, because balance is off");
+}
+
+/// A thousand splits at the same time, of which none sees another's choice, do not choose the same node.
+#[test]
+fn splits_at_the_same_time_spread() {
+    let mut nodes = vec![vec![pair(1000, 0)]];
+    nodes.extend((0..50).map(|node| vec![pair(100 + node, 0)]));
+    let figures = cluster(&nodes);
+    let mut taken = vec![0_u32; 52];
+    for number in 0..1000 {
+        taken[place(&figures, number).node.0 as usize] += 1;
+    }
+    assert!(taken.iter().all(|taken| *taken <= 80), "{taken:?}");
+}
+
+/// One load of ascending keys: all goes to the last meganode, which is wherever its last split went.
+#[test]
+fn ascending_load_spreads_by_splits_alone() {
+    let mut figures = cluster(&[vec![pair(0, 0)], vec![], vec![]]);
+    let rules = BalanceRules::default();
+    let mut hot = (1_u32, 0_usize);
+    for number in 1000..1120 {
+        let load = at(&mut figures, hot.0).pairs[hot.1].load.as_mut().unwrap();
+        load.bytes += 20 * MIB;
+        // Half of it splits off: the half that goes on growing.
+        let bytes = load.bytes / 2;
+        load.bytes -= bytes;
+        let split = FreshSplit { from: NodeId(hot.0), pair: PairId(number), bytes, memory_bytes: bytes };
+        let mut before = figures.clone();
+        at(&mut before, hot.0).pairs[hot.1].load.as_mut().unwrap().bytes += bytes;
+        let place = fresh_place(&before, &rules, &split);
+        let there = at(&mut figures, place.node.0);
+        let mut fresh = held(number, 0, 0);
+        fresh.load.as_mut().unwrap().bytes = bytes;
+        there.pairs.push(fresh);
+        hot = (place.node.0, there.pairs.len() - 1);
+    }
+    let sums: Vec<u64> = figures
+        .members
+        .iter()
+        .map(|member| member.pairs.iter().map(|held| held.load.unwrap().bytes / MIB).sum())
+        .collect();
+    let (largest, all) = (sums.iter().max().unwrap(), sums.iter().sum::<u64>());
+    assert!(largest * 3 * 100 <= all * 110, "{sums:?}");
+}
+
+#[test]
+fn fresh_pair_is_handed_away_as_soon_as_its_split_is_open() {
+    let mut figures = cluster(&[vec![pair(200, 0), pair(20, 0)], vec![pair(90, 0)], vec![pair(70, 0)]]);
+    let fresh = &mut at(&mut figures, 1).pairs[1];
+    fresh.arrival = Arrival::Created { meant_for: Some(NodeId(2)) };
+    fresh.held_ms = 40;
+    fresh.hold = Some(PairHold::Split);
+    rest(look(&figures)); // the split is not open yet
+    at(&mut figures, 1).pairs[1].hold = None;
+    // No window is waited for, neither its own nor anybody else's.
+    at(&mut figures, 3).serving_ms = 10;
+    let mut new = cell_placement::Balancer::new(BalanceRules::default()).unwrap();
+    let planned = planned(new.look(5, &figures).step);
+    assert_eq!((planned.pair, planned.to, planned.why), (PairId(101), NodeId(2), MoveReason::Fresh));
+    assert!(planned.to_string().ends_with("it was made for node-2 by a split of node-1"));
+}
+
+#[test]
+fn fresh_pair_goes_elsewhere_if_its_node_takes_it_no_more() {
+    let mut figures = cluster(&[vec![pair(200, 0), pair(20, 0)], vec![pair(70, 0)], vec![pair(90, 0)]]);
+    at(&mut figures, 1).pairs[1].arrival = Arrival::Created { meant_for: Some(NodeId(2)) };
+    at(&mut figures, 1).pairs[1].held_ms = 59_000;
+    at(&mut figures, 2).memory_left_bytes = 0;
+    assert_eq!(planned(look(&figures)).to, NodeId(3));
+    at(&mut figures, 3).pairs_max = 1;
+    assert!(!matches!(rest(look(&figures)), RestReason::Moving(_)), "it stays");
+    at(&mut figures, 3).pairs_max = 2;
+    at(&mut figures, 1).pairs[1].held_ms = 60_000;
+    let late = planned(look(&figures));
+    assert_ne!(late.why, MoveReason::Fresh, "it is a pair like any other by now");
+    // A node that drains gets none, and gives its own like any pair.
+    at(&mut figures, 3).draining = true;
+    assert_eq!(planned(look(&figures)).from, NodeId(3));
+}

@@ -1,0 +1,308 @@
+//! `cell node drain`, `undrain` and `remove`: empties nodes of their pairs while all is read and written, and
+//! removes them for good, by the admin API.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use ureq::http::Method;
+
+use crate::api::{Api, ApiArgs, understand};
+use crate::args::{Global, parse_time};
+use crate::command::region_move::escaped;
+use crate::exit::{Exit, Failure};
+use crate::output::{message, number};
+use crate::signal;
+
+const PATH: &str = "/api/v1/drains";
+/// Between two looks at how far a drain is. The answer is kept for a second.
+const WAIT_PERIOD: Duration = Duration::from_millis(500);
+/// Moves of a plan that are printed.
+const MOVES_SHOWN: usize = 20;
+
+/// Which nodes.
+#[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct WhichArgs {
+    /// The node, by its number: `cell node ls` lists them
+    #[arg(value_name = "NODE")]
+    node: Option<u32>,
+    /// All nodes that are reached at this IP address: the processes of one machine
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<String>,
+}
+
+/// Arguments of `cell node drain`.
+#[derive(Debug, Args)]
+pub(crate) struct NodeDrainArgs {
+    #[command(flatten)]
+    which: WhichArgs,
+    /// Say whether it can be, and where each pair would go
+    #[arg(long)]
+    dry_run: bool,
+    /// Why, for those who look at drains
+    #[arg(long, value_name = "WORDS")]
+    reason: Option<String>,
+    /// Wait until the nodes are empty, for so long at most, and say how far it is
+    #[arg(
+        long,
+        value_name = "TIME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1h",
+        value_parser = parse_time,
+        conflicts_with = "dry_run"
+    )]
+    wait: Option<Duration>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// Arguments of `cell node undrain`.
+#[derive(Debug, Args)]
+pub(crate) struct NodeUndrainArgs {
+    #[command(flatten)]
+    which: WhichArgs,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// Arguments of `cell node remove`.
+#[derive(Debug, Args)]
+pub(crate) struct NodeRemoveArgs {
+    /// The node, by its number
+    #[arg(value_name = "NODE")]
+    node: u32,
+    /// Say whether it can be
+    #[arg(long)]
+    dry_run: bool,
+    /// Why, for those who look at it later
+    #[arg(long, value_name = "WORDS")]
+    reason: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// What a change answers.
+#[derive(Debug, Deserialize)]
+struct Change {
+    nodes: Vec<u32>,
+    moves: Vec<Planned>,
+    moves_total: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Planned {
+    pair: u32,
+    from: u32,
+    to: u32,
+    bytes: u64,
+}
+
+/// A node that drains.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Drain {
+    pub(crate) node: u32,
+    state: String,
+    pairs_left: u64,
+    bytes_left: Option<u64>,
+    stall: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Document {
+    drains: Vec<Drain>,
+}
+
+impl WhichArgs {
+    fn body(&self) -> Value {
+        match (self.node, &self.host) {
+            (Some(node), _) => json!({"node": node}),
+            (None, host) => json!({"host": host}),
+        }
+    }
+}
+
+impl Drain {
+    /// How far it is, in a few words.
+    fn words(&self) -> String {
+        match self.state.as_str() {
+            "removed" => "removed for good".to_owned(),
+            "drained" => "drained: no pair is left".to_owned(),
+            _ => {
+                let bytes = self.bytes_left.map(|bytes| format!(", {}", number::bytes(bytes)));
+                let pairs = cell_terms::text::counted(self.pairs_left, "pair", "pairs");
+                format!("drains: {pairs} left{}", bytes.unwrap_or_default())
+            }
+        }
+    }
+
+    /// The same for a line of its own.
+    pub(crate) fn line(&self) -> String {
+        let stall = self.stall.as_ref().map(|stall| format!("; {}", message::on_one_line(stall)));
+        format!("node {} {}{}", self.node, self.words(), stall.unwrap_or_default())
+    }
+}
+
+/// The nodes that drain, and those that were removed; with the document.
+///
+/// # Errors
+/// No node answers, or it says something else.
+pub(crate) fn list(api: &Api) -> Result<(Vec<Drain>, Value), Failure> {
+    let document = api.get(PATH)?.document;
+    let parsed: Document = understand(&document, "which nodes drain")?;
+    Ok((parsed.drains, document))
+}
+
+/// Runs `cell node drain`.
+pub(crate) fn drain(global: &Global, arguments: &NodeDrainArgs) -> anyhow::Result<Exit> {
+    let api = Api::new(&arguments.api)?;
+    let path = with_query(PATH, arguments.dry_run, arguments.reason.as_deref());
+    let document = api.send(&Method::POST, &path, &[], Some(&arguments.which.body()))?.document;
+    let made: Change = understand(&document, "what becomes of the drain")?;
+    if let Some(patience) = arguments.wait {
+        return wait(global, &api, &made.nodes, patience);
+    }
+    message::print_document(global.json, document, || plan_text(arguments, &made))?;
+    Ok(Exit::Ok)
+}
+
+/// Runs `cell node undrain`.
+pub(crate) fn undrain(global: &Global, arguments: &NodeUndrainArgs) -> anyhow::Result<Exit> {
+    let api = Api::new(&arguments.api)?;
+    let body = arguments.which.body();
+    let document = api.send(&Method::POST, "/api/v1/drains:end", &[], Some(&body))?.document;
+    let made: Change = understand(&document, "what became of the drain")?;
+    message::print_document(global.json, document, || {
+        format!("{} may have pairs again; balance gives them some\n", named(&made.nodes))
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// Runs `cell node remove`.
+pub(crate) fn remove(global: &Global, arguments: &NodeRemoveArgs) -> anyhow::Result<Exit> {
+    let NodeRemoveArgs { node, dry_run, reason, api } = arguments;
+    let path = with_query("/api/v1/nodes:remove", *dry_run, reason.as_deref());
+    let document = Api::new(api)?.send(&Method::POST, &path, &[], Some(&json!({"node": node})))?.document;
+    message::print_document(global.json, document, || match dry_run {
+        true => format!("node {node} could be removed; nothing was done\n"),
+        false => format!(
+            "node {node} is removed: nobody expects it back, and it may not join; {} permits it again\n",
+            api.command(&format!("cell node undrain {node}"))
+        ),
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn with_query(path: &str, dry_run: bool, reason: Option<&str>) -> String {
+    let mut query = Vec::new();
+    query.extend(dry_run.then(|| "dry_run=1".to_owned()));
+    query.extend(reason.map(|reason| format!("reason={}", escaped(reason))));
+    let mark = if query.is_empty() { "" } else { "?" };
+    format!("{path}{mark}{}", query.join("&"))
+}
+
+/// `node 1`, `nodes 1 and 2`.
+fn named(nodes: &[u32]) -> String {
+    let mut words: Vec<String> = nodes.iter().map(u32::to_string).collect();
+    match words.pop() {
+        Some(last) if words.is_empty() => format!("node {last}"),
+        Some(last) => format!("nodes {} and {last}", words.join(", ")),
+        None => "no node".to_owned(),
+    }
+}
+
+fn plan_text(arguments: &NodeDrainArgs, made: &Change) -> String {
+    let pairs = cell_terms::text::counted(made.moves_total, "pair", "pairs");
+    let what = format!("{pairs} with {}", number::bytes(made.bytes));
+    if !arguments.dry_run {
+        let look = arguments.api.command("cell node ls");
+        return format!("{} is emptied of {what}; {look} shows how far it is\n", named(&made.nodes));
+    }
+    let line = |planned: &Planned| {
+        let Planned { pair, from, to, bytes } = planned;
+        format!("  pair {pair} of node {from} to node {to}, {}\n", number::bytes(*bytes))
+    };
+    let mut text = format!("{} would be emptied of {what}; nothing was done\n", named(&made.nodes));
+    text.extend(made.moves.iter().take(MOVES_SHOWN).map(line));
+    let more = made.moves_total.saturating_sub(MOVES_SHOWN as u64);
+    if more > 0 {
+        text.push_str(&format!("  and {} more\n", number::count(more)));
+    }
+    text
+}
+
+/// Waits until nodes are empty. Exit code 6 if they are not in time, 1 if somebody ended the drain.
+fn wait(global: &Global, api: &Api, nodes: &[u32], patience: Duration) -> anyhow::Result<Exit> {
+    let stop = signal::stop_flag()?;
+    let until = Instant::now() + patience;
+    let mut said: Vec<String> = Vec::new();
+    // The answer of a moment ago may not know of the drain yet.
+    let mut seen = false;
+    loop {
+        let over = stop.load(Ordering::Relaxed) || Instant::now() >= until;
+        match list(api) {
+            Ok((drains, document)) => {
+                let own: Vec<&Drain> = drains.iter().filter(|drain| nodes.contains(&drain.node)).collect();
+                let lines: Vec<String> = own.iter().map(|drain| drain.line()).collect();
+                lines.iter().filter(|line| !said.contains(line)).for_each(|line| message::note(line));
+                said = lines;
+                let all = own.len() == nodes.len();
+                if all && own.iter().all(|drain| drain.pairs_left == 0) {
+                    message::print_document(global.json, document, || {
+                        format!("{} is empty, and can be stopped\n", named(nodes))
+                    })?;
+                    return Ok(Exit::Ok);
+                }
+                if seen && !all {
+                    let what = format!("somebody ended the drain of {}", named(nodes));
+                    return Err(Failure::new(Exit::Error, what).next("`cell events` says who").into());
+                }
+                seen |= all;
+            }
+            Err(failure) if over => return Err(failure.into()),
+            Err(_) => {}
+        }
+        if over {
+            let what =
+                format!("{} is not empty after {}; the drain goes on", named(nodes), number::time(patience));
+            message::warning(&what);
+            return Ok(Exit::Partial);
+        }
+        thread::sleep(WAIT_PERIOD);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(state: &str, pairs_left: u64, stall: Option<&str>) -> Drain {
+        let (state, stall) = (state.to_owned(), stall.map(str::to_owned));
+        Drain { node: 3, state, pairs_left, bytes_left: Some(2_048), stall }
+    }
+
+    #[test]
+    fn line_says_what_is_left_and_what_keeps_it() {
+        let stalled = drain("draining", 2, Some("pair-1 cannot move: no room")).line();
+        assert_eq!(stalled, "node 3 drains: 2 pairs left, 2.00 KiB; pair-1 cannot move: no room");
+        assert_eq!(drain("drained", 0, None).line(), "node 3 drained: no pair is left");
+        assert_eq!(drain("removed", 0, None).line(), "node 3 removed for good");
+    }
+
+    #[test]
+    fn nodes_are_named_in_a_row() {
+        assert_eq!(named(&[1]), "node 1");
+        assert_eq!(named(&[1, 2, 5]), "nodes 1, 2 and 5");
+    }
+
+    #[test]
+    fn query_has_what_was_given() {
+        assert_eq!(with_query("/p", false, None), "/p");
+        assert_eq!(with_query("/p", true, Some("a b")), "/p?dry_run=1&reason=a%20b");
+    }
+}

@@ -1,0 +1,204 @@
+//! The socket by which `cell dev scale` reaches the supervisor: a unix socket in the cluster's folder, for
+//! the user who runs it and root alone. One JSON object a line, a request and its answer.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use cell_cluster::{ClusterError, Coordinator, Drains, NodeRefusal, Table, local_socket};
+use cell_drill::wire::{LINE_BYTES_MAX, Refused};
+use cell_terms::NodeId;
+use cell_terms::text::with_causes;
+
+use super::event::Event;
+use super::scale_wire::{
+    NODES_MAX, ScaleAnswer, ScaleDone, ScaleNode, ScaleRequest, ScaleStep, author, refuse, socket,
+};
+
+/// Who asks nothing for so long is let go.
+const IDLE: Duration = Duration::from_secs(600);
+/// A supervisor that says nothing for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// As whom nodes are drained and removed.
+const AUTHOR: &str = "cell dev scale";
+
+/// Nodes that somebody starts on purpose may join, also if they were removed before.
+pub(crate) fn permit(coordinator: &Arc<dyn Coordinator>, nodes: u16) -> Result<(), ClusterError> {
+    let drains = Drains::new(coordinator.clone());
+    let removed = drains.list()?.into_iter().filter(|row| row.removed && row.node.0 < u32::from(nodes));
+    let removed: Vec<NodeId> = removed.map(|row| row.node).collect();
+    if removed.is_empty() { Ok(()) } else { drains.end(&removed).map(drop) }
+}
+
+/// The open socket. Dropping it removes the file.
+pub(crate) struct ScaleListener {
+    path: PathBuf,
+}
+
+impl ScaleListener {
+    /// Opens the socket and serves it on threads of its own. The folder's lock is held, so a file that is
+    /// there is a dead supervisor's.
+    pub(crate) fn open(
+        path: PathBuf,
+        coordinator: Arc<dyn Coordinator>,
+        events: Sender<Event>,
+    ) -> anyhow::Result<ScaleListener> {
+        let cannot = || format!("cannot open {}", path.display());
+        let listener = local_socket::listen(&path).with_context(cannot)?;
+        let accept = move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else {
+                    // Out of descriptors, most likely: let some go before the next try.
+                    thread::park_timeout(Duration::from_millis(50));
+                    continue;
+                };
+                let (coordinator, events) = (coordinator.clone(), events.clone());
+                let serve = move || {
+                    if let Err(error) = serve(&stream, &coordinator, &events) {
+                        tracing::debug!(%error, "a connection of `cell dev scale` ended");
+                    }
+                };
+                if let Err(error) = thread::Builder::new().name("scale".into()).spawn(serve) {
+                    tracing::warn!(%error, "no thread for `cell dev scale`");
+                }
+            }
+        };
+        thread::Builder::new().name("scales".into()).spawn(accept).context("cannot start a thread")?;
+        Ok(ScaleListener { path })
+    }
+}
+
+impl Drop for ScaleListener {
+    fn drop(&mut self) {
+        let _ = local_socket::remove(&self.path); // a file that is left is replaced by the next supervisor
+    }
+}
+
+fn serve(
+    mut stream: &UnixStream,
+    coordinator: &Arc<dyn Coordinator>,
+    events: &Sender<Event>,
+) -> io::Result<()> {
+    stream.set_read_timeout(Some(IDLE))?;
+    let (user, own) = (cell_fabric::peer_user(stream)?, local_socket::own_user());
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = String::new();
+        if reader.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let answer = match serde_json::from_str(&line) {
+            // Refused only once it has asked: who writes into a closed socket does not come to read why.
+            _ if !local_socket::is_admitted(user, own) => Err(refuse(
+                format!("user {user} may not change a cluster of user {own}"),
+                "run it as the user who runs the cluster",
+            )),
+            Ok(request) => carry_out(request, coordinator, events),
+            Err(error) => Err(refuse(format!("this is no request: {error}"), "send one JSON object a line")),
+        };
+        let answer = answer.map_or_else(ScaleAnswer::Refused, ScaleAnswer::Nodes);
+        let mut line = serde_json::to_vec(&answer)?;
+        line.push(b'\n');
+        stream.write_all(&line)?;
+    }
+}
+
+/// Does what the coordinator has to do with it, and has the supervisor do the rest.
+fn carry_out(request: ScaleRequest, coordinator: &Arc<dyn Coordinator>, events: &Sender<Event>) -> ScaleDone {
+    let drains = Drains::new(coordinator.clone());
+    let node_id = |node: u16| NodeId(node.into());
+    let step = match request {
+        ScaleRequest::Look => ScaleStep::Look,
+        ScaleRequest::Add => {
+            let next = ask(events, ScaleStep::Look)?.len();
+            permit(coordinator, u16::try_from(next + 1).unwrap_or(NODES_MAX))
+                .map_err(|error| in_words(&error))?;
+            ScaleStep::Add
+        }
+        ScaleRequest::Drain { node, on: true } => {
+            drains.begin(&[node_id(node)], &author(AUTHOR)).map_err(|error| in_words(&error))?;
+            ScaleStep::Look
+        }
+        ScaleRequest::Drain { node, on: false } => {
+            match drains.end(&[node_id(node)]) {
+                Ok(_) | Err(ClusterError::Node(NodeRefusal::NotDraining { .. })) => {}
+                Err(error) => return Err(in_words(&error)),
+            }
+            ScaleStep::Look
+        }
+        ScaleRequest::Retire { node } => {
+            // It has no pairs, or its loss would be felt.
+            drains.check_remove(node_id(node)).map_err(|error| in_words(&error))?;
+            ScaleStep::Retire(node)
+        }
+        ScaleRequest::Remove { node } => {
+            drains.remove(node_id(node), &author(AUTHOR)).map_err(|error| in_words(&error))?;
+            ScaleStep::Look
+        }
+    };
+    let mut nodes = ask(events, step)?;
+    add_rows(&mut nodes, coordinator).map_err(|error| in_words(&error))?;
+    Ok(nodes)
+}
+
+fn in_words(error: &ClusterError) -> Refused {
+    refuse(with_causes(error), "`cell node ls` shows how the nodes are")
+}
+
+fn ask(events: &Sender<Event>, step: ScaleStep) -> ScaleDone {
+    let (sender, receiver) = channel();
+    let sent = events.send(Event::Scale { step, answer: sender });
+    let stopping = || refuse("the cluster is stopping".to_owned(), "start it again with --nodes N");
+    sent.ok().and_then(|()| receiver.recv().ok()).unwrap_or_else(|| Err(stopping()))
+}
+
+fn add_rows(nodes: &mut [ScaleNode], coordinator: &Arc<dyn Coordinator>) -> Result<(), ClusterError> {
+    let (pairs, _) = Table::new(coordinator.clone()).pairs()?;
+    let drains = Drains::new(coordinator.clone()).list()?;
+    for of in nodes {
+        let row = drains.iter().find(|row| row.node.0 == u32::from(of.node));
+        of.pairs = pairs.iter().filter(|row| row.node.0 == u32::from(of.node)).count();
+        (of.draining, of.stall) = (row.is_some(), row.and_then(|row| row.stall.clone()));
+    }
+    Ok(())
+}
+
+/// A connection to a supervisor.
+pub(crate) struct ScaleClient {
+    stream: BufReader<UnixStream>,
+}
+
+impl ScaleClient {
+    /// Connects to the supervisor of the cluster in `dir`.
+    ///
+    /// # Errors
+    /// Nobody listens there.
+    pub(crate) fn connect(dir: &Path) -> io::Result<ScaleClient> {
+        let stream = local_socket::connect(&socket(dir), PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(ScaleClient { stream: BufReader::new(stream) })
+    }
+
+    /// Asks for something.
+    ///
+    /// # Errors
+    /// No answer, or none that is understood.
+    pub(crate) fn ask(&mut self, request: ScaleRequest) -> io::Result<ScaleDone> {
+        let mut line = serde_json::to_vec(&request)?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line)?;
+        let mut said = String::new();
+        if self.stream.read_line(&mut said)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(match serde_json::from_str(&said)? {
+            ScaleAnswer::Nodes(nodes) => Ok(nodes),
+            ScaleAnswer::Refused(refused) => Err(refused),
+        })
+    }
+}

@@ -1,0 +1,148 @@
+//! What the rules of placement look at, made of the coordinator's rows and of what the nodes say of
+//! themselves: whether nodes can be emptied, and what is in the way of a pair.
+
+use std::collections::BTreeMap;
+
+use cell_cluster::{DrainRow, MemberRow, PairRow, PairState};
+use cell_node::NodeSnapshot;
+use cell_placement::{
+    Arrival, BalanceRules, Balancer, DrainPlan, DrainRefusal, Figures, HeldPair, MemberFigures, MemberState,
+    PairHold, PairLoad,
+};
+use cell_terms::{Durability, NodeId};
+use serde::{Deserialize, Serialize};
+
+use crate::peers::NodePart;
+
+/// How many pairs a node may hold: as many as one reply to a client lists.
+const PAIRS_MAX: usize = cell_protocol::regions::REGION_PAIRS_MAX;
+
+/// What a node says of itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DrainsPart {
+    /// One word: see `cell_node::NodeState::word`.
+    pub(crate) state: String,
+    pub(crate) uptime_ms: u64,
+    /// Memory that it may still take.
+    pub(crate) memory_available_bytes: u64,
+    /// What its pairs take.
+    pub(crate) pairs: Vec<PairPart>,
+}
+
+/// What a pair takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PairPart {
+    pub(crate) pair: u32,
+    /// Of entries and tree nodes.
+    pub(crate) bytes: u64,
+    /// Of its regions.
+    pub(crate) memory_bytes: u64,
+}
+
+impl DrainsPart {
+    /// This node's.
+    pub(crate) fn of(snapshot: &NodeSnapshot) -> DrainsPart {
+        let pair = |pair: &cell_node::PairSnapshot| PairPart {
+            pair: pair.pair.0,
+            bytes: pair
+                .extent_live_bytes
+                .saturating_add(pair.tree_nodes.saturating_mul(pair.tree_node_bytes)),
+            memory_bytes: pair.granted_bytes,
+        };
+        DrainsPart {
+            state: snapshot.state.word().to_owned(),
+            uptime_ms: snapshot.uptime_ms,
+            memory_available_bytes: snapshot.memory.available,
+            pairs: snapshot.pairs.iter().map(pair).collect(),
+        }
+    }
+}
+
+/// The coordinator's rows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rows {
+    pub(crate) members: Vec<MemberRow>,
+    pub(crate) pairs: Vec<PairRow>,
+    pub(crate) drains: Vec<DrainRow>,
+}
+
+impl Rows {
+    /// The pairs of a node, also those that wait for it to come back.
+    pub(crate) fn pairs_of(&self, node: NodeId) -> impl Iterator<Item = &PairRow> {
+        self.pairs.iter().filter(move |row| row.node == node)
+    }
+
+    /// Rows and what the nodes say, put together.
+    pub(crate) fn figures(&self, parts: &[NodePart<DrainsPart>]) -> Figures {
+        let told: BTreeMap<NodeId, &DrainsPart> = parts.iter().map(|part| (part.node, &part.part)).collect();
+        let members = self.members.iter().map(|member| self.member(member, told.get(&member.node).copied()));
+        Figures { members: members.collect(), ..Figures::default() }
+    }
+
+    fn member(&self, member: &MemberRow, told: Option<&DrainsPart>) -> MemberFigures {
+        let own = self.pairs.iter().filter(|row| row.owner == Some(member.incarnation));
+        MemberFigures {
+            node: member.node,
+            state: told.map_or(MemberState::Silent, |told| state(&told.state)),
+            draining: self.drains.iter().any(|row| row.node == member.node),
+            told_ms_ago: told.map(|_| 0),
+            serving_ms: told.map_or(0, |told| told.uptime_ms),
+            memory_left_bytes: told.map_or(0, |told| told.memory_available_bytes),
+            pairs_max: u32::try_from(PAIRS_MAX).unwrap_or(u32::MAX),
+            pairs: own.map(|row| held(row, told)).collect(),
+        }
+    }
+
+    /// Where the pairs of these nodes would go; or why they cannot be emptied.
+    pub(crate) fn plan(
+        &self,
+        parts: &[NodePart<DrainsPart>],
+        nodes: &[NodeId],
+    ) -> Result<DrainPlan, DrainRefusal> {
+        balancer().drain_plan(&self.figures(parts), nodes)
+    }
+
+    /// What keeps a node that drains from being emptied, as far as that is seen at a look: the first of its
+    /// pairs that has something in its way.
+    pub(crate) fn obstacle(&self, parts: &[NodePart<DrainsPart>], node: NodeId) -> Option<String> {
+        let (balancer, figures) = (balancer(), self.figures(parts));
+        self.pairs_of(node).find_map(|row| {
+            let pair = row.pair;
+            let Some(standing) = balancer.explain_pair(0, &figures, pair) else {
+                return Some(format!("{pair} cannot move: nobody serves it"));
+            };
+            standing.obstacle.map(|why| format!("{pair} cannot move: {why}"))
+        })
+    }
+}
+
+fn balancer() -> Balancer {
+    Balancer::new(BalanceRules::default()).expect("the default rules are within their bounds")
+}
+
+fn state(word: &str) -> MemberState {
+    match word {
+        "serving" => MemberState::Serving,
+        "read_only" => MemberState::ReadOnly,
+        "starting" | "recovering" => MemberState::Recovering,
+        "stopping" => MemberState::Stopping,
+        _ => MemberState::Silent,
+    }
+}
+
+fn held(row: &PairRow, told: Option<&DrainsPart>) -> HeldPair {
+    let part = told.and_then(|told| told.pairs.iter().find(|part| part.pair == row.pair.0));
+    let has_no_log = row.history.last().is_some_and(|epoch| epoch.durability == Durability::None);
+    HeldPair {
+        pair: row.pair,
+        load: part.map(|part| PairLoad { bytes: part.bytes, memory_bytes: part.memory_bytes, load_ns: 0 }),
+        held_ms: told.map_or(0, |told| told.uptime_ms),
+        arrival: Arrival::TakenOver,
+        hold: match row.state {
+            _ if has_no_log => Some(PairHold::NoLog),
+            PairState::Unavailable { .. } => Some(PairHold::Damaged),
+            PairState::Recovering | PairState::Released => Some(PairHold::Takeover),
+            PairState::New | PairState::Serving => None,
+        },
+    }
+}

@@ -1,0 +1,399 @@
+//! `GET /api/v1/drains`, `POST /api/v1/drains`, `POST /api/v1/drains:end` and `POST /api/v1/nodes:remove`:
+//! nodes that are to be emptied, and nodes that leave for good. They are rows of the coordinator; the
+//! balancer moves the pairs.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use cell_cluster::{
+    ClusterError, Coordinator, DrainAuthor, DrainRow, Drains, MemberRow, Members, NodeRefusal, Table,
+    WORDS_BYTES_MAX,
+};
+use cell_node::NodeSnapshot;
+use cell_placement::{DrainPlan, DrainRefusal};
+use cell_terms::NodeId;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::access::Caller;
+use crate::api::document::Document;
+use crate::api::drain_figures::{DrainsPart, Rows};
+use crate::api::gathered::{ClusterDocument, fitting};
+use crate::api::moves::sentence;
+use crate::api::params::Params;
+use crate::api::tuning_patch::object;
+use crate::clock::now_unix_ms;
+use crate::coordination::{CHANGE_PATIENCE, Unanswered};
+use crate::peers::{Gathered, MissingPeer, NodePart};
+use crate::problem::{FieldProblem, Problem};
+use crate::shared::Shared;
+
+/// After so long it is said what keeps a node from being emptied.
+const STALL_MS: u64 = 30_000;
+const PATH: &str = "/api/v1/drains";
+/// Moves of a plan that are shown, at most in bytes of JSON.
+const PLAN_BYTES_MAX: usize = 128 << 10;
+
+/// A node that drains, or was removed.
+#[derive(Debug, Serialize)]
+pub(crate) struct DrainView {
+    node: u32,
+    who: String,
+    why: Option<String>,
+    since_unix_ms: u64,
+    /// `draining`, `drained` or `removed`.
+    state: &'static str,
+    pairs_left: u64,
+    /// Null: its node does not say.
+    bytes_left: Option<u64>,
+    stall: Option<String>,
+}
+
+/// `GET /api/v1/drains`.
+pub(crate) struct DrainsDocument;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct DrainsBody {
+    drains: Vec<DrainView>,
+}
+
+impl ClusterDocument for DrainsDocument {
+    type Part = DrainsPart;
+    type Body = DrainsBody;
+    const PATH: &'static str = PATH;
+
+    fn part(_shared: &Shared, snapshot: &NodeSnapshot) -> DrainsPart {
+        DrainsPart::of(snapshot)
+    }
+
+    fn body(
+        _shared: &Shared,
+        snapshot: &NodeSnapshot,
+        parts: Vec<NodePart<DrainsPart>>,
+        _missing: &[MissingPeer],
+    ) -> DrainsBody {
+        let cluster = &snapshot.cluster;
+        let rows = Rows {
+            members: cluster.members.clone(),
+            pairs: cluster.pairs.clone(),
+            drains: cluster.drains.clone(),
+        };
+        DrainsBody { drains: views(&rows, &parts, now_unix_ms()) }
+    }
+}
+
+fn views(rows: &Rows, parts: &[NodePart<DrainsPart>], now_unix_ms: u64) -> Vec<DrainView> {
+    rows.drains.iter().map(|row| view(row, rows, parts, now_unix_ms)).collect()
+}
+
+fn view(row: &DrainRow, rows: &Rows, parts: &[NodePart<DrainsPart>], now_unix_ms: u64) -> DrainView {
+    let node = row.node;
+    let pairs_left = rows.pairs_of(node).count() as u64;
+    let told = parts.iter().find(|part| part.node == node).map(|part| &part.part);
+    let is_late = now_unix_ms.saturating_sub(row.since_unix_ms) >= STALL_MS;
+    let waits = pairs_left > 0 && is_late;
+    let stall = row.stall.clone().filter(|_| pairs_left > 0);
+    DrainView {
+        node: node.0,
+        who: row.who.clone(),
+        why: row.why.clone(),
+        since_unix_ms: row.since_unix_ms,
+        state: match (row.removed, pairs_left) {
+            (true, _) => "removed",
+            (false, 0) => "drained",
+            (false, _) => "draining",
+        },
+        pairs_left,
+        bytes_left: told.map(|told| told.pairs.iter().map(|pair| pair.bytes).sum()),
+        stall: stall.or_else(|| rows.obstacle(parts, node).filter(|_| waits)),
+    }
+}
+
+/// A move of a plan.
+#[derive(Debug, Serialize)]
+struct PlannedView {
+    pair: u32,
+    from: u32,
+    to: u32,
+    bytes: u64,
+}
+
+/// What a change of drains answers.
+#[derive(Debug, Serialize)]
+struct ChangeAnswer {
+    nodes: Vec<u32>,
+    /// Moves that are to come.
+    moves: Vec<PlannedView>,
+    /// As many as there are, also those that are not shown.
+    moves_total: u64,
+    bytes: u64,
+    dry_run: bool,
+}
+
+/// Which nodes a request is about.
+#[derive(Clone, Debug)]
+enum Which {
+    Node(NodeId),
+    /// All whose fabric address has this IP address.
+    Host(String),
+}
+
+/// Why nothing was done.
+enum Refused {
+    Node(NodeRefusal),
+    Plan(DrainRefusal),
+    NoHost(String),
+    Unknown(NodeId),
+}
+
+type Made<T> = Result<T, Refused>;
+
+fn read_rows(coordinator: &Arc<dyn Coordinator>) -> Result<Rows, ClusterError> {
+    Ok(Rows {
+        members: Members::new(Arc::clone(coordinator)).list()?,
+        pairs: Table::new(Arc::clone(coordinator)).pairs()?.0,
+        drains: Drains::new(Arc::clone(coordinator)).list()?,
+    })
+}
+
+/// `POST /api/v1/drains`, with `{"node": 3}` or `{"host": "10.0.0.5"}`.
+pub(crate) async fn post_drain(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    mut params: Params,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let (dry_run, reason) = (params.flag("dry_run")?, reason(&mut params)?);
+    params.end()?;
+    let which = which(&body)?;
+    let rows = shared.coordination.call(CHANGE_PATIENCE, |coordinator| read_rows(&coordinator)).await?;
+    let nodes = problem_of(nodes(&which, &rows.members))?;
+    // Its words are plainer than those of a plan.
+    let asked = nodes.clone();
+    let check = move |coordinator| refusable(Drains::new(coordinator).check(&asked));
+    made(shared.coordination.call(CHANGE_PATIENCE, check).await)?;
+    let (snapshot, age) = shared.look();
+    let own = DrainsPart::of(&snapshot);
+    let Gathered { parts, .. } = shared.peers.gather(&snapshot, own, &format!("{PATH}?scope=node")).await;
+    let plan = problem_of(rows.plan(&parts, &nodes).map_err(Refused::Plan))?;
+    let mut of_plan = nodes.clone();
+    if !dry_run {
+        let who = caller.name;
+        let begin = move |coordinator| {
+            let author = DrainAuthor { who: &who, why: reason.as_deref(), now_unix_ms: now_unix_ms() };
+            let rows = refusable(Drains::new(coordinator).begin(&of_plan, &author))?;
+            Ok(rows.map(|rows| (rows, who)))
+        };
+        let (rows, who) = made(shared.coordination.call(CHANGE_PATIENCE, begin).await)?;
+        of_plan = rows.iter().map(|row| row.node).collect();
+        tracing::info!(nodes = ?of_plan, who, "nodes are to be emptied");
+    }
+    let plan = of_nodes(plan, &nodes);
+    let document = Document::of_node(change(&nodes, &plan, dry_run), age);
+    Ok(axum::Json(document).into_response())
+}
+
+/// `POST /api/v1/drains:end`, with `{"node": 3}` or `{"host": "10.0.0.5"}`.
+pub(crate) async fn post_end(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    params: Params,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    params.end()?;
+    let which = which(&body)?;
+    let end = move |coordinator: Arc<dyn Coordinator>| {
+        let nodes = match &which {
+            Which::Node(node) => Ok(vec![*node]),
+            Which::Host(_) => {
+                let members = Members::new(Arc::clone(&coordinator)).list()?;
+                let drains = Drains::new(Arc::clone(&coordinator)).list()?;
+                let drains = |node: &NodeId| drains.iter().any(|row| row.node == *node);
+                nodes(&which, &members).map(|of_host| {
+                    let draining: Vec<NodeId> = of_host.iter().copied().filter(drains).collect();
+                    if draining.is_empty() { of_host } else { draining }
+                })
+            }
+        };
+        match nodes {
+            Ok(nodes) => refusable(Drains::new(coordinator).end(&nodes)),
+            Err(refused) => Ok(Err(refused)),
+        }
+    };
+    let rows = made(shared.coordination.call(CHANGE_PATIENCE, end).await)?;
+    let nodes: Vec<NodeId> = rows.iter().map(|row| row.node).collect();
+    tracing::info!(?nodes, who = caller.name, "nodes are not to be emptied any more");
+    Ok(axum::Json(Document::of_node(change(&nodes, &nothing(), false), shared.look().1)).into_response())
+}
+
+/// `POST /api/v1/nodes:remove`, with `{"node": 3}`.
+pub(crate) async fn post_remove(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    mut params: Params,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let (dry_run, reason) = (params.flag("dry_run")?, reason(&mut params)?);
+    params.end()?;
+    let Which::Node(node) = which(&body)? else {
+        return Err(wrong("/host", "one node is removed at a time"));
+    };
+    let is_known = shared.knows_node(node.0);
+    let who = caller.name;
+    let remove = move |coordinator: Arc<dyn Coordinator>| {
+        let drains = Drains::new(Arc::clone(&coordinator));
+        if !is_known && !drains.list()?.iter().any(|row| row.node == node) {
+            return Ok(Err(Refused::Unknown(node)));
+        }
+        let author = DrainAuthor { who: &who, why: reason.as_deref(), now_unix_ms: now_unix_ms() };
+        let removed = match dry_run {
+            true => drains.check_remove(node),
+            false => drains.remove(node, &author).map(drop),
+        };
+        Ok(refusable(removed)?.map(|()| who))
+    };
+    let who = made(shared.coordination.call(CHANGE_PATIENCE, remove).await)?;
+    if !dry_run {
+        tracing::info!(node = node.0, who, "a node is removed from the cluster");
+    }
+    let answer = change(&[node], &nothing(), dry_run);
+    Ok(axum::Json(Document::of_node(answer, shared.look().1)).into_response())
+}
+
+fn nothing() -> DrainPlan {
+    DrainPlan { moves: Vec::new(), bytes: 0 }
+}
+
+/// The part of a plan that is about these nodes: others may drain already.
+fn of_nodes(plan: DrainPlan, nodes: &[NodeId]) -> DrainPlan {
+    let mut moves = plan.moves;
+    moves.retain(|planned| nodes.contains(&planned.from));
+    let bytes = moves.iter().fold(0_u64, |sum, planned| sum.saturating_add(planned.bytes));
+    DrainPlan { moves, bytes }
+}
+
+fn change(nodes: &[NodeId], plan: &DrainPlan, dry_run: bool) -> ChangeAnswer {
+    let view = |planned: &cell_placement::PlannedMove| PlannedView {
+        pair: planned.pair.0,
+        from: planned.from.0,
+        to: planned.to.0,
+        bytes: planned.bytes,
+    };
+    let mut moves: Vec<PlannedView> = plan.moves.iter().map(view).collect();
+    let moves_total = moves.len() as u64;
+    moves.truncate(fitting(&moves, PLAN_BYTES_MAX));
+    let nodes = nodes.iter().map(|node| node.0).collect();
+    ChangeAnswer { nodes, moves, moves_total, bytes: plan.bytes, dry_run }
+}
+
+fn reason(params: &mut Params) -> Result<Option<String>, Problem> {
+    let reason = params.text("reason").filter(|reason| !reason.trim().is_empty());
+    if reason.as_ref().is_some_and(|reason| reason.len() > WORDS_BYTES_MAX) {
+        return Err(Params::refuse("reason", format!("a reason has at most {WORDS_BYTES_MAX} bytes")));
+    }
+    Ok(reason)
+}
+
+fn wrong(pointer: &str, detail: &str) -> Problem {
+    let (pointer, detail) = (pointer.to_owned(), detail.to_owned());
+    Problem::bad_request(FieldProblem { pointer, detail, ..FieldProblem::default() })
+}
+
+/// Which nodes a body names: one, or those of a host.
+fn which(body: &Bytes) -> Result<Which, Problem> {
+    let mut fields = object(body)?;
+    let (node, host) = (fields.remove("node"), fields.remove("host"));
+    if let Some(name) = fields.keys().next() {
+        return Err(wrong(
+            &format!("/{}", name.replace('~', "~0").replace('/', "~1")),
+            "it is not known here",
+        ));
+    }
+    match (node, host) {
+        (Some(node), None) => {
+            let number = node.as_u64().and_then(|number| u32::try_from(number).ok());
+            number
+                .map(|number| Which::Node(NodeId(number)))
+                .ok_or_else(|| wrong("/node", "it takes a whole number"))
+        }
+        (None, Some(Value::String(host))) if !host.is_empty() => Ok(Which::Host(host)),
+        (None, Some(_)) => Err(wrong("/host", "it takes an address, such as 10.0.0.5")),
+        (Some(_), Some(_)) => Err(wrong("/host", "give a node or a host, not both")),
+        (None, None) => Err(wrong("/node", "give a node's number, or a host")),
+    }
+}
+
+/// The members that are meant; one that is named by its number need not be there.
+fn nodes(which: &Which, members: &[MemberRow]) -> Made<Vec<NodeId>> {
+    let host = match which {
+        Which::Node(node) => return Ok(vec![*node]),
+        Which::Host(host) => host,
+    };
+    let of_host = |member: &&MemberRow| {
+        let place = member.fabric.rsplit_once(':').map_or(&*member.fabric, |(place, _)| place);
+        place.trim_matches(['[', ']']) == host.trim_matches(['[', ']'])
+    };
+    let nodes: Vec<NodeId> = members.iter().filter(of_host).map(|member| member.node).collect();
+    if nodes.is_empty() { Err(Refused::NoHost(host.clone())) } else { Ok(nodes) }
+}
+
+/// A refusal is an answer.
+fn refusable<T>(done: Result<T, ClusterError>) -> Result<Made<T>, ClusterError> {
+    match done {
+        Ok(done) => Ok(Ok(done)),
+        Err(ClusterError::Node(refusal)) => Ok(Err(Refused::Node(refusal))),
+        Err(error) => Err(error),
+    }
+}
+
+fn made<T>(made: Result<Made<T>, Unanswered>) -> Result<T, Problem> {
+    problem_of(made?)
+}
+
+fn problem_of<T>(made: Made<T>) -> Result<T, Problem> {
+    let conflict = |code, words: &str, next: &'static str| {
+        Problem::new(StatusCode::CONFLICT, code, sentence(words)).next(next)
+    };
+    let list = "`cell node ls` lists the nodes";
+    made.map_err(|refused| match refused {
+        Refused::Node(refusal @ NodeRefusal::NotMember { .. }) => {
+            Problem::not_found(sentence(&refusal.to_string())).next(list)
+        }
+        Refused::Unknown(node) => {
+            Problem::not_found(format!("No {node} is or was in the cluster, as far as this node knows.")).next(list)
+        }
+        Refused::NoHost(host) => {
+            Problem::not_found(format!("No node of the cluster is reached at {host:?}.")).next(list)
+        }
+        Refused::Node(refusal) => {
+            let next = match refusal {
+                NodeRefusal::LastNode => "add a node first, or undrain another one",
+                NodeRefusal::OwnsPairs { .. } => {
+                    "drain it while it runs; the pairs of one that is gone are taken over by others: wait for that"
+                }
+                NodeRefusal::Runs { .. } => "drain it first (`cell node drain`), or stop it",
+                NodeRefusal::Removed { .. } => {
+                    "`cell node undrain` permits the number again; else give another one"
+                }
+                _ => "`cell node ls` shows which nodes drain",
+            };
+            conflict("node_refused", &refusal.to_string(), next)
+        }
+        Refused::Plan(refusal) => {
+            let next = match refusal {
+                DrainRefusal::Untold { .. } => "try again in a moment",
+                DrainRefusal::NoRoom { .. } => "add a node, or give the others more memory (memory_limit_bytes)",
+                DrainRefusal::NobodyLeft => "add a node first, or undrain another one",
+                _ => "`cell status` shows how the nodes are",
+            };
+            conflict("drain_refused", &refusal.to_string(), next)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+use cell_cluster::{NewPair, PairGeometry, PairRow, ServingAddress, SimLink};
+use cell_terms::{Durability, Incarnation};
+use serde_json::json;
+
+use super::*;
+use crate::api::conformity::covers;
+use crate::api::drain_figures::PairPart;
+use crate::test_cluster::{TestAnswer, TestCluster, TestRequest};
+
+const GEOMETRY: PairGeometry =
+    PairGeometry { node_region_bytes: 60, extent_region_bytes: 40, slot_bytes: 1, node_bytes: 1 };
+
+fn member(node: u32, incarnation: Incarnation) -> MemberRow {
+    MemberRow {
+        incarnation,
+        node: NodeId(node),
+        fabric: format!("10.0.0.{node}:7000"),
+        http: String::new(),
+        pid: 1,
+        memory_limit_bytes: 0,
+    }
+}
+
+fn enter(link: &SimLink, node: u32) -> Incarnation {
+    let incarnation = link.grant(3_600_000).unwrap().lease;
+    Members::new(Arc::new(link.clone())).enter(&member(node, incarnation)).unwrap();
+    incarnation
+}
+
+/// Nodes 0 and 1, of which node 0 serves pair 1.
+fn cluster() -> TestCluster {
+    let cluster = TestCluster::start(2);
+    let link = &cluster.nodes[0].link;
+    let owner = enter(link, 0);
+    enter(link, 1);
+    let table = Table::new(Arc::new(link.clone()));
+    let new = NewPair { incarnation: owner, node: NodeId(0), geometry: GEOMETRY };
+    let ownership = table.create_pair(&new).unwrap().ownership;
+    let place = ServingAddress { address: String::new(), worker: 0, node_key: 0, extent_key: 0 };
+    table.publish(ownership, Durability::Sync, &place).unwrap();
+    cluster
+}
+
+fn post(cluster: &TestCluster, path: &str, body: &Value) -> TestAnswer {
+    cluster.send(0, &TestRequest::new("POST", path).json(&body.to_string()))
+}
+
+fn list(cluster: &TestCluster) -> Vec<DrainRow> {
+    Drains::new(Arc::new(cluster.nodes[0].link.clone())).list().unwrap()
+}
+
+#[test]
+fn drain_is_planned_begun_and_ended() {
+    let cluster = cluster();
+    let planned = post(&cluster, "/api/v1/drains?dry_run=1", &json!({"node": 0}));
+    assert_eq!(planned.status, 200, "{planned:?}");
+    let move_of = json!([{"pair": 1, "from": 0, "to": 1, "bytes": 0}]);
+    assert_eq!((&planned.body["moves"], &planned.body["dry_run"]), (&move_of, &true.into()));
+    assert_eq!(list(&cluster), [], "nothing was done");
+    let begun = post(&cluster, "/api/v1/drains?reason=new%20disk", &json!({"host": "10.0.0.0"}));
+    assert_eq!((begun.status, &begun.body["nodes"]), (200, &json!([0])), "{begun:?}");
+    assert_eq!(list(&cluster)[0].why.as_deref(), Some("new disk"));
+    let last = post(&cluster, "/api/v1/drains", &json!({"node": 1}));
+    assert_eq!(last.problem(), (409, "node_refused"));
+    let ended = post(&cluster, "/api/v1/drains:end", &json!({"host": "10.0.0.0"}));
+    assert_eq!((ended.status, &ended.body["nodes"]), (200, &json!([0])), "{ended:?}");
+    assert_eq!(list(&cluster), []);
+    let again = post(&cluster, "/api/v1/drains:end", &json!({"node": 0}));
+    assert_eq!(again.problem(), (409, "node_refused"));
+    for (path, answer) in [("drains", &begun), ("drains:end", &ended)] {
+        // An end of a drain plans no moves; its document is the same.
+        let bodies = [answer.body.clone(), planned.body.clone()];
+        covers("POST", &format!("/api/v1/{path}"), &bodies);
+    }
+}
+
+#[test]
+fn node_is_removed_once_it_has_no_pairs_and_drains() {
+    let cluster = cluster();
+    let refused = |node: u32| post(&cluster, "/api/v1/nodes:remove", &json!({"node": node}));
+    assert_eq!(refused(1).problem(), (409, "node_refused"), "it runs");
+    assert_eq!(refused(9).status, 404, "nobody knows it");
+    post(&cluster, "/api/v1/drains", &json!({"node": 1}));
+    let tried = post(&cluster, "/api/v1/nodes:remove?dry_run=1", &json!({"node": 1}));
+    assert_eq!((tried.status, list(&cluster)[0].removed), (200, false), "{tried:?}");
+    let removed = refused(1);
+    assert_eq!((removed.status, list(&cluster)[0].removed), (200, true), "{removed:?}");
+    post(&cluster, "/api/v1/drains:end", &json!({"node": 1}));
+    let planned = post(&cluster, "/api/v1/drains?dry_run=1", &json!({"node": 0}));
+    covers("POST", "/api/v1/nodes:remove", &[removed.body, planned.body]);
+    post(&cluster, "/api/v1/drains", &json!({"node": 0}));
+    let owns = refused(0);
+    assert_eq!(owns.problem(), (409, "node_refused"));
+    assert_eq!(owns.body["detail"], "Node-0 still has 1 pair.");
+}
+
+#[test]
+fn drains_that_cannot_be_say_why() {
+    let cluster = cluster();
+    let status = |path: &str, body: Value| post(&cluster, path, &body).status;
+    assert_eq!(status("/api/v1/drains", json!({"node": 7})), 404);
+    assert_eq!(status("/api/v1/drains", json!({"host": "10.0.0.77"})), 404);
+    for wrong in [
+        json!({}),
+        json!({"node": "x"}),
+        json!({"node": 1, "host": "h"}),
+        json!({"host": 1}),
+        json!({"x": 1}),
+    ] {
+        assert_eq!(status("/api/v1/drains", wrong.clone()), 400, "{wrong}");
+        assert_eq!(status("/api/v1/drains:end", wrong), 400);
+    }
+    assert_eq!(status("/api/v1/nodes:remove", json!({"host": "10.0.0.1"})), 400);
+    assert_eq!(list(&cluster), []);
+}
+
+fn served(pair: u32, owner: u64, node: u32) -> PairRow {
+    PairRow { node: NodeId(node), ..crate::api::regions::tests::pair_row(pair, owner) }
+}
+
+fn part(node: u32, available: u64, pairs: &[(u32, u64)]) -> NodePart<DrainsPart> {
+    let pair = |(pair, bytes): &(u32, u64)| PairPart { pair: *pair, bytes: *bytes, memory_bytes: *bytes };
+    let part = DrainsPart {
+        state: "serving".to_owned(),
+        uptime_ms: 100_000,
+        memory_available_bytes: available,
+        pairs: pairs.iter().map(pair).collect(),
+    };
+    NodePart { node: NodeId(node), part }
+}
+
+fn drain(node: u32) -> DrainRow {
+    let who = "ops".to_owned();
+    DrainRow { node: NodeId(node), who, why: None, since_unix_ms: 1_000, removed: false, stall: None }
+}
+
+#[test]
+fn drain_without_room_elsewhere_is_refused_with_what_lacks() {
+    let members = vec![member(0, Incarnation(70)), member(1, Incarnation(71))];
+    let pairs = vec![served(1, 70, 0), served(2, 70, 0)];
+    let rows = Rows { members, pairs, drains: Vec::new() };
+    let parts = [part(0, 0, &[(1, 60 << 20), (2, 50 << 20)]), part(1, 55 << 20, &[])];
+    let refused = rows.plan(&parts, &[NodeId(0)]).unwrap_err();
+    let problem = problem_of::<()>(Err(Refused::Plan(refused))).unwrap_err();
+    let detail = problem.detail;
+    assert!(detail.starts_with("The other nodes lack room for 1 pair with 60"), "{detail}");
+    assert!(detail.contains("lacks the memory"), "{detail}");
+    let silent = [part(0, 0, &[(1, 1), (2, 1)])];
+    assert_eq!(rows.plan(&silent, &[NodeId(0)]), Err(DrainRefusal::NobodyLeft));
+}
+
+#[test]
+fn view_says_how_far_a_drain_is_and_after_30_s_what_keeps_it() {
+    let members = vec![member(0, Incarnation(70)), member(1, Incarnation(71))];
+    let rows = Rows { members, pairs: vec![served(1, 70, 0)], drains: vec![drain(0), drain(1)] };
+    let parts = [part(0, 0, &[(1, 60)]), part(1, 999, &[])];
+    let soon = views(&rows, &parts, 2_000);
+    assert_eq!((soon[0].state, soon[0].pairs_left, soon[0].bytes_left), ("draining", 1, Some(60)));
+    assert_eq!((soon[0].stall.as_deref(), soon[1].state), (None, "drained"));
+    let late = views(&rows, &parts, 31_001);
+    let stall = late[0].stall.as_deref().unwrap();
+    assert!(stall.starts_with("pair-1 cannot move: ") && stall.contains("drains itself"), "{stall}");
+    assert_eq!(late[1].stall, None, "it is empty");
+    let said = DrainRow { stall: Some("the balancer says so".to_owned()), ..drain(0) };
+    let rows = Rows { drains: vec![said], ..rows };
+    assert_eq!(views(&rows, &parts, 2_000)[0].stall.as_deref(), Some("the balancer says so"));
+    let nobody = Rows { drains: vec![drain(0)], members: Vec::new(), ..rows };
+    let stall = views(&nobody, &parts[..1], 31_001)[0].stall.clone();
+    assert_eq!(stall.as_deref(), Some("pair-1 cannot move: nobody serves it"));
+}

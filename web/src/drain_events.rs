@@ -1,0 +1,138 @@
+//! What happened to nodes that are to be emptied, as the differences between one look at the cluster and the
+//! next.
+
+use cell_cluster::DrainRow;
+use cell_node::ClusterSnapshot;
+use cell_terms::NodeId;
+use serde_json::{Value, json};
+
+use crate::words::counted;
+
+/// What does not come on.
+const STALL: &str = "stall";
+
+/// Something that happened to a drain.
+#[derive(Debug, PartialEq)]
+pub(crate) struct DrainNews {
+    pub(crate) id: String,
+    pub(crate) node: NodeId,
+    /// It does not come on.
+    pub(crate) is_warning: bool,
+    pub(crate) text: String,
+    pub(crate) details: Value,
+}
+
+/// Pairs that a node has, or that wait for it.
+pub(crate) fn pairs_of(cluster: &ClusterSnapshot, node: NodeId) -> u64 {
+    cluster.pairs.iter().filter(|row| row.node == node).count() as u64
+}
+
+/// What is new.
+pub(crate) fn news(before: &ClusterSnapshot, now: &ClusterSnapshot) -> Vec<DrainNews> {
+    let of = |rows: &[DrainRow], node| rows.iter().find(|row| row.node == node).cloned();
+    let mut news = Vec::new();
+    for row in &now.drains {
+        let then = of(&before.drains, row.node).filter(|then| then.since_unix_ms == row.since_unix_ms);
+        of_row(then.as_ref(), row, (before, now), &mut news);
+    }
+    for row in before.drains.iter().filter(|row| of(&now.drains, row.node).is_none()) {
+        let text = match row.removed {
+            true => format!("{} may join again", row.node),
+            false => format!("{} is not to be emptied any more", row.node),
+        };
+        news.push(told("undrained", row, text));
+    }
+    news
+}
+
+fn of_row(
+    then: Option<&DrainRow>,
+    row: &DrainRow,
+    (before, now): (&ClusterSnapshot, &ClusterSnapshot),
+    news: &mut Vec<DrainNews>,
+) {
+    let (node, left) = (row.node, pairs_of(now, row.node));
+    let by = match &row.why {
+        Some(why) => format!("by {}: {why}", row.who),
+        None => format!("by {}", row.who),
+    };
+    if row.removed {
+        if then.is_none_or(|then| !then.removed) {
+            let text = format!("{node} was removed from the cluster, {by}");
+            news.push(told("removed", row, text));
+        }
+        return;
+    }
+    if then.is_none() {
+        let text = format!("{node} is to be emptied of {}, {by}", counted(left, "pair"));
+        news.push(told("drain", row, text));
+    }
+    if left == 0 && (then.is_none() || pairs_of(before, node) > 0) {
+        news.push(told("drained", row, format!("{node} is empty, and can be stopped")));
+    }
+    if let Some(stall) = &row.stall
+        && then.is_none_or(|then| then.stall.as_ref() != Some(stall))
+        && left > 0
+    {
+        news.push(told(STALL, row, format!("{node} cannot be emptied: {stall}")));
+    }
+}
+
+fn told(what: &str, row: &DrainRow, text: String) -> DrainNews {
+    let DrainRow { node, who, why, since_unix_ms, stall, .. } = row;
+    let id = format!("{what}-{}-{since_unix_ms}", node.0);
+    DrainNews {
+        id,
+        node: *node,
+        is_warning: what == STALL,
+        text,
+        details: json!({"who": who, "why": why, "stall": stall}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::regions::tests::pair_row;
+
+    fn row(since_unix_ms: u64) -> DrainRow {
+        let (who, why) = ("ops".to_owned(), Some("new disk".to_owned()));
+        DrainRow { node: NodeId(3), who, why, since_unix_ms, removed: false, stall: None }
+    }
+
+    fn look(drains: Vec<DrainRow>, pairs: u32) -> ClusterSnapshot {
+        let pairs = (1..=pairs).map(|pair| pair_row(pair, 77)).collect();
+        ClusterSnapshot { drains, pairs, ..ClusterSnapshot::default() }
+    }
+
+    #[test]
+    fn drain_is_told_when_it_begins_stands_still_is_over_and_is_taken_back() {
+        let stalled = DrainRow { stall: Some("pair-1 cannot move: no room".to_owned()), ..row(5) };
+        let removed = DrainRow { removed: true, since_unix_ms: 9, ..row(5) };
+        let looks = [
+            look(vec![], 2),
+            look(vec![row(5)], 2),
+            look(vec![row(5)], 1),
+            look(vec![stalled.clone()], 1),
+            look(vec![stalled], 1),
+            look(vec![row(5)], 0),
+            look(vec![removed.clone()], 0),
+            look(vec![], 0),
+            look(vec![row(11)], 0),
+            look(vec![], 0),
+        ];
+        let told: Vec<String> =
+            looks.windows(2).flat_map(|two| news(&two[0], &two[1])).map(|news| news.text).collect();
+        let expected = [
+            "node-3 is to be emptied of 2 pairs, by ops: new disk",
+            "node-3 cannot be emptied: pair-1 cannot move: no room",
+            "node-3 is empty, and can be stopped",
+            "node-3 was removed from the cluster, by ops: new disk",
+            "node-3 may join again",
+            "node-3 is to be emptied of 0 pairs, by ops: new disk",
+            "node-3 is empty, and can be stopped",
+            "node-3 is not to be emptied any more",
+        ];
+        assert_eq!(told, expected);
+    }
+}
