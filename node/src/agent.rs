@@ -55,6 +55,8 @@ pub struct Looked {
     pub take_over: Vec<TakeoverWanted>,
     /// Pairs that nobody alive has memory for.
     pub unplaced: usize,
+    /// Whether the coordinator has answered.
+    pub answered: bool,
 }
 
 /// With what the worker begins to serve.
@@ -153,6 +155,11 @@ impl ClusterAgent {
         self.due_ns = self.due_ns.min(due_ns);
     }
 
+    /// From its next look on it follows the rows of balance, too.
+    pub(crate) fn follow_balance(&mut self) {
+        self.watch.follow_balance();
+    }
+
     /// Nothing is taken over any more.
     pub fn stop(&mut self) {
         self.stopping = true;
@@ -189,7 +196,7 @@ impl ClusterAgent {
         let ended = |session| ControlEvent::SessionEnded { session, answer: None, recorded: true };
         looked.events.extend(look.ended.into_iter().map(ended));
         looked.events.extend(look.missed.then_some(ControlEvent::SessionsMissed));
-        looked.changed = look.changed;
+        (looked.changed, looked.answered) = (look.changed, true);
         if look.changed {
             let (pairs, members) = self.rows();
             let table = TableView::new(self.view().revision, &pairs, &members);

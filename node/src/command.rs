@@ -9,6 +9,7 @@ use cell_protocol::{Refusal, RequestHeader};
 use cell_recovery::image::ImageBase;
 use cell_terms::{Csn, Epoch, PairId, SessionId};
 
+use crate::figures::WorkerFigures;
 use crate::settings::WorkerOptions;
 use crate::snapshot::{ClusterSnapshot, FailureKind};
 use crate::split::{NoticeRow, NoticesView};
@@ -118,6 +119,8 @@ pub enum Command {
         /// Why.
         why: StayReason,
     },
+    /// What the worker has, for balance. Not answered.
+    Figures(Box<WorkerFigures>),
     /// The worker has given its pair up: nothing may be sent any more, the process exits.
     Failed(FailureKind),
 }

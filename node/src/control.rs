@@ -20,6 +20,7 @@ use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::balance::BalanceOptions;
 use crate::bring_up::{BringUp, recovery_threads};
 use crate::command::ControlEvent;
 use crate::control_driver::{ControlDriver, ControlEffect, join_cluster};
@@ -158,7 +159,8 @@ impl Control {
         let (coordinator, progress) = (&bring_up.coordinator, bring_up.progress.clone());
         Control {
             to_worker: bring_up.to_worker.clone(),
-            driver: ControlDriver::new(&environment, coordinator, options, every_ns, progress),
+            driver: ControlDriver::new(&environment, coordinator, options, every_ns, progress)
+                .balancing(BalanceOptions::from_settings(settings)),
             recoverer,
             sender,
             copies: Vec::new(),
@@ -216,6 +218,7 @@ impl Control {
         self.images = ImageOptions::from_settings(settings);
         self.driver.set_every_ns(poll_ns(settings));
         self.driver.set_grace_ns(grace_ns(settings));
+        self.driver.set_balance(BalanceOptions::from_settings(settings));
         self.bring_up.threads.store(recovery_threads(settings), Ordering::Relaxed);
         self.environment.options.threads = recovery_threads(settings);
         let rate = settings.integer("move_bytes_per_second");

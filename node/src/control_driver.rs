@@ -27,6 +27,7 @@ use cell_terms::{Csn, Incarnation, PairId};
 use cell_wal::WalError;
 
 use crate::agent::{ClusterAgent, Installation, TakeoverWanted};
+use crate::balance::{BalanceDriver, BalanceOptions};
 use crate::command::{CheckpointCommand, Command, ControlEvent};
 use crate::membership::{MembershipOptions, RefusedKind};
 use crate::move_counts::MoveCounts;
@@ -128,6 +129,8 @@ pub struct ControlDriver<L> {
     moves: MovesDriver,
     /// Of moves, what was reported to the worker.
     moves_reported: MoveCounts,
+    /// None: this node has no part in balance.
+    balance: Option<BalanceDriver>,
     /// What was reported to the worker of the disk's room.
     disk_free: Option<u64>,
     unplaced: usize,
@@ -159,10 +162,24 @@ impl<L> ControlDriver<L> {
             left: Vec::new(),
             moves: MovesDriver::new(options, &environment.table),
             moves_reported: MoveCounts::default(),
+            balance: None,
             disk_free: None,
             unplaced: 0,
             tuning_revision: 0,
         }
+    }
+
+    /// One that takes part in balance: it tells what its node has, and balances if nobody else does.
+    #[must_use]
+    pub fn balancing(mut self, options: BalanceOptions) -> ControlDriver<L> {
+        self.agent.follow_balance();
+        self.balance = Some(BalanceDriver::new(self.options, options, self.environment.table.coordinator()));
+        self
+    }
+
+    /// Other settings of balance, from its next look on.
+    pub(crate) fn set_balance(&mut self, options: BalanceOptions) {
+        self.balance.iter_mut().for_each(|balance| balance.set_options(options.clone()));
     }
 
     /// It looks at the cluster every so often at least, from its next look on.
@@ -220,6 +237,7 @@ impl<L> ControlDriver<L> {
     pub fn stop(&mut self) {
         self.agent.stop();
         self.moves.stop();
+        self.balance.iter_mut().for_each(BalanceDriver::stop);
     }
 
     /// Breaks copies of pairs off that were to move here.
@@ -238,9 +256,10 @@ impl<L> ControlDriver<L> {
         let mut effects = vec![ControlEffect::HoldGrowth(self.agent.has_left_behind())];
         effects.extend(self.tuned());
         effects.extend(looked.events.into_iter().map(ControlEffect::Notify));
+        let is_news = looked.answered && self.look_at_balance(now_ns);
         let moves = self.moves.counts();
         let counted = self.takeovers != self.takeovers_reported || moves != self.moves_reported;
-        if looked.changed || counted || !self.progress.is_empty() {
+        if looked.changed || counted || is_news || !self.progress.is_empty() {
             (self.takeovers_reported, self.moves_reported) = (self.takeovers, moves);
             effects.push(ControlEffect::Notify(self.cluster(now_ns)));
         }
@@ -252,6 +271,17 @@ impl<L> ControlDriver<L> {
         let moved = self.moves.look(self.agent.view(), &owned, now_ns);
         effects.extend(self.follow_moves(moved));
         Ok(effects)
+    }
+
+    /// Takes balance a step further. Whether there is something new for people.
+    fn look_at_balance(&mut self, now_ns: u64) -> bool {
+        let Some(balance) = &mut self.balance else { return false };
+        let memory_left_bytes = self.environment.budget.figures().available;
+        let is_news = balance.look(self.agent.view(), memory_left_bytes, now_ns);
+        if balance.take_wrote() {
+            self.agent.hurry(0);
+        }
+        is_news
     }
 
     /// What planned moves lead to.
@@ -270,6 +300,10 @@ impl<L> ControlDriver<L> {
 
     /// A copy that was to be made has come to nothing, or is served by now.
     pub fn copied(&mut self, job: &CopyJob, end: CopyEnd) {
+        let of = self.agent.view().moves.get(&job.name.pair).filter(|of| of.name() == job.name);
+        if let (CopyEnd::Served, Some(of), Some(balance)) = (&end, of, &mut self.balance) {
+            balance.moved(of.pair, of.cause);
+        }
         self.moves.copied(job, end);
         self.agent.hurry(self.moves.due_ns());
     }
@@ -328,6 +362,7 @@ impl<L> ControlDriver<L> {
             move_counts: self.moves.counts(),
             tuning: view.tuning.clone(),
             unreadable: view.unreadable.iter().map(|(key, why)| format!("`{key}`: {why}")).collect(),
+            balance: self.balance.as_ref().map(|balance| balance.snapshot(view)).unwrap_or_default(),
         };
         ControlEvent::Cluster(Arc::new(cluster))
     }
@@ -378,6 +413,7 @@ impl<L> ControlDriver<L> {
     /// One more pair is there, as the worker wished.
     pub fn created(&mut self, pair: Pair, log: L) -> [ControlEffect<L>; 2] {
         tracing::info!(pair = pair.id().0, "a pair is added");
+        self.balance.iter_mut().for_each(|balance| balance.created(pair.id()));
         self.begin(&pair);
         [ControlEffect::AddPair(Box::new((pair, log))), ControlEffect::Notify(ControlEvent::PairAdded)]
     }
@@ -438,6 +474,12 @@ impl<L> ControlDriver<L> {
             Command::Stays { pair, why } => {
                 tracing::warn!(pair = pair.0, ?why, "a pair does not leave this node");
                 self.moves.stays(pair, why);
+                return None;
+            }
+            Command::Figures(figures) => {
+                if let Some(balance) = &mut self.balance {
+                    balance.count(*figures);
+                }
                 return None;
             }
             Command::Failed(kind) => {

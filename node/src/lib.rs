@@ -4,10 +4,11 @@
 //! hands; `driver` is the worker's loop, and `shell` the thread around it. `start` brings a node up.
 //! `control_driver` is the core that carries out what the worker asks for and follows the cluster, as `agent`
 //! and in it `membership` decide; `takeovers` and `image_run` are one takeover and one copy at a time.
-//! `moves` are the steps of planned moves. `control` and `recoverer` are the threads around these.
+//! `moves` are the steps of planned moves, `balance` says which there are to be. `control` and `recoverer` are the threads around these.
 
 mod access;
 mod agent;
+mod balance;
 mod bring_up;
 mod checkpoint;
 mod client_snapshot;
@@ -19,6 +20,7 @@ mod counters;
 mod directory;
 mod driver;
 mod error;
+mod figures;
 mod latency;
 mod latency_histogram;
 mod leave_step;
@@ -53,9 +55,11 @@ mod worker;
 
 pub use access::{AccessRules, Credential, Grants, TokenHolder, TokenRole, TokensError};
 pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
+pub use balance::{BalanceLook, BalanceOptions, BalanceSnapshot, MoveCounts};
 pub use cell_cluster::RenewalFigures;
 pub use cell_memory::BudgetFigures;
 pub use cell_pair::CheckpointFailure;
+pub use cell_placement::BalanceRules;
 pub use cell_protocol::{ClientCounts, ClientEstimates, MeganodeUse, ReportPolicy, ReportTransport};
 pub use cell_tree::{NodeIndex as TreeNodeIndex, PathStep, TreeNodeState};
 pub use cell_wal::{FlushChoice, FlushWay, LogSegments};
@@ -66,6 +70,7 @@ pub use control_driver::{ControlDriver, ControlEffect, join_cluster};
 pub use counters::{SYNC_BUCKETS, WorkerCounts, sync_bucket_end_us};
 pub use driver::{Ended, Next, PairInput, WorkerClock, WorkerDriver, WorkerInput, WorkerTurn};
 pub use error::NodeError;
+pub use figures::{FIGURES_EVERY_NS, PairUse, WorkerFigures};
 pub use latency::{LatencySummary, OperationHistograms, OperationLatencies};
 pub use latency_histogram::{LATENCY_BUCKETS_MAX, LatencyHistogram};
 pub use membership::{MembershipOptions, RefusedKind};

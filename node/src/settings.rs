@@ -158,6 +158,72 @@ pub const SETTINGS: &[Setting] = &[
         applies: Applies::Live,
     },
     Setting {
+        name: "balance",
+        meaning: "Whether pairs move between nodes by themselves, so that each has about as many bytes and as much \
+                  load. off: only drains and operators move pairs.",
+        default: "on",
+        bounds: Bounds::Choice(&["on", "off"]),
+        applies: Applies::Live,
+    },
+    Setting {
+        name: "balance_tolerance",
+        meaning: "By how many percent of the mean a node's bytes or load may be off before a pair moves.",
+        default: "20",
+        bounds: Bounds::Integer { min: 2, max: 100 },
+        applies: Applies::Live,
+    },
+    Setting {
+        name: "balance_window_ms",
+        meaning: "Over how long a node's load is measured. Balance waits for so long after a node or the balancer \
+                  has begun to serve, and after a drain.",
+        default: "1 m",
+        bounds: Bounds::Milliseconds { min: 100, max: 86_400_000 },
+        applies: Applies::Live,
+    },
+    Setting {
+        name: "balance_pair_rest_ms",
+        meaning: "For how long a pair that balance has moved stays where it is.",
+        default: "10 m",
+        bounds: Bounds::Milliseconds { min: 0, max: 86_400_000 },
+        applies: Applies::Live,
+    },
+    Setting {
+        name: "balance_node_rest_ms",
+        meaning: "For how long a node that took a pair gives none for balance, and one that gave a pair takes none.",
+        default: "1 m",
+        bounds: Bounds::Milliseconds { min: 0, max: 86_400_000 },
+        applies: Applies::Live,
+    },
+    Setting {
+        name: "balance_retry_ms",
+        meaning: "For how long a pair is not sent again to a node that could not take it.",
+        default: "1 m",
+        bounds: Bounds::Milliseconds { min: 1, max: 86_400_000 },
+        applies: Applies::Live,
+    },
+    Setting {
+        name: "balance_stall_ms",
+        meaning: "After how long a pair that keeps a node from being emptied is reported, with its reason.",
+        default: "30 s",
+        bounds: Bounds::Milliseconds { min: 0, max: 86_400_000 },
+        applies: Applies::Live,
+    },
+    Setting {
+        name: "balance_bytes_floor",
+        meaning: "While the nodes have fewer bytes than this on average, bytes are not balanced.",
+        default: "16 MiB",
+        bounds: Bounds::Bytes { min: 0, max: 1 << 50, power_of_two: false },
+        applies: Applies::Live,
+    },
+    Setting {
+        name: "balance_load_floor_us",
+        meaning: "While the nodes' workers are busy for fewer microseconds a second on average, load is not \
+                  balanced.",
+        default: "10000",
+        bounds: Bounds::Integer { min: 0, max: 1_000_000 },
+        applies: Applies::Live,
+    },
+    Setting {
         name: "split_fill_percent",
         meaning: "A meganode is split when so much of its slot is in use, in percent.",
         default: "85",

@@ -14,6 +14,7 @@ use cell_terms::{CounterValue, Csn, Durability, Epoch, Incarnation, NodeId, Pair
 use cell_wal::{FlushChoice, LogSegments};
 use serde::{Serialize, Serializer};
 
+use crate::balance::BalanceSnapshot;
 use crate::client_snapshot::{ClientSnapshot, ClientTotals};
 use crate::counters::{SYNC_BUCKETS, WorkerCounts};
 use crate::latency::{OperationHistograms, OperationLatencies};
@@ -332,6 +333,9 @@ pub struct ClusterSnapshot {
     pub tuning: TuningRow,
     /// Rows of the coordinator that do not read: which, and why.
     pub unreadable: Vec<String>,
+    /// Who balances, and why so; it has a document of its own.
+    #[serde(skip)]
+    pub balance: BalanceSnapshot,
 }
 
 /// A node's figures. The JSON leaves the cluster out: it has a document of its own.

@@ -26,6 +26,7 @@ use crate::command::ControlEvent;
 use crate::control;
 use crate::driver::Ended;
 use crate::error::NodeError;
+use crate::figures::FIGURES_EVERY_NS;
 use crate::log_flush;
 use crate::memory_plan::{MemoryPlan, STREAMS, parked_bytes_max, result_bytes_max};
 use crate::memory_watch::MemoryWatch;
@@ -248,6 +249,7 @@ fn begin_worker(
     progress: &Arc<Progress>,
 ) -> Worker {
     Worker::new(identity, worker_options.clone(), progress.clone(), boottime_ns())
+        .telling(FIGURES_EVERY_NS)
         .with_access(options.access.clone())
         .with_process_warnings(options.process_warnings.clone())
         .restarted(options.restarted_because.as_deref())

@@ -59,6 +59,8 @@ pub(crate) enum Command {
     Tree(command::tree::TreeArgs),
     /// List the regions of the cluster
     Region(command::region::RegionArgs),
+    /// Show how pairs spread over the nodes by themselves, and why; switch that on or off
+    Balance(command::balance::BalanceArgs),
     /// Show how each client searches each server, and why
     Selector(command::selector::SelectorArgs),
     /// Change settings of the whole cluster while it runs
@@ -114,6 +116,7 @@ pub(crate) fn run(cli: &Cli, matches: &ArgMatches) -> anyhow::Result<Exit> {
         Command::Status(arguments) => command::status::run(global, arguments),
         Command::Tree(arguments) => command::tree::run(global, arguments),
         Command::Region(arguments) => command::region::run(global, arguments),
+        Command::Balance(arguments) => command::balance::run(global, arguments),
         Command::Selector(arguments) => command::selector::run(global, arguments),
         Command::Tune(arguments) => command::tune::run(global, arguments),
         Command::Events(arguments) => command::events::run(global, arguments),

@@ -43,6 +43,8 @@ kinds! {
     Move "move",
     /// A node is to be emptied, is empty, or was removed.
     Drain "drain",
+    /// Another node balances.
+    Balance "balance",
     /// Meganodes were split.
     Split "split",
     /// A copy of a pair was written, or was not.

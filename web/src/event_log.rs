@@ -104,6 +104,7 @@ impl EventLog {
             look.findings(&before.cluster, &snapshot.cluster);
             look.troubles(&before.cluster, &snapshot.cluster);
             look.drains(&before.cluster, &snapshot.cluster);
+            look.balancer(&before.cluster, &snapshot.cluster);
             look.settings(&before, snapshot);
         }
     }
@@ -397,6 +398,16 @@ impl Look<'_> {
             let severity = if is_warning { Severity::Warning } else { Severity::Info };
             self.push(id, node, (Kind::Drain, severity), text, details);
         }
+    }
+
+    fn balancer(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
+        let Some(node) = now.balance.balancer.filter(|_| before.balance.balancer != now.balance.balancer)
+        else {
+            return;
+        };
+        let text = format!("{node} balances from now on");
+        let id = format!("balancer-{}-{}", node.0, now.revision);
+        self.push(id, node, (Kind::Balance, Severity::Info), text, json!({"node": node.0}));
     }
 
     fn drill(&mut self, then: Option<&RunSeen>, now: &RunSeen) {

@@ -10,9 +10,12 @@ use cell_cluster::{
     RefutedFinding, ServingAddress, ShareRow, ShareTimes,
 };
 use cell_node::{
-    CheckpointFailure, ClientCounts, ClusterSnapshot, FailureKind, LatencyHistogram, LogSegments,
-    NodeSnapshot, NodeState, OperationHistograms, PairRecovery, PairSnapshot, ReadOnlyReason,
-    RecoveryProgress, RouterShape, SplitCounts, TreeShape,
+    BalanceLook, BalanceSnapshot, CheckpointFailure, ClientCounts, ClusterSnapshot, FailureKind,
+    LatencyHistogram, LogSegments, NodeSnapshot, NodeState, OperationHistograms, PairRecovery, PairSnapshot,
+    ReadOnlyReason, RecoveryProgress, RouterShape, SplitCounts, TreeShape,
+};
+use cell_placement::{
+    Arrival, BalanceRules, Figures, HeldPair, MemberFigures, MemberState, PairHold, PairLoad,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, RegionId, SlotIndex};
 
@@ -163,6 +166,7 @@ fn cluster(inner: &ClusterSnapshot, looks: u64) -> ClusterSnapshot {
         recoveries: vec![PairRecovery { pair: PairId(4), progress: progress() }],
         tuning: inner.tuning.clone(),
         unreadable: vec!["`tuning/current`: cannot read the tuning".to_owned()],
+        balance: balance(),
         ..ClusterSnapshot::default()
     }
 }
@@ -171,6 +175,33 @@ fn cluster(inner: &ClusterSnapshot, looks: u64) -> ClusterSnapshot {
 fn drain(node: u32, removed: bool) -> DrainRow {
     let (why, stall) = (Some("new disk".to_owned()), Some("pair-2 cannot move".to_owned()));
     DrainRow { node: NodeId(node), who: "ops".to_owned(), why, since_unix_ms: 5, removed, stall }
+}
+
+/// What a node shows that balances, after a while: a pair that could move, and one that cannot.
+fn balance() -> BalanceSnapshot {
+    const HOUR_MS: u64 = 3_600_000;
+    let held = |pair, hold| HeldPair {
+        pair: PairId(pair),
+        load: Some(PairLoad { bytes: 1 << 30, memory_bytes: 1 << 30, load_ns: 1 << 28 }),
+        held_ms: HOUR_MS,
+        arrival: Arrival::TakenOver,
+        hold,
+    };
+    let member = |node, pairs| MemberFigures {
+        node: NodeId(node),
+        state: MemberState::Serving,
+        draining: false,
+        told_ms_ago: Some(1),
+        serving_ms: HOUR_MS,
+        memory_left_bytes: 1 << 40,
+        pairs_max: 8,
+        pairs,
+    };
+    let pairs = vec![held(1, None), held(2, Some(PairHold::Check))];
+    let figures = Figures { members: vec![member(0, pairs), member(1, Vec::new())], ..Figures::default() };
+    let look = BalanceLook::of(BalanceRules::default(), figures, HOUR_MS);
+    let (balancer, look) = (Some(NodeId(0)), look.map(Arc::new));
+    BalanceSnapshot { balancer, on: true, look, ..BalanceSnapshot::default() }
 }
 
 /// What a node found.

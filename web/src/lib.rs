@@ -63,6 +63,7 @@
 
 mod access;
 mod api;
+mod balance_metrics;
 mod body_limit;
 mod certificate;
 mod client_metrics;

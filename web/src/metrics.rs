@@ -15,6 +15,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::api::cluster;
+use crate::balance_metrics;
 use crate::client_metrics;
 use crate::clock::milliseconds;
 use crate::drain_events::pairs_of;
@@ -181,6 +182,7 @@ impl SnapshotCollector {
             MetricType::Gauge,
         )?)?;
         self.encode_cluster(encoder)?;
+        balance_metrics::encode(encoder, &self.snapshot.cluster.balance)?;
         self.encode_memory(encoder)?;
         self.encode_recovery(encoder)
     }

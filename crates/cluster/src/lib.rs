@@ -16,6 +16,7 @@
 //! | [`ClusterTerms`], [`NodeSeat`] | what all nodes agree on, and who is which node: compared at joining |
 //! | [`Incidents`] | what becomes of the pairs of those that died |
 //! | [`Moves`] | who is to give which pair to whom, and how far that is |
+//! | [`Balance`] | who balances, and what each member tells of its pairs |
 //! | [`Drains`] | which nodes are to be emptied, and which were removed |
 //! | [`Notices`] | what owners of pairs send each other across nodes, in words of their own |
 //! | [`Tuning`] | settings that were changed for the whole cluster, and who changed them |
@@ -27,6 +28,7 @@
 //! typed layers look first and then try again, and so must whoever uses [`Coordinator`] directly.
 
 mod attempts;
+mod balance;
 mod claim;
 mod clock;
 mod clock_watch;
@@ -49,7 +51,7 @@ mod lock;
 mod member;
 mod missing;
 mod move_row;
-mod move_times;
+mod move_stage;
 mod moves;
 mod notice;
 pub mod number;
@@ -80,6 +82,10 @@ mod usage;
 mod watch;
 mod way_back;
 
+pub use balance::{
+    Balance, BalancerSeat, FiguresRow, KEY_DRILL, SeatSeen, TOLD_PAIRS_MAX, ToldArrival, ToldHold, ToldPair,
+    ToldState,
+};
 pub use claim::{Claim, ClaimReason, NewPair, Ownership};
 pub use clock::{Clock, ManualClock, boottime_ns};
 pub use clock_watch::ClockReading;
@@ -97,9 +103,9 @@ pub use lease_thread::{FirstLease, LeaseThread, LeaseTries};
 pub use lock::FolderLock;
 pub use member::{MemberRow, Members};
 pub use missing::Missing;
-pub use move_row::{CopyProgress, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide, MoveStage};
-pub use move_times::MoveTimes;
-pub use moves::Moves;
+pub use move_row::{CopyProgress, MoveMotive, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide};
+pub use move_stage::{MoveStage, MoveTimes};
+pub use moves::{BalancerWish, Moves};
 pub use notice::{NOTICE_PREFIX, Notices};
 pub use remote::Remote;
 pub use renewals::RenewalFigures;
@@ -124,5 +130,5 @@ pub use tuning::{
     CHANGES_MAX, Tuned, TunedEnd, TunedSetting, TunedStep, TunedValue, Tuning, TuningChange, TuningRow,
     WORDS_BYTES_MAX, WantedTuning,
 };
-pub use watch::{ClusterView, Look, Watch};
+pub use watch::{BalanceView, ClusterView, Look, Watch};
 pub use way_back::TakenBack;

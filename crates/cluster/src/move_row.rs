@@ -6,7 +6,7 @@ use cell_terms::{Epoch, Incarnation, NodeId, PairId};
 use serde::{Deserialize, Serialize};
 
 use crate::host::HostId;
-use crate::move_times::MoveTimes;
+use crate::move_stage::{MoveStage, MoveTimes};
 use crate::number;
 use crate::row::PairRow;
 
@@ -36,30 +36,35 @@ pub struct MoveSide {
     pub host: Option<HostId>,
 }
 
-/// How far a move is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// In whose name a pair is moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MoveStage {
-    /// It is asked for.
-    Wanted,
-    /// The source keeps image and log; the target copies.
-    Copying,
-    /// The copy is whole, verified, and follows the log closely: the source may hand the pair over.
-    Ready,
-    /// The pair is the target's; it is served from its publication on.
-    Handed,
+pub enum MoveMotive {
+    /// An operator asked for it.
+    #[default]
+    Operator,
+    /// Its node drains.
+    Drain,
+    /// For balance.
+    Balance,
+    /// It was made for another node.
+    Fresh,
 }
 
-impl MoveStage {
-    /// The stage in one word.
+impl MoveMotive {
+    /// The cause in one word.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            MoveStage::Wanted => "wanted",
-            MoveStage::Copying => "copying",
-            MoveStage::Ready => "ready",
-            MoveStage::Handed => "handed",
+            MoveMotive::Operator => "operator",
+            MoveMotive::Drain => "drain",
+            MoveMotive::Balance => "balance",
+            MoveMotive::Fresh => "fresh",
         }
+    }
+
+    fn is_operator(&self) -> bool {
+        *self == MoveMotive::Operator
     }
 }
 
@@ -100,6 +105,9 @@ pub struct MoveRow {
     pub target: MoveSide,
     /// Who wanted it, and why.
     pub why: String,
+    /// In whose name.
+    #[serde(default, skip_serializing_if = "MoveMotive::is_operator")]
+    pub cause: MoveMotive,
     /// How far it is.
     pub stage: MoveStage,
     /// Bytes of image and logs that the target has read.
@@ -203,6 +211,9 @@ pub enum MoveRefusal {
         /// The pair.
         pair: PairId,
     },
+    /// Who wanted it balances no more, or has begun a move since.
+    #[error("another node balances now, or a move was begun since this one was decided")]
+    NotBalancer,
     /// Another move of the pair.
     #[error("{pair} is on its way from {from} to {to}: wait for that, or cancel it first")]
     UnderWay {

@@ -12,18 +12,30 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Durability, Epoch, Incarnation, PairId};
 
 use crate::attempts::Attempts;
+use crate::balance::SeatSeen;
 use crate::claim::Ownership;
 use crate::coordinator::{Coordinator, parse, text};
 use crate::drain_look::drain_of;
 use crate::error::ClusterError;
 use crate::member::MemberRow;
 use crate::move_row::{
-    CopyProgress, KEY_MOVES, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide, MoveStage,
+    CopyProgress, KEY_MOVES, MoveMotive, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide,
 };
-use crate::move_times::MoveTimes;
+use crate::move_stage::{MoveStage, MoveTimes};
 use crate::request::{KeyCondition, Revision, Transaction, TransactionOutcome};
 use crate::row::{PairRow, PairState};
 use crate::table::{Table, unchanged};
+
+/// A move that the balancer wants.
+#[derive(Clone, Copy, Debug)]
+pub struct BalancerWish<'a> {
+    /// In whose name.
+    pub cause: MoveMotive,
+    /// Why, for people.
+    pub why: &'a str,
+    /// The balancer's seat, as it was when the move was decided.
+    pub seat: &'a SeatSeen,
+}
 
 /// The moves. Clones share the coordinator.
 #[derive(Clone)]
@@ -75,7 +87,7 @@ impl Moves {
     /// # Errors
     /// [`MoveRefusal`]; [`ClusterError::PairUnknown`]; [`ClusterError::LeaseEnded`] of either end.
     pub fn begin(&self, pair: PairId, target: &MemberRow, why: &str) -> Result<MoveRow, ClusterError> {
-        self.begin_as_seen(pair, target, why, None)
+        self.begin_if(pair, target, why, None, None)
     }
 
     /// The same, if it is what was seen to be planned: the [`MoveRow::revision`] of that.
@@ -89,6 +101,31 @@ impl Moves {
         why: &str,
         seen: Option<&str>,
     ) -> Result<MoveRow, ClusterError> {
+        self.begin_if(pair, target, why, seen, None)
+    }
+
+    /// The same for the balancer: conditional on its seat as it was when it decided, which counts the move.
+    /// So of two moves that were decided from one seat one is begun at most.
+    ///
+    /// # Errors
+    /// As of [`Moves::begin`]; [`MoveRefusal::NotBalancer`].
+    pub fn begin_as(
+        &self,
+        pair: PairId,
+        target: &MemberRow,
+        wish: &BalancerWish<'_>,
+    ) -> Result<MoveRow, ClusterError> {
+        self.begin_if(pair, target, wish.why, None, Some(wish))
+    }
+
+    fn begin_if(
+        &self,
+        pair: PairId,
+        target: &MemberRow,
+        why: &str,
+        seen: Option<&str>,
+        wish: Option<&BalancerWish<'_>>,
+    ) -> Result<MoveRow, ClusterError> {
         let (mut attempts, mut tried) = (Attempts::default(), None);
         while attempts.left() {
             if let Some(tried) = &tried
@@ -101,11 +138,19 @@ impl Moves {
             if seen.is_some_and(|seen| seen != row.revision()) {
                 return Err(MoveRefusal::Changed { pair }.into());
             }
+            let row = MoveRow { cause: wish.map_or(MoveMotive::Operator, |wish| wish.cause), ..row };
             let live = Transaction::new()
                 .when(KeyCondition::LeaseAlive { lease: row.source.incarnation })
                 .when(KeyCondition::LeaseAlive { lease: row.target.incarnation });
             let begin = conditions.into_iter().fold(live, Transaction::when);
-            let begin = begin.put(MoveRow::key(pair), text(&row));
+            let mut begin = begin.put(MoveRow::key(pair), text(&row));
+            if let Some(wish) = wish {
+                if !planted(Mutant::BalancerUnasked) {
+                    begin = begin.when(wish.seat.unchanged());
+                }
+                begin = wish.seat.count_move(begin);
+            }
+            let last_condition = begin.conditions.len() - 1;
             match self.coordinator.transact(begin) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(row),
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
@@ -113,6 +158,11 @@ impl Moves {
                 }
                 Ok(TransactionOutcome::Refused { condition: 1 }) => {
                     return Err(ClusterError::LeaseEnded { lease: row.target.incarnation });
+                }
+                Ok(TransactionOutcome::Refused { condition })
+                    if wish.is_some() && condition == last_condition && tried.is_none() =>
+                {
+                    return Err(MoveRefusal::NotBalancer.into());
                 }
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
                 Err(ClusterError::OutcomeUnknown(_)) => {
@@ -170,6 +220,7 @@ impl Moves {
             source: MoveSide { incarnation: owner, node: row.node, host: row.host },
             target: MoveSide { incarnation: target.incarnation, node: target.node, host: None },
             why: why.to_owned(),
+            cause: MoveMotive::Operator,
             stage: MoveStage::Wanted,
             bytes_done: 0,
             bytes_total: 0,
@@ -462,6 +513,7 @@ mod tests {
             source: side(8, 0),
             target: side(9, 1),
             why: "operator".into(),
+            cause: MoveMotive::Operator,
             stage: MoveStage::Copying,
             bytes_done: 1,
             bytes_total: 4,

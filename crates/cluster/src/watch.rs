@@ -7,6 +7,9 @@ use std::sync::Arc;
 use cell_terms::text::with_causes;
 use cell_terms::{Incarnation, NodeId, PairId, SessionId};
 
+use crate::balance::{
+    self, FiguresRow, KEY_BALANCE, KEY_DRILL, KEY_SEAT, SeatSeen, parse_figures, parse_seat,
+};
 use crate::coordinator::{Coordinator, parse};
 use crate::drain_row::{DrainRow, KEY_DRAINS};
 use crate::error::ClusterError;
@@ -14,7 +17,7 @@ use crate::incident::{self, IncidentRow, KEY_INCIDENTS};
 use crate::member::{KEY_MEMBERS, MemberRow};
 use crate::move_row::{KEY_MOVES, MoveRow};
 use crate::notice::NOTICE_PREFIX;
-use crate::request::{CoordinatorRefusal, KeyChange, Revision};
+use crate::request::{CoordinatorRefusal, KeyChange, KeyValue, Revision};
 use crate::row::{KEY_PAIRS, PairRow};
 use crate::session::parse_key;
 use crate::store::ChangesPage;
@@ -39,8 +42,22 @@ pub struct ClusterView {
     pub notices: BTreeMap<String, String>,
     /// The settings that are in force on all nodes.
     pub tuning: TuningRow,
+    /// Who balances, and the members' figures; only where the watch follows balance.
+    pub balance: BalanceView,
     /// Rows that do not read, by their keys, and what is wrong with each: what was read there before holds.
     pub unreadable: BTreeMap<String, String>,
+}
+
+/// What balance goes by. A change of it is no change of the cluster that a look reports: figures change all
+/// the time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BalanceView {
+    /// The balancer.
+    pub seat: Option<SeatSeen>,
+    /// The members' figures, each with the revision at which it was written.
+    pub figures: BTreeMap<Incarnation, (FiguresRow, Revision)>,
+    /// Whether a drill is under way.
+    pub drill: bool,
 }
 
 /// What a look found.
@@ -62,13 +79,21 @@ pub struct Watch {
     pending: Look,
     /// Nothing is known yet, or what was kept of changes does not reach back.
     lost: bool,
+    /// The rows of balance are followed, too.
+    follows_balance: bool,
 }
 
 impl Watch {
     /// A watch that has seen nothing.
     #[must_use]
     pub fn new(coordinator: Arc<dyn Coordinator>) -> Watch {
-        Watch { coordinator, view: ClusterView::default(), pending: Look::default(), lost: true }
+        let view = ClusterView::default();
+        Watch { coordinator, view, pending: Look::default(), lost: true, follows_balance: false }
+    }
+
+    /// From its next look on it follows the rows of balance, too.
+    pub fn follow_balance(&mut self) {
+        (self.follows_balance, self.lost) = (true, true);
     }
 
     /// The rows as of the last look.
@@ -114,9 +139,10 @@ impl Watch {
         let mut view = ClusterView::default();
         let mut first = None;
         // Moves first: of a pair that is seen to be handed over, the move is seen.
-        for prefix in
-            [KEY_MOVES, KEY_PAIRS, KEY_MEMBERS, KEY_DRAINS, KEY_INCIDENTS, NOTICE_PREFIX, KEY_TUNING]
-        {
+        let prefixes =
+            [KEY_MOVES, KEY_PAIRS, KEY_MEMBERS, KEY_DRAINS, KEY_INCIDENTS, NOTICE_PREFIX, KEY_TUNING];
+        let of_balance = [KEY_BALANCE, KEY_DRILL].into_iter().filter(|_| self.follows_balance);
+        for prefix in prefixes.into_iter().chain(of_balance) {
             let listing = self.coordinator.list(prefix)?;
             first.get_or_insert(listing.revision);
             for entry in listing.entries {
@@ -180,6 +206,29 @@ fn member_id(id: &str) -> Option<Incarnation> {
     u64::from_str_radix(id, 16).ok().map(Incarnation)
 }
 
+impl BalanceView {
+    fn take(&mut self, change: &KeyChange) -> Result<(), ClusterError> {
+        let KeyChange { key, value, .. } = change;
+        if key == KEY_DRILL {
+            self.drill = value.is_some();
+        } else if key == KEY_SEAT {
+            let seen = |entry: &KeyValue| {
+                Ok::<_, ClusterError>(SeatSeen { seat: parse_seat(&entry.value)?, revision: entry.revision })
+            };
+            self.seat = value.as_ref().map(seen).transpose()?;
+        } else if let Some(incarnation) = balance::figures_of(key) {
+            match value {
+                Some(entry) => {
+                    let row = parse_figures(&entry.value)?;
+                    self.figures.insert(incarnation, (row, entry.revision));
+                }
+                None => drop(self.figures.remove(&incarnation)),
+            }
+        }
+        Ok(())
+    }
+}
+
 impl ClusterView {
     /// Takes one change in, unless it does not read; whether it is about the view.
     fn take_readable(&mut self, change: &KeyChange) -> bool {
@@ -204,6 +253,10 @@ impl ClusterView {
         if key == KEY_TUNING {
             self.tuning = text.map(|text| parse("the tuning", text)).transpose()?.unwrap_or_default();
             return Ok(true);
+        }
+        if key == KEY_DRILL || key.starts_with(KEY_BALANCE) {
+            self.balance.take(change)?;
+            return Ok(false);
         }
         let Some((prefix, id)) = key.split_once('/') else { return Ok(false) };
         match (format!("{prefix}/").as_str(), text) {

@@ -291,6 +291,14 @@ impl Meganodes {
         usize::try_from(slot.0).ok().and_then(|slot| self.told_reads.get(slot)).map_or(0, |told| *told)
     }
 
+    /// Reads by the owner for clients in all slots, and one-sided ones of which clients have told, since the
+    /// owner has the pair.
+    pub(crate) fn reads_counted(&self) -> (u64, u64) {
+        let reads = self.reads.iter().fold(0_u64, |sum, reads| sum.saturating_add(reads.get()));
+        let told = self.told_reads.iter().fold(0_u64, |sum, told| sum.saturating_add(*told));
+        (reads, told)
+    }
+
     /// Reads by the owner for clients in a slot's meganodes, since the owner has the pair.
     pub(crate) fn reads(&self, slot: SlotIndex) -> u64 {
         usize::try_from(slot.0).ok().and_then(|slot| self.reads.get(slot)).map_or(0, Cell::get)

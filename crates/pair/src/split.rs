@@ -417,6 +417,13 @@ impl<O: MemoryObserver> Pair<O> {
         self.meganodes.count_told_reads(slot, count)
     }
 
+    /// Reads that the owner has carried out for clients, and one-sided ones of which clients have told, since
+    /// the owner has the pair.
+    #[must_use]
+    pub fn reads_counted(&self) -> (u64, u64) {
+        self.meganodes.reads_counted()
+    }
+
     /// Slots that hold meganodes of entries, adoptions among them.
     pub fn leaf_slots(&self) -> Vec<SlotIndex> {
         self.splits.slots().filter(|(_, used)| *used == SlotUse::Leaf).map(|(slot, _)| slot).collect()

@@ -367,6 +367,9 @@ mutants! {
     /// A pair that was handed over is told to clients before it is published. A test of recoveries
     /// (`recovery/tests/suite/copy.rs`) catches it.
     ToldUnpublished: "told-unpublished",
+    /// A move is begun by who balances no more. The twins of the coordinator's tests
+    /// (`crates/cluster/tests/suite/mutants.rs`) catch it.
+    BalancerUnasked: "balancer-unasked",
     /// A copy of a pair counts though others have had the pair since. Tests of recoveries
     /// (`recovery/tests/suite/copy.rs`) catch it, as the next one.
     ForeignEpochTaken: "foreign-epoch-taken",

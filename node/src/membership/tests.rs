@@ -1,7 +1,9 @@
 //! What a member decides, case by case, and many members at random.
 
 use super::*;
-use cell_cluster::{Finding, MemberRow, Missing, MoveRow, MoveSide, MoveStage, MoveTimes, PairGeometry};
+use cell_cluster::{
+    Finding, MemberRow, Missing, MoveMotive, MoveRow, MoveSide, MoveStage, MoveTimes, PairGeometry,
+};
 
 use crate::moves::handed_to;
 
@@ -98,6 +100,7 @@ fn handed_pair_is_left_to_its_move() {
         source: side(8, 2),
         target: side(7, 1),
         why: String::new(),
+        cause: MoveMotive::Operator,
         stage: MoveStage::Handed,
         bytes_done: 0,
         bytes_total: 0,

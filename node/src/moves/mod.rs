@@ -496,7 +496,7 @@ fn log_way_back(pair: PairId, is_back: bool) {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{EpochRow, MemberRow, MoveSide, MoveTimes, PairGeometry, PairState, Sim};
+    use cell_cluster::{EpochRow, MemberRow, MoveMotive, MoveSide, MoveTimes, PairGeometry, PairState, Sim};
     use cell_terms::{Durability, NodeId};
 
     use super::*;
@@ -516,6 +516,7 @@ mod tests {
             source: side(7, 1),
             target: side(8, 2),
             why: "test".to_owned(),
+            cause: MoveMotive::Operator,
             stage,
             bytes_done: 0,
             bytes_total: 0,

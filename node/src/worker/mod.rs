@@ -20,6 +20,7 @@ mod silence;
 mod status;
 mod stream;
 mod stream_table;
+mod telling;
 mod waiting;
 mod write;
 
@@ -58,6 +59,7 @@ use read_queue::ReadQueue;
 use registrations::RegionRegistrations;
 use session_table::SessionTable;
 use stream_table::Streams;
+use telling::FiguresTeller;
 
 const SERVER_NAME: &str = concat!("cell ", env!("CARGO_PKG_VERSION"));
 const IDLE_MS: u32 = 60_000;
@@ -119,6 +121,7 @@ pub struct Worker {
     client_reports: ClientReports,
     tree_sampler: TreeSampler,
     tree_checker: TreeChecker,
+    figures: FiguresTeller,
     table: Arc<TableView>,
     cluster: Arc<ClusterSnapshot>,
     connections: HashMap<ConnectionId, Connection>,
@@ -188,6 +191,7 @@ impl Worker {
             client_reports: ClientReports::default(),
             tree_sampler: TreeSampler::default(),
             tree_checker: TreeChecker::default(),
+            figures: FiguresTeller::default(),
             table: Arc::default(),
             cluster: Arc::default(),
             connections: HashMap::new(),
@@ -344,6 +348,7 @@ impl Worker {
         }
         self.client_reports.tick(now_ns);
         self.tree_sampler.tick(&self.pairs, now_ns);
+        self.tell_figures();
         self.sessions_tick();
         self.pairs.all().for_each(|at| self.checkpoint_tick(at));
     }

@@ -75,7 +75,7 @@ struct GetArgs {
 
 /// How a change is made.
 #[derive(Debug, Args)]
-struct ChangeArgs {
+pub(crate) struct ChangeArgs {
     /// Check it and say what it would do
     #[arg(long)]
     dry_run: bool,
@@ -338,6 +338,16 @@ fn set(global: &Global, arguments: &SetArgs) -> anyhow::Result<Exit> {
         query.push(format!("ttl_seconds={seconds}"));
     }
     arguments.change.send(global, &Method::PATCH, PATH, &query, &patch)
+}
+
+/// Changes one setting on all nodes.
+///
+/// # Errors
+/// As of `cell tune set`.
+pub(crate) fn set_one(global: &Global, change: &ChangeArgs, name: &str, value: &str) -> anyhow::Result<Exit> {
+    let mut patch = Map::new();
+    patch.insert(name.to_owned(), value.into());
+    change.send(global, &Method::PATCH, PATH, &change.query(), &Value::Object(patch))
 }
 
 /// The merge patch of `NAME=VALUE` and of names whose values are taken back.

@@ -96,7 +96,10 @@ impl Node {
         let options = MembershipOptions { incarnation, node, joined_ns: clock_ns, grace_ns: plan.grace_ns };
         let progress = self.progress.clone();
         let driver = ControlDriver::new(environment, &coordinator, options, plan.poll_ns, progress);
-        self.claims.driver = Some(driver);
+        self.claims.driver = Some(match plan.balance.clone() {
+            Some(balance) => driver.balancing(balance),
+            None => driver,
+        });
         Ok(())
     }
 

@@ -65,6 +65,8 @@ events! {
     SurvivorRuns: "runs with a takeover by another host",
     /// Runs that acknowledge before the log has it.
     AsyncRuns: "runs with async durability",
+    /// Runs in which pairs move by themselves.
+    BalancedRuns: "runs with balance",
     /// Runs of several nodes.
     Clusters: "runs of several nodes",
     /// Recoveries from a checkpoint.
@@ -163,6 +165,8 @@ events! {
     MovesWanted: "moves of pairs asked for",
     /// Pairs that came by a move.
     Moved: "pairs that moved",
+    /// Of those, pairs that moved for balance.
+    Balanced: "pairs that moved for balance",
     /// Pairs that were frozen for a move and served on, or were to be.
     Thawed: "pairs that were to move and were served on",
     /// Pairs that went back after the handing.

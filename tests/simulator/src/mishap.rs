@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{Away, Fault as CallFault, Members, MoveOutcome, MoveRow, Moves};
+use cell_cluster::{
+    Away, Coordinator, Fault as CallFault, KEY_DRILL, Members, MoveMotive, MoveOutcome, MoveRow, Moves,
+    Transaction,
+};
 use cell_fabric::SimOptions;
+use cell_terms::PairId;
 use cell_wal::Errno;
 
 use crate::check;
@@ -165,6 +169,22 @@ impl World {
             say!(self, "{pair} is to move to {}", to.node);
             self.coverage.saw(Event::MovesWanted);
             self.count_outcome(earlier.as_ref());
+        }
+    }
+
+    /// A pair has moved: whether for balance.
+    pub(crate) fn count_balanced(&mut self, pair: PairId) {
+        let of = Moves::new(Arc::new(self.coordinator.link())).of(pair).ok().flatten();
+        let is_balanced = of.is_some_and(|of| of.cause == MoveMotive::Balance);
+        self.coverage.add(Event::Balanced, u64::from(is_balanced));
+    }
+
+    /// Nothing moves by itself any more, as while a drill is under way.
+    fn rest_balance(&mut self) {
+        if self.plan.balance.is_some() {
+            let drill = Transaction::new().put(KEY_DRILL, "{}");
+            let paused = self.coordinator.link().transact(drill);
+            say!(self, "balance rests: {}", paused.is_ok());
         }
     }
 
@@ -550,5 +570,6 @@ impl World {
         }
         let hung: Vec<u32> = self.nodes.iter().filter(|node| node.disk_hangs).map(|node| node.host).collect();
         hung.into_iter().for_each(|host| self.remove_process(host, Death::Killed));
+        self.rest_balance();
     }
 }

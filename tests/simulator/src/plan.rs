@@ -8,7 +8,7 @@ use cell_client::{ClientOptions, Policy};
 use cell_cluster::{Layout, LeaseTerms, PairGeometry};
 use cell_fabric::SimOptions;
 use cell_memory::HEADER_BYTES;
-use cell_node::WorkerOptions;
+use cell_node::{BalanceOptions, BalanceRules, WorkerOptions};
 use cell_pair::PairOptions;
 use cell_random::Random;
 use cell_terms::Durability;
@@ -111,6 +111,8 @@ pub struct Plan {
     pub interleaved_percent: u64,
     /// How long a call of the coordinator takes, usually.
     pub call_ns: u64,
+    /// By what pairs move for balance; none: only operators move them.
+    pub balance: Option<BalanceOptions>,
     /// Whether the run ends with damage to the disk.
     pub rot: bool,
     /// Which clients search the nodes' memory themselves, by number.
@@ -171,6 +173,7 @@ impl Plan {
             client_drift_ppm: [0; 4],
             interleaved_percent: 0,
             call_ns: 100 * US,
+            balance: None,
             rot: random.percent(30),
             searches: [(); 4].map(|()| random.percent(60)),
             chooses: [false; 4],
@@ -181,6 +184,7 @@ impl Plan {
             .with_choice(&mut Random::new(seed ^ 0x6175_746f))
             .with_unmounted(&mut Random::new(seed ^ 0x6d6f_756e))
             .with_flushes(&mut Random::new(seed ^ 0x666c_7573))
+            .with_balance(&mut Random::new(seed ^ 0x6261_6c61))
     }
 
     /// In some runs one flush makes the writes of all a process's logs durable.
@@ -189,6 +193,32 @@ impl Plan {
             self.log_flush = FlushWay::PerDevice;
         }
         self
+    }
+
+    /// In some runs of several nodes pairs move by themselves, by figures over a moment, so that much moves.
+    fn with_balance(mut self, random: &mut Random) -> Plan {
+        let window_ms = random.pick(&[20_u64, 60, 200]);
+        if self.may_unmount() && random.percent(25) {
+            let rules = BalanceRules {
+                tolerance_percent: random.pick(&[2_u32, 10, 20]),
+                window_ms,
+                pair_rest_ms: random.pick(&[0, 2 * window_ms]),
+                node_rest_ms: random.pick(&[0, window_ms]),
+                retry_ms: window_ms,
+                stall_ms: window_ms,
+                bytes_floor: 1,
+                load_floor_ns: 100 * US,
+                ..BalanceRules::default()
+            };
+            self.balance = Some(BalanceOptions::new(true, rules));
+        }
+        self
+    }
+
+    /// How often a worker tells what it has; zero: it does not.
+    #[must_use]
+    pub fn figures_every_ns(&self) -> u64 {
+        self.balance.as_ref().map_or(0, |balance| balance.rules.window_ms * MS / 4)
     }
 
     /// In some runs of several nodes one host loses its log root. The others have memory for all pairs.

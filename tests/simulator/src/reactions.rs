@@ -26,6 +26,9 @@ impl World {
             News::Recovered { recovered, device, wanted, moved, kept } => {
                 self.coverage.add(Event::Moved, u64::from(moved));
                 self.coverage.add(Event::BackInMemory, u64::from(kept));
+                if moved && self.plan.balance.is_some() {
+                    self.count_balanced(recovered.pair);
+                }
                 self.recovered(host, *recovered, device, wanted)?;
             }
             News::Claiming => {

@@ -233,6 +233,7 @@ impl World {
         }
         self.coverage.add(Event::AsyncRuns, u64::from(self.model.forgets));
         self.coverage.add(Event::Clusters, u64::from(self.plan.nodes > 1));
+        self.coverage.add(Event::BalancedRuns, u64::from(self.plan.balance.is_some()));
         let survived = self.coverage.count(Event::Survivor) > 0;
         self.coverage.add(Event::SurvivorRuns, u64::from(survived));
         let moves = Moves::new(Arc::new(self.coordinator.link())).list().unwrap_or_default();

@@ -172,7 +172,7 @@ class Mock {
       "tree/heat": () => documents.heat(world, now, query),
       "tree/locate": () => documents.locate(world, now, query.get("key") ?? ""), "selector/pairs": () => selector.pairs(world, now),
       tuning: () => world.tuning.document(now), "tuning/history": () => documents.head(now, world.tuning.page(Number(query.get("limit") ?? 50), Number(query.get("before") ?? Infinity))),
-      drains: () => documents.head(now, { drains: [] }), moves: () => documents.head(now, this.moves.document()), drills: () => this.drills(now), "drills/preview": () => documents.head(now, preview(world, query.get("kind"), Number(query.get("node")), Number(query.get("delay_ms") ?? 100))),
+      moves: () => documents.head(now, this.moves.document()), drains: () => documents.head(now, { drains: [] }), balance: () => documents.head(now, { balancer: 0, on: true, step: "rest", decision: "nothing is to be done: there is too little to be worth balancing", mean_bytes: 0, mean_load_share: 0, moves: { above: 0, below: 0, drain: 0, fresh: 0, cancelled: 0 }, nodes: [], pairs: [], total: 0, truncated: false }), drills: () => this.drills(now), "drills/preview": () => documents.head(now, preview(world, query.get("kind"), Number(query.get("node")), Number(query.get("delay_ms") ?? 100))),
       kv: () => documents.kvPage(world, now, query), whoami: () => documents.head(now, { name: role, role, roles: ROLES_OF[role], tokens_required: this.scenario === "unauthorised" }),
       "openapi.json": () => openapi,
     };

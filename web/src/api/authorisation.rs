@@ -16,7 +16,7 @@ use crate::test_cluster::{TestCluster, TestRequest};
 
 /// What each route wants, said once more and apart from the table that the guard goes by: a letter for each
 /// role that may ask (reader, writer, viewer, operator, admin).
-const WHO: [(&str, &str); 41] = [
+const WHO: [(&str, &str); 42] = [
     ("get /api/openapi.json", "rwvoa"),
     ("get /api/v1/whoami", "rwvoa"),
     ("get /api/v1/cluster/status", "voa"),
@@ -27,6 +27,7 @@ const WHO: [(&str, &str); 41] = [
     ("get /api/v1/moves", "voa"),
     ("post /api/v1/moves", "oa"),
     ("post /api/v1/moves:cancel", "oa"),
+    ("get /api/v1/balance", "voa"),
     ("get /api/v1/drains", "voa"),
     ("post /api/v1/drains", "oa"),
     ("post /api/v1/drains:end", "oa"),

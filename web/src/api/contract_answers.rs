@@ -33,9 +33,10 @@ const ELSEWHERE: [&str; 16] = [
     "POST /api/v1/tree:check",
 ];
 
-/// What no node of these tests has: runs of drills, which are checked elsewhere, and a setting with choices;
+/// What no node of these tests has: a cluster that nobody balances, runs of drills, which are checked elsewhere, and a setting with choices;
 /// and what callers without the role reader are told.
-const ABSENT: [&str; 4] = ["DrillRun", "/runs/-", "tuning/schema/settings/-/choices", "keys_left_out"];
+const ABSENT: [&str; 5] =
+    ["balance/0/balancer", "DrillRun", "/runs/-", "tuning/schema/settings/-/choices", "keys_left_out"];
 
 /// What is asked of both nodes until the answers have shown everything.
 fn paths() -> Vec<String> {
@@ -44,6 +45,7 @@ fn paths() -> Vec<String> {
         "nodes",
         "regions",
         "drains",
+        "balance",
         "wal",
         "recoveries",
         "events",

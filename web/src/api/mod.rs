@@ -5,6 +5,7 @@
 mod answer_bounds;
 #[cfg(test)]
 mod authorisation;
+pub(crate) mod balance;
 pub(crate) mod cluster;
 pub(crate) mod cluster_status;
 #[cfg(test)]

@@ -73,3 +73,19 @@ pub(super) const fn header(
 ) -> Parameter {
     Parameter { place: Place::Header, is_required, ..query(name, Takes::Text, meaning, example) }
 }
+
+pub(super) const SCOPE: Parameter = query(
+    "scope",
+    Takes::Choice(&["cluster", "node"]),
+    "node: the part of the node that is asked, alone.",
+    "node",
+);
+pub(super) const ROWS: Parameter =
+    query("limit", Takes::Integer(1, 65_536), "At most so many rows; 512 if nothing is said.", "100");
+pub(super) const IF_MATCH: Parameter =
+    header("If-Match", true, "The revision that was seen, as the ETag of /api/v1/tuning has it.", "\"0\"");
+pub(super) const REPEAT: Parameter =
+    header("Idempotency-Key", false, "A repeat with the same key is not done again.", "a-key-of-my-own");
+pub(super) const DRY_RUN: Parameter = query("dry_run", Takes::Flag, "1: check it, and change nothing.", "1");
+pub(super) const REASON: Parameter =
+    query("reason", Takes::Text, "Why, for the history; at most 500 bytes.", "a%20reason");

@@ -11,6 +11,7 @@ use axum::routing::{get, patch, post};
 use axum::{Extension, Router};
 
 use crate::access::Caller;
+use crate::api::balance::BalanceDocument;
 use crate::api::cluster_status::ClusterStatus;
 use crate::api::drains::DrainsDocument;
 use crate::api::guard;
@@ -48,6 +49,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/api/v1/moves", get(moves::get_moves))
         .route("/api/v1/moves", post(moves::post_move))
         .route("/api/v1/moves:cancel", post(moves::post_cancel))
+        .route("/api/v1/balance", get(gathered::get::<BalanceDocument>))
         .route("/api/v1/drains", get(gathered::get::<DrainsDocument>))
         .route("/api/v1/drains", post(drains::post_drain))
         .route("/api/v1/drains:end", post(drains::post_end))

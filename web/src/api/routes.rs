@@ -6,8 +6,10 @@ use cell_drill::DELAY_MS;
 use cell_node::TokenRole;
 use serde_json::Value;
 
-use crate::api::parameter::{header, needed, path, query};
-use crate::api::schema::{cluster, drains, drills, kv, logs, moves, node, selector, series, tree, tuning};
+use crate::api::parameter::{DRY_RUN, IF_MATCH, REASON, REPEAT, ROWS, SCOPE, header, needed, path, query};
+use crate::api::schema::{
+    balance, cluster, drains, drills, kv, logs, moves, node, selector, series, tree, tuning,
+};
 use crate::api::tuning::HISTORY_MAX;
 use crate::api::tuning_change::TTL_SECONDS_MAX;
 use crate::exposition::Format;
@@ -58,27 +60,12 @@ pub(crate) enum Answer {
     Plain(&'static [&'static str]),
 }
 
-const SCOPE: Parameter = query(
-    "scope",
-    Takes::Choice(&["cluster", "node"]),
-    "node: the part of the node that is asked, alone.",
-    "node",
-);
-const ROWS: Parameter =
-    query("limit", Takes::Integer(1, 65_536), "At most so many rows; 512 if nothing is said.", "100");
-const IF_MATCH: Parameter =
-    header("If-Match", true, "The revision that was seen, as the ETag of /api/v1/tuning has it.", "\"0\"");
 const IF_SEEN: Parameter = header(
     "If-Match",
     false,
     "The revision of the move that was seen; without it whatever the move is by now.",
     "\"1.1.1.1.2\"",
 );
-const REPEAT: Parameter =
-    header("Idempotency-Key", false, "A repeat with the same key is not done again.", "a-key-of-my-own");
-const DRY_RUN: Parameter = query("dry_run", Takes::Flag, "1: check it, and change nothing.", "1");
-const REASON: Parameter =
-    query("reason", Takes::Text, "Why, for the history; at most 500 bytes.", "a%20reason");
 const DRILL: Parameter = path("id", Takes::Text, "The drill's name, as its begin was answered.", "drill-0-1");
 const NODE: Parameter = query("node", Takes::Text, "A node's number, or all.", "all");
 const KIND_OF_FAULT: Takes =
@@ -163,7 +150,7 @@ pub(crate) static HEALTH_ROUTES: [RouteText; 3] = [
 ];
 
 /// Every route below `/api/`.
-pub(crate) static ROUTES: [RouteText; 40] = [
+pub(crate) static ROUTES: [RouteText; 41] = [
     for_all(get("/api/openapi.json", "api", "This document.", &[], kv::document)),
     get(
         "/api/v1/cluster/status",
@@ -221,6 +208,13 @@ pub(crate) static ROUTES: [RouteText; 40] = [
             moves::ended,
         )
     },
+    get(
+        "/api/v1/balance",
+        "cluster",
+        "Who balances, what it has decided and why; how each node and each pair stands.",
+        &[SCOPE, ROWS],
+        balance::balance,
+    ),
     get(
         "/api/v1/drains",
         "cluster",

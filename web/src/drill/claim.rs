@@ -8,7 +8,7 @@ use cell_cluster::{ClusterError, Coordinator, KeyCondition, Transaction, Transac
 use cell_terms::Incarnation;
 use serde::{Deserialize, Serialize};
 
-const KEY: &str = "web/drill";
+const KEY: &str = cell_cluster::KEY_DRILL;
 /// Tries of one call, against others that come and go.
 const TRIES: usize = 5;
 /// Between tries to take the row away while the coordinator is not reached.

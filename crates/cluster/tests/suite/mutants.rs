@@ -19,7 +19,7 @@ use cell_durable::{PowerCutSyncer, Syncer, SystemSyncer};
 use cell_terms::mutant::{Mutant, plant};
 use cell_terms::{Csn, Durability, Incarnation, NodeId};
 
-use crate::{joining, moves, table};
+use crate::{balance, joining, moves, table};
 
 /// Whether what the simulated coordinator acknowledged outlives a power cut.
 fn simulated_power_cut_is_clean() -> bool {
@@ -256,6 +256,12 @@ fn every_mutant_of_the_coordinator_is_caught() {
             }),
             (Mutant::ThawOnALook, "way back by another write", || {
                 holds(moves::pair_that_came_back_by_a_write_without_an_answer_may_have_been_anothers)
+            }),
+            (Mutant::BalancerUnasked, "move of who balances no more", || {
+                holds(balance::move_of_who_balances_no_more_is_refused)
+            }),
+            (Mutant::BalancerUnasked, "two moves from one seat", || {
+                holds(balance::of_two_moves_from_one_seat_one_is_begun)
             }),
             (Mutant::TrustNotAwaited, "publication", trust_of_the_earlier_owner_is_awaited),
             (Mutant::DamageBelievedAlone, "damage of a pair", damage_is_looked_at_twice),

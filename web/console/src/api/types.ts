@@ -42,6 +42,21 @@ export interface DrainRow {
 
 export interface DrainsDocument extends Document { drains: DrainRow[] }
 
+export interface BalanceNode {
+  node: number; pairs: number; bytes: number; bytes_percent: number; load_share: number; load_percent: number; draining: boolean;
+  /** How it stands, in a sentence. */
+  words: string;
+}
+
+export interface BalanceDocument extends Document {
+  /** Null: none that answers balances. */
+  balancer: number | null; on: boolean; step: "move" | "cancel" | "rest"; decision: string;
+  mean_bytes: number; mean_load_share: number;
+  moves: { above: number; below: number; drain: number; fresh: number; cancelled: number };
+  nodes: BalanceNode[]; pairs: { pair: number; node: number; bytes: number; load_share: number; obstacle: string | null }[];
+  total: number; truncated: boolean;
+}
+
 export interface RecoveryRow {
   pair: number; node: number; stage: string; bytes_done: number; bytes_total: number; bytes_per_second: number;
 }

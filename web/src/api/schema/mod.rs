@@ -1,6 +1,7 @@
 //! What each route answers and takes, as JSON Schemas for the API's document. Tests hold them and the answers
 //! to each other: see `api/contract_answers.rs`.
 
+pub(crate) mod balance;
 mod build;
 #[cfg(test)]
 pub(crate) mod check;

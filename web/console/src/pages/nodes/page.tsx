@@ -6,6 +6,7 @@ import { Panel } from "../../parts/panel";
 import { TwinButton } from "../../parts/twin";
 import { useTopic } from "../../state/live";
 import { useResource } from "../../state/resource";
+import { BalancePanel } from "./balance";
 import { DrainsPanel } from "./drains";
 import { MemoryBars } from "./memory";
 import { MovesPanel } from "./moves";
@@ -21,6 +22,7 @@ export function Nodes() {
     <PageFrame title="Nodes & regions" says="Processes with their memory and leases, and who owns which pair.">
       <Panel title="Nodes" source={nodes}>{nodes.data && <NodeTable nodes={nodes.data.nodes} isStale={nodes.isStale} />}</Panel>
       <DrainsPanel />
+      <BalancePanel />
       <Panel title="Memory" window="of each node's limit" source={nodes} saysState={false}>{nodes.data && <MemoryBars nodes={nodes.data.nodes} />}</Panel>
       <Panel title="Owners over time" window="pairs that changed hands; others stayed" source={recoveries} saysState={false} actions={(recoveries.data?.incidents.length ?? 0) > 0 && <TwinButton name="owners" of="the owners" />}>
         {recoveries.data && <Owners document={recoveries.data} regions={regions.data?.regions ?? []} />}

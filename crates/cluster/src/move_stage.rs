@@ -1,9 +1,34 @@
-//! When a planned move came how far, for people: by the wall clocks of those who wrote its row. Nothing is
-//! decided by these times.
+//! How far a planned move is, and when it came so far. The times are for people: they are by the wall clocks of
+//! those who wrote its row, and nothing is decided by them.
 
 use serde::{Deserialize, Serialize};
 
-use crate::move_row::MoveStage;
+/// How far a move is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MoveStage {
+    /// It is asked for.
+    Wanted,
+    /// The source keeps image and log; the target copies.
+    Copying,
+    /// The copy is whole, verified, and follows the log closely: the source may hand the pair over.
+    Ready,
+    /// The pair is the target's; it is served from its publication on.
+    Handed,
+}
+
+impl MoveStage {
+    /// The stage in one word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            MoveStage::Wanted => "wanted",
+            MoveStage::Copying => "copying",
+            MoveStage::Ready => "ready",
+            MoveStage::Handed => "handed",
+        }
+    }
+}
 
 /// Milliseconds since 1970. Zero: it did not come so far yet, or its writer had no such clock.
 ///

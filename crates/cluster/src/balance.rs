@@ -1,0 +1,323 @@
+//! Who balances, and what each member tells of its pairs (`docs/design/balance.md`).
+//!
+//! The *balancer's seat* is one row, which hangs on the lease of whoever has it. Each move that the balancer
+//! begins writes that row anew, and is conditional on the revision of it from which the move was decided
+//! ([`crate::Moves::begin_as`]). So of two moves that were decided from the same rows one is begun at most,
+//! whether two members take themselves for the balancer, or one does not know what became of its last write.
+//!
+//! A member's *figures* are one row, which hangs on its lease, too. It has a fixed part and some 80 bytes a
+//! pair, for so many pairs as a row takes; it is written when something has changed that counts.
+
+use std::sync::Arc;
+
+use cell_terms::{Epoch, Incarnation, NodeId, PairId};
+use serde::{Deserialize, Serialize};
+
+use crate::coordinator::{Coordinator, parse, text};
+use crate::error::ClusterError;
+use crate::move_row::MoveMotive;
+use crate::number;
+use crate::request::{CoordinatorRefusal, KeyCondition, Revision, Transaction, TransactionOutcome};
+
+/// Under which the rows lie.
+pub(crate) const KEY_BALANCE: &str = "balance/";
+/// The balancer's seat.
+pub(crate) const KEY_SEAT: &str = "balance/seat";
+/// Under which the members' figures lie.
+const KEY_FIGURES: &str = "balance/figures/";
+/// The drill that runs: written by who runs it, and nothing but drains moves pairs meanwhile.
+pub const KEY_DRILL: &str = "web/drill";
+/// Pairs of which a member tells, at most: a row takes 32 KiB.
+pub const TOLD_PAIRS_MAX: usize = 256;
+
+/// Who balances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BalancerSeat {
+    /// The process.
+    #[serde(with = "number")]
+    pub incarnation: Incarnation,
+    /// Its node.
+    #[serde(with = "number")]
+    pub node: NodeId,
+    /// Moves that it has begun.
+    pub moves: u64,
+}
+
+/// What a member does, as it tells itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToldState {
+    /// It serves.
+    #[default]
+    Serving,
+    /// It serves, but takes no writes.
+    ReadOnly,
+    /// It is about to leave.
+    Stopping,
+}
+
+/// How an owner came to a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToldArrival {
+    /// It took it over.
+    TakenOver,
+    /// It was made there, for this node if there is one.
+    Created(#[serde(with = "number::optional")] Option<NodeId>),
+    /// By a move.
+    Moved(MoveMotive),
+}
+
+/// What keeps a pair where it is, as its owner sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToldHold {
+    /// A split in which it takes part is not over.
+    Split,
+    /// It is being checked.
+    Check,
+}
+
+/// What an owner tells of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "PairText", from = "PairText")]
+pub struct ToldPair {
+    /// The pair.
+    pub pair: PairId,
+    /// The epoch in which it is the owner's.
+    pub epoch: Epoch,
+    /// Bytes of its entries and tree nodes.
+    pub bytes: u64,
+    /// Memory that its regions and its log take.
+    pub memory_bytes: u64,
+    /// Nanoseconds a second of the owner's worker, over the window or since the owner has it.
+    pub load_ns: u64,
+    /// For how long the owner had it when it told.
+    pub held_ms: u64,
+    /// How the owner came to it.
+    pub arrival: ToldArrival,
+    /// What keeps it there.
+    pub hold: Option<ToldHold>,
+}
+
+/// A pair as the row has it: without names, of which there would be eight a pair.
+#[derive(Serialize, Deserialize)]
+struct PairText(u32, u32, u64, u64, u64, u64, ToldArrival, Option<ToldHold>);
+
+impl From<ToldPair> for PairText {
+    fn from(told: ToldPair) -> PairText {
+        let ToldPair { pair, epoch, bytes, memory_bytes, load_ns, held_ms, arrival, hold } = told;
+        PairText(pair.0, epoch.0, bytes, memory_bytes, load_ns, held_ms, arrival, hold)
+    }
+}
+
+impl From<PairText> for ToldPair {
+    fn from(text: PairText) -> ToldPair {
+        let PairText(pair, epoch, bytes, memory_bytes, load_ns, held_ms, arrival, hold) = text;
+        let (pair, epoch) = (PairId(pair), Epoch(epoch));
+        ToldPair { pair, epoch, bytes, memory_bytes, load_ns, held_ms, arrival, hold }
+    }
+}
+
+/// What a member tells of itself and its pairs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FiguresRow {
+    /// The process.
+    #[serde(with = "number")]
+    pub incarnation: Incarnation,
+    /// Its node.
+    #[serde(with = "number")]
+    pub node: NodeId,
+    /// What it does.
+    pub state: ToldState,
+    /// For how long it had served when it told.
+    pub serving_ms: u64,
+    /// Memory that pairs may still take there.
+    pub memory_left_bytes: u64,
+    /// How many pairs it may hold.
+    pub pairs_max: u32,
+    /// Its meganodes of entries.
+    pub meganodes: u64,
+    /// Its pairs; some of them, if it has more than [`TOLD_PAIRS_MAX`].
+    pub pairs: Vec<ToldPair>,
+}
+
+impl FiguresRow {
+    fn key(incarnation: Incarnation) -> String {
+        format!("{KEY_FIGURES}{:016x}", incarnation.0)
+    }
+}
+
+/// Whose figures lie under a key; none if it is another one's.
+pub(crate) fn figures_of(key: &str) -> Option<Incarnation> {
+    let id = key.strip_prefix(KEY_FIGURES)?;
+    u64::from_str_radix(id, 16).ok().map(Incarnation)
+}
+
+pub(crate) fn parse_seat(value: &str) -> Result<BalancerSeat, ClusterError> {
+    parse("the balancer's seat", value)
+}
+
+pub(crate) fn parse_figures(value: &str) -> Result<FiguresRow, ClusterError> {
+    parse("a member's figures", value)
+}
+
+/// A seat as it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeatSeen {
+    /// Who has it.
+    pub seat: BalancerSeat,
+    /// When it was written last.
+    pub revision: Revision,
+}
+
+impl SeatSeen {
+    /// That nobody has written it since, its holder neither.
+    pub(crate) fn unchanged(&self) -> KeyCondition {
+        KeyCondition::Revision { key: KEY_SEAT.to_owned(), revision: self.revision }
+    }
+
+    /// Adds a move to those that its holder has begun.
+    pub(crate) fn count_move(&self, transaction: Transaction) -> Transaction {
+        let counted = BalancerSeat { moves: self.seat.moves + 1, ..self.seat };
+        transaction.put_leased(KEY_SEAT, text(&counted), self.seat.incarnation)
+    }
+}
+
+/// The balancer's seat and the members' figures. Clones share the coordinator.
+#[derive(Clone)]
+pub struct Balance {
+    coordinator: Arc<dyn Coordinator>,
+}
+
+impl Balance {
+    /// Those that `coordinator` holds.
+    #[must_use]
+    pub fn new(coordinator: Arc<dyn Coordinator>) -> Balance {
+        Balance { coordinator }
+    }
+
+    /// Who balances.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn seat(&self) -> Result<Option<SeatSeen>, ClusterError> {
+        let entry = self.coordinator.read(KEY_SEAT)?;
+        entry
+            .map(|entry| Ok(SeatSeen { seat: parse_seat(&entry.value)?, revision: entry.revision }))
+            .transpose()
+    }
+
+    /// Takes the seat, if nobody has it. Whether it is free no more the next look shows, whoever has it: of
+    /// several that try one wins.
+    ///
+    /// # Errors
+    /// [`ClusterError::LeaseEnded`]; see [`Coordinator::call`].
+    pub fn take_seat(&self, incarnation: Incarnation, node: NodeId) -> Result<(), ClusterError> {
+        let seat = BalancerSeat { incarnation, node, moves: 0 };
+        let take = Transaction::new()
+            .when(KeyCondition::LeaseAlive { lease: incarnation })
+            .when(KeyCondition::Absent { key: KEY_SEAT.to_owned() })
+            .put_leased(KEY_SEAT, text(&seat), incarnation);
+        self.apply(incarnation, take)
+    }
+
+    /// Gives the seat up, as it was seen.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn leave_seat(&self, seen: &SeatSeen) -> Result<(), ClusterError> {
+        let leave = Transaction::new().when(seen.unchanged()).delete(KEY_SEAT);
+        self.coordinator.transact(leave).map(drop)
+    }
+
+    /// Tells what a member has. It may be lost: the next one says more.
+    ///
+    /// # Errors
+    /// [`ClusterError::LeaseEnded`]; see [`Coordinator::call`].
+    pub fn tell(&self, row: &FiguresRow) -> Result<(), ClusterError> {
+        let lease = row.incarnation;
+        let tell = Transaction::new()
+            .when(KeyCondition::LeaseAlive { lease })
+            .put_leased(FiguresRow::key(lease), text(row), lease)
+            .dispensable();
+        self.apply(lease, tell)
+    }
+
+    /// Carries a transaction out whose first condition is that `lease` lives, in one try.
+    fn apply(&self, lease: Incarnation, transaction: Transaction) -> Result<(), ClusterError> {
+        match self.coordinator.transact(transaction) {
+            Ok(TransactionOutcome::Refused { condition: 0 })
+            | Err(ClusterError::Refused(CoordinatorRefusal::LeaseEnded { .. })) => {
+                Err(ClusterError::LeaseEnded { lease })
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> FiguresRow {
+        let told = ToldPair {
+            pair: PairId(3),
+            epoch: Epoch(2),
+            bytes: 4,
+            memory_bytes: 5,
+            load_ns: 6,
+            held_ms: 7,
+            arrival: ToldArrival::TakenOver,
+            hold: None,
+        };
+        let made = ToldPair { arrival: ToldArrival::Created(Some(NodeId(1))), ..told };
+        let moved = ToldPair { arrival: ToldArrival::Moved(MoveMotive::Balance), ..told };
+        let split = ToldPair { arrival: ToldArrival::Created(None), hold: Some(ToldHold::Split), ..told };
+        FiguresRow {
+            incarnation: Incarnation(9),
+            node: NodeId(1),
+            state: ToldState::Serving,
+            serving_ms: 8,
+            memory_left_bytes: 10,
+            pairs_max: 11,
+            meganodes: 12,
+            pairs: vec![told, made, moved, split],
+        }
+    }
+
+    #[test]
+    fn rows_texts_are_pinned() {
+        let expected = concat!(
+            r#"{"incarnation":9,"node":1,"state":"serving","serving_ms":8,"memory_left_bytes":10,"#,
+            r#""pairs_max":11,"meganodes":12,"pairs":[[3,2,4,5,6,7,"taken_over",null],"#,
+            r#"[3,2,4,5,6,7,{"created":1},null],[3,2,4,5,6,7,{"moved":"balance"},null],"#,
+            r#"[3,2,4,5,6,7,{"created":null},"split"]]}"#,
+        );
+        assert_eq!(text(&row()), expected);
+        assert_eq!(parse_figures(expected).unwrap(), row());
+        let seat = BalancerSeat { incarnation: Incarnation(9), node: NodeId(1), moves: 2 };
+        let expected = r#"{"incarnation":9,"node":1,"moves":2}"#;
+        assert_eq!(text(&seat), expected);
+        assert_eq!(parse_seat(expected).unwrap(), seat);
+    }
+
+    #[test]
+    fn figures_of_as_many_pairs_as_are_told_fit_into_a_row() {
+        let told = ToldPair {
+            pair: PairId(u32::MAX),
+            epoch: Epoch(u32::MAX),
+            bytes: 1 << 40,
+            memory_bytes: 1 << 40,
+            load_ns: 999_999_999,
+            held_ms: 1 << 36,
+            arrival: ToldArrival::Created(Some(NodeId(1_023))),
+            hold: Some(ToldHold::Split),
+        };
+        let full = FiguresRow { pairs: vec![told; TOLD_PAIRS_MAX], ..row() };
+        assert!(text(&full).len() <= crate::request::VALUE_BYTES_MAX);
+        assert_eq!(figures_of(&FiguresRow::key(Incarnation(77))), Some(Incarnation(77)));
+        assert_eq!(figures_of(KEY_SEAT), None);
+    }
+}

@@ -1,0 +1,304 @@
+//! Balance (`docs/design/balance.md`): what carries out what `cell_placement` decides. A core but for the
+//! coordinator, which it is given; the control driver steps it with each look at the cluster.
+//!
+//! - Each member tells what it has (`telling`), in a row of its own.
+//! - One member has the balancer's seat. About once a second it makes a picture of the rows (`picture`), asks
+//!   the core, and begins or cancels a move by its row. The steps of the move are `crate::moves`.
+//! - What has come to nothing the core is told (`verdicts`).
+
+mod look;
+mod options;
+mod picture;
+mod telling;
+mod verdicts;
+
+use std::sync::Arc;
+
+use cell_cluster::{
+    Balance, BalancerWish, ClusterError, ClusterView, Coordinator, Drains, MoveMotive, MoveOutcome,
+    MoveRefusal, Moves, SeatSeen, ToldArrival,
+};
+use cell_placement::{Advice, Balancer, DrainStall, Figures, MoveFailure, MoveReason, NextStep, PlannedMove};
+use cell_terms::{NodeId, PairId};
+
+use crate::figures::WorkerFigures;
+use crate::membership::MembershipOptions;
+use picture::SeenFigures;
+use telling::Telling;
+use verdicts::Verdicts;
+
+pub use look::{BalanceLook, BalanceSnapshot, MoveCounts};
+pub use options::BalanceOptions;
+
+/// The balancer decides so often, or each eighth of the window.
+const STEP_MS: u64 = 1_000;
+/// What keeps a node from being emptied is written anew so often at most.
+const STALL_EVERY_NS: u64 = 5_000_000_000;
+
+/// The core of the member that balances.
+struct Seated {
+    core: Balancer,
+    verdicts: Verdicts,
+    due_ns: u64,
+    look: Option<Arc<BalanceLook>>,
+    stalls_noted_ns: u64,
+}
+
+/// See the module's text.
+pub(crate) struct BalanceDriver {
+    member: MembershipOptions,
+    options: BalanceOptions,
+    balance: Balance,
+    moves: Moves,
+    drains: Drains,
+    telling: Telling,
+    seen: SeenFigures,
+    seated: Option<Seated>,
+    counts: MoveCounts,
+    stopping: bool,
+    /// Something was written that is to be seen at once.
+    wrote: bool,
+    /// The balancer, as people were shown it last.
+    shown: Option<NodeId>,
+}
+
+impl BalanceDriver {
+    pub(crate) fn new(
+        member: MembershipOptions,
+        options: BalanceOptions,
+        coordinator: &Arc<dyn Coordinator>,
+    ) -> BalanceDriver {
+        BalanceDriver {
+            member,
+            options,
+            balance: Balance::new(coordinator.clone()),
+            moves: Moves::new(coordinator.clone()),
+            drains: Drains::new(coordinator.clone()),
+            telling: Telling::default(),
+            seen: SeenFigures::default(),
+            seated: None,
+            counts: MoveCounts::default(),
+            stopping: false,
+            wrote: false,
+            shown: None,
+        }
+    }
+
+    /// Other settings, from the next look on. Rules that cannot be are left out: the settings' bounds are the
+    /// same.
+    pub(crate) fn set_options(&mut self, options: BalanceOptions) {
+        if let Some(seated) = &mut self.seated
+            && let Err(error) = seated.core.set_rules(options.rules.clone())
+        {
+            tracing::error!(%error, "balance goes on by the rules before");
+            return;
+        }
+        self.options = options;
+    }
+
+    /// The node goes: another one is to balance.
+    pub(crate) fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    /// What the worker has.
+    pub(crate) fn count(&mut self, figures: WorkerFigures) {
+        self.telling.count(figures, self.window_ms() * 1_000_000);
+    }
+
+    /// A pair was made here.
+    pub(crate) fn created(&mut self, pair: PairId) {
+        self.telling.arrives(pair, ToldArrival::Created(None));
+    }
+
+    /// A pair has moved here.
+    pub(crate) fn moved(&mut self, pair: PairId, motive: MoveMotive) {
+        self.telling.arrives(pair, ToldArrival::Moved(motive));
+    }
+
+    /// For people.
+    pub(crate) fn snapshot(&self, view: &ClusterView) -> BalanceSnapshot {
+        BalanceSnapshot {
+            balancer: view.balance.seat.map(|seen| seen.seat.node),
+            on: self.options.on,
+            moves: self.counts,
+            look: self.seated.as_ref().and_then(|seated| seated.look.clone()),
+        }
+    }
+
+    /// Whether something was written since this was asked last.
+    pub(crate) fn take_wrote(&mut self) -> bool {
+        std::mem::take(&mut self.wrote)
+    }
+
+    fn window_ms(&self) -> u64 {
+        self.options.rules.window_ms
+    }
+
+    /// Takes everything a step further. Whether there is something new for people.
+    pub(crate) fn look(&mut self, view: &ClusterView, memory_left_bytes: u64, now_ns: u64) -> bool {
+        self.seen.observe(view, now_ns);
+        self.tell(memory_left_bytes, now_ns);
+        let balancer = view.balance.seat.map(|seen| seen.seat.node);
+        let is_news = std::mem::replace(&mut self.shown, balancer) != balancer;
+        let Some(seat) = self.sit(view, now_ns) else { return is_news };
+        let is_due = self.seated.as_ref().is_some_and(|seated| now_ns >= seated.due_ns);
+        if is_due {
+            self.step(view, &seat, now_ns);
+        }
+        is_due || is_news
+    }
+
+    fn tell(&mut self, memory_left_bytes: u64, now_ns: u64) {
+        let who = (self.member.incarnation, self.member.node);
+        let room = (memory_left_bytes, self.options.pairs_max, self.options.log_bytes);
+        let Some(row) = self.telling.due(who, room, self.window_ms(), now_ns) else { return };
+        match self.balance.tell(&row) {
+            Ok(()) => self.telling.told(row, now_ns),
+            Err(error) => tracing::debug!(%error, "this node's figures are not told just now"),
+        }
+    }
+
+    /// The seat, if it is this node's; one that is free is taken.
+    fn sit(&mut self, view: &ClusterView, now_ns: u64) -> Option<SeatSeen> {
+        let own = view.balance.seat.filter(|seen| seen.seat.incarnation == self.member.incarnation);
+        if self.stopping || own.is_none() {
+            self.seated = None;
+        }
+        let written = match (&view.balance.seat, own) {
+            (None, _) if !self.stopping && view.lives(self.member.incarnation) => {
+                self.balance.take_seat(self.member.incarnation, self.member.node)
+            }
+            (_, Some(own)) if self.stopping => self.balance.leave_seat(&own),
+            (_, Some(own)) => {
+                self.begin(now_ns);
+                return Some(own);
+            }
+            _ => return None,
+        };
+        match written {
+            Ok(()) => self.wrote = true,
+            Err(error) => tracing::debug!(%error, "who balances is not settled just now"),
+        }
+        None
+    }
+
+    fn begin(&mut self, now_ns: u64) {
+        if self.seated.is_some() {
+            return;
+        }
+        let core = Balancer::new(self.options.rules.clone());
+        let core = core.or_else(|error| {
+            tracing::error!(%error, "balance goes by the defaults");
+            Balancer::new(cell_placement::BalanceRules::default())
+        });
+        let Ok(core) = core else { return };
+        tracing::info!("this node balances");
+        let verdicts = Verdicts::default();
+        self.seated = Some(Seated { core, verdicts, due_ns: now_ns, look: None, stalls_noted_ns: 0 });
+    }
+
+    /// Decides, and carries out what was decided.
+    fn step(&mut self, view: &ClusterView, seat: &SeatSeen, now_ns: u64) {
+        let figures = picture::figures(view, &self.seen, self.options.on, now_ns);
+        let every_ms = STEP_MS.min(self.window_ms() / 8).max(1);
+        let now_ms = now_ns / 1_000_000;
+        let Some(seated) = &mut self.seated else { return };
+        seated.due_ns = now_ns.saturating_add(every_ms * 1_000_000);
+        for (pair, to, why) in seated.verdicts.failures(view) {
+            tracing::info!(pair = pair.0, to = to.0, %why, "a pair is not sent there again at once");
+            seated.core.on_failure(now_ms, pair, to, why);
+        }
+        let advice = seated.core.look(now_ms, &figures);
+        match &advice.step {
+            NextStep::Move(planned) => self.begin_move(view, seat, planned, now_ms),
+            NextStep::Cancel { pair, .. } => self.cancel(view, *pair, &advice.step),
+            NextStep::Rest(_) => {}
+        }
+        self.note_stalls(view, &advice.stalls, now_ns);
+        self.show(figures, advice, now_ms);
+    }
+
+    fn show(&mut self, figures: Figures, advice: Advice, at_ms: u64) {
+        let Some(seated) = &mut self.seated else { return };
+        let core = seated.core.clone();
+        seated.look = Some(Arc::new(BalanceLook { core, figures, at_ms, advice }));
+    }
+
+    /// Begins a move, if this node still balances and nothing was begun since its seat was seen.
+    fn begin_move(&mut self, view: &ClusterView, seat: &SeatSeen, planned: &PlannedMove, now_ms: u64) {
+        let PlannedMove { pair, to, why, .. } = *planned;
+        let Some(target) = view.members.values().rev().find(|member| member.node == to) else { return };
+        let words = planned.to_string();
+        let cause = match why {
+            MoveReason::Drain { .. } => MoveMotive::Drain,
+            MoveReason::Fresh => MoveMotive::Fresh,
+            MoveReason::Above { .. } | MoveReason::Below { .. } => MoveMotive::Balance,
+        };
+        match self.moves.begin_as(pair, target, &BalancerWish { cause, why: &words, seat }) {
+            Ok(_) => {
+                tracing::info!("{words}");
+                self.wrote = true;
+                let count = match why {
+                    MoveReason::Drain { .. } => &mut self.counts.drain,
+                    MoveReason::Fresh => &mut self.counts.fresh,
+                    MoveReason::Above { .. } => &mut self.counts.above,
+                    MoveReason::Below { .. } => &mut self.counts.below,
+                };
+                *count += 1;
+            }
+            // The rows have changed since: the next look shows it.
+            Err(ClusterError::Move(MoveRefusal::NotBalancer)) => self.wrote = true,
+            Err(error) => {
+                tracing::info!(%error, "a move is not begun: {words}");
+                let is_refused = matches!(error, ClusterError::Move(_));
+                if let Some(seated) = self.seated.as_mut().filter(|_| is_refused) {
+                    seated.core.on_failure(now_ms, pair, to, MoveFailure::Declined);
+                }
+            }
+        }
+    }
+
+    fn cancel(&mut self, view: &ClusterView, pair: PairId, step: &NextStep) {
+        let Some(of) = view.moves.get(&pair).filter(|of| of.is_under_way()) else { return };
+        tracing::info!("{step}");
+        if let Some(seated) = &mut self.seated {
+            seated.verdicts.cancels(of.name());
+        }
+        match self.moves.end(of.name(), &MoveOutcome::Cancelled) {
+            Ok(_) => {
+                self.counts.cancelled += 1;
+                self.wrote = true;
+            }
+            Err(error) => tracing::info!(%error, "a move goes on that was to be cancelled"),
+        }
+    }
+
+    /// Says in the rows of drains what keeps a node from being emptied.
+    fn note_stalls(&mut self, view: &ClusterView, stalls: &[DrainStall], now_ns: u64) {
+        let Some(seated) = &mut self.seated else { return };
+        let is_due = now_ns.saturating_sub(seated.stalls_noted_ns) >= STALL_EVERY_NS;
+        for (node, row) in view.drains.iter().filter(|(_, row)| !row.removed) {
+            let words = stalls.iter().find(|stall| stall.node == *node).map(in_words);
+            let is_news = row.stall.is_some() != words.is_some();
+            if row.stall == words || !(is_news || is_due) {
+                continue;
+            }
+            seated.stalls_noted_ns = now_ns;
+            if let Some(words) = &words {
+                tracing::warn!(node = node.0, "a node that drains cannot be emptied: {words}");
+            }
+            if let Err(error) = self.drains.note_stall(*node, words.as_deref()) {
+                tracing::debug!(%error, "what keeps a node from being emptied is not noted just now");
+            }
+        }
+    }
+}
+
+/// What keeps a node from being emptied, without the time, which goes on.
+fn in_words(stall: &DrainStall) -> String {
+    format!("{} cannot move: {}", stall.pair, stall.why)
+}
+
+#[cfg(test)]
+mod tests;

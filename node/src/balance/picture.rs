@@ -1,0 +1,186 @@
+//! The cluster's rows as the figures that placement goes by.
+
+use std::collections::BTreeMap;
+
+use cell_cluster::{
+    ClusterView, FiguresRow, IncidentRow, MemberRow, MoveMotive, MoveOutcome, MoveRow, MoveStage, PairRow,
+    PairState, Revision, ToldArrival, ToldHold, ToldPair, ToldState, Trouble,
+};
+use cell_placement::{
+    Arrival, BalancePause, Figures, HeldPair, MemberFigures, MemberState, MoveCause, MoveUnderWay, PairHold,
+    PairLoad,
+};
+use cell_terms::{Durability, Epoch, Incarnation, NodeId};
+
+/// When each member's figures were first seen as they are.
+#[derive(Debug, Default)]
+pub(super) struct SeenFigures(BTreeMap<Incarnation, (Revision, u64)>);
+
+impl SeenFigures {
+    /// Takes in what a view shows.
+    pub(super) fn observe(&mut self, view: &ClusterView, now_ns: u64) {
+        let figures = &view.balance.figures;
+        self.0.retain(|incarnation, _| figures.contains_key(incarnation));
+        for (incarnation, (_, revision)) in figures {
+            let seen = self.0.entry(*incarnation).or_insert((*revision, now_ns));
+            if seen.0 != *revision {
+                *seen = (*revision, now_ns);
+            }
+        }
+    }
+
+    fn ago_ms(&self, incarnation: Incarnation, now_ns: u64) -> u64 {
+        self.0.get(&incarnation).map_or(0, |(_, at_ns)| now_ns.saturating_sub(*at_ns) / 1_000_000)
+    }
+}
+
+/// In whose name, as placement has it.
+pub(super) fn cause_of(motive: MoveMotive) -> MoveCause {
+    match motive {
+        MoveMotive::Operator => MoveCause::Operator,
+        MoveMotive::Drain => MoveCause::Drain,
+        MoveMotive::Balance => MoveCause::Balance,
+        MoveMotive::Fresh => MoveCause::Fresh,
+    }
+}
+
+/// Whether a move goes on, or may: both its ends live, and the pair is as far as it says. What the death of
+/// an end leaves of a move may be under way for ever.
+fn goes_on(view: &ClusterView, of: &MoveRow) -> bool {
+    let Some(row) = view.pairs.get(&of.pair).filter(|_| of.is_under_way()) else { return false };
+    let lives = |incarnation| view.lives(incarnation);
+    match of.stage {
+        MoveStage::Handed => of.is_handed(row) && lives(of.target.incarnation),
+        _ => row.epoch == of.epoch && lives(of.source.incarnation) && lives(of.target.incarnation),
+    }
+}
+
+/// The moves that go on; those of operators last.
+pub(super) fn moves_under_way(view: &ClusterView) -> Vec<&MoveRow> {
+    let mut moves: Vec<&MoveRow> = view.moves.values().filter(|of| goes_on(view, of)).collect();
+    moves.sort_by_key(|of| (of.cause == MoveMotive::Operator, of.pair));
+    moves
+}
+
+/// What is known of the cluster.
+pub(super) fn figures(view: &ClusterView, seen: &SeenFigures, on: bool, now_ns: u64) -> Figures {
+    let members = present(view);
+    let moving = moves_under_way(view).first().map(|of| MoveUnderWay {
+        pair: of.pair,
+        from: of.source.node,
+        to: of.target.node,
+        cause: cause_of(of.cause),
+        handed: of.stage == MoveStage::Handed,
+    });
+    let pause = match (on, view.balance.drill) {
+        (false, _) => Some(BalancePause::Off),
+        (true, true) => Some(BalancePause::Drill),
+        (true, false) => None,
+    };
+    let takeovers_open = takeovers_open(view, &members);
+    let mut figures: Vec<MemberFigures> =
+        members.values().map(|row| member(view, row, seen, now_ns)).collect();
+    let places: BTreeMap<Incarnation, usize> = members.values().map(|row| row.incarnation).zip(0..).collect();
+    for row in view.pairs.values() {
+        let place = row.owner.and_then(|owner| places.get(&owner));
+        let Some(member) = place.and_then(|place| figures.get_mut(*place)) else { continue };
+        let told = row.owner.and_then(|owner| view.balance.figures.get(&owner)).map(|(told, _)| told);
+        let ago_ms = member.told_ms_ago.unwrap_or(0);
+        member.pairs.extend(held(row, told, ago_ms, view.moves.get(&row.pair)));
+    }
+    Figures { members: figures, takeovers_open, moving, pause }
+}
+
+/// The members, by node: of a node that was started again the one that came last.
+fn present(view: &ClusterView) -> BTreeMap<NodeId, &MemberRow> {
+    view.members.values().map(|row| (row.node, row)).collect()
+}
+
+fn member(view: &ClusterView, row: &MemberRow, seen: &SeenFigures, now_ns: u64) -> MemberFigures {
+    let told = view.balance.figures.get(&row.incarnation).map(|(told, _)| told);
+    let ago_ms = seen.ago_ms(row.incarnation, now_ns);
+    MemberFigures {
+        node: row.node,
+        state: told.map_or(MemberState::Recovering, |told| match told.state {
+            ToldState::Serving => MemberState::Serving,
+            ToldState::ReadOnly => MemberState::ReadOnly,
+            ToldState::Stopping => MemberState::Stopping,
+        }),
+        draining: view.is_draining(row.node),
+        told_ms_ago: told.map(|_| ago_ms),
+        serving_ms: told.map_or(0, |told| told.serving_ms.saturating_add(ago_ms)),
+        memory_left_bytes: told.map_or(0, |told| told.memory_left_bytes),
+        pairs_max: told.map_or(0, |told| told.pairs_max),
+        pairs: Vec::new(),
+    }
+}
+
+/// A pair in its owner's hands; none if that does not serve it and nobody is to.
+fn held(row: &PairRow, told: Option<&FiguresRow>, ago_ms: u64, of: Option<&MoveRow>) -> Option<HeldPair> {
+    let told = told.and_then(|told| told.pairs.iter().find(|pair| pair.pair == row.pair));
+    let told = told.filter(|told| told.epoch == row.epoch);
+    match row.state {
+        PairState::Serving if row.is_published() => {}
+        // A takeover of it goes on, or a handing: see `takeovers_open`.
+        PairState::Serving | PairState::Recovering => {
+            let hold = Some(PairHold::Takeover);
+            let (held_ms, arrival) = (0, Arrival::TakenOver);
+            return Some(HeldPair { pair: row.pair, load: None, held_ms, arrival, hold });
+        }
+        // It is being made; or nobody serves it, and whoever has it cannot.
+        PairState::New | PairState::Released | PairState::Unavailable { .. } => return None,
+    }
+    let has_log = row.history.last().is_some_and(|served| served.durability != Durability::None);
+    let hold = match told.and_then(|told| told.hold) {
+        _ if !has_log => Some(PairHold::NoLog),
+        Some(ToldHold::Split) => Some(PairHold::Split),
+        Some(ToldHold::Check) => Some(PairHold::Check),
+        None => None,
+    };
+    let (load, held_ms, arrival) = match told {
+        Some(told) => (Some(load_of(told)), told.held_ms.saturating_add(ago_ms), arrival_of(told.arrival)),
+        // One that its owner has just made, and has not told of yet.
+        None if row.epoch == Epoch(1) => (Some(PairLoad::default()), 0, Arrival::Created { meant_for: None }),
+        None => {
+            let came =
+                |of: &&MoveRow| of.outcome == Some(MoveOutcome::Moved) && of.epoch_of_target() == row.epoch;
+            let moved = of.filter(came).map(|of| Arrival::Moved(cause_of(of.cause)));
+            (None, 0, moved.unwrap_or(Arrival::TakenOver))
+        }
+    };
+    Some(HeldPair { pair: row.pair, load, held_ms, arrival, hold })
+}
+
+fn load_of(told: &ToldPair) -> PairLoad {
+    PairLoad { bytes: told.bytes, memory_bytes: told.memory_bytes, load_ns: told.load_ns }
+}
+
+fn arrival_of(told: ToldArrival) -> Arrival {
+    match told {
+        ToldArrival::TakenOver => Arrival::TakenOver,
+        ToldArrival::Created(meant_for) => Arrival::Created { meant_for },
+        ToldArrival::Moved(motive) => Arrival::Moved(cause_of(motive)),
+    }
+}
+
+/// Pairs that somebody is to take over. What all declined, or a person must look at, holds up nothing.
+fn takeovers_open(view: &ClusterView, members: &BTreeMap<NodeId, &MemberRow>) -> u32 {
+    let lives = |incarnation: Incarnation| members.values().any(|row| row.incarnation == incarnation);
+    let is_plain = |row: &PairRow| {
+        let owned = row.owner.is_some_and(lives);
+        let is_handed = || view.moves.get(&row.pair).is_some_and(|of| goes_on(view, of) && of.is_handed(row));
+        match row.state {
+            PairState::Serving | PairState::New => owned,
+            PairState::Recovering => owned && is_handed(),
+            PairState::Released | PairState::Unavailable { .. } => false,
+        }
+    };
+    let mut rows = view.pairs.values().filter(|row| !is_plain(row)).peekable();
+    if rows.peek().is_none() {
+        return 0;
+    }
+    let incidents: Vec<IncidentRow> = view.incidents.values().cloned().collect();
+    let passes =
+        |row: &&PairRow| Trouble::of(row, lives, &incidents).is_some_and(|trouble| trouble.next.is_none());
+    u32::try_from(rows.filter(passes).count()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,265 @@
+//! What a node tells of itself: loads over a window, out of what its worker has counted; and when it is worth
+//! a write.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use cell_cluster::{FiguresRow, TOLD_PAIRS_MAX, ToldArrival, ToldPair};
+use cell_terms::{Epoch, Incarnation, NodeId, PairId};
+
+use crate::figures::{PairUse, WorkerFigures};
+
+/// A window has so many parts, at whose ends counts are kept.
+const PARTS: u64 = 16;
+/// Figures are told anew after a part of the window, whether they changed or not: older ones than a window do
+/// not count.
+const TOLD_PARTS: u64 = 4;
+/// Figures are told no more often than this, or than an eighth of the window.
+const TOLD_EVERY_MS: u64 = 1_000;
+/// Bytes that have to change, besides a part of all.
+const BYTES_STEP: u64 = 1 << 20;
+/// Load that has to change, besides a part of all.
+const LOAD_STEP_NS: u64 = 5_000_000;
+/// That part.
+const STEP_PART: u64 = 16;
+
+/// One pair, as long as the worker has it.
+#[derive(Debug)]
+struct PairWatch {
+    epoch: Epoch,
+    since_ns: u64,
+    arrival: ToldArrival,
+    /// When so much work had been done, oldest first; the first one is where the window begins.
+    counted: VecDeque<(u64, u64)>,
+}
+
+impl PairWatch {
+    fn new(used: &PairUse, arrival: ToldArrival, now_ns: u64) -> PairWatch {
+        let counted = VecDeque::from([(now_ns, used.work_ns)]);
+        PairWatch { epoch: used.epoch, since_ns: now_ns, arrival, counted }
+    }
+
+    fn count(&mut self, work_ns: u64, window_ns: u64, now_ns: u64) {
+        let part_ns = window_ns / PARTS;
+        if self.counted.back().is_none_or(|(at_ns, _)| now_ns.saturating_sub(*at_ns) >= part_ns) {
+            self.counted.push_back((now_ns, work_ns));
+        }
+        // The window begins with the last count that is as old as it is long.
+        while self.counted.get(1).is_some_and(|(at_ns, _)| now_ns.saturating_sub(*at_ns) >= window_ns) {
+            self.counted.pop_front();
+        }
+    }
+
+    /// Nanoseconds a second.
+    fn load_ns(&self, work_ns: u64, now_ns: u64) -> u64 {
+        let Some((at_ns, before_ns)) = self.counted.front() else { return 0 };
+        let took_ns = u128::from(now_ns.saturating_sub(*at_ns));
+        if took_ns == 0 {
+            return 0;
+        }
+        let load = u128::from(work_ns.saturating_sub(*before_ns)) * 1_000_000_000 / took_ns;
+        u64::try_from(load).unwrap_or(u64::MAX)
+    }
+}
+
+/// What is told, without times that go on by themselves.
+#[derive(Debug)]
+struct Told {
+    at_ns: u64,
+    row: FiguresRow,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct Telling {
+    serving_since_ns: Option<u64>,
+    latest: Option<WorkerFigures>,
+    pairs: BTreeMap<PairId, PairWatch>,
+    /// How pairs came that the worker has not told of yet.
+    arrivals: BTreeMap<PairId, ToldArrival>,
+    told: Option<Told>,
+}
+
+impl Telling {
+    /// A pair is about to be the worker's.
+    pub(super) fn arrives(&mut self, pair: PairId, arrival: ToldArrival) {
+        self.arrivals.insert(pair, arrival);
+    }
+
+    /// What the worker has now.
+    pub(super) fn count(&mut self, figures: WorkerFigures, window_ns: u64) {
+        let now_ns = figures.at_ns;
+        self.serving_since_ns.get_or_insert(now_ns);
+        let has: BTreeSet<PairId> = figures.pairs.iter().map(|used| used.pair).collect();
+        self.pairs.retain(|pair, _| has.contains(pair));
+        for used in &figures.pairs {
+            match self.pairs.get_mut(&used.pair).filter(|watch| watch.epoch == used.epoch) {
+                Some(watch) => watch.count(used.work_ns, window_ns, now_ns),
+                None => {
+                    let arrival = self.arrivals.remove(&used.pair).unwrap_or(ToldArrival::TakenOver);
+                    self.pairs.insert(used.pair, PairWatch::new(used, arrival, now_ns));
+                }
+            }
+        }
+        self.latest = Some(figures);
+    }
+
+    /// What is to be told now; none: nothing is, or not yet.
+    pub(super) fn due(
+        &self,
+        (incarnation, node): (Incarnation, NodeId),
+        (memory_left_bytes, pairs_max, log_bytes): (u64, u32, u64),
+        window_ms: u64,
+        now_ns: u64,
+    ) -> Option<FiguresRow> {
+        let told_ms = self.told.as_ref().map(|told| now_ns.saturating_sub(told.at_ns) / 1_000_000);
+        if told_ms.is_some_and(|ms| ms < TOLD_EVERY_MS.min(window_ms / 8)) {
+            return None;
+        }
+        let (latest, since_ns) = (self.latest.as_ref()?, self.serving_since_ns?);
+        let mut pairs: Vec<ToldPair> =
+            latest.pairs.iter().filter_map(|used| self.pair(used, log_bytes, latest.at_ns, now_ns)).collect();
+        pairs.truncate(TOLD_PAIRS_MAX);
+        let row = FiguresRow {
+            incarnation,
+            node,
+            state: latest.state,
+            serving_ms: now_ns.saturating_sub(since_ns) / 1_000_000,
+            memory_left_bytes,
+            pairs_max,
+            meganodes: latest.meganodes,
+            pairs,
+        };
+        let is_old = told_ms.is_none_or(|ms| ms >= window_ms / TOLD_PARTS);
+        let differs = self.told.as_ref().is_none_or(|told| differ(&told.row, &row));
+        (is_old || differs).then_some(row)
+    }
+
+    fn pair(&self, used: &PairUse, log_bytes: u64, at_ns: u64, now_ns: u64) -> Option<ToldPair> {
+        let watch = self.pairs.get(&used.pair)?;
+        Some(ToldPair {
+            pair: used.pair,
+            epoch: used.epoch,
+            bytes: used.bytes,
+            memory_bytes: used.granted_bytes.saturating_add(log_bytes),
+            load_ns: watch.load_ns(used.work_ns, at_ns),
+            held_ms: now_ns.saturating_sub(watch.since_ns) / 1_000_000,
+            arrival: watch.arrival,
+            hold: used.hold,
+        })
+    }
+
+    /// It was told.
+    pub(super) fn told(&mut self, row: FiguresRow, now_ns: u64) {
+        self.told = Some(Told { at_ns: now_ns, row });
+    }
+}
+
+/// Whether somebody should know of the difference.
+fn differ(old: &FiguresRow, new: &FiguresRow) -> bool {
+    let far = |old: u64, new: u64, step: u64| old.abs_diff(new) > step + old.max(new) / STEP_PART;
+    let pairs = |row: &FiguresRow| -> Vec<_> {
+        row.pairs.iter().map(|told| (told.pair, told.epoch, told.hold)).collect()
+    };
+    let bytes = |row: &FiguresRow| row.pairs.iter().fold(0, |sum: u64, told| sum.saturating_add(told.bytes));
+    let load = |row: &FiguresRow| row.pairs.iter().fold(0, |sum: u64, told| sum.saturating_add(told.load_ns));
+    old.state != new.state
+        || pairs(old) != pairs(new)
+        || far(bytes(old), bytes(new), BYTES_STEP)
+        || far(load(old), load(new), LOAD_STEP_NS)
+        || far(old.memory_left_bytes, new.memory_left_bytes, BYTES_STEP)
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_cluster::{MoveMotive, ToldHold};
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const WINDOW_MS: u64 = 60_000;
+
+    fn used(pair: u32, bytes: u64, work_ns: u64) -> PairUse {
+        PairUse { pair: PairId(pair), epoch: Epoch(1), bytes, granted_bytes: bytes, work_ns, hold: None }
+    }
+
+    fn count(telling: &mut Telling, pairs: Vec<PairUse>, now_ns: u64) {
+        let figures = WorkerFigures { at_ns: now_ns, pairs, ..WorkerFigures::default() };
+        telling.count(figures, WINDOW_MS * 1_000_000);
+    }
+
+    fn due(telling: &Telling, now_ns: u64) -> Option<FiguresRow> {
+        telling.due((Incarnation(7), NodeId(1)), (1 << 30, 8, 100), WINDOW_MS, now_ns)
+    }
+
+    fn tell(telling: &mut Telling, now_ns: u64) -> FiguresRow {
+        let row = due(telling, now_ns).unwrap();
+        telling.told(row.clone(), now_ns);
+        row
+    }
+
+    #[test]
+    fn load_is_what_was_done_within_the_window_or_since_the_pair_came() {
+        let mut telling = Telling::default();
+        for second in 0..=600 {
+            // A tenth of the worker's time for five minutes, then nothing.
+            let work_ns = second.min(300) * SECOND / 10;
+            count(&mut telling, vec![used(1, 10, work_ns)], second * SECOND);
+            let load_ns = due(&telling, second * SECOND).unwrap().pairs[0].load_ns;
+            match second {
+                0 => assert_eq!(load_ns, 0),
+                1..=300 => assert_eq!(load_ns, SECOND / 10, "after {second} s"),
+                365.. => assert_eq!(load_ns, 0, "after {second} s"),
+                _ => assert!(load_ns < SECOND / 10, "after {second} s"),
+            }
+            let kept = telling.pairs[&PairId(1)].counted.len();
+            assert!(kept <= usize::try_from(PARTS).unwrap() + 2, "{kept} counts are kept");
+        }
+    }
+
+    #[test]
+    fn times_and_arrivals_are_told_as_they_are() {
+        let mut telling = Telling::default();
+        let moved = ToldArrival::Moved(MoveMotive::Balance);
+        telling.arrives(PairId(2), moved);
+        count(&mut telling, vec![used(1, 10, 0)], SECOND);
+        count(&mut telling, vec![used(1, 10, 0), used(2, 10, 0)], 4 * SECOND);
+        let row = due(&telling, 6 * SECOND).unwrap();
+        assert_eq!(row.serving_ms, 5_000);
+        let told: Vec<_> = row.pairs.iter().map(|told| (told.held_ms, told.arrival)).collect();
+        assert_eq!(told, [(5_000, ToldArrival::TakenOver), (2_000, moved)]);
+        assert_eq!(row.pairs[0].memory_bytes, 110, "with its log's buffers");
+        // The pair goes, and comes back in another epoch: that is another stay.
+        count(&mut telling, vec![used(1, 10, 0)], 7 * SECOND);
+        let back = PairUse { epoch: Epoch(3), ..used(2, 10, 0) };
+        count(&mut telling, vec![used(1, 10, 0), back], 8 * SECOND);
+        let told = due(&telling, 9 * SECOND).unwrap().pairs[1];
+        assert_eq!((told.held_ms, told.arrival), (1_000, ToldArrival::TakenOver));
+    }
+
+    #[test]
+    fn figures_are_told_when_they_change_and_else_a_few_times_a_window() {
+        let mut telling = Telling::default();
+        assert_eq!(due(&telling, SECOND), None, "it does not serve yet");
+        count(&mut telling, vec![used(1, 64 << 20, 0)], SECOND);
+        tell(&mut telling, SECOND);
+        let told_ms = |telling: &Telling, ms: u64| due(telling, SECOND + ms * 1_000_000).is_some();
+        assert!(!told_ms(&telling, 900) && !told_ms(&telling, 14_000) && told_ms(&telling, 15_000));
+        count(&mut telling, vec![used(1, 65 << 20, 0)], 2 * SECOND);
+        assert!(!told_ms(&telling, 5_000), "that is little");
+        count(&mut telling, vec![used(1, 80 << 20, 0)], 3 * SECOND);
+        assert!(told_ms(&telling, 5_000));
+        let held = PairUse { hold: Some(ToldHold::Split), ..used(1, 64 << 20, 0) };
+        count(&mut telling, vec![held], 3 * SECOND);
+        assert!(told_ms(&telling, 5_000));
+        count(&mut telling, vec![used(1, 64 << 20, 0), used(2, 0, 0)], 4 * SECOND);
+        assert!(told_ms(&telling, 5_000) && !told_ms(&telling, 500), "not each moment");
+    }
+
+    #[test]
+    fn of_more_pairs_than_a_row_takes_some_are_told() {
+        let mut telling = Telling::default();
+        let most = u32::try_from(TOLD_PAIRS_MAX).unwrap();
+        count(&mut telling, (0..most + 5).map(|pair| used(pair, 1, 0)).collect(), SECOND);
+        assert_eq!(due(&telling, SECOND).unwrap().pairs.len(), TOLD_PAIRS_MAX);
+    }
+}

@@ -1,0 +1,255 @@
+//! The driver over the simulated coordinator: who balances, what is begun, what is cancelled.
+
+use cell_cluster::{
+    DrainAuthor, FiguresRow, KEY_DRILL, MemberRow, Members, MoveStage, NewPair, PairGeometry, ServingAddress,
+    Sim, SimLink, Table, ToldPair, ToldState, Transaction, Watch,
+};
+use cell_placement::BalanceRules;
+use cell_terms::{Durability, Epoch, Incarnation};
+
+use super::*;
+use crate::figures::PairUse;
+
+const SECOND: u64 = 1_000_000_000;
+const MIB: u64 = 1 << 20;
+const WINDOW_MS: u64 = 8_000;
+const GEOMETRY: PairGeometry =
+    PairGeometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
+
+/// A member, and what of it lives in the coordinator.
+struct Peer {
+    node: NodeId,
+    lease: Incarnation,
+    pairs: Vec<PairId>,
+}
+
+/// Two nodes: the first one with pairs of 100 MiB, the second one without. The driver is one node's.
+struct World {
+    sim: Sim,
+    link: SimLink,
+    peers: [Peer; 2],
+    driver: BalanceDriver,
+    /// Whose driver it is.
+    own: usize,
+    watch: Watch,
+    now_ns: u64,
+}
+
+fn options(on: bool) -> BalanceOptions {
+    let rules = BalanceRules { window_ms: WINDOW_MS, retry_ms: 20_000, ..BalanceRules::default() };
+    BalanceOptions::new(on, rules)
+}
+
+fn peer(sim: &Sim, node: u32, pairs: usize) -> Peer {
+    let coordinator: Arc<dyn Coordinator> = Arc::new(sim.link());
+    let lease = coordinator.grant(10_000).unwrap().lease;
+    let row = MemberRow {
+        incarnation: lease,
+        node: NodeId(node),
+        fabric: String::new(),
+        http: String::new(),
+        pid: 0,
+        memory_limit_bytes: 0,
+    };
+    Members::new(coordinator.clone()).enter(&row).unwrap();
+    let table = Table::new(coordinator);
+    let place = ServingAddress { address: String::new(), worker: 0, node_key: 0, extent_key: 0 };
+    let pairs = (0..pairs).map(|_| {
+        let new = NewPair { incarnation: lease, node: NodeId(node), geometry: GEOMETRY };
+        let ownership = table.create_pair(&new).unwrap().ownership;
+        table.publish(ownership, Durability::Sync, &place).unwrap();
+        ownership.pair
+    });
+    Peer { node: NodeId(node), lease, pairs: pairs.collect() }
+}
+
+fn world(own: usize, pairs: usize, options: BalanceOptions) -> World {
+    let sim = Sim::new(1);
+    let peers = [peer(&sim, 1, pairs), peer(&sim, 2, 0)];
+    let coordinator: Arc<dyn Coordinator> = Arc::new(sim.link());
+    let member =
+        MembershipOptions { incarnation: peers[own].lease, node: peers[own].node, joined_ns: 0, grace_ns: 0 };
+    let driver = BalanceDriver::new(member, options, &coordinator);
+    let mut watch = Watch::new(coordinator);
+    watch.follow_balance();
+    World { link: sim.link(), sim, peers, driver, own, watch, now_ns: SECOND }
+}
+
+impl World {
+    /// A second passes, in which both tell what they have.
+    fn pass(&mut self) {
+        self.sim.advance(SECOND);
+        self.now_ns += SECOND;
+        for peer in &self.peers {
+            self.link.keep_alive(peer.lease).unwrap();
+        }
+        let own = &self.peers[self.own];
+        let used = |pair: &PairId| PairUse {
+            pair: *pair,
+            epoch: Epoch(1),
+            bytes: 100 * MIB,
+            granted_bytes: 100 * MIB,
+            work_ns: 0,
+            hold: None,
+        };
+        let pairs = own.pairs.iter().map(used).collect();
+        self.driver.count(WorkerFigures { at_ns: self.now_ns, pairs, ..WorkerFigures::default() });
+        self.tell_other();
+        self.look();
+    }
+
+    fn tell_other(&self) {
+        let other = &self.peers[1 - self.own];
+        let told = |pair: &PairId| ToldPair {
+            pair: *pair,
+            epoch: Epoch(1),
+            bytes: 100 * MIB,
+            memory_bytes: 100 * MIB,
+            load_ns: 0,
+            held_ms: 3_600_000,
+            arrival: ToldArrival::TakenOver,
+            hold: None,
+        };
+        let row = FiguresRow {
+            incarnation: other.lease,
+            node: other.node,
+            state: ToldState::Serving,
+            serving_ms: 3_600_000,
+            memory_left_bytes: 1 << 40,
+            pairs_max: 100,
+            meganodes: 1,
+            pairs: other.pairs.iter().map(told).collect(),
+        };
+        Balance::new(Arc::new(self.link.clone())).tell(&row).unwrap();
+    }
+
+    fn look(&mut self) {
+        self.watch.look().unwrap();
+        self.driver.look(self.watch.view(), 1 << 40, self.now_ns);
+        self.watch.look().unwrap();
+    }
+
+    /// Seconds until a move is begun; none within a minute: none is.
+    fn seconds_to_a_move(&mut self) -> Option<u64> {
+        let before = self.moves().len();
+        (1..60).find(|_| {
+            self.pass();
+            self.moves().len() > before || self.moves().iter().any(|of| of.number > 1)
+        })
+    }
+
+    fn moves(&self) -> Vec<cell_cluster::MoveRow> {
+        Moves::new(Arc::new(self.link.clone())).list().unwrap()
+    }
+
+    fn drain(&self, node: NodeId) {
+        let author = DrainAuthor { who: "test", why: None, now_unix_ms: 1 };
+        Drains::new(Arc::new(self.link.clone())).begin(&[node], &author).unwrap();
+    }
+}
+
+#[test]
+fn node_above_the_mean_gives_a_pair_once_all_have_told_for_a_window() {
+    for own in [0, 1] {
+        let mut world = world(own, 2, options(true));
+        let seconds = world.seconds_to_a_move().unwrap();
+        assert!(seconds * 1_000 >= WINDOW_MS, "after {seconds} s");
+        let moves = world.moves();
+        assert_eq!(
+            (moves.len(), moves[0].cause, moves[0].stage),
+            (1, MoveMotive::Balance, MoveStage::Wanted)
+        );
+        assert_eq!((moves[0].source.node, moves[0].target.node), (NodeId(1), NodeId(2)));
+        assert!(moves[0].why.contains("of the mean"), "{}", moves[0].why);
+        let seat = world.watch.view().balance.seat.unwrap().seat;
+        assert_eq!((seat.incarnation, seat.moves), (world.peers[own].lease, 1));
+        assert_eq!(world.seconds_to_a_move(), None, "one at a time");
+        let shown = world.driver.snapshot(world.watch.view());
+        assert_eq!((shown.balancer, shown.moves.above), (Some(world.peers[own].node), 1));
+        let explanation = shown.look.unwrap().explain();
+        assert_eq!(explanation.nodes.iter().map(|node| node.pairs).collect::<Vec<_>>(), [2, 0]);
+    }
+}
+
+#[test]
+fn nothing_moves_while_balance_is_off_or_a_drill_is_under_way() {
+    assert_eq!(world(0, 2, options(false)).seconds_to_a_move(), None);
+    let mut world = world(0, 2, options(true));
+    world.link.transact(Transaction::new().put(KEY_DRILL, "{}")).unwrap();
+    assert_eq!(world.seconds_to_a_move(), None);
+    world.link.transact(Transaction::new().delete(KEY_DRILL)).unwrap();
+    assert!(world.seconds_to_a_move().is_some());
+}
+
+#[test]
+fn who_does_not_have_the_seat_begins_nothing() {
+    let mut world = world(0, 2, options(true));
+    let other = Balance::new(Arc::new(world.link.clone()));
+    other.take_seat(world.peers[1].lease, world.peers[1].node).unwrap();
+    assert_eq!(world.seconds_to_a_move(), None);
+    assert_eq!(world.driver.snapshot(world.watch.view()).balancer, Some(NodeId(2)));
+    let seat = other.seat().unwrap().unwrap();
+    other.leave_seat(&seat).unwrap();
+    assert!(world.seconds_to_a_move().is_some());
+    world.driver.stop();
+    world.pass();
+    assert_eq!(other.seat().unwrap(), None, "a node that stops gives it up");
+}
+
+#[test]
+fn node_that_drains_is_emptied_though_balance_is_off() {
+    let mut world = world(1, 1, options(false));
+    world.pass();
+    world.drain(NodeId(1));
+    let seconds = world.seconds_to_a_move().unwrap();
+    assert!(seconds * 1_000 < WINDOW_MS, "a drain waits for no window: {seconds} s");
+    let of = world.moves().remove(0);
+    assert_eq!((of.cause, of.target.node), (MoveMotive::Drain, NodeId(2)));
+}
+
+#[test]
+fn move_to_a_node_that_drains_by_now_is_cancelled() {
+    let mut world = world(0, 2, options(true));
+    world.seconds_to_a_move().unwrap();
+    world.drain(NodeId(2));
+    (0..3).for_each(|_| world.pass());
+    assert_eq!(world.moves()[0].outcome, Some(MoveOutcome::Cancelled));
+    assert_eq!(world.driver.snapshot(world.watch.view()).moves.cancelled, 1);
+}
+
+#[test]
+fn move_that_came_to_nothing_is_not_tried_again_at_once() {
+    let mut world = world(0, 1, options(true));
+    world.driver.set_options(BalanceOptions {
+        rules: BalanceRules { node_rest_ms: 0, ..options(true).rules },
+        ..options(true)
+    });
+    // The one pair makes no node better: of two nodes, the one that has it has everything.
+    assert_eq!(world.seconds_to_a_move(), None);
+    world.drain(NodeId(1));
+    world.seconds_to_a_move().unwrap();
+    let of = world.moves().remove(0);
+    let moves = Moves::new(Arc::new(world.link.clone()));
+    moves.end(of.name(), &MoveOutcome::GivenUp { why: "no memory".to_owned() }).unwrap();
+    let again = (1..60).find(|_| {
+        world.pass();
+        world.moves()[0].number == 2
+    });
+    assert!(again.is_some_and(|seconds| (19..30).contains(&seconds)), "{again:?}");
+}
+
+#[test]
+fn figures_are_half_known_until_a_member_has_told_them() {
+    let mut world = world(0, 2, options(true));
+    for _ in 0..40 {
+        world.sim.advance(SECOND);
+        world.now_ns += SECOND;
+        for peer in &world.peers {
+            world.link.keep_alive(peer.lease).unwrap();
+        }
+        world.look();
+    }
+    assert!(world.moves().is_empty());
+    assert!(world.driver.snapshot(world.watch.view()).look.is_some(), "it balances");
+    assert!(world.seconds_to_a_move().is_some());
+}

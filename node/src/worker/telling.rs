@@ -1,0 +1,73 @@
+//! What the worker tells of its pairs each second, if anybody wants it: figures for balance.
+
+use cell_cluster::{ToldHold, ToldState};
+use cell_pair::NoRoom;
+
+use super::{Worker, WorkerPhase};
+use crate::command::Command;
+use crate::figures::{PairUse, Work, WorkerFigures};
+use crate::outbox::PairAt;
+use crate::pairs::OwnedPair;
+
+/// How often figures are told, and when next.
+#[derive(Debug, Default)]
+pub(super) struct FiguresTeller {
+    every_ns: u64,
+    due_ns: u64,
+}
+
+fn is_disk_full(owned: &OwnedPair) -> bool {
+    owned.pair.no_room() == Some(NoRoom::DiskFull)
+}
+
+impl Worker {
+    /// One that tells the control thread its figures so often: [`Command::Figures`].
+    #[must_use]
+    pub fn telling(self, every_ns: u64) -> Worker {
+        Worker { figures: FiguresTeller { every_ns, due_ns: 0 }, ..self }
+    }
+
+    pub(super) fn tell_figures(&mut self) {
+        let FiguresTeller { every_ns, due_ns } = self.figures;
+        if every_ns == 0 || self.now_ns < due_ns {
+            return;
+        }
+        let state = match self.phase {
+            WorkerPhase::Recovering | WorkerPhase::Failed(_) => return,
+            WorkerPhase::Stopping => ToldState::Stopping,
+            // A pair whose region is full may leave, and leaves room.
+            WorkerPhase::Serving if self.pairs.iter().any(is_disk_full) => ToldState::ReadOnly,
+            WorkerPhase::Serving => ToldState::Serving,
+        };
+        self.figures.due_ns = self.now_ns.saturating_add(every_ns);
+        let pairs: Vec<PairUse> = self.pairs.all().map(|at| self.pair_use(at)).collect();
+        let meganodes = self.pairs.iter().map(|owned| owned.pair.leaf_slots().len() as u64).sum();
+        self.commands.push(Command::Figures(Box::new(WorkerFigures {
+            at_ns: self.now_ns,
+            state,
+            meganodes,
+            pairs,
+        })));
+    }
+
+    fn pair_use(&self, at: PairAt) -> PairUse {
+        let owned = self.pairs.get(at);
+        let pair = &owned.pair;
+        let (reads, told_reads) = pair.reads_counted();
+        // What earlier owners have appended counts, too: two looks are compared.
+        let work = Work { records: pair.appended().0, log_bytes: owned.batches.log_bytes, reads, told_reads };
+        let hold = if pair.is_checking() {
+            Some(ToldHold::Check)
+        } else {
+            self.splits.are_at(&self.pairs, at).then_some(ToldHold::Split)
+        };
+        PairUse {
+            pair: pair.id(),
+            epoch: pair.epoch(),
+            bytes: pair.live_bytes(),
+            granted_bytes: pair.granted_bytes(),
+            work_ns: work.ns(),
+            hold,
+        }
+    }
+}

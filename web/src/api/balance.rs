@@ -1,0 +1,207 @@
+//! `GET /api/v1/balance`: who balances, what is next and why, or why nothing moves; how each node and each
+//! pair stands. The node that balances says it; the others ask that one.
+
+use cell_node::{BalanceLook, MoveCounts, NodeSnapshot};
+use cell_placement::{Explanation, NextStep, NodeStanding, PairStanding};
+use serde::{Deserialize, Serialize};
+
+use crate::api::gathered::{ClusterDocument, Shown};
+use crate::peers::{MissingPeer, NodePart};
+use crate::shared::Shared;
+
+/// What is said where no node that answers balances.
+const NOBODY: &str = "no node that answers balances just now";
+
+/// How a node stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NodeBalance {
+    pub(crate) node: u32,
+    /// Its pairs.
+    pub(crate) pairs: u32,
+    /// Theirs, of entries and tree nodes.
+    pub(crate) bytes: u64,
+    /// Of the mean.
+    pub(crate) bytes_percent: u32,
+    /// Of its worker's time.
+    pub(crate) load_share: f64,
+    /// Of the mean.
+    pub(crate) load_percent: u32,
+    pub(crate) draining: bool,
+    /// All that is to be said, in a sentence.
+    pub(crate) words: String,
+}
+
+/// How a pair stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PairBalance {
+    pub(crate) pair: u32,
+    pub(crate) node: u32,
+    pub(crate) bytes: u64,
+    /// Of the worker's time.
+    pub(crate) load_share: f64,
+    /// What keeps it where it is; null: nothing does, if a move helps.
+    pub(crate) obstacle: Option<String>,
+}
+
+/// Moves that the balancer has begun since its process began, by why; and those that it has cancelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MovesBegun {
+    pub(crate) above: u64,
+    pub(crate) below: u64,
+    pub(crate) drain: u64,
+    pub(crate) fresh: u64,
+    pub(crate) cancelled: u64,
+}
+
+/// What a node says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct BalancePart {
+    /// Whether it is the one that balances.
+    pub(crate) balances: bool,
+    /// Whether balance is on.
+    pub(crate) on: bool,
+    /// `move`, `cancel` or `rest`.
+    pub(crate) step: String,
+    /// What is done and why, or why nothing is.
+    pub(crate) decision: String,
+    /// Of a node.
+    pub(crate) mean_bytes: u64,
+    /// Of a node's worker.
+    pub(crate) mean_load_share: f64,
+    pub(crate) moves: MovesBegun,
+    pub(crate) nodes: Vec<NodeBalance>,
+    pub(crate) pairs: Vec<PairBalance>,
+}
+
+/// What all say together.
+#[derive(Debug, Serialize)]
+pub(crate) struct BalanceBody {
+    /// The node that balances; null: none that answers does.
+    balancer: Option<u32>,
+    on: bool,
+    step: String,
+    decision: String,
+    mean_bytes: u64,
+    mean_load_share: f64,
+    moves: MovesBegun,
+    nodes: Vec<NodeBalance>,
+    pairs: Vec<PairBalance>,
+    /// Of the pairs.
+    #[serde(flatten)]
+    shown: Shown,
+}
+
+/// See the module's text.
+pub(crate) struct BalanceDocument;
+
+/// Nanoseconds a second as a part of the second.
+fn share(load_ns: u64) -> f64 {
+    load_ns as f64 / 1e9
+}
+
+fn step_word(step: &NextStep) -> &'static str {
+    match step {
+        NextStep::Move(_) => "move",
+        NextStep::Cancel { .. } => "cancel",
+        NextStep::Rest(_) => "rest",
+    }
+}
+
+fn of_node(standing: &NodeStanding) -> NodeBalance {
+    NodeBalance {
+        node: standing.node.0,
+        pairs: standing.pairs,
+        bytes: standing.bytes,
+        bytes_percent: standing.bytes_percent,
+        load_share: share(standing.load_ns),
+        load_percent: standing.load_percent,
+        draining: standing.draining,
+        words: standing.to_string(),
+    }
+}
+
+fn of_pair(standing: &PairStanding) -> PairBalance {
+    let load = standing.load.unwrap_or_default();
+    PairBalance {
+        pair: standing.pair.0,
+        node: standing.node.0,
+        bytes: load.bytes,
+        load_share: share(load.load_ns),
+        obstacle: standing.obstacle.as_ref().map(ToString::to_string),
+    }
+}
+
+impl From<MoveCounts> for MovesBegun {
+    fn from(counts: MoveCounts) -> MovesBegun {
+        let MoveCounts { above, below, drain, fresh, cancelled } = counts;
+        MovesBegun { above, below, drain, fresh, cancelled }
+    }
+}
+
+impl BalancePart {
+    /// This node's.
+    pub(crate) fn of(snapshot: &NodeSnapshot) -> BalancePart {
+        let balance = &snapshot.cluster.balance;
+        let nothing = BalancePart {
+            balances: false,
+            on: balance.on,
+            step: "rest".to_owned(),
+            decision: NOBODY.to_owned(),
+            mean_bytes: 0,
+            mean_load_share: 0.0,
+            moves: balance.moves.into(),
+            nodes: Vec::new(),
+            pairs: Vec::new(),
+        };
+        match &balance.look {
+            Some(look) => nothing.with(look),
+            None => nothing,
+        }
+    }
+
+    fn with(self, look: &BalanceLook) -> BalancePart {
+        let Explanation { step, mean_bytes, mean_load_ns, nodes, .. } = look.explain();
+        let mut pairs: Vec<PairBalance> = look.pairs().map(|standing| of_pair(&standing)).collect();
+        pairs.sort_by_key(|pair| pair.pair);
+        BalancePart {
+            balances: true,
+            step: step_word(&step).to_owned(),
+            decision: step.to_string(),
+            mean_bytes,
+            mean_load_share: share(mean_load_ns),
+            nodes: nodes.iter().map(of_node).collect(),
+            pairs,
+            ..self
+        }
+    }
+}
+
+impl ClusterDocument for BalanceDocument {
+    type Part = BalancePart;
+    type Body = BalanceBody;
+    const PATH: &'static str = "/api/v1/balance";
+    const HAS_ROWS: bool = true;
+
+    fn part(_shared: &Shared, snapshot: &NodeSnapshot) -> BalancePart {
+        BalancePart::of(snapshot)
+    }
+
+    fn body(
+        _shared: &Shared,
+        snapshot: &NodeSnapshot,
+        parts: Vec<NodePart<BalancePart>>,
+        _missing: &[MissingPeer],
+    ) -> BalanceBody {
+        let found = parts.into_iter().find(|part| part.part.balances);
+        let balancer = found.as_ref().map(|part| part.node.0);
+        let part =
+            found.map_or_else(|| BalancePart { balances: false, ..BalancePart::of(snapshot) }, |of| of.part);
+        let BalancePart { on, step, decision, mean_bytes, mean_load_share, moves, nodes, pairs, .. } = part;
+        let shown = Shown::default();
+        BalanceBody { balancer, on, step, decision, mean_bytes, mean_load_share, moves, nodes, pairs, shown }
+    }
+
+    fn limit(body: &mut BalanceBody, rows: usize) -> usize {
+        body.shown.limit(&mut body.pairs, rows)
+    }
+}
