@@ -58,7 +58,8 @@ fn cluster_grows_a_node_is_drained_and_leaves() {
     let drained = done(&dev, &["node", "drain", "1", "--reason", "new disk", "--wait=120s"]);
     assert_eq!(drained, "node 1 is empty, and can be stopped\n");
     cell_tests::wait::until("the list shows that it drains", || {
-        done(&dev, &["node", "ls"]).contains("node 1 drained: no pair is left")
+        let listed = command(&["node", "ls", "--http", &dev.http()]).output().unwrap();
+        text(&listed.stdout).contains("node 1 drained: no pair is left")
     });
     assert!(refused(&dev, &["node", "drain", "0"], 3).contains("other node would be left"));
     assert!(refused(&dev, &["region", "move", "1", "--to", "1"], 3).contains("it gets no pairs"));
