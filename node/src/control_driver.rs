@@ -52,8 +52,8 @@ pub enum ControlEffect<L> {
     AddPair(Box<(Pair, L)>),
     /// Take these pairs over; of each [`ControlDriver::taken`] or [`ControlDriver::refused`] reports.
     TakeOver(Vec<TakeoverJob>),
-    /// Copy a pair that is to move here; [`ControlDriver::copied`] reports, and [`ControlDriver::taken`] before
-    /// it if the pair is this node's by then.
+    /// Copy a pair that is to move here; [`ControlDriver::copied`] reports, and [`ControlDriver::taken`]
+    /// before it if the pair is this node's by then.
     Copy(CopyJob),
     /// Create a pair; [`ControlDriver::created`] or [`ControlDriver::not_created`] reports.
     Create,

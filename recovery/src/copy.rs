@@ -2,11 +2,11 @@
 //! a word to the owner, for the target of a planned move (`docs/design/moves.md`).
 //!
 //! A copy is a restore whose claim is still to come. It owns nothing and writes nothing. It loads the image,
-//! reads the logs of ended epochs up to their cuts, and then follows the log that the owner writes, in rounds,
-//! each from where the last one ended. Once it has caught up it is verified. When the pair is handed over it
-//! goes on as the restore of what was claimed: up to the recorded cut, which alone decides what counts. It
-//! counts for one thing: that the pair's row goes from the epoch that it follows to the next one by the
-//! handing to it.
+//! reads the logs of ended epochs up to their cuts, and then follows the log that the owner writes, in
+//! rounds, each from where the last one ended. Once it has caught up it is verified. When the pair is handed
+//! over it goes on as the restore of what was claimed: up to the recorded cut, which alone decides what
+//! counts. It counts for one thing: that the pair's row goes from the epoch that it follows to the next one
+//! by the handing to it.
 //!
 //! What it has read need not have been durable at its owner when it was read. A handing comes from an owner
 //! that lives, and whose log is durable to its last byte: the cut lies at or above all that was read. In any
@@ -25,27 +25,10 @@ use cell_terms::{Csn, Epoch, Incarnation, NodeId};
 use crate::environment::Environment;
 use crate::error::{CopyFault, RecoveryError};
 use crate::progress::Progress;
-use crate::restore::{Restore, Step};
+use crate::restore::{Copied, Restore, Step};
 
 /// A round that reads no more than this is the last one that is needed before the handing.
 const LAG_BYTES_MAX: u64 = 1 << 20;
-
-/// What a restore knows that began before its claim.
-#[derive(Debug, Default)]
-pub(crate) struct Copied {
-    /// The highest CSN of the image: below it the copy is not whole.
-    pub(crate) required: Csn,
-    /// Everything up to here was read.
-    pub(crate) reached: Csn,
-    /// Bytes of the present round.
-    pub(crate) round_bytes: u64,
-    /// By slot: up to where its leaves' extents were checked; none of what was not settled then.
-    pub(crate) verified: Vec<Option<Csn>>,
-    /// Where the logs end, once the pair was handed over.
-    pub(crate) cut: Option<Csn>,
-    /// How often the rest was looked for since.
-    pub(crate) looks: u32,
-}
 
 /// What a step of a copy leaves to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,6 @@ use cell_wal::segment::LogPlace;
 use cell_wal::{PairReader, Predecessor, ReadOptions};
 
 use crate::completion::CompletionTable;
-use crate::copy::Copied;
 use crate::cut::Plan;
 use crate::environment::{Environment, RegionSource};
 use crate::error::RecoveryError;
@@ -33,6 +32,8 @@ use crate::recovered::{OpenSessions, Recovered, Restored, check_adoptions, entri
 use crate::replay::{Chunk, ExtentApplier, ImageSource, NodeApplier, Work};
 use crate::split::{SlotUse, SplitTable, TargetState};
 use crate::verify::{Part, verify};
+
+pub(crate) use following::Copied;
 
 /// Log bytes that one step replays, about.
 const STEP_BYTES: usize = 4 << 20;

@@ -125,8 +125,8 @@ impl Takeover {
         Takeover::at(Stage::Restore(Box::new(restore)), environment, publish, progress)
     }
 
-    /// What is left of a takeover after the handing of a planned move to a copy ([`crate::PairCopy::handed`]).
-    /// One that fails reports nothing: the pair can go back to its source.
+    /// What is left of a takeover after the handing of a planned move to a copy
+    /// ([`crate::PairCopy::handed`]). One that fails reports nothing: the pair can go back to its source.
     #[must_use]
     pub fn handed(
         environment: &Environment,

@@ -115,8 +115,8 @@ impl Routing {
 
     /// The connection that leads to the keys at an aim, as far as is known. Where it is not, the owner of the
     /// router is asked, and while that one does not answer the others in turn: one of them may have the keys.
-    /// So it is where the way leads to a pair that nobody serves: a worker names its neighbour to the right for
-    /// every key behind its own, and the key may be further right.
+    /// So it is where the way leads to a pair that nobody serves: a worker names its neighbour to the right
+    /// for every key behind its own, and the key may be further right.
     fn link_for(
         &mut self,
         aim: Aim<'_>,

@@ -1,227 +1,27 @@
-//! Planned moves of pairs: one row a pair, which says who gives it to whom, and how far that is
-//! (`docs/design/moves.md`).
+//! Planned moves of pairs (`docs/design/moves.md`): how a move's row is written, and what moves change of the
+//! region table.
 //!
 //! The row is the agreement of three parties. An operator writes it, or ends it; the source says that it
 //! keeps the log; the target says how far its copy is. The *handing* is one transaction of the source: it
 //! makes the target the pair's owner, in the next epoch, and is conditional on the pair's row, on the move's
-//! row, and on both leases. So whoever ends the move's row before has cancelled the move. A row that is over
-//! stays, so that people see what became of the move, until the next move of the pair takes its place.
+//! row, and on both leases. So whoever ends the move's row before has cancelled the move.
 
 use std::sync::Arc;
 
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId};
-use serde::{Deserialize, Serialize};
+use cell_terms::{Csn, Durability, Epoch, Incarnation, PairId};
 
 use crate::attempts::Attempts;
 use crate::claim::Ownership;
 use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
-use crate::host::HostId;
 use crate::member::MemberRow;
-use crate::number;
+use crate::move_row::{
+    CopyProgress, KEY_MOVES, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide, MoveStage,
+};
 use crate::request::{KeyCondition, Revision, Transaction, TransactionOutcome};
 use crate::row::{PairRow, PairState};
 use crate::table::{Table, unchanged};
-
-/// Under which the moves' rows lie.
-pub(crate) const KEY_MOVES: &str = "move/";
-
-/// One move among those of its pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MoveName {
-    /// The pair.
-    pub pair: PairId,
-    /// Counts the pair's moves, from 1.
-    pub number: u64,
-}
-
-/// One end of a move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MoveSide {
-    /// The process.
-    #[serde(with = "number")]
-    pub incarnation: Incarnation,
-    /// Its node.
-    #[serde(with = "number")]
-    pub node: NodeId,
-    /// Its host; none where it is not known, or not yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host: Option<HostId>,
-}
-
-/// How far a move is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MoveStage {
-    /// It is asked for.
-    Wanted,
-    /// The source keeps image and log; the target copies.
-    Copying,
-    /// The copy is whole, verified, and follows the log closely: the source may hand the pair over.
-    Ready,
-    /// The pair is the target's; it is served from its publication on.
-    Handed,
-}
-
-impl MoveStage {
-    /// The stage in one word.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            MoveStage::Wanted => "wanted",
-            MoveStage::Copying => "copying",
-            MoveStage::Ready => "ready",
-            MoveStage::Handed => "handed",
-        }
-    }
-}
-
-/// What became of a move.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MoveOutcome {
-    /// The target serves the pair.
-    Moved,
-    /// Somebody wanted it no more.
-    Cancelled,
-    /// An end of it could not go on before the handing: the pair stays with the source.
-    GivenUp {
-        /// Why.
-        why: String,
-    },
-    /// The target did not serve the pair after the handing: the source recovers it.
-    Back {
-        /// Why.
-        why: String,
-    },
-}
-
-/// A move, or the last one of a pair.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MoveRow {
-    /// The pair.
-    #[serde(with = "number")]
-    pub pair: PairId,
-    /// Counts the pair's moves.
-    pub number: u64,
-    /// The source's epoch. The handing makes the next one the target's.
-    #[serde(with = "number")]
-    pub epoch: Epoch,
-    /// Who has the pair.
-    pub source: MoveSide,
-    /// Who is to have it.
-    pub target: MoveSide,
-    /// Who wanted it, and why.
-    pub why: String,
-    /// How far it is.
-    pub stage: MoveStage,
-    /// Bytes of image and logs that the target has read.
-    pub bytes_done: u64,
-    /// Bytes of image and logs that there were when it last looked.
-    pub bytes_total: u64,
-    /// What became of it; none while it is under way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<MoveOutcome>,
-}
-
-impl MoveRow {
-    /// The row's key.
-    #[must_use]
-    pub fn key(pair: PairId) -> String {
-        format!("{KEY_MOVES}{:08}", pair.0)
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> MoveName {
-        MoveName { pair: self.pair, number: self.number }
-    }
-
-    /// Whether it is under way.
-    #[must_use]
-    pub fn is_under_way(&self) -> bool {
-        self.outcome.is_none()
-    }
-
-    /// The epoch in which the target has the pair.
-    #[must_use]
-    pub fn epoch_of_target(&self) -> Epoch {
-        Epoch(self.epoch.0 + 1)
-    }
-
-    /// Whether a pair's row shows this move's handing, published or not.
-    #[must_use]
-    pub fn is_handed(&self, row: &PairRow) -> bool {
-        let cut = row.history.iter().find(|old| old.epoch == self.epoch).and_then(|old| old.cut);
-        let is_targets = row.epoch == self.epoch_of_target() && row.owner == Some(self.target.incarnation);
-        // Once it is published, a checkpoint may have dropped the source's epoch.
-        is_targets && (cut.is_some() || row.is_published())
-    }
-}
-
-/// How far a target's copy is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CopyProgress {
-    /// Bytes of image and logs that were read.
-    pub bytes_done: u64,
-    /// Bytes of image and logs that there are.
-    pub bytes_total: u64,
-    /// Whether the source may hand the pair over.
-    pub is_ready: bool,
-    /// The target's host, if it is known.
-    pub host: Option<HostId>,
-}
-
-/// Why a move is not begun, or not ended.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum MoveRefusal {
-    /// Nobody serves it.
-    #[error("{pair} is not served just now: wait until it is, and ask again")]
-    NotServed {
-        /// The pair.
-        pair: PairId,
-    },
-    /// A move to its owner.
-    #[error("{node} has {pair} already")]
-    AlreadyThere {
-        /// The pair.
-        pair: PairId,
-        /// Its owner's node.
-        node: NodeId,
-    },
-    /// A move without a log would lose all.
-    #[error("{pair} has no log (`durability = none`): what it holds would be lost on the way")]
-    NoLog {
-        /// The pair.
-        pair: PairId,
-    },
-    /// Another move of the pair.
-    #[error("{pair} is on its way from {from} to {to}: wait for that, or cancel it first")]
-    UnderWay {
-        /// The pair.
-        pair: PairId,
-        /// From where.
-        from: NodeId,
-        /// To where.
-        to: NodeId,
-    },
-    /// There is no such move, or it is over.
-    #[error("no move of {pair} is under way")]
-    NotUnderWay {
-        /// The pair.
-        pair: PairId,
-    },
-    /// Too late to cancel it.
-    #[error("{pair} has been handed over to {to}, which serves it in a moment: move it back if need be")]
-    HandedOver {
-        /// The pair.
-        pair: PairId,
-        /// To where.
-        to: NodeId,
-    },
-}
 
 /// The moves. Clones share the coordinator.
 #[derive(Clone)]
@@ -268,7 +68,8 @@ impl Moves {
     pub fn begin(&self, pair: PairId, target: &MemberRow, why: &str) -> Result<MoveRow, ClusterError> {
         let (mut attempts, mut tried) = (Attempts::default(), None);
         while attempts.left() {
-            if let (Some(tried), Some((row, _))) = (&tried, self.read(pair)?)
+            if let Some(tried) = &tried
+                && let Some((row, _)) = self.read(pair)?
                 && row == *tried
             {
                 return Ok(row);
@@ -582,6 +383,8 @@ fn handed_row(row: PairRow, of: &MoveRow, cut: Csn) -> Result<PairRow, ClusterEr
 
 #[cfg(test)]
 mod tests {
+    use cell_terms::NodeId;
+
     use super::*;
 
     #[test]

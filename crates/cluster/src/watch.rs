@@ -11,7 +11,7 @@ use crate::coordinator::{Coordinator, parse};
 use crate::error::ClusterError;
 use crate::incident::{self, IncidentRow, KEY_INCIDENTS};
 use crate::member::{KEY_MEMBERS, MemberRow};
-use crate::moves::{KEY_MOVES, MoveRow};
+use crate::move_row::{KEY_MOVES, MoveRow};
 use crate::notice::NOTICE_PREFIX;
 use crate::request::{CoordinatorRefusal, KeyChange, Revision};
 use crate::row::{KEY_PAIRS, PairRow};

@@ -234,12 +234,7 @@ impl MovesDriver {
             }
             SourceAction::Hand { cut } => {
                 wrote = self.table.hand(ownership, cut, name).map(drop);
-                tracing::info!(
-                    pair = pair.0,
-                    cut = cut.0,
-                    is_handed = wrote.is_ok(),
-                    "a pair is handed over"
-                );
+                log_handing(pair, cut, wrote.is_ok());
                 follows = source.core.hand_ended(wrote.as_ref().copied());
             }
             SourceAction::PutAgain => {
@@ -382,6 +377,10 @@ impl MovesDriver {
             Err(error) => tracing::debug!(%error, %pair, "a move is not taken further just now"),
         }
     }
+}
+
+fn log_handing(pair: PairId, cut: Csn, is_handed: bool) {
+    tracing::info!(pair = pair.0, cut = cut.0, is_handed, "a pair is handed over");
 }
 
 #[cfg(test)]

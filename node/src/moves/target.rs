@@ -9,6 +9,7 @@
 use cell_cluster::{
     ClusterError, CopyProgress, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveStage, PairRow,
 };
+use cell_terms::{Epoch, Incarnation};
 
 use super::source::{Seen, StallWatch};
 
@@ -76,6 +77,8 @@ pub(super) struct CopyState {
 #[derive(Debug)]
 pub(super) struct TargetMove {
     pub(super) name: MoveName,
+    /// What the pair's row shows from the handing on, and as long as the pair is this node's.
+    handed: (Epoch, Incarnation),
     state: TargetState,
     tries: u32,
     stall: StallWatch,
@@ -87,6 +90,7 @@ impl TargetMove {
     pub(super) fn new(of: &MoveRow) -> TargetMove {
         TargetMove {
             name: of.name(),
+            handed: (of.epoch_of_target(), of.target.incarnation),
             state: TargetState::New,
             tries: 0,
             stall: StallWatch::default(),
@@ -106,12 +110,11 @@ impl TargetMove {
             TargetState::New => self.begin(seen),
             TargetState::Copying => self.copy(seen, copy),
             TargetState::Finishing => {
-                let is_handed = |of: &MoveRow| seen.pair.is_some_and(|pair| of.is_handed(pair));
-                match seen.of {
-                    // Of what it has published it is told.
-                    Some(of) if of.is_under_way() && is_handed(of) => None,
-                    _ => self.drop_copy(None),
-                }
+                // The pair's row decides. The move may be over already: its source closes it as soon as it
+                // sees the pair published, which this node hears of later.
+                let (epoch, owner) = self.handed;
+                let is_ours = seen.pair.is_some_and(|pair| (pair.epoch, pair.owner) == (epoch, Some(owner)));
+                if is_ours { None } else { self.drop_copy(None) }
             }
             TargetState::Served => match seen.stage() {
                 Some(_) => Some(TargetAction::Close(MoveOutcome::Moved)),
@@ -331,6 +334,24 @@ mod tests {
         assert_eq!(story.next(), Some(TargetAction::Close(MoveOutcome::Moved)));
         story.core.write_ended(Ok(()));
         assert_eq!(story.next(), Some(TargetAction::End));
+    }
+
+    #[test]
+    fn pair_whose_move_its_source_closes_before_the_copy_has_ended_is_kept() {
+        let mut story = Story::copying();
+        story.hand();
+        assert!(matches!(story.next(), Some(TargetAction::Finish(_))));
+        story.pair.state = cell_cluster::PairState::Serving;
+        story.pair.served_by = Some(story.of.target.node);
+        story.of.outcome = Some(MoveOutcome::Moved);
+        assert_eq!(story.next(), None, "it is published: nobody else serves it");
+        story.core.served();
+        assert_eq!(story.next(), Some(TargetAction::End));
+        let mut story = Story::copying();
+        story.hand();
+        assert!(matches!(story.next(), Some(TargetAction::Finish(_))));
+        story.pair.epoch = Epoch(story.pair.epoch.0 + 1);
+        assert_eq!(story.next(), Some(TargetAction::Drop), "it went back");
     }
 
     #[test]

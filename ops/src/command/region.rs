@@ -68,7 +68,8 @@ pub(crate) fn run(global: &Global, arguments: &RegionArgs) -> anyhow::Result<Exi
     }
 }
 
-/// Prints a row for each region, and a line for each move; exit code 6 if a node did not answer, or rows are left out.
+/// Prints a row for each region, and a line for each move; exit code 6 if a node did not answer, or rows are
+/// left out.
 fn list(global: &Global, arguments: &RegionLsArgs) -> anyhow::Result<Exit> {
     let api = Api::new(&arguments.api)?;
     let document = api.get(PATH)?.document;

@@ -15,6 +15,23 @@ use crate::verify::{Part, verify_part};
 /// How often the last of a handed pair's log is looked for, where it is not seen at once.
 const LOOKS_MAX: u32 = 2_000;
 
+/// What a restore knows that began before its claim.
+#[derive(Debug, Default)]
+pub(crate) struct Copied {
+    /// The highest CSN of the image: below it the copy is not whole.
+    pub(crate) required: Csn,
+    /// Everything up to here was read.
+    pub(crate) reached: Csn,
+    /// Bytes of the present round.
+    pub(crate) round_bytes: u64,
+    /// By slot: up to where its leaves' extents were checked; none of what was not settled then.
+    pub(crate) verified: Vec<Option<Csn>>,
+    /// Where the logs end, once the pair was handed over.
+    pub(crate) cut: Option<Csn>,
+    /// How often the rest was looked for since.
+    pub(crate) looks: u32,
+}
+
 impl Restore {
     pub(super) fn note_round(&mut self, reading: &mut Reading, bytes: usize) {
         let read = u64::try_from(bytes).unwrap_or(u64::MAX);

@@ -199,7 +199,7 @@ pub(crate) static ROUTES: [RouteText; 36] = [
             "cluster",
             "Lets a pair move to another node while both live.",
             &[REPEAT, DRY_RUN, REASON],
-            moves::change,
+            moves::begun,
         )
     },
     RouteText {
@@ -211,7 +211,7 @@ pub(crate) static ROUTES: [RouteText; 36] = [
             "cluster",
             "Ends a move of which nothing is handed over yet.",
             &[REPEAT],
-            moves::change,
+            moves::ended,
         )
     },
     get(

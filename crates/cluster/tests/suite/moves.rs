@@ -227,8 +227,8 @@ fn row_that_shows_the_handing_is_not_put_again() {
     send_late(&moving, 0);
     let target = moving.target.lease;
     let refused = moving.source.table.put_again(moving.ownership);
-    let is_targets = |error: &ClusterError| matches!(error, ClusterError::Superseded { epoch: Epoch(2), owner, .. } if *owner == Some(target));
-    assert!(refused.as_ref().is_err_and(is_targets), "{refused:?}");
+    let Err(ClusterError::Superseded { epoch, owner, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!((epoch, owner), (Epoch(2), Some(target)));
 }
 
 pub(crate) fn row_that_was_put_without_an_answer_is_not_taken_for_put() {

@@ -9,6 +9,10 @@ const STAGES: [&str; 4] = ["wanted", "copying", "ready", "handed"];
 const OUTCOMES: [&str; 4] = ["moved", "cancelled", "given_up", "back"];
 
 fn row() -> Value {
+    row_with(or_null(word(&OUTCOMES, "What became of it. Null: it is under way.")))
+}
+
+fn row_with(outcome: Value) -> Value {
     object([
         ("pair", integer("The pair.")),
         ("number", integer("Counts the pair's moves.")),
@@ -21,7 +25,7 @@ fn row() -> Value {
         ("why", text("Who wanted it, and why.")),
         ("bytes_done", integer("Bytes of image and logs that the target has read.")),
         ("bytes_total", integer("Bytes of image and logs that there were when it last looked.")),
-        ("outcome", or_null(word(&OUTCOMES, "What became of it. Null: it is under way."))),
+        ("outcome", outcome),
         ("because", or_null(text("Why it came to that. Null: nothing is to be said."))),
     ])
 }
@@ -32,10 +36,19 @@ pub(crate) fn moves() -> Value {
     of_node([("moves", rows)].into_iter().chain(shown()))
 }
 
-/// What a change of a move answers.
-pub(crate) fn change() -> Value {
+/// What `POST /api/v1/moves` answers.
+pub(crate) fn begun() -> Value {
+    change(row())
+}
+
+/// What `POST /api/v1/moves:cancel` answers.
+pub(crate) fn ended() -> Value {
+    change(row_with(word(&OUTCOMES, "What became of it.")))
+}
+
+fn change(row: Value) -> Value {
     of_node([
-        ("move", about(row(), "The move as it is now.")),
+        ("move", about(row, "The move as it is now.")),
         ("dry_run", flag("Whether it was only checked.")),
     ])
 }
