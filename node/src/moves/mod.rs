@@ -490,10 +490,6 @@ fn log_handing(pair: PairId, cut: Csn, is_handed: bool) {
     tracing::info!(pair = pair.0, cut = cut.0, is_handed, "a pair is handed over");
 }
 
-fn log_way_back(pair: PairId, is_back: bool) {
-    tracing::warn!(pair = pair.0, is_back, "a pair that was handed over goes back");
-}
-
 #[cfg(test)]
 mod tests {
     use cell_cluster::{EpochRow, MemberRow, MoveMotive, MoveSide, MoveTimes, PairGeometry, PairState, Sim};
