@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClusterError, ClusterView, CopyProgress, MoveOutcome, MoveRow, MoveStage, Moves, Ownership, Table,
+    ClusterError, ClusterView, CopyProgress, MoveOutcome, MoveRow, MoveStage, Moves, Ownership, PairRow,
+    Table,
 };
 use cell_recovery::Progress;
 use cell_terms::mutant::{Mutant, planted};
@@ -127,6 +128,12 @@ impl MovesDriver {
                 tracing::info!(pair = of.pair.0, from = of.source.node.0, "a pair is to move here");
                 self.targets.insert(of.pair, Target { core: TargetMove::new(of), job: None });
             }
+            let has_ended = |end: Incarnation| !view.lives(end);
+            if view.lives(incarnation)
+                && [of.source.incarnation, of.target.incarnation].into_iter().all(has_ended)
+            {
+                self.close_for_the_dead(of, view);
+            }
         }
         for pair in self.sources.keys().copied().collect::<Vec<_>>() {
             self.step_source(pair, view, &mut effects);
@@ -135,6 +142,18 @@ impl MovesDriver {
             self.step_target(pair, view, &mut effects);
         }
         effects
+    }
+
+    /// Nobody is left who would say what became of this move. Any member does, so that nobody waits for it.
+    fn close_for_the_dead(&self, of: &MoveRow, view: &ClusterView) {
+        let served = |pair: &PairRow| of.is_handed(pair) && pair.is_published();
+        let outcome = match view.pairs.get(&of.pair) {
+            Some(pair) if served(pair) => MoveOutcome::Moved,
+            _ => MoveOutcome::GivenUp { why: "both of its ends have ended".to_owned() },
+        };
+        if let Err(error) = self.moves.close(of.name(), &outcome) {
+            tracing::debug!(%error, pair = of.pair.0, "a move of the dead is not closed here just now");
+        }
     }
 
     /// The worker has frozen a pair.
@@ -341,7 +360,7 @@ fn log_way_back(pair: PairId, is_back: bool) {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{EpochRow, MemberRow, MoveSide, PairGeometry, PairRow, PairState, Sim};
+    use cell_cluster::{EpochRow, MemberRow, MoveSide, PairGeometry, PairState, Sim};
     use cell_terms::{Durability, NodeId};
 
     use super::*;

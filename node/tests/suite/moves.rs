@@ -250,6 +250,26 @@ fn pair_moves_while_both_nodes_live_and_its_source_keeps_the_others() {
     assert!(nodes[1].owns() && nodes[1].pair().epoch == Epoch(3));
 }
 
+/// Their move was shown as under way for ever.
+#[test]
+fn move_whose_ends_have_both_died_is_closed_by_another_member() {
+    let (sim, disk, mut nodes) = two_nodes();
+    nodes[1].is_stuck = true;
+    begin(&sim, &nodes);
+    until(&sim, &mut nodes, "a copy", |nodes| nodes[1].copy.is_some());
+    drop(nodes);
+    let mut survivor = join(&sim, &disk, 2);
+    for _ in 0..ROUNDS_MAX {
+        sim.advance(MS);
+        survivor.turn();
+        if let Some(outcome) = outcome(&sim) {
+            assert!(matches!(outcome, MoveOutcome::GivenUp { why } if why.contains("both")));
+            return;
+        }
+    }
+    panic!("it is under way for ever");
+}
+
 #[test]
 fn target_that_stands_still_after_the_handing_loses_the_pair_to_its_source_which_recovers_it() {
     let (sim, _disk, mut nodes) = two_nodes();
