@@ -13,5 +13,6 @@ mod hostile;
 mod large_values;
 mod leftovers;
 mod monitoring;
+mod moves;
 mod onesided;
 mod refusals;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
 use cell_benches::{
-    checkpoint, console, fabric, flush, footprint, local, log, onesided, pages, put, regions, restart,
+    checkpoint, console, fabric, flush, footprint, local, log, moves, onesided, pages, put, regions, restart,
     restore, selector, split, stall, table2, takeover, tree,
 };
 use clap::Parser;
@@ -28,6 +28,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Split(options) => split::run(options, &mut Report::new(&mut out, options.json)),
         Command::Stall(options) => stall::run(options, &mut Report::new(&mut out, options.json)),
         Command::Takeover(options) => takeover::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Moves(moves) => moves::run(moves, &mut Report::new(&mut out, moves.options.json)),
         Command::Fabric(parts) => fabric::run(parts, &mut Report::new(&mut out, parts.options.json)),
         Command::Log(options) => log::run(options, &mut Report::new(&mut out, options.json)),
         Command::Flush(options) => flush::run(options, &mut Report::new(&mut out, options.json)),

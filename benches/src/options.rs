@@ -41,6 +41,9 @@ pub enum Command {
     Stall(Options),
     /// kill -9 of one of several nodes that hold data: until its first pair and all of them are served again
     Takeover(Options),
+    /// Pairs that move between nodes under load: the longest stalls by size, what the source does meanwhile, and
+    /// what one-sided readers lose
+    Moves(MovesOptions),
     /// What a browser and a scraper that watch a node cost its gets
     Console(Options),
     /// Round trips, messages under way and one-sided reads of each provider, beside what the machine can
@@ -135,6 +138,20 @@ impl PartOptions {
     pub fn wants(&self, part: &str) -> bool {
         self.only.as_ref().is_none_or(|only| part.contains(only.as_str()))
     }
+}
+
+/// What `moves` takes.
+#[derive(Clone, Debug, Args)]
+pub struct MovesOptions {
+    /// Megabytes of the pairs that move, the smallest first
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "10,100,1000")]
+    pub sizes_mb: Vec<u64>,
+    /// Moves of each
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+    pub moves: u16,
+    /// The common options
+    #[command(flatten)]
+    pub options: Options,
 }
 
 /// What `tree` takes.

@@ -144,6 +144,25 @@ fn takeover_small_prints_every_figure() {
 }
 
 #[test]
+fn moves_small_prints_every_figure() {
+    let rows = rows_of("moves", &["--sizes-mb", "2,4", "--moves", "2"]);
+    // Of what fails nothing is the goal.
+    let (failed, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| has(row, "failed"));
+    assert_eq!(failed.len(), 4, "{failed:?}");
+    assert!(failed.iter().all(|row| row["ours"] == 0.0 && row["met"] == true), "{failed:?}");
+    let wanted = [
+        "moves/longest stall, median, 2 MB",
+        "moves/longest stall, worst, 4 MB",
+        "moves/a move, 4 MB",
+        "moves/readers over tcp: gets",
+        "moves/readers over tcp: cached tree nodes a get",
+        "moves/readers over shm: gets",
+        "moves/readers over shm: answered one-sided, of all",
+    ];
+    assert_rows("moves", &rows, &wanted);
+}
+
+#[test]
 fn split_small_prints_every_figure() {
     let rows = rows("split");
     let wanted = ["split/puts while meganodes split", "split/longest put", "split/longest one-sided get"];

@@ -21,7 +21,7 @@ use cell_terms::setting::{Settings, Source};
 use cell_terms::{Epoch, Incarnation, PairId, RegionKind};
 use cell_wal::frame::FRAME_VERSION;
 use cell_wal::ring::{Ring, RingOptions};
-use cell_wal::{LogDevice, LogOptions, LogRoot, SlowDevice};
+use cell_wal::{LogDevice, LogOptions, LogRoot, SlowDevice, Storage, WalError};
 
 use crate::error::NodeError;
 use crate::limits::PAIR_BYTES_MIN;
@@ -186,6 +186,7 @@ impl BringUp {
     /// memory meanwhile, and tells nobody the keys.
     pub(crate) fn copy(&self, environment: &Environment, job: CopyJob) -> Result<RecoveredPair, NodeError> {
         self.check_geometry(&job.row)?;
+        self.check_disk()?;
         let (mut device, buffers) = self.device()?;
         let mut run = CopyRun::begin(environment, job, self.publish(), boottime_ns())?;
         let mut is_taken = !self.reads.whole;
@@ -206,6 +207,17 @@ impl BringUp {
             self.take_whole(&recovered);
         }
         Ok(RecoveredPair { recovered, device, buffers })
+    }
+
+    /// Whether there is room for the first segments of a pair's new logs. Without, the pair would have to go back
+    /// after the handing, to a source that may find no room for new logs of its own on the same disk.
+    fn check_disk(&self) -> Result<(), NodeError> {
+        let log = LogOptions::from_settings(&self.options.settings);
+        let needed = 2 * log.segment_bytes.min(log.first_segment_bytes);
+        match self.log_root.storage.free_bytes().map_err(WalError::from)? {
+            Some(free) if free < needed => Err(NodeError::DiskFull { free, needed }),
+            _ => Ok(()),
+        }
     }
 
     /// One more pair, if the memory limit permits it and no pair that the node had waits for memory.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
-use cell_pair::{CheckOutcome, CheckpointFailure, ImageEnd};
+use cell_pair::{CheckOutcome, CheckpointFailure, ImageEnd, Pair};
 use cell_protocol::{Refusal, RequestHeader};
 use cell_recovery::image::ImageBase;
 use cell_terms::{Csn, Epoch, PairId, SessionId};
@@ -93,6 +93,8 @@ pub enum Command {
         cut: Csn,
         /// It was handed over: the table says so already.
         handed: bool,
+        /// Its memory then, which may be served again should the pair come back before anybody has served it.
+        frozen: Option<Box<Pair>>,
     },
     /// Of [`ControlEvent::Freeze`]: nothing of the pair is in flight, nobody trusts its registrations, and
     /// none of its operations begins. Answered by [`ControlEvent::Handed`] or [`ControlEvent::Thaw`].
@@ -105,6 +107,10 @@ pub enum Command {
         epoch: Epoch,
         /// The last CSN that was appended; it is durable.
         cut: Csn,
+        /// Since when none of its operations begins.
+        since_ns: u64,
+        /// When the worker says so.
+        now_ns: u64,
     },
     /// Of [`ControlEvent::Leave`] or [`ControlEvent::Freeze`]: the pair does not leave. Not answered.
     Stays {

@@ -18,6 +18,7 @@ use cell_settings::{Author, SettingsStore};
 use cell_terms::PairId;
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::balance::BalanceOptions;
 use crate::bring_up::{BringUp, recovery_threads};
@@ -198,6 +199,7 @@ impl Control {
             }
             let now_ns = boottime_ns();
             if now_ns >= self.driver.due_ns() {
+                self.driver.set_wall_zero_ms(wall_ms().saturating_sub(now_ns / 1_000_000));
                 let effects = self.driver.look(now_ns)?;
                 self.follow(effects);
             }
@@ -413,6 +415,13 @@ impl Control {
             self.to_worker.event(ControlEvent::ImageWritten { pair, written });
         }
     }
+}
+
+/// Milliseconds since 1970.
+fn wall_ms() -> u64 {
+    let time = clock_gettime(ClockId::Realtime);
+    let parts = [time.tv_sec, time.tv_nsec / 1_000_000].map(|part| u64::try_from(part).unwrap_or(0));
+    parts[0] * 1_000 + parts[1]
 }
 
 /// What the cluster is tuned to, of what clients go by.

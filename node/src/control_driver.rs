@@ -30,6 +30,7 @@ use crate::agent::{ClusterAgent, Installation, TakeoverWanted};
 use crate::balance::{BalanceDriver, BalanceOptions};
 use crate::command::{CheckpointCommand, Command, ControlEvent};
 use crate::membership::{MembershipOptions, RefusedKind};
+use crate::move_counts::MoveCounts;
 use crate::moves::{CopyEnd, CopyJob, MoveEffect, MovesDriver};
 use crate::snapshot::{ClusterSnapshot, PairRecovery};
 use crate::takeover_counts::TakeoverCounts;
@@ -126,6 +127,8 @@ pub struct ControlDriver<L> {
     /// Pairs that have left the worker, and where their logs end: what the table is still to be told.
     left: Vec<(Ownership, Csn)>,
     moves: MovesDriver,
+    /// Of moves, what was reported to the worker.
+    moves_reported: MoveCounts,
     /// None: this node has no part in balance.
     balance: Option<BalanceDriver>,
     /// What was reported to the worker of the disk's room.
@@ -158,6 +161,7 @@ impl<L> ControlDriver<L> {
             pairs: Vec::new(),
             left: Vec::new(),
             moves: MovesDriver::new(options, &environment.table),
+            moves_reported: MoveCounts::default(),
             balance: None,
             disk_free: None,
             unplaced: 0,
@@ -188,6 +192,18 @@ impl<L> ControlDriver<L> {
         self.agent.set_grace_ns(grace_ns);
     }
 
+    /// What is written for people is dated by this: what the wall clock showed, in milliseconds since 1970,
+    /// when the caller's time was zero.
+    pub fn set_wall_zero_ms(&mut self, wall_zero_ms: u64) {
+        self.moves.set_wall_zero_ms(wall_zero_ms);
+    }
+
+    /// What has become of planned moves from here and to here.
+    #[must_use]
+    pub fn move_counts(&self) -> MoveCounts {
+        self.moves.counts()
+    }
+
     /// When [`ControlDriver::look`] is to be called next.
     #[must_use]
     pub fn due_ns(&self) -> u64 {
@@ -203,6 +219,12 @@ impl<L> ControlDriver<L> {
     #[must_use]
     pub fn is_gathering(&self) -> bool {
         !self.gathered.is_empty()
+    }
+
+    /// Whether it is an end of a planned move that is under way.
+    #[must_use]
+    pub fn is_moving(&self) -> bool {
+        self.moves.is_moving()
     }
 
     /// For how many pairs the last look found nobody alive who has memory.
@@ -234,10 +256,11 @@ impl<L> ControlDriver<L> {
         let mut effects = vec![ControlEffect::HoldGrowth(self.agent.has_left_behind())];
         effects.extend(self.tuned());
         effects.extend(looked.events.into_iter().map(ControlEffect::Notify));
-        let has_ended = self.takeovers != self.takeovers_reported;
         let is_news = looked.answered && self.look_at_balance(now_ns);
-        if looked.changed || has_ended || is_news || !self.progress.is_empty() {
-            self.takeovers_reported = self.takeovers;
+        let moves = self.moves.counts();
+        let counted = self.takeovers != self.takeovers_reported || moves != self.moves_reported;
+        if looked.changed || counted || is_news || !self.progress.is_empty() {
+            (self.takeovers_reported, self.moves_reported) = (self.takeovers, moves);
             effects.push(ControlEffect::Notify(self.cluster(now_ns)));
         }
         let jobs: Vec<_> = looked.take_over.into_iter().map(|wanted| self.job(wanted, now_ns)).collect();
@@ -335,6 +358,8 @@ impl<L> ControlDriver<L> {
             drains: view.drains.values().cloned().collect(),
             recoveries: recoveries.collect(),
             takeovers: self.takeovers,
+            moves: view.moves.values().cloned().collect(),
+            move_counts: self.moves.counts(),
             tuning: view.tuning.clone(),
             unreadable: view.unreadable.iter().map(|(key, why)| format!("`{key}`: {why}")).collect(),
             balance: self.balance.as_ref().map(|balance| balance.snapshot(view)).unwrap_or_default(),
@@ -350,7 +375,9 @@ impl<L> ControlDriver<L> {
         let progress = if first { self.own_progress.clone() } else { Arc::new(Progress::new(now_ns)) };
         self.progress.insert(pair, progress.clone());
         let claim = ClaimRequest { pair, incarnation, node, reason };
-        TakeoverJob { claim, replay_bytes, dead, progress }
+        let kept = self.moves.take_kept(self.agent.view().pairs.get(&pair), pair);
+        let replay_bytes = if kept.is_some() { 0 } else { replay_bytes };
+        TakeoverJob { claim, replay_bytes, dead, progress, kept }
     }
 
     /// Notes how far a takeover has come.
@@ -434,17 +461,14 @@ impl<L> ControlDriver<L> {
                 return Some(ControlEffect::Check { connection, header, targets });
             }
             Command::AddPair => return Some(ControlEffect::Create),
-            Command::Frozen { pair, ticket, epoch, cut } => {
-                let moved = self.moves.frozen((pair, ticket), epoch, cut, self.agent.view());
+            Command::Frozen { pair, ticket, epoch, cut, since_ns, now_ns } => {
+                let (of, times) = ((pair, ticket), [since_ns, now_ns]);
+                let moved = self.moves.frozen(of, epoch, cut, times, self.agent.view());
                 return self.follow_moves(moved).pop(); // one at most
             }
-            Command::Left { pair, epoch, cut, handed } => {
-                self.pairs.retain(|of| of.ownership.pair != pair);
-                if handed {
-                    return None;
-                }
-                self.left.push((Ownership { pair, epoch, incarnation: self.options.incarnation }, cut));
-                self.record_left();
+            Command::Left { pair, epoch, cut, handed, frozen } => {
+                let ownership = Ownership { pair, epoch, incarnation: self.options.incarnation };
+                self.left(ownership, cut, handed, frozen);
                 return None;
             }
             Command::Stays { pair, why } => {
@@ -464,6 +488,16 @@ impl<L> ControlDriver<L> {
             }
         };
         Some(ControlEffect::Notify(event))
+    }
+
+    /// The worker has let a pair go. It may be this node's in a later epoch by now.
+    fn left(&mut self, ownership: Ownership, cut: Csn, handed: bool, frozen: Option<Box<Pair>>) {
+        self.pairs.retain(|of| of.ownership != ownership);
+        if handed {
+            return self.moves.left(frozen);
+        }
+        self.left.push((ownership, cut));
+        self.record_left();
     }
 
     /// Says in the table which pairs have left, so that others take them over; again and again until it has

@@ -43,6 +43,14 @@ pub enum NodeError {
         /// The limit in force.
         limit: u64,
     },
+    /// A pair that moved here would be served by nobody until somebody makes room.
+    #[error("the disk has no room for the logs that the pair would have here: {free} bytes of {needed}")]
+    DiskFull {
+        /// Bytes that are free.
+        free: u64,
+        /// What the first segments take.
+        needed: u64,
+    },
     /// Pairs that the node had are still to be recovered; memory is theirs first.
     #[error("pairs that this node had are still to be recovered; memory is theirs first")]
     GrowthHeld,

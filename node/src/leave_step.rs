@@ -23,6 +23,8 @@ pub(crate) enum LeaveStep {
         regions: Option<PairRegions>,
         /// Whether the control thread was told that nothing is in flight.
         told: bool,
+        /// Since when.
+        since_ns: u64,
     },
 }
 

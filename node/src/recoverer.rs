@@ -108,7 +108,7 @@ impl Runner {
     fn run(&self) {
         while let Some(job) = self.queue.next() {
             let (pair, dead) = (job.claim.pair, job.dead);
-            let report = match self.take_over(&job) {
+            let report = match self.take_over(job) {
                 Ok(mine) => TakeoverReport::Taken { mine: Box::new(mine) },
                 Err(error) => TakeoverReport::Refused { pair, dead, error },
             };
@@ -120,7 +120,7 @@ impl Runner {
         let _ = self.reports.send(Work::Takeover(report)); // the control thread ends last
     }
 
-    fn take_over(&self, job: &TakeoverJob) -> Result<RecoveredPair, NodeError> {
+    fn take_over(&self, job: TakeoverJob) -> Result<RecoveredPair, NodeError> {
         let (pair, dead) = (job.claim.pair, job.dead);
         self.bring_up.check_geometry(&self.environment.table.pair(pair)?)?;
         let (mut device, buffers) = self.bring_up.device()?;

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{DrainRow, IncidentRow, MemberRow, PairRow, RenewalFigures, TuningRow, number};
+use cell_cluster::{DrainRow, IncidentRow, MemberRow, MoveRow, PairRow, RenewalFigures, TuningRow, number};
 use cell_memory::BudgetFigures;
 use cell_pair::CheckpointFailure;
 use cell_recovery::{ProgressView, RecoveryStage};
@@ -18,6 +18,7 @@ use crate::balance::BalanceSnapshot;
 use crate::client_snapshot::{ClientSnapshot, ClientTotals};
 use crate::counters::{SYNC_BUCKETS, WorkerCounts};
 use crate::latency::{OperationHistograms, OperationLatencies};
+use crate::move_counts::MoveCounts;
 use crate::split::SplitCounts;
 use crate::takeover_counts::TakeoverCounts;
 use crate::tree_shape::TreeShape;
@@ -321,6 +322,13 @@ pub struct ClusterSnapshot {
     /// Takeovers of this node that have ended, for metrics.
     #[serde(skip)]
     pub takeovers: TakeoverCounts,
+    /// Planned moves of pairs that are under way, and of other pairs the last ones; they have a document of
+    /// their own.
+    #[serde(skip)]
+    pub moves: Vec<MoveRow>,
+    /// What this node counts of them, for metrics.
+    #[serde(skip)]
+    pub move_counts: MoveCounts,
     /// The settings that the cluster is tuned to.
     pub tuning: TuningRow,
     /// Rows of the coordinator that do not read: which, and why.

@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{NewPair, ShareTimes};
+use cell_cluster::{Claim, NewPair, Ownership, PairRow, ShareTimes};
+use cell_pair::Pair;
 use cell_recovery::{
     ClaimRequest, Environment, Progress, PublishRequest, Recovered, RecoveryError, Restore, Takeover, Turn,
 };
@@ -24,6 +25,35 @@ pub struct TakeoverJob {
     pub dead: Incarnation,
     /// How far it is, for people.
     pub progress: Arc<Progress>,
+    /// The pair's memory, if this node has it still.
+    pub(crate) kept: Option<KeptPair>,
+}
+
+/// A pair that was handed over by a planned move and has come back by this node's own write, with its memory.
+#[derive(Debug)]
+pub(crate) struct KeptPair {
+    pub(crate) pair: Box<Pair>,
+    /// As that write has made it.
+    pub(crate) row: Box<PairRow>,
+}
+
+impl KeptPair {
+    /// What is left of its takeover; none if its memory cannot be of use.
+    fn takeover(
+        self,
+        environment: &Environment,
+        incarnation: Incarnation,
+        publish: PublishRequest,
+        progress: &Arc<Progress>,
+    ) -> Option<Takeover> {
+        let KeptPair { pair, row } = self;
+        let ownership = Ownership { pair: row.pair, epoch: row.epoch, incarnation };
+        let recovered = pair.into_recovered(row.epoch);
+        let recovered = recovered.inspect_err(|error| {
+            tracing::error!(%error, pair = %ownership.pair, "a pair that was kept in memory cannot be read");
+        });
+        Takeover::kept(environment, Claim { ownership, row: *row }, recovered.ok()?, publish, progress)
+    }
 }
 
 /// Takeovers to come.
@@ -51,18 +81,23 @@ pub struct TakeoverRun {
     pair: PairId,
     /// None: the pair is new.
     dead: Option<Incarnation>,
+    is_kept: bool,
     takeover: Takeover,
     times: ShareTimes,
 }
 
 impl TakeoverRun {
-    /// A takeover that begins with the claim.
+    /// A takeover that begins with the claim, or, of a pair whose memory was kept, after it.
     #[must_use]
-    pub fn begin(environment: &Environment, job: &TakeoverJob, publish: PublishRequest) -> TakeoverRun {
+    pub fn begin(environment: &Environment, job: TakeoverJob, publish: PublishRequest) -> TakeoverRun {
+        let TakeoverJob { claim, dead, progress, kept, .. } = job;
+        let kept =
+            kept.and_then(|kept| kept.takeover(environment, claim.incarnation, publish.clone(), &progress));
         TakeoverRun {
-            pair: job.claim.pair,
-            dead: Some(job.dead),
-            takeover: Takeover::new(environment, job.claim, publish, &job.progress),
+            pair: claim.pair,
+            dead: Some(dead),
+            is_kept: kept.is_some(),
+            takeover: kept.unwrap_or_else(|| Takeover::new(environment, claim, publish, &progress)),
             times: ShareTimes::default(),
         }
     }
@@ -81,6 +116,7 @@ impl TakeoverRun {
         Ok(TakeoverRun {
             pair: restore.ownership().pair,
             dead: None,
+            is_kept: false,
             takeover: Takeover::claimed(environment, restore, publish, progress),
             times: ShareTimes::default(),
         })
@@ -96,6 +132,12 @@ impl TakeoverRun {
     #[must_use]
     pub fn dead(&self) -> Option<Incarnation> {
         self.dead
+    }
+
+    /// Whether its memory is that of a pair which has come back, and nothing was read from its logs.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// Does the next piece of work. The clock is read after it.
@@ -153,6 +195,7 @@ mod tests {
             replay_bytes,
             dead: Incarnation(3),
             progress: Arc::new(Progress::new(0)),
+            kept: None,
         }
     }
 

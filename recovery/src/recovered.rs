@@ -1,6 +1,6 @@
 //! What a takeover leaves in a new owner's hands.
 
-use cell_cluster::{Claim, Revision};
+use cell_cluster::{Claim, ClusterError, Revision, Sessions};
 use cell_memory::{ExtentAllocator, PairWriter};
 use cell_terms::{Csn, Epoch, PairId, Pointer, Root, SessionId};
 use cell_tree::{Geometry, Slot, SlotAllocator, TreeStats};
@@ -17,6 +17,23 @@ pub struct OpenSessions {
     pub sessions: Vec<SessionId>,
     /// The table's revision then: ask for those that ended since.
     pub revision: Revision,
+}
+
+impl OpenSessions {
+    /// Those that are open now.
+    pub(crate) fn list(sessions: &Sessions) -> Result<OpenSessions, ClusterError> {
+        let (rows, revision) = sessions.open_sessions()?;
+        let mut sessions: Vec<_> = rows.into_iter().map(|row| row.session).collect();
+        sessions.sort_unstable();
+        Ok(OpenSessions { sessions, revision })
+    }
+
+    /// Read after a claim: a session that is not open then has ended, and nobody repeats its writes.
+    pub(crate) fn forget_ended(&self, completions: &mut CompletionTable) {
+        let is_open = |session: &SessionId| self.sessions.binary_search(session).is_ok();
+        let ended: Vec<_> = completions.sessions().filter(|session| !is_open(session)).collect();
+        ended.into_iter().for_each(|session| completions.forget(session));
+    }
 }
 
 /// A recovered pair: verified, its cut recorded, its new logs open, published. Whoever holds it is its owner.

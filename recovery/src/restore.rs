@@ -13,7 +13,7 @@ use std::sync::Arc;
 use cell_cluster::{Claim, ClaimReason, ClusterError, Layout, Ownership};
 use cell_memory::{HEADER_BYTES, MemoryError, PairWriter, Region, RegionSpec, RegionWriter};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, Root, SessionId, SlotIndex};
+use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, Root, SlotIndex};
 use cell_tree::{Geometry, NodeIndex, Slot, TreeNodeState};
 use cell_wal::folder::written_bytes;
 use cell_wal::segment::LogPlace;
@@ -227,7 +227,11 @@ impl Restore {
                 Stage::Next(lanes)
             }
             Stage::Join(lanes) => self.join(lanes)?,
-            Stage::Sessions(memory) => self.forget_ended(memory, sessions.unwrap_or_default()),
+            Stage::Sessions(mut memory) => {
+                let open = sessions.unwrap_or_default();
+                open.forget_ended(&mut memory.completions);
+                Stage::Verify(memory, open)
+            }
             Stage::Verify(memory, sessions) => self.verify(*memory, sessions)?,
             done @ Stage::Done(..) => done,
             Stage::Failed => return Err(RecoveryError::GivenUp),
@@ -471,18 +475,7 @@ impl Restore {
 
     fn open_sessions(&self) -> Result<OpenSessions, RecoveryError> {
         self.progress.set_stage(RecoveryStage::Recording);
-        let (rows, revision) = self.environment.sessions.open_sessions()?;
-        let mut sessions: Vec<_> = rows.into_iter().map(|row| row.session).collect();
-        sessions.sort_unstable();
-        Ok(OpenSessions { sessions, revision })
-    }
-
-    /// Read after the claim: a session that is not open then has ended, and nobody repeats its writes.
-    fn forget_ended(&self, mut memory: Box<Memory>, open: OpenSessions) -> Stage {
-        let is_open = |session: &SessionId| open.sessions.binary_search(session).is_ok();
-        let ended: Vec<_> = memory.completions.sessions().filter(|session| !is_open(session)).collect();
-        ended.into_iter().for_each(|session| memory.completions.forget(session));
-        Stage::Verify(memory, open)
+        Ok(OpenSessions::list(&self.environment.sessions)?)
     }
 
     fn slot(&self, index: SlotIndex) -> Slot {

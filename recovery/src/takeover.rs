@@ -15,7 +15,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cell_cluster::{ClusterError, Missing, Ownership, ServingAddress};
+use cell_cluster::{Claim, ClusterError, Missing, Ownership, ServingAddress};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Durability, Epoch, RegionKind};
 use cell_wal::folder::{give_back_past_end, remove_past_cut};
@@ -28,7 +28,7 @@ use crate::environment::Environment;
 use crate::error::RecoveryError;
 use crate::folders::remove_unneeded;
 use crate::progress::{Progress, RecoveryStage};
-use crate::recovered::{Recovered, Restored};
+use crate::recovered::{OpenSessions, Recovered, Restored};
 use crate::restore::{ClaimRequest, Restore, Step};
 
 /// How long to wait before a call of the coordinator is made again.
@@ -84,6 +84,8 @@ pub struct Takeover {
 enum Stage {
     Claim(ClaimRequest),
     Restore(Box<Restore>),
+    /// Its memory was kept: what it knows of sessions is of another time.
+    Kept(Box<Restored>),
     Open(Box<Restored>),
     Trust(Box<Restored>),
     Publish(Box<Restored>),
@@ -134,6 +136,25 @@ impl Takeover {
     ) -> Takeover {
         let claimed = Takeover::claimed(environment, restore, publish, progress);
         Takeover { was_handed: true, ..claimed }
+    }
+
+    /// What is left of a takeover whose pair is in memory up to the last cut: it had been handed over, and
+    /// has come back by this owner's own write, which made `claim`. None: that is another cut, and the
+    /// memory counts for nothing.
+    #[must_use]
+    pub fn kept(
+        environment: &Environment,
+        claim: Claim,
+        recovered: Recovered,
+        publish: PublishRequest,
+        progress: &Arc<Progress>,
+    ) -> Option<Takeover> {
+        let last = claim.row.history.last().filter(|last| last.cut == Some(recovered.csn_cut))?;
+        let predecessor = Predecessor { epoch: last.epoch, cut: recovered.csn_cut };
+        let recoveries = u32::try_from(claim.row.epochs_needed().count()).unwrap_or(u32::MAX);
+        let recovered = Recovered { recoveries, ..recovered };
+        let restored = Restored { claim, recovered, predecessor };
+        Some(Takeover::at(Stage::Kept(Box::new(restored)), environment, publish, progress))
     }
 
     fn at(
@@ -208,9 +229,10 @@ impl Takeover {
     pub fn ownership(&self) -> Option<Ownership> {
         match &self.stage {
             Stage::Restore(restore) => Some(restore.ownership()),
-            Stage::Open(restored) | Stage::Trust(restored) | Stage::Publish(restored) => {
-                Some(restored.claim.ownership)
-            }
+            Stage::Kept(restored)
+            | Stage::Open(restored)
+            | Stage::Trust(restored)
+            | Stage::Publish(restored) => Some(restored.claim.ownership),
             Stage::Report(failure) => Some(failure.ownership),
             Stage::Claim(_) | Stage::Done(_) | Stage::Failed => None,
         }
@@ -221,15 +243,15 @@ impl Takeover {
     pub fn is_cut(&self) -> bool {
         match &self.stage {
             Stage::Restore(restore) => restore.predecessor().is_some(),
-            Stage::Open(_) | Stage::Trust(_) | Stage::Publish(_) | Stage::Done(_) => true,
             Stage::Claim(_) | Stage::Report(_) | Stage::Failed => false,
+            _ => true,
         }
     }
 
     /// Whether everything up to the cut is restored and verified.
     #[must_use]
     pub fn is_restored(&self) -> bool {
-        matches!(self.stage, Stage::Open(_) | Stage::Trust(_) | Stage::Publish(_) | Stage::Done(_))
+        !matches!(self.stage, Stage::Restore(_)) && self.is_cut()
     }
 
     /// Nobody steps it any more: why it is given up.
@@ -246,6 +268,7 @@ impl Takeover {
                 Ok(Turn::More)
             }
             Stage::Restore(_) => self.restore(device),
+            Stage::Kept(_) => self.reopen(device),
             Stage::Open(_) => self.open_log(device),
             Stage::Trust(restored) => {
                 let remaining = self.environment.table.trust_remaining_ns(&restored.claim)?;
@@ -289,6 +312,23 @@ impl Takeover {
         Ok(if step == Step::Later { Turn::Wait(LATER_NS) } else { Turn::More })
     }
 
+    /// Of a pair whose memory was kept: forgets the sessions that have ended, and begins the new logs.
+    fn reopen(&mut self, device: &mut dyn LogDevice) -> Result<Turn, RecoveryError> {
+        let Stage::Kept(restored) = &mut self.stage else { return Err(RecoveryError::GivenUp) };
+        let open = OpenSessions::list(&self.environment.sessions)?;
+        open.forget_ended(&mut restored.recovered.completions);
+        restored.recovered.sessions = open;
+        let Ownership { pair, epoch, .. } = restored.claim.ownership;
+        let (log, predecessor) = (LogId { pair, epoch }, restored.predecessor);
+        make_room(&self.environment, log, predecessor, &[]);
+        self.opening = begin_log(log, predecessor, &self.publish, device)?;
+        if let Stage::Kept(restored) = std::mem::replace(&mut self.stage, Stage::Failed) {
+            self.stage = Stage::Open(restored);
+            self.progress.set_stage(RecoveryStage::Opening);
+        }
+        Ok(Turn::More)
+    }
+
     /// Waits until both logs' opening frames are durable.
     fn open_log(&mut self, device: &mut dyn LogDevice) -> Result<Turn, RecoveryError> {
         if let Some(log) = self.opening.as_mut().filter(|log| !log.is_open()) {
@@ -322,7 +362,10 @@ impl Takeover {
         let Stage::Publish(restored) = &self.stage else { return Err(RecoveryError::GivenUp) };
         let ownership = restored.claim.ownership;
         let PublishRequest { durability, place, .. } = &self.publish;
-        let published = self.environment.table.publish(ownership, *durability, place);
+        let published = match self.was_handed && planted(Mutant::ToldUnpublished) {
+            true => Ok(restored.claim.row.clone()),
+            false => self.environment.table.publish(ownership, *durability, place),
+        };
         self.stage = match (published, std::mem::replace(&mut self.stage, Stage::Failed)) {
             (Ok(_), Stage::Publish(restored)) => Stage::Done(Box::new(restored.recovered)),
             (Err(ClusterError::TrustRemains { .. }), Stage::Publish(restored)) => Stage::Trust(restored),

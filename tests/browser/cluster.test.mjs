@@ -150,6 +150,37 @@ if (lacking) {
       assert.deepEqual([page.troubles, selector.troubles], [[], []]);
     });
 
+    test("pair_moved_in_the_browser_is_served_by_the_other_node_under_load", async (t) => {
+      const api = async (path) => (await fetch(`${cluster.url(2)}/api/v1/${path}`)).json();
+      const ownerOf = async (pair) => (await api("regions?limit=65536")).regions.find((region) => region.pair === pair)?.node;
+      // the one that holds most
+      const { regions } = await until(async () => {
+        const document = await api("regions?limit=65536");
+        return document.missing.length === 0 && document.regions.every((region) => region.used_bytes !== null) && document;
+      }, "what all regions hold");
+      const { pair, node: from } = regions.reduce((most, one) => (one.used_bytes > most.used_bytes ? one : most));
+      const to = (from + 1) % 3;
+      const page = await opened(t, 0, `nodes?move=${pair}&to=${to}`);
+      await page.getByLabel("Reason, for those who look at moves").fill("to see it move");
+      await page.getByRole("button", { name: "Show what it would do…" }).click();
+      const dialog = page.getByRole("dialog", { name: `Move pair ${pair} from node ${from} to node ${to}?` });
+      await dialog.getByRole("button", { name: "Move it" }).click();
+      await dialog.waitFor({ state: "detached" });
+      const row = page.getByRole("table", { name: "Moves that are over" }).getByRole("row").filter({ hasText: `pair ${pair}` });
+      await row.getByText("moved").waitFor();
+      await keep(page, "cluster-moves");
+      await until(async () => (await ownerOf(pair)) === to, "the new owner");
+      const told = await until(async () => {
+        const events = (await api("events?kind=move")).events.filter((event) => event.details.pair === pair);
+        return events.length >= 3 && events;
+      }, "the events of the move");
+      assert.deepEqual(told.map((event) => event.details.what), ["moved", "handed", "begun"], "newest first");
+      const times = told.map((event) => event.at_unix_ms);
+      assert.ok(times[0] >= times[1] && times[1] >= times[2], times.join());
+      assert.match(told[2].text, /to see it move/);
+      assert.deepEqual(page.troubles, []);
+    });
+
     test("node_killed_in_the_browser_is_followed_to_the_report", async (t) => {
       // where the entries are: other nodes' loss stops nothing
       const { nodes } = await (await fetch(`${cluster.url(0)}/api/v1/nodes`)).json();

@@ -2,7 +2,7 @@
 //! still past its lease, one that is back within it, a coordinator that is away, pairs that nobody has room
 //! for, logs that are gone.
 
-mod board;
+pub(crate) mod board;
 pub(crate) mod coordinator;
 mod host;
 mod promise;

@@ -14,7 +14,7 @@ use crate::failover::{FLAGS, rounds};
 
 const READERS: usize = 2;
 /// Times that everybody goes over all keys before, during and after a fault.
-const PASSES: u64 = 10;
+pub(crate) const PASSES: u64 = 10;
 
 /// What the readers of a run saw.
 pub(crate) struct Seen {
@@ -23,7 +23,7 @@ pub(crate) struct Seen {
 }
 
 /// Has a board written and read while `fault` is done to the cluster.
-fn under(server: &Server, transport: Transport, fault: impl Fn(&Server, &Board)) -> Seen {
+pub(crate) fn under(server: &Server, transport: Transport, fault: impl Fn(&Server, &Board)) -> Seen {
     let board = Board::new(READERS);
     let readers = std::thread::scope(|scope| {
         let (board, at) = (&board, server.address());

@@ -2,6 +2,7 @@
 //! dashboard, which ask for nothing that a node does not report; the tree and its entries over HTTP.
 
 mod conformity;
+mod moves;
 mod tree;
 mod truth;
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use cell_client::{OneSidedCounters, Transport};
-use cell_tests::checker;
 use cell_tests::server::Server;
 use cell_tests::traffic::Traffic;
 use cell_tests::wait;
@@ -39,7 +38,7 @@ pub(crate) fn clients_meet(transport: Transport, flags: &[&str], least: u64) {
         fell_back_within_time(&counters) * 5 < counters.started,
         "most are answered one-sided: {counters:?}"
     );
-    let operations = check(traffic);
+    let operations = traffic.check_history();
     println!("{transport:?}: {operations} operations checked; {counters:?}");
 }
 
@@ -69,20 +68,8 @@ pub(crate) fn clients_meet_beside_kills(transport: Transport, flags: &[&str], ki
     });
     assert!(counters.done > 0, "{counters:?}");
     let keys = traffic.verify(&ledger);
-    let operations = check(traffic);
+    let operations = traffic.check_history();
     println!(
         "{transport:?}, {kills} kills: {keys} keys verified, {operations} operations checked; {counters:?}"
     );
-}
-
-/// Each key has a history in one order; how many operations there were.
-fn check(traffic: Traffic) -> usize {
-    let mut operations = 0;
-    for (key, history) in traffic.recorder.into_history() {
-        operations += history.len();
-        if let Err(violation) = checker::check(&history, None) {
-            panic!("{} is not linearizable: {violation:?}\n{history:#?}", key.escape_ascii());
-        }
-    }
-    operations
 }

@@ -4,6 +4,7 @@
 mod drill;
 mod events;
 mod http;
+mod moves;
 
 use std::fs::{self, File};
 use std::net::SocketAddr;

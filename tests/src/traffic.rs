@@ -11,7 +11,7 @@ use cell_client::{
     Transport,
 };
 use cell_linearizability::ledger::Ledger;
-use cell_linearizability::{Call, Outcome, Recorder, WrittenValue, payload};
+use cell_linearizability::{Call, Outcome, Recorder, WrittenValue, checker, payload};
 use cell_terms::Version;
 
 use crate::dice::Dice;
@@ -42,6 +42,8 @@ pub struct Traffic {
     values: AtomicU64,
     /// Writes that ledger clients were told of as done.
     acknowledged: AtomicU64,
+    /// Operations of all clients that were not answered in their time.
+    failed: AtomicU64,
     transport: Transport,
     /// What the history clients saw.
     pub recorder: Recorder,
@@ -55,6 +57,7 @@ impl Traffic {
             stop: AtomicBool::new(false),
             values: AtomicU64::new(1),
             acknowledged: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
             transport: Transport::default(),
             recorder: Recorder::default(),
         }
@@ -88,6 +91,30 @@ impl Traffic {
         let wanted = self.acknowledged.load(Ordering::SeqCst) + more;
         let are_there = || self.acknowledged.load(Ordering::SeqCst) >= wanted;
         wait::until(&format!("{more} writes more are acknowledged"), are_there);
+    }
+
+    /// How many operations were not answered in their time.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::SeqCst)
+    }
+
+    fn count_failed(&self) {
+        self.failed.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Demands that each shared key has a history in one order; how many operations there were.
+    ///
+    /// # Panics
+    /// If one has none.
+    pub fn check_history(self) -> usize {
+        let mut operations = 0;
+        for (key, history) in self.recorder.into_history() {
+            operations += history.len();
+            if let Err(violation) = checker::check(&history, None) {
+                panic!("{} is not linearizable: {violation:?}\n{history:#?}", key.escape_ascii());
+            }
+        }
+        operations
     }
 
     /// A client that tries each operation for so long.
@@ -139,8 +166,11 @@ impl Traffic {
                     ledger.acknowledge(&key, value);
                     self.acknowledged.fetch_add(1, Ordering::SeqCst);
                 }
-                Err(error) if error.fate() == Fate::Unknown => ledger.doubt(&key, value),
-                Err(ClientError::Deadline { .. }) => {}
+                Err(error) if error.fate() == Fate::Unknown => {
+                    ledger.doubt(&key, value);
+                    self.count_failed();
+                }
+                Err(ClientError::Deadline { .. }) => self.count_failed(),
                 Err(error) => panic!("no crash explains this: {error} ({error:?})"),
             }
             busy.remove(&key);
@@ -177,6 +207,9 @@ impl Traffic {
             let version = seen.get(&key).map(|(version, _)| *version);
             let invoked = self.recorder.begin();
             let outcome = perform(&mut connection, &key, call, version, &mut seen);
+            if outcome == Outcome::Unknown {
+                self.count_failed();
+            }
             self.recorder.done(&key, call, invoked, outcome);
         }
         let counters = connection.one_sided_counters().copied().unwrap_or_default();

@@ -6,15 +6,18 @@ use cell_node::ClusterSnapshot;
 use cell_terms::NodeId;
 use serde_json::{Value, json};
 
-use crate::event_log::Severity;
 use crate::words::counted;
+
+/// What does not come on.
+const STALL: &str = "stall";
 
 /// Something that happened to a drain.
 #[derive(Debug, PartialEq)]
 pub(crate) struct DrainNews {
     pub(crate) id: String,
     pub(crate) node: NodeId,
-    pub(crate) severity: Severity,
+    /// It does not come on.
+    pub(crate) is_warning: bool,
     pub(crate) text: String,
     pub(crate) details: Value,
 }
@@ -37,7 +40,7 @@ pub(crate) fn news(before: &ClusterSnapshot, now: &ClusterSnapshot) -> Vec<Drain
             true => format!("{} may join again", row.node),
             false => format!("{} is not to be emptied any more", row.node),
         };
-        news.push(told("undrained", row, Severity::Info, text));
+        news.push(told("undrained", row, text));
     }
     news
 }
@@ -56,29 +59,35 @@ fn of_row(
     if row.removed {
         if then.is_none_or(|then| !then.removed) {
             let text = format!("{node} was removed from the cluster, {by}");
-            news.push(told("removed", row, Severity::Info, text));
+            news.push(told("removed", row, text));
         }
         return;
     }
     if then.is_none() {
         let text = format!("{node} is to be emptied of {}, {by}", counted(left, "pair"));
-        news.push(told("drain", row, Severity::Info, text));
+        news.push(told("drain", row, text));
     }
     if left == 0 && (then.is_none() || pairs_of(before, node) > 0) {
-        news.push(told("drained", row, Severity::Info, format!("{node} is empty, and can be stopped")));
+        news.push(told("drained", row, format!("{node} is empty, and can be stopped")));
     }
     if let Some(stall) = &row.stall
         && then.is_none_or(|then| then.stall.as_ref() != Some(stall))
         && left > 0
     {
-        news.push(told("stall", row, Severity::Warning, format!("{node} cannot be emptied: {stall}")));
+        news.push(told(STALL, row, format!("{node} cannot be emptied: {stall}")));
     }
 }
 
-fn told(what: &str, row: &DrainRow, severity: Severity, text: String) -> DrainNews {
+fn told(what: &str, row: &DrainRow, text: String) -> DrainNews {
     let DrainRow { node, who, why, since_unix_ms, stall, .. } = row;
     let id = format!("{what}-{}-{since_unix_ms}", node.0);
-    DrainNews { id, node: *node, severity, text, details: json!({"who": who, "why": why, "stall": stall}) }
+    DrainNews {
+        id,
+        node: *node,
+        is_warning: what == STALL,
+        text,
+        details: json!({"who": who, "why": why, "stall": stall}),
+    }
 }
 
 #[cfg(test)]

@@ -39,6 +39,8 @@ kinds! {
     Incident "incident",
     /// A pair came to another owner, or cannot.
     Takeover "takeover",
+    /// A pair is to move to another node, moves, or does not after all.
+    Move "move",
     /// A node is to be emptied, is empty, or was removed.
     Drain "drain",
     /// Another node balances.

@@ -20,6 +20,7 @@ use crate::clock::LookTime;
 use crate::drain_events::{self, DrainNews};
 use crate::drill::{RunSeen, RunState};
 use crate::event_kind::EventKind as Kind;
+use crate::move_events;
 use crate::words::counted;
 
 /// Events that are kept.
@@ -99,6 +100,7 @@ impl EventLog {
         if before.cluster.revision > 0 && before.cluster.revision != snapshot.cluster.revision {
             look.members(&before.cluster, &snapshot.cluster);
             look.incidents(&before.cluster, &snapshot.cluster);
+            look.moves(&before.cluster, &snapshot.cluster);
             look.findings(&before.cluster, &snapshot.cluster);
             look.troubles(&before.cluster, &snapshot.cluster);
             look.drains(&before.cluster, &snapshot.cluster);
@@ -158,6 +160,13 @@ impl Look<'_> {
             (ago <= dates.since_last_ms + REACH_MS).then_some(ago)
         });
         self.at_unix_ms.saturating_sub(ago.unwrap_or(0))
+    }
+
+    /// When something happened that a row of the cluster dates by its writer's wall clock, likewise.
+    fn happened_at(&self, unix_ms: u64) -> u64 {
+        let since_last_ms = self.dates.map_or(0, |dates| dates.since_last_ms);
+        let ago = self.at_unix_ms.checked_sub(unix_ms).filter(|_| unix_ms > 0);
+        if ago.is_some_and(|ago| ago <= since_last_ms + REACH_MS) { unix_ms } else { self.at_unix_ms }
     }
 
     /// An event that this node alone sees.
@@ -332,6 +341,15 @@ impl Look<'_> {
         }
     }
 
+    /// Planned moves of pairs.
+    fn moves(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
+        for event in move_events::between(before, now) {
+            let at = self.happened_at(event.at_unix_ms);
+            let kind = (Kind::Move, event.severity);
+            self.push_at(at, event.id, (event.node, kind), event.text, event.details);
+        }
+    }
+
     /// What nodes found damaged, and which of it others have read since.
     fn findings(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
         let kind = (Kind::Takeover, Severity::Warning);
@@ -376,7 +394,8 @@ impl Look<'_> {
     }
 
     fn drains(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
-        for DrainNews { id, node, severity, text, details } in drain_events::news(before, now) {
+        for DrainNews { id, node, is_warning, text, details } in drain_events::news(before, now) {
+            let severity = if is_warning { Severity::Warning } else { Severity::Info };
             self.push(id, node, (Kind::Drain, severity), text, details);
         }
     }
@@ -477,7 +496,10 @@ fn end_after_takeovers(all: &mut [(usize, Event)]) {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{Missing, PairRow, PairState, RefutedFinding, ShareRow, ShareTimes, TunedValue};
+    use cell_cluster::{
+        Missing, MoveOutcome, MoveStage, MoveTimes, PairRow, PairState, RefutedFinding, ShareRow, ShareTimes,
+        TunedValue,
+    };
     use cell_node::{CheckpointFailure, ReadOnlyReason, RenewalFigures};
     use cell_terms::{Epoch, PairId};
 
@@ -485,6 +507,7 @@ mod tests {
     use crate::api::regions::tests::pair_row;
     use crate::api::status::tests::snapshot;
     use crate::event_kind::EVENT_KINDS;
+    use crate::move_events::tests::move_row;
 
     fn at_ms(ms: u64) -> LookTime {
         LookTime { boottime_ms: ms, unix_ms: ms }
@@ -799,5 +822,24 @@ mod tests {
         let merged = merge([vec![event("a", 5), event("b", 9)], vec![event("a", 4), event("c", 7)]]);
         let rows: Vec<_> = merged.iter().map(|event| (event.id.as_str(), event.at_unix_ms)).collect();
         assert_eq!(rows, [("b", 9), ("c", 7), ("a", 4)]);
+    }
+
+    /// The first look is of what was there before; what a row dates has that time, unless it cannot be.
+    #[test]
+    fn moves_have_the_times_of_their_rows_in_order_and_one_id_at_each_node() {
+        let of = move_row(MoveStage::Wanted);
+        let mut over = move_row(MoveStage::Handed);
+        over.times = MoveTimes { handed_ms: 1_900, over_ms: 99_000, ..of.times };
+        over.outcome = Some(MoveOutcome::Moved);
+        let mut log = EventLog::default();
+        let looks = [(1_000, vec![]), (1_100, vec![of.clone()]), (2_100, vec![over]), (3_100, vec![of])];
+        for (revision, (at, moves)) in (1..).zip(looks) {
+            let cluster = Arc::new(ClusterSnapshot { revision, moves, ..ClusterSnapshot::default() });
+            log.observe(at_ms(at), &Arc::new(NodeSnapshot { cluster, ..snapshot() }));
+        }
+        let told: Vec<_> = log.iter().filter(|event| event.kind == "move").collect();
+        let told: Vec<_> = told.iter().map(|event| (event.id.as_str(), event.at_unix_ms)).collect();
+        let moved = ("move-3-2-moved", 2_100);
+        assert_eq!(told, [("move-3-2-begun", 1_000), ("move-3-2-handed", 1_900), moved], "99,000 cannot be");
     }
 }

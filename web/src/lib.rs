@@ -45,8 +45,9 @@
 //!
 //! A request that changes something has a body of at most 64 KiB of `application/json` or
 //! `application/merge-patch+json`, and no `Origin` of another host; one that changes settings names the
-//! revision that its author has seen (`If-Match`). Of those with an `Idempotency-Key` that did something the
-//! node keeps the last 256 answers, 4 MiB at most, and gives them to repeats.
+//! revision that its author has seen (`If-Match`), and one that begins or ends a move of a pair may. Of those
+//! with an `Idempotency-Key` that did something the node keeps the last 256 answers, 4 MiB at most, and gives
+//! them to repeats.
 //!
 //! With a file of tokens (`tokens_file`) everything but health, metrics and the console's files wants
 //! one of them (`Authorization: Bearer`), with the role that the table of routes names (`api::routes`): a
@@ -92,6 +93,8 @@ mod known_nodes;
 #[cfg(test)]
 mod large_cluster;
 mod metrics;
+mod move_events;
+mod move_metrics;
 mod operation_metrics;
 mod peer_secret;
 mod peers;

@@ -19,6 +19,7 @@ use crate::balance_metrics;
 use crate::client_metrics;
 use crate::clock::milliseconds;
 use crate::drain_events::pairs_of;
+use crate::move_metrics;
 use crate::operation_metrics;
 use crate::server_figures::{self, ServerFigures};
 
@@ -130,6 +131,8 @@ impl Collector for SnapshotCollector {
         self.encode_node(&mut encoder)?;
         self.encode_operations(&mut encoder)?;
         operation_metrics::encode(&mut encoder, &self.snapshot)?;
+        let moves = &self.snapshot.cluster.move_counts;
+        move_metrics::encode(&mut encoder, moves, self.server.boottime_ms)?;
         client_metrics::encode(&mut encoder, &self.snapshot.client_totals, &self.snapshot.clients)?;
         self.snapshot.counters.iter().try_for_each(|reading| encode_counter(&mut encoder, reading))?;
         for figure in PAIR_FIGURES {

@@ -34,6 +34,8 @@ pub(crate) struct ServerFigures {
     pub(crate) disk: Option<DiskRoom>,
     /// When the process started, in milliseconds since 1970.
     pub(crate) started_unix_ms: u64,
+    /// What CLOCK_BOOTTIME shows now.
+    pub(crate) boottime_ms: u64,
 }
 
 /// Statuses that are there before the first answer has them, so that their first one is an increase.
@@ -182,6 +184,7 @@ mod tests {
             coordinator_answer: Some(Duration::from_millis(250)),
             disk: Some(DiskRoom { free_bytes: 5, all_bytes: 9 }),
             started_unix_ms: 1_500,
+            boottime_ms: 0,
         };
         let text = crate::metrics::render(Arc::new(snapshot()), Duration::ZERO, figures).unwrap();
         for line in [

@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use crate::access::Caller;
 use crate::api::params::Params;
 use crate::certificate::CertificateWatch;
-use crate::clock::{LookTime, now, now_unix_ms};
+use crate::clock::{LookTime, now, now_boottime_ms, now_unix_ms};
 use crate::coordination::Coordination;
 use crate::coordinator_watch::{CoordinatorSeen, CoordinatorWatch};
 use crate::disk_watch::DiskWatch;
@@ -386,6 +386,7 @@ impl Shared {
             coordinator_answer: self.coordinator.answer_took(),
             disk: self.disk.room(),
             started_unix_ms: self.started_unix_ms,
+            boottime_ms: now_boottime_ms(),
         }
     }
 

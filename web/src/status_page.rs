@@ -10,7 +10,7 @@ use axum::response::{Html, IntoResponse, Response};
 use serde_json::Value;
 
 use crate::api::cluster_status::ClusterStatus;
-use crate::api::gathered;
+use crate::api::{gathered, moves};
 use crate::problem::Problem;
 use crate::shared::Shared;
 
@@ -30,13 +30,17 @@ const HEAD: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\
     .verdict{font-size:1.25rem;font-weight:600}\
     </style>\n</head>\n<body>\n<h1>Cell</h1>\n";
 
+/// Moves of pairs that it shows at most.
+const MOVES_MAX: usize = 50;
+
 /// Its route.
 pub(crate) const PATH: &str = "/status";
 
 /// `GET /status`.
 pub(crate) async fn get_page(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
     let text = gathered::text::<ClusterStatus>(&shared).await?;
-    let status: Value = serde_json::from_slice(&text).map_err(|_| Problem::internal())?;
+    let mut status: Value = serde_json::from_slice(&text).map_err(|_| Problem::internal())?;
+    status["moves"] = moves::under_way(&shared.look().0, MOVES_MAX);
     Ok(([(header::CONTENT_SECURITY_POLICY, POLICY)], Html(page(&status))).into_response())
 }
 
@@ -83,7 +87,7 @@ struct Table {
     cells: fn(&Value) -> Vec<String>,
 }
 
-static TABLES: [Table; 5] = [
+static TABLES: [Table; 6] = [
     Table {
         caption: "Nodes that do not answer",
         columns: &[("node", true), ("address", false), ("why", false)],
@@ -95,6 +99,34 @@ static TABLES: [Table; 5] = [
         columns: &[("pair", true), ("what", false), ("next", false)],
         rows: |status| &status["pairs"]["unserved"],
         cells: |pair| vec![number(&pair["pair"]), text(&pair["what"]), text(&pair["next"])],
+    },
+    Table {
+        caption: "Pairs that move",
+        columns: &[
+            ("pair", true),
+            ("from node", true),
+            ("to node", true),
+            ("stage", false),
+            ("copied, %", true),
+            ("since, UTC", false),
+            ("why", false),
+        ],
+        rows: |status| &status["moves"],
+        cells: |of| {
+            let copied = of["bytes_done"].as_u64().zip(of["bytes_total"].as_u64());
+            let percent =
+                copied.and_then(|(done, total)| Some(done.saturating_mul(100).checked_div(total)?.min(100)));
+            let since = of["wanted_unix_ms"].is_u64().then(|| utc(&of["wanted_unix_ms"]));
+            vec![
+                number(&of["pair"]),
+                number(&of["from"]),
+                number(&of["to"]),
+                text(&of["stage"]),
+                number(&percent.into()),
+                since.unwrap_or_else(|| "\u{2013}".to_owned()),
+                text(&of["why"]),
+            ]
+        },
     },
     Table {
         caption: "Nodes",

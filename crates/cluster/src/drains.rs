@@ -7,113 +7,17 @@
 use std::sync::Arc;
 
 use cell_terms::NodeId;
-use cell_terms::text::counted;
-use serde::{Deserialize, Serialize};
 
 use crate::attempts::Attempts;
 use crate::coordinator::{Coordinator, parse, text};
+use crate::drain_row::{DRAINS_AT_ONCE, DrainAuthor, DrainRow, KEY_DRAINS, NodeRefusal};
 use crate::error::ClusterError;
 use crate::member::{MemberRow, Members};
-use crate::number;
-use crate::request::{KeyCondition, KeyValue, Transaction, TransactionOutcome};
+use crate::request::{KeyCondition, Transaction, TransactionOutcome};
 use crate::table::Table;
 
-/// Under which the rows lie.
-pub(crate) const KEY_DRAINS: &str = "drain/";
 /// Counts the changes of drains.
 const KEY_COUNT: &str = "counter/drain";
-/// Nodes of one change, at most: a transaction has so many steps.
-pub const DRAINS_AT_ONCE: usize = 100;
-
-/// A node that is to be emptied, or that was removed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DrainRow {
-    /// The node.
-    #[serde(with = "number")]
-    pub node: NodeId,
-    /// Who wanted it.
-    pub who: String,
-    /// Why, in their words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-    /// Since when, in milliseconds since 1970, by the clock of the node that was asked.
-    pub since_unix_ms: u64,
-    /// The node was removed for good: it may not join any more.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub removed: bool,
-    /// What has kept it from being emptied for a while, as the balancer found it, for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stall: Option<String>,
-}
-
-/// Why a node is not drained, or not removed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NodeRefusal {
-    /// No such node lives.
-    #[error("no {node} is in the cluster just now")]
-    NotMember {
-        /// Which.
-        node: NodeId,
-    },
-    /// Nobody would be left.
-    #[error("no other node would be left that serves: one node at least has to keep the pairs")]
-    LastNode,
-    /// There is nothing to take back.
-    #[error("{node} does not drain")]
-    NotDraining {
-        /// Which.
-        node: NodeId,
-    },
-    /// It has pairs.
-    #[error("{node} still has {}", counted(*pairs, "pair", "pairs"))]
-    OwnsPairs {
-        /// Which.
-        node: NodeId,
-        /// How many.
-        pairs: u64,
-    },
-    /// It runs, and is not drained.
-    #[error("{node} runs and does not drain")]
-    Runs {
-        /// Which.
-        node: NodeId,
-    },
-    /// It was removed.
-    #[error("{node} was removed from the cluster for good, by {who}")]
-    Removed {
-        /// Which.
-        node: NodeId,
-        /// By whom.
-        who: String,
-    },
-    /// More nodes than one change takes.
-    #[error("at most {} nodes are drained by one command", DRAINS_AT_ONCE)]
-    TooMany,
-}
-
-/// Who drains or removes nodes, why and when.
-#[derive(Clone, Copy, Debug)]
-pub struct DrainAuthor<'a> {
-    /// Who.
-    pub who: &'a str,
-    /// Why.
-    pub why: Option<&'a str>,
-    /// Milliseconds since 1970.
-    pub now_unix_ms: u64,
-}
-
-impl DrainRow {
-    /// The row's key.
-    pub(crate) fn key(node: NodeId) -> String {
-        format!("{KEY_DRAINS}{:08}", node.0)
-    }
-
-    fn new(node: NodeId, author: &DrainAuthor<'_>, removed: bool) -> DrainRow {
-        let (who, why) = (author.who.to_owned(), author.why.map(str::to_owned));
-        DrainRow { node, who, why, since_unix_ms: author.now_unix_ms, removed, stall: None }
-    }
-}
 
 /// The drains. Clones share the coordinator.
 #[derive(Clone)]
@@ -123,7 +27,7 @@ pub struct Drains {
 
 /// The rows as they were read.
 struct Found {
-    rows: Vec<(DrainRow, KeyValue)>,
+    rows: Vec<DrainRow>,
     /// That nobody has begun or ended a drain since.
     unchanged: KeyCondition,
     count: u64,
@@ -131,7 +35,7 @@ struct Found {
 
 impl Found {
     fn of(&self, node: NodeId) -> Option<&DrainRow> {
-        self.rows.iter().find(|(row, _)| row.node == node).map(|(row, _)| row)
+        self.rows.iter().find(|row| row.node == node)
     }
 
     /// A change of rows, conditional on all of them.
@@ -165,11 +69,7 @@ impl Drains {
             None => KeyCondition::Absent { key },
         };
         let count = count.map_or(Ok(0), |entry| parse("the count of drains", &entry.value))?;
-        let mut rows = Vec::new();
-        for entry in self.coordinator.list(KEY_DRAINS)?.entries {
-            rows.push((parse("a drain", &entry.value)?, entry));
-        }
-        Ok(Found { rows, unchanged, count })
+        Ok(Found { rows: self.list()?, unchanged, count })
     }
 
     /// What [`Drains::begin`] would refuse.
@@ -348,38 +248,5 @@ impl Drains {
             Err(error) => return Err(error),
         }
         Ok(false)
-    }
-}
-
-/// A node's row, and that it is as it was read.
-pub(crate) fn drain_of(
-    coordinator: &dyn Coordinator,
-    node: NodeId,
-) -> Result<(Option<DrainRow>, KeyCondition), ClusterError> {
-    let key = DrainRow::key(node);
-    match coordinator.read(&key)? {
-        Some(entry) => {
-            let row = parse("a drain", &entry.value)?;
-            Ok((Some(row), KeyCondition::Revision { key, revision: entry.revision }))
-        }
-        None => Ok((None, KeyCondition::Absent { key })),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn drain_row_text_is_pinned() {
-        let author = DrainAuthor { who: "ops", why: None, now_unix_ms: 5 };
-        let row = DrainRow::new(NodeId(3), &author, false);
-        let text = r#"{"node":3,"who":"ops","since_unix_ms":5}"#;
-        assert_eq!(serde_json::to_string(&row).unwrap(), text);
-        assert_eq!(serde_json::from_str::<DrainRow>(text).unwrap(), row);
-        let row = DrainRow { why: Some("w".into()), removed: true, stall: Some("s".into()), ..row };
-        let text = r#"{"node":3,"who":"ops","why":"w","since_unix_ms":5,"removed":true,"stall":"s"}"#;
-        assert_eq!(serde_json::to_string(&row).unwrap(), text);
-        assert_eq!(serde_json::from_str::<DrainRow>(text).unwrap(), row);
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionId, SessionId};
 
-use crate::drains::NodeRefusal;
+use crate::drain_row::NodeRefusal;
 use crate::move_row::MoveRefusal;
 use crate::request::CoordinatorRefusal;
 use crate::terms::TermsDifference;

@@ -33,6 +33,8 @@ mod claim;
 mod clock;
 mod clock_watch;
 mod coordinator;
+mod drain_look;
+mod drain_row;
 mod drains;
 mod embedded;
 mod error;
@@ -49,6 +51,7 @@ mod lock;
 mod member;
 mod missing;
 mod move_row;
+mod move_stage;
 mod moves;
 mod notice;
 pub mod number;
@@ -77,6 +80,7 @@ mod tuning;
 mod urgent;
 mod usage;
 mod watch;
+mod way_back;
 
 pub use balance::{
     Balance, BalancerSeat, FiguresRow, KEY_DRILL, SeatSeen, TOLD_PAIRS_MAX, ToldArrival, ToldHold, ToldPair,
@@ -86,7 +90,8 @@ pub use claim::{Claim, ClaimReason, NewPair, Ownership};
 pub use clock::{Clock, ManualClock, boottime_ns};
 pub use clock_watch::ClockReading;
 pub use coordinator::{Coordinator, initialise};
-pub use drains::{DRAINS_AT_ONCE, DrainAuthor, DrainRow, Drains, NodeRefusal};
+pub use drain_row::{DRAINS_AT_ONCE, DrainAuthor, DrainRow, NodeRefusal};
+pub use drains::Drains;
 pub use embedded::Embedded;
 pub use error::ClusterError;
 pub use finding::{Finding, RefutedFinding};
@@ -98,9 +103,8 @@ pub use lease_thread::{FirstLease, LeaseThread, LeaseTries};
 pub use lock::FolderLock;
 pub use member::{MemberRow, Members};
 pub use missing::Missing;
-pub use move_row::{
-    CopyProgress, MoveMotive, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide, MoveStage,
-};
+pub use move_row::{CopyProgress, MoveMotive, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide};
+pub use move_stage::{MoveStage, MoveTimes};
 pub use moves::{BalancerWish, Moves};
 pub use notice::{NOTICE_PREFIX, Notices};
 pub use remote::Remote;
@@ -119,7 +123,7 @@ pub use session::{SessionRow, Sessions};
 pub use settings::{COUNTERS, ClusterCounts, SETTINGS};
 pub use sim::{Away, Fault, Sim, SimLink};
 pub use store::{CoordinatorStore, Delta, STORE_FORMAT_VERSION, StoreImage, StoreMeta};
-pub use table::Table;
+pub use table::{MoveDates, Table};
 pub use terms::{ClusterTerms, Joining, NodeSeat, TermsDifference};
 pub use trouble::Trouble;
 pub use tuning::{
@@ -127,3 +131,4 @@ pub use tuning::{
     WORDS_BYTES_MAX, WantedTuning,
 };
 pub use watch::{BalanceView, ClusterView, Look, Watch};
+pub use way_back::TakenBack;

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempts::Attempts;
 use crate::coordinator::{Coordinator, parse, text};
-use crate::drains::{NodeRefusal, drain_of};
+use crate::drain_look::drain_of;
+use crate::drain_row::NodeRefusal;
 use crate::error::ClusterError;
 use crate::number;
 use crate::request::{CoordinatorRefusal, KeyCondition, KeyValue, Transaction, TransactionOutcome};

@@ -6,6 +6,7 @@ use cell_terms::{Epoch, Incarnation, NodeId, PairId};
 use serde::{Deserialize, Serialize};
 
 use crate::host::HostId;
+use crate::move_stage::{MoveStage, MoveTimes};
 use crate::number;
 use crate::row::PairRow;
 
@@ -67,33 +68,6 @@ impl MoveMotive {
     }
 }
 
-/// How far a move is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MoveStage {
-    /// It is asked for.
-    Wanted,
-    /// The source keeps image and log; the target copies.
-    Copying,
-    /// The copy is whole, verified, and follows the log closely: the source may hand the pair over.
-    Ready,
-    /// The pair is the target's; it is served from its publication on.
-    Handed,
-}
-
-impl MoveStage {
-    /// The stage in one word.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            MoveStage::Wanted => "wanted",
-            MoveStage::Copying => "copying",
-            MoveStage::Ready => "ready",
-            MoveStage::Handed => "handed",
-        }
-    }
-}
-
 /// What became of a move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -143,6 +117,12 @@ pub struct MoveRow {
     /// What became of it; none while it is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<MoveOutcome>,
+    /// Who cancelled it, if somebody did and said who.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled_by: Option<String>,
+    /// When it came how far.
+    #[serde(default, skip_serializing_if = "MoveTimes::are_unknown")]
+    pub times: MoveTimes,
 }
 
 impl MoveRow {
@@ -168,6 +148,14 @@ impl MoveRow {
     #[must_use]
     pub fn epoch_of_target(&self) -> Epoch {
         Epoch(self.epoch.0 + 1)
+    }
+
+    /// The names of all that a look at a move shows, but for how far it is: others where it is another move,
+    /// or would be.
+    #[must_use]
+    pub fn revision(&self) -> String {
+        let MoveRow { pair, number, epoch, source, target, .. } = self;
+        format!("{}.{number}.{}.{}.{}", pair.0, epoch.0, source.incarnation.0, target.incarnation.0)
     }
 
     /// Whether a pair's row shows this move's handing, published or not.
@@ -235,6 +223,12 @@ pub enum MoveRefusal {
         from: NodeId,
         /// To where.
         to: NodeId,
+    },
+    /// It was to be done as it was shown, and would be another move by now.
+    #[error("{pair} is not where it was any more, or has moved since: look at it again, and decide anew")]
+    Changed {
+        /// The pair.
+        pair: PairId,
     },
     /// There is no such move, or it is over.
     #[error("no move of {pair} is under way")]

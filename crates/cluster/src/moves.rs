@@ -15,12 +15,13 @@ use crate::attempts::Attempts;
 use crate::balance::SeatSeen;
 use crate::claim::Ownership;
 use crate::coordinator::{Coordinator, parse, text};
-use crate::drains::drain_of;
+use crate::drain_look::drain_of;
 use crate::error::ClusterError;
 use crate::member::MemberRow;
 use crate::move_row::{
-    CopyProgress, KEY_MOVES, MoveMotive, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide, MoveStage,
+    CopyProgress, KEY_MOVES, MoveMotive, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveSide,
 };
+use crate::move_stage::{MoveStage, MoveTimes};
 use crate::request::{KeyCondition, Revision, Transaction, TransactionOutcome};
 use crate::row::{PairRow, PairState};
 use crate::table::{Table, unchanged};
@@ -40,13 +41,20 @@ pub struct BalancerWish<'a> {
 #[derive(Clone)]
 pub struct Moves {
     coordinator: Arc<dyn Coordinator>,
+    at_ms: u64,
 }
 
 impl Moves {
     /// The moves that `coordinator` holds.
     #[must_use]
     pub fn new(coordinator: Arc<dyn Coordinator>) -> Moves {
-        Moves { coordinator }
+        Moves { coordinator, at_ms: 0 }
+    }
+
+    /// The same moves; what is written of them from here on happens at this time ([`MoveTimes`]).
+    #[must_use]
+    pub fn at(self, at_ms: u64) -> Moves {
+        Moves { at_ms, ..self }
     }
 
     /// The move of a pair that is under way, or was the last one.
@@ -79,7 +87,21 @@ impl Moves {
     /// # Errors
     /// [`MoveRefusal`]; [`ClusterError::PairUnknown`]; [`ClusterError::LeaseEnded`] of either end.
     pub fn begin(&self, pair: PairId, target: &MemberRow, why: &str) -> Result<MoveRow, ClusterError> {
-        self.begin_wished(pair, target, why, None)
+        self.begin_if(pair, target, why, None, None)
+    }
+
+    /// The same, if it is what was seen to be planned: the [`MoveRow::revision`] of that.
+    ///
+    /// # Errors
+    /// As there; [`MoveRefusal::Changed`].
+    pub fn begin_as_seen(
+        &self,
+        pair: PairId,
+        target: &MemberRow,
+        why: &str,
+        seen: Option<&str>,
+    ) -> Result<MoveRow, ClusterError> {
+        self.begin_if(pair, target, why, seen, None)
     }
 
     /// The same for the balancer: conditional on its seat as it was when it decided, which counts the move.
@@ -93,14 +115,15 @@ impl Moves {
         target: &MemberRow,
         wish: &BalancerWish<'_>,
     ) -> Result<MoveRow, ClusterError> {
-        self.begin_wished(pair, target, wish.why, Some(wish))
+        self.begin_if(pair, target, wish.why, None, Some(wish))
     }
 
-    fn begin_wished(
+    fn begin_if(
         &self,
         pair: PairId,
         target: &MemberRow,
         why: &str,
+        seen: Option<&str>,
         wish: Option<&BalancerWish<'_>>,
     ) -> Result<MoveRow, ClusterError> {
         let (mut attempts, mut tried) = (Attempts::default(), None);
@@ -112,6 +135,9 @@ impl Moves {
                 return Ok(row);
             }
             let (row, conditions) = self.plan_with(pair, target, why)?;
+            if seen.is_some_and(|seen| seen != row.revision()) {
+                return Err(MoveRefusal::Changed { pair }.into());
+            }
             let row = MoveRow { cause: wish.map_or(MoveMotive::Operator, |wish| wish.cause), ..row };
             let live = Transaction::new()
                 .when(KeyCondition::LeaseAlive { lease: row.source.incarnation })
@@ -199,6 +225,8 @@ impl Moves {
             bytes_done: 0,
             bytes_total: 0,
             outcome: None,
+            cancelled_by: None,
+            times: MoveTimes::wanted(self.at_ms),
         };
         let earlier = as_it_was(pair, earlier.map(|(_, revision)| revision));
         Ok((wanted, [unchanged(pair, entry.revision), earlier, drain_unchanged]))
@@ -211,6 +239,7 @@ impl Moves {
     pub fn accept(&self, name: MoveName) -> Result<MoveRow, ClusterError> {
         self.change(name, |row| {
             row.stage = row.stage.max(MoveStage::Copying);
+            row.times.note_stage(MoveStage::Copying, self.at_ms);
             Ok(())
         })
     }
@@ -226,7 +255,11 @@ impl Moves {
             }
             (row.bytes_done, row.bytes_total) = (copy.bytes_done, copy.bytes_total);
             row.target.host = copy.host;
-            row.stage = if copy.is_ready { MoveStage::Ready } else { MoveStage::Copying };
+            let stage = if copy.is_ready { MoveStage::Ready } else { MoveStage::Copying };
+            if row.stage != stage {
+                row.times.note_stage(stage, self.at_ms);
+            }
+            row.stage = stage;
             Ok(())
         })
     }
@@ -236,11 +269,30 @@ impl Moves {
     /// # Errors
     /// [`MoveRefusal::HandedOver`], [`MoveRefusal::NotUnderWay`].
     pub fn end(&self, name: MoveName, outcome: &MoveOutcome) -> Result<MoveRow, ClusterError> {
+        self.end_by(name, outcome, None)
+    }
+
+    /// Cancels a move of which nothing is handed over yet, in somebody's name.
+    ///
+    /// # Errors
+    /// As [`Moves::end`].
+    pub fn cancel(&self, name: MoveName, by: &str) -> Result<MoveRow, ClusterError> {
+        self.end_by(name, &MoveOutcome::Cancelled, Some(by))
+    }
+
+    fn end_by(
+        &self,
+        name: MoveName,
+        outcome: &MoveOutcome,
+        by: Option<&str>,
+    ) -> Result<MoveRow, ClusterError> {
         self.change(name, |row| {
             if row.stage == MoveStage::Handed {
                 return Err(MoveRefusal::HandedOver { pair: row.pair, to: row.target.node }.into());
             }
             row.outcome = Some(outcome.clone());
+            row.cancelled_by = by.map(str::to_owned);
+            row.times.note_end(self.at_ms);
             Ok(())
         })
     }
@@ -252,11 +304,12 @@ impl Moves {
     pub fn close(&self, name: MoveName, outcome: &MoveOutcome) -> Result<MoveRow, ClusterError> {
         self.change(name, |row| {
             row.outcome = Some(outcome.clone());
+            row.times.note_end(self.at_ms);
             Ok(())
         })
     }
 
-    fn read(&self, pair: PairId) -> Result<Option<(MoveRow, Revision)>, ClusterError> {
+    pub(crate) fn read(&self, pair: PairId) -> Result<Option<(MoveRow, Revision)>, ClusterError> {
         let entry = self.coordinator.read(&MoveRow::key(pair))?;
         entry.map(|entry| Ok((parse_move(&entry.value)?, entry.revision))).transpose()
     }
@@ -301,7 +354,7 @@ impl Moves {
 }
 
 /// That nobody has written a move's row since it was read.
-fn as_it_was(pair: PairId, revision: Option<Revision>) -> KeyCondition {
+pub(crate) fn as_it_was(pair: PairId, revision: Option<Revision>) -> KeyCondition {
     let key = MoveRow::key(pair);
     match revision {
         Some(_) if planted(Mutant::HandingMoveUnasked) => {
@@ -360,13 +413,16 @@ impl Table {
             };
             let handed = handed_row(row, &of, cut)?;
             let target = of.target.incarnation;
+            let mut moved = MoveRow { stage: MoveStage::Handed, ..of };
+            moved.times.note_freeze(self.dates().frozen_ms);
+            moved.times.note_stage(MoveStage::Handed, self.dates().at_ms);
             let hand = Transaction::new()
                 .when(lives(incarnation))
                 .when(lives(target))
                 .when(unchanged(pair, revision))
                 .when(as_it_was(pair, Some(move_revision)))
                 .put(PairRow::key(pair), text(&handed))
-                .put(MoveRow::key(pair), text(&MoveRow { stage: MoveStage::Handed, ..of }));
+                .put(MoveRow::key(pair), text(&moved));
             match self.coordinator().transact(hand) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(handed),
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
@@ -421,63 +477,6 @@ impl Table {
         }
         Err(ClusterError::Contended { what: "a pair's row" })
     }
-
-    /// Makes the move's source the pair's owner once more, in the epoch after the target's: the target did
-    /// not serve the pair. Written by either end. The source recovers the pair like any that it claims.
-    ///
-    /// # Errors
-    /// [`ClusterError::Superseded`]: the target serves the pair, or it is another's;
-    /// [`ClusterError::LeaseEnded`] of the source.
-    pub fn take_back(&self, of: &MoveRow, why: &str) -> Result<PairRow, ClusterError> {
-        let (pair, target, source) = (of.pair, of.target.incarnation, of.source);
-        let moves = Moves::new(self.coordinator().clone());
-        let back_epoch = Epoch(of.epoch_of_target().0 + 1);
-        let mut attempts = Attempts::default();
-        while attempts.left() {
-            let (row, revision) = self.read(pair)?;
-            if row.epoch == back_epoch && row.owner == Some(source.incarnation) {
-                return Ok(row); // an earlier try, or the other end's
-            }
-            let is_served = row.is_published() && !planted(Mutant::ServedTakenBack);
-            if row.epoch != of.epoch_of_target() || row.owner != Some(target) || is_served {
-                return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
-            }
-            let found = moves.read(pair)?.filter(|(found, _)| found.number == of.number);
-            let back = PairRow {
-                epoch: back_epoch,
-                owner: Some(source.incarnation),
-                node: source.node,
-                host: source.host,
-                state: PairState::Recovering,
-                place: None,
-                ..row
-            };
-            let is_unchanged = match planted(Mutant::BackOutrun) {
-                true => KeyCondition::LeaseEnded { lease: Incarnation(0) }, // there never was one
-                false => unchanged(pair, revision),
-            };
-            let mut transaction = Transaction::new()
-                .when(KeyCondition::LeaseAlive { lease: source.incarnation })
-                .when(is_unchanged)
-                .put(PairRow::key(pair), text(&back));
-            if let Some((found, move_revision)) = found {
-                let outcome = Some(MoveOutcome::Back { why: why.to_owned() });
-                transaction = transaction
-                    .when(as_it_was(pair, Some(move_revision)))
-                    .put(MoveRow::key(pair), text(&MoveRow { outcome, ..found }));
-            }
-            match self.coordinator().transact(transaction) {
-                Ok(TransactionOutcome::Applied { .. }) => return Ok(back),
-                Ok(TransactionOutcome::Refused { condition: 0 }) => {
-                    return Err(ClusterError::LeaseEnded { lease: source.incarnation });
-                }
-                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
-                Err(error) => return Err(error),
-            }
-        }
-        Err(ClusterError::Contended { what: "a pair that was to go back" })
-    }
 }
 
 /// What the pair's row becomes by the handing.
@@ -519,6 +518,8 @@ mod tests {
             bytes_done: 1,
             bytes_total: 4,
             outcome: Some(MoveOutcome::GivenUp { why: "w".into() }),
+            cancelled_by: None,
+            times: MoveTimes::default(),
         };
         let text = concat!(
             r#"{"pair":3,"number":2,"epoch":5,"source":{"incarnation":8,"node":0},"#,
@@ -527,5 +528,18 @@ mod tests {
         );
         assert_eq!(serde_json::to_string(&row).unwrap(), text);
         assert_eq!(serde_json::from_str::<MoveRow>(text).unwrap(), row);
+        let dated = MoveRow {
+            outcome: Some(MoveOutcome::Cancelled),
+            cancelled_by: Some("ann".into()),
+            times: MoveTimes { wanted_ms: 7, over_ms: 9, ..MoveTimes::default() },
+            ..row
+        };
+        let text = serde_json::to_string(&dated).unwrap();
+        let end = concat!(
+            r#""outcome":"cancelled","cancelled_by":"ann","times":{"wanted_ms":7,"copying_ms":0,"#,
+            r#""ready_ms":0,"frozen_ms":0,"handed_ms":0,"over_ms":9}}"#,
+        );
+        assert!(text.ends_with(end), "{text}");
+        assert_eq!(serde_json::from_str::<MoveRow>(&text).unwrap(), dated);
     }
 }

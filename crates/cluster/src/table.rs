@@ -30,13 +30,23 @@ const PAIRS_MAX: u32 = 1 << (REGION_ID_BITS - 1);
 pub struct Table {
     coordinator: Arc<dyn Coordinator>,
     host: Option<HostId>,
+    dates: MoveDates,
+}
+
+/// When what is written of a planned move happens, as [`crate::MoveTimes`] has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MoveDates {
+    /// Now.
+    pub at_ms: u64,
+    /// When the pair that is handed over was frozen.
+    pub frozen_ms: u64,
 }
 
 impl Table {
     /// The table that `coordinator` holds, for a process that does not say on which host it runs.
     #[must_use]
     pub fn new(coordinator: Arc<dyn Coordinator>) -> Table {
-        Table { coordinator, host: None }
+        Table { coordinator, host: None, dates: MoveDates::default() }
     }
 
     /// The same table, for a process of this host: the rows of what it owns name the host, and it may claim
@@ -44,6 +54,17 @@ impl Table {
     #[must_use]
     pub fn on_host(self, host: Option<HostId>) -> Table {
         Table { host, ..self }
+    }
+
+    /// The same table, for a step of a move that is to be dated.
+    #[must_use]
+    pub fn dated(&self, dates: MoveDates) -> Table {
+        Table { dates, ..self.clone() }
+    }
+
+    /// When what is written happens.
+    pub(crate) fn dates(&self) -> MoveDates {
+        self.dates
     }
 
     /// The host of this process, if it said so.

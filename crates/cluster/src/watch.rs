@@ -11,7 +11,7 @@ use crate::balance::{
     self, FiguresRow, KEY_BALANCE, KEY_DRILL, KEY_SEAT, SeatSeen, parse_figures, parse_seat,
 };
 use crate::coordinator::{Coordinator, parse};
-use crate::drains::{DrainRow, KEY_DRAINS};
+use crate::drain_row::{DrainRow, KEY_DRAINS};
 use crate::error::ClusterError;
 use crate::incident::{self, IncidentRow, KEY_INCIDENTS};
 use crate::member::{KEY_MEMBERS, MemberRow};

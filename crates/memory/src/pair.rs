@@ -1,6 +1,6 @@
 //! The two writers of a pair travel together.
 
-use cell_terms::{Csn, RegionKind};
+use cell_terms::{Csn, Epoch, RegionKind};
 
 use crate::region::{RegionWriter, Watermarks};
 
@@ -30,6 +30,15 @@ impl PairWriter {
     pub fn set_watermark(&mut self, durable: Csn, visible: Csn) {
         self.extent.set_watermark(durable, visible);
         self.node.set_watermark(durable, visible);
+    }
+
+    /// See [`RegionWriter::in_epoch`].
+    ///
+    /// # Panics
+    /// If the epoch is not later.
+    #[must_use]
+    pub fn in_epoch(self, epoch: Epoch) -> PairWriter {
+        PairWriter::new(self.node.in_epoch(epoch), self.extent.in_epoch(epoch))
     }
 
     /// The watermarks as last set.

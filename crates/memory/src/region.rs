@@ -68,7 +68,7 @@ pub struct Region {
 struct About {
     spec: RegionSpec,
     backing: Backing,
-    population: Population,
+    population: Arc<Population>,
 }
 
 impl Region {
@@ -165,7 +165,7 @@ impl Region {
     ) -> Result<Region, MemoryError> {
         let population = Population::new(backing, mapping.bytes() as u64, budget);
         let population = population.map_err(MemoryError::LimitReached)?;
-        let about = Arc::new(About { spec, backing, population });
+        let about = Arc::new(About { spec, backing, population: Arc::new(population) });
         Ok(Region { live: Live::new(mapping, spec.words()), about })
     }
 
@@ -463,7 +463,8 @@ impl RegionWriter {
         self.region.live.write_bytes(word_at(offset), bytes);
     }
 
-    /// Raises the watermarks, after everything that was stored before. The epoch stays: it is the region's.
+    /// Raises the watermarks, after everything that was stored before. The epoch stays: another one is
+    /// [`RegionWriter::in_epoch`]'s.
     ///
     /// # Panics
     /// If one would sink, or durable would pass visible: a watermark is a promise.
@@ -477,6 +478,22 @@ impl RegionWriter {
             (live.shared(header_word::DURABLE), durable),
             (live.shared(header_word::VISIBLE), visible),
         );
+    }
+
+    /// The same memory in a later epoch of its owner's, who has let nobody else have it. Handles that were
+    /// cloned before go on calling it by the earlier one; readers who go by that see that it is another's.
+    ///
+    /// # Panics
+    /// If the epoch is not later.
+    #[must_use]
+    pub fn in_epoch(mut self, epoch: Epoch) -> RegionWriter {
+        assert!(epoch > self.watermarks.epoch, "an epoch must not sink");
+        let About { spec, backing, population } = &*self.region.about;
+        let (spec, backing, population) = (RegionSpec { epoch, ..*spec }, *backing, population.clone());
+        self.region.about = Arc::new(About { spec, backing, population });
+        self.watermarks.epoch = epoch;
+        self.region.live.store_release(header_word::EPOCH, epoch.0.into());
+        self
     }
 
     /// The watermarks as last set.

@@ -12,7 +12,8 @@
 //!
 //! `write` is the write path, `read` and `scan` are the reads, `room` finds memory before an operation
 //! begins, `split`, `adoption`, `compaction` and `packing` are steps of their protocols, `image_run` and
-//! `check` read a pair beside its owner, `check_node` is a check by the owner itself.
+//! `check` read a pair beside its owner, `check_node` is a check by the owner itself, `kept` is a pair that
+//! comes back to its owner.
 
 mod adoption;
 mod check;
@@ -23,6 +24,7 @@ mod error;
 mod figures;
 mod grace;
 mod image_run;
+mod kept;
 mod log;
 mod meganodes;
 mod memory;

@@ -157,6 +157,12 @@ impl Meganodes {
         slots.filter_map(|(slot, owned)| owned.as_ref().map(|owned| (SlotIndex(slot), owned)))
     }
 
+    /// All of them, which are somebody else's from here on.
+    pub(crate) fn take_all(&mut self) -> Vec<(SlotIndex, OwnedMeganode)> {
+        let slots = (0u32..).map(SlotIndex).zip(std::mem::take(&mut self.slots));
+        slots.filter_map(|(slot, owned)| Some((slot, owned?))).collect()
+    }
+
     /// Levels of a meganode's tree.
     pub(crate) fn height(&self, slot: SlotIndex) -> u8 {
         self.get(slot).map_or(1, |owned| owned.allocator.height())

@@ -50,6 +50,11 @@ impl<O: MemoryObserver> PairMemory<O> {
         &self.extent
     }
 
+    /// For the next owner of the same memory.
+    pub(crate) fn into_writer(self) -> PairWriter {
+        self.writer
+    }
+
     /// What copiers of images and checks read.
     pub(crate) fn source(&self, pair: PairId, epoch: Epoch) -> ImageSource {
         ImageSource {

@@ -143,6 +143,13 @@ impl<O: MemoryObserver> Pair<O> {
         Ok(PackingStep::Went)
     }
 
+    /// A packing that is under way goes no further.
+    pub fn abandon_packing(&mut self) {
+        if std::mem::take(&mut self.packing.under_way) {
+            self.extents.end_packing();
+        }
+    }
+
     /// All leaves were gone through.
     fn end_packing(&mut self, walk: &mut PackingWalk) -> PackingStep {
         let until = *walk.rests_until.get_or_insert(self.appended());

@@ -347,7 +347,7 @@ mutants! {
     /// A pair is given up before all that was appended is durable and answered. Caught as the one before.
     LeftUnanswered: "left-unanswered",
     /// A pair is handed over though an end of the move is dead. The twins of the coordinator's tests
-    /// (`crates/cluster/tests/suite/mutants.rs`) catch it, as the next five.
+    /// (`crates/cluster/tests/suite/mutants.rs`) catch it, as the next six.
     HandingLeaseUnasked: "handing-lease-unasked",
     /// A pair is handed over though the move was ended since it was looked at.
     HandingMoveUnasked: "handing-move-unasked",
@@ -359,6 +359,14 @@ mutants! {
     ServedTakenBack: "served-taken-back",
     /// A pair goes back though another has claimed it.
     BackOutrun: "back-outrun",
+    /// A source that finds its pair back by a look serves the memory that it has kept.
+    ThawOnALook: "thaw-on-a-look",
+    /// A source serves the memory that it has kept though the pair's row is another since. A test of the
+    /// control side (`node/tests/suite/moves.rs`) catches it.
+    FrozenServedAfterAnotherRow: "frozen-served-after-another-row",
+    /// A pair that was handed over is told to clients before it is published. A test of recoveries
+    /// (`recovery/tests/suite/copy.rs`) catches it.
+    ToldUnpublished: "told-unpublished",
     /// A move is begun by who balances no more. The twins of the coordinator's tests
     /// (`crates/cluster/tests/suite/mutants.rs`) catch it.
     BalancerUnasked: "balancer-unasked",

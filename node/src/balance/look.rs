@@ -7,7 +7,7 @@ use cell_terms::{NodeId, PairId};
 
 /// Moves that a node has begun as the balancer, by why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MoveCounts {
+pub struct BalanceCounts {
     /// A node was above the mean.
     pub above: u64,
     /// A node was below it.
@@ -28,7 +28,7 @@ pub struct BalanceSnapshot {
     /// Whether balance is on, by this node's settings.
     pub on: bool,
     /// Moves that this node has begun as the balancer since its start.
-    pub moves: MoveCounts,
+    pub moves: BalanceCounts,
     /// What this node goes by as the balancer; none: another one is.
     pub look: Option<Arc<BalanceLook>>,
 }

@@ -27,7 +27,7 @@ use picture::SeenFigures;
 use telling::Telling;
 use verdicts::Verdicts;
 
-pub use look::{BalanceLook, BalanceSnapshot, MoveCounts};
+pub use look::{BalanceCounts, BalanceLook, BalanceSnapshot};
 pub use options::BalanceOptions;
 
 /// The balancer decides so often, or each eighth of the window.
@@ -54,7 +54,7 @@ pub(crate) struct BalanceDriver {
     telling: Telling,
     seen: SeenFigures,
     seated: Option<Seated>,
-    counts: MoveCounts,
+    counts: BalanceCounts,
     stopping: bool,
     /// Something was written that is to be seen at once.
     wrote: bool,
@@ -77,7 +77,7 @@ impl BalanceDriver {
             telling: Telling::default(),
             seen: SeenFigures::default(),
             seated: None,
-            counts: MoveCounts::default(),
+            counts: BalanceCounts::default(),
             stopping: false,
             wrote: false,
             shown: None,

@@ -1,7 +1,9 @@
 //! What a member decides, case by case, and many members at random.
 
 use super::*;
-use cell_cluster::{Finding, MemberRow, Missing, MoveMotive, MoveRow, MoveSide, MoveStage, PairGeometry};
+use cell_cluster::{
+    Finding, MemberRow, Missing, MoveMotive, MoveRow, MoveSide, MoveStage, MoveTimes, PairGeometry,
+};
 
 use crate::moves::handed_to;
 
@@ -103,6 +105,8 @@ fn handed_pair_is_left_to_its_move() {
         bytes_done: 0,
         bytes_total: 0,
         outcome: None,
+        cancelled_by: None,
+        times: MoveTimes::default(),
     };
     let recovering =
         PairRow { state: PairState::Recovering, epoch: cell_terms::Epoch(2), ..row(1, Some(7), 1) };

@@ -3,6 +3,7 @@
 //! the worker, copies (`copying`). The control driver steps it with each look at the cluster.
 
 mod copying;
+mod figures;
 mod source;
 mod target;
 
@@ -10,14 +11,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClusterError, ClusterView, CopyProgress, MoveOutcome, MoveRow, MoveStage, Moves, Ownership, Table,
+    ClusterError, ClusterView, CopyProgress, MoveDates, MoveOutcome, MoveRow, MoveStage, Moves, Ownership,
+    PairRow, Table, TakenBack,
 };
+use cell_pair::Pair;
 use cell_recovery::Progress;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, PairId};
 
 use crate::command::{ControlEvent, StayReason};
 use crate::membership::MembershipOptions;
+use crate::move_counts::MoveCounts;
+use crate::takeovers::KeptPair;
+use figures::MoveFigures;
 use source::{Seen, SourceAction, SourceMove};
 use target::{CopyState, TargetAction, TargetMove};
 
@@ -25,6 +31,7 @@ pub use copying::{CopyEnd, CopyJob, CopyOrders, CopyRun};
 
 /// How often the rows are looked at by a target that waits for the handing.
 const HASTE_NS: u64 = 2_000_000;
+const NS_PER_MS: u64 = 1_000_000;
 
 /// What the control driver is to do.
 pub(crate) enum MoveEffect {
@@ -41,12 +48,39 @@ struct Source {
     core: SourceMove,
     /// Counts what was asked of the worker: an answer to an earlier question is none to this one.
     ticket: u64,
+    /// Since when the pair is frozen, or was the last time.
+    frozen_ns: u64,
+    figures: MoveFigures,
+    /// The memory of the pair, once that was handed over.
+    frozen: Option<Box<Pair>>,
 }
 
 /// A move hither.
 struct Target {
     core: TargetMove,
     job: Option<CopyJob>,
+    figures: MoveFigures,
+    /// The pair is served since the last look.
+    is_fresh: bool,
+}
+
+/// The wall clock, as far as it is known: in some tests it is not.
+#[derive(Clone, Copy, Default)]
+struct WallClock {
+    /// What it showed, in milliseconds since 1970, when the time of the looks was zero.
+    zero_ms: Option<u64>,
+    now_ms: u64,
+}
+
+impl WallClock {
+    /// What it shows at a time of the looks; zero where that is not known.
+    fn at_ms(self, at_ns: u64) -> u64 {
+        self.zero_ms.map_or(0, |zero_ms| zero_ms.saturating_add(at_ns / NS_PER_MS))
+    }
+
+    fn dates(self) -> MoveDates {
+        MoveDates { at_ms: self.now_ms, ..MoveDates::default() }
+    }
 }
 
 /// See the module's text.
@@ -56,8 +90,12 @@ pub(crate) struct MovesDriver {
     moves: Moves,
     sources: BTreeMap<PairId, Source>,
     targets: BTreeMap<PairId, Target>,
+    /// Pairs that have come back with their memory, until they are taken over.
+    kept: BTreeMap<PairId, KeptPair>,
     tickets: u64,
     stopping: bool,
+    counts: MoveCounts,
+    wall: WallClock,
     /// As of the last look.
     now_ns: u64,
     /// When the rows are to be looked at next.
@@ -82,16 +120,41 @@ impl MovesDriver {
             moves: Moves::new(table.coordinator().clone()),
             sources: BTreeMap::new(),
             targets: BTreeMap::new(),
+            kept: BTreeMap::new(),
             tickets: 0,
             stopping: false,
+            counts: MoveCounts::default(),
+            wall: WallClock::default(),
             now_ns: 0,
             due_ns: u64::MAX,
         }
     }
 
-    /// The node goes: nothing begins, and what was not handed over stays.
+    /// What is written of moves is dated by this: what the wall clock showed when the looks' time was zero.
+    pub(crate) fn set_wall_zero_ms(&mut self, wall_zero_ms: u64) {
+        self.wall.zero_ms = Some(wall_zero_ms);
+    }
+
+    /// What is written from here on happens at this time.
+    fn note_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        self.wall.now_ms = self.wall.at_ms(now_ns);
+        self.moves = self.moves.clone().at(self.wall.now_ms);
+        self.table = self.table.dated(self.wall.dates());
+    }
+
+    /// What has become of moves, and which are under way.
+    pub(crate) fn counts(&self) -> MoveCounts {
+        let sources = self.sources.values().map(|source| &source.figures);
+        let all = sources.chain(self.targets.values().map(|target| &target.figures));
+        MoveCounts { still_since_ns: all.map(MoveFigures::still_since_ns).min(), ..self.counts }
+    }
+
+    /// The node goes: nothing begins, and what was not handed over stays. What was does not come back.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
+        self.kept.clear();
+        self.sources.values_mut().for_each(|source| source.frozen = None);
     }
 
     /// Breaks all copies off.
@@ -105,6 +168,11 @@ impl MovesDriver {
         self.sources.contains_key(&pair)
     }
 
+    /// Whether pairs are on their way from here, or hither.
+    pub(crate) fn is_moving(&self) -> bool {
+        !self.sources.is_empty() || !self.targets.is_empty()
+    }
+
     /// When the rows are to be looked at next, for what this knows.
     pub(crate) fn due_ns(&self) -> u64 {
         self.due_ns
@@ -112,7 +180,8 @@ impl MovesDriver {
 
     /// Takes each move a step further, by the rows as they are; `owned` are the pairs of this node.
     pub(crate) fn look(&mut self, view: &ClusterView, owned: &[Ownership], now_ns: u64) -> Vec<MoveEffect> {
-        (self.now_ns, self.due_ns) = (now_ns, u64::MAX);
+        self.due_ns = u64::MAX;
+        self.note_time(now_ns);
         let mut effects = Vec::new();
         let incarnation = self.options.incarnation;
         for of in view.moves.values().filter(|of| of.is_under_way()) {
@@ -120,14 +189,26 @@ impl MovesDriver {
             let is_source = of.source.incarnation == incarnation && owned.iter().any(owns);
             if is_source && !self.sources.contains_key(&of.pair) {
                 tracing::info!(pair = of.pair.0, to = of.target.node.0, "a pair is to move away");
-                self.sources.insert(of.pair, Source { core: SourceMove::new(of), ticket: 0 });
+                let figures = MoveFigures::begin(&mut self.counts.source, now_ns);
+                let core = SourceMove::new(of);
+                self.sources.insert(of.pair, Source { core, ticket: 0, frozen_ns: 0, figures, frozen: None });
                 effects.push(MoveEffect::Notify(ControlEvent::KeepLog { pair: of.pair, keep: true }));
             }
             if of.target.incarnation == incarnation && !self.targets.contains_key(&of.pair) {
                 tracing::info!(pair = of.pair.0, from = of.source.node.0, "a pair is to move here");
-                self.targets.insert(of.pair, Target { core: TargetMove::new(of), job: None });
+                let figures = MoveFigures::begin(&mut self.counts.target, now_ns);
+                let core = TargetMove::new(of);
+                self.targets.insert(of.pair, Target { core, job: None, figures, is_fresh: false });
+            }
+            let has_ended = |end: Incarnation| !view.lives(end);
+            if view.lives(incarnation)
+                && [of.source.incarnation, of.target.incarnation].into_iter().all(has_ended)
+            {
+                self.close_for_the_dead(of, view);
             }
         }
+        let may_stand = |of: &PairRow, kept: &KeptPair| of.epoch <= kept.row.epoch;
+        self.kept.retain(|pair, kept| view.pairs.get(pair).is_some_and(|of| may_stand(of, kept)));
         for pair in self.sources.keys().copied().collect::<Vec<_>>() {
             self.step_source(pair, view, &mut effects);
         }
@@ -137,17 +218,35 @@ impl MovesDriver {
         effects
     }
 
-    /// The worker has frozen a pair.
+    /// Nobody is left who would say what became of this move. Any member does, so that nobody waits for it.
+    fn close_for_the_dead(&self, of: &MoveRow, view: &ClusterView) {
+        let served = |pair: &PairRow| of.is_handed(pair) && pair.is_published();
+        let outcome = match view.pairs.get(&of.pair) {
+            Some(pair) if served(pair) => MoveOutcome::Moved,
+            _ => MoveOutcome::GivenUp { why: "both of its ends have ended".to_owned() },
+        };
+        if let Err(error) = self.moves.close(of.name(), &outcome) {
+            tracing::debug!(%error, pair = of.pair.0, "a move of the dead is not closed here just now");
+        }
+    }
+
+    /// The worker has frozen a pair: since when, and when it says so.
     pub(crate) fn frozen(
         &mut self,
         (pair, ticket): (PairId, u64),
         epoch: Epoch,
         cut: Csn,
+        [since_ns, now_ns]: [u64; 2],
         view: &ClusterView,
     ) -> Vec<MoveEffect> {
+        self.note_time(self.now_ns.max(now_ns));
         let is_answer = |source: &&mut Source| source.ticket == ticket || planted(Mutant::StaleFreezeTaken);
         let source = self.sources.get_mut(&pair).filter(is_answer);
-        if !source.is_some_and(|source| source.core.frozen(epoch, cut)) {
+        let is_asked = source.is_some_and(|source| {
+            source.frozen_ns = since_ns;
+            source.core.frozen(epoch, cut)
+        });
+        if !is_asked {
             // Nobody wants that any more.
             return vec![MoveEffect::Notify(ControlEvent::Thaw { pair, ticket })];
         }
@@ -171,8 +270,13 @@ impl MovesDriver {
             return;
         }
         target.job = None;
+        let copied_bytes = job.state().bytes_done;
+        target.figures.copied(&mut self.counts, copied_bytes, true, self.now_ns);
         match end {
-            CopyEnd::Served => target.core.served(),
+            CopyEnd::Served => {
+                target.is_fresh = true;
+                target.core.served();
+            }
             CopyEnd::Failed { why, files_gone } => {
                 tracing::warn!(pair = job.name.pair.0, why, "a copy of a pair came to nothing");
                 target.core.copy_failed(&why, files_gone);
@@ -185,6 +289,7 @@ impl MovesDriver {
         let Some(source) = self.sources.get_mut(&pair) else { return };
         let name = source.core.name;
         let of = view.moves.get(&pair).filter(|of| of.name() == name);
+        source.figures.look(of, self.now_ns);
         let other_lives = of.is_some_and(|of| view.lives(of.target.incarnation));
         let (stopping, now_ns) = (self.stopping, self.now_ns);
         let seen = Seen { of, pair: view.pairs.get(&pair), other_lives, stopping, now_ns };
@@ -203,7 +308,7 @@ impl MovesDriver {
         effects: &mut Vec<MoveEffect>,
     ) -> Option<SourceAction> {
         let source = self.sources.get_mut(&pair)?;
-        let (name, epoch) = (source.core.name, source.core.epoch());
+        let (name, epoch, becomes) = (source.core.name, source.core.epoch(), action.becomes());
         let ownership = Ownership { pair: source.core.pair(), epoch, incarnation: self.options.incarnation };
         let mut notify = |event| effects.push(MoveEffect::Notify(event));
         let ticket = source.ticket;
@@ -216,7 +321,8 @@ impl MovesDriver {
                 notify(ControlEvent::Freeze { pair, ticket: source.ticket });
             }
             SourceAction::Hand { cut } => {
-                wrote = self.table.hand(ownership, cut, name).map(drop);
+                let dates = MoveDates { frozen_ms: self.wall.at_ms(source.frozen_ns), ..self.wall.dates() };
+                wrote = self.table.dated(dates).hand(ownership, cut, name).map(drop);
                 log_handing(pair, cut, wrote.is_ok());
                 follows = source.core.hand_ended(wrote.as_ref().copied());
             }
@@ -226,12 +332,7 @@ impl MovesDriver {
             }
             SourceAction::Thaw => notify(ControlEvent::Thaw { pair, ticket }),
             SourceAction::Forget => notify(ControlEvent::Handed { pair, ticket }),
-            SourceAction::TakeBack => {
-                let why = "its target did not serve it in time";
-                wrote = of.map_or(Ok(()), |of| self.table.take_back(of, why).map(drop));
-                log_way_back(pair, wrote.is_ok());
-                source.core.write_ended(wrote.as_ref().copied());
-            }
+            SourceAction::TakeBack => wrote = self.take_back(pair, of),
             SourceAction::GiveUp { why } => {
                 tracing::warn!(pair = pair.0, why, "a move is given up");
                 wrote = self.moves.end(name, &MoveOutcome::GivenUp { why }).map(drop);
@@ -242,24 +343,69 @@ impl MovesDriver {
                 source.core.write_ended(wrote.as_ref().copied());
             }
             SourceAction::End => {
+                source.figures.end(&mut self.counts.source, of);
                 self.sources.remove(&pair);
                 notify(ControlEvent::KeepLog { pair, keep: false });
                 effects.push(MoveEffect::Tidy(pair));
                 return None;
             }
         }
+        if let Some(source) = self.sources.get_mut(&pair) {
+            source.figures.note_write(&wrote, becomes);
+        }
         self.note_write(pair, &wrote);
         follows
+    }
+
+    /// Takes a pair back that its target does not serve. Its memory may be served again if the write that
+    /// does it is this one, and is answered. Of a row that is looked at nobody here knows who has had the
+    /// pair.
+    fn take_back(&mut self, pair: PairId, of: Option<&MoveRow>) -> Result<(), ClusterError> {
+        let (Some(source), Some(of)) = (self.sources.get_mut(&pair), of) else { return Ok(()) };
+        let frozen = source.frozen.take();
+        let back = self.table.take_back(of, "its target did not serve it in time");
+        source.core.write_ended(back.as_ref().map(|_| ()));
+        let is_own = back.as_ref().is_ok_and(|back| back.is_own);
+        let kept = frozen.filter(|_| is_own);
+        let (is_back, is_kept) = (back.is_ok(), kept.is_some());
+        tracing::warn!(pair = pair.0, is_back, is_kept, "a pair that was handed over goes back");
+        let TakenBack { row, .. } = back?;
+        let kept = kept.map(|frozen| KeptPair { pair: frozen, row: Box::new(row) });
+        self.kept.extend(kept.map(|kept| (pair, kept)));
+        Ok(())
+    }
+
+    /// The worker has let a pair go that is another's by now, and this is its memory, if that can be of use.
+    pub(crate) fn left(&mut self, frozen: Option<Box<Pair>>) {
+        let Some(frozen) = frozen.filter(|_| !self.stopping) else { return };
+        let source = self.sources.get_mut(&frozen.id());
+        let awaits = |source: &&mut Source| source.core.is_handed() && source.core.epoch() == frozen.epoch();
+        if let Some(source) = source.filter(awaits) {
+            source.frozen = Some(frozen);
+        }
+    }
+
+    /// The memory of a pair that is to be taken over, if it has come back with it and its row is what this
+    /// node has made it.
+    pub(crate) fn take_kept(&mut self, row: Option<&PairRow>, pair: PairId) -> Option<KeptPair> {
+        let kept = self.kept.remove(&pair)?;
+        let stands = row == Some(&*kept.row) || planted(Mutant::FrozenServedAfterAnotherRow);
+        stands.then_some(kept)
     }
 
     fn step_target(&mut self, pair: PairId, view: &ClusterView, effects: &mut Vec<MoveEffect>) {
         let Some(target) = self.targets.get_mut(&pair) else { return };
         let name = target.core.name;
         let of = view.moves.get(&pair).filter(|of| of.name() == name);
+        target.figures.look(of, self.now_ns);
         let other_lives = of.is_some_and(|of| view.lives(of.source.incarnation));
         let (stopping, now_ns) = (self.stopping, self.now_ns);
         let seen = Seen { of, pair: view.pairs.get(&pair), other_lives, stopping, now_ns };
         let copy = target.job.as_ref().map_or(CopyState::default(), CopyJob::state);
+        target.figures.copied(&mut self.counts, copy.bytes_done, false, now_ns);
+        if std::mem::take(&mut target.is_fresh) {
+            target.figures.served(&mut self.counts, of, now_ns, self.wall.dates().at_ms);
+        }
         if target.core.is_hasty(of) {
             self.due_ns = self.due_ns.min(now_ns + HASTE_NS);
         }
@@ -278,7 +424,7 @@ impl MovesDriver {
         effects: &mut Vec<MoveEffect>,
     ) -> Option<TargetAction> {
         let target = self.targets.get_mut(&pair)?;
-        let name = target.core.name;
+        let (name, becomes) = (target.core.name, action.becomes());
         let (mut follows, mut wrote) = (None, Ok(()));
         match action {
             TargetAction::Copy => {
@@ -291,9 +437,16 @@ impl MovesDriver {
                     orders: Arc::default(),
                 };
                 target.job = Some(job.clone());
+                target.figures.copy_began();
                 effects.push(MoveEffect::Copy(job));
             }
-            TargetAction::Drop => target.job.take().into_iter().for_each(|job| job.orders.stop()),
+            TargetAction::Drop => {
+                if let Some(job) = target.job.take() {
+                    let copied_bytes = job.state().bytes_done;
+                    target.figures.copied(&mut self.counts, copied_bytes, true, self.now_ns);
+                    job.orders.stop();
+                }
+            }
             TargetAction::Report(copy) => {
                 let copy = CopyProgress { host: self.table.host(), ..copy };
                 wrote = self.moves.progress(name, &copy).map(drop);
@@ -314,10 +467,12 @@ impl MovesDriver {
                 target.core.write_ended(wrote.as_ref().copied());
             }
             TargetAction::End => {
+                target.figures.end(&mut self.counts.target, seen.of);
                 self.targets.remove(&pair);
                 return None;
             }
         }
+        target.figures.note_write(&wrote, becomes);
         self.note_write(pair, &wrote);
         follows
     }
@@ -335,13 +490,9 @@ fn log_handing(pair: PairId, cut: Csn, is_handed: bool) {
     tracing::info!(pair = pair.0, cut = cut.0, is_handed, "a pair is handed over");
 }
 
-fn log_way_back(pair: PairId, is_back: bool) {
-    tracing::warn!(pair = pair.0, is_back, "a pair that was handed over goes back");
-}
-
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{EpochRow, MemberRow, MoveMotive, MoveSide, PairGeometry, PairRow, PairState, Sim};
+    use cell_cluster::{EpochRow, MemberRow, MoveMotive, MoveSide, MoveTimes, PairGeometry, PairState, Sim};
     use cell_terms::{Durability, NodeId};
 
     use super::*;
@@ -366,6 +517,8 @@ mod tests {
             bytes_done: 0,
             bytes_total: 0,
             outcome: None,
+            cancelled_by: None,
+            times: MoveTimes::default(),
         }
     }
 
@@ -445,7 +598,7 @@ mod tests {
         assert!(driver.look(&view(&of), &own, SECOND).is_empty());
         of.stage = MoveStage::Ready;
         assert_eq!(tickets(driver.look(&view(&of), &own, SECOND)), [(true, 2)]);
-        let late = driver.frozen((of.pair, 1), of.epoch, Csn(5), &view(&of));
+        let late = driver.frozen((of.pair, 1), of.epoch, Csn(5), [SECOND; 2], &view(&of));
         assert_eq!(tickets(late), [(false, 1)], "the worker ignores that");
         let stopped = driver.look(&view(&of), &own, SECOND);
         assert!(stopped.is_empty(), "it waits for the answer to the second question");

@@ -11,9 +11,10 @@ use cell_cluster::{ClusterError, MoveName, MoveOutcome, MoveRefusal, MoveRow, Mo
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, PairId};
 
-/// So long after the handing a pair that its target does not serve goes back. The source recovers it from its
-/// logs then, which takes longer than most targets need.
-const BACK_AFTER_NS: u64 = 3_000_000_000;
+use crate::move_counts::MoveEnd;
+
+/// So long after the source has seen the handing a pair that its target does not serve goes back.
+const BACK_AFTER_NS: u64 = 1_000_000_000;
 /// An end that sees nothing happen for so long gives the move up.
 pub(super) const STALLED_NS: u64 = 60_000_000_000;
 
@@ -91,6 +92,18 @@ pub(super) enum SourceAction {
     End,
 }
 
+impl SourceAction {
+    /// What the move becomes by what is written.
+    pub(super) fn becomes(&self) -> Option<MoveEnd> {
+        match self {
+            SourceAction::TakeBack => Some(MoveEnd::Back),
+            SourceAction::GiveUp { .. } => Some(MoveEnd::GivenUp),
+            SourceAction::Close(outcome) => Some(MoveEnd::of(outcome)),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SourceState {
     /// The target copies.
@@ -142,6 +155,11 @@ impl SourceMove {
 
     pub(super) fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// Whether the pair is the target's, as far as is known, and may come back.
+    pub(super) fn is_handed(&self) -> bool {
+        matches!(self.state, SourceState::Forgetting { handed: true } | SourceState::Handed { .. })
     }
 
     /// What is to be done now.
@@ -216,7 +234,8 @@ impl SourceMove {
             let why = "another node has claimed the pair".to_owned();
             return Some(SourceAction::Close(MoveOutcome::GivenUp { why }));
         }
-        (seen.now_ns.saturating_sub(since_ns) >= BACK_AFTER_NS).then_some(SourceAction::TakeBack)
+        let is_late = seen.now_ns.saturating_sub(since_ns) >= BACK_AFTER_NS;
+        (is_late && !seen.stopping).then_some(SourceAction::TakeBack)
     }
 
     fn end(&mut self) -> Option<SourceAction> {

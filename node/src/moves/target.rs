@@ -12,6 +12,7 @@ use cell_cluster::{
 use cell_terms::{Epoch, Incarnation};
 
 use super::source::{Seen, StallWatch};
+use crate::move_counts::MoveEnd;
 
 /// How often the move's row says how far the copy is.
 const REPORT_NS: u64 = 1_000_000_000;
@@ -43,6 +44,18 @@ pub(super) enum TargetAction {
     Close(MoveOutcome),
     /// It is over here.
     End,
+}
+
+impl TargetAction {
+    /// What the move becomes by what is written.
+    pub(super) fn becomes(&self) -> Option<MoveEnd> {
+        match self {
+            TargetAction::TakeBack { .. } => Some(MoveEnd::Back),
+            TargetAction::GiveUp { .. } => Some(MoveEnd::GivenUp),
+            TargetAction::Close(outcome) => Some(MoveEnd::of(outcome)),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

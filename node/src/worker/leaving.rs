@@ -9,7 +9,8 @@
 //!    A pair that leaves by a planned move stays so, in memory, until the control thread says that it is
 //!    another's, or that it is served on: then it is, as if nothing had been.
 //! 4. **Left.** Its memory, its log and its results are gone from here, and the control thread says so in the
-//!    region table, with the CSN at which the logs end: the last one that was appended.
+//!    region table, with the CSN at which the logs end: the last one that was appended. Of a pair that was
+//!    handed over the control thread gets the memory, should the pair come back.
 //!
 //! Nothing of the other pairs waits for it, or moves: places are stable.
 
@@ -126,10 +127,10 @@ impl Worker {
                 {
                     self.freeze(at, regions);
                 }
-                Some(LeaveStep::Frozen { regions, told: false })
+                Some(LeaveStep::Frozen { regions, told: false, since_ns })
                     if self.is_drained(at) || planted(Mutant::LeftUnanswered) =>
                 {
-                    self.drained(at, regions);
+                    self.drained(at, regions, since_ns);
                 }
                 Some(LeaveStep::Unlisted { .. } | LeaveStep::Frozen { .. }) => {}
             }
@@ -162,9 +163,11 @@ impl Worker {
     /// From here on its keys are nobody's here: who waits for its log is sent on.
     fn freeze(&mut self, at: PairAt, regions: Option<PairRegions>) {
         self.carry_out_reads();
-        self.pairs.get_mut(at).leaving = Some(LeaveStep::Frozen { regions, told: false });
+        let since_ns = self.now_ns;
+        self.pairs.get_mut(at).leaving = Some(LeaveStep::Frozen { regions, told: false, since_ns });
         self.pairs.directory.remove_pair(at);
         self.splits.forget_pair(at);
+        self.pairs.pair_mut(at).abandon_packing();
         self.drain_backlog(at);
         self.drain_parked();
         self.has_work = true;
@@ -181,12 +184,13 @@ impl Worker {
     }
 
     /// Nothing of it is in flight: it leaves, or waits for what becomes of its move.
-    fn drained(&mut self, at: PairAt, regions: Option<PairRegions>) {
+    fn drained(&mut self, at: PairAt, regions: Option<PairRegions>, since_ns: u64) {
+        let now_ns = self.now_ns;
         let owned = self.pairs.get_mut(at);
         let Some(ticket) = owned.ticket else { return self.remove_pair(at, regions, false) };
-        owned.leaving = Some(LeaveStep::Frozen { regions, told: true });
+        owned.leaving = Some(LeaveStep::Frozen { regions, told: true, since_ns });
         let (pair, epoch, cut) = (owned.pair.id(), owned.pair.epoch(), owned.pair.durable());
-        self.commands.push(Command::Frozen { pair, ticket, epoch, cut });
+        self.commands.push(Command::Frozen { pair, ticket, epoch, cut, since_ns, now_ns });
     }
 
     fn remove_pair(&mut self, at: PairAt, regions: Option<PairRegions>, handed: bool) {
@@ -196,6 +200,8 @@ impl Worker {
         let (pair, epoch, cut) = (owned.pair.id(), owned.pair.epoch(), owned.pair.durable());
         tracing::info!(pair = pair.0, epoch = epoch.0, cut = cut.0, "a pair has left this node");
         self.leaving.left.push(LeftPair { pair, number: at.index(), regions });
-        self.commands.push(Command::Left { pair, epoch, cut, handed });
+        let is_kept = handed && owned.pair.is_at_rest();
+        let frozen = is_kept.then(|| Box::new(owned.pair));
+        self.commands.push(Command::Left { pair, epoch, cut, handed, frozen });
     }
 }

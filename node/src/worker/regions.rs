@@ -3,6 +3,7 @@
 
 use cell_fabric::ConnectionId;
 use cell_protocol::{PairRegions, Refusal, RegionRows, RegionsReply, Reply, RequestHeader};
+use cell_terms::PairId;
 
 use super::Worker;
 use crate::pairs::Dependence;
@@ -15,6 +16,12 @@ impl Worker {
     /// A pair's regions are registered: clients that ask get them from now on.
     pub fn registered(&mut self, regions: PairRegions) {
         self.regions.insert(regions);
+    }
+
+    /// Whether a pair is in the list of registrations that clients get.
+    #[must_use]
+    pub fn is_listed(&self, pair: PairId) -> bool {
+        self.regions.rows.iter().any(|row| row.pair == pair)
     }
 
     pub(super) fn regions(&mut self, connection: ConnectionId, header: RequestHeader) {

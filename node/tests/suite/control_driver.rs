@@ -121,7 +121,7 @@ impl Node {
 
     fn take_next(&mut self) {
         let job = self.next_job();
-        self.complete(TakeoverRun::begin(&self.process.environment, &job, self.publish()));
+        self.complete(TakeoverRun::begin(&self.process.environment, job, self.publish()));
     }
 
     fn follow(&mut self, effects: impl IntoIterator<Item = ControlEffect<SimDevice>>) {

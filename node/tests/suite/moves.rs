@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClusterTerms, Coordinator, Joining, Layout, LeaseTerms, MemberRow, MoveOutcome, MoveStage, Moves,
-    PairGeometry, PairRow, Sim,
+    ClaimReason, ClusterTerms, Coordinator, Joining, Layout, LeaseTerms, MemberRow, MoveOutcome, MoveStage,
+    Moves, PairGeometry, PairRow, Sim,
 };
 use cell_node::{
     Command, ControlDriver, ControlEffect, ControlEvent, CopyEnd, CopyJob, CopyRun, MembershipOptions,
-    SETTINGS, StayReason, TakeoverQueue, TakeoverRun, WorkerOptions, join_cluster,
+    MoveCounts, MoveEndCounts, SETTINGS, StayReason, TakeoverQueue, TakeoverRun, WorkerOptions, join_cluster,
 };
 use cell_pair::Pair;
 use cell_recovery::{Progress, Recovered, RecoveryError, Turn};
@@ -21,6 +21,8 @@ use cell_wal::sim::{SimDevice, SimDisk};
 
 const MS: u64 = 1_000_000;
 const EVERY_NS: u64 = 50 * MS;
+/// What the wall clock shows when the simulation begins.
+const WALL_ZERO_MS: u64 = 1_000_000;
 const PAIR: PairId = PairId(1);
 const ROUNDS_MAX: u32 = 20_000;
 const GEOMETRY: PairGeometry = PairGeometry {
@@ -44,7 +46,10 @@ struct Node {
     /// Freezes that were not ended yet.
     frozen: Vec<u64>,
     thawed: u32,
-    served: Vec<PairId>,
+    /// The worker's pairs.
+    served: Vec<Pair>,
+    /// How many of them came with the memory that they had had here.
+    kept: u32,
 }
 
 fn join(sim: &Sim, disk: &SimDisk, node: u32) -> Node {
@@ -66,7 +71,8 @@ fn join(sim: &Sim, disk: &SimDisk, node: u32) -> Node {
     join_cluster(environment, &row, wanted, |_| Ok(joining)).unwrap();
     let options = MembershipOptions { incarnation, node, joined_ns: sim.now_ns(), grace_ns: 2_000 * MS };
     let progress = Arc::new(Progress::new(sim.now_ns()));
-    let driver = ControlDriver::new(environment, &coordinator, options, EVERY_NS, progress);
+    let mut driver = ControlDriver::new(environment, &coordinator, options, EVERY_NS, progress);
+    driver.set_wall_zero_ms(WALL_ZERO_MS);
     Node {
         sim: sim.clone(),
         process,
@@ -79,6 +85,7 @@ fn join(sim: &Sim, disk: &SimDisk, node: u32) -> Node {
         frozen: Vec::new(),
         thawed: 0,
         served: Vec::new(),
+        kept: 0,
     }
 }
 
@@ -97,6 +104,10 @@ fn store(recovered: Recovered) -> Pair {
 impl Node {
     fn pair(&self) -> PairRow {
         self.process.environment.table.pair(PAIR).unwrap()
+    }
+
+    fn serves(&self) -> bool {
+        self.served.iter().any(|served| served.id() == PAIR)
     }
 
     fn owns(&self) -> bool {
@@ -118,7 +129,8 @@ impl Node {
     fn take_over(&mut self) {
         while let Some(job) = self.jobs.take_smallest() {
             let publish = self.process.publish_request(Durability::Sync);
-            let mut run = TakeoverRun::begin(&self.process.environment, &job, publish);
+            let mut run = TakeoverRun::begin(&self.process.environment, job, publish);
+            self.kept += u32::from(run.is_kept());
             let mut device = self.process.disk.device();
             loop {
                 match run.step(&mut device, || self.sim.now_ns()).unwrap() {
@@ -150,9 +162,9 @@ impl Node {
         match effect {
             ControlEffect::Notify(event) => self.tell_worker(event),
             ControlEffect::Install { pairs, .. } => {
-                self.served.extend(pairs.iter().map(|(store, _)| store.id()));
+                self.served.extend(pairs.into_iter().map(|(store, _)| store));
             }
-            ControlEffect::AddPair(pair) => self.served.push(pair.0.id()),
+            ControlEffect::AddPair(pair) => self.served.push(pair.0),
             ControlEffect::TakeOver(jobs) => self.jobs.push(jobs),
             ControlEffect::Copy(job) => {
                 let (environment, publish) =
@@ -171,7 +183,8 @@ impl Node {
                 Some(why) => Command::Stays { pair, why },
                 None => {
                     self.frozen.push(ticket);
-                    Command::Frozen { pair, ticket, epoch, cut: Csn::ZERO }
+                    let now_ns = self.sim.now_ns();
+                    Command::Frozen { pair, ticket, epoch, cut: Csn::ZERO, since_ns: now_ns, now_ns }
                 }
             },
             ControlEvent::Thaw { ticket, .. } => {
@@ -181,8 +194,9 @@ impl Node {
             }
             ControlEvent::Handed { pair, ticket } => {
                 assert_eq!(self.frozen.pop(), Some(ticket));
-                self.served.retain(|served| *served != pair);
-                Command::Left { pair, epoch, cut: Csn::ZERO, handed: true }
+                let at = self.served.iter().position(|served| served.id() == pair).unwrap();
+                let frozen = Some(Box::new(self.served.remove(at)));
+                Command::Left { pair, epoch, cut: Csn::ZERO, handed: true, frozen }
             }
             _ => return,
         };
@@ -230,6 +244,28 @@ fn outcome(sim: &Sim) -> Option<MoveOutcome> {
     moves(sim).of(PAIR).unwrap().unwrap().outcome
 }
 
+/// Both ends count a move that has gone well, and its row says when that was.
+fn has_counted_and_dated_it(sim: &Sim, nodes: &mut [Node; 2]) {
+    let counts = |nodes: &[Node; 2]| nodes.each_ref().map(|node| node.driver.move_counts());
+    until(sim, nodes, "the counts of both ends", |nodes| {
+        let [of_source, of_target] = counts(nodes);
+        of_source.source.moved == 1 && of_target.target.moved == 1
+    });
+    let [of_source, of_target] = counts(nodes);
+    let ended = MoveEndCounts { begun: 1, moved: 1, ..MoveEndCounts::default() };
+    assert_eq!((of_source.source, of_source.target), (ended, MoveEndCounts::default()));
+    assert_eq!((of_target.source, of_target.target), (MoveEndCounts::default(), ended));
+    let of = moves(sim).of(PAIR).unwrap().unwrap();
+    assert!(of_target.copied_bytes >= of.bytes_done && of_source.copied_bytes == 0);
+    let times = |counts: &MoveCounts| [&counts.took, &counts.frozen].map(|of| of.buckets.iter().sum::<u64>());
+    assert_eq!((times(&of_source), times(&of_target)), ([0, 0], [1, 1]));
+    assert!(of_target.frozen.sum_ms <= of_target.took.sum_ms, "{of_target:?}");
+    assert_eq!((of_source.still_since_ns, of_target.still_since_ns), (None, None));
+    let times = of.times;
+    let order = [times.copying_ms, times.ready_ms, times.frozen_ms, times.handed_ms, times.over_ms];
+    assert!(order.is_sorted() && order[0] >= WALL_ZERO_MS, "{times:?}");
+}
+
 #[test]
 fn pair_moves_while_both_nodes_live_and_its_source_keeps_the_others() {
     let (sim, _disk, mut nodes) = two_nodes();
@@ -238,10 +274,11 @@ fn pair_moves_while_both_nodes_live_and_its_source_keeps_the_others() {
     assert_eq!(outcome(&sim), Some(MoveOutcome::Moved));
     let row = nodes[1].pair();
     assert_eq!((row.owner, row.epoch, row.is_published()), (Some(nodes[1].row.incarnation), Epoch(2), true));
-    assert!(nodes[1].owns() && nodes[1].served.contains(&PAIR));
-    assert!(!nodes[0].owns() && !nodes[0].served.contains(&PAIR));
+    assert!(nodes[1].owns() && nodes[1].serves());
+    assert!(!nodes[0].owns() && !nodes[0].serves());
     assert!(nodes[0].frozen.is_empty() && nodes[0].thawed == 0);
     assert!(nodes.iter_mut().all(|node| node.jobs.take_smallest().is_none()), "nobody took anything over");
+    has_counted_and_dated_it(&sim, &mut nodes);
     // And back.
     moves(&sim).begin(PAIR, &nodes[0].row, "test").unwrap();
     nodes.swap(0, 1);
@@ -250,30 +287,121 @@ fn pair_moves_while_both_nodes_live_and_its_source_keeps_the_others() {
     assert!(nodes[1].owns() && nodes[1].pair().epoch == Epoch(3));
 }
 
+/// Their move was shown as under way for ever.
 #[test]
-fn target_that_stands_still_after_the_handing_loses_the_pair_to_its_source_which_recovers_it() {
-    let (sim, _disk, mut nodes) = two_nodes();
+fn move_whose_ends_have_both_died_is_closed_by_another_member() {
+    let (sim, disk, mut nodes) = two_nodes();
+    nodes[1].is_stuck = true;
+    begin(&sim, &nodes);
+    until(&sim, &mut nodes, "a copy", |nodes| nodes[1].copy.is_some());
+    drop(nodes);
+    let mut survivor = join(&sim, &disk, 2);
+    for _ in 0..ROUNDS_MAX {
+        sim.advance(MS);
+        survivor.turn();
+        if let Some(outcome) = outcome(&sim) {
+            assert!(matches!(outcome, MoveOutcome::GivenUp { why } if why.contains("both")));
+            return;
+        }
+    }
+    panic!("it is under way for ever");
+}
+
+/// A move up to the handing, after which the target does nothing.
+fn handed_to_the_deaf() -> (Sim, SimDisk, [Node; 2]) {
+    let (sim, disk, mut nodes) = two_nodes();
     begin(&sim, &nodes);
     let stage = || moves(&sim).of(PAIR).unwrap().unwrap().stage;
     until(&sim, &mut nodes, "readiness", |_| stage() >= MoveStage::Ready);
     nodes[1].is_stuck = true;
     until(&sim, &mut nodes, "the handing", |_| stage() == MoveStage::Handed);
+    (sim, disk, nodes)
+}
+
+/// Until the source serves the pair again; its row.
+fn served_again(sim: &Sim, nodes: &mut [Node; 2]) -> PairRow {
+    until(sim, nodes, "service", |nodes| {
+        nodes[0].take_over();
+        nodes[0].owns() && nodes[0].serves()
+    });
+    let row = nodes[0].pair();
+    assert!(row.is_published() && row.owner == Some(nodes[0].row.incarnation));
+    row
+}
+
+#[test]
+fn target_that_stands_still_after_the_handing_loses_the_pair_to_its_source_which_has_its_memory_still() {
+    let (sim, _disk, mut nodes) = handed_to_the_deaf();
     let handed_ns = sim.now_ns();
+    assert!(!nodes[0].owns() && !nodes[0].serves());
     until(&sim, &mut nodes, "the way back", |nodes| {
         assert!(nodes[1].jobs.take_smallest().is_none(), "its target claims nothing beside its copy");
         outcome(&sim).is_some()
     });
     assert!(matches!(outcome(&sim), Some(MoveOutcome::Back { .. })));
-    assert!(sim.now_ns() - handed_ns >= 1_000 * MS, "not before it has had its time");
-    until(&sim, &mut nodes, "service", |nodes| {
-        nodes[0].take_over();
-        nodes[0].owns()
-    });
-    let row = nodes[0].pair();
-    assert!(row.is_published() && row.owner == Some(nodes[0].row.incarnation));
+    assert!(sim.now_ns() - handed_ns >= 900 * MS, "not before it has had its time");
+    let row = served_again(&sim, &mut nodes);
+    assert_eq!((row.epoch, nodes[0].kept), (Epoch(3), 1), "without another claim");
+    let served = nodes[0].served.iter().find(|served| served.id() == PAIR).unwrap();
+    let marks = served.source().node.watermark();
+    assert_eq!((served.epoch(), marks.epoch, served.has_log()), (Epoch(3), Epoch(3), true));
     nodes[1].is_stuck = false;
     until(&sim, &mut nodes, "the end of the copy", |nodes| nodes[1].copy.is_none());
     assert!(!nodes[1].owns());
+    // Once more, and on to the target.
+    begin(&sim, &nodes);
+    until(&sim, &mut nodes, "the next move's end", |_| outcome(&sim).is_some());
+    assert_eq!((outcome(&sim), nodes[1].pair().epoch), (Some(MoveOutcome::Moved), Epoch(4)));
+}
+
+#[test]
+fn pair_that_its_target_gives_back_is_read_from_its_logs() {
+    let (sim, _disk, mut nodes) = handed_to_the_deaf();
+    let of = moves(&sim).of(PAIR).unwrap().unwrap();
+    nodes[1].process.environment.table.take_back(&of, "test").unwrap();
+    let row = served_again(&sim, &mut nodes);
+    assert_eq!((row.epoch, nodes[0].kept), (Epoch(4), 0), "the source has not seen who had it");
+}
+
+#[test]
+fn node_that_stops_takes_nothing_back_and_keeps_no_memory() {
+    let (sim, _disk, mut nodes) = handed_to_the_deaf();
+    nodes[0].driver.stop();
+    let handed_ns = sim.now_ns();
+    until(&sim, &mut nodes, "two seconds", |_| sim.now_ns() >= handed_ns + 2_000 * MS);
+    assert_eq!(outcome(&sim), None);
+    nodes[1].is_stuck = false;
+    until(&sim, &mut nodes, "the move's end", |_| outcome(&sim).is_some());
+    assert_eq!((outcome(&sim), nodes[1].owns(), nodes[0].kept), (Some(MoveOutcome::Moved), true, 0));
+}
+
+/// The pair has come back by the source's own write, and then there is another row before the memory is used.
+fn frozen_memory_counts_under_one_row() {
+    let (sim, _disk, mut nodes) = handed_to_the_deaf();
+    until(&sim, &mut nodes, "the way back", |_| outcome(&sim).is_some());
+    assert_eq!(nodes[0].pair().epoch, Epoch(3));
+    let (table, row) = (&nodes[0].process.environment.table, &nodes[0].row);
+    table.claim(PAIR, row.incarnation, row.node, ClaimReason::HostLock).unwrap();
+    let row = served_again(&sim, &mut nodes);
+    assert_eq!((row.epoch, nodes[0].kept), (Epoch(5), 0));
+}
+
+#[test]
+fn frozen_memory_is_thrown_away_after_another_row() {
+    frozen_memory_counts_under_one_row();
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn mutant_frozen_served_after_another_row_is_caught() {
+    use cell_terms::mutant::{Mutant, plant};
+    cell_terms::mutant::in_own_process(|| {
+        plant(Some(Mutant::FrozenServedAfterAnotherRow));
+        let passed = std::panic::catch_unwind(frozen_memory_counts_under_one_row).is_ok();
+        plant(None);
+        assert!(!passed);
+        println!("mutant {} caught by cell-node's moves", Mutant::FrozenServedAfterAnotherRow.name());
+    });
 }
 
 #[test]

@@ -11,7 +11,8 @@ use clap::{Args, value_parser};
 use serde_json::json;
 
 use crate::args::{Global, parse_time};
-use crate::dev::scale::{ScaleClient, ScaleNode, ScaleRequest};
+use crate::dev::scale::ScaleClient;
+use crate::dev::scale_wire::{ScaleNode, ScaleRequest, socket};
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number};
 use crate::signal;
@@ -56,7 +57,7 @@ pub(crate) fn run(global: &Global, arguments: &DevScaleArgs, parent: &Path) -> a
             ErrorKind::ConnectionRefused => "nobody listens: its supervisor is gone".to_owned(),
             _ => error.to_string(),
         };
-        let what = format!("no cluster without {}: {why}", crate::dev::scale::socket(dir).display());
+        let what = format!("no cluster without {}: {why}", socket(dir).display());
         Failure::new(Exit::Unreachable, what)
             .next("`cell dev` opens it in its folder; --dir names another folder than ./cell-data")
     })?;
@@ -114,13 +115,13 @@ impl Scale {
 
     fn to(&mut self, wanted: u16) -> Result<Vec<ScaleNode>, Broken> {
         let mut nodes = self.ask(ScaleRequest::Look)?;
+        while nodes.len() < usize::from(wanted) {
+            nodes = self.ask(ScaleRequest::Add)?;
+        }
         // Nodes that were to go at an earlier try, and are to stay.
         for node in nodes.clone().iter().filter(|node| node.node < wanted && node.draining) {
             message::note(&format!("node {} is not to be emptied any more", node.node));
             nodes = self.ask(ScaleRequest::Drain { node: node.node, on: false })?;
-        }
-        while nodes.len() < usize::from(wanted) {
-            nodes = self.ask(ScaleRequest::Add)?;
         }
         // All at once: what leaves one does not go to another that leaves.
         for node in wanted..u16::try_from(nodes.len()).unwrap_or(u16::MAX) {

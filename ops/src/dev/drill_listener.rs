@@ -19,7 +19,7 @@ use cell_terms::text::with_causes;
 use cell_terms::{Incarnation, NodeId};
 
 use super::event::Event;
-use super::scale;
+use super::scale_wire;
 
 /// Who asks nothing for so long is let go.
 const IDLE: Duration = Duration::from_secs(600);
@@ -137,13 +137,13 @@ fn ask(request: DrillRequest, coordinator: &Arc<dyn Coordinator>, events: &Sende
 fn drain(coordinator: &Arc<dyn Coordinator>, node: u16, on: bool) -> Result<(), Refused> {
     let (drains, node) = (Drains::new(coordinator.clone()), NodeId(node.into()));
     let done = match on {
-        true => drains.begin(&[node], &scale::author(DRAINED_BY)).map(drop),
+        true => drains.begin(&[node], &scale_wire::author(DRAINED_BY)).map(drop),
         false => match drains.end(&[node]) {
             Err(ClusterError::Node(NodeRefusal::NotDraining { .. })) => Ok(()),
             done => done.map(drop),
         },
     };
-    done.map_err(|error| scale::refuse(with_causes(&error), "`cell drill ls` shows the nodes"))
+    done.map_err(|error| scale_wire::refuse(with_causes(&error), "`cell drill ls` shows the nodes"))
 }
 
 fn add_table(

@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 use cell_drill::wire::{DrillAnswer, DrillRequest};
 
 use super::link::Report;
-use super::scale::{ScaleDone, ScaleStep};
+use super::scale_wire::{ScaleDone, ScaleStep};
 
 /// What the supervisor waits for.
 #[derive(Debug)]

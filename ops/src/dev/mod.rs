@@ -15,5 +15,6 @@ pub(crate) mod messages;
 pub(crate) mod owners;
 pub(crate) mod plan;
 pub(crate) mod scale;
+pub(crate) mod scale_wire;
 mod slot;
 pub(crate) mod supervisor;

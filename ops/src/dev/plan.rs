@@ -51,7 +51,7 @@ impl Plan {
 
     /// Where nodes are added and taken away.
     pub(crate) fn scale_socket(&self) -> PathBuf {
-        super::scale::socket(&self.dir)
+        super::scale_wire::socket(&self.dir)
     }
 
     /// Everything is below it.

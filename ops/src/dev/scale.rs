@@ -7,92 +7,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Context;
-use cell_cluster::{ClusterError, Coordinator, DrainAuthor, Drains, NodeRefusal, Table, local_socket};
+use cell_cluster::{ClusterError, Coordinator, Drains, NodeRefusal, Table, local_socket};
 use cell_drill::wire::{LINE_BYTES_MAX, Refused};
 use cell_terms::NodeId;
 use cell_terms::text::with_causes;
-use serde::{Deserialize, Serialize};
 
 use super::event::Event;
+use super::scale_wire::{
+    NODES_MAX, ScaleAnswer, ScaleDone, ScaleNode, ScaleRequest, ScaleStep, author, refuse, socket,
+};
 
-/// Nodes of a cluster of `cell dev`, at most.
-pub(crate) const NODES_MAX: u16 = 64;
 /// Who asks nothing for so long is let go.
 const IDLE: Duration = Duration::from_secs(600);
 /// A supervisor that says nothing for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// As whom nodes are drained and removed.
 const AUTHOR: &str = "cell dev scale";
-
-/// The socket of the cluster in a folder.
-pub(crate) fn socket(dir: &Path) -> PathBuf {
-    dir.join("scale.socket")
-}
-
-/// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "do", rename_all = "snake_case")]
-pub(crate) enum ScaleRequest {
-    /// Who is there, with how many pairs.
-    Look,
-    /// One more node, with the next number.
-    Add,
-    /// Wants a node empty, or no longer.
-    Drain { node: u16, on: bool },
-    /// Stops the last node, which is empty.
-    Retire { node: u16 },
-    /// A node that was stopped is not expected back.
-    Remove { node: u16 },
-}
-
-/// A node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ScaleNode {
-    pub(crate) node: u16,
-    pub(crate) state: String,
-    pub(crate) server: String,
-    pub(crate) http: String,
-    /// Pairs that it has, or that wait for it.
-    pub(crate) pairs: usize,
-    pub(crate) draining: bool,
-    /// What keeps it from being emptied.
-    pub(crate) stall: Option<String>,
-}
-
-/// What comes back: the nodes as they are then, or why nothing was done.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ScaleAnswer {
-    Nodes(Vec<ScaleNode>),
-    Refused(Refused),
-}
-
-/// What the supervisor itself does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ScaleStep {
-    Look,
-    Add,
-    Retire(u16),
-}
-
-/// What became of that: the nodes, without what the coordinator knows.
-pub(crate) type ScaleDone = Result<Vec<ScaleNode>, Refused>;
-
-/// What was not done, and what to do.
-pub(crate) fn refuse(what: String, next: &str) -> Refused {
-    Refused { what, next: next.to_owned() }
-}
-
-/// Who drains nodes, now.
-#[allow(clippy::disallowed_methods, reason = "when a drain began is for people")]
-pub(crate) fn author(who: &str) -> DrainAuthor<'_> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now_unix_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-    DrainAuthor { who, why: None, now_unix_ms }
-}
 
 /// Nodes that somebody starts on purpose may join, also if they were removed before.
 pub(crate) fn permit(coordinator: &Arc<dyn Coordinator>, nodes: u16) -> Result<(), ClusterError> {
@@ -267,21 +200,5 @@ impl ScaleClient {
             ScaleAnswer::Nodes(nodes) => Ok(nodes),
             ScaleAnswer::Refused(refused) => Err(refused),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn request_is_one_line() {
-        let drain = ScaleRequest::Drain { node: 2, on: true };
-        for (request, text) in
-            [(ScaleRequest::Add, r#"{"do":"add"}"#), (drain, r#"{"do":"drain","node":2,"on":true}"#)]
-        {
-            assert_eq!(serde_json::to_string(&request).unwrap(), text);
-            assert_eq!(serde_json::from_str::<ScaleRequest>(text).unwrap(), request);
-        }
     }
 }

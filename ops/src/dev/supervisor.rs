@@ -17,7 +17,7 @@ use super::event::Event;
 use super::link::Report;
 use super::owners::Owners;
 use super::plan::Plan;
-use super::scale::{NODES_MAX, ScaleDone, ScaleNode, ScaleStep, refuse};
+use super::scale_wire::{NODES_MAX, ScaleDone, ScaleNode, ScaleStep, refuse};
 use super::slot::Slot;
 use crate::exit::{Exit, Failure};
 

@@ -228,6 +228,24 @@ fn copy_past_the_cut_does_not_count() {
     assert!(matches!(refused, Err(RecoveryError::Copy(CopyFault::PastCut { .. }))), "{refused:?}");
 }
 
+/// Who has finished it gives it to the worker, which tells clients of its registrations.
+fn copied_pair_is_finished_once_it_is_published() {
+    let mut world = World::new(6);
+    world.write(0..100, 300);
+    world.owner.settle();
+    let mut copy = world.copy();
+    catch_up(&mut copy);
+    let row = world.hand();
+    let recovered = world.finish(copy.handed(&row).unwrap());
+    let row = world.row();
+    assert_eq!((row.epoch, row.is_published()), (recovered.epoch, true));
+}
+
+#[test]
+fn copied_pair_is_told_to_nobody_before_its_publication() {
+    copied_pair_is_finished_once_it_is_published();
+}
+
 #[test]
 fn copy_of_a_pair_that_others_have_had_does_not_count() {
     copy_counts_for_the_handing_alone();
@@ -245,9 +263,10 @@ fn mutants_of_copies_are_caught() {
 
     use cell_terms::mutant::{Mutant, plant};
     cell_terms::mutant::in_own_process(|| {
-        let twins: [(Mutant, fn()); 2] = [
+        let twins: [(Mutant, fn()); 3] = [
             (Mutant::ForeignEpochTaken, copy_counts_for_the_handing_alone),
             (Mutant::CutBelowCopy, copy_past_the_cut_does_not_count),
+            (Mutant::ToldUnpublished, copied_pair_is_finished_once_it_is_published),
         ];
         for (mutant, test) in twins {
             plant(Some(mutant));

@@ -42,7 +42,7 @@ impl Node {
         while self.claims.taking.len() < self.plan.side_by_side
             && let Some(smallest) = self.claims.jobs.take_smallest()
         {
-            self.begin(&smallest, now_ns);
+            self.begin(smallest, now_ns);
             news.push(News::Claiming);
         }
         for at in (0..self.claims.taking.len()).rev() {
@@ -141,7 +141,7 @@ impl Node {
         }
     }
 
-    fn begin(&mut self, job: &TakeoverJob, now_ns: u64) {
+    fn begin(&mut self, job: TakeoverJob, now_ns: u64) {
         let publish = self.publish();
         let run = TakeoverRun::begin(&self.environment_now(), job, publish);
         let device = self.disk.device();
@@ -186,7 +186,7 @@ impl Node {
             Ok(Turn::Done) => {
                 let Moving { job, run, device, .. } = moving;
                 let recovered = Box::new(run.finish());
-                news.push(News::Recovered { recovered, device, wanted: false, moved: true });
+                news.push(News::Recovered { recovered, device, wanted: false, moved: true, kept: false });
                 self.move_ended(&job, CopyEnd::Served);
                 return None;
             }
@@ -285,7 +285,7 @@ impl Node {
     /// A pair is published: the world looks at it before it is served.
     fn recovered(&mut self, taking: Taking, news: &mut Vec<News>) {
         let Taking { run, device, .. } = taking;
-        let (pair, dead) = (run.pair(), run.dead());
+        let (pair, dead, kept) = (run.pair(), run.dead(), run.is_kept());
         let (recovered, times) = run.finish();
         if dead.is_none() {
             self.pairs_coming.fetch_sub(1, Ordering::Relaxed); // it has its row
@@ -294,7 +294,7 @@ impl Node {
             driver.times(pair, dead, times);
         }
         let (recovered, wanted) = (Box::new(recovered), dead.is_none());
-        news.push(News::Recovered { recovered, device, wanted, moved: false });
+        news.push(News::Recovered { recovered, device, wanted, moved: false, kept });
     }
 
     /// A takeover failed.

@@ -1,5 +1,7 @@
 //! What happened in a run, counted, so that a sweep can say what it never saw.
 
+use crate::faults::{FAULTS, Fault};
+
 macro_rules! events {
     ($($(#[$doc:meta])* $name:ident: $text:literal),* $(,)?) => {
         /// Something that a sweep should have seen.
@@ -169,6 +171,8 @@ events! {
     Thawed: "pairs that were to move and were served on",
     /// Pairs that went back after the handing.
     MovesBack: "pairs that went back after their handing",
+    /// Pairs that went back, and whose source had their memory still.
+    BackInMemory: "pairs that went back to the memory of their source",
     /// Moves that an end gave up.
     MovesGivenUp: "moves given up",
     /// Nodes cut off from everybody.
@@ -223,11 +227,15 @@ events! {
 
 /// How often each happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Coverage([u64; Event::ALL.len()]);
+pub struct Coverage {
+    events: [u64; Event::ALL.len()],
+    /// Faults that befell while a pair moved, by kind.
+    in_moves: [u64; FAULTS.len()],
+}
 
 impl Default for Coverage {
     fn default() -> Coverage {
-        Coverage([0; Event::ALL.len()])
+        Coverage { events: [0; Event::ALL.len()], in_moves: [0; FAULTS.len()] }
     }
 }
 
@@ -239,26 +247,45 @@ impl Coverage {
 
     /// It happened so many times.
     pub fn add(&mut self, event: Event, count: u64) {
-        self.0[event as usize] += count;
+        self.events[event as usize] += count;
     }
 
     /// How often.
     #[must_use]
     pub fn count(&self, event: Event) -> u64 {
-        self.0[event as usize]
+        self.events[event as usize]
     }
 
     /// Adds another run's.
     pub fn merge(&mut self, other: &Coverage) {
-        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+        for (mine, theirs) in self.all_mut().zip(other.all()) {
             *mine += theirs;
         }
     }
 
-    /// As one line of numbers, in the order of [`Event::ALL`].
+    /// A fault befell while a pair moved.
+    pub fn met_move(&mut self, fault: Fault) {
+        let kind = FAULTS.iter().position(|known| *known == fault);
+        kind.into_iter().for_each(|kind| self.in_moves[kind] += 1);
+    }
+
+    /// How often each kind of fault befell while a pair moved.
+    pub fn in_moves(&self) -> impl Iterator<Item = (Fault, u64)> + '_ {
+        FAULTS.into_iter().zip(self.in_moves.iter().copied())
+    }
+
+    fn all(&self) -> impl Iterator<Item = u64> + '_ {
+        self.events.iter().chain(&self.in_moves).copied()
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut u64> {
+        self.events.iter_mut().chain(&mut self.in_moves)
+    }
+
+    /// As one line of numbers: in the order of [`Event::ALL`], then in that of the kinds of faults.
     #[must_use]
     pub fn to_line(&self) -> String {
-        let counts: Vec<String> = self.0.iter().map(u64::to_string).collect();
+        let counts: Vec<String> = self.all().map(|count| count.to_string()).collect();
         counts.join(" ")
     }
 
@@ -266,7 +293,10 @@ impl Coverage {
     #[must_use]
     pub fn from_line(line: &str) -> Option<Coverage> {
         let counts: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-        counts.try_into().ok().map(Coverage)
+        let mut coverage = Coverage::default();
+        let is_whole = counts.len() == coverage.all().count();
+        coverage.all_mut().zip(counts).for_each(|(mine, count)| *mine = count);
+        is_whole.then_some(coverage)
     }
 }
 
@@ -279,6 +309,7 @@ mod tests {
         let mut coverage = Coverage::default();
         coverage.add(Event::BitRotRefused, 7);
         coverage.saw(Event::Operations);
+        coverage.met_move(Fault::Kill);
         assert_eq!(Coverage::from_line(&coverage.to_line()), Some(coverage));
         assert_eq!(Coverage::from_line("1 2"), None);
     }

@@ -12,7 +12,8 @@
 //! | `traffic` | what clients do |
 //! | `model`, `check`, `owners` | what is known of each key; the rules; who owned what |
 //! | `news`, `reactions` | what nodes report to the world, and what it does about it |
-//! | `finale`, `phase` | how a run ends, and how far it is |
+//! | `move_crash` | one move of a pair, and one crash at a point of it |
+//! | `finale`, `phase`, `verdict` | how a run ends, and how far it is |
 //! | `coverage`, `seeds`, `sweep`, `shrink` | what happened; which seeds; many of them on all cores; the shortest way to a failure |
 
 #![allow(clippy::cast_possible_truncation, reason = "sizes of a simulated world are small")]
@@ -33,6 +34,7 @@ mod finale;
 mod interleave;
 mod mishap;
 pub mod model;
+pub mod move_crash;
 pub mod news;
 pub mod node;
 mod operator;
@@ -48,12 +50,14 @@ mod starts;
 pub mod sweep;
 mod threads;
 pub mod traffic;
+mod verdict;
 pub mod wording;
 pub mod world;
 
 pub use coverage::{Coverage, Event};
 pub use model::Broken;
-pub use world::{Failed, Passed, Planted, RunOptions};
+pub use verdict::{Failed, Passed};
+pub use world::{Planted, RunOptions};
 
 /// Operations of a run, unless set otherwise.
 pub const OPERATIONS: u64 = 5_000;
@@ -66,5 +70,7 @@ pub fn run(seed: u64, options: RunOptions) -> Result<Passed, Box<Failed>> {
     #[cfg(debug_assertions)]
     cell_terms::mutant::plant(options.mutant);
     let operations = if options.operations == 0 { OPERATIONS } else { options.operations };
-    world::World::new(plan::Plan::new(seed, operations, faults::FAULTS.len()), options).run()
+    let plan = plan::Plan::new(seed, operations, faults::FAULTS.len());
+    let plan = if options.move_crash.is_some() { plan.with_leisure() } else { plan };
+    world::World::new(plan, options).run()
 }

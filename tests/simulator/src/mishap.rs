@@ -504,9 +504,13 @@ impl World {
         match undo {
             Undo::Inject(fault, number) if self.phase == RunPhase::Traffic && !self.healed => {
                 say!(self, "fault {number}: {fault:?}");
+                let is_moving = self.nodes.iter().any(Node::is_moving);
                 if self.inject(fault) {
                     self.injected.push(number);
                     self.coverage.saw(Event::Faults);
+                    if is_moving {
+                        self.coverage.met_move(fault);
+                    }
                 }
             }
             Undo::Inject(..) => {}

@@ -20,6 +20,8 @@ pub enum News {
         wanted: bool,
         /// It was handed over by a node that goes on.
         moved: bool,
+        /// It has come back with the memory that it had here.
+        kept: bool,
     },
     /// A takeover begins.
     Claiming,

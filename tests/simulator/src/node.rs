@@ -9,7 +9,7 @@ use cell_cluster::{
     Coordinator, HostId, LeaseCommand, LeaseKeeper, Ownership, Renewal, Sessions, SimLink, Table,
 };
 use cell_fabric::SimEndpoint;
-use cell_node::{SplitCounts, Worker};
+use cell_node::{ControlDriver, SplitCounts, Worker};
 use cell_random::Random;
 use cell_recovery::{Environment, Progress, RecoveryOptions, RegionSource};
 use cell_terms::{Incarnation, RegionKind};
@@ -207,6 +207,12 @@ impl Node {
     #[must_use]
     pub fn is_recovering(&self) -> bool {
         self.claims.is_recovering()
+    }
+
+    /// Whether it is an end of a planned move.
+    #[must_use]
+    pub fn is_moving(&self) -> bool {
+        self.claims.driver.as_ref().is_some_and(ControlDriver::is_moving)
     }
 
     /// When it is to be stepped next, if nothing reaches it before.

@@ -230,6 +230,13 @@ impl Plan {
         self
     }
 
+    /// The same without what goes wrong by itself, and with clients that ask little: a move takes its time.
+    #[must_use]
+    pub fn with_leisure(self) -> Plan {
+        let think_ns = 5 * MS;
+        Plan { think_ns, outstanding: 2, recovery_deaths_percent: 0, late_percent: 0, ..self }
+    }
+
     /// Whether what one host does not see is served by others.
     #[must_use]
     pub fn may_unmount(&self) -> bool {

@@ -106,6 +106,11 @@ impl FusedLink {
         self.late().clear();
     }
 
+    /// How many of its next writes are to be late.
+    pub fn late_left(&self) -> usize {
+        self.late().len()
+    }
+
     fn late(&self) -> std::sync::MutexGuard<'_, VecDeque<u64>> {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }

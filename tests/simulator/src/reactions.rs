@@ -23,8 +23,9 @@ impl World {
     /// What a node reports.
     pub(crate) fn on_news(&mut self, host: u32, news: News) -> Result<(), Broken> {
         match news {
-            News::Recovered { recovered, device, wanted, moved } => {
+            News::Recovered { recovered, device, wanted, moved, kept } => {
                 self.coverage.add(Event::Moved, u64::from(moved));
+                self.coverage.add(Event::BackInMemory, u64::from(kept));
                 if moved && self.plan.balance.is_some() {
                     self.count_balanced(recovered.pair);
                 }
@@ -57,6 +58,7 @@ impl World {
             }
             News::Frozen(ownership) => {
                 say!(self, "host {host}: {} is frozen", ownership.pair);
+                self.move_watch.froze(ownership.pair);
                 self.owners.left(ownership);
             }
             News::Thawed(ownership) => {

@@ -186,6 +186,8 @@ impl Report {
             let never = if count == 0 { "   <- NEVER HAPPENED" } else { "" };
             println!("{count:>12}  {}{never}", event.name());
         }
+        let in_moves = self.coverage.in_moves().map(|(fault, count)| format!("{fault:?} {count}"));
+        println!("faults while a pair moved: {}", in_moves.collect::<Vec<_>>().join(", "));
         #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
         let rate = seeds as f64 / self.elapsed.as_secs_f64().max(1e-9);
         println!("takeovers by another host in {} % of the runs", self.takeovers_percent());

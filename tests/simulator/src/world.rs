@@ -19,6 +19,7 @@ use crate::coverage::{Coverage, Event};
 use crate::faults::{AwayOnce, FAULTS, Faults, Undo};
 use crate::interleave::{self, Calls};
 use crate::model::{Broken, Model, broken};
+use crate::move_crash::{MoveCrash, MoveWatch};
 use crate::news::News;
 use crate::node::Node;
 use crate::owners::{Entries, Owners};
@@ -27,6 +28,7 @@ use crate::plan::{MS, Plan, US};
 use crate::shrink::{FailureRecord, Without};
 use crate::starts::Operators;
 use crate::traffic::{self, Traffic};
+use crate::verdict::{Failed, Passed};
 
 /// The clock starts here, so that no time is zero.
 const START_NS: u64 = 1_000 * MS;
@@ -57,6 +59,8 @@ pub struct RunOptions {
     pub away: Option<AwayOnce>,
     /// The host on which the log root is not mounted from the begin on.
     pub unmounted: Option<u32>,
+    /// A move of a pair, and a crash at a point of it.
+    pub move_crash: Option<MoveCrash>,
     /// A defect to be planted in the world, for tests of the checks.
     pub planted: Option<Planted>,
     /// A defect to be planted in production code: only in debug builds.
@@ -106,6 +110,7 @@ pub struct World {
     pub(crate) was_away: bool,
     /// Calls until everything was read at the end.
     pub(crate) calls_read: u64,
+    pub(crate) move_watch: MoveWatch,
     pub(crate) nodes: Vec<Node>,
     pub(crate) clients: Vec<Client>,
     pub(crate) asks_due_ns: Vec<u64>,
@@ -130,7 +135,7 @@ pub struct World {
     pub(crate) injected: Vec<usize>,
     traffic: Traffic,
     /// Operations that were asked, less those that failed.
-    asked: u64,
+    pub(crate) asked: u64,
     /// Operations that were answered, before everything is read at the end.
     completed: u64,
     /// When the last answer came.
@@ -138,34 +143,6 @@ pub struct World {
     turns: u64,
     sequence: u64,
     digest: u64,
-}
-
-/// How a run ended well.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Passed {
-    /// Equal for two runs only if the same happened in both.
-    pub digest: u64,
-    /// What happened.
-    pub coverage: Coverage,
-    /// The world's time that passed.
-    pub elapsed_ns: u64,
-    /// Turns of the loop.
-    pub turns: u64,
-    /// Calls of the coordinator until everything was read at the end.
-    pub calls: u64,
-}
-
-/// How a run ended badly.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
-    /// The rule that was broken.
-    pub broken: Broken,
-    /// When.
-    pub now_ns: u64,
-    /// What had happened.
-    pub coverage: Coverage,
-    /// The same in one line, for [`crate::shrink`].
-    pub record: FailureRecord,
 }
 
 impl World {
@@ -192,6 +169,7 @@ impl World {
             coordinator_is_out: false,
             was_away: false,
             calls_read: 0,
+            move_watch: MoveWatch::new(options.move_crash),
             nodes: Vec::new(),
             asks_due_ns: vec![START_NS; clients.len()],
             clients,
@@ -238,6 +216,7 @@ impl World {
                 elapsed_ns: self.now_ns - START_NS,
                 turns: self.turns,
                 calls: self.calls_read,
+                move_struck: self.move_watch.has_struck(),
             }),
             Err(broken) => {
                 say!(self, "BROKEN: {broken}");
@@ -305,6 +284,7 @@ impl World {
         self.step_operators();
         self.step_clients()?;
         self.step_traffic()?;
+        self.step_move_crash()?;
         self.step_phase()
     }
 
@@ -570,7 +550,7 @@ impl World {
     fn operations_wanted(&self) -> u64 {
         let stop_after = self.options.stop_after;
         if stop_after > 0 {
-            return stop_after;
+            return if self.move_watch.is_pending() { u64::MAX } else { stop_after };
         }
         let more = self.coverage.count(Event::Faults) < FAULTS_MIN && !self.faults_are_over();
         if more { u64::MAX } else { self.plan.operations }

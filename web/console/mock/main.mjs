@@ -6,6 +6,7 @@ import { createServer } from "node:http";
 import { fileURLToPath } from "node:url";
 import * as documents from "./documents.mjs";
 import { Drill, KINDS, preview } from "./drill.mjs";
+import { Moves } from "./moves.mjs";
 import { openapi } from "./openapi.mjs";
 import * as selector from "./selector.mjs";
 import { Tuning } from "./tuning.mjs";
@@ -36,6 +37,7 @@ class Mock {
   constructor() {
     this.world = new World();
     this.world.tuning = new Tuning(this.world);
+    this.moves = new Moves(this.world);
     this.operations = new Map();
     this.streams = new Set();
     this.requests = [];
@@ -170,7 +172,7 @@ class Mock {
       "tree/heat": () => documents.heat(world, now, query),
       "tree/locate": () => documents.locate(world, now, query.get("key") ?? ""), "selector/pairs": () => selector.pairs(world, now),
       tuning: () => world.tuning.document(now), "tuning/history": () => documents.head(now, world.tuning.page(Number(query.get("limit") ?? 50), Number(query.get("before") ?? Infinity))),
-      drains: () => documents.head(now, { drains: [] }), balance: () => documents.head(now, { balancer: 0, on: true, step: "rest", decision: "nothing is to be done: there is too little to be worth balancing", mean_bytes: 0, mean_load_share: 0, moves: { above: 0, below: 0, drain: 0, fresh: 0, cancelled: 0 }, nodes: [], pairs: [], total: 0, truncated: false }), drills: () => this.drills(now), "drills/preview": () => documents.head(now, preview(world, query.get("kind"), Number(query.get("node")), Number(query.get("delay_ms") ?? 100))),
+      moves: () => documents.head(now, this.moves.document()), drains: () => documents.head(now, { drains: [] }), balance: () => documents.head(now, { balancer: 0, on: true, step: "rest", decision: "nothing is to be done: there is too little to be worth balancing", mean_bytes: 0, mean_load_share: 0, moves: { above: 0, below: 0, drain: 0, fresh: 0, cancelled: 0 }, nodes: [], pairs: [], total: 0, truncated: false }), drills: () => this.drills(now), "drills/preview": () => documents.head(now, preview(world, query.get("kind"), Number(query.get("node")), Number(query.get("delay_ms") ?? 100))),
       kv: () => documents.kvPage(world, now, query), whoami: () => documents.head(now, { name: role, role, roles: ROLES_OF[role], tokens_required: this.scenario === "unauthorised" }),
       "openapi.json": () => openapi,
     };
@@ -198,6 +200,7 @@ class Mock {
       return this.problem(response, 400, "bad_json", "The body is not JSON.", null);
     }
     if (path === "tuning" || path === "tuning:revert") return this.change(request, response, url, path, document, tuning);
+    if (path === "moves" || path === "moves:cancel") return this.changeMove(request, response, url, path, document);
     if (path === "drills") return this.beginDrill(response, document);
     if (path === "tree:check") return this.beginCheck(response);
     if (/^drills\/[^/]+:halt$/.test(path)) return this.haltDrill(response, path.slice(7, -5));
@@ -223,6 +226,14 @@ class Mock {
     const ttl = Number(url.searchParams.get("ttl_seconds") ?? 0);
     const changes = isDry ? tuning.changesOf(document) : tuning.apply(document, "admin", url.searchParams.get("reason"), ttl);
     this.json(response, 200, documents.head(Date.now(), { revision: tuning.revision, changes, dry_run: isDry, expires_unix_ms: ttl ? Date.now() + ttl * 1000 : null }));
+  }
+
+  changeMove(request, response, url, path, document) {
+    const query = url.searchParams;
+    const seen = request.headers["if-match"]?.slice(1, -1);
+    const { problem, row } = this.moves.change(path, document, { seen, reason: query.get("reason"), isDry: query.get("dry_run") === "1", who: "admin", now: Date.now() });
+    if (problem) return this.problem(response, ...problem);
+    this.json(response, 200, documents.head(Date.now(), { move: row, dry_run: query.get("dry_run") === "1" }), { etag: `"${row.revision}"` });
   }
 
   beginDrill(response, { kind, node, confirm, preview: seen, delay_ms: delayMs = 100 }) {

@@ -1,7 +1,7 @@
 //! `GET /api/v1/balance`: who balances, what is next and why, or why nothing moves; how each node and each
 //! pair stands. The node that balances says it; the others ask that one.
 
-use cell_node::{BalanceLook, MoveCounts, NodeSnapshot};
+use cell_node::{BalanceCounts, BalanceLook, NodeSnapshot};
 use cell_placement::{Explanation, NextStep, NodeStanding, PairStanding};
 use serde::{Deserialize, Serialize};
 
@@ -131,9 +131,9 @@ fn of_pair(standing: &PairStanding) -> PairBalance {
     }
 }
 
-impl From<MoveCounts> for MovesBegun {
-    fn from(counts: MoveCounts) -> MovesBegun {
-        let MoveCounts { above, below, drain, fresh, cancelled } = counts;
+impl From<BalanceCounts> for MovesBegun {
+    fn from(counts: BalanceCounts) -> MovesBegun {
+        let BalanceCounts { above, below, drain, fresh, cancelled } = counts;
         MovesBegun { above, below, drain, fresh, cancelled }
     }
 }

@@ -1,24 +1,27 @@
 //! `GET /api/v1/moves`, `POST /api/v1/moves` and `POST /api/v1/moves:cancel`: planned moves of pairs. They
-//! are rows of the coordinator; what they lead to the nodes do.
+//! are rows of the coordinator; what they lead to the nodes do. A node shows them as it saw them last, too
+//! (`scope=node`): that needs no coordinator, and is what the console looks at each second.
 
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cell_cluster::{
     ClusterError, Coordinator, MemberRow, Members, MoveOutcome, MoveRefusal, MoveRow, Moves, PairRow, Table,
     WORDS_BYTES_MAX,
 };
+use cell_node::NodeSnapshot;
 use cell_terms::{NodeId, PairId};
 use serde::Serialize;
 
 use crate::access::Caller;
-use crate::api::document::Document;
+use crate::api::document::{Document, Scope};
 use crate::api::params::Params;
 use crate::api::tuning_patch::object;
+use crate::clock::now_unix_ms;
 use crate::coordination::{CHANGE_PATIENCE, Unanswered};
 use crate::problem::{FieldProblem, Problem};
 use crate::shared::Shared;
@@ -39,6 +42,17 @@ struct MoveView {
     bytes_total: u64,
     outcome: Option<&'static str>,
     because: Option<String>,
+    cancelled_by: Option<String>,
+    /// When it came how far; null: it did not, or that is not known.
+    wanted_unix_ms: Option<u64>,
+    copying_unix_ms: Option<u64>,
+    ready_unix_ms: Option<u64>,
+    handed_unix_ms: Option<u64>,
+    over_unix_ms: Option<u64>,
+    /// How long the source had frozen the pair when it handed it over.
+    frozen_ms: Option<u64>,
+    /// The names of all that this shows but how far it is.
+    revision: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -56,6 +70,7 @@ struct MoveAnswer {
 
 impl From<MoveRow> for MoveView {
     fn from(row: MoveRow) -> MoveView {
+        let revision = row.revision();
         let (outcome, because) = match row.outcome {
             None => (None, None),
             Some(MoveOutcome::Moved) => (Some("moved"), None),
@@ -63,7 +78,17 @@ impl From<MoveRow> for MoveView {
             Some(MoveOutcome::GivenUp { why }) => (Some("given_up"), Some(why)),
             Some(MoveOutcome::Back { why }) => (Some("back"), Some(why)),
         };
+        let times = row.times;
+        let known = |ms: u64| (ms > 0).then_some(ms);
         MoveView {
+            revision,
+            cancelled_by: row.cancelled_by,
+            wanted_unix_ms: known(times.wanted_ms),
+            copying_unix_ms: known(times.copying_ms),
+            ready_unix_ms: known(times.ready_ms),
+            handed_unix_ms: known(times.handed_ms),
+            over_unix_ms: known(times.over_ms),
+            frozen_ms: known(times.frozen_ms).map(|frozen_ms| times.handed_ms.saturating_sub(frozen_ms)),
             pair: row.pair.0,
             number: row.number,
             from: row.source.node.0,
@@ -100,23 +125,36 @@ pub(crate) async fn get_moves(
     State(shared): State<Arc<Shared>>,
     mut params: Params,
 ) -> Result<Response, Problem> {
+    let scope = params.scope()?;
     let limit = params.integer("limit", 1..=65_536, ROWS)?;
     params.end()?;
+    let (snapshot, age) = shared.look();
     let list = |coordinator| Moves::new(coordinator).list();
-    let mut rows = shared.coordination.call(CHANGE_PATIENCE, list).await?;
+    let mut rows = match scope {
+        Scope::Cluster => shared.coordination.call(CHANGE_PATIENCE, list).await?,
+        Scope::Node => snapshot.cluster.moves.clone(),
+    };
     rows.sort_by_key(|row| (!row.is_under_way(), row.pair));
     let total = rows.len() as u64;
     rows.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     let truncated = total > rows.len() as u64;
     let moves = rows.into_iter().map(MoveView::from).collect();
     let answer = MovesAnswer { moves, total, truncated };
-    Ok(axum::Json(Document::of_node(answer, shared.look().1)).into_response())
+    Ok(axum::Json(Document::of_node(answer, age)).into_response())
+}
+
+/// The moves that are under way as a node saw them last, as JSON; not more than so many.
+pub(crate) fn under_way(snapshot: &NodeSnapshot, rows: usize) -> serde_json::Value {
+    let moves = snapshot.cluster.moves.iter().filter(|row| row.is_under_way());
+    let views = moves.take(rows).cloned().map(MoveView::from);
+    views.map(|view| serde_json::to_value(view).unwrap_or_default()).collect()
 }
 
 /// `POST /api/v1/moves`, with `{"pair": 3, "to": 1}`.
 pub(crate) async fn post_move(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
     mut params: Params,
     body: Bytes,
 ) -> Result<Response, Problem> {
@@ -131,8 +169,9 @@ pub(crate) async fn post_move(
         Some(reason) => format!("{}: {reason}", caller.name),
         None => caller.name,
     };
-    let (pair, to) = (PairId(pair), NodeId(to));
-    let begin = move |coordinator| begin(&coordinator, pair, to, &why, dry_run);
+    let (pair, to, seen) = (PairId(pair), NodeId(to), seen(&headers)?);
+    let wanted = Wanted { pair, to, why, seen, dry_run };
+    let begin = move |coordinator| begin(&coordinator, &wanted);
     let row = made(shared.coordination.call(CHANGE_PATIENCE, begin).await)?;
     if !dry_run {
         tracing::info!(pair = pair.0, to = to.0, why = row.why, "a pair is to move");
@@ -144,21 +183,37 @@ pub(crate) async fn post_move(
 pub(crate) async fn post_cancel(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
     params: Params,
     body: Bytes,
 ) -> Result<Response, Problem> {
     params.end()?;
     let [pair] = numbers(&body, ["pair"])?;
-    let pair = PairId(pair);
-    let cancel = move |coordinator| cancel(&coordinator, pair);
+    let (pair, seen, who) = (PairId(pair), seen(&headers)?, caller.name.clone());
+    let cancel = move |coordinator| cancel(&coordinator, pair, &who, seen.as_deref());
     let row = made(shared.coordination.call(CHANGE_PATIENCE, cancel).await)?;
     tracing::info!(pair = pair.0, who = caller.name, "a move of a pair is cancelled");
     Ok(answer(&shared, row, false))
 }
 
 fn answer(shared: &Shared, row: MoveRow, dry_run: bool) -> Response {
+    let etag = HeaderValue::from_str(&format!("\"{}\"", row.revision()));
     let answer = MoveAnswer { r#move: row.into(), dry_run };
-    axum::Json(Document::of_node(answer, shared.look().1)).into_response()
+    let mut response = axum::Json(Document::of_node(answer, shared.look().1)).into_response();
+    etag.into_iter().for_each(|etag| drop(response.headers_mut().insert(header::ETAG, etag)));
+    response
+}
+
+/// The revision that the caller has been shown, if it says so.
+fn seen(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let Some(given) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let text = given.to_str().ok().map(str::trim);
+    let revision = text.and_then(|text| text.strip_prefix('"')?.strip_suffix('"'));
+    revision.map(|revision| Some(revision.to_owned())).ok_or_else(|| {
+        let detail = "it takes one revision in quotation marks, as the ETag of an answer has it".to_owned();
+        let pointer = "/header/if-match".to_owned();
+        Problem::bad_request(FieldProblem { pointer, detail, ..FieldProblem::default() })
+    })
 }
 
 /// The whole numbers that a body has under these names, and nothing else.
@@ -180,13 +235,19 @@ fn numbers<const N: usize>(body: &Bytes, names: [&str; N]) -> Result<[u32; N], P
     }
 }
 
-fn begin(
-    coordinator: &Arc<dyn Coordinator>,
+/// A move that is asked for.
+struct Wanted {
     pair: PairId,
     to: NodeId,
-    why: &str,
+    why: String,
+    /// What the caller has been shown that it would be.
+    seen: Option<String>,
     dry_run: bool,
-) -> Result<Made, ClusterError> {
+}
+
+fn begin(coordinator: &Arc<dyn Coordinator>, wanted: &Wanted) -> Result<Made, ClusterError> {
+    let Wanted { pair, to, why, seen, dry_run } = wanted;
+    let (pair, to) = (*pair, *to);
     let members = Members::new(Arc::clone(coordinator)).list()?;
     let Some(target) = members.iter().find(|member| member.node == to) else {
         return Ok(Err(Refused::NoNode(to)));
@@ -198,9 +259,11 @@ fn begin(
     if let Some(refused) = lacks_memory(&rows, row, target) {
         return Ok(Err(refused));
     }
-    let moves = Moves::new(Arc::clone(coordinator));
-    let row = if dry_run { moves.plan(pair, target, why) } else { moves.begin(pair, target, why) };
-    refusable(row)
+    let moves = Moves::new(Arc::clone(coordinator)).at(now_unix_ms());
+    refusable(match dry_run {
+        true => moves.plan(pair, target, why),
+        false => moves.begin_as_seen(pair, target, why, seen.as_deref()),
+    })
 }
 
 /// Whether a node may not hold one more pair. Of one that says no limit the copy shows it.
@@ -212,13 +275,21 @@ fn lacks_memory(rows: &[PairRow], row: &PairRow, target: &MemberRow) -> Option<R
     lacks.then_some(Refused::NoMemory { node: target.node, bytes, limit })
 }
 
-fn cancel(coordinator: &Arc<dyn Coordinator>, pair: PairId) -> Result<Made, ClusterError> {
-    let moves = Moves::new(Arc::clone(coordinator));
+fn cancel(
+    coordinator: &Arc<dyn Coordinator>,
+    pair: PairId,
+    who: &str,
+    seen: Option<&str>,
+) -> Result<Made, ClusterError> {
+    let moves = Moves::new(Arc::clone(coordinator)).at(now_unix_ms());
     let under_way = moves.of(pair)?.filter(MoveRow::is_under_way);
     let Some(row) = under_way else {
         return Ok(Err(Refused::Move(MoveRefusal::NotUnderWay { pair })));
     };
-    refusable(moves.end(row.name(), &MoveOutcome::Cancelled))
+    if seen.is_some_and(|seen| seen != row.revision()) {
+        return Ok(Err(Refused::Move(MoveRefusal::Changed { pair })));
+    }
+    refusable(moves.cancel(row.name(), who))
 }
 
 /// A refusal is an answer.
@@ -236,6 +307,11 @@ fn made(made: Result<Made, Unanswered>) -> Result<MoveRow, Problem> {
     let conflict = |code, detail: String| Problem::new(StatusCode::CONFLICT, code, detail);
     Err(match made? {
         Ok(row) => return Ok(row),
+        Err(Refused::Move(refusal @ MoveRefusal::Changed { .. })) => {
+            let detail = format!("Nothing was done: {refusal}.");
+            Problem::new(StatusCode::PRECONDITION_FAILED, "stale_preview", detail)
+                .next("look at what would be done now, with dry_run=1, and decide anew")
+        }
         Err(Refused::Move(refusal)) => conflict("move_refused", sentence(&refusal.to_string()))
             .next("`cell region ls` shows who has it, and what moves"),
         Err(Refused::Ended) => {
@@ -265,12 +341,14 @@ pub(crate) fn sentence(words: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{NewPair, PairGeometry, ServingAddress, SimLink};
+    use cell_cluster::{MoveStage, MoveTimes, NewPair, PairGeometry, ServingAddress, SimLink};
+    use cell_node::ClusterSnapshot;
     use cell_terms::{Durability, Incarnation};
     use serde_json::{Value, json};
 
     use super::*;
     use crate::api::conformity::covers;
+    use crate::move_events::tests::move_row;
     use crate::test_cluster::{TestAnswer, TestCluster, TestRequest};
 
     const GEOMETRY: PairGeometry =
@@ -314,6 +392,7 @@ mod tests {
     fn move_is_asked_for_shown_and_cancelled() {
         let cluster = cluster();
         let wanted = json!({"pair": 1, "to": 1});
+        let before_ms = now_unix_ms();
         let planned = post(&cluster, "/api/v1/moves?dry_run=1", &wanted);
         assert_eq!((planned.status, &planned.body["dry_run"]), (200, &true.into()));
         assert_eq!(cluster.get(0, "/api/v1/moves").body["moves"], json!([]), "nothing was done");
@@ -328,6 +407,12 @@ mod tests {
         assert_eq!(again.problem(), (409, "move_refused"));
         let cancelled = post(&cluster, "/api/v1/moves:cancel", &json!({"pair": 1}));
         assert_eq!(cancelled.body["move"]["outcome"], "cancelled");
+        let who = &cancelled.body["move"]["cancelled_by"];
+        assert!(who.as_str().is_some_and(|who| row["why"].as_str().unwrap().starts_with(who)), "{who} {row}");
+        for (at, of) in [("wanted_unix_ms", row), ("over_unix_ms", &cancelled.body["move"])] {
+            let at = of[at].as_u64().unwrap();
+            assert!((before_ms..=now_unix_ms()).contains(&at), "{at} {of}");
+        }
         let nothing = post(&cluster, "/api/v1/moves:cancel", &json!({"pair": 1}));
         assert_eq!(nothing.problem(), (409, "move_refused"));
         let moves = Moves::new(Arc::new(cluster.nodes[0].link.clone()));
@@ -336,11 +421,87 @@ mod tests {
         moves.end(name, &MoveOutcome::GivenUp { why: "no room".to_owned() }).unwrap();
         let given_up = cluster.get(0, "/api/v1/moves");
         assert_eq!(given_up.body["moves"][0]["because"], "no room");
-        covers("GET", "/api/v1/moves", &[shown.body, given_up.body.clone()]);
-        let mut ended = cancelled.body.clone();
-        ended["move"] = given_up.body["moves"][0].clone();
-        covers("POST", "/api/v1/moves", &[begun.body, ended.clone()]);
-        covers("POST", "/api/v1/moves:cancel", &[cancelled.body, ended]);
+        let mut whole = cancelled.body.clone();
+        whole["move"] = serde_json::to_value(MoveView::from(whole_row())).unwrap();
+        assert_eq!(
+            (&whole["move"]["frozen_ms"], &whole["move"]["handed_unix_ms"]),
+            (&40.into(), &1_240.into())
+        );
+        let mut listed = given_up.body.clone();
+        listed["moves"] = json!([whole["move"]]);
+        covers("GET", "/api/v1/moves", &[shown.body, given_up.body, listed]);
+        covers("POST", "/api/v1/moves", &[begun.body, whole.clone()]);
+        covers("POST", "/api/v1/moves:cancel", &[cancelled.body, whole]);
+    }
+
+    /// One of which everything is known.
+    fn whole_row() -> MoveRow {
+        let times = MoveTimes {
+            wanted_ms: 1_000,
+            copying_ms: 1_050,
+            ready_ms: 1_100,
+            frozen_ms: 1_200,
+            handed_ms: 1_240,
+            over_ms: 1_300,
+        };
+        MoveRow {
+            outcome: Some(MoveOutcome::Back { why: "it is slow".to_owned() }),
+            cancelled_by: Some("ann".to_owned()),
+            times,
+            ..move_row(MoveStage::Handed)
+        }
+    }
+
+    #[test]
+    fn move_is_begun_and_cancelled_as_it_was_shown_or_not_at_all() {
+        let cluster = cluster();
+        let wanted = json!({"pair": 1, "to": 1});
+        let send = |path: &str, body: &Value, revision: &str| {
+            let request = TestRequest::new("POST", path).json(&body.to_string());
+            cluster.send(0, &request.header("if-match", &format!("\"{revision}\"")))
+        };
+        let revision = |answer: &TestAnswer| answer.body["move"]["revision"].as_str().unwrap().to_owned();
+        let planned = post(&cluster, "/api/v1/moves?dry_run=1", &wanted);
+        let seen = revision(&planned);
+        assert_eq!(planned.header("etag"), Some(format!("\"{seen}\"").as_str()));
+        let begun = send("/api/v1/moves", &wanted, &seen);
+        assert_eq!((begun.status, revision(&begun)), (200, seen.clone()));
+        let other = send("/api/v1/moves:cancel", &json!({"pair": 1}), "1.9.9.9.9");
+        assert_eq!(other.problem(), (412, "stale_preview"));
+        assert_eq!(send("/api/v1/moves:cancel", &json!({"pair": 1}), &seen).status, 200);
+        let stale = send("/api/v1/moves", &wanted, &seen);
+        assert_eq!(stale.problem(), (412, "stale_preview"), "it has moved since");
+        let next = stale.body["next"].as_str().unwrap();
+        assert!(next.contains("dry_run"), "{next}");
+        let request = TestRequest::new("POST", "/api/v1/moves").json(&wanted.to_string());
+        assert_eq!(cluster.send(0, &request.header("if-match", "*")).problem(), (400, "bad_request"));
+    }
+
+    #[test]
+    fn moves_as_the_node_saw_them_last_need_no_coordinator() {
+        let link = cell_cluster::Sim::new(9).link();
+        link.set_cut(true);
+        let cluster = TestCluster::start_with(1, &[], |sources| {
+            let inner = Arc::clone(&sources.snapshots);
+            let look = move || {
+                let mut node = (*inner.snapshot()).clone();
+                let over = MoveRow { pair: PairId(1), ..whole_row() };
+                let moves = vec![over, move_row(MoveStage::Copying)];
+                node.cluster = Arc::new(ClusterSnapshot { moves, ..(*node.cluster).clone() });
+                Arc::new(node)
+            };
+            crate::Sources { snapshots: Arc::new(look), ..sources }.coordinator(Arc::new(link.clone()))
+        });
+        let seen = cluster.get(0, "/api/v1/moves?scope=node&limit=1");
+        assert_eq!(
+            (seen.status, &seen.body["total"], &seen.body["truncated"]),
+            (200, &2.into(), &true.into())
+        );
+        assert_eq!(seen.body["moves"][0]["pair"], 3, "those under way come first: {seen:?}");
+        assert_eq!(cluster.get(0, "/api/v1/moves").status, 503);
+        let page = TestRequest::new("GET", "/status").exchange(cluster.nodes[0].server.address());
+        assert!(page.contains("Pairs that move") && page.contains("ann: more room"), "{page}");
+        assert!(!page.contains("it is slow"), "those under way alone: {page}");
     }
 
     #[test]

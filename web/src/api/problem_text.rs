@@ -59,7 +59,8 @@ fn answers(route: &RouteText, status: u16) -> bool {
         403 => changes || (route.role.is_some() && route.path.starts_with(API)),
         404 => has(Place::Path, None),
         408 | 409 | 413 | 415 | 422 => changes,
-        412 | 428 => has(Place::Header, Some("If-Match")),
+        412 => has(Place::Header, Some("If-Match")),
+        428 => route.parameters.iter().any(|one| one.name == "If-Match" && one.is_required),
         _ => false,
     };
     by_kind || route.problems.contains(&status)

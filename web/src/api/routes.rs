@@ -60,6 +60,12 @@ pub(crate) enum Answer {
     Plain(&'static [&'static str]),
 }
 
+const IF_SEEN: Parameter = header(
+    "If-Match",
+    false,
+    "The revision of the move that was seen; without it whatever the move is by now.",
+    "\"1.1.1.1.2\"",
+);
 const DRILL: Parameter = path("id", Takes::Text, "The drill's name, as its begin was answered.", "drill-0-1");
 const NODE: Parameter = query("node", Takes::Text, "A node's number, or all.", "all");
 const KIND_OF_FAULT: Takes =
@@ -172,8 +178,9 @@ pub(crate) static ROUTES: [RouteText; 41] = [
     get(
         "/api/v1/moves",
         "cluster",
-        "Planned moves of pairs: those under way, and the last one of each other pair.",
-        &[ROWS],
+        "Planned moves of pairs: those under way, and the last one of each other pair; of the node alone, as it \
+         saw them last.",
+        &[SCOPE, ROWS],
         moves::moves,
     ),
     RouteText {
@@ -185,7 +192,7 @@ pub(crate) static ROUTES: [RouteText; 41] = [
             "/api/v1/moves",
             "cluster",
             "Lets a pair move to another node while both live.",
-            &[REPEAT, DRY_RUN, REASON],
+            &[IF_SEEN, REPEAT, DRY_RUN, REASON],
             moves::begun,
         )
     },
@@ -197,7 +204,7 @@ pub(crate) static ROUTES: [RouteText; 41] = [
             "/api/v1/moves:cancel",
             "cluster",
             "Ends a move of which nothing is handed over yet.",
-            &[REPEAT],
+            &[IF_SEEN, REPEAT],
             moves::ended,
         )
     },

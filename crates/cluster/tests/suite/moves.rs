@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_cluster::{
-    ClaimReason, ClusterError, Coordinator, CoordinatorRequest, CopyProgress, Fault, MemberRow, MoveOutcome,
-    MoveRefusal, MoveRow, MoveStage, Moves, NewPair, Ownership, PairGeometry, PairState, Response,
-    ServingAddress, Sim, SimLink, Table, Watch,
+    ClaimReason, ClusterError, Coordinator, CoordinatorRequest, CopyProgress, Fault, MemberRow, MoveDates,
+    MoveOutcome, MoveRefusal, MoveRow, MoveStage, MoveTimes, Moves, NewPair, Ownership, PairGeometry,
+    PairState, Response, ServingAddress, Sim, SimLink, Table, Watch,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId};
 
@@ -250,9 +250,11 @@ fn pair_that_is_not_published_goes_back_and_the_target_cannot_publish_it_any_mor
     let sim = Sim::new(7);
     let (Moving { source, target, row: of, .. }, row) = handed(&sim);
     let back = source.table.take_back(&of, "it is slow").unwrap();
+    assert!(back.is_own);
+    let back = back.row;
     assert_eq!((back.owner, back.node, back.epoch), (Some(source.lease), source.node, Epoch(3)));
     assert_eq!((&back.state, back.is_published()), (&PairState::Recovering, false));
-    assert_eq!(target.table.take_back(&of, "it cannot").unwrap(), back, "twice is once");
+    assert_eq!(target.table.take_back(&of, "it cannot").unwrap().row, back, "twice is once");
     let late = target.publish(&row);
     assert!(matches!(late, Err(ClusterError::Superseded { epoch: Epoch(3), .. })), "{late:?}");
     let outcome = source.moves.of(row.pair).unwrap().unwrap().outcome;
@@ -282,6 +284,29 @@ pub(crate) fn pair_that_a_survivor_has_claimed_does_not_go_back() {
     let refused = outrun(&sim, claim).take_back(&of, "it is dead");
     assert!(matches!(refused, Err(ClusterError::Superseded { .. })), "{refused:?}");
     assert_eq!(source.table.pair(pair).unwrap().owner, Some(lease));
+}
+
+/// The other end's write, and one of its own whose answer was lost.
+pub(crate) fn pair_that_came_back_by_a_write_without_an_answer_may_have_been_anothers() {
+    let sim = Sim::new(7);
+    let (Moving { source, target, row: of, .. }, _) = handed(&sim);
+    assert!(target.table.take_back(&of, "it cannot").unwrap().is_own);
+    let looked_at = source.table.take_back(&of, "it is slow").unwrap();
+    assert_eq!((looked_at.row.epoch, looked_at.is_own), (Epoch(3), false));
+    let sim = Sim::new(7);
+    let (Moving { source, row: of, .. }, _) = handed(&sim);
+    source.link.plan([Fault::None, Fault::None, Fault::AnswerLost]);
+    let looked_at = source.table.take_back(&of, "it is slow").unwrap();
+    assert_eq!((looked_at.row.epoch, looked_at.is_own), (Epoch(3), false));
+    let sim = Sim::new(7);
+    let (Moving { source, row: of, .. }, _) = handed(&sim);
+    source.link.plan([Fault::None, Fault::None, Fault::Lost]);
+    assert!(source.table.take_back(&of, "it is slow").unwrap().is_own, "of two tries the second one");
+}
+
+#[test]
+fn way_back_is_its_writers_own_by_an_answer_alone() {
+    pair_that_came_back_by_a_write_without_an_answer_may_have_been_anothers();
 }
 
 #[test]
@@ -349,8 +374,8 @@ fn move_whose_answer_was_lost_begins_once() {
     let sim = Sim::new(7);
     let (source, target) = (member(&sim, 0), member(&sim, 1));
     let pair = source.create(Durability::Sync).pair;
-    // The calls before the write: the pair's row, and the earlier move's.
-    target.link.plan([Fault::None, Fault::None, Fault::AnswerLost]);
+    // The calls before the write: the pair's row, the target's drain, and the earlier move's row.
+    target.link.plan([Fault::None, Fault::None, Fault::None, Fault::AnswerLost]);
     let row = target.moves.begin(pair, &target.row(), "test").unwrap();
     assert_eq!((row.number, target.moves.of(pair).unwrap()), (1, Some(row)));
 }
@@ -383,4 +408,47 @@ fn way_back_ends_with_the_publication() {
 #[test]
 fn way_back_ends_with_another_claim() {
     pair_that_a_survivor_has_claimed_does_not_go_back();
+}
+
+#[test]
+fn move_says_when_it_came_how_far_and_who_cancelled_it() {
+    let sim = Sim::new(1);
+    let Moving { source, target, ownership, row } = wanted(&sim);
+    let at = |member: &Member, at_ms| member.moves.clone().at(at_ms);
+    assert_eq!(row.times, MoveTimes::default(), "nobody said when that was");
+    let cancelled = at(&target, 900).cancel(row.name(), "ann").unwrap();
+    assert_eq!((cancelled.cancelled_by.as_deref(), cancelled.times.over_ms), (Some("ann"), 900));
+    let row = at(&target, 1_000).begin(ownership.pair, &target.row(), "again").unwrap();
+    at(&source, 1_100).accept(row.name()).unwrap();
+    let copy = CopyProgress { bytes_done: 5, bytes_total: 5, is_ready: true, host: None };
+    at(&target, 1_200).progress(row.name(), &copy).unwrap();
+    let dates = MoveDates { at_ms: 1_350, frozen_ms: 1_300 };
+    let handed = source.table.dated(dates).hand(ownership, CUT, row.name()).unwrap();
+    target.publish(&handed).unwrap();
+    let over = at(&target, 1_400).close(row.name(), &MoveOutcome::Moved).unwrap();
+    let noted = MoveTimes {
+        wanted_ms: 1_000,
+        copying_ms: 1_100,
+        ready_ms: 1_200,
+        frozen_ms: 1_300,
+        handed_ms: 1_350,
+        over_ms: 1_400,
+    };
+    assert_eq!((over.times, over.cancelled_by), (noted, None));
+}
+
+#[test]
+fn move_is_begun_as_it_was_seen_or_not_at_all() {
+    let sim = Sim::new(1);
+    let Moving { source, target, ownership, row } = wanted(&sim);
+    source.moves.end(row.name(), &MoveOutcome::Cancelled).unwrap();
+    let (pair, to) = (ownership.pair, target.row());
+    let seen = source.moves.plan(pair, &to, "").unwrap().revision();
+    assert_ne!(seen, row.revision(), "it would be another one");
+    let begun = source.moves.begin_as_seen(pair, &to, "test", Some(&seen)).unwrap();
+    assert_eq!(begun.revision(), seen);
+    source.moves.end(begun.name(), &MoveOutcome::Cancelled).unwrap();
+    let stale = source.moves.begin_as_seen(pair, &to, "test", Some(&seen));
+    assert!(matches!(stale, Err(ClusterError::Move(MoveRefusal::Changed { .. }))), "{stale:?}");
+    assert!(!source.moves.of(pair).unwrap().unwrap().is_under_way());
 }

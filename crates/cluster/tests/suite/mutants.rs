@@ -254,6 +254,9 @@ fn every_mutant_of_the_coordinator_is_caught() {
             (Mutant::BackOutrun, "way back of a claimed pair", || {
                 holds(moves::pair_that_a_survivor_has_claimed_does_not_go_back)
             }),
+            (Mutant::ThawOnALook, "way back by another write", || {
+                holds(moves::pair_that_came_back_by_a_write_without_an_answer_may_have_been_anothers)
+            }),
             (Mutant::BalancerUnasked, "move of who balances no more", || {
                 holds(balance::move_of_who_balances_no_more_is_refused)
             }),

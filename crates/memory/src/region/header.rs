@@ -10,7 +10,7 @@
 //! | 5 | slot size in bytes; zero in extent regions | |
 //! | 6 | low: tree node size in bytes, zero in extent regions; high: size of this page in bytes | |
 //! | 7 | reserved, zero | |
-//! | 8 | epoch; with words 9 and 10 in a cache line of its own, read by one small one-sided read | |
+//! | 8 | epoch; with words 9 and 10 in a cache line of its own, read by one small one-sided read | when its owner takes it back |
 //! | 9 | durable CSN | yes |
 //! | 10 | visible CSN, never below the durable one | yes |
 //! | 11..512 | reserved, zero | |
@@ -70,7 +70,7 @@ const KIND_EXTENT: u32 = 2;
 /// How far a pair's writes may be seen, as its owner last said, under one epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watermarks {
-    /// The owner's epoch; fixed for the region's life.
+    /// The owner's epoch.
     pub epoch: Epoch,
     /// Everything at or below is on stable storage in both logs.
     pub durable: Csn,

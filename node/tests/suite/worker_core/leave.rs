@@ -1,7 +1,7 @@
 //! A pair leaves its worker, which lives and serves the other one: what is answered, and when it has left.
 
 use cell_node::{Command, ControlEvent, StayReason, WorkerOptions};
-use cell_pair::PairOptions;
+use cell_pair::{Pair, PairOptions};
 use cell_protocol::{Condition, PairRegions, Put, Request, StatusCode};
 use cell_terms::{Csn, Durability, Epoch, PairId};
 
@@ -38,7 +38,7 @@ fn begin_to_leave(world: &mut World) {
 /// What the worker has said of a pair that was to leave, since this was asked last.
 fn left(world: &mut World) -> Option<Csn> {
     world.take_commands(0).into_iter().find_map(|command| match command {
-        Command::Left { pair: SECOND, epoch: Epoch(1), cut, handed: false } => Some(cut),
+        Command::Left { pair: SECOND, epoch: Epoch(1), cut, handed: false, .. } => Some(cut),
         Command::Left { .. } | Command::Stays { .. } => panic!("{command:?}"),
         _ => None,
     })
@@ -132,7 +132,10 @@ fn freeze(world: &mut World, ticket: u64) -> Csn {
         world.turn();
         for command in world.take_commands(0) {
             match command {
-                Command::Frozen { pair: SECOND, ticket: of, epoch: Epoch(1), cut } if of == ticket => {
+                Command::Frozen { pair: SECOND, ticket: of, epoch: Epoch(1), cut, since_ns, now_ns }
+                    if of == ticket =>
+                {
+                    assert!((1..=now_ns).contains(&since_ns), "{since_ns} {now_ns}");
                     return cut;
                 }
                 Command::Frozen { .. } | Command::Left { .. } | Command::Stays { .. } => {
@@ -195,6 +198,45 @@ fn pair_that_was_handed_over_is_another_process_s_and_its_results_went_along() {
     world.hand_to_second(SECOND.0, cut);
     let again = world.send_to(1, &put);
     assert_eq!(world.answer_of(1, again), first);
+    assert_eq!(world.get(LOW), Replied::Value(b"old".to_vec()));
+}
+
+/// A pair that was handed over, and the CSN at which its log ends.
+fn hand_over(world: &mut World) -> (Pair, Csn) {
+    let cut = freeze(world, 1);
+    world.notify(0, ControlEvent::Handed { pair: SECOND, ticket: 1 });
+    world.turn();
+    let frozen = world.take_commands(0).into_iter().find_map(|command| match command {
+        Command::Left { pair: SECOND, frozen, .. } => frozen,
+        _ => None,
+    });
+    (*frozen.expect("its memory is kept"), cut)
+}
+
+#[test]
+fn pair_that_comes_back_with_its_memory_is_whole_and_of_a_later_epoch() {
+    let (mut world, number) = two_pairs();
+    let put = Request::Put(Put {
+        name: world.name(number, number),
+        condition: Condition::Always,
+        key: HIGH,
+        value: b"last",
+    });
+    let id = world.send(&put);
+    let first = world.answer(id);
+    let (frozen, cut) = hand_over(&mut world);
+    let (entries, mapped) = (frozen.figures().entries, frozen.source());
+    let recovered = frozen.into_recovered(Epoch(3)).unwrap();
+    assert_eq!((recovered.csn_cut, recovered.entries), (cut, entries));
+    assert_eq!(recovered.meganodes.iter().map(|found| found.stats.entries).sum::<u64>(), entries);
+    let marks = recovered.memory.watermark();
+    assert_eq!((marks.epoch, marks.durable), (Epoch(3), cut));
+    assert_eq!(mapped.node.watermark(), marks, "who has mapped it sees that it is another's");
+    assert_eq!((mapped.node.spec().epoch, recovered.memory.node.region().spec().epoch), (Epoch(1), Epoch(3)));
+    world.add(Pair::new(recovered, &OPTIONS.pair));
+    assert_eq!(world.get(HIGH), Replied::Value(b"last".to_vec()));
+    let again = world.send(&put);
+    assert_eq!(world.answer(again), first, "results come along");
     assert_eq!(world.get(LOW), Replied::Value(b"old".to_vec()));
 }
 

@@ -101,6 +101,23 @@ export interface RegionRow {
 
 export interface RegionsDocument extends Document { regions: RegionRow[] }
 
+export type MoveStage = "wanted" | "copying" | "ready" | "handed";
+
+/** A planned move of a pair. Times are null where it did not come so far, or nobody said when. */
+export interface MoveRow {
+  pair: number; number: number; from: number; to: number; stage: MoveStage; why: string; bytes_done: number; bytes_total: number;
+  /** Null: it is under way. */
+  outcome: "moved" | "cancelled" | "given_up" | "back" | null;
+  because: string | null; cancelled_by: string | null; wanted_unix_ms: number | null; copying_unix_ms: number | null;
+  ready_unix_ms: number | null; handed_unix_ms: number | null; over_unix_ms: number | null; frozen_ms: number | null;
+  /** For If-Match: another one where it is another move, or would be. */
+  revision: string;
+}
+
+export interface MovesDocument extends Document { moves: MoveRow[] }
+
+export interface MoveAnswer extends Document { move: MoveRow; dry_run: boolean }
+
 export interface WalRow {
   pair: number; node: number; epoch: number; csn_appended: string; csn_durable: string; csn_checkpointed: string | null;
   lag_csn: number; lag_bytes: number; log_bytes_since_checkpoint: number; batches_per_second: number | null;

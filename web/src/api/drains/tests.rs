@@ -1,3 +1,5 @@
+//! Drains and removals over HTTP, on simulated coordinators: what is done, refused and shown.
+
 use cell_cluster::{NewPair, PairGeometry, PairRow, ServingAddress, SimLink};
 use cell_terms::{Durability, Incarnation};
 use serde_json::json;

@@ -27,6 +27,14 @@ fn row_with(outcome: Value) -> Value {
         ("bytes_total", integer("Bytes of image and logs that there were when it last looked.")),
         ("outcome", outcome),
         ("because", or_null(text("Why it came to that. Null: nothing is to be said."))),
+        ("cancelled_by", or_null(text("Who cancelled it. Null: nobody did, or did not say who."))),
+        ("wanted_unix_ms", or_null(integer("When it was asked for. Null here: not known, or not yet."))),
+        ("copying_unix_ms", or_null(integer("When the source kept the log for the copy."))),
+        ("ready_unix_ms", or_null(integer("When the copy was ready, the last time."))),
+        ("handed_unix_ms", or_null(integer("When it was handed over."))),
+        ("over_unix_ms", or_null(integer("When it was over."))),
+        ("frozen_ms", or_null(integer("How long the pair had been frozen when it was handed over."))),
+        ("revision", text("Another one where it is another move, or would be: for If-Match.")),
     ])
 }
 

@@ -17,7 +17,7 @@ import { Lanes } from "./lanes";
 const LIMIT = 200;
 /** More are not given at once. What is sought in the text or by severity is sought in so many. */
 const LIMIT_MAX = 1000;
-const KINDS = ["node_state", "held_back", "lease", "member_joined", "member_left", "incident", "takeover", "drain", "balance", "split", "checkpoint", "read_only", "setting", "drill"];
+const KINDS = ["node_state", "held_back", "lease", "member_joined", "member_left", "incident", "takeover", "move", "drain", "balance", "split", "checkpoint", "read_only", "setting", "drill"];
 
 export function Events() {
   const { query } = usePlace();

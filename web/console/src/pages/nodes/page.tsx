@@ -9,6 +9,7 @@ import { useResource } from "../../state/resource";
 import { BalancePanel } from "./balance";
 import { DrainsPanel } from "./drains";
 import { MemoryBars } from "./memory";
+import { MovesPanel } from "./moves";
 import { AddressTable, NodeTable } from "./node_table";
 import { Owners } from "./owners";
 import { PairTable } from "./pair_table";
@@ -26,6 +27,7 @@ export function Nodes() {
       <Panel title="Owners over time" window="pairs that changed hands; others stayed" source={recoveries} saysState={false} actions={(recoveries.data?.incidents.length ?? 0) > 0 && <TwinButton name="owners" of="the owners" />}>
         {recoveries.data && <Owners document={recoveries.data} regions={regions.data?.regions ?? []} />}
       </Panel>
+      <MovesPanel nodes={nodes.data?.nodes ?? []} regions={regions.data?.regions ?? []} />
       <Panel title="Addresses and pages" source={nodes} saysState={false}>{nodes.data && <AddressTable nodes={nodes.data.nodes} />}</Panel>
       <Panel title="Pairs and regions" window="a pair is a node region and an extent region" source={regions}>
         {regions.data && <PairTable regions={regions.data.regions} isStale={regions.isStale} />}

@@ -1,0 +1,331 @@
+//! `moves`: pairs of several sizes that move to and fro between two nodes under YCSB A at half of the rate that
+//! they take; and one-sided readers, at half of theirs, of a store whose pairs move in turn.
+
+use std::time::{Duration, Instant};
+
+use cell_client::{Client, ClientOptions, Search, Transport};
+use cell_random::Random;
+use cell_tests::server::Server;
+use serde_json::Value;
+
+use crate::contest;
+use crate::data::{Batch, Choice, Dataset};
+use crate::disk;
+use crate::figure::{Figure, Goal, Report};
+use crate::options::{BenchError, MovesOptions};
+use crate::ours::Sizes;
+use crate::paced::{Probe, Pulse, Span, drive, now};
+use crate::put::Scratch;
+use crate::random::{popular, scatter};
+use crate::reads::one_sided;
+use crate::served::{Served, many_meganodes, patient};
+
+/// A record: a key of 24 bytes, a value, and what a node has for both besides.
+const VALUE: [u8; 1_000] = [b'v'; 1_000];
+const RECORD_BYTES: u64 = 1_024;
+/// Operations that are drawn beforehand, and done again and again.
+const PROBES: usize = 100_000;
+/// Records made at a time while a store is filled.
+const BATCH: u64 = 10_000;
+/// How long a rate is measured, and how long load goes on before that.
+const LASTS: Duration = Duration::from_secs(6);
+const SETTLES: Duration = Duration::from_secs(2);
+/// Between two moves; the operations that one has held up end meanwhile.
+const RESTS: Duration = Duration::from_millis(300);
+/// Between two looks at how far a move is.
+const LOOKS: Duration = Duration::from_millis(5);
+/// A move may be given up, as beside a split that takes long; so often it is asked for.
+const TRIES: usize = 5;
+/// A move is over within this.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Runs the bench.
+///
+/// # Errors
+/// A node or a client that failed, or a pair that does not move.
+pub fn run(options: &MovesOptions, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let folder = Scratch::new(options.options.dir.as_deref())?;
+    let mut stalls = Vec::new();
+    for megabytes in &options.sizes_mb {
+        stalls.push((*megabytes, pair_of(*megabytes, &folder, options, report)?));
+    }
+    if let [(small, of_small), .., (large, of_large)] = stalls.as_slice() {
+        let (bench, rival) = (format!("moves/longest stall, median, {large} MB"), format!("{small} MB"));
+        report.add(Figure::beside(bench, "ms", *of_large, rival, *of_small, Goal::AtMost(1.5)))?;
+    }
+    readers(&folder, options, report)
+}
+
+fn key(record: u64) -> Vec<u8> {
+    format!("user{:020}", scatter(record)).into_bytes()
+}
+
+/// A store of one pair with so many megabytes, and a node beside for it to move to; the median of the longest
+/// stalls of its moves, in milliseconds.
+fn pair_of(
+    megabytes: u64,
+    folder: &Scratch,
+    options: &MovesOptions,
+    report: &mut Report<'_>,
+) -> Result<f64, BenchError> {
+    let bytes = megabytes * 1_000_000;
+    let records = (bytes / RECORD_BYTES).max(1);
+    let slot_bytes = Sizes::for_entries(records).slot_bytes as u64;
+    let sizes =
+        [slot_bytes, slot_bytes * 4 + (2 << 20), 2 * bytes + (256 << 20)].map(|size| size.to_string());
+    let flags = [
+        ("--slot-bytes", sizes[0].as_str()),
+        ("--node-region-bytes", sizes[1].as_str()),
+        ("--extent-region-bytes", sizes[2].as_str()),
+        ("--nodes", "2"),
+        // All keys begin with `u`: the second node's pair is all but empty.
+        ("--initial-split-keys", "v"),
+        ("--memory-limit-bytes", "64GiB"),
+    ];
+    let place = folder.0.join(format!("moves-{megabytes}"));
+    let mut served = Served::start_cluster(&place, records, &flags, &[])?;
+    for first in (0..records).step_by(usize::try_from(BATCH).unwrap_or(1)) {
+        let mut batch = Batch::default();
+        for record in first..(first + BATCH).min(records) {
+            batch.keys.push_with(|bytes| bytes.extend(key(record)));
+            batch.values.push_with(|bytes| bytes.extend(VALUE));
+        }
+        served.put(&batch, 1_024)?;
+    }
+    let mut random = Random::new(options.options.seed ^ 0x6D6F_7665);
+    let mut probe = || -> Probe { (key(popular(&mut random, records)), random.below(2) == 0) };
+    let probes: Vec<Probe> = (0..PROBES).map(|_| probe()).collect();
+    let client = || served.client(ClientOptions { search: Search::Server, ..patient() });
+    let [lasts, settles] = [LASTS, SETTLES].map(|whole| options.options.lasting(whole));
+    let interval = half_rate(&mut client()?, &probes, [settles, lasts])?;
+    let pulse = Pulse::default();
+    let mut under = Under { server: &served.server, pulse: &pulse, began: now(), copying: Span::default() };
+    let world = World { name: format!("{megabytes} MB"), moves: options.moves, lasts, settles };
+    let stall = std::thread::scope(|scope| {
+        let ending = pulse.ending();
+        let (mut client, probes, pulse) = (client()?, &probes, &pulse);
+        let load = scope.spawn(move || drive(&mut client, probes, &VALUE, Some(interval), pulse));
+        let stall = under.moves_of_the_largest(&world, report);
+        drop(ending);
+        load.join().expect("the load does not panic")?;
+        stall
+    })?;
+    let failed = pulse.failed() as f64;
+    let bench = format!("moves/operations failed, {megabytes} MB");
+    report.add(Figure::beside(bench, "operations", failed, "none", 1.0, Goal::AtMost(0.0)))?;
+    served.server.kill_all();
+    drop(served);
+    let _ = std::fs::remove_dir_all(place);
+    Ok(stall)
+}
+
+/// Between two operations at half of the rate that is reached by going as fast as can be.
+fn half_rate(
+    client: &mut Client,
+    probes: &[Probe],
+    [settles, lasts]: [Duration; 2],
+) -> Result<Duration, BenchError> {
+    let pulse = Pulse::default();
+    let span = std::thread::scope(|scope| {
+        let ending = pulse.ending();
+        let load = scope.spawn(|| drive(client, probes, &VALUE, None, &pulse));
+        let span = watch(&pulse, [settles, lasts]);
+        drop(ending);
+        load.join().expect("the load does not panic").map(|()| span)
+    })?;
+    Ok(Duration::from_secs_f64(2.0 / span.rate().max(1.0)))
+}
+
+/// What is done in a time, after another one.
+fn watch(pulse: &Pulse, [settles, lasts]: [Duration; 2]) -> Span {
+    let began = now();
+    disk::pause(settles);
+    pulse.take_longest_ms();
+    let before = pulse.look(began);
+    disk::pause(lasts);
+    Span::between(&before, &pulse.look(began))
+}
+
+/// What is measured of moves of one kind.
+struct World {
+    name: String,
+    moves: u16,
+    lasts: Duration,
+    settles: Duration,
+}
+
+/// A store under load.
+struct Under<'a> {
+    server: &'a Server,
+    pulse: &'a Pulse,
+    began: Instant,
+    /// What was done while targets copied.
+    copying: Span,
+}
+
+impl Under<'_> {
+    /// Moves the pair with most in it to and fro.
+    fn moves_of_the_largest(&mut self, world: &World, report: &mut Report<'_>) -> Result<f64, BenchError> {
+        let World { name, moves, lasts, settles } = world;
+        let before = watch(self.pulse, [*settles, *lasts]);
+        let calm = self.pulse.take_longest_ms();
+        let (pair, ..) = pairs(self.server)?.into_iter().max_by_key(|(_, _, used)| *used).unwrap_or_default();
+        let (mut stalls, mut times) = (Vec::new(), Vec::new());
+        for _ in 0..*moves {
+            self.pulse.take_longest_ms();
+            let began = now();
+            self.move_once(pair, 2)?;
+            times.push(began.elapsed().as_secs_f64());
+            disk::pause(RESTS);
+            stalls.push(self.pulse.take_longest_ms());
+        }
+        let (median, worst) = (contest::median(&stalls), stalls.iter().copied().fold(0.0, f64::max));
+        let limits = [("median", median, 100.0), ("worst", worst, 300.0)];
+        for (which, stall, limit) in limits {
+            let (bench, rival) = (format!("moves/longest stall, {which}, {name}"), "the goal");
+            report.add(Figure::beside(bench, "ms", stall, rival, limit, Goal::AtMost(1.0)))?;
+        }
+        report.add(Figure::alone(format!("moves/longest operation without a move, {name}"), "ms", calm))?;
+        report.add(Figure::alone(format!("moves/a move, {name}"), "s", contest::median(&times)))?;
+        let (bench, rate) = (format!("moves/operations during copies, {name}"), before.rate());
+        if self.copying.time.is_zero() {
+            report.note(&format!("SKIPPED: {bench}: the copies were over before they were seen"));
+            report.add(Figure::alone(format!("moves/operations, {name}"), "op/s", rate))?;
+        } else {
+            let during = self.copying.rate();
+            report.add(Figure::beside(bench, "op/s", during, "before", rate, Goal::AtLeast(0.9)))?;
+        }
+        Ok(median)
+    }
+
+    /// Moves a pair to the next node.
+    fn move_once(&mut self, pair: u64, nodes: u64) -> Result<(), BenchError> {
+        let mut last = Value::Null;
+        for _ in 0..TRIES {
+            let row = pairs(self.server)?.into_iter().find(|(of, ..)| *of == pair);
+            let Some((_, node, _)) = row else { break };
+            let (status, answer) = self.server.ask_move(0, pair, (node + 1) % nodes);
+            last = if status == 200 { self.follow(pair, &answer["move"]["number"])? } else { answer };
+            if last["outcome"] == "moved" {
+                return Ok(());
+            }
+            eprintln!("# a move came to nothing: {last}");
+            disk::pause(RESTS);
+        }
+        Err(BenchError::Io(std::io::Error::other(format!("pair {pair} does not move: {last}"))))
+    }
+
+    /// Looks at a move until it is over; its row then.
+    fn follow(&mut self, pair: u64, number: &Value) -> Result<Value, BenchError> {
+        let (began, mut copies) = (now(), None);
+        while began.elapsed() < PATIENCE {
+            let row = self.server.move_of(0, pair).filter(|of| of["number"] == *number);
+            let Some(row) = row else {
+                disk::pause(LOOKS);
+                continue;
+            };
+            let seen = self.pulse.look(self.began);
+            match (row["stage"] == "copying" && row["outcome"].is_null(), &copies) {
+                (true, None) => copies = Some(seen),
+                (false, Some(from)) => {
+                    self.copying.add(&Span::between(from, &seen));
+                    copies = None;
+                }
+                _ => {}
+            }
+            if !row["outcome"].is_null() {
+                return Ok(row);
+            }
+            disk::pause(LOOKS);
+        }
+        Err(BenchError::Io(std::io::Error::other(format!("the move of pair {pair} does not end"))))
+    }
+}
+
+/// Pairs, their nodes, and how much they have.
+fn pairs(server: &Server) -> Result<Vec<(u64, u64, u64)>, BenchError> {
+    let body = server.http("/api/v1/regions?limit=65536").map(|(_, body)| body).unwrap_or_default();
+    let document: Value = serde_json::from_str(&body)?;
+    let rows = document["regions"].as_array().cloned().unwrap_or_default();
+    let extents = rows.iter().filter(|row| row["kind"] == "extent");
+    let number = |row: &Value, name: &str| row[name].as_u64();
+    let of = |row: &Value| {
+        Some((number(row, "pair")?, number(row, "node")?, number(row, "used_bytes").unwrap_or(0)))
+    };
+    Ok(extents.filter_map(of).collect())
+}
+
+/// One-sided readers of a store of three nodes whose pairs move in turn.
+fn readers(folder: &Scratch, options: &MovesOptions, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let data = Dataset { entries: options.options.entries, seed: options.options.seed };
+    let shape = many_meganodes(data.entries);
+    let mut flags: Vec<_> = shape.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    flags.push(("--nodes", "3"));
+    let mut served = Served::start_cluster(&folder.0.join("readers"), data.entries, &flags, &[])?;
+    served.fill(&data)?;
+    let packed = data.probes(Choice::Uniform, PROBES, data.seed ^ 0x7265_6164);
+    let probes: Vec<Probe> = (0..packed.len()).map(|at| (packed.get(at).to_vec(), false)).collect();
+    let [lasts, settles] = [LASTS, SETTLES].map(|whole| options.options.lasting(whole));
+    report.note(&format!("one-sided readers: {} pairs on three nodes", pairs(&served.server)?.len()));
+    for (transport, name) in [(Transport::Tcp, "tcp"), (Transport::Shm, "shm")] {
+        let client = || served.client(one_sided(transport, true));
+        let interval = half_rate(&mut client()?, &probes, [settles, lasts])?;
+        let pulse = Pulse::default();
+        let mut under =
+            Under { server: &served.server, pulse: &pulse, began: now(), copying: Span::default() };
+        let spans = std::thread::scope(|scope| {
+            let ending = pulse.ending();
+            let (mut client, probes, pulse) = (client()?, &probes, &pulse);
+            let load = scope.spawn(move || drive(&mut client, probes, &VALUE, Some(interval), pulse));
+            let spans = under.moves_of_all(options.moves, [settles, lasts]);
+            drop(ending);
+            load.join().expect("the load does not panic")?;
+            spans
+        })?;
+        add_reader_rows(name, &spans, pulse.failed(), report)?;
+    }
+    served.server.kill_all();
+    Ok(())
+}
+
+impl Under<'_> {
+    /// What is done before the moves, and while the pairs move in turn.
+    fn moves_of_all(&mut self, moves: u16, times: [Duration; 2]) -> Result<[Span; 2], BenchError> {
+        let before = watch(self.pulse, times);
+        let from = self.pulse.look(self.began);
+        for number in 0..usize::from(moves) {
+            let pairs = pairs(self.server)?;
+            let Some((pair, ..)) = pairs.get(number % pairs.len().max(1)) else { break };
+            self.move_once(*pair, 3)?;
+            disk::pause(RESTS);
+        }
+        Ok([before, Span::between(&from, &self.pulse.look(self.began))])
+    }
+}
+
+/// What readers lose by moves.
+fn add_reader_rows(
+    transport: &str,
+    [before, during]: &[Span; 2],
+    failed: u64,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    let mut row = |what: &str, unit, of: &dyn Fn(&Span) -> f64, goal| {
+        let bench = format!("moves/readers over {transport}: {what}");
+        report.add(Figure::beside(bench, unit, of(during), "before the moves", of(before), goal))
+    };
+    let goal = Goal::AtLeast(0.9);
+    let a_get = |count: u64, span: &Span| count as f64 / (span.one_sided.done as f64).max(1.0);
+    row("gets", "op/s", &Span::rate, goal)?;
+    if before.one_sided.cached > 0 {
+        row("cached tree nodes a get", "tree nodes", &|span| a_get(span.one_sided.cached, span), goal)?;
+    }
+    if before.one_sided.in_place > 0 {
+        row("answers in place, of one-sided", "", &|span| a_get(span.one_sided.in_place, span), goal)?;
+    }
+    let by_reads = |span: &Span| span.one_sided.done as f64 / (span.done as f64).max(1.0);
+    row("answered one-sided, of all", "", &by_reads, Goal::None)?;
+    let bench = format!("moves/readers over {transport}: gets failed");
+    report.add(Figure::beside(bench, "operations", failed as f64, "none", 1.0, Goal::AtMost(0.0)))?;
+    Ok(())
+}

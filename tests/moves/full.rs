@@ -1,0 +1,90 @@
+//! Moves into nodes that have no room: the source serves on, and it is said why.
+
+use std::process::{Child, Stdio};
+
+use cell_tests::cluster::View;
+use cell_tests::lease::LONG_LEASE;
+use cell_tests::server::Server;
+use cell_tests::small_disk::SmallDisk;
+use cell_tests::wait;
+
+use crate::moves::{Ends, FLAGS, SIZES, assert_filled, fill, is_over, region_move};
+
+/// The node that joins, with none of the pairs.
+const JOINED: u16 = 2;
+/// Enough for one pair of these sizes, and not for two.
+const LIMIT: &str = "--memory-limit-bytes=300MiB";
+
+/// A node of a cluster that this test runs itself, with logs of its own size.
+struct Joined(Child);
+
+impl Joined {
+    fn start(server: &Server, more: &[&str]) -> Joined {
+        let mut command = server.node_command(JOINED);
+        command.args(SIZES).args(LONG_LEASE).args([LIMIT, "--populate-chunk-bytes=8MiB"]).args(more);
+        let joined = Joined(command.stdout(Stdio::null()).spawn().expect("cell can be started"));
+        wait::until("the node that joins is ready", || {
+            server.http_of(JOINED, "/readyz").is_some_and(|(status, _)| status == 200)
+        });
+        joined
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        // The test is over, well or not.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The pair is at its source, and whoever asks for its keys is answered.
+fn assert_serves_on(server: &Server, ends: &Ends) {
+    let serves = |view: &View| view.is_served(ends.pair) && view.pair(ends.pair)["node"] == ends.source;
+    assert!(serves(&server.view()), "{:?}", server.view());
+    assert_filled(server);
+}
+
+/// On a disk without room the target has no logs to write, and the source would find no room for new ones
+/// either once it has handed the pair over.
+#[test]
+fn move_into_a_node_without_memory_or_disk_is_refused_or_given_up_and_the_source_serves_on() {
+    let Some(disk) = SmallDisk::new(128) else { return };
+    let beside = tempfile::tempdir().expect("a temporary folder can be made");
+    let small = ["--nodes=2", "--log-segment-bytes=1MiB", LIMIT];
+    let flags = [&small[..], &SIZES, &FLAGS, &LONG_LEASE].concat();
+    let mut server = Server::prepared(&disk.path().join("data"), &flags);
+    server.log_to(&beside.path().join("server-log"));
+    server.resume();
+    server.wait_healthy();
+    fill(&server);
+    let ends = Ends::of(&server.view(), 0);
+    let (pair, to) = (ends.pair.to_string(), ends.target.to_string());
+    let said = region_move(&server, ends.asked, &[&pair, "--to", &to, "--wait"]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.err.contains("may hold") && said.err.contains("choose a node with more room"), "{said:?}");
+    assert_eq!(server.move_of(ends.asked, ends.pair), None, "nothing has begun");
+
+    let joined = Joined::start(&server, &["--log-segment-bytes=16MiB"]);
+    let ends = Ends { target: JOINED.into(), ..ends };
+    disk.fill();
+    let said = region_move(&server, ends.asked, &[&pair, "--to", "2", "--wait"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    let words = ["given up: it stays where it was", "the disk has no room for the logs"];
+    assert!(words.iter().all(|words| said.err.contains(words)), "{said:?}");
+    assert_serves_on(&server, &ends);
+    disk.make_room();
+    let said = region_move(&server, ends.asked, &[&pair, "--to", "2", "--wait"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_filled(&server);
+
+    // It has memory for one pair, and has one.
+    let other = Ends { target: JOINED.into(), ..Ends::of(&server.view(), 1) };
+    let (status, refused) = server.ask_move(other.asked, other.pair, other.target);
+    assert_eq!((status, &refused["code"]), (409, &"no_memory".into()), "{refused}");
+    assert!(server.move_of(other.asked, ends.pair).is_some_and(|of| is_over(&of)));
+    let verified = server.cell(&["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    drop(joined);
+    server.kill_all();
+}

@@ -1,0 +1,44 @@
+//! Planned moves of pairs, by the admin API.
+
+use serde_json::{Value, json};
+
+use super::Server;
+use crate::wait;
+
+impl Server {
+    /// Asks a node for the move of a pair to another node: status and document.
+    ///
+    /// # Panics
+    /// If it does not answer, or not in JSON.
+    pub fn ask_move(&self, asked: u16, pair: u64, to: u64) -> (u16, Value) {
+        let answer = self.http_post(asked, "/api/v1/moves", &json!({"pair": pair, "to": to}).to_string());
+        let (status, body) = answer.expect("the node answers");
+        (status, serde_json::from_str(&body).unwrap_or_else(|_| panic!("not JSON: {body}")))
+    }
+
+    /// The move of a pair that is under way, or was the last one, as a node shows it; none if there was none,
+    /// or nobody answers just now.
+    pub fn move_of(&self, asked: u16, pair: u64) -> Option<Value> {
+        let (_, body) =
+            self.http_of(asked, "/api/v1/moves?limit=65536").filter(|(status, _)| *status == 200)?;
+        let document: Value = serde_json::from_str(&body).ok()?;
+        document["moves"].as_array()?.iter().find(|of| of["pair"] == pair).cloned()
+    }
+
+    /// Waits until the last move of a pair is as wanted.
+    ///
+    /// # Panics
+    /// If it never is.
+    pub fn wait_move(&self, asked: u16, pair: u64, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut last = None;
+        let what = format!("the move of pair {pair} is {what}");
+        wait::until_some(&what, || {
+            let found = self.move_of(asked, pair);
+            if found.is_some() && found != last {
+                last.clone_from(&found);
+                println!("{}", last.as_ref().map_or_else(String::new, Value::to_string));
+            }
+            found.filter(&wanted)
+        })
+    }
+}
