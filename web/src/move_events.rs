@@ -102,7 +102,7 @@ fn event(
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use cell_cluster::{MoveSide, MoveTimes};
+    use cell_cluster::{MoveMotive, MoveSide, MoveTimes};
     use cell_terms::{Epoch, Incarnation, PairId};
 
     use super::*;
@@ -121,6 +121,7 @@ pub(crate) mod tests {
             source: side(70, 0),
             target: side(71, 1),
             why: "ann: more room".to_owned(),
+            cause: MoveMotive::Operator,
             stage,
             bytes_done: 0,
             bytes_total: 0,

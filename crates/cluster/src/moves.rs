@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, Durability, Epoch, Incarnation, PairId};
+use cell_terms::{Csn, Durability, Incarnation, PairId};
 
 use crate::attempts::Attempts;
 use crate::balance::SeatSeen;
@@ -495,7 +495,7 @@ fn handed_row(row: PairRow, of: &MoveRow, cut: Csn) -> Result<PairRow, ClusterEr
 
 #[cfg(test)]
 mod tests {
-    use cell_terms::NodeId;
+    use cell_terms::{Epoch, NodeId};
 
     use super::*;
 

@@ -67,7 +67,7 @@ fn failure_of(of: &MoveRow) -> Option<MoveFailure> {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{MoveMotive, MoveSide, MoveStage};
+    use cell_cluster::{MoveMotive, MoveSide, MoveStage, MoveTimes};
     use cell_terms::{Epoch, Incarnation};
 
     use super::*;
@@ -87,6 +87,8 @@ mod tests {
             bytes_done: 0,
             bytes_total: 0,
             outcome,
+            cancelled_by: None,
+            times: MoveTimes::default(),
         }
     }
 

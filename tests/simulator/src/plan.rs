@@ -176,7 +176,13 @@ impl Plan {
             searches: [(); 4].map(|()| random.percent(60)),
             chooses: [false; 4],
         };
-        plan.with_window(&mut Random::new(seed ^ 0x7769_6e64))
+        plan.with_later()
+    }
+
+    /// What came later, each drawn from numbers of its own: seeds go on meaning what they meant.
+    fn with_later(self) -> Plan {
+        let seed = self.seed;
+        self.with_window(&mut Random::new(seed ^ 0x7769_6e64))
             .with_calls(&mut Random::new(seed ^ 0x6361_6c6c))
             .of_several(&mut Random::new(seed ^ 0x6e6f_6465))
             .with_choice(&mut Random::new(seed ^ 0x6175_746f))
