@@ -129,6 +129,8 @@ impl Plan {
         let geometry = geometry(&mut random);
         let log = log_options(&mut random);
         let value_bytes_max = log.operation_bytes_max() - 256;
+        // A number that meant a setting which is gone: seeds go on meaning what they meant.
+        let _ = random.pick(&[0_u64, 64 << 10]);
         let worker = worker_options(seed, geometry.node_bytes as usize, value_bytes_max, &mut random);
         let lease_ms = random.pick(&[100, 100, 300]);
         // The last kinds came later, see `with_unmounted`; what is drawn after them stays what it was.
@@ -337,16 +339,13 @@ fn geometry(random: &mut Random) -> PairGeometry {
 
 fn log_options(random: &mut Random) -> LogOptions {
     let segment_bytes = random.pick(&[128 << 10, 256 << 10, 256 << 10, 512 << 10, 1 << 20]);
-    let options = LogOptions {
+    LogOptions {
         segment_bytes,
         first_segment_bytes: segment_bytes / 2,
         batch_bytes: random.pick(&[16 << 10, 32 << 10, 64 << 10]),
         seal_idle: Duration::from_millis(random.pick(&[1, 5, 20])),
         prepare_retry: Duration::from_millis(random.pick(&[10, 50])),
-    };
-    // A number that meant a setting which is gone: seeds go on meaning what they meant.
-    let _ = random.pick(&[0_u64, 64 << 10]);
-    options
+    }
 }
 
 fn worker_options(
