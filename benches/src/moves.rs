@@ -1,5 +1,5 @@
-//! `moves`: pairs of several sizes that move to and fro between two nodes under YCSB A at half of the rate that
-//! they take; and one-sided readers, at half of theirs, of a store whose pairs move in turn.
+//! `moves`: pairs of several sizes that move to and fro between two nodes under YCSB A at half of the rate
+//! that they take; and one-sided readers, at half of theirs, of a store whose pairs move in turn.
 
 use std::time::{Duration, Instant};
 

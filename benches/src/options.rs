@@ -41,8 +41,8 @@ pub enum Command {
     Stall(Options),
     /// kill -9 of one of several nodes that hold data: until its first pair and all of them are served again
     Takeover(Options),
-    /// Pairs that move between nodes under load: the longest stalls by size, what the source does meanwhile, and
-    /// what one-sided readers lose
+    /// Pairs that move between nodes under load: the longest stalls by size, what the source does meanwhile,
+    /// and what one-sided readers lose
     Moves(MovesOptions),
     /// What a browser and a scraper that watch a node cost its gets
     Console(Options),

@@ -209,8 +209,8 @@ impl BringUp {
         Ok(RecoveredPair { recovered, device, buffers })
     }
 
-    /// Whether there is room for the first segments of a pair's new logs. Without, the pair would have to go back
-    /// after the handing, to a source that may find no room for new logs of its own on the same disk.
+    /// Whether there is room for the first segments of a pair's new logs. Without, the pair would have to go
+    /// back after the handing, to a source that may find no room for new logs of its own on the same disk.
     fn check_disk(&self) -> Result<(), NodeError> {
         let log = LogOptions::from_settings(&self.options.settings);
         let needed = 2 * log.segment_bytes.min(log.first_segment_bytes);

@@ -4,8 +4,8 @@
 //! hands; `driver` is the worker's loop, and `shell` the thread around it. `start` brings a node up.
 //! `control_driver` is the core that carries out what the worker asks for and follows the cluster, as `agent`
 //! and in it `membership` decide; `takeovers` and `image_run` are one takeover and one copy at a time.
-//! `moves` are the steps of planned moves, `balance` says which there are to be. `control` and `recoverer` are
-//! the threads around these.
+//! `moves` are the steps of planned moves, `balance` says which there are to be. `control` and `recoverer`
+//! are the threads around these.
 
 mod access;
 mod agent;

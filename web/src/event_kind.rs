@@ -1,4 +1,19 @@
-//! Kinds of events: the one list that the API, its document, the command's help and the console go by.
+//! Kinds of events: the one list that the API, its document, the command's help and the console go by; and how
+//! much they matter.
+
+use serde::{Deserialize, Serialize};
+
+/// How much an event matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Severity {
+    /// As it should be.
+    Info,
+    /// Something is lost that comes back.
+    Warning,
+    /// Something is not served.
+    Critical,
+}
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident $word:literal,)+) => {

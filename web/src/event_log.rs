@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::clock::LookTime;
 use crate::drain_events::{self, DrainNews};
 use crate::drill::{RunSeen, RunState};
-use crate::event_kind::EventKind as Kind;
+use crate::event_kind::{EventKind as Kind, Severity};
 use crate::move_events;
 use crate::words::counted;
 
@@ -28,18 +28,6 @@ const EVENTS_MAX: usize = 1_000;
 /// A look shows nothing that happened so long before the one before it: a date from that far is of another
 /// machine's clock.
 const REACH_MS: u64 = 10_000;
-
-/// How much it matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Severity {
-    /// As it should be.
-    Info,
-    /// Something is lost that comes back.
-    Warning,
-    /// Something is not served.
-    Critical,
-}
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -152,7 +152,7 @@ pub(crate) mod tests {
     use cell_terms::NodeId;
 
     use super::*;
-    use crate::event_log::Severity;
+    use crate::event_kind::Severity;
 
     fn event(id: &str, at_unix_ms: u64) -> Event {
         Event {

@@ -6,7 +6,7 @@ use cell_node::ClusterSnapshot;
 use cell_terms::NodeId;
 use serde_json::{Value, json};
 
-use crate::event_log::Severity;
+use crate::event_kind::Severity;
 
 /// One thing that happened of a move.
 #[derive(Debug, PartialEq)]

@@ -1,5 +1,5 @@
-//! How far a planned move is, and when it came so far. The times are for people: they are by the wall clocks of
-//! those who wrote its row, and nothing is decided by them.
+//! How far a planned move is, and when it came so far. The times are for people: they are by the wall clocks
+//! of those who wrote its row, and nothing is decided by them.
 
 use serde::{Deserialize, Serialize};
 

@@ -36,7 +36,12 @@ struct World {
 }
 
 fn options(on: bool) -> BalanceOptions {
-    let rules = BalanceRules { window_ms: WINDOW_MS, retry_ms: 20_000, ..BalanceRules::default() };
+    let rules = BalanceRules {
+        window_ms: WINDOW_MS,
+        node_rest_ms: WINDOW_MS,
+        retry_ms: 20_000,
+        ..BalanceRules::default()
+    };
     BalanceOptions::new(on, rules)
 }
 

@@ -12,7 +12,7 @@
 //! | `traffic` | what clients do |
 //! | `model`, `check`, `owners` | what is known of each key; the rules; who owned what |
 //! | `news`, `reactions` | what nodes report to the world, and what it does about it |
-//! | `move_crash` | one move of a pair, and one crash at a point of it |
+//! | `move_crash`, `move_points` | one move of a pair, and one crash at a point of it |
 //! | `finale`, `phase`, `verdict` | how a run ends, and how far it is |
 //! | `coverage`, `seeds`, `sweep`, `shrink` | what happened; which seeds; many of them on all cores; the shortest way to a failure |
 
@@ -34,7 +34,8 @@ mod finale;
 mod interleave;
 mod mishap;
 pub mod model;
-pub mod move_crash;
+mod move_crash;
+pub mod move_points;
 pub mod news;
 pub mod node;
 mod operator;

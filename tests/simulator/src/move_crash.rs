@@ -9,11 +9,11 @@
 use std::sync::Arc;
 
 use cell_cluster::{Coordinator, Members, MoveOutcome, MoveRow, MoveStage, Moves, Table};
-use cell_terms::PairId;
 
 use crate::coverage::Event;
 use crate::death::Death;
 use crate::model::{Broken, broken};
+use crate::move_points::{MoveCrash, MovePoint, Struck, Watched};
 use crate::node::Node;
 use crate::phase::RunPhase;
 use crate::plan::MS;
@@ -29,118 +29,6 @@ const STILL_NS: [u64; 2] = [50 * MS, 1_500 * MS];
 const LATE_CALLS: u64 = 25;
 /// Tries of a handing, and of what follows it, that are not answered: more than are made at once.
 const UNANSWERED: usize = 64;
-
-/// How far a move is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MovePoint {
-    /// It is asked for.
-    Wanted,
-    /// The source keeps its log.
-    Copying,
-    /// The target follows the log closely.
-    Ready,
-    /// The registrations have left the list; trust in it ends.
-    Unlisted,
-    /// No operation of the pair begins; nothing was sent yet.
-    Frozen,
-    /// The handing was sent, and nobody knows what became of it.
-    Unanswered,
-    /// The pair is the target's, which does not serve it yet.
-    Handed,
-    /// The target serves it.
-    Published,
-    /// The move is over.
-    Moved,
-}
-
-impl MovePoint {
-    /// All of them, in their order.
-    pub const ALL: [MovePoint; 9] = [
-        MovePoint::Wanted,
-        MovePoint::Copying,
-        MovePoint::Ready,
-        MovePoint::Unlisted,
-        MovePoint::Frozen,
-        MovePoint::Unanswered,
-        MovePoint::Handed,
-        MovePoint::Published,
-        MovePoint::Moved,
-    ];
-}
-
-/// Who is struck.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Struck {
-    /// Who gives the pair.
-    Source,
-    /// Who gets it.
-    Target,
-    /// Both at once.
-    Both,
-    /// The coordinator stands still for a while.
-    Coordinator,
-}
-
-impl Struck {
-    /// All of them.
-    pub const ALL: [Struck; 4] = [Struck::Source, Struck::Target, Struck::Both, Struck::Coordinator];
-}
-
-/// A crash at a point of a move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MoveCrash {
-    /// Once the move is there.
-    pub point: MovePoint,
-    /// Whom it strikes.
-    pub struck: Struck,
-    /// Zero: it dies at once. Else it dies at this one of its next touches; the coordinator is away for long.
-    pub touch: u64,
-    /// That touch takes effect.
-    pub after: bool,
-}
-
-/// The move that is watched.
-#[derive(Clone, Copy, Debug)]
-struct Watched {
-    pair: PairId,
-    number: u64,
-    source: u32,
-    target: u32,
-    since_ns: u64,
-    frozen: bool,
-    struck_ns: Option<u64>,
-    /// Calls of the coordinator when the rows were looked at last.
-    calls: u64,
-}
-
-/// What of it is to come.
-#[derive(Debug)]
-pub(crate) struct MoveWatch {
-    is_pending: bool,
-    watched: Option<Watched>,
-}
-
-impl MoveWatch {
-    pub(crate) fn new(crash: Option<MoveCrash>) -> MoveWatch {
-        MoveWatch { is_pending: crash.is_some(), watched: None }
-    }
-
-    /// Whether the move, and what follows the crash, is not over: clients go on asking.
-    pub(crate) fn is_pending(&self) -> bool {
-        self.is_pending
-    }
-
-    /// Whether the point was met.
-    pub(crate) fn has_struck(&self) -> bool {
-        self.watched.is_some_and(|watched| watched.struck_ns.is_some())
-    }
-
-    /// A pair is frozen for a move.
-    pub(crate) fn froze(&mut self, pair: PairId) {
-        let watched = self.watched.as_mut().filter(|watched| watched.pair == pair);
-        watched.into_iter().for_each(|watched| watched.frozen = true);
-    }
-}
 
 impl World {
     /// Takes the move that is wished for a step further, up to its crash and what follows it.

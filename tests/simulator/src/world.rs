@@ -19,7 +19,7 @@ use crate::coverage::{Coverage, Event};
 use crate::faults::{AwayOnce, FAULTS, Faults, Undo};
 use crate::interleave::{self, Calls};
 use crate::model::{Broken, Model, broken};
-use crate::move_crash::{MoveCrash, MoveWatch};
+use crate::move_points::{MoveCrash, MoveWatch};
 use crate::news::News;
 use crate::node::Node;
 use crate::owners::{Entries, Owners};

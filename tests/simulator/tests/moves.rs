@@ -1,7 +1,7 @@
 //! Crashes at each point of a planned move: of its source, its target, both, and of the coordinator.
 
 use cell_simulator::faults::FAULTS;
-use cell_simulator::move_crash::{MoveCrash, MovePoint, Struck};
+use cell_simulator::move_points::{MoveCrash, MovePoint, Struck};
 use cell_simulator::plan::Plan;
 use cell_simulator::shrink::Without;
 use cell_simulator::{Coverage, Event, RunOptions, run};

@@ -172,7 +172,7 @@ pub(crate) async fn get_events(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event_log::Severity;
+    use crate::event_kind::Severity;
     use crate::test_cluster::TestCluster;
 
     fn events() -> Vec<Event> {

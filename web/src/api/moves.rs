@@ -213,6 +213,7 @@ fn seen(headers: &HeaderMap) -> Result<Option<String>, Problem> {
         let detail = "it takes one revision in quotation marks, as the ETag of an answer has it".to_owned();
         let pointer = "/header/if-match".to_owned();
         Problem::bad_request(FieldProblem { pointer, detail, ..FieldProblem::default() })
+            .next("ask with ?dry_run=1: the ETag of that answer is the revision")
     })
 }
 
