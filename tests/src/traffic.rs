@@ -192,7 +192,9 @@ impl Traffic {
         let mut seen: BTreeMap<Vec<u8>, (Version, WrittenValue)> = BTreeMap::new();
         while !self.is_stopped() {
             let number = dice.below(KEYS_SHARED);
-            let key = spread(number * 5, &format!("-shared-{number:02}"));
+            // One server may see the traffic of several transports, one after the other: each key's history
+            // is whole.
+            let key = spread(number * 5, &format!("-shared-{:?}-{number:02}", self.transport));
             let value = self.values.fetch_add(1, Ordering::SeqCst);
             let call = match (dice.below(10), seen.get(&key)) {
                 (0..=3, _) => Call::Get,

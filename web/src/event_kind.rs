@@ -1,5 +1,5 @@
-//! Kinds of events: the one list that the API, its document, the command's help and the console go by; and how
-//! much they matter.
+//! Kinds of events: the one list that the API, its document, the command's help and the console go by; and
+//! how much they matter.
 
 use serde::{Deserialize, Serialize};
 

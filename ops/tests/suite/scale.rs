@@ -47,8 +47,15 @@ fn cluster_grows_a_node_is_drained_and_leaves() {
     let second = format!("127.0.0.1:{}", dev.server.port() + 1);
     assert_eq!(dev.out(&["get", "key", "--server", &second]), "value\n");
 
-    assert!(refused(&dev, &["node", "drain", "9"], 3).contains("No node-9 is in the cluster"));
-    assert!(refused(&dev, &["node", "remove", "1"], 3).contains("runs and does not drain"));
+    cell_tests::wait::until("the first node knows the second one", || {
+        let listed = command(&["node", "ls", "--json", "--http", &dev.http()]).output().unwrap();
+        let document: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
+        document["nodes"].as_array().is_some_and(|nodes| nodes.len() == 2)
+    });
+    let unknown = refused(&dev, &["node", "drain", "9"], 3);
+    assert!(unknown.contains("No node-9 is in the cluster"), "{unknown}");
+    let running = refused(&dev, &["node", "remove", "1"], 3);
+    assert!(running.contains("runs and does not drain"), "{running}");
     // What nodes say of themselves may be a moment old.
     cell_tests::wait::until("a plan can be made", || {
         let planned = command(&["node", "drain", "0", "--dry-run", "--http", &dev.http()]).output().unwrap();

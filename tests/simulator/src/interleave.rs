@@ -24,6 +24,8 @@ struct OtherNodes {
     percent: u64,
     /// A call's usual time.
     call_ns: u64,
+    /// From then on calls take no time.
+    ends_ns: u64,
     gathered: Vec<(u32, Vec<News>)>,
     steps: u64,
 }
@@ -46,6 +48,9 @@ pub(crate) struct Calls {
     pub(crate) percent: u64,
     /// A call's usual time.
     pub(crate) call_ns: u64,
+    /// All calls of a step take no longer. Whoever is stepped is one thread of its process; that which renews
+    /// the lease is not stepped meanwhile.
+    pub(crate) longest_ns: u64,
     /// Decides what happens within these calls.
     pub(crate) random: Random,
 }
@@ -58,15 +63,23 @@ pub(crate) fn step(
     calls: Calls,
     news: &mut Vec<News>,
 ) -> Between {
-    let Calls { now_ns, percent, call_ns, random } = calls;
+    let Calls { now_ns, percent, call_ns, longest_ns, random } = calls;
     if percent == 0 || nodes.len() < 2 {
         nodes[at].step(now_ns, news);
         return Between { gathered: Vec::new(), steps: 0, now_ns };
     }
     let mut node = nodes.remove(at);
-    let (others, coordinator, gathered) = (std::mem::take(nodes), coordinator.clone(), Vec::new());
-    let others =
-        OtherNodes { nodes: others, now_ns, coordinator, random, percent, call_ns, gathered, steps: 0 };
+    let others = OtherNodes {
+        nodes: std::mem::take(nodes),
+        now_ns,
+        coordinator: coordinator.clone(),
+        random,
+        percent,
+        call_ns,
+        ends_ns: now_ns + longest_ns,
+        gathered: Vec::new(),
+        steps: 0,
+    };
     let others = Rc::new(RefCell::new(others));
     calls::with_others(others.clone(), || node.step(now_ns, news));
     let others = Rc::into_inner(others).expect("a step puts the others back").into_inner();
@@ -86,7 +99,7 @@ impl Others for OtherNodes {
     }
 
     fn go_on(&mut self) {
-        let until_ns = self.now_ns + self.random.time_ns(self.call_ns);
+        let until_ns = (self.now_ns + self.random.time_ns(self.call_ns)).min(self.ends_ns.max(self.now_ns));
         for _ in 0..STEPS_MAX {
             let Some(at) = (0..self.nodes.len()).min_by_key(|at| self.nodes[*at].due_ns()) else { break };
             let node = &mut self.nodes[at];

@@ -1,5 +1,5 @@
-//! The points of a planned move (`docs/design/moves.md`) at which somebody may be struck, and what is watched of
-//! the move meanwhile.
+//! The points of a planned move (`docs/design/moves.md`) at which somebody may be struck, and what is watched
+//! of the move meanwhile.
 
 use cell_terms::PairId;
 

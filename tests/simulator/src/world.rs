@@ -408,6 +408,7 @@ impl World {
                 now_ns: self.now_ns,
                 percent: self.plan.interleaved_percent,
                 call_ns: self.plan.call_ns,
+                longest_ns: self.plan.lease.ttl_ms * 250_000,
                 random: self.calls.part(),
             };
             let between = interleave::step(at, &mut self.nodes, &self.coordinator, calls, &mut news);
