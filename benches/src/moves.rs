@@ -34,9 +34,8 @@ const SETTLES: Duration = Duration::from_secs(2);
 const RESTS: Duration = Duration::from_millis(300);
 /// Between two looks at how far a move is.
 const LOOKS: Duration = Duration::from_millis(5);
-/// A move may be given up, as beside a split that takes long; so often it is asked for.
-const TRIES: usize = 5;
-/// A move is over within this.
+/// A move is over within this. It may be given up, as beside a split that takes long: then it is asked for
+/// again.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Runs the bench.
@@ -200,12 +199,18 @@ impl Under<'_> {
 
     /// Moves a pair to the next node.
     fn move_once(&mut self, pair: u64, nodes: u64) -> Result<(), BenchError> {
-        let mut last = Value::Null;
-        for _ in 0..TRIES {
+        let (mut last, began) = (Value::Null, now());
+        while began.elapsed() < PATIENCE {
             let row = pairs(self.server)?.into_iter().find(|(of, ..)| *of == pair);
             let Some((_, node, _)) = row else { break };
             let (status, answer) = self.server.ask_move(0, pair, (node + 1) % nodes);
-            last = if status == 200 { self.follow(pair, &answer["move"]["number"])? } else { answer };
+            // An answer that says nothing may have begun it: then it is under way.
+            let begun = self.server.move_of(0, pair).filter(|of| of["outcome"].is_null());
+            last = match (status, begun) {
+                (200, _) => self.follow(pair, &answer["move"]["number"])?,
+                (_, Some(of)) => self.follow(pair, &of["number"])?,
+                (_, None) => answer,
+            };
             if last["outcome"] == "moved" {
                 return Ok(());
             }
