@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(lines[0], "balance is on; node 1 balances");
         assert_eq!(lines[1], document.decision);
         assert!(
-            lines[2].contains("of the mean") && lines[3].contains("120 %") && lines[3].contains("12.5 %")
+            lines[2].contains("OF THE MEAN") && lines[3].contains("120 %") && lines[3].contains("12.5 %")
         );
         let off = Document { on: false, balancer: None, ..document };
         assert!(head(&off).starts_with("balance is off; nobody balances\n"));
