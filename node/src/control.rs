@@ -157,10 +157,12 @@ impl Control {
         };
         let every_ns = poll_ns(settings);
         let (coordinator, progress) = (&bring_up.coordinator, bring_up.progress.clone());
+        let mut driver = ControlDriver::new(&environment, coordinator, options, every_ns, progress)
+            .balancing(BalanceOptions::from_settings(settings));
+        driver.set_back_after_ns(2 * settings.integer("lease_ms") * 1_000_000);
         Control {
             to_worker: bring_up.to_worker.clone(),
-            driver: ControlDriver::new(&environment, coordinator, options, every_ns, progress)
-                .balancing(BalanceOptions::from_settings(settings)),
+            driver,
             recoverer,
             sender,
             copies: Vec::new(),

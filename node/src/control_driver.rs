@@ -192,6 +192,11 @@ impl<L> ControlDriver<L> {
         self.agent.set_grace_ns(grace_ns);
     }
 
+    /// A pair that was handed over and is not served so long afterwards goes back.
+    pub(crate) fn set_back_after_ns(&mut self, back_after_ns: u64) {
+        self.moves.set_back_after_ns(back_after_ns);
+    }
+
     /// What is written for people is dated by this: what the wall clock showed, in milliseconds since 1970,
     /// when the caller's time was zero.
     pub fn set_wall_zero_ms(&mut self, wall_zero_ms: u64) {

@@ -94,6 +94,7 @@ pub(crate) struct MovesDriver {
     kept: BTreeMap<PairId, KeptPair>,
     tickets: u64,
     stopping: bool,
+    back_after_ns: u64,
     counts: MoveCounts,
     wall: WallClock,
     /// As of the last look.
@@ -123,6 +124,7 @@ impl MovesDriver {
             kept: BTreeMap::new(),
             tickets: 0,
             stopping: false,
+            back_after_ns: source::BACK_AFTER_NS,
             counts: MoveCounts::default(),
             wall: WallClock::default(),
             now_ns: 0,
@@ -148,6 +150,11 @@ impl MovesDriver {
         let sources = self.sources.values().map(|source| &source.figures);
         let all = sources.chain(self.targets.values().map(|target| &target.figures));
         MoveCounts { still_since_ns: all.map(MoveFigures::still_since_ns).min(), ..self.counts }
+    }
+
+    /// A pair that its target does not serve goes back so long after its handing: of moves that are yet to begin.
+    pub(crate) fn set_back_after_ns(&mut self, back_after_ns: u64) {
+        self.back_after_ns = back_after_ns;
     }
 
     /// The node goes: nothing begins, and what was not handed over stays. What was does not come back.
@@ -190,7 +197,7 @@ impl MovesDriver {
             if is_source && !self.sources.contains_key(&of.pair) {
                 tracing::info!(pair = of.pair.0, to = of.target.node.0, "a pair is to move away");
                 let figures = MoveFigures::begin(&mut self.counts.source, now_ns);
-                let core = SourceMove::new(of);
+                let core = SourceMove::new(of, self.back_after_ns);
                 self.sources.insert(of.pair, Source { core, ticket: 0, frozen_ns: 0, figures, frozen: None });
                 effects.push(MoveEffect::Notify(ControlEvent::KeepLog { pair: of.pair, keep: true }));
             }

@@ -13,8 +13,9 @@ use cell_terms::{Csn, Epoch, Incarnation, PairId};
 
 use crate::move_counts::MoveEnd;
 
-/// So long after the source has seen the handing a pair that its target does not serve goes back.
-const BACK_AFTER_NS: u64 = 1_000_000_000;
+/// So long after the source has seen the handing a pair that its target does not serve goes back: two leases of
+/// the default length. A node goes by twice its own: where leases are long, everything takes longer.
+pub(crate) const BACK_AFTER_NS: u64 = 1_000_000_000;
 /// An end that sees nothing happen for so long gives the move up.
 pub(super) const STALLED_NS: u64 = 60_000_000_000;
 
@@ -133,14 +134,16 @@ pub(super) struct SourceMove {
     /// The epoch in which the pair is this node's.
     epoch: Epoch,
     target: Incarnation,
+    back_after_ns: u64,
     state: SourceState,
     stall: StallWatch,
 }
 
 impl SourceMove {
     /// A move that has just been seen, of a pair that this node owns.
-    pub(super) fn new(of: &MoveRow) -> SourceMove {
+    pub(super) fn new(of: &MoveRow, back_after_ns: u64) -> SourceMove {
         SourceMove {
+            back_after_ns,
             name: of.name(),
             epoch: of.epoch,
             target: of.target.incarnation,
@@ -234,7 +237,7 @@ impl SourceMove {
             let why = "another node has claimed the pair".to_owned();
             return Some(SourceAction::Close(MoveOutcome::GivenUp { why }));
         }
-        let is_late = seen.now_ns.saturating_sub(since_ns) >= BACK_AFTER_NS;
+        let is_late = seen.now_ns.saturating_sub(since_ns) >= self.back_after_ns;
         (is_late && !seen.stopping).then_some(SourceAction::TakeBack)
     }
 
@@ -357,7 +360,7 @@ mod tests {
     impl Story {
         fn new() -> Story {
             let of = move_row(MoveStage::Wanted);
-            let core = SourceMove::new(&of);
+            let core = SourceMove::new(&of, BACK_AFTER_NS);
             Story { core, pair: pair_row(&of, false), of, other_lives: true, now_ns: SECOND }
         }
 
