@@ -152,7 +152,8 @@ impl MovesDriver {
         MoveCounts { still_since_ns: all.map(MoveFigures::still_since_ns).min(), ..self.counts }
     }
 
-    /// A pair that its target does not serve goes back so long after its handing: of moves that are yet to begin.
+    /// A pair that its target does not serve goes back so long after its handing: of moves that are yet to
+    /// begin.
     pub(crate) fn set_back_after_ns(&mut self, back_after_ns: u64) {
         self.back_after_ns = back_after_ns;
     }

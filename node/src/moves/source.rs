@@ -13,8 +13,8 @@ use cell_terms::{Csn, Epoch, Incarnation, PairId};
 
 use crate::move_counts::MoveEnd;
 
-/// So long after the source has seen the handing a pair that its target does not serve goes back: two leases of
-/// the default length. A node goes by twice its own: where leases are long, everything takes longer.
+/// So long after the source has seen the handing a pair that its target does not serve goes back: two leases
+/// of the default length. A node goes by twice its own: where leases are long, everything takes longer.
 pub(crate) const BACK_AFTER_NS: u64 = 1_000_000_000;
 /// An end that sees nothing happen for so long gives the move up.
 pub(super) const STALLED_NS: u64 = 60_000_000_000;
