@@ -85,7 +85,7 @@ impl Owners {
         let owning: Vec<u32> = self.pairs.keys().copied().collect();
         let verb = if idle.len() == 1 { "owns" } else { "own" };
         let what = format!(
-            "{} {verb} no pair: this folder's {} of {}, and no pair moves to a node that joins",
+            "{} {verb} no pair: this folder's {} of {}, and {}",
             named(&idle),
             if self.all() == 1 {
                 "only pair is that".to_owned()
@@ -93,6 +93,11 @@ impl Owners {
                 format!("{} pairs are those", self.all())
             },
             named(&owning),
+            if self.all() == 1 {
+                "balance does not move the only one"
+            } else {
+                "balance moves some only once there is load or data to share"
+            },
         );
         let fresh = format!("a new --dir spreads its keys over {nodes} nodes (`cell dump`, `cell load`)");
         let next = match owning.iter().find(|node| **node < u32::from(nodes)) {
@@ -141,8 +146,8 @@ mod tests {
         let one = owners(&[(0, 1)]);
         assert_eq!(
             whats(&one, 3),
-            ["nodes 1 and 2 own no pair: this folder's only pair is that of node 0, and no pair moves to a \
-                 node that joins"]
+            ["nodes 1 and 2 own no pair: this folder's only pair is that of node 0, and balance does not \
+                 move the only one"]
         );
         let misfit = |allows| one.misfits(3, allows).remove(0);
         assert!(

@@ -236,6 +236,13 @@ fn pair_that_comes_back_with_its_memory_is_whole_and_of_a_later_epoch() {
     world.add(Pair::new(recovered, &OPTIONS.pair));
     assert_eq!(world.get(HIGH), Replied::Value(b"last".to_vec()));
     let again = world.send(&put);
+    world.turn();
+    for command in world.take_commands(0) {
+        // The session was idle for long meanwhile.
+        if let Command::AskSession { session } = command {
+            world.notify(0, ControlEvent::SessionAsked { session, open: Some(true) });
+        }
+    }
     assert_eq!(world.answer(again), first, "results come along");
     assert_eq!(world.get(LOW), Replied::Value(b"old".to_vec()));
 }

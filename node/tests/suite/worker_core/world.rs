@@ -327,7 +327,10 @@ impl World {
 
     /// The first worker gets a pair that was recovered.
     pub(crate) fn add(&mut self, pair: Pair) {
-        self.serving.worker.add_pair(pair);
+        let number = self.serving.worker.add_pair(pair);
+        while self.serving.devices.len() <= number {
+            self.serving.devices.push(self.disk.device());
+        }
     }
 
     /// The session's end is recorded in the coordinator, and no worker learns of it.
