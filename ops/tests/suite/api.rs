@@ -164,6 +164,10 @@ fn commands_over_the_api_name_a_node_that_does_not_answer() {
     let mut dev = Dev::launched_with(&["--nodes=3", "--restart=off", "--lease-ms=60000"]);
     let up = dev.wait_for("up");
     dev.wait_healthy();
+    cell_tests::wait::until("the first node knows all others", || {
+        let (_, out, _) = printed(&ask(&dev, &["node", "ls", "--json"]));
+        len(&document(&out), "nodes") == 3
+    });
     let pid = up["nodes"][1]["pid"].as_u64().unwrap();
     signal(by_number(pid), Signal::KILL);
     dev.wait_for("given_up");
