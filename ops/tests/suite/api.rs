@@ -172,6 +172,8 @@ fn commands_over_the_api_name_a_node_that_does_not_answer() {
     signal(by_number(pid), Signal::KILL);
     dev.wait_for("given_up");
     for command in [&["node", "ls"][..], &["region", "ls"], &["tree", "check"]] {
+        // What a node has heard of another one may be a moment old.
+        cell_tests::wait::until("it is missed", || printed(&ask(&dev, command)).0 == 6);
         let document = json(&dev, command, 6);
         assert_eq!(document["missing"][0]["node"], 1, "{command:?}: {document}");
         let (code, _, error) = printed(&ask(&dev, command));
