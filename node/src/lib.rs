@@ -51,6 +51,7 @@ mod takeovers;
 mod tree_check;
 mod tree_look;
 mod tree_shape;
+mod wall_clock;
 mod warning;
 mod worker;
 
