@@ -2,7 +2,7 @@
 
 use cell_cluster::{
     DrainAuthor, FiguresRow, KEY_DRILL, MemberRow, Members, MoveOutcome, MoveStage, NewPair, PairGeometry,
-    ServingAddress, Sim, SimLink, Table, ToldPair, ToldState, Transaction, Watch,
+    PauseCause, ServingAddress, Sim, SimLink, Table, ToldPair, ToldState, Transaction, Watch,
 };
 use cell_placement::BalanceRules;
 use cell_terms::{Durability, Epoch, Incarnation};
@@ -188,6 +188,21 @@ fn nothing_moves_while_balance_is_off_or_a_drill_is_under_way() {
     assert_eq!(world.seconds_to_a_move(), None);
     world.link.transact(Transaction::new().delete(KEY_DRILL)).unwrap();
     assert!(world.seconds_to_a_move().is_some());
+}
+
+#[test]
+fn rolling_restart_pauses_balance_and_ends_its_moves() {
+    let mut world = world(0, 2, options(true));
+    let balance = Balance::new(Arc::new(world.link.clone()));
+    let lease = world.link.grant(3_600_000).unwrap().lease;
+    balance.pause(lease, PauseCause::Drill).unwrap();
+    assert_eq!(world.seconds_to_a_move(), None);
+    balance.resume(lease).unwrap();
+    assert!(world.seconds_to_a_move().is_some());
+    balance.pause(lease, PauseCause::RollingRestart).unwrap();
+    (0..3).for_each(|_| world.pass());
+    assert_eq!(world.moves()[0].outcome, Some(MoveOutcome::Cancelled));
+    assert_eq!(world.seconds_to_a_move(), None);
 }
 
 #[test]
