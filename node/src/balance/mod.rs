@@ -9,6 +9,7 @@
 mod look;
 mod options;
 mod picture;
+mod room;
 mod telling;
 mod verdicts;
 
@@ -30,6 +31,7 @@ use verdicts::Verdicts;
 
 pub use look::{BalanceCounts, BalanceLook, BalanceSnapshot};
 pub use options::BalanceOptions;
+pub use room::lacks_room;
 
 /// The balancer decides so often, or each eighth of the window.
 const STEP_MS: u64 = 1_000;

@@ -107,6 +107,11 @@ impl World {
     }
 
     fn tell_other(&self) {
+        self.tell_other_with(1 << 40);
+    }
+
+    /// The other node tells that so much memory is left there.
+    fn tell_other_with(&self, memory_left_bytes: u64) {
         let other = &self.peers[1 - self.own];
         let told = |pair: &PairId| ToldPair {
             pair: *pair,
@@ -123,7 +128,7 @@ impl World {
             node: other.node,
             state: ToldState::Serving,
             serving_ms: 3_600_000,
-            memory_left_bytes: 1 << 40,
+            memory_left_bytes,
             pairs_max: 100,
             meganodes: 1,
             pairs: other.pairs.iter().map(told).collect(),
@@ -263,6 +268,21 @@ fn move_that_came_to_nothing_is_not_tried_again_at_once() {
         world.moves()[0].number == 2
     });
     assert!(again.is_some_and(|seconds| (19..30).contains(&seconds)), "{again:?}");
+}
+
+#[test]
+fn nodes_are_known_not_to_be_emptied_once_all_have_told_and_the_others_lack_room() {
+    let mut world = world(0, 2, options(false));
+    world.watch.look().unwrap();
+    assert_eq!(lacks_room(world.watch.view(), &[NodeId(1)]), None, "nobody has told");
+    (0..20).for_each(|_| world.pass());
+    assert_eq!(world.watch.view().balance.figures.len(), 2);
+    assert_eq!(lacks_room(world.watch.view(), &[NodeId(1)]), None);
+    world.tell_other_with(150 * MIB);
+    world.watch.look().unwrap();
+    let why = lacks_room(world.watch.view(), &[NodeId(1)]).unwrap();
+    assert!(why.contains("lack room for 1 pair"), "{why}");
+    assert_eq!(lacks_room(world.watch.view(), &[NodeId(2)]), None, "it has no pairs");
 }
 
 #[test]
