@@ -1,5 +1,5 @@
-//! Balance moves nothing while somebody does a drill to the cluster: a row of the coordinator says so. It goes
-//! with the drill's connection, and with a lease where the supervisor dies before.
+//! Balance moves nothing while somebody does a drill to the cluster: a row of the coordinator says so. It
+//! goes with the drill's connection, and with a lease where the supervisor dies before.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
