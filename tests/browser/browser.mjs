@@ -14,7 +14,7 @@ const EXECUTABLE = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const ARTEFACTS = process.env.CELL_BROWSER_ARTEFACTS;
 const ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"];
 /** How long a page may take to show what it must, on a machine that does other things, too. */
-const PATIENCE_MS = 60_000;
+const PATIENCE_MS = 120_000;
 const LOOK_EVERY_MS = 50;
 const WIDE = { width: 1280, height: 900 };
 export const NARROW = { width: 390, height: 844 };

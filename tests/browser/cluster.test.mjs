@@ -165,7 +165,7 @@ if (lacking) {
       const dialog = page.getByRole("dialog", { name: `Move pair ${pair} from node ${from} to node ${to}?` });
       // On a busy machine the coordinator may not answer in time; then it may be asked for all the same.
       await until(async () => {
-        if ((await api("moves")).moves.some((move) => move.pair === pair && [null, "moved"].includes(move.outcome))) return true;
+        if ((await api("moves")).moves?.some((move) => move.pair === pair && [null, "moved"].includes(move.outcome))) return true;
         if (await dialog.count() === 0) {
           await page.getByRole("button", { name: "Show what it would do…" }).click();
           await dialog.getByRole("button", { name: "Move it" }).click();

@@ -13,8 +13,12 @@ const PARTS: u64 = 16;
 /// Figures are told anew after a part of the window, whether they changed or not: older ones than a window do
 /// not count.
 const TOLD_PARTS: u64 = 4;
-/// Figures are told no more often than this, or than an eighth of the window.
+/// Which pairs there are, and what keeps them, is told no more often than this, or than an eighth of the
+/// window.
 const TOLD_EVERY_MS: u64 = 1_000;
+/// What they take and do, no more often than after this part of the window: each time is a synced write of
+/// the coordinator's, and under load figures change all the time.
+const CHANGED_PARTS: u64 = 8;
 /// Bytes that have to change, besides a part of all.
 const BYTES_STEP: u64 = 1 << 20;
 /// Load that has to change, besides a part of all.
@@ -130,8 +134,9 @@ impl Telling {
             pairs,
         };
         let is_old = told_ms.is_none_or(|ms| ms >= window_ms / TOLD_PARTS);
-        let differs = self.told.as_ref().is_none_or(|told| differ(&told.row, &row));
-        (is_old || differs).then_some(row)
+        let may_change = told_ms.is_none_or(|ms| ms >= window_ms / CHANGED_PARTS);
+        let differs = |told: &Told| are_others(&told.row, &row) || may_change && differ(&told.row, &row);
+        (is_old || self.told.as_ref().is_none_or(differs)).then_some(row)
     }
 
     fn pair(&self, used: &PairUse, log_bytes: u64, at_ns: u64, now_ns: u64) -> Option<ToldPair> {
@@ -154,17 +159,20 @@ impl Telling {
     }
 }
 
-/// Whether somebody should know of the difference.
-fn differ(old: &FiguresRow, new: &FiguresRow) -> bool {
-    let far = |old: u64, new: u64, step: u64| old.abs_diff(new) > step + old.max(new) / STEP_PART;
+/// Whether there are other pairs, or something else keeps them.
+fn are_others(old: &FiguresRow, new: &FiguresRow) -> bool {
     let pairs = |row: &FiguresRow| -> Vec<_> {
         row.pairs.iter().map(|told| (told.pair, told.epoch, told.hold)).collect()
     };
+    old.state != new.state || pairs(old) != pairs(new)
+}
+
+/// Whether they take or do so much more or less that somebody should know of it.
+fn differ(old: &FiguresRow, new: &FiguresRow) -> bool {
+    let far = |old: u64, new: u64, step: u64| old.abs_diff(new) > step + old.max(new) / STEP_PART;
     let bytes = |row: &FiguresRow| row.pairs.iter().fold(0, |sum: u64, told| sum.saturating_add(told.bytes));
     let load = |row: &FiguresRow| row.pairs.iter().fold(0, |sum: u64, told| sum.saturating_add(told.load_ns));
-    old.state != new.state
-        || pairs(old) != pairs(new)
-        || far(bytes(old), bytes(new), BYTES_STEP)
+    far(bytes(old), bytes(new), BYTES_STEP)
         || far(load(old), load(new), LOAD_STEP_NS)
         || far(old.memory_left_bytes, new.memory_left_bytes, BYTES_STEP)
 }
@@ -245,9 +253,9 @@ mod tests {
         let told_ms = |telling: &Telling, ms: u64| due(telling, SECOND + ms * 1_000_000).is_some();
         assert!(!told_ms(&telling, 900) && !told_ms(&telling, 14_000) && told_ms(&telling, 15_000));
         count(&mut telling, vec![used(1, 65 << 20, 0)], 2 * SECOND);
-        assert!(!told_ms(&telling, 5_000), "that is little");
+        assert!(!told_ms(&telling, 8_000), "that is little");
         count(&mut telling, vec![used(1, 80 << 20, 0)], 3 * SECOND);
-        assert!(told_ms(&telling, 5_000));
+        assert!(told_ms(&telling, 8_000) && !told_ms(&telling, 7_000), "under load that is so each moment");
         let held = PairUse { hold: Some(ToldHold::Split), ..used(1, 64 << 20, 0) };
         count(&mut telling, vec![held], 3 * SECOND);
         assert!(told_ms(&telling, 5_000));
