@@ -201,6 +201,7 @@ impl<L> ControlDriver<L> {
     /// when the caller's time was zero.
     pub fn set_wall_zero_ms(&mut self, wall_zero_ms: u64) {
         self.moves.set_wall_zero_ms(wall_zero_ms);
+        self.balance.iter_mut().for_each(|balance| balance.set_wall_zero_ms(wall_zero_ms));
     }
 
     /// What has become of planned moves from here and to here.

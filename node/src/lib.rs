@@ -51,12 +51,13 @@ mod takeovers;
 mod tree_check;
 mod tree_look;
 mod tree_shape;
+mod wall_clock;
 mod warning;
 mod worker;
 
 pub use access::{AccessRules, Credential, Grants, TokenHolder, TokenRole, TokensError};
 pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
-pub use balance::{BalanceCounts, BalanceLook, BalanceOptions, BalanceSnapshot};
+pub use balance::{BalanceCounts, BalanceLook, BalanceOptions, BalanceSnapshot, lacks_room};
 pub use cell_cluster::RenewalFigures;
 pub use cell_memory::BudgetFigures;
 pub use cell_pair::CheckpointFailure;

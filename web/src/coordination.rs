@@ -76,19 +76,40 @@ impl Coordination {
     }
 }
 
-/// What a change answers that the coordinator has not made.
-impl From<Unanswered> for Problem {
-    fn from(error: Unanswered) -> Problem {
-        let down = |detail| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "coordinator_down", detail);
-        let words = format!("The coordinator has not done it: {}", with_causes(&error));
-        match &error {
+impl Unanswered {
+    /// What a request answers that only reads.
+    pub(crate) fn unread(self) -> Problem {
+        self.not_read("")
+    }
+
+    /// What a change answers that was to read something before it, or that was to be checked only.
+    pub(crate) fn unbegun(self) -> Problem {
+        self.not_read(" Nothing was changed.")
+    }
+
+    fn not_read(self, outcome: &str) -> Problem {
+        let words = format!("The coordinator does not return what is asked for: {}.", with_causes(&self));
+        let next = match &self {
+            Unanswered::Failed(error) if !error.is_transient() => {
+                tracing::error!(error = words, "the coordinator failed");
+                "look into the coordinator's log"
+            }
+            _ => "see whether its process runs (`coordinator_address`), then try again",
+        };
+        down(format!("{words}{outcome}")).next(next)
+    }
+
+    /// What a change answers that the coordinator has not made; `look`: how to find out whether it was made
+    /// nevertheless.
+    pub(crate) fn undone(self, look: &'static str) -> Problem {
+        let words = format!("The coordinator has not done it: {}", with_causes(&self));
+        match &self {
             Unanswered::Failed(ClusterError::TooLong { .. }) => {
                 Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_long", words)
                     .next("take values back that are not needed any more, then try again")
             }
             Unanswered::Late { .. } | Unanswered::Failed(ClusterError::OutcomeUnknown(_)) => {
-                down(format!("{words}. The change may still be made."))
-                    .next("read /api/v1/tuning again before you repeat it")
+                down(format!("{words}. The change may still be made.")).next(look)
             }
             Unanswered::Failed(ClusterError::Refused(CoordinatorRefusal::Quota { .. })) => {
                 down(format!("{words}. Nothing was changed."))
@@ -105,6 +126,10 @@ impl From<Unanswered> for Problem {
                 .next("see whether its process runs (`coordinator_address`), then try again"),
         }
     }
+}
+
+fn down(detail: String) -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "coordinator_down", detail)
 }
 
 #[cfg(test)]
@@ -136,9 +161,17 @@ mod tests {
         link.set_cut(true);
         let coordination = Coordination::new(Some(Arc::new(link)));
         let error = coordination.call(CHANGE_PATIENCE, |coordinator| coordinator.read("x")).await;
-        let problem = Problem::from(error.unwrap_err());
+        let problem = error.unwrap_err().undone("look first");
         assert_eq!((problem.status.as_u16(), problem.code), (503, "coordinator_down"));
         assert!(problem.detail.contains("has not done it: ") && problem.next.is_some(), "{problem:?}");
+        assert!(problem.detail.ends_with("Nothing was changed."), "{problem:?}");
+        let read = Unanswered::Absent.unread();
+        assert_eq!((read.status.as_u16(), read.code), (503, "coordinator_down"));
+        assert!(!read.detail.contains("changed"), "it was to read only: {read:?}");
+        let late = Unanswered::Late { patience: CHANGE_PATIENCE };
+        assert!(late.unbegun().detail.ends_with(" Nothing was changed."));
+        let late = Unanswered::Late { patience: CHANGE_PATIENCE }.undone("look first");
+        assert_eq!(late.next.as_deref(), Some("look first"));
         let absent = Coordination::new(None).call(CHANGE_PATIENCE, |_| Ok(())).await;
         assert!(matches!(absent, Err(Unanswered::Absent)));
     }

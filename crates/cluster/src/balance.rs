@@ -27,6 +27,8 @@ pub(crate) const KEY_SEAT: &str = "balance/seat";
 const KEY_FIGURES: &str = "balance/figures/";
 /// The drill that runs: written by who runs it, and nothing but drains moves pairs meanwhile.
 pub const KEY_DRILL: &str = "web/drill";
+/// Under which lie what else keeps balance from moving pairs, each under the lease of who wants it.
+const KEY_PAUSES: &str = "balance/pause/";
 /// Pairs of which a member tells, at most: a row takes 32 KiB.
 pub const TOLD_PAIRS_MAX: usize = 256;
 
@@ -41,6 +43,16 @@ pub struct BalancerSeat {
     pub node: NodeId,
     /// Moves that it has begun.
     pub moves: u64,
+}
+
+/// What keeps balance from moving pairs; of several the last one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PauseCause {
+    /// A drill.
+    Drill,
+    /// A rolling restart.
+    RollingRestart,
 }
 
 /// What a member does, as it tells itself.
@@ -154,6 +166,20 @@ pub(crate) fn figures_of(key: &str) -> Option<Incarnation> {
     u64::from_str_radix(id, 16).ok().map(Incarnation)
 }
 
+fn pause_key(lease: Incarnation) -> String {
+    format!("{KEY_PAUSES}{:016x}", lease.0)
+}
+
+/// By whose lease balance is paused under a key; none if it is another one's.
+pub(crate) fn pause_of(key: &str) -> Option<Incarnation> {
+    let id = key.strip_prefix(KEY_PAUSES)?;
+    u64::from_str_radix(id, 16).ok().map(Incarnation)
+}
+
+pub(crate) fn parse_pause(value: &str) -> Result<PauseCause, ClusterError> {
+    parse("a pause of balance", value)
+}
+
 pub(crate) fn parse_seat(value: &str) -> Result<BalancerSeat, ClusterError> {
     parse("the balancer's seat", value)
 }
@@ -244,6 +270,27 @@ impl Balance {
         self.apply(lease, tell)
     }
 
+    /// Keeps balance from moving pairs for as long as `lease` lives, or until [`Balance::resume`].
+    ///
+    /// # Errors
+    /// [`ClusterError::LeaseEnded`]; see [`Coordinator::call`].
+    pub fn pause(&self, lease: Incarnation, cause: PauseCause) -> Result<(), ClusterError> {
+        let pause = Transaction::new().when(KeyCondition::LeaseAlive { lease }).put_leased(
+            pause_key(lease),
+            text(&cause),
+            lease,
+        );
+        self.apply(lease, pause)
+    }
+
+    /// Ends the pause of a lease.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn resume(&self, lease: Incarnation) -> Result<(), ClusterError> {
+        self.coordinator.transact(Transaction::new().delete(pause_key(lease))).map(drop)
+    }
+
     /// Carries a transaction out whose first condition is that `lease` lives, in one try.
     fn apply(&self, lease: Incarnation, transaction: Transaction) -> Result<(), ClusterError> {
         match self.coordinator.transact(transaction) {
@@ -319,5 +366,8 @@ mod tests {
         assert!(text(&full).len() <= crate::request::VALUE_BYTES_MAX);
         assert_eq!(figures_of(&FiguresRow::key(Incarnation(77))), Some(Incarnation(77)));
         assert_eq!(figures_of(KEY_SEAT), None);
+        assert_eq!(pause_of(&pause_key(Incarnation(77))), Some(Incarnation(77)));
+        assert_eq!(pause_of(KEY_SEAT), None);
+        assert_eq!(text(&PauseCause::RollingRestart), r#""rolling_restart""#);
     }
 }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use cell_terms::NodeId;
+use cell_terms::mutant::{Mutant, planted};
 
 use crate::attempts::Attempts;
 use crate::coordinator::{Coordinator, parse, text};
@@ -40,7 +41,11 @@ impl Found {
 
     /// A change of rows, conditional on all of them.
     fn change(&self) -> Transaction {
-        Transaction::new().when(self.unchanged.clone()).put(KEY_COUNT, (self.count + 1).to_string())
+        let count = (self.count + 1).to_string();
+        if planted(Mutant::LastTwoDrained) {
+            return Transaction::new().put(KEY_COUNT, count);
+        }
+        Transaction::new().when(self.unchanged.clone()).put(KEY_COUNT, count)
     }
 }
 

@@ -83,8 +83,8 @@ mod watch;
 mod way_back;
 
 pub use balance::{
-    Balance, BalancerSeat, FiguresRow, KEY_DRILL, SeatSeen, TOLD_PAIRS_MAX, ToldArrival, ToldHold, ToldPair,
-    ToldState,
+    Balance, BalancerSeat, FiguresRow, KEY_DRILL, PauseCause, SeatSeen, TOLD_PAIRS_MAX, ToldArrival,
+    ToldHold, ToldPair, ToldState,
 };
 pub use claim::{Claim, ClaimReason, NewPair, Ownership};
 pub use clock::{Clock, ManualClock, boottime_ns};

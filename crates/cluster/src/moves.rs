@@ -197,6 +197,10 @@ impl Moves {
         if drain.is_some() {
             return Err(MoveRefusal::TargetDrains { node: target.node }.into());
         }
+        let drain_unchanged = match planted(Mutant::MoveToDrain) {
+            true => KeyCondition::LeaseEnded { lease: Incarnation(0) }, // there never was one
+            false => drain_unchanged,
+        };
         let earlier = self.read(pair)?;
         if let Some((earlier, _)) = &earlier
             && earlier.is_under_way()

@@ -8,7 +8,8 @@ use cell_terms::text::with_causes;
 use cell_terms::{Incarnation, NodeId, PairId, SessionId};
 
 use crate::balance::{
-    self, FiguresRow, KEY_BALANCE, KEY_DRILL, KEY_SEAT, SeatSeen, parse_figures, parse_seat,
+    self, FiguresRow, KEY_BALANCE, KEY_DRILL, KEY_SEAT, PauseCause, SeatSeen, parse_figures, parse_pause,
+    parse_seat,
 };
 use crate::coordinator::{Coordinator, parse};
 use crate::drain_row::{DrainRow, KEY_DRAINS};
@@ -56,8 +57,10 @@ pub struct BalanceView {
     pub seat: Option<SeatSeen>,
     /// The members' figures, each with the revision at which it was written.
     pub figures: BTreeMap<Incarnation, (FiguresRow, Revision)>,
-    /// Whether a drill is under way.
+    /// Whether a node runs a drill.
     pub drill: bool,
+    /// What else keeps balance from moving pairs, by the leases of who wants it.
+    pub pauses: BTreeMap<Incarnation, PauseCause>,
 }
 
 /// What a look found.
@@ -207,6 +210,13 @@ fn member_id(id: &str) -> Option<Incarnation> {
 }
 
 impl BalanceView {
+    /// What keeps balance from moving pairs.
+    #[must_use]
+    pub fn pause(&self) -> Option<PauseCause> {
+        let drill = self.drill.then_some(PauseCause::Drill);
+        self.pauses.values().copied().max().max(drill)
+    }
+
     fn take(&mut self, change: &KeyChange) -> Result<(), ClusterError> {
         let KeyChange { key, value, .. } = change;
         if key == KEY_DRILL {
@@ -224,6 +234,10 @@ impl BalanceView {
                 }
                 None => drop(self.figures.remove(&incarnation)),
             }
+        } else if let Some(lease) = balance::pause_of(key) {
+            let pause = value.as_ref().map(|entry| parse_pause(&entry.value)).transpose()?;
+            self.pauses.remove(&lease);
+            self.pauses.extend(pause.map(|cause| (lease, cause)));
         }
         Ok(())
     }

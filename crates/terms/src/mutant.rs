@@ -370,6 +370,11 @@ mutants! {
     /// A move is begun by who balances no more. The twins of the coordinator's tests
     /// (`crates/cluster/tests/suite/mutants.rs`) catch it.
     BalancerUnasked: "balancer-unasked",
+    /// A move begins to a node that drains since it was looked at. Caught as the one before.
+    MoveToDrain: "move-to-drain",
+    /// Of two operators who drain the last two nodes at the same time neither is refused. Caught as the one
+    /// before.
+    LastTwoDrained: "last-two-drained",
     /// A copy of a pair counts though others have had the pair since. Tests of recoveries
     /// (`recovery/tests/suite/copy.rs`) catch it, as the next one.
     ForeignEpochTaken: "foreign-epoch-taken",

@@ -9,26 +9,29 @@
 mod look;
 mod options;
 mod picture;
+mod room;
 mod telling;
 mod verdicts;
 
 use std::sync::Arc;
 
 use cell_cluster::{
-    Balance, BalancerWish, ClusterError, ClusterView, Coordinator, Drains, MoveMotive, MoveOutcome,
-    MoveRefusal, Moves, SeatSeen, ToldArrival,
+    Balance, BalancerWish, ClusterError, ClusterView, Coordinator, Drains, MoveMotive, MoveRefusal, Moves,
+    SeatSeen, ToldArrival,
 };
 use cell_placement::{Advice, Balancer, DrainStall, Figures, MoveFailure, MoveReason, NextStep, PlannedMove};
 use cell_terms::{NodeId, PairId};
 
 use crate::figures::WorkerFigures;
 use crate::membership::MembershipOptions;
+use crate::wall_clock::WallClock;
 use picture::SeenFigures;
 use telling::Telling;
 use verdicts::Verdicts;
 
 pub use look::{BalanceCounts, BalanceLook, BalanceSnapshot};
 pub use options::BalanceOptions;
+pub use room::lacks_room;
 
 /// The balancer decides so often, or each eighth of the window.
 const STEP_MS: u64 = 1_000;
@@ -55,6 +58,7 @@ pub(crate) struct BalanceDriver {
     seen: SeenFigures,
     seated: Option<Seated>,
     counts: BalanceCounts,
+    wall: WallClock,
     stopping: bool,
     /// Something was written that is to be seen at once.
     wrote: bool,
@@ -78,6 +82,7 @@ impl BalanceDriver {
             seen: SeenFigures::default(),
             seated: None,
             counts: BalanceCounts::default(),
+            wall: WallClock::default(),
             stopping: false,
             wrote: false,
             shown: None,
@@ -94,6 +99,11 @@ impl BalanceDriver {
             return;
         }
         self.options = options;
+    }
+
+    /// What is written of moves is dated by this: what the wall clock showed when the looks' time was zero.
+    pub(crate) fn set_wall_zero_ms(&mut self, wall_zero_ms: u64) {
+        self.wall.set_zero_ms(wall_zero_ms);
     }
 
     /// The node goes: another one is to balance.
@@ -137,6 +147,7 @@ impl BalanceDriver {
 
     /// Takes everything a step further. Whether there is something new for people.
     pub(crate) fn look(&mut self, view: &ClusterView, memory_left_bytes: u64, now_ns: u64) -> bool {
+        self.moves = self.moves.clone().at(self.wall.at_ms(now_ns));
         self.seen.observe(view, now_ns);
         self.tell(memory_left_bytes, now_ns);
         let balancer = view.balance.seat.map(|seen| seen.seat.node);
@@ -265,7 +276,7 @@ impl BalanceDriver {
         if let Some(seated) = &mut self.seated {
             seated.verdicts.cancels(of.name());
         }
-        match self.moves.end(of.name(), &MoveOutcome::Cancelled) {
+        match self.moves.cancel(of.name(), &format!("the balancer, {}", self.member.node)) {
             Ok(_) => {
                 self.counts.cancelled += 1;
                 self.wrote = true;

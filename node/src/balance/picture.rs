@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cell_cluster::{
     ClusterView, FiguresRow, IncidentRow, MemberRow, MoveMotive, MoveOutcome, MoveRow, MoveStage, PairRow,
-    PairState, Revision, ToldArrival, ToldHold, ToldPair, ToldState, Trouble,
+    PairState, PauseCause, Revision, ToldArrival, ToldHold, ToldPair, ToldState, Trouble,
 };
 use cell_placement::{
     Arrival, BalancePause, Figures, HeldPair, MemberFigures, MemberState, MoveCause, MoveUnderWay, PairHold,
@@ -72,10 +72,11 @@ pub(super) fn figures(view: &ClusterView, seen: &SeenFigures, on: bool, now_ns: 
         cause: cause_of(of.cause),
         handed: of.stage == MoveStage::Handed,
     });
-    let pause = match (on, view.balance.drill) {
+    let pause = match (on, view.balance.pause()) {
         (false, _) => Some(BalancePause::Off),
-        (true, true) => Some(BalancePause::Drill),
-        (true, false) => None,
+        (true, Some(PauseCause::Drill)) => Some(BalancePause::Drill),
+        (true, Some(PauseCause::RollingRestart)) => Some(BalancePause::RollingRestart),
+        (true, None) => None,
     };
     let takeovers_open = takeovers_open(view, &members);
     let mut figures: Vec<MemberFigures> =

@@ -1,8 +1,8 @@
 //! The driver over the simulated coordinator: who balances, what is begun, what is cancelled.
 
 use cell_cluster::{
-    DrainAuthor, FiguresRow, KEY_DRILL, MemberRow, Members, MoveStage, NewPair, PairGeometry, ServingAddress,
-    Sim, SimLink, Table, ToldPair, ToldState, Transaction, Watch,
+    DrainAuthor, FiguresRow, KEY_DRILL, MemberRow, Members, MoveOutcome, MoveStage, NewPair, PairGeometry,
+    PauseCause, ServingAddress, Sim, SimLink, Table, ToldPair, ToldState, Transaction, Watch,
 };
 use cell_placement::BalanceRules;
 use cell_terms::{Durability, Epoch, Incarnation};
@@ -13,6 +13,8 @@ use crate::figures::PairUse;
 const SECOND: u64 = 1_000_000_000;
 const MIB: u64 = 1 << 20;
 const WINDOW_MS: u64 = 8_000;
+/// What the wall clock shows when the looks' time is zero.
+const WALL_ZERO_MS: u64 = 1_700_000_000_000;
 const GEOMETRY: PairGeometry =
     PairGeometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
 
@@ -74,7 +76,8 @@ fn world(own: usize, pairs: usize, options: BalanceOptions) -> World {
     let coordinator: Arc<dyn Coordinator> = Arc::new(sim.link());
     let member =
         MembershipOptions { incarnation: peers[own].lease, node: peers[own].node, joined_ns: 0, grace_ns: 0 };
-    let driver = BalanceDriver::new(member, options, &coordinator);
+    let mut driver = BalanceDriver::new(member, options, &coordinator);
+    driver.set_wall_zero_ms(WALL_ZERO_MS);
     let mut watch = Watch::new(coordinator);
     watch.follow_balance();
     World { link: sim.link(), sim, peers, driver, own, watch, now_ns: SECOND }
@@ -104,6 +107,11 @@ impl World {
     }
 
     fn tell_other(&self) {
+        self.tell_other_with(1 << 40);
+    }
+
+    /// The other node tells that so much memory is left there.
+    fn tell_other_with(&self, memory_left_bytes: u64) {
         let other = &self.peers[1 - self.own];
         let told = |pair: &PairId| ToldPair {
             pair: *pair,
@@ -120,7 +128,7 @@ impl World {
             node: other.node,
             state: ToldState::Serving,
             serving_ms: 3_600_000,
-            memory_left_bytes: 1 << 40,
+            memory_left_bytes,
             pairs_max: 100,
             meganodes: 1,
             pairs: other.pairs.iter().map(told).collect(),
@@ -165,6 +173,7 @@ fn node_above_the_mean_gives_a_pair_once_all_have_told_for_a_window() {
             (1, MoveMotive::Balance, MoveStage::Wanted)
         );
         assert_eq!((moves[0].source.node, moves[0].target.node), (NodeId(1), NodeId(2)));
+        assert_eq!(moves[0].times.wanted_ms, WALL_ZERO_MS + world.now_ns / 1_000_000);
         assert!(moves[0].why.contains("of the mean"), "{}", moves[0].why);
         let seat = world.watch.view().balance.seat.unwrap().seat;
         assert_eq!((seat.incarnation, seat.moves), (world.peers[own].lease, 1));
@@ -184,6 +193,21 @@ fn nothing_moves_while_balance_is_off_or_a_drill_is_under_way() {
     assert_eq!(world.seconds_to_a_move(), None);
     world.link.transact(Transaction::new().delete(KEY_DRILL)).unwrap();
     assert!(world.seconds_to_a_move().is_some());
+}
+
+#[test]
+fn rolling_restart_pauses_balance_and_ends_its_moves() {
+    let mut world = world(0, 2, options(true));
+    let balance = Balance::new(Arc::new(world.link.clone()));
+    let lease = world.link.grant(3_600_000).unwrap().lease;
+    balance.pause(lease, PauseCause::Drill).unwrap();
+    assert_eq!(world.seconds_to_a_move(), None);
+    balance.resume(lease).unwrap();
+    assert!(world.seconds_to_a_move().is_some());
+    balance.pause(lease, PauseCause::RollingRestart).unwrap();
+    (0..3).for_each(|_| world.pass());
+    assert_eq!(world.moves()[0].outcome, Some(MoveOutcome::Cancelled));
+    assert_eq!(world.seconds_to_a_move(), None);
 }
 
 #[test]
@@ -218,7 +242,10 @@ fn move_to_a_node_that_drains_by_now_is_cancelled() {
     world.seconds_to_a_move().unwrap();
     world.drain(NodeId(2));
     (0..3).for_each(|_| world.pass());
-    assert_eq!(world.moves()[0].outcome, Some(MoveOutcome::Cancelled));
+    let of = world.moves().remove(0);
+    assert_eq!(of.outcome, Some(MoveOutcome::Cancelled));
+    assert_eq!(of.cancelled_by.as_deref(), Some("the balancer, node-1"));
+    assert!(of.times.wanted_ms > WALL_ZERO_MS && of.times.over_ms > of.times.wanted_ms, "{:?}", of.times);
     assert_eq!(world.driver.snapshot(world.watch.view()).moves.cancelled, 1);
 }
 
@@ -241,6 +268,21 @@ fn move_that_came_to_nothing_is_not_tried_again_at_once() {
         world.moves()[0].number == 2
     });
     assert!(again.is_some_and(|seconds| (19..30).contains(&seconds)), "{again:?}");
+}
+
+#[test]
+fn nodes_are_known_not_to_be_emptied_once_all_have_told_and_the_others_lack_room() {
+    let mut world = world(0, 2, options(false));
+    world.watch.look().unwrap();
+    assert_eq!(lacks_room(world.watch.view(), &[NodeId(1)]), None, "nobody has told");
+    (0..20).for_each(|_| world.pass());
+    assert_eq!(world.watch.view().balance.figures.len(), 2);
+    assert_eq!(lacks_room(world.watch.view(), &[NodeId(1)]), None);
+    world.tell_other_with(150 * MIB);
+    world.watch.look().unwrap();
+    let why = lacks_room(world.watch.view(), &[NodeId(1)]).unwrap();
+    assert!(why.contains("lack room for 1 pair"), "{why}");
+    assert_eq!(lacks_room(world.watch.view(), &[NodeId(2)]), None, "it has no pairs");
 }
 
 #[test]

@@ -23,6 +23,7 @@ use crate::command::{ControlEvent, StayReason};
 use crate::membership::MembershipOptions;
 use crate::move_counts::MoveCounts;
 use crate::takeovers::KeptPair;
+use crate::wall_clock::WallClock;
 use figures::MoveFigures;
 use source::{Seen, SourceAction, SourceMove};
 use target::{CopyState, TargetAction, TargetMove};
@@ -31,7 +32,6 @@ pub use copying::{CopyEnd, CopyJob, CopyOrders, CopyRun};
 
 /// How often the rows are looked at by a target that waits for the handing.
 const HASTE_NS: u64 = 2_000_000;
-const NS_PER_MS: u64 = 1_000_000;
 
 /// What the control driver is to do.
 pub(crate) enum MoveEffect {
@@ -62,25 +62,6 @@ struct Target {
     figures: MoveFigures,
     /// The pair is served since the last look.
     is_fresh: bool,
-}
-
-/// The wall clock, as far as it is known: in some tests it is not.
-#[derive(Clone, Copy, Default)]
-struct WallClock {
-    /// What it showed, in milliseconds since 1970, when the time of the looks was zero.
-    zero_ms: Option<u64>,
-    now_ms: u64,
-}
-
-impl WallClock {
-    /// What it shows at a time of the looks; zero where that is not known.
-    fn at_ms(self, at_ns: u64) -> u64 {
-        self.zero_ms.map_or(0, |zero_ms| zero_ms.saturating_add(at_ns / NS_PER_MS))
-    }
-
-    fn dates(self) -> MoveDates {
-        MoveDates { at_ms: self.now_ms, ..MoveDates::default() }
-    }
 }
 
 /// See the module's text.
@@ -134,15 +115,14 @@ impl MovesDriver {
 
     /// What is written of moves is dated by this: what the wall clock showed when the looks' time was zero.
     pub(crate) fn set_wall_zero_ms(&mut self, wall_zero_ms: u64) {
-        self.wall.zero_ms = Some(wall_zero_ms);
+        self.wall.set_zero_ms(wall_zero_ms);
     }
 
     /// What is written from here on happens at this time.
     fn note_time(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
-        self.wall.now_ms = self.wall.at_ms(now_ns);
-        self.moves = self.moves.clone().at(self.wall.now_ms);
-        self.table = self.table.dated(self.wall.dates());
+        self.moves = self.moves.clone().at(self.wall.at_ms(now_ns));
+        self.table = self.table.dated(self.wall.dates(now_ns));
     }
 
     /// What has become of moves, and which are under way.
@@ -329,7 +309,8 @@ impl MovesDriver {
                 notify(ControlEvent::Freeze { pair, ticket: source.ticket });
             }
             SourceAction::Hand { cut } => {
-                let dates = MoveDates { frozen_ms: self.wall.at_ms(source.frozen_ns), ..self.wall.dates() };
+                let frozen_ms = self.wall.at_ms(source.frozen_ns);
+                let dates = MoveDates { frozen_ms, ..self.wall.dates(self.now_ns) };
                 wrote = self.table.dated(dates).hand(ownership, cut, name).map(drop);
                 log_handing(pair, cut, wrote.is_ok());
                 follows = source.core.hand_ended(wrote.as_ref().copied());
@@ -412,7 +393,7 @@ impl MovesDriver {
         let copy = target.job.as_ref().map_or(CopyState::default(), CopyJob::state);
         target.figures.copied(&mut self.counts, copy.bytes_done, false, now_ns);
         if std::mem::take(&mut target.is_fresh) {
-            target.figures.served(&mut self.counts, of, now_ns, self.wall.dates().at_ms);
+            target.figures.served(&mut self.counts, of, now_ns, self.wall.at_ms(self.now_ns));
         }
         if target.core.is_hasty(of) {
             self.due_ns = self.due_ns.min(now_ns + HASTE_NS);

@@ -123,6 +123,10 @@ impl Scale {
             message::note(&format!("node {} is not to be emptied any more", node.node));
             nodes = self.ask(ScaleRequest::Drain { node: node.node, on: false })?;
         }
+        // What an earlier try began goes on: its pairs have their places already.
+        if nodes.iter().any(|node| node.node >= wanted && !node.draining) {
+            self.ask(ScaleRequest::Room { from: wanted })?;
+        }
         // All at once: what leaves one does not go to another that leaves.
         for node in wanted..u16::try_from(nodes.len()).unwrap_or(u16::MAX) {
             self.ask(ScaleRequest::Drain { node, on: true })?;

@@ -9,9 +9,6 @@ use crate::command::region_move::{self, Move, RegionMoveArgs};
 use crate::exit::Exit;
 use crate::output::{message, number, table};
 
-/// As many rows as the API gives.
-const PATH: &str = "/api/v1/regions?limit=65536";
-
 /// Arguments of `cell region`.
 #[derive(Debug, Args)]
 pub(crate) struct RegionArgs {
@@ -72,7 +69,7 @@ pub(crate) fn run(global: &Global, arguments: &RegionArgs) -> anyhow::Result<Exi
 /// left out.
 fn list(global: &Global, arguments: &RegionLsArgs) -> anyhow::Result<Exit> {
     let api = Api::new(&arguments.api)?;
-    let document = api.get(PATH)?.document;
+    let document = api.get(region_move::REGIONS_PATH)?.document;
     let parsed: Document = understand(&document, "of the regions")?;
     message::print_document(global.json, document, || text(&parsed))?;
     if !global.json {
@@ -91,7 +88,7 @@ fn list(global: &Global, arguments: &RegionLsArgs) -> anyhow::Result<Exit> {
 
 /// A line for each move, below the regions.
 fn moves_text(moves: &[Move]) -> String {
-    let lines = moves.iter().map(|of| format!("moving: {}\n", of.line()));
+    let lines = moves.iter().map(|of| format!("moving: {}\n", of.line_since()));
     lines.collect()
 }
 

@@ -17,6 +17,8 @@ use crate::signal;
 
 /// As many rows as the API gives.
 const PATH: &str = "/api/v1/moves?limit=65536";
+/// The same.
+pub(crate) const REGIONS_PATH: &str = "/api/v1/regions?limit=65536";
 /// Between two looks at how far a move is.
 const WAIT_PERIOD: Duration = Duration::from_millis(200);
 
@@ -65,6 +67,23 @@ pub(crate) struct Move {
     bytes_total: u64,
     outcome: Option<String>,
     because: Option<String>,
+    /// When it was asked for, if that is known.
+    #[serde(default)]
+    wanted_unix_ms: Option<u64>,
+}
+
+/// What is read of a region: who has its pair.
+#[derive(Debug, Deserialize)]
+struct Placed {
+    pair: u32,
+    node: Option<u32>,
+    state: String,
+}
+
+/// What is read of `/api/v1/regions`.
+#[derive(Debug, Deserialize)]
+struct Placement {
+    regions: Vec<Placed>,
 }
 
 /// What is read of `/api/v1/moves`.
@@ -97,12 +116,28 @@ impl Move {
         };
         format!("pair {pair} from node {from} to node {to}: {far}")
     }
+
+    /// The same of one that is under way, with since when.
+    pub(crate) fn line_since(&self) -> String {
+        let since = self.wanted_unix_ms.map(|ms| format!(", since {}", number::moment(ms)));
+        format!("{}{}", self.line(), since.unwrap_or_default())
+    }
+
+    /// Where the pair is now that the move has come to nothing: not where it was if its owner has died.
+    fn whereabouts(&self, placement: &Placement) -> String {
+        let served = |of: &&Placed| of.pair == self.pair && of.state == "served";
+        match placement.regions.iter().find(served).and_then(|of| of.node) {
+            Some(node) if node == self.from => format!("it stays at node {node}"),
+            Some(node) => format!("node {node} serves it now"),
+            None => "nobody serves it just now".to_owned(),
+        }
+    }
 }
 
 /// What became of a move.
 fn in_words(outcome: &str) -> &str {
     match outcome {
-        "given_up" => "given up: it stays where it was",
+        "given_up" => "given up",
         "back" => "went back after it was handed over",
         other => other,
     }
@@ -193,7 +228,12 @@ fn wait(global: &Global, api: &Api, begun: &Move, patience: Duration) -> anyhow:
                     }
                     Some(_) => {
                         let look = "`cell region ls` shows who has it; try again once that is mended";
-                        return Err(Failure::new(Exit::Error, of.line()).next(look).into());
+                        // Without that where it is not known.
+                        let place = api.get(REGIONS_PATH).and_then(|answer| {
+                            Ok(of.whereabouts(&understand(&answer.document, "of the regions")?))
+                        });
+                        let what = place.map_or(of.line(), |place| format!("{}; {place}", of.line()));
+                        return Err(Failure::new(Exit::Error, what).next(look).into());
                     }
                     None if over => {
                         message::warning(&format!("{} after {}", of.line(), number::time(patience)));
@@ -228,6 +268,7 @@ mod tests {
             bytes_total: 4_096,
             outcome: outcome.map(str::to_owned),
             because: because.map(str::to_owned),
+            wanted_unix_ms: None,
         }
     }
 
@@ -238,7 +279,22 @@ mod tests {
         said(of("wanted", None, None), "wanted");
         said(of("copying", None, None), "copying, 1.00 KiB of 4.00 KiB, 25 %");
         said(of("handed", Some("moved"), None), "moved");
-        said(of("copying", Some("given_up"), Some("no room")), "given up: it stays where it was (no room)");
+        said(of("copying", Some("given_up"), Some("no room")), "given up (no room)");
+        let known = Move { wanted_unix_ms: Some(86_399_000), ..of("wanted", None, None) };
+        assert_eq!(known.line_since(), format!("{begin}wanted, since 1970-01-01 23:59:59 UTC"));
+        assert_eq!(of("wanted", None, None).line_since(), format!("{begin}wanted"));
+    }
+
+    #[test]
+    fn move_that_came_to_nothing_says_who_has_the_pair() {
+        let given_up = of("copying", Some("given_up"), None);
+        let said = |pair: u32, node: Option<u32>, state: &str| {
+            given_up.whereabouts(&Placement { regions: vec![Placed { pair, node, state: state.to_owned() }] })
+        };
+        assert_eq!(said(3, Some(0), "served"), "it stays at node 0");
+        assert_eq!(said(3, Some(1), "served"), "node 1 serves it now", "the source has died");
+        assert_eq!(said(3, Some(0), "unserved"), "nobody serves it just now");
+        assert_eq!(said(4, Some(0), "served"), "nobody serves it just now");
     }
 
     #[test]

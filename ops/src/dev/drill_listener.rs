@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use cell_cluster::{
@@ -18,6 +18,7 @@ use cell_drill::wire::{DRAINED_BY, DrillAnswer, DrillRequest, LINE_BYTES_MAX, Pa
 use cell_terms::text::with_causes;
 use cell_terms::{Incarnation, NodeId};
 
+use super::drill_pause::DrillPause;
 use super::event::Event;
 use super::scale_wire;
 
@@ -77,6 +78,7 @@ fn serve(
     let user = cell_fabric::peer_user(stream)?;
     let own = local_socket::own_user();
     let mut reader = BufReader::new(stream);
+    let mut pause = DrillPause::new(coordinator);
     loop {
         let mut line = String::new();
         if reader.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
@@ -88,7 +90,10 @@ fn serve(
             return answer(stream, &refused(what, "run the drill as the user who runs the cluster"));
         }
         let reply = match serde_json::from_str(&line) {
-            Ok(request) => ask(request, coordinator, events),
+            Ok(request) => {
+                pause.note(request, Instant::now());
+                ask(request, coordinator, events)
+            }
             Err(error) => refused(
                 format!("this is no request: {error}"),
                 r#"send one JSON object a line, such as {"do":"status"} or {"do":"kill","node":0}"#,

@@ -8,6 +8,7 @@ pub(crate) mod announce;
 pub(crate) mod backoff;
 pub(crate) mod child;
 pub(crate) mod drill_listener;
+mod drill_pause;
 pub(crate) mod event;
 pub(crate) mod filtered;
 pub(crate) mod link;

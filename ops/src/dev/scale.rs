@@ -10,8 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use cell_cluster::{ClusterError, Coordinator, Drains, NodeRefusal, Table, local_socket};
+use cell_cluster::{ClusterError, Coordinator, Drains, NodeRefusal, Table, Watch, local_socket};
 use cell_drill::wire::{LINE_BYTES_MAX, Refused};
+use cell_node::lacks_room;
 use cell_terms::NodeId;
 use cell_terms::text::with_causes;
 
@@ -120,6 +121,10 @@ fn carry_out(request: ScaleRequest, coordinator: &Arc<dyn Coordinator>, events: 
                 .map_err(|error| in_words(&error))?;
             ScaleStep::Add
         }
+        ScaleRequest::Room { from } => {
+            check_room(coordinator, &ask(events, ScaleStep::Look)?, from)?;
+            ScaleStep::Look
+        }
         ScaleRequest::Drain { node, on: true } => {
             drains.begin(&[node_id(node)], &author(AUTHOR)).map_err(|error| in_words(&error))?;
             ScaleStep::Look
@@ -144,6 +149,25 @@ fn carry_out(request: ScaleRequest, coordinator: &Arc<dyn Coordinator>, events: 
     let mut nodes = ask(events, step)?;
     add_rows(&mut nodes, coordinator).map_err(|error| in_words(&error))?;
     Ok(nodes)
+}
+
+/// Refuses it if the nodes below this number are known to lack room for what the others have.
+fn check_room(coordinator: &Arc<dyn Coordinator>, there: &[ScaleNode], from: u16) -> Result<(), Refused> {
+    if there.iter().any(|node| node.state != "serving") {
+        return Ok(()); // what it has, or could take, is not known
+    }
+    let leaving: Vec<NodeId> =
+        there.iter().filter(|node| node.node >= from).map(|node| NodeId(node.node.into())).collect();
+    let mut watch = Watch::new(coordinator.clone());
+    watch.follow_balance();
+    watch.look().map_err(|error| in_words(&error))?;
+    match lacks_room(watch.view(), &leaving) {
+        Some(why) => Err(refuse(
+            format!("the cluster cannot shrink so far: {why}"),
+            "let more nodes stay, or give them more memory (memory_limit_bytes)",
+        )),
+        None => Ok(()),
+    }
 }
 
 fn in_words(error: &ClusterError) -> Refused {

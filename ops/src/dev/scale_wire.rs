@@ -24,6 +24,8 @@ pub(crate) enum ScaleRequest {
     Look,
     /// One more node, with the next number.
     Add,
+    /// Whether the nodes from this number on can be emptied, as far as that is known.
+    Room { from: u16 },
     /// Wants a node empty, or no longer.
     Drain { node: u16, on: bool },
     /// Stops the last node, which is empty.

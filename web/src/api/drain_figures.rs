@@ -72,6 +72,13 @@ impl Rows {
         self.pairs.iter().filter(move |row| row.node == node)
     }
 
+    /// Whether a node is in the cluster, or any row tells that it was.
+    pub(crate) fn knows(&self, node: NodeId) -> bool {
+        self.members.iter().any(|member| member.node == node)
+            || self.drains.iter().any(|row| row.node == node)
+            || self.pairs_of(node).next().is_some()
+    }
+
     /// Rows and what the nodes say, put together.
     pub(crate) fn figures(&self, parts: &[NodePart<DrainsPart>]) -> Figures {
         let told: BTreeMap<NodeId, &DrainsPart> = parts.iter().map(|part| (part.node, &part.part)).collect();

@@ -35,6 +35,8 @@ use crate::shared::Shared;
 /// After so long it is said what keeps a node from being emptied.
 const STALL_MS: u64 = 30_000;
 const PATH: &str = "/api/v1/drains";
+/// After a change of unknown outcome.
+const LOOK: &str = "look with `cell node ls` (/api/v1/drains) before you repeat it";
 /// Moves of a plan that are shown, at most in bytes of JSON.
 const PLAN_BYTES_MAX: usize = 128 << 10;
 
@@ -170,12 +172,14 @@ pub(crate) async fn post_drain(
     let (dry_run, reason) = (params.flag("dry_run")?, reason(&mut params)?);
     params.end()?;
     let which = which(&body)?;
-    let rows = shared.coordination.call(CHANGE_PATIENCE, |coordinator| read_rows(&coordinator)).await?;
+    let rows = shared.coordination.call(CHANGE_PATIENCE, |coordinator| read_rows(&coordinator)).await;
+    let rows = rows.map_err(Unanswered::unbegun)?;
     let nodes = problem_of(nodes(&which, &rows.members))?;
     // Its words are plainer than those of a plan.
     let asked = nodes.clone();
     let check = move |coordinator| refusable(Drains::new(coordinator).check(&asked));
-    made(shared.coordination.call(CHANGE_PATIENCE, check).await)?;
+    let checked = shared.coordination.call(CHANGE_PATIENCE, check).await;
+    problem_of(checked.map_err(Unanswered::unbegun)?)?;
     let (snapshot, age) = shared.look();
     let own = DrainsPart::of(&snapshot);
     let Gathered { parts, .. } = shared.peers.gather(&snapshot, own, &format!("{PATH}?scope=node")).await;
@@ -242,11 +246,12 @@ pub(crate) async fn post_remove(
     let Which::Node(node) = which(&body)? else {
         return Err(wrong("/host", "one node is removed at a time"));
     };
+    // This node may not have looked at the cluster since that one joined.
     let is_known = shared.knows_node(node.0);
     let who = caller.name;
     let remove = move |coordinator: Arc<dyn Coordinator>| {
         let drains = Drains::new(Arc::clone(&coordinator));
-        if !is_known && !drains.list()?.iter().any(|row| row.node == node) {
+        if !is_known && !read_rows(&coordinator)?.knows(node) {
             return Ok(Err(Refused::Unknown(node)));
         }
         let author = DrainAuthor { who: &who, why: reason.as_deref(), now_unix_ms: now_unix_ms() };
@@ -256,7 +261,9 @@ pub(crate) async fn post_remove(
         };
         Ok(refusable(removed)?.map(|()| who))
     };
-    let who = made(shared.coordination.call(CHANGE_PATIENCE, remove).await)?;
+    let removed = shared.coordination.call(CHANGE_PATIENCE, remove).await;
+    let undone = |error: Unanswered| if dry_run { error.unbegun() } else { error.undone(LOOK) };
+    let who = problem_of(removed.map_err(undone)?)?;
     if !dry_run {
         tracing::info!(node = node.0, who, "a node is removed from the cluster");
     }
@@ -351,7 +358,7 @@ fn refusable<T>(done: Result<T, ClusterError>) -> Result<Made<T>, ClusterError> 
 }
 
 fn made<T>(made: Result<Made<T>, Unanswered>) -> Result<T, Problem> {
-    problem_of(made?)
+    problem_of(made.map_err(|error| error.undone(LOOK))?)
 }
 
 fn problem_of<T>(made: Made<T>) -> Result<T, Problem> {
@@ -364,7 +371,8 @@ fn problem_of<T>(made: Made<T>) -> Result<T, Problem> {
             Problem::not_found(sentence(&refusal.to_string())).next(list)
         }
         Refused::Unknown(node) => {
-            Problem::not_found(format!("No {node} is or was in the cluster, as far as this node knows.")).next(list)
+            let words = format!("No {node} is in the cluster, and this node knows of none that was.");
+            Problem::not_found(words).next(list)
         }
         Refused::NoHost(host) => {
             Problem::not_found(format!("No node of the cluster is reached at {host:?}.")).next(list)

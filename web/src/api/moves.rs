@@ -28,6 +28,8 @@ use crate::shared::Shared;
 
 /// Rows that are shown if nothing is said.
 const ROWS: u64 = 512;
+/// After a change of unknown outcome.
+const LOOK: &str = "look with `cell region ls` (/api/v1/moves) before you repeat it";
 
 /// A move, as it is shown.
 #[derive(Debug, Serialize)]
@@ -131,7 +133,9 @@ pub(crate) async fn get_moves(
     let (snapshot, age) = shared.look();
     let list = |coordinator| Moves::new(coordinator).list();
     let mut rows = match scope {
-        Scope::Cluster => shared.coordination.call(CHANGE_PATIENCE, list).await?,
+        Scope::Cluster => {
+            shared.coordination.call(CHANGE_PATIENCE, list).await.map_err(Unanswered::unread)?
+        }
         Scope::Node => snapshot.cluster.moves.clone(),
     };
     rows.sort_by_key(|row| (!row.is_under_way(), row.pair));
@@ -172,7 +176,8 @@ pub(crate) async fn post_move(
     let (pair, to, seen) = (PairId(pair), NodeId(to), seen(&headers)?);
     let wanted = Wanted { pair, to, why, seen, dry_run };
     let begin = move |coordinator| begin(&coordinator, &wanted);
-    let row = made(shared.coordination.call(CHANGE_PATIENCE, begin).await)?;
+    let begun = shared.coordination.call(CHANGE_PATIENCE, begin).await;
+    let row = made(begun.map_err(|error| if dry_run { error.unbegun() } else { error.undone(LOOK) })?)?;
     if !dry_run {
         tracing::info!(pair = pair.0, to = to.0, why = row.why, "a pair is to move");
     }
@@ -191,7 +196,8 @@ pub(crate) async fn post_cancel(
     let [pair] = numbers(&body, ["pair"])?;
     let (pair, seen, who) = (PairId(pair), seen(&headers)?, caller.name.clone());
     let cancel = move |coordinator| cancel(&coordinator, pair, &who, seen.as_deref());
-    let row = made(shared.coordination.call(CHANGE_PATIENCE, cancel).await)?;
+    let cancelled = shared.coordination.call(CHANGE_PATIENCE, cancel).await;
+    let row = made(cancelled.map_err(|error| error.undone(LOOK))?)?;
     tracing::info!(pair = pair.0, who = caller.name, "a move of a pair is cancelled");
     Ok(answer(&shared, row, false))
 }
@@ -304,9 +310,9 @@ fn refusable(row: Result<MoveRow, ClusterError>) -> Result<Made, ClusterError> {
     }
 }
 
-fn made(made: Result<Made, Unanswered>) -> Result<MoveRow, Problem> {
+fn made(made: Made) -> Result<MoveRow, Problem> {
     let conflict = |code, detail: String| Problem::new(StatusCode::CONFLICT, code, detail);
-    Err(match made? {
+    Err(match made {
         Ok(row) => return Ok(row),
         Err(Refused::Move(refusal @ MoveRefusal::Changed { .. })) => {
             let detail = format!("Nothing was done: {refusal}.");
@@ -493,6 +499,9 @@ mod tests {
             };
             crate::Sources { snapshots: Arc::new(look), ..sources }.coordinator(Arc::new(link.clone()))
         });
+        let unread = cluster.get(0, "/api/v1/moves");
+        assert_eq!(unread.problem(), (503, "coordinator_down"));
+        assert!(!unread.body["detail"].as_str().unwrap().contains("changed"), "{unread:?}");
         let seen = cluster.get(0, "/api/v1/moves?scope=node&limit=1");
         assert_eq!(
             (seen.status, &seen.body["total"], &seen.body["truncated"]),

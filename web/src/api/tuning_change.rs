@@ -8,9 +8,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use cell_cluster::{
-    ClusterError, Tuned, TunedSetting, Tuning, TuningChange, TuningRow, WORDS_BYTES_MAX, WantedTuning,
-};
+use cell_cluster::{Tuned, TunedSetting, Tuning, TuningChange, TuningRow, WORDS_BYTES_MAX, WantedTuning};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 
@@ -27,6 +25,8 @@ use crate::shared::Shared;
 
 /// Longest time that a value may hold before it ends by itself: 30 days.
 pub(crate) const TTL_SECONDS_MAX: u64 = 30 * 24 * 3600;
+/// After a change of unknown outcome.
+const LOOK: &str = "read /api/v1/tuning again before you repeat it";
 
 /// What a change did, or would do.
 #[derive(Debug, Serialize)]
@@ -84,7 +84,7 @@ pub(crate) async fn post_revert(
     params.end()?;
     let revision = reverted(&body)?;
     let change = move |coordinator| Tuning::new(coordinator).change_of(revision);
-    let change = shared.coordination.call(CHANGE_PATIENCE, change).await?;
+    let change = shared.coordination.call(CHANGE_PATIENCE, change).await.map_err(Unanswered::unbegun)?;
     let change = change.ok_or_else(|| {
         Problem::not_found(format!("No change that is kept made revision {revision}."))
             .next("/api/v1/tuning/history lists those that are")
@@ -163,7 +163,7 @@ impl Draft {
     async fn make(mut self, shared: &Shared) -> Result<Response, Problem> {
         let (store, _) = settings(shared)?;
         let read = |coordinator| Tuning::new(coordinator).current();
-        let row = shared.coordination.call(CHANGE_PATIENCE, read).await.map_err(unread)?;
+        let row = shared.coordination.call(CHANGE_PATIENCE, read).await.map_err(Unanswered::unbegun)?;
         let may_be_made = self.is_repeatable && !self.is_dry && row.revision > self.expected;
         if row.revision != self.expected && !may_be_made {
             return Err(stale(row.revision));
@@ -181,7 +181,8 @@ impl Draft {
         };
         let (expected, wanted) = (self.expected, self.wanted.clone());
         let change = move |coordinator| Tuning::new(coordinator).change(expected, &wanted);
-        match shared.coordination.call(CHANGE_PATIENCE, change).await? {
+        let tuned = shared.coordination.call(CHANGE_PATIENCE, change).await;
+        match tuned.map_err(|error| error.undone(LOOK))? {
             Tuned::Changed(change) => Ok(self.changed(shared, &after, change)),
             Tuned::Unchanged => Ok(self.answer(shared, expected, Vec::new(), None)),
             Tuned::Stale(revision) => Err(stale(revision)),
@@ -211,19 +212,6 @@ impl Draft {
         let body =
             TuningAnswer { revision: revision.to_string(), changes, dry_run: self.is_dry, expires_unix_ms };
         (etag(revision), axum::Json(Document::of_node(body, shared.look().1))).into_response()
-    }
-}
-
-/// The values in force could not be read: nothing was changed, whatever the call's outcome.
-fn unread(error: Unanswered) -> Problem {
-    match error {
-        Unanswered::Late { .. } | Unanswered::Failed(ClusterError::OutcomeUnknown(_)) => {
-            let detail =
-                format!("The coordinator does not return the values in force: {error}. Nothing was changed.");
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "coordinator_down", detail)
-                .next("see whether its process runs (`coordinator_address`), then try again")
-        }
-        error => error.into(),
     }
 }
 

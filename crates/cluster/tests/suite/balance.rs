@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use cell_cluster::{
     Balance, BalancerWish, ClusterError, Coordinator, FiguresRow, KEY_DRILL, MemberRow, MoveMotive,
-    MoveRefusal, MoveRow, Moves, NewPair, PairGeometry, SeatSeen, ServingAddress, Sim, SimLink, Table,
-    ToldState, Transaction, Watch,
+    MoveRefusal, MoveRow, Moves, NewPair, PairGeometry, PauseCause, SeatSeen, ServingAddress, Sim, SimLink,
+    Table, ToldState, Transaction, Watch,
 };
 use cell_terms::{Durability, Incarnation, NodeId, PairId};
 
@@ -168,12 +168,19 @@ fn watch_shows_seat_figures_and_drills_to_who_follows_balance_and_reports_no_cha
     assert!(!watch.look().unwrap().changed);
     assert_eq!(watch.view().balance.figures[&second.lease].0, told);
     assert!(watch.view().balance.drill);
+    assert_eq!(watch.view().balance.pause(), Some(PauseCause::Drill));
     first.link.transact(Transaction::new().delete(KEY_DRILL)).unwrap();
+    second.balance.pause(second.lease, PauseCause::RollingRestart).unwrap();
+    second.balance.pause(first.lease, PauseCause::Drill).unwrap();
+    watch.look().unwrap();
+    assert_eq!(watch.view().balance.pause(), Some(PauseCause::RollingRestart));
+    first.balance.resume(first.lease).unwrap();
     sim.advance(400 * MS);
     first.link.keep_alive(first.lease).unwrap();
     sim.advance(400 * MS);
     watch.look().unwrap();
     assert!(watch.view().balance.figures.is_empty() && !watch.view().balance.drill, "they go with the lease");
+    assert_eq!(watch.view().balance.pause(), None);
     assert_eq!(watch.view().balance.seat, Some(seat));
     assert!(matches!(second.balance.tell(&told), Err(ClusterError::LeaseEnded { .. })));
 }

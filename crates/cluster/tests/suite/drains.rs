@@ -93,8 +93,9 @@ fn drain_of_nobody_or_of_the_last_one_is_refused_whole() {
     assert_eq!(refusal(drains.check(&[NodeId(1)])), NodeRefusal::LastNode);
 }
 
+/// Also a test of a mutant.
 #[test]
-fn drains_of_the_last_two_nodes_at_once_leave_one() {
+pub(crate) fn drains_of_the_last_two_nodes_at_once_leave_one() {
     let (sim, _link, drains, _) = cluster(2);
     let others = drains.clone();
     let slow = crate::moves::outrun_link(&sim, move || {
@@ -127,8 +128,9 @@ fn move_to_a_node_that_drains_is_refused() {
     moves.begin(pair, &row(2, leases[2]), "test").unwrap();
 }
 
+/// Also a test of a mutant.
 #[test]
-fn move_does_not_begin_past_a_drain_that_came_first() {
+pub(crate) fn move_does_not_begin_past_a_drain_that_came_first() {
     let (sim, link, drains, leases) = cluster(3);
     let pair = create(&link, 0, leases[0]).pair;
     let slow = crate::moves::outrun_link(&sim, move || {

@@ -19,7 +19,7 @@ use cell_durable::{PowerCutSyncer, Syncer, SystemSyncer};
 use cell_terms::mutant::{Mutant, plant};
 use cell_terms::{Csn, Durability, Incarnation, NodeId};
 
-use crate::{balance, joining, moves, table};
+use crate::{balance, drains, joining, moves, table};
 
 /// Whether what the simulated coordinator acknowledged outlives a power cut.
 fn simulated_power_cut_is_clean() -> bool {
@@ -262,6 +262,12 @@ fn every_mutant_of_the_coordinator_is_caught() {
             }),
             (Mutant::BalancerUnasked, "two moves from one seat", || {
                 holds(balance::of_two_moves_from_one_seat_one_is_begun)
+            }),
+            (Mutant::MoveToDrain, "move past a drain that came first", || {
+                holds(drains::move_does_not_begin_past_a_drain_that_came_first)
+            }),
+            (Mutant::LastTwoDrained, "drains of the last two nodes", || {
+                holds(drains::drains_of_the_last_two_nodes_at_once_leave_one)
             }),
             (Mutant::TrustNotAwaited, "publication", trust_of_the_earlier_owner_is_awaited),
             (Mutant::DamageBelievedAlone, "damage of a pair", damage_is_looked_at_twice),

@@ -1,5 +1,6 @@
 //! A pair leaves its worker, which lives and serves the other one: what is answered, and when it has left.
 
+use cell_cluster::PairGeometry;
 use cell_node::{Command, ControlEvent, StayReason, WorkerOptions};
 use cell_pair::{Pair, PairOptions};
 use cell_protocol::{Condition, PairRegions, Put, Request, StatusCode};
@@ -128,12 +129,17 @@ pub(crate) fn pair_leaves_once_what_was_appended_is_durable_and_answered() {
 /// Until the pair is frozen for a move; where its log ends.
 fn freeze(world: &mut World, ticket: u64) -> Csn {
     world.notify(0, ControlEvent::Freeze { pair: SECOND, ticket });
+    frozen_at(world, SECOND, ticket)
+}
+
+/// Until a pair is frozen, as was asked; where its log ends.
+fn frozen_at(world: &mut World, pair: PairId, ticket: u64) -> Csn {
     for _ in 0..10_000 {
         world.turn();
         for command in world.take_commands(0) {
             match command {
-                Command::Frozen { pair: SECOND, ticket: of, epoch: Epoch(1), cut, since_ns, now_ns }
-                    if of == ticket =>
+                Command::Frozen { pair: found, ticket: of, epoch: Epoch(1), cut, since_ns, now_ns }
+                    if (found, of) == (pair, ticket) =>
                 {
                     assert!((1..=now_ns).contains(&since_ns), "{since_ns} {now_ns}");
                     return cut;
@@ -146,6 +152,52 @@ fn freeze(world: &mut World, ticket: u64) -> Csn {
         }
     }
     panic!("it is not frozen");
+}
+
+/// A pair that came back to its worker by a thaw said of a packing that the freeze had ended that it was
+/// under way: none began any more, and room in sparse slabs was of no use.
+#[test]
+fn packing_that_a_freeze_ends_begins_anew_once_the_pair_is_thawed() {
+    let slot = PairGeometry { node_region_bytes: 4096 + (512 << 10), slot_bytes: 512 << 10, ..GEOMETRY };
+    let mut world = World::new(1, slot, OPTIONS);
+    let mut number = 0;
+    let mut put = |world: &mut World, key: String, length: usize| {
+        number += 1;
+        let name = world.name(number, number);
+        world.put(name, key.as_bytes(), &vec![b'v'; length])
+    };
+    let key = |number: u64| format!("key {number:05}");
+    let fits = |replied: &Replied| matches!(replied, Replied::Written(_));
+    let full = (0..10_000).take_while(|at| fits(&put(&mut world, key(*at), 1_000))).count() as u64;
+    assert!((3_000..4_500).contains(&full), "{full} entries of a kilobyte fill 4 MiB");
+    for at in (1..full).step_by(2) {
+        let name = world.name(10_000 + at, 10_000 + at);
+        assert_eq!(world.delete(name, key(at).as_bytes()), Replied::Deleted);
+    }
+    let packings = |world: &World| world.worker().snapshot().pairs[0].packings;
+    let packed = packings(&world);
+    // What a packing moves is not durable while the log stands still: it cannot end.
+    world.hold(Some(0));
+    let others = full / 4;
+    for at in 0..others {
+        send_put(&mut world, 20_000 + at, format!("early {at:05}").as_bytes(), &[b'e'; 1_100]);
+    }
+    (0..200).for_each(|_| world.turn());
+    world.notify(0, ControlEvent::Freeze { pair: PairId(1), ticket: 1 });
+    (0..200).for_each(|_| world.turn());
+    world.hold(None);
+    frozen_at(&mut world, PairId(1), 1);
+    world.notify(0, ControlEvent::Thaw { pair: PairId(1), ticket: 1 });
+    for at in 0..others {
+        let name = world.name(30_000 + at, 30_000 + at);
+        let replied = world.put(name, format!("early {at:05}").as_bytes(), &[b'v'; 1_100]);
+        assert!(fits(&replied), "{at}: {replied:?}");
+    }
+    assert!(packings(&world) > packed, "a packing has made room");
+    assert_eq!(world.violation(), None);
+    for at in (0..full).step_by(2) {
+        assert_eq!(world.get(key(at).as_bytes()), Replied::Value(vec![b'v'; 1_000]));
+    }
 }
 
 #[test]

@@ -82,6 +82,8 @@ fn node_is_removed_once_it_has_no_pairs_and_drains() {
     let refused = |node: u32| post(&cluster, "/api/v1/nodes:remove", &json!({"node": node}));
     assert_eq!(refused(1).problem(), (409, "node_refused"), "it runs");
     assert_eq!(refused(9).status, 404, "nobody knows it");
+    enter(&cluster.nodes[0].link, 5);
+    assert_eq!(refused(5).problem(), (409, "node_refused"), "it has just joined, and runs");
     post(&cluster, "/api/v1/drains", &json!({"node": 1}));
     let tried = post(&cluster, "/api/v1/nodes:remove?dry_run=1", &json!({"node": 1}));
     assert_eq!((tried.status, list(&cluster)[0].removed), (200, false), "{tried:?}");

@@ -1,0 +1,24 @@
+//! Whether nodes can be emptied, by the coordinator's rows alone: for who has no node at hand to ask.
+
+use cell_cluster::ClusterView;
+use cell_placement::{BalanceRules, Balancer, DrainRefusal};
+use cell_terms::NodeId;
+
+use super::picture::{self, SeenFigures};
+
+/// What keeps these nodes from being emptied, beside those that drain already, as far as that is known for
+/// sure: a member that has not told what it has may have room. The view has to follow balance.
+#[must_use]
+pub fn lacks_room(view: &ClusterView, nodes: &[NodeId]) -> Option<String> {
+    let mut seen = SeenFigures::default();
+    seen.observe(view, 0);
+    let figures = picture::figures(view, &seen, true, 0);
+    if figures.members.iter().any(|member| member.told_ms_ago.is_none()) {
+        return None;
+    }
+    let balancer = Balancer::new(BalanceRules::default()).ok()?;
+    match balancer.drain_plan(&figures, nodes) {
+        Err(refusal @ (DrainRefusal::NoRoom { .. } | DrainRefusal::Held { .. })) => Some(refusal.to_string()),
+        _ => None,
+    }
+}
