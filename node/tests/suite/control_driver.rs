@@ -192,10 +192,11 @@ fn own_pair_is_taken_and_installed_and_one_more_is_created() {
     assert_eq!(node.served, [PairId(1)]);
     assert!(node.notified.iter().any(|event| matches!(event, ControlEvent::Cluster(_))));
 
-    let effect = node.driver.carry_out(Command::AddPair);
+    let effect = node.driver.carry_out(Command::AddPair { meant_for: None });
     node.follow(effect);
     assert_eq!(node.served, [PairId(1), PairId(2)]);
-    assert!(matches!(node.notified.last(), Some(ControlEvent::PairAdded)));
+    let added = ControlEvent::PairAdded { pair: PairId(2), meant_for: None };
+    assert_eq!(format!("{:?}", node.notified.last().unwrap()), format!("{added:?}"));
     assert_eq!(node.driver.ownerships().map(|ownership| ownership.pair.0).collect::<Vec<_>>(), [1, 2]);
 
     node.driver.release();
