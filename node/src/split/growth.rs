@@ -168,6 +168,15 @@ impl Leaving {
         }
     }
 
+    /// Whether there is a key at which half of it can be divided off.
+    fn can_be_divided(&self, pairs: &Pairs) -> bool {
+        let (from, slot) = (pairs.pair(self.there.pair), self.there.slot);
+        match self.cause {
+            Cause::Nodes | Cause::Early => from.split_key(slot, 50).is_some(),
+            Cause::Extents => from.division(slot, self.extent_bytes / 2).is_some(),
+        }
+    }
+
     /// Where the share is divided off.
     fn divide(&self, pairs: &Pairs, candidate: &Candidate) -> Option<Division> {
         let (from, slot) = (pairs.pair(self.there.pair), self.there.slot);
@@ -320,14 +329,15 @@ impl Growth {
             Going::Into(at) => {
                 let division = into(pairs, leaving, at);
                 if division.is_none() {
-                    spread.give_up();
+                    spread.give_up(now_ns);
                 }
                 division.map(|(to, division)| Placement::At(to, division))
             }
             Going::To(node) => {
                 let splits = pairs.iter().any(|owned| owned.pair.slot_count() > 1);
                 let fits = pairs.pair(leaving.there.pair).obtainable_bytes() >= needed;
-                if !splits || !fits || now_ns < self.refused_until_ns {
+                let can = splits && fits && leaving.can_be_divided(pairs);
+                if !can || now_ns < self.refused_until_ns {
                     return None;
                 }
                 if !std::mem::replace(&mut self.asked, true) {

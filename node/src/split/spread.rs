@@ -21,6 +21,8 @@ use crate::pairs::Pairs;
 const FRESH_MAX: usize = 2;
 /// A fresh pair that has got nothing for so long is handed over empty, or used here.
 const FILL_NS: u64 = 5_000_000_000;
+/// After a pair that could not take what it was made for none is made for another node for so long.
+const REST_NS: u64 = 10_000_000_000;
 /// How often meganodes are looked for that split early.
 const EARLY_EVERY_NS: u64 = 20_000_000;
 
@@ -119,6 +121,8 @@ pub(super) struct Spread {
     asked: Option<Wanted>,
     /// Pairs that were asked for.
     asks: u32,
+    /// No pair is made for another node before.
+    rests_until_ns: u64,
     early_due_ns: u64,
 }
 
@@ -136,11 +140,12 @@ impl Spread {
     /// Fresh pairs that have left, or are not young any more, are fresh no more.
     pub(super) fn tick(&mut self, pairs: &Pairs, now_ns: u64) {
         let young_ns = self.view(now_ns).map_or(0, SpreadView::window_ns);
-        self.fresh.retain_mut(|fresh| {
-            let held_ns = now_ns.saturating_sub(fresh.since_ns);
-            fresh.wanted.take_if(|_| held_ns > FILL_NS);
-            held_ns < young_ns && pairs.at(fresh.pair).is_some()
-        });
+        let waits_too_long = |fresh: &Fresh| now_ns.saturating_sub(fresh.since_ns) > FILL_NS;
+        if self.waiting().is_some_and(|(fresh, _)| waits_too_long(fresh)) {
+            self.give_up(now_ns);
+        }
+        let is_young = |fresh: &Fresh| now_ns.saturating_sub(fresh.since_ns) < young_ns;
+        self.fresh.retain(|fresh| is_young(fresh) && pairs.at(fresh.pair).is_some());
     }
 
     /// Whether a pair is made for another node, and may leave soon.
@@ -178,7 +183,7 @@ impl Spread {
             return at.map_or(Going::Nowhere, Going::Into);
         }
         let full = pairs.len() as u64 >= u64::from(view.pairs_max);
-        if full || self.fresh.len() >= FRESH_MAX {
+        if full || self.fresh.len() >= FRESH_MAX || now_ns < self.rests_until_ns {
             return Going::Nowhere;
         }
         let split = FreshSplit {
@@ -239,7 +244,8 @@ impl Spread {
     }
 
     /// What a fresh pair waits for it cannot take.
-    pub(super) fn give_up(&mut self) {
+    pub(super) fn give_up(&mut self, now_ns: u64) {
+        self.rests_until_ns = now_ns.saturating_add(REST_NS);
         for fresh in &mut self.fresh {
             fresh.wanted = None;
         }
