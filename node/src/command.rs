@@ -7,12 +7,12 @@ use cell_fabric::ConnectionId;
 use cell_pair::{CheckOutcome, CheckpointFailure, ImageEnd, Pair};
 use cell_protocol::{Refusal, RequestHeader};
 use cell_recovery::image::ImageBase;
-use cell_terms::{Csn, Epoch, PairId, SessionId};
+use cell_terms::{Csn, Epoch, NodeId, PairId, SessionId};
 
 use crate::figures::WorkerFigures;
 use crate::settings::WorkerOptions;
 use crate::snapshot::{ClusterSnapshot, FailureKind};
-use crate::split::{NoticeRow, NoticesView};
+use crate::split::{NoticeRow, NoticesView, SpreadView};
 use crate::table_view::TableView;
 use crate::tree_check::TreeCheckRun;
 
@@ -70,7 +70,11 @@ pub enum Command {
     /// A step of a pair's checkpoint.
     Checkpoint(PairId, CheckpointCommand),
     /// Create one more pair for this node and hand it over ([`Worker::add_pair`]), if there is memory.
-    AddPair,
+    AddPair {
+        /// The node that it is to be handed to as soon as the split is open for which it is made; none: it is
+        /// to stay.
+        meant_for: Option<NodeId>,
+    },
     /// Write a notice of a split, or with none remove it; answered by [`ControlEvent::NoticeWritten`].
     Note {
         /// Its key.
@@ -224,7 +228,12 @@ pub enum ControlEvent {
         revision: u64,
     },
     /// Of [`Command::AddPair`]: it was added.
-    PairAdded,
+    PairAdded {
+        /// The pair.
+        pair: PairId,
+        /// As in the command.
+        meant_for: Option<NodeId>,
+    },
     /// Of [`Command::AddPair`]: there is no memory for one, or it could not be created.
     PairRefused,
     /// A pair is to leave, so that another node may have it: [`Command::Left`] or [`Command::Stays`].
@@ -262,6 +271,8 @@ pub enum ControlEvent {
     },
     /// So many bytes can still be written to the disk of the logs.
     DiskFree(u64),
+    /// What the others have, by which halves of meganodes go to other nodes; none: all stay here.
+    Spread(Option<Arc<SpreadView>>),
     /// Settings that apply live have changed; of these options only those count.
     OptionsChanged(Box<WorkerOptions>),
     /// Somebody wants the tree checked, beside everything else; the run shows what comes of it.

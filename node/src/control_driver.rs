@@ -23,7 +23,7 @@ use cell_pair::{CheckTarget, ImageJob, ImageSubject, Pair, check_targets};
 use cell_protocol::RequestHeader;
 use cell_recovery::image::ImageBase;
 use cell_recovery::{ClaimRequest, Environment, Progress, find_logs, remove_unneeded};
-use cell_terms::{Csn, Incarnation, PairId};
+use cell_terms::{Csn, Incarnation, NodeId, PairId};
 use cell_wal::WalError;
 
 use crate::agent::{ClusterAgent, Installation, TakeoverWanted};
@@ -131,6 +131,8 @@ pub struct ControlDriver<L> {
     moves_reported: MoveCounts,
     /// None: this node has no part in balance.
     balance: Option<BalanceDriver>,
+    /// The node that the pair is for which is being created; none: this one.
+    meant_for: Option<NodeId>,
     /// What was reported to the worker of the disk's room.
     disk_free: Option<u64>,
     unplaced: usize,
@@ -163,6 +165,7 @@ impl<L> ControlDriver<L> {
             moves: MovesDriver::new(options, &environment.table),
             moves_reported: MoveCounts::default(),
             balance: None,
+            meant_for: None,
             disk_free: None,
             unplaced: 0,
             tuning_revision: 0,
@@ -263,6 +266,10 @@ impl<L> ControlDriver<L> {
         effects.extend(self.tuned());
         effects.extend(looked.events.into_iter().map(ControlEffect::Notify));
         let is_news = looked.answered && self.look_at_balance(now_ns);
+        if looked.answered {
+            let spread = self.balance.as_mut().and_then(|balance| balance.spread(self.agent.view(), now_ns));
+            effects.extend(spread.map(ControlEffect::Notify));
+        }
         let moves = self.moves.counts();
         let counted = self.takeovers != self.takeovers_reported || moves != self.moves_reported;
         if looked.changed || counted || is_news || !self.progress.is_empty() {
@@ -419,9 +426,11 @@ impl<L> ControlDriver<L> {
     /// One more pair is there, as the worker wished.
     pub fn created(&mut self, pair: Pair, log: L) -> [ControlEffect<L>; 2] {
         tracing::info!(pair = pair.id().0, "a pair is added");
-        self.balance.iter_mut().for_each(|balance| balance.created(pair.id()));
+        let (id, meant_for) = (pair.id(), self.meant_for.take());
+        self.balance.iter_mut().for_each(|balance| balance.created(id, meant_for));
         self.begin(&pair);
-        [ControlEffect::AddPair(Box::new((pair, log))), ControlEffect::Notify(ControlEvent::PairAdded)]
+        let added = ControlEvent::PairAdded { pair: id, meant_for };
+        [ControlEffect::AddPair(Box::new((pair, log))), ControlEffect::Notify(added)]
     }
 
     /// There is no room for one more pair, or it could not be created.
@@ -466,7 +475,10 @@ impl<L> ControlDriver<L> {
                 let targets = pairs.flat_map(|of| check_targets(&of.source, &of.ends)).collect();
                 return Some(ControlEffect::Check { connection, header, targets });
             }
-            Command::AddPair => return Some(ControlEffect::Create),
+            Command::AddPair { meant_for } => {
+                self.meant_for = meant_for; // it asks for one at a time
+                return Some(ControlEffect::Create);
+            }
             Command::Frozen { pair, ticket, epoch, cut, since_ns, now_ns } => {
                 let (of, times) = ((pair, ticket), [since_ns, now_ns]);
                 let moved = self.moves.frozen(of, epoch, cut, times, self.agent.view());

@@ -86,7 +86,7 @@ pub use snapshot::{
     ClusterSnapshot, CoordinatorWait, FailureKind, NO_ROOM, NodeSnapshot, NodeState, OperationCounts,
     PairRecovery, PairSnapshot, ReadOnlyReason, RecoveryProgress, SILENT_WORDS,
 };
-pub use split::{NoticeRow, NoticesView, SourceNotice, SplitCounts, TargetNotice};
+pub use split::{NoticeRow, NoticesView, SourceNotice, SplitCounts, SpreadView, TargetNotice};
 pub use start::{NodeHandle, SnapshotWatch, StartingNode};
 pub use table_view::TableView;
 pub use takeover_counts::{TAKEOVER_BUCKETS, TakeoverCounts, takeover_bucket_end_ms};

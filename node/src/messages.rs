@@ -145,7 +145,7 @@ mod tests {
         let worker = std::thread::spawn(move || {
             assert!(matches!(worker_hears.recv(), Ok(Inbound::GiveUp(FailureKind::RecoveryRefused))));
             for _ in 0..100 {
-                work.send(Work::Command(Command::AddPair)).unwrap();
+                work.send(Work::Command(Command::AddPair { meant_for: None })).unwrap();
                 std::thread::yield_now();
             }
             still.store(false, std::sync::atomic::Ordering::SeqCst);
@@ -162,7 +162,7 @@ mod tests {
         let (work, control_hears) = channel();
         let poller = cell_fabric::Poller::new().unwrap();
         let to_worker = ToWorker { inbound, waker: poller.waker() };
-        work.send(Work::Command(Command::AddPair)).unwrap();
+        work.send(Work::Command(Command::AddPair { meant_for: None })).unwrap();
         assert!(!to_worker.end_worker(&control_hears, Duration::ZERO));
         assert!(matches!(worker_hears.recv(), Ok(Inbound::GiveUp(_))));
     }

@@ -20,7 +20,7 @@ use crate::words::percent;
 pub struct FreshSplit {
     /// Whose meganode splits.
     pub from: NodeId,
-    /// The pair that is made.
+    /// The pair that is made; or, before it has its number, one that no other split names.
     pub pair: PairId,
     /// Bytes that go there.
     pub bytes: u64,

@@ -5,11 +5,13 @@
 //! - One member has the balancer's seat. About once a second it makes a picture of the rows (`picture`), asks
 //!   the core, and begins or cancels a move by its row. The steps of the move are `crate::moves`.
 //! - What has come to nothing the core is told (`verdicts`).
+//! - The worker is told what the others have (`spreading`): halves of its meganodes may go to them.
 
 mod look;
 mod options;
 mod picture;
 mod room;
+mod spreading;
 mod telling;
 mod verdicts;
 
@@ -26,6 +28,7 @@ use crate::figures::WorkerFigures;
 use crate::membership::MembershipOptions;
 use crate::wall_clock::WallClock;
 use picture::SeenFigures;
+use spreading::Spreading;
 use telling::Telling;
 use verdicts::Verdicts;
 
@@ -57,6 +60,7 @@ pub(crate) struct BalanceDriver {
     telling: Telling,
     seen: SeenFigures,
     seated: Option<Seated>,
+    spreading: Spreading,
     counts: BalanceCounts,
     wall: WallClock,
     stopping: bool,
@@ -81,6 +85,7 @@ impl BalanceDriver {
             telling: Telling::default(),
             seen: SeenFigures::default(),
             seated: None,
+            spreading: Spreading::default(),
             counts: BalanceCounts::default(),
             wall: WallClock::default(),
             stopping: false,
@@ -99,6 +104,7 @@ impl BalanceDriver {
             return;
         }
         self.options = options;
+        self.spreading.hurry();
     }
 
     /// What is written of moves is dated by this: what the wall clock showed when the looks' time was zero.
@@ -116,9 +122,9 @@ impl BalanceDriver {
         self.telling.count(figures, self.window_ms() * 1_000_000);
     }
 
-    /// A pair was made here.
-    pub(crate) fn created(&mut self, pair: PairId) {
-        self.telling.arrives(pair, ToldArrival::Created(None));
+    /// A pair was made here, for another node if there is one.
+    pub(crate) fn created(&mut self, pair: PairId, meant_for: Option<NodeId>) {
+        self.telling.arrives(pair, ToldArrival::Created(meant_for));
     }
 
     /// A pair has moved here.
@@ -143,6 +149,10 @@ impl BalanceDriver {
 
     fn window_ms(&self) -> u64 {
         self.options.rules.window_ms
+    }
+
+    fn every_ms(&self) -> u64 {
+        STEP_MS.min(self.window_ms() / 8).max(1)
     }
 
     /// Takes everything a step further. Whether there is something new for people.
@@ -212,7 +222,7 @@ impl BalanceDriver {
     /// Decides, and carries out what was decided.
     fn step(&mut self, view: &ClusterView, seat: &SeatSeen, now_ns: u64) {
         let figures = picture::figures(view, &self.seen, self.options.on, now_ns);
-        let every_ms = STEP_MS.min(self.window_ms() / 8).max(1);
+        let every_ms = self.every_ms();
         let now_ms = now_ns / 1_000_000;
         let Some(seated) = &mut self.seated else { return };
         seated.due_ns = now_ns.saturating_add(every_ms * 1_000_000);

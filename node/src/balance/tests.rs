@@ -8,7 +8,9 @@ use cell_placement::BalanceRules;
 use cell_terms::{Durability, Epoch, Incarnation};
 
 use super::*;
+use crate::command::ControlEvent;
 use crate::figures::PairUse;
+use crate::split::SpreadView;
 
 const SECOND: u64 = 1_000_000_000;
 const MIB: u64 = 1 << 20;
@@ -208,6 +210,54 @@ fn rolling_restart_pauses_balance_and_ends_its_moves() {
     (0..3).for_each(|_| world.pass());
     assert_eq!(world.moves()[0].outcome, Some(MoveOutcome::Cancelled));
     assert_eq!(world.seconds_to_a_move(), None);
+}
+
+#[test]
+fn pair_that_was_made_for_another_node_moves_there_at_once() {
+    let mut world = world(0, 1, options(true));
+    world.driver.created(world.peers[0].pairs[0], Some(NodeId(2)));
+    let seconds = world.seconds_to_a_move().unwrap();
+    assert!(seconds * 1_000 < WINDOW_MS, "after {seconds} s");
+    let of = world.moves().remove(0);
+    assert_eq!((of.cause, of.target.node), (MoveMotive::Fresh, NodeId(2)));
+    assert_eq!(world.driver.snapshot(world.watch.view()).moves.fresh, 1);
+}
+
+/// What the worker is told now.
+fn spread(world: &mut World) -> Option<Option<Arc<SpreadView>>> {
+    world.pass();
+    match world.driver.spread(world.watch.view(), world.now_ns)? {
+        ControlEvent::Spread(view) => Some(view),
+        event => panic!("the worker is told something else: {event:?}"),
+    }
+}
+
+#[test]
+fn worker_is_told_what_the_others_have_while_balance_is_on() {
+    let mut world = world(0, 3, options(true));
+    assert!(world.driver.spread(world.watch.view(), world.now_ns).is_none(), "nobody has told anything yet");
+    let view = spread(&mut world).flatten().unwrap();
+    assert_eq!((view.node, view.meganodes), (NodeId(1), 1));
+    let own = &view.figures.members[0];
+    assert_eq!((own.node, own.pairs.len(), own.pairs_max), (NodeId(1), 1, 256 - 2), "as one pair");
+    assert_eq!(own.pairs[0].load.unwrap().bytes, 300 * MIB);
+    assert!(view.figures.members[1].pairs.is_empty());
+    world.driver.set_options(options(false));
+    assert_eq!(spread(&mut world), Some(None), "it is taken back");
+    assert_eq!(spread(&mut world), None);
+    world.driver.set_options(options(true));
+    assert!(spread(&mut world).flatten().is_some());
+    world.link.transact(Transaction::new().put(KEY_DRILL, "{}")).unwrap();
+    assert_eq!(spread(&mut world), Some(None));
+}
+
+#[test]
+fn worker_of_a_node_that_is_alone_is_told_nothing() {
+    let mut world = world(0, 1, options(true));
+    world.drain(NodeId(2));
+    for _ in 0..10 {
+        assert_eq!(spread(&mut world), None);
+    }
 }
 
 #[test]

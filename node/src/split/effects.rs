@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use cell_pair::{AdoptionRange, PairError};
 use cell_recovery::{SplitAnswer, SplitName};
-use cell_terms::{Epoch, ExtentOffset, PairId, Pointer, SlotIndex};
+use cell_terms::{Epoch, ExtentOffset, NodeId, PairId, Pointer, SlotIndex};
 use serde::Serialize;
 
 use super::notice_row::NoticeRow;
@@ -52,6 +52,8 @@ pub(crate) struct SplitOutcome {
     pub(crate) changed: bool,
     /// One more pair is wanted.
     pub(crate) add_pair: bool,
+    /// For which node; none: for this one.
+    pub(crate) meant_for: Option<NodeId>,
     /// Notices for the owners of other pairs.
     pub(crate) notices: Vec<NoticeWish>,
     /// Something failed that nobody can put right but a recovery.

@@ -1,4 +1,5 @@
-//! Whether one more pair is wanted, when splits rest, and which pair takes how much of a meganode.
+//! Whether one more pair is wanted, when splits rest, and which pair takes how much of a meganode. What goes to
+//! another node comes first: `spread`.
 //!
 //! What counts is what entries take, not what slabs hold them: those can be packed.
 
@@ -7,6 +8,7 @@ use cell_tree::Division;
 
 use super::effects::{Effects, SplitCounts};
 use super::parent;
+use super::spread::{Going, Spread};
 use crate::directory::MeganodeAt;
 use crate::limits::PAIR_BYTES_MIN;
 use crate::outbox::PairAt;
@@ -53,6 +55,8 @@ pub(super) struct Growth {
 pub(super) enum Cause {
     /// Its slot is full.
     Nodes,
+    /// The cluster has few meganodes: where there is much room anyhow.
+    Early,
     /// Its pair is short of extents: they go to another pair.
     Extents,
 }
@@ -139,7 +143,7 @@ impl Leaving {
         let pair = pairs.pair(to.pair);
         let fits = |share: &Share| pair.can_adopt(to.slot, share.nodes_needed, share.extents_needed);
         match self.cause {
-            Cause::Nodes => {
+            Cause::Nodes | Cause::Early => {
                 let least = if search == Search::Roomy { 2 } else { 8 };
                 [2, 4, 8]
                     .into_iter()
@@ -164,12 +168,21 @@ impl Leaving {
         }
     }
 
+    /// Whether there is a key at which half of it can be divided off.
+    fn can_be_divided(&self, pairs: &Pairs) -> bool {
+        let (from, slot) = (pairs.pair(self.there.pair), self.there.slot);
+        match self.cause {
+            Cause::Nodes | Cause::Early => from.split_key(slot, 50).is_some(),
+            Cause::Extents => from.division(slot, self.extent_bytes / 2).is_some(),
+        }
+    }
+
     /// Where the share is divided off.
     fn divide(&self, pairs: &Pairs, candidate: &Candidate) -> Option<Division> {
         let (from, slot) = (pairs.pair(self.there.pair), self.there.slot);
         let share = &candidate.share;
         match self.cause {
-            Cause::Nodes => {
+            Cause::Nodes | Cause::Early => {
                 let part = share.extent_bytes.saturating_mul(100) / self.extent_bytes.max(1);
                 let left_percent = 100 - usize::try_from(part).unwrap_or(50).min(50);
                 let key = from.split_key(slot, left_percent)?;
@@ -195,14 +208,17 @@ struct Candidate {
     slots: usize,
 }
 
-/// The pairs that have a slot, and memory and extents enough.
+/// The pairs that have a slot, and memory and extents enough. Those that are made for other nodes are for what
+/// they were made for.
 fn candidates<'a>(
     pairs: &'a Pairs,
     leaving: &'a Leaving,
+    spread: &'a Spread,
     search: Search,
 ) -> impl Iterator<Item = Candidate> + 'a {
     let root = parent::root_pair(pairs);
-    pairs.staying().filter_map(move |at| {
+    let stays = move |at: &PairAt| !spread.is_fresh(pairs.pair(*at).id());
+    pairs.staying().filter(stays).filter_map(move |at| {
         let pair = pairs.pair(at);
         // The router wants a slot of its own.
         let kept = usize::from(Some(at) == root && pair.router().is_none());
@@ -263,22 +279,31 @@ impl Growth {
         there: MeganodeAt,
         cause: Cause,
         now_ns: u64,
+        spread: &mut Spread,
         effects: &mut Effects,
     ) -> Placement {
         let leaving = Leaving::new(pairs, there, cause);
         if leaving.entries < 2 {
             return Placement::Nowhere;
         }
+        if let Some(elsewhere) = self.place_elsewhere(pairs, &leaving, now_ns, spread, effects) {
+            return elsewhere;
+        }
+        let spread = &*spread;
         let mut places = 0;
-        let roomy = candidates(pairs, &leaving, Search::Roomy).inspect(|place| places += place.slots);
+        let roomy = candidates(pairs, &leaving, spread, Search::Roomy).inspect(|place| places += place.slots);
         let roomy = best(roomy);
         // A pair takes its time to be made: it is asked for before writes wait for it.
-        let few = roomy.is_none() || places <= PLACES_AHEAD;
-        let comes = few && self.want_pair(pairs, &leaving, now_ns, effects);
+        let few = cause != Cause::Early && (roomy.is_none() || places <= PLACES_AHEAD);
+        let comes = few && self.want_pair(pairs, &leaving, spread, now_ns, effects);
         if roomy.is_none() && comes {
             return Placement::PairMayCome;
         }
-        let Some(to) = roomy.or_else(|| best(candidates(pairs, &leaving, Search::Tight))) else {
+        let tight = || match cause {
+            Cause::Early => None,
+            Cause::Nodes | Cause::Extents => best(candidates(pairs, &leaving, spread, Search::Tight)),
+        };
+        let Some(to) = roomy.or_else(tight) else {
             return packed(pairs, &leaving).map_or(Placement::Nowhere, Placement::AfterPacking);
         };
         match leaving.divide(pairs, &to) {
@@ -287,13 +312,59 @@ impl Growth {
         }
     }
 
+    /// What goes to another node goes into a pair that is made for it. None: it stays here.
+    fn place_elsewhere(
+        &mut self,
+        pairs: &Pairs,
+        leaving: &Leaving,
+        now_ns: u64,
+        spread: &mut Spread,
+        effects: &mut Effects,
+    ) -> Option<Placement> {
+        let half = leaving.share(leaving.extent_bytes / 2);
+        let needed = PAIR_BYTES_MIN + half.nodes_needed + half.extents_needed;
+        let bytes = half.extent_bytes + leaving.node_bytes / 2;
+        match spread.going(pairs, leaving.there, (bytes, needed), now_ns) {
+            Going::Nowhere => None,
+            Going::Into(at) => {
+                let division = into(pairs, leaving, at);
+                if division.is_none() {
+                    spread.give_up(now_ns);
+                }
+                division.map(|(to, division)| Placement::At(to, division))
+            }
+            Going::To(node) => {
+                let splits = pairs.iter().any(|owned| owned.pair.slot_count() > 1);
+                let fits = pairs.pair(leaving.there.pair).obtainable_bytes() >= needed;
+                let can = splits && fits && leaving.can_be_divided(pairs);
+                if !can || now_ns < self.refused_until_ns {
+                    return None;
+                }
+                if !std::mem::replace(&mut self.asked, true) {
+                    effects.outcome.add_pair = true;
+                    effects.outcome.meant_for = Some(node);
+                    spread.asked(leaving.there, leaving.cause);
+                }
+                Some(Placement::PairMayCome)
+            }
+        }
+    }
+
     /// Asks for one more pair. Whether one may come: with memory for itself and for what is to go there.
-    fn want_pair(&mut self, pairs: &Pairs, leaving: &Leaving, now_ns: u64, effects: &mut Effects) -> bool {
+    fn want_pair(
+        &mut self,
+        pairs: &Pairs,
+        leaving: &Leaving,
+        spread: &Spread,
+        now_ns: u64,
+        effects: &mut Effects,
+    ) -> bool {
         let splits = pairs.iter().any(|owned| owned.pair.slot_count() > 1);
         // Where there is an empty one, another does not help.
-        let empty = pairs.iter().any(|owned| is_empty(&owned.pair));
+        let stays = |pair: &Pair| !spread.is_fresh(pair.id());
+        let empty = pairs.iter().any(|owned| stays(&owned.pair) && is_empty(&owned.pair));
         let needed = match leaving.cause {
-            Cause::Nodes => {
+            Cause::Nodes | Cause::Early => {
                 let share = leaving.share(leaving.extent_bytes / 8);
                 share.nodes_needed + share.extents_needed
             }
@@ -328,6 +399,15 @@ impl Growth {
             self.refused_until_ns = now_ns + GROWTH_RETRY_NS;
         }
     }
+}
+
+/// What goes into a pair that was made for it; none: it cannot take it.
+fn into(pairs: &Pairs, leaving: &Leaving, at: PairAt) -> Option<(MeganodeAt, Division)> {
+    let slot = pairs.pair(at).free_slots().next()?;
+    let to = MeganodeAt { pair: at, slot };
+    let share = leaving.share_for(pairs, to, Search::Tight)?;
+    let candidate = Candidate { at: to, share, extent_bytes_free: 0, slots: 1 };
+    leaving.divide(pairs, &candidate).map(|division| (to, division))
 }
 
 /// Whether a pair has no entries, and slots for some: for a router, too.

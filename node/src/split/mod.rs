@@ -20,6 +20,7 @@ mod notice_row;
 mod packing;
 mod parent;
 mod source;
+mod spread;
 mod target;
 mod trigger;
 
@@ -28,7 +29,7 @@ use std::sync::Arc;
 
 use cell_recovery::{Unsettled, unsettled};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, SessionId};
+use cell_terms::{Csn, NodeId, PairId, SessionId};
 
 use crate::directory::MeganodeAt;
 use crate::outbox::PairAt;
@@ -41,12 +42,14 @@ use notice_row::NoticeKind;
 use packing::Packings;
 use parent::Parents;
 use source::Sources;
+use spread::Spread;
 use target::Targets;
 
 pub use effects::SplitCounts;
 pub(crate) use effects::{NoticeWish, SplitOutcome};
 pub use notice::NoticesView;
 pub use notice_row::{NoticeRow, SourceNotice, TargetNotice};
+pub use spread::SpreadView;
 
 /// Rounds of messages and steps in one turn at most.
 const STEPS_AT_ONCE: usize = 64;
@@ -59,6 +62,7 @@ pub(crate) struct Splits {
     parents: Parents,
     notices: SplitNotices,
     growth: Growth,
+    spread: Spread,
     compactions: Compactions,
     packings: Packings,
     /// Meganodes that have no room for a put and may get some.
@@ -147,6 +151,7 @@ impl Splits {
         }
         let Splits { notices, targets, parents, effects, .. } = self;
         notices.exchange(pairs, targets, parents, now_ns, effects);
+        self.spread.tick(pairs, now_ns);
         self.trigger(pairs, now_ns);
         self.compactions.trigger(pairs);
         self.packings.trigger(pairs);
@@ -165,9 +170,20 @@ impl Splits {
         }
     }
 
-    /// A pair was added, or there is no memory for one.
-    pub(crate) fn on_pair_added(&mut self, added: bool, now_ns: u64) {
-        self.growth.pair_added(added, now_ns);
+    /// What the others have from now on; none: all stays here.
+    pub(crate) fn on_spread(&mut self, view: Option<Arc<SpreadView>>, now_ns: u64) {
+        self.spread.on_view(view, now_ns);
+    }
+
+    /// Whether a pair was made for another node and waits for what it is to take there.
+    pub(crate) fn is_awaited(&self, pair: PairId) -> bool {
+        self.spread.is_awaited(pair)
+    }
+
+    /// A pair was added, for another node or this one, or none could be.
+    pub(crate) fn on_pair_added(&mut self, added: Option<(PairId, Option<NodeId>)>, now_ns: u64) {
+        self.growth.pair_added(added.is_some(), now_ns);
+        self.spread.pair_added(added, now_ns);
         self.full.clear();
         self.effects.changed();
     }
@@ -189,6 +205,7 @@ impl Splits {
     pub(crate) fn forget_pair(&mut self, at: PairAt) {
         self.full.retain(|there| there.pair != at);
         self.awaited.retain(|there, _| there.pair != at);
+        self.spread.forget_pair(at);
         self.parents.forget_pair(at);
         self.compactions.forget_pair(at);
         self.packings.forget_pair(at);

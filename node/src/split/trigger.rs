@@ -44,6 +44,9 @@ impl Splits {
         if !self.growth.may_split(now_ns) || self.sources.are_truncating() {
             return;
         }
+        if self.fill_fresh(pairs, now_ns) {
+            return;
+        }
         for at in pairs.staying().collect::<Vec<_>>() {
             let pair = pairs.pair_mut(at);
             let nearly_full =
@@ -52,6 +55,11 @@ impl Splits {
                 self.split(pairs, MeganodeAt { pair: at, slot }, Cause::Nodes, now_ns);
                 return;
             }
+        }
+        if let Some(there) = self.spread.early(pairs, now_ns)
+            && self.split(pairs, there, Cause::Early, now_ns)
+        {
+            return;
         }
         if !self.growth.may_look(now_ns) {
             return;
@@ -74,6 +82,17 @@ impl Splits {
         }
     }
 
+    /// A pair that was made for another node gets what it was made for, before it is handed over. Whether that
+    /// begins.
+    fn fill_fresh(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {
+        let Some((there, cause)) = self.spread.awaits() else { return false };
+        let can_split = pairs.known(there.pair).is_some_and(|owned| {
+            let pair = &owned.pair;
+            owned.leaving.is_none() && pair.is_settled(there.slot) && pair.leaf_slots().contains(&there.slot)
+        });
+        can_split && self.split(pairs, there, cause, now_ns)
+    }
+
     /// Lets entries go from a pair that is short of extents. Whether there is hope.
     fn relieve(&mut self, pairs: &mut Pairs, at: PairAt, now_ns: u64) -> bool {
         heaviest(pairs, at).into_iter().any(|there| self.split(pairs, there, Cause::Extents, now_ns))
@@ -81,7 +100,7 @@ impl Splits {
 
     /// Splits a meganode, or asks for what makes room for its upper part. Whether there is hope.
     fn split(&mut self, pairs: &mut Pairs, there: MeganodeAt, cause: Cause, now_ns: u64) -> bool {
-        match self.growth.place(pairs, there, cause, now_ns, &mut self.effects) {
+        match self.growth.place(pairs, there, cause, now_ns, &mut self.spread, &mut self.effects) {
             Placement::At(to, division) => self.begin(pairs, there, to, &division, now_ns),
             Placement::PairMayCome => true,
             Placement::AfterPacking(at) => {
@@ -119,6 +138,9 @@ impl Splits {
         }
         let started = self.sources.begin(pairs, there, &division.key, to, now_ns);
         self.effects.counts.begun += u64::from(started);
+        if started {
+            self.spread.begun(pairs.pair(to.pair).id());
+        }
         true
     }
 

@@ -25,8 +25,11 @@ impl Worker {
             ControlEvent::Cluster(cluster) => self.cluster = cluster,
             ControlEvent::Notices(notices) => self.splits.on_notices(notices),
             ControlEvent::NoticeWritten { key, revision } => self.splits.on_notice_written(&key, revision),
-            ControlEvent::PairAdded => self.splits.on_pair_added(true, self.now_ns),
-            ControlEvent::PairRefused => self.splits.on_pair_added(false, self.now_ns),
+            ControlEvent::PairAdded { pair, meant_for } => {
+                self.splits.on_pair_added(Some((pair, meant_for)), self.now_ns);
+            }
+            ControlEvent::PairRefused => self.splits.on_pair_added(None, self.now_ns),
+            ControlEvent::Spread(view) => self.splits.on_spread(view, self.now_ns),
             ControlEvent::ImageWritten { pair, written } => self.image_written(pair, written),
             ControlEvent::CheckpointRecorded { pair, recorded } => self.checkpoint_recorded(pair, recorded),
             ControlEvent::Leave { pair } => self.leave(pair, None),

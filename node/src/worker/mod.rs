@@ -398,7 +398,8 @@ impl Worker {
             let NoticeWish { key, notice, pair, epoch } = wish;
             Command::Note { key, notice, pair, epoch }
         }));
-        self.commands.extend(splits.add_pair.then_some(Command::AddPair));
+        let add_pair = Command::AddPair { meant_for: splits.meant_for };
+        self.commands.extend(splits.add_pair.then_some(add_pair));
         if splits.changed {
             self.drain_parked();
         }

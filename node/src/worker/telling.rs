@@ -53,7 +53,8 @@ impl Worker {
         let hold = if pair.is_checking() {
             Some(ToldHold::Check)
         } else {
-            self.splits.are_at(&self.pairs, at).then_some(ToldHold::Split)
+            let splits = self.splits.are_at(&self.pairs, at) || self.splits.is_awaited(pair.id());
+            splits.then_some(ToldHold::Split)
         };
         PairUse {
             pair: pair.id(),

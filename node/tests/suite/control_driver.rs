@@ -15,7 +15,7 @@ use cell_pair::{CheckpointFailure, ImageEnd, ImageJob, ImageTurn, Pair};
 use cell_recovery::image::ImageBase;
 use cell_recovery::{CompletionTable, Progress, PublishRequest, RecoveryError, Turn};
 use cell_terms::setting::Settings;
-use cell_terms::{Csn, Durability, PairId, Root};
+use cell_terms::{Csn, Durability, NodeId, PairId, Root};
 use cell_test_kit::{NODE, Process};
 use cell_wal::sim::{SimDevice, SimDisk};
 
@@ -192,10 +192,15 @@ fn own_pair_is_taken_and_installed_and_one_more_is_created() {
     assert_eq!(node.served, [PairId(1)]);
     assert!(node.notified.iter().any(|event| matches!(event, ControlEvent::Cluster(_))));
 
-    let effect = node.driver.carry_out(Command::AddPair);
+    let meant_for = Some(NodeId(NODE.0 + 1));
+    let effect = node.driver.carry_out(Command::AddPair { meant_for });
     node.follow(effect);
     assert_eq!(node.served, [PairId(1), PairId(2)]);
-    assert!(matches!(node.notified.last(), Some(ControlEvent::PairAdded)));
+    let added = |event: &ControlEvent| match event {
+        ControlEvent::PairAdded { pair, meant_for } => Some((*pair, *meant_for)),
+        _ => None,
+    };
+    assert_eq!(node.notified.last().and_then(added), Some((PairId(2), meant_for)));
     assert_eq!(node.driver.ownerships().map(|ownership| ownership.pair.0).collect::<Vec<_>>(), [1, 2]);
 
     node.driver.release();

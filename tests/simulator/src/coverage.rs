@@ -167,6 +167,8 @@ events! {
     Moved: "pairs that moved",
     /// Of those, pairs that moved for balance.
     Balanced: "pairs that moved for balance",
+    /// Of those, pairs that were made for the node that they moved to.
+    MovedFresh: "pairs that moved because they were made for another node",
     /// Pairs that were frozen for a move and served on, or were to be.
     Thawed: "pairs that were to move and were served on",
     /// Pairs that went back after the handing.

@@ -172,11 +172,12 @@ impl World {
         }
     }
 
-    /// A pair has moved: whether for balance.
+    /// A pair has moved: whether for balance, or because it was made for another node.
     pub(crate) fn count_balanced(&mut self, pair: PairId) {
         let of = Moves::new(Arc::new(self.coordinator.link())).of(pair).ok().flatten();
-        let is_balanced = of.is_some_and(|of| of.cause == MoveMotive::Balance);
-        self.coverage.add(Event::Balanced, u64::from(is_balanced));
+        let cause = of.map(|of| of.cause);
+        self.coverage.add(Event::Balanced, u64::from(cause == Some(MoveMotive::Balance)));
+        self.coverage.add(Event::MovedFresh, u64::from(cause == Some(MoveMotive::Fresh)));
     }
 
     /// Nothing moves by itself any more, as while a drill is under way.

@@ -28,6 +28,7 @@ mod room;
 mod sessions;
 mod split_order;
 mod splits;
+mod spread;
 mod tree_check;
 mod tree_shape;
 mod waiting;

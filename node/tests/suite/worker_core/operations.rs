@@ -101,10 +101,9 @@ impl World {
     pub(crate) fn grow(&mut self, bytes: u64) {
         if self.wants_pair() {
             let fits = self.available() >= bytes;
-            if fits {
-                self.add_pair();
-            }
-            self.notify(0, if fits { ControlEvent::PairAdded } else { ControlEvent::PairRefused });
+            let added = fits.then(|| self.add_pair());
+            let added = added.map(|pair| ControlEvent::PairAdded { pair, meant_for: None });
+            self.notify(0, added.unwrap_or(ControlEvent::PairRefused));
         }
     }
 

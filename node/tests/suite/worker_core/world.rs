@@ -365,9 +365,11 @@ impl World {
     }
 
     /// One more pair, as its node adds it.
-    pub(crate) fn add_pair(&mut self) {
+    pub(crate) fn add_pair(&mut self) -> PairId {
         let store = self.serving.create(self.geometry, &self.options);
+        let pair = store.id();
         self.serving.worker.add_pair(store);
+        pair
     }
 
     /// What the process may still take.
@@ -396,7 +398,7 @@ impl World {
 
     /// Whether the worker has asked for one more pair since this was asked last.
     pub(crate) fn wants_pair(&mut self) -> bool {
-        let asked = self.serving.commands.iter().any(|command| matches!(command, Command::AddPair));
+        let asked = self.serving.commands.iter().any(|command| matches!(command, Command::AddPair { .. }));
         self.serving.commands.clear();
         asked
     }

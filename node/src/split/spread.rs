@@ -1,0 +1,290 @@
+//! What goes to other nodes (`docs/design/balance.md`, "Splits"). While this node has more bytes than the mean,
+//! the upper half of a meganode goes into a *fresh* pair: it is made here, gets that half alone, and is handed
+//! over as soon as the split is open. While the cluster has few meganodes, they split early.
+//!
+//! The control thread tells what the others have; of its own pairs the worker knows better. A fresh pair that
+//! could not leave while it was young is a pair like any other.
+
+use std::sync::Arc;
+
+use cell_placement::{
+    Arrival, BalanceRules, Figures, FreshSplit, HeldPair, MemberFigures, MemberState, PairLoad, fresh_place,
+};
+use cell_terms::{NodeId, PairId};
+
+use super::growth::Cause;
+use crate::directory::MeganodeAt;
+use crate::outbox::PairAt;
+use crate::pairs::Pairs;
+
+/// Fresh pairs that wait to be handed over, at most: they go one by one, and what is split meanwhile stays.
+const FRESH_MAX: usize = 2;
+/// A fresh pair that has got nothing for so long is handed over empty, or used here.
+const FILL_NS: u64 = 5_000_000_000;
+/// After a pair that could not take what it was made for none is made for another node for so long.
+const REST_NS: u64 = 10_000_000_000;
+/// How often meganodes are looked for that split early.
+const EARLY_EVERY_NS: u64 = 20_000_000;
+
+/// What a worker knows of the cluster. Without it, and once it is older than the window, all halves stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpreadView {
+    /// The worker's node.
+    pub node: NodeId,
+    /// The members, each with all its pairs as one.
+    pub figures: Figures,
+    /// Meganodes of the others.
+    pub meganodes: u64,
+    /// By what pairs are placed.
+    pub rules: BalanceRules,
+    /// How many pairs the worker may hold.
+    pub pairs_max: u32,
+    /// What a pair takes besides its regions.
+    pub log_bytes: u64,
+}
+
+impl SpreadView {
+    /// A view in which each member's pairs are one.
+    pub(crate) fn summed(self) -> SpreadView {
+        let members = self.figures.members.into_iter().map(summed).collect();
+        SpreadView { figures: Figures { members, ..self.figures }, ..self }
+    }
+
+    fn window_ns(&self) -> u64 {
+        self.rules.window_ms.saturating_mul(1_000_000)
+    }
+
+    /// Nodes that share the load.
+    fn nodes(&self) -> usize {
+        let shares = |member: &&MemberFigures| member.state == MemberState::Serving && !member.draining;
+        self.figures.members.iter().filter(shares).count()
+    }
+}
+
+/// A member with as many bytes, and room for as many more pairs.
+fn summed(member: MemberFigures) -> MemberFigures {
+    let mut sum = MemberFigures { pairs: Vec::new(), ..member };
+    for held in member.pairs {
+        add(&mut sum, held.pair, held.load.unwrap_or_default().bytes);
+    }
+    sum
+}
+
+/// A member has one more pair of so many bytes.
+fn add(member: &mut MemberFigures, pair: PairId, bytes: u64) {
+    let Some(first) = member.pairs.first_mut() else {
+        let load = Some(PairLoad { bytes, ..PairLoad::default() });
+        let arrival = Arrival::Created { meant_for: None };
+        member.pairs.push(HeldPair { pair, load, held_ms: 0, arrival, hold: None });
+        return;
+    };
+    let load = first.load.get_or_insert_default();
+    load.bytes = load.bytes.saturating_add(bytes);
+    member.pairs_max = member.pairs_max.saturating_sub(1);
+}
+
+/// What a pair is made for.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    there: MeganodeAt,
+    cause: Cause,
+}
+
+/// A pair that is made for another node, and is here still.
+#[derive(Clone, Copy, Debug)]
+struct Fresh {
+    pair: PairId,
+    node: NodeId,
+    since_ns: u64,
+    /// What it waits for; none: it has got it.
+    wanted: Option<Wanted>,
+}
+
+/// Where a half goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Going {
+    /// It stays at this node.
+    Nowhere,
+    /// Into this pair, which is made for another node.
+    Into(PairAt),
+    /// To this node, in a pair that is to be made.
+    To(NodeId),
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct Spread {
+    /// With when it came.
+    view: Option<(Arc<SpreadView>, u64)>,
+    fresh: Vec<Fresh>,
+    /// What the pair is for that was asked for.
+    asked: Option<Wanted>,
+    /// Pairs that were asked for.
+    asks: u32,
+    /// No pair is made for another node before.
+    rests_until_ns: u64,
+    early_due_ns: u64,
+}
+
+impl Spread {
+    /// What the others have from now on.
+    pub(super) fn on_view(&mut self, view: Option<Arc<SpreadView>>, now_ns: u64) {
+        self.view = view.map(|view| (view, now_ns));
+    }
+
+    fn view(&self, now_ns: u64) -> Option<&SpreadView> {
+        let (view, since_ns) = self.view.as_ref()?;
+        (now_ns.saturating_sub(*since_ns) <= view.window_ns()).then_some(view)
+    }
+
+    /// Fresh pairs that have left, or are not young any more, are fresh no more.
+    pub(super) fn tick(&mut self, pairs: &Pairs, now_ns: u64) {
+        let young_ns = self.view(now_ns).map_or(0, SpreadView::window_ns);
+        let waits_too_long = |fresh: &Fresh| now_ns.saturating_sub(fresh.since_ns) > FILL_NS;
+        if self.waiting().is_some_and(|(fresh, _)| waits_too_long(fresh)) {
+            self.give_up(now_ns);
+        }
+        let is_young = |fresh: &Fresh| now_ns.saturating_sub(fresh.since_ns) < young_ns;
+        self.fresh.retain(|fresh| is_young(fresh) && pairs.at(fresh.pair).is_some());
+    }
+
+    /// Whether a pair is made for another node, and may leave soon.
+    pub(super) fn is_fresh(&self, pair: PairId) -> bool {
+        self.fresh.iter().any(|fresh| fresh.pair == pair)
+    }
+
+    /// Whether such a pair waits for what it is to take along.
+    pub(super) fn is_awaited(&self, pair: PairId) -> bool {
+        self.waiting().is_some_and(|(fresh, _)| fresh.pair == pair)
+    }
+
+    /// What such a pair waits for.
+    pub(super) fn awaits(&self) -> Option<(MeganodeAt, Cause)> {
+        self.waiting().map(|(_, wanted)| (wanted.there, wanted.cause))
+    }
+
+    fn waiting(&self) -> Option<(&Fresh, Wanted)> {
+        self.fresh.iter().find_map(|fresh| Some((fresh, fresh.wanted?)))
+    }
+
+    /// Where the half of a meganode goes, with how many bytes, and how much memory it and a pair for it take.
+    pub(super) fn going(
+        &self,
+        pairs: &Pairs,
+        there: MeganodeAt,
+        (bytes, memory_bytes): (u64, u64),
+        now_ns: u64,
+    ) -> Going {
+        let from = pairs.pair(there.pair);
+        // A pair without a log cannot move.
+        let Some(view) = self.view(now_ns).filter(|_| from.has_log()) else { return Going::Nowhere };
+        if let Some((fresh, _)) = self.waiting() {
+            let at = pairs.at(fresh.pair).filter(|at| pairs.get(*at).leaving.is_none());
+            return at.map_or(Going::Nowhere, Going::Into);
+        }
+        let full = pairs.len() as u64 >= u64::from(view.pairs_max);
+        if full || self.fresh.len() >= FRESH_MAX || now_ns < self.rests_until_ns {
+            return Going::Nowhere;
+        }
+        let split = FreshSplit {
+            from: view.node,
+            // The pair has no number yet. Nodes, and one node each time, draw others.
+            pair: PairId(from.id().0.wrapping_mul(0x9e37_79b1).wrapping_add(self.asks)),
+            bytes,
+            memory_bytes: memory_bytes.saturating_add(view.log_bytes),
+        };
+        let place = fresh_place(&self.figures_now(view, pairs), &view.rules, &split);
+        if place.node == view.node {
+            return Going::Nowhere;
+        }
+        tracing::debug!(node = place.node.0, why = %place.why, "a half goes to another node");
+        Going::To(place.node)
+    }
+
+    /// The cluster as if all fresh pairs were where they go.
+    fn figures_now(&self, view: &SpreadView, pairs: &Pairs) -> Figures {
+        let mut figures = view.figures.clone();
+        for member in &mut figures.members {
+            if member.node == view.node {
+                (member.pairs, member.told_ms_ago) = (Vec::new(), Some(0));
+                for owned in pairs.iter().filter(|owned| !self.is_fresh(owned.pair.id())) {
+                    add(member, owned.pair.id(), owned.pair.live_bytes());
+                }
+            }
+            for fresh in self.fresh.iter().filter(|fresh| fresh.node == member.node) {
+                let Some(at) = pairs.at(fresh.pair) else { continue };
+                let pair = pairs.pair(at);
+                add(member, fresh.pair, pair.live_bytes());
+                let memory_bytes = pair.granted_bytes().saturating_add(view.log_bytes);
+                member.memory_left_bytes = member.memory_left_bytes.saturating_sub(memory_bytes);
+            }
+        }
+        figures
+    }
+
+    /// A pair was asked for, for this.
+    pub(super) fn asked(&mut self, there: MeganodeAt, cause: Cause) {
+        self.asked = Some(Wanted { there, cause });
+        self.asks = self.asks.wrapping_add(1);
+    }
+
+    /// A pair was added, for another node or for this one; none: there is no room for one.
+    pub(super) fn pair_added(&mut self, added: Option<(PairId, Option<NodeId>)>, now_ns: u64) {
+        let wanted = self.asked.take();
+        if let Some((pair, Some(node))) = added {
+            self.fresh.push(Fresh { pair, node, since_ns: now_ns, wanted });
+        }
+    }
+
+    /// A split into a pair has begun.
+    pub(super) fn begun(&mut self, to: PairId) {
+        for fresh in self.fresh.iter_mut().filter(|fresh| fresh.pair == to) {
+            fresh.wanted = None;
+        }
+    }
+
+    /// What a fresh pair waits for it cannot take.
+    pub(super) fn give_up(&mut self, now_ns: u64) {
+        self.rests_until_ns = now_ns.saturating_add(REST_NS);
+        for fresh in &mut self.fresh {
+            fresh.wanted = None;
+        }
+    }
+
+    /// The fullest meganode that splits early, if one does. It is looked for now and then.
+    pub(super) fn early(&mut self, pairs: &Pairs, now_ns: u64) -> Option<MeganodeAt> {
+        if self.view.is_none() || now_ns < self.early_due_ns {
+            return None;
+        }
+        self.early_due_ns = now_ns.saturating_add(EARLY_EVERY_NS);
+        let view = self.view(now_ns)?;
+        let own: u64 = pairs.iter().map(|owned| owned.pair.leaf_slots().len() as u64).sum();
+        let part = u64::from(view.rules.slot_part(view.meganodes.saturating_add(own), view.nodes()));
+        if part <= 1 {
+            return None;
+        }
+        let mut fullest: Option<(u64, MeganodeAt)> = None;
+        for at in pairs.staying() {
+            let pair = pairs.pair(at);
+            if self.is_fresh(pair.id()) || !pair.has_log() {
+                continue;
+            }
+            for slot in pair.leaf_slots().into_iter().filter(|slot| pair.is_settled(*slot)) {
+                let bytes = pair.nodes_bytes(slot);
+                let is_due = bytes.saturating_mul(part) >= pair.slot_bytes();
+                if is_due && fullest.is_none_or(|(most, _)| bytes > most) {
+                    fullest = Some((bytes, MeganodeAt { pair: at, slot }));
+                }
+            }
+        }
+        fullest.map(|(_, there)| there)
+    }
+
+    /// Nothing is done at a pair any more.
+    pub(super) fn forget_pair(&mut self, at: PairAt) {
+        self.asked.take_if(|wanted| wanted.there.pair == at);
+        for fresh in &mut self.fresh {
+            fresh.wanted.take_if(|wanted| wanted.there.pair == at);
+        }
+    }
+}
