@@ -11,6 +11,7 @@ pub(crate) mod drill_listener;
 pub(crate) mod event;
 pub(crate) mod filtered;
 pub(crate) mod link;
+pub(crate) mod machine;
 pub(crate) mod messages;
 pub(crate) mod owners;
 pub(crate) mod plan;
