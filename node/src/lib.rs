@@ -76,6 +76,7 @@ pub use figures::{FIGURES_EVERY_NS, PairUse, WorkerFigures};
 pub use latency::{LatencySummary, OperationHistograms, OperationLatencies};
 pub use latency_histogram::{LATENCY_BUCKETS_MAX, LatencyHistogram};
 pub use membership::{MembershipOptions, RefusedKind};
+pub use memory_plan::smallest_limit;
 pub use move_counts::{MOVE_BUCKETS, MoveCounts, MoveDurations, MoveEndCounts, move_bucket_end_ms};
 pub use moves::{CopyEnd, CopyJob, CopyOrders, CopyRun};
 pub use options::NodeOptions;

@@ -189,7 +189,8 @@ pub(crate) fn log_buffer_bytes(settings: &Settings) -> u64 {
 }
 
 /// The least limit with which a node with these settings can begin: a whole number of MiB.
-pub(crate) fn smallest_limit(settings: &Settings) -> u64 {
+#[must_use]
+pub fn smallest_limit(settings: &Settings) -> u64 {
     let keys = settings.text("initial_split_keys").split(',').filter(|key| !key.trim().is_empty()).count();
     let ranges = settings.integer("initial_ranges").max(keys as u64 + 1);
     // Each of the first meganodes has a slot, of which the first part is granted.

@@ -34,7 +34,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "node_id",
         meaning: "The node's number in its cluster. Two living nodes must not share one.",
         default: "0",
-        bounds: Bounds::Integer { min: 0, max: 63 },
+        bounds: Bounds::Integer { min: 0, max: 1_023 },
         applies: Applies::Restart("It distinguishes the node from all others for as long as it lives."),
     },
     Setting {

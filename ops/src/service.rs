@@ -75,6 +75,11 @@ impl Service {
     }
 }
 
+/// Every node of a supervisor has served.
+pub(crate) fn all_ready() {
+    notify(&[NotifyState::Ready]);
+}
+
 /// When the watchdog is fed: as long as the worker shows that it makes progress. The uptime is written by the
 /// worker's own thread, at the end of a turn of its loop, into each snapshot; a worker that waits for ever in
 /// one turn leaves it as it is, whatever the process's other threads do.

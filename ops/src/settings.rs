@@ -128,9 +128,9 @@ pub(crate) fn resolve(
 const DEVELOPMENT_SLOT_BYTES: &str = "8 MiB";
 
 /// What the supervisor of a development cluster may take itself.
-const SUPERVISOR_BYTES: u64 = 64 << 20;
+pub(crate) const SUPERVISOR_BYTES: u64 = 64 << 20;
 /// What is left to the kernel of what the machine, or the control group, has: a part.
-const LEFT_PART: u64 = 16;
+pub(crate) const LEFT_PART: u64 = 16;
 
 /// The part of a machine's memory that one of so many nodes may take.
 fn development_share(total: u64, nodes: u64) -> u64 {
@@ -256,12 +256,12 @@ mod tests {
     fn resolve_values_out_of_bounds_are_refused_with_what_is_taken() {
         let config = file("node_id = -3\n");
         for result in [
-            resolve_from(&["--node-id", "1000"], &[]),
+            resolve_from(&["--node-id", "5000"], &[]),
             resolve_from(&[], &[("CELL_NODE_ID", "x")]),
             resolve_from(&["--config", config.path().to_str().unwrap()], &[]),
         ] {
             let error = result.unwrap_err();
-            assert!(error.to_string().contains("a whole number from 0 to 63"), "{error}");
+            assert!(error.to_string().contains("a whole number from 0 to 1023"), "{error}");
         }
     }
 

@@ -9,7 +9,7 @@ use cell_terms::Incarnation;
 use crate::clock::LookTime;
 
 /// Nodes that are remembered, at most: as many as a cluster has.
-const NODES_MAX: usize = 64;
+const NODES_MAX: usize = 1_024;
 /// A node that is absent for so long is not expected back.
 const EXPECTED_MS: u64 = 24 * 3_600 * 1_000;
 
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn nodes_past_the_bound_are_not_remembered() {
         let mut known = KnownNodes::default();
-        known.observe(at(1), &cluster(&(0..100).collect::<Vec<_>>(), &[]));
+        known.observe(at(1), &cluster(&(0..1_100).collect::<Vec<_>>(), &[]));
         known.observe(at(2), &cluster(&[0], &[]));
         assert_eq!(listed(&known, 2).len(), NODES_MAX - 1);
     }

@@ -54,7 +54,7 @@ pub(crate) struct DevArgs {
     dir: PathBuf,
     /// Nodes, each a process of its own
     #[arg(
-        long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64)
+        long, visible_alias = "processes", value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64)
     )]
     nodes: u16,
     /// First port P: node i on P+i, its HTTP on P+80+i

@@ -19,6 +19,7 @@ pub(crate) mod man;
 pub(crate) mod node;
 pub(crate) mod node_drain;
 pub(crate) mod node_ls;
+pub(crate) mod node_processes;
 pub(crate) mod put;
 pub(crate) mod region;
 pub(crate) mod region_move;

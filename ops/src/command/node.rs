@@ -20,12 +20,13 @@ use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
 use cell_wal::{DiskDelay, WalError};
 use cell_web::{HttpServer, Sources, TOKENS_FILE, WebError};
-use clap::{ArgMatches, Args, Subcommand};
+use clap::{ArgMatches, Args, Subcommand, value_parser};
 
 use crate::args::Global;
 use crate::command::dev::CLUSTER_NODES;
 use crate::command::node_drain::{self, NodeDrainArgs, NodeRemoveArgs, NodeUndrainArgs};
 use crate::command::node_ls::{self, NodeLsArgs};
+use crate::command::node_processes;
 use crate::dev::filtered::Filtered;
 use crate::dev::link::{self, Report, Word};
 use crate::disk_size::refuse_small;
@@ -61,6 +62,20 @@ pub(crate) struct NodeArgs {
     /// The supervisor has started nodes here before this one, and they ended the same way
     #[arg(long, hide = true, requires = "supervised", value_name = "WHY")]
     restarted_because: Option<String>,
+    /// One of several processes of this machine, which have shared it out among them
+    #[arg(long, hide = true, requires = "supervised")]
+    shared_out: bool,
+    /// The cores that this process may use
+    #[arg(long, hide = true, requires = "supervised", value_name = "CORES", value_delimiter = ',')]
+    cores: Vec<usize>,
+    /// Run so many nodes, each a process, with numbers and ports in a row, which share this machine's memory
+    #[arg(
+        long, value_name = "N", conflicts_with = "supervised", value_parser = value_parser!(u16).range(1..=64)
+    )]
+    processes: Option<u16>,
+    /// Give each process cores of its own
+    #[arg(long, requires = "processes")]
+    pin_cores: bool,
     #[command(subcommand)]
     what: Option<NodeCommand>,
 }
@@ -85,6 +100,9 @@ enum NodeCommand {
 /// Runs a node until a signal, or does what else is wanted.
 pub(crate) fn run(global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let Some(what) = &arguments.what else {
+        if let Some(processes) = arguments.processes {
+            return node_processes::run(global, processes, arguments.pin_cores, matches);
+        }
         let ended = serve(arguments, matches);
         // Also where its messages' file cannot be written, on a disk that is full.
         return ended.inspect_err(|error| {
@@ -93,6 +111,10 @@ pub(crate) fn run(global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -
             }
         });
     };
+    if arguments.processes.is_some() {
+        let failure = Failure::usage("--processes is for nodes that are to run");
+        return Err(failure.next("leave it out, or the word after it").into());
+    }
     settings::refuse_flags(matches, "what is asked of nodes takes --server, --http, --http-ca and --token")?;
     match what {
         NodeCommand::Ls(arguments) => node_ls::run(global, arguments),
@@ -105,12 +127,15 @@ pub(crate) fn run(global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -
 /// Runs until a signal.
 fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     keep_files_private();
+    node_processes::pin(&arguments.cores)?; // before there are threads, which have the same
     let supervised = arguments.supervised;
-    let (settings, warnings) = resolve(matches, supervised)?;
-    warnings.iter().for_each(|warning| message::warning(warning));
+    let development = supervised && !arguments.shared_out;
+    let (settings, warnings) = resolve(matches, development)?;
+    // A supervisor has given them already.
+    warnings.iter().filter(|_| !supervised).for_each(|warning| message::warning(warning));
     let filter = logging::start(settings.text(logging::FILTER), None)?;
     let given = matches.clone();
-    let resolve = move || Ok(resolve(&given, supervised)?.0);
+    let resolve = move || Ok(resolve(&given, development)?.0);
     let process_warnings = Arc::new(ProcessWarnings::default());
     let configuration = Configuration::new(settings.clone(), filter, process_warnings.clone(), resolve);
     let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
@@ -158,13 +183,12 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     conclude(ended)
 }
 
-/// The settings in force, and warnings of variables that are none; a supervisor has given these already.
-fn resolve(matches: &ArgMatches, supervised: bool) -> anyhow::Result<(Settings, Vec<String>)> {
-    let (mut settings, mut warnings) = settings::resolve(matches, environment::variables())?;
-    if supervised {
+/// The settings in force, and warnings of variables that are none.
+fn resolve(matches: &ArgMatches, development: bool) -> anyhow::Result<(Settings, Vec<String>)> {
+    let (mut settings, warnings) = settings::resolve(matches, environment::variables())?;
+    if development {
         let nodes = settings.integer(CLUSTER_NODES);
         settings::soften_for_development(&mut settings, nodes);
-        warnings.clear();
     }
     settings::check_rules(&settings)?;
     Ok((settings, warnings))
@@ -267,14 +291,14 @@ fn coordinator(
     Ok(filtered)
 }
 
-fn address(settings: &Settings, name: &str) -> anyhow::Result<SocketAddr> {
+pub(crate) fn address(settings: &Settings, name: &str) -> anyhow::Result<SocketAddr> {
     let text = settings.text(name);
     let parsed = text.parse();
     parsed.map_err(|_| Failure::usage(format!("`{name}` cannot be `{text}`: it takes IP:PORT")).into())
 }
 
 /// An address that is given in place of the one that is listened on; none if it is not set.
-fn advertised(settings: &Settings, name: &str) -> anyhow::Result<Option<SocketAddr>> {
+pub(crate) fn advertised(settings: &Settings, name: &str) -> anyhow::Result<Option<SocketAddr>> {
     if settings.text(name).is_empty() {
         return Ok(None);
     }

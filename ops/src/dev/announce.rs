@@ -74,7 +74,7 @@ impl Announcer {
 
     /// A node has ended by itself, with this as its last words; in the words that are also its failure, and
     /// the cause alone.
-    pub(crate) fn died(&self, node: u16, status: ExitStatus, error: Option<String>) -> (String, String) {
+    pub(crate) fn died(&self, node: u32, status: ExitStatus, error: Option<String>) -> (String, String) {
         let why = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         let cause = format!("{}{why}", in_words(status));
         let died = format!("node {node} died: {cause}");
@@ -83,7 +83,7 @@ impl Announcer {
     }
 
     /// A node that ends the same way again and again is held back.
-    pub(crate) fn held_back(&self, node: u16, repeated: &Repeated) {
+    pub(crate) fn held_back(&self, node: u32, repeated: &Repeated) {
         let text = format!("node {node} {}", repeated.words());
         tracing::error!("{text}");
         let wait_ms = u64::try_from(repeated.wait.as_millis()).ok();
@@ -97,7 +97,7 @@ impl Announcer {
     pub(crate) fn up(&self, plan: &Plan, pids: &[u32], tried: u16, messages: Option<&Path>) {
         let rows = || (0u16..).zip(pids);
         let row = |(node, pid): (u16, &u32)| {
-            json!({"node": node, "pid": pid, "server": plan.fabric(node).to_string(),
+            json!({"node": plan.id(node), "pid": pid, "server": plan.fabric(node).to_string(),
                 "http": plan.http(node).to_string()})
         };
         let details = json!({
@@ -118,7 +118,7 @@ fn banner(plan: &Plan, pids: &[u32], tried: u16, messages: Option<&Path>) -> Str
     row("console", &plan.page(0, "/console/"));
     for (node, pid) in (0u16..).zip(pids) {
         let (fabric, ready) = (plan.fabric(node), plan.page(node, "/readyz?verbose"));
-        row(&format!("node {node}"), &format!("{fabric}   {ready}   pid {pid}"));
+        row(&format!("node {}", plan.id(node)), &format!("{fabric}   {ready}   pid {pid}"));
     }
     row("coordinator", &plan.coordinator().display().to_string());
     if let Some(messages) = messages {

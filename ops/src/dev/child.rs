@@ -59,6 +59,8 @@ impl NodeChild {
             .arg("node")
             .args(&spec.arguments)
             .args(arguments)
+            // Its supervisor alone speaks to the service manager.
+            .env_remove("NOTIFY_SOCKET")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr)

@@ -12,6 +12,8 @@ use super::scale_wire::{ScaleDone, ScaleStep};
 pub(crate) enum Event {
     /// The first signal.
     Stop,
+    /// The nodes are to read their configuration again.
+    Reload,
     /// The coordinator has stopped for good, for this reason.
     CoordinatorFailed(String),
     /// A node said something.

@@ -12,7 +12,13 @@ pub(crate) const HTTP_OFFSET: u16 = 80;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     dir: PathBuf,
-    port: u16,
+    coordinator: PathBuf,
+    /// The number of the first node.
+    first: u32,
+    /// Where the first node serves clients.
+    fabric: SocketAddr,
+    /// Where it serves HTTP.
+    http: SocketAddr,
     drills: bool,
     tls: bool,
 }
@@ -20,7 +26,24 @@ pub(crate) struct Plan {
 impl Plan {
     /// With first port P (at most 65000, so that every port fits).
     pub(crate) fn new(dir: PathBuf, port: u16) -> Plan {
-        Plan { dir, port, drills: false, tls: false }
+        let coordinator = dir.join(COORDINATOR_SOCKET);
+        let (fabric, http) = (local(port), local(port + HTTP_OFFSET));
+        Plan { dir, coordinator, first: 0, fabric, http, drills: false, tls: false }
+    }
+
+    /// Of the processes of one machine, from this number and from these addresses on; their ports fit.
+    pub(crate) fn of_machine(
+        dir: PathBuf,
+        coordinator: PathBuf,
+        first: u32,
+        (fabric, http): (SocketAddr, SocketAddr),
+    ) -> Plan {
+        Plan { dir, coordinator, first, fabric, http, drills: false, tls: false }
+    }
+
+    /// The number of the node in this place.
+    pub(crate) fn id(&self, place: u16) -> u32 {
+        self.first + u32::from(place)
     }
 
     /// The same with drills allowed.
@@ -76,7 +99,7 @@ impl Plan {
 
     /// Where the coordinator is asked.
     pub(crate) fn coordinator(&self) -> PathBuf {
-        self.dir.join(COORDINATOR_SOCKET)
+        self.coordinator.clone()
     }
 
     /// The coordinator's table.
@@ -86,17 +109,22 @@ impl Plan {
 
     /// Where clients reach a node.
     pub(crate) fn fabric(&self, node: u16) -> SocketAddr {
-        local(self.port + node)
+        shifted(self.fabric, node)
     }
 
     /// A node's HTTP.
     pub(crate) fn http(&self, node: u16) -> SocketAddr {
-        local(self.port + HTTP_OFFSET + node)
+        shifted(self.http, node)
     }
 }
 
 fn local(port: u16) -> SocketAddr {
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
+}
+
+/// An address with a port that is so much higher.
+pub(crate) fn shifted(address: SocketAddr, by: u16) -> SocketAddr {
+    SocketAddr::new(address.ip(), address.port() + by)
 }
 
 #[cfg(test)]

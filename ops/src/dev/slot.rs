@@ -187,6 +187,12 @@ impl Slot {
         true
     }
 
+    /// Has it read its configuration again. One that has not served yet may not listen to signals, and has
+    /// read it only just now.
+    pub(crate) fn reload(&self) -> bool {
+        self.served && self.signal(Signal::HUP)
+    }
+
     pub(crate) fn pause(&mut self) -> bool {
         self.paused = self.signal(Signal::STOP);
         self.drilled |= self.paused;

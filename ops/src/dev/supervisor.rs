@@ -20,6 +20,7 @@ use super::plan::Plan;
 use super::scale_wire::{NODES_MAX, ScaleDone, ScaleNode, ScaleStep, refuse};
 use super::slot::Slot;
 use crate::exit::{Exit, Failure};
+use crate::service;
 
 /// Makes how a node of this number is started.
 pub(crate) type NodeFactory = Box<dyn Fn(u16) -> anyhow::Result<NodeSpec> + Send>;
@@ -139,6 +140,9 @@ impl Supervisor {
             Event::Scale { step, answer } => {
                 let _ = answer.send(self.scale(step)); // who asked may have gone
             }
+            Event::Reload => self.slots.iter().for_each(|slot| {
+                slot.reload();
+            }),
             Event::Report { .. } | Event::Ended { .. } => {} // of an earlier life
             Event::Stop | Event::CoordinatorFailed(_) => {}  // ends the run
         }
@@ -152,6 +156,7 @@ impl Supervisor {
 
     /// A process has ended.
     fn on_child_end(&mut self, node: u16) -> anyhow::Result<()> {
+        let id = self.plan.id(node);
         let slot = &mut self.slots[usize::from(node)];
         let Some(child) = &mut slot.child else { return Ok(()) };
         let status = child.wait()?;
@@ -161,29 +166,30 @@ impl Supervisor {
             return Ok(());
         }
         let said = slot.last.as_ref().map(|last| last.detail.clone());
-        let died = self.announcer.died(node, status, said.or_else(|| child.last_error()));
+        let died = self.announcer.died(id, status, said.or_else(|| child.last_error()));
         let now = Instant::now();
         slot.ended(status, died, self.restart, now);
         if let Some(repeated) = slot.repeated().filter(|_| slot.due().is_some()) {
-            self.announcer.held_back(node, repeated);
+            self.announcer.held_back(id, repeated);
         }
         match slot.wait(now) {
             Some(wait) => {
                 let when =
                     if wait.is_zero() { "now".to_owned() } else { format!("in {} ms", wait.as_millis()) };
-                let details = json!({"node": node, "wait_ms": u64::try_from(wait.as_millis()).ok()});
-                self.announcer.say("restarting", &format!("starting node {node} again {when}"), &details);
+                let details = json!({"node": id, "wait_ms": u64::try_from(wait.as_millis()).ok()});
+                self.announcer.say("restarting", &format!("starting node {id} again {when}"), &details);
             }
             None => {
-                let text = format!("node {node} is not started again; the others go on");
+                let text = format!("node {id} is not started again; the others go on");
                 let others = self.slots.iter().any(|slot| slot.given_up().is_none());
-                self.announcer.say("given_up", if others { &text } else { "" }, &json!({"node": node}));
+                self.announcer.say("given_up", if others { &text } else { "" }, &json!({"node": id}));
             }
         }
         Ok(())
     }
 
     fn announce_report(&mut self, node: u16, report: &Report) {
+        let id = self.plan.id(node);
         let slot = &mut self.slots[usize::from(node)];
         let first = !slot.served;
         let serves = slot.on_report(report);
@@ -191,17 +197,17 @@ impl Supervisor {
         let (pid, life, started) = (child.pid(), slot.lives, child.started);
         if serves {
             let details = json!({
-                "node": node, "pid": pid, "life": life,
+                "node": id, "pid": pid, "life": life,
                 "start_ms": u64::try_from(started.elapsed().as_millis()).ok().filter(|_| first),
                 "server": self.plan.fabric(node).to_string(), "http": self.plan.http(node).to_string(),
                 "coordinator": self.plan.coordinator(), "dir": self.plan.dir(),
             });
-            let text = if self.up { format!("node {node} serves again") } else { String::new() };
+            let text = if self.up { format!("node {id} serves again") } else { String::new() };
             self.announcer.say("serving", &text, &details);
             self.note_up(node);
         } else if report.state != "serving" {
-            let text = format!("node {node} is {}", report.detail);
-            self.announcer.report(&report.state, &text, &json!({"node": node, "detail": report.detail}));
+            let text = format!("node {id} is {}", report.detail);
+            self.announcer.report(&report.state, &text, &json!({"node": id, "detail": report.detail}));
         }
     }
 
@@ -209,6 +215,7 @@ impl Supervisor {
         self.seen_up[usize::from(node)] = true;
         if !self.up && self.seen_up.iter().all(|seen| *seen) {
             self.up = true;
+            service::all_ready();
             let pid = |slot: &Slot| slot.child.as_ref().map_or(0, super::child::NodeChild::pid);
             let pids: Vec<u32> = self.slots.iter().map(pid).collect();
             let tried = self.owners.last(self.nodes());
@@ -370,7 +377,8 @@ impl Supervisor {
             self.announcer.say("stopped", "stopped; the data stays", &json!({}));
             return Ok(Exit::Ok);
         };
-        let what = format!("node {node} did not stop in order: {}", super::child::in_words(status));
+        let (id, how) = (self.plan.id(node), super::child::in_words(status));
+        let what = format!("node {id} did not stop in order: {how}");
         Err(Failure::new(Exit::Error, what)
             .next("nothing acknowledged is lost: the next start recovers")
             .into())

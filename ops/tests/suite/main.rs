@@ -9,5 +9,6 @@ mod dump;
 mod harness;
 mod live;
 mod process;
+mod processes;
 mod scale;
 mod store;

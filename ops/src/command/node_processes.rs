@@ -1,0 +1,215 @@
+//! `cell node --processes N`: a supervisor, and N nodes of one configuration as its children.
+//!
+//! The supervisor owns no pairs. It hosts the coordinator if that is embedded. What dies with what: a node
+//! dies alone, and is started again; all nodes end with their supervisor.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use anyhow::Context;
+use cell_cluster::{ClusterError, CoordinatorServer, Embedded};
+use cell_durable::{SystemSyncer, create_folders};
+use cell_terms::setting::{Settings, Source};
+use cell_terms::text::with_causes;
+use clap::ArgMatches;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::args::Global;
+use crate::command::dev::CLUSTER_NODES;
+use crate::command::node::{address, advertised};
+use crate::dev::announce::Announcer;
+use crate::dev::child::NodeSpec;
+use crate::dev::event::Event;
+use crate::dev::machine::{check_apart, check_ports, core_range, first_id, memory_share};
+use crate::dev::plan::{COORDINATOR_SOCKET, Plan, shifted};
+use crate::dev::supervisor::Supervisor;
+use crate::disk_size::refuse_small;
+use crate::exit::{Exit, Failure};
+use crate::output::message;
+use crate::process_settings::{EMBEDDED, keep_files_private};
+use crate::signal::{self, Hangup};
+use crate::{environment, logging, settings};
+
+const ADVERTISED: [&str; 2] = ["advertise_address", "advertise_http_address"];
+
+/// Runs until a signal.
+pub(crate) fn run(
+    global: &Global,
+    processes: u16,
+    pin_cores: bool,
+    matches: &ArgMatches,
+) -> anyhow::Result<Exit> {
+    keep_files_private();
+    let (resolved, warnings) = settings::resolve(matches, environment::variables())?;
+    warnings.iter().for_each(|warning| message::warning(warning));
+    settings::check_rules(&resolved)?;
+    logging::start(resolved.text(logging::FILTER), None)?;
+    let embedded = resolved.text("coordinator_address") == EMBEDDED;
+    let dir = PathBuf::from(resolved.text("data_dir"));
+    // All that can be wrong with what was given is said before anything is made.
+    let addresses = addresses(&resolved, processes)?;
+    let first = first_id(resolved.integer("node_id"), processes)?;
+    let total = cell_memory::total_bytes();
+    let given = resolved.integer("memory_limit_bytes");
+    let memory = memory_share(given, total, processes, cell_node::smallest_limit(&resolved))?;
+    let cores = if pin_cores { allowed_cores()? } else { Vec::new() };
+    let ranges = (0..processes)
+        .map(|place| if pin_cores { core_range(cores.len(), processes, place).map(Some) } else { Ok(None) });
+    let ranges = ranges.collect::<Result<Vec<_>, Failure>>()?;
+
+    create_folders(&SystemSyncer, &dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    refuse_small(&dir, &resolved, processes, embedded)?;
+    let dir = fs::canonicalize(&dir)?;
+    let coordinator = if embedded {
+        dir.join(COORDINATOR_SOCKET)
+    } else {
+        PathBuf::from(resolved.text("coordinator_address"))
+    };
+    let mut plan = Plan::of_machine(dir, coordinator, first, addresses);
+    if !resolved.text(cell_web::TLS_CERTIFICATE_FILE).is_empty() {
+        plan = plan.with_tls();
+    }
+    (0..processes).try_for_each(|place| refuse_taken(&plan, place))?;
+    let (sender, events) = mpsc::channel();
+    let server = if embedded { Some(host_coordinator(&plan, &sender)?) } else { None };
+    let (stop, reload) = (sender.clone(), sender.clone());
+    signal::on_hangup(move || reload.send(Event::Reload).unwrap_or_default())?;
+    signal::on_signals(Hangup::Apart, move || stop.send(Event::Stop).unwrap_or_default())?;
+    let shared = Shared { plan: &plan, resolved: &resolved, processes, embedded, memory };
+    let specs = (0..processes).zip(ranges).map(|(place, range)| {
+        let own = range.and_then(|range| cores.get(range)).unwrap_or_default();
+        shared.spec(place, own, matches)
+    });
+    let specs = specs.collect::<anyhow::Result<Vec<NodeSpec>>>()?;
+    let announcer = Announcer { json: global.json };
+    let exit = Supervisor::new(plan, specs, true, announcer).run(&events, &sender)?;
+    drop(server);
+    Ok(exit)
+}
+
+/// Binds this process, and the threads that it will have, to these cores; without any, to none.
+pub(crate) fn pin(cores: &[usize]) -> anyhow::Result<()> {
+    if cores.is_empty() {
+        return Ok(());
+    }
+    let mut set = CpuSet::new();
+    for core in cores {
+        if *core >= CpuSet::MAX_CPU {
+            return Err(Failure::usage(format!("there is no core {core}")).into());
+        }
+        set.set(*core);
+    }
+    sched_setaffinity(None, &set).context("cannot bind the process to its cores")
+}
+
+/// The cores that this process may use.
+fn allowed_cores() -> anyhow::Result<Vec<usize>> {
+    let set = sched_getaffinity(None).context("cannot find out which cores there are")?;
+    Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
+}
+
+/// Where the first process listens, for clients and for HTTP.
+fn addresses(resolved: &Settings, processes: u16) -> anyhow::Result<(SocketAddr, SocketAddr)> {
+    let (fabric, http) = (address(resolved, "listen_address")?, address(resolved, "http_address")?);
+    check_ports("listen_address", fabric, processes)?;
+    check_ports("http_address", http, processes)?;
+    check_apart(fabric, http, processes)?;
+    for name in ADVERTISED {
+        if let Some(given) = advertised(resolved, name)? {
+            check_ports(name, given, processes)?;
+        }
+    }
+    Ok((fabric, http))
+}
+
+fn refuse_taken(plan: &Plan, place: u16) -> Result<(), Failure> {
+    for (name, address) in [("listen_address", plan.fabric(place)), ("http_address", plan.http(place))] {
+        if let Err(error) = TcpListener::bind(address) {
+            let what = format!("cannot listen on {address}: {error}");
+            let next = format!("another process listens there: give another port as {name}");
+            return Err(Failure::usage(what).next(next));
+        }
+    }
+    Ok(())
+}
+
+/// The embedded coordinator, and its door for the nodes.
+fn host_coordinator(plan: &Plan, events: &mpsc::Sender<Event>) -> anyhow::Result<CoordinatorServer> {
+    let coordinator = Embedded::open(&plan.coordinator_dir()).map_err(|error| explain(&error))?;
+    let coordinator = Arc::new(coordinator.looking_at_holders(cell_fabric::peer_process));
+    let peer_user = |stream: &UnixStream| cell_fabric::peer_user(stream);
+    let server = CoordinatorServer::start(coordinator.clone(), &plan.coordinator(), peer_user);
+    let server = server.map_err(|error| explain(&error))?;
+    let failed = events.clone();
+    coordinator.on_stop(move |error| {
+        let _ = failed.send(Event::CoordinatorFailed(with_causes(error))); // unless all ends anyway
+    });
+    Ok(server)
+}
+
+fn explain(error: &ClusterError) -> Failure {
+    let words = with_causes(error);
+    match error {
+        ClusterError::Held { .. } => {
+            Failure::usage(words).next("stop the other process, or give another data_dir")
+        }
+        ClusterError::Listen { .. } => {
+            Failure::usage(words).next("give a data_dir on a file system that has unix sockets")
+        }
+        _ => Failure::new(Exit::Error, words),
+    }
+}
+
+/// What the processes have in common.
+struct Shared<'a> {
+    plan: &'a Plan,
+    resolved: &'a Settings,
+    processes: u16,
+    embedded: bool,
+    /// What each may hold in memory; none: nobody knows how much there is.
+    memory: Option<u64>,
+}
+
+impl Shared<'_> {
+    /// How the process in this place is started: as all were told, but for what is its own.
+    fn spec(&self, place: u16, cores: &[usize], matches: &ArgMatches) -> anyhow::Result<NodeSpec> {
+        let mut arguments = vec!["--supervised".to_owned(), "--shared-out".to_owned()];
+        if !cores.is_empty() {
+            let cores: Vec<String> = cores.iter().map(usize::to_string).collect();
+            arguments.push(format!("--cores={}", cores.join(",")));
+        }
+        let text = |path: &Path| path.to_str().context("a path is not UTF-8").map(str::to_owned);
+        let mut push =
+            |name: &str, text: String| arguments.push(format!("--{}={text}", name.replace('_', "-")));
+        if let Some(path) = matches.get_one::<PathBuf>("config") {
+            push("config", text(path)?);
+        }
+        for (name, text) in settings::given_flags(matches) {
+            push(name, text);
+        }
+        push("node_id", self.plan.id(place).to_string());
+        push("listen_address", self.plan.fabric(place).to_string());
+        push("http_address", self.plan.http(place).to_string());
+        for name in ADVERTISED {
+            if let Some(first) = advertised(self.resolved, name)? {
+                push(name, shifted(first, place).to_string());
+            }
+        }
+        push("coordinator_address", text(&self.plan.coordinator())?);
+        push("data_dir", text(self.plan.dir())?);
+        if let Some(memory) = self.memory {
+            push("memory_limit_bytes", memory.to_string());
+        }
+        let is_default =
+            self.resolved.get(CLUSTER_NODES).is_some_and(|(_, source)| source == Source::Default);
+        if self.embedded && is_default && self.plan.id(0) == 0 {
+            push(CLUSTER_NODES, self.processes.to_string()); // the first start spreads the keys over them
+        }
+        let binary = std::env::current_exe().context("cannot find this binary")?;
+        Ok(NodeSpec { node: place, binary, arguments, messages: None })
+    }
+}
