@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use cell_client::{Client, ClientOptions, Search, Transport};
+use cell_client::{ClientOptions, Search, Transport};
 use cell_random::Random;
 use cell_tests::server::Server;
 use serde_json::Value;
@@ -14,7 +14,7 @@ use crate::disk;
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, MovesOptions};
 use crate::ours::Sizes;
-use crate::paced::{Probe, Pulse, Span, drive, now};
+use crate::paced::{Probe, Pulse, Span, drive, half_rate, now, watch};
 use crate::patience::PATIENCE;
 use crate::put::Scratch;
 use crate::random::{popular, scatter};
@@ -98,7 +98,7 @@ fn pair_of(
     let probes: Vec<Probe> = (0..PROBES).map(|_| probe()).collect();
     let client = || served.client(ClientOptions { search: Search::Server, ..patient() });
     let [lasts, settles] = [LASTS, SETTLES].map(|whole| options.options.lasting(whole));
-    let interval = half_rate(&mut client()?, &probes, [settles, lasts])?;
+    let interval = half_rate(&mut client()?, &probes, &VALUE, [settles, lasts])?;
     let pulse = Pulse::default();
     let mut under = Under { server: &served.server, pulse: &pulse, began: now(), copying: Span::default() };
     let world = World { name: format!("{megabytes} MB"), moves: options.moves, lasts, settles };
@@ -118,33 +118,6 @@ fn pair_of(
     drop(served);
     let _ = std::fs::remove_dir_all(place);
     Ok(stall)
-}
-
-/// Between two operations at half of the rate that is reached by going as fast as can be.
-fn half_rate(
-    client: &mut Client,
-    probes: &[Probe],
-    [settles, lasts]: [Duration; 2],
-) -> Result<Duration, BenchError> {
-    let pulse = Pulse::default();
-    let span = std::thread::scope(|scope| {
-        let ending = pulse.ending();
-        let load = scope.spawn(|| drive(client, probes, &VALUE, None, &pulse));
-        let span = watch(&pulse, [settles, lasts]);
-        drop(ending);
-        load.join().expect("the load does not panic").map(|()| span)
-    })?;
-    Ok(Duration::from_secs_f64(2.0 / span.rate().max(1.0)))
-}
-
-/// What is done in a time, after another one.
-fn watch(pulse: &Pulse, [settles, lasts]: [Duration; 2]) -> Span {
-    let began = now();
-    disk::pause(settles);
-    pulse.take_longest_ms();
-    let before = pulse.look(began);
-    disk::pause(lasts);
-    Span::between(&before, &pulse.look(began))
 }
 
 /// What is measured of moves of one kind.
@@ -275,7 +248,7 @@ fn readers(folder: &Scratch, options: &MovesOptions, report: &mut Report<'_>) ->
     report.note(&format!("one-sided readers: {} pairs on three nodes", pairs(&served.server)?.len()));
     for (transport, name) in [(Transport::Tcp, "tcp"), (Transport::Shm, "shm")] {
         let client = || served.client(one_sided(transport, true));
-        let interval = half_rate(&mut client()?, &probes, [settles, lasts])?;
+        let interval = half_rate(&mut client()?, &probes, &VALUE, [settles, lasts])?;
         let pulse = Pulse::default();
         let mut under =
             Under { server: &served.server, pulse: &pulse, began: now(), copying: Span::default() };

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use cell_client::{Client, Condition, OneSidedCounters, Operation};
 
+use crate::disk;
+use crate::latencies::Latencies;
 use crate::options::BenchError;
 
 /// Operations that a client has outstanding that goes as fast as it can.
@@ -28,6 +30,7 @@ pub(crate) struct Pulse {
     done: AtomicU64,
     failed: AtomicU64,
     longest_ns: AtomicU64,
+    latencies: Latencies,
     /// What the client counted, if it searches itself.
     counters: Mutex<OneSidedCounters>,
 }
@@ -83,6 +86,11 @@ impl Pulse {
         self.longest_ns.swap(0, Ordering::Relaxed) as f64 / 1e6
     }
 
+    /// What 99 of 100 operations stayed below since this was asked last, in milliseconds.
+    pub(crate) fn take_p99_ms(&self) -> f64 {
+        self.latencies.take_ms(99)
+    }
+
     /// What ends the load when it is dropped.
     pub(crate) fn ending(&self) -> cell_tests::ending::Ending<'_> {
         cell_tests::ending::Ending(&self.stop)
@@ -91,6 +99,7 @@ impl Pulse {
     fn count(&self, asked: Instant, is_done: bool) {
         let took = u64::try_from((now() - asked).as_nanos()).unwrap_or(u64::MAX);
         self.longest_ns.fetch_max(took, Ordering::Relaxed);
+        self.latencies.count(took);
         let counter = if is_done { &self.done } else { &self.failed };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -144,6 +153,35 @@ pub(crate) fn drive(
             *shared = *counters;
         }
     }
+}
+
+/// Between two operations at half of the rate that is reached by going as fast as can be.
+pub(crate) fn half_rate(
+    client: &mut Client,
+    probes: &[Probe],
+    value: &[u8],
+    times: [Duration; 2],
+) -> Result<Duration, BenchError> {
+    let pulse = Pulse::default();
+    let span = std::thread::scope(|scope| {
+        let ending = pulse.ending();
+        let load = scope.spawn(|| drive(client, probes, value, None, &pulse));
+        let span = watch(&pulse, times);
+        drop(ending);
+        load.join().expect("the load does not panic").map(|()| span)
+    })?;
+    Ok(Duration::from_secs_f64(2.0 / span.rate().max(1.0)))
+}
+
+/// What is done in a time, after another one.
+pub(crate) fn watch(pulse: &Pulse, [settles, lasts]: [Duration; 2]) -> Span {
+    let began = now();
+    disk::pause(settles);
+    pulse.take_longest_ms();
+    pulse.take_p99_ms();
+    let before = pulse.look(began);
+    disk::pause(lasts);
+    Span::between(&before, &pulse.look(began))
 }
 
 /// How many operations may wait where one begins each `interval`.

@@ -29,7 +29,7 @@ pub struct Served {
 }
 
 /// Sizes for so many entries, and what every bench of a node sets alike.
-fn flags(entries: u64, more: &[(&str, &str)]) -> Vec<String> {
+pub(crate) fn flags(entries: u64, more: &[(&str, &str)]) -> Vec<String> {
     let sizes = crate::ours::Sizes::for_entries(entries);
     let all = [
         ("--slot-bytes", sizes.slot_bytes.to_string()),
@@ -190,9 +190,17 @@ impl Served {
     /// # Panics
     /// If the node does not answer.
     pub fn metric(&self, name: &str) -> f64 {
+        self.metric_of(0, name)
+    }
+
+    /// As [`Served::metric`], of one node of several.
+    ///
+    /// # Panics
+    /// If the node does not answer.
+    pub fn metric_of(&self, node: u16, name: &str) -> f64 {
         // A zero for an answer that did not come would pass for a figure.
         let text = wait::until_some("the node shows its metrics", || {
-            self.server.http("/metrics").filter(|(status, _)| *status == 200).map(|(_, body)| body)
+            self.server.http_of(node, "/metrics").filter(|(status, _)| *status == 200).map(|(_, body)| body)
         });
         let values = text.lines().filter_map(|line| {
             let (series, value) = line.rsplit_once(' ')?;
@@ -220,7 +228,7 @@ pub(crate) fn patient() -> ClientOptions {
 }
 
 /// Carries out `count` operations with at most `outstanding` of them under way.
-fn pipelined<'a>(
+pub(crate) fn pipelined<'a>(
     client: &mut Client,
     count: usize,
     outstanding: usize,

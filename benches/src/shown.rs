@@ -7,6 +7,8 @@ use serde_json::Value;
 use crate::options::BenchError;
 use crate::patience;
 
+const REGIONS: &str = "/api/v1/regions?limit=65536";
+
 /// A document of the first node, if it answers just now.
 pub(crate) fn document(server: &Server, path: &str) -> Option<Value> {
     let (_, body) = server.http(path).filter(|(status, _)| *status == 200)?;
@@ -36,8 +38,22 @@ pub(crate) fn largest_pair(server: &Server) -> Result<u64, BenchError> {
     })
 }
 
+/// Bytes of tree nodes and extents in use of so many nodes; none while that is not known of each pair.
+pub(crate) fn bytes_by_node(server: &Server, nodes: usize) -> Option<Vec<f64>> {
+    bytes_of(&document(server, REGIONS)?, nodes)
+}
+
+fn bytes_of(document: &Value, nodes: usize) -> Option<Vec<f64>> {
+    let mut bytes = vec![0.0; nodes];
+    for row in document["regions"].as_array()? {
+        let node = usize::try_from(row["node"].as_u64()?).ok()?;
+        *bytes.get_mut(node)? += row["used_bytes"].as_f64()?;
+    }
+    Some(bytes)
+}
+
 fn pairs_now(server: &Server) -> Vec<PairAt> {
-    let document = document(server, "/api/v1/regions?limit=65536").unwrap_or_default();
+    let document = document(server, REGIONS).unwrap_or_default();
     pairs_of(&document)
 }
 
@@ -69,5 +85,8 @@ mod tests {
         let at = |pair, node, used_bytes| PairAt { pair, node, used_bytes };
         assert_eq!(pairs_of(&json!({"regions": rows})), [at(1, 0, Some(7)), at(3, 2, None)]);
         assert_eq!(pairs_of(&json!({"title": "nobody answered"})), []);
+        assert_eq!(bytes_of(&json!({"regions": rows}), 3), None, "nobody has one of them");
+        let known = [row(1, "node", Some(0), Some(9)), row(1, "extent", Some(0), Some(7))];
+        assert_eq!(bytes_of(&json!({"regions": known}), 3), Some(vec![16.0, 0.0, 0.0]));
     }
 }

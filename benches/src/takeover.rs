@@ -228,7 +228,7 @@ fn drill(
 }
 
 /// The node with most pairs, once all of them serve.
-fn busiest(server: &Server) -> Result<u16, BenchError> {
+pub(crate) fn busiest(server: &Server) -> Result<u16, BenchError> {
     patience::until_some("every pair is served", || {
         // A supervisor that has much to do may not answer just now.
         let status = ask(server, &["ls"]).ok()?;
@@ -241,7 +241,8 @@ fn busiest(server: &Server) -> Result<u16, BenchError> {
     })
 }
 
-fn ask(server: &Server, arguments: &[&str]) -> Result<Value, BenchError> {
+/// What `cell drill` says to this, in JSON.
+pub(crate) fn ask(server: &Server, arguments: &[&str]) -> Result<Value, BenchError> {
     let dir = server.folder().to_string_lossy().into_owned();
     let said = program::run(&[&["--json", "drill"], arguments, &["--dir", &dir]].concat());
     serde_json::from_str(&said.out)

@@ -196,6 +196,42 @@ fn moves_small_prints_every_figure() {
 }
 
 #[test]
+fn balance_small_prints_every_figure() {
+    let rows = rows_of("balance", &["--only", "paths"]);
+    let [bytes, operations] = ["bytes", "operations of the last quarter"]
+        .map(|what| format!("balance/paths: {what}, largest over mean"));
+    assert_rows("balance", &rows, &[&bytes, &operations, "balance/paths: puts"]);
+    for (name, unit, goal) in [
+        (bytes.as_str(), "of the mean", "<= 1.25"),
+        (operations.as_str(), "of the mean", "<= 1.25"),
+        ("balance/paths: puts", "op/s", ">= 0.9"),
+    ] {
+        assert_goal(&rows, name, unit, goal);
+    }
+    let rivals = rows.iter().filter(|row| row["bench"] == bytes.as_str()).map(|row| row["rival"].as_str());
+    assert!(rivals.eq(["the mean", "balance off", "split by hand"].map(Some)), "{rows:?}");
+}
+
+#[test]
+fn rolling_small_prints_every_figure() {
+    let rows = without_failed(rows("rolling"), 1);
+    let wanted =
+        ["rolling/longest stall", "rolling/p99", "rolling/operations", "rolling/restart of three nodes"];
+    assert_rows_or_nothing("rolling", &rows, &wanted);
+}
+
+#[test]
+fn processes_small_prints_every_figure() {
+    let rows = rows("processes");
+    let name = "processes/operations a second of the servers' processor time";
+    assert_rows("processes", &rows, &[name]);
+    assert_goal(&rows, name, "op/s", ">= 0.9");
+    if !rows.iter().any(|row| row["bench"] == "processes/operations") {
+        println!("SKIPPED: operations by wall time: there are fewer cores than it takes");
+    }
+}
+
+#[test]
 fn split_small_prints_every_figure() {
     let rows = rows("split");
     let wanted = ["split/puts while meganodes split", "split/longest put", "split/longest one-sided get"];
