@@ -5,6 +5,7 @@
 #![allow(clippy::cast_precision_loss, reason = "rates and ratios are doubles; counts stay far below 2^53")]
 
 mod asynchronous;
+pub mod balance;
 pub mod chase;
 pub mod checkpoint;
 pub mod console;
@@ -17,6 +18,7 @@ pub mod figure;
 pub mod flush;
 pub mod footprint;
 mod in_place;
+mod latencies;
 pub mod lines;
 pub mod local;
 pub mod log;
@@ -26,6 +28,8 @@ pub mod options;
 pub mod ours;
 mod paced;
 pub mod pages;
+mod patience;
+pub mod processes;
 pub mod processor;
 pub mod put;
 pub mod random;
@@ -35,8 +39,11 @@ pub mod regions;
 pub mod restart;
 pub mod restore;
 pub mod rival;
+pub mod rolling;
 pub mod selector;
 pub mod served;
+mod shapes;
+mod shown;
 pub mod split;
 pub mod stall;
 pub mod table2;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
 use cell_benches::{
-    checkpoint, console, fabric, flush, footprint, local, log, moves, onesided, pages, put, regions, restart,
-    restore, selector, split, stall, table2, takeover, tree,
+    balance, checkpoint, console, fabric, flush, footprint, local, log, moves, onesided, pages, processes,
+    put, regions, restart, restore, rolling, selector, split, stall, table2, takeover, tree,
 };
 use clap::Parser;
 
@@ -29,6 +29,9 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Stall(options) => stall::run(options, &mut Report::new(&mut out, options.json)),
         Command::Takeover(options) => takeover::run(options, &mut Report::new(&mut out, options.json)),
         Command::Moves(moves) => moves::run(moves, &mut Report::new(&mut out, moves.options.json)),
+        Command::Balance(parts) => balance::run(parts, &mut Report::new(&mut out, parts.options.json)),
+        Command::Rolling(options) => rolling::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Processes(options) => processes::run(options, &mut Report::new(&mut out, options.json)),
         Command::Fabric(parts) => fabric::run(parts, &mut Report::new(&mut out, parts.options.json)),
         Command::Log(options) => log::run(options, &mut Report::new(&mut out, options.json)),
         Command::Flush(options) => flush::run(options, &mut Report::new(&mut out, options.json)),

@@ -44,6 +44,13 @@ pub enum Command {
     /// Pairs that move between nodes under load: the longest stalls by size, what the source does meanwhile,
     /// and what one-sided readers lose
     Moves(MovesOptions),
+    /// Loads into three nodes, by how their keys fall: how balance shares bytes and operations out, beside
+    /// balance off and nodes that were split by hand
+    Balance(PartOptions),
+    /// A rolling restart of three nodes under load: what fails, and how long operations take
+    Rolling(Options),
+    /// Two node processes under one supervisor beside one process: operations by processor time
+    Processes(Options),
     /// What a browser and a scraper that watch a node cost its gets
     Console(Options),
     /// Round trips, messages under way and one-sided reads of each provider, beside what the machine can
@@ -99,7 +106,13 @@ impl Options {
     /// mean nothing.
     #[must_use]
     pub fn lasting(&self, whole: Duration) -> Duration {
-        if self.entries < ENTRIES_MEANT { whole / 4 } else { whole }
+        if self.is_rehearsal() { whole / 4 } else { whole }
+    }
+
+    /// Whether there are so few entries that figures mean nothing.
+    #[must_use]
+    pub fn is_rehearsal(&self) -> bool {
+        self.entries < ENTRIES_MEANT
     }
 }
 

@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 
 use cell_client::{Client, Condition, OneSidedCounters, Operation};
 
+use crate::disk;
+use crate::latencies::Latencies;
 use crate::options::BenchError;
 
 /// Operations that a client has outstanding that goes as fast as it can.
 const OUTSTANDING: usize = 64;
-/// The most of one that keeps to a rate: what a stall of some hundred milliseconds leaves waiting.
+/// The most of one that keeps to a rate: what a stall of some hundred milliseconds leaves waiting. It is no
+/// more than is begun in a second: on a machine that has become slower, the last of more would fail.
 const WAITING_MAX: usize = 4_000;
 /// How long a look for completions waits.
 const POLL: Duration = Duration::from_millis(1);
@@ -27,6 +30,7 @@ pub(crate) struct Pulse {
     done: AtomicU64,
     failed: AtomicU64,
     longest_ns: AtomicU64,
+    latencies: Latencies,
     /// What the client counted, if it searches itself.
     counters: Mutex<OneSidedCounters>,
 }
@@ -82,6 +86,11 @@ impl Pulse {
         self.longest_ns.swap(0, Ordering::Relaxed) as f64 / 1e6
     }
 
+    /// What 99 of 100 operations stayed below since this was asked last, in milliseconds.
+    pub(crate) fn take_p99_ms(&self) -> f64 {
+        self.latencies.take_ms(99)
+    }
+
     /// What ends the load when it is dropped.
     pub(crate) fn ending(&self) -> cell_tests::ending::Ending<'_> {
         cell_tests::ending::Ending(&self.stop)
@@ -90,6 +99,7 @@ impl Pulse {
     fn count(&self, asked: Instant, is_done: bool) {
         let took = u64::try_from((now() - asked).as_nanos()).unwrap_or(u64::MAX);
         self.longest_ns.fetch_max(took, Ordering::Relaxed);
+        self.latencies.count(took);
         let counter = if is_done { &self.done } else { &self.failed };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -106,6 +116,7 @@ pub(crate) fn drive(
 ) -> Result<(), BenchError> {
     let (started, mut begun) = (now(), 0);
     let mut under_way = BTreeMap::new();
+    let waiting_max = interval.map_or(OUTSTANDING, waiting_max);
     loop {
         let goes_on = !pulse.stop.load(Ordering::Relaxed);
         let due = match interval {
@@ -115,7 +126,7 @@ pub(crate) fn drive(
                 usize::try_from(due).unwrap_or(usize::MAX)
             }
         };
-        while goes_on && begun < due && under_way.len() < WAITING_MAX {
+        while goes_on && begun < due && under_way.len() < waiting_max {
             let (key, writes) = &probes[begun % probes.len()];
             let operation = if *writes {
                 Operation::Put { key, value, condition: Condition::Always }
@@ -144,7 +155,54 @@ pub(crate) fn drive(
     }
 }
 
+/// Between two operations at half of the rate that is reached by going as fast as can be.
+pub(crate) fn half_rate(
+    client: &mut Client,
+    probes: &[Probe],
+    value: &[u8],
+    times: [Duration; 2],
+) -> Result<Duration, BenchError> {
+    let pulse = Pulse::default();
+    let span = std::thread::scope(|scope| {
+        let ending = pulse.ending();
+        let load = scope.spawn(|| drive(client, probes, value, None, &pulse));
+        let span = watch(&pulse, times);
+        drop(ending);
+        load.join().expect("the load does not panic").map(|()| span)
+    })?;
+    Ok(Duration::from_secs_f64(2.0 / span.rate().max(1.0)))
+}
+
+/// What is done in a time, after another one.
+pub(crate) fn watch(pulse: &Pulse, [settles, lasts]: [Duration; 2]) -> Span {
+    let began = now();
+    disk::pause(settles);
+    pulse.take_longest_ms();
+    pulse.take_p99_ms();
+    let before = pulse.look(began);
+    disk::pause(lasts);
+    Span::between(&before, &pulse.look(began))
+}
+
+/// How many operations may wait where one begins each `interval`.
+fn waiting_max(interval: Duration) -> usize {
+    let in_a_second = 1_000_000_000 / interval.as_nanos().max(1);
+    usize::try_from(in_a_second).unwrap_or(usize::MAX).clamp(OUTSTANDING, WAITING_MAX)
+}
+
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_max_is_what_a_second_begins_within_bounds() {
+        let of = |rate: f64| waiting_max(Duration::from_secs_f64(1.0 / rate));
+        assert_eq!([1.0, 500.0, 1e6].map(of), [64, 500, 4_000]);
+        assert_eq!(waiting_max(Duration::ZERO), 4_000);
+    }
 }

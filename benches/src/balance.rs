@@ -1,0 +1,231 @@
+//! `balance`: loads into three nodes whose keys fall onto one of them, onto all alike, or onto one after the
+//! other: how the nodes share bytes and operations with balance on and off, and what that costs a load beside
+//! one into nodes that were split by hand. Each load has the machine to itself; they take turns.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cell_tests::server::Server;
+
+use crate::contest;
+use crate::data::Dataset;
+use crate::disk;
+use crate::figure::{Figure, Goal, Report};
+use crate::options::{BenchError, Options, PartOptions};
+use crate::paced::now;
+use crate::patience;
+use crate::put::{SNAPSHOT_AGE, Scratch};
+use crate::served::{Served, leases, many_meganodes};
+use crate::shapes::{NAMES, Shape};
+use crate::shown::bytes_by_node;
+
+const NODES: u16 = 3;
+/// Puts outstanding.
+const OUTSTANDING: usize = 1_024;
+/// Entries made at a time.
+const BATCH_ENTRIES: u64 = 20_000;
+/// A pair holds a sixteenth of all, where one of `many_meganodes` holds a quarter: whole pairs move.
+const FINER: u64 = 4;
+/// How far the largest node may be above the mean, and when at the latest after the load's end.
+const MOST: f64 = 1.25;
+const WITHIN: Duration = Duration::from_secs(60);
+/// The same where figures mean nothing; balance is then to act at once.
+const WITHIN_REHEARSED: Duration = Duration::from_secs(3);
+const REHEARSED: [(&str, &str); 2] = [("--balance-window-ms", "1s"), ("--balance-bytes-floor", "0")];
+/// Between two looks at the nodes' bytes.
+const LOOKS: Duration = Duration::from_millis(500);
+
+/// Three nodes that take a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum World {
+    On,
+    Off,
+    /// Balance is off, and each node was given a third of the keys beforehand.
+    Split,
+}
+
+const WORLDS: [World; 3] = [World::On, World::Off, World::Split];
+
+/// How a load went.
+#[derive(Clone, Copy, Debug)]
+struct Loaded {
+    /// Puts a second.
+    rate: f64,
+    /// The largest node over the mean: in bytes at the end, in operations of the load's last quarter.
+    bytes: f64,
+    operations: f64,
+    /// After how many seconds the bytes were as they are to be, if they were in time.
+    settled: Option<f64>,
+}
+
+/// Runs the bench.
+///
+/// # Errors
+/// A node or a client that failed.
+pub fn run(parts: &PartOptions, report: &mut Report<'_>) -> Result<(), BenchError> {
+    parts.check(&NAMES.map(str::to_owned))?;
+    let options = &parts.options;
+    let data = Dataset { entries: options.entries, seed: options.seed };
+    let folder = Scratch::new(options.dir.as_deref())?;
+    for name in NAMES.into_iter().filter(|name| parts.wants(name)) {
+        let shape = Shape::of(name, &data)?;
+        let mut loaded: [Vec<Loaded>; 3] = Default::default();
+        for turn in 0..options.repeats() {
+            let mut order = [0, 1, 2];
+            if turn % 2 == 1 {
+                order.reverse();
+            }
+            for index in order {
+                let load = Load { shape: &shape, data: &data, world: WORLDS[index], options };
+                let done = load.run(&folder.0.join("balance"))?;
+                report.note(&format!("{name}, {:?}: {done:.2?}", WORLDS[index]));
+                loaded[index].push(done);
+            }
+        }
+        add_rows(name, &loaded, report)?;
+    }
+    Ok(())
+}
+
+/// A load into fresh nodes.
+struct Load<'a> {
+    shape: &'a Shape,
+    data: &'a Dataset,
+    world: World,
+    options: &'a Options,
+}
+
+impl Load<'_> {
+    fn start(&self, place: &Path) -> Result<Served, BenchError> {
+        let sizes = many_meganodes(self.data.entries / FINER);
+        let thirds = self.shape.thirds(self.data);
+        let nodes = NODES.to_string();
+        let mut flags: Vec<(&str, &str)> = sizes.iter().map(|(name, size)| (*name, size.as_str())).collect();
+        flags.push(("--nodes", nodes.as_str()));
+        flags.push(("--balance", if self.world == World::On { "on" } else { "off" }));
+        if self.world == World::Split {
+            flags.push(("--initial-split-keys", thirds.as_str()));
+        }
+        if self.options.is_rehearsal() {
+            flags.extend(REHEARSED);
+        }
+        Served::start_cluster(place, self.data.entries, &flags, leases(self.options))
+    }
+
+    fn run(&self, place: &Path) -> Result<Loaded, BenchError> {
+        let mut served = self.start(place)?;
+        let entries = self.data.entries;
+        let quarter = entries - entries / 4;
+        let mut time = self.put(&mut served, 0, quarter)?;
+        self.let_figures_come();
+        let before = operations(&served);
+        time += self.put(&mut served, quarter, entries)?;
+        let ended = now();
+        let rate = entries as f64 / time.as_secs_f64().max(1e-9);
+        self.let_figures_come();
+        let done: Vec<f64> = operations(&served)
+            .iter()
+            .zip(&before)
+            .map(|(after, before)| (after - before).max(0.0))
+            .collect();
+        let (bytes, settled) = self.settle(&served.server, ended)?;
+        served.server.kill_all();
+        drop(served);
+        let _ = std::fs::remove_dir_all(place);
+        Ok(Loaded { rate, bytes, operations: over_mean(&done), settled })
+    }
+
+    /// Waits until metrics are of what was done so far.
+    fn let_figures_come(&self) {
+        disk::pause(self.options.lasting(SNAPSHOT_AGE));
+    }
+
+    /// Puts entries; how long that took.
+    fn put(&self, served: &mut Served, first: u64, last: u64) -> Result<Duration, BenchError> {
+        let mut took = Duration::ZERO;
+        for from in (first..last).step_by(usize::try_from(BATCH_ENTRIES).unwrap_or(1)) {
+            let batch = self.shape.batch(self.data, from, (from + BATCH_ENTRIES).min(last));
+            let began = now();
+            served.put(&batch, OUTSTANDING)?;
+            took += began.elapsed();
+        }
+        Ok(took)
+    }
+
+    /// The largest node's bytes over the mean: where balance is on, once that is little enough, or in the end.
+    fn settle(&self, server: &Server, ended: Instant) -> Result<(f64, Option<f64>), BenchError> {
+        let within = if self.options.is_rehearsal() { WITHIN_REHEARSED } else { WITHIN };
+        loop {
+            let bytes = patience::until_some("it is known what each node has", || {
+                bytes_by_node(server, usize::from(NODES))
+            })?;
+            let (ratio, took) = (over_mean(&bytes), ended.elapsed());
+            if ratio <= MOST && took <= within {
+                return Ok((ratio, Some(took.as_secs_f64())));
+            }
+            if self.world != World::On || took >= within {
+                return Ok((ratio, None));
+            }
+            disk::pause(LOOKS);
+        }
+    }
+}
+
+/// What each node has been asked for so far.
+fn operations(served: &Served) -> Vec<f64> {
+    (0..NODES).map(|node| served.metric_of(node, "cell_operations_total")).collect()
+}
+
+/// The largest of some numbers over their mean; 1 if all are zero, and so alike.
+fn over_mean(numbers: &[f64]) -> f64 {
+    let sum: f64 = numbers.iter().sum();
+    let largest = numbers.iter().copied().fold(0.0, f64::max);
+    if sum > 0.0 { largest * numbers.len() as f64 / sum } else { 1.0 }
+}
+
+/// The figures of one shape.
+fn add_rows(shape: &str, loaded: &[Vec<Loaded>; 3], report: &mut Report<'_>) -> Result<(), BenchError> {
+    let middle = |of: fn(&Loaded) -> f64| {
+        loaded.each_ref().map(|loads| contest::median(&loads.iter().map(of).collect::<Vec<_>>()))
+    };
+    let bench = |what: &str| format!("balance/{shape}: {what}");
+    for (what, [on, off, split]) in [
+        ("bytes, largest over mean", middle(|load| load.bytes)),
+        ("operations of the last quarter, largest over mean", middle(|load| load.operations)),
+    ] {
+        for (rival, theirs, goal) in [
+            ("the mean", 1.0, Goal::AtMost(MOST)),
+            ("balance off", off, Goal::None),
+            ("split by hand", split, Goal::None),
+        ] {
+            report.add(Figure::beside(bench(what), "of the mean", on, rival, theirs, goal))?;
+        }
+    }
+    let settled: Option<Vec<f64>> = loaded[0].iter().map(|load| load.settled).collect();
+    match settled {
+        Some(times) => {
+            let what = bench("bytes as they are to be after");
+            report.add(Figure::alone(what, "s", contest::median(&times)))?;
+        }
+        None => report.note(&format!("{shape}: not each load's bytes were shared out in time")),
+    }
+    let [on, off, split] = middle(|load| load.rate);
+    for (rival, theirs, goal) in
+        [("split by hand", split, Goal::AtLeast(0.9)), ("balance off", off, Goal::None)]
+    {
+        report.add(Figure::beside(bench("puts"), "op/s", on, rival, theirs, goal))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn over_mean_of_equal_nodes_is_one_and_of_one_that_has_all_their_number() {
+        assert_eq!(over_mean(&[2.0, 2.0, 2.0]), 1.0);
+        assert_eq!(over_mean(&[0.0, 6.0, 0.0]), 3.0);
+        assert_eq!(over_mean(&[0.0; 3]), 1.0);
+    }
+}
