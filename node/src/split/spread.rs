@@ -211,7 +211,8 @@ impl Spread {
                     add(member, owned.pair.id(), owned.pair.live_bytes());
                 }
             }
-            for fresh in self.fresh.iter().filter(|fresh| fresh.node == member.node) {
+            let node = member.node;
+            for fresh in self.fresh.iter().filter(|fresh| fresh.node == node) {
                 let Some(at) = pairs.at(fresh.pair) else { continue };
                 let pair = pairs.pair(at);
                 add(member, fresh.pair, pair.live_bytes());
