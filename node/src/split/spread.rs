@@ -10,6 +10,7 @@ use std::sync::Arc;
 use cell_placement::{
     Arrival, BalanceRules, Figures, FreshSplit, HeldPair, MemberFigures, MemberState, PairLoad, fresh_place,
 };
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{NodeId, PairId};
 
 use super::cause::Cause;
@@ -100,6 +101,13 @@ struct Fresh {
     wanted: Option<Wanted>,
 }
 
+/// Where a fresh pair is that may get something; none: it leaves. What it got after its log was cut would be in
+/// no log that its next owner reads.
+fn may_get(pairs: &Pairs, fresh: &Fresh) -> Option<PairAt> {
+    let stays = |at: &PairAt| pairs.get(*at).leaving.is_none() || planted(Mutant::SplitIntoLeaving);
+    pairs.at(fresh.pair).filter(stays)
+}
+
 /// Where a half goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Going {
@@ -141,7 +149,8 @@ impl Spread {
     pub(super) fn tick(&mut self, pairs: &Pairs, now_ns: u64) {
         let young_ns = self.view(now_ns).map_or(0, SpreadView::window_ns);
         let waits_too_long = |fresh: &Fresh| now_ns.saturating_sub(fresh.since_ns) > FILL_NS;
-        if self.waiting().is_some_and(|(fresh, _)| waits_too_long(fresh)) {
+        // One that leaves gets nothing any more: what it was made for would be divided off here again and again.
+        if self.waiting().is_some_and(|(fresh, _)| waits_too_long(fresh) || may_get(pairs, fresh).is_none()) {
             self.give_up(now_ns);
         }
         let is_young = |fresh: &Fresh| now_ns.saturating_sub(fresh.since_ns) < young_ns;
@@ -179,8 +188,7 @@ impl Spread {
         // A pair without a log cannot move.
         let Some(view) = self.view(now_ns).filter(|_| from.has_log()) else { return Going::Nowhere };
         if let Some((fresh, _)) = self.waiting() {
-            let at = pairs.at(fresh.pair).filter(|at| pairs.get(*at).leaving.is_none());
-            return at.map_or(Going::Nowhere, Going::Into);
+            return may_get(pairs, fresh).map_or(Going::Nowhere, Going::Into);
         }
         let full = pairs.len() as u64 >= u64::from(view.pairs_max);
         if full || self.fresh.len() >= FRESH_MAX || now_ns < self.rests_until_ns {

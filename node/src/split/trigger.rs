@@ -89,7 +89,8 @@ impl Splits {
         let Some((there, cause)) = self.spread.awaits() else { return false };
         let can_split = pairs.known(there.pair).is_some_and(|owned| {
             let pair = &owned.pair;
-            owned.leaving.is_none() && pair.is_settled(there.slot) && pair.leaf_slots().contains(&there.slot)
+            let is_settled = pair.is_settled(there.slot) || planted(Mutant::SplitTwice);
+            owned.leaving.is_none() && is_settled && pair.leaf_slots().contains(&there.slot)
         });
         can_split && self.split(pairs, there, cause, now_ns)
     }
@@ -123,7 +124,7 @@ impl Splits {
     ) -> bool {
         let leaves =
             |at: MeganodeAt| pairs.get(at.pair).leaving.is_some() && !planted(Mutant::SplitWhileLeaving);
-        if leaves(there) || leaves(to) {
+        if leaves(there) || leaves(to) && !planted(Mutant::SplitIntoLeaving) {
             return false;
         }
         if !division.fenced {

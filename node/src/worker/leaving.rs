@@ -141,7 +141,7 @@ impl Worker {
     fn settle(&mut self, at: PairAt, until_ns: u64) {
         let owned = self.pairs.get(at);
         let pair = owned.pair.id();
-        if self.splits.are_at(&self.pairs, at) {
+        if self.splits.are_at(&self.pairs, at) && !planted(Mutant::LeftAmidSplit) {
             if self.now_ns >= until_ns {
                 let owned = self.pairs.get_mut(at);
                 (owned.leaving, owned.ticket) = (None, None);

@@ -180,7 +180,7 @@ impl Node {
 
     fn step_move(&mut self, mut moving: Moving, now_ns: u64, news: &mut Vec<News>) -> Option<Moving> {
         let clock_ns = self.clock_ns(now_ns);
-        match moving.run.step(&mut moving.device, clock_ns, 0) {
+        match moving.run.step(&mut moving.device, clock_ns, self.plan.copy_bytes_per_second) {
             Ok(Turn::More) => moving.due_ns = now_ns + self.random.time_ns(20 * US),
             Ok(Turn::Wait(for_ns)) => moving.due_ns = now_ns + for_ns.min(10 * MS),
             Ok(Turn::Done) => {

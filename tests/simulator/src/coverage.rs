@@ -67,6 +67,8 @@ events! {
     AsyncRuns: "runs with async durability",
     /// Runs in which pairs move by themselves.
     BalancedRuns: "runs with balance",
+    /// Runs in which operators drain, add and remove nodes.
+    DrainRuns: "runs with drains of nodes",
     /// Runs of several nodes.
     Clusters: "runs of several nodes",
     /// Recoveries from a checkpoint.
@@ -165,10 +167,26 @@ events! {
     MovesWanted: "moves of pairs asked for",
     /// Pairs that came by a move.
     Moved: "pairs that moved",
+    /// Of those, pairs whose moves operators asked for.
+    MovedByOperators: "pairs that moved because operators wanted it",
+    /// Of those, pairs that moved away from a node that drained.
+    MovedForDrains: "pairs that moved because their node drained",
     /// Of those, pairs that moved for balance.
     Balanced: "pairs that moved for balance",
     /// Of those, pairs that were made for the node that they moved to.
     MovedFresh: "pairs that moved because they were made for another node",
+    /// Nodes that were to be emptied.
+    DrainsBegun: "drains of nodes begun",
+    /// Drains of the last node that took pairs.
+    DrainsRefused: "drains refused because no other node would be left",
+    /// Nodes that a drain has emptied.
+    Drained: "drains completed",
+    /// Nodes that were not to be emptied any more, or might come back.
+    DrainsEnded: "drains ended by operators",
+    /// Nodes that were added.
+    NodesJoined: "empty nodes added",
+    /// Empty nodes that were removed.
+    NodesRemoved: "nodes removed for good",
     /// Pairs that were frozen for a move and served on, or were to be.
     Thawed: "pairs that were to move and were served on",
     /// Pairs that went back after the handing.

@@ -15,7 +15,8 @@
 //! - one host on which the log root is not mounted any more: who takes pairs over there finds nothing of
 //!   them, until all processes are started once more at the end. Others, with memory for all pairs, see what
 //!   there is;
-//! - nodes that give one of their pairs up in order, and go on; operators that let pairs move between nodes;
+//! - nodes that give one of their pairs up in order, and go on; operators that let pairs move between nodes,
+//!   that drain nodes and take that back, add empty ones, and remove them for good;
 //! - clients that die, are stopped, or are silent for a while; operators that stop a node, with a checkpoint
 //!   or without.
 //!
@@ -103,6 +104,14 @@ pub enum Fault {
     Leave,
     /// A pair is to move to another node.
     Move,
+    /// A node is to be emptied. The last one that is not stays.
+    Drain,
+    /// A node that drains, or was removed, may have pairs again.
+    Undrain,
+    /// One more node is wanted: it has no pairs.
+    Join,
+    /// A node that was emptied is removed for good. Another one may come in its place.
+    Remove,
 }
 
 /// What happens later.
@@ -144,7 +153,7 @@ pub struct AwayOnce {
 }
 
 /// All kinds, in the order of [`Plan::fault_weights`].
-pub const FAULTS: [Fault; 35] = [
+pub const FAULTS: [Fault; 39] = [
     Fault::Kill,
     Fault::Dark,
     Fault::PowerCut,
@@ -180,6 +189,10 @@ pub const FAULTS: [Fault; 35] = [
     Fault::Unmounted,
     Fault::Leave,
     Fault::Move,
+    Fault::Drain,
+    Fault::Undrain,
+    Fault::Join,
+    Fault::Remove,
 ];
 
 /// When the next fault is due: after a time or after a number of operations, whatever comes first, so that

@@ -39,7 +39,7 @@ impl World {
                 self.heal();
                 self.enter(RunPhase::Quiet);
             }
-            RunPhase::Quiet if served && idle && self.traffic_is_over() => {
+            RunPhase::Quiet if served && idle && self.traffic_is_over() && self.are_emptied() => {
                 self.enter(RunPhase::Reading);
                 self.read_everything()?;
             }

@@ -12,6 +12,7 @@
 //! | `traffic` | what clients do |
 //! | `model`, `check`, `owners` | what is known of each key; the rules; who owned what |
 //! | `news`, `reactions` | what nodes report to the world, and what it does about it |
+//! | `moving`, `drains` | moves that operators want; nodes that drain, join and leave for good |
 //! | `move_crash`, `move_points` | one move of a pair, and one crash at a point of it |
 //! | `finale`, `phase`, `verdict` | how a run ends, and how far it is |
 //! | `coverage`, `seeds`, `sweep`, `shrink` | what happened; which seeds; many of them on all cores; the shortest way to a failure |
@@ -28,6 +29,7 @@ pub mod client;
 pub mod control;
 pub mod coverage;
 mod death;
+mod drains;
 pub mod endpoint;
 pub mod faults;
 mod finale;
@@ -36,6 +38,7 @@ mod mishap;
 pub mod model;
 mod move_crash;
 pub mod move_points;
+mod moving;
 pub mod news;
 pub mod node;
 mod operator;

@@ -1,13 +1,7 @@
 //! The faults of `faults`, carried out; and what ends those that last.
 
-use std::sync::Arc;
-
-use cell_cluster::{
-    Away, Coordinator, Fault as CallFault, KEY_DRILL, Members, MoveMotive, MoveOutcome, MoveRow, Moves,
-    Transaction,
-};
+use cell_cluster::{Away, Fault as CallFault};
 use cell_fabric::SimOptions;
-use cell_terms::PairId;
 use cell_wal::Errno;
 
 use crate::check;
@@ -50,6 +44,10 @@ impl World {
             Fault::ClientPause => self.pause_client(),
             Fault::Lull => self.lull(),
             Fault::Unmounted => return victim.is_some_and(|host| self.unmount(host)),
+            Fault::Drain => return victim.is_some_and(|host| self.drain(host)),
+            Fault::Undrain => return self.undrain(),
+            Fault::Join => return self.let_join(),
+            Fault::Remove => return self.remove_node(),
             Fault::Kill
             | Fault::Dark
             | Fault::Isolation
@@ -146,55 +144,6 @@ impl World {
         if !pairs.is_empty() {
             let pair = self.random.pick(&pairs);
             self.node_at(host).into_iter().for_each(|node| node.let_leave(pair));
-        }
-    }
-
-    /// One of a host's pairs is to move to another node.
-    fn let_move(&mut self, host: u32) {
-        let Some(node) = self.nodes.iter().find(|node| node.host == host) else { return };
-        let pairs: Vec<_> = node.ownerships().map(|ownership| ownership.pair).collect();
-        if pairs.is_empty() || !self.coordinator.answers() {
-            return;
-        }
-        let link = Arc::new(self.coordinator.link());
-        let members = Members::new(link.clone()).list().unwrap_or_default();
-        let others: Vec<_> = members.iter().filter(|member| member.node.0 + 1 != host).collect();
-        if others.is_empty() {
-            return;
-        }
-        let (pair, to) = (self.random.pick(&pairs), others[self.random.index(others.len())]);
-        let moves = Moves::new(link);
-        let earlier = moves.of(pair).ok().flatten();
-        if moves.begin(pair, to, "a fault").is_ok() {
-            say!(self, "{pair} is to move to {}", to.node);
-            self.coverage.saw(Event::MovesWanted);
-            self.count_outcome(earlier.as_ref());
-        }
-    }
-
-    /// A pair has moved: whether for balance, or because it was made for another node.
-    pub(crate) fn count_balanced(&mut self, pair: PairId) {
-        let of = Moves::new(Arc::new(self.coordinator.link())).of(pair).ok().flatten();
-        let cause = of.map(|of| of.cause);
-        self.coverage.add(Event::Balanced, u64::from(cause == Some(MoveMotive::Balance)));
-        self.coverage.add(Event::MovedFresh, u64::from(cause == Some(MoveMotive::Fresh)));
-    }
-
-    /// Nothing moves by itself any more, as while a drill is under way.
-    fn rest_balance(&mut self) {
-        if self.plan.balance.is_some() {
-            let drill = Transaction::new().put(KEY_DRILL, "{}");
-            let paused = self.coordinator.link().transact(drill);
-            say!(self, "balance rests: {}", paused.is_ok());
-        }
-    }
-
-    /// What became of a move, once nothing of it is to be seen any more.
-    pub(crate) fn count_outcome(&mut self, of: Option<&MoveRow>) {
-        match of.and_then(|of| of.outcome.as_ref()) {
-            Some(MoveOutcome::Back { .. }) => self.coverage.saw(Event::MovesBack),
-            Some(MoveOutcome::GivenUp { .. }) => self.coverage.saw(Event::MovesGivenUp),
-            _ => {}
         }
     }
 

@@ -20,8 +20,10 @@ impl World {
         self.remove_surplus();
         let now_ns = self.now_ns;
         let works = self.nodes.iter().filter(|node| !node.is_given_up(now_ns)).count();
-        while works + self.operators.due.len() < self.plan.nodes && self.plan_start() {}
-        if works >= self.plan.nodes {
+        self.count_emptied();
+        let wanted = self.operators.wanted.count;
+        while works + self.operators.due.len() < wanted && self.plan_start() {}
+        if works >= wanted {
             self.operators.due.clear();
         }
         let (due, later): (Vec<_>, Vec<_>) =
@@ -33,7 +35,7 @@ impl World {
     /// One that had been given up and goes on would stand by for ever once nobody dies any more, and put its
     /// clients off.
     fn remove_surplus(&mut self) {
-        if self.phase != RunPhase::Quiet || self.nodes.len() <= self.plan.nodes {
+        if self.phase != RunPhase::Quiet || self.nodes.len() <= self.operators.wanted.count {
             return;
         }
         let first = self.nodes.first().map(|node| node.host);
@@ -46,7 +48,8 @@ impl World {
         let free = |host: &u32| {
             self.nodes.iter().all(|node| node.host != *host) && due.iter().all(|(planned, _)| planned != host)
         };
-        let hosts: Vec<u32> = self.plan.hosts().filter(free).collect();
+        let permitted = |host: &u32| self.operators.wanted.permits(*host);
+        let hosts: Vec<u32> = self.plan.hosts().filter(free).filter(permitted).collect();
         let last = self.operators.last.filter(|last| hosts.contains(last));
         let stays = last.filter(|_| self.random.percent(75));
         let host = match (stays, hosts.as_slice()) {

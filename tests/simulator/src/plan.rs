@@ -14,6 +14,8 @@ use cell_random::Random;
 use cell_terms::Durability;
 use cell_wal::{FlushWay, LogOptions};
 
+use crate::faults::{FAULTS, Fault};
+
 /// A microsecond.
 pub const US: u64 = 1_000;
 /// A millisecond.
@@ -23,6 +25,10 @@ pub const MS: u64 = 1_000_000;
 pub const HOSTS_MAX: usize = 5;
 /// The first client's host.
 pub const CLIENT_HOST: u32 = 100;
+/// Looks of a node at the cluster in the window of balance, at least.
+const LOOKS_OF_A_WINDOW: u64 = 6;
+/// Pairs that a node may hold besides where pairs move by themselves.
+const FRESH_ROOM: usize = 2;
 /// How many nodes.
 const NODES: [usize; 8] = [1, 1, 2, 2, 3, 3, 3, 4];
 /// Where ranges may begin, so that clients' keys lie in all of them.
@@ -111,8 +117,10 @@ pub struct Plan {
     pub interleaved_percent: u64,
     /// How long a call of the coordinator takes, usually.
     pub call_ns: u64,
-    /// By what pairs move for balance; none: only operators move them.
+    /// By what pairs move for balance, or for drains alone; none: only operators move them.
     pub balance: Option<BalanceOptions>,
+    /// How fast a pair that moves is copied; zero: as fast as may be.
+    pub copy_bytes_per_second: u64,
     /// Whether the run ends with damage to the disk.
     pub rot: bool,
     /// Which clients search the nodes' memory themselves, by number.
@@ -133,8 +141,9 @@ impl Plan {
         let _ = random.pick(&[0_u64, 64 << 10]);
         let worker = worker_options(seed, geometry.node_bytes as usize, value_bytes_max, &mut random);
         let lease_ms = random.pick(&[100, 100, 300]);
-        // The last kinds came later, see `with_unmounted`; what is drawn after them stays what it was.
-        let fault_weights = fault_weights(fault_kinds.saturating_sub(4), seed, &mut random);
+        // The last kinds came later, see `with_unmounted` and `with_drains`; what is drawn after them stays what
+        // it was.
+        let fault_weights = fault_weights(fault_kinds.saturating_sub(8), seed, &mut random);
         let plan = Plan {
             seed,
             operations,
@@ -174,6 +183,7 @@ impl Plan {
             interleaved_percent: 0,
             call_ns: 100 * US,
             balance: None,
+            copy_bytes_per_second: 0,
             rot: random.percent(30),
             searches: [(); 4].map(|()| random.percent(60)),
             chooses: [false; 4],
@@ -191,6 +201,7 @@ impl Plan {
             .with_unmounted(&mut Random::new(seed ^ 0x6d6f_756e))
             .with_flushes(&mut Random::new(seed ^ 0x666c_7573))
             .with_balance(&mut Random::new(seed ^ 0x6261_6c61))
+            .with_drains(&mut Random::new(seed ^ 0x6472_6169))
     }
 
     /// In some runs one flush makes the writes of all a process's logs durable.
@@ -207,18 +218,54 @@ impl Plan {
         if self.may_unmount() && random.percent(25) {
             let rules = BalanceRules {
                 tolerance_percent: random.pick(&[2_u32, 10, 20]),
-                window_ms,
                 pair_rest_ms: random.pick(&[0, 2 * window_ms]),
                 node_rest_ms: random.pick(&[0, window_ms]),
-                retry_ms: window_ms,
-                stall_ms: window_ms,
-                bytes_floor: 1,
-                load_floor_ns: 100 * US,
-                ..BalanceRules::default()
+                ..self.rules(window_ms)
             };
             self.balance = Some(BalanceOptions::new(true, rules));
+            // Room for pairs that are made for other nodes, of meganodes that split early.
+            self.pairs_max += FRESH_ROOM;
         }
         self
+    }
+
+    /// Rules of so long a window: longer than the nodes' looks, or all figures were old.
+    fn rules(&self, window_ms: u64) -> BalanceRules {
+        let window_ms = window_ms.max(LOOKS_OF_A_WINDOW * self.poll_ns / MS);
+        BalanceRules {
+            window_ms,
+            retry_ms: window_ms,
+            stall_ms: window_ms,
+            bytes_floor: 1,
+            load_floor_ns: 100 * US,
+            ..BalanceRules::default()
+        }
+    }
+
+    /// In some runs of several nodes operators drain nodes, take that back, add empty ones, and remove them.
+    fn with_drains(mut self, random: &mut Random) -> Plan {
+        if !self.may_unmount() || !random.percent(35) {
+            self.fault_weights.extend([0; 4]);
+            return self;
+        }
+        self.fault_weights.push(random.pick(&[3, 6, 12]));
+        self.fault_weights.push(random.pick(&[1, 3, 6]));
+        self.fault_weights.push(random.pick(&[0, 1, 3]));
+        self.fault_weights.push(random.pick(&[0, 1, 3]));
+        self.hosts = (self.nodes + 2).clamp(self.hosts, HOSTS_MAX);
+        self.copy_bytes_per_second = random.pick(&[0, 0, 4 << 20]);
+        let window_ms = random.pick(&[20_u64, 60, 200]);
+        if self.balance.is_none() {
+            self.balance = Some(BalanceOptions::new(false, self.rules(window_ms)));
+        }
+        self
+    }
+
+    /// Whether operators drain nodes.
+    #[must_use]
+    pub fn drains(&self) -> bool {
+        let drain = FAULTS.iter().position(|fault| *fault == Fault::Drain);
+        drain.and_then(|kind| self.fault_weights.get(kind)).is_some_and(|weight| *weight > 0)
     }
 
     /// How often a worker tells what it has; zero: it does not.

@@ -26,8 +26,8 @@ impl World {
             News::Recovered { recovered, device, wanted, moved, kept } => {
                 self.coverage.add(Event::Moved, u64::from(moved));
                 self.coverage.add(Event::BackInMemory, u64::from(kept));
-                if moved && self.plan.balance.is_some() {
-                    self.count_balanced(recovered.pair);
+                if moved {
+                    self.count_cause(recovered.pair);
                 }
                 self.recovered(host, *recovered, device, wanted)?;
             }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use crate::drains::NodesWanted;
+
 /// What the operators are about.
 #[derive(Debug, Default)]
 pub(crate) struct Operators {
@@ -14,6 +16,8 @@ pub(crate) struct Operators {
     pub(crate) idle_until_ns: u64,
     /// How the next process to take something over dies in it, if it does.
     pub(crate) fuse: Option<(u64, bool)>,
+    /// Which nodes there are to be.
+    pub(crate) wanted: NodesWanted,
     /// The host on which the log root is not mounted.
     pub(crate) unmounted: Option<u32>,
     /// Pairs that nodes are about to create, all of them together. One whose node died first stays here: its

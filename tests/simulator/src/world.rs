@@ -16,6 +16,7 @@ use crate::action::Action;
 use crate::check;
 use crate::client::{Asked, Client};
 use crate::coverage::{Coverage, Event};
+use crate::drains::NodesWanted;
 use crate::faults::{AwayOnce, FAULTS, Faults, Undo};
 use crate::interleave::{self, Calls};
 use crate::model::{Broken, Model, broken};
@@ -179,7 +180,11 @@ impl World {
             undo: BTreeMap::new(),
             phase: RunPhase::Traffic,
             phase_since_ns: START_NS,
-            operators: Operators { unmounted: options.unmounted, ..Operators::default() },
+            operators: Operators {
+                unmounted: options.unmounted,
+                wanted: NodesWanted::new(plan.nodes),
+                ..Operators::default()
+            },
             owners: Owners::default(),
             hosts_of: BTreeMap::new(),
             held: None,
@@ -233,7 +238,9 @@ impl World {
         }
         self.coverage.add(Event::AsyncRuns, u64::from(self.model.forgets));
         self.coverage.add(Event::Clusters, u64::from(self.plan.nodes > 1));
-        self.coverage.add(Event::BalancedRuns, u64::from(self.plan.balance.is_some()));
+        let balances = self.plan.balance.as_ref().is_some_and(|balance| balance.on);
+        self.coverage.add(Event::BalancedRuns, u64::from(balances));
+        self.coverage.add(Event::DrainRuns, u64::from(self.plan.drains()));
         let survived = self.coverage.count(Event::Survivor) > 0;
         self.coverage.add(Event::SurvivorRuns, u64::from(survived));
         let moves = Moves::new(Arc::new(self.coordinator.link())).list().unwrap_or_default();
@@ -564,8 +571,9 @@ impl World {
         if waits && self.now_ns - since_ns > PATIENCE_NS {
             let outstanding: usize = self.clients.iter().map(Client::outstanding).sum();
             let first = self.clients.iter().find_map(Client::waits_for).unwrap_or_default();
+            let drains = if self.are_emptied() { String::new() } else { self.describe_drains() };
             return Err(broken(format_args!(
-                "stuck in {:?} with {outstanding} outstanding: {first}",
+                "stuck in {:?} with {outstanding} outstanding: {first}{drains}",
                 self.phase
             )));
         }

@@ -133,7 +133,7 @@ fn freeze(world: &mut World, ticket: u64) -> Csn {
 }
 
 /// Until a pair is frozen, as was asked; where its log ends.
-fn frozen_at(world: &mut World, pair: PairId, ticket: u64) -> Csn {
+pub(crate) fn frozen_at(world: &mut World, pair: PairId, ticket: u64) -> Csn {
     for _ in 0..10_000 {
         world.turn();
         for command in world.take_commands(0) {
@@ -320,6 +320,33 @@ pub(crate) fn no_split_begins_in_a_pair_that_leaves() {
 #[test]
 fn pair_that_leaves_is_not_split_however_full_it_gets() {
     no_split_begins_in_a_pair_that_leaves();
+}
+
+pub(crate) fn pair_leaves_once_its_split_is_over() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    let row = PairRegions { pair: SECOND, epoch: Epoch(1), node_key: 20, ..PairRegions::default() };
+    world.worker_mut().registered(row);
+    world.hold(Some(1)); // the split cannot come to its end
+    load_until_split(&mut world);
+    begin_to_leave(&mut world);
+    for _ in 0..200 {
+        world.turn();
+        assert!(world.worker().is_listed(SECOND), "a split is under way");
+    }
+    world.hold(None);
+    for _ in 0..10_000 {
+        world.turn();
+        if left(&mut world).is_some() {
+            assert_eq!(world.worker().split_counts().finished, 1);
+            return;
+        }
+    }
+    panic!("it does not leave");
+}
+
+#[test]
+fn pair_in_which_a_split_is_under_way_leaves_once_that_is_over() {
+    pair_leaves_once_its_split_is_over();
 }
 
 #[test]

@@ -7,6 +7,7 @@ use cell_placement::{Arrival, BalancePause, Figures, HeldPair, MemberFigures, Me
 use cell_terms::{Durability, NodeId, PairId};
 use cell_test_kit::NODE;
 
+use crate::worker_core::leave::frozen_at;
 use crate::worker_core::splits::load_until_split;
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 
@@ -184,6 +185,61 @@ fn split_stays_if_the_pair_for_another_node_cannot_be_made() {
     }
     assert_eq!(asked(&mut world), None);
     assert!(world.entries()[1] > 0);
+}
+
+/// What it got after its freeze would be in no log that its next owner reads. What it was made for is divided
+/// off once at most, and not again and again.
+pub(crate) fn pair_that_is_frozen_gets_no_half() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    tell(&mut world, view(0));
+    let (node, _) = load_until_asked(&mut world);
+    let pair = world.add_pair();
+    world.notify(0, ControlEvent::Freeze { pair, ticket: 1 });
+    let cut = frozen_at(&mut world, pair, 1);
+    world.notify(0, ControlEvent::PairAdded { pair, meant_for: Some(node) });
+    (0..1_000).for_each(|_| world.turn());
+    assert_eq!(world.worker().pairs().nth(2).unwrap().appended(), cut);
+    let begun = world.worker().split_counts().begun;
+    assert!(begun <= 1, "{begun} splits");
+    assert_eq!(world.violation(), None);
+}
+
+#[test]
+fn pair_that_was_made_for_another_node_and_is_frozen_gets_no_half() {
+    pair_that_is_frozen_gets_no_half();
+}
+
+/// A half is to go to another node; meanwhile it goes to a pair that is here, and that split stands still.
+pub(crate) fn meganode_that_is_being_split_is_left_alone() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    tell(&mut world, view(0));
+    let (node, number) = load_until_asked(&mut world);
+    world.notify(0, ControlEvent::Spread(None));
+    world.hold(Some(1));
+    let mut next = number;
+    while world.worker().split_counts().begun == 0 {
+        next = world.load(next, std::iter::once(key(next)));
+        assert!(next < 10_000, "the split goes elsewhere");
+    }
+    tell(&mut world, view(0));
+    let pair = world.add_pair();
+    world.notify(0, ControlEvent::PairAdded { pair, meant_for: Some(node) });
+    for _ in 0..200 {
+        world.turn();
+        let counts = world.worker().split_counts();
+        assert_eq!((counts.begun, counts.finished), (1, 0), "one split of it at a time");
+    }
+    world.hold(None);
+    world.until("its end", |world| world.worker().split_counts().finished >= 1);
+    for number in 1..next {
+        assert_eq!(world.get(&key(number)), Replied::Value(key(number)));
+    }
+    assert_eq!(world.violation(), None);
+}
+
+#[test]
+fn meganode_that_is_being_split_is_not_split_once_more_for_another_node() {
+    meganode_that_is_being_split_is_left_alone();
 }
 
 /// Entries until the first split begins.
