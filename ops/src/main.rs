@@ -8,6 +8,7 @@
 mod api;
 mod args;
 mod bench;
+mod change_args;
 mod cli;
 mod command;
 mod dev;
