@@ -14,8 +14,9 @@ use ureq::{Agent, Body};
 
 use crate::args::SERVER_VARIABLE;
 use crate::environment;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, classify};
 use crate::output::message;
+use crate::readiness::HttpArgs;
 use crate::store;
 
 /// An answer that is longer is not read.
@@ -150,7 +151,8 @@ impl Api {
             Place::Fabric(server) => {
                 // Who names certificates means TLS: the fabric says nothing of that.
                 let scheme = if arguments.http_ca.is_some() { "https" } else { "http" };
-                vec![format!("{scheme}://{}", store::http_of(&server, arguments.token.as_deref())?)]
+                let http = store::http_of(&server, arguments.token.as_deref());
+                vec![format!("{scheme}://{}", http.or_else(|error| not_ready(error, &server, arguments))?)]
             }
         };
         if nodes.is_empty() {
@@ -237,6 +239,24 @@ impl Api {
         }
         Err(no_answer(&format!("no node's admin API can be reached ({})", unreachable.join("; "))))
     }
+}
+
+/// The failure of servers that do not say where their HTTP is. If the HTTP of one at its usual port says that
+/// the node is not ready, that is why: one that waits for its coordinator answers there alone.
+fn not_ready(error: anyhow::Error, servers: &str, arguments: &ApiArgs) -> anyhow::Result<String> {
+    let is_silent = classify(&error).0 == Exit::Unreachable;
+    let http = HttpArgs::trusting(arguments.http_ca.clone());
+    for server in servers.split(',').map(str::trim).filter(|_| is_silent) {
+        if let Some(readiness) = http.ask_usual(server)?.filter(|readiness| !readiness.is_ready()) {
+            let what = format!("{}; {}", message::in_words(&error), readiness.why());
+            let next = format!(
+                "see to that, or name a node that is ready; `--http {}` asks this one all the same",
+                readiness.http()
+            );
+            return Err(Failure::new(Exit::Unhealthy, what).next(next).into());
+        }
+    }
+    Err(error)
 }
 
 /// A node's address with its scheme, which is HTTP if there is none.

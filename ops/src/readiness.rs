@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::api::{Api, ApiArgs, HTTP_VARIABLE};
 use crate::dev::plan::HTTP_OFFSET;
 use crate::environment;
+use crate::output::message;
 
 /// How long it may take: the fabric was waited for already.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -27,6 +28,11 @@ pub(crate) struct HttpArgs {
 }
 
 impl HttpArgs {
+    /// The usual ports, and these certificates.
+    pub(crate) fn trusting(http_ca: Option<PathBuf>) -> HttpArgs {
+        HttpArgs { http: None, http_ca }
+    }
+
     /// What the HTTP of these servers says, each by the address that was given or else by the usual port. No
     /// token is sent: readiness is for everybody, and who listens there is not known.
     ///
@@ -107,6 +113,21 @@ impl Readiness {
         self.is_ready
     }
 
+    /// Who says it.
+    pub(crate) fn http(&self) -> &str {
+        &self.http
+    }
+
+    /// What is not well, in one sentence.
+    pub(crate) fn why(&self) -> String {
+        let failed = self.checks.iter().filter(|check| !check.ok);
+        let failed: Vec<String> = failed
+            .map(|Check { name, seen, .. }| format!("{name}: {}", message::on_one_line(seen)))
+            .collect();
+        let word = if self.is_ready { "ready" } else { "not ready" };
+        format!("{} says that the node is {word}: {}", self.http, failed.join("; "))
+    }
+
     /// A sentence, then a line each check.
     pub(crate) fn text(&self) -> String {
         let word = if self.is_ready { "ready" } else { "not ready" };
@@ -139,6 +160,8 @@ mod tests {
             said.starts_with("http://a:1 says that the node is not ready:\n[-]reads: starting: wai"),
             "{said}"
         );
+        let why = "reads: starting: waiting for the coordinator at c:1, tried 3 times: it refuses";
+        assert_eq!(found.why(), format!("http://a:1 says that the node is not ready: {why}"));
         let checks = &found.document()["checks"];
         assert_eq!(
             checks[0]["seen"],
