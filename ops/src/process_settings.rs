@@ -1,15 +1,38 @@
 //! Settings of a node's process; those of the store are declared by the crates that use them.
 
-use cell_terms::setting::{ADDRESS, Applies, Bounds, OPTIONAL_ADDRESS, PATH, Setting, TextForm};
+use std::net::SocketAddr;
+
+use cell_terms::setting::{ADDRESS, Applies, Bounds, OPTIONAL_ADDRESS, PATH, Setting, Settings, TextForm};
 
 use rustix::fs::Mode;
 
+use crate::exit::Failure;
 use crate::logging;
 
 /// Has all that this process makes from now on be its user's alone: files can be read and written by nobody
 /// else, and folders only passed through, for whoever may talk to a socket in one.
 pub(crate) fn keep_files_private() {
     rustix::process::umask(Mode::from_raw_mode(0o066));
+}
+
+/// The address that a setting gives.
+pub(crate) fn address(settings: &Settings, name: &str) -> anyhow::Result<SocketAddr> {
+    let text = settings.text(name);
+    let parsed = text.parse();
+    parsed.map_err(|_| Failure::usage(format!("`{name}` cannot be `{text}`: it takes IP:PORT")).into())
+}
+
+/// An address that is given in place of the one that is listened on; none if it is not set.
+pub(crate) fn advertised(settings: &Settings, name: &str) -> anyhow::Result<Option<SocketAddr>> {
+    if settings.text(name).is_empty() {
+        return Ok(None);
+    }
+    let given = address(settings, name)?;
+    if given.port() == 0 || given.ip().is_unspecified() {
+        let what = format!("`{name}` cannot be `{given}`: nobody can connect to it");
+        return Err(Failure::usage(what).next("give the address and port that others reach").into());
+    }
+    Ok(Some(given))
 }
 
 /// The coordinator of a cluster of one.

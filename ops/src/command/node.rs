@@ -32,7 +32,7 @@ use crate::dev::link::{self, Report, Word};
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
-use crate::process_settings::{EMBEDDED, keep_files_private};
+use crate::process_settings::{EMBEDDED, address, advertised, keep_files_private};
 use crate::reload::Configuration;
 use crate::service::Service;
 use crate::signal::{self, Hangup};
@@ -289,25 +289,6 @@ fn coordinator(
     let followed = filtered.clone();
     store.subscribe(move |_, settings| followed.set_deadline(deadline(settings)));
     Ok(filtered)
-}
-
-pub(crate) fn address(settings: &Settings, name: &str) -> anyhow::Result<SocketAddr> {
-    let text = settings.text(name);
-    let parsed = text.parse();
-    parsed.map_err(|_| Failure::usage(format!("`{name}` cannot be `{text}`: it takes IP:PORT")).into())
-}
-
-/// An address that is given in place of the one that is listened on; none if it is not set.
-pub(crate) fn advertised(settings: &Settings, name: &str) -> anyhow::Result<Option<SocketAddr>> {
-    if settings.text(name).is_empty() {
-        return Ok(None);
-    }
-    let given = address(settings, name)?;
-    if given.port() == 0 || given.ip().is_unspecified() {
-        let what = format!("`{name}` cannot be `{given}`: nobody can connect to it");
-        return Err(Failure::usage(what).next("give the address and port that others reach").into());
-    }
-    Ok(Some(given))
 }
 
 /// What the node and its HTTP have in common: who may do what, and what is wrong with the process's files.

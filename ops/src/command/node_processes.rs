@@ -20,7 +20,6 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::args::Global;
 use crate::command::dev::CLUSTER_NODES;
-use crate::command::node::{address, advertised};
 use crate::dev::announce::Announcer;
 use crate::dev::child::NodeSpec;
 use crate::dev::event::Event;
@@ -30,7 +29,7 @@ use crate::dev::supervisor::Supervisor;
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
-use crate::process_settings::{EMBEDDED, keep_files_private};
+use crate::process_settings::{EMBEDDED, address, advertised, keep_files_private};
 use crate::signal::{self, Hangup};
 use crate::{environment, logging, settings};
 
