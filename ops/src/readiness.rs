@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::api::{Api, ApiArgs, HTTP_VARIABLE};
+use crate::api::{Api, HTTP_VARIABLE, with_scheme};
 use crate::dev::plan::HTTP_OFFSET;
 use crate::environment;
 use crate::output::message;
@@ -56,8 +56,7 @@ impl HttpArgs {
     }
 
     fn ask(&self, http: &str) -> anyhow::Result<Option<Readiness>> {
-        let (http, http_ca) = (Some(http.to_owned()), self.http_ca.clone());
-        let api = Api::within(&ApiArgs { http, http_ca, ..ApiArgs::default() }, PATIENCE)?;
+        let api = Api::of(vec![with_scheme(http)], self.http_ca.as_deref(), None, PATIENCE)?;
         Ok(api.text("/readyz?verbose").and_then(|(node, text)| Readiness::read(&node, &text)))
     }
 }
