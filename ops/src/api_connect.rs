@@ -1,5 +1,5 @@
-//! Which nodes' admin API it is that a command's arguments name: by their HTTP, or by the fabric, over which a
-//! node says where its HTTP is.
+//! Which nodes' admin API it is that a command's arguments name: by their HTTP, or by the fabric, over which
+//! a node says where its HTTP is.
 
 use std::time::Duration;
 

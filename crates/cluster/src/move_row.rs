@@ -158,9 +158,9 @@ impl MoveRow {
         format!("{}.{number}.{}.{}.{}", pair.0, epoch.0, source.incarnation.0, target.incarnation.0)
     }
 
-    /// Whether it is the move that was begun with the row `wanted`, however far it is by now: it has its number
-    /// and its ends, the words and the moment of who wanted it. Of two that agree in all of that one is begun,
-    /// and either is what both wanted.
+    /// Whether it is the move that was begun with the row `wanted`, however far it is by now: it has its
+    /// number and its ends, the words and the moment of who wanted it. Of two that agree in all of that one
+    /// is begun, and either is what both wanted.
     #[must_use]
     pub fn began_as(&self, wanted: &MoveRow) -> bool {
         let author = |row: &MoveRow| (row.cause, row.times.wanted_ms);

@@ -1,5 +1,5 @@
-//! A socket of the supervisor: a unix socket in the cluster's folder, for the user who runs it and root alone.
-//! One JSON object a line, a request and its answer.
+//! A socket of the supervisor: a unix socket in the cluster's folder, for the user who runs it and root
+//! alone. One JSON object a line, a request and its answer.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
