@@ -13,17 +13,13 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
 use crate::args::SERVER_VARIABLE;
-use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
-use crate::store;
 
 /// An answer that is longer is not read.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// A text that is longer is not read.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
-/// How long a node may take to answer. It gives its peers a fraction of it.
-const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The node that is asked if none is named.
 const HTTP_DEFAULT: &str = "127.0.0.1:7080";
@@ -53,14 +49,14 @@ pub(crate) struct ApiArgs {
 
 /// How nodes are named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+pub(crate) enum Place {
     Http(String),
     Fabric(String),
 }
 
 impl ApiArgs {
     /// What the arguments say comes before what the environment says.
-    fn place(&self, variable: impl Fn(&str) -> Option<String>) -> Place {
+    pub(crate) fn place(&self, variable: impl Fn(&str) -> Option<String>) -> Place {
         match (&self.http, &self.server) {
             (Some(http), _) => return Place::Http(http.clone()),
             (None, Some(server)) => return Place::Fabric(server.clone()),
@@ -127,32 +123,17 @@ pub(crate) fn warn_of_missing(missing: &[Missing], what: &str) -> Exit {
 }
 
 impl Api {
-    /// The admin API that the arguments name.
+    /// The admin API of these nodes, which may take so long to answer; over TLS they are trusted by the
+    /// certificates of a file.
     ///
     /// # Errors
-    /// The trusted certificates cannot be read, or TLS is wanted without any; a node that is named by its
-    /// fabric does not answer there.
-    pub(crate) fn new(arguments: &ApiArgs) -> anyhow::Result<Api> {
-        Api::within(arguments, DEADLINE)
-    }
-
-    /// The same, and nodes may take so long to answer.
-    ///
-    /// # Errors
-    /// As for [`Api::new`].
-    pub(crate) fn within(arguments: &ApiArgs, deadline: Duration) -> anyhow::Result<Api> {
-        let variable = |name: &str| environment::variable(name)?.into_string().ok();
-        let nodes: Vec<String> = match arguments.place(variable) {
-            Place::Http(http) => {
-                let nodes = http.split(',').map(str::trim).filter(|node| !node.is_empty());
-                nodes.map(with_scheme).collect()
-            }
-            Place::Fabric(server) => {
-                // Who names certificates means TLS: the fabric says nothing of that.
-                let scheme = if arguments.http_ca.is_some() { "https" } else { "http" };
-                vec![format!("{scheme}://{}", store::http_of(&server, arguments.token.as_deref())?)]
-            }
-        };
+    /// The trusted certificates cannot be read, or TLS is wanted without any; there are no nodes.
+    pub(crate) fn of(
+        nodes: Vec<String>,
+        http_ca: Option<&Path>,
+        token: Option<&str>,
+        deadline: Duration,
+    ) -> anyhow::Result<Api> {
         if nodes.is_empty() {
             let failure = Failure::usage("--http, or CELL_HTTP, names no node");
             return Err(failure.next("name nodes with --http HOST:PORT,…").into());
@@ -163,14 +144,14 @@ impl Api {
             .max_redirects(0)
             .proxy(None)
             .user_agent(concat!("cell/", env!("CARGO_PKG_VERSION")));
-        if let Some(path) = &arguments.http_ca {
+        if let Some(path) = http_ca {
             config = config.tls_config(tls(path)?);
         } else if nodes.iter().any(|node| node.starts_with("https://")) {
             let what = "over https, nodes are known by their certificates, and --http-ca is not given";
             let next = "name the file of http_tls_certificate_file with --http-ca FILE";
             return Err(Failure::usage(what).next(next).into());
         }
-        Ok(Api { agent: config.build().into(), nodes, token: arguments.token.clone() })
+        Ok(Api { agent: config.build().into(), nodes, token: token.map(str::to_owned) })
     }
 
     /// `GET path`.
@@ -240,7 +221,7 @@ impl Api {
 }
 
 /// A node's address with its scheme, which is HTTP if there is none.
-fn with_scheme(node: &str) -> String {
+pub(crate) fn with_scheme(node: &str) -> String {
     let node = node.trim_end_matches('/');
     if node.contains("://") { node.to_owned() } else { format!("http://{node}") }
 }

@@ -6,8 +6,10 @@
 #![allow(clippy::disallowed_methods, reason = "ops is a shell: it waits, measures and shows times")]
 
 mod api;
+mod api_connect;
 mod args;
 mod bench;
+mod change_args;
 mod cli;
 mod command;
 mod dev;

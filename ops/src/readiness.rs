@@ -7,9 +7,10 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::api::{Api, ApiArgs, HTTP_VARIABLE};
+use crate::api::{Api, HTTP_VARIABLE, with_scheme};
 use crate::dev::plan::HTTP_OFFSET;
 use crate::environment;
+use crate::output::message;
 
 /// How long it may take: the fabric was waited for already.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -27,6 +28,11 @@ pub(crate) struct HttpArgs {
 }
 
 impl HttpArgs {
+    /// The usual ports, and these certificates.
+    pub(crate) fn trusting(http_ca: Option<PathBuf>) -> HttpArgs {
+        HttpArgs { http: None, http_ca }
+    }
+
     /// What the HTTP of these servers says, each by the address that was given or else by the usual port. No
     /// token is sent: readiness is for everybody, and who listens there is not known.
     ///
@@ -50,8 +56,7 @@ impl HttpArgs {
     }
 
     fn ask(&self, http: &str) -> anyhow::Result<Option<Readiness>> {
-        let (http, http_ca) = (Some(http.to_owned()), self.http_ca.clone());
-        let api = Api::within(&ApiArgs { http, http_ca, ..ApiArgs::default() }, PATIENCE)?;
+        let api = Api::of(vec![with_scheme(http)], self.http_ca.as_deref(), None, PATIENCE)?;
         Ok(api.text("/readyz?verbose").and_then(|(node, text)| Readiness::read(&node, &text)))
     }
 }
@@ -107,6 +112,21 @@ impl Readiness {
         self.is_ready
     }
 
+    /// Who says it.
+    pub(crate) fn http(&self) -> &str {
+        &self.http
+    }
+
+    /// What is not well, in one sentence.
+    pub(crate) fn why(&self) -> String {
+        let failed = self.checks.iter().filter(|check| !check.ok);
+        let failed: Vec<String> = failed
+            .map(|Check { name, seen, .. }| format!("{name}: {}", message::on_one_line(seen)))
+            .collect();
+        let word = if self.is_ready { "ready" } else { "not ready" };
+        format!("{} says that the node is {word}: {}", self.http, failed.join("; "))
+    }
+
     /// A sentence, then a line each check.
     pub(crate) fn text(&self) -> String {
         let word = if self.is_ready { "ready" } else { "not ready" };
@@ -139,6 +159,8 @@ mod tests {
             said.starts_with("http://a:1 says that the node is not ready:\n[-]reads: starting: wai"),
             "{said}"
         );
+        let why = "reads: starting: waiting for the coordinator at c:1, tried 3 times: it refuses";
+        assert_eq!(found.why(), format!("http://a:1 says that the node is not ready: {why}"));
         let checks = &found.document()["checks"];
         assert_eq!(
             checks[0]["seen"],

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use cell_node::{ProcessWarnings, WarningSubject};
 use cell_settings::{Author, SettingsRevision, SettingsStore, UpdateError};
-use cell_terms::setting::Settings;
+use cell_terms::setting::{Applies, Settings};
 
 use crate::logging::{self, Filter};
 use crate::output::message;
@@ -42,7 +42,8 @@ impl Configuration {
     }
 
     /// Reads the sources again. If they are wrong, nothing changes, and the node warns of that until they are
-    /// read again and right.
+    /// read again and right; so it does of each value that does not take effect now, until the sources have
+    /// the old one again.
     pub(crate) fn reload(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_unix_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
@@ -50,7 +51,10 @@ impl Configuration {
         let reloaded = (self.resolve)().and_then(|wanted| Ok(self.store.reload(author, &wanted)?));
         let mut warnings = Vec::new();
         match reloaded {
-            Ok(reloaded) => print_outcome(reloaded.revision.as_ref(), &reloaded.refused),
+            Ok(reloaded) => {
+                print_outcome(reloaded.revision.as_ref(), &reloaded.refused);
+                warnings.extend(reloaded.refused.iter().map(kept));
+            }
             Err(error) => {
                 tracing::error!(
                     error = format!("{error:#}"),
@@ -77,6 +81,22 @@ fn print_outcome(revision: Option<&SettingsRevision>, refused: &[UpdateError]) {
     tracing::info!(changed, kept, "the configuration was read again");
 }
 
+/// What of the sources is not in force, and until when.
+fn kept(refused: &UpdateError) -> String {
+    let words = match refused {
+        UpdateError::NotLive { name, old, new, applies: Applies::Creation(_) } => format!(
+            "`{name}` stays {old} until the process starts again, and the configuration has {new} since it was \
+             read again: regions that are made after that start get it"
+        ),
+        UpdateError::NotLive { name, old, new, .. } => format!(
+            "`{name}` stays {old} until the process starts again, and the configuration has {new} since it was \
+             read again"
+        ),
+        other => format!("the configuration is not in force whole since it was read again: {other}"),
+    };
+    in_one_line(&words)
+}
+
 /// A text without the lines that show a file's: an error of TOML has some below its place.
 fn in_one_line(text: &str) -> String {
     let is_of_the_file = |line: &&str| {
@@ -90,8 +110,37 @@ fn in_one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use cell_settings::read_file;
+    use cell_terms::setting::{Bounds, Setting, Source};
 
     use super::*;
+
+    #[test]
+    fn value_that_waits_for_a_start_is_warned_of_until_it_is_taken_back() {
+        const AGE: Setting = Setting {
+            name: "age",
+            meaning: "",
+            default: "1 s",
+            bounds: Bounds::Milliseconds { min: 1, max: 86_400_000 },
+            applies: Applies::Restart("It is old."),
+        };
+        const DECLARED: &[Setting] =
+            &[AGE, Setting { name: "size", applies: Applies::Creation("So."), ..AGE }];
+        let store = SettingsStore::new(Settings::new(&[DECLARED]));
+        let warnings = |age: &str, size: &str| -> Vec<String> {
+            let mut wanted = store.given();
+            wanted.set("age", age, Source::Flag).unwrap();
+            wanted.set("size", size, Source::Flag).unwrap();
+            let author = Author { name: "test".to_owned(), at_unix_ms: 7 };
+            store.reload(author, &wanted).unwrap().refused.iter().map(kept).collect()
+        };
+        let waits = "`age` stays 1 s until the process starts again, and the configuration has 2 s since it was \
+                     read again";
+        assert_eq!(warnings("2 s", "1 s"), [waits]);
+        let both = warnings("2 s", "3 s");
+        assert_eq!((both.len(), &*both[0]), (2, waits));
+        assert!(both[1].starts_with("`size` stays 1 s until") && both[1].ends_with(" get it"), "{both:?}");
+        assert_eq!(warnings("1 s", "1 s"), [""; 0]);
+    }
 
     #[test]
     fn in_one_line_an_error_of_toml_has_its_place_and_its_reason() {

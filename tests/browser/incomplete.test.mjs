@@ -213,6 +213,19 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
     sound(page);
   });
 
+  // What the others held passed for all.
+  test("entries_are_not_known_while_a_node_does_not_know_its_own", async (t) => {
+    const prepare = (mock) => mock.changed.set("status", (document) => {
+      Object.assign(document.nodes[0], { state: "recovering", pairs: [], entries: null });
+      document.pairs.served = 4;
+    });
+    const { page } = await opened(t, "overview", { prepare });
+    const tile = page.locator(".tile").filter({ has: page.locator(".tile-name").getByText("Entries", { exact: true }) });
+    await tile.getByText("not known now").waitFor();
+    assert.equal(await tile.locator(".tile-value").innerText(), "–");
+    sound(page);
+  });
+
   test("pair_without_syncs_has_no_latency", async (t) => {
     const prepare = (mock) => mock.changed.set("wal", ({ pairs }) => pairs.forEach((pair) => { pair.sync_us = { p50: null, p99: null, max: null }; }));
     const { page } = await opened(t, "durability", { prepare });

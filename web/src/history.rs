@@ -137,12 +137,19 @@ fn sum(node: &NodeSnapshot, of: fn(&cell_node::PairSnapshot) -> u64) -> Option<f
     Some(node.pairs.iter().map(of).sum::<u64>() as f64)
 }
 
-/// What a node's pairs hold: not known before it has them, nor once it has failed.
+/// What a node's pairs hold.
 fn held(node: &NodeSnapshot, of: fn(&cell_node::PairSnapshot) -> u64) -> Option<f64> {
-    match &node.state {
-        NodeState::Starting(_) | NodeState::Recovering(_) | NodeState::Failed(_) => None,
-        _ => sum(node, of),
-    }
+    if has_pairs(node) { sum(node, of) } else { None }
+}
+
+/// Whether what a node's pairs hold is known: not before it has them, nor once it has failed.
+fn has_pairs(node: &NodeSnapshot) -> bool {
+    !matches!(node.state, NodeState::Starting(_) | NodeState::Recovering(_) | NodeState::Failed(_))
+}
+
+/// How many entries a node's pairs hold, where that is known.
+pub(crate) fn entries(node: &NodeSnapshot) -> Option<u64> {
+    has_pairs(node).then(|| node.pairs.iter().map(|pair| pair.entries).sum())
 }
 
 /// The slowest pair's; none if nothing was synced.

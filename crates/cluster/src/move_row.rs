@@ -158,6 +158,15 @@ impl MoveRow {
         format!("{}.{number}.{}.{}.{}", pair.0, epoch.0, source.incarnation.0, target.incarnation.0)
     }
 
+    /// Whether it is the move that was begun with the row `wanted`, however far it is by now: it has its
+    /// number and its ends, the words and the moment of who wanted it. Of two that agree in all of that one
+    /// is begun, and either is what both wanted.
+    #[must_use]
+    pub fn began_as(&self, wanted: &MoveRow) -> bool {
+        let author = |row: &MoveRow| (row.cause, row.times.wanted_ms);
+        self.revision() == wanted.revision() && self.why == wanted.why && author(self) == author(wanted)
+    }
+
     /// Whether a pair's row shows this move's handing, published or not.
     #[must_use]
     pub fn is_handed(&self, row: &PairRow) -> bool {

@@ -6,6 +6,8 @@
 //! makes the target the pair's owner, in the next epoch, and is conditional on the pair's row, on the move's
 //! row, and on both leases. So whoever ends the move's row before has cancelled the move.
 
+use std::cmp::Ordering;
+use std::io;
 use std::sync::Arc;
 
 use cell_terms::mutant::{Mutant, planted};
@@ -35,6 +37,24 @@ pub struct BalancerWish<'a> {
     pub why: &'a str,
     /// The balancer's seat, as it was when the move was decided.
     pub seat: &'a SeatSeen,
+}
+
+/// A row that was written, and the answer was lost.
+struct Unanswered {
+    row: MoveRow,
+    error: io::Error,
+}
+
+/// What a look shows of a try to begin a move whose answer was lost.
+enum Fate {
+    /// It was carried out: the move's row as it is by now.
+    Begun(Box<MoveRow>),
+    /// It never will be: another's move has its number.
+    Never,
+    /// It may still be carried out.
+    Open,
+    /// Another move has begun since, and this one may have been one of those before it.
+    Unknown,
 }
 
 /// The moves. Clones share the coordinator.
@@ -82,15 +102,18 @@ impl Moves {
         Ok(self.plan_with(pair, target, why)?.0)
     }
 
-    /// Asks for a move of a pair, by its owner, to a member: nothing of the pair changes by that.
+    /// Asks for a move of a pair, by its owner, to a member: nothing of the pair changes by that. The row is
+    /// the move's as it is by now: further, or even over, if an answer was lost.
     ///
     /// # Errors
-    /// [`MoveRefusal`]; [`ClusterError::PairUnknown`]; [`ClusterError::LeaseEnded`] of either end.
+    /// [`MoveRefusal`]; [`ClusterError::PairUnknown`]; [`ClusterError::LeaseEnded`] of either end;
+    /// [`ClusterError::OutcomeUnknown`]: whether this call has begun a move cannot be told.
     pub fn begin(&self, pair: PairId, target: &MemberRow, why: &str) -> Result<MoveRow, ClusterError> {
         self.begin_if(pair, target, why, None, None)
     }
 
-    /// The same, if it is what was seen to be planned: the [`MoveRow::revision`] of that.
+    /// The same, if it is what was seen to be planned: the [`MoveRow::revision`] of that. A refusal says that
+    /// no try of this call has begun a move.
     ///
     /// # Errors
     /// As there; [`MoveRefusal::Changed`].
@@ -126,15 +149,29 @@ impl Moves {
         seen: Option<&str>,
         wish: Option<&BalancerWish<'_>>,
     ) -> Result<MoveRow, ClusterError> {
-        let (mut attempts, mut tried) = (Attempts::default(), None);
+        let mut attempts = Attempts::default();
+        let mut unanswered: Option<Unanswered> = None;
         while attempts.left() {
-            if let Some(tried) = &tried
-                && let Some((row, _)) = self.read(pair)?
-                && row == *tried
-            {
-                return Ok(row);
+            // Planned first: a try that is carried out after this look has left its row by the next one.
+            let planned = self.plan_with(pair, target, why);
+            if let Some(tried) = unanswered.take() {
+                match self.fate(&tried.row) {
+                    Ok(Fate::Begun(row)) => return Ok(*row),
+                    Ok(Fate::Never) => {}
+                    Ok(Fate::Open) => unanswered = Some(tried),
+                    Ok(Fate::Unknown) | Err(_) => return Err(ClusterError::OutcomeUnknown(tried.error)),
+                }
             }
-            let (row, conditions) = self.plan_with(pair, target, why)?;
+            let (row, conditions) = match (planned, unanswered.take()) {
+                // It was not the plan that failed.
+                (Err(error), Some(tried)) if error.is_transient() => {
+                    return Err(ClusterError::OutcomeUnknown(tried.error));
+                }
+                (planned, tried) => {
+                    unanswered = tried;
+                    planned?
+                }
+            };
             if seen.is_some_and(|seen| seen != row.revision()) {
                 return Err(MoveRefusal::Changed { pair }.into());
             }
@@ -159,20 +196,44 @@ impl Moves {
                 Ok(TransactionOutcome::Refused { condition: 1 }) => {
                     return Err(ClusterError::LeaseEnded { lease: row.target.incarnation });
                 }
+                // The seat is as it was no more: an earlier try is as little carried out from now on.
                 Ok(TransactionOutcome::Refused { condition })
-                    if wish.is_some() && condition == last_condition && tried.is_none() =>
+                    if wish.is_some() && condition == last_condition =>
                 {
-                    return Err(MoveRefusal::NotBalancer.into());
+                    return match unanswered.map(|tried| self.fate(&tried.row)).transpose()? {
+                        Some(Fate::Begun(row)) => Ok(*row),
+                        _ => Err(MoveRefusal::NotBalancer.into()),
+                    };
                 }
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => {
+                Err(ClusterError::OutcomeUnknown(error)) => {
                     attempts.unanswered();
-                    tried = Some(row);
+                    unanswered = Some(Unanswered { row, error });
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    return Err(match unanswered {
+                        Some(tried) if error.is_transient() => ClusterError::OutcomeUnknown(tried.error),
+                        _ => error,
+                    });
+                }
             }
         }
-        Err(ClusterError::Contended { what: "a move that was to begin" })
+        Err(match unanswered {
+            Some(tried) => ClusterError::OutcomeUnknown(tried.error),
+            None => ClusterError::Contended { what: "a move that was to begin" },
+        })
+    }
+
+    /// What has become of a try whose answer was lost. Its transaction is conditional on the row of the move
+    /// before it: once another move has its number, it is refused.
+    fn fate(&self, tried: &MoveRow) -> Result<Fate, ClusterError> {
+        let Some((row, _)) = self.read(tried.pair)? else { return Ok(Fate::Open) };
+        Ok(match row.number.cmp(&tried.number) {
+            Ordering::Equal if row.began_as(tried) => Fate::Begun(Box::new(row)),
+            Ordering::Equal => Fate::Never,
+            Ordering::Less => Fate::Open,
+            Ordering::Greater => Fate::Unknown,
+        })
     }
 
     /// The row, and that all is still so that it was made from: the pair's row, the earlier move's, and that
@@ -325,11 +386,17 @@ impl Moves {
         edit: impl Fn(&mut MoveRow) -> Result<(), ClusterError>,
     ) -> Result<MoveRow, ClusterError> {
         let pair = name.pair;
-        let (mut attempts, mut tried) = (Attempts::default(), None);
+        let mut attempts = Attempts::default();
+        let mut tried: Option<Unanswered> = None;
         while attempts.left() {
             let found = self.read(pair)?.filter(|(row, _)| row.number == name.number);
-            let Some((row, revision)) = found else { return Err(MoveRefusal::NotUnderWay { pair }.into()) };
-            if tried.as_ref() == Some(&row) {
+            let Some((row, revision)) = found else {
+                return Err(match tried {
+                    Some(tried) => ClusterError::OutcomeUnknown(tried.error), // another move took its place
+                    None => MoveRefusal::NotUnderWay { pair }.into(),
+                });
+            };
+            if tried.as_ref().is_some_and(|tried| tried.row == row) {
                 return Ok(row); // the earlier try, whose answer was lost
             }
             if !row.is_under_way() {
@@ -346,9 +413,9 @@ impl Moves {
             match self.coordinator.transact(change) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(changed),
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => {
+                Err(ClusterError::OutcomeUnknown(error)) => {
                     attempts.unanswered();
-                    tried = Some(changed);
+                    tried = Some(Unanswered { row: changed, error });
                 }
                 Err(error) => return Err(error),
             }

@@ -424,11 +424,7 @@ impl Table {
             }
             Ok(())
         });
-        match reported {
-            // Nobody else sets it free: this is the first try, whose answer was lost.
-            Err(ClusterError::Superseded { epoch, owner: None, .. }) if epoch == ownership.epoch => Ok(false),
-            other => other.map(|row| row.owner.is_some()),
-        }
+        Ok(unless_free(reported, ownership)?.is_some_and(|row| row.owner.is_some()))
     }
 
     /// Says what keeps the claimer from serving the pair, and gives it up, so that others may try: they may
@@ -437,19 +433,9 @@ impl Table {
     /// # Errors
     /// [`ClusterError::State`] if it is served.
     pub fn decline(&self, ownership: Ownership, missing: &Missing) -> Result<(), ClusterError> {
-        let declined = self.change(ownership, &[], |row| {
-            if row.is_published() {
-                return Err(ClusterError::State { pair: ownership.pair });
-            }
-            (row.owner, row.host) = (None, None);
-            row.state = PairState::Unavailable { missing: missing.clone() };
-            Ok(())
-        });
-        match declined {
-            // Nobody else sets it free: this is the first try, whose answer was lost.
-            Err(ClusterError::Superseded { epoch, owner: None, .. }) if epoch == ownership.epoch => Ok(()),
-            other => other.map(|_| ()),
-        }
+        self.set_free(ownership, &PairState::Unavailable { missing: missing.clone() }, |row| {
+            if row.is_published() { Err(ClusterError::State { pair: ownership.pair }) } else { Ok(()) }
+        })
     }
 
     /// Gives the pair up: the owner has stopped appending and answering for it, and all that it wrote is
@@ -458,20 +444,12 @@ impl Table {
     /// # Errors
     /// See [`ClusterError::Superseded`].
     pub fn release(&self, ownership: Ownership) -> Result<(), ClusterError> {
-        let released = self.change(ownership, &[], |row| {
+        self.set_free(ownership, &PairState::Released, |row| {
             if row.is_published() {
                 row.trusted.push(ownership.incarnation);
             }
-            (row.owner, row.host) = (None, None);
-            row.place = None;
-            row.state = PairState::Released;
             Ok(())
-        });
-        match released {
-            // Nobody else sets it free: this is the first try, whose answer was lost.
-            Err(ClusterError::Superseded { epoch, owner: None, .. }) if epoch == ownership.epoch => Ok(()),
-            other => other.map(|_| ()),
-        }
+        })
     }
 
     /// Gives a pair up that its owner has served, and goes on living: from here on others may take it over,
@@ -482,19 +460,28 @@ impl Table {
     /// # Errors
     /// [`ClusterError::State`] if it was not served; see [`ClusterError::Superseded`].
     pub fn leave(&self, ownership: Ownership, cut: Csn) -> Result<(), ClusterError> {
-        let left = self.change(ownership, &[], |row| {
+        self.set_free(ownership, &PairState::Released, |row| {
             let served = row.history.iter_mut().find(|served| served.epoch == ownership.epoch);
             served.ok_or(ClusterError::State { pair: ownership.pair })?.cut = Some(cut);
-            (row.owner, row.host) = (None, None);
-            row.place = None;
-            row.state = PairState::Released;
+            Ok(())
+        })
+    }
+
+    /// Edits a row in the name of its owner, and makes the pair nobody's, in this state: others may take it
+    /// over.
+    fn set_free(
+        &self,
+        ownership: Ownership,
+        state: &PairState,
+        edit: impl Fn(&mut PairRow) -> Result<(), ClusterError>,
+    ) -> Result<(), ClusterError> {
+        let freed = self.change(ownership, &[], |row| {
+            edit(row)?;
+            (row.owner, row.host, row.place) = (None, None, None);
+            row.state = state.clone();
             Ok(())
         });
-        match left {
-            // Nobody else sets it free: this is the first try, whose answer was lost.
-            Err(ClusterError::Superseded { epoch, owner: None, .. }) if epoch == ownership.epoch => Ok(()),
-            other => other.map(|_| ()),
-        }
+        unless_free(freed, ownership).map(drop)
     }
 
     pub(crate) fn read(&self, pair: PairId) -> Result<(PairRow, Revision), ClusterError> {
@@ -542,6 +529,18 @@ impl Table {
             }
         }
         Err(ClusterError::Contended { what: "a pair's row" })
+    }
+}
+
+/// What setting a pair free has come to; none: it is free already. Nobody but its owner sets it free, so that
+/// this was an earlier try, whose answer was lost.
+fn unless_free(
+    freed: Result<PairRow, ClusterError>,
+    ownership: Ownership,
+) -> Result<Option<PairRow>, ClusterError> {
+    match freed {
+        Err(ClusterError::Superseded { epoch, owner: None, .. }) if epoch == ownership.epoch => Ok(None),
+        other => other.map(Some),
     }
 }
 

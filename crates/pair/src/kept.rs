@@ -13,18 +13,14 @@ use crate::pair::Pair;
 
 impl<O: MemoryObserver> Pair<O> {
     /// Whether its memory is what its logs say up to its last CSN, and nobody is at it: no check, and no
-    /// adoption.
+    /// adoption. Its log may still be at work without a record: a seal that is written, a segment that is
+    /// prepared. Both are of its own epoch, past the cut, where nobody reads them.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
         let built = |state| matches!(state, TargetState::Adopting | TargetState::Adopted);
         let adopts = self.splits.targets().any(|(_, split)| built(split.state));
         let is_durable = self.appended() == self.durable() && self.visible() == self.durable();
-        self.has_log()
-            && self.is_idle()
-            && is_durable
-            && !self.checking
-            && !adopts
-            && self.reserved.is_empty()
+        self.has_log() && is_durable && !self.checking && !adopts && self.reserved.is_empty()
     }
 
     /// What a recovery up to its last CSN would have made, in a later epoch; its new logs, and which sessions

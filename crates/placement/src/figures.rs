@@ -21,6 +21,18 @@ pub struct Figures {
     pub pause: Option<BalancePause>,
 }
 
+impl Figures {
+    /// Whether nothing differs but times that go on by themselves: how old figures are, how long somebody
+    /// serves.
+    #[must_use]
+    pub fn differs_in_times_alone(&self, other: &Figures) -> bool {
+        let Figures { members, takeovers_open, moving, pause } = self;
+        (*takeovers_open, *moving, *pause) == (other.takeovers_open, other.moving, other.pause)
+            && members.len() == other.members.len()
+            && members.iter().zip(&other.members).all(|(a, b)| a.differs_in_times_alone(b))
+    }
+}
+
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberFigures {
@@ -40,6 +52,18 @@ pub struct MemberFigures {
     pub pairs_max: u32,
     /// The pairs that it owns.
     pub pairs: Vec<HeldPair>,
+}
+
+impl MemberFigures {
+    fn differs_in_times_alone(&self, other: &MemberFigures) -> bool {
+        let MemberFigures { node, state, draining, memory_left_bytes, pairs_max, .. } = *self;
+        let is_told = self.told_ms_ago.is_some();
+        let timeless = |held: &HeldPair| HeldPair { held_ms: 0, ..*held };
+        (node, state, draining, is_told)
+            == (other.node, other.state, other.draining, other.told_ms_ago.is_some())
+            && (memory_left_bytes, pairs_max) == (other.memory_left_bytes, other.pairs_max)
+            && self.pairs.iter().map(timeless).eq(other.pairs.iter().map(timeless))
+    }
 }
 
 /// What a member is doing.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cell_placement::{Advice, BalanceRules, Balancer, Explanation, Figures, PairStanding};
+use cell_placement::{Advice, BalanceRules, Balancer, DrainStall, Explanation, Figures, PairStanding};
 use cell_terms::{NodeId, PairId};
 
 /// Moves that a node has begun as the balancer, by why.
@@ -56,6 +56,17 @@ impl BalanceLook {
         let mut core = Balancer::new(rules).ok()?;
         let advice = core.look(at_ms, &figures);
         Some(BalanceLook { core, figures, at_ms, advice })
+    }
+
+    /// Whether it says what an earlier one says, but for times that go on by themselves.
+    pub(super) fn says_as(&self, before: &BalanceLook) -> bool {
+        let stalls = |look: &BalanceLook| {
+            let stalls = look.advice.stalls.iter().map(|stall| DrainStall { for_ms: 0, ..stall.clone() });
+            stalls.collect::<Vec<_>>()
+        };
+        self.advice.step == before.advice.step
+            && stalls(self) == stalls(before)
+            && self.figures.differs_in_times_alone(&before.figures)
     }
 
     /// What was decided, and how each node stands.

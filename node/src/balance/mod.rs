@@ -40,6 +40,8 @@ pub use room::lacks_room;
 
 /// The balancer decides so often, or each eighth of the window.
 const STEP_MS: u64 = 1_000;
+/// A look that says what the one before says is shown after so many, for the times in it.
+const SHOWN_EVERY: u64 = 10;
 /// What keeps a node from being emptied is written anew so often at most.
 const STALL_EVERY_NS: u64 = 5_000_000_000;
 
@@ -49,6 +51,8 @@ struct Seated {
     verdicts: Verdicts,
     due_ns: u64,
     look: Option<Arc<BalanceLook>>,
+    /// The one that people were shown last.
+    shown: Option<Arc<BalanceLook>>,
     stalls_noted_ns: u64,
 }
 
@@ -105,6 +109,7 @@ impl BalanceDriver {
             tracing::error!(%error, "balance goes on by the rules before");
             return;
         }
+        self.seated.iter_mut().for_each(|seated| seated.shown = None);
         self.options = options;
         self.spreading.hurry();
     }
@@ -200,7 +205,21 @@ impl BalanceDriver {
         if is_due {
             self.step(view, &seat, now_ns);
         }
-        is_due || is_news
+        (is_due && self.is_look_news()) || is_news
+    }
+
+    /// Whether people are to be shown the last look.
+    fn is_look_news(&mut self) -> bool {
+        let again_ms = self.every_ms() * SHOWN_EVERY;
+        let Some(seated) = &mut self.seated else { return false };
+        let is_known = match (&seated.look, &seated.shown) {
+            (Some(look), Some(shown)) => look.at_ms < shown.at_ms + again_ms && look.says_as(shown),
+            _ => false,
+        };
+        if !is_known {
+            seated.shown.clone_from(&seated.look);
+        }
+        !is_known
     }
 
     fn tell(&mut self, memory_left_bytes: u64, now_ns: u64) {
@@ -249,7 +268,8 @@ impl BalanceDriver {
         let Ok(core) = core else { return };
         tracing::info!("this node balances");
         let verdicts = Verdicts::default();
-        self.seated = Some(Seated { core, verdicts, due_ns: now_ns, look: None, stalls_noted_ns: 0 });
+        self.seated =
+            Some(Seated { core, verdicts, due_ns: now_ns, look: None, shown: None, stalls_noted_ns: 0 });
     }
 
     /// Decides, and carries out what was decided.

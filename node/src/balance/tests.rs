@@ -86,8 +86,8 @@ fn world(own: usize, pairs: usize, options: BalanceOptions) -> World {
 }
 
 impl World {
-    /// A second passes, in which both tell what they have.
-    fn pass(&mut self) {
+    /// A second passes, in which both tell what they have. Whether there is something new for people.
+    fn pass(&mut self) -> bool {
         self.sim.advance(SECOND);
         self.now_ns += SECOND;
         for peer in &self.peers {
@@ -105,7 +105,7 @@ impl World {
         let pairs = own.pairs.iter().map(used).collect();
         self.driver.count(WorkerFigures { at_ns: self.now_ns, pairs, ..WorkerFigures::default() });
         self.tell_other();
-        self.look();
+        self.look()
     }
 
     fn tell_other(&self) {
@@ -138,10 +138,21 @@ impl World {
         Balance::new(Arc::new(self.link.clone())).tell(&row).unwrap();
     }
 
-    fn look(&mut self) {
+    fn look(&mut self) -> bool {
         self.watch.look().unwrap();
-        self.driver.look(self.watch.view(), 1 << 40, self.now_ns);
+        let is_news = self.driver.look(self.watch.view(), 1 << 40, self.now_ns);
         self.watch.look().unwrap();
+        is_news
+    }
+
+    /// A second passes, and nobody tells anything.
+    fn look_a_second_later(&mut self) -> bool {
+        self.sim.advance(SECOND);
+        self.now_ns += SECOND;
+        for peer in &self.peers {
+            self.link.keep_alive(peer.lease).unwrap();
+        }
+        self.look()
     }
 
     /// Seconds until a move is begun; none within a minute: none is.
@@ -188,6 +199,24 @@ fn node_above_the_mean_gives_a_pair_once_all_have_told_for_a_window() {
 }
 
 #[test]
+fn look_that_says_nothing_new_is_shown_seldom_and_one_that_does_at_once() {
+    let mut world = world(0, 1, options(true));
+    for _ in 0..60 {
+        world.pass();
+    }
+    let shown = (0..60).filter(|_| world.pass()).count();
+    assert!((1..=6).contains(&shown), "{shown} of 60, while nothing changed but the time");
+    while !world.pass() {} // the next one would be shown late, if it said the same
+    world.tell_other_with(150 * MIB);
+    assert!(world.look_a_second_later(), "figures have changed");
+    world.link.transact(Transaction::new().put(KEY_DRILL, "{}")).unwrap();
+    assert!(world.look_a_second_later(), "so has what is decided");
+    assert!(!world.look_a_second_later());
+    world.driver.set_options(options(true));
+    assert!(world.look_a_second_later(), "by other rules it may say something else");
+}
+
+#[test]
 fn nothing_moves_while_balance_is_off_or_a_drill_is_under_way() {
     assert_eq!(world(0, 2, options(false)).seconds_to_a_move(), None);
     let mut world = world(0, 2, options(true));
@@ -207,7 +236,9 @@ fn rolling_restart_pauses_balance_and_ends_its_moves() {
     balance.resume(lease).unwrap();
     assert!(world.seconds_to_a_move().is_some());
     balance.pause(lease, PauseCause::RollingRestart).unwrap();
-    (0..3).for_each(|_| world.pass());
+    for _ in 0..3 {
+        world.pass();
+    }
     assert_eq!(world.moves()[0].outcome, Some(MoveOutcome::Cancelled));
     assert_eq!(world.seconds_to_a_move(), None);
 }
@@ -291,7 +322,9 @@ fn move_to_a_node_that_drains_by_now_is_cancelled() {
     let mut world = world(0, 2, options(true));
     world.seconds_to_a_move().unwrap();
     world.drain(NodeId(2));
-    (0..3).for_each(|_| world.pass());
+    for _ in 0..3 {
+        world.pass();
+    }
     let of = world.moves().remove(0);
     assert_eq!(of.outcome, Some(MoveOutcome::Cancelled));
     assert_eq!(of.cancelled_by.as_deref(), Some("the balancer, node-1"));
@@ -325,7 +358,9 @@ fn nodes_are_known_not_to_be_emptied_once_all_have_told_and_the_others_lack_room
     let mut world = world(0, 2, options(false));
     world.watch.look().unwrap();
     assert_eq!(lacks_room(world.watch.view(), &[NodeId(1)]), None, "nobody has told");
-    (0..20).for_each(|_| world.pass());
+    for _ in 0..20 {
+        world.pass();
+    }
     assert_eq!(world.watch.view().balance.figures.len(), 2);
     assert_eq!(lacks_room(world.watch.view(), &[NodeId(1)]), None);
     world.tell_other_with(150 * MIB);
@@ -339,12 +374,7 @@ fn nodes_are_known_not_to_be_emptied_once_all_have_told_and_the_others_lack_room
 fn figures_are_half_known_until_a_member_has_told_them() {
     let mut world = world(0, 2, options(true));
     for _ in 0..40 {
-        world.sim.advance(SECOND);
-        world.now_ns += SECOND;
-        for peer in &world.peers {
-            world.link.keep_alive(peer.lease).unwrap();
-        }
-        world.look();
+        world.look_a_second_later();
     }
     assert!(world.moves().is_empty());
     assert!(world.driver.snapshot(world.watch.view()).look.is_some(), "it balances");

@@ -18,12 +18,13 @@ use crate::args::Global;
 use crate::command::dev_scale::{self, DevScaleArgs};
 use crate::dev::announce::Announcer;
 use crate::dev::child::NodeSpec;
-use crate::dev::drill_listener::DrillListener;
+use crate::dev::drill_listener;
 use crate::dev::event::Event;
+use crate::dev::local_listener::LocalListener;
 use crate::dev::messages;
 use crate::dev::owners::Owners;
 use crate::dev::plan::Plan;
-use crate::dev::scale::{self, ScaleListener};
+use crate::dev::scale;
 use crate::dev::supervisor::{NodeFactory, Supervisor};
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
@@ -123,7 +124,7 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     signal::on_signals(Hangup::Stops, move || stop.send(Event::Stop).unwrap_or_default())?;
     scale::permit(&(coordinator.clone() as Arc<dyn Coordinator>), arguments.nodes).map_err(explain)?;
     let owners = Owners::of(&Table::new(coordinator.clone()).pairs().map_err(explain)?.0);
-    let scale_listener = ScaleListener::open(plan.scale_socket(), coordinator.clone(), sender.clone())?;
+    let scale_listener = scale::listen(plan.scale_socket(), coordinator.clone(), sender.clone())?;
     let drill_listener = drills(&plan, coordinator, &sender)?;
     let given = (arguments.nodes, arguments.show_logs);
     let specs = (0..arguments.nodes).map(|node| node_spec(&plan, node, given, matches));
@@ -188,9 +189,9 @@ fn drills(
     plan: &Plan,
     coordinator: Arc<Embedded>,
     events: &mpsc::Sender<Event>,
-) -> anyhow::Result<Option<DrillListener>> {
+) -> anyhow::Result<Option<LocalListener>> {
     if plan.allows_drills() {
-        return DrillListener::open(plan.drill_socket(), coordinator, events.clone()).map(Some);
+        return drill_listener::listen(plan.drill_socket(), coordinator, events.clone()).map(Some);
     }
     local_socket::remove(&plan.drill_socket())
         .context("cannot remove the socket of an earlier supervisor")?;

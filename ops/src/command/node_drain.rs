@@ -11,13 +11,15 @@ use serde_json::{Value, json};
 use ureq::http::Method;
 
 use crate::api::{Api, ApiArgs, understand};
-use crate::args::{Global, parse_time};
-use crate::command::region_move::escaped;
+use crate::args::Global;
+use crate::change_args::{TryArgs, TryOrWaitArgs, with_query};
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number};
 use crate::signal;
 
 const PATH: &str = "/api/v1/drains";
+/// How long the end of a drain is waited for, unless a time is named.
+const PATIENCE: Duration = Duration::from_secs(3600);
 /// Between two looks at how far a drain is. The answer is kept for a second.
 const WAIT_PERIOD: Duration = Duration::from_millis(500);
 /// Moves of a plan that are printed.
@@ -37,26 +39,17 @@ pub(crate) struct WhichArgs {
 
 /// Arguments of `cell node drain`.
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("dry_run", |dry_run| dry_run.help("Say whether it can be, and where each pair would go")),
+    mut_arg("wait", |wait| wait.help(
+        "Wait until the nodes are empty, for so long at most (an hour if no time is named), and say how far it is"
+    ))
+)]
 pub(crate) struct NodeDrainArgs {
     #[command(flatten)]
     which: WhichArgs,
-    /// Say whether it can be, and where each pair would go
-    #[arg(long)]
-    dry_run: bool,
-    /// Why, for those who look at drains
-    #[arg(long, value_name = "WORDS")]
-    reason: Option<String>,
-    /// Wait until the nodes are empty, for so long at most, and say how far it is
-    #[arg(
-        long,
-        value_name = "TIME",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "1h",
-        value_parser = parse_time,
-        conflicts_with = "dry_run"
-    )]
-    wait: Option<Duration>,
+    #[command(flatten)]
+    how: TryOrWaitArgs,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -72,16 +65,13 @@ pub(crate) struct NodeUndrainArgs {
 
 /// Arguments of `cell node remove`.
 #[derive(Debug, Args)]
+#[command(mut_arg("dry_run", |dry_run| dry_run.help("Say whether it can be")))]
 pub(crate) struct NodeRemoveArgs {
     /// The node, by its number
     #[arg(value_name = "NODE")]
     node: u32,
-    /// Say whether it can be
-    #[arg(long)]
-    dry_run: bool,
-    /// Why, for those who look at it later
-    #[arg(long, value_name = "WORDS")]
-    reason: Option<String>,
+    #[command(flatten)]
+    how: TryArgs,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -161,10 +151,10 @@ pub(crate) fn list(api: &Api) -> Result<(Vec<Drain>, Value), Failure> {
 /// Runs `cell node drain`.
 pub(crate) fn drain(global: &Global, arguments: &NodeDrainArgs) -> anyhow::Result<Exit> {
     let api = Api::new(&arguments.api)?;
-    let path = with_query(PATH, arguments.dry_run, arguments.reason.as_deref());
+    let path = with_query(PATH, &arguments.how.of.query());
     let document = api.send(&Method::POST, &path, &[], Some(&arguments.which.body()))?.document;
     let made: Change = understand(&document, "what becomes of the drain")?;
-    if let Some(patience) = arguments.wait {
+    if let Some(patience) = arguments.how.patience(PATIENCE) {
         return wait(global, &api, &made.nodes, patience);
     }
     message::print_document(global.json, document, || plan_text(arguments, &made))?;
@@ -185,10 +175,10 @@ pub(crate) fn undrain(global: &Global, arguments: &NodeUndrainArgs) -> anyhow::R
 
 /// Runs `cell node remove`.
 pub(crate) fn remove(global: &Global, arguments: &NodeRemoveArgs) -> anyhow::Result<Exit> {
-    let NodeRemoveArgs { node, dry_run, reason, api } = arguments;
-    let path = with_query("/api/v1/nodes:remove", *dry_run, reason.as_deref());
+    let NodeRemoveArgs { node, how, api } = arguments;
+    let path = with_query("/api/v1/nodes:remove", &how.query());
     let document = Api::new(api)?.send(&Method::POST, &path, &[], Some(&json!({"node": node})))?.document;
-    message::print_document(global.json, document, || match dry_run {
+    message::print_document(global.json, document, || match how.dry_run {
         true => format!("node {node} could be removed; nothing was done\n"),
         false => format!(
             "node {node} is removed: nobody expects it back, and it may not join; {} permits it again\n",
@@ -196,14 +186,6 @@ pub(crate) fn remove(global: &Global, arguments: &NodeRemoveArgs) -> anyhow::Res
         ),
     })?;
     Ok(Exit::Ok)
-}
-
-fn with_query(path: &str, dry_run: bool, reason: Option<&str>) -> String {
-    let mut query = Vec::new();
-    query.extend(dry_run.then(|| "dry_run=1".to_owned()));
-    query.extend(reason.map(|reason| format!("reason={}", escaped(reason))));
-    let mark = if query.is_empty() { "" } else { "?" };
-    format!("{path}{mark}{}", query.join("&"))
 }
 
 /// `node 1`, `nodes 1 and 2`.
@@ -219,7 +201,7 @@ fn named(nodes: &[u32]) -> String {
 fn plan_text(arguments: &NodeDrainArgs, made: &Change) -> String {
     let pairs = cell_terms::text::counted(made.moves_total, "pair", "pairs");
     let what = format!("{pairs} with {}", number::bytes(made.bytes));
-    if !arguments.dry_run {
+    if !arguments.how.of.dry_run {
         let look = arguments.api.command("cell node ls");
         return format!("{} is emptied of {what}; {look} shows how far it is\n", named(&made.nodes));
     }
@@ -298,11 +280,5 @@ mod tests {
     fn nodes_are_named_in_a_row() {
         assert_eq!(named(&[1]), "node 1");
         assert_eq!(named(&[1, 2, 5]), "nodes 1, 2 and 5");
-    }
-
-    #[test]
-    fn query_has_what_was_given() {
-        assert_eq!(with_query("/p", false, None), "/p");
-        assert_eq!(with_query("/p", true, Some("a b")), "/p?dry_run=1&reason=a%20b");
     }
 }

@@ -38,7 +38,8 @@ struct Node {
     connections: u64,
     memory: Memory,
     pairs: Vec<u32>,
-    entries: u64,
+    /// None: it has not its pairs yet, or not any more.
+    entries: Option<u64>,
     /// None: nothing is known of the last second.
     operations_per_second: Option<f64>,
     /// It is to be emptied.
@@ -109,7 +110,7 @@ fn row(node: &Node) -> Vec<String> {
         let of = |used, all| format!("{} of {}", number::bytes(used), number::bytes(all));
         cells.extend([
             node.pairs.len().to_string(),
-            number::count(node.entries),
+            node.entries.map_or_else(|| "-".to_owned(), number::count),
             node.operations_per_second.map_or_else(|| "-".to_owned(), number::rate),
             number::count(node.connections),
             of(node.memory.process_bytes, node.memory.limit_bytes),
@@ -159,5 +160,13 @@ mod tests {
         assert_eq!(cells(1)[8..], ["1.00 MiB of 4.00 MiB", "2.50 s", "1 min 1 s"]);
         assert_eq!(cells(2)[..5], ["1", "-", "127.0.0.1:7081", "no answer", "-"]);
         assert_eq!(cells(3)[3..6], ["absent", "-", "-"]);
+    }
+
+    #[test]
+    fn node_that_recovers_has_no_entries_to_count() {
+        let mut recovering = node(0, "recovering", json!(null));
+        (recovering["entries"], recovering["pairs"]) = (json!(null), json!([]));
+        let node: Node = understand(&recovering, "of the nodes").unwrap();
+        assert_eq!(row(&node)[4..6], ["0", "-"]);
     }
 }

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use ureq::http::Method;
 
 use crate::api::{Api, ApiArgs, understand};
-use crate::args::{Global, parse_time};
+use crate::args::Global;
+use crate::change_args::{TryOrWaitArgs, with_query};
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number};
 use crate::signal;
@@ -19,11 +20,17 @@ use crate::signal;
 const PATH: &str = "/api/v1/moves?limit=65536";
 /// The same.
 pub(crate) const REGIONS_PATH: &str = "/api/v1/regions?limit=65536";
+/// How long the end of a move is waited for, unless a time is named.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Between two looks at how far a move is.
 const WAIT_PERIOD: Duration = Duration::from_millis(200);
 
 /// Arguments of `cell region move`.
 #[derive(Debug, Args)]
+#[command(mut_arg("wait", |wait| wait.help(
+    "Wait until the other node serves the pair, for so long at most (10 minutes if no time is named), and say \
+     how far it is"
+)))]
 pub(crate) struct RegionMoveArgs {
     /// The pair, by its number: `cell region ls` lists them
     #[arg(value_name = "PAIR")]
@@ -34,23 +41,8 @@ pub(crate) struct RegionMoveArgs {
     /// End the pair's move, if nothing is handed over yet: the pair stays where it is
     #[arg(long, conflicts_with_all = ["to", "dry_run", "reason", "wait"])]
     cancel: bool,
-    /// Check it and say what it would do
-    #[arg(long)]
-    dry_run: bool,
-    /// Why, for those who look at moves
-    #[arg(long, value_name = "WORDS")]
-    reason: Option<String>,
-    /// Wait until the other node serves the pair, for so long at most, and say how far it is
-    #[arg(
-        long,
-        value_name = "TIME",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "10m",
-        value_parser = parse_time,
-        conflicts_with = "dry_run"
-    )]
-    wait: Option<Duration>,
+    #[command(flatten)]
+    how: TryOrWaitArgs,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -156,12 +148,15 @@ pub(crate) fn under_way(api: &Api) -> Result<Vec<Move>, Failure> {
 pub(crate) fn run(global: &Global, arguments: &RegionMoveArgs) -> anyhow::Result<Exit> {
     let api = Api::new(&arguments.api)?;
     let (path, body) = match arguments.to {
-        Some(to) => (begin_path(arguments), json!({"pair": arguments.pair, "to": to})),
+        Some(to) => (
+            with_query("/api/v1/moves", &arguments.how.of.query()),
+            json!({"pair": arguments.pair, "to": to}),
+        ),
         None => ("/api/v1/moves:cancel".to_owned(), json!({"pair": arguments.pair})),
     };
     let document = api.send(&Method::POST, &path, &[], Some(&body))?.document;
     let made: Made = understand(&document, "what becomes of a move")?;
-    match arguments.wait {
+    match arguments.how.patience(PATIENCE) {
         Some(patience) => wait(global, &api, &made.r#move, patience),
         None => {
             message::print_document(global.json, document, || text(arguments, &made.r#move))?;
@@ -170,29 +165,12 @@ pub(crate) fn run(global: &Global, arguments: &RegionMoveArgs) -> anyhow::Result
     }
 }
 
-fn begin_path(arguments: &RegionMoveArgs) -> String {
-    let mut query = Vec::new();
-    query.extend(arguments.dry_run.then(|| "dry_run=1".to_owned()));
-    query.extend(arguments.reason.as_deref().map(|reason| format!("reason={}", escaped(reason))));
-    let mark = if query.is_empty() { "" } else { "?" };
-    format!("/api/v1/moves{mark}{}", query.join("&"))
-}
-
-/// Text as a query has it.
-pub(crate) fn escaped(text: &str) -> String {
-    let byte = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(byte).collect()
-}
-
 fn text(arguments: &RegionMoveArgs, of: &Move) -> String {
     let Move { pair, from, to, .. } = of;
     if arguments.cancel {
         return format!("the move of pair {pair} to node {to} is cancelled: it stays at node {from}\n");
     }
-    if arguments.dry_run {
+    if arguments.how.of.dry_run {
         return format!("pair {pair} would move from node {from} to node {to}; nothing was done\n");
     }
     let look = arguments.api.command("cell region ls");
@@ -295,10 +273,5 @@ mod tests {
         assert_eq!(said(3, Some(1), "served"), "node 1 serves it now", "the source has died");
         assert_eq!(said(3, Some(0), "unserved"), "nobody serves it just now");
         assert_eq!(said(4, Some(0), "served"), "nobody serves it just now");
-    }
-
-    #[test]
-    fn reason_is_escaped_in_the_query() {
-        assert_eq!(escaped("more room & ü"), "more%20room%20%26%20%C3%BC");
     }
 }

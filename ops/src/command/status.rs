@@ -109,15 +109,12 @@ fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
         Ok(asked) => asked,
         Err(error) => return by_http(global, arguments, error, &[]),
     };
-    if let [one] = &mut asked[..]
-        && let Err(error) = &mut one.status
-    {
-        let error = std::mem::replace(error, anyhow::Error::msg(""));
-        return by_http(global, arguments, error, &unserved);
-    }
-    if asked.len() == 1 && !global.json {
-        let Asked { server, status, .. } = asked.remove(0);
-        let kept = status?;
+    let is_alone = asked.len() == 1 && (!global.json || asked[0].status.is_err());
+    if let Some(Asked { server, status, .. }) = asked.pop_if(|_| is_alone) {
+        let kept = match status {
+            Ok(kept) => kept,
+            Err(error) => return by_http(global, arguments, error, &unserved),
+        };
         let report = kept.report();
         let is_healthy = !report.pairs.is_empty() && serves(&report) && unserved.is_empty();
         let text = text(&server, &report, is_healthy)

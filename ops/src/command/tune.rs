@@ -12,11 +12,14 @@ use ureq::http::Method;
 
 use crate::api::{Answer, Api, ApiArgs, Missing, understand};
 use crate::args::{Global, parse_time};
+use crate::change_args::{TryOrWaitArgs, with_query};
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number, table};
 use crate::signal;
 
 const PATH: &str = "/api/v1/tuning";
+/// How long nodes are waited for, unless a time is named.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at whether all nodes have a change in force.
 const WAIT_PERIOD: Duration = Duration::from_millis(100);
 /// Changes that a node lists at a time.
@@ -75,28 +78,19 @@ struct GetArgs {
 
 /// How a change is made.
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("reason", |reason| reason.help("Why, for the history")),
+    mut_arg("wait", |wait| wait.help(
+        "Wait until every node has the change in force, for so long at most (a minute if no time is named)"
+    ))
+)]
 pub(crate) struct ChangeArgs {
-    /// Check it and say what it would do
-    #[arg(long)]
-    dry_run: bool,
-    /// Why, for the history
-    #[arg(long, value_name = "WORDS")]
-    reason: Option<String>,
+    #[command(flatten)]
+    how: TryOrWaitArgs,
     /// The revision that you have seen: if another one is in force, nothing is changed [default: the one in
     /// force]
     #[arg(long, value_name = "N")]
     revision: Option<u64>,
-    /// Wait until every node has the change in force, for so long at most
-    #[arg(
-        long,
-        value_name = "TIME",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "1m",
-        value_parser = parse_time,
-        conflicts_with = "dry_run"
-    )]
-    wait: Option<Duration>,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -332,7 +326,7 @@ fn get(global: &Global, arguments: &GetArgs) -> anyhow::Result<Exit> {
 
 fn set(global: &Global, arguments: &SetArgs) -> anyhow::Result<Exit> {
     let patch = patch(&arguments.values, &arguments.unset)?;
-    let mut query = arguments.change.query();
+    let mut query = arguments.change.how.of.query();
     if let Some(lasts) = arguments.lasts {
         let seconds = lasts.as_secs() + u64::from(lasts.subsec_nanos() > 0);
         query.push(format!("ttl_seconds={seconds}"));
@@ -347,7 +341,7 @@ fn set(global: &Global, arguments: &SetArgs) -> anyhow::Result<Exit> {
 pub(crate) fn set_one(global: &Global, change: &ChangeArgs, name: &str, value: &str) -> anyhow::Result<Exit> {
     let mut patch = Map::new();
     patch.insert(name.to_owned(), value.into());
-    change.send(global, &Method::PATCH, PATH, &change.query(), &Value::Object(patch))
+    change.send(global, &Method::PATCH, PATH, &change.how.of.query(), &Value::Object(patch))
 }
 
 /// The merge patch of `NAME=VALUE` and of names whose values are taken back.
@@ -370,16 +364,11 @@ fn patch(values: &[String], unset: &[String]) -> Result<Value, Failure> {
 
 fn revert(global: &Global, arguments: &RevertArgs) -> anyhow::Result<Exit> {
     let body = json!({"revision": arguments.reverted.to_string()});
-    let query = arguments.change.query();
+    let query = arguments.change.how.of.query();
     arguments.change.send(global, &Method::POST, &format!("{PATH}:revert"), &query, &body)
 }
 
 impl ChangeArgs {
-    fn query(&self) -> Vec<String> {
-        let reason = self.reason.as_ref().map(|reason| format!("reason={}", encoded(reason)));
-        self.dry_run.then(|| "dry_run=1".to_owned()).into_iter().chain(reason).collect()
-    }
-
     /// Sends a change for the revision that was seen, and prints what it did.
     fn send(
         &self,
@@ -389,7 +378,7 @@ impl ChangeArgs {
         query: &[String],
         body: &Value,
     ) -> anyhow::Result<Exit> {
-        let api = Api::new(&self.api)?;
+        let (api, patience) = (Api::new(&self.api)?, self.how.patience(PATIENCE));
         let seen = match self.revision {
             Some(revision) => format!("\"{revision}\""),
             None => api.get(PATH)?.etag.ok_or_else(|| {
@@ -397,16 +386,16 @@ impl ChangeArgs {
                     .next("take the `cell` of the node's version")
             })?,
         };
-        let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
+        let path = with_query(path, query);
         let Answer { document, .. } = api.send(method, &path, &[("if-match", &seen)], Some(body))?;
         let made: Made = parse(&document)?;
         if global.json {
             message::print_json(document)?;
         } else {
-            let diff = self.wait.is_none().then(|| self.api.command("cell tune diff"));
+            let diff = patience.is_none().then(|| self.api.command("cell tune diff"));
             message::print_text(&made_text(&made, diff.as_deref()))?;
         }
-        match self.wait {
+        match patience {
             Some(patience) if !made.dry_run => wait_for_all(&api, &made.revision, patience),
             _ => Ok(Exit::Ok),
         }
@@ -559,15 +548,6 @@ fn lasts(from_unix_ms: u64, to_unix_ms: u64) -> String {
     number::remaining(Duration::from_millis(to_unix_ms.saturating_sub(from_unix_ms)))
 }
 
-/// Text as the value of a query's parameter.
-fn encoded(text: &str) -> String {
-    let byte = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(byte).collect()
-}
-
 fn parse<T: DeserializeOwned>(document: &Value) -> Result<T, Failure> {
     understand(document, "of its settings")
 }
@@ -583,11 +563,6 @@ mod tests {
         let twice = patch(&given, &["a".to_owned()]).unwrap_err();
         assert_eq!((twice.exit, twice.what.as_str()), (Exit::Usage, "`a` is given twice"));
         assert!(patch(&["a".to_owned()], &[]).unwrap_err().next.unwrap().contains("--unset"));
-    }
-
-    #[test]
-    fn encoded_leaves_nothing_that_a_query_means_otherwise() {
-        assert_eq!(encoded("more room & 50%+ü"), "more%20room%20%26%2050%25%2B%C3%BC");
     }
 
     #[test]

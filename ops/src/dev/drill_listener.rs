@@ -1,112 +1,54 @@
-//! The socket by which drills reach the supervisor, if it allows them: a unix socket in the cluster's folder,
-//! for the user who runs it and root alone.
+//! The socket by which drills reach the supervisor, if it allows them.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::Context;
 use cell_cluster::{
     ClusterError, Coordinator, Drains, IncidentRow, Incidents, Members, NodeRefusal, PairRow, PairState,
-    Table, Trouble, local_socket,
+    Table, Trouble,
 };
-use cell_drill::wire::{DRAINED_BY, DrillAnswer, DrillRequest, LINE_BYTES_MAX, PairView, Refused, Status};
+use cell_drill::wire::{DRAINED_BY, DrillAnswer, DrillRequest, PairView, Refused, Status};
 use cell_terms::text::with_causes;
 use cell_terms::{Incarnation, NodeId};
 
 use super::drill_pause::DrillPause;
 use super::event::Event;
+use super::local_listener::{Asked, LocalListener, Names, answer_lines};
 use super::scale_wire;
 
-/// Who asks nothing for so long is let go.
-const IDLE: Duration = Duration::from_secs(600);
-
-/// The open socket. Dropping it removes the file.
-pub(crate) struct DrillListener {
+/// Opens the socket and serves it on threads of its own.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn listen(
     path: PathBuf,
+    coordinator: Arc<dyn Coordinator>,
+    events: Sender<Event>,
+) -> anyhow::Result<LocalListener> {
+    let names = Names { accepts: "drills", serves: "drill", peer: "a drill" };
+    LocalListener::open(path, names, move |stream| serve(stream, &coordinator, &events))
 }
 
-impl DrillListener {
-    /// Opens the socket and serves it on threads of its own. The folder's lock is held, so a file that is
-    /// there is a dead supervisor's.
-    pub(crate) fn open(
-        path: PathBuf,
-        coordinator: Arc<dyn Coordinator>,
-        events: Sender<Event>,
-    ) -> anyhow::Result<DrillListener> {
-        let cannot = || format!("cannot open {} for drills", path.display());
-        let listener = local_socket::listen(&path).with_context(cannot)?;
-        let accept = move || {
-            for stream in listener.incoming() {
-                let Ok(stream) = stream else {
-                    // Out of descriptors, most likely: let some go before the next try.
-                    thread::park_timeout(Duration::from_millis(50));
-                    continue;
-                };
-                let (coordinator, events) = (coordinator.clone(), events.clone());
-                let serve = move || {
-                    if let Err(error) = serve(&stream, &coordinator, &events) {
-                        tracing::debug!(%error, "a drill's connection ended");
-                    }
-                };
-                if let Err(error) = thread::Builder::new().name("drill".into()).spawn(serve) {
-                    tracing::warn!(%error, "no thread for a drill");
-                }
-            }
-        };
-        thread::Builder::new().name("drills".into()).spawn(accept).context("cannot start a thread")?;
-        Ok(DrillListener { path })
-    }
-}
-
-impl Drop for DrillListener {
-    fn drop(&mut self) {
-        let _ = local_socket::remove(&self.path); // a file that is left is replaced by the next supervisor
-    }
-}
-
-fn serve(
-    mut stream: &UnixStream,
-    coordinator: &Arc<dyn Coordinator>,
-    events: &Sender<Event>,
-) -> io::Result<()> {
-    stream.set_read_timeout(Some(IDLE))?;
-    let user = cell_fabric::peer_user(stream)?;
-    let own = local_socket::own_user();
-    let mut reader = BufReader::new(stream);
+fn serve(stream: &UnixStream, coordinator: &Arc<dyn Coordinator>, events: &Sender<Event>) -> io::Result<()> {
     let mut pause = DrillPause::new(coordinator);
-    loop {
-        let mut line = String::new();
-        if reader.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
-            return Ok(());
+    answer_lines(stream, |asked| match asked {
+        Asked::Request(request) => {
+            pause.note(request, Instant::now());
+            ask(request, coordinator, events)
         }
-        // Refused only once it has asked: who writes into a closed socket does not come to read why.
-        if !local_socket::is_admitted(user, own) {
-            let what = format!("user {user} may not inject faults into a cluster of user {own}");
-            return answer(stream, &refused(what, "run the drill as the user who runs the cluster"));
-        }
-        let reply = match serde_json::from_str(&line) {
-            Ok(request) => {
-                pause.note(request, Instant::now());
-                ask(request, coordinator, events)
-            }
-            Err(error) => refused(
-                format!("this is no request: {error}"),
-                r#"send one JSON object a line, such as {"do":"status"} or {"do":"kill","node":0}"#,
-            ),
-        };
-        answer(&mut stream, &reply)?;
-    }
-}
-
-fn answer(mut stream: impl Write, answer: &DrillAnswer) -> io::Result<()> {
-    let mut line = serde_json::to_vec(answer)?;
-    line.push(b'\n');
-    stream.write_all(&line)
+        Asked::Stranger { user, own } => refused(
+            format!("user {user} may not inject faults into a cluster of user {own}"),
+            "run the drill as the user who runs the cluster",
+        ),
+        Asked::Garbage(error) => refused(
+            format!("this is no request: {error}"),
+            r#"send one JSON object a line, such as {"do":"status"} or {"do":"kill","node":0}"#,
+        ),
+    })
 }
 
 fn refused(what: String, next: &str) -> DrillAnswer {

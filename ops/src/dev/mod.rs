@@ -12,6 +12,7 @@ mod drill_pause;
 pub(crate) mod event;
 pub(crate) mod filtered;
 pub(crate) mod link;
+pub(crate) mod local_listener;
 pub(crate) mod machine;
 pub(crate) mod messages;
 pub(crate) mod owners;

@@ -1,28 +1,24 @@
-//! The socket by which `cell dev scale` reaches the supervisor: a unix socket in the cluster's folder, for
-//! the user who runs it and root alone. One JSON object a line, a request and its answer.
+//! The socket by which `cell dev scale` reaches the supervisor.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::thread;
 use std::time::Duration;
 
-use anyhow::Context;
 use cell_cluster::{ClusterError, Coordinator, Drains, NodeRefusal, Table, Watch, local_socket};
-use cell_drill::wire::{LINE_BYTES_MAX, Refused};
+use cell_drill::wire::Refused;
 use cell_node::lacks_room;
 use cell_terms::NodeId;
 use cell_terms::text::with_causes;
 
 use super::event::Event;
+use super::local_listener::{Asked, LocalListener, Names, answer_lines};
 use super::scale_wire::{
     NODES_MAX, ScaleAnswer, ScaleDone, ScaleNode, ScaleRequest, ScaleStep, author, refuse, socket,
 };
 
-/// Who asks nothing for so long is let go.
-const IDLE: Duration = Duration::from_secs(600);
 /// A supervisor that says nothing for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// As whom nodes are drained and removed.
@@ -36,77 +32,30 @@ pub(crate) fn permit(coordinator: &Arc<dyn Coordinator>, nodes: u16) -> Result<(
     if removed.is_empty() { Ok(()) } else { drains.end(&removed).map(drop) }
 }
 
-/// The open socket. Dropping it removes the file.
-pub(crate) struct ScaleListener {
+/// Opens the socket and serves it on threads of its own.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn listen(
     path: PathBuf,
-}
-
-impl ScaleListener {
-    /// Opens the socket and serves it on threads of its own. The folder's lock is held, so a file that is
-    /// there is a dead supervisor's.
-    pub(crate) fn open(
-        path: PathBuf,
-        coordinator: Arc<dyn Coordinator>,
-        events: Sender<Event>,
-    ) -> anyhow::Result<ScaleListener> {
-        let cannot = || format!("cannot open {}", path.display());
-        let listener = local_socket::listen(&path).with_context(cannot)?;
-        let accept = move || {
-            for stream in listener.incoming() {
-                let Ok(stream) = stream else {
-                    // Out of descriptors, most likely: let some go before the next try.
-                    thread::park_timeout(Duration::from_millis(50));
-                    continue;
-                };
-                let (coordinator, events) = (coordinator.clone(), events.clone());
-                let serve = move || {
-                    if let Err(error) = serve(&stream, &coordinator, &events) {
-                        tracing::debug!(%error, "a connection of `cell dev scale` ended");
-                    }
-                };
-                if let Err(error) = thread::Builder::new().name("scale".into()).spawn(serve) {
-                    tracing::warn!(%error, "no thread for `cell dev scale`");
-                }
-            }
-        };
-        thread::Builder::new().name("scales".into()).spawn(accept).context("cannot start a thread")?;
-        Ok(ScaleListener { path })
-    }
-}
-
-impl Drop for ScaleListener {
-    fn drop(&mut self) {
-        let _ = local_socket::remove(&self.path); // a file that is left is replaced by the next supervisor
-    }
-}
-
-fn serve(
-    mut stream: &UnixStream,
-    coordinator: &Arc<dyn Coordinator>,
-    events: &Sender<Event>,
-) -> io::Result<()> {
-    stream.set_read_timeout(Some(IDLE))?;
-    let (user, own) = (cell_fabric::peer_user(stream)?, local_socket::own_user());
-    let mut reader = BufReader::new(stream);
-    loop {
-        let mut line = String::new();
-        if reader.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
-            return Ok(());
-        }
-        let answer = match serde_json::from_str(&line) {
-            // Refused only once it has asked: who writes into a closed socket does not come to read why.
-            _ if !local_socket::is_admitted(user, own) => Err(refuse(
+    coordinator: Arc<dyn Coordinator>,
+    events: Sender<Event>,
+) -> anyhow::Result<LocalListener> {
+    let names = Names { accepts: "scales", serves: "scale", peer: "`cell dev scale`" };
+    let answer = move |asked: Asked<ScaleRequest>| {
+        let done = match asked {
+            Asked::Request(request) => carry_out(request, &coordinator, &events),
+            Asked::Stranger { user, own } => Err(refuse(
                 format!("user {user} may not change a cluster of user {own}"),
                 "run it as the user who runs the cluster",
             )),
-            Ok(request) => carry_out(request, coordinator, events),
-            Err(error) => Err(refuse(format!("this is no request: {error}"), "send one JSON object a line")),
+            Asked::Garbage(error) => {
+                Err(refuse(format!("this is no request: {error}"), "send one JSON object a line"))
+            }
         };
-        let answer = answer.map_or_else(ScaleAnswer::Refused, ScaleAnswer::Nodes);
-        let mut line = serde_json::to_vec(&answer)?;
-        line.push(b'\n');
-        stream.write_all(&line)?;
-    }
+        done.map_or_else(ScaleAnswer::Refused, ScaleAnswer::Nodes)
+    };
+    LocalListener::open(path, names, move |stream| answer_lines(stream, &answer))
 }
 
 /// Does what the coordinator has to do with it, and has the supervisor do the rest.

@@ -350,6 +350,14 @@ fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     wait_for(
         "`lease_ms` stays 500 ms and does not become 700 ms: a change takes effect when the process starts",
     );
+    let status = || {
+        let said = command(&["status", "--server", &server]).output().unwrap();
+        assert_eq!(said.status.code(), Some(0), "{said:?}");
+        String::from_utf8(said.stdout).unwrap()
+    };
+    let stays =
+        "node-0: `lease_ms` stays 500 ms until the process starts again, and the configuration has 700 ms";
+    wait::until("the status warns of what waits for a start", || status().contains(stays));
     wait::until("a checkpoint is taken of the age that is now the limit", || {
         http(port + 80, "/metrics").contains("\ncell_pair_checkpoints_total{pair=\"1\"} 1")
     });
@@ -357,11 +365,6 @@ fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     configure("checkpoint_age_ms = \"1 year\"\n");
     signal(Pid::from_child(&node), Signal::HUP);
     wait_for("the configuration is wrong: all settings stay");
-    let status = || {
-        let said = command(&["status", "--server", &server]).output().unwrap();
-        assert_eq!(said.status.code(), Some(0), "{said:?}");
-        String::from_utf8(said.stdout).unwrap()
-    };
     let warning =
         "node-0: the configuration is wrong since it was read again, and the settings before it hold: ";
     let why = format!("{warning}{}: `checkpoint_age_ms` cannot be `1 year`", config.display());
@@ -419,6 +422,14 @@ fn status_of_a_node_that_waits_for_its_coordinator_says_what_its_http_knows() {
     assert!(reads["seen"].as_str().unwrap().starts_with(&waits) && reads["ok"] == false, "{said}");
     assert_eq!(status(&["--http", "127.0.0.1:1"]).0, Some(4), "nobody says anything there");
     assert_eq!(status(&["--http-ca", "/nowhere"]).0, Some(2), "it has no certificates");
+
+    // So do commands that ask the admin API of a node by its fabric address.
+    let listed = command(&["node", "ls", "--server", &server]).output().unwrap();
+    let said = String::from_utf8(listed.stderr).unwrap();
+    let words = format!("http://{http} says that the node is not ready: reads: {waits}");
+    assert_eq!(listed.status.code(), Some(5), "{said}");
+    assert!(said.contains(&words) && said.contains("next: see to that, or name a node"), "{said}");
+    assert!(said.contains(&format!("`--http http://{http}` asks this one")), "{said}");
 
     std::fs::write(&config, "tracing_filter = = 1\n").unwrap();
     signal(Pid::from_child(&node), Signal::HUP);

@@ -25,7 +25,8 @@ function nodeRow(world, node, now) {
     lease_remaining_ms: state === "serving" ? 380 + Math.floor(noise("lease", node, Math.floor(now / 1000)) * 110) : 0,
     connections: world.isEmpty ? 2 : 14 + node, cpu_cores_used: Math.max(0.02, load(world, `cpu${node}`, now, 0.7)),
     memory: { limit_bytes: 8192 * MIB, available_bytes: 3100 * MIB, regions_bytes: (2600 + node * 210) * MIB, ready_bytes: 256 * MIB, logs_bytes: 384 * MIB, process_bytes: 190 * MIB },
-    backing: { node_region: "2 MiB", extent_region: node === 1 ? "4 KiB" : "2 MiB" }, pairs, entries: entriesOf(world, pairs),
+    backing: { node_region: "2 MiB", extent_region: node === 1 ? "4 KiB" : "2 MiB" }, pairs,
+    entries: ["starting", "recovering", "failed"].includes(state) ? null : entriesOf(world, pairs),
     operations_per_second: state === "serving" ? load(world, `ops${node}`, now, 41_000) : 0,
     queue_estimate_us: world.isEmpty ? null : load(world, `queue${node}`, now, 14), is_self: node === 0,
   };
@@ -35,7 +36,7 @@ function nodeRow(world, node, now) {
 const absentRow = (world) => ({
   node: 3, incarnation: "9007199254740996", address: "", http: "", state: "absent", state_detail: "its lease has ended", uptime_ms: 0, lease_remaining_ms: 0,
   connections: 0, cpu_cores_used: null, memory: { limit_bytes: 0, available_bytes: 0, regions_bytes: 0, ready_bytes: 0, logs_bytes: 0, process_bytes: 0 },
-  backing: { node_region: "", extent_region: "" }, pairs: [], entries: 0, operations_per_second: null, queue_estimate_us: null, is_self: false, age_ms: 0,
+  backing: { node_region: "", extent_region: "" }, pairs: [], entries: null, operations_per_second: null, queue_estimate_us: null, is_self: false, age_ms: 0,
   absent_since_unix_ms: world.begun - 7_200_000,
 });
 

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::document::Document;
 use crate::api::params::Params;
 use crate::drill::{DrillWanted, name_of};
+use crate::history::entries;
 use crate::peers::{Gathered, NodePart};
 use crate::problem::Problem;
 use crate::shared::Shared;
@@ -27,7 +28,8 @@ struct ServedPart {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Served {
     pairs: Vec<u32>,
-    entries: u64,
+    /// None: it does not know.
+    entries: Option<u64>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -35,9 +37,10 @@ struct Preview {
     node: u32,
     kind: &'static str,
     pairs: Vec<u32>,
-    entries: u64,
-    /// Of all entries of the nodes that answered.
-    key_share: f64,
+    /// Null: the node does not know.
+    entries: Option<u64>,
+    /// Of all entries of the nodes that answered. Null: one of them does not know.
+    key_share: Option<f64>,
     /// Nodes that can take over.
     survivors: Vec<u32>,
     sentence: String,
@@ -123,10 +126,7 @@ fn lease_ms(shared: &Shared) -> Option<u64> {
 }
 
 fn served(snapshot: &NodeSnapshot) -> Served {
-    Served {
-        pairs: snapshot.pairs.iter().map(|pair| pair.pair.0).collect(),
-        entries: snapshot.pairs.iter().map(|pair| pair.entries).sum(),
-    }
+    Served { pairs: snapshot.pairs.iter().map(|pair| pair.pair.0).collect(), entries: entries(snapshot) }
 }
 
 /// What a sentence says of times.
@@ -141,13 +141,14 @@ struct Times {
 /// None if the node is not among those that answered.
 fn preview(kind: FaultKind, node: u32, parts: &[NodePart<ServedPart>], times: Times) -> Option<Preview> {
     let own = &parts.iter().find(|part| part.node.0 == node)?.part.row;
-    let all: u64 = parts.iter().map(|part| part.part.row.entries).sum();
+    let all: Option<u64> = parts.iter().map(|part| part.part.row.entries).sum();
     let mut pairs = own.pairs.clone();
     pairs.sort_unstable();
     let mut survivors: Vec<_> = parts.iter().map(|part| part.node.0).filter(|other| *other != node).collect();
     survivors.sort_unstable();
     #[allow(clippy::cast_precision_loss, reason = "a share")]
-    let key_share = if all == 0 { 0.0 } else { own.entries as f64 / all as f64 };
+    let share = |(own, all): (u64, u64)| if all == 0 { 0.0 } else { own as f64 / all as f64 };
+    let key_share = own.entries.zip(all).map(share);
     let sentence = sentence(kind, node, pairs.len(), !survivors.is_empty(), times);
     let (kind, confirm, entries) = (kind.word(), name_of(node), own.entries);
     // Entries come and go all the time.
@@ -226,7 +227,7 @@ mod tests {
     const TIMES: Times = Times { lease_ms: Some(500), delay_ms: 70 };
 
     fn part(node: u32, pairs: &[u32], entries: u64) -> NodePart<ServedPart> {
-        let row = Served { pairs: pairs.to_vec(), entries };
+        let row = Served { pairs: pairs.to_vec(), entries: Some(entries) };
         NodePart { node: NodeId(node), part: ServedPart { row } }
     }
 
@@ -234,7 +235,7 @@ mod tests {
     fn preview_counts_what_the_node_serves_and_names_who_is_left() {
         let parts = [part(0, &[1], 300), part(1, &[5, 2], 100), part(2, &[], 0)];
         let preview = preview(FaultKind::Kill, 1, &parts, TIMES).unwrap();
-        assert_eq!((preview.pairs, preview.entries, preview.key_share), (vec![2, 5], 100, 0.25));
+        assert_eq!((preview.pairs, preview.entries, preview.key_share), (vec![2, 5], Some(100), Some(0.25)));
         assert_eq!((preview.survivors, &*preview.confirm), (vec![0, 2], "node-1"));
         assert!(preview.sentence.contains("owns 2 pairs") && preview.sentence.contains("(500 ms)"));
         assert!(super::preview(FaultKind::Kill, 7, &parts, TIMES).is_none());
@@ -252,8 +253,17 @@ mod tests {
     fn preview_of_an_empty_cluster_and_of_a_node_without_pairs() {
         let parts = [part(0, &[], 0), part(1, &[1], 0)];
         let preview = preview(FaultKind::Stop, 0, &parts, TIMES).unwrap();
-        assert_eq!(preview.key_share, 0.0);
+        assert_eq!(preview.key_share, Some(0.0));
         assert!(preview.sentence.contains("owns no pair"));
+    }
+
+    #[test]
+    fn preview_beside_a_node_that_recovers_knows_no_share() {
+        let mut parts = [part(0, &[1], 300), part(1, &[], 0)];
+        parts[1].part.row.entries = None;
+        let of = |node| preview(FaultKind::Kill, node, &parts, TIMES).unwrap();
+        assert_eq!((of(0).entries, of(0).key_share), (Some(300), None));
+        assert_eq!((of(1).entries, of(1).key_share), (None, None));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::gathered::ClusterDocument;
 use crate::clock::{LookTime, milliseconds};
 use crate::freshness::STALE_AFTER;
-use crate::history::queue_estimate_us;
+use crate::history::{entries, queue_estimate_us};
 use crate::known_nodes::AbsentNode;
 use crate::peers::{MissingPeer, NodePart};
 use crate::rates::Rates;
@@ -33,7 +33,8 @@ pub(crate) struct NodeRow {
     pub(crate) backing: NodeBacking,
     /// The pairs that it serves.
     pub(crate) pairs: Vec<u32>,
-    pub(crate) entries: u64,
+    /// Null: it has not its pairs yet, or not any more. That is no zero.
+    pub(crate) entries: Option<u64>,
     /// Processors that the process keeps busy; null until two snapshots were seen, and while figures stand
     /// still.
     pub(crate) cpu_cores_used: Option<f64>,
@@ -154,7 +155,7 @@ fn absent_row(absent: &AbsentNode) -> NodeRow {
         memory: NodeMemory::default(),
         backing: NodeBacking::default(),
         pairs: Vec::new(),
-        entries: 0,
+        entries: None,
         cpu_cores_used: None,
         operations_per_second: None,
         queue_estimate_us: None,
@@ -201,7 +202,7 @@ pub(crate) fn row(snapshot: &NodeSnapshot, rates: &Rates, fabric: Option<SocketA
             extent_region: (*extent_region).to_owned(),
         },
         pairs: snapshot.pairs.iter().map(|pair| pair.pair.0).collect(),
-        entries: snapshot.pairs.iter().map(|pair| pair.entries).sum(),
+        entries: entries(snapshot),
         cpu_cores_used: rates.cpu_cores_used,
         operations_per_second: rates.known(rates.operations_all()),
         queue_estimate_us: rates.known(queue_estimate_us(snapshot)).flatten(),
@@ -245,7 +246,17 @@ mod tests {
     fn row_of_a_snapshot_without_members_has_the_fabrics_own_address() {
         let row = row(&snapshot(), &Rates::default(), Some("127.0.0.1:7".parse().unwrap()));
         assert_eq!((row.node, &*row.incarnation, &*row.address, &*row.http), (3, "77", "127.0.0.1:7", ""));
-        assert_eq!((row.pairs, row.entries, row.memory.limit_bytes), (vec![1], 9, 1_000));
+        assert_eq!((row.pairs, row.entries, row.memory.limit_bytes), (vec![1], Some(9), 1_000));
+    }
+
+    /// It was counted as one that holds nothing.
+    #[test]
+    fn row_of_a_node_that_recovers_has_no_entries_to_count() {
+        for state in [NodeState::Recovering(RecoveryProgress::default()), NodeState::Stopping] {
+            let is_known = state == NodeState::Stopping;
+            let snapshot = NodeSnapshot { state, pairs: Vec::new(), ..snapshot() };
+            assert_eq!(row(&snapshot, &Rates::default(), None).entries, is_known.then_some(0));
+        }
     }
 
     #[test]

@@ -380,6 +380,90 @@ fn move_whose_answer_was_lost_begins_once() {
     assert_eq!((row.number, target.moves.of(pair).unwrap()), (1, Some(row)));
 }
 
+/// A way to the coordinator that loses the answer of the first write, or the write itself; `other` is done
+/// before that is noticed.
+struct Lossy<F> {
+    link: SimLink,
+    has_lost: AtomicBool,
+    is_carried_out: bool,
+    other: F,
+}
+
+impl<F: Fn() + Send + Sync> Coordinator for Lossy<F> {
+    fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
+        let is_write = matches!(request, CoordinatorRequest::Transact(_));
+        if !is_write || self.has_lost.swap(true, Ordering::SeqCst) {
+            return self.link.call(request);
+        }
+        if self.is_carried_out {
+            self.link.call(request)?;
+        }
+        (self.other)();
+        Err(ClusterError::OutcomeUnknown(std::io::ErrorKind::TimedOut.into()))
+    }
+}
+
+/// What a caller is told that begins a move as it was seen, while that happens.
+fn begun_while(
+    is_carried_out: bool,
+    other: impl Fn(&Moving) + Send + Sync + 'static,
+) -> (Result<MoveRow, ClusterError>, MoveRow) {
+    let sim = Sim::new(7);
+    let moving = wanted(&sim);
+    moving.source.moves.end(moving.row.name(), &MoveOutcome::Cancelled).unwrap();
+    let (pair, to, moves) = (moving.ownership.pair, moving.target.row(), moving.source.moves.clone());
+    let seen = moves.plan(pair, &to, "").unwrap().revision();
+    let (link, has_lost) = (sim.link(), AtomicBool::new(false));
+    let lossy = Lossy { link, has_lost, is_carried_out, other: move || other(&moving) };
+    let told = Moves::new(Arc::new(lossy)).at(5).begin_as_seen(pair, &to, "mine", Some(&seen));
+    (told, moves.of(pair).unwrap().unwrap())
+}
+
+/// The pair's move as it is.
+fn present(moving: &Moving) -> MoveRow {
+    moving.source.moves.of(moving.ownership.pair).unwrap().unwrap()
+}
+
+#[test]
+fn own_move_is_recognised_however_far_it_is_when_its_answer_was_lost() {
+    let (told, row) = begun_while(true, |moving| {
+        moving.source.moves.accept(present(moving).name()).unwrap();
+    });
+    assert_eq!((told.unwrap(), row.stage), (row.clone(), MoveStage::Copying));
+    let (told, row) = begun_while(true, |moving| {
+        let name = present(moving).name();
+        moving.source.moves.accept(name).unwrap();
+        let copy = CopyProgress { is_ready: true, ..CopyProgress::default() };
+        moving.target.moves.progress(name, &copy).unwrap();
+        let handed = moving.source.table.hand(moving.ownership, CUT, name).unwrap();
+        moving.target.publish(&handed).unwrap();
+        moving.target.moves.close(name, &MoveOutcome::Moved).unwrap();
+    });
+    assert_eq!((told.unwrap(), &row.outcome), (row.clone(), &Some(MoveOutcome::Moved)));
+}
+
+#[test]
+fn move_of_another_is_not_taken_for_ones_own() {
+    let begin_other = |moving: &Moving| {
+        let (moves, pair) = (&moving.target.moves, moving.ownership.pair);
+        moves.begin(pair, &moving.target.row(), "another's").unwrap()
+    };
+    let (told, row) = begun_while(false, move |moving| drop(begin_other(moving)));
+    assert!(matches!(told, Err(ClusterError::Move(MoveRefusal::UnderWay { .. }))), "{told:?}");
+    assert_eq!(row.why, "another's");
+    let (told, _) = begun_while(false, move |moving| {
+        let other = begin_other(moving);
+        moving.target.moves.end(other.name(), &MoveOutcome::Cancelled).unwrap();
+    });
+    assert!(matches!(told, Err(ClusterError::Move(MoveRefusal::Changed { .. }))), "{told:?}");
+    let (told, row) = begun_while(true, move |moving| {
+        moving.target.moves.end(present(moving).name(), &MoveOutcome::Cancelled).unwrap();
+        begin_other(moving);
+    });
+    assert!(matches!(told, Err(ClusterError::OutcomeUnknown(_))), "its own move's row is gone: {told:?}");
+    assert_eq!(row.why, "another's");
+}
+
 #[test]
 fn handing_to_a_dead_target_is_refused_and_the_pair_stays() {
     handing_to_a_dead_target_is_refused();

@@ -256,13 +256,48 @@ fn pair_that_was_handed_over_is_another_process_s_and_its_results_went_along() {
 /// A pair that was handed over, and the CSN at which its log ends.
 fn hand_over(world: &mut World) -> (Pair, Csn) {
     let cut = freeze(world, 1);
+    (handed(world), cut)
+}
+
+/// The memory of a pair that was frozen and is another's by now.
+fn handed(world: &mut World) -> Pair {
     world.notify(0, ControlEvent::Handed { pair: SECOND, ticket: 1 });
     world.turn();
     let frozen = world.take_commands(0).into_iter().find_map(|command| match command {
         Command::Left { pair: SECOND, frozen, .. } => frozen,
         _ => None,
     });
-    (*frozen.expect("its memory is kept"), cut)
+    *frozen.expect("its memory is kept")
+}
+
+/// A pair that is written until it is frozen has its last batch sealed a moment later: that is on its way by
+/// the time the handing stands.
+#[test]
+fn memory_is_kept_while_the_log_writes_a_seal() {
+    let (mut world, mut number) = two_pairs();
+    world.notify(0, ControlEvent::Freeze { pair: SECOND, ticket: 1 });
+    let cut = (0..10_000).find_map(|_| {
+        send_put(&mut world, number, HIGH, b"new");
+        number += 1;
+        world.turn();
+        world.take_commands(0).into_iter().find_map(|command| match command {
+            Command::Frozen { pair: SECOND, cut, .. } => Some(cut),
+            _ => None,
+        })
+    });
+    let is_idle = |world: &World| world.worker().pairs().nth(1).unwrap().is_idle();
+    let is_sealing = (0..10_000).any(|_| {
+        world.turn();
+        !is_idle(&world)
+    });
+    assert!(is_sealing);
+    let frozen = handed(&mut world);
+    assert_eq!(Some(frozen.appended()), cut, "a seal has no record");
+    let entries = frozen.figures().entries;
+    let recovered = frozen.into_recovered(Epoch(3)).unwrap();
+    assert_eq!((Some(recovered.csn_cut), recovered.entries), (cut, entries));
+    world.add(Pair::new(recovered, &OPTIONS.pair));
+    assert_eq!(world.get(HIGH), Replied::Value(b"new".to_vec()));
 }
 
 #[test]

@@ -21,7 +21,9 @@ export interface Memory {
 export interface NodeRow {
   node: number; incarnation: string; address: string; http: string; state: string; state_detail: string | null;
   uptime_ms: number; lease_remaining_ms: number; connections: number; cpu_cores_used: number | null; memory: Memory;
-  backing: { node_region: string; extent_region: string }; pairs: number[]; entries: number;
+  backing: { node_region: string; extent_region: string }; pairs: number[];
+  /** Null: it has not its pairs yet, or not any more. */
+  entries: number | null;
   /** Null, here and in other rates: nothing is known of the last second. */
   operations_per_second: number | null; queue_estimate_us: number | null; is_self: boolean;
   /** How long its figures stand still. */
@@ -313,7 +315,9 @@ export interface DrillsDocument extends Document {
 }
 
 export interface DrillPreview extends Document {
-  node: number; kind: string; pairs: number[]; entries: number; key_share: number; survivors: number[];
+  node: number; kind: string; pairs: number[]; survivors: number[];
+  /** Null: the node does not know; and the share, some node does not. */
+  entries: number | null; key_share: number | null;
   sentence: string; confirm: string;
   /** Another one where it would stop something else. */
   revision: string;

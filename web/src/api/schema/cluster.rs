@@ -157,7 +157,10 @@ pub(super) fn node_row() -> Value {
         ("memory", memory()),
         ("backing", backing()),
         ("pairs", list(integer("A pair."), "The pairs that it serves.")),
-        ("entries", integer("Entries of its pairs.")),
+        (
+            "entries",
+            or_null(integer("Entries of its pairs. Null: it has not its pairs yet, or not any more.")),
+        ),
         ("cpu_cores_used", or_null(number("Processors that it keeps busy. Null: not known yet."))),
         (
             "operations_per_second",

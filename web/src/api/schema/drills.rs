@@ -173,8 +173,11 @@ pub(crate) fn preview() -> Value {
         ("node", integer("The node.")),
         ("kind", word(&kinds(), "The fault.")),
         ("pairs", list(integer("A pair."), "The pairs that stop.")),
-        ("entries", integer("Their entries.")),
-        ("key_share", share("The part of all entries that they have.")),
+        ("entries", or_null(integer("Their entries. Null: the node does not know."))),
+        (
+            "key_share",
+            or_null(share("The part of all entries that they have. Null: some node does not know its own.")),
+        ),
         ("survivors", list(integer("A node."), "The nodes that can take over.")),
         ("sentence", text("What would happen.")),
         ("confirm", pattern(NODE_NAME, "What is to be typed.")),

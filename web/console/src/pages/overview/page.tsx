@@ -1,6 +1,6 @@
 // Overview: how the cluster is, in one sentence, and the figures that say why.
 
-import type { Status } from "../../api/types";
+import { isAbsent, type Status } from "../../api/types";
 import { Tile, Tiles } from "../../parts/figure";
 import { bytes, count, inWords, microseconds, perSecond, plural, share, sumOfKnown, whole } from "../../parts/format";
 import { PageFrame } from "../../parts/page";
@@ -52,10 +52,14 @@ export function Overview() {
 const isWhole = (status: Status): boolean =>
   (status.missing?.length ?? 0) === 0 && status.pairs.all > 0 && status.pairs.served === status.pairs.all;
 
-const entriesOf = (status: Status): number => status.nodes.reduce((sum, node) => sum + node.entries, 0);
+/** Of all nodes that answer. Null while one of them does not know its own: the others' would pass for all. */
+function entriesOf(status: Status): number | null {
+  const told = status.nodes.filter((node) => !isAbsent(node)).map((node) => node.entries);
+  return told.reduce((sum, entries) => (sum === null || entries === null ? null : sum + entries), 0);
+}
 
 function IfEmpty({ status }: { status: Status }) {
-  if (entriesOf(status) > 0 || !isWhole(status)) return null;
+  if (entriesOf(status) !== 0 || !isWhole(status)) return null;
   return <Empty command="cell load words.tsv --key 1 --value 2">The store is empty. Fill it, then watch this page:</Empty>;
 }
 
@@ -64,7 +68,8 @@ function Figures({ status, histories }: { status: Status; histories: Histories }
   const oneSided = status.searches.one_sided_per_second;
   const all = sumOfKnown([...status.operations.map((row) => row.per_second), oneSided]);
   const whose = status.missing?.length ? "nodes that answered" : "all nodes";
-  const entries = entriesOf(status);
+  const told = entriesOf(status);
+  const entries = isWhole(status) || told !== 0 ? told : null;
   const { searches, log, splits } = status;
   const unserved = status.pairs.all - status.pairs.served;
   return (
@@ -81,7 +86,7 @@ function Figures({ status, histories }: { status: Status; histories: Histories }
         name="Pairs served" value={{ number: `${status.pairs.served}`, unit: `of ${status.pairs.all}` }} window="now"
         level={unserved > 0 ? "critical" : "ok"} href="/console/nodes"
       />
-      <Tile name="Entries" value={count(isWhole(status) || entries > 0 ? entries : null)} window={isWhole(status) ? "now" : "now, of what is told"} note={`${whole(splits.finished)} splits done`} href="/console/tree" />
+      <Tile name="Entries" value={count(entries)} window={told === null ? "not known now" : isWhole(status) ? "now" : "now, of what is told"} note={`${whole(splits.finished)} splits done`} href="/console/tree" />
       <Tile
         name="Under way" value={{ number: String(splits.under_way + status.recoveries.length), unit: "" }} window="now"
         note={`${plural(splits.under_way, "split")}, ${plural(status.recoveries.length, "recovery", "recoveries")}`} href="/console/recovery"
