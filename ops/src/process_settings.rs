@@ -2,7 +2,9 @@
 
 use cell_terms::setting::{ADDRESS, Applies, Bounds, OPTIONAL_ADDRESS, PATH, Setting, TextForm};
 
+use anyhow::Context;
 use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
 use crate::logging;
 
@@ -10,6 +12,20 @@ use crate::logging;
 /// else, and folders only passed through, for whoever may talk to a socket in one.
 pub(crate) fn keep_files_private() {
     rustix::process::umask(Mode::from_raw_mode(0o066));
+}
+
+/// Lets this process have as many files and connections open as it may. What it is given at first, a thousand
+/// as a rule, is less than a cluster has nodes.
+pub(crate) fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, ..limit };
+    let _ = setrlimit(Resource::Nofile, wanted); // it goes by what it has
+}
+
+/// Has the kernel kill this process when its supervisor has ended, also while it stands still. The thread
+/// that has started it is the supervisor's first one, which lives as long as that.
+pub(crate) fn end_with_supervisor() -> anyhow::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot be told of the supervisor's end")
 }
 
 /// The coordinator of a cluster of one.
