@@ -144,6 +144,7 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let process_warnings = Arc::new(ProcessWarnings::default());
     let configuration = Configuration::new(settings.clone(), filter, process_warnings.clone(), resolve);
     let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
+    refuse_beyond_loopback(listen)?;
     let access = Arc::new(check_http(&settings, http)?);
     let embedded = settings.text("coordinator_address") == EMBEDDED;
     refuse_small(Path::new(settings.text("data_dir")), &settings, 1, embedded)?;
@@ -227,7 +228,6 @@ fn options(
     restarted_because: Option<String>,
     guards: &Guards,
 ) -> anyhow::Result<NodeOptions> {
-    refuse_beyond_loopback(listen)?;
     let data = Path::new(settings.text("data_dir"));
     let id = u32::try_from(settings.integer("node_id")).unwrap_or(u32::MAX);
     Ok(NodeOptions {
