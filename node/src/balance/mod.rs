@@ -24,11 +24,13 @@ use cell_cluster::{
 use cell_placement::{Advice, Balancer, DrainStall, Figures, MoveFailure, MoveReason, NextStep, PlannedMove};
 use cell_terms::{NodeId, PairId};
 
+use crate::command::ControlEvent;
 use crate::figures::WorkerFigures;
 use crate::membership::MembershipOptions;
+use crate::split::SpreadView;
 use crate::wall_clock::WallClock;
 use picture::SeenFigures;
-use spreading::Spreading;
+use spreading::{Spreading, may_spread};
 use telling::Telling;
 use verdicts::Verdicts;
 
@@ -153,6 +155,37 @@ impl BalanceDriver {
 
     fn every_ms(&self) -> u64 {
         STEP_MS.min(self.window_ms() / 8).max(1)
+    }
+
+    /// What the worker is to be told now of the others, if it is time.
+    pub(crate) fn spread(&mut self, view: &ClusterView, now_ns: u64) -> Option<ControlEvent> {
+        if !self.spreading.is_due(self.every_ms(), now_ns) {
+            return None;
+        }
+        let shown = self.spread_view(view, now_ns);
+        self.spreading.event(shown)
+    }
+
+    /// None: all halves stay here.
+    fn spread_view(&self, view: &ClusterView, now_ns: u64) -> Option<SpreadView> {
+        if self.stopping || !self.options.on || view.members.len() < 2 {
+            return None;
+        }
+        let figures = picture::figures(view, &self.seen, self.options.on, now_ns);
+        if !may_spread(&figures) {
+            return None;
+        }
+        let others = view.balance.figures.values().filter(|(row, _)| row.node != self.member.node);
+        let meganodes = others.fold(0, |sum: u64, (row, _)| sum.saturating_add(row.meganodes));
+        let shown = SpreadView {
+            node: self.member.node,
+            figures,
+            meganodes,
+            rules: self.options.rules.clone(),
+            pairs_max: self.options.pairs_max,
+            log_bytes: self.options.log_bytes,
+        };
+        Some(shown.summed())
     }
 
     /// Takes everything a step further. Whether there is something new for people.

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use cell_cluster::ClusterView;
-use cell_placement::MemberState;
+use cell_placement::{Figures, MemberState};
 
-use super::{BalanceDriver, picture};
 use crate::command::ControlEvent;
 use crate::split::SpreadView;
 
@@ -21,41 +19,26 @@ impl Spreading {
     pub(super) fn hurry(&mut self) {
         self.due_ns = 0;
     }
-}
 
-impl BalanceDriver {
-    /// What the worker is to be told now, if it is time.
-    pub(crate) fn spread(&mut self, view: &ClusterView, now_ns: u64) -> Option<ControlEvent> {
-        if now_ns < self.spreading.due_ns {
-            return None;
+    /// Whether the worker is to be told, every so often.
+    pub(super) fn is_due(&mut self, every_ms: u64, now_ns: u64) -> bool {
+        let due = now_ns >= self.due_ns;
+        if due {
+            self.due_ns = now_ns.saturating_add(every_ms * 1_000_000);
         }
-        self.spreading.due_ns = now_ns.saturating_add(self.every_ms() * 1_000_000);
-        let shown = self.spread_view(view, now_ns);
-        let told = std::mem::replace(&mut self.spreading.told, shown.is_some());
+        due
+    }
+
+    /// The worker is told this; what it has not got needs not be taken back.
+    pub(super) fn event(&mut self, shown: Option<SpreadView>) -> Option<ControlEvent> {
+        let told = std::mem::replace(&mut self.told, shown.is_some());
         (told || shown.is_some()).then(|| ControlEvent::Spread(shown.map(Arc::new)))
     }
+}
 
-    /// None: all halves stay here.
-    fn spread_view(&self, view: &ClusterView, now_ns: u64) -> Option<SpreadView> {
-        if self.stopping || !self.options.on || view.members.len() < 2 {
-            return None;
-        }
-        let figures = picture::figures(view, &self.seen, self.options.on, now_ns);
-        let members = figures.members.iter();
-        let sharing = members.filter(|member| member.state == MemberState::Serving && !member.draining);
-        if figures.pause.is_some() || figures.takeovers_open > 0 || sharing.count() < 2 {
-            return None;
-        }
-        let others = view.balance.figures.values().filter(|(row, _)| row.node != self.member.node);
-        let meganodes = others.fold(0, |sum: u64, (row, _)| sum.saturating_add(row.meganodes));
-        let shown = SpreadView {
-            node: self.member.node,
-            figures,
-            meganodes,
-            rules: self.options.rules.clone(),
-            pairs_max: self.options.pairs_max,
-            log_bytes: self.options.log_bytes,
-        };
-        Some(shown.summed())
-    }
+/// Whether there is somebody that halves can go to, and nothing that forbids it.
+pub(super) fn may_spread(figures: &Figures) -> bool {
+    let members = figures.members.iter();
+    let sharing = members.filter(|member| member.state == MemberState::Serving && !member.draining);
+    figures.pause.is_none() && figures.takeovers_open == 0 && sharing.count() >= 2
 }

@@ -1,11 +1,12 @@
-//! Whether one more pair is wanted, when splits rest, and which pair takes how much of a meganode. What goes to
-//! another node comes first: `spread`.
+//! Whether one more pair is wanted, when splits rest, and which pair takes how much of a meganode. What goes
+//! to another node comes first: `spread`.
 //!
 //! What counts is what entries take, not what slabs hold them: those can be packed.
 
 use cell_pair::Pair;
 use cell_tree::Division;
 
+use super::cause::Cause;
 use super::effects::{Effects, SplitCounts};
 use super::parent;
 use super::spread::{Going, Spread};
@@ -48,17 +49,6 @@ pub(super) struct Growth {
     aborted_seen: u64,
     finished_seen: u64,
     aborted_in_row: u32,
-}
-
-/// Why entries are to leave a meganode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// Its slot is full.
-    Nodes,
-    /// The cluster has few meganodes: where there is much room anyhow.
-    Early,
-    /// Its pair is short of extents: they go to another pair.
-    Extents,
 }
 
 /// Where entries of a meganode can go.
@@ -208,8 +198,8 @@ struct Candidate {
     slots: usize,
 }
 
-/// The pairs that have a slot, and memory and extents enough. Those that are made for other nodes are for what
-/// they were made for.
+/// The pairs that have a slot, and memory and extents enough. Those that are made for other nodes are for
+/// what they were made for.
 fn candidates<'a>(
     pairs: &'a Pairs,
     leaving: &'a Leaving,

@@ -12,6 +12,7 @@
 //! root:                                                              parent entry
 //! ```
 
+mod cause;
 mod compaction;
 mod effects;
 mod growth;

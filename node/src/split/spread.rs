@@ -1,6 +1,6 @@
-//! What goes to other nodes (`docs/design/balance.md`, "Splits"). While this node has more bytes than the mean,
-//! the upper half of a meganode goes into a *fresh* pair: it is made here, gets that half alone, and is handed
-//! over as soon as the split is open. While the cluster has few meganodes, they split early.
+//! What goes to other nodes (`docs/design/balance.md`, "Splits"). While this node has more bytes than the
+//! mean, the upper half of a meganode goes into a *fresh* pair: it is made here, gets that half alone, and is
+//! handed over as soon as the split is open. While the cluster has few meganodes, they split early.
 //!
 //! The control thread tells what the others have; of its own pairs the worker knows better. A fresh pair that
 //! could not leave while it was young is a pair like any other.
@@ -12,7 +12,7 @@ use cell_placement::{
 };
 use cell_terms::{NodeId, PairId};
 
-use super::growth::Cause;
+use super::cause::Cause;
 use crate::directory::MeganodeAt;
 use crate::outbox::PairAt;
 use crate::pairs::Pairs;
@@ -211,7 +211,8 @@ impl Spread {
                     add(member, owned.pair.id(), owned.pair.live_bytes());
                 }
             }
-            for fresh in self.fresh.iter().filter(|fresh| fresh.node == member.node) {
+            let node = member.node;
+            for fresh in self.fresh.iter().filter(|fresh| fresh.node == node) {
                 let Some(at) = pairs.at(fresh.pair) else { continue };
                 let pair = pairs.pair(at);
                 add(member, fresh.pair, pair.live_bytes());

@@ -5,8 +5,9 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_tree::Division;
 
 use super::Splits;
+use super::cause::Cause;
 use super::compaction::Compactions;
-use super::growth::{Cause, Placement};
+use super::growth::Placement;
 use crate::directory::MeganodeAt;
 use crate::outbox::PairAt;
 use crate::pairs::Pairs;
@@ -82,8 +83,8 @@ impl Splits {
         }
     }
 
-    /// A pair that was made for another node gets what it was made for, before it is handed over. Whether that
-    /// begins.
+    /// A pair that was made for another node gets what it was made for, before it is handed over. Whether
+    /// that begins.
     fn fill_fresh(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {
         let Some((there, cause)) = self.spread.awaits() else { return false };
         let can_split = pairs.known(there.pair).is_some_and(|owned| {
