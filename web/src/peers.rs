@@ -271,7 +271,7 @@ mod tests {
     async fn gather_of_a_thousand_nodes_names_each_one() {
         let members = (1..1_024).map(|node| member(node, "")).collect();
         let gathered = gather(&Peers::new(None), &node_of(0, members)).await;
-        assert_eq!(nodes(&gathered), (vec![0], (1..1_024).collect()));
+        assert_eq!(nodes(&gathered), (vec![0], (1..1_024).collect::<Vec<u32>>()));
     }
 
     #[tokio::test]
