@@ -183,7 +183,8 @@ fn checks_of_the_tree_under_load_with_splits_report_nothing() {
     std::thread::scope(|scope| {
         let load = scope.spawn(|| server.cell(&["load", file.to_str().expect("it is text")]));
         while !load.is_finished() {
-            checks.push(checked(&server));
+            // What moves meanwhile, because balance has it move, is left out.
+            checks.push(checked_with(&server, &["passed", "incomplete"]));
         }
         let loaded = load.join().expect("it ends");
         assert_eq!(loaded.code, Some(0), "{loaded:?}");
@@ -195,7 +196,8 @@ fn checks_of_the_tree_under_load_with_splits_report_nothing() {
     });
     // What the status says is a second old.
     let whole = wait::until_some("a check leaves no pair out", || {
-        Some(checked(&server)).filter(|whole| whole["unchecked_pairs"] == serde_json::json!([]))
+        let check = checked_with(&server, &["passed", "incomplete"]);
+        Some(check).filter(|whole| whole["unchecked_pairs"] == serde_json::json!([]))
     });
     assert_eq!(whole["entries"], ENTRIES);
 }
@@ -216,6 +218,11 @@ fn parsed(answer: Option<(u16, String)>) -> (u16, Value) {
 
 /// A check that one node is asked for, and that another one reports. It ends well.
 fn checked(server: &Server) -> Value {
+    checked_with(server, &["passed"])
+}
+
+/// A check that finds no violation, and ends in one of these states.
+fn checked_with(server: &Server, states: &[&str]) -> Value {
     // Each node limits how often checks begin, so the asked node may begin one that the other still refuses.
     let is_refused = |operation: &Value| {
         let missing = operation["missing"].as_array();
@@ -226,8 +233,8 @@ fn checked(server: &Server) -> Value {
     let operation = wait::until_some("a check of both nodes ends", || {
         Some(check_once(server)).filter(|operation| !is_refused(operation))
     });
-    let outcome = (&operation["state"], &operation["violations"]);
-    assert_eq!(outcome, (&"passed".into(), &0.into()), "{operation}");
+    assert!(states.iter().any(|state| operation["state"] == *state), "{operation}");
+    assert_eq!(operation["violations"], 0, "{operation}");
     assert_eq!(list(&operation, "nodes").len(), 2, "{operation}");
     operation
 }

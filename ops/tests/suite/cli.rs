@@ -163,7 +163,7 @@ fn usage_errors_under_json_are_one_json_object() {
         &["get", "key", "--hex", "--base64", "--json"],
         &["settings", "--json", "--markdown"],
         &["dev", "--json", "--port", "80"],
-        &["node", "--json", "--node-id", "99"],
+        &["node", "--json", "--node-id", "1024"],
     ] {
         let output = cell(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
@@ -285,7 +285,7 @@ fn usage_errors_exit_with_2() {
         &["cas", "key", "value"],
         &["scan", "--prefix", "a", "--from", "b"],
         &["load", "-", "--progress", "file"],
-        &["node", "--node-id", "99"],
+        &["node", "--node-id", "1024"],
         &["node", "--log-segment-bytes", "3MiB"],
         &["node", "--listen-address", "nowhere"],
         &["node", "--tracing-filter", "garbage"],
