@@ -101,8 +101,8 @@ pub const SETTINGS: &[Setting] = &[
         name: "memory_limit_bytes",
         meaning: "All that this node may hold in memory: regions, ready memory, buffers. At the limit writes \
                   that need more are refused; reads and deletes go on. Sizes that are not given follow \
-                  from it. 0 takes what the machine, or the control group, has; `cell dev` divides that \
-                  between its nodes.",
+                  from it. 0 takes what the machine, or the control group, has. `cell dev` divides that \
+                  between its nodes, `cell node --processes` what is given, or that, between its processes.",
         default: "0",
         bounds: Bounds::Bytes { min: 0, max: 1 << 46, power_of_two: false },
         applies: Applies::Restart(

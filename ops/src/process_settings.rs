@@ -1,12 +1,11 @@
 //! Settings of a node's process; those of the store are declared by the crates that use them.
 
-use std::net::SocketAddr;
+use cell_terms::setting::{ADDRESS, Applies, Bounds, OPTIONAL_ADDRESS, PATH, Setting, TextForm};
 
-use cell_terms::setting::{ADDRESS, Applies, Bounds, OPTIONAL_ADDRESS, PATH, Setting, Settings, TextForm};
-
+use anyhow::Context;
 use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
-use crate::exit::Failure;
 use crate::logging;
 
 /// Has all that this process makes from now on be its user's alone: files can be read and written by nobody
@@ -15,24 +14,18 @@ pub(crate) fn keep_files_private() {
     rustix::process::umask(Mode::from_raw_mode(0o066));
 }
 
-/// The address that a setting gives.
-pub(crate) fn address(settings: &Settings, name: &str) -> anyhow::Result<SocketAddr> {
-    let text = settings.text(name);
-    let parsed = text.parse();
-    parsed.map_err(|_| Failure::usage(format!("`{name}` cannot be `{text}`: it takes IP:PORT")).into())
+/// Lets this process have as many files and connections open as it may. What it is given at first, a thousand
+/// as a rule, is less than a cluster has nodes.
+pub(crate) fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, ..limit };
+    let _ = setrlimit(Resource::Nofile, wanted); // it goes by what it has
 }
 
-/// An address that is given in place of the one that is listened on; none if it is not set.
-pub(crate) fn advertised(settings: &Settings, name: &str) -> anyhow::Result<Option<SocketAddr>> {
-    if settings.text(name).is_empty() {
-        return Ok(None);
-    }
-    let given = address(settings, name)?;
-    if given.port() == 0 || given.ip().is_unspecified() {
-        let what = format!("`{name}` cannot be `{given}`: nobody can connect to it");
-        return Err(Failure::usage(what).next("give the address and port that others reach").into());
-    }
-    Ok(Some(given))
+/// Has the kernel kill this process when its supervisor has ended, also while it stands still. The thread
+/// that has started it is the supervisor's first one, which lives as long as that.
+pub(crate) fn end_with_supervisor() -> anyhow::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot be told of the supervisor's end")
 }
 
 /// The coordinator of a cluster of one.

@@ -1,5 +1,5 @@
 //! What systemd is notified of: ready, status, more time while a recovery or a last checkpoint advances, the
-//! watchdog. Without systemd (no NOTIFY_SOCKET) all of it does nothing.
+//! watchdog. A supervisor speaks for its nodes. Without systemd (no NOTIFY_SOCKET) all of it does nothing.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use sd_notify::NotifyState;
 
 /// More time is asked for in such pieces, and again before they run out.
 const EXTENSION: Duration = Duration::from_secs(30);
-const EXTEND_EVERY: Duration = Duration::from_secs(5);
+pub(crate) const EXTEND_EVERY: Duration = Duration::from_secs(5);
 /// A node whose uptime stands still for so long hangs: the watchdog is not fed.
 const HANG_AFTER: Duration = Duration::from_secs(5);
 /// So often within the time that systemd waits for it, the watchdog is fed.
@@ -75,9 +75,67 @@ impl Service {
     }
 }
 
-/// Every node of a supervisor has served.
-pub(crate) fn all_ready() {
-    notify(&[NotifyState::Ready]);
+/// Notifies systemd of how a supervisor is doing, whose nodes say nothing to systemd themselves.
+pub(crate) struct SupervisorService {
+    ready: bool,
+    stops: bool,
+    extended_at: Option<Instant>,
+    /// How long systemd waits for the watchdog, and when it was fed.
+    watchdog: Option<(Duration, Instant)>,
+}
+
+impl SupervisorService {
+    pub(crate) fn new(now: Instant) -> SupervisorService {
+        let watchdog = sd_notify::watchdog_enabled().map(|patience| (patience, now));
+        SupervisorService { ready: false, stops: false, extended_at: None, watchdog }
+    }
+
+    /// The supervisor turns: the watchdog is about that. A node that hangs is for the others to see.
+    pub(crate) fn turn(&mut self, now: Instant) {
+        if let Some((patience, fed_at)) = &mut self.watchdog
+            && now.duration_since(*fed_at) >= *patience / FEEDS
+        {
+            *fed_at = now;
+            notify(&[NotifyState::Watchdog]);
+        }
+    }
+
+    /// How long it may be until the next turn, if systemd waits for it.
+    pub(crate) fn period(&self) -> Option<Duration> {
+        self.watchdog.map(|(patience, _)| patience / FEEDS)
+    }
+
+    /// A node has come on with its start.
+    pub(crate) fn progress(&mut self, now: Instant) {
+        if !self.ready && self.takes_extension(now) {
+            notify(&[extension()]);
+        }
+    }
+
+    fn takes_extension(&mut self, now: Instant) -> bool {
+        let is_due = self.extended_at.is_none_or(|at| now.duration_since(at) >= EXTEND_EVERY);
+        if is_due {
+            self.extended_at = Some(now);
+        }
+        is_due
+    }
+
+    /// No node is waited for any more.
+    pub(crate) fn ready(&mut self) {
+        if !std::mem::replace(&mut self.ready, true) {
+            notify(&[NotifyState::Ready]);
+        }
+    }
+
+    /// The last checkpoints are taken; call it each [`EXTEND_EVERY`] of that at least.
+    pub(crate) fn stopping(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.stops, true) {
+            self.extended_at = Some(now);
+            notify(&[NotifyState::Stopping, extension()]);
+        } else if self.takes_extension(now) {
+            notify(&[extension()]);
+        }
+    }
 }
 
 /// When the watchdog is fed: as long as the worker shows that it makes progress. The uptime is written by the

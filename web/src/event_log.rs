@@ -24,7 +24,7 @@ use crate::move_events;
 use crate::words::counted;
 
 /// Events that are kept.
-const EVENTS_MAX: usize = 1_000;
+pub(crate) const EVENTS_MAX: usize = 1_000;
 /// A look shows nothing that happened so long before the one before it: a date from that far is of another
 /// machine's clock.
 const REACH_MS: u64 = 10_000;

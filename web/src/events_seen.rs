@@ -10,7 +10,7 @@ use crate::event_log::{self, Event, EventLog};
 use crate::peers::{MissingPeer, NodePart};
 
 /// Nodes that a cursor names, at most: as many as a cluster has.
-const NODES_MAX: usize = 64;
+const NODES_MAX: usize = 1_024;
 
 /// The events of one node, newest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,9 +25,9 @@ pub(crate) struct EventsPart {
 }
 
 impl EventsPart {
-    /// Those of a log with this name.
-    pub(crate) fn new(log: &EventLog, name: u64, clock_unix_ms: u64) -> EventsPart {
-        let events = log.iter().rev().cloned().collect();
+    /// The newest of a log with this name, at most so many.
+    pub(crate) fn new(log: &EventLog, name: u64, clock_unix_ms: u64, most: usize) -> EventsPart {
+        let events = log.iter().rev().take(most).cloned().collect();
         EventsPart { events, log: name.to_string(), counted: log.counted(), clock_unix_ms }
     }
 
@@ -219,6 +219,29 @@ pub(crate) mod tests {
         assert_eq!(ids(&cursor.take_fresh(&seen(2_000, vec![late]))), ["b"]);
         let restarted = part(1, 9, 3_000, &[("d", 2_500)]);
         assert_eq!(ids(&cursor.take_fresh(&seen(3_000, vec![restarted]))), ["d"]);
+    }
+
+    /// Nodes past the 64th were in no cursor, and all that they had seen came again each second.
+    #[test]
+    fn take_fresh_of_a_thousand_nodes_has_each_event_once_and_the_cursor_fits_a_request() {
+        let (log, counted) = (1_800_000_000_000, 99_999_999);
+        let all = |own: bool| {
+            let part_of = |node: u32| {
+                let id = node.to_string();
+                let news = [(id.as_str(), 1_500)];
+                let mut of = part(node, log, 2_000, &news[..usize::from(own)]);
+                of.part.counted = counted + u64::from(own);
+                of
+            };
+            seen(2_000, (0..1_024).map(part_of).collect())
+        };
+        let mut cursor = EventCursor::since(1_000);
+        assert_eq!(ids(&cursor.take_fresh(&all(false))), [""; 0]);
+        let text = cursor.to_string();
+        assert!(text.len() < 40 << 10, "{} bytes", text.len());
+        let mut again = EventCursor::parse(&text).unwrap();
+        assert_eq!(again.take_fresh(&all(true)).len(), 1_024);
+        assert_eq!(ids(&again.take_fresh(&all(true))), [""; 0]);
     }
 
     #[test]

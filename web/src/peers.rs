@@ -1,6 +1,7 @@
 //! What the other nodes say over HTTP. Each is asked for its own part of a document, all at a time, with a
 //! short deadline: whoever does not answer is listed as missing, and the rest is shown.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -15,6 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::body_limit::limited_body;
@@ -26,8 +28,8 @@ use crate::tls::trusting_nobody;
 pub(crate) const PEER_DEADLINE: Duration = Duration::from_millis(200);
 /// A peer's answer that is longer is not read.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// Peers that are asked at a time: as many as a cluster has nodes.
-const PEERS_MAX: usize = 64;
+/// Peers that are asked at a time for a document; of a larger cluster each next one as another has answered.
+const ASKED_AT_ONCE: usize = 128;
 /// A connection that is not used for so long is closed, before the peer does so itself.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -101,9 +103,12 @@ impl Peers {
         let mut parts = vec![NodePart { node: snapshot.node, part: own }];
         let mut missing = Vec::new();
         let mut asked = JoinSet::new();
-        for member in others(snapshot).take(PEERS_MAX) {
+        let turns = Arc::new(Semaphore::new(ASKED_AT_ONCE));
+        for member in others(snapshot) {
             let (peers, member, path) = (self.clone(), member.clone(), path.to_owned());
+            let turns = Arc::clone(&turns);
             asked.spawn(async move {
+                let _turn = turns.acquire_owned().await;
                 let answer = peers.ask(&member, &path).await;
                 (member, answer)
             });
@@ -187,7 +192,6 @@ fn in_words(error: &hyper_util::client::legacy::Error) -> String {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::sync::Arc;
 
     use cell_cluster::Sim;
     use cell_node::ClusterSnapshot;
@@ -260,6 +264,14 @@ mod tests {
         let why = |at: usize| gathered.missing[at].why.as_str();
         assert_eq!((why(0), why(2)), ("no answer within 200 ms", "it has no HTTP address"));
         assert!(why(1).starts_with("it cannot be reached: "), "{}", why(1));
+    }
+
+    /// Those past the 64th were neither asked nor missed.
+    #[tokio::test]
+    async fn gather_of_a_thousand_nodes_names_each_one() {
+        let members = (1..1_024).map(|node| member(node, "")).collect();
+        let gathered = gather(&Peers::new(None), &node_of(0, members)).await;
+        assert_eq!(nodes(&gathered), (vec![0], (1..1_024).collect::<Vec<u32>>()));
     }
 
     #[tokio::test]

@@ -20,7 +20,7 @@ pub(crate) const TRANSACTION_BYTES_MAX: usize = 256 << 10;
 pub(crate) const PAGE_KEYS_MAX: usize = 512;
 /// Shortest and longest time that a lease can be granted for.
 pub(crate) const LEASE_TTL_MS: std::ops::RangeInclusive<u64> = 10..=3_600_000;
-/// Most leases alive at a time: some for each of 64 nodes, whose lives may follow each other fast.
+/// Most leases alive at a time: some for each of 1,024 nodes, whose lives may follow each other fast.
 pub(crate) const LEASES_MAX: usize = 4_096;
 /// Kinds of keys: what is before the first slash of a key is its kind.
 pub(crate) const KINDS_MAX: usize = 256;

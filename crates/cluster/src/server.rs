@@ -21,8 +21,9 @@ use crate::local_socket::{self, PeerUser};
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Quota, Response};
 use crate::urgent;
 
-/// Most connections at a time; further ones get the answer that the server is busy.
-const CONNECTIONS_MAX: usize = 512;
+/// Most connections at a time: some for each of 1,024 nodes, and for commands. Further ones get the answer
+/// that the server is busy.
+const CONNECTIONS_MAX: usize = 5 * 1_024;
 /// Most living leases that one connection has taken: a node has one, a client that goes round in a loop does
 /// not get those of all others.
 const LEASES_OF_ONE_MAX: usize = 16;

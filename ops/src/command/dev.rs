@@ -29,9 +29,9 @@ use crate::dev::supervisor::{NodeFactory, Supervisor};
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
-use crate::process_settings::keep_files_private;
+use crate::process_settings::{keep_files_private, raise_open_files};
 use crate::signal::{self, Hangup};
-use crate::{environment, logging, settings};
+use crate::{cores, environment, logging, settings};
 
 /// Settings that `cell dev` decides itself, from `--dir` and `--port`.
 pub(crate) const DECIDED: [&str; 8] = [
@@ -55,9 +55,13 @@ pub(crate) struct DevArgs {
     dir: PathBuf,
     /// Nodes, each a process of its own
     #[arg(
-        long, visible_alias = "processes", value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64)
+        long, visible_alias = "processes", value_name = "N", default_value_t = 1,
+        value_parser = value_parser!(u16).range(1..=64)
     )]
     nodes: u16,
+    /// Give each node cores of its own, those that come later apart
+    #[arg(long)]
+    pin_cores: bool,
     /// First port P: node i on P+i, its HTTP on P+80+i
     #[arg(
         long, value_name = "P", default_value_t = 7000, value_parser = value_parser!(u16).range(1024..=65000)
@@ -99,6 +103,8 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
         return dev_scale::run(global, scale, &arguments.dir);
     }
     keep_files_private();
+    raise_open_files(); // of the coordinator's connections each node has some; the nodes inherit it
+    let cores = if arguments.pin_cores { cores::share_out(arguments.nodes)? } else { Vec::new() };
     let (resolved, warnings) = settings::resolve(matches, environment::variables())?;
     warnings.iter().for_each(|warning| message::warning(warning));
     create_folders(&SystemSyncer, &arguments.dir)
@@ -128,7 +134,10 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     let drill_listener = drills(&plan, coordinator, &sender)?;
     let given = (arguments.nodes, arguments.show_logs);
     let specs = (0..arguments.nodes).map(|node| node_spec(&plan, node, given, matches));
-    let specs = specs.collect::<anyhow::Result<Vec<NodeSpec>>>()?;
+    let mut specs = specs.collect::<anyhow::Result<Vec<NodeSpec>>>()?;
+    for (spec, own) in specs.iter_mut().zip(&cores) {
+        spec.arguments.push(cores::argument(own));
+    }
     if !arguments.show_logs {
         let of_nodes = specs.iter().filter_map(|spec| spec.messages.clone());
         messages::keep_bounded(of_nodes.chain([plan.supervisor_messages()]).collect())?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cell_cluster::{ClusterError, Coordinator, Embedded, NodeRefusal, Remote};
 use cell_drill::wire::PartitionWay;
-use cell_fabric::{FabricError, Partition};
+use cell_fabric::Partition;
 use cell_node::{
     AccessRules, Ended, FailureKind, NO_ROOM, NodeError, NodeHandle, NodeOptions, NodeSnapshot, NodeState,
     ProcessWarnings, SILENT_WORDS, StartingNode,
@@ -19,7 +19,7 @@ use cell_terms::NodeId;
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
 use cell_wal::{DiskDelay, WalError};
-use cell_web::{HttpServer, Sources, TOKENS_FILE, WebError};
+use cell_web::{HttpServer, Sources};
 use clap::{ArgMatches, Args, Subcommand, value_parser};
 
 use crate::args::Global;
@@ -32,11 +32,12 @@ use crate::dev::link::{self, Report, Word};
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
-use crate::process_settings::{EMBEDDED, address, advertised, keep_files_private};
+use crate::process_settings::{EMBEDDED, end_with_supervisor, keep_files_private, raise_open_files};
 use crate::reload::Configuration;
 use crate::service::Service;
 use crate::signal::{self, Hangup};
-use crate::{environment, logging, settings};
+use crate::start_checks::{address, advertised, check_http, explain_web, refuse_beyond_loopback};
+use crate::{cores, environment, logging, settings};
 
 /// How often the node's state is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -127,7 +128,11 @@ pub(crate) fn run(global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -
 /// Runs until a signal.
 fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     keep_files_private();
-    node_processes::pin(&arguments.cores)?; // before there are threads, which have the same
+    raise_open_files();
+    if arguments.shared_out {
+        end_with_supervisor()?;
+    }
+    cores::pin(&arguments.cores)?; // before there are threads, which have the same
     let supervised = arguments.supervised;
     let development = supervised && !arguments.shared_out;
     let (settings, warnings) = resolve(matches, development)?;
@@ -139,15 +144,14 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let process_warnings = Arc::new(ProcessWarnings::default());
     let configuration = Configuration::new(settings.clone(), filter, process_warnings.clone(), resolve);
     let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
-    HttpServer::check_address(http, Some(&settings)).map_err(explain_web)?;
+    refuse_beyond_loopback(listen)?;
+    let access = Arc::new(check_http(&settings, http)?);
     let embedded = settings.text("coordinator_address") == EMBEDDED;
     refuse_small(Path::new(settings.text("data_dir")), &settings, 1, embedded)?;
     let faults = FaultSwitches::default();
     faults.partition.set(link::blocked(arguments.partitioned));
     faults.disk_delay.set(Duration::from_millis(arguments.slow_disk_ms));
     let wishes = receive_wishes(supervised, &faults)?;
-    let access =
-        Arc::new(AccessRules::open(settings.text(TOKENS_FILE)).map_err(|error| explain_web(error.into()))?);
     let coordinator = coordinator(&settings, faults.partition.clone(), configuration.store())?;
     let restarted = arguments.restarted_because.clone();
     let guards = Guards { access, process_warnings };
@@ -194,18 +198,6 @@ fn resolve(matches: &ArgMatches, development: bool) -> anyhow::Result<(Settings,
     Ok((settings, warnings))
 }
 
-fn explain_web(error: WebError) -> Failure {
-    let next = match error {
-        WebError::Tokens(_) => "mend the file that tokens_file names: `ROLES NAME SHA256` a line",
-        WebError::Tls(_) => {
-            "mend http_tls_certificate_file, http_tls_key_file and http_tls_trust_file: PEM files"
-        }
-        WebError::NotLoopback { .. } => "give a loopback address as http_address, or TLS and tokens",
-        _ => "give another http_address",
-    };
-    Failure::usage(with_causes(&error)).next(next)
-}
-
 /// Serves the node's HTTP, with all that its routes are made from.
 fn serve_http(
     address: SocketAddr,
@@ -236,10 +228,6 @@ fn options(
     restarted_because: Option<String>,
     guards: &Guards,
 ) -> anyhow::Result<NodeOptions> {
-    if !listen.ip().is_loopback() {
-        // The fabric refuses it too, but only after the data folder is made.
-        return Err(explain(NodeError::Fabric(FabricError::NotLoopback { address: listen })).into());
-    }
     let data = Path::new(settings.text("data_dir"));
     let id = u32::try_from(settings.integer("node_id")).unwrap_or(u32::MAX);
     Ok(NodeOptions {

@@ -198,12 +198,17 @@ fn named(nodes: &[u32]) -> String {
     }
 }
 
+fn is_or_are(nodes: &[u32]) -> &'static str {
+    if nodes.len() == 1 { "is" } else { "are" }
+}
+
 fn plan_text(arguments: &NodeDrainArgs, made: &Change) -> String {
     let pairs = cell_terms::text::counted(made.moves_total, "pair", "pairs");
     let what = format!("{pairs} with {}", number::bytes(made.bytes));
     if !arguments.how.of.dry_run {
         let look = arguments.api.command("cell node ls");
-        return format!("{} is emptied of {what}; {look} shows how far it is\n", named(&made.nodes));
+        let (nodes, verb) = (named(&made.nodes), is_or_are(&made.nodes));
+        return format!("{nodes} {verb} emptied of {what}; {look} shows how far it is\n");
     }
     let line = |planned: &Planned| {
         let Planned { pair, from, to, bytes } = planned;
@@ -236,7 +241,7 @@ fn wait(global: &Global, api: &Api, nodes: &[u32], patience: Duration) -> anyhow
                 let all = own.len() == nodes.len();
                 if all && own.iter().all(|drain| drain.pairs_left == 0) {
                     message::print_document(global.json, document, || {
-                        format!("{} is empty, and can be stopped\n", named(nodes))
+                        format!("{} {} empty, and can be stopped\n", named(nodes), is_or_are(nodes))
                     })?;
                     return Ok(Exit::Ok);
                 }
@@ -250,9 +255,8 @@ fn wait(global: &Global, api: &Api, nodes: &[u32], patience: Duration) -> anyhow
             Err(_) => {}
         }
         if over {
-            let what =
-                format!("{} is not empty after {}; the drain goes on", named(nodes), number::time(patience));
-            message::warning(&what);
+            let (names, verb, waited) = (named(nodes), is_or_are(nodes), number::time(patience));
+            message::warning(&format!("{names} {verb} not empty after {waited}; the drain goes on"));
             return Ok(Exit::Partial);
         }
         thread::sleep(WAIT_PERIOD);

@@ -1,7 +1,7 @@
 //! `cell node --processes N`: a supervisor, and N nodes of one configuration as its children.
 //!
 //! The supervisor owns no pairs. It hosts the coordinator if that is embedded. What dies with what: a node
-//! dies alone, and is started again; all nodes end with their supervisor.
+//! dies alone, and is started again; all nodes end with their supervisor, also those that stand still.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -16,22 +16,22 @@ use cell_durable::{SystemSyncer, create_folders};
 use cell_terms::setting::{Settings, Source};
 use cell_terms::text::with_causes;
 use clap::ArgMatches;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::args::Global;
 use crate::command::dev::CLUSTER_NODES;
 use crate::dev::announce::Announcer;
 use crate::dev::child::NodeSpec;
 use crate::dev::event::Event;
-use crate::dev::machine::{check_apart, check_ports, core_range, first_id, memory_share};
+use crate::dev::machine::{check_apart, check_ports, first_id, memory_share};
 use crate::dev::plan::{COORDINATOR_SOCKET, Plan, shifted};
 use crate::dev::supervisor::Supervisor;
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
-use crate::process_settings::{EMBEDDED, address, advertised, keep_files_private};
+use crate::process_settings::{EMBEDDED, keep_files_private, raise_open_files};
 use crate::signal::{self, Hangup};
-use crate::{environment, logging, settings};
+use crate::start_checks::{address, advertised, check_http, refuse_beyond_loopback};
+use crate::{cores, environment, logging, settings};
 
 const ADVERTISED: [&str; 2] = ["advertise_address", "advertise_http_address"];
 
@@ -43,6 +43,7 @@ pub(crate) fn run(
     matches: &ArgMatches,
 ) -> anyhow::Result<Exit> {
     keep_files_private();
+    raise_open_files(); // of the coordinator's connections each node has some; the nodes inherit it
     let (resolved, warnings) = settings::resolve(matches, environment::variables())?;
     warnings.iter().for_each(|warning| message::warning(warning));
     settings::check_rules(&resolved)?;
@@ -55,10 +56,7 @@ pub(crate) fn run(
     let total = cell_memory::total_bytes();
     let given = resolved.integer("memory_limit_bytes");
     let memory = memory_share(given, total, processes, cell_node::smallest_limit(&resolved))?;
-    let cores = if pin_cores { allowed_cores()? } else { Vec::new() };
-    let ranges = (0..processes)
-        .map(|place| if pin_cores { core_range(cores.len(), processes, place).map(Some) } else { Ok(None) });
-    let ranges = ranges.collect::<Result<Vec<_>, Failure>>()?;
+    let cores = if pin_cores { cores::share_out(processes)? } else { Vec::new() };
 
     create_folders(&SystemSyncer, &dir).with_context(|| format!("cannot create {}", dir.display()))?;
     refuse_small(&dir, &resolved, processes, embedded)?;
@@ -79,36 +77,13 @@ pub(crate) fn run(
     signal::on_hangup(move || reload.send(Event::Reload).unwrap_or_default())?;
     signal::on_signals(Hangup::Apart, move || stop.send(Event::Stop).unwrap_or_default())?;
     let shared = Shared { plan: &plan, resolved: &resolved, processes, embedded, memory };
-    let specs = (0..processes).zip(ranges).map(|(place, range)| {
-        let own = range.and_then(|range| cores.get(range)).unwrap_or_default();
-        shared.spec(place, own, matches)
-    });
+    let own = |place: u16| cores.get(usize::from(place)).map_or(&[][..], Vec::as_slice);
+    let specs = (0..processes).map(|place| shared.spec(place, own(place), matches));
     let specs = specs.collect::<anyhow::Result<Vec<NodeSpec>>>()?;
     let announcer = Announcer { json: global.json };
     let exit = Supervisor::new(plan, specs, true, announcer).run(&events, &sender)?;
     drop(server);
     Ok(exit)
-}
-
-/// Binds this process, and the threads that it will have, to these cores; without any, to none.
-pub(crate) fn pin(cores: &[usize]) -> anyhow::Result<()> {
-    if cores.is_empty() {
-        return Ok(());
-    }
-    let mut set = CpuSet::new();
-    for core in cores {
-        if *core >= CpuSet::MAX_CPU {
-            return Err(Failure::usage(format!("there is no core {core}")).into());
-        }
-        set.set(*core);
-    }
-    sched_setaffinity(None, &set).context("cannot bind the process to its cores")
-}
-
-/// The cores that this process may use.
-fn allowed_cores() -> anyhow::Result<Vec<usize>> {
-    let set = sched_getaffinity(None).context("cannot find out which cores there are")?;
-    Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
 }
 
 /// Where the first process listens, for clients and for HTTP.
@@ -117,6 +92,8 @@ fn addresses(resolved: &Settings, processes: u16) -> anyhow::Result<(SocketAddr,
     check_ports("listen_address", fabric, processes)?;
     check_ports("http_address", http, processes)?;
     check_apart(fabric, http, processes)?;
+    refuse_beyond_loopback(fabric)?;
+    check_http(resolved, http)?;
     for name in ADVERTISED {
         if let Some(given) = advertised(resolved, name)? {
             check_ports(name, given, processes)?;
@@ -178,8 +155,7 @@ impl Shared<'_> {
     fn spec(&self, place: u16, cores: &[usize], matches: &ArgMatches) -> anyhow::Result<NodeSpec> {
         let mut arguments = vec!["--supervised".to_owned(), "--shared-out".to_owned()];
         if !cores.is_empty() {
-            let cores: Vec<String> = cores.iter().map(usize::to_string).collect();
-            arguments.push(format!("--cores={}", cores.join(",")));
+            arguments.push(cores::argument(cores));
         }
         let text = |path: &Path| path.to_str().context("a path is not UTF-8").map(str::to_owned);
         let mut push =

@@ -127,6 +127,12 @@ fn banner(plan: &Plan, pids: &[u32], tried: u16, messages: Option<&Path>) -> Str
     if plan.allows_drills() {
         row("drills", &plan.drill_socket().display().to_string());
     }
+    if plan.is_of_machine() {
+        text.push_str(
+            "\nSIGTERM or Ctrl-C stops all of them in order, SIGHUP has them read their configuration again.",
+        );
+        return text;
+    }
     let fabric = plan.fabric(0);
     let server = if fabric.port() == 7000 { String::new() } else { format!(" --server {fabric}") };
     text.push_str(&format!(
@@ -157,6 +163,18 @@ mod tests {
                 "docs/CLI.md does not list `{event}` of `cell dev`"
             );
         }
+    }
+
+    /// Nobody is invited to try a kill where real work is done.
+    #[test]
+    fn banner_of_a_machine_lists_its_processes_by_their_numbers() {
+        let at = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        let plan = Plan::of_machine("/d".into(), "/c.socket".into(), 8, (at(7000), at(7080)));
+        let text = banner(&plan, &[11, 12], 1, None);
+        for wanted in ["2 nodes", "node 9", "127.0.0.1:7001", "coordinator   /c.socket", "SIGHUP"] {
+            assert!(text.contains(wanted), "{wanted} is not in: {text}");
+        }
+        assert!(!text.contains("kill -9"), "{text}");
     }
 
     #[test]

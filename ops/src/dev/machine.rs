@@ -1,7 +1,6 @@
-//! What each of a machine's processes gets of it: numbers, ports, memory and cores. Pure.
+//! What each of a machine's processes gets of it: numbers, ports and memory. Pure.
 
 use std::net::SocketAddr;
-use std::ops::Range;
 
 use crate::exit::Failure;
 use crate::settings::{LEFT_PART, SUPERVISOR_BYTES};
@@ -83,16 +82,6 @@ pub(crate) fn memory_share(
     Err(Failure::usage(what).next(next))
 }
 
-/// Which of so many cores are those of the process in this place; no process has two more than another.
-pub(crate) fn core_range(cores: usize, processes: u16, place: u16) -> Result<Range<usize>, Failure> {
-    let (all, place) = (usize::from(processes), usize::from(place));
-    if all > cores {
-        let what = format!("--pin-cores cannot give {all} processes cores of their own: there are {cores}");
-        return Err(Failure::usage(what).next("leave --pin-cores out, or give fewer --processes"));
-    }
-    Ok(cores * place / all..cores * (place + 1) / all)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,16 +126,5 @@ mod tests {
         assert_eq!(memory_share(0, None, 3, smallest).unwrap(), None);
         let of_machine = memory_share(0, Some(16 << 30), 4, smallest).unwrap();
         assert_eq!(of_machine, Some(((15 << 30) - SUPERVISOR_BYTES) / 4));
-    }
-
-    #[test]
-    fn core_ranges_are_apart_and_have_all_cores() {
-        for (cores, processes) in [(2, 2), (8, 3), (64, 64), (5, 1)] {
-            let ranges = (0..processes).map(|place| core_range(cores, processes, place).unwrap());
-            let all: Vec<usize> = ranges.inspect(|range| assert!(!range.is_empty())).flatten().collect();
-            assert_eq!(all, (0..cores).collect::<Vec<_>>());
-        }
-        let refused = core_range(2, 3, 0).unwrap_err();
-        assert!(refused.what.contains("3 processes cores of their own: there are 2"), "{refused}");
     }
 }

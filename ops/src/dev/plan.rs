@@ -8,7 +8,7 @@ pub(crate) const COORDINATOR_SOCKET: &str = "coordinator.socket";
 /// HTTP of node i is on P + 80 + i.
 pub(crate) const HTTP_OFFSET: u16 = 80;
 
-/// A development cluster's addresses and folders.
+/// Addresses and folders of a development cluster, or of the processes of one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     dir: PathBuf,
@@ -21,6 +21,8 @@ pub(crate) struct Plan {
     http: SocketAddr,
     drills: bool,
     tls: bool,
+    /// It is for real work.
+    machine: bool,
 }
 
 impl Plan {
@@ -28,7 +30,7 @@ impl Plan {
     pub(crate) fn new(dir: PathBuf, port: u16) -> Plan {
         let coordinator = dir.join(COORDINATOR_SOCKET);
         let (fabric, http) = (local(port), local(port + HTTP_OFFSET));
-        Plan { dir, coordinator, first: 0, fabric, http, drills: false, tls: false }
+        Plan { dir, coordinator, first: 0, fabric, http, drills: false, tls: false, machine: false }
     }
 
     /// Of the processes of one machine, from this number and from these addresses on; their ports fit.
@@ -38,12 +40,17 @@ impl Plan {
         first: u32,
         (fabric, http): (SocketAddr, SocketAddr),
     ) -> Plan {
-        Plan { dir, coordinator, first, fabric, http, drills: false, tls: false }
+        Plan { dir, coordinator, first, fabric, http, drills: false, tls: false, machine: true }
     }
 
     /// The number of the node in this place.
     pub(crate) fn id(&self, place: u16) -> u32 {
         self.first + u32::from(place)
+    }
+
+    /// Whether it is of the processes of one machine, for real work.
+    pub(crate) fn is_of_machine(&self) -> bool {
+        self.machine
     }
 
     /// The same with drills allowed.

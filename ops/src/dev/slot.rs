@@ -32,6 +32,8 @@ pub(crate) struct Slot {
     pub(crate) served: bool,
     /// SIGSTOP has it.
     pub(crate) paused: bool,
+    /// It is to read its configuration again as soon as it serves.
+    reload_due: bool,
     /// Its node leaves the cluster: no process follows, and the place goes.
     pub(crate) leaving: bool,
     /// What lasts of drills, whichever process is in it.
@@ -69,6 +71,7 @@ impl Slot {
             last: None,
             served: false,
             paused: false,
+            reload_due: false,
             leaving: false,
             faults: LastingFaults::default(),
             drilled: false,
@@ -108,13 +111,19 @@ impl Slot {
     /// Starts a process.
     pub(crate) fn start(&mut self, events: &Sender<Event>) -> anyhow::Result<()> {
         self.lives += 1;
-        (self.served, self.paused, self.last) = (false, false, None);
+        (self.served, self.paused, self.reload_due, self.last) = (false, false, false, None);
         self.drilled = self.faults != LastingFaults::default();
         "starting".clone_into(&mut self.state);
         let mut arguments = self.faults.arguments();
         arguments.extend(self.repeated().map(|repeated| restarted_argument(&repeated.words())));
         self.child = Some(NodeChild::spawn(&self.spec, self.lives, arguments, events.clone())?);
         Ok(())
+    }
+
+    /// There was no process to be had, for this reason: another try follows, later each time.
+    pub(crate) fn not_started(&mut self, cause: String, now: Instant) {
+        let end = End { started: now, ended: now, served: false, cause: Some(cause) };
+        self.next = Next::At(now + self.backoff.wait(&end));
     }
 
     /// The process has ended: decides whether, and when, another one follows. `died` is what was said of it,
@@ -159,6 +168,9 @@ impl Slot {
         let serves = report.state == "serving" && (!self.served || self.state == "silent");
         report.state.clone_into(&mut self.state);
         self.served |= serves;
+        if self.served && std::mem::take(&mut self.reload_due) {
+            self.signal(Signal::HUP);
+        }
         serves
     }
 
@@ -187,10 +199,13 @@ impl Slot {
         true
     }
 
-    /// Has it read its configuration again. One that has not served yet may not listen to signals, and has
-    /// read it only just now.
-    pub(crate) fn reload(&self) -> bool {
-        self.served && self.signal(Signal::HUP)
+    /// Has it read its configuration again. One that has not served yet may not listen to signals, and may
+    /// have read what was there before: it is told once it serves.
+    pub(crate) fn reload(&mut self) {
+        self.reload_due = !self.served;
+        if self.served {
+            self.signal(Signal::HUP);
+        }
     }
 
     pub(crate) fn pause(&mut self) -> bool {

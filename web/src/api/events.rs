@@ -11,7 +11,7 @@ use crate::api::gathered::{JSON_BYTES_MAX, Shown, fitting};
 use crate::api::params::Params;
 use crate::clock::now_unix_ms;
 use crate::event_kind::EVENT_KINDS;
-use crate::event_log::Event;
+use crate::event_log::{EVENTS_MAX, Event};
 use crate::events_seen::{EventCursor, EventsPart, EventsSeen};
 use crate::peers::Gathered;
 use crate::problem::Problem;
@@ -19,7 +19,10 @@ use crate::shared::Shared;
 
 /// Events of one answer, at most, and if nothing is said.
 const LIMIT_MAX: u64 = 1_000;
-const LIMIT: u64 = 200;
+const LIMIT: usize = 200;
+/// Events that are gathered of all nodes together, and of each of them at least.
+const GATHERED_MAX: usize = 64_000;
+const GATHERED_EACH_MIN: usize = 60;
 
 /// The events of all nodes. Of several who ask at a time one gathers, and for a second all get the same.
 pub(crate) async fn gather_events(shared: &Shared) -> Arc<EventsSeen> {
@@ -28,17 +31,23 @@ pub(crate) async fn gather_events(shared: &Shared) -> Arc<EventsSeen> {
         return seen;
     }
     let (snapshot, _) = shared.look();
-    let own = own_events(shared);
-    let gathered = shared.peers.gather(&snapshot, own, "/api/v1/events?scope=node").await;
+    let most = most_each(snapshot.cluster.members.len());
+    let path = format!("/api/v1/events?scope=node&limit={most}");
+    let gathered = shared.peers.gather(&snapshot, own_events(shared, most), &path).await;
     let Gathered { parts, missing } = gathered;
     let seen = Arc::new(EventsSeen { parts, missing, at_unix_ms: now_unix_ms() });
     cached.replace(Arc::clone(&seen));
     seen
 }
 
+/// How many events each of so many nodes is asked for: a gathering does not grow with the cluster.
+fn most_each(nodes: usize) -> usize {
+    (GATHERED_MAX / nodes.max(1)).clamp(GATHERED_EACH_MIN, EVENTS_MAX)
+}
+
 /// The log is the process's: it goes on when the node gets its lease.
-fn own_events(shared: &Shared) -> EventsPart {
-    EventsPart::new(&shared.events(), shared.started_unix_ms(), now_unix_ms())
+fn own_events(shared: &Shared, most: usize) -> EventsPart {
+    EventsPart::new(&shared.events(), shared.started_unix_ms(), now_unix_ms(), most)
 }
 
 /// The list, with the ids of its ends.
@@ -79,7 +88,7 @@ impl EventsBody {
 /// What is wanted.
 #[derive(Debug)]
 struct Filter {
-    limit: usize,
+    limit: Option<usize>,
     kind: Option<String>,
     node: Option<u32>,
     /// Only what is newer than the event of this id.
@@ -90,7 +99,10 @@ struct Filter {
 
 impl Filter {
     fn of(params: &mut Params) -> Result<Filter, Problem> {
-        let limit = params.integer("limit", 1..=LIMIT_MAX, LIMIT)?;
+        let limit = match params.text("limit") {
+            None => None,
+            Some(text) => Some(Params::parse_integer("limit", &text, 1..=LIMIT_MAX)?),
+        };
         let kind = params.text("kind");
         if let Some(kind) = &kind
             && !EVENT_KINDS.contains(&kind.as_str())
@@ -107,7 +119,7 @@ impl Filter {
                 Err(_) => return Err(Params::refuse("node", format!("`{text}` is no number of a node"))),
             },
         };
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let cursor = match params.text("cursor") {
             None => None,
             Some(text) => Some(EventCursor::parse(&text).ok_or_else(|| {
@@ -136,7 +148,7 @@ impl Filter {
         let events = self.apply(events);
         match self.cursor {
             Some(_) => EventsBody::new(events, cursor),
-            None => EventsBody::cut(events, cursor, self.limit, JSON_BYTES_MAX),
+            None => EventsBody::cut(events, cursor, self.limit.unwrap_or(LIMIT), JSON_BYTES_MAX),
         }
     }
 }
@@ -151,7 +163,7 @@ pub(crate) async fn get_events(
     params.end()?;
     let (_, age) = shared.look();
     if scope == Scope::Node {
-        let own = own_events(&shared);
+        let own = own_events(&shared, filter.limit.unwrap_or(EVENTS_MAX));
         return Ok(axum::Json(Document::of_node(own, age)).into_response());
     }
     let seen = gather_events(&shared).await;
@@ -209,6 +221,11 @@ mod tests {
     }
 
     #[test]
+    fn most_each_is_a_whole_log_of_few_nodes_and_a_part_of_many() {
+        assert_eq!([1, 64, 128, 1_024].map(most_each), [1_000, 1_000, 500, 62]);
+    }
+
+    #[test]
     fn cut_leaves_the_newest_that_fit_and_says_that_there_are_more() {
         let cursor = EventCursor::since(0);
         let bytes = serde_json::to_string(&events()[..1]).unwrap().len() - 1;
@@ -223,9 +240,9 @@ mod tests {
 
     #[test]
     fn apply_takes_what_is_wanted_newest_first() {
-        let all = || Filter { limit: 10, kind: None, node: None, after: None, cursor: None };
+        let all = || Filter { limit: Some(10), kind: None, node: None, after: None, cursor: None };
         assert_eq!(ids(all()), ["4", "3", "2", "1"]);
-        assert_eq!(ids(Filter { kind: Some("split".into()), limit: 2, ..all() }), ["4", "3"]);
+        assert_eq!(ids(Filter { kind: Some("split".into()), limit: Some(2), ..all() }), ["4", "3"]);
         assert_eq!(ids(Filter { node: Some(1), ..all() }), ["3", "1"]);
         assert_eq!(ids(Filter { after: Some("2".into()), ..all() }), ["4", "3"]);
         assert_eq!(ids(Filter { after: Some("4".into()), ..all() }), [""; 0]);

@@ -13,7 +13,7 @@ use crate::problem::{FieldProblem, Problem};
 
 /// How long everything may take to be back once the fault is over.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The highest number of nodes.
+/// Nodes of `cell dev`, at most: nothing else takes drills.
 const NODES_MAX: u64 = 64;
 
 /// A field that is a whole number.

@@ -45,15 +45,44 @@ export function NodeTable({ nodes, isStale }: { nodes: NodeRow[]; isStale: boole
   );
 }
 
+/** Where a node is reached, without the port: processes of one machine have the same. */
+const placeOf = (node: NodeRow): string => node.address.replace(/:\d+$/, "");
+
+/** Numbers in ascending order, those in a row as one range. */
+function inRanges(numbers: number[]): string {
+  const ranges: [number, number][] = [];
+  for (const number of numbers) {
+    const last = ranges.at(-1);
+    if (last && last[1] + 1 === number) last[1] = number;
+    else ranges.push([number, number]);
+  }
+  return ranges.map(([first, last]) => (first === last ? String(first) : `${first}–${last}`)).join(", ");
+}
+
+/** The nodes of each address, in words; nothing where a node is alone. */
+function sharers(nodes: NodeRow[]): Map<string, string> {
+  const numbers = new Map<string, number[]>();
+  for (const node of nodes) {
+    const known = numbers.get(placeOf(node));
+    if (known) known.push(node.node);
+    else numbers.set(placeOf(node), [node.node]);
+  }
+  const words = (of: number[]): string => (of.length > 1 ? `nodes ${inRanges([...of].sort((a, b) => a - b))}` : "–");
+  return new Map([...numbers].map(([place, of]) => [place, words(of)]));
+}
+
 export function AddressTable({ nodes }: { nodes: NodeRow[] }) {
+  const rows = nodes.filter((node) => !isAbsent(node));
+  const shared = sharers(rows.filter((node) => node.address !== ""));
   return (
     <Table
-      caption="Addresses" rows={nodes.filter((node) => !isAbsent(node))} rowKey={(node) => node.node}
+      caption="Addresses" rows={rows} rowKey={(node) => node.node}
       columns={[
         { name: "node", cell: (node) => <NodeName node={node.node} /> },
         { name: "connections", isNumber: true, cell: (node) => node.connections },
         { name: "memory stands on", cell: (node) => (node.backing.node_region === "none" ? "no region yet" : node.backing.node_region === node.backing.extent_region ? `${node.backing.node_region} pages` : `${node.backing.node_region} pages, extents ${node.backing.extent_region}`) },
         { name: "fabric", cell: (node) => <span class="mono">{node.address}</span> },
+        { name: "share the address", cell: (node) => shared.get(placeOf(node)) ?? "–" },
         { name: "HTTP", cell: (node) => <a href={`http://${node.http}/console/nodes`} target="_blank" rel="noreferrer">{node.http}</a> },
         { name: "incarnation", cell: (node) => <span class="mono">{node.incarnation}</span> },
       ]}
