@@ -92,7 +92,7 @@ impl Supervisor {
         let due = self.slots.iter_mut().filter(|slot| slot.due().is_some_and(|at| at <= now));
         for slot in due {
             let Err(error) = slot.start(sender) else { continue };
-            // What keeps one process from coming back, as too many of them do, is no reason to end the others.
+            // What keeps one process from coming back, too many of them say, is no reason to end the others.
             if slot.lives == 1 {
                 return Err(error);
             }
@@ -252,7 +252,8 @@ impl Supervisor {
         }
         let mut failed = None;
         while self.slots.iter().any(|slot| slot.child.is_some()) {
-            self.service.stopping(Instant::now()); // how long last checkpoints may take is the operator's to say
+            // How long last checkpoints may take is the operator's to say.
+            self.service.stopping(Instant::now());
             let event = match events.recv_timeout(EXTEND_EVERY) {
                 Ok(event) => event,
                 Err(RecvTimeoutError::Timeout) => continue,
