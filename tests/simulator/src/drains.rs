@@ -132,7 +132,8 @@ impl World {
         }
         let World { nodes, operators, coverage, .. } = self;
         operators.wanted.emptying.retain(|host, incarnation| {
-            let node = nodes.iter().find(|node| node.host == *host && node.incarnation() == Some(*incarnation));
+            let node =
+                nodes.iter().find(|node| node.host == *host && node.incarnation() == Some(*incarnation));
             let is_empty = node.is_some_and(|node| !node.serves());
             coverage.add(Event::Drained, u64::from(is_empty));
             node.is_some() && !is_empty

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{
-    Coordinator, KEY_DRILL, Members, MoveMotive, MoveOutcome, MoveRow, Moves, Transaction,
-};
+use cell_cluster::{Coordinator, KEY_DRILL, Members, MoveMotive, MoveOutcome, MoveRow, Moves, Transaction};
 use cell_terms::PairId;
 
 use crate::coverage::Event;
