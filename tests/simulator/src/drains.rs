@@ -23,7 +23,7 @@ pub(crate) struct NodesWanted {
     draining: BTreeSet<u32>,
     /// Hosts whose nodes were removed for good.
     removed: BTreeSet<u32>,
-    /// Processes that had pairs when their drain began, and are not empty yet.
+    /// Processes that have had pairs while they drained, and are not empty yet.
     emptying: BTreeMap<u32, Incarnation>,
 }
 
@@ -64,10 +64,6 @@ impl World {
         say!(self, "host {host} is to be emptied");
         self.coverage.saw(Event::DrainsBegun);
         self.operators.wanted.draining.insert(host);
-        let node = self.nodes.iter().find(|node| node.host == host && node.serves());
-        if let Some(incarnation) = node.and_then(Node::incarnation) {
-            self.operators.wanted.emptying.insert(host, incarnation);
-        }
         true
     }
 
@@ -125,19 +121,19 @@ impl World {
         true
     }
 
-    /// Counts the nodes that drains have emptied.
+    /// Counts the nodes that drains have emptied: processes that had pairs while they drained, and have none.
     pub(crate) fn count_emptied(&mut self) {
-        if self.operators.wanted.emptying.is_empty() {
-            return;
-        }
         let World { nodes, operators, coverage, .. } = self;
-        operators.wanted.emptying.retain(|host, incarnation| {
-            let node =
-                nodes.iter().find(|node| node.host == *host && node.incarnation() == Some(*incarnation));
-            let is_empty = node.is_some_and(|node| !node.serves());
-            coverage.add(Event::Drained, u64::from(is_empty));
-            node.is_some() && !is_empty
-        });
+        let NodesWanted { draining, emptying, .. } = &mut operators.wanted;
+        for node in nodes.iter().filter(|node| draining.contains(&node.host)) {
+            let Some(incarnation) = node.incarnation() else { continue };
+            if node.serves() {
+                emptying.insert(node.host, incarnation);
+            } else if emptying.get(&node.host) == Some(&incarnation) {
+                emptying.remove(&node.host);
+                coverage.saw(Event::Drained);
+            }
+        }
     }
 
     /// Whether nodes that drain have no pairs, or nobody else is there who could have them.

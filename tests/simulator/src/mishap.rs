@@ -170,7 +170,7 @@ impl World {
     }
 
     /// One of the processes.
-    fn victim(&mut self) -> Option<u32> {
+    pub(crate) fn victim(&mut self) -> Option<u32> {
         let hosts: Vec<u32> = self.nodes.iter().map(|node| node.host).collect();
         match hosts.as_slice() {
             [] => None,

@@ -6,6 +6,7 @@ use cell_cluster::{Coordinator, KEY_DRILL, Members, MoveMotive, MoveOutcome, Mov
 use cell_terms::PairId;
 
 use crate::coverage::Event;
+use crate::plan::MS;
 use crate::world::{World, say};
 
 impl World {
@@ -30,6 +31,18 @@ impl World {
             self.coverage.saw(Event::MovesWanted);
             self.count_outcome(earlier.as_ref());
         }
+    }
+
+    /// In some runs a move begins before a fault; how much later that befalls.
+    pub(crate) fn move_before_fault(&mut self) -> u64 {
+        let percent = self.plan.moved_percent;
+        if percent == 0 || !self.random.percent(percent) {
+            return 0;
+        }
+        let Some(host) = self.victim() else { return 0 };
+        self.let_move(host);
+        let longest_ns = self.random.pick(&[10, 100, 500]) * MS;
+        self.random.below(longest_ns)
     }
 
     /// A pair has moved: why.

@@ -119,6 +119,8 @@ pub struct Plan {
     pub call_ns: u64,
     /// By what pairs move for balance, or for drains alone; none: only operators move them.
     pub balance: Option<BalanceOptions>,
+    /// Before how many of a hundred faults a move begins, so that they befall during one.
+    pub moved_percent: u64,
     /// How fast a pair that moves is copied; zero: as fast as may be.
     pub copy_bytes_per_second: u64,
     /// Whether the run ends with damage to the disk.
@@ -183,6 +185,7 @@ impl Plan {
             interleaved_percent: 0,
             call_ns: 100 * US,
             balance: None,
+            moved_percent: 0,
             copy_bytes_per_second: 0,
             rot: random.percent(30),
             searches: [(); 4].map(|()| random.percent(60)),
@@ -225,8 +228,17 @@ impl Plan {
             self.balance = Some(BalanceOptions::new(true, rules));
             // Room for pairs that are made for other nodes, of meganodes that split early.
             self.pairs_max += FRESH_ROOM;
+            self.take_time(random);
         }
         self
+    }
+
+    /// Clients ask less in most of these runs: between two faults a pair can move.
+    fn take_time(&mut self, random: &mut Random) {
+        if random.percent(75) {
+            self.think_ns = random.pick(&[1, 2, 5]) * MS;
+            self.outstanding = self.outstanding.min(8);
+        }
     }
 
     /// Rules of so long a window: longer than the nodes' looks, or all figures were old.
@@ -249,9 +261,11 @@ impl Plan {
             return self;
         }
         self.fault_weights.push(random.pick(&[3, 6, 12]));
-        self.fault_weights.push(random.pick(&[1, 3, 6]));
-        self.fault_weights.push(random.pick(&[0, 1, 3]));
-        self.fault_weights.push(random.pick(&[0, 1, 3]));
+        self.fault_weights.push(random.pick(&[1, 2, 4]));
+        self.fault_weights.push(random.pick(&[0, 2, 4]));
+        self.fault_weights.push(random.pick(&[2, 4, 8]));
+        self.moved_percent = random.pick(&[20, 40, 60]);
+        self.take_time(random);
         self.hosts = (self.nodes + 2).clamp(self.hosts, HOSTS_MAX);
         self.copy_bytes_per_second = random.pick(&[0, 0, 4 << 20]);
         let window_ms = random.pick(&[20_u64, 60, 200]);

@@ -391,7 +391,7 @@ impl World {
             let number = self.faults_started;
             self.faults_started += 1;
             // Not at the very moment of an answer: that is when nothing is in flight.
-            let after_ns = self.random.below(300 * US);
+            let after_ns = self.random.below(300 * US) + self.move_before_fault();
             if !self.options.without.has(number) {
                 self.later(after_ns, Undo::Inject(fault, number));
             }
