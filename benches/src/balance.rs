@@ -152,7 +152,8 @@ impl Load<'_> {
         Ok(took)
     }
 
-    /// The largest node's bytes over the mean: where balance is on, once that is little enough, or in the end.
+    /// The largest node's bytes over the mean: where balance is on, once that is little enough, or in the
+    /// end.
     fn settle(&self, server: &Server, ended: Instant) -> Result<(f64, Option<f64>), BenchError> {
         let within = if self.options.is_rehearsal() { WITHIN_REHEARSED } else { WITHIN };
         loop {

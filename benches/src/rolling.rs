@@ -1,6 +1,6 @@
-//! `rolling`: a rolling restart of three nodes (`cell drill run rolling`) under YCSB A at half of the rate that
-//! they take: what fails, how long the longest operation takes and what 99 of 100 stay below, beside the same
-//! before it.
+//! `rolling`: a rolling restart of three nodes (`cell drill run rolling`) under YCSB A at half of the rate
+//! that they take: what fails, how long the longest operation takes and what 99 of 100 stay below, beside the
+//! same before it.
 
 use std::time::Duration;
 

@@ -22,8 +22,8 @@ const SIZES: [&str; 5] = [
     "--populate-chunk-bytes=2MiB",
     "--log-segment-bytes=4MiB",
 ];
-/// Balance of few bytes, by figures over a moment, after short rests. Load, of which a busy machine has more on
-/// one node than on another, does not count.
+/// Balance of few bytes, by figures over a moment, after short rests. Load, of which a busy machine has more
+/// on one node than on another, does not count.
 const SOON: [&str; 6] = [
     "--balance-window-ms=1s",
     "--balance-pair-rest-ms=1s",

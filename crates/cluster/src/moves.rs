@@ -45,6 +45,26 @@ struct Unanswered {
     error: io::Error,
 }
 
+/// What failed, or that an earlier try of unknown outcome may have been carried out.
+fn unanswered_or(unanswered: Option<Unanswered>, error: ClusterError) -> ClusterError {
+    match unanswered {
+        Some(tried) if error.is_transient() => ClusterError::OutcomeUnknown(tried.error),
+        _ => error,
+    }
+}
+
+/// Both ends live (conditions 0 and 1), nothing that the row was made from has changed, and the balancer, if
+/// it asks, has its seat still (the last condition).
+fn beginning(row: &MoveRow, conditions: [KeyCondition; 3], wish: Option<&BalancerWish<'_>>) -> Transaction {
+    let ends = [&row.source, &row.target];
+    let live = ends.map(|end| KeyCondition::LeaseAlive { lease: end.incarnation });
+    let begin = live.into_iter().chain(conditions).fold(Transaction::new(), Transaction::when);
+    let begin = begin.put(MoveRow::key(row.pair), text(row));
+    let Some(wish) = wish else { return begin };
+    let begin = if planted(Mutant::BalancerUnasked) { begin } else { begin.when(wish.seat.unchanged()) };
+    wish.seat.count_move(begin)
+}
+
 /// What a look shows of a try to begin a move whose answer was lost.
 enum Fate {
     /// It was carried out: the move's row as it is by now.
@@ -162,39 +182,21 @@ impl Moves {
                     Ok(Fate::Unknown) | Err(_) => return Err(ClusterError::OutcomeUnknown(tried.error)),
                 }
             }
-            let (row, conditions) = match (planned, unanswered.take()) {
-                // It was not the plan that failed.
-                (Err(error), Some(tried)) if error.is_transient() => {
-                    return Err(ClusterError::OutcomeUnknown(tried.error));
-                }
-                (planned, tried) => {
-                    unanswered = tried;
-                    planned?
-                }
+            let (row, conditions) = match planned {
+                Ok(planned) => planned,
+                Err(error) => return Err(unanswered_or(unanswered, error)),
             };
             if seen.is_some_and(|seen| seen != row.revision()) {
                 return Err(MoveRefusal::Changed { pair }.into());
             }
             let row = MoveRow { cause: wish.map_or(MoveMotive::Operator, |wish| wish.cause), ..row };
-            let live = Transaction::new()
-                .when(KeyCondition::LeaseAlive { lease: row.source.incarnation })
-                .when(KeyCondition::LeaseAlive { lease: row.target.incarnation });
-            let begin = conditions.into_iter().fold(live, Transaction::when);
-            let mut begin = begin.put(MoveRow::key(pair), text(&row));
-            if let Some(wish) = wish {
-                if !planted(Mutant::BalancerUnasked) {
-                    begin = begin.when(wish.seat.unchanged());
-                }
-                begin = wish.seat.count_move(begin);
-            }
+            let begin = beginning(&row, conditions, wish);
             let last_condition = begin.conditions.len() - 1;
             match self.coordinator.transact(begin) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(row),
-                Ok(TransactionOutcome::Refused { condition: 0 }) => {
-                    return Err(ClusterError::LeaseEnded { lease: row.source.incarnation });
-                }
-                Ok(TransactionOutcome::Refused { condition: 1 }) => {
-                    return Err(ClusterError::LeaseEnded { lease: row.target.incarnation });
+                Ok(TransactionOutcome::Refused { condition: at @ 0..2 }) => {
+                    let lease = [row.source, row.target][at].incarnation;
+                    return Err(ClusterError::LeaseEnded { lease });
                 }
                 // The seat is as it was no more: an earlier try is as little carried out from now on.
                 Ok(TransactionOutcome::Refused { condition })
@@ -210,12 +212,7 @@ impl Moves {
                     attempts.unanswered();
                     unanswered = Some(Unanswered { row, error });
                 }
-                Err(error) => {
-                    return Err(match unanswered {
-                        Some(tried) if error.is_transient() => ClusterError::OutcomeUnknown(tried.error),
-                        _ => error,
-                    });
-                }
+                Err(error) => return Err(unanswered_or(unanswered, error)),
             }
         }
         Err(match unanswered {

@@ -101,8 +101,8 @@ struct Fresh {
     wanted: Option<Wanted>,
 }
 
-/// Where a fresh pair is that may get something; none: it leaves. What it got after its log was cut would be in
-/// no log that its next owner reads.
+/// Where a fresh pair is that may get something; none: it leaves. What it got after its log was cut would be
+/// in no log that its next owner reads.
 fn may_get(pairs: &Pairs, fresh: &Fresh) -> Option<PairAt> {
     let stays = |at: &PairAt| pairs.get(*at).leaving.is_none() || planted(Mutant::SplitIntoLeaving);
     pairs.at(fresh.pair).filter(stays)
@@ -149,7 +149,8 @@ impl Spread {
     pub(super) fn tick(&mut self, pairs: &Pairs, now_ns: u64) {
         let young_ns = self.view(now_ns).map_or(0, SpreadView::window_ns);
         let waits_too_long = |fresh: &Fresh| now_ns.saturating_sub(fresh.since_ns) > FILL_NS;
-        // One that leaves gets nothing any more: what it was made for would be divided off here again and again.
+        // One that leaves gets nothing any more: what it was made for would be divided off here again and
+        // again.
         if self.waiting().is_some_and(|(fresh, _)| waits_too_long(fresh) || may_get(pairs, fresh).is_none()) {
             self.give_up(now_ns);
         }

@@ -1,43 +1,18 @@
 //! Operators who drain nodes and end that, let empty nodes join, and remove nodes for good; and what holds of
 //! nodes that drain.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cell_cluster::{ClusterError, DrainAuthor, Drains, NodeRefusal};
-use cell_terms::{Incarnation, NodeId};
+use cell_terms::NodeId;
 
 use crate::coverage::Event;
 use crate::node::Node;
+use crate::nodes_wanted::NodesWanted;
 use crate::world::{World, say};
 
 /// Fewer hosts than this on which processes may run there never are, nor fewer processes.
 const HOSTS_MIN: usize = 2;
-
-/// What operators have decided about nodes.
-#[derive(Debug, Default)]
-pub(crate) struct NodesWanted {
-    /// How many processes there are to be.
-    pub(crate) count: usize,
-    /// Hosts whose nodes drain, or were removed.
-    draining: BTreeSet<u32>,
-    /// Hosts whose nodes were removed for good.
-    removed: BTreeSet<u32>,
-    /// Processes that have had pairs while they drained, and are not empty yet.
-    emptying: BTreeMap<u32, Incarnation>,
-}
-
-impl NodesWanted {
-    /// So many processes, none of which drains.
-    pub(crate) fn new(count: usize) -> NodesWanted {
-        NodesWanted { count, ..NodesWanted::default() }
-    }
-
-    /// Whether a process may be started on a host.
-    pub(crate) fn permits(&self, host: u32) -> bool {
-        !self.removed.contains(&host)
-    }
-}
 
 fn author() -> DrainAuthor<'static> {
     DrainAuthor { who: "a fault", why: None, now_unix_ms: 0 }

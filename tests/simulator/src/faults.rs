@@ -211,6 +211,12 @@ pub struct Faults {
 /// Operations between two faults that come late.
 const LATE_OPERATIONS: u64 = 50;
 
+/// Whether operators drain nodes in a run.
+pub(crate) fn drains(plan: &Plan) -> bool {
+    let drain = FAULTS.iter().position(|fault| *fault == Fault::Drain);
+    drain.and_then(|kind| plan.fault_weights.get(kind)).is_some_and(|weight| *weight > 0)
+}
+
 impl Faults {
     /// The faults of a run.
     #[must_use]

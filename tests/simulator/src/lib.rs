@@ -41,6 +41,7 @@ pub mod move_points;
 mod moving;
 pub mod news;
 pub mod node;
+mod nodes_wanted;
 mod operator;
 pub mod owners;
 mod phase;

@@ -14,8 +14,6 @@ use cell_random::Random;
 use cell_terms::Durability;
 use cell_wal::{FlushWay, LogOptions};
 
-use crate::faults::{FAULTS, Fault};
-
 /// A microsecond.
 pub const US: u64 = 1_000;
 /// A millisecond.
@@ -143,8 +141,8 @@ impl Plan {
         let _ = random.pick(&[0_u64, 64 << 10]);
         let worker = worker_options(seed, geometry.node_bytes as usize, value_bytes_max, &mut random);
         let lease_ms = random.pick(&[100, 100, 300]);
-        // The last kinds came later, see `with_unmounted` and `with_drains`; what is drawn after them stays what
-        // it was.
+        // The last kinds came later, see `with_unmounted` and `with_drains`; what is drawn after them stays
+        // what it was.
         let fault_weights = fault_weights(fault_kinds.saturating_sub(8), seed, &mut random);
         let plan = Plan {
             seed,
@@ -273,13 +271,6 @@ impl Plan {
             self.balance = Some(BalanceOptions::new(false, self.rules(window_ms)));
         }
         self
-    }
-
-    /// Whether operators drain nodes.
-    #[must_use]
-    pub fn drains(&self) -> bool {
-        let drain = FAULTS.iter().position(|fault| *fault == Fault::Drain);
-        drain.and_then(|kind| self.fault_weights.get(kind)).is_some_and(|weight| *weight > 0)
     }
 
     /// How often a worker tells what it has; zero: it does not.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use crate::drains::NodesWanted;
+use crate::nodes_wanted::NodesWanted;
 
 /// What the operators are about.
 #[derive(Debug, Default)]

@@ -124,7 +124,8 @@ fn parameters_that_are_wrong_unknown_or_missing_are_named() {
 
 #[test]
 fn methods_that_are_not_described_are_refused() {
-    let cluster = TestCluster::start(1);
+    // More at once than a caller may change by default.
+    let cluster = TestCluster::start_with(1, &[("http_changes_per_second", "10000")], |sources| sources);
     for route in &ROUTES {
         let path = route.path.replace(['{', '}'], "");
         let answer = cluster.send(0, &TestRequest::new("DELETE", &path).json("{}"));
