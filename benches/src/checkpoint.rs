@@ -71,26 +71,41 @@ impl Turns {
 /// # Errors
 /// A node or a client that failed.
 pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError> {
-    let data = Dataset { entries: options.entries, seed: options.seed };    let folder =
- Scratch::new(options.dir.as_deref())?;    let start = |name: &str, more: &[(&str, &str)]| {        let slots
- = if data.entries < MANY { FEW_ENTRIES } else { SMALL };
- Turns::new(Served::start(&folder.0.join(name), data.entries, &[&slots[..], more].concat())?)    };    let
- (mut with, mut without) = (start("with", &CHECKPOINTING)?, start("without", &NO_CHECKPOINTS)?);    let mut
- eager = start("eager", &[&CHECKPOINTING[..], &EAGER].concat())?;    let rounds =
- usize::from(options.rounds).max(ROUNDS_LEAST);    let size = data.entries / rounds as u64;    for round in
- 0..rounds as u64 {        let batch = data.batch(round * size, (round + 1) * size);        with.put(&batch)?;
- without.put(&batch)?;        eager.put(&batch)?;    }    disk::pause(SNAPSHOT_AGE);    let (taken, eagerly,
- none) = (with.checkpoints(), eager.checkpoints(), without.checkpoints());    report.note(&format!(
- "{taken:.0} checkpoints in {rounds} turns of {size} puts, {eagerly:.0} at niceness 0; {none:.0} without"
- ));    report.add(Figure::alone("checkpoint/checkpoints taken", "checkpoints", taken))?;    let [_, splits,
- ..] = with.node.client(ClientOptions::default())?.tree(u32::MAX)?.report().splits;
- report.add(Figure::alone("checkpoint/splits meanwhile", "splits", splits as f64))?;    let beside = |name:
- &str, unit, ours, theirs, goal| {        Figure::beside(format!("checkpoint/{name}"), unit, ours, "the same
- without checkpoints", theirs, goal)    };    report.add(beside("inserts", "op/s", with.rate(),
- without.rate(), Goal::AtLeast(0.9)))?;    let [ours, theirs] = [&with, &without].map(|turns|
- turns.share_ms(1000));    report.add(beside("longest insert", "ms", ours, theirs, Goal::AtMost(1.5)))?;
- let [ours, theirs] = [&with, &without].map(|turns| turns.share_ms(999));    report.add(beside("p99.9 of an
- insert", "ms", ours, theirs, Goal::None))?;    report.add(beside("inserts, niceness 0", "op/s", eager.rate(),
- without.rate(), Goal::None))?;    let ours = eager.share_ms(1000);    let theirs = without.share_ms(1000);
- report.add(beside("longest insert, niceness 0", "ms", ours, theirs, Goal::None))?;    Ok(())
+    let data = Dataset { entries: options.entries, seed: options.seed };
+    let folder = Scratch::new(options.dir.as_deref())?;
+    let start = |name: &str, more: &[(&str, &str)]| {
+        let slots = if data.entries < MANY { FEW_ENTRIES } else { SMALL };
+        Turns::new(Served::start(&folder.0.join(name), data.entries, &[&slots[..], more].concat())?)
+    };
+    let (mut with, mut without) = (start("with", &CHECKPOINTING)?, start("without", &NO_CHECKPOINTS)?);
+    let mut eager = start("eager", &[&CHECKPOINTING[..], &EAGER].concat())?;
+    let rounds = usize::from(options.rounds).max(ROUNDS_LEAST);
+    let size = data.entries / rounds as u64;
+    for round in 0..rounds as u64 {
+        let batch = data.batch(round * size, (round + 1) * size);
+        with.put(&batch)?;
+        without.put(&batch)?;
+        eager.put(&batch)?;
+    }
+    disk::pause(SNAPSHOT_AGE);
+    let (taken, eagerly, none) = (with.checkpoints(), eager.checkpoints(), without.checkpoints());
+    report.note(&format!(
+        "{taken:.0} checkpoints in {rounds} turns of {size} puts, {eagerly:.0} at niceness 0; {none:.0} without"
+    ));
+    report.add(Figure::alone("checkpoint/checkpoints taken", "checkpoints", taken))?;
+    let [_, splits, ..] = with.node.client(ClientOptions::default())?.tree(u32::MAX)?.report().splits;
+    report.add(Figure::alone("checkpoint/splits meanwhile", "splits", splits as f64))?;
+    let beside = |name: &str, unit, ours, theirs, goal| {
+        Figure::beside(format!("checkpoint/{name}"), unit, ours, "the same without checkpoints", theirs, goal)
+    };
+    report.add(beside("inserts", "op/s", with.rate(), without.rate(), Goal::AtLeast(0.9)))?;
+    let [ours, theirs] = [&with, &without].map(|turns| turns.share_ms(1000));
+    report.add(beside("longest insert", "ms", ours, theirs, Goal::AtMost(1.5)))?;
+    let [ours, theirs] = [&with, &without].map(|turns| turns.share_ms(999));
+    report.add(beside("p99.9 of an insert", "ms", ours, theirs, Goal::None))?;
+    report.add(beside("inserts, niceness 0", "op/s", eager.rate(), without.rate(), Goal::None))?;
+    let ours = eager.share_ms(1000);
+    let theirs = without.share_ms(1000);
+    report.add(beside("longest insert, niceness 0", "ms", ours, theirs, Goal::None))?;
+    Ok(())
 }

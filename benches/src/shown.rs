@@ -73,13 +73,20 @@ mod tests {
 
     use super::*;
 
-    #[test]    fn pairs_of_a_document_are_those_that_somebody_has() {        let row = |pair: u64, kind: &str,
- node: Option<u64>, used: Option<u64>| json!({"pair": pair, "kind": kind, "node": node, "used_bytes": used});
- let rows = [            row(1, "node", Some(0), Some(9)),            row(1, "extent", Some(0), Some(7)),
- row(2, "extent", None, None),            row(3, "extent", Some(2), None),        ];        let at = |pair,
- node, used_bytes| PairAt { pair, node, used_bytes };        assert_eq!(pairs_of(&json!({"regions": rows})),
- [at(1, 0, Some(7)), at(3, 2, None)]);        assert_eq!(pairs_of(&json!({"title": "nobody answered"})), []);
- assert_eq!(bytes_of(&json!({"regions": rows}), 3), None, "nobody has one of them");        let known =
- [row(1, "node", Some(0), Some(9)), row(1, "extent", Some(0), Some(7))];
- assert_eq!(bytes_of(&json!({"regions": known}), 3), Some(vec![16.0, 0.0, 0.0]));    }
+    #[test]
+    fn pairs_of_a_document_are_those_that_somebody_has() {
+        let row = |pair: u64, kind: &str, node: Option<u64>, used: Option<u64>| json!({"pair": pair, "kind": kind, "node": node, "used_bytes": used});
+        let rows = [
+            row(1, "node", Some(0), Some(9)),
+            row(1, "extent", Some(0), Some(7)),
+            row(2, "extent", None, None),
+            row(3, "extent", Some(2), None),
+        ];
+        let at = |pair, node, used_bytes| PairAt { pair, node, used_bytes };
+        assert_eq!(pairs_of(&json!({"regions": rows})), [at(1, 0, Some(7)), at(3, 2, None)]);
+        assert_eq!(pairs_of(&json!({"title": "nobody answered"})), []);
+        assert_eq!(bytes_of(&json!({"regions": rows}), 3), None, "nobody has one of them");
+        let known = [row(1, "node", Some(0), Some(9)), row(1, "extent", Some(0), Some(7))];
+        assert_eq!(bytes_of(&json!({"regions": known}), 3), Some(vec![16.0, 0.0, 0.0]));
+    }
 }

@@ -212,7 +212,8 @@ pub struct Faults {
 const LATE_OPERATIONS: u64 = 50;
 
 /// Whether operators drain nodes in a run.
-pub(crate) fn drains(plan: &Plan) -> bool {
+#[must_use]
+pub fn drains(plan: &Plan) -> bool {
     let drain = FAULTS.iter().position(|fault| *fault == Fault::Drain);
     drain.and_then(|kind| plan.fault_weights.get(kind)).is_some_and(|weight| *weight > 0)
 }

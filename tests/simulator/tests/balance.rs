@@ -1,6 +1,6 @@
 //! Moves that no operator asks for: of nodes that drain, for balance, and of pairs that were made for others.
 
-use cell_simulator::faults::FAULTS;
+use cell_simulator::faults::{self, FAULTS};
 use cell_simulator::plan::Plan;
 use cell_simulator::{Coverage, Event, RunOptions, run};
 
@@ -25,7 +25,7 @@ fn assert_seen(seen: &Coverage, events: &[Event]) {
 
 #[test]
 fn nodes_are_drained_added_and_removed_among_all_faults() {
-    let seen = seen_in(16, Plan::drains);
+    let seen = seen_in(16, faults::drains);
     let events = [
         Event::DrainsBegun,
         Event::Drained,
