@@ -11,8 +11,8 @@ use crate::options::BenchError;
 const PREFIX: &str = "/srv/backup/production/machines/web-frontend-01.example.org/snapshots/2026-11-27";
 /// Where real paths are found.
 const ROOT: &str = "/usr";
-/// A longer one is left out: keys have 1,024 bytes at most.
-const PATH_BYTES_MAX: usize = 800;
+/// A longer one is left out: with the prefix, keys of tree nodes of the default size have 178 bytes at most.
+const PATH_BYTES_MAX: usize = 80;
 /// Keys of which those are taken that divide a load in three.
 const SAMPLE: u64 = 30_000;
 

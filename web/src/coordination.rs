@@ -164,7 +164,10 @@ mod tests {
         let problem = error.unwrap_err().undone("look first");
         assert_eq!((problem.status.as_u16(), problem.code), (503, "coordinator_down"));
         assert!(problem.detail.contains("has not done it: ") && problem.next.is_some(), "{problem:?}");
-        assert!(problem.detail.ends_with("Nothing was changed."), "{problem:?}");
+        let may_be_made = "The change may still be made.";
+        assert!(problem.detail.ends_with(may_be_made) && problem.next.as_deref() == Some("look first"));
+        let unbegun = Unanswered::Absent.undone("look first");
+        assert!(unbegun.detail.ends_with("Nothing was changed."), "{unbegun:?}");
         let read = Unanswered::Absent.unread();
         assert_eq!((read.status.as_u16(), read.code), (503, "coordinator_down"));
         assert!(!read.detail.contains("changed"), "it was to read only: {read:?}");
