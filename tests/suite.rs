@@ -3,7 +3,6 @@
 
 mod aio;
 mod allocations;
-mod balance;
 mod compaction;
 mod crash;
 mod default_lease;

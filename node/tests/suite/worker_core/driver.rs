@@ -244,7 +244,10 @@ fn pair_that_comes_in_the_turn_in_which_another_leaves_keeps_its_log() {
     let turn = pair.turn(vec![WorkerInput::Control(handed), WorkerInput::AddPair(second)]);
     assert_eq!(turn.left, [id]);
     pair.put(connection, WriteName { session, number: OperationNumber(1), floor: OperationNumber(1) });
-    let mut replies = 0;
+    // Of a pair that comes it is not known which sessions are open.
+    let _ = pair.turn(Vec::new());
+    let asked = ControlEvent::SessionAsked { session, open: Some(true) };
+    let mut replies = pair.turn(vec![WorkerInput::Control(asked)]).replies;
     for _ in 0..10 {
         pair.now_ns += MS;
         replies += pair.turn(Vec::new()).replies;
