@@ -65,16 +65,17 @@ impl Figure {
         theirs: f64,
         goal: Goal,
     ) -> Self {
-        let ratio = ours / theirs;
+        // Beside nothing there is no ratio, and no goal is met or missed.
+        let ratio = Some(ours / theirs).filter(|ratio| ratio.is_finite());
         Self {
             bench: bench.into(),
             ours: rounded(ours),
             unit,
             rival: rival.into(),
             theirs: Some(rounded(theirs)),
-            ratio: Some(rounded(ratio)),
+            ratio: ratio.map(rounded),
             goal: goal.text(),
-            met: goal.met(ratio),
+            met: ratio.and_then(|ratio| goal.met(ratio)),
         }
     }
 
@@ -200,6 +201,8 @@ mod tests {
         assert_eq!(met(Goal::AtLeast(1.6)), Some(false));
         assert_eq!(met(Goal::AtMost(1.6)), Some(true));
         assert_eq!(met(Goal::None), None);
+        let beside_nothing = Figure::beside("b", "op/s", 3.0, "r", 0.0, Goal::AtLeast(0.9));
+        assert_eq!((beside_nothing.ratio, beside_nothing.met), (None, None));
     }
 
     #[test]

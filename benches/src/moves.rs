@@ -15,10 +15,12 @@ use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, MovesOptions};
 use crate::ours::Sizes;
 use crate::paced::{Probe, Pulse, Span, drive, now};
+use crate::patience::PATIENCE;
 use crate::put::Scratch;
 use crate::random::{popular, scatter};
 use crate::reads::one_sided;
-use crate::served::{Served, many_meganodes, patient};
+use crate::served::{Served, leases, many_meganodes, patient};
+use crate::shown::{largest_pair, pairs};
 
 /// A record: a key of 24 bytes, a value, and what a node has for both besides.
 const VALUE: [u8; 1_000] = [b'v'; 1_000];
@@ -34,9 +36,8 @@ const SETTLES: Duration = Duration::from_secs(2);
 const RESTS: Duration = Duration::from_millis(300);
 /// Between two looks at how far a move is.
 const LOOKS: Duration = Duration::from_millis(5);
-/// A move is over within this. It may be given up, as beside a split that takes long: then it is asked for
-/// again.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// No pair is to move but those that this bench moves.
+const BALANCE_OFF: (&str, &str) = ("--balance", "off");
 
 /// Runs the bench.
 ///
@@ -80,9 +81,10 @@ fn pair_of(
         // All keys begin with `u`: the second node's pair is all but empty.
         ("--initial-split-keys", "v"),
         ("--memory-limit-bytes", "64GiB"),
+        BALANCE_OFF,
     ];
     let place = folder.0.join(format!("moves-{megabytes}"));
-    let mut served = Served::start_cluster(&place, records, &flags, &[])?;
+    let mut served = Served::start_cluster(&place, records, &flags, leases(&options.options))?;
     for first in (0..records).step_by(usize::try_from(BATCH).unwrap_or(1)) {
         let mut batch = Batch::default();
         for record in first..(first + BATCH).min(records) {
@@ -168,7 +170,7 @@ impl Under<'_> {
         let World { name, moves, lasts, settles } = world;
         let before = watch(self.pulse, [*settles, *lasts]);
         let calm = self.pulse.take_longest_ms();
-        let (pair, ..) = pairs(self.server)?.into_iter().max_by_key(|(_, _, used)| *used).unwrap_or_default();
+        let pair = largest_pair(self.server)?;
         let (mut stalls, mut times) = (Vec::new(), Vec::new());
         for _ in 0..*moves {
             self.pulse.take_longest_ms();
@@ -197,22 +199,24 @@ impl Under<'_> {
         Ok(median)
     }
 
-    /// Moves a pair to the next node.
+    /// Moves a pair to the next node. A move may be given up, as beside a split that takes long: then it is
+    /// asked for again.
     fn move_once(&mut self, pair: u64, nodes: u64) -> Result<(), BenchError> {
         let (mut last, began) = (Value::Null, now());
         while began.elapsed() < PATIENCE {
-            let row = pairs(self.server)?.into_iter().find(|(of, ..)| *of == pair);
-            let Some((_, node, _)) = row else { break };
-            let (status, answer) = self.server.ask_move(0, pair, (node + 1) % nodes);
-            // An answer that says nothing may have begun it: then it is under way.
-            let begun = self.server.move_of(0, pair).filter(|of| of["outcome"].is_null());
-            last = match (status, begun) {
-                (200, _) => self.follow(pair, &answer["move"]["number"])?,
-                (_, Some(of)) => self.follow(pair, &of["number"])?,
-                (_, None) => answer,
-            };
-            if last["outcome"] == "moved" {
-                return Ok(());
+            // Nobody: its owner has just died.
+            if let Some(at) = pairs(self.server)?.into_iter().find(|at| at.pair == pair) {
+                let asked = self.server.try_move(0, pair, (at.node + 1) % nodes);
+                let (status, answer) = asked.unwrap_or_default();
+                let begun = Some(&answer["move"]["number"]).filter(|_| status == 200).and_then(Value::as_u64);
+                // An answer that says nothing, or does not come, may have begun it: then it is under way.
+                last = match begun.or_else(|| self.under_way(pair)) {
+                    Some(number) => self.follow(pair, number)?,
+                    None => answer,
+                };
+                if last["outcome"] == "moved" {
+                    return Ok(());
+                }
             }
             eprintln!("# a move came to nothing: {last}");
             disk::pause(RESTS);
@@ -220,15 +224,24 @@ impl Under<'_> {
         Err(BenchError::Io(std::io::Error::other(format!("pair {pair} does not move: {last}"))))
     }
 
-    /// Looks at a move until it is over; its row then.
-    fn follow(&mut self, pair: u64, number: &Value) -> Result<Value, BenchError> {
+    /// The number of a pair's move that is not over.
+    fn under_way(&self, pair: u64) -> Option<u64> {
+        self.server.move_of(0, pair).filter(|of| of["outcome"].is_null())?["number"].as_u64()
+    }
+
+    /// Looks at a move until it is over; its row then, or nothing if another one has followed.
+    fn follow(&mut self, pair: u64, number: u64) -> Result<Value, BenchError> {
         let (began, mut copies) = (now(), None);
         while began.elapsed() < PATIENCE {
-            let row = self.server.move_of(0, pair).filter(|of| of["number"] == *number);
+            let row = self.server.move_of(0, pair);
+            let row = row.filter(|of| of["number"].as_u64().is_some_and(|shown| shown >= number));
             let Some(row) = row else {
                 disk::pause(LOOKS);
                 continue;
             };
+            if row["number"] != number {
+                return Ok(Value::Null);
+            }
             let seen = self.pulse.look(self.began);
             match (row["stage"] == "copying" && row["outcome"].is_null(), &copies) {
                 (true, None) => copies = Some(seen),
@@ -247,26 +260,14 @@ impl Under<'_> {
     }
 }
 
-/// Pairs, their nodes, and how much they have.
-fn pairs(server: &Server) -> Result<Vec<(u64, u64, u64)>, BenchError> {
-    let body = server.http("/api/v1/regions?limit=65536").map(|(_, body)| body).unwrap_or_default();
-    let document: Value = serde_json::from_str(&body)?;
-    let rows = document["regions"].as_array().cloned().unwrap_or_default();
-    let extents = rows.iter().filter(|row| row["kind"] == "extent");
-    let number = |row: &Value, name: &str| row[name].as_u64();
-    let of = |row: &Value| {
-        Some((number(row, "pair")?, number(row, "node")?, number(row, "used_bytes").unwrap_or(0)))
-    };
-    Ok(extents.filter_map(of).collect())
-}
-
 /// One-sided readers of a store of three nodes whose pairs move in turn.
 fn readers(folder: &Scratch, options: &MovesOptions, report: &mut Report<'_>) -> Result<(), BenchError> {
     let data = Dataset { entries: options.options.entries, seed: options.options.seed };
     let shape = many_meganodes(data.entries);
     let mut flags: Vec<_> = shape.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    flags.push(("--nodes", "3"));
-    let mut served = Served::start_cluster(&folder.0.join("readers"), data.entries, &flags, &[])?;
+    flags.extend([("--nodes", "3"), BALANCE_OFF]);
+    let (place, words) = (folder.0.join("readers"), leases(&options.options));
+    let mut served = Served::start_cluster(&place, data.entries, &flags, words)?;
     served.fill(&data)?;
     let packed = data.probes(Choice::Uniform, PROBES, data.seed ^ 0x7265_6164);
     let probes: Vec<Probe> = (0..packed.len()).map(|at| (packed.get(at).to_vec(), false)).collect();
@@ -300,8 +301,8 @@ impl Under<'_> {
         let from = self.pulse.look(self.began);
         for number in 0..usize::from(moves) {
             let pairs = pairs(self.server)?;
-            let Some((pair, ..)) = pairs.get(number % pairs.len().max(1)) else { break };
-            self.move_once(*pair, 3)?;
+            let Some(at) = pairs.get(number % pairs.len().max(1)) else { break };
+            self.move_once(at.pair, 3)?;
             disk::pause(RESTS);
         }
         Ok([before, Span::between(&from, &self.pulse.look(self.began))])
@@ -322,10 +323,11 @@ fn add_reader_rows(
     let goal = Goal::AtLeast(0.9);
     let a_get = |count: u64, span: &Span| count as f64 / (span.one_sided.done as f64).max(1.0);
     row("gets", "op/s", &Span::rate, goal)?;
-    if before.one_sided.cached > 0 {
+    // Over shared memory answers are found in place, and hardly one needs the cache.
+    if before.one_sided.cached > 0 || transport == "tcp" {
         row("cached tree nodes a get", "tree nodes", &|span| a_get(span.one_sided.cached, span), goal)?;
     }
-    if before.one_sided.in_place > 0 {
+    if before.one_sided.in_place > 0 || transport == "shm" {
         row("answers in place, of one-sided", "", &|span| a_get(span.one_sided.in_place, span), goal)?;
     }
     let by_reads = |span: &Span| span.one_sided.done as f64 / (span.done as f64).max(1.0);

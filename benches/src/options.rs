@@ -99,7 +99,13 @@ impl Options {
     /// mean nothing.
     #[must_use]
     pub fn lasting(&self, whole: Duration) -> Duration {
-        if self.entries < ENTRIES_MEANT { whole / 4 } else { whole }
+        if self.is_rehearsal() { whole / 4 } else { whole }
+    }
+
+    /// Whether there are so few entries that figures mean nothing.
+    #[must_use]
+    pub fn is_rehearsal(&self) -> bool {
+        self.entries < ENTRIES_MEANT
     }
 }
 

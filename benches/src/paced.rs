@@ -12,7 +12,8 @@ use crate::options::BenchError;
 
 /// Operations that a client has outstanding that goes as fast as it can.
 const OUTSTANDING: usize = 64;
-/// The most of one that keeps to a rate: what a stall of some hundred milliseconds leaves waiting.
+/// The most of one that keeps to a rate: what a stall of some hundred milliseconds leaves waiting. It is no
+/// more than is begun in a second: on a machine that has become slower, the last of more would fail.
 const WAITING_MAX: usize = 4_000;
 /// How long a look for completions waits.
 const POLL: Duration = Duration::from_millis(1);
@@ -106,6 +107,7 @@ pub(crate) fn drive(
 ) -> Result<(), BenchError> {
     let (started, mut begun) = (now(), 0);
     let mut under_way = BTreeMap::new();
+    let waiting_max = interval.map_or(OUTSTANDING, waiting_max);
     loop {
         let goes_on = !pulse.stop.load(Ordering::Relaxed);
         let due = match interval {
@@ -115,7 +117,7 @@ pub(crate) fn drive(
                 usize::try_from(due).unwrap_or(usize::MAX)
             }
         };
-        while goes_on && begun < due && under_way.len() < WAITING_MAX {
+        while goes_on && begun < due && under_way.len() < waiting_max {
             let (key, writes) = &probes[begun % probes.len()];
             let operation = if *writes {
                 Operation::Put { key, value, condition: Condition::Always }
@@ -144,7 +146,25 @@ pub(crate) fn drive(
     }
 }
 
+/// How many operations may wait where one begins each `interval`.
+fn waiting_max(interval: Duration) -> usize {
+    let in_a_second = 1_000_000_000 / interval.as_nanos().max(1);
+    usize::try_from(in_a_second).unwrap_or(usize::MAX).clamp(OUTSTANDING, WAITING_MAX)
+}
+
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_max_is_what_a_second_begins_within_bounds() {
+        let of = |rate: f64| waiting_max(Duration::from_secs_f64(1.0 / rate));
+        assert_eq!([1.0, 500.0, 1e6].map(of), [64, 500, 4_000]);
+        assert_eq!(waiting_max(Duration::ZERO), 4_000);
+    }
 }

@@ -13,7 +13,7 @@ use crate::disk::{self, RawLoop};
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options};
 use crate::redis::{self, Keeps, Pipeline, Redis};
-use crate::served::{Served, many_meganodes, spread};
+use crate::served::{Served, many_meganodes, patient, spread};
 
 /// Puts that a client has outstanding.
 const OUTSTANDING: [usize; 3] = [64, 256, 1024];
@@ -244,8 +244,7 @@ fn beside_redis(
 
 /// As many clients of both, each with a few puts outstanding: what a service of many users sees.
 fn connections(sync: &Served, redis: &Redis, work: &Work, report: &mut Report<'_>) -> Result<(), BenchError> {
-    let options =
-        ClientOptions { deadline_ms: 60_000, transport: Transport::Tcp, ..ClientOptions::default() };
+    let options = ClientOptions { transport: Transport::Tcp, ..patient() };
     let clients: Result<Vec<Client>, BenchError> =
         (0..CONNECTIONS).map(|_| sync.client(options.clone())).collect();
     let pipelines: std::io::Result<Vec<Pipeline>> = (0..CONNECTIONS).map(|_| redis.pipeline(false)).collect();

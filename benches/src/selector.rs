@@ -24,7 +24,7 @@ use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, PartOptions};
 use crate::processor::bind;
 use crate::put::Scratch;
-use crate::served::Served;
+use crate::served::{Served, patient};
 
 /// Fixed shares of the searches that go to the server: tenths.
 const SHARES: u32 = 11;
@@ -210,13 +210,7 @@ impl Bench<'_> {
         selector: SelectorSettings,
         seed: u64,
     ) -> Result<Contender, BenchError> {
-        let options = ClientOptions {
-            transport,
-            search: Search::Auto,
-            selector,
-            deadline_ms: 60_000,
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions { transport, search: Search::Auto, selector, ..patient() };
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
         Ok(Contender { client: self.served.client(options)?, random, rates: Vec::new() })
     }

@@ -4,10 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use cell_client::{Client, ClientError, ClientOptions, Completion, Condition, Operation, Output, Search};
+use cell_tests::lease::LONG_LEASE;
 use cell_tests::server::Server;
+use cell_tests::wait;
 
 use crate::data::{Batch, Dataset, Packed};
-use crate::options::BenchError;
+use crate::options::{BenchError, Options};
 
 /// How long a poll for completions waits.
 const POLL: Duration = Duration::from_millis(100);
@@ -184,8 +186,14 @@ impl Served {
     }
 
     /// A figure of `/metrics`, all pairs together; zero if there is none of that name.
+    ///
+    /// # Panics
+    /// If the node does not answer.
     pub fn metric(&self, name: &str) -> f64 {
-        let text = self.server.http("/metrics").map(|(_, body)| body).unwrap_or_default();
+        // A zero for an answer that did not come would pass for a figure.
+        let text = wait::until_some("the node shows its metrics", || {
+            self.server.http("/metrics").filter(|(status, _)| *status == 200).map(|(_, body)| body)
+        });
         let values = text.lines().filter_map(|line| {
             let (series, value) = line.rsplit_once(' ')?;
             (series.split('{').next() == Some(name)).then(|| value.parse::<f64>().ok())?
@@ -194,13 +202,21 @@ impl Served {
     }
 }
 
+/// Words for [`Served::start_cluster`]: where figures mean nothing, leases that a busy machine leaves to the
+/// nodes. One that lost its lease would end.
+pub(crate) fn leases(options: &Options) -> &'static [&'static str] {
+    if options.is_rehearsal() { &LONG_LEASE } else { &[] }
+}
+
 fn connect(server: &Server) -> Result<Client, ClientError> {
     Client::connect(&server.address().to_string(), patient())
 }
 
-/// Options of a client that measures: time enough, and room for all that is outstanding.
+/// Options of a client that measures: time enough, which no number of retries ends, and room for all that is
+/// outstanding.
 pub(crate) fn patient() -> ClientOptions {
-    ClientOptions { deadline_ms: 60_000, in_flight_max: 4096, ..ClientOptions::default() }
+    let retries_max = u32::MAX;
+    ClientOptions { deadline_ms: 60_000, retries_max, in_flight_max: 4096, ..ClientOptions::default() }
 }
 
 /// Carries out `count` operations with at most `outstanding` of them under way.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cell_client::{Client, ClientOptions, Condition, Operation, Search, Transport};
+use cell_client::{Client, ClientOptions, Condition, Operation, Search};
 use cell_random::Random;
 
 use crate::contest::{self, Contender};
@@ -18,7 +18,7 @@ use crate::disk;
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options};
 use crate::put::{First, Scratch};
-use crate::served::Served;
+use crate::served::{Served, patient};
 
 const OUTSTANDING: usize = 256;
 /// Puts between two looks at whether a split runs.
@@ -144,15 +144,6 @@ impl Fill {
     }
 }
 
-fn plain() -> ClientOptions {
-    ClientOptions {
-        transport: Transport::Auto,
-        deadline_ms: 60_000,
-        in_flight_max: 4096,
-        ..ClientOptions::default()
-    }
-}
-
 /// A thread that reads one-sided while its node is written.
 struct Reader {
     thread: JoinHandle<Result<Vec<Duration>, BenchError>>,
@@ -164,7 +155,7 @@ struct Reader {
 
 impl Reader {
     fn start(served: &Served, data: Dataset) -> Result<Self, BenchError> {
-        let mut client = served.client(ClientOptions { search: Search::Client, ..plain() })?;
+        let mut client = served.client(ClientOptions { search: Search::Client, ..patient() })?;
         let [reading, stop] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let written = Arc::new(AtomicU64::new(0));
         let (reads, ends, there) = (Arc::clone(&reading), Arc::clone(&stop), Arc::clone(&written));
@@ -223,7 +214,7 @@ struct Watch {
 
 impl Watch {
     fn new(served: &Served) -> Result<Self, BenchError> {
-        let client = served.client(plain())?;
+        let client = served.client(patient())?;
         let (splitting, calm) = (Span::default(), Span::default());
         Ok(Self { client, started: 0, looked: now(), ran: false, splitting, calm })
     }
@@ -257,7 +248,7 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn new(served: &Served, watched: bool) -> Result<Self, BenchError> {
         let watch = if watched { Some(Watch::new(served)?) } else { None };
-        Ok(Self { client: served.client(plain())?, times: Vec::new(), watch })
+        Ok(Self { client: served.client(patient())?, times: Vec::new(), watch })
     }
 
     pub(crate) fn put(&mut self, batch: &Batch) -> Result<u64, BenchError> {

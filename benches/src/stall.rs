@@ -82,7 +82,7 @@ struct Stall<'a> {
 
 impl Stall<'_> {
     fn client(&self) -> Result<Client, BenchError> {
-        let options = ClientOptions { search: Search::Server, retries_max: u32::MAX, ..patient() };
+        let options = ClientOptions { search: Search::Server, ..patient() };
         self.served.client(options)
     }
 

@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::contest;
 use crate::data::Dataset;
-use crate::disk;
 use crate::etcd::{self, Etcd};
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options};
+use crate::patience;
 use crate::put::Scratch;
 use crate::redis::{self, Keeps, Redis};
 use crate::served::Served;
@@ -229,18 +229,16 @@ fn drill(
 
 /// The node with most pairs, once all of them serve.
 fn busiest(server: &Server) -> Result<u16, BenchError> {
-    loop {
-        let status = ask(server, &["ls"])?;
-        let empty = Vec::new();
-        let pairs = status["pairs"].as_array().unwrap_or(&empty);
-        if pairs.iter().all(|pair| pair["state"] == "serving") {
-            let of = |node: u16| pairs.iter().filter(|pair| pair["node"] == node).count();
-            let nodes = status["nodes"].as_array().map_or(0, Vec::len);
-            let nodes = u16::try_from(nodes).unwrap_or(u16::MAX);
-            return Ok((0..nodes).max_by_key(|node| of(*node)).unwrap_or(0));
-        }
-        disk::pause(Duration::from_millis(20));
-    }
+    patience::until_some("every pair is served", || {
+        // A supervisor that has much to do may not answer just now.
+        let status = ask(server, &["ls"]).ok()?;
+        let pairs = status["pairs"].as_array().filter(|pairs| !pairs.is_empty())?;
+        let are_served = pairs.iter().all(|pair| pair["state"] == "serving");
+        let of = |node: u16| pairs.iter().filter(|pair| pair["node"] == node).count();
+        let nodes = status["nodes"].as_array().map_or(0, Vec::len);
+        let nodes = (0..u16::try_from(nodes).unwrap_or(u16::MAX)).filter(|_| are_served);
+        nodes.max_by_key(|node| of(*node))
+    })
 }
 
 fn ask(server: &Server, arguments: &[&str]) -> Result<Value, BenchError> {

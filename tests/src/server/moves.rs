@@ -11,9 +11,14 @@ impl Server {
     /// # Panics
     /// If it does not answer, or not in JSON.
     pub fn ask_move(&self, asked: u16, pair: u64, to: u64) -> (u16, Value) {
-        let answer = self.http_post(asked, "/api/v1/moves", &json!({"pair": pair, "to": to}).to_string());
-        let (status, body) = answer.expect("the node answers");
-        (status, serde_json::from_str(&body).unwrap_or_else(|_| panic!("not JSON: {body}")))
+        self.try_move(asked, pair, to).expect("the node answers in JSON")
+    }
+
+    /// As [`Self::ask_move`]; none if nobody answers just now. The move may have begun all the same.
+    pub fn try_move(&self, asked: u16, pair: u64, to: u64) -> Option<(u16, Value)> {
+        let body = json!({"pair": pair, "to": to}).to_string();
+        let (status, body) = self.http_post(asked, "/api/v1/moves", &body)?;
+        Some((status, serde_json::from_str(&body).ok()?))
     }
 
     /// The move of a pair that is under way, or was the last one, as a node shows it; none if there was none,
