@@ -100,6 +100,8 @@ pub struct WorkerDriver<E, D> {
     endpoint: E,
     /// By the pairs' numbers; none where a pair has left.
     devices: Vec<Option<D>>,
+    /// Pairs that have left in this turn.
+    left: Vec<PairId>,
     congestion: Congestion,
     tick_due_ns: u64,
     /// As of the present turn.
@@ -130,6 +132,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
             worker,
             endpoint,
             devices: Vec::new(),
+            left: Vec::new(),
             congestion: Congestion::new(usize::MAX),
             tick_due_ns: 0,
             now_ns: 0,
@@ -190,7 +193,8 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
             busy |= self.take_requests();
         }
         self.worker.end_of_poll();
-        let left = self.part();
+        self.part();
+        let left = std::mem::take(&mut self.left);
         self.commit();
         let replies = self.send_replies(clock);
         self.endpoint.flush();
@@ -263,6 +267,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
     }
 
     fn add_pair(&mut self, input: PairInput<D>) {
+        self.part(); // its number may be that of a pair that has left since the last turn's end
         let PairInput { pair, device } = input;
         let source = pair.source();
         let number = self.worker.add_pair(pair);
@@ -275,16 +280,14 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
 
     /// Gives back what is kept of pairs that have left: all trust in their registrations has ended, and
     /// nothing of them is in flight.
-    fn part(&mut self) -> Vec<PairId> {
-        let left = self.worker.take_left().into_iter();
-        let part = |LeftPair { pair, number, regions }| {
+    fn part(&mut self) {
+        for LeftPair { pair, number, regions } in self.worker.take_left() {
             if let Some(PairRegions { node_key, extent_key, .. }) = regions {
                 [node_key, extent_key].into_iter().for_each(|key| self.endpoint.deregister(RegionKey(key)));
             }
             self.devices[number] = None;
-            pair
-        };
-        left.map(part).collect()
+            self.left.push(pair);
+        }
     }
 
     /// Lets clients read a pair's regions, if the endpoint serves such reads.

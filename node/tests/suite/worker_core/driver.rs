@@ -25,8 +25,12 @@ const MS: u64 = 1_000_000;
 
 /// A pair that was just created.
 fn new_pair() -> PairInput<SimDevice> {
-    let (disk, sim) = (SimDisk::new(5), Sim::new(3));
-    let mut serving = Serving::start(&disk, &sim, OPTIONS);
+    new_pair_on(&SimDisk::new(5))
+}
+
+fn new_pair_on(disk: &SimDisk) -> PairInput<SimDevice> {
+    let sim = Sim::new(3);
+    let mut serving = Serving::start(disk, &sim, OPTIONS);
     let store = serving.create(GEOMETRY, &OPTIONS);
     PairInput { pair: store, device: serving.devices.pop().unwrap() }
 }
@@ -94,6 +98,17 @@ impl Pair {
         let mut count = 0;
         self.client.poll(&mut |event| count += usize::from(matches!(event, Event::Message { .. })));
         count
+    }
+
+    /// The client asks for a write, which arrives.
+    fn put(&mut self, connection: ConnectionId, name: WriteName) {
+        let put = Put { name, condition: Condition::Always, key: b"key", value: b"value" };
+        let header = RequestHeader { id: RequestId(name.number.0 + 1), pair: PairId(0) };
+        let mut message = Vec::new();
+        Request::Put(put).encode(header, &mut message).unwrap();
+        self.client.send(connection, &message).unwrap();
+        self.client.flush();
+        self.answers();
     }
 
     /// A turn at the present.
@@ -206,6 +221,40 @@ fn stranger_is_greeted_in_the_turn_in_which_it_comes_while_writes_wait_for_the_l
     assert_eq!((turn.replies, pair.answers()), (1, 1));
     // Nothing of it keeps the thread awake.
     assert_eq!(pair.turn(Vec::new()).next, Next::Wait);
+}
+
+/// A pair that was handed over leaves in the turn in which the next one comes and gets its number: the log's
+/// device went with the pair that had left, and no write to the new one was ever carried out.
+#[test]
+fn pair_that_comes_in_the_turn_in_which_another_leaves_keeps_its_log() {
+    let (mut pair, session) = (Pair::new(), SessionId(9));
+    let installation = Installation { sessions: vec![session], whole: true };
+    let first = new_pair();
+    let id = first.pair.id();
+    let _ = pair.turn(vec![WorkerInput::Install { pairs: vec![first], installation }]);
+    let connection = pair.greet();
+    let _ = pair.turn(vec![WorkerInput::Control(ControlEvent::Freeze { pair: id, ticket: 1 })]);
+    for _ in 0..10 {
+        pair.now_ns += MS;
+        let _ = pair.turn(Vec::new());
+    }
+    let disk = SimDisk::new(6);
+    let handed = ControlEvent::Handed { pair: id, ticket: 1 };
+    let second = Box::new(new_pair_on(&disk));
+    let turn = pair.turn(vec![WorkerInput::Control(handed), WorkerInput::AddPair(second)]);
+    assert_eq!(turn.left, [id]);
+    pair.put(connection, WriteName { session, number: OperationNumber(1), floor: OperationNumber(1) });
+    // Of a pair that comes it is not known which sessions are open.
+    let _ = pair.turn(Vec::new());
+    let asked = ControlEvent::SessionAsked { session, open: Some(true) };
+    let mut replies = pair.turn(vec![WorkerInput::Control(asked)]).replies;
+    for _ in 0..10 {
+        pair.now_ns += MS;
+        replies += pair.turn(Vec::new()).replies;
+        while disk.step() {}
+    }
+    assert!(replies > 0, "the write is acknowledged");
+    assert_eq!(pair.driver.worker().pairs().next().map(|of| of.is_idle()), Some(true));
 }
 
 #[test]
