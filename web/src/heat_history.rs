@@ -5,8 +5,8 @@
 //! A range is a meganode, or several neighbours where a node has many, so that a row is bounded. A row keeps
 //! the ranges as they were then. Whoever asks gets all rows by the ranges of now: what a range of then did
 //! is shared equally among the ranges of now that have keys of it. So a split shows both halves half as hot
-//! as the whole was. Keys that the node has no more are left out; of keys that came to it later it does not
-//! know what was done before.
+//! as the whole was. Of keys that came to the node later it does not know what was done before; their former
+//! owner does, which is why keys that the node has no more have ranges too: as they last were.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,6 +20,9 @@ pub(crate) const ROWS_MAX: usize = 360;
 /// Ranges of a row at most. With two rates of four bytes for each, an hour is 720 KiB, and some more for the
 /// ranges, which rows share until they change.
 pub(crate) const RANGES_MAX: usize = 256;
+/// Ranges of an answer, or of a step in which keys left, those of keys that the node has no more included:
+/// more of these are left out.
+const ANSWERED_MAX: usize = 2 * RANGES_MAX;
 
 /// Keys from one to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +30,8 @@ pub(crate) struct HeatRange {
     pub(crate) low: Arc<[u8]>,
     /// `None` for plus infinity.
     pub(crate) high: Option<Arc<[u8]>>,
+    /// The node has these keys no more.
+    pub(crate) former: bool,
 }
 
 impl HeatRange {
@@ -45,8 +50,8 @@ pub(crate) type Heat = [f32; 2];
 /// The first and the last of other ranges that have keys of a range; none if no other one has.
 type Place = Option<(usize, usize)>;
 
-/// A step's heat by the ranges of then.
-#[derive(Clone, Debug)]
+/// A step's heat by the ranges of then: those at its end, and those of keys that left in it.
+#[derive(Clone, Debug, Default)]
 struct Row {
     number: u64,
     ranges: Arc<[HeatRange]>,
@@ -54,7 +59,7 @@ struct Row {
     heat: Vec<Option<Heat>>,
 }
 
-/// The step that is not over.
+/// The step that is not over, likewise.
 #[derive(Clone, Debug)]
 struct OpenRow {
     number: u64,
@@ -90,7 +95,7 @@ impl OpenRow {
     }
 }
 
-/// Rows by the ranges of now.
+/// Rows by the ranges of now, and by those that keys had last which the node has no more.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct HeatRows {
     pub(crate) ranges: Vec<HeatRange>,
@@ -107,7 +112,8 @@ pub(crate) struct HeatHistory {
 }
 
 impl HeatHistory {
-    /// A look at the tree in this second. Without a rate of any meganode there is nothing to keep.
+    /// A look at the tree in this second: a node without meganodes has no keys. Without a rate of any
+    /// meganode there is nothing to keep.
     pub(crate) fn observe(&mut self, second: u64, tree: &TreeShape) {
         let number = second / STEP_S;
         let is_over = self.rows.back().is_some_and(|row| row.number >= number);
@@ -120,12 +126,16 @@ impl HeatHistory {
             }
             self.rows.push_back(over.mean());
         }
-        if !tree.meganodes.iter().any(|shape| heat_of(shape).is_some()) {
+        if !tree.meganodes.is_empty() && tree.meganodes.iter().all(|shape| heat_of(shape).is_none()) {
             return;
+        }
+        if self.rows.is_empty() && self.open.is_none() && tree.meganodes.is_empty() {
+            // What comes to it within this step was another node's in the steps before.
+            self.rows.push_back(Row { number: number.saturating_sub(1), ..Row::default() });
         }
         let look = grouped(&tree.meganodes);
         let open = self.open.get_or_insert_with(|| {
-            let ranges = self.rows.back().map(|row| row.ranges.clone()).unwrap_or_default();
+            let ranges = self.rows.back().map(|row| of_now(&row.ranges)).unwrap_or_default();
             OpenRow { number, sums: vec![HeatSum::default(); ranges.len()], ranges }
         });
         open.add(look);
@@ -137,10 +147,10 @@ impl HeatHistory {
         let open = self.open.as_ref().map(OpenRow::mean);
         let all = || self.rows.iter().chain(&open);
         let Some(newest) = all().next_back() else { return HeatRows::default() };
-        let ranges = &newest.ranges;
         let first = last.saturating_sub(steps.saturating_sub(1));
         let step_of = |row: &Row| row.number.saturating_add_signed(ahead) / rows_a_step.max(1);
         let wanted = all().filter(|row| (first..=last).contains(&step_of(row)));
+        let ranges = &with_former(&newest.ranges, wanted.clone().rev());
         let mut known: Option<(&Arc<[HeatRange]>, Vec<Place>)> = None;
         let mut sums: Vec<(u64, Vec<HeatSum>)> = Vec::new();
         for row in wanted {
@@ -167,13 +177,63 @@ impl HeatHistory {
     }
 }
 
+/// Those of keys that the node has.
+fn of_now(ranges: &Arc<[HeatRange]>) -> Arc<[HeatRange]> {
+    if ranges.iter().any(|range| range.former) {
+        ranges.iter().filter(|range| !range.former).cloned().collect()
+    } else {
+        Arc::clone(ranges)
+    }
+}
+
+/// With the ranges of keys that are in none of these, as rows know them: each key's by the newest such row,
+/// which comes first.
+fn with_former<'a>(ranges: &Arc<[HeatRange]>, rows: impl Iterator<Item = &'a Row>) -> Arc<[HeatRange]> {
+    let mut all = Arc::clone(ranges);
+    let mut seen = ranges;
+    for row in rows {
+        if Arc::ptr_eq(&row.ranges, seen) {
+            continue;
+        }
+        seen = &row.ranges;
+        let known = row.ranges.iter().zip(&row.heat).filter(|(_, heat)| heat.is_some());
+        let mut former: Vec<HeatRange> = known.flat_map(|(range, _)| outside(range, &all)).collect();
+        former.truncate(ANSWERED_MAX.saturating_sub(all.len()));
+        if former.is_empty() {
+            continue;
+        }
+        former.extend_from_slice(&all);
+        former.sort_by(|left, right| left.low.cmp(&right.low));
+        all = former.into();
+    }
+    all
+}
+
+/// What of a range is in none of others, which are in order and do not overlap.
+fn outside(range: &HeatRange, others: &[HeatRange]) -> Vec<HeatRange> {
+    let first = others.partition_point(|other| other.ends_by(&range.low));
+    let mut outside = Vec::new();
+    let mut low = Arc::clone(&range.low);
+    for other in others[first..].iter().take_while(|other| other.begins_before(range.high.as_deref())) {
+        if low < other.low {
+            outside.push(HeatRange { low, high: Some(Arc::clone(&other.low)), former: true });
+        }
+        let Some(high) = &other.high else { return outside };
+        low = Arc::clone(high);
+    }
+    if range.high.as_ref().is_none_or(|high| low < *high) {
+        outside.push(HeatRange { low, high: range.high.clone(), former: true });
+    }
+    outside
+}
+
 impl OpenRow {
     fn add(&mut self, look: Vec<(HeatRange, Option<Heat>)>) {
-        let is_same = look.len() == self.ranges.len()
-            && look.iter().zip(&*self.ranges).all(|((range, _), known)| range == known);
-        if !is_same {
-            let ranges: Arc<[HeatRange]> = look.iter().map(|(range, _)| range.clone()).collect();
+        let known = self.ranges.iter().filter(|range| !range.former);
+        if !known.eq(look.iter().map(|(range, _)| range)) {
             let row = self.mean();
+            let now: Arc<[HeatRange]> = look.iter().map(|(range, _)| range.clone()).collect();
+            let ranges = with_former(&now, std::iter::once(&row));
             let heat = spread((&row.ranges, &row.heat), &places(&row.ranges, &ranges), &ranges);
             // The looks so far count as much for keys that were there at all of them.
             let looks = self.sums.iter().map(|sum| sum.looks).max().unwrap_or_default();
@@ -183,7 +243,8 @@ impl OpenRow {
             };
             (self.ranges, self.sums) = (ranges, heat.into_iter().map(sum).collect());
         }
-        for (sum, (_, heat)) in self.sums.iter_mut().zip(look) {
+        let sums = self.ranges.iter().zip(&mut self.sums).filter(|(range, _)| !range.former);
+        for ((_, sum), (_, heat)) in sums.zip(look) {
             sum.add(heat);
         }
     }
@@ -252,7 +313,7 @@ fn range(meganodes: &[MeganodeShape]) -> (HeatRange, Option<Heat>) {
         add(&mut sum, heat_of(shape)?);
         Some(sum)
     });
-    (HeatRange { low: first.low.clone(), high: last.high.clone() }, heat)
+    (HeatRange { low: first.low.clone(), high: last.high.clone(), former: false }, heat)
 }
 
 /// None of a meganode that was seen only once.
@@ -319,14 +380,104 @@ mod tests {
         );
     }
 
+    /// A tree as it is without the meganodes at these places.
+    fn without(mut tree: TreeShape, gone: &[usize]) -> TreeShape {
+        let mut at = 0..;
+        tree.meganodes.retain(|_| !at.next().is_some_and(|at| gone.contains(&at)));
+        tree
+    }
+
+    /// What keys were written before they moved was known to nobody: not to who has them now, and who had
+    /// them left them out.
     #[test]
-    fn keys_that_the_node_has_no_more_are_left_out() {
+    fn keys_that_the_node_has_no_more_are_known_as_they_were() {
         let mut history = HeatHistory::default();
-        history.observe(100, &tree(&[("", [4.0, 0.0]), ("m", [1.0, 0.0])]));
-        let mut less = tree(&[("", [2.0, 0.0]), ("m", [0.0, 0.0])]);
-        less.meganodes.pop();
-        history.observe(110, &less);
-        assert_eq!(history.rows(0, 1, 11, 2).rows, [(10, known([[4.0, 0.0]])), (11, known([[2.0, 0.0]]))]);
+        let all = || tree(&[("", [4.0, 0.0]), ("g", [2.0, 0.0]), ("m", [1.0, 0.0]), ("t", [1.0, 0.0])]);
+        history.observe(100, &tree(&[("", [8.0, 0.0]), ("m", [2.0, 0.0])]));
+        history.observe(110, &all());
+        history.observe(120, &without(all(), &[1, 2]));
+        let rows = history.rows(0, 1, 12, 3);
+        assert_eq!(lows(&rows), [&b""[..], b"g", b"m", b"t"]);
+        assert_eq!(rows.rows[0], (10, known([[4.0, 0.0], [4.0, 0.0], [1.0, 0.0], [1.0, 0.0]])));
+        assert_eq!(rows.rows[1], (11, known([[4.0, 0.0], [2.0, 0.0], [1.0, 0.0], [1.0, 0.0]])));
+        assert_eq!(rows.rows[2], (12, vec![Some([4.0, 0.0]), None, None, Some([1.0, 0.0])]));
+        // Split and gone between two looks; then it has none at all, and all are known as they were.
+        history
+            .observe(130, &without(tree(&[("", [4.0, 0.0]), ("c", [4.0, 0.0]), ("e", [0.0; 2])]), &[1, 2]));
+        history.observe(140, &TreeShape::default());
+        let rows = history.rows(0, 1, 14, 3);
+        assert_eq!(lows(&rows), [&b""[..], b"c", b"t"]);
+        assert_eq!(rows.rows[0], (12, known([[2.0, 0.0], [2.0, 0.0], [1.0, 0.0]])));
+        assert_eq!(rows.rows[1], (13, vec![Some([4.0, 0.0]), None, None]));
+        assert_eq!(rows.rows[2], (14, vec![None; 3]));
+        assert_eq!(lows(&history.rows(0, 1, 14, 1)), [&b""[..]; 0], "of no row that was asked for");
+    }
+
+    /// A node that joined a cluster hid what was done before to all keys that came to it at once.
+    #[test]
+    fn keys_that_came_in_the_first_step_of_a_node_without_any_were_not_its_own_before() {
+        let mut history = HeatHistory::default();
+        history.observe(100, &TreeShape::default());
+        history.observe(101, &tree(&[("", [4.0, 0.0])]));
+        assert_eq!(history.rows(0, 1, 10, 9).rows, [(9, vec![None]), (10, known([[4.0, 0.0]]))]);
+        // Of one that has keys at once nobody knows whose they were.
+        let mut history = HeatHistory::default();
+        history.observe(100, &tree(&[("", [4.0, 0.0])]));
+        assert_eq!(history.rows(0, 1, 10, 9).rows, [(10, known([[4.0, 0.0]]))]);
+    }
+
+    /// In the step of a move the new owner knows the first rates after a while; that of the old one was left
+    /// out, and nothing was known of it.
+    #[test]
+    fn keys_that_left_amid_a_step_are_known_as_they_were_until_then() {
+        let mut history = HeatHistory::default();
+        let all = || tree(&[("", [4.0, 0.0]), ("g", [2.0, 0.0]), ("m", [1.0, 0.0])]);
+        history.observe(100, &all());
+        history.observe(101, &all());
+        history.observe(102, &without(all(), &[1]));
+        history.observe(109, &without(tree(&[("", [7.0, 0.0]), ("g", [0.0; 2]), ("m", [1.0, 0.0])]), &[1]));
+        let rows = history.rows(0, 1, 10, 1);
+        assert_eq!(rows.ranges.iter().map(|range| range.former).collect::<Vec<_>>(), [false, true, false]);
+        assert_eq!(rows.rows, [(10, known([[4.75, 0.0], [2.0, 0.0], [1.0, 0.0]]))]);
+        // In the next step they are not its own, until they come back.
+        history.observe(110, &without(all(), &[1]));
+        let rows = history.rows(0, 1, 11, 1);
+        assert_eq!((lows(&rows), rows.rows.len()), (vec![&b""[..], b"m"], 1));
+        history.observe(111, &all());
+        let rows = history.rows(0, 1, 11, 2);
+        assert!(rows.ranges.iter().all(|range| !range.former));
+        assert_eq!(rows.rows[0].1[1], Some([2.0, 0.0]));
+        assert_eq!(rows.rows[1].1[1], Some([2.0, 0.0]));
+    }
+
+    #[test]
+    fn outside_of_others_is_each_gap_between_them() {
+        let range = |low: &str, high: &str| HeatRange {
+            low: Arc::from(low.as_bytes()),
+            high: (!high.is_empty()).then(|| Arc::from(high.as_bytes())),
+            former: true,
+        };
+        let others = [range("b", "d"), range("f", "h"), range("h", "k")];
+        assert_eq!(outside(&range("a", ""), &others), [range("a", "b"), range("d", "f"), range("k", "")]);
+        assert_eq!(outside(&range("c", "g"), &others), [range("d", "f")]);
+        assert_eq!(outside(&range("f", "k"), &others), []);
+        assert_eq!(outside(&range("k", "m"), &others), [range("k", "m")]);
+        assert_eq!(outside(&range("m", ""), &[range("b", "")]), []);
+        assert_eq!(outside(&range("m", ""), &[]), [range("m", "")]);
+    }
+
+    #[test]
+    fn former_ranges_of_an_answer_are_bounded() {
+        let mut history = HeatHistory::default();
+        // Each time it has as many ranges as it may, and none of them the next time.
+        for (step, first) in (10..).zip(["a", "b", "c", "d"]) {
+            let lows: Vec<String> = (0..=RANGES_MAX).map(|at| format!("{first}{at:06}")).collect();
+            let all = tree(&lows.iter().map(|low| (&**low, [1.0, 0.0])).collect::<Vec<_>>());
+            history.observe(step * STEP_S, &without(all, &[RANGES_MAX]));
+        }
+        let ranges = history.rows(0, 1, 13, 9).ranges;
+        assert_eq!(ranges.len(), ANSWERED_MAX);
+        assert!(ranges.iter().zip(&ranges[1..]).all(|(range, next)| range.ends_by(&next.low)));
     }
 
     /// What a dead node's keys were written before they came read as nothing.

@@ -291,7 +291,10 @@ impl NodeHistory {
             self.moved_ms = at.boottime_ms;
             self.rates = Rates::between(&before, snapshot);
             self.syncs.observe(second, &before, snapshot);
-            self.heat.observe(second, &snapshot.tree);
+            // Before it has its pairs, that it shows no tree says nothing.
+            if has_pairs(snapshot) {
+                self.heat.observe(second, &snapshot.tree);
+            }
         }
         if at.boottime_ms.saturating_sub(self.moved_ms) >= STILL_MS {
             self.rates = Rates::default();

@@ -1,11 +1,13 @@
 //! `GET /api/v1/tree/heat`: how much each range of keys was written and read over the last hour, as the nodes
 //! keep it: see [`crate::heat_history`].
 //!
-//! Each node reports the keys that it has now, by its ranges of now. They make the ranges of the answer, and
-//! neighbours are together where there are too many: of such a column nothing is known in a step in which
-//! something of it is not, because a part's figure would pass for the whole's. In a step in which keys came
-//! to another node both may report them: their figures are added, and nothing is known of a step of which one
-//! of them knows nothing.
+//! Each node reports the keys that it has now, by its ranges of now, and those that it had, by its ranges of
+//! then. Where they begin and end, the ranges of the answer do: what was done in a node's range is shared
+//! equally among those that it lies in. Neighbours are together where there are too many: of such a column
+//! nothing is known in a step in which something of it is not, because a part's figure would pass for the
+//! whole's. In a step in which keys came to another node both report them, each as long as they were its own:
+//! the mean of both counts. Nothing is known of a step of which one of them knows nothing, unless the keys
+//! came to it only later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,8 +55,8 @@ impl Serialize for Rate {
 /// A node's part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct HeatPart {
-    /// Keys in base 64; no high one for plus infinity.
-    ranges: Vec<(String, Option<String>)>,
+    /// Keys in base 64, no high one for plus infinity; whether the node has them no more.
+    ranges: Vec<(String, Option<String>, bool)>,
     rows: Vec<WireRow>,
 }
 
@@ -78,7 +80,8 @@ impl HeatPart {
             ranges: kept
                 .iter()
                 .map(|(_, range)| {
-                    (BASE64.encode(&range.low), range.high.as_ref().map(|key| BASE64.encode(key)))
+                    let high = range.high.as_ref().map(|key| BASE64.encode(key));
+                    (BASE64.encode(&range.low), high, range.former)
                 })
                 .collect(),
             rows: heat.rows.iter().map(row).collect(),
@@ -142,47 +145,57 @@ pub(crate) async fn get_heat(
     Ok(axum::Json(Document::of_cluster(body, age, missing)).into_response())
 }
 
-/// A range of keys, and where its figures are: by part and by range of it. Nowhere, if nobody reports it.
+/// Where a range's figures are: a node's part, the range of it, and among how many ranges they are shared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Source {
+    part: usize,
+    at: usize,
+    former: bool,
+    sharers: usize,
+}
+
+/// A range of keys, and whose figures it has a share of. Nobody's, if nobody reports it.
 #[derive(Debug, PartialEq)]
 struct HeatSpan {
     low: Vec<u8>,
-    sources: Vec<(usize, usize)>,
+    sources: Vec<Source>,
 }
 
 /// All ranges in the order of keys, without a gap and without overlap, and where the last one ends.
 fn spans(parts: &[NodePart<HeatPart>], wanted: &KeyRange) -> (Vec<HeatSpan>, Option<Vec<u8>>) {
     let mut reported = Vec::new();
     for (part, NodePart { part: HeatPart { ranges, .. }, .. }) in parts.iter().enumerate() {
-        for (at, (low, high)) in ranges.iter().enumerate() {
+        for (at, (low, high, former)) in ranges.iter().enumerate() {
             let high = high.as_ref().map(|high| BASE64.decode(high.as_bytes())).transpose();
             // What does not read is left out.
             let (Ok(low), Ok(high)) = (BASE64.decode(low.as_bytes()), high) else { continue };
-            reported.push((low, high, (part, at)));
+            reported.push((low, high, Source { part, at, former: *former, sharers: 1 }));
         }
     }
-    reported.sort();
-    let mut spans: Vec<HeatSpan> = Vec::with_capacity(reported.len());
-    let mut end = Some(wanted.from.clone());
-    for (low, high, source) in reported {
-        match &end {
-            Some(end) if low > *end => spans.push(HeatSpan { low: end.clone(), sources: Vec::new() }),
-            _ => {}
-        }
-        match spans.last_mut().filter(|last| last.low == low) {
-            Some(last) => last.sources.push(source),
-            None => spans.push(HeatSpan { low, sources: vec![source] }),
-        }
-        end = match (end, high) {
-            (Some(end), Some(high)) => Some(end.max(high)),
-            _ => None,
-        };
+    let mut ends = reported.iter().map(|(_, high, _)| high.as_ref());
+    let end = ends.try_fold(&wanted.from, |end, high| Some(end.max(high?)));
+    // Where nobody reports up to the end of what is wanted, the last range ends there.
+    let is_short = end.is_some_and(|end| wanted.to.as_ref().is_none_or(|to| end < to));
+    let high = if is_short { wanted.to.clone() } else { end.cloned() };
+    let mut lows: Vec<&[u8]> = reported.iter().map(|(low, ..)| &**low).collect();
+    lows.extend(reported.iter().filter_map(|(_, high, _)| high.as_deref()));
+    lows.retain(|low| high.as_ref().is_none_or(|high| *low < &**high));
+    if lows.iter().all(|low| *low > &*wanted.from) {
+        lows.push(&wanted.from);
     }
-    let is_short = |end: &Vec<u8>| wanted.to.as_ref().is_none_or(|to| end < to);
-    if let Some(low) = end.take_if(|end| is_short(end)) {
-        spans.push(HeatSpan { low, sources: Vec::new() });
-        end.clone_from(&wanted.to);
+    lows.sort_unstable();
+    lows.dedup();
+    let mut spans: Vec<HeatSpan> =
+        lows.iter().map(|low| HeatSpan { low: low.to_vec(), sources: Vec::new() }).collect();
+    for (low, high, source) in &reported {
+        let first = lows.partition_point(|other| *other < &**low);
+        let end = high.as_ref().map_or(lows.len(), |high| lows.partition_point(|other| *other < &**high));
+        let sharers = end.saturating_sub(first);
+        spans[first..first + sharers]
+            .iter_mut()
+            .for_each(|span| span.sources.push(Source { sharers, ..*source }));
     }
-    (spans, end)
+    (spans, high)
 }
 
 fn document(parts: Vec<NodePart<HeatPart>>, range: &KeyRange, columns: usize, steps: Steps) -> HeatBody {
@@ -195,15 +208,30 @@ fn document(parts: Vec<NodePart<HeatPart>>, range: &KeyRange, columns: usize, st
     };
     let numbers: Vec<BTreeMap<u64, usize>> = parts.iter().map(by_number).collect();
     let rows = |of: fn(&WireRow) -> &Vec<Option<Rate>>| {
-        // None: the node knows nothing of the step. Within: none of the range's keys were its own then.
-        let figure = |number: u64, (part, at): (usize, usize)| {
-            let row = parts[part].part.rows.get(*numbers[part].get(&number)?)?;
-            of(row).get(at).map(|rate| rate.map(|rate| rate.0))
+        let kept = |Source { part, at, .. }: Source, row: usize| {
+            of(parts[part].part.rows.get(row)?).get(at).map(|rate| rate.map(|rate| rate.0))
+        };
+        // None: the node knows nothing of the step. Within: none of the range's keys were its own then, as
+        // in the steps before it began to keep any, or after it stood still, if they were not in the next.
+        let figure = |number: u64, source: Source| {
+            let (found, row) = numbers[source.part].range(number..).next()?;
+            let rate = kept(source, *row)?;
+            let share = |rate: f64| rate / f64::from(u32::try_from(source.sharers).unwrap_or(u32::MAX));
+            if *found == number { Some(rate.map(share)) } else { rate.is_none().then_some(None) }
         };
         let of_span = |number: u64, span: &HeatSpan| {
-            let figures = span.sources.iter().map(|source| figure(number, *source));
-            let figures = figures.collect::<Option<Vec<Option<f64>>>>()?;
-            figures.into_iter().flatten().reduce(|sum, rate| sum + rate)
+            // Those who have the keys add up; of that and what each former owner did, the mean counts.
+            let (mut of_now, mut means) = (None, Vec::new());
+            for source in &span.sources {
+                match figure(number, *source)? {
+                    Some(rate) if source.former => means.push(rate),
+                    Some(rate) => of_now = Some(of_now.unwrap_or(0.0) + rate),
+                    None => {}
+                }
+            }
+            means.extend(of_now);
+            let count = u32::try_from(means.len()).unwrap_or(u32::MAX);
+            (count > 0).then(|| means.iter().sum::<f64>() / f64::from(count))
         };
         let cell = |number: u64, column: &[HeatSpan]| {
             let whole: Option<f64> = column.iter().map(|span| of_span(number, span)).sum();
@@ -249,9 +277,11 @@ mod tests {
     /// A node's part: ranges, and their writes at steps.
     fn part(node: u32, ranges: &[(&str, &str)], rows: &[(u64, &[f32])]) -> NodePart<HeatPart> {
         let key = |key: &str| Arc::from(key.as_bytes());
+        // `-` before the low key: the node has them no more.
         let range = |(low, high): &(&str, &str)| HeatRange {
-            low: key(low),
+            low: key(low.trim_start_matches('-')),
             high: (!high.is_empty()).then(|| key(high)),
+            former: low.starts_with('-'),
         };
         let row = |(number, writes): &(u64, &[f32])| {
             // NaN: not known.
@@ -306,6 +336,23 @@ mod tests {
         );
     }
 
+    /// Who has the keys now does not know of before, and who had them had cut them otherwise.
+    #[test]
+    fn document_of_keys_that_moved_has_what_was_done_before_shared_by_the_ranges_of_now() {
+        let unknown = f32::NAN;
+        let parts = vec![
+            part(0, &[("", "m"), ("-m", "")], &[(5, &[1.0, 8.0]), (6, &[1.0, 6.0]), (7, &[2.0, unknown])]),
+            // It was new in the sixth step, got them then, and split them.
+            part(1, &[("m", "t"), ("t", "")], &[(6, &[unknown, unknown]), (7, &[3.0, 4.0])]),
+        ];
+        let all = reported(parts, &KeyRange::default(), 512);
+        assert_eq!(all["lows"], serde_json::json!(["", "6d", "74"]));
+        assert_eq!(all["writes"], serde_json::json!([[1, 4, 4], [1, 3, 3], [2, 3, 4]]));
+        // Each knows the step of the move as long as they were its own.
+        let parts = vec![part(0, &[("-", "")], &[(7, &[8.0])]), part(1, &[("", "")], &[(7, &[4.0])])];
+        assert_eq!(reported(parts, &KeyRange::default(), 9)["writes"], serde_json::json!([null, null, [6]]));
+    }
+
     /// What one of two did passed for what was done.
     #[test]
     fn document_of_steps_of_which_one_of_two_nodes_knows_nothing_is_null() {
@@ -328,8 +375,8 @@ mod tests {
         let range = KeyRange { from: b"d".to_vec(), to: Some(b"e".to_vec()) };
         let heat = HeatRows {
             ranges: vec![
-                HeatRange { low: Arc::from(&b""[..]), high: Some(Arc::from(&b"c"[..])) },
-                HeatRange { low: Arc::from(&b"c"[..]), high: Some(Arc::from(&b"g"[..])) },
+                HeatRange { low: Arc::from(&b""[..]), high: Some(Arc::from(&b"c"[..])), former: false },
+                HeatRange { low: Arc::from(&b"c"[..]), high: Some(Arc::from(&b"g"[..])), former: false },
             ],
             rows: vec![(7, vec![Some([5.0, 0.0]), Some([6.0, 1.0])])],
         };
