@@ -20,26 +20,26 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Nobody is there, and nothing is missed: the user named it, and the region table does not.
+    /// Nobody is there, and nothing is missed: no pair is, by the region table. The user named it, or it is a
+    /// node that was emptied and stopped.
     pub(crate) fn is_superfluous(&self) -> bool {
-        self.store.is_err() && self.node.is_none()
+        self.store.is_err() && self.pairs.is_empty()
     }
 }
 
-/// The same servers without those that nobody misses, which a warning names.
+/// The same nodes without those that nobody misses, which a warning names.
 ///
 /// # Errors
 /// As for [`members`].
-pub(crate) fn without_superfluous(arguments: &ServerArgs, timeout: Duration) -> anyhow::Result<ServerArgs> {
+pub(crate) fn needed_members(arguments: &ServerArgs, timeout: Duration) -> anyhow::Result<Vec<Member>> {
     let all = members(arguments, timeout)?;
-    let (left_out, kept): (Vec<_>, Vec<_>) = all.into_iter().partition(Member::is_superfluous);
+    let (left_out, needed): (Vec<_>, Vec<_>) = all.into_iter().partition(Member::is_superfluous);
     for member in left_out {
         if let Err(error) = &member.store {
             message::warning(&format!("{} is left out, no pair is there: {error:#}", member.server));
         }
     }
-    let servers: Vec<String> = kept.into_iter().map(|member| member.server).collect();
-    Ok(ServerArgs { server: servers.join(","), ..arguments.clone() })
+    Ok(needed)
 }
 
 /// Every node that the region table names, and every server that the user named, by node number. A node that

@@ -22,7 +22,7 @@ use crate::load::loader::record_of;
 use crate::load::lookups::Lookups;
 use crate::load::progress::{Fingerprint, Progress, ProgressFile};
 use crate::load::proof::{Claim, Finding, ProofVerdict, Prover, What};
-use crate::members::{members, without_superfluous};
+use crate::members::needed_members;
 use crate::output::{bar, message, number};
 use crate::signal;
 use crate::store::Store;
@@ -77,15 +77,17 @@ pub(crate) fn run(global: &Global, arguments: &VerifyArgs) -> anyhow::Result<Exi
     let stop = signal::stop_flag()?;
     let mut store = Store::connect_with(&arguments.server, Duration::from_secs(600), IN_FLIGHT)?;
     let mut findings = Findings::default();
-    let servers = without_superfluous(&arguments.server, Duration::from_secs(60))?;
-    let before = durable(&servers)?;
-    let entries_checked = check_tree(&servers, &mut findings)?;
+    let nodes = needed_members(&arguments.server, Duration::from_secs(60))?;
+    let stores: anyhow::Result<Vec<Store>> = nodes.into_iter().map(|node| node.store).collect();
+    let mut nodes = stores?;
+    let before = durable(&mut nodes)?;
+    let entries_checked = check_tree(&mut nodes, &mut findings)?;
     let source_keys = match &arguments.file {
         Some(file) if arguments.exact => Some(keys_of(&mut store, arguments, file, &stop)?),
         _ => None,
     };
     let scanned = scan_all(&mut store, source_keys.as_ref(), arguments.findings, &mut findings, &stop)?;
-    let is_quiet = before == durable(&servers)?;
+    let is_quiet = before == durable(&mut nodes)?;
     compare_counts(scanned, entries_checked, is_quiet, &mut findings);
     if let Some(file) = &arguments.file {
         prove_source(&mut store, arguments, file, &mut findings, &stop)?;
@@ -104,10 +106,10 @@ pub(crate) fn run(global: &Global, arguments: &VerifyArgs) -> anyhow::Result<Exi
 }
 
 /// The durable watermarks, to see whether the store was written to meanwhile.
-fn durable(server: &ServerArgs) -> anyhow::Result<Vec<(u32, u32, u64)>> {
+fn durable(nodes: &mut [Store]) -> anyhow::Result<Vec<(u32, u32, u64)>> {
     let mut durable = Vec::new();
-    for member in members(server, Duration::from_secs(60))? {
-        let status = member.store?.status()?;
+    for node in nodes {
+        let status = node.status()?;
         let pairs = status.report().pairs;
         durable.extend(pairs.iter().map(|pair| (pair.pair.0, pair.epoch.0, pair.durable.0)));
     }
@@ -116,10 +118,10 @@ fn durable(server: &ServerArgs) -> anyhow::Result<Vec<(u32, u32, u64)>> {
 }
 
 /// What all nodes' checks found together, one after the other.
-fn check_nodes(server: &ServerArgs) -> anyhow::Result<(CheckReport<'static>, String)> {
+fn check_nodes(nodes: &mut [Store]) -> anyhow::Result<(CheckReport<'static>, String)> {
     let (mut sum, mut violation) = (CheckReport::default(), String::new());
-    for member in members(server, Duration::from_secs(60))? {
-        let kept = member.store?.check(CHECK_MAX)?;
+    for node in nodes {
+        let kept = node.check(CHECK_MAX)?;
         let report = kept.report();
         sum.meganodes += report.meganodes;
         sum.tree_nodes += report.tree_nodes;
@@ -134,9 +136,9 @@ fn check_nodes(server: &ServerArgs) -> anyhow::Result<(CheckReport<'static>, Str
     Ok((sum, violation))
 }
 
-fn check_tree(server: &ServerArgs, findings: &mut Findings) -> anyhow::Result<u64> {
+fn check_tree(nodes: &mut [Store], findings: &mut Findings) -> anyhow::Result<u64> {
     message::note("asking the servers to check their trees and every extent");
-    let (report, violation) = check_nodes(server)?;
+    let (report, violation) = check_nodes(nodes)?;
     let report = CheckReport { first_violation: &violation, ..report };
     let words = if report.violations == 0 {
         format!(
