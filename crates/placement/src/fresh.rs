@@ -131,6 +131,31 @@ pub fn fresh_place(figures: &Figures, rules: &BalanceRules, split: &FreshSplit) 
     }
 }
 
+/// Whether a node has to divide what it holds, because its pairs are too large for balance: it has too many
+/// bytes, and those of its pairs that could go to the node with the fewest, with gain, are less than half of
+/// what it has too many.
+///
+/// A load that is faster than figures are told leaves a node one pair with nearly all of it. That one cannot
+/// move, because the other node would have as much afterwards; and nothing splits once the load is over.
+#[must_use]
+pub fn has_to_divide(figures: &Figures, rules: &BalanceRules, node: NodeId, pairs: &[u64]) -> bool {
+    if figures.pause.is_some() || figures.members.iter().any(MemberFigures::is_being_emptied) {
+        return false;
+    }
+    let known = figures.members.iter().filter(|member| takes(member, rules));
+    let known: Vec<(NodeId, u64)> = known.map(|member| (member.node, bytes(member))).collect();
+    let others = known.iter().filter(|(other, _)| *other != node).map(|(_, bytes)| *bytes);
+    let here = known.iter().find(|(member, _)| *member == node).map(|(_, bytes)| *bytes);
+    let (Some(least), Some(here)) = (others.min(), here) else { return false };
+    let mean = known.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes)) / known.len() as u64;
+    let excess = here.saturating_sub(mean);
+    if mean < rules.bytes_floor || excess as f64 <= mean as f64 * rules.tolerance() {
+        return false;
+    }
+    let can_move = |bytes: &&u64| least.saturating_add(**bytes) <= here - excess / 4;
+    pairs.iter().filter(can_move).fold(0_u64, |sum, bytes| sum.saturating_add(*bytes)) < excess / 2
+}
+
 fn bytes(member: &MemberFigures) -> u64 {
     member.pairs.iter().filter_map(|held| held.load).fold(0, |sum, load| sum.saturating_add(load.bytes))
 }

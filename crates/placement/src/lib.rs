@@ -12,6 +12,7 @@
 //! | Why does this pair not move? | [`Balancer::explain_pair`] |
 //! | Can these nodes be emptied, and where would their pairs go? | [`Balancer::drain_plan`] |
 //! | A meganode splits: where does the pair go that is made for it? | [`fresh_place`] |
+//! | Are a node's pairs too large to move? | [`has_to_divide`] |
 //! | Is it to split early, because there are few? | [`BalanceRules::slot_part`] |
 //!
 //! What holds, whatever the figures are:
@@ -46,7 +47,7 @@ pub use figures::{
     Arrival, BalancePause, Figures, HeldPair, MemberFigures, MemberState, MoveCause, MoveUnderWay, PairHold,
     PairLoad,
 };
-pub use fresh::{FreshPlace, FreshReason, FreshSplit, fresh_place};
+pub use fresh::{FreshPlace, FreshReason, FreshSplit, fresh_place, has_to_divide};
 pub use obstacle::{DrainStall, MoveFailure, NoTarget, PairObstacle};
 pub use reason::{
     CancelReason, GaveNothing, HalfKnown, Measure, MoveReason, NextStep, PlannedMove, RestReason,

@@ -7,6 +7,8 @@ pub(super) enum Cause {
     Nodes,
     /// The cluster has few meganodes: where there is much room anyhow.
     Early,
+    /// Its node has too many bytes, in pairs that are too large to move: they go to another node, or stay.
+    Oversized,
     /// Its pair is short of extents: they go to another pair.
     Extents,
 }

@@ -133,7 +133,7 @@ impl Leaving {
         let pair = pairs.pair(to.pair);
         let fits = |share: &Share| pair.can_adopt(to.slot, share.nodes_needed, share.extents_needed);
         match self.cause {
-            Cause::Nodes | Cause::Early => {
+            Cause::Nodes | Cause::Early | Cause::Oversized => {
                 let least = if search == Search::Roomy { 2 } else { 8 };
                 [2, 4, 8]
                     .into_iter()
@@ -162,7 +162,7 @@ impl Leaving {
     fn can_be_divided(&self, pairs: &Pairs) -> bool {
         let (from, slot) = (pairs.pair(self.there.pair), self.there.slot);
         match self.cause {
-            Cause::Nodes | Cause::Early => from.split_key(slot, 50).is_some(),
+            Cause::Nodes | Cause::Early | Cause::Oversized => from.split_key(slot, 50).is_some(),
             Cause::Extents => from.division(slot, self.extent_bytes / 2).is_some(),
         }
     }
@@ -172,7 +172,7 @@ impl Leaving {
         let (from, slot) = (pairs.pair(self.there.pair), self.there.slot);
         let share = &candidate.share;
         match self.cause {
-            Cause::Nodes | Cause::Early => {
+            Cause::Nodes | Cause::Early | Cause::Oversized => {
                 let part = share.extent_bytes.saturating_mul(100) / self.extent_bytes.max(1);
                 let left_percent = 100 - usize::try_from(part).unwrap_or(50).min(50);
                 let key = from.split_key(slot, left_percent)?;
@@ -279,6 +279,9 @@ impl Growth {
         if let Some(elsewhere) = self.place_elsewhere(pairs, &leaving, now_ns, spread, effects) {
             return elsewhere;
         }
+        if cause == Cause::Oversized {
+            return Placement::Nowhere;
+        }
         let spread = &*spread;
         let mut places = 0;
         let roomy = candidates(pairs, &leaving, spread, Search::Roomy).inspect(|place| places += place.slots);
@@ -290,7 +293,7 @@ impl Growth {
             return Placement::PairMayCome;
         }
         let tight = || match cause {
-            Cause::Early => None,
+            Cause::Early | Cause::Oversized => None,
             Cause::Nodes | Cause::Extents => best(candidates(pairs, &leaving, spread, Search::Tight)),
         };
         let Some(to) = roomy.or_else(tight) else {
@@ -354,7 +357,7 @@ impl Growth {
         let stays = |pair: &Pair| !spread.is_fresh(pair.id());
         let empty = pairs.iter().any(|owned| stays(&owned.pair) && is_empty(&owned.pair));
         let needed = match leaving.cause {
-            Cause::Nodes | Cause::Early => {
+            Cause::Nodes | Cause::Early | Cause::Oversized => {
                 let share = leaving.share(leaving.extent_bytes / 8);
                 share.nodes_needed + share.extents_needed
             }

@@ -1,6 +1,7 @@
 //! What goes to other nodes (`docs/design/balance.md`, "Splits"). While this node has more bytes than the
 //! mean, the upper half of a meganode goes into a *fresh* pair: it is made here, gets that half alone, and is
-//! handed over as soon as the split is open. While the cluster has few meganodes, they split early.
+//! handed over as soon as the split is open. While the cluster has few meganodes, they split early; and while
+//! this node has too much, in pairs too large to move, its heaviest meganodes split without being full.
 //!
 //! The control thread tells what the others have; of its own pairs the worker knows better. A fresh pair that
 //! could not leave while it was young is a pair like any other.
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 use cell_placement::{
     Arrival, BalanceRules, Figures, FreshSplit, HeldPair, MemberFigures, MemberState, PairLoad, fresh_place,
+    has_to_divide,
 };
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{NodeId, PairId};
@@ -26,6 +28,8 @@ const FILL_NS: u64 = 5_000_000_000;
 const REST_NS: u64 = 10_000_000_000;
 /// How often meganodes are looked for that split early.
 const EARLY_EVERY_NS: u64 = 20_000_000;
+/// How often it is looked whether pairs are too large to move: by what the others had a second ago.
+const OVERSIZED_EVERY_NS: u64 = 200_000_000;
 
 /// What a worker knows of the cluster. Without it, and once it is older than the window, all halves stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,6 +136,7 @@ pub(super) struct Spread {
     /// No pair is made for another node before.
     rests_until_ns: u64,
     early_due_ns: u64,
+    oversized_due_ns: u64,
 }
 
 impl Spread {
@@ -261,8 +266,38 @@ impl Spread {
         }
     }
 
-    /// The fullest meganode that splits early, if one does. It is looked for now and then.
-    pub(super) fn early(&mut self, pairs: &Pairs, now_ns: u64) -> Option<MeganodeAt> {
+    /// A meganode that splits before it is full, and why. One is looked for now and then.
+    pub(super) fn due(&mut self, pairs: &Pairs, now_ns: u64) -> Option<(MeganodeAt, Cause)> {
+        let early = self.early(pairs, now_ns).map(|there| (there, Cause::Early));
+        early.or_else(|| self.oversized(pairs, now_ns).map(|there| (there, Cause::Oversized)))
+    }
+
+    /// The heaviest meganode of the largest pair, if this node's pairs are too large to move.
+    fn oversized(&mut self, pairs: &Pairs, now_ns: u64) -> Option<MeganodeAt> {
+        if self.view.is_none() || now_ns < self.oversized_due_ns {
+            return None;
+        }
+        self.oversized_due_ns = now_ns.saturating_add(OVERSIZED_EVERY_NS);
+        let view = self.view(now_ns)?;
+        let stays = |at: &PairAt| {
+            let pair = pairs.pair(*at);
+            !self.is_fresh(pair.id()) && pair.has_log()
+        };
+        let own: Vec<(u64, PairAt)> =
+            pairs.staying().filter(stays).map(|at| (pairs.pair(at).live_bytes(), at)).collect();
+        let bytes: Vec<u64> = own.iter().map(|(bytes, _)| *bytes).collect();
+        if !has_to_divide(&self.figures_now(view, pairs), &view.rules, view.node, &bytes) {
+            return None;
+        }
+        let (_, at) = own.into_iter().max_by_key(|(bytes, _)| *bytes)?;
+        let pair = pairs.pair(at);
+        let settled = pair.leaf_slots().into_iter().filter(|slot| pair.is_settled(*slot));
+        let heaviest = settled.max_by_key(|slot| pair.weight(*slot).1 + pair.nodes_bytes(*slot));
+        heaviest.map(|slot| MeganodeAt { pair: at, slot })
+    }
+
+    /// The fullest meganode that splits early, if one does.
+    fn early(&mut self, pairs: &Pairs, now_ns: u64) -> Option<MeganodeAt> {
         if self.view.is_none() || now_ns < self.early_due_ns {
             return None;
         }

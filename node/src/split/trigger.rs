@@ -57,8 +57,8 @@ impl Splits {
                 return;
             }
         }
-        if let Some(there) = self.spread.early(pairs, now_ns)
-            && self.split(pairs, there, Cause::Early, now_ns)
+        if let Some((there, cause)) = self.spread.due(pairs, now_ns)
+            && self.split(pairs, there, cause, now_ns)
         {
             return;
         }

@@ -2,7 +2,7 @@
 
 use cell_placement::{
     Arrival, BalancePause, BalanceRules, Figures, FreshPlace, FreshReason, FreshSplit, MoveReason, PairHold,
-    RestReason, fresh_place,
+    RestReason, fresh_place, has_to_divide,
 };
 use cell_terms::{NodeId, PairId};
 
@@ -70,6 +70,42 @@ fn split_stays_while_only_drains_move_pairs() {
     at(&mut figures, 2).draining = false;
     figures.pause = Some(BalancePause::Off);
     assert_eq!(place(&figures, 7).why.to_string(), "it stays, because balance is off");
+}
+
+/// Whether node 1 has to divide what it holds: its pairs' MiB, beside other nodes'.
+fn divides(own: &[u64], others: &[u64]) -> bool {
+    let mut nodes = vec![own.iter().map(|mib| pair(*mib, 0)).collect()];
+    nodes.extend(others.iter().map(|mib| vec![pair(*mib, 0)]));
+    let bytes: Vec<u64> = own.iter().map(|mib| mib * MIB).collect();
+    has_to_divide(&cluster(&nodes), &BalanceRules::default(), NodeId(1), &bytes)
+}
+
+#[test]
+fn node_whose_pairs_are_too_large_to_move_has_to_divide_one() {
+    assert!(divides(&[300], &[0, 0]), "all is in one pair");
+    assert!(divides(&[260, 4], &[20, 16]), "what could go does not help");
+    assert!(!divides(&[60, 60, 60, 60, 60], &[0, 0]), "moves do");
+    assert!(divides(&[140], &[80, 80]));
+    assert!(!divides(&[110], &[95, 95]), "it is within the tolerance");
+    assert!(!divides(&[45], &[0, 0]), "there are few bytes");
+    assert!(!divides(&[300], &[]), "there is nobody else");
+}
+
+#[test]
+fn node_does_not_divide_while_nothing_but_drains_moves_or_it_is_not_known_what_others_have() {
+    let all = [300 * MIB];
+    let whole = cluster(&[vec![pair(300, 0)], vec![pair(1, 0)], vec![]]);
+    let divides = |figures: &Figures| has_to_divide(figures, &BalanceRules::default(), NodeId(1), &all);
+    assert!(divides(&whole));
+    let mut figures = whole.clone();
+    at(&mut figures, 2).draining = true;
+    assert!(!divides(&figures));
+    let figures = Figures { pause: Some(BalancePause::Off), ..whole.clone() };
+    assert!(!divides(&figures));
+    let mut figures = whole;
+    at(&mut figures, 2).told_ms_ago = None;
+    at(&mut figures, 3).told_ms_ago = None;
+    assert!(!divides(&figures));
 }
 
 /// A thousand splits at the same time, of which none sees another's choice, do not choose the same node.

@@ -242,6 +242,63 @@ fn meganode_that_is_being_split_is_not_split_once_more_for_another_node() {
     meganode_that_is_being_split_is_left_alone();
 }
 
+/// A second without a request.
+fn idle(world: &mut World) {
+    for _ in 0..100 {
+        world.pass(10 * MS);
+        world.turn();
+    }
+}
+
+/// A load that was faster than figures are told: it left all in one pair, which no move makes better, and
+/// nothing else splits once it is over.
+#[test]
+fn pair_that_is_too_large_to_move_is_divided_without_another_write() {
+    let rules = BalanceRules { early_meganodes: 0, bytes_floor: 1 << 10, ..BalanceRules::default() };
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    let next = world.load(1, (1..300).map(key));
+    assert_eq!(asked(&mut world), None);
+    tell(&mut world, SpreadView { rules: rules.clone(), ..view(0) });
+    idle(&mut world);
+    assert_eq!(asked(&mut world), Some(OTHER));
+    let pair = world.add_pair();
+    world.notify(0, ControlEvent::PairAdded { pair, meant_for: Some(OTHER) });
+    world.until("the split's end", |world| world.worker().split_counts().finished == 1);
+    let entries = world.entries();
+    assert!(entries[1] == 0 && entries[2] * 3 > entries[0], "half of it: {entries:?}");
+    for number in 1..next {
+        assert_eq!(world.get(&key(number)), Replied::Value(key(number)));
+    }
+    // Both have as much now.
+    idle(&mut world);
+    assert_eq!((asked(&mut world), world.worker().split_counts().begun), (None, 1));
+}
+
+/// Such a split is for another node's sake: if nothing can go there, it would only cost.
+#[test]
+fn pair_that_is_too_large_to_move_stays_whole_where_nothing_can_go_to_another_node() {
+    let rules = BalanceRules { early_meganodes: 0, bytes_floor: 1 << 10, ..BalanceRules::default() };
+    let mut no_memory = view(0);
+    no_memory.figures.members[1].memory_left_bytes = 0;
+    let few = BalanceRules { bytes_floor: 1 << 40, ..rules.clone() };
+    let views = [
+        ("no memory there", SpreadView { rules: rules.clone(), ..no_memory }),
+        ("few bytes in all", SpreadView { rules: few, ..view(0) }),
+        ("nobody else", {
+            let mut alone = SpreadView { rules, ..view(0) };
+            alone.figures.members.truncate(1);
+            alone
+        }),
+    ];
+    for (why, view) in views {
+        let mut world = World::new(2, GEOMETRY, OPTIONS);
+        world.load(1, (1..300).map(key));
+        tell(&mut world, view);
+        idle(&mut world);
+        assert_eq!((asked(&mut world), world.worker().split_counts().begun), (None, 0), "{why}");
+    }
+}
+
 /// Entries until the first split begins.
 fn entries_until_split(view: Option<SpreadView>) -> u64 {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
