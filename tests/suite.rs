@@ -3,6 +3,7 @@
 
 mod aio;
 mod allocations;
+mod balance;
 mod compaction;
 mod crash;
 mod default_lease;
