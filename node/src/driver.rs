@@ -7,6 +7,7 @@ use cell_fabric::{CloseReason, Event, HelloRefusal, OneSided, RegionKey, SendErr
 use cell_pair::Pair;
 use cell_protocol::PairRegions;
 use cell_recovery::image::ImageSource;
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{PairId, Seldom};
 use cell_wal::{LogDevice, LogEvent};
 
@@ -267,7 +268,10 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
     }
 
     fn add_pair(&mut self, input: PairInput<D>) {
-        self.part(); // its number may be that of a pair that has left since the last turn's end
+        // Its number may be that of a pair that has left since the last turn's end.
+        if !planted(Mutant::DeviceLost) {
+            self.part();
+        }
         let PairInput { pair, device } = input;
         let source = pair.source();
         let number = self.worker.add_pair(pair);

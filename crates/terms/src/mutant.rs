@@ -390,12 +390,15 @@ mutants! {
     /// (`node/tests/suite/worker_core/mutants.rs`) catch it.
     SplitWhileLeaving: "split-while-leaving",
     /// A pair that was made for another node gets what it was made for though it leaves. Caught as the one
-    /// before, as the next two.
+    /// before, as the next three.
     SplitIntoLeaving: "split-into-leaving",
     /// A meganode that is being split is split once more, for another node.
     SplitTwice: "split-twice",
     /// A pair leaves though a split in which it takes part is under way.
     LeftAmidSplit: "left-amid-split",
+    /// A pair that comes in the turn in which another has left gets its number, and loses its log's device with
+    /// it.
+    DeviceLost: "device-lost",
     /// A pair that was frozen is handed over by an earlier answer of the worker. A test of
     /// `node/src/moves/mod.rs` catches it.
     StaleFreezeTaken: "stale-freeze-taken",

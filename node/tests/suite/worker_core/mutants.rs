@@ -7,8 +7,8 @@ use cell_terms::mutant::{Mutant, plant};
 use cell_recovery::mutant as recovery;
 
 use crate::worker_core::{
-    access, adoptions, crashes, delayed, grace, held, held_kinds, image_order, lease, leave, packing, rest,
-    sessions, split_order, splits, spread, tree_check,
+    access, adoptions, crashes, delayed, driver, grace, held, held_kinds, image_order, lease, leave, packing,
+    rest, sessions, split_order, splits, spread, tree_check,
 };
 
 #[test]
@@ -52,6 +52,7 @@ fn every_mutant_of_the_worker_core_is_caught() {
             (Mutant::SplitIntoLeaving, spread::pair_that_is_frozen_gets_no_half),
             (Mutant::SplitTwice, spread::meganode_that_is_being_split_is_left_alone),
             (Mutant::LeftAmidSplit, leave::pair_leaves_once_its_split_is_over),
+            (Mutant::DeviceLost, driver::pair_that_comes_as_another_leaves_keeps_its_log),
             (Mutant::LeftUnanswered, leave::pair_leaves_once_what_was_appended_is_durable_and_answered),
             (Mutant::CheckpointEarly, image_order::image_is_recorded_once_all_of_it_is_durable),
             (Mutant::ReleaseTooMuch, image_order::log_above_the_base_of_an_image_stays),
