@@ -200,7 +200,13 @@ impl FaultyDisk {
         assert!(device.starts_with("/dev/loop"), "no loop device: {device}");
         let maker = self.file_system.maker();
         assert!(!format || run(maker, &["-q", &device]), "no file system can be made");
-        assert!(run("mount", &[&device, &self.text("mount")]), "the file system cannot be mounted");
+        let mounted = Command::new("mount").args([&device, &self.text("mount")]).output();
+        let mounted = mounted.expect("mount can be run");
+        assert!(
+            mounted.status.success(),
+            "the file system cannot be mounted: {}",
+            String::from_utf8_lossy(&mounted.stderr)
+        );
         self.parts = Some(Parts { nbdkit, nbdfuse, device });
     }
 }

@@ -153,7 +153,8 @@ pub(crate) fn drain(global: &Global, arguments: &NodeDrainArgs) -> anyhow::Resul
     let api = Api::new(&arguments.api)?;
     let path = with_query(PATH, &arguments.how.of.query());
     let document = api.send(&Method::POST, &path, &[], Some(&arguments.which.body()))?.document;
-    let made: Change = understand(&document, "what becomes of the drain")?;
+    let mut made: Change = understand(&document, "what becomes of the drain")?;
+    made.nodes.sort_unstable();
     if let Some(patience) = arguments.how.patience(PATIENCE) {
         return wait(global, &api, &made.nodes, patience);
     }

@@ -119,13 +119,19 @@ pub(crate) fn heat() -> Value {
         ("reads", rows(&format!("{READS} a row for each step."))),
     ];
     let key = || text("A key in base 64.");
-    let range = [key(), or_null(key())];
+    let range = [key(), or_null(key()), flag("Whether the node has these keys no more.")];
     let rates = |what: &str| list(rate(), what);
     let row = [integer("The step's number."), rates("Writes, by range."), rates("Reads, by range.")];
     let part = [
         (
             "ranges",
-            list(tuple(&range, "Where it begins, and where it ends. Null: it has no end."), "Its ranges."),
+            list(
+                tuple(
+                    &range,
+                    "Where it begins, where it ends (null: it has no end), whether it is a former one.",
+                ),
+                "Its ranges, and those of keys that it had.",
+            ),
         ),
         ("rows", list(tuple(&row, "A step."), "The steps of which something is known.")),
     ];
