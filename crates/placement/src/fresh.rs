@@ -47,7 +47,7 @@ pub enum FreshReason {
         /// What the other one has.
         there_percent: u32,
     },
-    /// It stays: the node of the split is not above the mean.
+    /// It stays: the node of the split is not above the mean, or by little.
     NotAbove {
         /// What it has.
         percent: u32,
@@ -93,6 +93,9 @@ impl fmt::Display for FreshReason {
 
 /// Where the pair goes that is made for a split.
 ///
+/// The node of the split must be above the mean by half the tolerance: what others have was told a moment ago,
+/// and of nodes that fill up alike each thinks that it has more than the rest.
+///
 /// Nodes that split at the same time do not see each other's choices. So that they do not all choose the same
 /// node, two of those that may take it are drawn by the pair's number, and the one with fewer bytes is taken.
 #[must_use]
@@ -112,7 +115,8 @@ pub fn fresh_place(figures: &Figures, rules: &BalanceRules, split: &FreshSplit) 
     let all: u64 = known.iter().map(|(_, bytes)| bytes).sum();
     let share = |bytes: u64| percent(bytes as f64 * known.len() as f64 / all.max(1) as f64);
     let above = |bytes: u64| u128::from(bytes) * known.len() as u128 > u128::from(all);
-    if !above(*here) {
+    let mean = all as f64 / known.len() as f64;
+    if !above(*here) || (*here as f64) < mean * (1.0 + rules.tolerance() / 2.0) {
         return stays(FreshReason::NotAbove { percent: share(*here) });
     }
     let left = here.saturating_sub(split.bytes);
@@ -132,27 +136,32 @@ pub fn fresh_place(figures: &Figures, rules: &BalanceRules, split: &FreshSplit) 
 }
 
 /// Whether a node has to divide what it holds, because its pairs are too large for balance: it has too many
-/// bytes, and those of its pairs that could go to the node with the fewest, with gain, are less than half of
+/// bytes, and those of its pairs that balance could move to the node with the fewest are less than half of
 /// what it has too many.
 ///
 /// A load that is faster than figures are told leaves a node one pair with nearly all of it. That one cannot
-/// move, because the other node would have as much afterwards; and nothing splits once the load is over.
+/// move, because the other node would have as much afterwards; and nothing splits once the load is over. Nor
+/// can two pairs of one and a half times the mean each, which a node has while two others are empty.
 #[must_use]
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of what fits")]
 pub fn has_to_divide(figures: &Figures, rules: &BalanceRules, node: NodeId, pairs: &[u64]) -> bool {
     if figures.pause.is_some() || figures.members.iter().any(MemberFigures::is_being_emptied) {
         return false;
     }
     let known = figures.members.iter().filter(|member| takes(member, rules));
-    let known: Vec<(NodeId, u64)> = known.map(|member| (member.node, bytes(member))).collect();
-    let others = known.iter().filter(|(other, _)| *other != node).map(|(_, bytes)| *bytes);
-    let here = known.iter().find(|(member, _)| *member == node).map(|(_, bytes)| *bytes);
-    let (Some(least), Some(here)) = (others.min(), here) else { return false };
+    let known: Vec<(&MemberFigures, u64)> = known.map(|member| (member, bytes(member))).collect();
+    let takers = known.iter().filter(|(other, _)| other.node != node && pairs_left(other) > 0);
+    let here = known.iter().find(|(member, _)| member.node == node).map(|(_, bytes)| *bytes);
+    let (Some(least), Some(here)) = (takers.map(|(_, bytes)| *bytes).min(), here) else { return false };
     let mean = known.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes)) / known.len() as u64;
     let excess = here.saturating_sub(mean);
-    if mean < rules.bytes_floor || excess as f64 <= mean as f64 * rules.tolerance() {
+    let tolerated = (mean as f64 * rules.tolerance()) as u64;
+    if mean < rules.bytes_floor || excess <= tolerated {
         return false;
     }
-    let can_move = |bytes: &&u64| least.saturating_add(**bytes) <= here - excess / 4;
+    // As balance has it: the other one is not lifted over the tolerance, and there is something gained.
+    let most = (here - excess / 4).min(mean.saturating_add(tolerated));
+    let can_move = |bytes: &&u64| least.saturating_add(**bytes) <= most;
     pairs.iter().filter(can_move).fold(0_u64, |sum, bytes| sum.saturating_add(*bytes)) < excess / 2
 }
 

@@ -1,16 +1,16 @@
 //! The cluster's rows as the figures that placement goes by.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cell_cluster::{
-    ClusterView, FiguresRow, IncidentRow, MemberRow, MoveMotive, MoveOutcome, MoveRow, MoveStage, PairRow,
-    PairState, PauseCause, Revision, ToldArrival, ToldHold, ToldPair, ToldState, Trouble,
+    ClusterView, IncidentRow, MemberRow, MoveMotive, MoveOutcome, MoveRow, MoveStage, PairRow, PairState,
+    PauseCause, Revision, ToldArrival, ToldHold, ToldPair, ToldState, Trouble,
 };
 use cell_placement::{
     Arrival, BalancePause, Figures, HeldPair, MemberFigures, MemberState, MoveCause, MoveUnderWay, PairHold,
     PairLoad,
 };
-use cell_terms::{Durability, Epoch, Incarnation, NodeId};
+use cell_terms::{Durability, Epoch, Incarnation, NodeId, PairId};
 
 /// When each member's figures were first seen as they are.
 #[derive(Debug, Default)]
@@ -82,10 +82,13 @@ pub(super) fn figures(view: &ClusterView, seen: &SeenFigures, on: bool, now_ns: 
     let mut figures: Vec<MemberFigures> =
         members.values().map(|row| member(view, row, seen, now_ns)).collect();
     let places: BTreeMap<Incarnation, usize> = members.values().map(|row| row.incarnation).zip(0..).collect();
+    let rows = view.balance.figures.iter().map(|(owner, (row, _))| (*owner, row));
+    let told: BTreeMap<(Incarnation, PairId), &ToldPair> =
+        rows.flat_map(|(owner, row)| row.pairs.iter().map(move |told| ((owner, told.pair), told))).collect();
     for row in view.pairs.values() {
         let place = row.owner.and_then(|owner| places.get(&owner));
         let Some(member) = place.and_then(|place| figures.get_mut(*place)) else { continue };
-        let told = row.owner.and_then(|owner| view.balance.figures.get(&owner)).map(|(told, _)| told);
+        let told = row.owner.and_then(|owner| told.get(&(owner, row.pair)).copied());
         let ago_ms = member.told_ms_ago.unwrap_or(0);
         member.pairs.extend(held(row, told, ago_ms, view.moves.get(&row.pair)));
     }
@@ -117,8 +120,7 @@ fn member(view: &ClusterView, row: &MemberRow, seen: &SeenFigures, now_ns: u64) 
 }
 
 /// A pair in its owner's hands; none if that does not serve it and nobody is to.
-fn held(row: &PairRow, told: Option<&FiguresRow>, ago_ms: u64, of: Option<&MoveRow>) -> Option<HeldPair> {
-    let told = told.and_then(|told| told.pairs.iter().find(|pair| pair.pair == row.pair));
+fn held(row: &PairRow, told: Option<&ToldPair>, ago_ms: u64, of: Option<&MoveRow>) -> Option<HeldPair> {
     let told = told.filter(|told| told.epoch == row.epoch);
     match row.state {
         PairState::Serving if row.is_published() => {}
@@ -166,7 +168,8 @@ fn arrival_of(told: ToldArrival) -> Arrival {
 
 /// Pairs that somebody is to take over. What all declined, or a person must look at, holds up nothing.
 fn takeovers_open(view: &ClusterView, members: &BTreeMap<NodeId, &MemberRow>) -> u32 {
-    let lives = |incarnation: Incarnation| members.values().any(|row| row.incarnation == incarnation);
+    let live: BTreeSet<Incarnation> = members.values().map(|row| row.incarnation).collect();
+    let lives = |incarnation: Incarnation| live.contains(&incarnation);
     let is_plain = |row: &PairRow| {
         let owned = row.owner.is_some_and(lives);
         let is_handed = || view.moves.get(&row.pair).is_some_and(|of| goes_on(view, of) && of.is_handed(row));

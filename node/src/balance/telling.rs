@@ -19,6 +19,9 @@ const TOLD_EVERY_MS: u64 = 1_000;
 /// What they take and do, no more often than after this part of the window: each time is a synced write of
 /// the coordinator's, and under load figures change all the time.
 const CHANGED_PARTS: u64 = 8;
+/// Unless that is this part of all, and these bytes besides, as in a load: halves go by what others have.
+const MUCH_PART: u64 = 8;
+const MUCH_STEP: u64 = 4 << 20;
 /// Bytes that have to change, besides a part of all.
 const BYTES_STEP: u64 = 1 << 20;
 /// Load that has to change, besides a part of all.
@@ -135,7 +138,10 @@ impl Telling {
         };
         let is_old = told_ms.is_none_or(|ms| ms >= window_ms / TOLD_PARTS);
         let may_change = told_ms.is_none_or(|ms| ms >= window_ms / CHANGED_PARTS);
-        let differs = |told: &Told| are_others(&told.row, &row) || may_change && differ(&told.row, &row);
+        let differs = |told: &Told| {
+            let is_much = far(bytes(&told.row), bytes(&row), MUCH_STEP, MUCH_PART);
+            are_others(&told.row, &row) || is_much || may_change && differ(&told.row, &row)
+        };
         (is_old || self.told.as_ref().is_none_or(differs)).then_some(row)
     }
 
@@ -169,12 +175,19 @@ fn are_others(old: &FiguresRow, new: &FiguresRow) -> bool {
 
 /// Whether they take or do so much more or less that somebody should know of it.
 fn differ(old: &FiguresRow, new: &FiguresRow) -> bool {
-    let far = |old: u64, new: u64, step: u64| old.abs_diff(new) > step + old.max(new) / STEP_PART;
-    let bytes = |row: &FiguresRow| row.pairs.iter().fold(0, |sum: u64, told| sum.saturating_add(told.bytes));
     let load = |row: &FiguresRow| row.pairs.iter().fold(0, |sum: u64, told| sum.saturating_add(told.load_ns));
-    far(bytes(old), bytes(new), BYTES_STEP)
-        || far(load(old), load(new), LOAD_STEP_NS)
-        || far(old.memory_left_bytes, new.memory_left_bytes, BYTES_STEP)
+    far(bytes(old), bytes(new), BYTES_STEP, STEP_PART)
+        || far(load(old), load(new), LOAD_STEP_NS, STEP_PART)
+        || far(old.memory_left_bytes, new.memory_left_bytes, BYTES_STEP, STEP_PART)
+}
+
+fn bytes(row: &FiguresRow) -> u64 {
+    row.pairs.iter().fold(0, |sum, told| sum.saturating_add(told.bytes))
+}
+
+/// Whether two figures differ by a step and a part of them.
+fn far(old: u64, new: u64, step: u64, part: u64) -> bool {
+    old.abs_diff(new) > step + old.max(new) / part
 }
 
 #[cfg(test)]
@@ -254,8 +267,10 @@ mod tests {
         assert!(!told_ms(&telling, 900) && !told_ms(&telling, 14_000) && told_ms(&telling, 15_000));
         count(&mut telling, vec![used(1, 65 << 20, 0)], 2 * SECOND);
         assert!(!told_ms(&telling, 8_000), "that is little");
-        count(&mut telling, vec![used(1, 80 << 20, 0)], 3 * SECOND);
+        count(&mut telling, vec![used(1, 74 << 20, 0)], 3 * SECOND);
         assert!(told_ms(&telling, 8_000) && !told_ms(&telling, 7_000), "under load that is so each moment");
+        count(&mut telling, vec![used(1, 80 << 20, 0)], 3 * SECOND);
+        assert!(told_ms(&telling, 1_000) && !told_ms(&telling, 500), "a load has begun");
         let held = PairUse { hold: Some(ToldHold::Split), ..used(1, 64 << 20, 0) };
         count(&mut telling, vec![held], 3 * SECOND);
         assert!(told_ms(&telling, 5_000));

@@ -12,3 +12,13 @@ pub(super) enum Cause {
     /// Its pair is short of extents: they go to another pair.
     Extents,
 }
+
+impl Cause {
+    /// Of what it has, one of so many parts goes to another node: the largest part that helps.
+    pub(super) const fn parts(self) -> &'static [u64] {
+        match self {
+            Cause::Oversized => &[2, 4, 8],
+            Cause::Nodes | Cause::Early | Cause::Extents => &[2],
+        }
+    }
+}

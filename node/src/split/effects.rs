@@ -82,6 +82,8 @@ pub(super) struct Effects {
     pub(super) messages: VecDeque<SplitMessage>,
     pub(super) outcome: SplitOutcome,
     pub(super) counts: SplitCounts,
+    /// The pairs into which splits were to go that came to nothing.
+    pub(super) aborted_into: Vec<PairId>,
 }
 
 impl Effects {

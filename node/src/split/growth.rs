@@ -3,6 +3,8 @@
 //!
 //! What counts is what entries take, not what slabs hold them: those can be packed.
 
+use std::ops::RangeInclusive;
+
 use cell_pair::Pair;
 use cell_tree::Division;
 
@@ -30,6 +32,8 @@ const VERSION_BYTES: u64 = 16;
 const SLABS_BYTES: u64 = 256 << 10;
 /// Tree nodes of a few levels that are not full.
 const NODES_BYTES: u64 = 8 << 10;
+/// What is divided off is one of so many parts of a meganode at least.
+const PART_MAX: u64 = 8;
 /// Of the extent region: what a pair with much room takes at least; what is worth a split at all.
 const ROOMY_PART: u64 = 8;
 const TIGHT_PART: u64 = 32;
@@ -134,12 +138,8 @@ impl Leaving {
         let fits = |share: &Share| pair.can_adopt(to.slot, share.nodes_needed, share.extents_needed);
         match self.cause {
             Cause::Nodes | Cause::Early | Cause::Oversized => {
-                let least = if search == Search::Roomy { 2 } else { 8 };
-                [2, 4, 8]
-                    .into_iter()
-                    .take_while(|part| *part <= least)
-                    .map(|part| self.share(self.extent_bytes / part))
-                    .find(fits)
+                let least = if search == Search::Roomy { 2 } else { PART_MAX };
+                self.part_for(pairs, to, 2..=least)
             }
             Cause::Extents => {
                 // What goes must not come back: both have the same left afterwards.
@@ -158,31 +158,42 @@ impl Leaving {
         }
     }
 
+    /// One of so many parts, where that fits: the largest one.
+    fn part_for(&self, pairs: &Pairs, to: MeganodeAt, parts: RangeInclusive<u64>) -> Option<Share> {
+        let pair = pairs.pair(to.pair);
+        [2, 4, PART_MAX]
+            .into_iter()
+            .filter(|part| parts.contains(part))
+            .map(|part| self.share(self.extent_bytes / part))
+            .find(|share| pair.can_adopt(to.slot, share.nodes_needed, share.extents_needed))
+    }
+
     /// Whether there is a key at which half of it can be divided off.
     fn can_be_divided(&self, pairs: &Pairs) -> bool {
         let (from, slot) = (pairs.pair(self.there.pair), self.there.slot);
         match self.cause {
-            Cause::Nodes | Cause::Early | Cause::Oversized => from.split_key(slot, 50).is_some(),
-            Cause::Extents => from.division(slot, self.extent_bytes / 2).is_some(),
+            Cause::Nodes | Cause::Early => from.split_key(slot, 50).is_some(),
+            Cause::Extents | Cause::Oversized => from.division(slot, self.extent_bytes / 2).is_some(),
         }
     }
 
-    /// Where the share is divided off.
+    /// Where the share is divided off: by leaves where those are short, and else by bytes.
     fn divide(&self, pairs: &Pairs, candidate: &Candidate) -> Option<Division> {
         let (from, slot) = (pairs.pair(self.there.pair), self.there.slot);
         let share = &candidate.share;
         match self.cause {
-            Cause::Nodes | Cause::Early | Cause::Oversized => {
+            Cause::Nodes | Cause::Early => {
                 let part = share.extent_bytes.saturating_mul(100) / self.extent_bytes.max(1);
                 let left_percent = 100 - usize::try_from(part).unwrap_or(50).min(50);
                 let key = from.split_key(slot, left_percent)?;
                 Some(Division { key, fenced: true, weight: share.extent_bytes })
             }
-            Cause::Extents => {
+            Cause::Extents | Cause::Oversized => {
                 let division = from.division(slot, share.extent_bytes)?;
                 let (to, share) = (pairs.pair(candidate.at.pair), self.share(division.weight));
                 let fits = to.can_adopt(candidate.at.slot, share.nodes_needed, share.extents_needed);
-                let relieves = division.weight + self.source_left <= to.extent_bytes_free();
+                let relieves = self.cause == Cause::Oversized
+                    || division.weight + self.source_left <= to.extent_bytes_free();
                 (fits && relieves).then_some(division)
             }
         }
@@ -247,14 +258,16 @@ impl Growth {
         self.split_after_ns.saturating_sub(now_ns) <= RETRY_NS
     }
 
-    /// Splits that fail are not tried again and again.
-    pub(super) fn look_back(&mut self, counts: SplitCounts, now_ns: u64) {
+    /// Splits that fail are not tried again and again. Of those that failed since this was asked last, so many
+    /// were for other nodes: they rest apart, and hold up nothing here.
+    pub(super) fn look_back(&mut self, counts: SplitCounts, elsewhere: u64, now_ns: u64) {
         if counts.finished != self.finished_seen {
             self.finished_seen = counts.finished;
             self.aborted_in_row = 0;
         }
-        if counts.aborted != self.aborted_seen {
-            self.aborted_seen = counts.aborted;
+        let failed_here = counts.aborted - self.aborted_seen > elsewhere;
+        self.aborted_seen = counts.aborted;
+        if failed_here {
             self.aborted_in_row += 1;
             let rest_ns = if self.aborted_in_row < ABORTED_MAX { RETRY_NS } else { GROWTH_RETRY_NS };
             self.split_after_ns = now_ns + rest_ns;
@@ -314,29 +327,36 @@ impl Growth {
         spread: &mut Spread,
         effects: &mut Effects,
     ) -> Option<Placement> {
-        let half = leaving.share(leaving.extent_bytes / 2);
-        let needed = PAIR_BYTES_MIN + half.nodes_needed + half.extents_needed;
-        let bytes = half.extent_bytes + leaving.node_bytes / 2;
-        match spread.going(pairs, leaving.there, (bytes, needed), now_ns) {
-            Going::Nowhere => None,
-            Going::Into(at) => {
-                let division = into(pairs, leaving, at);
+        let mut going = (Going::Nowhere, 2, 0);
+        for part in leaving.cause.parts() {
+            let share = leaving.share(leaving.extent_bytes / part);
+            let needed = PAIR_BYTES_MIN + share.nodes_needed + share.extents_needed;
+            let bytes = share.extent_bytes + leaving.node_bytes / part;
+            going = (spread.going(pairs, leaving.there, (bytes, needed), now_ns), *part, needed);
+            if going.0 != Going::Nowhere {
+                break;
+            }
+        }
+        match going {
+            (Going::Nowhere, ..) => None,
+            (Going::Into(at, part), ..) => {
+                let division = into(pairs, leaving, at, part);
                 if division.is_none() {
                     spread.give_up(now_ns);
                 }
                 division.map(|(to, division)| Placement::At(to, division))
             }
-            Going::To(node) => {
+            (Going::To(node), part, needed) => {
                 let splits = pairs.iter().any(|owned| owned.pair.slot_count() > 1);
                 let fits = pairs.pair(leaving.there.pair).obtainable_bytes() >= needed;
-                let can = splits && fits && leaving.can_be_divided(pairs);
-                if !can || now_ns < self.refused_until_ns {
+                let may_ask = splits && fits && now_ns >= self.refused_until_ns;
+                if !may_ask || !leaving.can_be_divided(pairs) {
                     return None;
                 }
                 if !std::mem::replace(&mut self.asked, true) {
                     effects.outcome.add_pair = true;
                     effects.outcome.meant_for = Some(node);
-                    spread.asked(leaving.there, leaving.cause);
+                    spread.asked(leaving.there, leaving.cause, part);
                 }
                 Some(Placement::PairMayCome)
             }
@@ -394,11 +414,14 @@ impl Growth {
     }
 }
 
-/// What goes into a pair that was made for it; none: it cannot take it.
-fn into(pairs: &Pairs, leaving: &Leaving, at: PairAt) -> Option<(MeganodeAt, Division)> {
+/// What goes into a pair that was made for it: one of so many parts, or less; none: it cannot take it.
+fn into(pairs: &Pairs, leaving: &Leaving, at: PairAt, part: u64) -> Option<(MeganodeAt, Division)> {
     let slot = pairs.pair(at).free_slots().next()?;
     let to = MeganodeAt { pair: at, slot };
-    let share = leaving.share_for(pairs, to, Search::Tight)?;
+    let share = match leaving.cause {
+        Cause::Extents => leaving.share_for(pairs, to, Search::Tight)?,
+        Cause::Nodes | Cause::Early | Cause::Oversized => leaving.part_for(pairs, to, part..=PART_MAX)?,
+    };
     let candidate = Candidate { at: to, share, extent_bytes_free: 0, slots: 1 };
     leaving.divide(pairs, &candidate).map(|division| (to, division))
 }
@@ -422,6 +445,17 @@ fn packed(pairs: &Pairs, leaving: &Leaving) -> Option<PairAt> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Writes to full meganodes were refused because a split for another node's sake had failed.
+    #[test]
+    fn splits_that_failed_elsewhere_hold_up_none_here() {
+        let aborted = |aborted| SplitCounts { aborted, ..SplitCounts::default() };
+        let mut growth = Growth::default();
+        growth.look_back(aborted(9), 9, 1);
+        assert!(growth.may_split(1));
+        growth.look_back(aborted(11), 1, 1);
+        assert!(!growth.may_split(1) && growth.may_split(1 + RETRY_NS));
+    }
 
     /// A node that was full once seemed never to have wanted memory.
     #[test]

@@ -106,6 +106,7 @@ impl Source {
         } else {
             tracing::info!(name = %self.name, "a split was aborted");
             effects.counts.aborted += 1;
+            effects.aborted_into.push(self.target);
         }
         Stepped::Over
     }

@@ -6,6 +6,7 @@
 //! The control thread tells what the others have; of its own pairs the worker knows better. A fresh pair that
 //! could not leave while it was young is a pair like any other.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use cell_placement::{
@@ -24,8 +25,12 @@ use crate::pairs::Pairs;
 const FRESH_MAX: usize = 2;
 /// A fresh pair that has got nothing for so long is handed over empty, or used here.
 const FILL_NS: u64 = 5_000_000_000;
-/// After a pair that could not take what it was made for none is made for another node for so long.
+/// After a pair that could not take what it was made for none is made for another node for so long: twice as
+/// long each time, so many times, until one takes something again.
 const REST_NS: u64 = 10_000_000_000;
+const REST_DOUBLED_MAX: u32 = 6;
+/// Meganodes that are tried at a time, where pairs are too large to move.
+const OVERSIZED_TRIED_MAX: usize = 8;
 /// How often meganodes are looked for that split early.
 const EARLY_EVERY_NS: u64 = 20_000_000;
 /// How often it is looked whether pairs are too large to move: by what the others had a second ago.
@@ -93,6 +98,8 @@ fn add(member: &mut MemberFigures, pair: PairId, bytes: u64) {
 struct Wanted {
     there: MeganodeAt,
     cause: Cause,
+    /// It gets one of so many parts.
+    part: u64,
 }
 
 /// A pair that is made for another node, and is here still.
@@ -117,8 +124,8 @@ fn may_get(pairs: &Pairs, fresh: &Fresh) -> Option<PairAt> {
 pub(super) enum Going {
     /// It stays at this node.
     Nowhere,
-    /// Into this pair, which is made for another node.
-    Into(PairAt),
+    /// Into this pair, which is made for another node: one of so many parts.
+    Into(PairAt, u64),
     /// To this node, in a pair that is to be made.
     To(NodeId),
 }
@@ -135,6 +142,8 @@ pub(super) struct Spread {
     asks: u32,
     /// No pair is made for another node before.
     rests_until_ns: u64,
+    /// Pairs in a row that could not take what they were made for.
+    failed: u32,
     early_due_ns: u64,
     oversized_due_ns: u64,
 }
@@ -159,6 +168,14 @@ impl Spread {
         if self.waiting().is_some_and(|(fresh, _)| waits_too_long(fresh) || may_get(pairs, fresh).is_none()) {
             self.give_up(now_ns);
         }
+        let has_some = |at: PairAt| {
+            let pair = pairs.pair(at);
+            pair.leaf_slots().into_iter().any(|slot| pair.weight(slot).0 > 0)
+        };
+        let took = |fresh: &Fresh| fresh.wanted.is_none() && pairs.at(fresh.pair).is_some_and(has_some);
+        if self.failed > 0 && self.fresh.iter().any(took) {
+            self.failed = 0;
+        }
         let is_young = |fresh: &Fresh| now_ns.saturating_sub(fresh.since_ns) < young_ns;
         self.fresh.retain(|fresh| is_young(fresh) && pairs.at(fresh.pair).is_some());
     }
@@ -182,7 +199,7 @@ impl Spread {
         self.fresh.iter().find_map(|fresh| Some((fresh, fresh.wanted?)))
     }
 
-    /// Where the half of a meganode goes, with how many bytes, and how much memory it and a pair for it take.
+    /// Where a part of a meganode goes, of so many bytes, and how much memory it and a pair for it take.
     pub(super) fn going(
         &self,
         pairs: &Pairs,
@@ -193,8 +210,9 @@ impl Spread {
         let from = pairs.pair(there.pair);
         // A pair without a log cannot move.
         let Some(view) = self.view(now_ns).filter(|_| from.has_log()) else { return Going::Nowhere };
-        if let Some((fresh, _)) = self.waiting() {
-            return may_get(pairs, fresh).map_or(Going::Nowhere, Going::Into);
+        if let Some((fresh, wanted)) = self.waiting() {
+            let at = may_get(pairs, fresh).filter(|_| wanted.there == there);
+            return at.map_or(Going::Nowhere, |at| Going::Into(at, wanted.part));
         }
         let full = pairs.len() as u64 >= u64::from(view.pairs_max);
         if full || self.fresh.len() >= FRESH_MAX || now_ns < self.rests_until_ns {
@@ -238,8 +256,8 @@ impl Spread {
     }
 
     /// A pair was asked for, for this.
-    pub(super) fn asked(&mut self, there: MeganodeAt, cause: Cause) {
-        self.asked = Some(Wanted { there, cause });
+    pub(super) fn asked(&mut self, there: MeganodeAt, cause: Cause, part: u64) {
+        self.asked = Some(Wanted { there, cause, part });
         self.asks = self.asks.wrapping_add(1);
     }
 
@@ -260,20 +278,33 @@ impl Spread {
 
     /// What a fresh pair waits for it cannot take.
     pub(super) fn give_up(&mut self, now_ns: u64) {
-        self.rests_until_ns = now_ns.saturating_add(REST_NS);
+        self.rests_until_ns = now_ns.saturating_add(REST_NS << self.failed);
+        self.failed = (self.failed + 1).min(REST_DOUBLED_MAX);
         for fresh in &mut self.fresh {
             fresh.wanted = None;
         }
     }
 
-    /// A meganode that splits before it is full, and why. One is looked for now and then.
-    pub(super) fn due(&mut self, pairs: &Pairs, now_ns: u64) -> Option<(MeganodeAt, Cause)> {
-        let early = self.early(pairs, now_ns).map(|there| (there, Cause::Early));
-        early.or_else(|| self.oversized(pairs, now_ns).map(|there| (there, Cause::Oversized)))
+    /// A split into a pair came to nothing. Whether the pair is made for another node: then none is for a
+    /// while.
+    pub(super) fn aborted(&mut self, into: PairId, now_ns: u64) -> bool {
+        let is_fresh = self.is_fresh(into);
+        if is_fresh {
+            self.give_up(now_ns);
+        }
+        is_fresh
     }
 
-    /// The heaviest meganode of the largest pair, if this node's pairs are too large to move.
-    fn oversized(&mut self, pairs: &Pairs, now_ns: u64) -> Option<MeganodeAt> {
+    /// Meganodes that split before they are full, and why: the first that can. They are looked for now and
+    /// then.
+    pub(super) fn due(&mut self, pairs: &Pairs, now_ns: u64) -> Vec<(MeganodeAt, Cause)> {
+        let early = self.early(pairs, now_ns).map(|there| (there, Cause::Early));
+        let oversized = self.oversized(pairs, now_ns).unwrap_or_default();
+        early.into_iter().chain(oversized.into_iter().map(|there| (there, Cause::Oversized))).collect()
+    }
+
+    /// The heaviest meganodes of the largest pairs, if this node's pairs are too large to move.
+    fn oversized(&mut self, pairs: &Pairs, now_ns: u64) -> Option<Vec<MeganodeAt>> {
         if self.view.is_none() || now_ns < self.oversized_due_ns {
             return None;
         }
@@ -283,17 +314,21 @@ impl Spread {
             let pair = pairs.pair(*at);
             !self.is_fresh(pair.id()) && pair.has_log()
         };
-        let own: Vec<(u64, PairAt)> =
+        let mut own: Vec<(u64, PairAt)> =
             pairs.staying().filter(stays).map(|at| (pairs.pair(at).live_bytes(), at)).collect();
         let bytes: Vec<u64> = own.iter().map(|(bytes, _)| *bytes).collect();
         if !has_to_divide(&self.figures_now(view, pairs), &view.rules, view.node, &bytes) {
             return None;
         }
-        let (_, at) = own.into_iter().max_by_key(|(bytes, _)| *bytes)?;
-        let pair = pairs.pair(at);
-        let settled = pair.leaf_slots().into_iter().filter(|slot| pair.is_settled(*slot));
-        let heaviest = settled.max_by_key(|slot| pair.weight(*slot).1 + pair.nodes_bytes(*slot));
-        heaviest.map(|slot| MeganodeAt { pair: at, slot })
+        own.sort_by_key(|(bytes, _)| Reverse(*bytes));
+        let heaviest = |(_, at): (u64, PairAt)| {
+            let pair = pairs.pair(at);
+            let mut slots = pair.leaf_slots();
+            slots.retain(|slot| pair.is_settled(*slot));
+            slots.sort_by_key(|slot| Reverse(pair.weight(*slot).1 + pair.nodes_bytes(*slot)));
+            slots.into_iter().map(move |slot| MeganodeAt { pair: at, slot })
+        };
+        Some(own.into_iter().flat_map(heaviest).take(OVERSIZED_TRIED_MAX).collect())
     }
 
     /// The fullest meganode that splits early, if one does.
@@ -331,5 +366,23 @@ impl Spread {
         for fresh in &mut self.fresh {
             fresh.wanted.take_if(|wanted| wanted.there.pair == at);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each time an empty pair goes to another node.
+    #[test]
+    fn splits_into_fresh_pairs_that_fail_are_tried_more_and_more_seldom() {
+        let mut spread = Spread::default();
+        spread.pair_added(Some((PairId(7), Some(NodeId(1)))), 0);
+        assert!(!spread.aborted(PairId(8), 5) && spread.rests_until_ns == 0, "it stays here anyhow");
+        let rests = [(); 9].map(|()| {
+            assert!(spread.aborted(PairId(7), 5));
+            (spread.rests_until_ns - 5) / REST_NS
+        });
+        assert_eq!(rests, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
     }
 }

@@ -41,7 +41,9 @@ fn heaviest(pairs: &Pairs, at: PairAt) -> Vec<MeganodeAt> {
 impl Splits {
     /// Begins a split if one is due: one at a time.
     pub(super) fn trigger(&mut self, pairs: &mut Pairs, now_ns: u64) {
-        self.growth.look_back(self.effects.counts, now_ns);
+        let aborted = std::mem::take(&mut self.effects.aborted_into);
+        let elsewhere = aborted.into_iter().filter(|pair| self.spread.aborted(*pair, now_ns)).count() as u64;
+        self.growth.look_back(self.effects.counts, elsewhere, now_ns);
         if !self.growth.may_split(now_ns) || self.sources.are_truncating() {
             return;
         }
@@ -57,9 +59,8 @@ impl Splits {
                 return;
             }
         }
-        if let Some((there, cause)) = self.spread.due(pairs, now_ns)
-            && self.split(pairs, there, cause, now_ns)
-        {
+        let due = self.spread.due(pairs, now_ns);
+        if due.into_iter().any(|(there, cause)| self.split(pairs, there, cause, now_ns)) {
             return;
         }
         if !self.growth.may_look(now_ns) {

@@ -32,10 +32,12 @@ fn first_split_of_all_goes_away() {
 fn split_stays_where_its_node_is_not_above_or_nobody_would_have_less() {
     let figures = cluster(&[vec![pair(100, 0)], vec![pair(100, 0)], vec![pair(100, 0)]]);
     assert_eq!(place(&figures, 7).why, FreshReason::NotAbove { percent: 100 });
-    let figures = cluster(&[vec![pair(110, 0)], vec![pair(95, 0)], vec![pair(95, 0)]]);
+    let figures = cluster(&[vec![pair(108, 0)], vec![pair(96, 0)], vec![pair(96, 0)]]);
+    assert_eq!(place(&figures, 7).why, FreshReason::NotAbove { percent: 108 }, "by little");
+    let figures = cluster(&[vec![pair(112, 0)], vec![pair(94, 0)], vec![pair(94, 0)]]);
     assert_eq!(
         place(&figures, 7),
-        FreshPlace { node: NodeId(1), why: FreshReason::NobodyBelow { percent: 110 } }
+        FreshPlace { node: NodeId(1), why: FreshReason::NobodyBelow { percent: 112 } }
     );
 }
 
@@ -86,6 +88,9 @@ fn node_whose_pairs_are_too_large_to_move_has_to_divide_one() {
     assert!(divides(&[260, 4], &[20, 16]), "what could go does not help");
     assert!(!divides(&[60, 60, 60, 60, 60], &[0, 0]), "moves do");
     assert!(divides(&[140], &[80, 80]));
+    assert!(divides(&[150, 150], &[0, 0]), "each would lift another one over the tolerance");
+    assert!(divides(&[75, 75], &[50]));
+    assert!(!divides(&[80, 70, 70, 80], &[0, 0]));
     assert!(!divides(&[110], &[95, 95]), "it is within the tolerance");
     assert!(!divides(&[45], &[0, 0]), "there are few bytes");
     assert!(!divides(&[300], &[]), "there is nobody else");

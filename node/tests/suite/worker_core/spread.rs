@@ -274,6 +274,23 @@ fn pair_that_is_too_large_to_move_is_divided_without_another_write() {
     assert_eq!((asked(&mut world), world.worker().split_counts().begun), (None, 1));
 }
 
+/// Half of the only meganode would only make the other node the larger one.
+#[test]
+fn pair_that_is_too_large_to_move_gives_a_smaller_part_where_half_would_be_too_much() {
+    let rules = BalanceRules { early_meganodes: 0, bytes_floor: 1 << 10, ..BalanceRules::default() };
+    let mut world = World::new(1, GEOMETRY, OPTIONS);
+    world.load(1, (1..300).map(key));
+    let bytes = world.worker().pairs().next().unwrap().live_bytes();
+    tell(&mut world, SpreadView { rules, ..view(bytes / 20 * 9) });
+    idle(&mut world);
+    assert_eq!(asked(&mut world), Some(OTHER));
+    let pair = world.add_pair();
+    world.notify(0, ControlEvent::PairAdded { pair, meant_for: Some(OTHER) });
+    world.until("the split's end", |world| world.worker().split_counts().finished == 1);
+    let entries = world.entries();
+    assert!(entries[1] * 2 < entries[0] && entries[1] * 8 > entries[0], "a quarter of it: {entries:?}");
+}
+
 /// Such a split is for another node's sake: if nothing can go there, it would only cost.
 #[test]
 fn pair_that_is_too_large_to_move_stays_whole_where_nothing_can_go_to_another_node() {
