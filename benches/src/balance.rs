@@ -32,8 +32,12 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// The same where figures mean nothing; balance is then to act at once.
 const WITHIN_REHEARSED: Duration = Duration::from_secs(3);
 const REHEARSED: [(&str, &str); 2] = [("--balance-window-ms", "1s"), ("--balance-bytes-floor", "0")];
-/// Between two looks at the nodes' bytes.
+/// Between two looks at the nodes' figures.
 const LOOKS: Duration = Duration::from_millis(500);
+/// At how many looks in a row the nodes' bytes must be as they are to be: a move that goes too far passes
+/// through what is right.
+const HOLDS: usize = 5;
+const HOLDS_REHEARSED: usize = 2;
 
 /// Three nodes that take a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +58,28 @@ struct Loaded {
     /// The largest node over the mean: in bytes at the end, in operations of the load's last quarter.
     bytes: f64,
     operations: f64,
-    /// After how many seconds the bytes were as they are to be, if they were in time.
+    /// After how many seconds the bytes were as they are to be, and stayed so, if they were in time; of
+    /// balance on alone.
     settled: Option<f64>,
+}
+
+/// Looks in a row at which the bytes were as they are to be.
+#[derive(Default)]
+struct Streak {
+    looks: usize,
+    /// When the first one was.
+    since: Option<Duration>,
+}
+
+impl Streak {
+    fn look(&mut self, ratio: f64, at: Duration) {
+        if ratio <= MOST {
+            self.looks += 1;
+            self.since.get_or_insert(at);
+        } else {
+            *self = Self::default();
+        }
+    }
 }
 
 /// Runs the bench.
@@ -117,27 +141,31 @@ impl Load<'_> {
         let entries = self.data.entries;
         let quarter = entries - entries / 4;
         let mut time = self.put(&mut served, 0, quarter)?;
-        self.let_figures_come();
-        let before = operations(&served);
+        let before = self.operations(&served, quarter)?;
         time += self.put(&mut served, quarter, entries)?;
         let ended = now();
         let rate = entries as f64 / time.as_secs_f64().max(1e-9);
-        self.let_figures_come();
-        let done: Vec<f64> = operations(&served)
-            .iter()
-            .zip(&before)
-            .map(|(after, before)| (after - before).max(0.0))
-            .collect();
+        let after = self.operations(&served, entries)?;
+        let done: Vec<f64> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
+        let operations = over_mean("operations", &done)?;
         let (bytes, settled) = self.settle(&served.server, ended)?;
         served.server.kill_all();
         drop(served);
         let _ = std::fs::remove_dir_all(place);
-        Ok(Loaded { rate, bytes, operations: over_mean(&done), settled })
+        Ok(Loaded { rate, bytes, operations, settled })
     }
 
-    /// Waits until metrics are of what was done so far.
-    fn let_figures_come(&self) {
+    /// What each node has been asked for so far, once the metrics have as many operations as there were puts.
+    fn operations(&self, served: &Served, puts: u64) -> Result<Vec<f64>, BenchError> {
         disk::pause(self.options.lasting(SNAPSHOT_AGE));
+        let what = format!("the nodes count {puts} operations");
+        patience::until_some_every(LOOKS, &what, || {
+            let nodes = (0..NODES).map(|node| served.metric_of(node, "cell_operations_total"));
+            match nodes.collect::<Result<Vec<f64>, BenchError>>() {
+                Ok(counts) if counts.iter().sum::<f64>() < puts as f64 => None,
+                counts => Some(counts),
+            }
+        })?
     }
 
     /// Puts entries; how long that took.
@@ -152,36 +180,42 @@ impl Load<'_> {
         Ok(took)
     }
 
-    /// The largest node's bytes over the mean: where balance is on, once that is little enough, or in the
-    /// end.
+    /// The largest node's bytes over the mean: where balance is on, once that is little enough and stays so,
+    /// or in the end.
     fn settle(&self, server: &Server, ended: Instant) -> Result<(f64, Option<f64>), BenchError> {
-        let within = if self.options.is_rehearsal() { WITHIN_REHEARSED } else { WITHIN };
+        let (within, holds) =
+            if self.options.is_rehearsal() { (WITHIN_REHEARSED, HOLDS_REHEARSED) } else { (WITHIN, HOLDS) };
+        let mut streak = Streak::default();
         loop {
             let bytes = patience::until_some("it is known what each node has", || {
                 bytes_by_node(server, usize::from(NODES))
             })?;
-            let (ratio, took) = (over_mean(&bytes), ended.elapsed());
-            if ratio <= MOST && took <= within {
-                return Ok((ratio, Some(took.as_secs_f64())));
-            }
-            if self.world != World::On || took >= within {
+            let (ratio, took) = (over_mean("bytes", &bytes)?, ended.elapsed());
+            if self.world != World::On {
                 return Ok((ratio, None));
             }
-            disk::pause(LOOKS);
+            streak.look(ratio, took);
+            match streak.since.filter(|since| *since <= within) {
+                Some(since) if streak.looks >= holds => return Ok((ratio, Some(since.as_secs_f64()))),
+                // One that began in time is looked at to its end.
+                None if took >= within => return Ok((ratio, None)),
+                _ => disk::pause(LOOKS),
+            }
         }
     }
 }
 
-/// What each node has been asked for so far.
-fn operations(served: &Served) -> Vec<f64> {
-    (0..NODES).map(|node| served.metric_of(node, "cell_operations_total")).collect()
-}
-
-/// The largest of some numbers over their mean; 1 if all are zero, and so alike.
-fn over_mean(numbers: &[f64]) -> f64 {
+/// What the node with most has over the mean.
+///
+/// # Errors
+/// None has any: the figures are missing, and do not show that the nodes are alike.
+fn over_mean(what: &str, numbers: &[f64]) -> Result<f64, BenchError> {
     let sum: f64 = numbers.iter().sum();
+    if sum <= 0.0 {
+        return Err(BenchError::Io(std::io::Error::other(format!("no node shows any {what}"))));
+    }
     let largest = numbers.iter().copied().fold(0.0, f64::max);
-    if sum > 0.0 { largest * numbers.len() as f64 / sum } else { 1.0 }
+    Ok(largest * numbers.len() as f64 / sum)
 }
 
 /// The figures of one shape.
@@ -225,8 +259,19 @@ mod tests {
 
     #[test]
     fn over_mean_of_equal_nodes_is_one_and_of_one_that_has_all_their_number() {
-        assert_eq!(over_mean(&[2.0, 2.0, 2.0]), 1.0);
-        assert_eq!(over_mean(&[0.0, 6.0, 0.0]), 3.0);
-        assert_eq!(over_mean(&[0.0; 3]), 1.0);
+        assert_eq!(over_mean("bytes", &[2.0, 2.0, 2.0]).unwrap(), 1.0);
+        assert_eq!(over_mean("bytes", &[0.0, 6.0, 0.0]).unwrap(), 3.0);
+        assert!(over_mean("bytes", &[0.0; 3]).is_err());
+    }
+
+    #[test]
+    fn streak_begins_anew_after_a_look_at_which_one_node_has_too_much() {
+        let mut streak = Streak::default();
+        for (second, ratio) in [2.0, 1.2, 1.3, 1.25, 1.1].into_iter().enumerate() {
+            streak.look(ratio, Duration::from_secs(second as u64));
+        }
+        assert_eq!((streak.looks, streak.since), (2, Some(Duration::from_secs(3))));
+        streak.look(1.26, Duration::from_secs(5));
+        assert_eq!((streak.looks, streak.since), (0, None));
     }
 }

@@ -43,13 +43,13 @@ impl Turns {
         self.puts += self.writer.put(batch)?;
         self.time += now() - started;
         // A copy that still goes on must not slow the other nodes down.
-        while self.node.metric("cell_pair_checkpoint_running") > 0.0 {
+        while self.node.metric("cell_pair_checkpoint_running")? > 0.0 {
             disk::pause(SNAPSHOT_AGE / 4);
         }
         Ok(())
     }
 
-    fn checkpoints(&self) -> f64 {
+    fn checkpoints(&self) -> Result<f64, BenchError> {
         self.node.metric("cell_pair_checkpoints_total")
     }
 
@@ -88,7 +88,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         eager.put(&batch)?;
     }
     disk::pause(SNAPSHOT_AGE);
-    let (taken, eagerly, none) = (with.checkpoints(), eager.checkpoints(), without.checkpoints());
+    let (taken, eagerly, none) = (with.checkpoints()?, eager.checkpoints()?, without.checkpoints()?);
     report.note(&format!(
         "{taken:.0} checkpoints in {rounds} turns of {size} puts, {eagerly:.0} at niceness 0; {none:.0} without"
     ));

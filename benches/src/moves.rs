@@ -1,5 +1,6 @@
-//! `moves`: pairs of several sizes that move to and fro between two nodes under YCSB A at half of the rate
-//! that they take; and one-sided readers, at half of theirs, of a store whose pairs move in turn.
+//! `moves`: pairs of several sizes that move to and fro between two nodes under YCSB A; and one-sided readers
+//! of a store whose pairs move in turn. Either load keeps to half of the rate that one client reaches with 64
+//! operations outstanding.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, MovesOptions};
 use crate::ours::Sizes;
 use crate::paced::{Probe, Pulse, Span, drive, half_rate, now, watch};
-use crate::patience::PATIENCE;
+use crate::patience;
 use crate::put::Scratch;
 use crate::random::{popular, scatter};
 use crate::reads::one_sided;
@@ -175,26 +176,30 @@ impl Under<'_> {
     /// Moves a pair to the next node. A move may be given up, as beside a split that takes long: then it is
     /// asked for again.
     fn move_once(&mut self, pair: u64, nodes: u64) -> Result<(), BenchError> {
-        let (mut last, began) = (Value::Null, now());
-        while began.elapsed() < PATIENCE {
-            // Nobody: its owner has just died.
-            if let Some(at) = pairs(self.server)?.into_iter().find(|at| at.pair == pair) {
-                let asked = self.server.try_move(0, pair, (at.node + 1) % nodes);
-                let (status, answer) = asked.unwrap_or_default();
-                let begun = Some(&answer["move"]["number"]).filter(|_| status == 200).and_then(Value::as_u64);
-                // An answer that says nothing, or does not come, may have begun it: then it is under way.
-                last = match begun.or_else(|| self.under_way(pair)) {
-                    Some(number) => self.follow(pair, number)?,
-                    None => answer,
-                };
-                if last["outcome"] == "moved" {
-                    return Ok(());
-                }
-            }
-            eprintln!("# a move came to nothing: {last}");
-            disk::pause(RESTS);
+        patience::until_some_every(RESTS, &format!("pair {pair} moves"), || {
+            self.try_once(pair, nodes).map(|is_moved| is_moved.then_some(())).transpose()
+        })?
+    }
+
+    /// Asks for a pair's move to the next node, and looks on until it is over; whether it has moved.
+    fn try_once(&mut self, pair: u64, nodes: u64) -> Result<bool, BenchError> {
+        let mut last = Value::Null;
+        // Nobody: its owner has just died.
+        if let Some(at) = pairs(self.server)?.into_iter().find(|at| at.pair == pair) {
+            let asked = self.server.try_move(0, pair, (at.node + 1) % nodes);
+            let (status, answer) = asked.unwrap_or_default();
+            let begun = Some(&answer["move"]["number"]).filter(|_| status == 200).and_then(Value::as_u64);
+            // An answer that says nothing, or does not come, may have begun it: then it is under way.
+            last = match begun.or_else(|| self.under_way(pair)) {
+                Some(number) => self.follow(pair, number)?,
+                None => answer,
+            };
         }
-        Err(BenchError::Io(std::io::Error::other(format!("pair {pair} does not move: {last}"))))
+        let is_moved = last["outcome"] == "moved";
+        if !is_moved {
+            eprintln!("# a move came to nothing: {last}");
+        }
+        Ok(is_moved)
     }
 
     /// The number of a pair's move that is not over.
@@ -204,16 +209,12 @@ impl Under<'_> {
 
     /// Looks at a move until it is over; its row then, or nothing if another one has followed.
     fn follow(&mut self, pair: u64, number: u64) -> Result<Value, BenchError> {
-        let (began, mut copies) = (now(), None);
-        while began.elapsed() < PATIENCE {
-            let row = self.server.move_of(0, pair);
-            let row = row.filter(|of| of["number"].as_u64().is_some_and(|shown| shown >= number));
-            let Some(row) = row else {
-                disk::pause(LOOKS);
-                continue;
-            };
-            if row["number"] != number {
-                return Ok(Value::Null);
+        let mut copies = None;
+        patience::until_some_every(LOOKS, &format!("the move of pair {pair} ends"), || {
+            let row = self.server.move_of(0, pair)?;
+            let shown = row["number"].as_u64().filter(|shown| *shown >= number)?;
+            if shown != number {
+                return Some(Value::Null);
             }
             let seen = self.pulse.look(self.began);
             match (row["stage"] == "copying" && row["outcome"].is_null(), &copies) {
@@ -224,12 +225,8 @@ impl Under<'_> {
                 }
                 _ => {}
             }
-            if !row["outcome"].is_null() {
-                return Ok(row);
-            }
-            disk::pause(LOOKS);
-        }
-        Err(BenchError::Io(std::io::Error::other(format!("the move of pair {pair} does not end"))))
+            (!row["outcome"].is_null()).then_some(row)
+        })
     }
 }
 

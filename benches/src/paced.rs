@@ -1,5 +1,6 @@
-//! Load that goes on beside something else: as much as a node takes, or so many operations a second; what was
-//! done, what failed, and how long the longest operation took.
+//! Load that goes on beside something else: as much as one client reaches, or so many operations a second;
+//! what was done, what failed, and how long the longest operation took. Where operations have a rate, their
+//! times count from when each was due: one that a stall kept from being submitted has waited, too.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -17,7 +18,7 @@ const OUTSTANDING: usize = 64;
 /// The most of one that keeps to a rate: what a stall of some hundred milliseconds leaves waiting. It is no
 /// more than is begun in a second: on a machine that has become slower, the last of more would fail.
 const WAITING_MAX: usize = 4_000;
-/// How long a look for completions waits.
+/// How long a look for completions waits at most.
 const POLL: Duration = Duration::from_millis(1);
 
 /// An operation of the load: its key, and whether it writes.
@@ -96,13 +97,45 @@ impl Pulse {
         cell_tests::ending::Ending(&self.stop)
     }
 
-    fn count(&self, asked: Instant, is_done: bool) {
+    /// An operation has ended that was asked for then, or was due.
+    pub(crate) fn count(&self, asked: Instant, is_done: bool) {
         let took = u64::try_from((now() - asked).as_nanos()).unwrap_or(u64::MAX);
         self.longest_ns.fetch_max(took, Ordering::Relaxed);
         self.latencies.count(took);
         let counter = if is_done { &self.done } else { &self.failed };
         counter.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// When operations are due of which one begins each so often; the first at once.
+#[derive(Clone, Copy, Debug)]
+struct Pace(Duration);
+
+impl Pace {
+    /// How many are due after so long.
+    fn due(self, elapsed: Duration) -> usize {
+        let due = elapsed.as_nanos() / self.interval().as_nanos() + 1;
+        usize::try_from(due).unwrap_or(usize::MAX)
+    }
+
+    /// After how long one of them is due.
+    fn due_after(self, index: usize) -> Duration {
+        self.interval().saturating_mul(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    /// How many may wait.
+    fn waiting_max(self) -> usize {
+        let in_a_second = 1_000_000_000 / self.interval().as_nanos();
+        usize::try_from(in_a_second).unwrap_or(usize::MAX).clamp(OUTSTANDING, WAITING_MAX)
+    }
+
+    fn interval(self) -> Duration {
+        self.0.max(Duration::from_nanos(1))
+    }
+}
+
+fn operation<'a>((key, writes): &'a Probe, value: &'a [u8]) -> Operation<'a> {
+    if *writes { Operation::Put { key, value, condition: Condition::Always } } else { Operation::Get { key } }
 }
 
 /// Carries operations out until it is stopped, one each `interval` or as many as can be; then waits for the
@@ -114,32 +147,33 @@ pub(crate) fn drive(
     interval: Option<Duration>,
     pulse: &Pulse,
 ) -> Result<(), BenchError> {
+    let pace = interval.map(Pace);
+    let waiting_max = pace.map_or(OUTSTANDING, Pace::waiting_max);
     let (started, mut begun) = (now(), 0);
     let mut under_way = BTreeMap::new();
-    let waiting_max = interval.map_or(OUTSTANDING, waiting_max);
     loop {
         let goes_on = !pulse.stop.load(Ordering::Relaxed);
-        let due = match interval {
+        let due = match pace {
             None => begun + OUTSTANDING.saturating_sub(under_way.len()),
-            Some(interval) => {
-                let due = started.elapsed().as_nanos() / interval.as_nanos().max(1);
-                usize::try_from(due).unwrap_or(usize::MAX)
-            }
+            Some(pace) => pace.due(started.elapsed()),
         };
         while goes_on && begun < due && under_way.len() < waiting_max {
-            let (key, writes) = &probes[begun % probes.len()];
-            let operation = if *writes {
-                Operation::Put { key, value, condition: Condition::Always }
-            } else {
-                Operation::Get { key }
-            };
-            under_way.insert(client.submit(&operation)?, now());
+            let asked = pace.map_or_else(now, |pace| started + pace.due_after(begun));
+            let ticket = client.submit(&operation(&probes[begun % probes.len()], value))?;
+            under_way.insert(ticket, asked);
             begun += 1;
         }
         if !goes_on && under_way.is_empty() {
             return Ok(());
         }
-        let mut next = client.poll(POLL);
+        let waits = match pace {
+            // What is due meanwhile would wait for the look's end.
+            Some(pace) if goes_on && under_way.len() < waiting_max => {
+                pace.due_after(begun).saturating_sub(started.elapsed()).min(POLL)
+            }
+            _ => POLL,
+        };
+        let mut next = client.poll(waits);
         while let Some(completion) = next {
             if let Some(asked) = under_way.remove(&completion.ticket) {
                 if let Err(error) = &completion.outcome {
@@ -155,7 +189,8 @@ pub(crate) fn drive(
     }
 }
 
-/// Between two operations at half of the rate that is reached by going as fast as can be.
+/// Between two operations at half of the rate that this client alone reaches with [`OUTSTANDING`] operations
+/// outstanding.
 pub(crate) fn half_rate(
     client: &mut Client,
     probes: &[Probe],
@@ -184,12 +219,6 @@ pub(crate) fn watch(pulse: &Pulse, [settles, lasts]: [Duration; 2]) -> Span {
     Span::between(&before, &pulse.look(began))
 }
 
-/// How many operations may wait where one begins each `interval`.
-fn waiting_max(interval: Duration) -> usize {
-    let in_a_second = 1_000_000_000 / interval.as_nanos().max(1);
-    usize::try_from(in_a_second).unwrap_or(usize::MAX).clamp(OUTSTANDING, WAITING_MAX)
-}
-
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
 pub(crate) fn now() -> Instant {
     Instant::now()
@@ -201,8 +230,27 @@ mod tests {
 
     #[test]
     fn waiting_max_is_what_a_second_begins_within_bounds() {
-        let of = |rate: f64| waiting_max(Duration::from_secs_f64(1.0 / rate));
+        let of = |rate: f64| Pace(Duration::from_secs_f64(1.0 / rate)).waiting_max();
         assert_eq!([1.0, 500.0, 1e6].map(of), [64, 500, 4_000]);
-        assert_eq!(waiting_max(Duration::ZERO), 4_000);
+        assert_eq!(Pace(Duration::ZERO).waiting_max(), 4_000);
+    }
+
+    /// However late the client looks, as after a stall.
+    #[test]
+    fn operation_is_due_at_its_place_in_the_rate() {
+        for interval in [Duration::ZERO, Duration::from_nanos(7), Duration::from_micros(333)] {
+            let pace = Pace(interval);
+            for ns in [0, 6, 7, 8, 333_000, 999_999, 1_000_000_000] {
+                let elapsed = Duration::from_nanos(ns);
+                let due = pace.due(elapsed);
+                let (last, next) = (pace.due_after(due - 1), pace.due_after(due));
+                assert!(last <= elapsed && elapsed < next, "{due} each {interval:?} after {elapsed:?}");
+            }
+        }
+        let pace = Pace(Duration::from_millis(1));
+        let after_stall = pace.due(Duration::from_secs(1));
+        let waited: Vec<u128> =
+            [0, 400, after_stall - 1].map(|index| 1_000 - pace.due_after(index).as_millis()).to_vec();
+        assert_eq!(waited, [1_000, 600, 0]);
     }
 }

@@ -8,12 +8,21 @@ use crate::options::BenchError;
 use crate::paced::now;
 
 /// How long anything may take that a bench waits for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Between two looks.
 const LOOKS: Duration = Duration::from_millis(20);
 
 /// Waits until there is something; `what` says what.
-pub(crate) fn until_some<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> Result<T, BenchError> {
+pub(crate) fn until_some<T>(what: &str, found: impl FnMut() -> Option<T>) -> Result<T, BenchError> {
+    until_some_every(LOOKS, what, found)
+}
+
+/// As [`until_some`], with so long between two looks.
+pub(crate) fn until_some_every<T>(
+    looks: Duration,
+    what: &str,
+    mut found: impl FnMut() -> Option<T>,
+) -> Result<T, BenchError> {
     let began = now();
     loop {
         if let Some(found) = found() {
@@ -22,6 +31,6 @@ pub(crate) fn until_some<T>(what: &str, mut found: impl FnMut() -> Option<T>) ->
         if began.elapsed() > PATIENCE {
             return Err(BenchError::Io(std::io::Error::other(format!("not within {PATIENCE:?}: {what}"))));
         }
-        disk::pause(LOOKS);
+        disk::pause(looks);
     }
 }

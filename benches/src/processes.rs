@@ -64,7 +64,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         turns.each_ref().map(|turns| contest::median(&turns.iter().map(of).collect::<Vec<_>>()))
     };
     let rival = "one process";
-    let [two, one] = middle(|turn| turn.operations / turn.processor.as_secs_f64().max(1e-9));
+    let [two, one] = middle(|turn| turn.operations / turn.processor.as_secs_f64());
     let bench = "processes/operations a second of the servers' processor time";
     report.add(Figure::beside(bench, "op/s", two, rival, one, Goal::AtLeast(0.9)))?;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -90,6 +90,8 @@ struct Turn {
 /// Nodes of one machine and their clients.
 struct Machine {
     child: Child,
+    /// Processes that a supervisor has besides itself.
+    nodes: usize,
     clients: Vec<Client>,
     _ports: Ports,
 }
@@ -118,7 +120,8 @@ impl Machine {
             command.args(["--processes", &processes.to_string()]);
         }
         let child = command.stdout(Stdio::null()).stderr(File::create(&log)?).spawn()?;
-        let mut machine = Self { child, clients: Vec::new(), _ports: ports };
+        let nodes = usize::from(processes.unwrap_or(0));
+        let mut machine = Self { child, nodes, clients: Vec::new(), _ports: ports };
         let reached = patience::until_some("all processes serve", || {
             if machine.child.try_wait().is_ok_and(|ended| ended.is_some()) {
                 return Some(None);
@@ -154,7 +157,7 @@ impl Machine {
     /// Gets and puts `size` keys from `first` on, all clients together.
     fn turn(&mut self, keys: &Packed, first: usize, size: usize) -> Result<Turn, BenchError> {
         let part = size / CLIENTS;
-        let (before, began) = (self.processor(), now());
+        let (before, began) = (self.processor()?, now());
         let done: Result<u64, BenchError> = std::thread::scope(|scope| {
             let clients = self.clients.iter_mut().enumerate();
             let works: Vec<_> = clients
@@ -175,15 +178,29 @@ impl Machine {
             works.into_iter().map(|work| work.join().expect("a client does not panic")).sum()
         });
         let (wall, after) = (began.elapsed(), self.processor());
-        Ok(Turn { operations: done? as f64, processor: after.saturating_sub(before), wall })
+        let operations = done? as f64;
+        let processor = after?.saturating_sub(before);
+        if processor.is_zero() {
+            return Err(untold("no processor time of the servers"));
+        }
+        Ok(Turn { operations, processor, wall })
     }
 
     /// What the node, or the supervisor and its nodes, have used so far.
-    fn processor(&self) -> Duration {
+    fn processor(&self) -> Result<Duration, BenchError> {
         let first = Pid::from_child(&self.child);
-        let all = std::iter::once(first).chain(children(first));
-        Duration::from_nanos(all.map(processor::time_ns).sum())
+        let nodes = children(first);
+        if nodes.len() < self.nodes {
+            return Err(untold(&format!("of {} of {} node processes alone", nodes.len(), self.nodes)));
+        }
+        let all = std::iter::once(first).chain(nodes);
+        Ok(Duration::from_nanos(all.map(processor::whole_time_ns).sum()))
     }
+}
+
+/// Without the servers' processor time there is nothing to compare.
+fn untold(what: &str) -> BenchError {
+    BenchError::Io(std::io::Error::other(format!("the kernel tells {what}")))
 }
 
 impl Drop for Machine {

@@ -3,9 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::param::clock_ticks_per_second;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
+
+/// Fields of `/proc/PID/stat` between a process's name and its times, `utime` and `stime`.
+const STAT_SKIPPED: usize = 11;
 
 /// What all threads of a process that live have used so far, in nanoseconds; zero where the kernel does not
 /// say. It is less than before where one has ended meanwhile.
@@ -13,7 +17,23 @@ pub fn time_ns(process: Pid) -> u64 {
     threads(process).filter_map(|thread| thread_ns(&thread)).sum()
 }
 
-/// The same of those threads that have this name.
+/// What a process has used so far, threads that have ended included, in nanoseconds; zero where the kernel
+/// does not say. Of threads that have ended the kernel tells in ticks: after the first it is exact to two.
+pub fn whole_time_ns(process: Pid) -> u64 {
+    time_ns(process).max(ticks_ns(process).unwrap_or(0))
+}
+
+/// What all threads of a process have used, those that have ended too, in whole ticks of each mode.
+fn ticks_ns(process: Pid) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
+    // The name before it, in brackets, may hold anything.
+    let mut fields = text.rsplit_once(") ")?.1.split(' ').skip(STAT_SKIPPED);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    let (user, system) = (next()?, next()?);
+    Some((user + system) * (1_000_000_000 / clock_ticks_per_second().max(1)))
+}
+
+/// What [`time_ns`] says of those threads that have this name.
 pub fn time_of_threads_ns(process: Pid, name: &str) -> u64 {
     let has_name = |thread: &PathBuf| {
         fs::read_to_string(thread.join("comm")).is_ok_and(|known| known.trim_end() == name)
@@ -70,6 +90,19 @@ mod tests {
             sum = std::hint::black_box(sum.wrapping_mul(31) + 7);
         }
         assert!(before > 0);
+    }
+
+    #[test]
+    fn whole_time_has_that_of_threads_that_have_ended() {
+        let works = std::thread::spawn(|| {
+            while thread_time_ns() < 100_000_000 {}
+            thread_time_ns()
+        });
+        let worked = works.join().expect("it ends");
+        let this = rustix::process::getpid();
+        let ticks = ticks_ns(this).expect("the kernel tells of this process");
+        assert!(ticks > worked / 2, "{ticks} of {worked}");
+        assert!(whole_time_ns(this) >= ticks);
     }
 
     #[test]

@@ -148,17 +148,16 @@ struct Shape {
 
 /// Puts for a while and reads off the node's counters how large its batches were.
 fn shape(node: &mut Served, work: &Work, outstanding: usize) -> Result<Shape, BenchError> {
-    let counters = |node: &Served| {
+    let counters = |node: &Served| -> Result<(f64, f64), BenchError> {
         disk::pause(SNAPSHOT_AGE);
-        let puts = node.metric("cell_operations_total");
-        (node.metric("cell_pair_batches_total"), node.metric("cell_pair_log_synced_bytes_total"), puts)
+        Ok((node.metric("cell_pair_batches_total")?, node.metric("cell_pair_log_synced_bytes_total")?))
     };
-    let (batches_before, bytes_before, _) = counters(node);
+    let (batches_before, bytes_before) = counters(node)?;
     let mut puts = 0;
     for batch in work.batches.iter().take(4) {
         puts += node.put(batch, outstanding)?;
     }
-    let (batches_after, bytes_after, _) = counters(node);
+    let (batches_after, bytes_after) = counters(node)?;
     let batches = (batches_after - batches_before).max(1.0);
     Ok(Shape { puts: puts as f64 / batches, bytes: (bytes_after - bytes_before) / batches })
 }
@@ -356,15 +355,17 @@ fn checkpointing(
     let mut busy = Served::start(&folder.join("checkpointing"), data.entries, &CHECKPOINTING)?;
     busy.fill(data)?;
     let outstanding = OUTSTANDING[1];
-    let before = busy.metric("cell_pair_checkpoints_total");
+    let before = busy.metric("cell_pair_checkpoints_total")?;
     let first = First::default();
     let running = RefCell::new(Vec::new());
     let busy = RefCell::new(busy);
     let mut contenders = [
         Contender::new("with checkpoints", |round| {
             let mut busy = busy.borrow_mut();
-            let done = busy.put(&work.batches[round], outstanding);
-            running.borrow_mut().push(busy.metric("cell_pair_checkpoint_running"));
+            let done = busy.put(&work.batches[round], outstanding).and_then(|done| {
+                running.borrow_mut().push(busy.metric("cell_pair_checkpoint_running")?);
+                Ok(done)
+            });
             first.count(done)
         }),
         Contender::new("without", |round| first.count(still.put(&work.batches[round], outstanding))),
@@ -373,7 +374,7 @@ fn checkpointing(
     drop(contenders);
     first.end()?;
     disk::pause(SNAPSHOT_AGE);
-    let taken = busy.borrow().metric("cell_pair_checkpoints_total") - before;
+    let taken = busy.borrow().metric("cell_pair_checkpoints_total")? - before;
     let running = running.into_inner();
     let share = running.iter().sum::<f64>() / running.len() as f64;
     report.note(&format!(

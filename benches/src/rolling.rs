@@ -1,8 +1,8 @@
 //! `rolling`: a rolling restart of three nodes (`cell drill run rolling`) under YCSB A at half of the rate
-//! that they take: what fails, how long the longest operation takes and what 99 of 100 stay below, beside the
-//! same before it.
+//! that one client reaches with 64 operations outstanding: what fails, how long the longest operation takes
+//! and what 99 of 100 stay below, beside the same before it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cell_client::{ClientOptions, Search};
 use cell_random::Random;
@@ -13,8 +13,9 @@ use crate::options::{BenchError, Options};
 use crate::paced::{Probe, Pulse, Span, drive, half_rate, now, watch};
 use crate::put::Scratch;
 use crate::served::{Served, leases, many_meganodes, patient};
-use crate::takeover::{ask, busiest};
+use crate::takeover::{ask_and_hear, busiest};
 
+const NODES: usize = 3;
 /// What is put: as long as the data's values on average.
 const VALUE: [u8; 132] = [b'v'; 132];
 /// Operations that are drawn beforehand, and done again and again.
@@ -25,6 +26,11 @@ const LASTS: Duration = Duration::from_secs(20);
 /// The drill has a load of its own, for its proof: as little as proves something.
 const DRILL: [&str; 10] =
     ["run", "rolling", "--threads", "1", "--rate", "50", "--before", "1s", "--patience", "300s"];
+/// What the drill notes when the restart begins, when a node is back, and when all has been well for half a
+/// second.
+const BEGINS: &str = "rolling restart";
+const IS_BACK: &str = "serves again";
+const IS_OVER: &str = "reading every acknowledged key back";
 
 /// What was seen of the load in a time.
 struct Seen {
@@ -40,6 +46,43 @@ impl Seen {
     }
 }
 
+/// Sees what is done of the load from the restart's begin to its end, without what the drill does before and
+/// after.
+struct Watch<'a> {
+    pulse: &'a Pulse,
+    began: Instant,
+    /// What had been done when the restart began.
+    before: Option<Span>,
+    nodes_back: usize,
+    /// What was done until the last node was back.
+    span: Option<Span>,
+    seen: Option<Seen>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(pulse: &'a Pulse) -> Self {
+        Self { pulse, began: now(), before: None, nodes_back: 0, span: None, seen: None }
+    }
+
+    /// Takes in a line of the drill's.
+    fn hear(&mut self, line: &str) {
+        if line == BEGINS {
+            self.pulse.take_longest_ms();
+            self.pulse.take_p99_ms();
+            self.before = Some(self.pulse.look(self.began));
+        } else if line.ends_with(IS_BACK) {
+            self.nodes_back += 1;
+            if self.nodes_back == NODES {
+                let after = self.pulse.look(self.began);
+                self.span = self.before.map(|before| Span::between(&before, &after));
+            }
+        } else if line == IS_OVER {
+            // What the restart has held up has ended by now.
+            self.seen = self.span.map(|span| Seen::take(self.pulse, span));
+        }
+    }
+}
+
 /// Runs the bench.
 ///
 /// # Errors
@@ -48,8 +91,9 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     let folder = Scratch::new(options.dir.as_deref())?;
     let data = Dataset { entries: options.entries, seed: options.seed };
     let sizes = many_meganodes(data.entries);
+    let nodes = NODES.to_string();
     let mut flags: Vec<_> = sizes.iter().map(|(name, size)| (*name, size.as_str())).collect();
-    flags.push(("--nodes", "3"));
+    flags.push(("--nodes", nodes.as_str()));
     let words = [&["--allow-drills"][..], leases(options)].concat();
     let mut served = Served::start_cluster(&folder.0.join("rolling"), data.entries, &flags, &words)?;
     served.fill(&data)?;
@@ -75,27 +119,33 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         during.map(|during| (before, during))
     })?;
     served.server.kill_all();
-    add_rows(&before, &during, pulse.failed(), report)
+    let (during, seconds) = during;
+    add_rows([&before, &during], seconds, pulse.failed(), report)
 }
 
-/// Restarts all nodes; what was seen of the load meanwhile.
-fn restart(served: &Served, pulse: &Pulse, report: &Report<'_>) -> Result<Seen, BenchError> {
-    let began = now();
-    let from = pulse.look(began);
-    let said = ask(&served.server, &DRILL)?;
-    let seen = Seen::take(pulse, Span::between(&from, &pulse.look(began)));
+/// Restarts all nodes; what was seen of the load meanwhile, and how many seconds that took.
+fn restart(served: &Served, pulse: &Pulse, report: &Report<'_>) -> Result<(Seen, f64), BenchError> {
+    let wrong = |what: &str| BenchError::Io(std::io::Error::other(what.to_owned()));
+    let mut watch = Watch::new(pulse);
+    let said = ask_and_hear(&served.server, &DRILL, &mut |line| watch.hear(line))?;
     match said["verdict"].as_str() {
-        Some("PASS") => Ok(seen),
+        Some("PASS") => {}
         // Nothing is wrong; of the bench's own load all is known.
-        Some("INCONCLUSIVE") => {
-            report.note(&format!("the drill proves nothing: {}", said["reasons"]));
-            Ok(seen)
-        }
-        _ => Err(BenchError::Io(std::io::Error::other(format!("the drill did not pass: {said}")))),
+        Some("INCONCLUSIVE") => report.note(&format!("the drill proves nothing: {}", said["reasons"])),
+        _ => return Err(wrong(&format!("the drill did not pass: {said}"))),
     }
+    // From the restart's begin on.
+    let ms = said["all_back_ms"].as_f64().ok_or_else(|| wrong("the drill does not say how long it took"))?;
+    let seen = watch.seen.ok_or_else(|| wrong("the drill does not say when the restart was"))?;
+    Ok((seen, ms / 1e3))
 }
 
-fn add_rows(before: &Seen, during: &Seen, failed: u64, report: &mut Report<'_>) -> Result<(), BenchError> {
+fn add_rows(
+    [before, during]: [&Seen; 2],
+    seconds: f64,
+    failed: u64,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
     let bench = "rolling/operations failed";
     report.add(Figure::beside(bench, "operations", failed as f64, "none", 1.0, Goal::AtMost(0.0)))?;
     let mut row = |what: &str, unit, of: fn(&Seen) -> f64| {
@@ -105,7 +155,35 @@ fn add_rows(before: &Seen, during: &Seen, failed: u64, report: &mut Report<'_>) 
     row("longest stall", "ms", |seen| seen.longest_ms)?;
     row("p99", "ms", |seen| seen.p99_ms)?;
     row("operations", "op/s", |seen| seen.span.rate())?;
-    let seconds = during.span.time.as_secs_f64();
     report.add(Figure::alone("rolling/restart of three nodes", "s", seconds))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watch_sees_what_is_done_from_the_restarts_begin_to_the_last_nodes_return() {
+        let pulse = Pulse::default();
+        let done = |count: u64| (0..count).for_each(|_| pulse.count(now(), true));
+        let mut watch = Watch::new(&pulse);
+        done(1);
+        watch.hear(BEGINS);
+        for node in 0..NODES {
+            done(2);
+            watch.hear(&format!("node {node} is emptied"));
+            watch.hear(&format!("node {node} is empty, and is restarted"));
+            watch.hear(&format!("node {node} {IS_BACK}"));
+        }
+        done(4);
+        assert!(watch.seen.is_none());
+        watch.hear(IS_OVER);
+        assert_eq!(watch.seen.map(|seen| seen.span.done), Some(6));
+        let mut watch = Watch::new(&pulse);
+        for line in [BEGINS, "node 0 serves again", "node 1 serves again", IS_OVER] {
+            watch.hear(line);
+        }
+        assert!(watch.seen.is_none(), "one node is not back");
+    }
 }

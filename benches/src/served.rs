@@ -6,10 +6,10 @@ use std::time::Duration;
 use cell_client::{Client, ClientError, ClientOptions, Completion, Condition, Operation, Output, Search};
 use cell_tests::lease::LONG_LEASE;
 use cell_tests::server::Server;
-use cell_tests::wait;
 
 use crate::data::{Batch, Dataset, Packed};
 use crate::options::{BenchError, Options};
+use crate::patience;
 
 /// How long a poll for completions waits.
 const POLL: Duration = Duration::from_millis(100);
@@ -185,29 +185,34 @@ impl Served {
         Ok([usize::try_from(meganodes).unwrap_or(usize::MAX), status.report().pairs.len()])
     }
 
-    /// A figure of `/metrics`, all pairs together; zero if there is none of that name.
+    /// A figure of `/metrics`, all pairs together.
     ///
-    /// # Panics
-    /// If the node does not answer.
-    pub fn metric(&self, name: &str) -> f64 {
+    /// # Errors
+    /// The node does not answer, or shows none of that name.
+    pub fn metric(&self, name: &str) -> Result<f64, BenchError> {
         self.metric_of(0, name)
     }
 
     /// As [`Served::metric`], of one node of several.
     ///
-    /// # Panics
-    /// If the node does not answer.
-    pub fn metric_of(&self, node: u16, name: &str) -> f64 {
+    /// # Errors
+    /// As [`Served::metric`].
+    pub fn metric_of(&self, node: u16, name: &str) -> Result<f64, BenchError> {
         // A zero for an answer that did not come would pass for a figure.
-        let text = wait::until_some("the node shows its metrics", || {
-            self.server.http_of(node, "/metrics").filter(|(status, _)| *status == 200).map(|(_, body)| body)
-        });
-        let values = text.lines().filter_map(|line| {
-            let (series, value) = line.rsplit_once(' ')?;
-            (series.split('{').next() == Some(name)).then(|| value.parse::<f64>().ok())?
-        });
-        values.sum()
+        patience::until_some(&format!("node {node} shows {name}"), || {
+            let (_, text) = self.server.http_of(node, "/metrics").filter(|(status, _)| *status == 200)?;
+            sum_of(&text, name)
+        })
     }
+}
+
+/// The sum of all series of a name; none if there is no such series.
+fn sum_of(text: &str, name: &str) -> Option<f64> {
+    let values = text.lines().filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        (series.split('{').next() == Some(name)).then(|| value.parse::<f64>().ok())?
+    });
+    values.reduce(|sum, value| sum + value)
 }
 
 /// Words for [`Served::start_cluster`]: where figures mean nothing, leases that a busy machine leaves to the
@@ -294,4 +299,17 @@ fn value_bytes(completion: Completion) -> Result<u64, BenchError> {
         Output::Value(item) => item.map_or(0, |item| item.value.len() as u64),
         _ => 0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sum_of_a_metric_is_over_its_series_and_none_without_one() {
+        let text = "# TYPE cell_pair_batches counter\ncell_pair_batches_total{pair=\"1\"} 2\n\
+                    cell_pair_batches_total{pair=\"2\"} 3\ncell_splits_in_progress 0\n";
+        let sums = ["cell_pair_batches_total", "cell_splits_in_progress", "cell_pair_batches"];
+        assert_eq!(sums.map(|name| sum_of(text, name)), [Some(5.0), Some(0.0), None]);
+    }
 }

@@ -54,7 +54,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     let (beside, deep) = stall.beside(DEEP)?;
     served.server.slow_disk(Duration::ZERO);
 
-    let refused = served.metric("cell_operations_refused_total");
+    let refused = served.metric("cell_operations_refused_total")?;
     report.note(&format!("{refused:.0} requests were refused; without a delay {fast:.0} puts a second"));
     for (rival, theirs, goal) in [
         ("nobody writes", &alone, Goal::None),

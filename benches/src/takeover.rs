@@ -1,7 +1,9 @@
 //! `takeover`: `kill -9` of one node of a cluster that holds data, under the traffic of a drill: how long
 //! until its first pair is served again, and until all of them are, by two survivors and by one.
 
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use cell_tests::program;
@@ -215,7 +217,7 @@ fn drill(
     drop(served);
     let _ = std::fs::remove_dir_all(folder);
     if said["verdict"] != "PASS" {
-        return Err(BenchError::Io(std::io::Error::other(format!("the drill did not pass: {said}"))));
+        return Err(BenchError::Io(io::Error::other(format!("the drill did not pass: {said}"))));
     }
     let number = |name: &str| said[name].as_f64().unwrap_or(0.0);
     Ok(Drilled {
@@ -243,8 +245,31 @@ pub(crate) fn busiest(server: &Server) -> Result<u16, BenchError> {
 
 /// What `cell drill` says to this, in JSON.
 pub(crate) fn ask(server: &Server, arguments: &[&str]) -> Result<Value, BenchError> {
-    let dir = server.folder().to_string_lossy().into_owned();
-    let said = program::run(&[&["--json", "drill"], arguments, &["--dir", &dir]].concat());
-    serde_json::from_str(&said.out)
-        .map_err(|_| BenchError::Io(std::io::Error::other(format!("no drill: {}", said.err))))
+    ask_and_hear(server, arguments, &mut |_| {})
+}
+
+/// As [`ask`]; hands on each line of what it notes meanwhile, as it comes.
+pub(crate) fn ask_and_hear(
+    server: &Server,
+    arguments: &[&str],
+    hear: &mut dyn FnMut(&str),
+) -> Result<Value, BenchError> {
+    let mut command = program::command();
+    command.args(["--json", "drill"]).args(arguments).arg("--dir").arg(server.folder());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let pipes = child.stdout.take().zip(child.stderr.take());
+    let (out, notes) = pipes.expect("its output is two pipes");
+    let mut heard = String::new();
+    let said = std::thread::scope(|scope| -> io::Result<String> {
+        let said = scope.spawn(move || io::read_to_string(out));
+        for line in BufReader::new(notes).lines() {
+            let line = line?;
+            hear(&line);
+            heard.push_str(&line);
+            heard.push('\n');
+        }
+        said.join().expect("reading does not panic")
+    })?;
+    child.wait()?;
+    serde_json::from_str(&said).map_err(|_| BenchError::Io(io::Error::other(format!("no drill: {heard}"))))
 }
