@@ -17,8 +17,9 @@ use cell_node::{MeganodeShape, TreeShape};
 pub(crate) const STEP_S: u64 = 10;
 /// Rows that are kept: an hour.
 pub(crate) const ROWS_MAX: usize = 360;
-/// Ranges of a row at most. With two rates of four bytes for each, an hour is 720 KiB, and some more for the
-/// ranges, which rows share until they change.
+/// Ranges of a row at most, unless keys left in its step. With 12 bytes for each, two rates and whether they
+/// are known, an hour is 1,080 KiB; with [`ANSWERED_MAX`] in each step, 2,160 KiB. The ranges themselves, of
+/// 40 bytes and two keys, come on top; rows share them until they change.
 pub(crate) const RANGES_MAX: usize = 256;
 /// Ranges of an answer, or of a step in which keys left, those of keys that the node has no more included:
 /// more of these are left out.
@@ -266,7 +267,7 @@ fn places(ranges: &[HeatRange], among: &[HeatRange]) -> Vec<Place> {
 
 /// The heat of ranges by others, equal parts to all in which they lie; none where some keys are in no range
 /// of known heat.
-#[allow(clippy::cast_precision_loss, reason = "there are at most 256 ranges")]
+#[allow(clippy::cast_precision_loss, reason = "there are at most 512 ranges")]
 fn spread(
     (ranges, heat): (&[HeatRange], &[Option<Heat>]),
     places: &[Place],

@@ -129,7 +129,7 @@ pub(crate) fn run(global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -
 fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     keep_files_private();
     raise_open_files();
-    if arguments.shared_out {
+    if arguments.supervised {
         end_with_supervisor()?;
     }
     cores::pin(&arguments.cores)?; // before there are threads, which have the same

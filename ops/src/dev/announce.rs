@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -92,6 +93,13 @@ impl Announcer {
         self.say("held_back", &text, &details);
     }
 
+    /// A node gets another process after this wait; `not_started` is why there was none to be had.
+    pub(crate) fn restarting(&self, node: u32, wait: Duration, not_started: Option<&str>) {
+        let wait_ms = u64::try_from(wait.as_millis()).ok();
+        let details = json!({"node": node, "wait_ms": wait_ms, "error": not_started});
+        self.say("restarting", &restarting_text(node, wait, not_started), &details);
+    }
+
     /// Every node has served: the cluster is up. `pids` has one a node; `tried` is the node that a first
     /// drill is done to; `messages` is the folder of their messages, if they have one.
     pub(crate) fn up(&self, plan: &Plan, pids: &[u32], tried: u16, messages: Option<&Path>) {
@@ -107,6 +115,14 @@ impl Announcer {
             "drills": plan.allows_drills(), "messages": messages,
         });
         self.say("up", &banner(plan, pids, tried, messages), &details);
+    }
+}
+
+fn restarting_text(node: u32, wait: Duration, not_started: Option<&str>) -> String {
+    let when = if wait.is_zero() { "now".to_owned() } else { format!("in {} ms", wait.as_millis()) };
+    match not_started {
+        Some(why) => format!("node {node} cannot be started: {why}; it is tried again {when}"),
+        None => format!("starting node {node} again {when}"),
     }
 }
 
@@ -163,6 +179,15 @@ mod tests {
                 "docs/CLI.md does not list `{event}` of `cell dev`"
             );
         }
+    }
+
+    #[test]
+    fn restarting_says_when_and_why_there_was_no_process() {
+        assert_eq!(restarting_text(8, Duration::ZERO, None), "starting node 8 again now");
+        assert_eq!(
+            restarting_text(8, Duration::from_millis(200), Some("cannot start cell")),
+            "node 8 cannot be started: cannot start cell; it is tried again in 200 ms"
+        );
     }
 
     /// Nobody is invited to try a kill where real work is done.

@@ -2,7 +2,7 @@
 //!
 //! The supervisor owns no pairs, so that a node's death costs what it would cost anywhere. It talks to a
 //! child over the child's stdin and stdout ([`link`]): when stdin ends, the supervisor is gone, and the child
-//! goes too.
+//! goes too. The kernel ends a child that stands still then.
 
 pub(crate) mod announce;
 pub(crate) mod backoff;

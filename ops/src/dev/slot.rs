@@ -6,6 +6,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use cell_drill::wire::PartitionWay;
+use cell_node::NO_ROOM;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::backoff::{Backoff, End, Repeated};
@@ -28,8 +29,14 @@ pub(crate) struct Slot {
     pub(crate) state: String,
     /// What the process ended with, by its own word.
     pub(crate) last: Option<Report>,
-    /// It served in this life.
+    /// It served in this life, writes too or reads alone.
     pub(crate) served: bool,
+    /// It served in this life or an earlier one.
+    pub(crate) has_served: bool,
+    /// It came while the others ran: nobody waits for it.
+    pub(crate) added: bool,
+    /// The process waits until there is room for its logs.
+    waits_for_room: bool,
     /// SIGSTOP has it.
     pub(crate) paused: bool,
     /// It is to read its configuration again as soon as it serves.
@@ -70,6 +77,9 @@ impl Slot {
             state: "starting".into(),
             last: None,
             served: false,
+            has_served: false,
+            added: false,
+            waits_for_room: false,
             paused: false,
             reload_due: false,
             leaving: false,
@@ -79,6 +89,11 @@ impl Slot {
             next: Next::At(now),
             down: None,
         }
+    }
+
+    /// The same of a node that is added to others.
+    pub(crate) fn added(spec: NodeSpec, now: Instant) -> Slot {
+        Slot { added: true, ..Slot::new(spec, now) }
     }
 
     /// When the next process is to be started; none while one runs, or if none follows.
@@ -97,6 +112,15 @@ impl Slot {
         }
     }
 
+    /// Whether who waits for the start of all has no reason to wait for it: it has served, or will not soon.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.has_served
+            || self.added
+            || self.waits_for_room
+            || self.given_up().is_some()
+            || self.repeated().is_some()
+    }
+
     /// Its state in words of the drill socket.
     pub(crate) fn state(&self) -> &str {
         match (&self.child, self.paused) {
@@ -112,6 +136,7 @@ impl Slot {
     pub(crate) fn start(&mut self, events: &Sender<Event>) -> anyhow::Result<()> {
         self.lives += 1;
         (self.served, self.paused, self.reload_due, self.last) = (false, false, false, None);
+        self.waits_for_room = false;
         self.drilled = self.faults != LastingFaults::default();
         "starting".clone_into(&mut self.state);
         let mut arguments = self.faults.arguments();
@@ -162,12 +187,15 @@ impl Slot {
         self.due().map(|at| at.saturating_duration_since(now))
     }
 
-    /// Notes what the process said; whether it comes to serve: for the first time in this life, or again
-    /// after it was silent.
+    /// Notes what the process said; whether it comes to serve, writes too or reads alone: for the first time
+    /// in this life, or again after it was silent.
     pub(crate) fn on_report(&mut self, report: &Report) -> bool {
-        let serves = report.state == "serving" && (!self.served || self.state == "silent");
+        let is_up = matches!(report.state.as_str(), "serving" | "read_only");
+        let serves = is_up && (!self.served || self.state == "silent");
         report.state.clone_into(&mut self.state);
+        self.waits_for_room = report.detail.starts_with(NO_ROOM);
         self.served |= serves;
+        self.has_served |= serves;
         if self.served && std::mem::take(&mut self.reload_due) {
             self.signal(Signal::HUP);
         }
@@ -176,8 +204,11 @@ impl Slot {
 
     /// `kill -9`, and nobody for so long.
     pub(crate) fn kill(&mut self, down: Duration) -> bool {
-        self.down = Some(down);
-        self.signal(Signal::KILL)
+        let killed = self.signal(Signal::KILL);
+        if killed {
+            self.down = Some(down);
+        }
+        killed
     }
 
     /// Asks it to end in order, and wants it back; without a process it gets one now, whatever was meant
@@ -253,14 +284,56 @@ impl Slot {
 mod tests {
     use super::*;
 
+    fn slot() -> Slot {
+        let spec = NodeSpec { node: 0, binary: "cell".into(), arguments: Vec::new(), messages: None };
+        Slot::new(spec, Instant::now())
+    }
+
+    /// What a slot makes of a node's report in this state.
+    fn reported(slot: &mut Slot, state: &str, detail: &str) -> bool {
+        slot.on_report(&Report { state: state.to_owned(), detail: detail.to_owned(), next: None })
+    }
+
     #[test]
     fn on_report_of_a_node_that_was_silent_is_that_it_comes_to_serve_again() {
-        let spec = NodeSpec { node: 0, binary: "cell".into(), arguments: Vec::new(), messages: None };
-        let mut slot = Slot::new(spec, Instant::now());
+        let mut slot = slot();
         let states = ["recovering", "serving", "read_only", "serving", "silent", "serving"];
-        let serves = states.map(|state| {
-            slot.on_report(&Report { state: state.to_owned(), detail: String::new(), next: None })
-        });
+        let serves = states.map(|state| reported(&mut slot, state, ""));
         assert_eq!(serves, [false, true, false, false, false, true]);
+    }
+
+    /// It was never up, and an end of it was one of its start.
+    #[test]
+    fn on_report_of_a_node_that_serves_reads_alone_from_its_start_is_that_it_serves() {
+        let mut slot = slot();
+        let serves = ["recovering", "read_only", "serving"].map(|state| reported(&mut slot, state, ""));
+        assert_eq!(serves, [false, true, false]);
+        assert!(slot.served && slot.has_served && slot.is_settled());
+    }
+
+    #[test]
+    fn is_settled_also_where_a_node_is_held_back_or_waits_for_room() {
+        let (mut full, now) = (slot(), Instant::now());
+        reported(&mut full, "recovering", "recovering 3 % (replay)");
+        assert!(!full.is_settled());
+        reported(&mut full, "recovering", &format!("{NO_ROOM}: free some"));
+        assert!(full.is_settled());
+        reported(&mut full, "recovering", "recovering 4 % (replay)");
+        assert!(!full.is_settled(), "there is room again");
+        let mut failing = slot();
+        let settled = [1, 2, 3].map(|_| {
+            failing.not_started("no process is to be had".to_owned(), now);
+            failing.is_settled()
+        });
+        assert_eq!(settled, [false, false, true]);
+        assert!(Slot::added(slot().spec, now).is_settled());
+    }
+
+    /// The end of the next process, whatever it ended of, was that of the kill.
+    #[test]
+    fn kill_without_a_process_says_nothing_of_the_end_of_the_next_one() {
+        let mut slot = slot();
+        assert!(!slot.kill(Duration::from_secs(3_600)));
+        assert_eq!(slot.down, None);
     }
 }

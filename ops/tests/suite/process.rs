@@ -6,16 +6,15 @@ use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::harness::{Dev, FLAGS, command};
+use crate::harness::{Dev, FLAGS, ServiceManager, command};
 use cell_tests::ports::Ports;
-use cell_tests::process::{by_number, signal, wait_ended};
+use cell_tests::process::{by_number, signal, stop, wait_ended};
 use cell_tests::wait;
 use rustix::process::{Pid, Signal};
 
@@ -117,13 +116,19 @@ fn http(port: u16, path: &str) -> String {
     text
 }
 
+/// One that stands still cannot see that its supervisor is gone.
 #[test]
-fn dev_a_killed_supervisor_takes_its_node_along() {
+fn dev_a_killed_supervisor_takes_its_node_along_also_one_that_stands_still() {
     let mut dev = Dev::start();
-    dev.out(&["put", "key", "value"]);
-    dev.server.kill_all();
-    dev.restart();
-    assert_eq!(dev.out(&["get", "key"]), "value\n");
+    for (value, stands_still) in [("first", false), ("second", true)] {
+        dev.out(&["put", "key", value]);
+        if stands_still {
+            stop(dev.node());
+        }
+        dev.server.kill_all();
+        dev.restart();
+        assert_eq!(dev.out(&["get", "key"]), format!("{value}\n"));
+    }
 }
 
 /// A closed terminal: the kernel and the shell may send a SIGHUP each.
@@ -209,9 +214,7 @@ fn dev_a_second_one_on_the_same_folder_or_port_says_so() {
 #[test]
 fn node_by_itself_notifies_systemd_and_stops_in_order() {
     let folder = tempfile::tempdir().unwrap();
-    let socket_path = folder.path().join("notify");
-    let socket = UnixDatagram::bind(&socket_path).unwrap();
-    socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+    let manager = ServiceManager::listen(folder.path());
     let ports = Ports::take();
     let port = ports.first;
     let config = folder.path().join("node.toml");
@@ -223,27 +226,18 @@ fn node_by_itself_notifies_systemd_and_stops_in_order() {
     std::fs::write(&config, text).unwrap();
     let mut node = command(&["node", "--config", config.to_str().unwrap()])
         .args(FLAGS)
-        .env("NOTIFY_SOCKET", &socket_path)
+        .env("NOTIFY_SOCKET", &manager.socket)
         .env("WATCHDOG_USEC", "2000000")
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let wait_for = |word: &str| {
-        let mut received = [0; 4096];
-        loop {
-            let length = socket.recv(&mut received).unwrap();
-            if String::from_utf8_lossy(&received[..length]).lines().any(|line| line.starts_with(word)) {
-                return;
-            }
-        }
-    };
-    wait_for("STATUS=");
-    wait_for("READY=1");
-    wait_for("WATCHDOG=1");
+    manager.wait_for("STATUS=");
+    manager.wait_for("READY=1");
+    manager.wait_for("WATCHDOG=1");
     let server = format!("127.0.0.1:{port}");
     assert!(command(&["put", "key", "value", "--server", &server]).output().unwrap().status.success());
     signal(Pid::from_child(&node), Signal::TERM);
-    wait_for("STOPPING=1");
+    manager.wait_for("STOPPING=1");
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }
 

@@ -2,12 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::harness::{FLAGS, command};
+use crate::harness::{FLAGS, ServiceManager, command};
 use cell_tests::lease::LONG_LEASE;
 use cell_tests::ports::Ports;
 use cell_tests::process::{by_number, children, signal, stop, wait_ended};
@@ -200,25 +199,14 @@ fn processes_end_with_their_supervisor_also_one_that_stands_still_and_the_next_s
     wait_ended(&pids);
 
     // To the service manager the supervisor speaks for all.
-    let path = folder.path().join("notify");
-    let notified = UnixDatagram::bind(&path).unwrap();
-    notified.set_read_timeout(Some(wait::PATIENCE)).unwrap();
-    let wait_for = |word: &str| {
-        let mut received = [0; 4096];
-        loop {
-            let length = notified.recv(&mut received).unwrap();
-            if text(&received[..length]).lines().any(|line| line == word) {
-                return;
-            }
-        }
-    };
+    let manager = ServiceManager::listen(folder.path());
     let can_pin = cores() > 1;
     let pinned: &[&str] = if can_pin { &["--pin-cores"] } else { &[] };
-    let variables = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "2000000")];
+    let variables = [("NOTIFY_SOCKET", manager.socket.to_str().unwrap()), ("WATCHDOG_USEC", "2000000")];
     let mut machine = Machine::launch_with(("127.0.0.1", ports.first), &data, "2", pinned, &variables);
     let pids = machine.up();
-    wait_for("READY=1");
-    wait_for("WATCHDOG=1");
+    manager.wait_for("READY=1");
+    manager.wait_for("WATCHDOG=1");
     machine.wait_all("value");
     if can_pin {
         assert_ne!(cores_of(pids[0]), cores_of(pids[1]));
@@ -226,7 +214,7 @@ fn processes_end_with_their_supervisor_also_one_that_stands_still_and_the_next_s
         println!("SKIPPED: cores of their own, where there is one");
     }
     assert_eq!(machine.stop(), Some(0));
-    wait_for("STOPPING=1");
+    manager.wait_for("STOPPING=1");
     wait_ended(&pids);
 }
 

@@ -334,7 +334,8 @@ fn which(body: &Bytes) -> Result<Which, Problem> {
     }
 }
 
-/// The members that are meant; one that is named by its number need not be there.
+/// The members that are meant, in the order of their numbers: they are listed in that in which they joined.
+/// One that is named by its number need not be there.
 fn nodes(which: &Which, members: &[MemberRow]) -> Made<Vec<NodeId>> {
     let host = match which {
         Which::Node(node) => return Ok(vec![*node]),
@@ -344,7 +345,8 @@ fn nodes(which: &Which, members: &[MemberRow]) -> Made<Vec<NodeId>> {
         let place = member.fabric.rsplit_once(':').map_or(&*member.fabric, |(place, _)| place);
         place.trim_matches(['[', ']']) == host.trim_matches(['[', ']'])
     };
-    let nodes: Vec<NodeId> = members.iter().filter(of_host).map(|member| member.node).collect();
+    let mut nodes: Vec<NodeId> = members.iter().filter(of_host).map(|member| member.node).collect();
+    nodes.sort_unstable();
     if nodes.is_empty() { Err(Refused::NoHost(host.clone())) } else { Ok(nodes) }
 }
 

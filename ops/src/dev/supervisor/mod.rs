@@ -33,10 +33,8 @@ pub(crate) struct Supervisor {
     announcer: Announcer,
     /// Whose the folder's pairs were before the nodes were started.
     owners: Owners,
-    /// Every node has served at some time.
+    /// Every node that was there at the start has served at some time.
     up: bool,
-    /// Nodes that have.
-    seen_up: Vec<bool>,
     service: SupervisorService,
 }
 
@@ -44,10 +42,9 @@ impl Supervisor {
     /// A supervisor of these nodes; `restart` says whether one that dies is started again.
     pub(crate) fn new(plan: Plan, specs: Vec<NodeSpec>, restart: bool, announcer: Announcer) -> Supervisor {
         let now = Instant::now();
-        let slots: Vec<_> = specs.into_iter().map(|spec| Slot::new(spec, now)).collect();
-        let (owners, seen_up) = (Owners::default(), vec![false; slots.len()]);
-        let service = SupervisorService::new(now);
-        Supervisor { plan, restart, more: None, announcer, owners, up: false, seen_up, service, slots }
+        let slots = specs.into_iter().map(|spec| Slot::new(spec, now)).collect();
+        let (owners, service) = (Owners::default(), SupervisorService::new(now));
+        Supervisor { plan, restart, more: None, announcer, owners, up: false, service, slots }
     }
 
     /// The same over pairs that are there already.
@@ -76,6 +73,9 @@ impl Supervisor {
             }
             let now = Instant::now();
             self.service.turn(now);
+            if self.is_settled() {
+                self.service.ready();
+            }
             let waits = self.slots.iter().filter_map(|slot| slot.wait(now)).chain(self.service.period());
             match events.recv_timeout(waits.min().unwrap_or(Duration::from_secs(3600))) {
                 Ok(Event::Stop) => return self.stop(events),
@@ -92,14 +92,15 @@ impl Supervisor {
         let due = self.slots.iter_mut().filter(|slot| slot.due().is_some_and(|at| at <= now));
         for slot in due {
             let Err(error) = slot.start(sender) else { continue };
-            // What keeps one process from coming back, too many of them say, is no reason to end the others.
-            if slot.lives == 1 {
+            // What keeps one process from coming, too many of them say, is no reason to end those that run.
+            if slot.lives == 1 && !slot.added {
                 return Err(error);
             }
             let cause = format!("{error:#}");
             let id = self.plan.id(slot.spec.node);
             tracing::error!("node {id} cannot be started: {cause}");
-            slot.not_started(cause, now);
+            slot.not_started(cause.clone(), now);
+            announce_next_start(&self.announcer, id, slot, Some(cause.as_str()), now);
         }
         Ok(())
     }
@@ -176,22 +177,11 @@ impl Supervisor {
         let died = self.announcer.died(id, status, said.or_else(|| child.last_error()));
         let now = Instant::now();
         slot.ended(status, died, self.restart, now);
-        if let Some(repeated) = slot.repeated().filter(|_| slot.due().is_some()) {
-            self.announcer.held_back(id, repeated);
-        }
-        match slot.wait(now) {
-            Some(wait) => {
-                let when =
-                    if wait.is_zero() { "now".to_owned() } else { format!("in {} ms", wait.as_millis()) };
-                let details = json!({"node": id, "wait_ms": u64::try_from(wait.as_millis()).ok()});
-                self.announcer.say("restarting", &format!("starting node {id} again {when}"), &details);
-            }
-            None => {
-                let text = format!("node {id} is not started again; the others go on");
-                let others = self.slots.iter().any(|slot| slot.given_up().is_none());
-                self.announcer.say("given_up", if others { &text } else { "" }, &json!({"node": id}));
-                self.note_settled();
-            }
+        announce_next_start(&self.announcer, id, slot, None, now);
+        if slot.due().is_none() {
+            let text = format!("node {id} is not started again; the others go on");
+            let others = self.slots.iter().any(|slot| slot.given_up().is_none());
+            self.announcer.say("given_up", if others { &text } else { "" }, &json!({"node": id}));
         }
         Ok(())
     }
@@ -213,32 +203,28 @@ impl Supervisor {
             });
             let text = if self.up { format!("node {id} serves again") } else { String::new() };
             self.announcer.say("serving", &text, &details);
-            self.note_up(node);
-        } else if report.state != "serving" {
+            self.note_up();
+        }
+        if report.state != "serving" {
             let text = format!("node {id} is {}", report.detail);
             self.announcer.report(&report.state, &text, &json!({"node": id, "detail": report.detail}));
         }
     }
 
-    fn note_up(&mut self, node: u16) {
-        self.seen_up[usize::from(node)] = true;
-        if !self.up && self.seen_up.iter().all(|seen| *seen) {
+    fn note_up(&mut self) {
+        if !self.up && self.slots.iter().all(|slot| slot.has_served || slot.added) {
             self.up = true;
             let pid = |slot: &Slot| slot.child.as_ref().map_or(0, NodeChild::pid);
             let pids: Vec<u32> = self.slots.iter().map(pid).collect();
             let tried = self.owners.last(self.nodes());
             self.announcer.up(&self.plan, &pids, tried, self.messages());
         }
-        self.note_settled();
     }
 
-    /// Who waits for this start goes on once each node has served, or will not: those that do are not held up
-    /// by one that was removed, or cannot listen.
-    fn note_settled(&mut self) {
-        let mut slots = self.slots.iter().zip(&self.seen_up);
-        if slots.all(|(slot, seen)| *seen || slot.given_up().is_some()) && self.seen_up.contains(&true) {
-            self.service.ready();
-        }
+    /// Whether the service manager need not wait any longer: a node has served, and all others have or will
+    /// not soon. If it waited for those, it would end the nodes that serve once the time to start is over.
+    fn is_settled(&self) -> bool {
+        self.slots.iter().any(|slot| slot.has_served) && self.slots.iter().all(Slot::is_settled)
     }
 
     /// Asks every node for a last checkpoint and waits for all of them.
@@ -251,10 +237,13 @@ impl Supervisor {
             slot.ask_to_stop();
         }
         let mut failed = None;
+        let look_every = self.service.period().map_or(EXTEND_EVERY, |period| period.min(EXTEND_EVERY));
         while self.slots.iter().any(|slot| slot.child.is_some()) {
+            let now = Instant::now();
+            self.service.turn(now);
             // How long last checkpoints may take is the operator's to say.
-            self.service.stopping(Instant::now());
-            let event = match events.recv_timeout(EXTEND_EVERY) {
+            self.service.stopping(now);
+            let event = match events.recv_timeout(look_every) {
                 Ok(event) => event,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -279,6 +268,22 @@ impl Supervisor {
             .next("nothing acknowledged is lost: the next start recovers")
             .into())
     }
+}
+
+/// Announces when the next process of a node is started, if one follows, and why it is held back, if it is.
+/// `not_started` is why the last one could not be, unless it was and has ended.
+fn announce_next_start(
+    announcer: &Announcer,
+    node: u32,
+    slot: &Slot,
+    not_started: Option<&str>,
+    now: Instant,
+) {
+    let Some(wait) = slot.wait(now) else { return };
+    if let Some(repeated) = slot.repeated() {
+        announcer.held_back(node, repeated);
+    }
+    announcer.restarting(node, wait, not_started);
 }
 
 #[cfg(test)]

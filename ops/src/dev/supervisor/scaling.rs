@@ -45,8 +45,7 @@ impl Supervisor {
             return Err(refuse("this supervisor adds no nodes".to_owned(), "start the cluster with more"));
         };
         let spec = more(node).map_err(|error| refuse(format!("{error:#}"), "mend that, then try again"))?;
-        self.slots.push(Slot::new(spec, Instant::now()));
-        self.seen_up.push(true); // the others do not wait for it
+        self.slots.push(Slot::added(spec, Instant::now()));
         let (server, http) = (self.plan.fabric(node).to_string(), self.plan.http(node).to_string());
         let text = format!("node {node} is added: {server}");
         self.announcer.say("added", &text, &json!({"node": node, "server": server, "http": http}));
@@ -70,7 +69,6 @@ impl Supervisor {
     /// A node that left has no process any more.
     pub(super) fn gone(&mut self, node: u16) {
         self.slots.truncate(usize::from(node));
-        self.seen_up.truncate(usize::from(node));
         self.announcer.say("removed", &format!("node {node} has left"), &json!({"node": node}));
     }
 }

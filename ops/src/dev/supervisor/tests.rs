@@ -8,6 +8,7 @@ use cell_drill::wire::{DrillAnswer, DrillRequest, NodeView, PartitionWay};
 use tempfile::TempDir;
 
 use super::*;
+use crate::dev::scale_wire::ScaleStep;
 
 /// A node that serves at once and stops when asked, and says what it was started with or sent.
 const NODE: &str = "#!/bin/sh
@@ -45,10 +46,12 @@ impl Cluster {
             .unwrap();
         std::io::Write::write_all(&mut shell.stdin.take().unwrap(), script.as_bytes()).unwrap();
         assert!(shell.wait().unwrap().success());
-        let spec = |node| NodeSpec { node, binary: binary.clone(), arguments: vec![], messages: None };
+        let spec =
+            move |node: u16| NodeSpec { node, binary: binary.clone(), arguments: vec![], messages: None };
         let plan = Plan::new(folder.path().to_owned(), 7000);
         let announcer = Announcer { json: false };
-        let mut supervisor = Supervisor::new(plan, (0..nodes).map(spec).collect(), restart, announcer);
+        let supervisor = Supervisor::new(plan, (0..nodes).map(&spec).collect(), restart, announcer);
+        let mut supervisor = supervisor.with_more(Box::new(move |node| Ok(spec(node))));
         let (events, receiver) = channel();
         let sender = events.clone();
         let run = std::thread::spawn(move || supervisor.run(&receiver, &sender));
@@ -80,6 +83,11 @@ impl Cluster {
 
     fn serving(&self) -> Vec<NodeView> {
         self.until(|nodes| nodes.iter().all(|node| node.state == "serving"))
+    }
+
+    /// Where its nodes' binary is, and where it can be put aside, so that none can be started.
+    fn binary(&self) -> (PathBuf, PathBuf) {
+        (self.folder.path().join("node"), self.folder.path().join("aside"))
     }
 
     fn end(&mut self) -> anyhow::Result<Exit> {
@@ -186,7 +194,7 @@ fn run_a_node_that_ends_the_same_way_again_and_again_is_held_back_and_started_wi
 fn run_a_node_that_cannot_be_started_again_is_tried_again_and_the_others_stay() {
     let mut cluster = Cluster::start(2, true);
     let before = cluster.serving();
-    let (binary, aside) = (cluster.folder.path().join("node"), cluster.folder.path().join("aside"));
+    let (binary, aside) = cluster.binary();
     std::fs::rename(&binary, &aside).unwrap();
     cluster.ask(DrillRequest::Kill { node: 1, down_ms: 0 });
     let nodes = cluster.until(|nodes| nodes[1].lives >= 3);
@@ -195,6 +203,49 @@ fn run_a_node_that_cannot_be_started_again_is_tried_again_and_the_others_stay() 
     cluster.until(|nodes| nodes[1].state == "serving");
     cluster.events.send(Event::Stop).unwrap();
     assert_eq!(cluster.end().unwrap(), Exit::Ok);
+}
+
+/// The first start of a node that was added ended all others, if it failed.
+#[test]
+fn run_a_node_that_is_added_and_cannot_be_started_is_tried_again_and_the_others_stay() {
+    let mut cluster = Cluster::start(2, true);
+    let before = cluster.serving();
+    let (binary, aside) = cluster.binary();
+    std::fs::rename(&binary, &aside).unwrap();
+    let (answer, answers) = channel();
+    cluster.events.send(Event::Scale { step: ScaleStep::Add, answer }).unwrap();
+    assert_eq!(answers.recv().unwrap().unwrap().len(), 3);
+    let nodes = cluster.until(|nodes| nodes[2].lives >= 2);
+    assert_eq!((nodes[2].pid, &nodes[..2]), (None, &before[..]));
+    std::fs::rename(&aside, &binary).unwrap();
+    cluster.until(|nodes| nodes[2].state == "serving");
+    cluster.events.send(Event::Stop).unwrap();
+    assert_eq!(cluster.end().unwrap(), Exit::Ok);
+}
+
+#[test]
+fn run_ends_if_a_node_cannot_be_started_at_first() {
+    let spec = NodeSpec { node: 0, binary: "/nowhere/node".into(), arguments: vec![], messages: None };
+    let plan = Plan::new("d".into(), 7000);
+    let mut supervisor = Supervisor::new(plan, vec![spec], true, Announcer { json: false });
+    let (sender, events) = channel();
+    let error = supervisor.run(&events, &sender).unwrap_err();
+    assert!(error.to_string().contains("cannot start /nowhere/node"), "{error:#}");
+}
+
+/// Under systemd a node that could not be started was the end of those that served.
+#[test]
+fn is_settled_once_a_node_has_served_and_the_others_will_not_soon() {
+    let spec = |node| NodeSpec { node, binary: "node".into(), arguments: vec![], messages: None };
+    let plan = Plan::new("d".into(), 7000);
+    let announcer = Announcer { json: false };
+    let mut supervisor = Supervisor::new(plan, vec![spec(0), spec(1)], true, announcer);
+    let now = Instant::now();
+    (0..3).for_each(|_| supervisor.slots[1].not_started("no process is to be had".to_owned(), now));
+    assert!(!supervisor.is_settled(), "nobody serves");
+    let serving = Report { state: "serving".to_owned(), detail: "serving".to_owned(), next: None };
+    supervisor.slots[0].on_report(&serving);
+    assert!(supervisor.is_settled());
 }
 
 #[test]

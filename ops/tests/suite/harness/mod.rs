@@ -1,12 +1,15 @@
-//! A `cell dev` of small regions, kept by the harness of `cell-tests`, and client commands against it.
+//! A `cell dev` of small regions, kept by the harness of `cell-tests`, client commands against it, and a
+//! service manager that is notified.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 
 use cell_tests::lease::LONG_LEASE;
-use cell_tests::program;
 use cell_tests::server::Server;
+use cell_tests::{program, wait};
 use rustix::process::Pid;
 use serde_json::Value;
 
@@ -61,7 +64,7 @@ impl Dev {
 
     /// Waits until its status says that it is healthy.
     pub(crate) fn wait_healthy(&self) {
-        cell_tests::wait::until("its status is healthy", || self.code(&["status"]) == 0);
+        wait::until("its status is healthy", || self.code(&["status"]) == 0);
     }
 
     /// Waits for an event of this name.
@@ -130,5 +133,41 @@ impl Dev {
     /// SIGTERM, and its exit code.
     pub(crate) fn stop(&mut self) -> Option<i32> {
         self.server.stop()
+    }
+}
+
+/// A service manager's end of its socket, which is read all the time: who notifies waits where nobody reads.
+pub(crate) struct ServiceManager {
+    pub(crate) socket: PathBuf,
+    lines: Receiver<String>,
+}
+
+impl ServiceManager {
+    /// Listens at a socket in a folder.
+    pub(crate) fn listen(folder: &Path) -> ServiceManager {
+        let socket = folder.join("notify");
+        let notified = UnixDatagram::bind(&socket).unwrap();
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            let mut received = [0; 4096];
+            while let Ok(length) = notified.recv(&mut received) {
+                let said = String::from_utf8_lossy(&received[..length]).into_owned();
+                if said.lines().any(|line| sender.send(line.to_owned()).is_err()) {
+                    return; // the test is over
+                }
+            }
+        });
+        ServiceManager { socket, lines }
+    }
+
+    /// Waits until it is notified in a line that begins so; those before it are passed over.
+    pub(crate) fn wait_for(&self, begin: &str) {
+        loop {
+            let line = self.lines.recv_timeout(wait::PATIENCE);
+            let line = line.unwrap_or_else(|error| panic!("not notified of {begin}: {error}"));
+            if line.starts_with(begin) {
+                return;
+            }
+        }
     }
 }

@@ -118,6 +118,17 @@ fn drains_that_cannot_be_say_why() {
     assert_eq!(list(&cluster), []);
 }
 
+#[test]
+fn nodes_of_a_host_are_in_the_order_of_their_numbers() {
+    let of_host = |node: u32, lease: u64| MemberRow {
+        fabric: format!("10.0.0.5:{}", 7_000 + node),
+        ..member(node, Incarnation(lease))
+    };
+    let members = [of_host(3, 70), member(1, Incarnation(71)), of_host(2, 72)];
+    let found = nodes(&Which::Host("10.0.0.5".to_owned()), &members);
+    assert_eq!(found.ok(), Some(vec![NodeId(2), NodeId(3)]));
+}
+
 fn served(pair: u32, owner: u64, node: u32) -> PairRow {
     PairRow { node: NodeId(node), ..crate::api::regions::tests::pair_row(pair, owner) }
 }

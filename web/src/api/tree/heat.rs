@@ -7,7 +7,7 @@
 //! nothing is known in a step in which something of it is not, because a part's figure would pass for the
 //! whole's. In a step in which keys came to another node both report them, each as long as they were its own:
 //! the mean of both counts. Nothing is known of a step of which one of them knows nothing, unless the keys
-//! came to it only later.
+//! came to it only later, or it had them before and has kept nothing since.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -198,50 +198,72 @@ fn spans(parts: &[NodePart<HeatPart>], wanted: &KeyRange) -> (Vec<HeatSpan>, Opt
     (spans, high)
 }
 
+/// A node's row of a step, or the next one that it has after that step.
+#[derive(Clone, Copy)]
+struct FoundRow<'r> {
+    row: &'r WireRow,
+    is_of_step: bool,
+}
+
+/// Of each step, in order: what each part has, none if it has nothing then or later.
+fn found_rows(parts: &[NodePart<HeatPart>], steps: Steps) -> Vec<Vec<Option<FoundRow<'_>>>> {
+    let by_number: Vec<BTreeMap<u64, &WireRow>> =
+        parts.iter().map(|part| part.part.rows.iter().map(|row| (row.0, row)).collect()).collect();
+    let of_step = |number: u64| {
+        let found = by_number.iter().map(|rows| {
+            let (&found, &row) = rows.range(number..).next()?;
+            Some(FoundRow { row, is_of_step: found == number })
+        });
+        found.collect()
+    };
+    steps.numbers().map(of_step).collect()
+}
+
+/// Writes or reads of a row.
+type RatesOf = fn(&WireRow) -> &Vec<Option<Rate>>;
+
+/// A node's figure in a step, for one of the ranges that share it. None: the node knows nothing of the step.
+/// Within: none of the range's keys were its own then, as in the steps before it began to keep any, or after
+/// it stood still, if they were not in the next; or it has kept nothing since it had them.
+fn figure(found: Option<FoundRow<'_>>, source: Source, of: RatesOf) -> Option<Option<f64>> {
+    let Some(FoundRow { row, is_of_step }) = found else { return source.former.then_some(None) };
+    let rate = *of(row).get(source.at)?;
+    let share = |rate: Rate| rate.0 / f64::from(u32::try_from(source.sharers).unwrap_or(u32::MAX));
+    if is_of_step { Some(rate.map(share)) } else { rate.is_none().then_some(None) }
+}
+
+/// A range's figure in a step, of which these are the rows of all parts.
+fn figure_of_span(found: &[Option<FoundRow<'_>>], span: &HeatSpan, of: RatesOf) -> Option<f64> {
+    // Those who have the keys add up; of that and what each former owner did, the mean counts.
+    let (mut of_now, mut means) = (None, Vec::new());
+    for source in &span.sources {
+        match figure(found[source.part], *source, of)? {
+            Some(rate) if source.former => means.push(rate),
+            Some(rate) => of_now = Some(of_now.unwrap_or(0.0) + rate),
+            None => {}
+        }
+    }
+    means.extend(of_now);
+    let count = u32::try_from(means.len()).unwrap_or(u32::MAX);
+    (count > 0).then(|| means.iter().sum::<f64>() / f64::from(count))
+}
+
 fn document(parts: Vec<NodePart<HeatPart>>, range: &KeyRange, columns: usize, steps: Steps) -> HeatBody {
     let (spans, high) = spans(&parts, range);
     let step_ms = steps.seconds * 1_000;
     let count = usize::try_from(steps.count).unwrap_or(usize::MAX);
     let columns: Vec<&[HeatSpan]> = spans.chunks(size_of_column(&spans, columns, count)).collect();
-    let by_number = |part: &NodePart<HeatPart>| -> BTreeMap<u64, usize> {
-        part.part.rows.iter().enumerate().map(|(at, row)| (row.0, at)).collect()
-    };
-    let numbers: Vec<BTreeMap<u64, usize>> = parts.iter().map(by_number).collect();
-    let rows = |of: fn(&WireRow) -> &Vec<Option<Rate>>| {
-        let kept = |Source { part, at, .. }: Source, row: usize| {
-            of(parts[part].part.rows.get(row)?).get(at).map(|rate| rate.map(|rate| rate.0))
-        };
-        // None: the node knows nothing of the step. Within: none of the range's keys were its own then, as
-        // in the steps before it began to keep any, or after it stood still, if they were not in the next.
-        let figure = |number: u64, source: Source| {
-            let (found, row) = numbers[source.part].range(number..).next()?;
-            let rate = kept(source, *row)?;
-            let share = |rate: f64| rate / f64::from(u32::try_from(source.sharers).unwrap_or(u32::MAX));
-            if *found == number { Some(rate.map(share)) } else { rate.is_none().then_some(None) }
-        };
-        let of_span = |number: u64, span: &HeatSpan| {
-            // Those who have the keys add up; of that and what each former owner did, the mean counts.
-            let (mut of_now, mut means) = (None, Vec::new());
-            for source in &span.sources {
-                match figure(number, *source)? {
-                    Some(rate) if source.former => means.push(rate),
-                    Some(rate) => of_now = Some(of_now.unwrap_or(0.0) + rate),
-                    None => {}
-                }
-            }
-            means.extend(of_now);
-            let count = u32::try_from(means.len()).unwrap_or(u32::MAX);
-            (count > 0).then(|| means.iter().sum::<f64>() / f64::from(count))
-        };
-        let cell = |number: u64, column: &[HeatSpan]| {
-            let whole: Option<f64> = column.iter().map(|span| of_span(number, span)).sum();
+    let found = found_rows(&parts, steps);
+    let rows = |of: RatesOf| {
+        let cell = |found: &[Option<FoundRow<'_>>], column: &[HeatSpan]| {
+            let whole: Option<f64> = column.iter().map(|span| figure_of_span(found, span, of)).sum();
             whole.map(Rate::new)
         };
-        let row = |number: u64| {
-            let cells: Vec<_> = columns.iter().map(|column| cell(number, column)).collect();
+        let row = |found: &Vec<Option<FoundRow<'_>>>| {
+            let cells: Vec<_> = columns.iter().map(|column| cell(found, column)).collect();
             cells.iter().any(Option::is_some).then_some(cells)
         };
-        steps.numbers().map(row).collect()
+        found.iter().map(row).collect()
     };
     HeatBody {
         step_ms,
@@ -368,6 +390,18 @@ mod tests {
         ];
         let all = reported(parts, &KeyRange::default(), 512);
         assert_eq!(all["writes"], serde_json::json!([null, [2], [7]]));
+    }
+
+    /// A step begins at one node sooner than at another: until it did at the former owner, the new owner's
+    /// figures of it were hidden.
+    #[test]
+    fn document_of_a_step_of_which_the_former_owner_has_no_row_has_what_the_new_one_did() {
+        let parts = vec![
+            part(0, &[("-", "")], &[(6, &[6.0])]),
+            part(1, &[("", "")], &[(6, &[f32::NAN]), (7, &[3.0])]),
+        ];
+        let all = reported(parts, &KeyRange::default(), 512);
+        assert_eq!(all["writes"], serde_json::json!([null, [6], [3]]));
     }
 
     #[test]
