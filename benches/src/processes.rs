@@ -18,9 +18,10 @@ use crate::data::{Choice, Dataset, Packed};
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options};
 use crate::paced::now;
+use crate::patience;
+use crate::processor::Used;
 use crate::put::Scratch;
 use crate::served::{flags, leases, many_meganodes, patient, pipelined};
-use crate::{patience, processor};
 
 /// Clients, each a thread, and the operations that each has outstanding.
 const CLIENTS: usize = 2;
@@ -157,7 +158,7 @@ impl Machine {
     /// Gets and puts `size` keys from `first` on, all clients together.
     fn turn(&mut self, keys: &Packed, first: usize, size: usize) -> Result<Turn, BenchError> {
         let part = size / CLIENTS;
-        let (before, began) = (self.processor()?, now());
+        let (before, began) = (self.used()?, now());
         let done: Result<u64, BenchError> = std::thread::scope(|scope| {
             let clients = self.clients.iter_mut().enumerate();
             let works: Vec<_> = clients
@@ -177,9 +178,9 @@ impl Machine {
                 .collect();
             works.into_iter().map(|work| work.join().expect("a client does not panic")).sum()
         });
-        let (wall, after) = (began.elapsed(), self.processor());
+        let (wall, after) = (began.elapsed(), self.used());
         let operations = done? as f64;
-        let processor = after?.saturating_sub(before);
+        let processor = Duration::from_nanos(after?.since_ns(before));
         if processor.is_zero() {
             return Err(untold("no processor time of the servers"));
         }
@@ -187,14 +188,14 @@ impl Machine {
     }
 
     /// What the node, or the supervisor and its nodes, have used so far.
-    fn processor(&self) -> Result<Duration, BenchError> {
+    fn used(&self) -> Result<Used, BenchError> {
         let first = Pid::from_child(&self.child);
         let nodes = children(first);
         if nodes.len() < self.nodes {
             return Err(untold(&format!("of {} of {} node processes alone", nodes.len(), self.nodes)));
         }
         let all = std::iter::once(first).chain(nodes);
-        Ok(Duration::from_nanos(all.map(processor::whole_time_ns).sum()))
+        Ok(all.map(Used::of).sum())
     }
 }
 

@@ -17,10 +17,34 @@ pub fn time_ns(process: Pid) -> u64 {
     threads(process).filter_map(|thread| thread_ns(&thread)).sum()
 }
 
-/// What a process has used so far, threads that have ended included, in nanoseconds; zero where the kernel
-/// does not say. Of threads that have ended the kernel tells in ticks: after the first it is exact to two.
-pub fn whole_time_ns(process: Pid) -> u64 {
-    time_ns(process).max(ticks_ns(process).unwrap_or(0))
+/// What processes have used so far. Of their threads that live the kernel tells exactly, of those that have
+/// ended in ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Used {
+    threads_ns: u64,
+    ticks_ns: u64,
+}
+
+impl Used {
+    /// What a process has used; nothing where the kernel does not say.
+    pub fn of(process: Pid) -> Used {
+        Used { threads_ns: time_ns(process), ticks_ns: ticks_ns(process).unwrap_or(0) }
+    }
+
+    /// What was used since, in nanoseconds: to two ticks exact where threads have ended.
+    pub fn since_ns(self, before: Used) -> u64 {
+        let threads_ns = self.threads_ns.saturating_sub(before.threads_ns);
+        threads_ns.max(self.ticks_ns.saturating_sub(before.ticks_ns))
+    }
+}
+
+impl std::iter::Sum for Used {
+    fn sum<I: Iterator<Item = Used>>(all: I) -> Used {
+        all.fold(Used::default(), |sum, one| Used {
+            threads_ns: sum.threads_ns + one.threads_ns,
+            ticks_ns: sum.ticks_ns + one.ticks_ns,
+        })
+    }
 }
 
 /// What all threads of a process have used, those that have ended too, in whole ticks of each mode.
@@ -100,9 +124,9 @@ mod tests {
         });
         let worked = works.join().expect("it ends");
         let this = rustix::process::getpid();
-        let ticks = ticks_ns(this).expect("the kernel tells of this process");
-        assert!(ticks > worked / 2, "{ticks} of {worked}");
-        assert!(whole_time_ns(this) >= ticks);
+        let used = Used::of(this).since_ns(Used::default());
+        assert!(used > worked / 2, "{used} of {worked}");
+        assert!(Used::of(this).ticks_ns > worked / 2);
     }
 
     #[test]

@@ -93,8 +93,8 @@ impl fmt::Display for FreshReason {
 
 /// Where the pair goes that is made for a split.
 ///
-/// The node of the split must be above the mean by half the tolerance: what others have was told a moment ago,
-/// and of nodes that fill up alike each thinks that it has more than the rest.
+/// The node of the split must be above the mean by half the tolerance: what others have was told a moment
+/// ago, and of nodes that fill up alike each thinks that it has more than the rest.
 ///
 /// Nodes that split at the same time do not see each other's choices. So that they do not all choose the same
 /// node, two of those that may take it are drawn by the pair's number, and the one with fewer bytes is taken.
@@ -107,31 +107,71 @@ pub fn fresh_place(figures: &Figures, rules: &BalanceRules, split: &FreshSplit) 
     if let Some(member) = figures.members.iter().find(|member| member.is_being_emptied()) {
         return stays(FreshReason::Drain { node: member.node });
     }
-    let known = figures.members.iter().filter(|member| takes(member, rules));
-    let known: Vec<(&MemberFigures, u64)> = known.map(|member| (member, bytes(member))).collect();
-    let Some((_, here)) = known.iter().find(|(member, _)| member.node == split.from) else {
-        return stays(FreshReason::Unknown);
-    };
-    let all: u64 = known.iter().map(|(_, bytes)| bytes).sum();
-    let share = |bytes: u64| percent(bytes as f64 * known.len() as f64 / all.max(1) as f64);
-    let above = |bytes: u64| u128::from(bytes) * known.len() as u128 > u128::from(all);
-    let mean = all as f64 / known.len() as f64;
-    if !above(*here) || (*here as f64) < mean * (1.0 + rules.tolerance() / 2.0) {
-        return stays(FreshReason::NotAbove { percent: share(*here) });
+    let known = Known::new(figures, rules);
+    let Some(here) = known.bytes_of(split.from) else { return stays(FreshReason::Unknown) };
+    if !known.is_above(here) || (here as f64) < known.mean() * (1.0 + rules.tolerance() / 2.0) {
+        return stays(FreshReason::NotAbove { percent: known.share(here) });
     }
-    let left = here.saturating_sub(split.bytes);
-    let fits = |(member, bytes): &&(&MemberFigures, u64)| {
-        let room = pairs_left(member) > 0 && member.memory_left_bytes >= split.memory_bytes;
-        room && member.node != split.from && !above(*bytes) && bytes.saturating_add(split.bytes) <= left
-    };
-    let candidates: Vec<&(&MemberFigures, u64)> = known.iter().filter(fits).collect();
+    let candidates: Vec<&(&MemberFigures, u64)> =
+        known.members.iter().filter(|(member, bytes)| known.fits(split, here, member, *bytes)).collect();
     let two = drawn(candidates.len(), split.pair).into_iter().flatten().filter_map(|at| candidates.get(at));
     match two.min_by_key(|(member, bytes)| (*bytes, member.node)) {
         Some((member, bytes)) => {
-            let why = FreshReason::HasLess { percent: share(*here), there_percent: share(*bytes) };
-            FreshPlace { node: member.node, why }
+            let (percent, there_percent) = (known.share(here), known.share(*bytes));
+            FreshPlace { node: member.node, why: FreshReason::HasLess { percent, there_percent } }
         }
-        None => stays(FreshReason::NobodyBelow { percent: share(*here) }),
+        None => stays(FreshReason::NobodyBelow { percent: known.share(here) }),
+    }
+}
+
+/// Whether a node can take what is divided off, into a pair that is made for it already.
+#[must_use]
+pub fn fresh_fits(figures: &Figures, rules: &BalanceRules, split: &FreshSplit, to: NodeId) -> bool {
+    let known = Known::new(figures, rules);
+    let fits = |here: u64| {
+        let mut members = known.members.iter().filter(|(member, _)| member.node == to);
+        members.any(|(member, bytes)| known.fits(split, here, member, *bytes))
+    };
+    known.bytes_of(split.from).is_some_and(fits)
+}
+
+/// The members that take pairs, each with its bytes.
+struct Known<'f> {
+    members: Vec<(&'f MemberFigures, u64)>,
+    all: u64,
+}
+
+impl Known<'_> {
+    fn new<'f>(figures: &'f Figures, rules: &BalanceRules) -> Known<'f> {
+        let members = figures.members.iter().filter(|member| takes(member, rules));
+        let members: Vec<_> = members.map(|member| (member, bytes(member))).collect();
+        let all = members.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        Known { members, all }
+    }
+
+    fn bytes_of(&self, node: NodeId) -> Option<u64> {
+        self.members.iter().find(|(member, _)| member.node == node).map(|(_, bytes)| *bytes)
+    }
+
+    fn mean(&self) -> f64 {
+        self.all as f64 / self.members.len() as f64
+    }
+
+    /// In percent of the mean.
+    fn share(&self, bytes: u64) -> u32 {
+        percent(bytes as f64 * self.members.len() as f64 / self.all.max(1) as f64)
+    }
+
+    fn is_above(&self, bytes: u64) -> bool {
+        u128::from(bytes) * self.members.len() as u128 > u128::from(self.all)
+    }
+
+    /// Whether a member below the mean has room for it, and would have no more than is left where it was.
+    fn fits(&self, split: &FreshSplit, here: u64, member: &MemberFigures, bytes: u64) -> bool {
+        let room = pairs_left(member) > 0 && member.memory_left_bytes >= split.memory_bytes;
+        let left = here.saturating_sub(split.bytes);
+        let helps = !self.is_above(bytes) && bytes.saturating_add(split.bytes) <= left;
+        room && member.node != split.from && helps
     }
 }
 
@@ -148,12 +188,11 @@ pub fn has_to_divide(figures: &Figures, rules: &BalanceRules, node: NodeId, pair
     if figures.pause.is_some() || figures.members.iter().any(MemberFigures::is_being_emptied) {
         return false;
     }
-    let known = figures.members.iter().filter(|member| takes(member, rules));
-    let known: Vec<(&MemberFigures, u64)> = known.map(|member| (member, bytes(member))).collect();
-    let takers = known.iter().filter(|(other, _)| other.node != node && pairs_left(other) > 0);
-    let here = known.iter().find(|(member, _)| member.node == node).map(|(_, bytes)| *bytes);
-    let (Some(least), Some(here)) = (takers.map(|(_, bytes)| *bytes).min(), here) else { return false };
-    let mean = known.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes)) / known.len() as u64;
+    let known = Known::new(figures, rules);
+    let takers = known.members.iter().filter(|(other, _)| other.node != node && pairs_left(other) > 0);
+    let least = takers.map(|(_, bytes)| *bytes).min();
+    let (Some(least), Some(here)) = (least, known.bytes_of(node)) else { return false };
+    let mean = known.all / known.members.len() as u64;
     let excess = here.saturating_sub(mean);
     let tolerated = (mean as f64 * rules.tolerance()) as u64;
     if mean < rules.bytes_floor || excess <= tolerated {

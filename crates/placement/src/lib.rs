@@ -47,7 +47,7 @@ pub use figures::{
     Arrival, BalancePause, Figures, HeldPair, MemberFigures, MemberState, MoveCause, MoveUnderWay, PairHold,
     PairLoad,
 };
-pub use fresh::{FreshPlace, FreshReason, FreshSplit, fresh_place, has_to_divide};
+pub use fresh::{FreshPlace, FreshReason, FreshSplit, fresh_fits, fresh_place, has_to_divide};
 pub use obstacle::{DrainStall, MoveFailure, NoTarget, PairObstacle};
 pub use reason::{
     CancelReason, GaveNothing, HalfKnown, Measure, MoveReason, NextStep, PlannedMove, RestReason,

@@ -396,8 +396,8 @@ mutants! {
     SplitTwice: "split-twice",
     /// A pair leaves though a split in which it takes part is under way.
     LeftAmidSplit: "left-amid-split",
-    /// A pair that comes in the turn in which another has left gets its number, and loses its log's device with
-    /// it.
+    /// A pair that comes in the turn in which another has left gets its number, and loses its log's device
+    /// with it.
     DeviceLost: "device-lost",
     /// A pair that was frozen is handed over by an earlier answer of the worker. A test of
     /// `node/src/moves/mod.rs` catches it.

@@ -258,8 +258,8 @@ impl Growth {
         self.split_after_ns.saturating_sub(now_ns) <= RETRY_NS
     }
 
-    /// Splits that fail are not tried again and again. Of those that failed since this was asked last, so many
-    /// were for other nodes: they rest apart, and hold up nothing here.
+    /// Splits that fail are not tried again and again. Of those that failed since this was asked last, so
+    /// many were for other nodes: they rest apart, and hold up nothing here.
     pub(super) fn look_back(&mut self, counts: SplitCounts, elsewhere: u64, now_ns: u64) {
         if counts.finished != self.finished_seen {
             self.finished_seen = counts.finished;
@@ -332,7 +332,8 @@ impl Growth {
             let share = leaving.share(leaving.extent_bytes / part);
             let needed = PAIR_BYTES_MIN + share.nodes_needed + share.extents_needed;
             let bytes = share.extent_bytes + leaving.node_bytes / part;
-            going = (spread.going(pairs, leaving.there, (bytes, needed), now_ns), *part, needed);
+            let half = (leaving.there, leaving.cause, *part);
+            going = (spread.going(pairs, half, (bytes, needed), now_ns), *part, needed);
             if going.0 != Going::Nowhere {
                 break;
             }
@@ -341,7 +342,7 @@ impl Growth {
             (Going::Nowhere, ..) => None,
             (Going::Into(at, part), ..) => {
                 let division = into(pairs, leaving, at, part);
-                if division.is_none() {
+                if division.is_none() && spread.awaits().is_some() {
                     spread.give_up(now_ns);
                 }
                 division.map(|(to, division)| Placement::At(to, division))

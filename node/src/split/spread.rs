@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use cell_placement::{
-    Arrival, BalanceRules, Figures, FreshSplit, HeldPair, MemberFigures, MemberState, PairLoad, fresh_place,
-    has_to_divide,
+    Arrival, BalanceRules, Figures, FreshSplit, HeldPair, MemberFigures, MemberState, PairLoad, fresh_fits,
+    fresh_place, has_to_divide,
 };
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{NodeId, PairId};
@@ -33,6 +33,8 @@ const REST_DOUBLED_MAX: u32 = 6;
 const OVERSIZED_TRIED_MAX: usize = 8;
 /// How often meganodes are looked for that split early.
 const EARLY_EVERY_NS: u64 = 20_000_000;
+/// A pair that is made because others are too large to move gets one part after the other, for so long.
+const GATHER_NS: u64 = 10_000_000_000;
 /// How often it is looked whether pairs are too large to move: by what the others had a second ago.
 const OVERSIZED_EVERY_NS: u64 = 200_000_000;
 
@@ -110,6 +112,8 @@ struct Fresh {
     since_ns: u64,
     /// What it waits for; none: it has got it.
     wanted: Option<Wanted>,
+    /// Until when it may get more; none: no more.
+    gathers_until_ns: Option<u64>,
 }
 
 /// Where a fresh pair is that may get something; none: it leaves. What it got after its log was cut would be
@@ -187,7 +191,8 @@ impl Spread {
 
     /// Whether such a pair waits for what it is to take along.
     pub(super) fn is_awaited(&self, pair: PairId) -> bool {
-        self.waiting().is_some_and(|(fresh, _)| fresh.pair == pair)
+        let waits = |fresh: &Fresh| fresh.wanted.is_some() || fresh.gathers_until_ns.is_some();
+        self.fresh.iter().any(|fresh| fresh.pair == pair && waits(fresh))
     }
 
     /// What such a pair waits for.
@@ -203,7 +208,7 @@ impl Spread {
     pub(super) fn going(
         &self,
         pairs: &Pairs,
-        there: MeganodeAt,
+        (there, cause, part): (MeganodeAt, Cause, u64),
         (bytes, memory_bytes): (u64, u64),
         now_ns: u64,
     ) -> Going {
@@ -214,10 +219,6 @@ impl Spread {
             let at = may_get(pairs, fresh).filter(|_| wanted.there == there);
             return at.map_or(Going::Nowhere, |at| Going::Into(at, wanted.part));
         }
-        let full = pairs.len() as u64 >= u64::from(view.pairs_max);
-        if full || self.fresh.len() >= FRESH_MAX || now_ns < self.rests_until_ns {
-            return Going::Nowhere;
-        }
         let split = FreshSplit {
             from: view.node,
             // The pair has no number yet. Nodes, and one node each time, draw others.
@@ -225,6 +226,15 @@ impl Spread {
             bytes,
             memory_bytes: memory_bytes.saturating_add(view.log_bytes),
         };
+        if let Some(fresh) = self.gathering().filter(|_| cause == Cause::Oversized) {
+            let fits = fresh_fits(&self.figures_now(view, pairs), &view.rules, &split, fresh.node);
+            let at = may_get(pairs, fresh).filter(|_| fits);
+            return at.map_or(Going::Nowhere, |at| Going::Into(at, part));
+        }
+        let full = pairs.len() as u64 >= u64::from(view.pairs_max);
+        if full || self.fresh.len() >= FRESH_MAX || now_ns < self.rests_until_ns {
+            return Going::Nowhere;
+        }
         let place = fresh_place(&self.figures_now(view, pairs), &view.rules, &split);
         if place.node == view.node {
             return Going::Nowhere;
@@ -265,7 +275,9 @@ impl Spread {
     pub(super) fn pair_added(&mut self, added: Option<(PairId, Option<NodeId>)>, now_ns: u64) {
         let wanted = self.asked.take();
         if let Some((pair, Some(node))) = added {
-            self.fresh.push(Fresh { pair, node, since_ns: now_ns, wanted });
+            let gathers = wanted.is_some_and(|wanted| wanted.cause == Cause::Oversized);
+            let gathers_until_ns = gathers.then(|| now_ns.saturating_add(GATHER_NS));
+            self.fresh.push(Fresh { pair, node, since_ns: now_ns, wanted, gathers_until_ns });
         }
     }
 
@@ -281,8 +293,17 @@ impl Spread {
         self.rests_until_ns = now_ns.saturating_add(REST_NS << self.failed);
         self.failed = (self.failed + 1).min(REST_DOUBLED_MAX);
         for fresh in &mut self.fresh {
-            fresh.wanted = None;
+            (fresh.wanted, fresh.gathers_until_ns) = (None, None);
         }
+    }
+
+    fn gathering(&self) -> Option<&Fresh> {
+        self.fresh.iter().find(|fresh| fresh.gathers_until_ns.is_some())
+    }
+
+    /// There is no more for a pair that got one part after the other: it leaves.
+    pub(super) fn gathered(&mut self) {
+        self.fresh.iter_mut().for_each(|fresh| fresh.gathers_until_ns = None);
     }
 
     /// A split into a pair came to nothing. Whether the pair is made for another node: then none is for a
@@ -296,15 +317,25 @@ impl Spread {
     }
 
     /// Meganodes that split before they are full, and why: the first that can. They are looked for now and
-    /// then.
-    pub(super) fn due(&mut self, pairs: &Pairs, now_ns: u64) -> Vec<(MeganodeAt, Cause)> {
+    /// then. `splits_at` says whether a pair takes part in a split.
+    pub(super) fn due(
+        &mut self,
+        pairs: &Pairs,
+        splits_at: impl Fn(PairAt) -> bool,
+        now_ns: u64,
+    ) -> Vec<(MeganodeAt, Cause)> {
         let early = self.early(pairs, now_ns).map(|there| (there, Cause::Early));
-        let oversized = self.oversized(pairs, now_ns).unwrap_or_default();
+        let oversized = self.oversized(pairs, splits_at, now_ns).unwrap_or_default();
         early.into_iter().chain(oversized.into_iter().map(|there| (there, Cause::Oversized))).collect()
     }
 
     /// The heaviest meganodes of the largest pairs, if this node's pairs are too large to move.
-    fn oversized(&mut self, pairs: &Pairs, now_ns: u64) -> Option<Vec<MeganodeAt>> {
+    fn oversized(
+        &mut self,
+        pairs: &Pairs,
+        splits_at: impl Fn(PairAt) -> bool,
+        now_ns: u64,
+    ) -> Option<Vec<MeganodeAt>> {
         if self.view.is_none() || now_ns < self.oversized_due_ns {
             return None;
         }
@@ -317,7 +348,17 @@ impl Spread {
         let mut own: Vec<(u64, PairAt)> =
             pairs.staying().filter(stays).map(|at| (pairs.pair(at).live_bytes(), at)).collect();
         let bytes: Vec<u64> = own.iter().map(|(bytes, _)| *bytes).collect();
-        if !has_to_divide(&self.figures_now(view, pairs), &view.rules, view.node, &bytes) {
+        let is_over = |fresh: &Fresh| fresh.gathers_until_ns.is_some_and(|until_ns| now_ns >= until_ns);
+        if self.gathering().is_some_and(is_over)
+            || !has_to_divide(&self.figures_now(view, pairs), &view.rules, view.node, &bytes)
+        {
+            self.gathered();
+            return None;
+        }
+        // What it gets now is open before it gets more.
+        let is_filled =
+            |fresh: &Fresh| fresh.wanted.is_some() || pairs.at(fresh.pair).is_some_and(&splits_at);
+        if self.gathering().is_some_and(is_filled) {
             return None;
         }
         own.sort_by_key(|(bytes, _)| Reverse(*bytes));

@@ -59,9 +59,17 @@ impl Splits {
                 return;
             }
         }
-        let due = self.spread.due(pairs, now_ns);
-        if due.into_iter().any(|(there, cause)| self.split(pairs, there, cause, now_ns)) {
+        let Splits { spread, sources, targets, .. } = &mut *self;
+        let splits_at = |at: PairAt| {
+            let pair = pairs.pair(at).id();
+            sources.are_at(at, pair) || targets.are_at(at, pair)
+        };
+        let due = spread.due(pairs, splits_at, now_ns);
+        if due.iter().any(|(there, cause)| self.split(pairs, *there, *cause, now_ns)) {
             return;
+        }
+        if due.iter().any(|(_, cause)| *cause == Cause::Oversized) {
+            self.spread.gathered();
         }
         if !self.growth.may_look(now_ns) {
             return;

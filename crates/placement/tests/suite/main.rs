@@ -4,6 +4,7 @@
 
 mod balance;
 mod cluster;
+mod dividing;
 mod drains;
 mod explain;
 mod fresh;

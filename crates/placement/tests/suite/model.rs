@@ -87,6 +87,50 @@ impl Model {
         }
     }
 
+    /// Nodes from 1 on, with idle pairs of so many MiB. Pair `100 * node + place`.
+    pub(crate) fn of_sizes(seed: u64, sizes: &[Vec<u64>]) -> Model {
+        let mut model = Model::new(seed, &vec![0; sizes.len()]);
+        for (member, sizes) in model.figures.members.iter_mut().zip(sizes) {
+            let pairs = (0..).zip(sizes).map(|(place, mib)| held(member.node.0 * 100 + place, *mib, 0));
+            member.pairs = pairs.collect();
+            model.truth.extend(member.pairs.iter().map(|held| (held.pair, held.load.unwrap())));
+        }
+        model
+    }
+
+    /// A node divides so many bytes off into a pair that is made for another node.
+    pub(crate) fn divide(&mut self, from: PairId, bytes: u64, into: PairId, meant_for: NodeId) {
+        let has = |member: &&mut MemberFigures| member.pairs.iter().any(|held| held.pair == from);
+        let member = self.figures.members.iter_mut().find(has).unwrap();
+        let source = member.pairs.iter_mut().find(|held| held.pair == from).unwrap();
+        let load = source.load.as_mut().unwrap();
+        load.bytes -= bytes;
+        self.truth.insert(from, *load);
+        let load = PairLoad { bytes, memory_bytes: bytes, load_ns: 0 };
+        let arrival = Arrival::Created { meant_for: Some(meant_for) };
+        member.pairs.push(HeldPair { pair: into, load: Some(load), held_ms: 0, arrival, hold: None });
+        member.memory_left_bytes -= bytes;
+        self.truth.insert(into, load);
+    }
+
+    /// A pair that is made for another node gets so many bytes more.
+    pub(crate) fn gather(&mut self, from: PairId, bytes: u64, into: PairId) {
+        let has = |member: &&mut MemberFigures| member.pairs.iter().any(|held| held.pair == from);
+        let member = self.figures.members.iter_mut().find(has).unwrap();
+        for held in &mut member.pairs {
+            let load = held.load.as_mut().unwrap();
+            match held.pair {
+                pair if pair == from => load.bytes -= bytes,
+                pair if pair == into => {
+                    (load.bytes, load.memory_bytes) = (load.bytes + bytes, load.memory_bytes + bytes)
+                }
+                _ => continue,
+            }
+            self.truth.insert(held.pair, *load);
+        }
+        member.memory_left_bytes -= bytes;
+    }
+
     fn member(&mut self, node: NodeId) -> Option<&mut MemberFigures> {
         self.figures.members.iter_mut().find(|member| member.node == node)
     }

@@ -274,6 +274,34 @@ fn pair_that_is_too_large_to_move_is_divided_without_another_write() {
     assert_eq!((asked(&mut world), world.worker().split_counts().begun), (None, 1));
 }
 
+/// Pairs are never merged: one that takes parts of several meganodes is better than several.
+#[test]
+fn pair_that_is_made_because_another_is_too_large_gets_one_part_after_the_other() {
+    let rules = BalanceRules { early_meganodes: 0, bytes_floor: 1 << 10, ..BalanceRules::default() };
+    let mut world = World::new(1, GEOMETRY, OPTIONS);
+    let mut next = load_until_split(&mut world);
+    while world.worker().pairs().next().unwrap().leaf_slots().len() < 3 {
+        next = world.load(next, std::iter::once(key(next)));
+        assert!(next < 10_000, "it splits");
+    }
+    world.until("all splits' end", |world| world.worker().split_counts().under_way == 0);
+    world.take_commands(0);
+    tell(&mut world, SpreadView { rules, ..view(0) });
+    idle(&mut world);
+    assert_eq!(asked(&mut world), Some(OTHER));
+    let pair = world.add_pair();
+    world.notify(0, ControlEvent::PairAdded { pair, meant_for: Some(OTHER) });
+    (0..5).for_each(|_| idle(&mut world));
+    assert_eq!((asked(&mut world), world.worker().split_counts().under_way), (None, 0));
+    let (pairs, entries) = (world.worker().pairs(), world.entries());
+    assert!(pairs.last().unwrap().leaf_slots().len() >= 2, "parts of several meganodes");
+    assert!(entries[1] * 5 > entries[0] * 3, "it ends with both alike: {entries:?}");
+    for number in 1..next {
+        assert_eq!(world.get(&key(number)), Replied::Value(key(number)));
+    }
+    assert_eq!(world.violation(), None);
+}
+
 /// Half of the only meganode would only make the other node the larger one.
 #[test]
 fn pair_that_is_too_large_to_move_gives_a_smaller_part_where_half_would_be_too_much() {
