@@ -120,7 +120,7 @@ impl Dividing {
     }
 
     /// A pair that was made gets part after part.
-    fn gather(&mut self, node: NodeId, into: PairId, to: NodeId, own: &mut Vec<(PairId, u64)>) {
+    fn gather(&mut self, node: NodeId, into: PairId, to: NodeId, own: &mut [(PairId, u64)]) {
         loop {
             for (pair, bytes) in own.iter_mut() {
                 *bytes = self.meganodes[pair].iter().sum();

@@ -286,6 +286,9 @@ fn pair_that_is_made_because_another_is_too_large_gets_one_part_after_the_other(
     }
     world.until("all splits' end", |world| world.worker().split_counts().under_way == 0);
     world.take_commands(0);
+    // It wanted one more for itself, for which there is no memory.
+    world.notify(0, ControlEvent::PairRefused);
+    (0..11).for_each(|_| idle(&mut world));
     tell(&mut world, SpreadView { rules, ..view(0) });
     idle(&mut world);
     assert_eq!(asked(&mut world), Some(OTHER));
