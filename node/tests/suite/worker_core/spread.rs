@@ -250,6 +250,14 @@ fn idle(world: &mut World) {
     }
 }
 
+/// Without a request a pair for the other node is asked for, and given.
+fn give_asked(world: &mut World) {
+    idle(world);
+    assert_eq!(asked(world), Some(OTHER));
+    let pair = world.add_pair();
+    world.notify(0, ControlEvent::PairAdded { pair, meant_for: Some(OTHER) });
+}
+
 /// A load that was faster than figures are told: it left all in one pair, which no move makes better, and
 /// nothing else splits once it is over.
 #[test]
@@ -259,10 +267,7 @@ fn pair_that_is_too_large_to_move_is_divided_without_another_write() {
     let next = world.load(1, (1..300).map(key));
     assert_eq!(asked(&mut world), None);
     tell(&mut world, SpreadView { rules: rules.clone(), ..view(0) });
-    idle(&mut world);
-    assert_eq!(asked(&mut world), Some(OTHER));
-    let pair = world.add_pair();
-    world.notify(0, ControlEvent::PairAdded { pair, meant_for: Some(OTHER) });
+    give_asked(&mut world);
     world.until("the split's end", |world| world.worker().split_counts().finished == 1);
     let entries = world.entries();
     assert!(entries[1] == 0 && entries[2] * 3 > entries[0], "half of it: {entries:?}");
@@ -290,10 +295,7 @@ fn pair_that_is_made_because_another_is_too_large_gets_one_part_after_the_other(
     world.notify(0, ControlEvent::PairRefused);
     (0..11).for_each(|_| idle(&mut world));
     tell(&mut world, SpreadView { rules, ..view(0) });
-    idle(&mut world);
-    assert_eq!(asked(&mut world), Some(OTHER));
-    let pair = world.add_pair();
-    world.notify(0, ControlEvent::PairAdded { pair, meant_for: Some(OTHER) });
+    give_asked(&mut world);
     (0..5).for_each(|_| idle(&mut world));
     assert_eq!((asked(&mut world), world.worker().split_counts().under_way), (None, 0));
     let (pairs, entries) = (world.worker().pairs(), world.entries());
@@ -313,10 +315,7 @@ fn pair_that_is_too_large_to_move_gives_a_smaller_part_where_half_would_be_too_m
     world.load(1, (1..300).map(key));
     let bytes = world.worker().pairs().next().unwrap().live_bytes();
     tell(&mut world, SpreadView { rules, ..view(bytes / 20 * 9) });
-    idle(&mut world);
-    assert_eq!(asked(&mut world), Some(OTHER));
-    let pair = world.add_pair();
-    world.notify(0, ControlEvent::PairAdded { pair, meant_for: Some(OTHER) });
+    give_asked(&mut world);
     world.until("the split's end", |world| world.worker().split_counts().finished == 1);
     let entries = world.entries();
     assert!(entries[1] * 2 < entries[0] && entries[1] * 8 > entries[0], "a quarter of it: {entries:?}");
