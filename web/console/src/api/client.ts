@@ -51,10 +51,11 @@ export async function exchange<T>(path: string, options: AskOptions, read: (resp
 
 /** Sends a request and reads its document. */
 export function ask<T>(path: string, options: AskOptions = {}): Promise<Answer<T>> {
+  const secret = token.get();
   return exchange(path, options, async (response) => {
     if (!response.ok) {
       const problem = await problemOf(response);
-      if (problem.isUnauthorised) token.refused();
+      if (problem.isUnauthorised && token.get() === secret) token.refused(); // another may have been entered since
       throw problem;
     }
     const document = (await response.json()) as T;

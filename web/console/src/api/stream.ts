@@ -117,7 +117,10 @@ export class EventLines {
   }
 
   private end(): void {
-    if (this.data.length > 0) {
+    if (this.data.length === 0 && this.id !== null) {
+      // an id without data is no event, and is remembered
+      this.onEvent({ topic: "", id: this.id, data: null });
+    } else if (this.data.length > 0) {
       try {
         this.onEvent({ topic: this.topic, id: this.id, data: JSON.parse(this.data.join("\n")) });
       } catch {

@@ -10,7 +10,7 @@ import { Panel } from "../../parts/panel";
 import { jsonLines, save } from "../../parts/save";
 import { Table } from "../../parts/table";
 import { ProblemNote } from "../../parts/states";
-import { useResource } from "../../state/resource";
+import { useResource, useShownUntilNext } from "../../state/resource";
 import { setQuery, useParam } from "../../state/url";
 
 const STEP = 50;
@@ -23,8 +23,8 @@ interface HistoryProps {
 
 export function HistoryPanel({ revision, etag, mayChange, onReverted, onStale }: HistoryProps) {
   const limit = Math.min(LIMIT_MAX, Math.max(STEP, Number(useParam("history")) || STEP));
-  // the revision makes it ask anew after each change
-  const history = useResource<TuningHistory>(revision === null ? null : `tuning/history?limit=${limit}&seen=${revision}`);
+  // the revision makes it ask anew after each change; the last rows stay until the next ones are there
+  const history = useShownUntilNext(useResource<TuningHistory>(revision === null ? null : `tuning/history?limit=${limit}&seen=${revision}`));
   const [problem, setProblem] = useState<ApiProblem | null>(null);
   const [checked, setChecked] = useState<{ row: TuningHistoryRow; answer: TuningAnswer } | null>(null);
   const key = useRef({ of: "", key: "" });
