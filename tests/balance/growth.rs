@@ -20,7 +20,7 @@ const WRITES_MIN: u64 = 200;
 /// `cell dev scale`.
 fn scale(server: &Server, nodes: &str) {
     let folder = server.folder().to_str().expect("it is text");
-    let said = program::run(&["dev", "scale", nodes, "--dir", folder, "--patience", "120s"]);
+    let said = program::run(&["dev", "scale", nodes, "--dir", folder, "--patience", "10m"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     println!("{}", said.out);
 }

@@ -25,7 +25,7 @@ const SIZES: [&str; 5] = [
 /// Balance of few bytes, by figures over a moment, after short rests. Load, of which a busy machine has more
 /// on one node than on another, does not count.
 const SOON: [&str; 6] = [
-    "--balance-window-ms=1s",
+    "--balance-window-ms=3s",
     "--balance-pair-rest-ms=1s",
     "--balance-node-rest-ms=0ms",
     "--balance-retry-ms=1s",
@@ -88,8 +88,9 @@ fn bytes_of(document: &Value) -> BTreeMap<u64, u64> {
 /// Waits until each of so many nodes has its share of what was loaded.
 fn wait_balanced(server: &Server, asked: u16, nodes: usize) {
     let (least, mut last) = (ENTRIES * 100, BTreeMap::new());
-    wait::until("each node has its share", || {
-        let Some(document) = balance(server, asked) else { return false };
+    // Pairs move one after the other.
+    wait::within(4 * wait::PATIENCE, "each node has its share", || {
+        let document = balance(server, asked)?;
         let bytes = bytes_of(&document);
         if bytes != last {
             println!("{bytes:?}: {}", document["decision"]);
@@ -97,8 +98,9 @@ fn wait_balanced(server: &Server, asked: u16, nodes: usize) {
         }
         let sum: u64 = bytes.values().sum();
         let share = |bytes: &u64| bytes * 100 * nodes as u64 / sum.max(1);
-        sum >= least
+        let is_shared = sum >= least
             && bytes.len() == nodes
-            && bytes.values().all(|bytes| (SMALLEST..=LARGEST).contains(&share(bytes)))
+            && bytes.values().all(|bytes| (SMALLEST..=LARGEST).contains(&share(bytes)));
+        is_shared.then_some(())
     });
 }

@@ -89,6 +89,7 @@ if (lacking) {
       const page = await opened(t, 1, "events");
       const joined = page.getByText("node-1 joined");
       await settled(page);
+      await page.locator(".topbar-status").waitFor(); // the stream has said something after its first id
       const before = await joined.count();
       const again = page.waitForRequest((request) => new URL(request.url()).pathname === "/api/v1/stream");
       cluster.kill(1, "SIGKILL");

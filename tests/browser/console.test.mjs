@@ -203,6 +203,8 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     tuning.apply({ client_selector_exploration: "0.05" }, "op", "a look", null);
     tuning.apply({ client_selector_exploration: null }, "op", "enough", null);
     const reverted = String(Number(tuning.revision) - 1);
+    // the history may come before the settings do, and a revert is checked for the revision of these
+    await says(page, `revision ${tuning.revision}`);
     await page.getByRole("button", { name: `Revert revision ${reverted}` }).click();
     await says(page, "Nothing: these values are in force already");
     assert.ok(await page.getByRole("button", { name: "Take it back" }).isDisabled());
@@ -222,6 +224,7 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
   test("tuning_history_is_saved_whole", async (t) => {
     const { page, mock } = await opened(t, "/console/tuning?find=split_fill_percent");
     for (let change = 0; change < 450; change += 1) mock.world.tuning.apply({ split_fill_percent: String(50 + (change % 40)) }, "op", "more", null);
+    await says(page, `revision ${mock.world.tuning.revision}`); // the history is not asked for anew any more
     await says(page, "Show older changes");
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Save all changes" }).click()]);
     const lines = readFileSync(await download.path(), "utf8").trim().split("\n").map((line) => JSON.parse(line));
@@ -320,6 +323,7 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
   test("stream_that_breaks_is_taken_up_again_with_the_last_id", async (t) => {
     const { page, mock } = await opened(t, "/console/overview");
     await page.locator(".live:not(.live-off)").first().waitFor();
+    await page.locator(".topbar-status").waitFor(); // an event has come
     const again = page.waitForRequest((request) => new URL(request.url()).pathname === "/api/v1/stream");
     mock.cutStreams();
     assert.match((await again).headers()["last-event-id"] ?? "", /^\d+$/);
@@ -416,8 +420,7 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     await page.waitForFunction((m) => Math.abs(Number(new URLSearchParams(location.search).get("m")) - m - 1) < 0.01, before);
     // a drag to the plot's upper left is a steep line
     const box = await page.locator("svg.phase").boundingBox();
-    const knob = await page.locator(".phase-grip-knob").boundingBox();
-    await page.mouse.move(knob.x + knob.width / 2, knob.y + knob.height / 2);
+    await page.locator(".phase-grip-knob").hover();
     await page.mouse.down();
     await page.mouse.move(box.x + box.width * 0.2, box.y + box.height * 0.1, { steps: 4 });
     await page.mouse.up();
@@ -491,7 +494,7 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     await field.fill("0.05");
     mock.spoilt.set("tuning", "cut");
     await page.getByRole("button", { name: "Apply it" }).click();
-    await says(page, "The answer cannot be read");
+    await page.locator(".change-bar").getByText("The answer cannot be read").waitFor(); // the panel below asks, too
     mock.spoilt.clear();
     await page.getByRole("button", { name: "Apply it" }).click();
     await says(page, "Applied: 1 change");
@@ -606,6 +609,7 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     const { page } = await opened(t, "/console/overview");
     await page.setViewportSize({ width: 390, height: 844 });
     await page.getByRole("button", { name: "Pages" }).click();
+    await page.getByRole("dialog").waitFor();
     await keep(page, "drawer-narrow");
     assert.deepEqual(await violations(page, "dialog"), []);
     await page.getByRole("dialog").getByRole("link", { name: /Durability/ }).click();

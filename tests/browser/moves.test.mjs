@@ -35,7 +35,7 @@ describe("moves", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     const { page, mock } = await opened(t);
     const row = underWay(page, 4);
     for (const words of ["node 0", "node 2", "copying", "222 MiB of 600 MiB, 37 %", "ann: node 0 is full"]) await row.getByText(words).first().waitFor();
-    assert.match(await row.innerText(), /\d+(\.\d)? s\b/, "since when");
+    assert.match(await row.innerText(), /\d+(\.\d+)? (s|min)\b/, "since when");
     assert.equal(await row.getByRole("progressbar").getAttribute("value"), "0.37");
     await over(page, 2).getByText("moved").waitFor();
     for (const words of ["given up: it stayed", "its target has ended"]) await over(page, 6).getByText(words).waitFor();
@@ -155,6 +155,7 @@ describe("moves", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     mock.moves.of(4).stage = "handed";
     await late.getByRole("button", { name: "Cancel the move" }).click();
     await late.getByRole("alert").getByText("has been handed over").waitFor();
+    await underWay(page, 4).getByText("too late to cancel").waitFor(); // no older answer is under way
     await late.getByRole("button", { name: "Let it go on" }).click();
     mock.moves.of(4).stage = "copying";
     const dialog = await cancel();

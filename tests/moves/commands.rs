@@ -178,7 +178,10 @@ fn dead_node_gets_nothing(case: &Case<'_>) {
 #[test]
 fn moves_are_tried_watched_cancelled_and_refused() {
     let server = cluster("--nodes=3", &["--move-bytes-per-second=1MiB"]);
-    fill(&server);
+    // Logs that take a while to copy.
+    for _ in 0..4 {
+        fill(&server);
+    }
     let case = Case::of(&server);
     bad_input_is_refused(&case);
     dry_run_does_nothing(&case);

@@ -10,7 +10,6 @@ mod stale;
 
 use cell_client::{Client, ClientOptions};
 use cell_tests::cluster::View;
-use cell_tests::lease::LONG_LEASE;
 use cell_tests::process::{signal, stop};
 use cell_tests::program::{self, Said};
 use cell_tests::server::Server;
@@ -21,7 +20,11 @@ use serde_json::Value;
 /// Sizes of small regions: nodes that join have the same.
 const SIZES: [&str; 3] = ["--node-region-bytes=64MiB", "--slot-bytes=4MiB", "--extent-region-bytes=128MiB"];
 /// Faults by the socket for drills, and an admin API that is asked as often as a test likes.
-const FLAGS: [&str; 3] = ["--allow-drills", "--http-changes-per-second=10000", "--tracing-filter=info"];
+/// Pairs move as the tests say alone.
+const FLAGS: [&str; 4] =
+    ["--balance=off", "--allow-drills", "--http-changes-per-second=10000", "--tracing-filter=info"];
+/// Ends stand still within it while the other one copies.
+const LEASE: [&str; 2] = ["--lease-ms=6s", "--coordinator-deadline-ms=1s"];
 /// Copies that take a moment, of logs that do not grow long under load.
 const SLOW: [&str; 2] = ["--move-bytes-per-second=16MiB", "--checkpoint-log-bytes-min=8MiB"];
 /// Entries of [`fill`], some megabytes in each pair together, and their value.
@@ -32,7 +35,7 @@ const TRIES_MAX: u32 = 20;
 
 /// A cluster of so many nodes, each with a pair.
 fn cluster(nodes: &str, more: &[&str]) -> Server {
-    let server = Server::start_with(&[&[nodes], &SIZES[..], &FLAGS, &LONG_LEASE, more].concat());
+    let server = Server::start_with(&[&[nodes], &SIZES[..], &FLAGS, &LEASE, more].concat());
     server.wait_healthy();
     server
 }

@@ -10,8 +10,9 @@ use crate::moves::load;
 #[test]
 fn pairs_move_under_load_over_rdma_and_no_operation_fails() {
     if is_there() {
-        let server =
-            Server::start_with(&[&SMALL[..], &LONG_LEASE, &["--nodes=2", "--allow-drills"]].concat());
+        let server = Server::start_with(
+            &[&SMALL[..], &LONG_LEASE, &["--nodes=2", "--allow-drills", "--balance=off"]].concat(),
+        );
         server.wait_healthy();
         load::pairs_move(&server, Transport::Verbs, 2);
     }

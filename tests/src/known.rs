@@ -40,9 +40,10 @@ impl KnownCluster {
         assert_eq!(loaded.code, Some(0), "{loaded:?}");
         let mut known = Self { server, by_node: BTreeMap::new() };
         for node in 0..NODES {
-            wait::until("each node shows all entries", || known.shown(node) == ENTRIES);
+            let all = || Some(known.entries_by_node(node)).filter(|of| of.values().sum::<u64>() == ENTRIES);
+            let by_node = wait::until_some("each node shows all entries", all);
+            known.by_node = by_node;
         }
-        known.by_node = known.entries_by_node(0);
         known
     }
 
@@ -95,11 +96,7 @@ impl KnownCluster {
         wait::until_some(what, || Some(self.document(node, path)).filter(&wanted))
     }
 
-    /// The sum of the entries that a node shows of all.
-    fn shown(&self, node: u16) -> u64 {
-        self.entries_by_node(node).values().sum()
-    }
-
+    /// The entries that a node shows of each.
     fn entries_by_node(&self, node: u16) -> BTreeMap<u64, u64> {
         let document = self.document(node, "nodes");
         let number = |row: &Value, name: &str| row[name].as_u64().expect("a number");

@@ -22,14 +22,23 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// # Panics
 /// If there never is; `what` says what.
 #[track_caller]
+pub fn until_some<T>(what: &str, found: impl FnMut() -> Option<T>) -> T {
+    within(PATIENCE, what, found)
+}
+
+/// The same, for what takes longer than anything by itself.
+///
+/// # Panics
+/// If there never is; `what` says what.
+#[track_caller]
 #[allow(clippy::disallowed_methods, reason = "real processes have real time")]
-pub fn until_some<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub fn within<T>(patience: Duration, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + patience;
     loop {
         if let Some(found) = found() {
             return found;
         }
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < deadline, "not within {patience:?}: {what}");
         pause();
     }
 }

@@ -22,7 +22,7 @@ fn up(dev: &mut Dev) -> (Value, Vec<Pid>) {
 
 fn put_all(dev: &Dev, value: &str) {
     for key in KEYS {
-        dev.out(&["put", key, value]);
+        dev.out(&["put", "--timeout", "60s", key, value]);
     }
 }
 

@@ -214,7 +214,7 @@ fn kept_entries_are_cleaned(dev: &Dev) {
 #[test]
 fn drill_of_a_store_without_a_log_fails_and_names_what_is_lost() {
     let dev = Dev::start_with(&["--allow-drills", "--durability=none"]);
-    let output = drill(&dev, &["run", "kill", "--node", "0", "--json", "--before", "500ms"]);
+    let output = drill(&dev, &["run", "kill", "--node", "0", "--json", "--before", "3s"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(7), "{report}");
     assert_eq!(report["verdict"], "FAIL");

@@ -7,12 +7,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::harness::{Dev, FLAGS, ServiceManager, command};
+use cell_tests::lease::LONG_LEASE;
 use cell_tests::ports::Ports;
 use cell_tests::process::{by_number, signal, stop, wait_ended};
 use cell_tests::wait;
@@ -226,6 +227,7 @@ fn node_by_itself_notifies_systemd_and_stops_in_order() {
     std::fs::write(&config, text).unwrap();
     let mut node = command(&["node", "--config", config.to_str().unwrap()])
         .args(FLAGS)
+        .args(LONG_LEASE)
         .env("NOTIFY_SOCKET", &manager.socket)
         .env("WATCHDOG_USEC", "2000000")
         .stdout(Stdio::null())
@@ -271,6 +273,7 @@ fn node_behind_a_forwarded_port_is_reached_by_what_it_advertises() {
     let count = forward(forwarded, port);
     let mut node = command(&["node"])
         .args(FLAGS)
+        .args(LONG_LEASE)
         .args(["--listen-address", &format!("127.0.0.1:{port}")])
         .args(["--advertise-address", &format!("127.0.0.1:{forwarded}")])
         .args(["--http-address", &format!("127.0.0.1:{http}")])
@@ -345,13 +348,15 @@ fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
         "`lease_ms` stays 500 ms and does not become 700 ms: a change takes effect when the process starts",
     );
     let status = || {
+        // a lease of half a second may end on a busy machine; then nobody answers for a moment
         let said = command(&["status", "--server", &server]).output().unwrap();
-        assert_eq!(said.status.code(), Some(0), "{said:?}");
-        String::from_utf8(said.stdout).unwrap()
+        said.status.success().then(|| String::from_utf8(said.stdout).unwrap())
     };
     let stays =
         "node-0: `lease_ms` stays 500 ms until the process starts again, and the configuration has 700 ms";
-    wait::until("the status warns of what waits for a start", || status().contains(stays));
+    wait::until("the status warns of what waits for a start", || {
+        status().is_some_and(|said| said.contains(stays))
+    });
     wait::until("a checkpoint is taken of the age that is now the limit", || {
         http(port + 80, "/metrics").contains("\ncell_pair_checkpoints_total{pair=\"1\"} 1")
     });
@@ -362,7 +367,7 @@ fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     let warning =
         "node-0: the configuration is wrong since it was read again, and the settings before it hold: ";
     let why = format!("{warning}{}: `checkpoint_age_ms` cannot be `1 year`", config.display());
-    let warned = wait::until_some("the status warns", || Some(status()).filter(|said| said.contains(&why)));
+    let warned = wait::until_some("the status warns", || status().filter(|said| said.contains(&why)));
     assert!(warned.contains("\nWarnings:\n"), "{warned}");
     wait::until("readiness warns", || http(port + 80, "/readyz?verbose").contains("[-]warnings: the conf"));
     wait::until("the verdict warns", || {
@@ -370,7 +375,7 @@ fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     });
     configure("checkpoint_age_ms = \"2 s\"\n");
     signal(Pid::from_child(&node), Signal::HUP);
-    wait::until("the status warns no more", || !status().contains("Warnings"));
+    wait::until("the status warns no more", || status().is_some_and(|said| !said.contains("Warnings")));
     signal(Pid::from_child(&node), Signal::TERM);
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }
@@ -513,8 +518,10 @@ fn load_interrupted_records_what_is_acknowledged() {
     let verify = ["verify", "--source", source, "--progress", progress];
     for kill in [Signal::INT, Signal::KILL] {
         let mut child = dev.command(&load).stderr(Stdio::null()).spawn().unwrap();
+        let is_over = |child: &mut Child| child.try_wait().unwrap().is_some();
+        wait::until("something is recorded", || Path::new(progress).exists() || is_over(&mut child));
         std::thread::sleep(Duration::from_millis(1200));
-        if child.try_wait().unwrap().is_none() {
+        if !is_over(&mut child) {
             signal(Pid::from_child(&child), kill);
             let code = child.wait().unwrap().code();
             assert!(code.is_none_or(|code| code == 130 || code == 0), "{code:?}");
