@@ -122,7 +122,7 @@ struct Load<'a> {
 impl Load<'_> {
     fn start(&self, place: &Path) -> Result<Served, BenchError> {
         let sizes = many_meganodes(self.data.entries / FINER);
-        let thirds = self.shape.thirds(self.data);
+        let thirds = self.shape.cuts(self.data, usize::from(NODES));
         let nodes = NODES.to_string();
         let mut flags: Vec<(&str, &str)> = sizes.iter().map(|(name, size)| (*name, size.as_str())).collect();
         flags.push(("--nodes", nodes.as_str()));

@@ -78,8 +78,8 @@ impl Shape {
         batch
     }
 
-    /// The two keys that divide the load in three equal parts, as `initial_split_keys` takes them.
-    pub(crate) fn thirds(&self, data: &Dataset) -> String {
+    /// The keys that divide the load in so many equal parts, as `initial_split_keys` takes them.
+    pub(crate) fn cuts(&self, data: &Dataset, parts: usize) -> String {
         let step = (data.entries / SAMPLE).max(1);
         let places = (0..data.entries).step_by(usize::try_from(step).unwrap_or(1));
         let mut keys: Vec<Vec<u8>> = places
@@ -91,8 +91,8 @@ impl Shape {
             .collect();
         keys.sort_unstable();
         // A comma separates two keys; what follows it is as good.
-        let at = |third: usize| String::from_utf8_lossy(&keys[keys.len() * third / 3]).replace(',', "-");
-        format!("{},{}", at(1), at(2))
+        let at = |part: usize| String::from_utf8_lossy(&keys[keys.len() * part / parts]).replace(',', "-");
+        (1..parts).map(at).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn thirds_divide_the_keys_in_three_equal_parts() {
         for shape in [few_paths(), Shape::Uniform, Shape::Ascending] {
-            let thirds = shape.thirds(&DATA);
+            let thirds = shape.cuts(&DATA, 3);
             let (low, high) = thirds.split_once(',').expect("two keys");
             let batch = shape.batch(&DATA, 0, DATA.entries);
             let keys: Vec<&[u8]> = (0..batch.keys.len()).map(|at| batch.keys.get(at)).collect();

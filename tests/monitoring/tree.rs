@@ -216,8 +216,8 @@ fn parsed(answer: Option<(u16, String)>) -> (u16, Value) {
 
 /// A check that one node is asked for, and that another one reports. It ends well.
 fn checked(server: &Server) -> Value {
-    // Each node limits how often checks begin, so the asked node may begin one that the other still refuses; under
-    // load it may be late.
+    // Each node limits how often checks begin, so the asked node may begin one that the other still refuses;
+    // under load the other may be late.
     let is_refused = |operation: &Value| {
         let missing = operation["missing"].as_array();
         missing.is_some_and(|all| {
