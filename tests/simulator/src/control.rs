@@ -2,6 +2,7 @@
 //! `cell_node`'s driver of the control side (production code), each some time after it was given; the
 //! checkpoint's copy (`cell_pair::ImageRun`) goes on between the worker's turns.
 
+use cell_cluster::Ownership;
 use cell_fabric::ConnectionId;
 use cell_node::{Command, ControlEffect, ControlEvent, WorkerInput};
 use cell_pair::{CheckTarget, ImageJob, ImageTurn, check, check_targets};
@@ -118,8 +119,10 @@ impl Node {
     fn carry_out(&mut self, command: Command, now_ns: u64, news: &mut Vec<News>) {
         let notes = matches!(command, Command::Note { .. });
         match command {
-            Command::Left { pair, handed, .. } => {
-                let left = self.control.pairs.extract_if(.., |served| served.ownership.pair == pair);
+            // It may be this node's in a later epoch by now.
+            Command::Left { pair, epoch, handed, .. } => {
+                let is_that = |of: &Ownership| of.pair == pair && of.epoch == epoch;
+                let left = self.control.pairs.extract_if(.., |served| is_that(&served.ownership));
                 news.extend(left.filter(|_| !handed).map(|served| News::Left(served.ownership)));
             }
             Command::Stays { .. } => news.push(News::Stays),

@@ -92,15 +92,19 @@ impl World {
         self.owners.learn(&mut snapshot);
         let Some(node) = self.nodes.iter().find(|node| node.host == host) else { return Ok(()) };
         let incarnation = node.incarnation().unwrap_or_default();
-        let coordinator = &self.coordinator;
-        if coordinator.answers() && coordinator.link().remaining_ns(incarnation).map_err(broken)?.is_none() {
+        let ownership = Ownership { pair: recovered.pair, epoch: recovered.epoch, incarnation };
+        let is_late = match self.coordinator.answers() {
+            true => self.coordinator.link().remaining_ns(incarnation).map_err(broken)?.is_none(),
+            // It shows nothing then. By its own clock the node must not answer, and it is another's by now.
+            false => !node.may_answer(self.now_ns) && self.owners.have_later(ownership),
+        };
+        if is_late {
             // Stopped between the publication and its next step, for longer than its lease: others may have
             // served the pair since. What it holds counts for nothing, and it serves nobody.
             say!(self, "host {host} has {} too late", recovered.pair);
             return Ok(());
         }
         snapshot.note(&mut self.model)?;
-        let ownership = Ownership { pair: recovered.pair, epoch: recovered.epoch, incarnation };
         if !wanted {
             self.coverage.saw(Event::Recoveries);
             self.coverage.add(Event::TreeNodes, snapshot.tree_nodes);

@@ -234,6 +234,11 @@ impl Node {
         u64::try_from(i128::from(now_ns) + drift).unwrap_or(0)
     }
 
+    /// Whether its lease holds by its own clock.
+    pub(crate) fn may_answer(&self, now_ns: u64) -> bool {
+        self.clock_ns(now_ns) < self.lease_until_ns
+    }
+
     /// The world's time at which the process's clock will stand so, or a little later.
     pub(crate) fn world_ns(&self, clock_ns: u64) -> u64 {
         let ppm = self.plan.drift_ppm[self.host as usize - 1];

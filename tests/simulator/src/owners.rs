@@ -70,6 +70,12 @@ impl Owners {
         Ok(())
     }
 
+    /// Whether somebody has served the pair in a later epoch.
+    pub fn have_later(&self, ownership: Ownership) -> bool {
+        let all = self.served.get(&ownership.pair).into_iter().flatten();
+        all.into_iter().any(|other| other.epoch > ownership.epoch)
+    }
+
     /// A pair has left its owner in order.
     pub fn left(&mut self, ownership: Ownership) {
         self.left.insert((ownership.pair, ownership.epoch));

@@ -89,9 +89,10 @@ impl Node {
         self.look_at_watermark(news);
         for command in commands {
             // It is known to the world before it is carried out: that may have effects elsewhere at once.
-            if let Command::Frozen { pair, .. } = &command {
-                let frozen = self.control.pairs.iter().filter(|served| served.ownership.pair == *pair);
-                news.extend(frozen.map(|served| News::Frozen(served.ownership)));
+            if let Command::Frozen { pair, epoch, .. } = &command {
+                let owned = self.control.pairs.iter().map(|served| served.ownership);
+                let frozen = owned.filter(|of| of.pair == *pair && of.epoch == *epoch);
+                news.extend(frozen.map(News::Frozen));
             }
             let due_ns = now_ns + 1 + self.random.time_ns(50 * US);
             self.control.push(due_ns, command);
