@@ -144,7 +144,7 @@ impl Node {
     fn begin(&mut self, job: TakeoverJob, now_ns: u64) {
         let publish = self.publish();
         let run = TakeoverRun::begin(&self.environment_now(), job, publish);
-        let device = self.disk.device();
+        let device = self.disk.device_alone();
         self.claims.taking.push(Taking { run, device, due_ns: now_ns });
     }
 
@@ -165,7 +165,7 @@ impl Node {
         let (publish, clock_ns) = (self.publish(), self.clock_ns(now_ns));
         match CopyRun::begin(&self.environment_now(), job.clone(), publish, clock_ns) {
             Ok(run) => {
-                let device = self.disk.device();
+                let device = self.disk.device_alone();
                 self.claims.copies.push(Moving { job, run, device, due_ns: now_ns });
             }
             Err(error) => self.move_ended(&job, CopyEnd::of(&error)),
@@ -250,7 +250,7 @@ impl Node {
         self.pairs_coming.fetch_add(1, Ordering::Relaxed);
         match TakeoverRun::create(&self.environment, &new, publish, &progress) {
             Ok(run) => {
-                let device = self.disk.device();
+                let device = self.disk.device_alone();
                 self.claims.growing = Some(Taking { run, device, due_ns: now_ns });
             }
             Err(_) => self.not_created(),
@@ -342,7 +342,8 @@ impl Node {
     }
 
     /// A pair on its way to the worker, noted for what is checked from outside.
-    fn serve(&mut self, (store, device): (Pair, SimDevice)) -> PairInput<SimDevice> {
+    fn serve(&mut self, (store, mut device): (Pair, SimDevice)) -> PairInput<SimDevice> {
+        device.share(); // as the node's shell does it, not before
         let incarnation = self.incarnation().unwrap_or_default();
         self.control.begin(incarnation, Arc::new(store.source()), store.slot_ends());
         PairInput { pair: store, device }

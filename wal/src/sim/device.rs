@@ -32,19 +32,22 @@ pub struct SimDevice {
 
 impl SimDevice {
     pub(super) fn new(disk: SimDisk) -> SimDevice {
-        let mut state = disk.state();
-        let (device, is_plain) = (state.new_device(), state.log_flush == FlushWay::PerDevice);
-        drop(state);
+        let device = disk.state().new_device();
         SimDevice {
             disk,
             device,
-            is_plain,
+            is_plain: false,
             queued: Vec::new(),
             on_way: HashMap::new(),
             held: HeldWrites::default(),
             files: HashMap::new(),
             asked: HashMap::new(),
         }
+    }
+
+    /// From the next write on the process's flushes count for this device, where they are used.
+    pub fn share(&mut self) {
+        self.is_plain = self.disk.state().log_flush == FlushWay::PerDevice;
     }
 
     fn send(&self, operation: Operation) {

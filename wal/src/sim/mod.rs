@@ -69,9 +69,17 @@ impl SimDisk {
         SimDisk { state: Arc::new(Mutex::new(self.state().fork(seed))), process: self.process }
     }
 
-    /// A log device of this process.
+    /// A log device of this process, which shares the flushes of the others.
     #[must_use]
     pub fn device(&self) -> SimDevice {
+        let mut device = SimDevice::new(self.clone());
+        device.share();
+        device
+    }
+
+    /// A log device of this process that has its own syncs until [`SimDevice::share`].
+    #[must_use]
+    pub fn device_alone(&self) -> SimDevice {
         SimDevice::new(self.clone())
     }
 
