@@ -39,6 +39,7 @@ pub mod real;
 pub mod record;
 mod region_log;
 pub mod ring;
+mod sealing;
 pub mod segment;
 mod segments;
 pub mod setting;

@@ -27,6 +27,7 @@ use crate::error::{Errno, LogRefusal, WalError};
 use crate::frame::{self, EMPTY_FRAME_BYTES, FrameHeader, FrameKind, Predecessor, frame_bytes};
 use crate::mutant::{Mutant, planted};
 use crate::region_log::{RegionLog, Space};
+use crate::sealing::Sealing;
 use crate::segment::LogId;
 use crate::segments::LogSegments;
 use crate::setting::{LogOptions, LogTimes};
@@ -58,8 +59,7 @@ pub struct PairLog {
     submit_wanted: bool,
     open: bool,
     csn_durable: Csn,
-    sealed: bool,
-    idle_since: Option<Duration>,
+    sealing: Sealing,
     poison: Option<WalError>,
     scratch: Vec<u8>,
     counts: LogCounts,
@@ -104,8 +104,7 @@ impl PairLog {
             submit_wanted: false,
             open: false,
             csn_durable: start.predecessor.cut,
-            sealed: true,
-            idle_since: None,
+            sealing: Sealing::new(start.predecessor.cut),
             poison: None,
             scratch: Vec::new(),
             counts: LogCounts::default(),
@@ -128,6 +127,13 @@ impl PairLog {
     #[must_use]
     pub const fn csn_durable(&self) -> Csn {
         self.csn_durable
+    }
+
+    /// The highest watermark that a durable frame carries: damage at or below it is found, damage above it
+    /// looks like a torn write.
+    #[must_use]
+    pub const fn csn_sealed(&self) -> Csn {
+        self.sealing.csn()
     }
 
     /// The last number given to a record.
@@ -345,11 +351,8 @@ impl PairLog {
         for log in &mut self.logs {
             log.tick(now, self.options.prepare_retry, device);
         }
-        if self.is_unsealed() {
-            let since = *self.idle_since.get_or_insert(now);
-            if now.saturating_sub(since) >= self.options.seal_idle {
-                self.seal(device)?;
-            }
+        if self.is_unsealed() && self.sealing.is_due(now, self.options.seal_idle) {
+            self.seal(device)?;
         }
         Ok(())
     }
@@ -358,9 +361,13 @@ impl PairLog {
     #[must_use]
     pub fn due(&self, now: Duration) -> Option<Duration> {
         let retry = self.logs.iter().filter_map(|log| log.due(now, self.options.prepare_retry));
-        let idle = self.idle_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        let seal = self.is_unsealed().then(|| self.options.seal_idle.saturating_sub(idle));
+        let seal = self.is_unsealed().then(|| self.sealing.due(now, self.options.seal_idle));
         retry.chain(seal).min()
+    }
+
+    /// Has the last batch sealed by the next [`PairLog::tick`] that finds the log idle.
+    pub const fn want_seal(&mut self) {
+        self.sealing.want();
     }
 
     /// Seals the last batch at once, if the log is idle and unsealed: before an owner gives its pair up.
@@ -372,12 +379,14 @@ impl PairLog {
         if !self.is_unsealed() {
             return Ok(false);
         }
-        self.idle_since = None;
         // A log without room for a seal is left: the other log's seal proves as much, and a busy log rotates
         // soon.
         let fitting = KINDS.map(|kind| self.logs[side(kind)].fits(EMPTY_FRAME_BYTES));
         self.write_empty(What::Seal, fitting, |_| FrameKind::Seal, device);
-        self.sealed = true;
+        self.sealing.seals();
+        if self.in_flight.is_none() {
+            self.sealing.proves(self.csn_durable); // neither log has room, and nobody shall wait for that
+        }
         Ok(self.in_flight.is_some())
     }
 
@@ -394,7 +403,7 @@ impl PairLog {
     }
 
     fn is_unsealed(&self) -> bool {
-        self.open && !self.sealed && self.in_flight.is_none() && self.batch.is_empty()
+        self.open && self.sealing.is_open() && self.in_flight.is_none() && self.batch.is_empty()
     }
 
     fn open_if_due(&mut self, device: &mut dyn LogDevice) {
@@ -438,6 +447,7 @@ impl PairLog {
         self.counts.frame_bytes += done.frame_bytes;
         self.counts.payload_bytes += done.payload_bytes;
         self.counts.records += done.records;
+        self.sealing.proves(self.csn_durable); // as these frames carry it
         match done.what {
             What::Open => self.open = true,
             What::Seal => self.counts.seals += 1,
@@ -455,8 +465,7 @@ impl PairLog {
             What::Batch { csn_last } => {
                 self.counts.batches += 1;
                 self.csn_durable = csn_last;
-                self.sealed = false;
-                self.idle_since = None;
+                self.sealing.batch_ended();
                 return Some(csn_last);
             }
         }

@@ -165,6 +165,18 @@ impl CommitLog {
         self.log.as_ref().map_or(self.csn_unlogged, PairLog::csn_durable)
     }
 
+    /// Damage to what is durable up to here is found, whatever it is; without a log, what has been written.
+    pub(crate) fn sealed(&self) -> Csn {
+        self.log.as_ref().map_or(self.csn_unlogged, PairLog::csn_sealed)
+    }
+
+    /// What is durable is sealed soon, and not only after an idle time.
+    pub(crate) fn want_seal(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.want_seal();
+        }
+    }
+
     /// What may be seen.
     #[inline]
     pub(crate) fn visible(&self) -> Csn {

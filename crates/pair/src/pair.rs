@@ -347,6 +347,17 @@ impl<O: MemoryObserver> Pair<O> {
         self.log.durable()
     }
 
+    /// Up to which CSN damage to the log is found; above, that of the last batch looks like a torn write.
+    #[must_use]
+    pub fn sealed(&self) -> Csn {
+        self.log.sealed()
+    }
+
+    /// Has what is durable sealed soon.
+    pub fn want_seal(&mut self) {
+        self.log.want_seal();
+    }
+
     /// Up to which CSN readers may see.
     #[must_use]
     pub fn visible(&self) -> Csn {

@@ -133,6 +133,8 @@ mutants! {
     OpenToldEarly: "open-told-early",
     /// A source learns that its target takes writes before that is durable.
     OpenedToldEarly: "opened-told-early",
+    /// A source learns that its target takes writes while damage to that record would look like a torn write.
+    OpenedToldUnsealed: "opened-told-unsealed",
     /// The root leads to a router that is not durable.
     RootSetEarly: "root-set-early",
     /// A router gets entries before it is durable that the root leads to it.

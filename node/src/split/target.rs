@@ -97,6 +97,13 @@ fn state_of(pair: &Pair, name: SplitName) -> Option<(TargetState, bool)> {
     pair.split_table().target(name).map(|split| (split.state, split.csn <= pair.durable()))
 }
 
+/// Whether damage to the last record of an adoption would be found. A source that is over forgets the split,
+/// and what it has handed over is then known by this record alone: it must not look like a torn write.
+fn is_sealed(pair: &Pair, name: SplitName) -> bool {
+    let sealed = pair.split_table().target(name).is_none_or(|split| split.csn <= pair.sealed());
+    sealed || planted(Mutant::OpenedToldUnsealed) || planted(Mutant::OpenedToldEarly)
+}
+
 impl Target {
     /// An adoption that a recovery found unsettled.
     fn recovered(at: PairAt, name: SplitName, slot: SlotIndex, state: TargetState) -> Target {
@@ -188,6 +195,10 @@ impl Target {
             return Stepped::Moved;
         }
         if state == TargetState::Opened && (durable || planted(Mutant::OpenedToldEarly)) {
+            if !self.opened_reported && !is_sealed(pair, name) {
+                pair.want_seal();
+                return Stepped::Waits;
+            }
             if !std::mem::replace(&mut self.opened_reported, true) {
                 effects.send(SplitMessage::Opened { name });
                 return Stepped::Moved;

@@ -188,8 +188,14 @@ impl World {
         if self.phase != RunPhase::Rotten || !self.owners.all_recovered() {
             return Ok(());
         }
-        if self.held != Some(self.owners.entries()) {
-            return Err(broken("damaged pairs are served with other entries"));
+        let (held, served) = (self.held.take().unwrap_or_default(), self.owners.entries());
+        if let Some(entry) = held.symmetric_difference(&served).next() {
+            let side = if held.contains(entry) { "lost" } else { "new" };
+            return Err(broken(format_args!(
+                "damaged pairs are served with other entries: {side}: {entry:?}, {} before, {} now",
+                held.len(),
+                served.len()
+            )));
         }
         self.enter(RunPhase::Over);
         Ok(())

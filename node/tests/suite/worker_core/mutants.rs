@@ -120,6 +120,7 @@ fn every_mutant_of_the_steps_of_splits_is_caught() {
             (Mutant::TruncatedEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::OpenToldEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::OpenedToldEarly, split_order::steps_go_by_what_is_durable),
+            (Mutant::OpenedToldUnsealed, split_order::source_is_over_once_the_end_at_its_target_is_sealed),
             (Mutant::RootSetEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::RouteAddedEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::RoutedToldEarly, split_order::steps_go_by_what_is_durable),

@@ -143,6 +143,35 @@ fn steps_of_a_split_go_by_what_is_durable() {
     steps_go_by_what_is_durable();
 }
 
+/// Damage to an unsealed last batch looks like a torn write: a source must not forget what only that proves.
+pub(crate) fn source_is_over_once_the_end_at_its_target_is_sealed() {
+    let mut story = Story::begin();
+    let mut opened = None;
+    let mut seen = false;
+    while story.finished() == 0 {
+        story.turn();
+        let [source, target] = [0, 1].map(|at| story.world.worker().pairs().nth(at).unwrap());
+        let mut targets = target.split_table().targets();
+        if let Some((_, adopted)) = targets.find(|(_, adopted)| adopted.state == TargetState::Opened) {
+            opened = Some(adopted.csn);
+        }
+        if source.split_table().sources().any(|(_, split)| split.state == SourceState::Finished) {
+            let opened = opened.expect("it was open for some turns");
+            assert!(
+                opened <= target.sealed(),
+                "a split is over whose last record at the target is not sealed"
+            );
+            seen = true;
+        }
+    }
+    assert!(seen, "the source's end was seen");
+}
+
+#[test]
+fn source_of_a_split_is_over_once_the_end_at_its_target_is_sealed() {
+    source_is_over_once_the_end_at_its_target_is_sealed();
+}
+
 /// Loads until a split has begun, the source's log being held from a put on; the number of puts.
 fn begin_held(held_from: u64) -> (World, u64) {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
