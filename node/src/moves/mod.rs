@@ -278,7 +278,7 @@ impl MovesDriver {
             return;
         }
         target.job = None;
-        let copied_bytes = job.state().bytes_done;
+        let copied_bytes = job.state(self.now_ns).bytes_done;
         target.figures.copied(&mut self.counts, copied_bytes, true, self.now_ns);
         match end {
             CopyEnd::Served => {
@@ -410,7 +410,7 @@ impl MovesDriver {
         let other_lives = of.is_some_and(|of| view.lives(of.source.incarnation));
         let (stopping, now_ns) = (self.stopping, self.now_ns);
         let seen = Seen { of, pair: view.pairs.get(&pair), other_lives, stopping, now_ns };
-        let copy = target.job.as_ref().map_or(CopyState::default(), CopyJob::state);
+        let copy = target.job.as_ref().map_or(CopyState::default(), |job| job.state(now_ns));
         target.figures.copied(&mut self.counts, copy.bytes_done, false, now_ns);
         if std::mem::take(&mut target.is_fresh) {
             target.figures.served(&mut self.counts, of, now_ns, self.wall.at_ms(self.now_ns));
@@ -451,7 +451,7 @@ impl MovesDriver {
             }
             TargetAction::Drop => {
                 if let Some(job) = target.job.take() {
-                    let copied_bytes = job.state().bytes_done;
+                    let copied_bytes = job.state(self.now_ns).bytes_done;
                     target.figures.copied(&mut self.counts, copied_bytes, true, self.now_ns);
                     job.orders.stop();
                 }
