@@ -28,6 +28,8 @@ use figures::MoveFigures;
 use source::{Seen, SourceAction, SourceMove};
 use target::{CopyState, TargetAction, TargetMove};
 
+pub(crate) use target::BEHIND;
+
 pub use copying::{CopyEnd, CopyJob, CopyOrders, CopyRun};
 
 /// How often the rows are looked at by a target that waits for the handing.
