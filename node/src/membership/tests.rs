@@ -93,7 +93,7 @@ struct Handed {
 
 impl Handed {
     /// Node 1 has the pair in this epoch, and does not serve it.
-    fn new(epoch: u64) -> Handed {
+    fn new(epoch: u32) -> Handed {
         let side = |incarnation, node| MoveSide {
             incarnation: Incarnation(incarnation),
             node: NodeId(node),
