@@ -260,10 +260,13 @@ impl CopyEnd {
     }
 }
 
-/// Whether a copy failed because files that it wanted have gone, as they may beside their owner's work.
+/// Whether a copy failed because files that it wanted have gone, as they may beside their owner's work: they
+/// are missing, or are used again and hold something else. What is read of a log beside its owner proves no
+/// damage, because the owner may give back what a checkpoint covers.
 fn has_lost_files(error: &RecoveryError) -> bool {
     match error {
         RecoveryError::Log(WalError::SegmentMissing { .. } | WalError::FolderMissing { .. }) => true,
+        RecoveryError::Log(WalError::Corrupt(_) | WalError::Mismatch { .. }) => true,
         RecoveryError::Log(WalError::Storage(error)) => error.errno == Errno::ENOENT,
         _ => false,
     }
@@ -271,6 +274,9 @@ fn has_lost_files(error: &RecoveryError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use cell_terms::{Epoch, PairId, RegionKind};
+    use cell_wal::{DiskOperation, LogId, StorageError};
+
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
@@ -287,6 +293,22 @@ mod tests {
         assert_eq!(pace.wait_ns(10_020, 12 * SECOND, 20), 0, "a higher one counts at once");
         assert_eq!(pace.wait_ns(10_060, 12 * SECOND, 20), 2 * SECOND);
         assert_eq!(pace.wait_ns(1 << 60, 12 * SECOND, 0), 0);
+    }
+
+    /// A segment that was given back while it was read is taken for damage by who reads it.
+    #[test]
+    fn log_that_changes_under_a_copy_is_a_reason_to_begin_anew_and_a_disk_that_fails_is_none() {
+        let pair = PairId(1);
+        let segment = LogId { pair, epoch: Epoch(1) }.log(RegionKind::Node).segment(1);
+        let begins_anew = |error: WalError| match CopyEnd::of(&error.into()) {
+            CopyEnd::Failed { files_gone, .. } => files_gone,
+            CopyEnd::Served => false,
+        };
+        assert!(begins_anew(WalError::SegmentMissing { segment }));
+        assert!(begins_anew(WalError::Mismatch { pair, epoch: Epoch(1) }));
+        let of = |errno| StorageError { operation: DiskOperation::Open, path: "log".into(), errno };
+        assert!(begins_anew(of(Errno::ENOENT).into()));
+        assert!(!begins_anew(of(Errno::EIO).into()));
     }
 
     #[test]
