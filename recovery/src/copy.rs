@@ -29,8 +29,8 @@ use crate::restore::{Copied, Restore, Step};
 
 /// A round that reads no more than this is the last one that is needed before the handing.
 const LAG_BYTES_MAX: u64 = 1 << 20;
-/// One that was ready is so no more once a round has read more than this. It is above the other bound, so that
-/// a log that grows by about that much does not make it ready and not by turns.
+/// One that was ready is so no more once a round has read more than this. It is above the other bound, so
+/// that a log that grows by about that much does not make it ready and not by turns.
 const BEHIND_BYTES: u64 = 8 * LAG_BYTES_MAX;
 
 /// What a step of a copy leaves to do.

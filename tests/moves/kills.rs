@@ -1,5 +1,6 @@
-//! `kill -9` of source, target or both, of who balances, and of the supervisor with all nodes, at each stage of
-//! a move, under load: the pair is served again, the move is over, and nothing that was acknowledged is lost.
+//! `kill -9` of source, target or both, of who balances, and of the supervisor with all nodes, at each stage
+//! of a move, under load: the pair is served again, the move is over, and nothing that was acknowledged is
+//! lost.
 
 use std::time::Duration;
 

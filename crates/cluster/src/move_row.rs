@@ -176,9 +176,9 @@ impl MoveRow {
         is_targets && (cut.is_some() || row.is_published())
     }
 
-    /// What has become of a move by what the pair's row shows, whatever its ends know of it: its target serves
-    /// the pair, or did, or another has it. Nothing of such a move is left to be done but to say so in its
-    /// row. None: that is not decided yet.
+    /// What has become of a move by what the pair's row shows, whatever its ends know of it: its target
+    /// serves the pair, or did, or another has it. Nothing of such a move is left to be done but to say so
+    /// in its row. None: that is not decided yet.
     #[must_use]
     pub fn verdict(&self, row: &PairRow) -> Option<MoveOutcome> {
         let of_target = self.epoch_of_target();

@@ -219,10 +219,10 @@ impl MovesDriver {
         }
     }
 
-    /// Whether it is for this node to say in a move's row what became of it, though it takes no part in it, or
-    /// does no more. Of a move that is decided the source does, if it lives, else the target: the one may have
-    /// done with it because its last write was outrun, and the other one may have died since. Of one whose
-    /// ends are both dead any member does. Else its row would be under way for ever.
+    /// Whether it is for this node to say in a move's row what became of it, though it takes no part in it,
+    /// or does no more. Of a move that is decided the source does, if it lives, else the target: the one may
+    /// have done with it because its last write was outrun, and the other one may have died since. Of one
+    /// whose ends are both dead any member does. Else its row would be under way for ever.
     fn is_to_close(&self, of: &MoveRow, view: &ClusterView, is_decided: bool) -> bool {
         let me = self.options.incarnation;
         let takes_part = self.sources.contains_key(&of.pair) || self.targets.contains_key(&of.pair);

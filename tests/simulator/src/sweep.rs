@@ -176,8 +176,8 @@ impl Report {
         self.coverage.count(Event::SurvivorRuns) * 100 / self.passed.max(1)
     }
 
-    /// In what the sweep was too tame to prove much. One with a mutant ends with the first seed that fails, and
-    /// shorter runs, or runs without all faults, prove what they were asked for.
+    /// In what the sweep was too tame to prove much. One with a mutant ends with the first seed that fails,
+    /// and shorter runs, or runs without all faults, prove what they were asked for.
     #[must_use]
     pub fn tame(&self, options: RunOptions) -> Vec<String> {
         let RunOptions { operations, stop_after, without, mutant, .. } = options;
@@ -241,7 +241,8 @@ mod tests {
     use super::*;
     use crate::faults::{FAULTS, Fault};
 
-    /// So many runs, each with a takeover and a move; of the faults, `rare` befell so often while pairs moved.
+    /// So many runs, each with a takeover and a move; of the faults, `rare` befell so often while pairs
+    /// moved.
     fn report(passed: u64, moved: u64, rare: Fault, times: u64) -> Report {
         let mut coverage = Coverage::default();
         coverage.add(Event::SurvivorRuns, passed);

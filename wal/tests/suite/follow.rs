@@ -93,7 +93,8 @@ fn follower_begins_above_a_base_and_takes_nothing_past_the_cut() {
     assert!(reader.next_batch().unwrap().is_none(), "and stays there");
 }
 
-/// It was taken for one that is not there yet: whoever followed waited for ever, and seemed to have caught up.
+/// It was taken for one that is not there yet: whoever followed waited for ever, and seemed to have caught
+/// up.
 #[test]
 fn follower_whose_segment_was_given_back_is_told_so() {
     let disk = SimDisk::new(5);
