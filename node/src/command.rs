@@ -138,6 +138,8 @@ pub enum StayReason {
     NoLog,
     /// Splits in which it takes part did not come to their end in time.
     Splits,
+    /// Its checkpoint, or a check of it, did not.
+    Busy,
 }
 
 impl StayReason {
@@ -148,6 +150,7 @@ impl StayReason {
             StayReason::NotServed => "its node does not serve it just now, or it leaves already",
             StayReason::NoLog => "it has no log (`durability = none`)",
             StayReason::Splits => "its meganodes are being split: try again",
+            StayReason::Busy => "its checkpoint, or a check of it, takes too long: try again",
         }
     }
 }

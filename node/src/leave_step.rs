@@ -7,8 +7,8 @@ use cell_protocol::PairRegions;
 pub(crate) enum LeaveStep {
     /// What takes several turns comes to its end.
     Settling {
-        /// Splits have until then.
-        until_ns: u64,
+        /// Since when.
+        since_ns: u64,
     },
     /// It is in no list any more; trust in the lists from before ends.
     Unlisted {

@@ -29,6 +29,9 @@ use crate::restore::{Copied, Restore, Step};
 
 /// A round that reads no more than this is the last one that is needed before the handing.
 const LAG_BYTES_MAX: u64 = 1 << 20;
+/// One that was ready is so no more once a round has read more than this. It is above the other bound, so
+/// that a log that grows by about that much does not make it ready and not by turns.
+const BEHIND_BYTES: u64 = 8 * LAG_BYTES_MAX;
 
 /// What a step of a copy leaves to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +98,12 @@ impl PairCopy {
             Step::Later => CopyTurn::CaughtUp { ready: self.verified && self.lag_bytes() <= LAG_BYTES_MAX },
             Step::More | Step::Done => CopyTurn::More,
         })
+    }
+
+    /// Whether so much has come to the log that a copy which was ready is so no more.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.lag_bytes() > BEHIND_BYTES
     }
 
     /// What came to the log in the last round.

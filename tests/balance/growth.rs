@@ -36,12 +36,7 @@ fn cluster_grows_to_five_and_shrinks_to_two_under_load_and_no_operation_fails() 
     let server = cluster();
     load(&server);
     let traffic = Traffic::new(server.address());
-    let ledger = std::thread::scope(|scope| {
-        let traffic = &traffic;
-        let writing = scope.spawn(move || traffic.keep_ledger(0, PATIENCE));
-        let meeting: Vec<_> =
-            (0..MEETING).map(|client| scope.spawn(move || traffic.meet(client, PATIENCE))).collect();
-        let ending = traffic.ending();
+    let (ledger, _) = traffic.during(MEETING, PATIENCE, || {
         traffic.wait_acknowledged(WRITES_MIN);
         scale(&server, "5");
         server.wait_view("shared by five", |view| each_has_one(view, 5));
@@ -50,11 +45,6 @@ fn cluster_grows_to_five_and_shrinks_to_two_under_load_and_no_operation_fails() 
         let view = server.wait_healthy();
         assert!(each_has_one(&view, 2), "{view:?}");
         traffic.wait_acknowledged(WRITES_MIN);
-        drop(ending);
-        for client in meeting {
-            client.join().expect("a client that met others did not panic");
-        }
-        writing.join().expect("a writer did not panic")
     });
     assert_eq!(traffic.failed(), 0, "no operation fails");
     let keys = traffic.verify(&ledger);

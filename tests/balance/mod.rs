@@ -79,6 +79,13 @@ fn balance(server: &Server, asked: u16) -> Option<Value> {
     (!document["balancer"].is_null()).then_some(document)
 }
 
+/// Whether a node says that it balances itself.
+pub(crate) fn balances(server: &Server, node: u16) -> bool {
+    let part = server.http_of(node, "/api/v1/balance?scope=node").filter(|(status, _)| *status == 200);
+    let part = part.and_then(|(_, body)| serde_json::from_str::<Value>(&body).ok());
+    part.is_some_and(|part| part["balances"] == true)
+}
+
 /// The bytes of each node, as the balancer knows them.
 fn bytes_of(document: &Value) -> BTreeMap<u64, u64> {
     let rows = document["nodes"].as_array().map_or(&[][..], Vec::as_slice);

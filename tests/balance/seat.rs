@@ -11,7 +11,7 @@ use cell_tests::wait;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::balance::{assert_loaded, balance, cluster, load, wait_balanced};
+use crate::balance::{assert_loaded, balance, balances, cluster, load, wait_balanced};
 
 /// Each move by pair and number, with its ends.
 type Seen = BTreeMap<(u64, u64), (u64, u64)>;
@@ -30,13 +30,6 @@ fn see_moves(server: &Server, asked: u16, seen: &mut Seen) {
 
 fn balancer(server: &Server, asked: u16) -> Option<u64> {
     balance(server, asked)?["balancer"].as_u64()
-}
-
-/// Whether a node says that it balances itself.
-fn balances(server: &Server, node: u16) -> bool {
-    let part = server.http_of(node, "/api/v1/balance?scope=node").filter(|(status, _)| *status == 200);
-    let part = part.and_then(|(_, body)| serde_json::from_str::<Value>(&body).ok());
-    part.is_some_and(|part| part["balances"] == true)
 }
 
 #[test]

@@ -1,16 +1,22 @@
-//! `kill -9` of source, target or both at each stage of a move, under load: the pair is served again, the
-//! move is over, and nothing that was acknowledged is lost.
+//! `kill -9` of source, target or both, of who balances, and of the supervisor with all nodes, at each stage
+//! of a move, under load: the pair is served again, the move is over, and nothing that was acknowledged is
+//! lost.
 
 use std::time::Duration;
 
+use cell_tests::cluster::View;
 use cell_tests::dice::Dice;
-use cell_tests::process::signal;
+use cell_tests::process::{signal, wait_ended};
 use cell_tests::repeats::Repeats;
 use cell_tests::server::Server;
 use cell_tests::traffic::Traffic;
+use cell_tests::wait;
 use rustix::process::{Pid, Signal};
 
-use crate::moves::{SLOW, Stage, assert_filled, assert_sound, cluster, fill, hold, is_over};
+use crate::balance::balances;
+use crate::moves::{
+    Ends, SLOW, Stage, assert_filled, assert_sound, cluster, fill, hold, hold_between, is_over,
+};
 
 /// How long each operation is tried: longer than any takeover.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -60,35 +66,100 @@ fn kill(server: &Server, number: usize, (stage, dies): (Stage, Dies)) {
     println!("{dies:?} killed at {stage:?}: {of}");
 }
 
-#[test]
-fn ends_killed_at_each_stage_of_a_move_nothing_acknowledged_is_lost() {
-    let server = cluster("--nodes=3", &SLOW);
+/// The stages in turn, so many, from one on that is drawn for this run.
+fn stages(repeats: Repeats) -> impl Iterator<Item = Stage> {
+    let first = usize::try_from(Dice::drawn(FIRST).below(4)).expect("it is small");
+    (first..).map(|number| Stage::ALL[number % 4]).take(repeats.of_this_run() as usize)
+}
+
+/// A move between nodes of which the balancer is none, if it has not got all pairs.
+fn beside(view: &View, balancer: u64) -> Ends {
+    let rows = view.pairs();
+    let row = rows.iter().find(|row| row["node"] != balancer).unwrap_or(&rows[0]);
+    let source = row["node"].as_u64().expect("a pair has a node");
+    let other = |than: [u64; 2]| (0..3).find(|node| !than.contains(node)).expect("there are three");
+    let target = other([source, balancer]);
+    let asked = u16::try_from(other([source, target])).expect("it is small");
+    Ends { pair: row["pair"].as_u64().expect("a number"), source, target, asked }
+}
+
+/// Kills the node that balances while a move is at a stage, and waits until all is well again.
+fn kill_balancer(server: &Server, stage: Stage) {
+    let balances = || (0..3).find(|node| balances(server, *node)).map(u64::from);
+    let balancer = wait::until_some("somebody balances", balances);
+    let process = server.wait_healthy().process(balancer).expect("it runs");
+    let held = hold_between(server, stage, |view| beside(view, balancer));
+    let ends = held.ends;
+    signal(process, Signal::KILL);
+    drop(held);
+    let is_another = |view: &View| view.process(balancer).is_some_and(|found| found != process);
+    server.wait_view("followed by another process", is_another);
+    server.wait_healthy();
+    let of = server.wait_move(ends.asked, ends.pair, "over", is_over);
+    let next = wait::until_some("somebody balances again", balances);
+    println!("{balancer} balanced and was killed at {stage:?}, {next} does now: {of}");
+}
+
+/// Kills the supervisor while a move is at a stage: all nodes die with it. All start again.
+fn kill_supervisor(server: &mut Server, number: usize, stage: Stage) {
+    let held = hold(server, number, stage);
+    let (ends, nodes) = (held.ends, server.nodes());
+    signal(server.supervisor(), Signal::KILL);
+    drop(held); // who stood still goes on, without a supervisor
+    wait_ended(&nodes);
+    server.kill_all();
+    server.resume();
+    server.wait_healthy();
+    let of = server.wait_move(ends.asked, ends.pair, "over", is_over);
+    println!("supervisor killed at {stage:?}: {of}");
+}
+
+/// Does this beside load, with some of it before each kill; all that was acknowledged is there afterwards.
+fn nothing_is_lost_by(kills: impl FnOnce(&mut Server, &Traffic)) {
+    let mut server = cluster("--nodes=3", &SLOW);
     fill(&server);
     let traffic = Traffic::new(server.address());
-    let ledger = std::thread::scope(|scope| {
-        let traffic = &traffic;
-        let writing = scope.spawn(move || traffic.keep_ledger(0, PATIENCE));
-        let meeting: Vec<_> =
-            (0..MEETING).map(|client| scope.spawn(move || traffic.meet(client, PATIENCE))).collect();
-        let ending = traffic.ending();
-        let (cases, first) = (cases(), Dice::drawn(FIRST).below(12));
-        let first = usize::try_from(first).expect("it is small");
-        for number in first..first + kills() {
-            traffic.wait_acknowledged(WRITES_MIN);
-            kill(&server, number, cases[number % cases.len()]);
-        }
+    let (ledger, _) = traffic.during(MEETING, PATIENCE, || {
+        kills(&mut server, &traffic);
         traffic.wait_acknowledged(WRITES_MIN);
-        drop(ending);
-        for client in meeting {
-            client.join().expect("a client that met others did not panic");
-        }
-        writing.join().expect("a writer did not panic")
     });
     assert_filled(&server);
     let keys = traffic.verify(&ledger);
     let operations = traffic.check_history();
-    println!("{} kills: {keys} keys verified, {operations} operations checked", kills());
+    println!("{keys} keys verified, {operations} operations checked");
     assert_sound(&server);
+}
+
+#[test]
+fn ends_killed_at_each_stage_of_a_move_nothing_acknowledged_is_lost() {
+    nothing_is_lost_by(|server, traffic| {
+        let (cases, first) = (cases(), Dice::drawn(FIRST).below(12));
+        let first = usize::try_from(first).expect("it is small");
+        for number in first..first + kills() {
+            traffic.wait_acknowledged(WRITES_MIN);
+            kill(server, number, cases[number % cases.len()]);
+        }
+    });
+}
+
+#[test]
+fn balancer_killed_at_each_stage_of_a_move_nothing_acknowledged_is_lost() {
+    nothing_is_lost_by(|server, traffic| {
+        for stage in stages(Repeats { plain: 4, quick: 1, full: 4, long: 8 }) {
+            traffic.wait_acknowledged(WRITES_MIN);
+            kill_balancer(server, stage);
+        }
+    });
+}
+
+#[test]
+fn supervisor_killed_at_each_stage_of_a_move_nothing_acknowledged_is_lost() {
+    nothing_is_lost_by(|server, traffic| {
+        for (number, stage) in stages(Repeats { plain: 4, quick: 1, full: 4, long: 8 }).enumerate() {
+            traffic.wait_acknowledged(WRITES_MIN);
+            kill_supervisor(server, number, stage);
+        }
+    });
 }
 
 #[test]

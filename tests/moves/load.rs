@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cell_client::{OneSidedCounters, Transport};
+use cell_client::Transport;
 use cell_tests::server::Server;
 use cell_tests::traffic::Traffic;
 
@@ -19,23 +19,12 @@ const WRITES_MIN: u64 = 100;
 /// So many moves, one after the other, of the pairs in turn.
 pub(super) fn pairs_move(server: &Server, transport: Transport, moves: usize) {
     let traffic = Traffic::new(server.address()).over(transport);
-    let mut counters = OneSidedCounters::default();
-    let ledger = std::thread::scope(|scope| {
-        let traffic = &traffic;
-        let writing = scope.spawn(move || traffic.keep_ledger(0, PATIENCE));
-        let meeting: Vec<_> =
-            (0..MEETING).map(|client| scope.spawn(move || traffic.meet(client, PATIENCE))).collect();
-        let ending = traffic.ending();
+    let (ledger, counters) = traffic.during(MEETING, PATIENCE, || {
         for number in 0..moves {
             traffic.wait_acknowledged(WRITES_MIN);
             move_and_wait(server, &Ends::of(&server.view(), number));
         }
         traffic.wait_acknowledged(WRITES_MIN);
-        drop(ending);
-        for client in meeting {
-            counters.add(&client.join().expect("a client that met others did not panic"));
-        }
-        writing.join().expect("a writer did not panic")
     });
     assert_eq!(traffic.failed(), 0, "no operation fails");
     assert!(counters.done > 0, "{counters:?}");

@@ -174,9 +174,14 @@ impl Drop for Held {
 /// Begins moves until one is held at a stage, within the leases of both ends. Copies must be slow enough to
 /// be seen: [`fill`] and [`SLOW`] make them so.
 fn hold(server: &Server, number: usize, stage: Stage) -> Held {
+    hold_between(server, stage, |view| Ends::of(view, number))
+}
+
+/// The same, between ends of the caller's.
+fn hold_between(server: &Server, stage: Stage, ends: impl Fn(&View) -> Ends) -> Held {
     for _ in 0..TRIES_MAX {
         let view = server.wait_healthy();
-        let ends = Ends::of(&view, number);
+        let ends = ends(&view);
         let processes = ends.processes(&view);
         let mut held = Held { ends, processes, stopped: Vec::new() };
         if reaches(server, &mut held, stage) {

@@ -83,6 +83,32 @@ impl Traffic {
         self.stop.load(Ordering::SeqCst)
     }
 
+    /// One client keeps a ledger and so many meet on shared keys while something is done; then they end. What
+    /// the first one was answered, and what reads one-sided counted.
+    ///
+    /// # Panics
+    /// If a client was given an answer that no crash explains.
+    pub fn during(
+        &self,
+        meeting: u64,
+        deadline: Duration,
+        what: impl FnOnce(),
+    ) -> (Ledger, OneSidedCounters) {
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(|| self.keep_ledger(0, deadline));
+            let meeting: Vec<_> =
+                (0..meeting).map(|client| scope.spawn(move || self.meet(client, deadline))).collect();
+            let ending = self.ending();
+            what();
+            drop(ending);
+            let mut counters = OneSidedCounters::default();
+            for client in meeting {
+                counters.add(&client.join().expect("a client that met others did not panic"));
+            }
+            (writing.join().expect("a writer did not panic"), counters)
+        })
+    }
+
     /// Waits until so many writes more are acknowledged: a fault without load proves nothing.
     ///
     /// # Panics

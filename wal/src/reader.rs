@@ -145,7 +145,8 @@ impl LogReader {
     /// where the next one is expected. Nothing that was listed or read ahead before counts.
     ///
     /// # Errors
-    /// The segment is not there, or not yet; or the disk fails.
+    /// [`WalError::SegmentMissing`]: the segment is not there yet. [`Errno::ENOENT`]: it was given back, for
+    /// later ones are there. The disk fails.
     pub(crate) fn again(&self, from_current: bool) -> Result<LogReader, WalError> {
         let (generation, position, sequence, reread) = match &self.current {
             Some((header, place, _)) if from_current => {
@@ -156,8 +157,14 @@ impl LogReader {
         };
         let mut generations = list_segments(&*self.storage, self.name)?;
         generations.retain(|listed| *listed >= generation);
-        if generations.first() != Some(&generation) {
-            return Err(WalError::SegmentMissing { segment: self.name.segment(generation) });
+        let segment = self.name.segment(generation);
+        match generations.first() {
+            Some(first) if *first == generation => {}
+            // Generations come one after the other: what is waited for here never does.
+            Some(_) => {
+                return Err(StorageError::new(DiskOperation::Open, &segment.path(), Errno::ENOENT).into());
+            }
+            None => return Err(WalError::SegmentMissing { segment }),
         }
         let storage = Arc::clone(&self.storage);
         let source = DirectSource::new(storage, self.name, generations.clone(), self.chunk_bytes);

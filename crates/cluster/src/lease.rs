@@ -189,6 +189,8 @@ impl LeaseKeeper {
             Renewal::There if planted(Mutant::RenewedByLook) => self.confirm(asked_ns),
             Renewal::There => self.due_ns = now_ns,
             Renewal::Ended => self.end(),
+            // It may have been carried out. What is relied on counts from renewals that say so themselves.
+            Renewal::Failed if planted(Mutant::UnansweredRenewalBelieved) => self.confirm(asked_ns),
             Renewal::Failed => self.due_ns = now_ns + self.terms.ttl_ns() / RETRIES_PER_LEASE,
         }
     }
@@ -436,6 +438,11 @@ mod tests {
         std::iter::once((0, 0, 1, 9, 0)).chain(cut).chain([(0, 0, 1, 9, 0); 4]).collect()
     }
 
+    /// A node of which no renewal arrives any more.
+    fn unanswered() -> Vec<Step> {
+        std::iter::once((0, 0, 20, 9, 0)).chain(std::iter::repeat_n((0, 0, 5, 0, 0), 60)).collect()
+    }
+
     /// A node that does not hear of its last renewal, finds the lease there when it has run out, and is cut
     /// off then.
     fn cut_off_but_for_a_look() -> Vec<Step> {
@@ -479,6 +486,7 @@ mod tests {
         let twins: &[(Mutant, Story)] = &[
             (Mutant::ServedUnread, || never_outlasts(&cut_off_until_the_end()).is_ok()),
             (Mutant::RenewedByLook, || never_outlasts(&cut_off_but_for_a_look()).is_ok()),
+            (Mutant::UnansweredRenewalBelieved, || never_outlasts(&unanswered()).is_ok()),
             (Mutant::SilentRenews, || deaf_node_lasts_ms() <= 95 + 100),
         ];
         cell_terms::mutant::in_own_process(|| {

@@ -175,6 +175,20 @@ impl MoveRow {
         // Once it is published, a checkpoint may have dropped the source's epoch.
         is_targets && (cut.is_some() || row.is_published())
     }
+
+    /// What has become of a move by what the pair's row shows, whatever its ends know of it: its target
+    /// serves the pair, or did, or another has it. Nothing of such a move is left to be done but to say so
+    /// in its row. None: that is not decided yet.
+    #[must_use]
+    pub fn verdict(&self, row: &PairRow) -> Option<MoveOutcome> {
+        let of_target = self.epoch_of_target();
+        if self.stage == MoveStage::Handed && row.history.iter().any(|served| served.epoch == of_target) {
+            return Some(MoveOutcome::Moved);
+        }
+        let is_anothers = row.epoch > self.epoch && !self.is_handed(row);
+        let why = || "another node has claimed the pair".to_owned();
+        is_anothers.then(|| MoveOutcome::GivenUp { why: why() })
+    }
 }
 
 /// How far a target's copy is.

@@ -279,6 +279,9 @@ mutants! {
     RowsUncut: "rows-uncut",
     /// A dump is loaded as if it had no heading. A test of `ops/src/input/source.rs` catches it.
     DumpHeadingMissed: "dump-heading-missed",
+    /// A node relies on a renewal of its lease of which it does not know whether it was carried out. A test
+    /// of `crates/cluster/src/lease.rs` catches it.
+    UnansweredRenewalBelieved: "unanswered-renewal-believed",
     /// A range that is to be removed may have empty bounds. A test of `ops/src/range.rs` catches it.
     EmptyBoundTaken: "empty-bound-taken",
     /// A pair's row is written whatever is there, when its id comes from a counter that went back.

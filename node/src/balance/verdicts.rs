@@ -7,6 +7,7 @@ use cell_placement::MoveFailure;
 use cell_terms::{NodeId, PairId};
 
 use crate::command::StayReason;
+use crate::moves::BEHIND;
 
 /// The moves whose end is known: the last one of each pair.
 #[derive(Debug, Default)]
@@ -52,6 +53,8 @@ fn failure_of(of: &MoveRow) -> Option<MoveFailure> {
     let says = |words: &str| why.contains(words);
     Some(if says(StayReason::Splits.words()) {
         MoveFailure::SplitOpen
+    } else if says(BEHIND) {
+        MoveFailure::Behind
     } else if says("memory") {
         MoveFailure::NoMemory
     } else if says("for a minute") {
@@ -109,6 +112,8 @@ mod tests {
         let again =
             view(vec![row(2, 2, given_up(StayReason::Splits.words())), row(3, 1, Some(MoveOutcome::Moved))]);
         assert_eq!(verdicts.failures(&again), [(PairId(2), NodeId(2), MoveFailure::SplitOpen)]);
+        let behind = view(vec![row(2, 3, given_up(BEHIND))]);
+        assert_eq!(verdicts.failures(&behind), [(PairId(2), NodeId(2), MoveFailure::Behind)]);
     }
 
     #[test]

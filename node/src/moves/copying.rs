@@ -20,6 +20,8 @@ const ORDERS_NS: u64 = 1_000_000;
 const ROUND_NS: u64 = 10_000_000;
 /// The longest sleep of a copy that keeps to its rate.
 const PACE_MAX_NS: u64 = 50_000_000;
+/// A copy that was ready and has not come to the log's end for so long since is ready no more.
+const READY_NS: u64 = 1_000_000_000;
 
 /// What the control side says to a copy, and what it hears of it.
 #[derive(Debug, Default)]
@@ -29,7 +31,8 @@ pub struct CopyOrders(Mutex<Orders>);
 struct Orders {
     handed: Option<Box<PairRow>>,
     stop: bool,
-    is_ready: bool,
+    /// When the copy was last ready for the handing, unless it has fallen behind since.
+    ready_ns: Option<u64>,
 }
 
 impl CopyOrders {
@@ -47,8 +50,14 @@ impl CopyOrders {
         self.lock().stop = true;
     }
 
-    fn is_ready(&self) -> bool {
-        self.lock().is_ready
+    /// Whether the copy is ready. One that has not come to the log's end for a while, whatever keeps it from
+    /// that, lacks nobody knows how much: that would be read after the freeze, while nobody serves the pair.
+    fn is_ready(&self, now_ns: u64) -> bool {
+        self.lock().ready_ns.is_some_and(|ready_ns| now_ns.saturating_sub(ready_ns) <= READY_NS)
+    }
+
+    fn set_ready(&self, ready_ns: Option<u64>) {
+        self.lock().ready_ns = ready_ns;
     }
 }
 
@@ -71,12 +80,12 @@ pub struct CopyJob {
 
 impl CopyJob {
     /// How far it is.
-    pub(super) fn state(&self) -> CopyState {
+    pub(super) fn state(&self, now_ns: u64) -> CopyState {
         let view = self.progress.view(0);
         CopyState {
             bytes_done: view.bytes_done,
             bytes_total: view.bytes_total,
-            is_ready: self.orders.is_ready(),
+            is_ready: self.orders.is_ready(now_ns),
         }
     }
 }
@@ -93,8 +102,32 @@ pub struct CopyRun {
     environment: Environment,
     publish: PublishRequest,
     stage: Stage,
-    began_ns: u64,
+    pace: Pace,
     round_due_ns: u64,
+}
+
+/// Keeps a copy to its rate. From a change of the rate on the new one counts, for what is read from then on.
+#[derive(Debug, Default)]
+struct Pace {
+    bytes_per_second: u64,
+    since_ns: u64,
+    since_bytes: u64,
+}
+
+impl Pace {
+    /// How long to wait, with so many bytes read.
+    fn wait_ns(&mut self, bytes_done: u64, now_ns: u64, bytes_per_second: u64) -> u64 {
+        if self.bytes_per_second != bytes_per_second {
+            *self = Pace { bytes_per_second, since_ns: now_ns, since_bytes: bytes_done };
+        }
+        if bytes_per_second == 0 {
+            return 0;
+        }
+        let done = u128::from(bytes_done.saturating_sub(self.since_bytes));
+        let takes_ns = done * 1_000_000_000 / u128::from(bytes_per_second);
+        let takes_ns = u64::try_from(takes_ns).unwrap_or(u64::MAX);
+        takes_ns.saturating_sub(now_ns.saturating_sub(self.since_ns))
+    }
 }
 
 impl CopyRun {
@@ -114,7 +147,7 @@ impl CopyRun {
             environment: environment.clone(),
             publish,
             stage: Stage::Copy(Box::new(copy)),
-            began_ns: now_ns,
+            pace: Pace { since_ns: now_ns, ..Pace::default() },
             round_due_ns: 0,
         })
     }
@@ -156,23 +189,31 @@ impl CopyRun {
             return self.hand(&row);
         }
         match &mut self.stage {
-            Stage::Copy(copy) => {
-                let wait_ns = pace_ns(&self.job, self.began_ns, now_ns, bytes_per_second);
-                if wait_ns > 0 || now_ns < self.round_due_ns {
-                    return Ok(Turn::Wait(wait_ns.clamp(ORDERS_NS, PACE_MAX_NS)));
-                }
-                match copy.step()? {
-                    CopyTurn::More => Ok(Turn::More),
-                    CopyTurn::CaughtUp { ready } => {
-                        self.round_due_ns = now_ns + ROUND_NS;
-                        self.job.orders.lock().is_ready |= ready;
-                        Ok(Turn::Wait(ORDERS_NS))
-                    }
-                }
-            }
+            Stage::Copy(_) => self.copy(now_ns, bytes_per_second),
             Stage::Finish(takeover) => takeover.step(device),
             Stage::Over => Err(RecoveryError::GivenUp),
         }
+    }
+
+    /// Reads on, if the rate permits it and something may have come.
+    fn copy(&mut self, now_ns: u64, bytes_per_second: u64) -> Result<Turn, RecoveryError> {
+        let Stage::Copy(copy) = &mut self.stage else { return Err(RecoveryError::GivenUp) };
+        let CopyJob { orders, progress, .. } = &self.job;
+        let wait_ns = self.pace.wait_ns(progress.view(0).bytes_done, now_ns, bytes_per_second);
+        let is_due = wait_ns == 0 && now_ns >= self.round_due_ns;
+        let turn = if is_due { Some(copy.step()?) } else { None };
+        if let Some(CopyTurn::CaughtUp { ready }) = turn {
+            self.round_due_ns = now_ns + ROUND_NS;
+            let stays_ready = orders.is_ready(now_ns) && !copy.is_behind();
+            orders.set_ready((ready || stays_ready).then_some(now_ns));
+        } else if copy.is_behind() {
+            orders.set_ready(None);
+        }
+        Ok(match turn {
+            Some(CopyTurn::More) => Turn::More,
+            Some(CopyTurn::CaughtUp { .. }) => Turn::Wait(ORDERS_NS),
+            None => Turn::Wait(wait_ns.clamp(ORDERS_NS, PACE_MAX_NS)),
+        })
     }
 
     fn hand(&mut self, row: &PairRow) -> Result<Turn, RecoveryError> {
@@ -197,17 +238,6 @@ impl CopyRun {
     }
 }
 
-/// How long a copy waits so that it keeps to its rate.
-fn pace_ns(job: &CopyJob, began_ns: u64, now_ns: u64, bytes_per_second: u64) -> u64 {
-    if bytes_per_second == 0 {
-        return 0;
-    }
-    let done = u128::from(job.progress.view(0).bytes_done);
-    let takes_ns = done * 1_000_000_000 / u128::from(bytes_per_second);
-    let takes_ns = u64::try_from(takes_ns).unwrap_or(u64::MAX);
-    takes_ns.saturating_sub(now_ns.saturating_sub(began_ns))
-}
-
 /// What became of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyEnd {
@@ -230,11 +260,65 @@ impl CopyEnd {
     }
 }
 
-/// Whether a copy failed because files that it wanted have gone, as they may beside their owner's work.
+/// Whether a copy failed because files that it wanted have gone, as they may beside their owner's work: they
+/// are missing, or are used again and hold something else. What is read of a log beside its owner proves no
+/// damage, because the owner may give back what a checkpoint covers.
 fn has_lost_files(error: &RecoveryError) -> bool {
     match error {
         RecoveryError::Log(WalError::SegmentMissing { .. } | WalError::FolderMissing { .. }) => true,
+        RecoveryError::Log(WalError::Corrupt(_) | WalError::Mismatch { .. }) => true,
         RecoveryError::Log(WalError::Storage(error)) => error.errno == Errno::ENOENT,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::{Epoch, PairId, RegionKind};
+    use cell_wal::{DiskOperation, LogId, StorageError};
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A copy stood still for as long as all that it had read would have taken at the new rate.
+    #[test]
+    fn rate_counts_for_what_is_read_from_its_change_on() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.wait_ns(0, SECOND, 1_000), 0);
+        assert_eq!(pace.wait_ns(10_000, 2 * SECOND, 1_000), 9 * SECOND);
+        assert_eq!(pace.wait_ns(10_000, 11 * SECOND, 1_000), 0);
+        assert_eq!(pace.wait_ns(10_000, 11 * SECOND, 10), 0, "what was read is read");
+        assert_eq!(pace.wait_ns(10_020, 11 * SECOND, 10), 2 * SECOND);
+        assert_eq!(pace.wait_ns(10_020, 12 * SECOND, 20), 0, "a higher one counts at once");
+        assert_eq!(pace.wait_ns(10_060, 12 * SECOND, 20), 2 * SECOND);
+        assert_eq!(pace.wait_ns(1 << 60, 12 * SECOND, 0), 0);
+    }
+
+    /// A segment that was given back while it was read is taken for damage by who reads it.
+    #[test]
+    fn log_that_changes_under_a_copy_is_a_reason_to_begin_anew_and_a_disk_that_fails_is_none() {
+        let pair = PairId(1);
+        let segment = LogId { pair, epoch: Epoch(1) }.log(RegionKind::Node).segment(1);
+        let begins_anew = |error: WalError| match CopyEnd::of(&error.into()) {
+            CopyEnd::Failed { files_gone, .. } => files_gone,
+            CopyEnd::Served => false,
+        };
+        assert!(begins_anew(WalError::SegmentMissing { segment }));
+        assert!(begins_anew(WalError::Mismatch { pair, epoch: Epoch(1) }));
+        let of = |errno| StorageError { operation: DiskOperation::Open, path: "log".into(), errno };
+        assert!(begins_anew(of(Errno::ENOENT).into()));
+        assert!(!begins_anew(of(Errno::EIO).into()));
+    }
+
+    #[test]
+    fn copy_that_has_not_come_to_the_end_for_a_while_is_ready_no_more() {
+        let orders = CopyOrders::default();
+        assert!(!orders.is_ready(SECOND));
+        orders.set_ready(Some(SECOND));
+        assert!(orders.is_ready(SECOND) && orders.is_ready(SECOND + READY_NS));
+        assert!(!orders.is_ready(SECOND + READY_NS + 1));
+        orders.set_ready(None);
+        assert!(!orders.is_ready(SECOND));
     }
 }

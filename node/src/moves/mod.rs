@@ -28,6 +28,8 @@ use figures::MoveFigures;
 use source::{Seen, SourceAction, SourceMove};
 use target::{CopyState, TargetAction, TargetMove};
 
+pub(crate) use target::BEHIND;
+
 pub use copying::{CopyEnd, CopyJob, CopyOrders, CopyRun};
 
 /// How often the rows are looked at by a target that waits for the handing.
@@ -85,10 +87,16 @@ pub(crate) struct MovesDriver {
 }
 
 /// The pairs that were handed over to an incarnation by moves that are under way: what becomes of them its
-/// moves decide, and not its membership, which would claim them as takeovers that were broken off.
+/// moves decide, and not its membership, which would claim them as takeovers that were broken off. A pair
+/// that others have had since is none of them, whatever the move's row says still.
 pub(crate) fn handed_to(view: &ClusterView, incarnation: Incarnation) -> BTreeSet<PairId> {
+    let has_gone_on = |of: &MoveRow, row: &PairRow| {
+        let handed = (of.epoch_of_target(), Some(incarnation));
+        row.epoch >= handed.0 && (row.epoch, row.owner) != handed
+    };
     let handed = |of: &&MoveRow| {
-        of.is_under_way() && of.stage == MoveStage::Handed && of.target.incarnation == incarnation
+        let is_its = of.stage == MoveStage::Handed && of.target.incarnation == incarnation;
+        is_its && of.is_under_way() && !view.pairs.get(&of.pair).is_some_and(|row| has_gone_on(of, row))
     };
     let moves = view.moves.values().filter(|_| !planted(Mutant::HandedClaimed));
     moves.filter(handed).map(|of| of.pair).collect()
@@ -171,28 +179,13 @@ impl MovesDriver {
         self.due_ns = u64::MAX;
         self.note_time(now_ns);
         let mut effects = Vec::new();
-        let incarnation = self.options.incarnation;
         for of in view.moves.values().filter(|of| of.is_under_way()) {
-            let owns = |own: &Ownership| (own.pair, own.epoch) == (of.pair, of.epoch);
-            let is_source = of.source.incarnation == incarnation && owned.iter().any(owns);
-            if is_source && !self.sources.contains_key(&of.pair) {
-                tracing::info!(pair = of.pair.0, to = of.target.node.0, "a pair is to move away");
-                let figures = MoveFigures::begin(&mut self.counts.source, now_ns);
-                let core = SourceMove::new(of, self.back_after_ns);
-                self.sources.insert(of.pair, Source { core, ticket: 0, frozen_ns: 0, figures, frozen: None });
-                effects.push(MoveEffect::Notify(ControlEvent::KeepLog { pair: of.pair, keep: true }));
+            let verdict = view.pairs.get(&of.pair).and_then(|pair| of.verdict(pair));
+            if verdict.is_none() {
+                self.begin(of, owned, &mut effects);
             }
-            if of.target.incarnation == incarnation && !self.targets.contains_key(&of.pair) {
-                tracing::info!(pair = of.pair.0, from = of.source.node.0, "a pair is to move here");
-                let figures = MoveFigures::begin(&mut self.counts.target, now_ns);
-                let core = TargetMove::new(of);
-                self.targets.insert(of.pair, Target { core, job: None, figures, is_fresh: false });
-            }
-            let has_ended = |end: Incarnation| !view.lives(end);
-            if view.lives(incarnation)
-                && [of.source.incarnation, of.target.incarnation].into_iter().all(has_ended)
-            {
-                self.close_for_the_dead(of, view);
+            if self.is_to_close(of, view, verdict.is_some()) {
+                self.close(of, verdict);
             }
         }
         let may_stand = |of: &PairRow, kept: &KeptPair| of.epoch <= kept.row.epoch;
@@ -206,15 +199,44 @@ impl MovesDriver {
         effects
     }
 
-    /// Nobody is left who would say what became of this move. Any member does, so that nobody waits for it.
-    fn close_for_the_dead(&self, of: &MoveRow, view: &ClusterView) {
-        let served = |pair: &PairRow| of.is_handed(pair) && pair.is_published();
-        let outcome = match view.pairs.get(&of.pair) {
-            Some(pair) if served(pair) => MoveOutcome::Moved,
-            _ => MoveOutcome::GivenUp { why: "both of its ends have ended".to_owned() },
-        };
-        if let Err(error) = self.moves.close(of.name(), &outcome) {
-            tracing::debug!(%error, pair = of.pair.0, "a move of the dead is not closed here just now");
+    /// Takes part in a move that this node is an end of.
+    fn begin(&mut self, of: &MoveRow, owned: &[Ownership], effects: &mut Vec<MoveEffect>) {
+        let (incarnation, now_ns) = (self.options.incarnation, self.now_ns);
+        let owns = |own: &Ownership| (own.pair, own.epoch) == (of.pair, of.epoch);
+        let is_source = of.source.incarnation == incarnation && owned.iter().any(owns);
+        if is_source && !self.sources.contains_key(&of.pair) {
+            tracing::info!(pair = of.pair.0, to = of.target.node.0, "a pair is to move away");
+            let figures = MoveFigures::begin(&mut self.counts.source, now_ns);
+            let core = SourceMove::new(of, self.back_after_ns);
+            self.sources.insert(of.pair, Source { core, ticket: 0, frozen_ns: 0, figures, frozen: None });
+            effects.push(MoveEffect::Notify(ControlEvent::KeepLog { pair: of.pair, keep: true }));
+        }
+        if of.target.incarnation == incarnation && !self.targets.contains_key(&of.pair) {
+            tracing::info!(pair = of.pair.0, from = of.source.node.0, "a pair is to move here");
+            let figures = MoveFigures::begin(&mut self.counts.target, now_ns);
+            let core = TargetMove::new(of);
+            self.targets.insert(of.pair, Target { core, job: None, figures, is_fresh: false });
+        }
+    }
+
+    /// Whether it is for this node to say in a move's row what became of it, though it takes no part in it,
+    /// or does no more. Of a move that is decided the source does, if it lives, else the target: the one may
+    /// have done with it because its last write was outrun, and the other one may have died since. Of one
+    /// whose ends are both dead any member does. Else its row would be under way for ever.
+    fn is_to_close(&self, of: &MoveRow, view: &ClusterView, is_decided: bool) -> bool {
+        let me = self.options.incarnation;
+        let takes_part = self.sources.contains_key(&of.pair) || self.targets.contains_key(&of.pair);
+        let mut ends = [of.source.incarnation, of.target.incarnation].into_iter();
+        match ends.find(|end| view.lives(*end)) {
+            Some(end) => is_decided && end == me && !takes_part,
+            None => view.lives(me),
+        }
+    }
+
+    fn close(&self, of: &MoveRow, verdict: Option<MoveOutcome>) {
+        let dead = || MoveOutcome::GivenUp { why: "both of its ends have ended".to_owned() };
+        if let Err(error) = self.moves.close(of.name(), &verdict.unwrap_or_else(dead)) {
+            tracing::debug!(%error, pair = of.pair.0, "a move that is decided is not closed here just now");
         }
     }
 
@@ -258,7 +280,7 @@ impl MovesDriver {
             return;
         }
         target.job = None;
-        let copied_bytes = job.state().bytes_done;
+        let copied_bytes = job.state(self.now_ns).bytes_done;
         target.figures.copied(&mut self.counts, copied_bytes, true, self.now_ns);
         match end {
             CopyEnd::Served => {
@@ -390,7 +412,7 @@ impl MovesDriver {
         let other_lives = of.is_some_and(|of| view.lives(of.source.incarnation));
         let (stopping, now_ns) = (self.stopping, self.now_ns);
         let seen = Seen { of, pair: view.pairs.get(&pair), other_lives, stopping, now_ns };
-        let copy = target.job.as_ref().map_or(CopyState::default(), CopyJob::state);
+        let copy = target.job.as_ref().map_or(CopyState::default(), |job| job.state(now_ns));
         target.figures.copied(&mut self.counts, copy.bytes_done, false, now_ns);
         if std::mem::take(&mut target.is_fresh) {
             target.figures.served(&mut self.counts, of, now_ns, self.wall.at_ms(self.now_ns));
@@ -431,7 +453,7 @@ impl MovesDriver {
             }
             TargetAction::Drop => {
                 if let Some(job) = target.job.take() {
-                    let copied_bytes = job.state().bytes_done;
+                    let copied_bytes = job.state(self.now_ns).bytes_done;
                     target.figures.copied(&mut self.counts, copied_bytes, true, self.now_ns);
                     job.orders.stop();
                 }
@@ -481,7 +503,10 @@ fn log_handing(pair: PairId, cut: Csn, is_handed: bool) {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{EpochRow, MemberRow, MoveMotive, MoveSide, MoveTimes, PairGeometry, PairState, Sim};
+    use cell_cluster::{
+        Coordinator, EpochRow, MemberRow, MoveMotive, MoveSide, MoveTimes, PairGeometry, PairState, Sim,
+        SimLink, Transaction, TransactionOutcome,
+    };
     use cell_terms::{Durability, NodeId};
 
     use super::*;
@@ -559,12 +584,26 @@ mod tests {
         }
     }
 
+    /// The moves of a process, by this link.
+    fn driver_of(incarnation: Incarnation, link: SimLink) -> MovesDriver {
+        let options = MembershipOptions { incarnation, node: NodeId(1), joined_ns: 0, grace_ns: 0 };
+        MovesDriver::new(options, &Table::new(Arc::new(link)))
+    }
+
+    /// Those of the source, and that it owns the pair.
     fn driver(of: &MoveRow) -> (MovesDriver, Vec<Ownership>) {
-        let MoveSide { incarnation, node, .. } = of.source;
-        let options = MembershipOptions { incarnation, node, joined_ns: 0, grace_ns: 0 };
-        let table = Table::new(Arc::new(Sim::new(1).link()));
+        let incarnation = of.source.incarnation;
         let own = Ownership { pair: of.pair, epoch: of.epoch, incarnation };
-        (MovesDriver::new(options, &table), vec![own])
+        (driver_of(incarnation, Sim::new(1).link()), vec![own])
+    }
+
+    /// Writes a pair's row, and that of a move, if one is given.
+    fn put(link: &SimLink, pair: &PairRow, of: Option<&MoveRow>) {
+        let mut rows = Transaction::new().put(PairRow::key(pair.pair), serde_json::to_string(pair).unwrap());
+        if let Some(of) = of {
+            rows = rows.put(MoveRow::key(of.pair), serde_json::to_string(of).unwrap());
+        }
+        assert!(matches!(link.transact(rows).unwrap(), TransactionOutcome::Applied { .. }));
     }
 
     fn tickets(effects: Vec<MoveEffect>) -> Vec<(bool, u64)> {
@@ -630,5 +669,78 @@ mod tests {
         let of = move_row(MoveStage::Handed);
         assert_eq!(handed_to(&view(&of), of.target.incarnation), [of.pair].into());
         assert!(handed_to(&view(&of), of.source.incarnation).is_empty());
+    }
+
+    /// The pair's row once the target has published it.
+    fn published_row(of: &MoveRow) -> PairRow {
+        let mut row = pair_row(of, true);
+        row.history.push(EpochRow { epoch: row.epoch, durability: Durability::Sync, cut: None });
+        PairRow { state: PairState::Serving, ..row }
+    }
+
+    /// 1. the target publishes the pair, late;
+    /// 2. its source, which has not seen that, wants it back, is refused, and has done with the move;
+    /// 3. the target dies before it has said in the move's row what became of it.
+    #[test]
+    fn move_whose_target_dies_when_its_source_has_done_with_it_is_not_under_way_for_ever() {
+        let link = Sim::new(1).link();
+        let mut of = move_row(MoveStage::Ready);
+        for side in [&mut of.source, &mut of.target] {
+            side.incarnation = link.grant(1_000).unwrap().lease;
+        }
+        put(&link, &pair_row(&of, false), Some(&of));
+        let incarnation = of.source.incarnation;
+        let own = [Ownership { pair: of.pair, epoch: of.epoch, incarnation }];
+        let mut driver = driver_of(incarnation, link.clone());
+        assert_eq!(tickets(driver.look(&view(&of), &own, SECOND)), [(true, 1)]);
+        driver.frozen((of.pair, 1), of.epoch, Csn(7), [SECOND; 2], &view(&of));
+        let row = || Moves::new(Arc::new(link.clone())).of(of.pair).unwrap().unwrap();
+        let handed = row();
+        assert_eq!(handed.stage, MoveStage::Handed);
+        let mut seen = view(&handed);
+        seen.pairs.insert(of.pair, pair_row(&handed, true));
+        driver.look(&seen, &[], SECOND);
+        put(&link, &published_row(&handed), None);
+        for _ in 0..2 {
+            driver.look(&seen, &[], SECOND + source::BACK_AFTER_NS);
+        }
+        assert!(!driver.is_moving() && row().is_under_way(), "it was outrun");
+        seen.pairs.insert(of.pair, published_row(&handed));
+        seen.members.remove(&of.target.incarnation);
+        driver.look(&seen, &[], 3 * SECOND);
+        assert_eq!(row().outcome, Some(MoveOutcome::Moved));
+    }
+
+    #[test]
+    fn decided_move_is_closed_by_its_source_or_else_its_target_or_else_by_anybody() {
+        let of = move_row(MoveStage::Handed);
+        let [source, target, other] = [of.source.incarnation, of.target.incarnation, Incarnation(9)];
+        let claimed = PairRow { epoch: Epoch(6), owner: Some(other), ..pair_row(&of, true) };
+        let cases = [
+            (source, vec![], true),
+            (target, vec![], false),
+            (other, vec![], false),
+            (target, vec![source], true),
+            (other, vec![source], false),
+            (source, vec![target], true),
+            (other, vec![source, target], true),
+        ];
+        for (me, dead, closes) in cases {
+            let link = Sim::new(1).link();
+            put(&link, &claimed, Some(&of));
+            let mut driver = driver_of(me, link.clone());
+            let mut seen = view(&of);
+            seen.pairs.insert(of.pair, claimed.clone());
+            let member = seen.members[&source].clone();
+            seen.members.insert(other, MemberRow { incarnation: other, node: NodeId(3), ..member });
+            seen.members.retain(|member, _| !dead.contains(member));
+            assert!(driver.look(&seen, &[], SECOND).is_empty());
+            let outcome = Moves::new(Arc::new(link)).of(of.pair).unwrap().unwrap().outcome;
+            assert_eq!(outcome.is_some(), closes, "{me:?}, dead {dead:?}: {outcome:?}");
+            assert!(
+                matches!(outcome, None | Some(MoveOutcome::GivenUp { .. })),
+                "the target never served it"
+            );
+        }
     }
 }

@@ -229,13 +229,8 @@ impl SourceMove {
         let (Some(of), Some(pair)) = (seen.of.filter(|of| of.is_under_way()), seen.pair) else {
             return self.end();
         };
-        let is_targets = of.is_handed(pair);
-        if is_targets && pair.is_published() {
-            return Some(SourceAction::Close(MoveOutcome::Moved));
-        }
-        if !is_targets && pair.epoch > of.epoch {
-            let why = "another node has claimed the pair".to_owned();
-            return Some(SourceAction::Close(MoveOutcome::GivenUp { why }));
+        if let Some(outcome) = of.verdict(pair) {
+            return Some(SourceAction::Close(outcome));
         }
         let is_late = seen.now_ns.saturating_sub(since_ns) >= self.back_after_ns;
         (is_late && !seen.stopping).then_some(SourceAction::TakeBack)

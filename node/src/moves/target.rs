@@ -16,8 +16,12 @@ use crate::move_counts::MoveEnd;
 
 /// How often the move's row says how far the copy is.
 const REPORT_NS: u64 = 1_000_000_000;
-/// A copy is begun so often, because files that it wanted have gone.
+/// A copy is begun so often, because files that it wanted have gone; and so often one that was ready may fall
+/// behind.
 const TRIES_MAX: u32 = 5;
+
+/// Why a move comes to nothing whose copy has fallen behind too often.
+pub(crate) const BEHIND: &str = "its owner writes faster than its copy reads";
 
 /// What the target is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +98,10 @@ pub(super) struct TargetMove {
     handed: (Epoch, Incarnation),
     state: TargetState,
     tries: u32,
+    /// How often the copy was ready and has fallen behind since.
+    falls: u32,
+    /// It has, and the row says still that it is ready.
+    is_behind: bool,
     stall: StallWatch,
     reported_ns: u64,
 }
@@ -106,6 +114,8 @@ impl TargetMove {
             handed: (of.epoch_of_target(), of.target.incarnation),
             state: TargetState::New,
             tries: 0,
+            falls: 0,
+            is_behind: false,
             stall: StallWatch::default(),
             reported_ns: 0,
         }
@@ -191,10 +201,18 @@ impl TargetMove {
         }
         let CopyState { bytes_done, bytes_total, is_ready } = copy;
         let becomes_ready = is_ready && stage == MoveStage::Copying;
+        let falls_behind = !is_ready && stage == MoveStage::Ready;
+        let was_behind = std::mem::replace(&mut self.is_behind, falls_behind);
+        if falls_behind && !was_behind {
+            self.falls += 1;
+            if self.falls > TRIES_MAX {
+                return self.drop_copy(Some(BEHIND.to_owned()));
+            }
+        }
         let has_news = (bytes_done, bytes_total) != (of.bytes_done, of.bytes_total);
         let is_due = has_news && seen.now_ns.saturating_sub(self.reported_ns) >= REPORT_NS;
-        // From when it is ready on, nothing is written that the handing would be outrun by.
-        if becomes_ready || is_due && stage == MoveStage::Copying {
+        // As long as it is ready, nothing is written that the handing would be outrun by.
+        if becomes_ready || falls_behind || is_due && stage == MoveStage::Copying {
             self.reported_ns = seen.now_ns;
             return Some(TargetAction::Report(CopyProgress {
                 bytes_done,
@@ -347,6 +365,33 @@ mod tests {
         assert_eq!(story.next(), Some(TargetAction::Close(MoveOutcome::Moved)));
         story.core.write_ended(Ok(()));
         assert_eq!(story.next(), Some(TargetAction::End));
+    }
+
+    /// Its source had frozen the pair then, and what the copy lacked was read while nobody served it.
+    #[test]
+    fn copy_that_falls_behind_is_ready_no_more_and_does_so_a_few_times_at_most() {
+        let mut story = Story::copying();
+        let is_ready = |action| match action {
+            Some(TargetAction::Report(copy)) => Some(copy.is_ready),
+            _ => None,
+        };
+        let catch_up = |story: &mut Story| {
+            (story.copy.is_ready, story.of.stage) = (true, MoveStage::Copying);
+            assert_eq!(is_ready(story.next()), Some(true));
+            story.of.stage = MoveStage::Ready;
+            assert_eq!(story.next(), None);
+            story.copy.is_ready = false;
+        };
+        for _ in 0..TRIES_MAX {
+            catch_up(&mut story);
+            for _ in 0..2 * TRIES_MAX {
+                assert_eq!(is_ready(story.next()), Some(false), "again and again until the row says so");
+            }
+        }
+        catch_up(&mut story);
+        assert_eq!(story.next(), Some(TargetAction::Drop));
+        assert_eq!(story.next(), None);
+        assert!(matches!(story.next(), Some(TargetAction::GiveUp { why }) if why == BEHIND));
     }
 
     #[test]

@@ -202,6 +202,11 @@ impl Splits {
         self.sources.are_at(at, pair) || self.targets.are_at(at, pair) || routes
     }
 
+    /// Splits of a pair, or into it, that are not linked yet come to nothing. Whether there are such.
+    pub(crate) fn abort_unlinked(&mut self, pairs: &Pairs, at: PairAt) -> bool {
+        self.sources.abort_unlinked(pairs, at)
+    }
+
     /// Nothing is done at a pair any more.
     pub(crate) fn forget_pair(&mut self, at: PairAt) {
         self.full.retain(|there| there.pair != at);

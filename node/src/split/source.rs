@@ -262,6 +262,21 @@ impl Sources {
         self.list.is_empty()
     }
 
+    /// Those of a pair, or into it, that are not linked yet are given up, as if their targets had refused.
+    /// Whether there are such.
+    pub(super) fn abort_unlinked(&mut self, pairs: &Pairs, at: PairAt) -> bool {
+        let pair = pairs.pair(at).id();
+        let mut any = false;
+        for source in self.list.iter_mut().filter(|of| of.there.pair == at || of.target == pair) {
+            let split = pairs.pair(source.there.pair).split_table().source(source.name);
+            if split.is_some_and(|split| split.state == SourceState::Started) {
+                any |= source.progress != TargetProgress::Refused;
+                source.progress = TargetProgress::Refused;
+            }
+        }
+        any
+    }
+
     /// Whether a pair takes part in one of them.
     pub(super) fn are_at(&self, at: PairAt, pair: PairId) -> bool {
         self.list.iter().any(|source| source.there.pair == at || source.target == pair)

@@ -2,7 +2,8 @@
 //! leaves").
 //!
 //! 1. **Settling.** Splits in which the pair takes part come to their end, and so do its checkpoint and
-//!    checks; none begins. If splits take too long, the pair stays.
+//!    checks; none begins. Splits that take long and are not linked are aborted. If one of all these has no
+//!    end in time, the pair stays.
 //! 2. **Unlisted.** Its registrations leave the list, whose number rises. It is read and written by messages
 //!    until the longest trust that was granted by the old number has passed.
 //! 3. **Frozen.** No operation of it begins. What was appended becomes durable, and what was answered leaves.
@@ -26,8 +27,12 @@ use crate::outbox::PairAt;
 use crate::pairs::ranges_of;
 use crate::snapshot::FailureKind;
 
-/// Splits of the pair have so long to come to their end.
+/// Splits of the pair have so long to come to their end. Those that are not linked after half of it are
+/// aborted.
 const SPLITS_NS: u64 = 1_000_000_000;
+/// Its checkpoint and checks have so long: the image of a large pair on a slow disk takes many seconds. The
+/// pair is served meanwhile, and begins no splits.
+const SETTLE_NS: u64 = 30_000_000_000;
 
 /// Clocks of clients do not go as fast as this one: so many parts of what was granted are waited for once
 /// more.
@@ -50,7 +55,7 @@ impl Worker {
         if !owned.pair.has_log() {
             return self.stays(pair, StayReason::NoLog); // whoever came next would find nothing
         }
-        owned.leaving = Some(LeaveStep::Settling { until_ns: self.now_ns.saturating_add(SPLITS_NS) });
+        owned.leaving = Some(LeaveStep::Settling { since_ns: self.now_ns });
         owned.ticket = ticket;
         self.leaving.pairs += 1;
     }
@@ -121,7 +126,7 @@ impl Worker {
         for at in self.pairs.all() {
             match self.pairs.get(at).leaving.clone() {
                 None => {}
-                Some(LeaveStep::Settling { until_ns }) => self.settle(at, until_ns),
+                Some(LeaveStep::Settling { since_ns }) => self.settle(at, since_ns),
                 Some(LeaveStep::Unlisted { until_ns, regions })
                     if self.now_ns >= until_ns || planted(Mutant::LeftWhileTrusted) =>
                 {
@@ -138,26 +143,37 @@ impl Worker {
     }
 
     /// Takes the pair out of the list, once nothing of several turns is at it.
-    fn settle(&mut self, at: PairAt, until_ns: u64) {
-        let owned = self.pairs.get(at);
-        let pair = owned.pair.id();
+    fn settle(&mut self, at: PairAt, since_ns: u64) {
+        let lasts_ns = self.now_ns.saturating_sub(since_ns);
         if self.splits.are_at(&self.pairs, at) && !planted(Mutant::LeftAmidSplit) {
-            if self.now_ns >= until_ns {
-                let owned = self.pairs.get_mut(at);
-                (owned.leaving, owned.ticket) = (None, None);
-                self.leaving.pairs -= 1;
-                self.stays(pair, StayReason::Splits);
+            if lasts_ns >= SPLITS_NS {
+                self.settles_not(at, StayReason::Splits);
+            } else if lasts_ns >= SPLITS_NS / 2 {
+                self.has_work |= self.splits.abort_unlinked(&self.pairs, at);
             }
             return;
         }
+        let owned = self.pairs.get(at);
         let releases = owned.checkpointing.release.is_some() && !owned.keeps_log();
         let checkpoints = owned.checkpointing.is_running() || releases;
         if checkpoints || owned.pair.is_checking() {
+            if lasts_ns >= SETTLE_NS {
+                self.settles_not(at, StayReason::Busy);
+            }
             return;
         }
-        let regions = self.regions.remove(pair);
+        let regions = self.regions.remove(owned.pair.id());
         let until_ns = self.leaving.trusted_until_ns;
         self.pairs.get_mut(at).leaving = Some(LeaveStep::Unlisted { until_ns, regions });
+    }
+
+    /// It has been served all the time, and stays.
+    fn settles_not(&mut self, at: PairAt, why: StayReason) {
+        let owned = self.pairs.get_mut(at);
+        (owned.leaving, owned.ticket) = (None, None);
+        let pair = owned.pair.id();
+        self.leaving.pairs -= 1;
+        self.stays(pair, why);
     }
 
     /// From here on its keys are nobody's here: who waits for its log is sent on.

@@ -41,6 +41,10 @@ struct Node {
     copy: Option<(CopyJob, CopyRun, SimDevice)>,
     /// Copies stand still.
     is_stuck: bool,
+    /// What they read at most; zero: as fast as may be.
+    bytes_per_second: u64,
+    /// The worker is at it when it was to freeze a pair, for ever.
+    is_slow: bool,
     /// What the worker answers, in place of freezing a pair.
     stays: Option<StayReason>,
     /// Freezes that were not ended yet.
@@ -81,6 +85,8 @@ fn join(sim: &Sim, disk: &SimDisk, node: u32) -> Node {
         jobs: TakeoverQueue::default(),
         copy: None,
         is_stuck: false,
+        bytes_per_second: 0,
+        is_slow: false,
         stays: None,
         frozen: Vec::new(),
         thawed: 0,
@@ -147,7 +153,7 @@ impl Node {
 
     fn step_copy(&mut self) {
         let Some((job, mut run, mut device)) = self.copy.take_if(|_| !self.is_stuck) else { return };
-        match run.step(&mut device, self.sim.now_ns(), 0) {
+        match run.step(&mut device, self.sim.now_ns(), self.bytes_per_second) {
             Ok(Turn::Done) => {
                 let effect = self.driver.taken(store(run.finish()), device);
                 effect.into_iter().for_each(|effect| self.follow(effect));
@@ -183,6 +189,9 @@ impl Node {
                 Some(why) => Command::Stays { pair, why },
                 None => {
                     self.frozen.push(ticket);
+                    if self.is_slow {
+                        return;
+                    }
                     let now_ns = self.sim.now_ns();
                     Command::Frozen { pair, ticket, epoch, cut: Csn::ZERO, since_ns: now_ns, now_ns }
                 }
@@ -305,6 +314,29 @@ fn move_whose_ends_have_both_died_is_closed_by_another_member() {
         }
     }
     panic!("it is under way for ever");
+}
+
+/// What a copy that was ready lacked was read after the freeze, while nobody served the pair.
+#[test]
+fn copy_that_falls_behind_while_its_source_freezes_the_pair_is_waited_for() {
+    let (sim, _disk, mut nodes) = two_nodes();
+    nodes[0].is_slow = true;
+    begin(&sim, &nodes);
+    let stage = || moves(&sim).of(PAIR).unwrap().unwrap().stage;
+    until(&sim, &mut nodes, "a freeze", |nodes| !nodes[0].frozen.is_empty());
+    // What it has read would take many seconds at this rate. It has caught up all the same.
+    nodes[1].bytes_per_second = 100;
+    let until_ns = sim.now_ns() + 3_000 * MS;
+    until(&sim, &mut nodes, "some seconds", |_| {
+        assert_eq!(stage(), MoveStage::Ready, "nothing has come to the log");
+        sim.now_ns() >= until_ns
+    });
+    nodes[1].is_stuck = true;
+    until(&sim, &mut nodes, "the source serves on", |nodes| nodes[0].thawed == 1);
+    assert_eq!((stage(), outcome(&sim)), (MoveStage::Copying, None));
+    (nodes[0].is_slow, nodes[1].is_stuck) = (false, false);
+    until(&sim, &mut nodes, "the move's end", |_| outcome(&sim).is_some());
+    assert_eq!(outcome(&sim), Some(MoveOutcome::Moved));
 }
 
 /// A move up to the handing, after which the target does nothing.

@@ -55,7 +55,7 @@ impl NodeChild {
             messages = Some((path.clone(), file.metadata().map_or(0, |about| about.len())));
             stderr = file.into();
         }
-        let mut process = Command::new(&spec.binary)
+        let process = Command::new(&spec.binary)
             .arg("node")
             .args(&spec.arguments)
             .args(arguments)
@@ -67,8 +67,10 @@ impl NodeChild {
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {}", spec.binary.display()))?;
-        let stdin = process.stdin.take();
-        let stdout = process.stdout.take().context("the child has no stdout")?;
+        // Its own from here on: if it cannot be listened to, it ends, and another one may have its place.
+        let mut child = NodeChild { process, stdin: None, messages, started: Instant::now() };
+        child.stdin = child.process.stdin.take();
+        let stdout = child.process.stdout.take().context("the child has no stdout")?;
         let read = move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Ok(report) = serde_json::from_str::<Report>(&line) {
@@ -78,7 +80,7 @@ impl NodeChild {
             let _ = events.send(Event::Ended { node, life });
         };
         thread::Builder::new().name("child".into()).spawn(read).context("cannot start a thread")?;
-        Ok(NodeChild { process, stdin, messages, started: Instant::now() })
+        Ok(child)
     }
 
     /// Its process id.

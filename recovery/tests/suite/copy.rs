@@ -101,6 +101,29 @@ fn catch_up(copy: &mut PairCopy) {
 }
 
 #[test]
+fn copy_that_was_ready_is_behind_while_a_round_brings_many_megabytes() {
+    let mut world = World::new(11);
+    let mut copy = world.copy();
+    catch_up(&mut copy);
+    world.write(0..300, 300);
+    world.owner.settle();
+    catch_up(&mut copy);
+    assert!(!copy.is_behind());
+    world.write(300..6_000, 2_000);
+    world.owner.settle();
+    let mut was_behind = false;
+    while copy.reached() < world.owner.durable() {
+        let turn = copy.step().unwrap();
+        was_behind |= copy.is_behind();
+        assert!(!copy.is_behind() || turn != (CopyTurn::CaughtUp { ready: true }));
+    }
+    assert!(was_behind);
+    catch_up(&mut copy);
+    catch_up(&mut copy);
+    assert!(!copy.is_behind(), "nothing has come since");
+}
+
+#[test]
 fn copy_that_was_handed_the_pair_has_all_of_it() {
     for checkpoint in [false, true] {
         let mut world = World::new(1);

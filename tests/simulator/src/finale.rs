@@ -48,7 +48,10 @@ impl World {
                 self.enter(RunPhase::Sealing);
             }
             RunPhase::Sealing
-                if self.now_ns - self.phase_since_ns > 200 * MS && served && self.is_heard() =>
+                if self.now_ns - self.phase_since_ns > 200 * MS
+                    && served
+                    && self.is_heard()
+                    && self.moves_are_closed() =>
             {
                 self.enter(RunPhase::Restarting);
                 self.owners.forget();

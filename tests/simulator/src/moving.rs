@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{Coordinator, KEY_DRILL, Members, MoveMotive, MoveOutcome, MoveRow, Moves, Transaction};
+use cell_cluster::{
+    Coordinator, KEY_DRILL, Members, MoveMotive, MoveOutcome, MoveRow, Moves, Table, Transaction,
+};
 use cell_terms::PairId;
 
 use crate::coverage::Event;
@@ -31,6 +33,17 @@ impl World {
             self.coverage.saw(Event::MovesWanted);
             self.count_outcome(earlier.as_ref());
         }
+    }
+
+    /// Whether no move is said to be under way whose pair's row shows what became of it.
+    pub(crate) fn moves_are_closed(&self) -> bool {
+        let link = Arc::new(self.coordinator.link());
+        let (moves, pairs) = (Moves::new(link.clone()).list(), Table::new(link).pairs());
+        let (Ok(moves), Ok((pairs, _))) = (moves, pairs) else { return false };
+        moves.iter().filter(|of| of.is_under_way()).all(|of| {
+            let row = pairs.iter().find(|row| row.pair == of.pair);
+            row.is_none_or(|row| of.verdict(row).is_none())
+        })
     }
 
     /// In some runs a move begins before a fault; how much later that befalls.

@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::seeds::Seeds;
-use crate::shrink::{FailureRecord, Shortest, arguments, shortest};
-use crate::{Coverage, Event, RunOptions, run};
+use crate::shrink::{FailureRecord, Shortest, Without, arguments, shortest};
+use crate::{Coverage, Event, OPERATIONS, RunOptions, run};
 
 /// Seeds that a child is given at once; of a run with a mutant, which ends with the first seed that fails.
 const SEEDS_AT_ONCE: u64 = 16;
@@ -24,6 +24,11 @@ const FAILURES_PRINTED: usize = 10;
 /// Of a hundred runs, at least so many see a takeover by another host: held by sweeps of so many seeds.
 const TAKEOVERS_PERCENT_MIN: u64 = 50;
 const SEEDS_OF_A_SHARE: u64 = 50;
+/// In a hundred runs, at least so many moves are completed, and each kind of fault befalls so often while a
+/// pair moves: held by sweeps of so many seeds.
+const MOVES_PERCENT_MIN: u64 = 50;
+const MET_PERCENT_MIN: u64 = 1;
+const SEEDS_OF_MOVES: u64 = 500;
 
 /// Which seeds, and how.
 #[derive(Clone, Debug)]
@@ -171,10 +176,35 @@ impl Report {
         self.coverage.count(Event::SurvivorRuns) * 100 / self.passed.max(1)
     }
 
-    /// Whether the sweep was too tame to prove much.
+    /// In what the sweep was too tame to prove much. One with a mutant ends with the first seed that fails,
+    /// and shorter runs, or runs without all faults, prove what they were asked for.
     #[must_use]
-    pub fn lacks_takeovers(&self) -> bool {
-        self.passed >= SEEDS_OF_A_SHARE && self.takeovers_percent() < TAKEOVERS_PERCENT_MIN
+    pub fn tame(&self, options: RunOptions) -> Vec<String> {
+        let RunOptions { operations, stop_after, without, mutant, .. } = options;
+        let is_usual = operations == 0 || operations >= OPERATIONS;
+        let is_whole = is_usual && stop_after == 0 && without == Without::default();
+        let mut tame = Vec::new();
+        if mutant.is_none() && self.passed >= SEEDS_OF_A_SHARE {
+            let is_tame = self.takeovers_percent() < TAKEOVERS_PERCENT_MIN;
+            let least = format!("at least {TAKEOVERS_PERCENT_MIN} % of the runs must see a takeover");
+            tame.extend(is_tame.then_some(least));
+        }
+        if mutant.is_none() && is_whole && self.passed >= SEEDS_OF_MOVES {
+            tame.extend(self.tame_moves());
+        }
+        tame
+    }
+
+    fn tame_moves(&self) -> impl Iterator<Item = String> {
+        let least = |percent| self.passed * percent / 100;
+        let (moved, moves_min, met_min) =
+            (self.coverage.count(Event::Moved), least(MOVES_PERCENT_MIN), least(MET_PERCENT_MIN));
+        let few = (moved < moves_min).then(|| format!("{moved} pairs moved, of {moves_min} at least"));
+        let rare = self.coverage.in_moves().filter(move |(_, count)| *count < met_min);
+        let rare = rare.map(move |(fault, count)| {
+            format!("{fault:?} befell {count} times while a pair moved, of {met_min} at least")
+        });
+        few.into_iter().chain(rare)
     }
 
     /// Prints everything, the verdict last.
@@ -200,10 +230,48 @@ impl Report {
             let first = wanted.then(|| shortest(self.failures[0].0, options, SHRINKING)).flatten();
             first.iter().for_each(Shortest::print);
         }
-        let tame = options.mutant.is_none() && self.lacks_takeovers();
-        if tame {
-            println!("FAILED: at least {TAKEOVERS_PERCENT_MIN} % of the runs must see a takeover");
+        let tame = self.tame(options);
+        tame.iter().for_each(|why| println!("FAILED: {why}"));
+        println!("{} passed, {} failed", self.passed, self.failures.len() + tame.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::{FAULTS, Fault};
+
+    /// So many runs, each with a takeover and a move; of the faults, `rare` befell so often while pairs
+    /// moved.
+    fn report(passed: u64, moved: u64, rare: Fault, times: u64) -> Report {
+        let mut coverage = Coverage::default();
+        coverage.add(Event::SurvivorRuns, passed);
+        coverage.add(Event::Moved, moved);
+        for fault in FAULTS {
+            let times = if fault == rare { times } else { passed };
+            (0..times).for_each(|_| coverage.met_move(fault));
         }
-        println!("{} passed, {} failed", self.passed, self.failures.len() + usize::from(tame));
+        Report { passed, failures: Vec::new(), coverage, elapsed: Duration::ZERO }
+    }
+
+    #[test]
+    fn sweep_that_saw_few_moves_or_few_faults_during_them_fails() {
+        let options = RunOptions::default();
+        let tame = |moved, times| report(1_000, moved, Fault::Lull, times).tame(options);
+        assert!(tame(500, 10).is_empty());
+        assert_eq!(tame(499, 10), ["499 pairs moved, of 500 at least"]);
+        assert_eq!(tame(500, 9), ["Lull befell 9 times while a pair moved, of 10 at least"]);
+        assert_eq!(tame(0, 0).len(), 2);
+        assert!(report(499, 0, Fault::Lull, 0).tame(options).is_empty(), "few seeds prove little of moves");
+    }
+
+    #[test]
+    fn sweep_without_takeovers_fails_and_one_that_was_asked_for_less_is_not_judged_by_moves() {
+        let none = Report { coverage: Coverage::default(), ..report(1_000, 0, Fault::Kill, 0) };
+        let less = RunOptions { operations: OPERATIONS - 1, ..RunOptions::default() };
+        assert_eq!(none.tame(less), ["at least 50 % of the runs must see a takeover"]);
+        let without = RunOptions { without: Without::all(), ..RunOptions::default() };
+        assert_eq!(none.tame(without).len(), 1);
+        assert_eq!(none.tame(RunOptions::default()).len(), 2 + FAULTS.len());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cell_terms::{Csn, RegionKind};
 use cell_wal::sim::SimDisk;
-use cell_wal::{PairReader, ReadOptions, Space, Storage};
+use cell_wal::{Errno, PairReader, ReadOptions, Space, Storage, WalError};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -91,4 +91,27 @@ fn follower_begins_above_a_base_and_takes_nothing_past_the_cut() {
     assert_eq!(reader.ended().map(|ended| ended.cut), Some(cut));
     assert_eq!(found.keys().copied().collect::<Vec<_>>(), [2, 3, 4, 5]);
     assert!(reader.next_batch().unwrap().is_none(), "and stays there");
+}
+
+/// It was taken for one that is not there yet: whoever followed waited for ever, and seemed to have caught
+/// up.
+#[test]
+fn follower_whose_segment_was_given_back_is_told_so() {
+    let disk = SimDisk::new(5);
+    let mut pair = Pair::open(&disk, small());
+    pair.put(RegionKind::Extent, 10);
+    pair.settle().unwrap();
+    let (mut reader, mut found) = (follow(&disk, Csn::ZERO, 4096), Written::new());
+    take(&mut reader, &mut found);
+    assert_eq!(reader.reached(), Csn(1));
+    while pair.log.counts().rotations < 6 {
+        if pair.room(RegionKind::Extent, 50_000, Space::Ordinary).is_ok() {
+            pair.put(RegionKind::Extent, 50_000);
+        }
+        pair.settle().unwrap();
+        pair.log.release_below(pair.acked, &mut pair.device);
+    }
+    pair.settle().unwrap();
+    let gone = reader.look_again(None).unwrap_err();
+    assert!(matches!(&gone, WalError::Storage(error) if error.errno == Errno::ENOENT), "{gone}");
 }

@@ -384,6 +384,59 @@ fn pair_in_which_a_split_is_under_way_leaves_once_that_is_over() {
     pair_leaves_once_its_split_is_over();
 }
 
+/// The pair stayed then: a split into a pair whose log stands still has no end.
+#[test]
+fn split_that_is_not_linked_in_time_is_aborted_so_that_its_pair_can_leave() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    let row = PairRegions { pair: SECOND, epoch: Epoch(1), node_key: 20, ..PairRegions::default() };
+    world.worker_mut().registered(row);
+    world.hold(Some(1)); // the adoption does not become durable
+    let number = load_until_split(&mut world);
+    begin_to_leave(&mut world);
+    for _ in 0..5_000 {
+        world.turn();
+        assert_eq!(left(&mut world), None, "its log stands still");
+    }
+    let counts = world.worker().split_counts();
+    assert_eq!(counts.aborted, 1);
+    assert!(!world.worker().is_listed(SECOND), "it leaves");
+    assert!(matches!(world.put(world.name(number, number), HIGH, b"kept"), Replied::Written(_)));
+    assert_eq!(world.get(HIGH), Replied::Value(b"kept".to_vec()), "the half is the source's again");
+    world.hold(None);
+    let has_left = (0..10_000).any(|_| {
+        world.turn();
+        left(&mut world).is_some()
+    });
+    assert!(has_left);
+    assert_eq!(world.violation(), None);
+}
+
+/// A move waited for it for ever, and the pair was not split any more.
+#[test]
+fn pair_whose_checkpoint_has_no_end_stays_and_says_why() {
+    let mut world = World::new(1, GEOMETRY, WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS });
+    assert!(matches!(world.put(world.name(1, 1), LOW, b"old"), Replied::Written(_)));
+    world.until("a checkpoint", |world| world.worker().snapshot().pairs[0].checkpoint_running);
+    let stays = |world: &mut World| {
+        world.turn();
+        let why = |command| match command {
+            Command::Stays { pair: PairId(1), why } => Some(why),
+            _ => None,
+        };
+        world.take_commands(0).into_iter().find_map(why)
+    };
+    world.notify(0, ControlEvent::Freeze { pair: PairId(1), ticket: 1 });
+    for _ in 0..29 {
+        assert_eq!(stays(&mut world), None);
+        world.pass(1_000_000_000);
+    }
+    world.pass(1_000_000_000);
+    assert_eq!(stays(&mut world), Some(StayReason::Busy));
+    assert_eq!(stays(&mut world), None, "it is said once");
+    assert!(matches!(world.put(world.name(2, 2), LOW, b"new"), Replied::Written(_)));
+    assert_eq!(world.get(LOW), Replied::Value(b"new".to_vec()));
+}
+
 #[test]
 fn list_of_registrations_gets_another_number_when_one_leaves() {
     list_number_rises_when_a_registration_leaves();
