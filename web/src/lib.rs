@@ -99,7 +99,6 @@ mod operation_metrics;
 mod peer_secret;
 mod peers;
 mod problem;
-mod rate_limit;
 mod rates;
 mod request_limits;
 mod response_cache;

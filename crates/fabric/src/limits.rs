@@ -30,8 +30,8 @@ pub const SETTINGS: &[Setting] = &[
         name: "fabric_connections_max",
         meaning: "Connections that one worker holds at most over each transport; more are refused with a \
                   reason. Who has not said a protocol's hello, with a token where one is asked for, within a \
-                  second makes room. Over shared memory up to 16 of them are kept for root and the server's \
-                  own user.",
+                  second makes room. Beyond the limit are 16 places for whoever shows a token of an operator \
+                  or admin, and over shared memory 16 more for root and the server's own user.",
         default: "1024",
         bounds: Bounds::Integer { min: 1, max: 65_536 },
         applies: Applies::Live,
