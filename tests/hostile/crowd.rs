@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cell_client::{ClientError, ClientOptions, Search, Transport};
+use cell_client::{Client, ClientError, ClientOptions, Search, Transport};
 use cell_tests::server::Server;
 use cell_tests::{crowd, program};
 
