@@ -107,7 +107,7 @@ fn crowd_of_good_clients_keeps_no_operator_out_over_tcp() {
     // While more of them come.
     let operator = std::thread::scope(|scope| {
         let more = with_token("token of the reader", 10_000);
-        let more = scope.spawn(|| crowd::clients(server.address(), &more, (20, 7)));
+        let more = scope.spawn(move || crowd::clients(server.address(), &more, (20, 7)));
         let mut operator = with_token("token of the admin", 60_000);
         operator.connect_timeout_ms = 60_000;
         let operator = Client::connect(&server.address().to_string(), operator);
