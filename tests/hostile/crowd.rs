@@ -105,12 +105,13 @@ fn crowd_of_good_clients_keeps_no_operator_out_over_tcp() {
     let refused: Vec<_> = crowd.iter().filter_map(|client| client.as_ref().err()).collect();
     assert!(refused.len() == 140 - inside && refused.iter().all(|error| is_for_room(error)), "{refused:?}");
     // While more of them come.
+    let address = server.address();
     let operator = std::thread::scope(|scope| {
         let more = with_token("token of the reader", 10_000);
-        let more = scope.spawn(move || crowd::clients(server.address(), &more, (20, 7)));
+        let more = scope.spawn(move || crowd::clients(address, &more, (20, 7)));
         let mut operator = with_token("token of the admin", 60_000);
         operator.connect_timeout_ms = 60_000;
-        let operator = Client::connect(&server.address().to_string(), operator);
+        let operator = Client::connect(&address.to_string(), operator);
         assert!(more.join().unwrap().iter().all(|client| client.as_ref().is_err_and(is_for_room)));
         operator
     });
