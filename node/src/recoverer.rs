@@ -142,7 +142,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    use cell_cluster::{ClaimReason, MoveName, PairRow, Sim, SimLink};
+    use cell_cluster::{ClaimReason, Coordinator, MoveName, PairRow, Sim, SimLink};
     use cell_fabric::{FabricError, Partition, Poller, RegionDevice, RegionKey, RegionTaker};
     use cell_memory::Region;
     use cell_recovery::{ClaimRequest, Progress};
