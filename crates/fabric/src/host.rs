@@ -24,6 +24,7 @@ use crate::registry::Registry;
 use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess};
 use crate::shm::{ShmEndpoint, ShmOptions};
 use crate::socket_name::SocketName;
+use crate::taken::RegionTaker;
 use crate::tcp::{TcpEndpoint, TcpOptions};
 #[cfg(feature = "verbs")]
 use crate::verbs::VerbsEndpoint;

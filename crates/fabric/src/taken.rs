@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    fn region(epoch: u64) -> Region {
+    fn region(epoch: u32) -> Region {
         let spec = RegionSpec::extent(PairId(4), Epoch(epoch), 2 << 20).unwrap();
         let options = RegionOptions { pages: HugePages::Small, memory_check: false };
         Region::create(&spec, options).unwrap().0
