@@ -10,6 +10,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use cell_fabric::{PeerAddress, ReadPermission};
 use cell_protocol::Request;
@@ -17,6 +18,8 @@ use cell_terms::text::with_causes;
 use data_encoding::HEXLOWER_PERMISSIVE;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+
+use crate::failed_logins::{FailedLogins, LoginPlace};
 
 /// A longer file is not read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -116,6 +119,10 @@ pub struct AccessRules {
     revision: AtomicU64,
     /// Why the file was refused when it was last read again.
     refused: Mutex<Option<String>>,
+    /// Of those who would read one-sided over `tcp`; their time is that of the thread that serves them.
+    readers: Mutex<FailedLogins>,
+    /// Hellos of the fabric with a token that is not known, since the start.
+    failed_logins: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -289,12 +296,20 @@ impl AccessRules {
     /// By what a peer that has this token is judged.
     #[must_use]
     pub fn credential(&self, peer: Option<PeerAddress>, token: &[u8]) -> Credential {
-        let own = rustix::process::geteuid().as_raw();
-        match peer {
-            _ if !self.wants_tokens() => Credential::Place,
-            Some(PeerAddress::Shm { user }) if user == own || user == 0 => Credential::Place,
-            _ => Credential::Token(Sha256::digest(token).into()),
+        if !self.wants_tokens() || peer.is_some_and(is_own_user) {
+            return Credential::Place;
         }
+        Credential::Token(Sha256::digest(token).into())
+    }
+
+    /// Hellos of the fabric with a token that is not known.
+    #[must_use]
+    pub fn failed_logins(&self) -> u64 {
+        self.failed_logins.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_failed_login(&self) {
+        self.failed_logins.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What somebody may do by this; none: they are to be turned away.
@@ -313,9 +328,27 @@ impl ReadPermission for AccessRules {
         self.grants(&self.credential(None, token)).is_some_and(|grants| grants.reads)
     }
 
+    fn admits(&self, peer: PeerAddress, token: &[u8], now_ns: u64) -> bool {
+        let (place, now) = (LoginPlace::of_peer(Some(peer)), Duration::from_nanos(now_ns));
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_looked_at = !self.wants_tokens() || readers.check(place, now).is_ok();
+        let grants = self.grants(&self.credential(None, token)).filter(|_| is_looked_at);
+        if grants.is_none() {
+            let _ = readers.count(place, now);
+            self.count_failed_login();
+        }
+        grants.is_some_and(|grants| grants.reads)
+    }
+
     fn revision(&self) -> u64 {
         AccessRules::revision(self)
     }
+}
+
+/// Whether the kernel names a peer as root or the node's own user.
+pub(crate) fn is_own_user(peer: PeerAddress) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    matches!(peer, PeerAddress::Shm { user } if user == own || user == 0)
 }
 
 /// Reads a file: one `ROLES NAME SHA256` a line, the roles separated by commas, the token's SHA-256 in

@@ -11,7 +11,7 @@ use cell_cluster::{
     ClusterTerms, Coordinator, HostId, Joining, Layout, LeaseTerms, MemberRow, NewPair, PairGeometry,
     PairRow, ServingAddress, Sessions, ShareTimes, Table, boottime_ns,
 };
-use cell_fabric::RegionTaker;
+use cell_fabric::{RegionTaker, TakenRegion};
 use cell_memory::{Budget, MemoryError, MemoryKind, Region, RegionSettings, RegionSpec, Reservation};
 use cell_pair::Pair;
 use cell_recovery::{
@@ -170,16 +170,17 @@ impl BringUp {
         let progress = Arc::new(Progress::new(boottime_ns()));
         let run = TakeoverRun::create(environment, &new, self.publish(), &progress)?;
         let (recovered, _) = step_to_the_end(run, device.as_mut(), || true)?;
-        self.take_whole(&recovered);
-        Ok(RecoveredPair { recovered, device, buffers })
+        let taken = self.take_whole(&recovered);
+        Ok(RecoveredPair { recovered, device, buffers, taken })
     }
 
     /// Where a device reads the node's regions it takes them here, on the thread that has recovered them.
-    pub(crate) fn take_whole(&self, recovered: &Recovered) {
-        if self.reads.whole {
-            let memory = &recovered.memory;
-            populate::take_whole([memory.extent.region(), memory.node.region()], &self.taker);
+    pub(crate) fn take_whole(&self, recovered: &Recovered) -> Vec<TakenRegion> {
+        if !self.reads.whole {
+            return Vec::new();
         }
+        let memory = &recovered.memory;
+        populate::take_whole([memory.extent.region(), memory.node.region()], &self.taker)
     }
 
     /// Copies a pair that is to move here, and brings it up once it was handed over. A device takes its
@@ -189,7 +190,7 @@ impl BringUp {
         self.check_disk()?;
         let (mut device, buffers) = self.device()?;
         let mut run = CopyRun::begin(environment, job, self.publish(), boottime_ns())?;
-        let mut is_taken = !self.reads.whole;
+        let (mut is_taken, mut taken) = (!self.reads.whole, Vec::new());
         loop {
             let rate = self.move_bytes_per_second.load(Ordering::Relaxed);
             match run.step(device.as_mut(), boottime_ns(), rate)? {
@@ -198,15 +199,15 @@ impl BringUp {
                 Turn::Done => break,
             }
             if let Some([node, extent]) = run.regions().filter(|_| !is_taken) {
-                populate::take_whole([&extent, &node], &self.taker);
+                taken = populate::take_whole([&extent, &node], &self.taker);
                 is_taken = true;
             }
         }
         let recovered = run.finish();
         if !is_taken {
-            self.take_whole(&recovered);
+            taken = self.take_whole(&recovered);
         }
-        Ok(RecoveredPair { recovered, device, buffers })
+        Ok(RecoveredPair { recovered, device, buffers, taken })
     }
 
     /// Whether there is room for the first segments of a pair's new logs. Without, the pair would have to go
@@ -245,10 +246,11 @@ impl BringUp {
 
     /// What the worker's thread keeps of a pair that is served from here on.
     pub(crate) fn serve(&self, mine: RecoveredPair) -> Result<ServedPair, NodeError> {
-        let RecoveredPair { recovered, device, buffers } = mine;
+        let RecoveredPair { recovered, device, buffers, taken } = mine;
         let pair = Pair::new(recovered, &self.worker_options.pair);
         let populate = populate::start(&pair).map_err(NodeError::Thread)?;
-        Ok(ServedPair { pair, resources: PairResources { device, populate, _buffers: buffers } })
+        let resources = PairResources { device, populate, _buffers: buffers, _taken: taken };
+        Ok(ServedPair { pair, resources })
     }
 
     /// Sizes are fixed when a pair is created. A setting that somebody gave must not be ignored silently.

@@ -68,8 +68,10 @@ impl BatchCounters {
     }
 }
 
+/// The reason of hellos for which there was no place.
+const TOO_MANY_CONNECTIONS: &str = "too_many_connections";
 /// Why requests were refused, as metrics name it.
-const REFUSALS: [&str; 19] = [
+const REFUSALS: [&str; 20] = [
     "busy",
     "condition_failed",
     "coordinator_full",
@@ -85,6 +87,7 @@ const REFUSALS: [&str; 19] = [
     "session_unknown",
     "shutdown",
     "too_long",
+    TOO_MANY_CONNECTIONS,
     "unauthorized",
     "value_too_large",
     "version_unsupported",
@@ -136,7 +139,16 @@ impl WorkerCounts {
     }
 
     pub(crate) fn refused(&mut self, refusal: &Refusal) {
-        let at = REFUSALS.iter().position(|known| *known == reason(refusal));
+        self.count(reason(refusal));
+    }
+
+    /// A hello was refused because there were as many connections as may be.
+    pub(crate) fn turned_away(&mut self) {
+        self.count(TOO_MANY_CONNECTIONS);
+    }
+
+    fn count(&mut self, reason: &str) {
+        let at = REFUSALS.iter().position(|known| *known == reason);
         self.refusals[at.unwrap_or(REFUSALS.len() - 1)] += 1;
     }
 
@@ -164,6 +176,7 @@ mod tests {
             Refusal::Unauthorized,
         ];
         refusals.iter().for_each(|refusal| counts.refused(refusal));
+        counts.turned_away();
         let counted: Vec<_> = counts.refusals().filter(|(_, count)| *count > 0).collect();
         let wanted = [
             ("busy", 2),
@@ -171,6 +184,7 @@ mod tests {
             ("disk_full", 1),
             ("not_owner", 1),
             ("too_long", 1),
+            ("too_many_connections", 1),
             ("unauthorized", 1),
         ];
         assert_eq!(counted, wanted, "each reason is in the list, and none is `other`");

@@ -220,7 +220,6 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         self.tick_due_ns = now_ns + TICK_NS;
         self.worker.tick(now_ns, clock.lease_until_ns());
         for connection in self.worker.take_dismissed() {
-            tracing::info!(%connection, "a client's token is gone: closing");
             self.endpoint.close(connection);
             self.congestion.forget(connection);
             self.worker.closed(connection);

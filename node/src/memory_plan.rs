@@ -310,7 +310,7 @@ mod tests {
             (STREAMS, "40MiB", 40 * MIB),
             (STREAMS, "1GiB", plan.streams),
             ("populate_chunk_bytes", "16MiB", 16 * MIB),
-            ("fabric_connections_max", "7", 7),
+            ("fabric_connections_max", "70", 70),
         ] {
             let mut wanted = start.clone();
             wanted.overrule(name, tuned, Source::Admin).unwrap();

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use cell_cluster::ShareTimes;
-use cell_fabric::Waker;
+use cell_fabric::{TakenRegion, Waker};
 use cell_memory::Reservation;
 use cell_pair::{ImageSubject, Pair};
 use cell_recovery::Recovered;
@@ -49,6 +49,8 @@ pub(crate) struct PairResources {
     pub(crate) populate: PopulateSignal,
     /// What the device's buffers count for.
     pub(crate) _buffers: Reservation,
+    /// What a device has taken of its memory, until the worker has registered it.
+    pub(crate) _taken: Vec<TakenRegion>,
 }
 
 /// A pair that was recovered, with its log's device.
@@ -57,6 +59,8 @@ pub(crate) struct RecoveredPair {
     pub(crate) device: Box<LogRing>,
     /// What the device's buffers count for.
     pub(crate) buffers: Reservation,
+    /// What a device has taken of its memory.
+    pub(crate) taken: Vec<TakenRegion>,
 }
 
 /// The way to the worker's thread; cloned into helper threads.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
-use cell_fabric::RegionTaker;
+use cell_fabric::{RegionTaker, TakenRegion};
 use cell_memory::Region;
 use cell_pair::Pair;
 use cell_terms::text::with_causes;
@@ -38,15 +38,17 @@ impl Drop for PopulateSignal {
 
 /// Gives memory to all of a pair, and has the device that reads it for peers take it. For tens of GiB that
 /// takes seconds, so it is done by who recovered the pair, and not by the worker, which serves others
-/// meanwhile, nor by the control thread.
-pub(crate) fn take_whole(regions: [&Region; 2], taker: &RegionTaker) {
-    for region in regions {
-        let taken = region.populate_to(region.spec().bytes).map_err(|error| with_causes(&error));
-        let taken = taken.and_then(|()| taker.take(region).map_err(|error| with_causes(&error)));
-        if let Err(error) = taken {
-            tracing::warn!(error, "a region's memory cannot be taken whole, as RDMA wants it");
-        }
-    }
+/// meanwhile, nor by the control thread. What comes of it goes with the pair: dropped before the pair is
+/// served, it gives the memory back.
+pub(crate) fn take_whole(regions: [&Region; 2], taker: &RegionTaker) -> Vec<TakenRegion> {
+    let take = |region: &Region| {
+        let populated = region.populate_to(region.spec().bytes).map_err(|error| with_causes(&error));
+        populated.and_then(|()| taker.take(region).map_err(|error| with_causes(&error)))
+    };
+    let warn = |error: &String| {
+        tracing::warn!(error, "a region's memory cannot be taken whole, as RDMA wants it");
+    };
+    regions.into_iter().filter_map(|region| take(region).inspect_err(warn).ok().flatten()).collect()
 }
 
 /// Starts the thread, which at once gives memory to what is granted.

@@ -129,7 +129,200 @@ impl Runner {
         let run = TakeoverRun::begin(&environment, job, self.bring_up.publish());
         let (recovered, times) = step_to_the_end(run, device.as_mut(), || !self.queue.is_stopped())?;
         self.report(TakeoverReport::Times { pair, dead, times });
-        self.bring_up.take_whole(&recovered);
-        Ok(RecoveredPair { recovered, device, buffers })
+        let taken = self.bring_up.take_whole(&recovered);
+        Ok(RecoveredPair { recovered, device, buffers, taken })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU64, AtomicUsize};
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use cell_cluster::{ClaimReason, Coordinator, MoveName, PairRow, Sim, SimLink};
+    use cell_fabric::{FabricError, Partition, Poller, RegionDevice, RegionKey, RegionTaker};
+    use cell_memory::Region;
+    use cell_recovery::{ClaimRequest, Progress};
+    use cell_terms::setting::{Settings, Source};
+    use cell_terms::{Epoch, Incarnation, NodeId, RegionId};
+    use cell_wal::{DiskDelay, LogRoot};
+
+    use super::*;
+    use crate::bring_up::ServedReads;
+    use crate::memory_plan::MemoryPlan;
+    use crate::messages::ToWorker;
+    use crate::moves::{CopyJob, CopyOrders};
+    use crate::options::NodeOptions;
+    use crate::settings::WorkerOptions;
+
+    const NODE: NodeId = NodeId(0);
+    const LEASE_MS: u64 = 500;
+
+    /// A device that locks nothing: what it has, and which threads it was asked by.
+    #[derive(Debug, Default)]
+    struct FakeDevice {
+        held: Mutex<BTreeSet<(RegionId, Epoch)>>,
+        threads: Mutex<Vec<String>>,
+        /// Stopped once a region was taken.
+        orders: Mutex<Option<Arc<CopyOrders>>>,
+    }
+
+    impl FakeDevice {
+        fn held(&self) -> usize {
+            self.held.lock().unwrap().len()
+        }
+
+        fn threads(&self) -> Vec<String> {
+            std::mem::take(&mut self.threads.lock().unwrap())
+        }
+    }
+
+    impl RegionDevice for FakeDevice {
+        fn take(&self, region: &Region) -> Result<RegionKey, FabricError> {
+            assert!(self.held.lock().unwrap().insert((region.spec().id, region.spec().epoch)));
+            let thread = std::thread::current().name().unwrap_or_default().to_owned();
+            self.threads.lock().unwrap().push(thread);
+            self.orders.lock().unwrap().iter().for_each(|orders| orders.stop());
+            Ok(RegionKey(1))
+        }
+
+        fn give_back(&self, region: RegionId, epoch: Epoch, _key: RegionKey) {
+            assert!(self.held.lock().unwrap().remove(&(region, epoch)));
+        }
+    }
+
+    fn settings() -> Settings {
+        let mut settings = Settings::new(&[
+            crate::SETTINGS,
+            cell_memory::SETTINGS,
+            cell_wal::SETTINGS,
+            cell_fabric::SETTINGS,
+            cell_cluster::SETTINGS,
+        ]);
+        for (name, value) in [
+            ("memory_limit_bytes", "600MiB"),
+            ("node_region_bytes", "4MiB"),
+            ("slot_bytes", "1MiB"),
+            ("extent_region_bytes", "4MiB"),
+            ("log_segment_bytes", "1MiB"),
+            ("huge_pages", "small"),
+            ("memory_check", "false"),
+        ] {
+            settings.set(name, value, Source::Flag).unwrap();
+        }
+        settings
+    }
+
+    /// What a node of this folder brings its pairs up with, where this device reads its memory for peers.
+    fn bring_up(folder: &Path, link: &SimLink, device: &Arc<FakeDevice>) -> Arc<BringUp> {
+        let mut settings = settings();
+        let plan = MemoryPlan::new(&mut settings, Some(8 << 30)).unwrap();
+        let address = "127.0.0.1:7000".parse().unwrap();
+        let options = NodeOptions {
+            node: NODE,
+            folder: folder.join("log"),
+            home: folder.join("home"),
+            listen: address,
+            advertised: None,
+            http_address: String::new(),
+            access: Arc::default(),
+            process_warnings: Arc::default(),
+            partition: Partition::default(),
+            disk_delay: DiskDelay::default(),
+            restarted_because: None,
+            settings: settings.clone(),
+        };
+        Arc::new(BringUp {
+            log_root: LogRoot::open(&options.folder).unwrap(),
+            worker_options: WorkerOptions::from_settings(&settings),
+            options,
+            reads: ServedReads { ordered: false, whole: true },
+            taker: RegionTaker::of(device.clone()),
+            plan,
+            budget: plan.budget(),
+            coordinator: Arc::new(link.clone()),
+            incarnation: link.grant(LEASE_MS).unwrap().lease,
+            advertised: address,
+            to_worker: ToWorker { inbound: channel().0, waker: Poller::new().unwrap().waker() },
+            progress: Arc::new(Progress::new(0)),
+            threads: AtomicUsize::new(1),
+            move_bytes_per_second: AtomicU64::new(0),
+        })
+    }
+
+    fn only_row(bring_up: &BringUp) -> PairRow {
+        let (mut rows, _) = bring_up.environment().table.pairs().unwrap();
+        assert_eq!(rows.len(), 1);
+        rows.remove(0)
+    }
+
+    /// To lock gigabytes takes seconds, in which the worker would serve nobody.
+    #[test]
+    fn device_takes_a_pair_on_the_thread_that_takes_it_over_and_gives_it_back_if_nobody_serves_it() {
+        let (folder, sim, device) = (tempfile::tempdir().unwrap(), Sim::new(3), Arc::default());
+        let link = sim.link();
+        let bring_up = bring_up(folder.path(), &link, &device);
+        let environment = bring_up.environment();
+        let own = std::thread::current().name().unwrap_or_default().to_owned();
+        let created = bring_up.grow(&environment).unwrap();
+        assert_eq!((device.held(), device.threads()), (2, vec![own; 2]), "node and extent region");
+        drop(created);
+        assert_eq!(device.held(), 0, "nobody serves it");
+        let pair = only_row(&bring_up).pair;
+        sim.advance(2 * LEASE_MS * 1_000_000);
+        let (reports, work) = channel();
+        let recoverer = Recoverer::start(bring_up.clone(), environment, reports).unwrap();
+        let incarnation = link.grant(3_600_000).unwrap().lease;
+        let (reason, dead): (_, Incarnation) = (ClaimReason::LeaseEnded, bring_up.incarnation);
+        recoverer.push(vec![TakeoverJob {
+            claim: ClaimRequest { pair, incarnation, node: NODE, reason },
+            replay_bytes: 0,
+            dead,
+            progress: Arc::new(Progress::new(0)),
+            kept: None,
+        }]);
+        let taken = loop {
+            match work.recv_timeout(Duration::from_secs(600)).unwrap() {
+                Work::Takeover(TakeoverReport::Taken { mine }) => break mine,
+                Work::Takeover(TakeoverReport::Refused { error, .. }) => panic!("{error}"),
+                _ => {}
+            }
+        };
+        assert_eq!((device.held(), device.threads()), (2, vec!["cell-recovery".to_owned(); 2]));
+        // It is on its way to the worker: what the device has goes along.
+        let served = bring_up.serve(*taken).unwrap();
+        assert_eq!(device.held(), 2);
+        drop(served);
+        assert_eq!(device.held(), 0);
+    }
+
+    /// What was taken for it stayed locked for as long as the process lived.
+    #[test]
+    fn copy_that_fails_gives_back_what_a_device_has_taken_of_it() {
+        let (folder, sim, device) = (tempfile::tempdir().unwrap(), Sim::new(3), Arc::default());
+        let link = sim.link();
+        let bring_up = bring_up(folder.path(), &link, &device);
+        let environment = bring_up.environment();
+        let source = bring_up.grow(&environment).unwrap();
+        let orders = Arc::new(CopyOrders::default());
+        *device.orders.lock().unwrap() = Some(orders.clone());
+        let row = only_row(&bring_up);
+        let job = CopyJob {
+            name: MoveName { pair: row.pair, number: 1 },
+            row: Box::new(row),
+            incarnation: link.grant(3_600_000).unwrap().lease,
+            node: NodeId(1),
+            progress: Arc::new(Progress::new(0)),
+            orders,
+        };
+        let before = device.threads().len();
+        assert!(bring_up.copy(&environment, job).is_err(), "it was stopped");
+        assert_eq!((before, device.threads().len()), (2, 2), "it was taken");
+        assert_eq!(device.held(), 2, "the source's alone");
+        drop(source);
+        assert_eq!(device.held(), 0);
     }
 }

@@ -138,7 +138,7 @@ pub const SETTINGS: &[Setting] = &[
         name: "membership_poll_ms",
         meaning: "How often a node looks for changes of the cluster: of the table, of who lives, of incidents.",
         default: "50 ms",
-        bounds: Bounds::Milliseconds { min: 5, max: 5_000 },
+        bounds: Bounds::Milliseconds { min: 5, max: 500 },
         applies: Applies::Live,
     },
     Setting {

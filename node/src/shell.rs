@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cell_cluster::{ClusterCounts, boottime_ns};
-use cell_fabric::{Endpoint, FabricError, HostEndpoint, Poller};
+use cell_fabric::{Endpoint, FabricError, HostEndpoint, Poller, TakenRegion};
 use cell_memory::{Budget, Reservation, ready_bytes, ready_bytes_given};
 use cell_terms::{CounterValue, PairId};
 use cell_wal::{Flusher, LogCounts};
@@ -55,6 +55,8 @@ struct WatchedPair {
     populate: PopulateSignal,
     /// What its log's buffers count for.
     _buffers: Reservation,
+    /// What a device has taken of its memory, which means nothing once the pair is registered.
+    _taken: Vec<TakenRegion>,
 }
 
 pub(crate) struct Shell {
@@ -237,8 +239,8 @@ impl Watched {
             tracing::error!(%error, "a log's wake descriptor cannot be watched");
             return None;
         }
-        let PairResources { device, populate, _buffers } = resources;
-        self.pairs.push(WatchedPair { pair: pair.id(), populate, _buffers });
+        let PairResources { device, populate, _buffers, _taken } = resources;
+        self.pairs.push(WatchedPair { pair: pair.id(), populate, _buffers, _taken });
         Some(PairInput { pair, device: *device })
     }
 }

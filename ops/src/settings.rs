@@ -96,7 +96,7 @@ fn value_name(bounds: &Bounds) -> &'static str {
     match bounds {
         Bounds::Integer { .. } | Bounds::Real { .. } => "N",
         Bounds::Bytes { .. } => "BYTES",
-        Bounds::Milliseconds { .. } => "TIME",
+        Bounds::Milliseconds { .. } | Bounds::MillisecondsOrNone { .. } => "TIME",
         Bounds::Choice(_) => "WORD",
         Bounds::Flag => "BOOL",
         Bounds::Text { .. } | Bounds::Form(_) => "TEXT",

@@ -41,6 +41,13 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
     const { page } = await opened(t, `selector?pair=${SILENT}`);
     await page.locator("#now.is-stale").waitFor();
     await says(page, "Nothing new has come");
+    await says(page, "where it searches now is not known");
+    // what it did before is not what it does now, and not nothing either
+    const rates = page.locator("#reasons .bars td.number");
+    assert.ok(await rates.count() >= 15);
+    for (const rate of await rates.allInnerTexts()) assert.equal(rate.trim(), "–");
+    const cell = page.locator(`.matrix a[href*="${SILENT.split("/")[0]}"]`).first();
+    assert.match(await cell.innerText(), /^–/);
     sound(page);
   });
 

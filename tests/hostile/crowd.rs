@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cell_client::{ClientError, ClientOptions, Search, Transport};
+use cell_client::{Client, ClientError, ClientOptions, Search, Transport};
 use cell_tests::server::Server;
 use cell_tests::{crowd, program};
 
@@ -70,4 +70,60 @@ fn clients_beyond_the_limit_are_refused_within_their_deadline_with_the_right_hin
     drop(closing);
     let later = crowd::clients(server.address(), &over_tcp(120_000), (1, 1));
     assert!(later.iter().all(Result::is_ok));
+}
+
+/// A reader and an admin, by the SHA-256 of "token of the reader" and "token of the admin".
+const TOKENS: &str = "\
+    reader one e851021739bdc2ea5ed81d5295577a80364cdf77bea03c40fe84f159710c52ac
+    admin two 43901d1973d563a4cb5f384a9068d7ced4454d9b119bddf8315deb3fbea670b0
+";
+
+fn with_token(token: &str, deadline_ms: u64) -> ClientOptions {
+    ClientOptions { token: token.as_bytes().to_vec(), ..over_tcp(deadline_ms) }
+}
+
+/// All of the crowd may come in, and there is no place for whoever could see to it.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "lines of a log are counted by the second")]
+fn crowd_of_good_clients_keeps_no_operator_out_over_tcp() {
+    let started = Instant::now();
+    let tokens = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(tokens.path(), TOKENS).unwrap();
+    let flags = [
+        "--fabric-connections-max",
+        "64",
+        "--fabric-shm",
+        "off",
+        "--tokens-file",
+        tokens.path().to_str().unwrap(),
+    ];
+    let server = Server::start_steady(&flags);
+    let crowd = crowd::clients(server.address(), &with_token("token of the reader", 3_000), (20, 7));
+    let inside = crowd.iter().filter(|client| client.is_ok()).count();
+    assert!((60..=64).contains(&inside), "{inside}: the node's own clients may be the others");
+    let is_for_room = |error: &ClientError| matches!(error, ClientError::TooManyConnections { .. });
+    let refused: Vec<_> = crowd.iter().filter_map(|client| client.as_ref().err()).collect();
+    assert!(refused.len() == 140 - inside && refused.iter().all(|error| is_for_room(error)), "{refused:?}");
+    // While more of them come.
+    let address = server.address();
+    let operator = std::thread::scope(|scope| {
+        let more = with_token("token of the reader", 10_000);
+        let more = scope.spawn(move || crowd::clients(address, &more, (20, 7)));
+        let mut operator = with_token("token of the admin", 60_000);
+        operator.connect_timeout_ms = 60_000;
+        let operator = Client::connect(&address.to_string(), operator);
+        assert!(more.join().unwrap().iter().all(|client| client.as_ref().is_err_and(is_for_room)));
+        operator
+    });
+    let mut operator = operator.expect("there is a place for it");
+    operator.put(b"key", b"value").expect("it is served");
+    let (_, metrics) = server.http("/metrics").expect("the node answers");
+    let count = metrics.lines().find_map(|line| {
+        line.strip_prefix("cell_operations_refused_total{reason=\"too_many_connections\"} ")
+    });
+    assert!(count.is_some_and(|count| count.parse::<f64>().unwrap() > 0.0), "{count:?}");
+    let lines = server.log().lines().filter(|line| line.contains("a client is turned away")).count();
+    let seconds = usize::try_from(started.elapsed().as_secs()).unwrap();
+    assert!((1..=seconds + 2).contains(&lines), "{lines} lines in {seconds} s");
+    drop(crowd);
 }

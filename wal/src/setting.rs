@@ -52,7 +52,7 @@ pub const SETTINGS: &[Setting] = &[
         name: "log_prepare_retry",
         meaning: "How long to wait before preparing a log segment is tried again after the disk was full.",
         default: "1 s",
-        bounds: Bounds::Milliseconds { min: 10, max: 600_000 },
+        bounds: Bounds::Milliseconds { min: 10, max: 10_000 },
         applies: Applies::Live,
     },
     Setting {

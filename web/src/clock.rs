@@ -1,5 +1,6 @@
 //! The times that the web shows. Nothing is decided by them but ages.
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -7,6 +8,13 @@ use rustix::time::{ClockId, clock_gettime};
 #[allow(clippy::disallowed_methods, reason = "web is a shell: it shows ages")]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// The time since this was first asked for. It only grows.
+pub(crate) fn running() -> Duration {
+    static START: LazyLock<Instant> = LazyLock::new(now);
+    let start = *START;
+    now().saturating_duration_since(start)
 }
 
 /// Milliseconds since 1970, for people: nothing is decided by them.

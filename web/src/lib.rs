@@ -44,10 +44,10 @@
 //! (`?scope=node`), 200 ms each, and lists under `missing` who did not answer.
 //!
 //! A request that changes something has a body of at most 64 KiB of `application/json` or
-//! `application/merge-patch+json`, and no `Origin` of another host; one that changes settings names the
-//! revision that its author has seen (`If-Match`), and one that begins or ends a move of a pair may. Of those
-//! with an `Idempotency-Key` that did something the node keeps the last 256 answers, 4 MiB at most, and gives
-//! them to repeats.
+//! `application/merge-patch+json`, and no `Origin` of another host; one that changes settings,
+//! begins or ends a drain or removes a node names the revision that its author has seen (`If-Match`), and one
+//! that begins or ends a move of a pair may. Of those with an `Idempotency-Key` that did something the node
+//! keeps the last 256 answers, 4 MiB at most, and gives them to repeats.
 //!
 //! With a file of tokens (`tokens_file`) everything but health, metrics and the console's files wants
 //! one of them (`Authorization: Bearer`), with the role that the table of routes names (`api::routes`): a
@@ -99,7 +99,6 @@ mod operation_metrics;
 mod peer_secret;
 mod peers;
 mod problem;
-mod rate_limit;
 mod rates;
 mod request_limits;
 mod response_cache;

@@ -1,25 +1,23 @@
 //! How often callers may fail to show a token, and how often they may change something.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use cell_node::{FailedLogins, LoginPlace, RateLimit};
 
 use crate::access::Caller;
-use crate::clock::now;
+use crate::clock::running;
 use crate::problem::Problem;
-use crate::rate_limit::RateLimit;
 
-/// Tokens that are not known, a minute and address.
-const FAILURES_PER_MINUTE: f64 = 10.0;
 /// A caller may make the changes of so many seconds at once.
 const BURST_SECONDS: f64 = 2.0;
 
 /// The limits of one node.
 pub(crate) struct RequestLimits {
-    failures: Mutex<RateLimit<IpAddr>>,
+    failures: Mutex<FailedLogins>,
     /// Since the start.
     failures_all: AtomicU64,
     changes: Mutex<RateLimit<String>>,
@@ -29,7 +27,7 @@ impl RequestLimits {
     /// So many changes a second and caller.
     pub(crate) fn new(changes_per_second: f64) -> RequestLimits {
         RequestLimits {
-            failures: Mutex::new(RateLimit::new(FAILURES_PER_MINUTE / 60.0, FAILURES_PER_MINUTE)),
+            failures: Mutex::default(),
             failures_all: AtomicU64::new(0),
             changes: Mutex::new(RateLimit::new(changes_per_second, changes_per_second * BURST_SECONDS)),
         }
@@ -46,10 +44,7 @@ impl RequestLimits {
     /// # Errors
     /// 429.
     pub(crate) fn check_login(&self, address: IpAddr) -> Result<(), Problem> {
-        if address.to_canonical().is_loopback() {
-            return Ok(());
-        }
-        lock(&self.failures).check(&network_of(address), now()).map_err(too_many_failures)
+        lock(&self.failures).check(LoginPlace::of_address(address), running()).map_err(too_many_failures)
     }
 
     /// Tokens that were not known.
@@ -63,7 +58,7 @@ impl RequestLimits {
     /// 429: there were too many before.
     pub(crate) fn count_failed_login(&self, address: IpAddr) -> Result<(), Problem> {
         self.failures_all.fetch_add(1, Ordering::Relaxed);
-        lock(&self.failures).take(&network_of(address), now()).map_err(too_many_failures)
+        lock(&self.failures).count(LoginPlace::of_address(address), running()).map_err(too_many_failures)
     }
 
     /// Counts a request that changes something. Nodes may send each other as many as they like.
@@ -74,20 +69,12 @@ impl RequestLimits {
         if *caller == Caller::peer() {
             return Ok(());
         }
-        lock(&self.changes).take(&caller.name, now()).map_err(|wait| {
+        lock(&self.changes).take(&caller.name, running()).map_err(|wait| {
             let detail = "This caller changes something too often.";
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", detail)
                 .next("wait as long as Retry-After says; `http_changes_per_second` is the limit")
                 .retry_after(wait)
         })
-    }
-}
-
-/// One caller may have all addresses of an IPv6 network of 64 bits: they are counted together.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        address => address,
     }
 }
 

@@ -194,9 +194,19 @@ impl ClientHistory {
         share(one_sided, all)
     }
 
-    /// A count of the last interval, a second.
-    pub(crate) fn per_second(&self, count: u64) -> f64 {
-        per_second(count, self.interval_ns).unwrap_or(0.0)
+    /// Whether what was counted last is what the client does now: it has reported within a while.
+    pub(crate) fn is_known(&self) -> bool {
+        self.samples.back().is_some_and(|sample| sample.interval_ns > 0)
+    }
+
+    /// What it counts now; none: nothing is known of that.
+    pub(crate) fn counts_now(&self) -> Option<&ClientCounts> {
+        self.is_known().then_some(&self.counts)
+    }
+
+    /// A count of the last interval, a second; none: see [`ClientHistory::is_known`].
+    pub(crate) fn per_second(&self, count: impl Fn(&ClientCounts) -> u64) -> Option<f64> {
+        per_second(count(self.counts_now()?), self.interval_ns)
     }
 }
 
@@ -311,7 +321,7 @@ pub(crate) mod tests {
             assert_eq!(last(&history, 7).searches_per_second(), Some(40.0));
         }
         let known = history.client(7).unwrap();
-        assert_eq!((known.per_second(known.counts.server), known.ratio_10s()), (30.0, Some(0.25)));
+        assert_eq!((known.per_second(|counts| counts.server), known.ratio_10s()), (Some(30.0), Some(0.25)));
         let sample = last(&history, 7);
         assert_eq!((sample.one_sided_share(), sample.cache_hit_share()), (Some(0.25), Some(0.75)));
         assert_eq!((sample.queue_estimate_ns(), sample.reads()), (Some(25_000.0), Some(2.0)));
@@ -327,6 +337,8 @@ pub(crate) mod tests {
         assert_eq!(last(&history, 7).searches_per_second(), Some(40.0), "80 in two seconds");
         history.observe(4_000, 0, &[ClientSnapshot { age_ms: 3_000, ..client(7, 3) }]);
         assert_eq!(last(&history, 7).searches_per_second(), None, "it is silent");
+        let silent = history.client(7).unwrap();
+        assert_eq!((silent.per_second(|counts| counts.server), silent.counts_now()), (None, None));
         assert_eq!(history.client(7).unwrap().ratio_10s(), Some(0.25));
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct ServerFigures {
     /// Answers by their status.
     pub(crate) answers: Vec<(u16, u64)>,
     pub(crate) failed_logins: u64,
+    /// Of the fabric.
+    pub(crate) fabric_failed_logins: u64,
     /// None: the server has none to ask.
     pub(crate) coordinator: Option<CoordinatorSeen>,
     /// What its last answer took.
@@ -72,6 +74,9 @@ pub(crate) fn encode(encoder: &mut DescriptorEncoder<'_>, figures: &ServerFigure
     let help = "Requests over HTTP with a token that is not known";
     let counter = encoder.encode_descriptor("http_logins_failed", help, None, MetricType::Counter)?;
     ConstCounter::new(figures.failed_logins).encode(counter)?;
+    let help = "Clients that came to the fabric with a token that is not known";
+    let counter = encoder.encode_descriptor("fabric_logins_failed", help, None, MetricType::Counter)?;
+    ConstCounter::new(figures.fabric_failed_logins).encode(counter)?;
     encode_certificates(encoder, &figures.certificates)?;
     encode_coordinator(encoder, figures)?;
     let Some(DiskRoom { free_bytes, all_bytes }) = figures.disk else { return Ok(()) };
@@ -180,6 +185,7 @@ mod tests {
             certificates: vec![CertificateLeft { role: "served", seconds: -5 }],
             answers: counts.all(),
             failed_logins: 3,
+            fabric_failed_logins: 4,
             coordinator: Some(CoordinatorSeen { reachable: true, seen_ms_ago: Some(4) }),
             coordinator_answer: Some(Duration::from_millis(250)),
             disk: Some(DiskRoom { free_bytes: 5, all_bytes: 9 }),
@@ -193,6 +199,7 @@ mod tests {
             "cell_http_requests_total{status=\"418\"} 1",
             "cell_http_requests_total{status=\"500\"} 0",
             "cell_http_logins_failed_total 3",
+            "cell_fabric_logins_failed_total 4",
             "cell_http_certificate_left_seconds{role=\"served\"} -5",
             "cell_coordinator_reachable 1",
             "cell_coordinator_answer_seconds 0.25",

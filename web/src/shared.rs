@@ -382,6 +382,7 @@ impl Shared {
             certificates: self.certificates.left(now_unix_ms().cast_signed() / 1_000),
             answers: self.answers.all(),
             failed_logins: self.limits.failed_logins(),
+            fabric_failed_logins: self.access.failed_logins(),
             coordinator: self.coordinator.is_there().then(|| self.coordinator.seen()),
             coordinator_answer: self.coordinator.answer_took(),
             disk: self.disk.room(),

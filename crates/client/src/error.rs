@@ -50,6 +50,9 @@ pub enum AttemptError {
         /// How long it was waited for: `client_connect_timeout`, or until the client was given up.
         timeout_ms: u64,
     },
+    /// The server has as many connections as it takes, and said so when it had heard who this is.
+    #[error("the server has as many connections as it takes")]
+    NoPlace,
     /// What the server sent is not a reply.
     #[error("the server sent what is no reply: {0}")]
     Undecodable(DecodeError),
@@ -69,7 +72,11 @@ impl AttemptError {
     #[must_use]
     pub fn is_for_lack_of_room(&self) -> bool {
         let refused = CloseReason::RefusedByPeer(HelloRefusal::TooManyConnections);
-        matches!(self, AttemptError::Closed(reason) if *reason == refused)
+        match self {
+            AttemptError::Closed(reason) => *reason == refused,
+            AttemptError::NoPlace => true,
+            _ => false,
+        }
     }
 }
 

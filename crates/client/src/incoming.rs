@@ -117,7 +117,11 @@ impl ClientCore {
             Refusal::Unauthorized => Some(Dismissal::Unauthorized),
             other => Some(Dismissal::Refused(other)),
         };
-        self.abandon_connection(link, now_ns, AttemptError::Refused(refusal));
+        let why = match refusal {
+            Refusal::Busy => AttemptError::NoPlace,
+            other => AttemptError::Refused(other),
+        };
+        self.abandon_connection(link, now_ns, why);
         // One node of several is no reason to give all of them up; what only this one can do is over.
         if refusal == Refusal::Unauthorized && self.links.len() > 1 {
             self.end_operations_at(link, now_ns);

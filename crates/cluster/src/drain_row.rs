@@ -73,6 +73,9 @@ pub enum NodeRefusal {
         /// By whom.
         who: String,
     },
+    /// Drains were begun or ended since they were looked at.
+    #[error("drains were begun or ended since it was looked at")]
+    Changed,
     /// More nodes than one change takes.
     #[error("at most {} nodes are drained by one command", DRAINS_AT_ONCE)]
     TooMany,

@@ -24,6 +24,8 @@ const KEY_COUNT: &str = "counter/drain";
 #[derive(Clone)]
 pub struct Drains {
     coordinator: Arc<dyn Coordinator>,
+    /// What the author of changes has seen: nothing is done if it is another one by now.
+    seen: Option<u64>,
 }
 
 /// The rows as they were read.
@@ -53,7 +55,31 @@ impl Drains {
     /// The drains that `coordinator` holds.
     #[must_use]
     pub fn new(coordinator: Arc<dyn Coordinator>) -> Drains {
-        Drains { coordinator }
+        Drains { coordinator, seen: None }
+    }
+
+    /// The same, for changes by somebody who has seen this revision; see [`NodeRefusal::Changed`].
+    #[must_use]
+    pub fn as_seen(self, revision: u64) -> Drains {
+        Drains { seen: Some(revision), ..self }
+    }
+
+    /// Another number after each change. What is read after it belongs to it, or is newer.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn revision(&self) -> Result<u64, ClusterError> {
+        let count = self.coordinator.read(KEY_COUNT)?;
+        count.map_or(Ok(0), |entry| parse("the count of drains", &entry.value))
+    }
+
+    fn check_seen(&self, found: &Found) -> Result<(), ClusterError> {
+        match self.seen {
+            Some(seen) if seen != found.count && !planted(Mutant::DrainsUnseen) => {
+                Err(NodeRefusal::Changed.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// All rows, by node.
@@ -109,7 +135,8 @@ impl Drains {
         Ok(())
     }
 
-    /// Wants these nodes emptied, all or none; whoever drains already stays as it is.
+    /// Wants these nodes emptied, all or none; whoever drains already stays as it is. Where all of them do,
+    /// that is what was wanted, whatever the author has seen.
     ///
     /// # Errors
     /// [`NodeRefusal`].
@@ -117,6 +144,9 @@ impl Drains {
         let mut attempts = Attempts::default();
         while attempts.left() {
             let found = self.find()?;
+            if !nodes.iter().all(|node| found.of(*node).is_some_and(|row| !row.removed)) {
+                self.check_seen(&found)?;
+            }
             self.check_found(&found, nodes)?;
             let mut change = found.change();
             let mut rows: Vec<DrainRow> = Vec::new();
@@ -144,7 +174,7 @@ impl Drains {
     /// Wants these nodes emptied no more, all or none; of removed ones, that they may join again.
     ///
     /// # Errors
-    /// [`NodeRefusal::NotDraining`].
+    /// [`NodeRefusal::NotDraining`], [`NodeRefusal::Changed`].
     pub fn end(&self, nodes: &[NodeId]) -> Result<Vec<DrainRow>, ClusterError> {
         let (mut attempts, mut tried) = (Attempts::default(), None);
         while attempts.left() {
@@ -155,6 +185,7 @@ impl Drains {
             {
                 return Ok(tried); // the earlier try, whose answer was lost
             }
+            self.check_seen(&found)?;
             if let Some(&node) = nodes.iter().find(|node| found.of(**node).is_none()) {
                 return Err(NodeRefusal::NotDraining { node }.into());
             }
@@ -168,11 +199,21 @@ impl Drains {
         Err(ClusterError::Contended { what: "the drains" })
     }
 
+    /// What [`Drains::end`] would refuse.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_end(&self, nodes: &[NodeId]) -> Result<(), ClusterError> {
+        let found = self.find()?;
+        let awake = nodes.iter().find(|node| found.of(**node).is_none());
+        awake.map_or(Ok(()), |&node| Err(NodeRefusal::NotDraining { node }.into()))
+    }
+
     /// Removes a node for good: one that has no pairs, and that either does not run or drains. It may not
     /// join any more, and nobody expects it back.
     ///
     /// # Errors
-    /// [`NodeRefusal::OwnsPairs`], [`NodeRefusal::Runs`]; [`NodeRefusal::LastNode`].
+    /// [`NodeRefusal::OwnsPairs`], [`NodeRefusal::Runs`]; [`NodeRefusal::Changed`].
     pub fn remove(&self, node: NodeId, author: &DrainAuthor<'_>) -> Result<DrainRow, ClusterError> {
         let mut attempts = Attempts::default();
         while attempts.left() {
@@ -180,6 +221,7 @@ impl Drains {
             if let Some(row) = found.of(node).filter(|row| row.removed) {
                 return Ok(row.clone());
             }
+            self.check_seen(&found)?;
             let member = self.check_removal(&found, node)?;
             let row = DrainRow::new(node, author, true);
             let mut change = found.change().put(DrainRow::key(node), text(&row));

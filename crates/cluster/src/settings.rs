@@ -43,7 +43,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "How long one call of the coordinator may take. Keep it below the lease, so that a \
                   renewal that hangs can be tried again.",
         default: "300 ms",
-        bounds: Bounds::Milliseconds { min: 10, max: 10_000 },
+        bounds: Bounds::Milliseconds { min: 100, max: 10_000 },
         applies: Applies::Live,
     },
 ];

@@ -165,7 +165,8 @@ pub trait Endpoint {
 
     /// From here on the caller admits peers that connect once it knows who they are. Where all connections
     /// that are permitted are in use, those not admitted within a second make room for new ones, the
-    /// oldest first.
+    /// oldest first. There are 16 more than the limit then: the caller decides whom they are for, and closes
+    /// the others.
     fn await_admission(&mut self) {}
 
     /// The caller knows who the peer of a connection is; an unknown connection is ignored.

@@ -20,10 +20,11 @@ use crate::limits::FabricLimits;
 use crate::mapped::MappedRegion;
 use crate::one_sided::OneSided;
 use crate::poller::poll_error;
-use crate::registry::{RegionTaker, Registry};
+use crate::registry::Registry;
 use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess};
 use crate::shm::{ShmEndpoint, ShmOptions};
 use crate::socket_name::SocketName;
+use crate::taken::RegionTaker;
 use crate::tcp::{TcpEndpoint, TcpOptions};
 #[cfg(feature = "verbs")]
 use crate::verbs::VerbsEndpoint;
@@ -218,7 +219,11 @@ impl HostEndpoint {
     /// Has a device take regions before they are registered here.
     #[must_use]
     pub fn region_taker(&self) -> RegionTaker {
-        RegionTaker::new(self.registry.clone())
+        #[cfg(feature = "verbs")]
+        if let Some(registry) = self.registry.clone().filter(|registry| registry.serves_verbs()) {
+            return RegionTaker::of(registry);
+        }
+        RegionTaker::default()
     }
 
     /// The provider that has a connection.

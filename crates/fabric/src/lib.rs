@@ -36,6 +36,7 @@ mod remote_access;
 mod shm;
 mod sim;
 mod socket_name;
+mod taken;
 mod tcp;
 #[cfg(feature = "verbs")]
 mod verbs;
@@ -56,7 +57,6 @@ pub use one_sided::OneSided;
 pub use partition::{Blocked, Partition};
 pub use poller::{Poller, Wait, Waker};
 pub use read_permission::ReadPermission;
-pub use registry::RegionTaker;
 pub use remote_access::{
     READ_BYTES_MAX, READS_MAX, ReadFailure, ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead,
     RemoteSwap, RemoteWrite,
@@ -64,6 +64,7 @@ pub use remote_access::{
 pub use shm::{ShmEndpoint, ShmOptions, peer_process, peer_user, users_of};
 pub use sim::{SimCrash, SimEndpoint, SimNetwork, SimOptions};
 pub use socket_name::SocketName;
+pub use taken::{RegionDevice, RegionTaker, TakenRegion};
 pub use tcp::{TcpEndpoint, TcpOptions};
 #[cfg(feature = "verbs")]
 pub use verbs::VerbsError;

@@ -30,10 +30,10 @@ pub const SETTINGS: &[Setting] = &[
         name: "fabric_connections_max",
         meaning: "Connections that one worker holds at most over each transport; more are refused with a \
                   reason. Who has not said a protocol's hello, with a token where one is asked for, within a \
-                  second makes room. Over shared memory up to 16 of them are kept for root and the server's \
-                  own user.",
+                  second makes room. Beyond the limit are 16 places for whoever shows a token of an operator \
+                  or admin, and over shared memory 16 more for root and the server's own user.",
         default: "1024",
-        bounds: Bounds::Integer { min: 1, max: 65_536 },
+        bounds: Bounds::Integer { min: 64, max: 65_536 },
         applies: Applies::Live,
     },
     Setting {
@@ -41,7 +41,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "New connections that have not said who they are; past that the oldest of them makes room for the \
                   next. They are not counted among fabric_connections_max.",
         default: "512",
-        bounds: Bounds::Integer { min: 1, max: 65_536 },
+        bounds: Bounds::Integer { min: 16, max: 65_536 },
         applies: Applies::Live,
     },
     Setting {
@@ -65,14 +65,14 @@ pub const SETTINGS: &[Setting] = &[
         name: "fabric_handshake_timeout",
         meaning: "Time a new connection has for its hello, in both directions.",
         default: "5 s",
-        bounds: Bounds::Milliseconds { min: 10, max: 600_000 },
+        bounds: Bounds::Milliseconds { min: 500, max: 60_000 },
         applies: Applies::Live,
     },
     Setting {
         name: "fabric_idle_timeout",
         meaning: "A connection on which nothing comes for this long is closed; 0 keeps it for ever.",
         default: "60 s",
-        bounds: Bounds::Milliseconds { min: 0, max: 86_400_000 },
+        bounds: Bounds::MillisecondsOrNone { min: 10_000, max: 86_400_000 },
         applies: Applies::Live,
     },
     Setting {

@@ -20,6 +20,8 @@ use crate::error::FabricError;
 use crate::remote_access::{RegionAccess, RegionKey};
 use crate::shm::{SharedWords, seal_for_readers, sealed_file};
 #[cfg(feature = "verbs")]
+use crate::taken::{RegionDevice, TakenRegions};
+#[cfg(feature = "verbs")]
 use crate::verbs::{Device, RegisteredRegion, RemoteRegion};
 
 /// Registrations that a ledger has words for.
@@ -35,12 +37,8 @@ pub(crate) struct Registry {
     device: Option<Arc<Device>>,
     /// Regions that the device has taken and that are to be registered, each under the key that it gets.
     #[cfg(feature = "verbs")]
-    taken: Mutex<Taken>,
+    taken: TakenRegions<RegisteredRegion>,
 }
-
-/// What a device has taken, by region and epoch. It has no registration where it did not take the region.
-#[cfg(feature = "verbs")]
-type Taken = HashMap<(RegionId, Epoch), (RegionKey, Option<RegisteredRegion>)>;
 
 #[derive(Debug)]
 struct Registration {
@@ -131,34 +129,14 @@ impl Registry {
         Ok(key)
     }
 
-    /// Has the device take a region that peers are to read, whole: it locks all of the memory. To register
-    /// the region is a matter of microseconds then. Nobody learns of its key before that.
-    ///
-    /// # Errors
-    /// No random bytes.
-    #[cfg(feature = "verbs")]
-    fn take(&self, region: &Region) -> Result<(), FabricError> {
-        if self.device.is_some() {
-            let key = fresh_key()?;
-            let registered = self.register_with_device(region, key, RegionAccess::Read)?;
-            self.taken_mut().insert((region.spec().id, region.spec().epoch), (key, registered));
-        }
-        Ok(())
-    }
-
     #[cfg(feature = "verbs")]
     fn had_taken(
         &self,
         region: &Region,
         access: RegionAccess,
     ) -> Option<(RegionKey, Option<RegisteredRegion>)> {
-        let taken = self.taken_mut().remove(&(region.spec().id, region.spec().epoch));
+        let taken = self.taken.claim(region.spec().id, region.spec().epoch);
         taken.filter(|_| access == RegionAccess::Read)
-    }
-
-    #[cfg(feature = "verbs")]
-    fn taken_mut(&self) -> std::sync::MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Who reads over other providers is served though the device does not take the region.
@@ -228,30 +206,19 @@ fn fresh_key() -> Result<RegionKey, FabricError> {
     Ok(RegionKey(u64::from_le_bytes(bytes).max(1)))
 }
 
-/// Has an endpoint's device take regions before the endpoint registers them, on any thread. To lock their
-/// memory takes long, and who polls an endpoint has no time for that.
-#[derive(Clone, Debug, Default)]
-pub struct RegionTaker {
-    registry: Option<std::sync::Arc<Registry>>,
-}
-
-impl RegionTaker {
-    pub(crate) fn new(registry: Option<std::sync::Arc<Registry>>) -> RegionTaker {
-        RegionTaker { registry }
+#[cfg(feature = "verbs")]
+impl RegionDevice for Registry {
+    /// Has the device take a region, whole: it locks all of the memory. To register the region is a matter of
+    /// microseconds then.
+    fn take(&self, region: &Region) -> Result<RegionKey, FabricError> {
+        let key = fresh_key()?;
+        let registered = self.register_with_device(region, key, RegionAccess::Read)?;
+        self.taken.put(region.spec().id, region.spec().epoch, key, registered);
+        Ok(key)
     }
 
-    /// Has the device take a region that peers are to read, whole. Without a device nothing happens. A region
-    /// that it does not take is reported, and registered without it.
-    ///
-    /// # Errors
-    /// No random bytes.
-    pub fn take(&self, region: &Region) -> Result<(), FabricError> {
-        #[cfg(feature = "verbs")]
-        if let Some(registry) = &self.registry {
-            return registry.take(region);
-        }
-        let _ = (region, &self.registry);
-        Ok(())
+    fn give_back(&self, region: RegionId, epoch: Epoch, key: RegionKey) {
+        self.taken.give_back(region, epoch, key);
     }
 }
 

@@ -85,7 +85,7 @@ impl Registry {
 fn unit(bounds: &Bounds) -> Option<&'static str> {
     match bounds {
         Bounds::Bytes { .. } => Some("bytes"),
-        Bounds::Milliseconds { .. } => Some("ms"),
+        Bounds::Milliseconds { .. } | Bounds::MillisecondsOrNone { .. } => Some("ms"),
         Bounds::Integer { .. } | Bounds::Real { .. } | Bounds::Choice(_) => None,
         Bounds::Flag | Bounds::Text { .. } | Bounds::Form(_) => None,
     }
@@ -109,6 +109,7 @@ fn add_bounds(row: &mut serde_json::Value, bounds: &Bounds) {
             ("bytes", json!({"min": min, "max": max, "power_of_two": power_of_two}))
         }
         Bounds::Milliseconds { min, max } => ("time", json!({"min": min, "max": max})),
+        Bounds::MillisecondsOrNone { min, max } => ("time", json!({"min": min, "max": max, "or_none": true})),
         Bounds::Real { min, max } => ("real", json!({"min": min, "max": max})),
         Bounds::Choice(words) => ("choice", json!({"choices": words})),
         Bounds::Flag => ("flag", json!({})),

@@ -15,6 +15,7 @@ const SECTION: Section = Section {
         setting("number", "1", Bounds::Integer { min: 0, max: u64::MAX }),
         setting("bytes", "1 KiB", Bounds::Bytes { min: 0, max: u64::MAX, power_of_two: false }),
         setting("time", "1 s", Bounds::Milliseconds { min: 0, max: u64::MAX }),
+        setting("time or none", "0", Bounds::MillisecondsOrNone { min: 10_000, max: u64::MAX }),
         setting("real", "0.5", Bounds::Real { min: -1e300, max: 1e300 }),
         setting("word", "one", Bounds::Choice(&["one", "two"])),
         setting("flag", "false", Bounds::Flag),
@@ -38,6 +39,8 @@ fn value() -> impl Strategy<Value = (&'static str, Value)> {
         whole().prop_map(|number| ("number", Value::Integer(number))),
         whole().prop_map(|number| ("bytes", Value::Integer(number))),
         whole().prop_map(|number| ("time", Value::Integer(number))),
+        prop_oneof![Just(0), whole().prop_map(|number| number.max(10_000))]
+            .prop_map(|number| ("time or none", Value::Integer(number))),
         (-1e300..1e300).prop_map(|number| ("real", Value::Real(number))),
         prop::sample::select(vec!["one", "two"]).prop_map(|word| ("word", Value::Text(word.to_owned()))),
         any::<bool>().prop_map(|flag| ("flag", Value::Flag(flag))),

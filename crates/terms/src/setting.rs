@@ -31,6 +31,13 @@ pub enum Bounds {
         /// Longest permitted.
         max: u64,
     },
+    /// A time in milliseconds, or 0, which is none.
+    MillisecondsOrNone {
+        /// Shortest permitted besides.
+        min: u64,
+        /// Longest permitted.
+        max: u64,
+    },
     /// A fraction or factor.
     Real {
         /// Smallest permitted.
@@ -215,6 +222,9 @@ impl Setting {
             Bounds::Milliseconds { min, max } => {
                 scaled(text, TIME_UNITS).filter(|v| (min..=max).contains(v)).map(Value::Integer)
             }
+            Bounds::MillisecondsOrNone { min, max } => {
+                scaled(text, TIME_UNITS).filter(|v| *v == 0 || (min..=max).contains(v)).map(Value::Integer)
+            }
             Bounds::Real { min, max } => {
                 text.parse().ok().filter(|v| (min..=max).contains(v)).map(Value::Real)
             }
@@ -240,7 +250,9 @@ impl Setting {
     pub fn format(&self, value: &Value) -> String {
         match (self.bounds, value) {
             (Bounds::Bytes { .. }, Value::Integer(bytes)) => in_units(*bytes, BYTE_UNITS),
-            (Bounds::Milliseconds { .. }, Value::Integer(time)) => in_units(*time, TIME_UNITS),
+            (Bounds::Milliseconds { .. } | Bounds::MillisecondsOrNone { .. }, Value::Integer(time)) => {
+                in_units(*time, TIME_UNITS)
+            }
             _ => value.to_string(),
         }
     }
@@ -272,6 +284,9 @@ impl fmt::Display for Bounds {
             }
             Bounds::Milliseconds { min, max } => {
                 write!(f, "a time from {} to {}", in_units(min, TIME_UNITS), in_units(max, TIME_UNITS))
+            }
+            Bounds::MillisecondsOrNone { min, max } => {
+                write!(f, "0, or a time from {} to {}", in_units(min, TIME_UNITS), in_units(max, TIME_UNITS))
             }
             Bounds::Real { min, max } => write!(f, "a number from {min} to {max}"),
             Bounds::Choice(words) => write!(f, "one of {}", words.join(", ")),

@@ -6,6 +6,7 @@ mod client_report_table;
 mod client_reports;
 mod control;
 mod figures_teller;
+mod greeting;
 mod handled;
 mod leaving;
 mod left_pairs;
@@ -55,6 +56,7 @@ pub use registrations::pair_regions;
 
 use client_report_table::ClientReports;
 use figures_teller::FiguresTeller;
+use greeting::Greetings;
 use handled::Handled;
 use left_pairs::LeftPairs;
 use read_queue::ReadQueue;
@@ -143,18 +145,11 @@ pub struct Worker {
     disk_free: Option<u64>,
     /// What ended the processes before this one, if they ended the same way.
     restarted_because: Option<Arc<str>>,
-    /// When a peer was last turned away because there were as many connections as may be.
-    full_at_ns: Option<u64>,
     /// Who may ask for what.
     access: Arc<AccessRules>,
     /// What is wrong with the process's own settings and files.
     process_warnings: Arc<ProcessWarnings>,
-    /// By which revision of the access rules the connections were judged last.
-    access_judged: u64,
-    /// Connections of peers that are known since this was taken last.
-    admitted: Vec<ConnectionId>,
-    /// Connections that are to be closed: nothing lets them in any more.
-    dismissed: Vec<ConnectionId>,
+    greetings: Greetings,
     /// There was a lease.
     leased: bool,
     /// It has run out, and may hold again: see `silence`.
@@ -210,12 +205,9 @@ impl Worker {
             lease_until_ns: 0,
             disk_free: None,
             restarted_because: None,
-            full_at_ns: None,
             access: Arc::default(),
             process_warnings: Arc::default(),
-            access_judged: 0,
-            admitted: Vec::new(),
-            dismissed: Vec::new(),
+            greetings: Greetings::default(),
             leased: false,
             silent: false,
             unanswered: Vec::new(),
@@ -271,11 +263,6 @@ impl Worker {
         }
     }
 
-    /// A peer was turned away because there were as many connections as may be.
-    pub(crate) fn turned_away_for_room(&mut self) {
-        self.full_at_ns = Some(self.now_ns);
-    }
-
     /// Whether every key is in some pair of this worker.
     #[must_use]
     pub fn has_every_key(&self) -> bool {
@@ -322,7 +309,9 @@ impl Worker {
 
     /// A client is gone; its streams end, what it asked for is carried out.
     pub fn closed(&mut self, connection: ConnectionId) {
-        self.connections.remove(&connection);
+        if self.connections.remove(&connection).is_some_and(|gone| gone.greeted.is_some()) {
+            self.greetings.parted(connection);
+        }
         self.client_reports.forget(connection);
         self.streams.close_connection(connection);
     }

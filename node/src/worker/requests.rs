@@ -2,18 +2,16 @@
 
 use cell_fabric::ConnectionId;
 use cell_protocol::{
-    DecodeError, Hello, HelloReply, Limits, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Refusal, Reply,
-    ReplyHeader, Request, RequestHeader,
+    DecodeError, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Refusal, Reply, ReplyHeader, Request, RequestHeader,
 };
 use cell_terms::Csn;
 use cell_terms::mutant::{Mutant, planted};
 
 use super::handled::{Handled, Wait};
-use super::{IDLE_MS, SERVER_NAME, Worker, WorkerPhase};
-use crate::access::Grants;
+use super::{Worker, WorkerPhase};
 use crate::directory::MeganodeAt;
 use crate::latency::Arrival;
-use crate::limits::{IN_FLIGHT_MAX, STREAM_CREDIT_BYTES, STREAMS_MAX};
+use crate::limits::IN_FLIGHT_MAX;
 use crate::outbox::PairAt;
 use crate::pairs::Dependence;
 
@@ -149,74 +147,6 @@ impl Worker {
             Request::Table { from } => self.table(connection, header, *from),
             Request::Report(report) => self.report(connection, header, report),
             Request::Chunk(_) | Request::Credit { .. } | Request::Cancel => {}
-        }
-    }
-
-    fn greet(&mut self, connection: ConnectionId, header: RequestHeader, request: &Request<'_>) {
-        let Request::Hello(Hello { version, stream_credit_bytes, token, .. }) = request else {
-            let what = cell_protocol::Malformed::Order;
-            return self.refuse(connection, header, Refusal::Malformed { what });
-        };
-        let peer = self.connections.get(&connection).and_then(|state| state.peer);
-        let credential = self.access.credential(peer, token);
-        let Some(grants) = self.access.grants(&credential) else {
-            return self.refuse(connection, header, Refusal::Unauthorized);
-        };
-        if let Some(state) = self.connections.get_mut(&connection) {
-            state.greeted = Some(credential);
-            state.grants = grants;
-            state.stream_credit_bytes = *stream_credit_bytes;
-            self.admitted.push(connection);
-        }
-        let reply = Reply::Hello(HelloReply {
-            version: *version,
-            node: self.identity.node,
-            incarnation: self.identity.incarnation,
-            limits: self.limits(),
-            name: SERVER_NAME,
-        });
-        self.reply(connection, header, Dependence::NOTHING, &reply);
-    }
-
-    /// Connections whose peers are known by now: they make room for nobody.
-    pub fn take_admitted(&mut self) -> Vec<ConnectionId> {
-        std::mem::take(&mut self.admitted)
-    }
-
-    /// Connections that the driver is to close: their tokens are gone.
-    pub fn take_dismissed(&mut self) -> Vec<ConnectionId> {
-        std::mem::take(&mut self.dismissed)
-    }
-
-    /// Judges those again who are connected, if who may do what has changed. They keep what they still may.
-    pub(super) fn judge_connections(&mut self) {
-        let revision = self.access.revision();
-        if std::mem::replace(&mut self.access_judged, revision) == revision || planted(Mutant::RevokedStays) {
-            return;
-        }
-        for (id, connection) in &mut self.connections {
-            let Some(credential) = &connection.greeted else { continue };
-            match self.access.grants(credential) {
-                Some(grants) => connection.grants = grants,
-                None => {
-                    connection.grants = Grants::default();
-                    self.dismissed.push(*id);
-                }
-            }
-        }
-        self.dismissed.sort_unstable(); // not in the order of a hash
-    }
-
-    fn limits(&self) -> Limits {
-        let clamp = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
-        Limits {
-            key_bytes_max: clamp(self.options.key_bytes_max()),
-            value_bytes_max: clamp(self.options.value_bytes_max),
-            in_flight_max: IN_FLIGHT_MAX,
-            streams_max: STREAMS_MAX,
-            scan_entries_max: clamp(self.options.scan_page_entries_max),
-            stream_credit_bytes: STREAM_CREDIT_BYTES,
-            idle_ms: IDLE_MS,
         }
     }
 

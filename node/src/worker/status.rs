@@ -238,7 +238,7 @@ impl Worker {
         let waits_for_room = self.phase == WorkerPhase::Recovering
             && self.progress.view(self.now_ns).stage == RecoveryStage::NoRoom;
         warnings.extend(waits_for_room.then(warning::of_no_room));
-        warnings.extend(warning::of_connections(self.full_at_ns, self.now_ns));
+        warnings.extend(warning::of_connections(self.greetings.full_at_ns, self.now_ns));
         warnings.extend(warning::of_checkpoints(self.pairs.iter().filter_map(|owned| {
             let (in_a_row, why) = owned.checkpointing.failure?;
             Some((owned.pair.id(), in_a_row, why))

@@ -73,8 +73,9 @@ struct Node {
 struct Pair {
     pair: u32,
     node: u32,
-    bytes: u64,
-    load_share: f64,
+    /// None: its owner has not told.
+    bytes: Option<u64>,
+    load_share: Option<f64>,
     obstacle: Option<String>,
 }
 
@@ -146,12 +147,17 @@ fn nodes(document: &Document) -> String {
 
 fn in_words(pair: &Pair) -> String {
     let Pair { pair, node, bytes, load_share, obstacle } = pair;
-    let (bytes, load) = (number::bytes(*bytes), load_share * 100.0);
+    let has = match bytes.zip(*load_share) {
+        Some((bytes, load)) => {
+            format!("has {} and takes {:.1} % of the worker's time", number::bytes(bytes), load * 100.0)
+        }
+        None => "has not been told of: what it has and takes is not known".to_owned(),
+    };
     let why = match obstacle {
         Some(why) => format!("it does not move: {why}"),
         None => "it could move, if that helped".to_owned(),
     };
-    format!("pair {pair} of node {node} has {bytes} and takes {load:.1} % of the worker's time; {why}\n")
+    format!("pair {pair} of node {node} {has}; {why}\n")
 }
 
 #[cfg(test)]
@@ -195,7 +201,16 @@ mod tests {
     #[test]
     fn pair_is_explained_with_what_keeps_it() {
         let pair =
-            Pair { pair: 3, node: 1, bytes: 0, load_share: 0.0, obstacle: Some("it rests".to_owned()) };
+            Pair { pair: 3, node: 1, bytes: None, load_share: None, obstacle: Some("it rests".to_owned()) };
+        let unknown =
+            "pair 3 of node 1 has not been told of: what it has and takes is not known; it does not";
+        assert!(in_words(&pair).starts_with(unknown), "{}", in_words(&pair));
+        let pair = Pair { bytes: Some(0), load_share: Some(0.0), ..pair };
+        assert!(
+            in_words(&pair).starts_with("pair 3 of node 1 has 0 B and takes 0.0 % of"),
+            "{}",
+            in_words(&pair)
+        );
         assert!(in_words(&pair).ends_with("; it does not move: it rests\n"));
         assert!(in_words(&Pair { obstacle: None, ..pair }).ends_with("; it could move, if that helped\n"));
     }

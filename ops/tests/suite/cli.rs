@@ -53,6 +53,32 @@ fn settings_as_json_have_kind_unit_and_bounds() {
     assert!(rows.iter().all(|row| row["kind"].is_string()), "{document}");
 }
 
+/// With these a slip of the hand shut everybody out: connections that were idle after a millisecond, calls of
+/// the coordinator that never had the time, one connection for all.
+#[test]
+fn settings_cannot_be_tuned_to_an_outage() {
+    let document: serde_json::Value = serde_json::from_slice(&cell(&["settings", "--json"]).stdout).unwrap();
+    let rows = document["settings"].as_array().unwrap();
+    for (name, min, max) in [
+        ("fabric_connections_max", 64, 65_536),
+        ("fabric_handshakes_max", 16, 65_536),
+        ("fabric_handshake_timeout", 500, 60_000),
+        ("fabric_idle_timeout", 10_000, 86_400_000),
+        ("coordinator_deadline_ms", 100, 10_000),
+        ("log_prepare_retry", 10, 10_000),
+        ("membership_poll_ms", 5, 500),
+    ] {
+        let row = rows.iter().find(|row| row["name"] == name).unwrap();
+        assert_eq!((&row["min"], &row["max"]), (&min.into(), &max.into()), "{name}");
+    }
+    let idle = |text: &str| {
+        let flag = format!("--fabric-idle-timeout={text}");
+        String::from_utf8(cell(&["node", &flag, "--listen-address=nowhere"]).stderr).unwrap()
+    };
+    assert!(idle("1ms").contains("0, or a time from 10 s to 24 h"), "{}", idle("1ms"));
+    assert!(!idle("0").contains("idle"), "it may be kept for ever: {}", idle("0"));
+}
+
 /// What is called live would be believed to be: these are what a running node takes over, and its log.
 #[test]
 fn settings_that_apply_live_are_those_that_a_node_takes_over() {

@@ -1,11 +1,13 @@
 //! Settings that are tuned while a cluster serves, in its nodes and in a client that runs.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::harness::Dev;
 use cell_client::{Client, ClientError, ClientOptions, Operation};
 use cell_tests::wait::until;
+use serde_json::{Value, json};
 
 /// Runs `cell tune` against the first node; exit code and standard error.
 fn tune(dev: &Dev, arguments: &[&str]) -> (i32, String) {
@@ -87,6 +89,87 @@ fn tuned_settings_reach_a_client_that_runs_but_not_one_whose_user_decided(dev: &
     until("the client learns that it is taken back", || !is_full(&mut follows));
 }
 
+/// Every value of a live setting at which something ends or begins, with the setting's name.
+fn bounds_of_live_settings(dev: &Dev) -> Vec<(String, Value)> {
+    let document: Value = serde_json::from_str(&dev.out(&["settings", "--json"])).unwrap();
+    let live = document["settings"].as_array().unwrap().iter().filter(|row| row["applies"] == "live");
+    let values = |row: &Value| match row["kind"].as_str().unwrap() {
+        "flag" => vec![json!(true), json!(false)],
+        "choice" => row["choices"].as_array().unwrap().clone(),
+        "text" => Vec::new(),
+        _ if row["or_none"] == true => vec![json!(0), row["min"].clone(), row["max"].clone()],
+        _ => vec![row["min"].clone(), row["max"].clone()],
+    };
+    live.flat_map(|row| {
+        values(row).into_iter().map(|value| (row["name"].as_str().unwrap().to_owned(), value))
+    })
+    .collect()
+}
+
+/// Tunes one setting, and waits until every node has that in force. Why not, if it is refused.
+fn tune_and_wait(dev: &Dev, name: &str, value: &Value) -> Result<(), String> {
+    let body = json!({name: value}).to_string();
+    let mut answer = None;
+    until(&format!("a change of {name} to {value} is answered"), || {
+        answer = dev.server.http_tune(&body).filter(|(status, _)| *status != 429);
+        answer.is_some()
+    });
+    let (status, text) = answer.unwrap();
+    if status == 422 {
+        return Err(text);
+    }
+    assert_eq!(status, 200, "{name} to {value}: {text}");
+    let revision = serde_json::from_str::<Value>(&text).unwrap()["revision"].clone();
+    until(&format!("{name} is {value} on every node"), || {
+        let Some((200, document)) = dev.server.http("/api/v1/tuning") else { return false };
+        let document: Value = serde_json::from_str(&document).unwrap();
+        let is_in_force = |node: &Value| node["in_force"] == true;
+        document["revision"] == revision && document["nodes"].as_array().unwrap().iter().all(is_in_force)
+    });
+    Ok(())
+}
+
+/// Whoever tunes a setting to one of its bounds, by a slip of the hand too, can take it back, and nobody is
+/// without an answer meanwhile.
+fn live_settings_at_their_bounds_keep_everybody_served_and_are_taken_back(dev: &Dev) {
+    /// Why a node may refuse what the setting as such takes.
+    const REASONS: [&str; 3] = ["set aside for it when the node starts", "within the lease", "waits between"];
+    let (address, served, is_over) = (dev.address(), AtomicU64::new(0), AtomicBool::new(false));
+    let connect = |deadline_ms| {
+        let options = ClientOptions { deadline_ms, report_ms: 20, ..ClientOptions::default() };
+        Client::connect(&address, options).unwrap()
+    };
+    let mut old = connect(120_000);
+    old.put(b"bounds", b"value").unwrap();
+    std::thread::scope(|scope| {
+        let (served, is_over) = (&served, &is_over);
+        let serve = scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                assert_eq!(old.get(b"bounds").unwrap().unwrap().value, b"value");
+                old.put(b"other", b"value").unwrap();
+                served.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let mut refused = Vec::new();
+        for (name, value) in bounds_of_live_settings(dev) {
+            if let Err(why) = tune_and_wait(dev, &name, &value) {
+                assert!(REASONS.iter().any(|reason| why.contains(reason)), "{name} to {value}: {why}");
+                refused.push(name);
+                continue;
+            }
+            let before = served.load(Ordering::Relaxed);
+            until(&format!("clients are served with {name} = {value}"), || {
+                serve.is_finished() || served.load(Ordering::Relaxed) > before + 10
+            });
+            assert!(!serve.is_finished(), "a client met an error with {name} = {value}");
+            assert_eq!(connect(60_000).get(b"bounds").unwrap().unwrap().value, b"value", "{name} = {value}");
+            tune_and_wait(dev, &name, &Value::Null).unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(refused.len() <= 6, "{refused:?}");
+    });
+}
+
 /// One cluster for all: a start takes longer than what is asked of it.
 #[test]
 fn settings_are_tuned_while_a_cluster_serves() {
@@ -96,4 +179,6 @@ fn settings_are_tuned_while_a_cluster_serves() {
     tuning_that_is_waited_for_is_in_force_on_every_node(&dev);
     tuned_settings_reach_a_client_that_runs_but_not_one_whose_user_decided(&dev);
     changes_over_http_are_limited_as_the_cluster_is_tuned(&dev);
+    assert_eq!(tune(&dev, &["set", "--unset", "http_changes_per_second"]).0, 0);
+    live_settings_at_their_bounds_keep_everybody_served_and_are_taken_back(&dev);
 }

@@ -44,6 +44,18 @@ impl Server {
         self.http_ask(node, &format!("POST {path}"), &headers, body)
     }
 
+    /// PATCHes what the cluster is tuned to, whatever that was, with a JSON body: status and body.
+    pub fn http_tune(&self, body: &str) -> Option<(u16, String)> {
+        const PATH: &str = "/api/v1/tuning";
+        let (_, seen) = self.http(PATH)?;
+        let seen: serde_json::Value = serde_json::from_str(&seen).ok()?;
+        let (revision, length) = (seen["revision"].as_str()?, body.len());
+        let headers = format!(
+            "Content-Type: application/json\r\nContent-Length: {length}\r\nIf-Match: \"{revision}\"\r\n"
+        );
+        self.http_ask(0, &format!("PATCH {PATH}"), &headers, body)
+    }
+
     fn http_ask(&self, node: u16, what: &str, headers: &str, body: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect_timeout(&self.http_address_of(node), ACCEPTS).ok()?;
         stream.set_read_timeout(Some(ANSWERS)).ok()?;

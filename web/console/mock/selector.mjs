@@ -36,13 +36,27 @@ function without(client, node, now, world) {
   };
 }
 
+/** A node says nothing of what a client counts that has not reported for a while. */
+function silenced(pair) {
+  const none = (rates) => Object.fromEntries(Object.keys(rates).map((name) => [name, null]));
+  return {
+    ...pair, searches_per_second: null, one_sided_share: null, ratio_10s: null, cache_hits_per_second: null, cache_hit_share: null,
+    reads_per_search: null, fallbacks_per_second: null, reasons: none(pair.reasons), retries: none(pair.retries),
+    decision: { ...pair.decision, path: null, sentence: "it is silent: where it searches now is not known" },
+  };
+}
+
 function pair(world, { silentMs = 0, ...client }, node, now) {
   if (client.policy === "server") return without(client, node, now, world);
+  if (silentMs > 0) {
+    const said = pair(world, client, node, now);
+    return silenced({ ...said, age_ms: said.age_ms + silentMs });
+  }
   const at = sample(client, node, now, world.tuning.number("client_selector_exploration"));
   const isServer = at.server < at.oneSided;
   const gap = Math.abs(at.server - at.oneSided) / 1000;
   return {
-    ...client, node, age_ms: silentMs + 300 + Math.floor(noise(node, client.client, Math.floor(now / 1000)) * 700), settings_revision: world.tuning.revision,
+    ...client, node, age_ms: 300 + Math.floor(noise(node, client.client, Math.floor(now / 1000)) * 700), settings_revision: world.tuning.revision,
     searches_per_second: at.searches, one_sided_share: at.share, ratio_10s: at.share, l_s_ns: at.l_s, l_r_ns: at.l_r, rtt_ns: at.rtt, m: at.m,
     one_sided_ns: at.m * at.l_r, queue_estimate_ns: at.server,
     decision: {

@@ -36,9 +36,10 @@ pub(crate) struct NodeBalance {
 pub(crate) struct PairBalance {
     pub(crate) pair: u32,
     pub(crate) node: u32,
-    pub(crate) bytes: u64,
-    /// Of the worker's time.
-    pub(crate) load_share: f64,
+    /// None: its owner has not told.
+    pub(crate) bytes: Option<u64>,
+    /// Of the worker's time. None as above.
+    pub(crate) load_share: Option<f64>,
     /// What keeps it where it is; null: nothing does, if a move helps.
     pub(crate) obstacle: Option<String>,
 }
@@ -121,12 +122,11 @@ fn of_node(standing: &NodeStanding) -> NodeBalance {
 }
 
 fn of_pair(standing: &PairStanding) -> PairBalance {
-    let load = standing.load.unwrap_or_default();
     PairBalance {
         pair: standing.pair.0,
         node: standing.node.0,
-        bytes: load.bytes,
-        load_share: share(load.load_ns),
+        bytes: standing.load.map(|load| load.bytes),
+        load_share: standing.load.map(|load| share(load.load_ns)),
         obstacle: standing.obstacle.as_ref().map(ToString::to_string),
     }
 }
@@ -203,5 +203,24 @@ impl ClusterDocument for BalanceDocument {
 
     fn limit(body: &mut BalanceBody, rows: usize) -> usize {
         body.shown.limit(&mut body.pairs, rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_placement::PairLoad;
+    use cell_terms::{NodeId, PairId};
+
+    use super::*;
+
+    /// It was said to have 0 bytes.
+    #[test]
+    fn pair_of_which_nobody_has_told_has_unknown_bytes() {
+        let standing =
+            |load| of_pair(&PairStanding { pair: PairId(3), node: NodeId(1), load, obstacle: None });
+        let unknown = standing(None);
+        assert_eq!((unknown.bytes, unknown.load_share), (None, None));
+        let known = standing(Some(PairLoad { bytes: 5, memory_bytes: 9, load_ns: 500_000_000 }));
+        assert_eq!((known.bytes, known.load_share), (Some(5), Some(0.5)));
     }
 }

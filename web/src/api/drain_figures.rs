@@ -72,6 +72,11 @@ impl Rows {
         self.pairs.iter().filter(move |row| row.node == node)
     }
 
+    /// Whether all of these nodes drain.
+    pub(crate) fn all_drain(&self, nodes: &[NodeId]) -> bool {
+        nodes.iter().all(|node| self.drains.iter().any(|row| row.node == *node && !row.removed))
+    }
+
     /// Whether a node is in the cluster, or any row tells that it was.
     pub(crate) fn knows(&self, node: NodeId) -> bool {
         self.members.iter().any(|member| member.node == node)

@@ -3,11 +3,12 @@
 //! balancer moves the pairs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use cell_cluster::{
     ClusterError, Coordinator, DrainAuthor, DrainRow, Drains, MemberRow, Members, NodeRefusal, Table,
@@ -22,6 +23,7 @@ use serde_json::Value;
 use crate::access::Caller;
 use crate::api::document::Document;
 use crate::api::drain_figures::{DrainsPart, Rows};
+use crate::api::drain_revision::{DrainRevision, stale};
 use crate::api::gathered::{ClusterDocument, fitting};
 use crate::api::moves::sentence;
 use crate::api::params::Params;
@@ -39,6 +41,8 @@ const PATH: &str = "/api/v1/drains";
 const LOOK: &str = "look with `cell node ls` (/api/v1/drains) before you repeat it";
 /// Moves of a plan that are shown, at most in bytes of JSON.
 const PLAN_BYTES_MAX: usize = 128 << 10;
+/// Nodes that drain that are named where others were expected.
+const NODES_NAMED: usize = 8;
 
 /// A node that drains, or was removed.
 #[derive(Debug, Serialize)]
@@ -134,6 +138,8 @@ struct ChangeAnswer {
     moves_total: u64,
     bytes: u64,
     dry_run: bool,
+    /// Of a preview: what its change is to name. Null: it was done.
+    revision: Option<String>,
 }
 
 /// Which nodes a request is about.
@@ -154,27 +160,34 @@ enum Refused {
 
 type Made<T> = Result<T, Refused>;
 
-fn read_rows(coordinator: &Arc<dyn Coordinator>) -> Result<Rows, ClusterError> {
-    Ok(Rows {
+/// The rows, and of which revision of the drains they are at least.
+fn read_rows(coordinator: &Arc<dyn Coordinator>) -> Result<(u64, Rows), ClusterError> {
+    let changes = Drains::new(Arc::clone(coordinator)).revision()?;
+    let rows = Rows {
         members: Members::new(Arc::clone(coordinator)).list()?,
         pairs: Table::new(Arc::clone(coordinator)).pairs()?.0,
         drains: Drains::new(Arc::clone(coordinator)).list()?,
-    })
+    };
+    Ok((changes, rows))
 }
 
 /// `POST /api/v1/drains`, with `{"node": 3}` or `{"host": "10.0.0.5"}`.
 pub(crate) async fn post_drain(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
     mut params: Params,
     body: Bytes,
 ) -> Result<Response, Problem> {
     let (dry_run, reason) = (params.flag("dry_run")?, reason(&mut params)?);
     params.end()?;
-    let which = which(&body)?;
+    let (which, seen) = (which(&body)?, seen(&headers, dry_run)?);
     let rows = shared.coordination.call(CHANGE_PATIENCE, |coordinator| read_rows(&coordinator)).await;
-    let rows = rows.map_err(Unanswered::unbegun)?;
-    let nodes = problem_of(nodes(&which, &rows.members))?;
+    let (changes, rows) = rows.map_err(Unanswered::unbegun)?;
+    let nodes = as_seen(nodes(&which, &rows.members), seen.as_ref())?;
+    if let Some(seen) = seen.as_ref().filter(|seen| seen.changes != changes && !rows.all_drain(&nodes)) {
+        return Err(changed(seen, &rows.drains));
+    }
     // Its words are plainer than those of a plan.
     let asked = nodes.clone();
     let check = move |coordinator| refusable(Drains::new(coordinator).check(&asked));
@@ -185,11 +198,12 @@ pub(crate) async fn post_drain(
     let Gathered { parts, .. } = shared.peers.gather(&snapshot, own, &format!("{PATH}?scope=node")).await;
     let plan = problem_of(rows.plan(&parts, &nodes).map_err(Refused::Plan))?;
     let mut of_plan = nodes.clone();
-    if !dry_run {
+    if let Some(seen) = seen {
         let who = caller.name;
         let begin = move |coordinator| {
             let author = DrainAuthor { who: &who, why: reason.as_deref(), now_unix_ms: now_unix_ms() };
-            let rows = refusable(Drains::new(coordinator).begin(&of_plan, &author))?;
+            let drains = Drains::new(coordinator).as_seen(seen.changes);
+            let rows = refusable(drains.begin(&of_plan, &author))?;
             Ok(rows.map(|rows| (rows, who)))
         };
         let (rows, who) = made(shared.coordination.call(CHANGE_PATIENCE, begin).await)?;
@@ -197,47 +211,58 @@ pub(crate) async fn post_drain(
         tracing::info!(nodes = ?of_plan, who, "nodes are to be emptied");
     }
     let plan = of_nodes(plan, &nodes);
-    let document = Document::of_node(change(&nodes, &plan, dry_run), age);
-    Ok(axum::Json(document).into_response())
+    Ok(answer(age, &nodes, &plan, dry_run.then_some(changes)))
 }
 
 /// `POST /api/v1/drains:end`, with `{"node": 3}` or `{"host": "10.0.0.5"}`.
 pub(crate) async fn post_end(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-    params: Params,
+    headers: HeaderMap,
+    mut params: Params,
     body: Bytes,
 ) -> Result<Response, Problem> {
+    let dry_run = params.flag("dry_run")?;
     params.end()?;
-    let which = which(&body)?;
-    let end = move |coordinator: Arc<dyn Coordinator>| {
-        let nodes = match &which {
-            Which::Node(node) => Ok(vec![*node]),
-            Which::Host(_) => {
-                let members = Members::new(Arc::clone(&coordinator)).list()?;
-                let drains = Drains::new(Arc::clone(&coordinator)).list()?;
-                let drains = |node: &NodeId| drains.iter().any(|row| row.node == *node);
-                nodes(&which, &members).map(|of_host| {
-                    let draining: Vec<NodeId> = of_host.iter().copied().filter(drains).collect();
-                    if draining.is_empty() { of_host } else { draining }
-                })
-            }
-        };
-        match nodes {
-            Ok(nodes) => refusable(Drains::new(coordinator).end(&nodes)),
-            Err(refused) => Ok(Err(refused)),
-        }
+    let (which, seen) = (which(&body)?, seen(&headers, dry_run)?);
+    let rows = shared.coordination.call(CHANGE_PATIENCE, |coordinator| read_rows(&coordinator)).await;
+    let (changes, rows) = rows.map_err(Unanswered::unbegun)?;
+    if let Some(seen) = seen.as_ref().filter(|seen| seen.changes != changes) {
+        return Err(changed(seen, &rows.drains));
+    }
+    let nodes = as_seen(nodes_to_end(&which, &rows), seen.as_ref())?;
+    let ended = nodes.clone();
+    let end = move |coordinator| {
+        let drains = Drains::new(coordinator);
+        refusable(match seen {
+            None => drains.check_end(&ended),
+            Some(seen) => drains.as_seen(seen.changes).end(&ended).map(drop),
+        })
     };
-    let rows = made(shared.coordination.call(CHANGE_PATIENCE, end).await)?;
-    let nodes: Vec<NodeId> = rows.iter().map(|row| row.node).collect();
-    tracing::info!(?nodes, who = caller.name, "nodes are not to be emptied any more");
-    Ok(axum::Json(Document::of_node(change(&nodes, &nothing(), false), shared.look().1)).into_response())
+    let made = shared.coordination.call(CHANGE_PATIENCE, end).await;
+    problem_of(made.map_err(|error| if dry_run { error.unbegun() } else { error.undone(LOOK) })?)?;
+    if !dry_run {
+        tracing::info!(?nodes, who = caller.name, "nodes are not to be emptied any more");
+    }
+    Ok(answer(shared.look().1, &nodes, &nothing(), dry_run.then_some(changes)))
+}
+
+/// Of a host those that drain; if none does, all of it, for what is said then.
+fn nodes_to_end(which: &Which, rows: &Rows) -> Made<Vec<NodeId>> {
+    let of_host = match which {
+        Which::Node(node) => return Ok(vec![*node]),
+        Which::Host(_) => nodes(which, &rows.members)?,
+    };
+    let drains = |node: &NodeId| rows.drains.iter().any(|row| row.node == *node);
+    let draining: Vec<NodeId> = of_host.iter().copied().filter(drains).collect();
+    Ok(if draining.is_empty() { of_host } else { draining })
 }
 
 /// `POST /api/v1/nodes:remove`, with `{"node": 3}`.
 pub(crate) async fn post_remove(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
     mut params: Params,
     body: Bytes,
 ) -> Result<Response, Problem> {
@@ -246,29 +271,70 @@ pub(crate) async fn post_remove(
     let Which::Node(node) = which(&body)? else {
         return Err(wrong("/host", "one node is removed at a time"));
     };
+    let seen = seen(&headers, dry_run)?;
+    seen.iter().try_for_each(|seen| seen.check_nodes(&[node]))?;
     // This node may not have looked at the cluster since that one joined.
     let is_known = shared.knows_node(node.0);
     let who = caller.name;
     let remove = move |coordinator: Arc<dyn Coordinator>| {
         let drains = Drains::new(Arc::clone(&coordinator));
-        if !is_known && !read_rows(&coordinator)?.knows(node) {
+        let changes = drains.revision()?;
+        if !is_known && !read_rows(&coordinator)?.1.knows(node) {
             return Ok(Err(Refused::Unknown(node)));
         }
         let author = DrainAuthor { who: &who, why: reason.as_deref(), now_unix_ms: now_unix_ms() };
-        let removed = match dry_run {
-            true => drains.check_remove(node),
-            false => drains.remove(node, &author).map(drop),
+        let removed = match seen {
+            None => drains.check_remove(node),
+            Some(seen) => drains.as_seen(seen.changes).remove(node, &author).map(drop),
         };
-        Ok(refusable(removed)?.map(|()| who))
+        Ok(refusable(removed)?.map(|()| (who, changes)))
     };
     let removed = shared.coordination.call(CHANGE_PATIENCE, remove).await;
     let undone = |error: Unanswered| if dry_run { error.unbegun() } else { error.undone(LOOK) };
-    let who = problem_of(removed.map_err(undone)?)?;
+    let (who, changes) = problem_of(removed.map_err(undone)?)?;
     if !dry_run {
         tracing::info!(node = node.0, who, "a node is removed from the cluster");
     }
-    let answer = change(&[node], &nothing(), dry_run);
-    Ok(axum::Json(Document::of_node(answer, shared.look().1)).into_response())
+    Ok(answer(shared.look().1, &[node], &nothing(), dry_run.then_some(changes)))
+}
+
+/// What the author of a change has been shown; nothing of one that is only tried.
+fn seen(headers: &HeaderMap, dry_run: bool) -> Result<Option<DrainRevision>, Problem> {
+    if dry_run { Ok(None) } else { DrainRevision::in_headers(headers).map(Some) }
+}
+
+/// The nodes that a change is about, if they are those of its preview.
+fn as_seen(nodes: Made<Vec<NodeId>>, seen: Option<&DrainRevision>) -> Result<Vec<NodeId>, Problem> {
+    if let (Err(Refused::NoHost(_)), Some(seen)) = (&nodes, seen) {
+        seen.check_nodes(&[])?;
+    }
+    let nodes = problem_of(nodes)?;
+    seen.map_or(Ok(()), |seen| seen.check_nodes(&nodes))?;
+    Ok(nodes)
+}
+
+/// Others have changed drains since a preview: which there are now.
+fn changed(seen: &DrainRevision, drains: &[DrainRow]) -> Problem {
+    let words = |row: &DrainRow| {
+        let what = if row.removed { "was removed by" } else { "drains, by" };
+        format!("{} {what} {}", row.node, row.who)
+    };
+    let now: Vec<String> = drains.iter().take(NODES_NAMED).map(words).collect();
+    let now = if now.is_empty() { "no node drains".to_owned() } else { now.join("; ") };
+    let more = drains.len().saturating_sub(NODES_NAMED);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    stale(&format!("drains were changed since revision {seen} was shown; now {now}{more}"))
+}
+
+/// What a change answers, or its preview, which was made of this revision of the drains.
+fn answer(age: Duration, nodes: &[NodeId], plan: &DrainPlan, preview: Option<u64>) -> Response {
+    let revision = preview.map(|changes| DrainRevision::of(changes, nodes));
+    let document = Document::of_node(change(nodes, plan, revision.as_ref()), age);
+    let document = axum::Json(document);
+    match revision {
+        Some(revision) => (revision.etag(), document).into_response(),
+        None => document.into_response(),
+    }
 }
 
 fn nothing() -> DrainPlan {
@@ -283,7 +349,7 @@ fn of_nodes(plan: DrainPlan, nodes: &[NodeId]) -> DrainPlan {
     DrainPlan { moves, bytes }
 }
 
-fn change(nodes: &[NodeId], plan: &DrainPlan, dry_run: bool) -> ChangeAnswer {
+fn change(nodes: &[NodeId], plan: &DrainPlan, revision: Option<&DrainRevision>) -> ChangeAnswer {
     let view = |planned: &cell_placement::PlannedMove| PlannedView {
         pair: planned.pair.0,
         from: planned.from.0,
@@ -294,7 +360,8 @@ fn change(nodes: &[NodeId], plan: &DrainPlan, dry_run: bool) -> ChangeAnswer {
     let moves_total = moves.len() as u64;
     moves.truncate(fitting(&moves, PLAN_BYTES_MAX));
     let nodes = nodes.iter().map(|node| node.0).collect();
-    ChangeAnswer { nodes, moves, moves_total, bytes: plan.bytes, dry_run }
+    let (dry_run, revision) = (revision.is_some(), revision.map(DrainRevision::to_string));
+    ChangeAnswer { nodes, moves, moves_total, bytes: plan.bytes, dry_run, revision }
 }
 
 fn reason(params: &mut Params) -> Result<Option<String>, Problem> {
@@ -379,6 +446,7 @@ fn problem_of<T>(made: Made<T>) -> Result<T, Problem> {
         Refused::NoHost(host) => {
             Problem::not_found(format!("No node of the cluster is reached at {host:?}.")).next(list)
         }
+        Refused::Node(refusal @ NodeRefusal::Changed) => stale(&refusal.to_string()),
         Refused::Node(refusal) => {
             let next = match refusal {
                 NodeRefusal::LastNode => "add a node first, or undrain another one",

@@ -18,6 +18,7 @@ mod contract_answers;
 mod contract_bodies;
 pub(crate) mod document;
 mod drain_figures;
+mod drain_revision;
 pub(crate) mod drains;
 pub(crate) mod drill_preview;
 pub(crate) mod drills;

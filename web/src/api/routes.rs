@@ -66,6 +66,12 @@ const IF_SEEN: Parameter = header(
     "The revision of the move that was seen; without it whatever the move is by now.",
     "\"1.1.1.1.2\"",
 );
+const IF_PREVIEWED: Parameter = header(
+    "If-Match",
+    false,
+    "The revision of the preview (dry_run=1), as its ETag has it; needed unless this is one.",
+    "\"7.1\"",
+);
 const DRILL: Parameter = path("id", Takes::Text, "The drill's name, as its begin was answered.", "drill-0-1");
 const NODE: Parameter = query("node", Takes::Text, "A node's number, or all.", "all");
 const KIND_OF_FAULT: Takes =
@@ -225,39 +231,39 @@ pub(crate) static ROUTES: [RouteText; 41] = [
     RouteText {
         role: Some(TokenRole::Operator),
         body: needed_body(drains::which, "{\"node\": 1}"),
-        problems: &[404],
+        problems: &[404, 428],
         method: "POST",
         ..get(
             "/api/v1/drains",
             "cluster",
             "Wants a node, or all of a host, emptied: its pairs move to the others, and it gets none.",
-            &[REPEAT, DRY_RUN, REASON],
+            &[IF_PREVIEWED, REPEAT, DRY_RUN, REASON],
             drains::change,
         )
     },
     RouteText {
         role: Some(TokenRole::Operator),
         body: needed_body(drains::which, "{\"node\": 1}"),
-        problems: &[404],
+        problems: &[404, 428],
         method: "POST",
         ..get(
             "/api/v1/drains:end",
             "cluster",
             "Ends drains: the nodes get pairs again. Of a node that was removed it permits the number again.",
-            &[REPEAT],
+            &[IF_PREVIEWED, REPEAT, DRY_RUN],
             drains::change,
         )
     },
     RouteText {
         role: Some(TokenRole::Operator),
         body: needed_body(drains::one, "{\"node\": 1}"),
-        problems: &[404],
+        problems: &[404, 428],
         method: "POST",
         ..get(
             "/api/v1/nodes:remove",
             "cluster",
             "Removes a node for good that has no pairs, and that drains or does not run.",
-            &[REPEAT, DRY_RUN, REASON],
+            &[IF_PREVIEWED, REPEAT, DRY_RUN, REASON],
             drains::change,
         )
     },

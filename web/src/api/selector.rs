@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use cell_node::NodeSnapshot;
+use cell_node::{ClientCounts, NodeSnapshot};
 use serde::{Deserialize, Serialize};
 
 use crate::api::document::{Document, Scope};
@@ -18,6 +18,9 @@ use crate::peers::{MissingPeer, NodePart};
 use crate::problem::Problem;
 use crate::selector_history::{ClientHistory, SAMPLES_MAX, SelectorSample, share};
 use crate::shared::Shared;
+
+/// Of a client that has not reported for a while.
+const SILENT: &str = "it is silent: where it searches now is not known";
 
 /// A client and a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,7 +35,7 @@ pub(crate) struct PairRow {
     pub(crate) age_ms: u64,
     pub(crate) policy: String,
     pub(crate) settings_revision: String,
-    pub(crate) searches_per_second: f64,
+    pub(crate) searches_per_second: Option<f64>,
     pub(crate) one_sided_share: Option<f64>,
     pub(crate) ratio_10s: Option<f64>,
     pub(crate) l_s_ns: Option<u64>,
@@ -44,19 +47,19 @@ pub(crate) struct PairRow {
     pub(crate) queue_estimate_ns: Option<u64>,
     pub(crate) decision: DecisionRow,
     pub(crate) reasons: Reasons,
-    pub(crate) cache_hits_per_second: f64,
+    pub(crate) cache_hits_per_second: Option<f64>,
     pub(crate) cache_hit_share: Option<f64>,
     pub(crate) reads_per_search: Option<f64>,
     pub(crate) retries: Retries,
-    pub(crate) fallbacks_per_second: f64,
+    pub(crate) fallbacks_per_second: Option<f64>,
     pub(crate) in_hand: u32,
 }
 
 /// Where a client searches now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DecisionRow {
-    /// `server` or `one_sided`: where most searches go.
-    pub(crate) path: String,
+    /// `server` or `one_sided`: where most searches go. None: the client is silent.
+    pub(crate) path: Option<String>,
     /// The two sides of the paper's inequality: `l_s - RTT` and `m (l_r - RTT)`.
     pub(crate) server_side_ns: Option<u64>,
     pub(crate) one_sided_side_ns: Option<u64>,
@@ -67,18 +70,18 @@ macro_rules! rates {
     ($(#[$doc:meta])* $name:ident { $($field:ident),+ }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-        pub(crate) struct $name { $(pub(crate) $field: f64,)+ }
+        pub(crate) struct $name { $(pub(crate) $field: Option<f64>,)+ }
 
         impl $name {
             fn of(client: &ClientHistory) -> $name {
-                $name { $($field: client.per_second(client.counts.$field),)+ }
+                $name { $($field: client.per_second(|counts| counts.$field),)+ }
             }
         }
     };
 }
 
 rates! {
-    /// Decisions a second, by reason.
+    /// Decisions a second, by reason; none: the client is silent.
     Reasons {
         estimate, exploration, fixed_share, not_enough_samples, idle_reset, not_registered, not_permitted,
         not_trusted
@@ -259,7 +262,9 @@ fn series(client: &ClientHistory, node: u32, seconds: u64, marks: Vec<Mark>) -> 
 /// A live client's row.
 fn row(client: &ClientHistory, node: u32) -> PairRow {
     let latest = &client.latest;
-    let counts = &client.counts;
+    let part = |part: fn(&ClientCounts) -> u64, all: fn(&ClientCounts) -> u64| {
+        client.counts_now().and_then(|counts| share(part(counts), all(counts)))
+    };
     let known = &latest.estimates;
     let some = |figure: u64| (figure > 0).then_some(figure);
     let (server_ns, read_ns, rtt_ns) = (some(known.server_ns), some(known.read_ns), some(known.rtt_ns));
@@ -272,8 +277,8 @@ fn row(client: &ClientHistory, node: u32) -> PairRow {
         age_ms: latest.age_ms,
         policy: latest.policy.name().to_owned(),
         settings_revision: latest.settings_revision.to_string(),
-        searches_per_second: client.per_second(counts.searches()),
-        one_sided_share: share(counts.one_sided, counts.searches()),
+        searches_per_second: client.per_second(ClientCounts::searches),
+        one_sided_share: part(|counts| counts.one_sided, ClientCounts::searches),
         ratio_10s: client.ratio_10s(),
         l_s_ns: server_ns,
         l_r_ns: read_ns,
@@ -283,11 +288,11 @@ fn row(client: &ClientHistory, node: u32) -> PairRow {
         queue_estimate_ns: server_ns.zip(rtt_ns).map(|(server_ns, rtt_ns)| server_ns.saturating_sub(rtt_ns)),
         decision: decision(client),
         reasons: Reasons::of(client),
-        cache_hits_per_second: client.per_second(counts.cache_hits),
-        cache_hit_share: share(counts.cache_hits, counts.cache_hits + counts.cache_misses),
-        reads_per_search: share(counts.reads, counts.one_sided),
+        cache_hits_per_second: client.per_second(|counts| counts.cache_hits),
+        cache_hit_share: part(|counts| counts.cache_hits, |counts| counts.cache_hits + counts.cache_misses),
+        reads_per_search: part(|counts| counts.reads, |counts| counts.one_sided),
         retries: Retries::of(client),
-        fallbacks_per_second: client.per_second(counts.fallbacks),
+        fallbacks_per_second: client.per_second(|counts| counts.fallbacks),
         in_hand: latest.in_hand,
     }
 }
@@ -304,19 +309,25 @@ fn decision(client: &ClientHistory) -> DecisionRow {
     let server_side_ns = over_rtt(known.server_ns);
     let one_sided_side_ns = over_rtt(known.read_ns)
         .map(|over_ns| (f64::from(known.reads_thousandths) / 1e3 * over_ns as f64) as u64);
+    let Some(counts) = client.counts_now() else {
+        let sentence = SILENT.to_owned();
+        return DecisionRow { path: None, server_side_ns, one_sided_side_ns, sentence };
+    };
     let (path, sentence) = sentence::of(&sentence::Facts {
         policy: client.latest.policy,
-        counts: &client.counts,
+        counts,
         server_ns: known.server_ns,
         one_sided_ns: known.one_sided_ns,
         sides_ns: server_side_ns.zip(one_sided_side_ns),
         share: known.share_millionths.map(|share| f64::from(share) / 1e6),
     });
-    DecisionRow { path: path.to_owned(), server_side_ns, one_sided_side_ns, sentence }
+    DecisionRow { path: Some(path.to_owned()), server_side_ns, one_sided_side_ns, sentence }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::selector_history::SelectorHistory;
     use crate::selector_history::tests::client;
@@ -343,6 +354,41 @@ mod tests {
         assert_eq!(row["decision"]["path"], "server");
         assert_eq!(row["retries"]["torn"], 0.0);
         assert_eq!(row["settings_revision"], "0");
+    }
+
+    /// Its last rates stood there for as long as it was silent, and those that nobody knew were 0.
+    #[test]
+    fn row_of_a_client_that_went_silent_has_no_rates() {
+        let mut history = history(3);
+        let silent = cell_node::ClientSnapshot { age_ms: 3_000, ..client(u64::MAX, 3) };
+        history.observe(6_000, 0, &[silent]);
+        let row = serde_json::to_value(row(history.live().next().unwrap(), 2)).unwrap();
+        for name in
+            ["searches_per_second", "cache_hits_per_second", "fallbacks_per_second", "one_sided_share"]
+        {
+            assert!(row[name].is_null(), "{name}: {row}");
+        }
+        for name in ["cache_hit_share", "reads_per_search"] {
+            assert!(row[name].is_null(), "{name}: {row}");
+        }
+        for rates in ["reasons", "retries"] {
+            assert!(row[rates].as_object().unwrap().values().all(serde_json::Value::is_null), "{row}");
+        }
+        assert_eq!((&row["decision"]["path"], &row["decision"]["sentence"]), (&Value::Null, &SILENT.into()));
+        assert_eq!(
+            (&row["age_ms"], &row["l_s_ns"]),
+            (&3_000.into(), &30_000.into()),
+            "as it was measured last"
+        );
+        // One that has sent no report yet has done nothing that anybody knows of.
+        let mut fresh = SelectorHistory::default();
+        fresh.observe(
+            1_000,
+            0,
+            &[cell_node::ClientSnapshot { counts: ClientCounts::default(), reported_ns: 0, ..client(7, 0) }],
+        );
+        let row = super::row(fresh.live().next().unwrap(), 2);
+        assert_eq!((row.searches_per_second, row.reasons.estimate, row.decision.path), (None, None, None));
     }
 
     #[test]

@@ -71,7 +71,9 @@ impl Limits {
                 Limits { min: Some(min.into()), max: Some(max.into()), ..none("real") }
             }
             Bounds::Bytes { min, max, .. } => texts("bytes", "bytes", [min, max]),
-            Bounds::Milliseconds { min, max } => texts("time", "ms", [min, max]),
+            Bounds::Milliseconds { min, max } | Bounds::MillisecondsOrNone { min, max } => {
+                texts("time", "ms", [min, max])
+            }
             Bounds::Choice(words) => Limits { choices: Some(words.to_vec()), ..none("choice") },
             Bounds::Flag => Limits { choices: Some(vec!["true", "false"]), ..none("flag") },
             Bounds::Text { .. } | Bounds::Form(_) => none("text"),

@@ -116,6 +116,36 @@ fn drains_whose_answers_are_lost_are_begun_and_ended_once() {
     assert_eq!(drains.list().unwrap(), []);
 }
 
+/// What was confirmed was not what was done: another operator had drained another node meanwhile.
+#[test]
+pub(crate) fn change_is_refused_if_drains_were_changed_since_it_was_looked_at() {
+    let (_sim, link, drains, _) = cluster(4);
+    let seen = |revision| drains.clone().as_seen(revision);
+    let first = drains.revision().unwrap();
+    drains.check(&[NodeId(1)]).unwrap();
+    assert_eq!(drains.revision().unwrap(), first, "a look changes nothing");
+    let begun = seen(first).begin(&[NodeId(1)], &AUTHOR).unwrap();
+    let second = drains.revision().unwrap();
+    assert_ne!(second, first);
+    assert_eq!(refusal(seen(first).begin(&[NodeId(2)], &AUTHOR)), NodeRefusal::Changed);
+    assert_eq!(refusal(seen(first).end(&[NodeId(1)])), NodeRefusal::Changed);
+    assert_eq!(refusal(seen(first).remove(NodeId(1), &AUTHOR)), NodeRefusal::Changed);
+    assert_eq!(drains.list().unwrap(), begun, "nothing was done");
+    // It is so already, which is all that was wanted.
+    assert_eq!(seen(first).begin(&[NodeId(1)], &AUTHOR).unwrap(), begun);
+    // An answer that is lost is no change of others.
+    link.plan([Fault::None, Fault::None, Fault::None, Fault::AnswerLost]); // the write's
+    seen(second).begin(&[NodeId(2)], &AUTHOR).unwrap();
+    let third = drains.revision().unwrap();
+    link.plan([Fault::None, Fault::None, Fault::AnswerLost]);
+    seen(third).end(&[NodeId(2)]).unwrap();
+    let fourth = drains.revision().unwrap();
+    let removed = seen(fourth).remove(NodeId(1), &AUTHOR).unwrap();
+    assert_eq!(drains.list().unwrap(), [removed]);
+    assert_eq!(refusal(drains.check_end(&[NodeId(2)])), NodeRefusal::NotDraining { node: NodeId(2) });
+    drains.check_end(&[NodeId(1)]).unwrap();
+}
+
 #[test]
 fn move_to_a_node_that_drains_is_refused() {
     let (_sim, link, drains, leases) = cluster(3);

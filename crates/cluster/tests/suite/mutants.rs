@@ -269,6 +269,9 @@ fn every_mutant_of_the_coordinator_is_caught() {
             (Mutant::LastTwoDrained, "drains of the last two nodes", || {
                 holds(drains::drains_of_the_last_two_nodes_at_once_leave_one)
             }),
+            (Mutant::DrainsUnseen, "drains that were changed since", || {
+                holds(drains::change_is_refused_if_drains_were_changed_since_it_was_looked_at)
+            }),
             (Mutant::TrustNotAwaited, "publication", trust_of_the_earlier_owner_is_awaited),
             (Mutant::DamageBelievedAlone, "damage of a pair", damage_is_looked_at_twice),
             (Mutant::ClaimerLeaseUnasked, "new incident", || claim_past_the_lease_is_refused(false)),

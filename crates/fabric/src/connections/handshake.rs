@@ -85,9 +85,9 @@ impl<T: Transport> Messenger<T> {
         sink: &mut Sink<'_>,
     ) -> Result<(), CloseReason> {
         let Some(acceptor) = &self.acceptor else { return Ok(()) };
-        let some_are_kept = self.keeps_some_from(id);
+        let is_known = self.is_known(id);
         let queue = match acceptor.taker(&hello) {
-            Taker::Listener if self.table.has_room(some_are_kept) || self.evict_stranger(sink) => {
+            Taker::Listener if self.table.has_room(is_known) || self.evict_stranger(sink) => {
                 return self.welcome(id, &hello, sink);
             }
             Taker::Listener => Err(HelloRefusal::TooManyConnections),
@@ -116,11 +116,11 @@ impl<T: Transport> Messenger<T> {
         true
     }
 
-    /// Whether some places are kept from a connection.
-    fn keeps_some_from(&self, id: ConnectionId) -> bool {
+    /// Whether the kernel says of a connection's peer that places are kept for it.
+    fn is_known(&self, id: ConnectionId) -> bool {
         let listener = self.listener();
         let peer = self.table.get(id).map(|connection| connection.peer);
-        listener.zip(peer).is_some_and(|(listener, peer)| listener.keeps_some_from(&peer))
+        listener.zip(peer).is_some_and(|(listener, peer)| listener.knows(&peer))
     }
 
     /// Takes the sockets that another endpoint accepted for this one.
@@ -132,8 +132,9 @@ impl<T: Transport> Messenger<T> {
             return;
         };
         let readers = self.acceptor.as_ref().and_then(|acceptor| acceptor.readers.clone());
+        let now_ns = self.table.now_ns();
         for Handed { socket, peer, hello } in queue.take() {
-            if readers.as_ref().is_some_and(|readers| !readers.permits(&hello.token)) {
+            if readers.as_ref().is_some_and(|readers| !readers.admits(peer, &hello.token, now_ns)) {
                 self.turn_away(&socket, peer, hello.worker, HelloRefusal::NotPermitted, sink);
                 continue;
             }

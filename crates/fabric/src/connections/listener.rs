@@ -24,8 +24,8 @@ pub(crate) trait Listener: Debug {
         true
     }
 
-    /// Whether some places are kept from that peer, for others.
-    fn keeps_some_from(&self, _peer: &PeerAddress) -> bool {
+    /// Whether that peer is one for whom places are kept.
+    fn knows(&self, _peer: &PeerAddress) -> bool {
         false
     }
 }

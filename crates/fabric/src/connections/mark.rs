@@ -14,6 +14,18 @@ pub(crate) const MARK_LANE: u64 = 2 << MARK_SHIFT;
 #[cfg(feature = "verbs")]
 pub(crate) const MARK_VERBS: u64 = 3 << MARK_SHIFT;
 
+impl ConnectionId {
+    /// How many providers [`ConnectionId::provider`] distinguishes.
+    pub const PROVIDERS: usize = 4;
+
+    /// The number of the provider that has the connection: each has limits of its own.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "two bits")]
+    pub const fn provider(self) -> usize {
+        (self.0 >> MARK_SHIFT) as usize
+    }
+}
+
 /// The mark that an id was given.
 pub(crate) const fn mark_of(id: ConnectionId) -> u64 {
     id.0 >> MARK_SHIFT << MARK_SHIFT

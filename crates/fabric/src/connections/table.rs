@@ -13,8 +13,9 @@ use super::slots::Slots;
 use super::sweep::{Sweep, Tick};
 use super::waiting::Waiting;
 
-/// Most connections that are kept for some peers.
-const KEPT_MAX: usize = 16;
+/// Connections beyond the limit where the user admits peers: it decides who gets one of them. As many again are
+/// kept for those whom the kernel names.
+const KEPT: usize = 16;
 /// How long the user may take to admit a peer before it makes room for another: a client says who it is right
 /// behind its hello.
 const STRANGER_NS: u64 = 1_000_000_000;
@@ -67,12 +68,14 @@ impl<L: Link> ConnectionTable<L> {
         self.slots.len()
     }
 
-    /// Whether there is room for one more connection whose hellos are through, or that this end opens. Some
-    /// places may be kept for others.
-    pub(super) fn has_room(&self, some_are_kept: bool) -> bool {
-        let max = self.limits.connections_max;
-        let kept = if some_are_kept { kept_of(max) } else { 0 };
-        self.len() - self.handshakes < max - kept
+    /// Whether there is room for one more connection whose hellos are through, or that this end opens.
+    pub(super) fn has_room(&self, is_known: bool) -> bool {
+        let kept = match (self.awaits_admission, is_known) {
+            (false, _) => 0,
+            (true, false) => KEPT,
+            (true, true) => 2 * KEPT,
+        };
+        self.len() - self.handshakes < self.limits.connections_max + kept
     }
 
     /// Whose hello has been awaited for longest, if as many are awaited as may be: it makes room for the
@@ -305,21 +308,5 @@ impl<L: Link> ConnectionTable<L> {
             limits.overdue(connection.is_open(), silent_ns, pending).map(|reason| (connection.id, reason))
         };
         self.slots.iter_mut().filter_map(judge).collect()
-    }
-}
-
-/// How many of so many connections are kept for some peers.
-fn kept_of(connections_max: usize) -> usize {
-    (connections_max / 8).min(KEPT_MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kept_of_few_connections_is_a_part_of_them() {
-        let kept = [1, 7, 8, 64, 1_024, 65_536].map(kept_of);
-        assert_eq!(kept, [0, 0, 1, 8, 16, 16]);
     }
 }

@@ -67,9 +67,9 @@ impl Listener for ShmListener {
         Ok(user.ok().map(|user| (socket, PeerAddress::Shm { user })))
     }
 
-    /// They are kept for root and the own user.
-    fn keeps_some_from(&self, peer: &PeerAddress) -> bool {
-        !matches!(peer, PeerAddress::Shm { user } if is_trusted(*user, &[]))
+    /// Root and the own user.
+    fn knows(&self, peer: &PeerAddress) -> bool {
+        matches!(peer, PeerAddress::Shm { user } if is_trusted(*user, &[]))
     }
 
     fn admits(&self, peer: &PeerAddress) -> bool {
@@ -187,7 +187,7 @@ mod tests {
         let admits = |user| listener.admits(&PeerAddress::Shm { user });
         assert!(admits(0) && admits(own) && admits(4_000_000));
         assert!(!admits(4_000_001));
-        let keeps_some_from = |user| listener.keeps_some_from(&PeerAddress::Shm { user });
-        assert!(!keeps_some_from(0) && !keeps_some_from(own) && keeps_some_from(4_000_000));
+        let knows = |user| listener.knows(&PeerAddress::Shm { user });
+        assert!(knows(0) && knows(own) && !knows(4_000_000));
     }
 }

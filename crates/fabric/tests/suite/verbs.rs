@@ -74,10 +74,12 @@ fn region_that_the_device_has_taken_before_is_registered_once_and_read() {
     let (here, _) = open(&mut world, &mut client, &mut server, address);
     let (region, _writer) = region();
     let taker = server.endpoint.region_taker();
-    std::thread::scope(|scope| drop(scope.spawn(|| taker.take(&region).unwrap())));
+    let take = || taker.take(&region).unwrap().expect("there is a device");
+    let taken = std::thread::scope(|scope| scope.spawn(take).join().unwrap());
     let key = server.endpoint.register(&region).unwrap();
     let again = server.endpoint.register(&region).unwrap();
     assert_ne!(key, again, "it was taken once");
+    drop(taken); // what is registered does not end by this
     for (tag, key) in [(1, key), (2, again)] {
         let read = RemoteRead { key, offset: 8_000, length: 8 };
         client.endpoint.post_read(here, read, ReadTag(tag)).unwrap();

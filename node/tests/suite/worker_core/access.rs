@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cell_fabric::{ConnectionId, PeerAddress};
-use cell_node::{AccessRules, ProcessWarnings, WarningSubject, Worker, WorkerIdentity};
+use cell_fabric::{ConnectionId, FabricLimits, PeerAddress, ReadPermission};
+use cell_node::{AccessRules, ProcessWarnings, WarningSubject, Worker, WorkerIdentity, WorkerOptions};
 use cell_protocol::{Hello, PROTOCOL_VERSION, Reply, Request, RequestHeader, StatusCode};
 use cell_recovery::Progress;
 use cell_terms::{Incarnation, NodeId};
@@ -31,8 +31,12 @@ fn worker(access: AccessRules) -> Worker {
 }
 
 fn worker_of(access: Arc<AccessRules>) -> Worker {
+    worker_with(OPTIONS, access)
+}
+
+fn worker_with(options: WorkerOptions, access: Arc<AccessRules>) -> Worker {
     let identity = WorkerIdentity { node: NodeId(1), incarnation: Incarnation(1) };
-    Worker::new(identity, OPTIONS, Arc::new(Progress::new(0)), 0).with_access(access)
+    Worker::new(identity, options, Arc::new(Progress::new(0)), 0).with_access(access)
 }
 
 /// The refusal of a request, if it is refused.
@@ -162,11 +166,125 @@ fn peer_is_admitted_once_its_hello_was_good() {
     let mut worker = worker(access());
     let connection = ConnectionId::from_number(7);
     worker.accepted_from(connection, tcp);
-    let hello =
-        |token| Request::Hello(Hello { version: PROTOCOL_VERSION, name: "", token, stream_credit_bytes: 0 });
     assert_eq!(ask(&mut worker, connection, &hello(b"wrong")), Some(StatusCode::Unauthorized));
     assert!(worker.take_admitted().is_empty());
     assert_eq!(ask(&mut worker, connection, &hello(b"read")), None);
     assert_eq!(worker.take_admitted(), [connection]);
     assert!(worker.take_admitted().is_empty());
+}
+
+fn hello(token: &[u8]) -> Request<'_> {
+    Request::Hello(Hello { version: PROTOCOL_VERSION, name: "", token, stream_credit_bytes: 0 })
+}
+
+/// What a peer that comes now is refused with.
+fn come(worker: &mut Worker, number: u64, peer: PeerAddress, token: &[u8]) -> Option<StatusCode> {
+    let connection = ConnectionId::from_number(number);
+    worker.accepted_from(connection, peer);
+    ask(worker, connection, &hello(token))
+}
+
+fn refused_for_lack_of_room(worker: &Worker) -> u64 {
+    let snapshot = worker.snapshot();
+    let mut counts = snapshot.worker_counts.refusals();
+    counts.find(|(reason, _)| *reason == "too_many_connections").expect("the reason is known").1
+}
+
+/// Clients with good tokens took all places, and nobody who could act on them came in over tcp.
+#[test]
+fn crowd_that_is_known_keeps_no_operator_out() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let roles = ["reader", "writer", "viewer", "operator", "admin"];
+    let line = |role: &&str| format!("{role} the-{role} {}\n", hash(role));
+    std::fs::write(file.path(), roles.iter().map(line).collect::<String>()).unwrap();
+    let access = Arc::new(AccessRules::open(file.path().to_str().unwrap()).unwrap());
+    let fabric = Some(FabricLimits { connections_max: 2, ..FabricLimits::default() });
+    let mut worker = worker_with(WorkerOptions { fabric, ..OPTIONS }, access);
+    let tcp = PeerAddress::Tcp("127.0.0.1:1".parse().unwrap());
+    let busy = Some(StatusCode::Busy);
+    assert_eq!([1, 2].map(|number| come(&mut worker, number, tcp, b"writer")), [None; 2]);
+    // A second hello of one that is in takes no other place.
+    assert_eq!(ask(&mut worker, ConnectionId::from_number(1), &hello(b"reader")), None);
+    assert!(worker.snapshot().warnings.is_empty());
+    let turned_away: Vec<u64> = (3..6).collect();
+    for (number, role) in turned_away.iter().zip(["reader", "writer", "viewer"]) {
+        assert_eq!(come(&mut worker, *number, tcp, role.as_bytes()), busy, "{role}");
+    }
+    let ids: Vec<_> = turned_away.into_iter().map(ConnectionId::from_number).collect();
+    assert_eq!(worker.take_dismissed(), ids, "they leave their places");
+    assert_eq!(refused_for_lack_of_room(&worker), 3);
+    assert!(worker.snapshot().warnings[0].contains("fabric_connections_max"));
+    assert_eq!(come(&mut worker, 6, tcp, b"operator"), None);
+    assert_eq!(come(&mut worker, 7, tcp, b"admin"), None);
+    assert!(worker.take_dismissed().is_empty());
+    // Whoever has a place counts, and over each transport by themselves.
+    let shm = |number: u64| number | 1 << 62;
+    let (own, other) = (PeerAddress::Shm { user: 0 }, PeerAddress::Shm { user: 4_000_000 });
+    assert_eq!([8, 9].map(|number| come(&mut worker, shm(number), other, b"reader")), [None; 2]);
+    assert_eq!(come(&mut worker, shm(10), other, b"reader"), busy);
+    assert_eq!(come(&mut worker, shm(11), own, b""), None, "the kernel names root");
+    for gone in [6, 7, 1] {
+        worker.closed(ConnectionId::from_number(gone));
+    }
+    assert_eq!(come(&mut worker, 12, tcp, b"reader"), None);
+    assert_eq!(come(&mut worker, 13, tcp, b"reader"), busy);
+}
+
+/// Where nobody needs a token everybody may do everything, and nothing says who could act.
+#[test]
+fn limit_of_connections_holds_for_all_where_nobody_needs_a_token() {
+    let fabric = Some(FabricLimits { connections_max: 1, ..FabricLimits::default() });
+    let mut worker = worker_with(WorkerOptions { fabric, ..OPTIONS }, Arc::default());
+    let tcp = PeerAddress::Tcp("127.0.0.1:1".parse().unwrap());
+    let refused = [1, 2].map(|number| come(&mut worker, number, tcp, b""));
+    assert_eq!(refused, [None, Some(StatusCode::Busy)]);
+    let root = PeerAddress::Shm { user: 0 };
+    assert_eq!([3, 4].map(|number| come(&mut worker, number | 1 << 62, root, b"")), [None; 2]);
+}
+
+/// A connection was good for as many tokens as one liked, and nobody heard of it.
+#[test]
+fn token_is_guessed_once_a_connection_and_a_guesser_is_not_listened_to_for_long() {
+    let access = Arc::new(access());
+    let mut worker = worker_of(access.clone());
+    worker.tick(5_000 * MS, u64::MAX);
+    let unauthorized = Some(StatusCode::Unauthorized);
+    let tcp = PeerAddress::Tcp("127.0.0.1:1".parse().unwrap());
+    assert_eq!(come(&mut worker, 1, tcp, b"guess"), unauthorized);
+    assert_eq!(worker.take_dismissed(), [ConnectionId::from_number(1)], "the connection ends");
+    assert_eq!(access.failed_logins(), 1);
+    let far = |last: u8| PeerAddress::Tcp(([192, 0, 2, last], 9).into());
+    let user = |user| PeerAddress::Shm { user };
+    for place in [far(1), user(4_000_000), tcp] {
+        for number in 2..30 {
+            assert_eq!(come(&mut worker, number, place, b"guess"), unauthorized);
+        }
+    }
+    assert_eq!(access.failed_logins(), 1 + 3 * 28);
+    // The right one is not looked at where they came from, but for this machine, which all its users share.
+    for (place, refused) in [
+        (far(1), unauthorized),
+        (user(4_000_000), unauthorized),
+        (far(2), None),
+        (user(4_000_001), None),
+        (tcp, None),
+    ] {
+        assert_eq!(come(&mut worker, 40, place, b"read"), refused, "{place}");
+    }
+    worker.tick(12_000 * MS, u64::MAX);
+    assert_eq!(come(&mut worker, 41, far(1), b"read"), None, "after a while it is");
+}
+
+/// The same of those who would read memory themselves.
+#[test]
+fn token_of_a_reader_is_not_looked_at_after_too_many_wrong_ones() {
+    let access = access();
+    let far = |last: u8| PeerAddress::Tcp(([192, 0, 2, last], 9).into());
+    let admits = |place, token: &[u8], second: u64| access.admits(place, token, second * 1_000 * MS);
+    assert!(admits(far(1), b"read", 5) && !admits(far(1), b"view", 5), "a viewer reads no entries");
+    assert_eq!(access.failed_logins(), 0, "it is known");
+    assert!((0..20).all(|_| !admits(far(1), b"guess", 5)));
+    assert_eq!(access.failed_logins(), 20);
+    assert!(!admits(far(1), b"read", 5) && admits(far(2), b"read", 5));
+    assert!(admits(far(1), b"read", 12), "after a while it is");
 }

@@ -55,7 +55,7 @@ export interface BalanceDocument extends Document {
   balancer: number | null; on: boolean; step: "move" | "cancel" | "rest"; decision: string;
   mean_bytes: number; mean_load_share: number;
   moves: { above: number; below: number; drain: number; fresh: number; cancelled: number };
-  nodes: BalanceNode[]; pairs: { pair: number; node: number; bytes: number; load_share: number; obstacle: string | null }[];
+  nodes: BalanceNode[]; pairs: { pair: number; node: number; bytes: number | null; load_share: number | null; obstacle: string | null }[];
   total: number; truncated: boolean;
 }
 
@@ -235,15 +235,17 @@ export interface Located extends Document {
 
 export interface SelectorPair {
   client: string; client_name: string; transport: string; node: number; age_ms: number; policy: string;
-  settings_revision: string; searches_per_second: number; one_sided_share: number | null; ratio_10s: number | null;
+  settings_revision: string;
+  /** What it counts, and its reasons, are null where it is silent. */
+  searches_per_second: number | null; one_sided_share: number | null; ratio_10s: number | null;
   l_s_ns: number | null; l_r_ns: number | null; rtt_ns: number | null; m: number | null; one_sided_ns: number | null;
   queue_estimate_ns: number | null;
   decision: {
-    path: "server" | "one_sided"; server_side_ns: number | null; one_sided_side_ns: number | null; sentence: string;
+    path: "server" | "one_sided" | null; server_side_ns: number | null; one_sided_side_ns: number | null; sentence: string;
   };
-  reasons: Record<string, number>;
-  cache_hits_per_second: number; cache_hit_share: number | null; reads_per_search: number | null;
-  retries: Record<string, number>; fallbacks_per_second: number; in_hand: number;
+  reasons: Record<string, number | null>;
+  cache_hits_per_second: number | null; cache_hit_share: number | null; reads_per_search: number | null;
+  retries: Record<string, number | null>; fallbacks_per_second: number | null; in_hand: number;
 }
 
 export interface SelectorDocument extends Document { pairs: SelectorPair[]; clients_dropped: number }

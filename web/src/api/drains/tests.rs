@@ -47,6 +47,28 @@ fn post(cluster: &TestCluster, path: &str, body: &Value) -> TestAnswer {
     cluster.send(0, &TestRequest::new("POST", path).json(&body.to_string()))
 }
 
+/// The same as a preview: what it answers, and the revision that it names.
+fn preview(cluster: &TestCluster, path: &str, body: &Value) -> (TestAnswer, Option<String>) {
+    let mark = if path.contains('?') { '&' } else { '?' };
+    let answer = post(cluster, &format!("{path}{mark}dry_run=1"), body);
+    let etag = answer.header("etag").map(str::to_owned);
+    assert_eq!(etag, answer.body["revision"].as_str().map(|revision| format!("\"{revision}\"")));
+    (answer, etag)
+}
+
+fn post_as_seen(cluster: &TestCluster, path: &str, body: &Value, revision: &str) -> TestAnswer {
+    let request = TestRequest::new("POST", path).json(&body.to_string());
+    cluster.send(0, &request.header("if-match", revision))
+}
+
+/// Makes a change as its preview shows it; what refuses the one refuses the other.
+fn change_previewed(cluster: &TestCluster, path: &str, body: &Value) -> TestAnswer {
+    match preview(cluster, path, body) {
+        (_, Some(revision)) => post_as_seen(cluster, path, body, &revision),
+        (refused, None) => refused,
+    }
+}
+
 fn list(cluster: &TestCluster) -> Vec<DrainRow> {
     Drains::new(Arc::new(cluster.nodes[0].link.clone())).list().unwrap()
 }
@@ -59,15 +81,21 @@ fn drain_is_planned_begun_and_ended() {
     let move_of = json!([{"pair": 1, "from": 0, "to": 1, "bytes": 0}]);
     assert_eq!((&planned.body["moves"], &planned.body["dry_run"]), (&move_of, &true.into()));
     assert_eq!(list(&cluster), [], "nothing was done");
-    let begun = post(&cluster, "/api/v1/drains?reason=new%20disk", &json!({"host": "10.0.0.0"}));
+    let begun = change_previewed(&cluster, "/api/v1/drains?reason=new%20disk", &json!({"host": "10.0.0.0"}));
     assert_eq!((begun.status, &begun.body["nodes"]), (200, &json!([0])), "{begun:?}");
     assert_eq!(list(&cluster)[0].why.as_deref(), Some("new disk"));
-    let last = post(&cluster, "/api/v1/drains", &json!({"node": 1}));
+    let last = change_previewed(&cluster, "/api/v1/drains", &json!({"node": 1}));
     assert_eq!(last.problem(), (409, "node_refused"));
-    let ended = post(&cluster, "/api/v1/drains:end", &json!({"host": "10.0.0.0"}));
+    let tried = post(&cluster, "/api/v1/drains:end?dry_run=1", &json!({"host": "10.0.0.0"}));
+    assert_eq!(
+        (tried.status, &tried.body["nodes"], list(&cluster).len()),
+        (200, &json!([0]), 1),
+        "{tried:?}"
+    );
+    let ended = change_previewed(&cluster, "/api/v1/drains:end", &json!({"host": "10.0.0.0"}));
     assert_eq!((ended.status, &ended.body["nodes"]), (200, &json!([0])), "{ended:?}");
     assert_eq!(list(&cluster), []);
-    let again = post(&cluster, "/api/v1/drains:end", &json!({"node": 0}));
+    let again = change_previewed(&cluster, "/api/v1/drains:end", &json!({"node": 0}));
     assert_eq!(again.problem(), (409, "node_refused"));
     for (path, answer) in [("drains", &begun), ("drains:end", &ended)] {
         // An end of a drain plans no moves; its document is the same.
@@ -79,20 +107,20 @@ fn drain_is_planned_begun_and_ended() {
 #[test]
 fn node_is_removed_once_it_has_no_pairs_and_drains() {
     let cluster = cluster();
-    let refused = |node: u32| post(&cluster, "/api/v1/nodes:remove", &json!({"node": node}));
+    let refused = |node: u32| change_previewed(&cluster, "/api/v1/nodes:remove", &json!({"node": node}));
     assert_eq!(refused(1).problem(), (409, "node_refused"), "it runs");
     assert_eq!(refused(9).status, 404, "nobody knows it");
     enter(&cluster.nodes[0].link, 5);
     assert_eq!(refused(5).problem(), (409, "node_refused"), "it has just joined, and runs");
-    post(&cluster, "/api/v1/drains", &json!({"node": 1}));
+    change_previewed(&cluster, "/api/v1/drains", &json!({"node": 1}));
     let tried = post(&cluster, "/api/v1/nodes:remove?dry_run=1", &json!({"node": 1}));
     assert_eq!((tried.status, list(&cluster)[0].removed), (200, false), "{tried:?}");
     let removed = refused(1);
     assert_eq!((removed.status, list(&cluster)[0].removed), (200, true), "{removed:?}");
-    post(&cluster, "/api/v1/drains:end", &json!({"node": 1}));
+    change_previewed(&cluster, "/api/v1/drains:end", &json!({"node": 1}));
     let planned = post(&cluster, "/api/v1/drains?dry_run=1", &json!({"node": 0}));
     covers("POST", "/api/v1/nodes:remove", &[removed.body, planned.body]);
-    post(&cluster, "/api/v1/drains", &json!({"node": 0}));
+    change_previewed(&cluster, "/api/v1/drains", &json!({"node": 0}));
     let owns = refused(0);
     assert_eq!(owns.problem(), (409, "node_refused"));
     assert_eq!(owns.body["detail"], "Node-0 still has 1 pair.");
@@ -102,8 +130,8 @@ fn node_is_removed_once_it_has_no_pairs_and_drains() {
 fn drains_that_cannot_be_say_why() {
     let cluster = cluster();
     let status = |path: &str, body: Value| post(&cluster, path, &body).status;
-    assert_eq!(status("/api/v1/drains", json!({"node": 7})), 404);
-    assert_eq!(status("/api/v1/drains", json!({"host": "10.0.0.77"})), 404);
+    assert_eq!(status("/api/v1/drains?dry_run=1", json!({"node": 7})), 404);
+    assert_eq!(status("/api/v1/drains?dry_run=1", json!({"host": "10.0.0.77"})), 404);
     for wrong in [
         json!({}),
         json!({"node": "x"}),
@@ -116,6 +144,72 @@ fn drains_that_cannot_be_say_why() {
     }
     assert_eq!(status("/api/v1/nodes:remove", json!({"host": "10.0.0.1"})), 400);
     assert_eq!(list(&cluster), []);
+}
+
+/// They were done at once, whatever had become of what their author had been shown.
+#[test]
+fn changes_want_the_revision_of_their_preview() {
+    let cluster = cluster();
+    enter(&cluster.nodes[0].link, 2);
+    for path in ["drains", "drains:end", "nodes:remove"].map(|path| format!("/api/v1/{path}")) {
+        let refused = post(&cluster, &path, &json!({"node": 1}));
+        assert_eq!(refused.problem(), (428, "precondition_required"), "{path}");
+        let wrong = post_as_seen(&cluster, &path, &json!({"node": 1}), "7");
+        assert_eq!((wrong.status, wrong.pointers()), (400, vec!["/header/if-match"]), "{path}");
+    }
+    let stale = |answer: &TestAnswer, what: &str| {
+        assert_eq!(answer.problem(), (412, "stale_preview"), "{answer:?}");
+        let detail = answer.body["detail"].as_str().unwrap();
+        assert!(detail.starts_with("Nothing was done: ") && detail.contains(what), "{detail}");
+    };
+    let (_, first) = preview(&cluster, "/api/v1/drains", &json!({"node": 1}));
+    let first = first.unwrap();
+    let other = post_as_seen(&cluster, "/api/v1/drains", &json!({"node": 2}), &first);
+    stale(&other, "it was about node-1, and would be about node-2 now");
+    assert_eq!(change_previewed(&cluster, "/api/v1/drains", &json!({"node": 2})).status, 200);
+    stale(
+        &post_as_seen(&cluster, "/api/v1/drains", &json!({"node": 1}), &first),
+        "now node-2 drains, by admin",
+    );
+    let drained = list(&cluster);
+    assert_eq!(drained.iter().map(|row| row.node).collect::<Vec<_>>(), [NodeId(2)], "nothing was done");
+    // That node 2 drains is what was wanted, whoever did it.
+    let (_, again) = preview(&cluster, "/api/v1/drains", &json!({"node": 2}));
+    let (ended, removed) = (json!({"node": 2}), json!({"node": 2}));
+    let (_, end) = preview(&cluster, "/api/v1/drains:end", &ended);
+    let (_, remove) = preview(&cluster, "/api/v1/nodes:remove", &removed);
+    assert_eq!(post_as_seen(&cluster, "/api/v1/drains", &ended, &again.unwrap()).status, 200);
+    assert_eq!(change_previewed(&cluster, "/api/v1/drains", &json!({"node": 1})).status, 200);
+    let both = "now node-1 drains, by admin; node-2 drains, by admin";
+    stale(&post_as_seen(&cluster, "/api/v1/drains:end", &ended, &end.unwrap()), both);
+    let late = post_as_seen(&cluster, "/api/v1/nodes:remove", &removed, &remove.unwrap());
+    stale(&late, "drains were begun or ended since");
+    assert_eq!(list(&cluster).len(), 2);
+    let repeat = post_as_seen(&cluster, "/api/v1/drains", &json!({"node": 1}), &first);
+    assert_eq!(repeat.status, 200, "it is so already");
+}
+
+/// The nodes of a host were found when the drain began, and not when it was looked at.
+#[test]
+fn drain_of_a_host_is_of_the_nodes_that_its_preview_named() {
+    let cluster = cluster();
+    let (shown, revision) = preview(&cluster, "/api/v1/drains", &json!({"host": "10.0.0.1"}));
+    let revision = revision.unwrap();
+    assert_eq!(shown.body["nodes"], json!([1]));
+    // Another node starts on the same machine.
+    let link = &cluster.nodes[0].link;
+    let incarnation = link.grant(3_600_000).unwrap().lease;
+    let neighbour = MemberRow { fabric: "10.0.0.1:7777".to_owned(), ..member(4, incarnation) };
+    Members::new(Arc::new(link.clone())).enter(&neighbour).unwrap();
+    let refused = post_as_seen(&cluster, "/api/v1/drains", &json!({"host": "10.0.0.1"}), &revision);
+    assert_eq!(refused.problem(), (412, "stale_preview"), "{refused:?}");
+    let detail = refused.body["detail"].as_str().unwrap();
+    assert!(detail.contains("it was about node-1, and would be about node-1, node-4 now"), "{detail}");
+    assert_eq!(list(&cluster), []);
+    let gone = post_as_seen(&cluster, "/api/v1/drains", &json!({"host": "10.0.0.9"}), &revision);
+    assert_eq!(gone.problem(), (412, "stale_preview"), "{gone:?}");
+    let both = change_previewed(&cluster, "/api/v1/drains", &json!({"host": "10.0.0.1"}));
+    assert_eq!((both.status, &both.body["nodes"]), (200, &json!([1, 4])), "{both:?}");
 }
 
 #[test]

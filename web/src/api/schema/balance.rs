@@ -24,8 +24,8 @@ fn fields() -> Vec<Field> {
     let pair = object([
         ("pair", integer("The pair.")),
         ("node", integer("Its node.")),
-        ("bytes", integer("Bytes of its entries and tree nodes.")),
-        ("load_share", number("Of the worker's time.")),
+        ("bytes", or_null(integer("Bytes of its entries and tree nodes. Null: its owner has not told."))),
+        ("load_share", or_null(number("Of the worker's time. Null as above."))),
         ("obstacle", or_null(text("What keeps it where it is. Null: it could move, if that helped."))),
     ]);
     let moves = object([

@@ -49,6 +49,7 @@ pub(crate) fn change() -> Value {
         ("moves_total", integer("How many there are.")),
         ("bytes", integer("Bytes of all of them.")),
         ("dry_run", flag("Whether it was only checked.")),
+        ("revision", or_null(text("Of a preview: for If-Match of the change. Null: it was done."))),
     ])
 }
 

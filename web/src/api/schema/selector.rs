@@ -23,8 +23,12 @@ fn time(meaning: &str) -> Value {
     or_null(integer(&format!("{meaning}, in nanoseconds. Null: not measured yet.")))
 }
 
+fn a_second(meaning: &str) -> Value {
+    or_null(number(&format!("{meaning}, a second. Null: the client is silent.")))
+}
+
 fn rates(names: &[&'static str], meaning: &str) -> Value {
-    let fields = names.iter().map(|name| (*name, number("A second.")));
+    let fields = names.iter().map(|name| (*name, or_null(number("A second. Null: the client is silent."))));
     about(object(fields), meaning)
 }
 
@@ -61,7 +65,7 @@ fn figures() -> [Field; 17] {
     ];
     const RETRIES: [&str; 7] = ["torn", "stale", "fence", "slow", "watermark", "trust", "other"];
     [
-        ("searches_per_second", number("Searches a second.")),
+        ("searches_per_second", a_second("Searches")),
         ("one_sided_share", or_null(share("The one-sided part of them. Null: there were none."))),
         ("ratio_10s", or_null(share("The same over ten seconds."))),
         ("l_s_ns", time("What a search by the server takes")),
@@ -72,18 +76,21 @@ fn figures() -> [Field; 17] {
         ("queue_estimate_ns", time("The server's queue as the client sees it, l_s - RTT")),
         ("decision", decision()),
         ("reasons", rates(&REASONS, "Decisions a second, by reason.")),
-        ("cache_hits_per_second", number("Tree nodes found in the client's cache, a second.")),
+        ("cache_hits_per_second", a_second("Tree nodes found in the client's cache")),
         ("cache_hit_share", or_null(share("The part that was found. Null: none was looked for."))),
         ("reads_per_search", or_null(number("Reads of a one-sided search. Null: there was none."))),
         ("retries", rates(&RETRIES, "What was tried again, a second, by cause.")),
-        ("fallbacks_per_second", number("One-sided searches that the server had to answer, a second.")),
+        ("fallbacks_per_second", a_second("One-sided searches that the server had to answer")),
         ("in_hand", integer("Searches under way.")),
     ]
 }
 
 fn decision() -> Value {
     object([
-        ("path", word(&["server", "one_sided"], "Where most searches go.")),
+        (
+            "path",
+            or_null(word(&["server", "one_sided"], "Where most searches go. Null: the client is silent.")),
+        ),
         ("server_side_ns", time("The server's side of the inequality, l_s - RTT")),
         ("one_sided_side_ns", time("The one-sided side, m (l_r - RTT)")),
         ("sentence", text("Where it searches, and why.")),

@@ -426,28 +426,37 @@ fn connect_crowd_that_nobody_knows_locks_nobody_out<W: World>() {
     let (mut server, address) = world.listen(FabricLimits { connections_max: 4, ..FabricLimits::default() });
     server.endpoint.await_admission();
     let mut strangers = world.client(FabricLimits::default());
-    for _ in 0..4 {
-        open(&mut world, &mut strangers, &mut server, address);
-    }
+    let refusal = CloseReason::RefusedByPeer(HelloRefusal::TooManyConnections);
+    // Until there is no place more: beyond the limit are some for whom the server chooses.
+    let early = loop {
+        let next = strangers.endpoint.connect(&address).unwrap();
+        until(&mut world, &mut [&mut strangers, &mut server], |peers| {
+            peers[0].connected(next) || peers[0].closed(next).is_some()
+        });
+        if !strangers.connected(next) {
+            break next;
+        }
+    };
+    assert_eq!(strangers.closed(early), Some(refusal));
+    until(&mut world, &mut [&mut server], |peers| !peers[0].refused.is_empty());
+    let places = server.order.len();
+    assert!([4 + 16, 4 + 2 * 16].contains(&places), "{places}");
     server.endpoint.admit(server.order[0]);
     let mut client = world.client(FabricLimits::default());
-    let refusal = CloseReason::RefusedByPeer(HelloRefusal::TooManyConnections);
-    let early = client.endpoint.connect(&address).unwrap();
-    until(&mut world, &mut [&mut client, &mut server], |peers| peers[0].closed(early).is_some());
-    assert_eq!(client.closed(early), Some(refusal));
     server.endpoint.tick(2_000_000_000); // they may have been about to say it until here
-    for _ in 0..3 {
+    for _ in 1..places {
         open(&mut world, &mut client, &mut server, address);
         server.endpoint.admit(*server.order.last().unwrap());
     }
-    let (known, others) = (strangers.order[0], strangers.order[1..].to_vec());
+    let (known, others) = (strangers.order[0], strangers.order[1..places].to_vec());
     until(&mut world, &mut [&mut strangers, &mut server], |peers| {
         others.iter().all(|stranger| peers[0].closed(*stranger).is_some())
     });
-    assert_eq!((strangers.closed(known), server.endpoint.counters().evicted), (None, 3));
-    let fifth = client.endpoint.connect(&address).unwrap();
-    until(&mut world, &mut [&mut client, &mut server], |peers| peers[0].closed(fifth).is_some());
-    assert_eq!(client.closed(fifth), Some(refusal));
+    let evicted = usize::try_from(server.endpoint.counters().evicted).unwrap();
+    assert_eq!((strangers.closed(known), evicted), (None, places - 1));
+    let last = client.endpoint.connect(&address).unwrap();
+    until(&mut world, &mut [&mut client, &mut server], |peers| peers[0].closed(last).is_some());
+    assert_eq!(client.closed(last), Some(refusal));
 }
 
 /// Where peers come by sockets; the simulated network has no crowds.

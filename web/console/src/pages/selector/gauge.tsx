@@ -17,7 +17,7 @@ export function Gauge({ pair }: { pair: SelectorPair }) {
   const top = Math.max(Math.abs(server ?? 0), Math.abs(oneSided ?? 0), 1);
   return (
     <div class="gauge">
-      <p class="gauge-sentence" role="status"><span class={`gauge-dot gauge-${path}`} aria-hidden="true" />{sentence}</p>
+      <p class="gauge-sentence" role="status"><span class={path === null ? "gauge-dot" : `gauge-dot gauge-${path}`} aria-hidden="true" />{sentence}</p>
       {server === null && oneSided === null && <p class="quiet">{isTold(pair.policy) ? "This client is told who searches: it measures nothing to compare." : "There are not enough samples yet. They come with the next searches."}</p>}
       <Bar name={isPaper ? "l_s − RTT" : "l_s"} says={isPaper ? "the wait at the server" : "a search by the server"} value={server} top={top} kind="server" isLess={isKnown && server < oneSided} />
       <Bar name={isPaper ? "m (l_r − RTT)" : "one-sided"} says={isPaper ? "the waits of m reads" : "a search with one-sided reads"} value={oneSided} top={top} kind="one_sided" isLess={isKnown && oneSided < server} />

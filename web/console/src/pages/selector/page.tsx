@@ -46,7 +46,7 @@ function useChosen(document: SelectorDocument | null): SelectorPair | null {
   const wanted = name ?? first.current;
   const found = wanted === null ? undefined : pairs.find((pair) => pairName(pair) === wanted);
   if (found || name) return found ?? null;
-  const busiest = [...pairs].sort((a, b) => b.searches_per_second - a.searches_per_second || pairName(a).localeCompare(pairName(b)))[0] ?? null;
+  const busiest = [...pairs].sort((a, b) => (b.searches_per_second ?? -1) - (a.searches_per_second ?? -1) || pairName(a).localeCompare(pairName(b)))[0] ?? null;
   first.current = busiest && pairName(busiest);
   return busiest;
 }

@@ -72,10 +72,10 @@ function PolicyNote({ policy }: { policy: string }) {
   return <p class="quiet prose">{words[policy] ?? `The policy is ${policy}.`} <a href="/console/tuning?find=client_selector">Change its settings</a></p>;
 }
 
-type Row = [string, number];
+type Row = [string, number | null];
 
 function Reasons({ pair, source }: { pair: SelectorPair; source: Pick<Resource<object>, "data" | "problem" | "ageMs" | "isStale"> }) {
-  const list = (record: Record<string, number>): Row[] => Object.entries(record).sort((a, b) => b[1] - a[1]);
+  const list = (record: Record<string, number | null>): Row[] => Object.entries(record).sort((a, b) => (b[1] ?? 0) - (a[1] ?? 0));
   return (
     <Panel title="Why, and what went wrong" id="reasons" window="a second, last second" source={source}>
       <div class="columns">
@@ -94,7 +94,7 @@ function Reasons({ pair, source }: { pair: SelectorPair; source: Pick<Resource<o
 }
 
 function Bars({ title, rows }: { title: string; rows: Row[] }) {
-  const top = Math.max(1, ...rows.map(([, rate]) => rate));
+  const top = Math.max(1, ...rows.map(([, rate]) => rate ?? 0));
   return (
     <table class="bars">
       <caption>{title}</caption>
@@ -103,7 +103,7 @@ function Bars({ title, rows }: { title: string; rows: Row[] }) {
           <tr key={name}>
             <th scope="row">{name.replaceAll("_", " ")}</th>
             <td class="number"><Figure value={perSecond(rate)} /></td>
-            <td class="bar-cell"><span class="bar" style={{ width: `${(rate / top) * 100}%` }} /></td>
+            <td class="bar-cell"><span class="bar" style={{ width: `${((rate ?? 0) / top) * 100}%` }} /></td>
           </tr>
         ))}
       </tbody>
