@@ -195,9 +195,8 @@ fn kept_entries_are_cleaned(dev: &Dev) {
     assert_eq!(dev.out(&["scan"]), "a-drill-of-mine\tmine\ngreeting\thello\n");
     assert_eq!(cleaned(&[])["count"], 0);
     // One that is interrupted says the same.
-    let mut command =
-        command(&["drill", "run", "stop", "--node", "0", "--before", "60s", "--dir", dev.data()]);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let start = || command(&["drill", "run", "stop", "--node", "0", "--before", "60s", "--dir", dev.data()]);
+    let child = start().stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let has_some = || count() > 3; // its mark is one
     wait::until("the drill writes", has_some);
     let goes_on = dev.cell(&["drill", "clean", "--json"]);
@@ -216,9 +215,7 @@ fn kept_entries_are_cleaned(dev: &Dev) {
     assert!(cleaned(&[])["count"].as_u64() > Some(0));
     assert_eq!(count(), 2);
     // One that is killed leaves its mark.
-    let mut command =
-        command(&["drill", "run", "stop", "--node", "0", "--before", "60s", "--dir", dev.data()]);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = start().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     wait::until("the drill writes", has_some);
     child.kill().unwrap();
     child.wait().unwrap();
