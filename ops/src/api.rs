@@ -12,8 +12,8 @@ use ureq::http::{Method, Request, Response};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
-use crate::args::SERVER_VARIABLE;
 use crate::exit::{Exit, Failure};
+use crate::hint::{Reached, SERVER_VARIABLE};
 use crate::output::message;
 
 /// An answer that is longer is not read.
@@ -69,13 +69,14 @@ impl ApiArgs {
         }
     }
 
+    /// The same nodes, for hints.
+    pub(crate) fn reached(&self) -> Reached {
+        Reached::by_arguments(self.http.as_deref(), self.server.as_deref())
+    }
+
     /// A command in a hint, which asks the same nodes when it is copied.
     pub(crate) fn command(&self, command: &str) -> String {
-        match (&self.http, &self.server) {
-            (Some(http), _) => format!("`{command} --http {http}`"),
-            (None, Some(server)) => format!("`{command} --server {server}`"),
-            (None, None) => format!("`{command}`"),
-        }
+        self.reached().command(command)
     }
 }
 
@@ -85,6 +86,8 @@ pub(crate) struct Api {
     /// Scheme and address of each.
     nodes: Vec<String>,
     token: Option<String>,
+    /// How they were named.
+    reached: Reached,
 }
 
 /// A node's answer.
@@ -151,7 +154,17 @@ impl Api {
             let next = "name the file of http_tls_certificate_file with --http-ca FILE";
             return Err(Failure::usage(what).next(next).into());
         }
-        Ok(Api { agent: config.build().into(), nodes, token: token.map(str::to_owned) })
+        Ok(Api {
+            agent: config.build().into(),
+            nodes,
+            token: token.map(str::to_owned),
+            reached: Reached::default(),
+        })
+    }
+
+    /// The same; commands in what nodes say to do get this address.
+    pub(crate) fn reached_by(self, reached: Reached) -> Api {
+        Api { reached, ..self }
     }
 
     /// `GET path`.
@@ -207,7 +220,12 @@ impl Api {
                 Failure::usage(format!("{node:?} is no HTTP address, or the token is none: {error}"))
             })?;
             match sent {
-                Ok(response) => return answer(node, response),
+                Ok(response) => {
+                    return answer(node, response).map_err(|failure| Failure {
+                        next: failure.next.map(|next| self.reached.in_text(&next)),
+                        ..failure
+                    });
+                }
                 Err(error) if was_not_sent(&error) => unreachable.push(format!("{node}: {error}")),
                 Err(error @ ureq::Error::Protocol(_)) => return Err(no_http(node, &error.to_string())),
                 Err(ureq::Error::Io(error)) if error.kind() == std::io::ErrorKind::ConnectionReset => {
@@ -408,6 +426,17 @@ mod tests {
         assert_eq!(words(args(None, Some("s:2"))), "`cell tune ls --server s:2`");
         assert_eq!(words(args(Some("h:2"), None)), "`cell tune ls --http h:2`");
         assert_eq!(words(args(None, None)), "`cell tune ls`");
+    }
+
+    #[test]
+    fn commands_that_a_node_says_to_run_get_the_address_that_was_asked() {
+        let (address, served) = answering(
+            "HTTP/1.1 404 Not Found\r\ncontent-length: 61\r\nconnection: close\r\n\r\n{\"detail\": \"no pair.\", \
+             \"next\": \"`cell region ls` lists them\"}",
+        );
+        let failure = api(&address).get("/").unwrap_err();
+        assert_eq!(failure.next.unwrap(), format!("`cell region ls --http {address}` lists them"));
+        served.join().unwrap();
     }
 
     #[test]

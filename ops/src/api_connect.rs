@@ -40,7 +40,8 @@ impl Api {
                 vec![format!("{scheme}://{}", http.or_else(|error| not_ready(error, &server, arguments))?)]
             }
         };
-        Api::of(nodes, arguments.http_ca.as_deref(), arguments.token.as_deref(), deadline)
+        let api = Api::of(nodes, arguments.http_ca.as_deref(), arguments.token.as_deref(), deadline)?;
+        Ok(api.reached_by(arguments.reached()))
     }
 }
 

@@ -8,8 +8,8 @@ use cell_terms::setting::{Applies, Bounds, Setting, Value};
 use clap::{Args, ValueEnum};
 
 use crate::encoding::Encoding;
-use crate::environment;
 use crate::exit::Failure;
+use crate::hint::{Reached, SERVER_DEFAULT, SERVER_VARIABLE};
 use crate::output::message::Color;
 
 /// Options of every command.
@@ -31,17 +31,6 @@ pub(crate) struct Global {
         help_heading = "Output"
     )]
     pub(crate) color: Color,
-}
-
-/// The server that is asked if none is named.
-const SERVER_DEFAULT: &str = "127.0.0.1:7000";
-/// The variable that names servers.
-pub(crate) const SERVER_VARIABLE: &str = "CELL_SERVER";
-
-/// A command in a hint, which asks these servers when it is copied.
-pub(crate) fn command_for(command: &str, server: &str) -> String {
-    let asks_them = server == SERVER_DEFAULT && environment::variable(SERVER_VARIABLE).is_none();
-    if asks_them { format!("`{command}`") } else { format!("`{command} --server {server}`") }
 }
 
 /// Which server to ask, and for how long.
@@ -86,6 +75,13 @@ impl From<SearchArg> for Search {
             SearchArg::Server => Search::Server,
             SearchArg::Client => Search::Client,
         }
+    }
+}
+
+impl ServerArgs {
+    /// A command in a hint, which asks the same servers when it is copied.
+    pub(crate) fn command(&self, words: &str) -> String {
+        Reached::by_server(&self.server).command(words)
     }
 }
 

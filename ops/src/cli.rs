@@ -163,10 +163,36 @@ fn usage_failure(error: &clap::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hint::{self, Asks};
 
     #[test]
     fn definition_is_consistent() {
         definition().debug_assert();
+    }
+
+    /// A command in a hint gets its address by what it is known to ask.
+    #[test]
+    fn what_commands_ask_is_known_to_hints() {
+        fn look(command: &clap::Command, words: &str, count: &mut usize) {
+            let has = |long: &str| command.get_arguments().any(|argument| argument.get_long() == Some(long));
+            // Those that read and write choose who searches.
+            let asks = match (has("server"), has("http"), has("dir")) {
+                (true, ..) if has("search") => Some(Asks::Fabric),
+                (true, true, _) => Some(Asks::Api),
+                (.., true) if words != "man" => Some(Asks::Folder),
+                _ => None,
+            };
+            if asks.is_some() || !command.has_subcommands() {
+                *count += usize::from(asks.is_some());
+                assert_eq!(hint::asks(words), asks, "{words}");
+            }
+            for of in command.get_subcommands() {
+                look(of, format!("{words} {}", of.get_name()).trim_start(), count);
+            }
+        }
+        let mut count = 0;
+        look(&definition(), "", &mut count);
+        assert!(count > 25, "{count}");
     }
 
     /// What no list has is warned of as a setting that is unknown, and no test sets it to nothing.

@@ -12,8 +12,9 @@ use cell_terms::setting::Source;
 use cell_terms::text::with_causes;
 use cell_terms::{NodeId, PairId, Version};
 
-use crate::args::{ServerArgs, command_for};
+use crate::args::ServerArgs;
 use crate::exit::{Exit, Failure};
+use crate::hint::Reached;
 use crate::load::loader::Limits;
 use crate::output::message;
 use crate::{environment, probe, settings};
@@ -327,8 +328,7 @@ fn stranger(error: &ClientError) -> Option<Failure> {
 }
 
 fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
-    let command =
-        |words: &str| server.map_or_else(|| format!("`{words}`"), |server| command_for(words, server));
+    let command = |words: &str| server.map_or_else(Reached::default, Reached::by_server).command(words);
     let start = || {
         let server = server.unwrap_or("the cluster's nodes");
         Some(format!("is a node running at {server}? `cell dev` starts one; --server names another"))

@@ -13,7 +13,7 @@ use cell_terms::text::with_causes;
 use crate::error::DrillError;
 use crate::fault::FaultKind;
 use crate::journal::{Closed, Journal};
-use crate::keys::Keys;
+use crate::keys::{Keys, running_key};
 use crate::lane::{LANE_STEP, Lane, LanePoint};
 use crate::load::{Load, Target, Traffic};
 use crate::proof::{DrillProof, Reader, prove};
@@ -34,6 +34,8 @@ const ONE_SIDED_TRIES: usize = 5;
 /// For so long, in a whole proof, they are asked for again and again: right after a fault a busy server
 /// renews its readers' trust late.
 const ONE_SIDED_PATIENCE: Duration = Duration::from_secs(20);
+/// How long the mark of a drill that ends may take to be removed.
+const MARK_PATIENCE: Duration = Duration::from_secs(10);
 /// Keys that are removed at once.
 const REMOVED_AT_ONCE: usize = 256;
 
@@ -111,16 +113,39 @@ struct Injected<'a> {
     notify: &'a (dyn Fn(Notice) + Sync),
 }
 
-/// The drill's entries in the store: that they stay is reported when this is dropped, however the drill ends.
+/// The drill's entries in the store, and the mark that it goes on, for whoever removes entries of others. The
+/// mark goes when this is dropped, however the drill ends; that entries stay is reported then.
 struct Leftover<'a> {
+    target: &'a Target,
     run: u64,
     stays: bool,
     why: Option<String>,
     notify: &'a (dyn Fn(Notice) + Sync),
 }
 
+impl<'a> Leftover<'a> {
+    /// Of a drill that has no entries yet.
+    fn mark(
+        target: &'a Target,
+        run: u64,
+        notify: &'a (dyn Fn(Notice) + Sync),
+    ) -> Result<Leftover<'a>, DrillError> {
+        target.connect(Search::Server, READ_PATIENCE)?.put(&running_key(run), b"")?;
+        Ok(Leftover { target, run, stays: true, why: None, notify })
+    }
+
+    fn unmark(&self) -> Result<(), DrillError> {
+        self.target.connect(Search::Server, MARK_PATIENCE)?.delete(&running_key(self.run))?;
+        Ok(())
+    }
+}
+
 impl Drop for Leftover<'_> {
     fn drop(&mut self) {
+        if let Err(error) = self.unmark() {
+            self.stays = true;
+            self.why.get_or_insert_with(|| with_causes(&error));
+        }
         if self.stays {
             (self.notify)(Notice::EntriesLeft { run: self.run, why: self.why.take() });
         }
@@ -174,7 +199,7 @@ impl Drill {
         let clients = (0..self.load.threads)
             .map(|thread| Traffic::connect(&target, &keys, &journal, self.load, thread))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut leftover = Leftover { run: keys.run(), stays: true, why: None, notify };
+        let mut leftover = Leftover::mark(&target, keys.run(), notify)?;
         let injected = thread::scope(|scope| {
             let threads: Vec<_> =
                 clients.into_iter().map(|client| scope.spawn(|| client.run(&stop))).collect();

@@ -8,6 +8,23 @@ const MARK: &[u8] = b"-drill-";
 /// Hexadecimal digits of a drill's number.
 const RUN_DIGITS: usize = 16;
 
+/// Where each drill that goes on has an entry, its mark.
+pub const RUNNING_PREFIX: &[u8] = b"0-drilling-";
+
+/// The key of the mark of the drill of this number.
+#[must_use]
+pub fn running_key(run: u64) -> Vec<u8> {
+    [RUNNING_PREFIX, format!("{run:016x}").as_bytes()].concat()
+}
+
+/// The number of the drill that goes on by this key; none if that is no mark.
+#[must_use]
+pub fn run_that_goes_on(key: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(key.strip_prefix(RUNNING_PREFIX)?).ok()?;
+    let run = u64::from_str_radix(digits, 16).ok()?;
+    (running_key(run) == key).then_some(run)
+}
+
 /// A prefix for each part of the key space in which drills have keys.
 pub fn key_prefixes() -> impl Iterator<Item = Vec<u8>> {
     FIRST.iter().map(|first| [&[*first][..], MARK].concat())
@@ -135,6 +152,20 @@ mod tests {
             "ab-drill-00ab000000000012-01-00000001",
         ] {
             assert_eq!(run_of_key(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn run_that_goes_on_is_known_by_its_mark_which_is_none_of_its_keys() {
+        for run in [0, 0x00ab_0000_0000_0012, u64::MAX] {
+            let mark = running_key(run);
+            assert_eq!(run_that_goes_on(&mark), Some(run));
+            assert!(run_of_key(&mark).is_none() && !Keys::new(run).is_own(&mark));
+        }
+        for other in
+            ["0-drilling-", "0-drilling-12", "0-drilling-00AB000000000012", "0-drilling-+0ab000000000012"]
+        {
+            assert_eq!(run_that_goes_on(other.as_bytes()), None, "{other}");
         }
     }
 }

@@ -31,7 +31,7 @@ pub use drill::{Drill, Notice};
 pub use error::DrillError;
 pub use fault::{DELAY_MS, DELAY_MS_DEFAULT, FaultKind};
 pub use journal::Tally;
-pub use keys::{key_prefixes, run_of_key};
+pub use keys::{RUNNING_PREFIX, key_prefixes, run_of_key, run_that_goes_on, running_key};
 pub use lane::{LANE_STEP, LanePoint};
 pub use load::Load;
 pub use proof::{DrillProof, PathFindings};

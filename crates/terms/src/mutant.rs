@@ -282,6 +282,13 @@ mutants! {
     /// A node relies on a renewal of its lease of which it does not know whether it was carried out. A test
     /// of `crates/cluster/src/lease.rs` catches it.
     UnansweredRenewalBelieved: "unanswered-renewal-believed",
+    /// A dump without an end is loaded as a whole one. A test of `ops/src/input/content.rs` catches it.
+    DumpEndUnasked: "dump-end-unasked",
+    /// A source passes for proven though some of it could not be read. A test of `ops/src/load/proof.rs`
+    /// catches it.
+    UnreadPasses: "unread-passes",
+    /// The entries of drills that go on are removed. A test of `ops/src/command/drill_clean.rs` catches it.
+    RunningDrillCleaned: "running-drill-cleaned",
     /// A range that is to be removed may have empty bounds. A test of `ops/src/range.rs` catches it.
     EmptyBoundTaken: "empty-bound-taken",
     /// A pair's row is written whatever is there, when its id comes from a counter that went back.

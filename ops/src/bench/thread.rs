@@ -45,6 +45,11 @@ impl Shared {
         }
     }
 
+    /// Numbers of records that may be there are below this one.
+    pub(crate) fn records(&self) -> u64 {
+        self.next_record.load(Ordering::Relaxed)
+    }
+
     fn take(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
             && self

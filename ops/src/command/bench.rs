@@ -13,6 +13,7 @@ use crate::bench::distribution::Pick;
 use crate::bench::report::PhaseResult;
 use crate::bench::thread::{Shared, Thread};
 use crate::bench::workload::Workload;
+use crate::command::bench_clean::{self, CleanArgs};
 use crate::exit::{Exit, Failure};
 use crate::output::{bar, message, number};
 use crate::signal;
@@ -28,8 +29,10 @@ pub(crate) struct BenchArgs {
 /// What to measure.
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The core workloads of YCSB (a to f): a load phase, then a run phase
+    /// The core workloads of YCSB (a to f): a load phase, then a run phase. Its records stay in the store
     Ycsb(YcsbArgs),
+    /// Remove the records that `ycsb` has left, by their keys
+    Clean(CleanArgs),
 }
 
 /// Arguments of `cell bench ycsb`.
@@ -66,13 +69,60 @@ struct YcsbArgs {
     server: ServerArgs,
 }
 
-/// Loads, runs and reports.
+/// Runs the command.
 pub(crate) fn run(global: &Global, arguments: &BenchArgs) -> anyhow::Result<Exit> {
-    let What::Ycsb(arguments) = &arguments.what;
+    match &arguments.what {
+        What::Ycsb(arguments) => ycsb(global, arguments),
+        What::Clean(arguments) => bench_clean::run(global, arguments),
+    }
+}
+
+/// Loads, runs and reports; however it ends, it says how the records are removed that stay.
+fn ycsb(global: &Global, arguments: &YcsbArgs) -> anyhow::Result<Exit> {
     let stop = signal::stop_flag()?;
     let stopped = || stop.load(Ordering::Relaxed);
-    let load = if arguments.skip_load { None } else { Some(load(arguments, &stopped)?) };
-    let run = measure(arguments, &stopped)?;
+    let mut records = None;
+    let phases = run_phases(arguments, &stopped, &mut records);
+    if let Some(records) = records {
+        let clean = arguments.server.command(&format!("cell bench clean --records {records}"));
+        message::note(&format!("the records of the benchmark stay in the store; {clean} removes them"));
+    }
+    let (load, run) = phases?;
+    report(global, arguments, load.as_ref(), &run)?;
+    Ok(Exit::Ok)
+}
+
+/// The load, if there is one, and the run. `records` is how many numbers of records may be in the store, once
+/// something was asked of it.
+fn run_phases(
+    arguments: &YcsbArgs,
+    stopped: &dyn Fn() -> bool,
+    records: &mut Option<u64>,
+) -> anyhow::Result<(Option<PhaseResult>, PhaseResult)> {
+    let mut phase = |shared: &Shared, result: anyhow::Result<PhaseResult>| {
+        if result.is_ok() || shared.done.load(Ordering::Relaxed) > 0 {
+            *records = Some(shared.records().max(arguments.records));
+        }
+        result
+    };
+    let load = match arguments.skip_load {
+        true => None,
+        false => {
+            let shared = Shared::new(0, 0);
+            Some(phase(&shared, load(arguments, &shared, stopped))?)
+        }
+    };
+    let shared = Shared::new(arguments.operations, arguments.records);
+    let run = phase(&shared, measure(arguments, &shared, stopped))?;
+    Ok((load, run))
+}
+
+fn report(
+    global: &Global,
+    arguments: &YcsbArgs,
+    load: Option<&PhaseResult>,
+    run: &PhaseResult,
+) -> anyhow::Result<()> {
     if global.json {
         message::print_json(json!({
             "bench": "ycsb",
@@ -84,12 +134,12 @@ pub(crate) fn run(global: &Global, arguments: &BenchArgs) -> anyhow::Result<Exit
             "in_flight": arguments.in_flight,
             "value_bytes": arguments.value_bytes,
             "seed": arguments.seed,
-            "load": load.as_ref().map(PhaseResult::to_json),
+            "load": load.map(PhaseResult::to_json),
             "run": run.to_json(),
         }))?;
     } else {
         let mut out = io::stdout().lock();
-        for (name, phase) in [("load", load.as_ref()), ("run", Some(&run))] {
+        for (name, phase) in [("load", load), ("run", Some(run))] {
             let Some(phase) = phase else { continue };
             let per_second = number::rate(number::per_second(phase.operations(), phase.elapsed));
             let operations = number::count(phase.operations());
@@ -101,28 +151,26 @@ pub(crate) fn run(global: &Global, arguments: &BenchArgs) -> anyhow::Result<Exit
             )?;
         }
     }
-    Ok(Exit::Ok)
+    Ok(())
 }
 
 fn pick_of(arguments: &YcsbArgs) -> Pick {
     arguments.pick.unwrap_or(arguments.workload.pick())
 }
 
-fn load(arguments: &YcsbArgs, stopped: &dyn Fn() -> bool) -> anyhow::Result<PhaseResult> {
+fn load(arguments: &YcsbArgs, shared: &Shared, stopped: &dyn Fn() -> bool) -> anyhow::Result<PhaseResult> {
     /// Loading is not what is measured; it keeps more in flight.
     const IN_FLIGHT_MIN: usize = 64;
     let depth = usize::from(arguments.in_flight).max(IN_FLIGHT_MIN);
-    let shared = Shared::new(0, 0);
     let threads = u64::from(arguments.threads);
-    run_threads("loading", arguments, &shared, arguments.records, depth, stopped, &|thread, number| {
+    run_threads("loading", arguments, shared, arguments.records, depth, stopped, &|thread, number| {
         thread.load(number, threads, arguments.records, depth)
     })
 }
 
-fn measure(arguments: &YcsbArgs, stopped: &dyn Fn() -> bool) -> anyhow::Result<PhaseResult> {
-    let shared = Shared::new(arguments.operations, arguments.records);
+fn measure(arguments: &YcsbArgs, shared: &Shared, stopped: &dyn Fn() -> bool) -> anyhow::Result<PhaseResult> {
     let depth = usize::from(arguments.in_flight);
-    run_threads("running", arguments, &shared, arguments.operations, depth, stopped, &|thread, _| {
+    run_threads("running", arguments, shared, arguments.operations, depth, stopped, &|thread, _| {
         thread.run(depth)
     })
 }

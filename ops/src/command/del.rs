@@ -108,7 +108,11 @@ fn remove_range(global: &Global, arguments: &DelArgs) -> anyhow::Result<Exit> {
     if !arguments.yes && !io::stdin().is_terminal() {
         let what = if arguments.all { "all entries are" } else { "a range is" };
         let failure = Failure::usage(format!("{what} to be removed, and nobody is there to confirm it"));
-        return Err(failure.next("give --yes to remove it; `cell count` shows how much it is").into());
+        let count = arguments.server.command("cell count");
+        let same = if arguments.all { "" } else { " with the same bounds" };
+        return Err(failure
+            .next(format!("give --yes to remove it; {count}{same} shows how much it is"))
+            .into());
     }
     let stop = signal::stop_flag()?;
     let mut store = Store::connect_with(&arguments.server, Duration::from_secs(60), usize::from(IN_FLIGHT))?;

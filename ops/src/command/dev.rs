@@ -28,6 +28,7 @@ use crate::dev::scale;
 use crate::dev::supervisor::{NodeFactory, Supervisor};
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
+use crate::hint::DIR_DEFAULT;
 use crate::output::message;
 use crate::process_settings::{keep_files_private, raise_open_files};
 use crate::signal::{self, Hangup};
@@ -51,7 +52,7 @@ pub(crate) const CLUSTER_NODES: &str = "cluster_nodes";
 #[derive(Debug, Args)]
 pub(crate) struct DevArgs {
     /// Folder of all data; created if missing
-    #[arg(long, value_name = "DIR", default_value = "./cell-data")]
+    #[arg(long, value_name = "DIR", default_value = DIR_DEFAULT)]
     dir: PathBuf,
     /// Nodes, each a process of its own
     #[arg(

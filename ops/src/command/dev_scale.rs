@@ -14,6 +14,7 @@ use crate::args::{Global, parse_time};
 use crate::dev::scale::ScaleClient;
 use crate::dev::scale_wire::{ScaleNode, ScaleRequest, socket};
 use crate::exit::{Exit, Failure};
+use crate::hint::Reached;
 use crate::output::{message, number};
 use crate::signal;
 
@@ -46,6 +47,7 @@ struct Scale {
     until: Instant,
     stop: Arc<AtomicBool>,
     said: String,
+    reached: Reached,
 }
 
 /// Runs the command. Exit code 6 if it is not done in time: it can be run again.
@@ -62,7 +64,8 @@ pub(crate) fn run(global: &Global, arguments: &DevScaleArgs, parent: &Path) -> a
             .next("`cell dev` opens it in its folder; --dir names another folder than ./cell-data")
     })?;
     let stop = signal::stop_flag()?;
-    let mut scale = Scale { client, until: Instant::now() + arguments.patience, stop, said: String::new() };
+    let (until, reached) = (Instant::now() + arguments.patience, Reached::by_dir(dir));
+    let mut scale = Scale { client, until, stop, said: String::new(), reached };
     let nodes = match scale.to(arguments.nodes) {
         Ok(nodes) => nodes,
         Err(Broken::Failure(failure)) => return Err(failure.into()),
@@ -87,7 +90,14 @@ impl Scale {
             let what = format!("the supervisor does not answer: {error}");
             Broken::Failure(Failure::new(Exit::Unreachable, what).next("is its cluster being stopped?"))
         })?;
-        answer.map_err(|refused| Broken::Failure(Failure::usage(refused.what).next(refused.next)))
+        let nodes = answer.map_err(|refused| {
+            let next = self.reached.in_text(&refused.next);
+            Broken::Failure(Failure::usage(refused.what).next(next))
+        })?;
+        if let Some(node) = nodes.first() {
+            self.reached = self.reached.clone().and_server(&node.server);
+        }
+        Ok(nodes)
     }
 
     /// Looks until `done` says so; `lacking` says what it waits for.

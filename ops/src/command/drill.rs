@@ -15,6 +15,7 @@ use crate::args::{Global, parse_time, parse_transport};
 use crate::command::drill_clean::{self, CleanArgs};
 use crate::command::drill_report::{self, ReportArgs};
 use crate::exit::{Exit, Failure};
+use crate::hint::DIR_DEFAULT;
 use crate::output::{drill as output, message, table};
 use crate::{signal, store};
 
@@ -36,7 +37,7 @@ enum What {
     Report(ReportArgs),
     /// Take back every fault that still lasts, and start a node that a drill has killed at once
     Heal(LsArgs),
-    /// Remove entries that drills have left in the store; not while a drill runs, which would miss them
+    /// Remove entries that drills have left in the store; those of a drill that goes on stay
     Clean(CleanArgs),
 }
 
@@ -44,7 +45,7 @@ enum What {
 #[derive(Debug, Args)]
 struct LsArgs {
     /// The cluster's folder
-    #[arg(long, value_name = "DIR", default_value = output::DIR_DEFAULT)]
+    #[arg(long, value_name = "DIR", default_value = DIR_DEFAULT)]
     dir: PathBuf,
 }
 
@@ -134,7 +135,7 @@ struct RunArgs {
     #[arg(long)]
     keep: bool,
     /// The cluster's folder
-    #[arg(long, value_name = "DIR", default_value = output::DIR_DEFAULT)]
+    #[arg(long, value_name = "DIR", default_value = DIR_DEFAULT)]
     dir: PathBuf,
 }
 
@@ -174,7 +175,11 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
     };
     let server = first_server(&arguments.dir);
     let notify = |notice| output::print_notice(notice, server.as_deref());
-    let report = drill.run(&interrupted, &notify).map_err(|error| output::failure(error, &arguments.dir))?;
+    let failure = |error| match error {
+        DrillError::Client(error) => store::failure(&error, server.as_deref()),
+        error => output::failure(error, &arguments.dir),
+    };
+    let report = drill.run(&interrupted, &notify).map_err(failure)?;
     if global.json {
         message::print_json(report.to_json())?;
     } else {

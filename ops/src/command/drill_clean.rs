@@ -1,11 +1,13 @@
-//! `cell drill clean`: removes entries that drills have left in the store, and nothing else.
+//! `cell drill clean`: removes entries that drills have left in the store, and nothing else. Those of a drill
+//! that goes on stay: it would miss them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cell_client::{Operation, Output, ScanRange};
-use cell_drill::{key_prefixes, run_of_key};
+use cell_drill::{RUNNING_PREFIX, key_prefixes, run_of_key, run_that_goes_on, running_key};
 use cell_protocol::Condition;
+use cell_terms::mutant::{Mutant, planted};
 use clap::Args;
 use serde_json::json;
 
@@ -24,6 +26,9 @@ pub(crate) struct CleanArgs {
     /// Remove the entries of this drill alone: its number, as its report and its keys have it
     #[arg(long, value_name = "RUN", value_parser = parse_run)]
     run: Option<u64>,
+    /// It is over, though its mark says that it goes on: its process was killed
+    #[arg(long, requires = "run")]
+    ended: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -34,21 +39,49 @@ fn parse_run(text: &str) -> Result<u64, String> {
     run.ok_or_else(|| "it takes the 16 hexadecimal digits of a drill's report".to_owned())
 }
 
-/// Runs the command.
+/// What becomes of the entries of drills.
+#[derive(Debug, Default)]
+struct Runs {
+    /// That alone, if one was named.
+    wanted: Option<u64>,
+    /// Of which some were removed.
+    removed: BTreeSet<u64>,
+    /// Of which none were, because they go on.
+    going_on: BTreeSet<u64>,
+}
+
+impl Runs {
+    /// Which of these keys are to be removed, while the drills `marked` go on.
+    fn choose(&mut self, keys: Vec<Vec<u8>>, marked: &BTreeSet<u64>) -> Vec<Vec<u8>> {
+        let mut chosen = Vec::new();
+        for key in keys {
+            let run = run_of_key(&key).filter(|run| self.wanted.is_none_or(|wanted| wanted == *run));
+            let Some(run) = run else { continue };
+            if marked.contains(&run) && !planted(Mutant::RunningDrillCleaned) {
+                self.going_on.insert(run);
+            } else {
+                self.removed.insert(run);
+                chosen.push(key);
+            }
+        }
+        chosen
+    }
+}
+
+/// Runs the command. Exit code 6 if entries stay because their drill goes on.
 pub(crate) fn run(global: &Global, arguments: &CleanArgs) -> anyhow::Result<Exit> {
     let stop = signal::stop_flag()?;
     let mut store = Store::connect_with(&arguments.server, Duration::from_secs(60), AT_ONCE)?;
-    let (mut removed, mut runs) = (0, BTreeSet::new());
+    let mark = arguments.run.filter(|_| arguments.ended).map(running_key);
+    let (mut removed, mut runs) = (0, Runs { wanted: arguments.run, ..Runs::default() });
     for prefix in key_prefixes() {
-        let mut keys = Vec::new();
-        let range = ScanRange { keys_only: true, ..ScanRange::prefix(&prefix) };
-        store.scan(range, &mut |found| {
-            let run = run_of_key(&found.key).filter(|run| arguments.run.is_none_or(|wanted| wanted == *run));
-            runs.extend(run);
-            keys.extend(run.map(|_| found.key.clone()));
-            Ok(())
-        })?;
-        for group in keys.chunks(AT_ONCE) {
+        let keys = keys_of(&mut store, &prefix)?;
+        // In this order: a drill has its mark before its first entry.
+        let mut marked = going_on(&mut store)?;
+        marked.retain(|run| mark.is_none() || Some(*run) != arguments.run);
+        let of = marked.iter().copied().filter(|run| arguments.run.is_none_or(|wanted| wanted == *run));
+        runs.going_on.extend(of);
+        for group in runs.choose(keys, &marked).chunks(AT_ONCE) {
             removed += remove(&mut store, group)
                 .map_err(|error| error.context(format!("{} removed before", number::count(removed))))?;
             if stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -57,14 +90,46 @@ pub(crate) fn run(global: &Global, arguments: &CleanArgs) -> anyhow::Result<Exit
             }
         }
     }
+    if let Some(mark) = mark {
+        remove(&mut store, &[mark])?;
+    }
+    report(global, arguments, removed, &runs)
+}
+
+fn report(global: &Global, arguments: &CleanArgs, removed: u64, runs: &Runs) -> anyhow::Result<Exit> {
+    let named = |runs: &BTreeSet<u64>| runs.iter().map(|run| format!("{run:016x}")).collect::<Vec<_>>();
     if global.json {
-        let runs: Vec<_> = runs.iter().map(|run| format!("{run:016x}")).collect();
-        message::print_json(json!({"count": removed, "runs": runs}))?;
+        let (of, going_on) = (named(&runs.removed), named(&runs.going_on));
+        message::print_json(json!({"count": removed, "runs": of, "going_on": going_on}))?;
     } else {
-        let drills = number::counted(runs.len() as u64, "drill", "drills");
+        let drills = number::counted(runs.removed.len() as u64, "drill", "drills");
         message::note(&format!("{} of {drills} removed", number::counted(removed, "entry", "entries")));
     }
-    Ok(Exit::Ok)
+    for run in named(&runs.going_on) {
+        let ended = arguments.server.command(&format!("cell drill clean --run {run} --ended"));
+        message::warning_with_next(
+            &format!("the drill {run} goes on: its entries stay"),
+            &format!("wait for its end; if its process was killed, {ended} removes them"),
+        );
+    }
+    Ok(if runs.going_on.is_empty() { Exit::Ok } else { Exit::Partial })
+}
+
+/// The keys below a prefix.
+fn keys_of(store: &mut Store, prefix: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
+    let mut keys = Vec::new();
+    let range = ScanRange { keys_only: true, ..ScanRange::prefix(prefix) };
+    store.scan(range, &mut |found| {
+        keys.push(found.key.clone());
+        Ok(())
+    })?;
+    Ok(keys)
+}
+
+/// The drills that go on by their marks.
+fn going_on(store: &mut Store) -> anyhow::Result<BTreeSet<u64>> {
+    let marks = keys_of(store, RUNNING_PREFIX)?;
+    Ok(marks.iter().filter_map(|key| run_that_goes_on(key)).collect())
 }
 
 /// Removes these; how many were there.
@@ -86,6 +151,39 @@ fn remove(store: &mut Store, keys: &[Vec<u8>]) -> anyhow::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const RUN: u64 = 0x00ab_0000_0000_0012;
+
+    fn key(run: u64) -> Vec<u8> {
+        format!("a-drill-{run:016x}-01-00000001").into_bytes()
+    }
+
+    /// Whether the entries of a drill stay that goes on.
+    fn stay() -> bool {
+        let mut runs = Runs::default();
+        let chosen = runs.choose(vec![key(RUN), key(7), b"a-drill-of-mine".to_vec()], &BTreeSet::from([RUN]));
+        runs.going_on == BTreeSet::from([RUN]) && chosen == [key(7)] && runs.removed == BTreeSet::from([7])
+    }
+
+    #[test]
+    fn choose_leaves_what_a_drill_has_that_goes_on() {
+        assert!(stay());
+        let mut runs = Runs { wanted: Some(7), ..Runs::default() };
+        assert_eq!(runs.choose(vec![key(RUN), key(7)], &BTreeSet::from([RUN])), [key(7)]);
+        assert!(runs.going_on.is_empty(), "it was not asked for");
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_running_drill_cleaned_is_caught() {
+        cell_terms::mutant::in_own_process(|| {
+            cell_terms::mutant::plant(Some(Mutant::RunningDrillCleaned));
+            let stay = stay();
+            cell_terms::mutant::plant(None);
+            assert!(!stay);
+            println!("mutant {} caught by cell-ops' cleaning", Mutant::RunningDrillCleaned.name());
+        });
+    }
 
     #[test]
     fn parse_run_takes_what_a_report_prints() {

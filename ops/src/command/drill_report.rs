@@ -39,7 +39,7 @@ pub(crate) fn run(global: &Global, arguments: &ReportArgs) -> anyhow::Result<Exi
                 .map_err(|failure| failure.next(format!("{} without a name prints the newest", newest())))?;
             (api.get(&path)?.document, None)
         }
-        None => newest(&api)?,
+        None => newest(&api, &arguments.api)?,
     };
     let run: output::ApiRun = understand(&document, "of the drill")?;
     if global.json {
@@ -70,15 +70,15 @@ fn path(id: &str) -> Result<String, Failure> {
 }
 
 /// The newest run, and who did not answer.
-fn newest(api: &Api) -> Result<(Value, Option<Value>), Failure> {
+fn newest(api: &Api, named: &ApiArgs) -> Result<(Value, Option<Value>), Failure> {
     let document = api.get("/api/v1/drills?limit=1")?.document;
     let mut runs: Runs = understand(&document, "of drills")?;
     let missing = document["missing"].clone();
     if runs.runs.is_empty() {
         warn_of_missing(&runs.missing, "what was run by");
         let what = "no node that answers has run a drill since it was started";
-        let next =
-            "begin one in the console, or run one with `cell drill run`, which prints its report itself";
+        let run = named.command("cell drill run");
+        let next = format!("begin one in the console, or run one with {run}, which prints its report itself");
         return Err(Failure::new(Exit::NotFound, what).next(next));
     }
     Ok((runs.runs.swap_remove(0), Some(missing)))

@@ -12,8 +12,8 @@ use clap::{Args, ValueEnum};
 
 use crate::args::{EncodingArgs, Global, ServerArgs};
 use crate::encoding::Encoding;
-use crate::exit::{Exit, Failure};
-use crate::input::record::{DUMP_HEADING, Format};
+use crate::exit::{Exit, Failure, is_broken_pipe};
+use crate::input::format::Format;
 use crate::output::message;
 use crate::output::{bar, entry, number};
 use crate::range::RangeArgs;
@@ -26,7 +26,7 @@ pub(crate) struct DumpArgs {
     /// Where to; `-` is stdout. A file appears when it is complete
     #[arg(default_value = "-", value_name = "FILE")]
     file: PathBuf,
-    /// Lines of key and value: tsv with a heading and escapes, or JSON objects; tsv unless --json is given
+    /// Lines of key and value: tsv with escapes, or JSON objects; tsv unless --json is given
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// How the output is packed
@@ -57,14 +57,30 @@ pub(crate) fn run(global: &Global, arguments: &DumpArgs) -> anyhow::Result<Exit>
     let format = arguments.format.unwrap_or(if global.json { Format::Json } else { Format::Tsv });
     let mut store = Store::connect(&arguments.server, Duration::from_secs(30))?;
     if arguments.file.as_os_str() == "-" {
-        let mut out = Packer::new(io::stdout().lock(), arguments.compress)?;
-        write_entries(&mut store, range, format, &mut out)?;
-        out.finish()?.flush()?;
+        dump_to_stdout(&mut store, range, format, arguments.compress).map_err(|error| {
+            // To other commands a reader that has seen enough is no error.
+            match is_broken_pipe(&error) {
+                true => Failure::new(Exit::Error, "whoever reads the dump went away before its end").into(),
+                false => error,
+            }
+        })?;
     } else {
         let count = dump_to_file(&mut store, range, format, arguments.compress, &arguments.file)?;
         message::note(&format!("{} entries in {}", number::count(count), arguments.file.display()));
     }
     Ok(Exit::Ok)
+}
+
+fn dump_to_stdout(
+    store: &mut Store,
+    range: ScanRange,
+    format: Format,
+    compress: Packing,
+) -> anyhow::Result<()> {
+    let mut out = Packer::new(io::stdout().lock(), compress)?;
+    write_entries(store, range, format, &mut out)?;
+    out.finish()?.flush()?;
+    Ok(())
 }
 
 fn dump_to_file(
@@ -96,15 +112,13 @@ fn write_entries(
     format: Format,
     out: &mut impl Write,
 ) -> anyhow::Result<u64> {
-    if format == Format::Tsv {
-        out.write_all(DUMP_HEADING)?;
-        out.write_all(b"\n")?;
-    }
+    out.write_all(format.heading())?;
+    out.write_all(b"\n")?;
     let stop = signal::stop_flag()?;
     let bar = bar::Bar::new("dumping", None, false);
     let mut line = Vec::new();
     let mut count = 0_u64;
-    store.scan(range, &mut |found| {
+    let entries = store.scan(range, &mut |found| {
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::new(Exit::Interrupted, "interrupted; the dump is not complete").into());
         }
@@ -119,7 +133,11 @@ fn write_entries(
             bar.set(count, number::count(count));
         }
         Ok(())
-    })
+    })?;
+    // Whatever ends a dump before this leaves it without: `load` refuses it.
+    out.write_all(format.end(entries).as_bytes())?;
+    out.write_all(b"\n")?;
+    Ok(entries)
 }
 
 /// A writer that may compress.

@@ -74,7 +74,11 @@ pub(crate) fn run(global: &Global, arguments: &LoadArgs) -> anyhow::Result<Exit>
     }
     let (ended, tally) = result?;
     report(global, &ended, &tally, watcher.started.elapsed())?;
-    conclude(ended, &tally, &watcher, file.as_ref())
+    if tally.lines == 0 && matches!(ended, Ended::Complete) {
+        let what = format!("{} is empty: nothing was loaded; a dump has at least a heading", watcher.source);
+        message::warning(&what);
+    }
+    conclude(ended, &progress, &watcher, file.as_ref())
 }
 
 fn progress_file(arguments: &LoadArgs, opened: &Opened) -> anyhow::Result<Option<ProgressFile>> {
@@ -117,7 +121,7 @@ fn report(global: &Global, ended: &Ended, tally: &Tally, elapsed: Duration) -> a
 
 fn conclude(
     ended: Ended,
-    tally: &Tally,
+    progress: &Progress,
     watcher: &Watcher,
     file: Option<&ProgressFile>,
 ) -> anyhow::Result<Exit> {
@@ -126,8 +130,14 @@ fn conclude(
         None => "with --progress FILE, the same command would go on where it ended".into(),
     };
     match ended {
-        Ended::Complete if tally.bad > 0 => Ok(Exit::Partial),
+        // Those of earlier runs, too: they are not in the store either.
+        Ended::Complete if progress.bad > 0 => Ok(Exit::Partial),
         Ended::Complete => Ok(Exit::Ok),
+        Ended::Incomplete(why) => {
+            let stored = number::counted(progress.records, "record", "records");
+            let what = format!("{}: {why}; what was read so far is in the store: {stored}", watcher.source);
+            Err(Failure::new(Exit::Partial, what).next(why.next()).into())
+        }
         Ended::Stopped => match watcher.strict_stop {
             Some(line) => {
                 let what = format!("line {line} is not a record, and --strict was given");

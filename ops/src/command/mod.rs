@@ -2,6 +2,7 @@
 
 pub(crate) mod balance;
 pub(crate) mod bench;
+pub(crate) mod bench_clean;
 pub(crate) mod cas;
 pub(crate) mod completion;
 pub(crate) mod del;

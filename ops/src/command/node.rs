@@ -442,7 +442,9 @@ fn explain(error: NodeError) -> Failure {
         ),
         NodeError::Cluster(ClusterError::Node(NodeRefusal::Removed { .. })) => (
             Exit::Usage,
-            Some("give this node another number, or permit this one again with `cell node undrain`"),
+            Some(
+                "give this node another number, or permit this one again (`cell node undrain`, asking one that serves)",
+            ),
         ),
         // Their words say what to do.
         NodeError::Geometry { .. } | NodeError::Wal(WalError::FlushUnsure { .. }) => (Exit::Usage, None),

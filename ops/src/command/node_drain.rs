@@ -171,7 +171,7 @@ pub(crate) fn drain(global: &Global, arguments: &NodeDrainArgs) -> anyhow::Resul
     let mut made: Change = understand(&document, "what becomes of the drain")?;
     made.nodes.sort_unstable();
     if let Some(patience) = arguments.how.patience(PATIENCE) {
-        return wait(global, &api, &made.nodes, patience);
+        return wait(global, &api, &made.nodes, patience, &arguments.api.command("cell events"));
     }
     message::print_document(global.json, document, || plan_text(arguments, &made))?;
     Ok(Exit::Ok)
@@ -238,8 +238,9 @@ fn plan_text(arguments: &NodeDrainArgs, made: &Change) -> String {
     text
 }
 
-/// Waits until nodes are empty. Exit code 6 if they are not in time, 1 if somebody ended the drain.
-fn wait(global: &Global, api: &Api, nodes: &[u32], patience: Duration) -> anyhow::Result<Exit> {
+/// Waits until nodes are empty; `events` is how to see what happened. Exit code 6 if they are not in time, 1
+/// if somebody ended the drain.
+fn wait(global: &Global, api: &Api, nodes: &[u32], patience: Duration, events: &str) -> anyhow::Result<Exit> {
     let stop = signal::stop_flag()?;
     let until = Instant::now() + patience;
     let mut said: Vec<String> = Vec::new();
@@ -262,7 +263,7 @@ fn wait(global: &Global, api: &Api, nodes: &[u32], patience: Duration) -> anyhow
                 }
                 if seen && !all {
                     let what = format!("somebody ended the drain of {}", named(nodes));
-                    return Err(Failure::new(Exit::Error, what).next("`cell events` says who").into());
+                    return Err(Failure::new(Exit::Error, what).next(format!("{events} says who")).into());
                 }
                 seen |= all;
             }

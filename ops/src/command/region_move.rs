@@ -157,7 +157,9 @@ pub(crate) fn run(global: &Global, arguments: &RegionMoveArgs) -> anyhow::Result
     let document = api.send(&Method::POST, &path, &[], Some(&body))?.document;
     let made: Made = understand(&document, "what becomes of a move")?;
     match arguments.how.patience(PATIENCE) {
-        Some(patience) => wait(global, &api, &made.r#move, patience),
+        Some(patience) => {
+            wait(global, &api, &made.r#move, patience, &arguments.api.command("cell region ls"))
+        }
         None => {
             message::print_document(global.json, document, || text(arguments, &made.r#move))?;
             Ok(Exit::Ok)
@@ -177,8 +179,9 @@ fn text(arguments: &RegionMoveArgs, of: &Move) -> String {
     format!("pair {pair} is to move from node {from} to node {to}; {look} shows how far it is\n")
 }
 
-/// Waits until a move is over. Exit code 6 if it is not in time, 1 if it came to nothing.
-fn wait(global: &Global, api: &Api, begun: &Move, patience: Duration) -> anyhow::Result<Exit> {
+/// Waits until a move is over; `look` is how to look at it later. Exit code 6 if it is not in time, 1 if it
+/// came to nothing.
+fn wait(global: &Global, api: &Api, begun: &Move, patience: Duration, look: &str) -> anyhow::Result<Exit> {
     let stop = signal::stop_flag()?;
     let until = Instant::now() + patience;
     let mut said = String::new();
@@ -205,13 +208,13 @@ fn wait(global: &Global, api: &Api, begun: &Move, patience: Duration) -> anyhow:
                         return Ok(Exit::Ok);
                     }
                     Some(_) => {
-                        let look = "`cell region ls` shows who has it; try again once that is mended";
+                        let next = format!("{look} shows who has it; try again once that is mended");
                         // Without that where it is not known.
                         let place = api.get(REGIONS_PATH).and_then(|answer| {
                             Ok(of.whereabouts(&understand(&answer.document, "of the regions")?))
                         });
                         let what = place.map_or(of.line(), |place| format!("{}; {place}", of.line()));
-                        return Err(Failure::new(Exit::Error, what).next(look).into());
+                        return Err(Failure::new(Exit::Error, what).next(next).into());
                     }
                     None if over => {
                         message::warning(&format!("{} after {}", of.line(), number::time(patience)));

@@ -57,13 +57,14 @@ struct Decision {
 /// Prints a row for each client and server; exit code 6 if a node did not answer.
 pub(crate) fn run(global: &Global, arguments: &SelectorArgs) -> anyhow::Result<Exit> {
     let api = Api::new(&arguments.api)?;
-    arguments.watch.run(global, || once(global, &api))
+    let bench = arguments.api.command("cell bench ycsb");
+    arguments.watch.run(global, || once(global, &api, &bench))
 }
 
-fn once(global: &Global, api: &Api) -> anyhow::Result<Exit> {
+fn once(global: &Global, api: &Api, bench: &str) -> anyhow::Result<Exit> {
     let document = api.get("/api/v1/selector/pairs")?.document;
     let parsed = parse(&document)?;
-    message::print_document(global.json, document, || text(&parsed))?;
+    message::print_document(global.json, document, || text(&parsed, bench))?;
     Ok(warn_of_missing(&parsed.missing, "what clients report to"))
 }
 
@@ -71,9 +72,9 @@ fn parse(document: &Value) -> Result<Document, Failure> {
     understand(document, "of its clients")
 }
 
-fn text(document: &Document) -> String {
+fn text(document: &Document, bench: &str) -> String {
     let mut text = if document.pairs.is_empty() {
-        "No client has reported in the last seconds; `cell bench ycsb` makes some.\n".to_owned()
+        format!("No client has reported in the last seconds; {bench} makes some.\n")
     } else {
         let headings = [
             "client",
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn text_has_figures_with_units_and_dashes_for_what_is_not_known() {
-        let text = text(&parse(&document()).unwrap());
+        let text = text(&parse(&document()).unwrap(), "");
         let row = text.lines().nth(1).unwrap();
         let words: Vec<&str> = row.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect();
         assert_eq!(
@@ -170,7 +171,8 @@ mod tests {
     #[test]
     fn text_without_clients_says_how_to_have_some() {
         let none = parse(&json!({"pairs": [], "clients_dropped": 0})).unwrap();
-        assert!(text(&none).contains("cell bench ycsb"));
+        let said = text(&none, "`cell bench ycsb --server s:1`");
+        assert!(said.contains("; `cell bench ycsb --server s:1` makes some"), "{said}");
     }
 
     #[test]

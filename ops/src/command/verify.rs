@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use crate::args::{Global, ServerArgs};
 use crate::encoding::{display_key, insert_json};
 use crate::exit::{Exit, Failure};
+use crate::input::content::Content;
 use crate::input::source::{Opened, SourceArgs};
 use crate::load::loader::record_of;
 use crate::load::lookups::Lookups;
@@ -264,6 +265,12 @@ fn report_source(verdict: &ProofVerdict, progress: Option<&Progress>, findings: 
         number::count(verdict.unknown),
         number::count(verdict.bad),
     );
+    if let Some((line, why)) = &verdict.first_bad {
+        words.push_str(&format!(", which are not in the store; the first: line {line}: {why}"));
+    }
+    if let Some(incomplete) = &verdict.incomplete {
+        words.push_str(&format!("; {incomplete}"));
+    }
     // The progress file counts what was acknowledged; a source that yields fewer was not read as it was
     // loaded.
     let recorded = progress.map(|progress| progress.records);
@@ -275,9 +282,13 @@ fn report_source(verdict: &ProofVerdict, progress: Option<&Progress>, findings: 
         words.push_str("\n  ");
         words.push_str(&in_words(finding));
     }
+    let first_bad = verdict.first_bad.as_ref();
+    let first_bad = first_bad.map(|(line, why)| json!({"line": line, "why": why.to_string()}));
     let document = json!({
         "lines": verdict.lines, "acknowledged": verdict.acknowledged, "recorded": recorded,
         "unknown": verdict.unknown, "bad": verdict.bad, "missing": verdict.missing, "wrong": verdict.wrong,
+        "first_bad": first_bad,
+        "incomplete": verdict.incomplete.as_ref().map(ToString::to_string),
         "findings": verdict.findings.iter().map(finding_document).collect::<Vec<_>>(),
     });
     findings.add("source", verdict.holds() && all_found, words, document);
@@ -348,12 +359,13 @@ fn keys_of(
     let mut opened = open_file(arguments, file)?;
     let limits = store.limits();
     let mut keys = KeySet { hashes: HashSet::new(), hasher: RandomState::new() };
-    while let Some((number, line)) = opened.lines.next()? {
+    let mut content = Content::new(&mut opened.lines, &opened.parser, opened.skip);
+    // Of a source that is not whole, the proof says so: it reads it once more.
+    while let Ok(Some((_, line))) = content.next() {
         interrupted(stop)?;
-        if number <= opened.skip || opened.parser.is_heading(&line) {
-            continue;
-        }
-        if let Ok(record) = record_of(&line, &opened.parser, &limits) {
+        if let Some(line) = line
+            && let Ok(record) = record_of(&line, &opened.parser, &limits)
+        {
             keys.hashes.insert(keys.hasher.hash_one(&*record.key));
         }
     }

@@ -99,7 +99,9 @@ impl Owners {
                 "balance moves some only once there is load or data to share"
             },
         );
-        let fresh = format!("a new --dir spreads its keys over {nodes} nodes (`cell dump`, `cell load`)");
+        let fresh = format!(
+            "a new --dir spreads its keys over {nodes} nodes: load there what `cell dump FILE` writes here"
+        );
         let next = match owning.iter().find(|node| **node < u32::from(nodes)) {
             Some(owner) if allows_drills => {
                 format!("{fresh}; `cell drill run kill --node {owner}` has the others take its pairs over")

@@ -3,13 +3,13 @@
 
 use std::io::{self, BufRead};
 
-use super::record::{DUMP_HEADING, Format};
+use super::format::{Format, Mark};
 use crate::exit::Failure;
 
 /// So much is looked at. The longest key, escaped, has some 3 KiB.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// How the headings of all dumps begin, whatever their version.
-const HEADING_MARK: &[u8] = b"#cell-dump";
+/// The formats of dumps.
+const FORMATS: [Format; 2] = [Format::Tsv, Format::Json];
 /// Byte order marks, of UTF-8 and of others.
 const UTF_8_MARK: &[u8] = b"\xef\xbb\xbf";
 const OTHER_MARKS: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
@@ -88,40 +88,42 @@ impl Head {
         None
     }
 
-    /// Whether the source is a dump with a heading; `skip` and `asked` are what the user said.
+    /// The format of the dump that the source is by its heading, if it is one; `skip` and `asked` are what
+    /// the user said.
     ///
     /// # Errors
     /// The heading is of another version, contradicts `asked`, or stands behind a byte order mark; or the
     /// text is in another encoding.
-    pub(crate) fn is_dump(&self, skip: u64, asked: Option<Format>) -> Result<bool, Failure> {
+    pub(crate) fn dump(&self, skip: u64, asked: Option<Format>) -> Result<Option<Format>, Failure> {
         let first = self.bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let dump_of = |line: &[u8]| FORMATS.into_iter().find(|format| line.starts_with(format.mark()));
         if OTHER_MARKS.iter().any(|mark| first.starts_with(mark)) {
             return Err(Failure::usage("line 1 begins with a byte order mark: the text is UTF-16")
                 .next("convert it first: iconv -f UTF-16 -t UTF-8"));
         }
         if let Some(rest) = first.strip_prefix(UTF_8_MARK)
-            && (skip == 0 || rest.starts_with(HEADING_MARK))
+            && (skip == 0 || dump_of(rest).is_some())
         {
             let what = "line 1 begins with a byte order mark (EF BB BF), which would become a part of it";
             let next = "take the mark away first: tail -c +4 FILE (of a packed one, unpack it before that)";
             return Err(Failure::usage(what).next(next));
         }
-        if !first.starts_with(HEADING_MARK) {
-            return Ok(false);
+        let Some(format) = dump_of(first) else { return Ok(None) };
+        if format.mark_of(first) != Some(Mark::Heading) {
+            return Err(unknown_heading(format));
         }
-        if first.strip_suffix(b"\r").unwrap_or(first) != DUMP_HEADING {
-            let known = String::from_utf8_lossy(DUMP_HEADING);
-            let what =
-                format!("line 1 is a dump's heading that this build does not know; it knows `{known}`");
-            let next = "load it with the version of cell that wrote it; if line 1 is a record, write its # \
-                        as \\x23 and give --escaped-columns";
-            return Err(Failure::usage(what).next(next));
-        }
-        if asked == Some(Format::Json) {
-            let what = "line 1 is the heading of a dump in TSV, and --format json was given";
+        if let Some(asked) = asked
+            && asked != format
+        {
+            let name = |format: Format| if format == Format::Tsv { ("TSV", "tsv") } else { ("JSON", "json") };
+            let what = format!(
+                "line 1 is the heading of a dump in {}, and --format {} was given",
+                name(format).0,
+                name(asked).1
+            );
             return Err(Failure::usage(what).next("leave --format out: the heading says what the dump is"));
         }
-        Ok(true)
+        Ok(Some(format))
     }
 
     /// What the lines after `skip` lines look like.
@@ -139,6 +141,18 @@ impl Head {
             }
         }
     }
+}
+
+/// Why a source is refused that begins as dumps do.
+fn unknown_heading(format: Format) -> Failure {
+    let known = String::from_utf8_lossy(format.heading());
+    let record = match format {
+        Format::Tsv => "write its # as \\x23 and give --escaped-columns",
+        Format::Json => "write another field of it first",
+    };
+    let what = format!("line 1 is a dump's heading that this build does not know; it knows `{known}`");
+    let next = format!("load it with the version of cell that wrote it; if line 1 is a record, {record}");
+    Failure::usage(what).next(next)
 }
 
 /// Why a source is refused whose first record has no tab, though one is needed.
@@ -179,7 +193,7 @@ mod tests {
         let text = b"#cell-dump 1 tsv escaped\na\\n\tb\n";
         for bytes_at_a_time in 1..text.len() {
             let head = head_by(bytes_at_a_time, text, 0);
-            assert!(head.is_dump(0, None).unwrap(), "{bytes_at_a_time}");
+            assert_eq!(head.dump(0, None).unwrap(), Some(Format::Tsv), "{bytes_at_a_time}");
             assert_eq!(head.guess(0).unwrap(), Format::Tsv);
             assert!(text.starts_with(&head.into_bytes()));
         }
@@ -208,42 +222,51 @@ mod tests {
     }
 
     #[test]
-    fn is_dump_headings_of_other_versions_are_refused() {
-        for heading in
-            ["#cell-dump 1 tsv escaped\n", "#cell-dump 1 tsv escaped\r\n", "#cell-dump 1 tsv escaped"]
-        {
-            assert!(head(heading.as_bytes(), 0).is_dump(0, None).unwrap(), "{heading:?}");
+    fn dump_headings_of_other_versions_are_refused() {
+        let (tsv, json) = ("#cell-dump 1 tsv escaped", r#"{"cell_dump":"begin","version":1}"#);
+        for (heading, format) in [(tsv, Format::Tsv), (json, Format::Json)] {
+            for end in ["\n", "\r\n", ""] {
+                let head = head(format!("{heading}{end}").as_bytes(), 0);
+                assert_eq!(head.dump(0, None).unwrap(), Some(format), "{heading:?}");
+                assert_eq!(head.dump(0, Some(format)).unwrap(), Some(format), "{heading:?}");
+            }
         }
         for heading in [
             "#cell-dump 2 tsv escaped\n",
             "#cell-dump 1 tsv escaped more\n",
             "#cell-dump 1 tsv esc",
+            "#cell-dump end 0\n",
             "#cell-dump\tvalue\n",
+            r#"{"cell_dump":"begin","version":2}"#,
+            r#"{"cell_dump":"begin","ver"#,
+            r#"{"cell_dump":"end","entries":0,"version":1}"#,
         ] {
             for skip in [0, 1] {
-                let failure = head(heading.as_bytes(), skip).is_dump(skip, None).unwrap_err();
+                let failure = head(heading.as_bytes(), skip).dump(skip, None).unwrap_err();
                 assert!(next_of(failure).contains("does not know"), "{heading:?}");
             }
         }
-        let failure = head(b"#cell-dump 1 tsv escaped\n", 0).is_dump(0, Some(Format::Json)).unwrap_err();
-        assert!(next_of(failure).contains("--format json"));
-        assert!(!head(b"a\t#cell-dump 2\n", 0).is_dump(0, None).unwrap());
+        for (heading, asked, word) in
+            [(tsv, Format::Json, "--format json"), (json, Format::Tsv, "--format tsv")]
+        {
+            let failure = head(format!("{heading}\n").as_bytes(), 0).dump(0, Some(asked)).unwrap_err();
+            assert!(next_of(failure).contains(word), "{heading}");
+        }
+        assert_eq!(head(b"a\t#cell-dump 2\n", 0).dump(0, None).unwrap(), None);
     }
 
     #[test]
-    fn is_dump_byte_order_marks_are_refused_where_they_would_be_read() {
+    fn dump_byte_order_marks_are_refused_where_they_would_be_read() {
         for text in ["\u{feff}a\tb\n", "\u{feff}{\"key\":1}\n", "\u{feff}#cell-dump 1 tsv escaped\n"] {
-            let failure = head(text.as_bytes(), 0).is_dump(0, None).unwrap_err();
+            let failure = head(text.as_bytes(), 0).dump(0, None).unwrap_err();
             let said = next_of(failure);
             assert!(said.contains("byte order mark") && said.contains("unpack"), "{text:?}: {said}");
         }
-        assert!(
-            !head("\u{feff}word\tcount\na\t1\n".as_bytes(), 1).is_dump(1, None).unwrap(),
-            "it is skipped"
-        );
-        assert!(head("\u{feff}#cell-dump 1 tsv escaped\n".as_bytes(), 1).is_dump(1, None).is_err());
+        let skipped = head("\u{feff}word\tcount\na\t1\n".as_bytes(), 1);
+        assert_eq!(skipped.dump(1, None).unwrap(), None, "it is skipped");
+        assert!(head("\u{feff}#cell-dump 1 tsv escaped\n".as_bytes(), 1).dump(1, None).is_err());
         for text in [&b"\xff\xfea\0\t\0"[..], b"\xfe\xff\0a\0\t"] {
-            assert!(next_of(head(text, 0).is_dump(0, None).unwrap_err()).contains("UTF-16"));
+            assert!(next_of(head(text, 0).dump(0, None).unwrap_err()).contains("UTF-16"));
         }
     }
 

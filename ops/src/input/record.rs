@@ -1,48 +1,26 @@
 //! A line becomes a record of key and value: TSV by column, JSON lines by field.
 //!
-//! * TSV: columns are separated by one tab and taken as they are (no quotes, no escapes), except after the
-//!   heading line [`DUMP_HEADING`] or with `--escaped-columns`: then each column is in the `escaped`
+//! * TSV: columns are separated by one tab and taken as they are (no quotes, no escapes), except after a
+//!   dump's heading or with `--escaped-columns`: then each column is in the `escaped`
 //!   encoding. Lines end with LF; where the first one ends with CR LF, or a dump's does, all may. A line
 //!   without the value's column has the default value, or is no record if none was given.
 //! * JSON lines: an object a line. A string field gives its text, any other value its JSON text as written; a
 //!   field `NAME_base64` stands in for `NAME`. The value `*` takes the whole line.
-//! * Dumps: TSV whose every line has an end, and which may be several dumps, one after the other.
+//! * Dumps: either of them between a heading and an end, every line with a line end. They may be several, one
+//!   after the other.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use clap::ValueEnum;
 use serde_json::value::RawValue;
 
+use super::format::{Format, Mark};
 use super::line::{InputLine, LINE_BYTES_MAX};
 use crate::encoding::{DecodeError, Encoding};
 use crate::exit::Failure;
 
-/// First line of a TSV dump: what follows is escaped. `load` skips it and reads accordingly. No record looks
-/// like it: it has no tab.
-pub(crate) const DUMP_HEADING: &[u8] = b"#cell-dump 1 tsv escaped";
-
 /// The name of the whole line, as a value.
 const WHOLE_LINE: &str = "*";
-
-/// The shape of lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// Tab-separated columns.
-    Tsv,
-    /// One JSON object a line.
-    Json,
-}
-
-impl Format {
-    /// What a first line looks like.
-    pub(crate) fn guess(first_line: &[u8]) -> Format {
-        match first_line.trim_ascii_start().first() {
-            Some(b'{') => Format::Json,
-            _ => Format::Tsv,
-        }
-    }
-}
 
 /// Which parts of a line are key and value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,9 +54,9 @@ pub(crate) enum LineError {
     /// No such column, and no default.
     #[error("no column {0} for the value; --value-default TEXT is for lines without one")]
     ValueMissing(usize),
-    /// What follows it is escaped, and is not read so.
-    #[error("a dump's heading among other lines; load each dump by itself")]
-    HeadingInside,
+    /// What is around it is not read as a dump's lines are.
+    #[error("a dump's heading or end among other lines; load each dump by itself")]
+    MarkInside,
     /// The last line of a dump has no end.
     #[error("the dump is cut off within this line")]
     CutOff,
@@ -168,11 +146,15 @@ impl Parser {
         Parser { ends_with_cr, ..self }
     }
 
-    /// Whether a line is a heading within a dump: that of the next one, where several are one stream.
-    pub(crate) fn is_heading(&self, line: &InputLine<'_>) -> bool {
-        match line {
-            InputLine::Text(text) | InputLine::Unended(text) => self.is_dump && is_heading(text),
-            InputLine::TooLong => false,
+    /// The format of the dump that is read; none if the source is no dump.
+    pub(crate) fn dump(&self) -> Option<Format> {
+        self.is_dump.then(|| self.format())
+    }
+
+    fn format(&self) -> Format {
+        match self.shape {
+            Shape::Tsv { .. } => Format::Tsv,
+            Shape::Json { .. } => Format::Json,
         }
     }
 
@@ -188,6 +170,9 @@ impl Parser {
 
     /// The record of a line.
     pub(crate) fn parse<'a>(&'a self, line: &'a [u8]) -> Result<Record<'a>, LineError> {
+        if !self.is_dump && matches!(self.format().mark_of(line), Some(Mark::Heading | Mark::End { .. })) {
+            return Err(LineError::MarkInside);
+        }
         let record = match &self.shape {
             Shape::Tsv { key, value, escaped } => self.parse_tsv(line, *key, *value, *escaped)?,
             Shape::Json { key, value } => self.parse_json(line, key, value)?,
@@ -202,9 +187,6 @@ impl Parser {
         value: TsvValue,
         escaped: bool,
     ) -> Result<Record<'a>, LineError> {
-        if !self.is_dump && is_heading(line) {
-            return Err(LineError::HeadingInside);
-        }
         let line = line.strip_suffix(b"\r").filter(|_| self.ends_with_cr).unwrap_or(line);
         let encoding = if escaped { Encoding::Escaped } else { Encoding::Text };
         let decoded = |number| column(line, number).map(|text| encoding.decode(text)).transpose();
@@ -254,10 +236,6 @@ fn tsv_shape(columns: &Columns) -> Result<Shape, Failure> {
         Some(text) => TsvValue::Column(number("--value", text)?),
     };
     Ok(Shape::Tsv { key, value, escaped: columns.escaped })
-}
-
-fn is_heading(line: &[u8]) -> bool {
-    line.strip_suffix(b"\r").unwrap_or(line) == DUMP_HEADING
 }
 
 fn column(line: &[u8], number: usize) -> Option<&[u8]> {
@@ -344,16 +322,19 @@ mod tests {
     }
 
     #[test]
-    fn record_of_a_dump_has_an_end_and_further_headings_are_none() {
-        let heading = InputLine::Text(DUMP_HEADING);
+    fn record_of_a_dump_has_an_end_and_marks_are_none() {
+        for format in [Format::Tsv, Format::Json] {
+            let plain = Parser::new(format, &columns("", "")).unwrap();
+            for mark in [format.heading().to_vec(), format.end(3).into_bytes()] {
+                assert_eq!(plain.record(&InputLine::Text(&mark)), Err(LineError::MarkInside));
+            }
+            assert_eq!(plain.dump(), None);
+            assert_eq!(plain.of_dump().dump(), Some(format));
+        }
         let plain = Parser::new(Format::Tsv, &columns("", "")).unwrap();
-        assert_eq!(plain.record(&heading), Err(LineError::HeadingInside));
-        assert!(!plain.is_heading(&heading));
         assert!(plain.record(&InputLine::Unended(b"a\tb")).is_ok());
         let escaped = Columns { escaped: true, ..columns("", "") };
         let dump = Parser::new(Format::Tsv, &escaped).unwrap().of_dump();
-        assert!(dump.is_heading(&heading));
-        assert!(!dump.is_heading(&InputLine::Text(b"#cell-dump 1 tsv escaped\tvalue")), "it is a record");
         assert_eq!(dump.record(&InputLine::Unended(b"a\tval")), Err(LineError::CutOff));
         assert_eq!(dump.record(&InputLine::Text(b"a")), Err(LineError::ValueMissing(2)));
     }

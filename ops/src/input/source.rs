@@ -8,10 +8,11 @@ use anyhow::Context;
 use cell_terms::mutant::{Mutant, planted};
 use clap::Args;
 
+use super::format::Format;
 use super::head::{Head, without_columns};
 use super::line::Lines;
 use super::open::{Consumed, Input, Source, open};
-use super::record::{Columns, Format, LineError, Parser};
+use super::record::{Columns, LineError, Parser};
 use crate::exit::Failure;
 
 /// How a source is read; `load` and `verify` share it, so that they read the same.
@@ -73,11 +74,13 @@ impl SourceArgs {
 
     /// How a source with this head is read, and how many lines stand before its records.
     fn shape(&self, head: &Head) -> Result<(Format, Columns, Parser, u64), Failure> {
-        let is_dump = !planted(Mutant::DumpHeadingMissed) && head.is_dump(self.skip, self.format)?;
-        let skip = if is_dump { self.skip.max(1) } else { self.skip };
-        let format = match self.format {
+        let dump = match planted(Mutant::DumpHeadingMissed) {
+            true => None,
+            false => head.dump(self.skip, self.format)?,
+        };
+        let (is_dump, skip) = (dump.is_some(), self.skip.max(u64::from(dump.is_some())));
+        let format = match dump.or(self.format) {
             Some(format) => format,
-            None if is_dump => Format::Tsv,
             None => head.guess(skip)?,
         };
         let columns = Columns {
@@ -108,6 +111,7 @@ impl SourceArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::input::content::Content;
     use crate::load::loader::{Limits, record_of};
 
     const ARGUMENTS: SourceArgs = SourceArgs {
@@ -125,12 +129,12 @@ mod tests {
         std::fs::write(file.path(), content).unwrap();
         let mut opened = arguments.open(file.path())?;
         let limits = Limits { key_bytes_max: 100, value_bytes_max: 100 };
-        let mut records = Vec::new();
-        while let Some((number, line)) = opened.lines.next()? {
-            if number > opened.skip && !opened.parser.is_heading(&line) {
-                let record = record_of(&line, &opened.parser, &limits)?;
-                records.push((record.key.into_owned(), record.value.into_owned()));
-            }
+        let (mut records, mut content) =
+            (Vec::new(), Content::new(&mut opened.lines, &opened.parser, opened.skip));
+        while let Some((_, line)) = content.next()? {
+            let Some(line) = line else { continue };
+            let record = record_of(&line, &opened.parser, &limits)?;
+            records.push((record.key.into_owned(), record.value.into_owned()));
         }
         Ok(records)
     }
@@ -141,7 +145,7 @@ mod tests {
 
     /// Whether what follows a dump's heading is read as what it stands for, plain and packed.
     fn dump_is_unescaped() -> bool {
-        let text = b"#cell-dump 1 tsv escaped\na\\tb\tc\\n\n";
+        let text = b"#cell-dump 1 tsv escaped\na\\tb\tc\\n\n#cell-dump end 1\n";
         let packed = [text.to_vec(), zstd::encode_all(&text[..], 1).unwrap()];
         packed.iter().all(|bytes| {
             records(&ARGUMENTS, bytes).is_ok_and(|found| found == [(b"a\tb".to_vec(), b"c\n".to_vec())])
@@ -151,11 +155,18 @@ mod tests {
     #[test]
     fn open_a_dump_is_known_by_its_heading_plain_and_packed() {
         assert!(dump_is_unescaped());
-        let twice = b"#cell-dump 1 tsv escaped\na\tb\\n\n#cell-dump 1 tsv escaped\nc\td\\n\n";
-        assert_eq!(records(&ARGUMENTS, twice).unwrap().len(), 2, "two dumps, one after the other");
-        assert!(records(&ARGUMENTS, b"a\tb\n#cell-dump 1 tsv escaped\nc\td\n").is_err());
-        assert!(records(&ARGUMENTS, b"#cell-dump 1 tsv escaped\na\tb").is_err(), "it may be cut off");
-        assert!(records(&ARGUMENTS, b"#cell-dump 1 tsv escaped\n").unwrap().is_empty());
+        let dump = |entries: &str, end: &str| format!("#cell-dump 1 tsv escaped\n{entries}{end}");
+        let read = |text: &str| records(&ARGUMENTS, text.as_bytes());
+        let (first, second) = (dump("a\tb\\n\n", "#cell-dump end 1\n"), dump("c\td\n", "#cell-dump end 1\n"));
+        assert_eq!(read(&format!("{first}{second}")).unwrap().len(), 2, "two dumps, one after the other");
+        assert!(read(&format!("a\tb\n{first}")).is_err());
+        assert!(read(&dump("a\tb\n", "")).is_err(), "it may be cut off");
+        assert!(read(&dump("a\tb", "")).is_err());
+        assert!(read(&dump("", "#cell-dump end 0\n")).unwrap().is_empty());
+        let json = "{\"cell_dump\":\"begin\",\"version\":1}\n{\"key\":\"a\",\"value\":\"b\",\"version\":1}\n";
+        assert!(read(json).is_err());
+        let json = format!("{json}{{\"cell_dump\":\"end\",\"entries\":1,\"version\":1}}\n");
+        assert_eq!(read(&json).unwrap(), [(b"a".to_vec(), b"b".to_vec())]);
     }
 
     #[test]
@@ -197,7 +208,7 @@ mod tests {
         assert_eq!(dos, [pair("a", "b"), pair("c", "d"), pair("e", "f")]);
         let headed = SourceArgs { skip: 1, value: Some("*".into()), ..ARGUMENTS };
         assert_eq!(records(&headed, b"k\tv\r\na\tb\r\n").unwrap(), [pair("a", "a\tb")]);
-        let dump = records(&ARGUMENTS, b"#cell-dump 1 tsv escaped\na\tb\\r\r\n").unwrap();
+        let dump = records(&ARGUMENTS, b"#cell-dump 1 tsv escaped\na\tb\\r\r\n#cell-dump end 1\r\n").unwrap();
         assert_eq!(dump, [pair("a", "b\r")]);
     }
 
@@ -217,7 +228,10 @@ mod tests {
         let expected = [(b"a".to_vec(), b"b".to_vec())];
         assert_eq!(records(&skipping, b"records\n{\"key\":\"a\",\"value\":\"b\"}\n").unwrap(), expected);
         assert_eq!(records(&skipping, b"{heading}\na\tb\n").unwrap(), expected);
-        assert_eq!(records(&skipping, b"#cell-dump 1 tsv escaped\na\tb\n").unwrap(), expected);
+        assert_eq!(
+            records(&skipping, b"#cell-dump 1 tsv escaped\na\tb\n#cell-dump end 1\n").unwrap(),
+            expected
+        );
         assert!(records(&ARGUMENTS, b"").unwrap().is_empty());
     }
 }

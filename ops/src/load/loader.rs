@@ -10,6 +10,7 @@ use std::io::BufRead;
 use std::ops::ControlFlow;
 
 use super::progress::Progress;
+use crate::input::content::{Content, Incomplete};
 use crate::input::line::{InputLine, Lines};
 use crate::input::record::{LineError, Parser, Record};
 
@@ -72,6 +73,8 @@ impl Limits {
 pub(crate) enum Ended {
     /// The source is at its end, all its records acknowledged.
     Complete,
+    /// The source is not whole; what was read of it is acknowledged.
+    Incomplete(Incomplete),
     /// The observer stopped it; what was in flight has been awaited.
     Stopped,
     /// The server refused a line; what was in flight has been awaited.
@@ -133,11 +136,19 @@ impl<'a, S: Sink> Loader<'a, S> {
         lines: &mut Lines<R>,
         observer: &mut impl Observer,
     ) -> anyhow::Result<(Ended, Tally)> {
-        let mut stopped = false;
+        let mut content = Content::new(lines, self.parser, self.skip);
+        let (mut stopped, mut incomplete) = (false, None);
         while !stopped && self.refused.is_none() {
-            let Some((number, line)) = lines.next()? else { break };
+            let (number, line) = match content.next() {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                Err(error) => {
+                    incomplete = Some(error);
+                    break;
+                }
+            };
             self.tally.lines += 1;
-            stopped = self.take(number, &line, observer)?.is_break()
+            stopped = self.take(number, line, observer)?.is_break()
                 || observer.advanced(&self.tally, self.progress)?.is_break();
         }
         while !self.in_flight.is_empty() {
@@ -147,7 +158,7 @@ impl<'a, S: Sink> Loader<'a, S> {
         let ended = match self.refused {
             Some((line, error)) => Ended::Refused { line, error },
             None if stopped => Ended::Stopped,
-            None => Ended::Complete,
+            None => incomplete.map_or(Ended::Complete, Ended::Incomplete),
         };
         Ok((ended, self.tally))
     }
@@ -155,18 +166,18 @@ impl<'a, S: Sink> Loader<'a, S> {
     fn take(
         &mut self,
         number: u64,
-        line: &InputLine<'_>,
+        line: Option<InputLine<'_>>,
         observer: &mut impl Observer,
     ) -> anyhow::Result<ControlFlow<()>> {
         if self.progress.settled.contains(number) {
             self.tally.resumed += 1;
             return Ok(ControlFlow::Continue(()));
         }
-        if number <= self.skip || self.parser.is_heading(line) {
+        let Some(line) = line else {
             self.progress.settled.insert(number);
             return Ok(ControlFlow::Continue(()));
-        }
-        match record_of(line, self.parser, &self.limits) {
+        };
+        match record_of(&line, self.parser, &self.limits) {
             Ok(record) => self.submit(number, &record).map(|()| ControlFlow::Continue(())),
             Err(error) => {
                 let flow = observer.bad_line(number, &error);
@@ -235,7 +246,8 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::input::record::{Columns, Format};
+    use crate::input::format::Format;
+    use crate::input::record::Columns;
 
     /// A store that ends puts in a scrambled order, applies at the end of a put, and may refuse a key or fail
     /// whole.
@@ -308,6 +320,7 @@ mod tests {
     ) -> anyhow::Result<(Ended, Tally)> {
         let columns = Columns { key: None, value: None, value_default: None, escaped: false };
         let parser = Parser::new(Format::Tsv, &columns).unwrap();
+        let parser = if text.starts_with('#') { parser.of_dump() } else { parser };
         let limits = Limits { key_bytes_max: 10, value_bytes_max: 100 };
         let loader = Loader::new(model, &parser, limits, 16, 0, progress);
         loader.run(&mut Lines::new(Cursor::new(text)), watcher)
@@ -365,6 +378,23 @@ mod tests {
         assert!(matches!(ended, Ended::Stopped));
         assert_eq!((watcher.bad, progress.settled.contiguous()), (vec![2], 1));
         assert_eq!((tally.bad, progress.bad), (1, 0), "it is reported, and not settled");
+    }
+
+    #[test]
+    fn run_a_dump_that_is_not_whole_is_no_complete_load_however_often_it_goes_on() {
+        let entries = source(300);
+        let whole = format!("#cell-dump 1 tsv escaped\n{entries}#cell-dump end 300\n");
+        let (mut model, mut progress) = (Model::default(), Progress::default());
+        let cut = &whole[..whole.len() - "#cell-dump end 300\n".len()];
+        for resumed in [0, 301] {
+            let (ended, tally) = load(cut, &mut model, &mut progress, &mut Watcher::default()).unwrap();
+            let wanted = matches!(ended, Ended::Incomplete(Incomplete::NoEnd { begins: 1, read: 300 }));
+            assert!(wanted && model.waiting.is_empty(), "{ended:?}");
+            assert_eq!((tally.resumed, progress.records, progress.bad), (resumed, 300, 0));
+        }
+        assert_eq!(model.entries, expected(&entries), "what was read is there");
+        let (ended, _) = load(&whole, &mut model, &mut progress, &mut Watcher::default()).unwrap();
+        assert!(matches!(ended, Ended::Complete), "{ended:?}");
     }
 
     #[test]

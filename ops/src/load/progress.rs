@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::acknowledged::LineSet;
 use crate::exit::Failure;
-use crate::input::record::{Columns, Format};
+use crate::input::format::Format;
+use crate::input::record::Columns;
 
 const VERSION: u32 = 1;
 

@@ -13,10 +13,14 @@
 use std::collections::HashMap;
 use std::io::BufRead;
 
+use anyhow::Context;
+use cell_terms::mutant::{Mutant, planted};
+
 use super::acknowledged::LineSet;
 use super::loader::{Limits, record_of};
+use crate::input::content::{Content, Incomplete};
 use crate::input::line::Lines;
-use crate::input::record::Parser;
+use crate::input::record::{LineError, Parser};
 
 /// Suspects that are kept for the second pass; more are counted as wrong without a second look.
 const SUSPECTS_MAX: usize = 4_000_000;
@@ -78,7 +82,12 @@ pub(crate) struct ProofVerdict {
     pub(crate) acknowledged: u64,
     /// Records that are not acknowledged: their fate is unknown.
     pub(crate) unknown: u64,
+    /// Lines that are not records: they are not in the store.
     pub(crate) bad: u64,
+    /// The first of them.
+    pub(crate) first_bad: Option<(u64, LineError)>,
+    /// Why there may be more than was read.
+    pub(crate) incomplete: Option<Incomplete>,
     /// Acknowledged lines whose key is absent.
     pub(crate) missing: u64,
     /// Keys with a value that no line explains.
@@ -90,7 +99,8 @@ pub(crate) struct ProofVerdict {
 impl ProofVerdict {
     /// Whether everything is as it must be.
     pub(crate) fn holds(&self) -> bool {
-        self.missing == 0 && self.wrong == 0
+        let all_read = self.bad == 0 && self.incomplete.is_none();
+        self.missing == 0 && self.wrong == 0 && (all_read || planted(Mutant::UnreadPasses))
     }
 }
 
@@ -148,15 +158,26 @@ impl<'a, L: Lookup> Prover<'a, L> {
         lines: &mut Lines<R>,
         each_line: &mut dyn FnMut(u64) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        while let Some((number, line)) = lines.next()? {
+        let mut content = Content::new(lines, self.claim.parser, self.claim.skip);
+        loop {
+            let (number, line) = match content.next() {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                Err(incomplete) => {
+                    self.verdict.incomplete = Some(incomplete);
+                    break;
+                }
+            };
             self.verdict.lines += 1;
             each_line(number)?;
-            if number <= self.claim.skip || self.claim.parser.is_heading(&line) {
-                continue;
-            }
-            let Ok(record) = record_of(&line, self.claim.parser, &self.claim.limits) else {
-                self.verdict.bad += 1;
-                continue;
+            let Some(line) = line else { continue };
+            let record = match record_of(&line, self.claim.parser, &self.claim.limits) {
+                Ok(record) => record,
+                Err(error) => {
+                    self.verdict.bad += 1;
+                    self.verdict.first_bad.get_or_insert((number, error));
+                    continue;
+                }
             };
             if !self.is_acknowledged(number) {
                 self.verdict.unknown += 1;
@@ -192,11 +213,18 @@ impl<'a, L: Lookup> Prover<'a, L> {
         lines: &mut Lines<R>,
         each_line: &mut dyn FnMut(u64) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        while let Some((number, line)) = lines.next()? {
+        let mut content = Content::new(lines, self.claim.parser, self.claim.skip);
+        loop {
+            let (number, line) = match content.next() {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                Err(incomplete) => {
+                    self.verdict.incomplete.get_or_insert(incomplete);
+                    break;
+                }
+            };
             each_line(number)?;
-            if number <= self.claim.skip || self.claim.parser.is_heading(&line) {
-                continue;
-            }
+            let Some(line) = line else { continue };
             let Ok(record) = record_of(&line, self.claim.parser, &self.claim.limits) else { continue };
             let acknowledged = self.is_acknowledged(number);
             let Some(suspect) = self.suspects.get_mut(&*record.key) else { continue };
@@ -210,7 +238,7 @@ impl<'a, L: Lookup> Prover<'a, L> {
         let mut suspects: Vec<_> = std::mem::take(&mut self.suspects).into_iter().collect();
         suspects.sort_by_key(|(_, suspect)| suspect.as_ref().map(|suspect| suspect.line));
         for (key, suspect) in suspects {
-            let suspect = suspect.expect("a suspect has an acknowledged line: it was found by one");
+            let suspect = suspect.context("the source has changed while it was proven")?;
             self.judge_one(&key, &suspect)?;
         }
         Ok(())
@@ -279,7 +307,8 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::input::record::{Columns, Format};
+    use crate::input::format::Format;
+    use crate::input::record::Columns;
 
     struct Map {
         entries: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -303,6 +332,7 @@ mod tests {
     fn prove(source: &str, acknowledged: &[u64], entries: &[(&str, &str)]) -> ProofVerdict {
         let columns = Columns { key: None, value: None, value_default: None, escaped: false };
         let parser = Parser::new(Format::Tsv, &columns).unwrap();
+        let parser = if source.starts_with('#') { parser.of_dump() } else { parser };
         let mut lines = LineSet::default();
         acknowledged.iter().for_each(|line| lines.insert(*line));
         let claim = Claim {
@@ -323,9 +353,47 @@ mod tests {
 
     #[test]
     fn prove_everything_acknowledged_is_there() {
-        let verdict = prove("a\t1\nb\t2\n\nc\t3\n", &[1, 2, 3, 4], &[("a", "1"), ("b", "2"), ("c", "3")]);
+        let verdict = prove("a\t1\nb\t2\nc\t3\n", &[1, 2, 3], &[("a", "1"), ("b", "2"), ("c", "3")]);
         assert!(verdict.holds());
-        assert_eq!((verdict.lines, verdict.acknowledged, verdict.bad), (4, 3, 1));
+        assert_eq!((verdict.lines, verdict.acknowledged, verdict.bad), (3, 3, 0));
+    }
+
+    /// Sources of which a line cannot be read, or which are not whole, and where all else is in the store.
+    const UNREAD: [&str; 4] = [
+        "a\t1\n\nb\t2\nc\n",
+        "#cell-dump 1 tsv\na\t1\n",
+        "#cell-dump 1 tsv escaped\na\t1\nb\t2\n",
+        "#cell-dump 1 tsv escaped\na\t1\nb\t2\n#cell-dump end 3\n",
+    ];
+
+    fn passing() -> usize {
+        let there = [("a", "1"), ("b", "2")];
+        UNREAD.iter().filter(|source| prove(source, &[1, 2, 3, 4], &there).holds()).count()
+    }
+
+    /// Such a source once passed: what could not be read was not looked for.
+    #[test]
+    fn prove_what_cannot_be_read_is_not_proven() {
+        assert_eq!(passing(), 0);
+        let there = [("a", "1"), ("b", "2")];
+        let verdict = prove(UNREAD[0], &[1, 2, 3, 4], &there);
+        assert_eq!((verdict.acknowledged, verdict.bad, verdict.missing), (2, 2, 0));
+        assert_eq!(verdict.first_bad, Some((2, LineError::KeyEmpty)));
+        let verdict = prove(UNREAD[2], &[1, 2, 3], &there);
+        assert!(matches!(verdict.incomplete, Some(Incomplete::NoEnd { begins: 1, read: 2 })));
+        assert_eq!((verdict.acknowledged, verdict.bad), (2, 0), "what was read is looked for");
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_unread_passes_is_caught() {
+        cell_terms::mutant::in_own_process(|| {
+            cell_terms::mutant::plant(Some(Mutant::UnreadPasses));
+            let passed = passing();
+            cell_terms::mutant::plant(None);
+            assert!(passed > 0);
+            println!("mutant {} caught by cell-ops' proof", Mutant::UnreadPasses.name());
+        });
     }
 
     #[test]

@@ -8,12 +8,9 @@ use serde::Deserialize;
 use super::message;
 use super::number::{bytes, count, counted, moment};
 use super::table;
-use crate::args::command_for as command_for_server;
 use crate::exit::{Exit, Failure};
+use crate::hint::Reached;
 use crate::store;
-
-/// The folder of a cluster if none is named.
-pub(crate) const DIR_DEFAULT: &str = "./cell-data";
 
 /// A report for people.
 pub(crate) fn text(report: &Report) -> String {
@@ -217,9 +214,11 @@ pub(crate) fn print_notice(notice: Notice, server: Option<&str>) {
             message::warning(&format!("node {node} owns no pair: its loss will show nothing"));
         }
         Notice::EntriesLeft { run, why } => {
-            let clean = format!("cell drill clean --run {run:016x}");
-            let clean =
-                server.map_or_else(|| format!("`{clean}`"), |server| command_for_server(&clean, server));
+            // The drill is over, whatever could not be removed.
+            let ended = if why.is_some() { " --ended" } else { "" };
+            let clean = server
+                .map_or_else(Reached::default, Reached::by_server)
+                .command(&format!("cell drill clean --run {run:016x}{ended}"));
             match why {
                 Some(why) => message::warning_with_next(
                     &format!("the drill's entries could not be removed: {why}"),
@@ -241,11 +240,7 @@ pub(crate) fn print_notice(notice: Notice, server: Option<&str>) {
 
 /// A command in a hint, for the cluster in this folder.
 pub(crate) fn command_for(command: &str, dir: &Path) -> String {
-    if dir == Path::new(DIR_DEFAULT) {
-        return format!("`{command}`");
-    }
-    let dir = dir.display();
-    format!("`{command} --dir {dir}`")
+    Reached::by_dir(dir).command(command)
 }
 
 /// A drill's error in the cluster of a folder, with exit code and advice.
@@ -264,7 +259,7 @@ pub(crate) fn failure(error: DrillError, dir: &Path) -> anyhow::Error {
         DrillError::NoSupervisor { .. } => Failure::new(Exit::Unreachable, what).next(
             "`cell dev --allow-drills` opens it in its folder; --dir names another folder than ./cell-data",
         ),
-        DrillError::Refused { what, next } => Failure::usage(what).next(next),
+        DrillError::Refused { what, next } => Failure::usage(what).next(Reached::by_dir(dir).in_text(&next)),
         DrillError::Supervisor(_) => Failure::new(Exit::Unreachable, what),
         DrillError::Client(error) => return store::failure(&error, None),
         DrillError::Interrupted => Failure::new(Exit::Interrupted, what),
@@ -286,6 +281,10 @@ mod tests {
         };
         assert_eq!(next("/srv/cell"), "`cell drill ls --dir /srv/cell` lists them");
         assert_eq!(next("./cell-data"), "`cell drill ls` lists them");
+        let refused = DrillError::Refused { what: "no".into(), next: "`cell drill ls` lists them".into() };
+        let error = failure(refused, Path::new("/srv/cell"));
+        let next = error.downcast_ref::<Failure>().unwrap().next.clone().unwrap();
+        assert_eq!(next, "`cell drill ls --dir /srv/cell` lists them");
     }
 
     fn run(report: &serde_json::Value) -> ApiRun {

@@ -269,6 +269,11 @@ fn load_of_what_is_no_source_is_refused_before_anybody_is_asked() {
             &b"#cell-dump 2 tsv escaped\na\tb\n"[..],
             "line 1 is a dump's heading that this build does not know",
         ),
+        (
+            "json-heading",
+            b"{\"cell_dump\":\"begin\",\"version\":2}\n",
+            "line 1 is a dump's heading that this build does not know",
+        ),
         ("csv", b"word,count\na,1\n", "line 1 has no tab"),
         ("mark", b"\xef\xbb\xbfword\t1\n", "line 1 begins with a byte order mark"),
         ("utf16", b"\xff\xfea\0\t\0b\0\n\0", "UTF-16"),

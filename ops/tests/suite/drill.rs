@@ -195,11 +195,17 @@ fn kept_entries_are_cleaned(dev: &Dev) {
     assert_eq!(dev.out(&["scan"]), "a-drill-of-mine\tmine\ngreeting\thello\n");
     assert_eq!(cleaned(&[])["count"], 0);
     // One that is interrupted says the same.
-    let mut command =
-        command(&["drill", "run", "stop", "--node", "0", "--before", "60s", "--dir", dev.data()]);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let has_some = || dev.out(&["count"]).trim() != "2";
+    let start = || command(&["drill", "run", "stop", "--node", "0", "--before", "60s", "--dir", dev.data()]);
+    let child = start().stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let has_some = || count() > 3; // its mark is one
     wait::until("the drill writes", has_some);
+    let goes_on = dev.cell(&["drill", "clean", "--json"]);
+    assert_eq!(goes_on.status.code(), Some(6), "{}", text(&goes_on.stderr));
+    let document: Value = serde_json::from_slice(&goes_on.stdout).unwrap();
+    let run = document["going_on"][0].as_str().unwrap();
+    assert_eq!(document["count"], 0, "nothing of it was removed");
+    let ended = format!("`cell drill clean --run {run} --ended --server {}`", dev.address());
+    assert!(text(&goes_on.stderr).contains(&ended), "{}", text(&goes_on.stderr));
     kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
     let interrupted = child.wait_with_output().unwrap();
     let said = text(&interrupted.stderr);
@@ -208,6 +214,17 @@ fn kept_entries_are_cleaned(dev: &Dev) {
     dev.wait_healthy();
     assert!(cleaned(&[])["count"].as_u64() > Some(0));
     assert_eq!(count(), 2);
+    // One that is killed leaves its mark.
+    let mut child = start().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait::until("the drill writes", has_some);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let refused = dev.cell(&["drill", "clean"]);
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(6), "{said}");
+    let run = said.split("--run ").nth(1).unwrap().split(' ').next().unwrap();
+    assert!(cleaned(&["--run", run, "--ended"])["count"].as_u64() > Some(0));
+    assert_eq!((count(), &cleaned(&[])["count"]), (2, &0.into()), "its mark, too");
 }
 
 /// The twin that must fail: a store that logs nothing loses what it acknowledged, and the drill says so.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::Stdio;
 
 use cell_client::{Client, ClientOptions, ScanRange};
@@ -30,6 +30,8 @@ fn entries() -> Entries {
     for text in [
         "#cell-dump 1 tsv escaped",
         "#cell-dump 2 tsv",
+        "#cell-dump end 1",
+        r#"{"cell_dump":"end","entries":1,"version":1}"#,
         r#"{"key":"a","value":"b"}"#,
         "\u{feff}marked",
         "key\\tvalue",
@@ -91,16 +93,22 @@ fn unpack(packing: &str, bytes: Vec<u8>) -> Vec<u8> {
 }
 
 fn parse(format: &str, text: &[u8]) -> Entries {
-    let mut lines = text.strip_suffix(b"\n").unwrap().split(|byte| *byte == b'\n');
+    let lines: Vec<_> = text.strip_suffix(b"\n").unwrap().split(|byte| *byte == b'\n').collect();
+    let [heading, lines @ .., end] = &lines[..] else { panic!("no heading, no end") };
+    let count = lines.len();
     if format == "json" {
-        return lines.map(parse_json).collect();
+        assert_eq!(*heading, br#"{"cell_dump":"begin","version":1}"#);
+        let expected = format!(r#"{{"cell_dump":"end","entries":{count},"version":1}}"#);
+        assert_eq!(*end, expected.as_bytes());
+        return lines.iter().map(|line| parse_json(line)).collect();
     }
-    assert_eq!(lines.next(), Some(&b"#cell-dump 1 tsv escaped"[..]));
+    assert_eq!(*heading, b"#cell-dump 1 tsv escaped");
+    assert_eq!(*end, format!("#cell-dump end {count}").as_bytes());
     let entry = |line: &[u8]| {
         let columns: Vec<Vec<u8>> = line.split(|byte| *byte == b'\t').map(unescape).collect();
         <[Vec<u8>; 2]>::try_from(columns).unwrap().into()
     };
-    lines.map(entry).collect()
+    lines.iter().map(|line| entry(line)).collect()
 }
 
 fn parse_json(line: &[u8]) -> (Vec<u8>, Vec<u8>) {
@@ -195,6 +203,8 @@ fn load_reports_what_is_no_record_and_stores_none_of_it() {
     let dump = b"#cell-dump 1 tsv escaped\nda\tv\\n\ndb\tcut o";
     let (code, said) = load(&dev, dump);
     assert!(code == Some(6) && said.contains("stdin: line 3: the dump is cut off"), "{said}");
+    assert!(said.contains("stdin: the dump that begins at line 1 is incomplete: after 1 entry"), "{said}");
+    assert!(said.contains("is in the store: 1 record\nnext: make the dump again"), "{said}");
     let surrogate = br#"{"key":"ja","value":"v"}
 {"key":"jb","value":"\ud800"}
 {"key":"jc","value":"\ud83d\ude00"}
@@ -206,7 +216,114 @@ fn load_reports_what_is_no_record_and_stores_none_of_it() {
     let expected = [("da", "v\n"), ("ja", "v"), ("jc", "\u{1f600}"), ("ta", "v")];
     let expected = expected.map(|(key, value)| (key.into(), value.into()));
     demand_equal(&stored(&dev), &Entries::from(expected), "stored");
-    let two = [&b"#cell-dump 1 tsv escaped\n2a\t\\\\\n"[..], b"#cell-dump 1 tsv escaped\n2b\t\\t\n"].concat();
+    let two = [
+        &b"#cell-dump 1 tsv escaped\n2a\t\\\\\n#cell-dump end 1\n"[..],
+        b"#cell-dump 1 tsv escaped\n2b\t\\t\n#cell-dump end 1\n",
+    ]
+    .concat();
     assert_eq!(load(&dev, &two).0, Some(0), "two dumps, one after the other");
     assert_eq!(dev.out(&["scan", "--prefix", "2", "--raw"]), "2a\t\\\n2b\t\t\n");
+}
+
+/// What `load` does with a source, by file and by pipe.
+fn load_ways(dev: &Dev, path: &str, bytes: &[u8]) -> [(Option<i32>, String); 2] {
+    fs::write(path, bytes).unwrap();
+    let by_file = dev.cell(&["load", path]);
+    let said = String::from_utf8(by_file.stderr).unwrap();
+    [(by_file.status.code(), said), load(dev, bytes)]
+}
+
+fn pack(packing: &str, text: &[u8]) -> Vec<u8> {
+    match packing {
+        "gzip" => {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(text).unwrap();
+            encoder.finish().unwrap()
+        }
+        "zstd" => zstd::encode_all(text, 1).unwrap(),
+        _ => text.to_vec(),
+    }
+}
+
+/// A dump whose writer was killed, or whose disk was full, once loaded with exit code 0: nothing said that
+/// there was to be more.
+#[test]
+fn load_and_verify_refuse_a_dump_that_ends_anywhere_before_its_end() {
+    let dev = Dev::start();
+    let entries: Entries = (0..40_u8).map(|n| (vec![b'k', n], vec![n; usize::from(n)])).collect();
+    fill(&dev, &entries);
+    let path = dev.beside("cut");
+    let path = path.to_str().unwrap();
+    for (format, packing) in ["tsv", "json"]
+        .into_iter()
+        .flat_map(|format| ["none", "gzip", "zstd"].map(|packing| (format, packing)))
+    {
+        let whole = dev.cell(&["dump", "--format", format, "--compress", packing]).stdout;
+        // What a writer leaves that ends early in order: all lines but the last. And parts of the bytes.
+        let mut text = unpack(packing, whole.clone());
+        text.pop();
+        text.truncate(text.iter().rposition(|byte| *byte == b'\n').unwrap() + 1);
+        let without_end = pack(packing, &text);
+        for cut in [&whole[..whole.len() - 1], &whole[..whole.len() / 2], &whole[..40]] {
+            let what = format!("{format}, {packing}, {} of {} bytes", cut.len(), whole.len());
+            for (code, said) in load_ways(&dev, path, cut) {
+                assert!(code.is_some_and(|code| code != 0) && said.contains("error: "), "{what}: {said}");
+            }
+            assert_ne!(dev.code(&["verify", "--source", path]), 0, "{what}");
+        }
+        for (code, said) in load_ways(&dev, path, &without_end) {
+            assert_eq!(code, Some(6), "{format}, {packing}: {said}");
+            assert!(said.contains("after 40 entries it has no end"), "{said}");
+            assert!(said.contains("is in the store: 40 records\nnext: make the dump again"), "{said}");
+        }
+        let verified = dev.cell(&["verify", "--source", path]);
+        assert_eq!(verified.status.code(), Some(7));
+        let said = String::from_utf8(verified.stdout).unwrap();
+        assert!(said.contains("source: FAILED: 40 acknowledged records, 0 missing"), "{said}");
+        assert!(said.contains("after 40 entries it has no end"), "{said}");
+        for (code, said) in load_ways(&dev, path, &whole) {
+            assert_eq!(code, Some(0), "{format}, {packing}: {said}");
+        }
+    }
+    let progress = dev.beside("progress");
+    let resumed = ["load", path, "--progress", progress.to_str().unwrap()];
+    fs::write(path, b"#cell-dump 1 tsv escaped\na\tb\n").unwrap();
+    assert_eq!([dev.code(&resumed), dev.code(&resumed)], [6, 6], "also when there is nothing left to do");
+}
+
+#[test]
+fn verify_fails_over_lines_that_it_cannot_read_and_names_the_first() {
+    let dev = Dev::start();
+    dev.out(&["put", "a", "1"]);
+    dev.out(&["put", "b", "2"]);
+    let path = dev.beside("source");
+    let path = path.to_str().unwrap();
+    fs::write(path, b"a\t1\nno column\nb\t2\n\n").unwrap();
+    let verified = dev.cell(&["verify", "--source", path]);
+    assert_eq!(verified.status.code(), Some(7));
+    let said = String::from_utf8(verified.stdout).unwrap();
+    assert!(
+        said.contains("2 bad lines, which are not in the store; the first: line 2: no column 2"),
+        "{said}"
+    );
+    let verified = dev.cell(&["verify", "--source", path, "--json"]);
+    let document: Value = serde_json::from_slice(&verified.stdout).unwrap();
+    let source = &document["source"];
+    let found = (&source["ok"], &source["bad"], &source["first_bad"]["line"]);
+    assert_eq!(found, (&false.into(), &2.into(), &2.into()));
+    fs::write(path, b"a\t1\nb\t2\n").unwrap();
+    assert_eq!(dev.code(&["verify", "--source", path]), 0);
+}
+
+/// To a command that shows entries a reader that has seen enough is no error; a dump is not whole then.
+#[test]
+fn dump_whose_reader_goes_away_is_an_error() {
+    let dev = Dev::start();
+    let value = "v".repeat(100_000);
+    for n in 0..20 {
+        dev.out(&["put", &format!("key{n}"), &value]);
+    }
+    let mut dump = dev.command(&["dump"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(dump.stdout.take());
+    assert_eq!(dump.wait().unwrap().code(), Some(1));
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use crate::harness::Dev;
@@ -55,12 +56,38 @@ fn tuning_that_does_not_fit_is_refused_with_the_reason_and_nothing_changes(dev: 
     assert!(!listed.contains("tuned"), "{listed}");
 }
 
+/// Ends those who wait for it, also where the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn changes_over_http_are_limited_as_the_cluster_is_tuned(dev: &Dev) {
     assert_eq!(tune(dev, &["set", "http_changes_per_second=1"]).0, 0);
-    // By requests: commands may take longer than the second after which one more is taken.
-    until("changes are refused", || {
-        let answer = dev.server.http_post(0, "/api/v1/moves:cancel", r#"{"pair": 4711}"#);
-        answer.is_some_and(|(status, body)| status == 429 && body.contains("too often"))
+    let ask = || dev.server.http_post(0, "/api/v1/moves:cancel", r#"{"pair": 4711}"#);
+    let is_refused = |(status, body): (u16, String)| status == 429 && body.contains("too often");
+    until("changes are refused", || ask().is_some_and(is_refused));
+    // A command may take longer than the second after which one more is taken: others take that meanwhile.
+    let is_over = AtomicBool::new(false);
+    let mut turn = 0;
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    ask();
+                }
+            });
+        }
+        let _over = Over(&is_over);
+        until("a command is refused", || {
+            turn += 1;
+            let (code, error) = tune(dev, &["set", &format!("worker_spin_us={}", 10 + turn % 7)]);
+            assert!(code == 0 || error.contains("too often"), "{code} {error}");
+            code != 0 && error.contains("\nnext: wait as long as Retry-After says")
+        });
     });
 }
 

@@ -160,7 +160,7 @@ fn load_dump_and_verify(dev: &Dev) {
     dev.out(&["load", &gz]);
     assert_eq!(dev.code(&verify), 0);
     let as_json = dev.cell(&["dump", "--json", "--prefix", "word0000"]).stdout;
-    assert_eq!(as_json.split(|b| *b == b'\n').count(), 11);
+    assert_eq!(as_json.split(|b| *b == b'\n').count(), 13, "heading, ten entries, end, and nothing after it");
     assert!(dev.cell_with_input(&["load", "-"], &as_json).status.success());
     let packed = zstd::encode_all(&as_json[..], 1).unwrap();
     assert!(dev.cell_with_input(&["load", "-"], &packed).status.success());
@@ -177,6 +177,7 @@ fn status_and_bench(dev: &Dev) {
     assert_eq!((&status["healthy"], &status["version"]), (&true.into(), &1.into()));
     assert_eq!(status["nodes"][0]["pairs"][0]["state"], "serving");
     assert!(dev.out(&["status"]).contains("serves"));
+    bench_names_what_it_leaves(dev);
     for workload in ["a", "d", "e", "f"] {
         let flags =
             ["--records", "500", "--operations", "1000", "--threads", "2", "--value-bytes", "50", "--json"];
@@ -185,6 +186,26 @@ fn status_and_bench(dev: &Dev) {
         assert_eq!((&report["workload"], &report["run"]["operations"]), (&workload.into(), &1000.into()));
         assert_eq!(report["load"]["operations"], 500);
     }
+}
+
+fn bench_names_what_it_leaves(dev: &Dev) {
+    let mine = ["user-of-mine", "user00000000000000000001"];
+    mine.iter().for_each(|key| drop(dev.out(&["put", key, "mine"])));
+    let flags = ["--workload", "d", "--records", "500", "--operations", "1000", "--value-bytes", "50"];
+    let said = String::from_utf8(dev.cell(&[&["bench", "ycsb"], &flags[..]].concat()).stderr).unwrap();
+    let clean = said.split('`').nth(1).unwrap();
+    assert!(clean.starts_with("cell bench clean --records "), "{said}");
+    assert!(clean.ends_with(&format!(" --server {}", dev.address())), "{said}");
+    let words: Vec<_> = clean.split(' ').skip(1).collect();
+    let count = || dev.out(&["count", "--prefix", "user"]).trim().parse::<u64>().unwrap();
+    let left = count() - 2;
+    assert!(left > 500, "{left}: records were inserted");
+    let cleaned = json(dev.out(&[&["--json"], &words[..]].concat()).as_bytes());
+    assert_eq!((&cleaned["count"], count()), (&left.into(), 2), "what others wrote stays");
+    dev.out(&[&["del"], &mine[..]].concat());
+    let refused = dev.cell_with_input(&["del", "--prefix", "user"], b"");
+    let expected = format!("`cell count --server {}` with the same bounds", dev.address());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains(&expected), "{refused:?}");
 }
 
 fn inspection(dev: &Dev) {

@@ -14,10 +14,11 @@ use super::announce::Announcer;
 use super::child::{NodeChild, NodeSpec, in_words};
 use super::event::Event;
 use super::link::Report;
-use super::owners::Owners;
+use super::owners::{Misfit, Owners};
 use super::plan::Plan;
 use super::slot::Slot;
 use crate::exit::{Exit, Failure};
+use crate::hint::Reached;
 use crate::service::{EXTEND_EVERY, SupervisorService};
 
 /// Makes how a node of this number is started.
@@ -57,6 +58,11 @@ impl Supervisor {
         Supervisor { more: Some(more), ..self }
     }
 
+    /// How its cluster is reached, for hints.
+    fn reached(&self) -> Reached {
+        Reached::by_dir(self.plan.dir()).and_server(&self.plan.fabric(0).to_string())
+    }
+
     fn nodes(&self) -> u16 {
         u16::try_from(self.slots.len()).unwrap_or(u16::MAX)
     }
@@ -64,7 +70,8 @@ impl Supervisor {
     /// Runs until a signal, or until no node is left and none is to be started again.
     pub(crate) fn run(&mut self, events: &Receiver<Event>, sender: &Sender<Event>) -> anyhow::Result<Exit> {
         for misfit in self.owners.misfits(self.nodes(), self.plan.allows_drills()) {
-            self.announcer.misfit(&misfit);
+            let next = self.reached().in_text(&misfit.next);
+            self.announcer.misfit(&Misfit { next, ..misfit });
         }
         loop {
             self.start_due(sender)?;
