@@ -12,6 +12,7 @@ use anyhow::Context;
 
 use super::event::Event;
 use super::link::{Report, STOP};
+use super::memory_kills::MemoryKills;
 use super::messages;
 
 /// How to start a node.
@@ -31,6 +32,8 @@ pub(crate) struct NodeChild {
     stdin: Option<ChildStdin>,
     /// Its messages: the file, and what was in it before.
     messages: Option<(PathBuf, u64)>,
+    /// What the kernel had killed for want of memory before.
+    pub(crate) memory_kills: MemoryKills,
     /// When it was started.
     pub(crate) started: Instant,
 }
@@ -55,6 +58,7 @@ impl NodeChild {
             messages = Some((path.clone(), file.metadata().map_or(0, |about| about.len())));
             stderr = file.into();
         }
+        let memory_kills = MemoryKills::now();
         let mut process = Command::new(&spec.binary)
             .arg("node")
             .args(&spec.arguments)
@@ -78,7 +82,7 @@ impl NodeChild {
             let _ = events.send(Event::Ended { node, life });
         };
         thread::Builder::new().name("child".into()).spawn(read).context("cannot start a thread")?;
-        Ok(NodeChild { process, stdin, messages, started: Instant::now() })
+        Ok(NodeChild { process, stdin, messages, memory_kills, started: Instant::now() })
     }
 
     /// Its process id.
