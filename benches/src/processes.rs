@@ -120,10 +120,8 @@ impl Machine {
         more.push(("--ready-memory-bytes", "0"));
         // What pairs that move cost is another bench's: each process has its part from the start on.
         more.push(("--balance", "off"));
-        let cuts = Shape::Uniform.cuts(data, usize::from(processes.unwrap_or(1)));
-        if processes.is_some() {
-            more.push(("--initial-split-keys", cuts.as_str()));
-        }
+        let cuts = processes.map(|processes| Shape::Uniform.cuts(data, usize::from(processes)));
+        more.extend(cuts.iter().map(|cuts| ("--initial-split-keys", cuts.as_str())));
         std::fs::create_dir_all(folder)?;
         let log = folder.join("log");
         let mut command = program::command();

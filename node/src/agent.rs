@@ -388,6 +388,8 @@ impl ClusterAgent {
         match self.sessions.open_sessions() {
             Ok((open, _)) => {
                 self.installed = true;
+                let unreadable = open.iter().filter(|row| !row.is_readable());
+                unreadable.for_each(|row| self.watch.report_session(row.session));
                 let sessions = open.iter().map(|row| row.session).collect();
                 // While a takeover goes on, its pair may be published and not here yet.
                 Some(Installation { sessions, whole: idle && self.has_all() })

@@ -227,9 +227,8 @@ impl BringUp {
         if self.budget.is_growth_held() {
             return Err(NodeError::GrowthHeld);
         }
-        let (rows, _) = environment.table.pairs()?;
         // All pairs have the same sizes: a pointer is computed without asking whose it is.
-        let geometry = rows.first().map_or_else(|| geometry_wanted(&regions), |row| Ok(row.geometry))?;
+        let geometry = environment.table.geometry()?.map_or_else(|| geometry_wanted(&regions), Ok)?;
         let needed = PAIR_BYTES_MIN + log_buffer_bytes(&self.options.settings);
         cell_memory::give_up_for(&self.budget, needed);
         let figures = self.budget.figures();

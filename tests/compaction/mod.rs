@@ -175,8 +175,8 @@ fn delete_of_most_entries_shrinks_the_only_meganode_under_readers_on_both_paths(
 #[test]
 fn kill_under_compactions_keeps_what_was_kept_and_deletes_what_was_deleted() {
     // Runs that are sparse are packed early, so that there is always a compaction to hit.
-    let flags = [&SEVERAL[..], &["--compaction-ratio", "0.7", "--checkpoint-log-bytes-min", "1MiB"]].concat();
-    let mut server = Server::start_with(&flags);
+    let early = ["--compaction-ratio", "0.7", "--checkpoint-log-bytes-min", "1MiB", "--allow-drills"];
+    let mut server = Server::start_with(&[&SEVERAL[..], &early].concat());
     let mut writer = client(&server, Transport::Tcp, Search::Server);
     load(&mut writer, 0..KEYS);
     let before = tree_nodes(&mut writer);

@@ -76,7 +76,7 @@ fn kill_under_splits_nothing_acknowledged_is_lost() {
 
 /// Kills a server under load, again and again; how many meganodes there are in the end.
 fn kill_under_load(flags: &[&str]) -> usize {
-    let mut server = Server::start_with(flags);
+    let mut server = Server::start_with(&[&["--allow-drills"][..], flags].concat());
     let traffic = Traffic::new(server.address());
     let ledgers = std::thread::scope(|scope| {
         let traffic = &traffic;

@@ -50,12 +50,12 @@ fn kills() -> usize {
 fn kill(server: &Server, number: usize, (stage, dies): (Stage, Dies)) {
     let held = hold(server, number, stage);
     let (ends, [source, target]) = (held.ends, held.processes);
-    let die: &[Pid] = match dies {
-        Dies::Source => &[source],
-        Dies::Target => &[target],
-        Dies::Both => &[source, target],
+    let (nodes, die): (&[u64], &[Pid]) = match dies {
+        Dies::Source => (&[ends.source], &[source]),
+        Dies::Target => (&[ends.target], &[target]),
+        Dies::Both => (&[ends.source, ends.target], &[source, target]),
     };
-    die.iter().for_each(|process| signal(*process, Signal::KILL));
+    nodes.iter().for_each(|node| server.kill_by_drill(*node));
     drop(held);
     server.wait_view("followed by others", |view| {
         let followed = |node| view.process(node).is_some_and(|process| !die.contains(&process));

@@ -45,7 +45,7 @@ pub(crate) fn clients_meet(transport: Transport, flags: &[&str], least: u64) {
 /// Clients meet, one keeps a ledger beside them, and the node is killed among them so many times, with so
 /// many operations between.
 pub(crate) fn clients_meet_beside_kills(transport: Transport, flags: &[&str], kills: u32, between: u64) {
-    let mut server = Server::start_with(flags);
+    let mut server = Server::start_with(&[&["--allow-drills"][..], flags].concat());
     let traffic = Traffic::new(server.address()).over(transport);
     let mut counters = OneSidedCounters::default();
     let ledger = std::thread::scope(|scope| {

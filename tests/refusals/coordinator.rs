@@ -13,6 +13,8 @@ use cell_tests::server::Server;
 use cell_tests::small_disk::SmallDisk;
 use cell_tests::wait;
 
+/// Sessions until the table has grown by two segments: far fewer.
+const ROUNDS_MAX: u32 = 60_000;
 /// Far more than the coordinator's reserve has room for.
 const CHANGES: u32 = 4_000;
 const VALUE: usize = 4_000;
@@ -93,11 +95,13 @@ fn disk_filled_by_others_costs_no_node_and_no_session_is_left() {
     // Two segments of the table's file more than there was room for: it failed at the first.
     let coordinator = server.folder().join("coordinator");
     let (before, mut rounds) = (table_bytes(&coordinator), 0);
-    while table_bytes(&coordinator) < before + (1 << 20) && rounds < 6_000 {
+    while table_bytes(&coordinator) < before + (1 << 20) {
+        assert!(rounds < ROUNDS_MAX, "the table has {} bytes after {before}", table_bytes(&coordinator));
         let session = sessions.open(keeper).expect("sessions are opened out of the reserve");
         sessions.end(session).expect("and ended");
         rounds += 1;
     }
+    println!("the table has grown after {rounds} sessions");
     for number in 50..60 {
         short_put(&server, number).expect("the log has room for some");
     }

@@ -150,6 +150,11 @@ impl Server {
         self.wait_view("down", |view| view.process(node).is_none());
     }
 
+    /// `kill -9` of a node, which is started again at once.
+    pub fn kill_by_drill(&self, node: u64) {
+        self.ask(&json!({"do": "kill", "node": node, "down_ms": 0}));
+    }
+
     /// Puts a process in the place of a node that is down.
     pub fn start_node(&self, node: u64) {
         self.ask(&json!({"do": "restart", "node": node}));

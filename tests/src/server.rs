@@ -333,8 +333,17 @@ impl Server {
         self.nodes().into_iter().next()
     }
 
-    /// kill -9 of the node alone; the supervisor starts it again. Returns whether there was one to kill.
+    /// kill -9 of the node alone; the supervisor starts it again. Returns whether there was one to kill. With
+    /// `--allow-drills` the supervisor does it, as often as a test likes: one that others kill again and again
+    /// is held back.
     pub fn kill_node(&self) -> bool {
+        if self.flags.iter().any(|flag| flag == "--allow-drills") {
+            let there = self.node().is_some();
+            if there {
+                self.kill_by_drill(0);
+            }
+            return there;
+        }
         self.node().is_some_and(|node| kill_process(node, Signal::KILL).is_ok())
     }
 

@@ -42,7 +42,10 @@ pub(crate) fn encode(encoder: &mut DescriptorEncoder<'_>, node: &NodeSnapshot) -
     info.encode_info(&[("way", node.log_flush.way.word())])?;
     let help = "Revision of the settings that the cluster is tuned to, as the node has seen it";
     let gauge = encoder.encode_descriptor("tuning_revision", help, None, MetricType::Gauge)?;
-    ConstGauge::new(node.cluster.tuning.revision).encode(gauge)
+    ConstGauge::new(node.cluster.tuning.revision).encode(gauge)?;
+    let help = "Rows of the coordinator that do not read, as the node has seen them; the last good ones hold";
+    let gauge = encoder.encode_descriptor("coordinator_rows_unreadable", help, None, MetricType::Gauge)?;
+    ConstGauge::new(node.cluster.unreadable.len() as u64).encode(gauge)
 }
 
 fn encode_latencies(encoder: &mut DescriptorEncoder<'_>, node: &NodeSnapshot) -> Result<(), fmt::Error> {
@@ -171,6 +174,7 @@ mod tests {
             "cell_memory_backing_info{node_region=\"2 MiB\",extent_region=\"4 KiB\"} 1",
             "cell_log_flush_info{way=\"per_device\"} 1",
             "cell_tuning_revision 0",
+            "cell_coordinator_rows_unreadable 0",
             "cell_log_sync_seconds_sum 0.5",
             "cell_log_sync_seconds_count 4",
             "cell_log_sync_seconds_bucket{le=\"0.000064\"} 0",

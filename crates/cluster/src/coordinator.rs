@@ -1,6 +1,7 @@
 //! The trait behind which a store is reached, whoever hosts it.
 
 use cell_terms::Incarnation;
+use cell_terms::text::with_causes;
 
 use crate::attempts::Attempts;
 use crate::clock_watch::ClockReading;
@@ -218,6 +219,21 @@ pub(crate) fn parse<'a, T: serde::Deserialize<'a>>(
     text: &'a str,
 ) -> Result<T, ClusterError> {
     serde_json::from_str(text).map_err(|source| ClusterError::Unreadable { what, source })
+}
+
+/// The rows that read. The others are skipped: one of them is no reason to do nothing about all the rest.
+pub(crate) fn readable<'a, T: serde::Deserialize<'a>>(
+    what: &'static str,
+    entries: &'a [KeyValue],
+) -> impl Iterator<Item = T> {
+    entries.iter().filter_map(move |entry| {
+        let row = parse(what, &entry.value);
+        if let Err(error) = &row {
+            let why = with_causes(error);
+            tracing::error!(key = entry.key, why, "a row of the coordinator does not read: it is skipped");
+        }
+        row.ok()
+    })
 }
 
 pub(crate) fn text<T: serde::Serialize>(row: &T) -> String {

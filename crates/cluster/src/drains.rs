@@ -10,7 +10,7 @@ use cell_terms::NodeId;
 use cell_terms::mutant::{Mutant, planted};
 
 use crate::attempts::Attempts;
-use crate::coordinator::{Coordinator, parse, text};
+use crate::coordinator::{Coordinator, parse, readable, text};
 use crate::drain_row::{DRAINS_AT_ONCE, DrainAuthor, DrainRow, KEY_DRAINS, NodeRefusal};
 use crate::error::ClusterError;
 use crate::member::{MemberRow, Members};
@@ -88,6 +88,12 @@ impl Drains {
     /// See [`Coordinator::call`].
     pub fn list(&self) -> Result<Vec<DrainRow>, ClusterError> {
         let listing = self.coordinator.list(KEY_DRAINS)?;
+        Ok(readable("a drain", &listing.entries).collect())
+    }
+
+    /// Every row. What is decided from them goes by all: a row that does not read may be of any node.
+    fn rows(&self) -> Result<Vec<DrainRow>, ClusterError> {
+        let listing = self.coordinator.list(KEY_DRAINS)?;
         listing.entries.iter().map(|entry| parse("a drain", &entry.value)).collect()
     }
 
@@ -100,7 +106,7 @@ impl Drains {
             None => KeyCondition::Absent { key },
         };
         let count = count.map_or(Ok(0), |entry| parse("the count of drains", &entry.value))?;
-        Ok(Found { rows: self.list()?, unchanged, count })
+        Ok(Found { rows: self.rows()?, unchanged, count })
     }
 
     /// What [`Drains::begin`] would refuse.

@@ -26,7 +26,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::attempts::Attempts;
-use crate::coordinator::{Coordinator, parse, text};
+use crate::coordinator::{Coordinator, readable, text};
 use crate::error::ClusterError;
 use crate::number;
 use crate::request::{
@@ -195,25 +195,29 @@ impl Incidents {
         Ok(self.list_with_revisions()?.into_iter().map(|(row, _)| row).collect())
     }
 
-    /// Every incident, and the revision of its row.
+    /// Every incident that reads, with its shares that do, and the revision of its row.
     fn list_with_revisions(&self) -> Result<Vec<(IncidentRow, Revision)>, ClusterError> {
         let mut incidents: Vec<(IncidentRow, Revision)> = Vec::new();
         // An incident's row comes before those of its shares.
         for entry in self.coordinator.list(KEY_INCIDENTS)?.entries {
             match (parse_key(&entry.key), incidents.last_mut()) {
-                (Some((_, None)), _) => incidents.push((parse("an incident", &entry.value)?, entry.revision)),
-                (Some((dead, Some(_))), Some((incident, _))) if incident.dead == dead => {
-                    incident.set_share(parse("a share of an incident", &entry.value)?);
+                (Some((_, None)), _) => {
+                    let row = read_row("an incident", &entry);
+                    incidents.extend(row.map(|row| (row, entry.revision)));
                 }
-                _ => {} // its incident was forgotten between two pages
+                (Some((dead, Some(_))), Some((incident, _))) if incident.dead == dead => {
+                    let share = read_row("a share of an incident", &entry);
+                    share.into_iter().for_each(|share| incident.set_share(share));
+                }
+                _ => {} // its incident does not read, or was forgotten between two pages
             }
         }
         Ok(incidents)
     }
 
-    /// Claims an incident that nobody has, whose claimer has died too, or that is over and begins again. Who
-    /// takes one up keeps its shares. One of nobody's pairs that is over stays as it is: the next one is
-    /// another. Whether the caller has it now.
+    /// Claims an incident that nobody has, whose claimer has died too, that is over and begins again, or whose
+    /// row does not read. Who takes one up keeps its shares. One of nobody's pairs that is over stays as it is:
+    /// the next one is another. Whether the caller has it now.
     ///
     /// # Errors
     /// [`ClusterError::LeaseEnded`] of the caller.
@@ -221,20 +225,26 @@ impl Incidents {
         let key = IncidentRow::key(new.dead);
         let mut attempts = Attempts::default();
         while attempts.left() {
-            let found = self.read(&key)?;
+            let found = self.coordinator.read(&key)?;
+            let found = found.map(|entry| (read_row::<IncidentRow>("an incident", &entry), entry));
             let mut transaction = Transaction::new().when(claimer_lives(claimer));
             if !new.host_lock && !is_nobodys(new.dead) {
                 transaction = transaction.when(KeyCondition::LeaseEnded { lease: new.dead });
             }
             let row = match &found {
-                Some((row, _)) if !row.is_over() && row.claimed_by == claimer => {
+                Some((Some(row), _)) if !row.is_over() && row.claimed_by == claimer => {
                     // The claim outlasts the claimer's lease and says nothing of that.
                     let remains = self.coordinator.remaining_ns(claimer)?.is_some();
                     let lives = remains || planted(Mutant::ClaimerLeaseUnasked);
                     return if lives { Ok(true) } else { Err(ClusterError::LeaseEnded { lease: claimer }) };
                 }
-                Some((row, _)) if row.is_over() && row.is_of_nobody() => return Ok(false),
-                Some((row, entry)) => {
+                Some((Some(row), _)) if row.is_over() && row.is_of_nobody() => return Ok(false),
+                // Whoever had it can do nothing with it either, and it decides nothing about who owns a pair.
+                Some((None, entry)) => {
+                    transaction = transaction.when(unchanged(entry));
+                    first_row(new, claimer, now_ms)
+                }
+                Some((Some(row), entry)) => {
                     if !row.is_over() {
                         transaction = transaction.when(KeyCondition::LeaseEnded { lease: row.claimed_by });
                     }
@@ -275,7 +285,8 @@ impl Incidents {
     }
 
     /// Writes shares into the plan of an incident that the writer has claimed, in place of what the plan says
-    /// of their pairs. Nothing is done if it is another's by now, or over: the rows say what to do then.
+    /// of their pairs. Nothing is done if it is another's by now, or over, or does not read and so has to be
+    /// claimed again: the rows say what to do then.
     ///
     /// The shares are written a few at a time. A planner that dies in between leaves a part of its plan, and
     /// whoever takes the incident up plans the rest.
@@ -291,7 +302,8 @@ impl Incidents {
         let mut left = shares;
         let mut attempts = Attempts::default();
         while attempts.left() {
-            let Some((row, entry)) = self.read(&IncidentRow::key(dead))? else { return Ok(()) };
+            let Some(entry) = self.coordinator.read(&IncidentRow::key(dead))? else { return Ok(()) };
+            let Some(row) = read_row::<IncidentRow>("an incident", &entry) else { return Ok(()) };
             if row.is_over() || row.claimed_by != writer {
                 return Ok(());
             }
@@ -335,7 +347,7 @@ impl Incidents {
         Ok(None)
     }
 
-    /// Notes what became of a pair's share. None: there is no such share any more.
+    /// Notes what became of a pair's share. None: there is no such share any more, or it does not read.
     ///
     /// # Errors
     /// [`ClusterError::LeaseEnded`] of the writer.
@@ -362,7 +374,7 @@ impl Incidents {
         closed.map(drop)
     }
 
-    /// Changes one row. None: it is not there.
+    /// Changes one row. None: it is not there, or does not read.
     fn change<T>(
         &self,
         key: &str,
@@ -376,7 +388,7 @@ impl Incidents {
         let mut attempts = Attempts::default();
         while attempts.left() {
             let Some(entry) = self.coordinator.read(key)? else { return Ok(None) };
-            let row: T = parse(what, &entry.value)?;
+            let Some(row) = read_row::<T>(what, &entry) else { return Ok(None) };
             let mut changed = row.clone();
             edit(&mut changed);
             if changed == row {
@@ -440,11 +452,11 @@ impl Incidents {
     fn shares(&self, dead: Incarnation) -> Result<Vec<KeyValue>, ClusterError> {
         Ok(self.coordinator.list(&format!("{}/", IncidentRow::key(dead)))?.entries)
     }
+}
 
-    fn read(&self, key: &str) -> Result<Option<(IncidentRow, KeyValue)>, ClusterError> {
-        let Some(entry) = self.coordinator.read(key)? else { return Ok(None) };
-        Ok(Some((parse("an incident", &entry.value)?, entry)))
-    }
+/// A row, if it reads.
+fn read_row<T: DeserializeOwned>(what: &'static str, entry: &KeyValue) -> Option<T> {
+    readable(what, std::slice::from_ref(entry)).next()
 }
 
 /// That the lease has not ended in whose name an incident is claimed.
@@ -460,7 +472,7 @@ fn unchanged(entry: &KeyValue) -> KeyCondition {
     KeyCondition::Revision { key: entry.key.clone(), revision: entry.revision }
 }
 
-fn share_key(dead: Incarnation, pair: PairId) -> String {
+pub(crate) fn share_key(dead: Incarnation, pair: PairId) -> String {
     format!("{}/{:08}", IncidentRow::key(dead), pair.0)
 }
 

@@ -7,7 +7,7 @@ use cell_terms::{Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::attempts::Attempts;
-use crate::coordinator::{Coordinator, parse, text};
+use crate::coordinator::{Coordinator, parse, readable, text};
 use crate::drain_look::drain_of;
 use crate::drain_row::NodeRefusal;
 use crate::error::ClusterError;
@@ -107,7 +107,10 @@ impl Members {
         if let Some(drain) = drain.filter(|drain| drain.removed) {
             return Err(NodeRefusal::Removed { node: row.node, who: drain.who }.into());
         }
-        let others = self.list()?.into_iter().any(|other| other.node != row.node);
+        let (members, unreadable) = self.list_readable()?;
+        // Whose row does not read may be anybody.
+        let unreadable = unreadable > 0 && !planted(Mutant::UnreadableMemberUnseen);
+        let others = unreadable || members.into_iter().any(|other| other.node != row.node);
         let join = Transaction::new()
             .when(KeyCondition::LeaseAlive { lease })
             .when(unchanged(&seat_key, sitting.as_ref()))
@@ -136,13 +139,20 @@ impl Members {
         Ok(join.put(KEY_TERMS, text(&ClusterTerms { log_root, ..wanted.clone() })))
     }
 
-    /// Every member whose lease lives.
+    /// Every member whose lease lives and whose row reads.
     ///
     /// # Errors
     /// See [`Coordinator::call`].
     pub fn list(&self) -> Result<Vec<MemberRow>, ClusterError> {
-        let listing = self.coordinator.list(KEY_MEMBERS)?;
-        listing.entries.iter().map(|entry| parse("a member", &entry.value)).collect()
+        Ok(self.list_readable()?.0)
+    }
+
+    /// The members, and how many rows do not read.
+    fn list_readable(&self) -> Result<(Vec<MemberRow>, usize), ClusterError> {
+        let entries = self.coordinator.list(KEY_MEMBERS)?.entries;
+        let members: Vec<_> = readable("a member", &entries).collect();
+        let unreadable = entries.len() - members.len();
+        Ok((members, unreadable))
     }
 }
 

@@ -16,7 +16,7 @@ use cell_terms::{Csn, Durability, Incarnation, PairId};
 use crate::attempts::Attempts;
 use crate::balance::SeatSeen;
 use crate::claim::Ownership;
-use crate::coordinator::{Coordinator, parse, text};
+use crate::coordinator::{Coordinator, parse, readable, text};
 use crate::drain_look::drain_of;
 use crate::error::ClusterError;
 use crate::member::MemberRow;
@@ -111,7 +111,7 @@ impl Moves {
     /// See [`Coordinator::call`].
     pub fn list(&self) -> Result<Vec<MoveRow>, ClusterError> {
         let listing = self.coordinator.list(KEY_MOVES)?;
-        listing.entries.iter().map(|entry| parse_move(&entry.value)).collect()
+        Ok(readable("a move", &listing.entries).collect())
     }
 
     /// What [`Moves::begin`] would write now.

@@ -7,11 +7,12 @@
 
 use std::sync::Arc;
 
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Incarnation, SessionId};
 use serde::{Deserialize, Serialize};
 
 use crate::attempts::Attempts;
-use crate::coordinator::{Coordinator, parse, text};
+use crate::coordinator::{Coordinator, parse, readable, text};
 use crate::error::ClusterError;
 use crate::number;
 use crate::request::{
@@ -23,7 +24,9 @@ const KEY_SESSION_NEXT: &str = "counter/session";
 /// Most sessions that one transaction opens: lease and counter are conditions of it, and each session one.
 const OPENED_MAX: usize = TRANSACTION_STEPS_MAX - 2;
 /// Under which the open sessions lie.
-const KEY_SESSIONS: &str = "session/";
+pub(crate) const KEY_SESSIONS: &str = "session/";
+/// What a row of one is, in words.
+pub(crate) const WHAT: &str = "a session";
 
 /// An open session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,9 +35,23 @@ pub struct SessionRow {
     #[serde(with = "number")]
     pub session: SessionId,
     /// The incarnation that speaks for it, and ends it when its client has gone. When that incarnation has
-    /// ended and the client comes to another node, that one adopts the session.
+    /// ended and the client comes to another node, that one adopts the session. Zero, which is no
+    /// incarnation: the row does not read.
     #[serde(with = "number")]
     pub keeper: Incarnation,
+}
+
+impl SessionRow {
+    /// Of a session whose row does not read: it is open, and nobody knows who speaks for it.
+    fn unreadable(session: SessionId) -> SessionRow {
+        SessionRow { session, keeper: Incarnation(0) }
+    }
+
+    /// Whether who speaks for it is known.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        self.keeper != Incarnation(0)
+    }
 }
 
 /// The sessions. Clones share the coordinator.
@@ -117,14 +134,18 @@ impl Sessions {
     }
 
     /// Records the end of a session that its client has left, if nobody else speaks for it: `keeper` does, or
-    /// whoever did has ended. Whether it is over.
+    /// whoever did has ended. Whether it is over. One whose row does not read goes on, and `keeper` speaks for
+    /// it: whoever else uses it does so again before the next try.
     ///
     /// # Errors
     /// See [`Coordinator::call`].
     pub fn end_idle(&self, session: SessionId, keeper: Incarnation) -> Result<bool, ClusterError> {
         let key = session_key(session);
         let Some(entry) = self.coordinator.read(&key)? else { return Ok(true) };
-        let row: SessionRow = parse("a session", &entry.value)?;
+        let Some(row) = read_row(&entry) else {
+            self.adopt(session, keeper)?;
+            return Ok(false);
+        };
         let mut end =
             Transaction::new().when(KeyCondition::Revision { key: key.clone(), revision: entry.revision });
         if row.keeper != keeper {
@@ -141,7 +162,7 @@ impl Sessions {
         Ok(self.coordinator.read(&session_key(session))?.is_some())
     }
 
-    /// Makes `keeper` speak for an open session.
+    /// Makes `keeper` speak for an open session, also for one whose row does not read.
     ///
     /// # Errors
     /// [`ClusterError::SessionUnknown`] if it has ended: it is not opened again;
@@ -152,7 +173,7 @@ impl Sessions {
             let found = self.coordinator.read(&session_key(session))?;
             let entry = found.ok_or(ClusterError::SessionUnknown { session })?;
             let row = SessionRow { session, keeper };
-            if parse::<SessionRow>("a session", &entry.value)? == row {
+            if read_row(&entry) == Some(row) {
                 return Ok(());
             }
             let adopt = Transaction::new()
@@ -175,21 +196,28 @@ impl Sessions {
     /// Every open session, by id, and the revision from which to ask for ended ones. A new owner of a pair
     /// reads this after its claim and before its first write.
     ///
+    /// A session is open as long as its row is there, whether or not that reads: its key says whose it is. Who
+    /// took it for ended would forget its results, and carry its repeats out a second time.
+    ///
     /// # Errors
     /// See [`Coordinator::call`].
     pub fn open_sessions(&self) -> Result<(Vec<SessionRow>, Revision), ClusterError> {
         let listing = self.coordinator.list(KEY_SESSIONS)?;
-        let rows = listing.entries.iter().map(|entry| parse("a session", &entry.value));
-        Ok((rows.collect::<Result<_, _>>()?, listing.revision))
+        let rows = listing.entries.iter().filter_map(|entry| {
+            let key = parse_key(&entry.key).filter(|_| !planted(Mutant::UnreadableSessionEnded));
+            read_row(entry).or_else(|| key.map(SessionRow::unreadable))
+        });
+        Ok((rows.collect(), listing.revision))
     }
 
-    /// Open sessions whose keepers' leases have ended. Whoever finds them waits as long as clients may take
-    /// to come back, looks again, and ends those that nobody adopted.
+    /// Open sessions whose keepers are known and have ended. Whoever finds them waits as long as clients may
+    /// take to come back, looks again, and ends those that nobody adopted.
     ///
     /// # Errors
     /// See [`Coordinator::call`].
     pub fn orphans(&self) -> Result<Vec<SessionRow>, ClusterError> {
-        let (rows, _) = self.open_sessions()?;
+        let (mut rows, _) = self.open_sessions()?;
+        rows.retain(SessionRow::is_readable);
         let mut keepers: Vec<_> = rows.iter().map(|row| row.keeper).collect();
         keepers.sort_unstable();
         keepers.dedup();
@@ -207,8 +235,14 @@ fn session_id(generation: u32, low: u32) -> SessionId {
     SessionId((u64::from(generation) << 32) | u64::from(low))
 }
 
-fn session_key(session: SessionId) -> String {
+pub(crate) fn session_key(session: SessionId) -> String {
     format!("{KEY_SESSIONS}{:016x}", session.0)
+}
+
+/// A session's row, if it reads and lies where it belongs.
+fn read_row(entry: &KeyValue) -> Option<SessionRow> {
+    let row = readable::<SessionRow>(WHAT, std::slice::from_ref(entry)).next();
+    row.filter(|row| parse_key(&entry.key) == Some(row.session))
 }
 
 pub(crate) fn parse_key(key: &str) -> Option<SessionId> {

@@ -11,7 +11,7 @@ use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, REGION_ID_
 
 use crate::attempts::Attempts;
 use crate::claim::{Claim, ClaimReason, NewPair, Ownership, claimed_row, first_row, ownership_of};
-use crate::coordinator::{Coordinator, parse, text};
+use crate::coordinator::{Coordinator, parse, readable, text};
 use crate::error::ClusterError;
 use crate::finding::{self, Finding};
 use crate::host::HostId;
@@ -95,6 +95,16 @@ impl Table {
         let listing = self.coordinator.list(KEY_PAIRS)?;
         let rows = listing.entries.iter().map(|entry| parse_row(&entry.value));
         Ok((rows.collect::<Result<_, _>>()?, listing.revision))
+    }
+
+    /// The sizes of the pairs, which all have the same; none: there is no pair, or the row of none reads.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn geometry(&self) -> Result<Option<PairGeometry>, ClusterError> {
+        let listing = self.coordinator.list(KEY_PAIRS)?;
+        let geometry = readable::<PairRow>("a row of the region table", &listing.entries).next();
+        Ok(geometry.map(|row| row.geometry))
     }
 
     /// Refuses a table that is older than the log folders: `found` is each region that has some, with its

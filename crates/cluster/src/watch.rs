@@ -20,7 +20,7 @@ use crate::move_row::{KEY_MOVES, MoveRow};
 use crate::notice::NOTICE_PREFIX;
 use crate::request::{CoordinatorRefusal, KeyChange, KeyValue, Revision};
 use crate::row::{KEY_PAIRS, PairRow};
-use crate::session::parse_key;
+use crate::session::{self, KEY_SESSIONS, SessionRow};
 use crate::store::ChangesPage;
 use crate::tuning::{KEY_TUNING, Tuning, TuningRow};
 
@@ -46,6 +46,7 @@ pub struct ClusterView {
     /// Who balances, and the members' figures; only where the watch follows balance.
     pub balance: BalanceView,
     /// Rows that do not read, by their keys, and what is wrong with each: what was read there before holds.
+    /// Those of sessions are among them as far as one was met.
     pub unreadable: BTreeMap<String, String>,
 }
 
@@ -127,14 +128,36 @@ impl Watch {
             for change in &changes {
                 page.add(change);
                 self.pending.changed |= self.view.take_readable(change);
-                let ended = change.value.is_none().then(|| parse_key(&change.key)).flatten();
+                let ended = change.value.is_none().then(|| session::parse_key(&change.key)).flatten();
                 self.pending.ended.extend(ended);
             }
             self.view.revision = revision;
             if !page.is_full() {
+                self.ask_for_unreadable_members();
                 return Ok(std::mem::take(&mut self.pending));
             }
         }
+    }
+
+    /// A member whose row does not read is there as long as its lease: a row that somebody put by hand hangs on
+    /// none, and would keep a dead one alive.
+    fn ask_for_unreadable_members(&mut self) {
+        let ids = self.view.unreadable.keys().filter_map(|key| member_id(key.strip_prefix(KEY_MEMBERS)?));
+        let known: Vec<_> = ids.filter(|id| self.view.members.contains_key(id)).collect();
+        for incarnation in known {
+            // Without an answer the next look asks again.
+            if matches!(self.coordinator.remaining_ns(incarnation), Ok(None)) {
+                self.view.members.remove(&incarnation);
+                self.pending.changed = true;
+            }
+        }
+    }
+
+    /// A session's row does not read: rows of sessions are not followed, but who lists them may meet one.
+    pub fn report_session(&mut self, session: SessionId) {
+        let why = format!("cannot read {}", session::WHAT);
+        let before = self.view.unreadable.insert(session::session_key(session), why);
+        self.pending.changed |= before.is_none();
     }
 
     /// Everything, from the start. A change that comes between two listings is seen again by the next look.
@@ -159,6 +182,7 @@ impl Watch {
         }
         view.revision = first.unwrap_or(0);
         (self.view, self.lost) = (view, false);
+        self.ask_for_unreadable_members();
         Ok(Look { changed: true, ..std::mem::take(&mut self.pending) })
     }
 
@@ -296,6 +320,10 @@ impl ClusterView {
                 self.drains.remove(&NodeId(id.parse().unwrap_or(u32::MAX)));
             }
             (KEY_INCIDENTS, text) => self.take_incident(key, text)?,
+            (KEY_SESSIONS, text) => {
+                text.map(|text| parse::<SessionRow>(session::WHAT, text)).transpose()?;
+                return Ok(false);
+            }
             (KEY_MEMBERS, None) => {
                 self.members.remove(&member_id(id).unwrap_or_default());
             }
@@ -326,6 +354,18 @@ impl ClusterView {
             }
         }
         Ok(())
+    }
+
+    /// Whether the row of an incident reads, or there is none.
+    #[must_use]
+    pub fn incident_reads(&self, dead: Incarnation) -> bool {
+        !self.unreadable.contains_key(&IncidentRow::key(dead))
+    }
+
+    /// Whether the row of a pair's share reads, or there is none.
+    #[must_use]
+    pub fn share_reads(&self, dead: Incarnation, pair: PairId) -> bool {
+        !self.unreadable.contains_key(&incident::share_key(dead, pair))
     }
 
     /// In place of a dead one, for the next incident of nobody's pairs.

@@ -273,6 +273,10 @@ mutants! {
     TermsIgnored: "terms-ignored",
     /// A node joins though another one with its number lives elsewhere.
     SeatIgnored: "seat-ignored",
+    /// A session whose row does not read counts as ended: what its writes ended as is forgotten.
+    UnreadableSessionEnded: "unreadable-session-ended",
+    /// A member whose row does not read is nobody to who joins: its terms may differ from those of others.
+    UnreadableMemberUnseen: "unreadable-member-unseen",
     /// Damage of a pair is believed when one member has found it.
     DamageBelievedAlone: "damage-believed-alone",
     /// A large row of the coordinator's table lies in sled as one piece.

@@ -335,7 +335,8 @@ impl Membership {
         now_ns: u64,
         commands: &mut Vec<MembershipCommand>,
     ) {
-        let row = view.incidents.get(&dead).filter(|row| !row.is_over());
+        // A row that does not read is claimed anew: nobody can take it further as it is.
+        let row = view.incidents.get(&dead).filter(|row| !row.is_over() && view.incident_reads(dead));
         let Some(row) = row.filter(|row| view.lives(row.claimed_by)) else {
             commands.push(MembershipCommand::Claim {
                 dead,
@@ -378,7 +379,8 @@ impl Membership {
     ) -> Vec<(PairId, Vec<Incarnation>)> {
         let mut unshared = Vec::new();
         for row in pairs {
-            let Some(share) = incident.share(row.pair) else {
+            let share = incident.share(row.pair).filter(|_| view.share_reads(incident.dead, row.pair));
+            let Some(share) = share else {
                 unshared.push((row.pair, declined(view, row)));
                 continue;
             };
@@ -433,14 +435,13 @@ impl Membership {
                 // A restarted node opens one while its predecessor's lease still runs: nobody else may.
                 let is_left = !owned && !has_orphans(incident.dead);
                 if is_left && gone(incident.dead) && gone(incident.claimed_by) {
-                    commands.push(MembershipCommand::Claim {
-                        dead: incident.dead,
-                        node: incident.node,
-                        lease_seen_ns: 0,
-                        detected_ns: 0,
-                        host_lock: false,
-                    });
+                    commands.push(take_up(incident));
                 }
+                continue;
+            }
+            if !view.incident_reads(incident.dead) {
+                let is_left = !has_orphans(incident.dead);
+                commands.extend(is_left.then(|| take_up(incident)));
                 continue;
             }
             let settled =
@@ -451,6 +452,17 @@ impl Membership {
                 commands.push(MembershipCommand::Close { dead: incident.dead });
             }
         }
+    }
+}
+
+/// An incident with nothing left to share is claimed anew, to be closed.
+fn take_up(incident: &IncidentRow) -> MembershipCommand {
+    MembershipCommand::Claim {
+        dead: incident.dead,
+        node: incident.node,
+        lease_seen_ns: 0,
+        detected_ns: 0,
+        host_lock: false,
     }
 }
 

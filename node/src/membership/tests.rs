@@ -70,6 +70,59 @@ fn found_damaged(pair: u32, by: u64, node: u32) -> PairRow {
     PairRow { findings, state: PairState::Unavailable { missing }, ..row(pair, None, node) }
 }
 
+/// A member was the planner of an incident whose row then did not read: nobody took the pairs over.
+#[test]
+fn incident_or_share_that_does_not_read_is_claimed_or_planned_anew() {
+    let mut of = Membership::new(MembershipOptions {
+        incarnation: Incarnation(7),
+        node: NodeId(1),
+        joined_ns: 0,
+        grace_ns: GRACE,
+    });
+    let mut view = ClusterView::default();
+    view.members = [(7, 1), (8, 2)].map(|(id, node)| (Incarnation(id), member(id, node))).into();
+    view.pairs = [(PairId(1), row(1, Some(8), 2))].into();
+    assert_eq!(of.look(&view, SECOND), []);
+    view.members.remove(&Incarnation(8));
+    let incident = |plan| IncidentRow {
+        dead: Incarnation(8),
+        node: NodeId(2),
+        claimed_by: Incarnation(7),
+        lease_seen_ms: 1,
+        detected_ms: 2,
+        claimed_ms: 3,
+        over_ms: 0,
+        plan,
+    };
+    let kinds = |commands: Vec<MembershipCommand>| {
+        let kind = |command: &MembershipCommand| match command {
+            MembershipCommand::Claim { dead, .. } => ("claim", dead.0),
+            MembershipCommand::Plan { dead, .. } => ("plan", dead.0),
+            MembershipCommand::TakeOver { pair, .. } => ("take over", u64::from(pair.0)),
+            MembershipCommand::Close { dead } => ("close", dead.0),
+        };
+        commands.iter().map(kind).collect::<Vec<_>>()
+    };
+    let unreadable = |key: &str| [(key.to_owned(), "it does not read".to_owned())].into();
+    view.incidents = [(Incarnation(8), incident(Vec::new()))].into();
+    view.unreadable = unreadable("incident/0000000000000008");
+    assert_eq!(kinds(of.look(&view, 2 * SECOND)), [("claim", 8)]);
+    // Of a share that another one is to take over, which that one may never have read.
+    view.members.insert(Incarnation(9), member(9, 3));
+    let share = ShareRow { pair: PairId(1), survivor: Some(Incarnation(9)), ..ShareRow::default() };
+    view.incidents = [(Incarnation(8), incident(vec![share]))].into();
+    view.unreadable.clear();
+    assert_eq!(kinds(of.look(&view, 3 * SECOND)), []);
+    view.unreadable = unreadable("incident/0000000000000008/00000001");
+    assert_eq!(kinds(of.look(&view, 4 * SECOND)), [("plan", 8)]);
+    // One with nothing left to do is claimed to be closed.
+    view.pairs.insert(PairId(1), row(1, Some(9), 3));
+    view.unreadable = unreadable("incident/0000000000000008");
+    assert_eq!(kinds(of.look(&view, 5 * SECOND)), [("claim", 8)]);
+    view.unreadable.clear();
+    assert_eq!(kinds(of.look(&view, 6 * SECOND)), [("close", 8)]);
+}
+
 #[test]
 #[cfg(debug_assertions)]
 fn mutant_left_behind_forgotten_is_caught() {

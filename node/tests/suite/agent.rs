@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use cell_cluster::{
     ClaimReason, Coordinator, Fault, Incidents, Missing, Ownership, ServingAddress, ShareTimes, Sim, SimLink,
-    Table,
+    Table, Transaction,
 };
 use cell_node::{ClusterAgent, ControlEvent, RefusedKind, TakeoverWanted};
-use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId};
+use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, SessionId};
 
 use crate::joined::{Joined, MS};
 
 const EVERY_NS: u64 = 50 * MS;
+/// The row of a session that nobody opened.
+const SESSION: &str = "session/0000000000000007";
 
 struct Member {
     sim: Sim,
@@ -259,6 +261,38 @@ fn damage_that_one_survivor_finds_is_looked_at_by_the_other_one_which_serves_the
     assert_eq!(refuted, [(survivors[finder].incarnation, survivors[reader].node)]);
     assert_eq!(next_takeover(&mut survivors, 12_000), None);
     assert!(incidents.list().unwrap().iter().all(cell_cluster::IncidentRow::is_over));
+}
+
+/// One row that nobody could read kept every survivor from every takeover.
+#[test]
+fn takeover_goes_on_beside_rows_of_every_kind_that_do_not_read() {
+    let sim = Sim::new(11);
+    let (mut survivors, lost) = two_survivors(&sim);
+    let dead = survivors[0].table.pair(lost).unwrap().owner.unwrap();
+    let incident = format!("incident/{:016x}", dead.0);
+    let share = format!("{incident}/{:08}", lost.0);
+    let of_others = ["drain/00000009", "incident/00000000000000ee", "member/00000000000000ff", SESSION];
+    let put = |key: &str| sim.link().transact(Transaction::new().put(key, "garbage")).map(drop).unwrap();
+    of_others.into_iter().chain([incident.as_str(), share.as_str()]).for_each(put);
+    let (at, wanted) = next_takeover(&mut survivors, 4_000).expect("the share of one");
+    assert_eq!(wanted.pair, lost);
+    // Who settles the incident has yet to close it.
+    put(&incident);
+    survivors[at].taken(wanted);
+    assert_eq!(survivors[at].table.pair(lost).unwrap().owner, Some(survivors[at].incarnation));
+    assert_eq!(next_takeover(&mut survivors, 4_000), None);
+    let incidents = Incidents::new(Arc::new(sim.link())).list().unwrap();
+    assert!(incidents.iter().all(cell_cluster::IncidentRow::is_over), "{incidents:?}");
+    for survivor in &mut survivors {
+        let sessions = survivor.agent.install(true).expect("it serves").sessions;
+        assert_eq!(sessions, [SessionId(7)], "it is open, whoever speaks for it");
+        assert_eq!(survivor.agent.view().unreadable.keys().collect::<Vec<_>>(), of_others);
+    }
+    // Who comes later goes on as well.
+    let mut late = join(&sim, 3, 3);
+    late.look();
+    assert_eq!(late.agent.install(true).expect("it serves").sessions, [SessionId(7)]);
+    assert_eq!(late.agent.view().unreadable.keys().collect::<Vec<_>>(), of_others);
 }
 
 #[test]

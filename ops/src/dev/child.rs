@@ -12,6 +12,7 @@ use anyhow::Context;
 
 use super::event::Event;
 use super::link::{Report, STOP};
+use super::memory_kills::MemoryKills;
 use super::messages;
 
 /// How to start a node.
@@ -31,6 +32,8 @@ pub(crate) struct NodeChild {
     stdin: Option<ChildStdin>,
     /// Its messages: the file, and what was in it before.
     messages: Option<(PathBuf, u64)>,
+    /// What the kernel had killed for want of memory before.
+    pub(crate) memory_kills: MemoryKills,
     /// When it was started.
     pub(crate) started: Instant,
 }
@@ -55,6 +58,7 @@ impl NodeChild {
             messages = Some((path.clone(), file.metadata().map_or(0, |about| about.len())));
             stderr = file.into();
         }
+        let memory_kills = MemoryKills::now();
         let process = Command::new(&spec.binary)
             .arg("node")
             .args(&spec.arguments)
@@ -68,7 +72,7 @@ impl NodeChild {
             .spawn()
             .with_context(|| format!("cannot start {}", spec.binary.display()))?;
         // Its own from here on: if it cannot be listened to, it ends, and another one may have its place.
-        let mut child = NodeChild { process, stdin: None, messages, started: Instant::now() };
+        let mut child = NodeChild { process, stdin: None, messages, memory_kills, started: Instant::now() };
         child.stdin = child.process.stdin.take();
         let stdout = child.process.stdout.take().context("the child has no stdout")?;
         let read = move || {

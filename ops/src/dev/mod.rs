@@ -14,6 +14,7 @@ pub(crate) mod filtered;
 pub(crate) mod link;
 pub(crate) mod local_listener;
 pub(crate) mod machine;
+mod memory_kills;
 pub(crate) mod messages;
 pub(crate) mod owners;
 pub(crate) mod plan;

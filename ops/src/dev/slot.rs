@@ -15,9 +15,6 @@ use super::event::Event;
 use super::link::{LastingFaults, Report, restarted_argument};
 use crate::exit::Exit;
 
-/// The signal that ends a process from outside: no process ends itself by it.
-const KILL: i32 = 9;
-
 /// A node's place.
 pub(crate) struct Slot {
     /// How its node is started.
@@ -47,6 +44,8 @@ pub(crate) struct Slot {
     pub(crate) faults: LastingFaults,
     /// A drill did something to the process: what it ends of says nothing of the node.
     drilled: bool,
+    /// A drill ended the process by SIGKILL. Others may do that, too: the kernel, for want of memory.
+    killed: bool,
     backoff: Backoff,
     next: Next,
     /// A drill wants another process after this one, not before so long.
@@ -85,6 +84,7 @@ impl Slot {
             leaving: false,
             faults: LastingFaults::default(),
             drilled: false,
+            killed: false,
             backoff: Backoff::default(),
             next: Next::At(now),
             down: None,
@@ -136,7 +136,7 @@ impl Slot {
     pub(crate) fn start(&mut self, events: &Sender<Event>) -> anyhow::Result<()> {
         self.lives += 1;
         (self.served, self.paused, self.reload_due, self.last) = (false, false, false, None);
-        self.waits_for_room = false;
+        (self.waits_for_room, self.killed) = (false, false);
         self.drilled = self.faults != LastingFaults::default();
         "starting".clone_into(&mut self.state);
         let mut arguments = self.faults.arguments();
@@ -161,8 +161,9 @@ impl Slot {
         now: Instant,
     ) {
         let started = self.child.take().map_or(now, |child| child.started);
-        // An end that somebody wanted says nothing of the node.
-        let is_its_own = !self.drilled && !status.success() && status.signal() != Some(KILL);
+        // An end that a drill or an operator has asked for says nothing of the node. A SIGKILL from elsewhere may
+        // be the kernel's, for want of memory, and what ran out does so again.
+        let is_its_own = !self.drilled && !self.killed && !status.success();
         let cause = is_its_own.then_some(cause);
         let end = End { started, ended: now, served: self.served, cause };
         let wanted = self.down.take();
@@ -175,6 +176,12 @@ impl Slot {
             (None, Some(down)) => Next::At(now + down),
             (None, None) => Next::At(now + self.backoff.wait(&end)),
         };
+    }
+
+    /// Of a process that has ended by a SIGKILL which its supervisor did not send: who may have.
+    pub(crate) fn who_killed(&self, status: ExitStatus) -> Option<&'static str> {
+        let child = self.child.as_ref().filter(|_| !self.killed)?;
+        (status.signal() == Some(Signal::KILL.as_raw())).then(|| child.memory_kills.who())
     }
 
     /// Why it is held back, or was when it was started.
@@ -206,7 +213,7 @@ impl Slot {
     pub(crate) fn kill(&mut self, down: Duration) -> bool {
         let killed = self.signal(Signal::KILL);
         if killed {
-            self.down = Some(down);
+            (self.down, self.killed) = (Some(down), true);
         }
         killed
     }
@@ -327,6 +334,32 @@ mod tests {
         });
         assert_eq!(settled, [false, false, true]);
         assert!(Slot::added(slot().spec, now).is_settled());
+    }
+
+    /// A node that the kernel ended for want of memory was started again at once, for ever.
+    #[test]
+    fn ended_by_kill_three_times_within_a_minute_is_held_back_unless_a_drill_did_it() {
+        let now = Instant::now();
+        let end = |slot: &mut Slot, killed: bool| {
+            (slot.served, slot.killed) = (true, killed);
+            slot.ended(
+                ExitStatus::from_raw(9),
+                ("node 0 died".into(), "killed by signal 9".into()),
+                true,
+                now,
+            );
+            slot.wait(now).unwrap()
+        };
+        let mut slot = slot();
+        assert_eq!([(); 4].map(|()| end(&mut slot, true)), [Duration::ZERO; 4]);
+        assert_eq!(slot.repeated(), None);
+        let waits = [(); 7].map(|()| end(&mut slot, false).as_secs());
+        assert_eq!(waits, [0, 0, 1, 2, 4, 8, 16]);
+        assert_eq!(end(&mut slot, false).as_secs(), 30);
+        let words = slot.repeated().unwrap().words();
+        assert!(words.starts_with("ended 8 times") && words.ends_with(": killed by signal 9"), "{words}");
+        // A drill in between says nothing, and what is started after it is not held back.
+        assert_eq!(end(&mut slot, true), Duration::ZERO);
     }
 
     /// The end of the next process, whatever it ended of, was that of the kill.

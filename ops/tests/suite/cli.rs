@@ -304,6 +304,21 @@ fn the_systemd_unit_asks_for_the_watchdog_that_nodes_feed() {
     assert!(unit.contains("Type=notify\n"), "the watchdog is fed by notifications");
 }
 
+/// A node that died of its start again and again was given up after five starts, or started each half second.
+#[test]
+fn the_systemd_unit_waits_longer_from_restart_to_restart_and_never_gives_up() {
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/cell-node.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let sections: Vec<&str> = unit.split("\n[").collect();
+    let has = |section: &str, line: &str| {
+        sections.iter().any(|text| text.starts_with(section) && text.lines().any(|of| of == line))
+    };
+    assert!(has("Unit]", "StartLimitIntervalSec=0"), "where systemd looks for it");
+    for line in ["Restart=on-failure", "RestartSec=500ms", "RestartSteps=8", "RestartMaxDelaySec=30s"] {
+        assert!(has("Service]", line), "{line}");
+    }
+}
+
 #[test]
 fn usage_errors_exit_with_2() {
     for arguments in [

@@ -144,10 +144,9 @@ impl Node {
     }
 
     /// A pair that was frozen is served on: trust is granted in it again.
-    pub(crate) fn note_thaw(&self, event: &ControlEvent, news: &mut Vec<News>) {
-        if let ControlEvent::Thaw { pair, .. } = event {
-            let thawed = self.control.pairs.iter().filter(|served| served.ownership.pair == *pair);
-            news.extend(thawed.map(|served| News::Thawed(served.ownership)));
+    pub(crate) fn note_thaw(&mut self, event: &ControlEvent, news: &mut Vec<News>) {
+        if let ControlEvent::Thaw { ticket, .. } = event {
+            news.extend(self.control.frozen.thaws(*ticket).map(News::Thawed));
         }
     }
 

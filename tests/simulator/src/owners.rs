@@ -72,8 +72,8 @@ impl Owners {
 
     /// Whether somebody has served the pair in a later epoch.
     pub fn have_later(&self, ownership: Ownership) -> bool {
-        let all = self.served.get(&ownership.pair).into_iter().flatten();
-        all.into_iter().any(|other| other.epoch > ownership.epoch)
+        let mut all = self.served.get(&ownership.pair).into_iter().flatten();
+        all.any(|other| other.epoch > ownership.epoch)
     }
 
     /// A pair has left its owner in order.

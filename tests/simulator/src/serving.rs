@@ -14,6 +14,8 @@ use crate::node::Node;
 use crate::plan::{MS, US};
 use crate::threads::{Driver, Reading, Serving};
 
+/// Of what a node does that knows itself that it must not.
+pub const LATE_BY_ITS_CLOCK: &str = "past the lease by the process's own clock";
 /// Bytes of replies that may wait for clients that do not read: the least that a node's memory plan gives.
 const REPLIES_MAX: usize = cell_node::REPLIES_BYTES_MIN;
 
@@ -89,9 +91,10 @@ impl Node {
         self.look_at_watermark(news);
         for command in commands {
             // It is known to the world before it is carried out: that may have effects elsewhere at once.
-            if let Command::Frozen { pair, epoch, .. } = &command {
-                let owned = self.control.pairs.iter().map(|served| served.ownership);
-                let frozen = owned.filter(|of| of.pair == *pair && of.epoch == *epoch);
+            if let Command::Frozen { pair, epoch, ticket, .. } = &command {
+                let mut owned = self.control.pairs.iter().map(|served| served.ownership);
+                let frozen = owned.find(|of| of.pair == *pair && of.epoch == *epoch);
+                frozen.into_iter().for_each(|of| self.control.frozen.froze(*ticket, of));
                 news.extend(frozen.map(News::Frozen));
             }
             let due_ns = now_ns + 1 + self.random.time_ns(50 * US);
@@ -121,9 +124,15 @@ impl Node {
         true
     }
 
-    /// Nothing is answered for a pair past the lease: the coordinator still has it, whatever the clocks say.
+    /// Nothing is answered for a pair past the lease: by the process's own clock it holds, and the coordinator
+    /// still has it, whatever the clocks say.
     fn look_at_lease(&self, sent_at: Reading, news: &mut Vec<News>) {
         let Reading { clock_ns, lease_until_ns: until_ns } = sent_at;
+        // The coordinator may be away and show nothing: then its own clock is all that keeps it silent.
+        if clock_ns >= until_ns {
+            let late = format!("at {clock_ns}, relied upon until {until_ns}");
+            news.push(News::Broken(format!("replies left {LATE_BY_ITS_CLOCK}: {late}")));
+        }
         let fresh_ns = self.plan.lease.ttl_ms * MS / 2;
         // Asked only when it may have ended: a call also carries out what others left hanging.
         let Some(lease) = self.incarnation().filter(|_| until_ns < clock_ns + fresh_ns) else { return };

@@ -1,6 +1,6 @@
 //! What the threads of a simulated process have in hand: the control thread, its helpers, the worker's.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cell_cluster::Ownership;
@@ -76,11 +76,28 @@ pub(crate) struct ServedPair {
     pub(crate) watermarks: Option<Watermarks>,
 }
 
+/// The pairs that are frozen for moves, by the questions that they were frozen by. Of one pair a node may have
+/// two at a time: one that it has handed over, and the same in a later epoch.
+#[derive(Default)]
+pub(crate) struct FrozenPairs(BTreeMap<u64, Ownership>);
+
+impl FrozenPairs {
+    pub(crate) fn froze(&mut self, ticket: u64, ownership: Ownership) {
+        self.0.insert(ticket, ownership);
+    }
+
+    /// The pair that is served on, if it was frozen at all.
+    pub(crate) fn thaws(&mut self, ticket: u64) -> Option<Ownership> {
+        self.0.remove(&ticket)
+    }
+}
+
 /// What the control thread works with.
 #[derive(Default)]
 pub(crate) struct Control {
     /// The pairs, once they are served, by their numbers.
     pub(crate) pairs: Vec<ServedPair>,
+    pub(crate) frozen: FrozenPairs,
     pub(crate) queue: VecDeque<(u64, Work)>,
     pub(crate) copying: Vec<Copying>,
     /// Touches after which the process dies once the next checkpoint has started.
@@ -170,5 +187,24 @@ impl Serving {
     /// It is stopped within no step any more.
     pub(crate) fn go_on(&mut self) {
         self.stall_ns = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::Epoch;
+
+    use super::*;
+
+    /// By the pair alone, the one that was handed over counted as served on, too.
+    #[test]
+    fn pair_of_two_epochs_is_served_on_in_the_one_that_was_frozen_by_this_question() {
+        let of = |epoch| Ownership { pair: PairId(3), epoch: Epoch(epoch), incarnation: Incarnation(7) };
+        let mut frozen = FrozenPairs::default();
+        frozen.froze(1, of(2));
+        frozen.froze(2, of(4));
+        assert_eq!(frozen.thaws(2), Some(of(4)));
+        assert_eq!((frozen.thaws(2), frozen.thaws(9)), (None, None), "it is served on, or was never frozen");
+        assert_eq!(frozen.thaws(1), Some(of(2)));
     }
 }

@@ -102,9 +102,11 @@ fn planted_defects_are_caught() {
 const AWAY_MS: [u64; 6] = [100, 300, 700, 1_500, 5_000, 30_000];
 
 /// What happened in runs without other faults in which the coordinator was away once in this way, each from
-/// a later call on. Of all calls of a run so many are tried.
+/// a later call on. Of all calls of a run so many are tried, each with every length; a plain run takes a few,
+/// and the lengths in turn.
 fn away_from_every_call(how: Away) -> Coverage {
-    let tries = Repeats { plain: 20, quick: 20, full: 60, long: 600 }.of_this_run();
+    let tries = Repeats { plain: 20, quick: 20, full: u32::MAX, long: u32::MAX }.of_this_run();
+    let with_every_length = tries == u32::MAX;
     let calm =
         RunOptions { operations: 80, stop_after: 80, without: Without::all(), ..RunOptions::default() };
     let mut seen = Coverage::default();
@@ -114,7 +116,11 @@ fn away_from_every_call(how: Away) -> Coverage {
         let seed = (1..).find(of_so_many).expect("each number of nodes has seeds");
         let calls = pass(seed, calm).calls;
         let step = usize::try_from((calls / u64::from(tries)).max(1)).expect("calls are few");
-        for (at, calls) in (1..calls).step_by(step).enumerate() {
+        let of_each = if with_every_length { AWAY_MS.len() } else { 1 };
+        let tried = (1..calls).step_by(step).enumerate();
+        let tried = tried.flat_map(|(at, calls)| (at..at + of_each).map(move |at| (at, calls)));
+        println!("{nodes} nodes: {calls} calls, one in {step} tried with {of_each} lengths");
+        for (at, calls) in tried {
             let lasts_ns = AWAY_MS[at % AWAY_MS.len()] * 1_000_000;
             let away = Some(AwayOnce { calls, how, lasts_ns });
             let passed = run(seed, RunOptions { away, ..calm });

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use cell_cluster::{
     ClusterError, ClusterTerms, Coordinator, CoordinatorRequest, Fault, HostId, Joining, LeaseTerms,
-    MemberRow, Members, Response, Sim, SimLink,
+    MemberRow, Members, Response, Sim, SimLink, Transaction,
 };
 use cell_terms::{Durability, Incarnation, NodeId};
 
@@ -75,6 +75,35 @@ pub(crate) fn second_node_of_a_number_is_refused() -> bool {
     let sim = Sim::new(1);
     Process::new(&sim, 0).join().unwrap();
     matches!(Process::on(&sim, 0, (2, 1)).join(), Err(ClusterError::NodeElsewhere { .. }))
+}
+
+/// Whether a node with another length of leases is kept out where a member lives whose row does not read.
+pub(crate) fn other_lease_beside_a_member_that_does_not_read_is_refused() -> bool {
+    let sim = Sim::new(1);
+    let first = Process::new(&sim, 0);
+    first.join().unwrap();
+    let key = format!("member/{:016x}", first.lease.0);
+    first.link.transact(Transaction::new().put_leased(key, "garbage", first.lease)).unwrap();
+    let mut other = Process::new(&sim, 1);
+    other.joining.terms = ClusterTerms { lease_ms: 900, ..first.joining.terms.clone() };
+    matches!(other.join(), Err(ClusterError::Terms(_)))
+}
+
+/// One row that did not read kept every node from joining, and so from coming back.
+#[test]
+fn join_beside_a_member_whose_row_does_not_read_goes_by_the_same_terms() {
+    assert!(other_lease_beside_a_member_that_does_not_read_is_refused());
+    let sim = Sim::new(1);
+    let first = Process::new(&sim, 0);
+    first.join().unwrap();
+    let key = format!("member/{:016x}", first.lease.0);
+    first.link.transact(Transaction::new().put_leased(key, "garbage", first.lease)).unwrap();
+    let second = Process::new(&sim, 1);
+    second.join().unwrap();
+    assert!(second.is_member() && !first.is_member());
+    // It is somebody still, whom no process of another folder or host follows.
+    let elsewhere = Process::on(&sim, 0, (2, 1)).join();
+    assert!(matches!(elsewhere, Err(ClusterError::NodeElsewhere { .. })), "{elsewhere:?}");
 }
 
 #[test]

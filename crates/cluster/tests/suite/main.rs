@@ -16,3 +16,4 @@ mod process;
 mod races;
 mod table;
 mod tuning;
+mod unreadable;

@@ -19,7 +19,7 @@ use cell_durable::{PowerCutSyncer, Syncer, SystemSyncer};
 use cell_terms::mutant::{Mutant, plant};
 use cell_terms::{Csn, Durability, Incarnation, NodeId};
 
-use crate::{balance, drains, joining, moves, table};
+use crate::{balance, drains, joining, moves, table, unreadable};
 
 /// Whether what the simulated coordinator acknowledged outlives a power cut.
 fn simulated_power_cut_is_clean() -> bool {
@@ -276,6 +276,16 @@ fn every_mutant_of_the_coordinator_is_caught() {
             (Mutant::DamageBelievedAlone, "damage of a pair", damage_is_looked_at_twice),
             (Mutant::ClaimerLeaseUnasked, "new incident", || claim_past_the_lease_is_refused(false)),
             (Mutant::ClaimerLeaseUnasked, "own incident", || claim_past_the_lease_is_refused(true)),
+            (
+                Mutant::UnreadableSessionEnded,
+                "session whose row does not read",
+                unreadable::session_whose_row_does_not_read_is_open,
+            ),
+            (
+                Mutant::UnreadableMemberUnseen,
+                "joining beside a member whose row does not read",
+                joining::other_lease_beside_a_member_that_does_not_read_is_refused,
+            ),
             (Mutant::TermsIgnored, "joining over another log root", joining::other_log_root_is_refused),
             (
                 Mutant::SeatIgnored,

@@ -180,8 +180,10 @@ impl Supervisor {
             self.gone(node);
             return Ok(());
         }
+        let last_error = child.last_error();
         let said = slot.last.as_ref().map(|last| last.detail.clone());
-        let died = self.announcer.died(id, status, said.or_else(|| child.last_error()));
+        let said = said.or_else(|| slot.who_killed(status).map(str::to_owned)).or(last_error);
+        let died = self.announcer.died(id, status, said);
         let now = Instant::now();
         slot.ended(status, died, self.restart, now);
         announce_next_start(&self.announcer, id, slot, None, now);

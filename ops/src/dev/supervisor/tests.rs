@@ -189,6 +189,23 @@ fn run_a_node_that_ends_the_same_way_again_and_again_is_held_back_and_started_wi
     let _ = cluster.end(); // it ends, in order or not
 }
 
+/// What the kernel ends for want of memory is ended so again and again.
+#[test]
+fn run_a_node_that_is_killed_from_outside_again_and_again_is_held_back_and_not_one_that_a_drill_kills() {
+    let cluster = Cluster::start_with("#!/bin/sh\nkill -9 $$\n", 1, true);
+    let held = cluster.until(|nodes| nodes[0].why.is_some());
+    let why = held[0].why.clone().unwrap();
+    assert!(why.starts_with("ended ") && why.contains(": killed by signal 9: "), "{why}");
+    assert!(why.contains("for want of memory"), "{why}");
+    let drilled = Cluster::start(1, true);
+    for life in 1..=4 {
+        drilled.until(|nodes| nodes[0].lives == life && nodes[0].state == "serving");
+        assert_eq!(drilled.ask(DrillRequest::Kill { node: 0, down_ms: 0 }).refused, None);
+    }
+    let nodes = drilled.until(|nodes| nodes[0].lives == 5 && nodes[0].state == "serving");
+    assert_eq!(nodes[0].why, None);
+}
+
 /// Too many processes for one more were once the end of all of them.
 #[test]
 fn run_a_node_that_cannot_be_started_again_is_tried_again_and_the_others_stay() {

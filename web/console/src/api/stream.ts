@@ -96,6 +96,8 @@ export class EventLines {
   private rest = "";
   private topic = "message";
   private id: string | null = null;
+  /** The last id that was passed on. */
+  private passed: string | null = null;
   private data: string[] = [];
 
   constructor(private readonly onEvent: (event: StreamEvent) => void) {}
@@ -117,17 +119,22 @@ export class EventLines {
   }
 
   private end(): void {
-    if (this.data.length === 0 && this.id !== null) {
-      // an id without data is no event, and is remembered
-      this.onEvent({ topic: "", id: this.id, data: null });
+    if (this.data.length === 0 && this.id !== this.passed) {
+      // an id without data is no event, and is remembered; what comes after it has it too
+      this.pass({ topic: "", id: this.id, data: null });
     } else if (this.data.length > 0) {
       try {
-        this.onEvent({ topic: this.topic, id: this.id, data: JSON.parse(this.data.join("\n")) });
+        this.pass({ topic: this.topic, id: this.id, data: JSON.parse(this.data.join("\n")) });
       } catch {
         // an event that is no JSON is left out; the next one is whole
       }
     }
     this.topic = "message";
     this.data = [];
+  }
+
+  private pass(event: StreamEvent): void {
+    this.passed = event.id;
+    this.onEvent(event);
   }
 }
