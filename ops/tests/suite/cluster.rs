@@ -88,7 +88,12 @@ fn dev_of_a_folder_with_other_owners_says_which_nodes_own_nothing_and_which_are_
         text(&idle, "message").starts_with("nodes 1 and 2 own no pair: this folder's only pair is "),
         "{idle}"
     );
-    assert!(text(&idle, "next").contains("`cell drill run kill --node 0`"), "{idle}");
+    for command in [
+        format!("`cell drill run kill --node 0 --dir {}`", dev.data()),
+        format!("`cell dump FILE --server {}`", dev.address()),
+    ] {
+        assert!(text(&idle, "next").contains(&command), "{command}: {idle}");
+    }
     up(&mut dev);
     let drill = ["drill", "run", "restart", "--node", "2", "--before", "1ms", "--dir", dev.data(), "--json"];
     let said = command(&drill).output().unwrap();
