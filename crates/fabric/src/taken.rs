@@ -1,9 +1,12 @@
 //! Regions that a device has taken ahead, from then until each is registered or given back. To lock a region's
 //! memory takes long, and who polls an endpoint has no time for that.
 
+#[cfg(any(test, feature = "verbs"))]
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+#[cfg(any(test, feature = "verbs"))]
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cell_memory::Region;
 use cell_terms::{Epoch, RegionId};
@@ -72,7 +75,10 @@ impl Drop for TakenRegion {
 /// the device did not take the region.
 #[cfg(any(test, feature = "verbs"))]
 #[derive(Debug)]
-pub(crate) struct TakenRegions<R>(Mutex<HashMap<(RegionId, Epoch), (RegionKey, Option<R>)>>);
+pub(crate) struct TakenRegions<R>(Mutex<Taken<R>>);
+
+#[cfg(any(test, feature = "verbs"))]
+type Taken<R> = HashMap<(RegionId, Epoch), (RegionKey, Option<R>)>;
 
 #[cfg(any(test, feature = "verbs"))]
 impl<R> Default for TakenRegions<R> {
@@ -102,7 +108,7 @@ impl<R> TakenRegions<R> {
         drop(ended);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(RegionId, Epoch), (RegionKey, Option<R>)>> {
+    fn lock(&self) -> MutexGuard<'_, Taken<R>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
