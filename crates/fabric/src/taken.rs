@@ -1,5 +1,5 @@
-//! Regions that a device has taken ahead, from then until each is registered or given back. To lock a region's
-//! memory takes long, and who polls an endpoint has no time for that.
+//! Regions that a device has taken ahead, from then until each is registered or given back. To lock a
+//! region's memory takes long, and who polls an endpoint has no time for that.
 
 #[cfg(any(test, feature = "verbs"))]
 use std::collections::HashMap;
@@ -16,8 +16,8 @@ use crate::remote_access::RegionKey;
 
 /// A device that takes regions before they are registered.
 pub trait RegionDevice: Debug + Send + Sync {
-    /// Takes a region that peers are to read, whole, under the key that it will have. Nobody learns of the key
-    /// before it is registered.
+    /// Takes a region that peers are to read, whole, under the key that it will have. Nobody learns of the
+    /// key before it is registered.
     ///
     /// # Errors
     /// No random bytes.
@@ -27,8 +27,8 @@ pub trait RegionDevice: Debug + Send + Sync {
     fn give_back(&self, region: RegionId, epoch: Epoch, key: RegionKey);
 }
 
-/// Has an endpoint's device take regions before the endpoint registers them, on any thread. Without a device it
-/// does nothing.
+/// Has an endpoint's device take regions before the endpoint registers them, on any thread. Without a device
+/// it does nothing.
 #[derive(Clone, Debug, Default)]
 pub struct RegionTaker {
     device: Option<Arc<dyn RegionDevice>>,
@@ -52,8 +52,8 @@ impl RegionTaker {
         RegionTaker { device: Some(device) }
     }
 
-    /// Has the device take a region that peers are to read, whole; none without a device. A region that it does
-    /// not take is reported, and registered without it.
+    /// Has the device take a region that peers are to read, whole; none without a device. A region that it
+    /// does not take is reported, and registered without it.
     ///
     /// # Errors
     /// No random bytes.
@@ -71,8 +71,8 @@ impl Drop for TakenRegion {
     }
 }
 
-/// What a device has taken, by region and epoch, each under the key that it gets. It has no registration where
-/// the device did not take the region.
+/// What a device has taken, by region and epoch, each under the key that it gets. It has no registration
+/// where the device did not take the region.
 #[cfg(any(test, feature = "verbs"))]
 #[derive(Debug)]
 pub(crate) struct TakenRegions<R>(Mutex<Taken<R>>);
