@@ -1,5 +1,5 @@
-//! Tokens that are not known, as places show them: who guesses is not listened to any more, for a while. A pure
-//! core: the time is given to it.
+//! Tokens that are not known, as places show them: who guesses is not listened to any more, for a while. A
+//! pure core: the time is given to it.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub enum LoginPlace {
     Network(IpAddr),
     /// A user of this machine, as the kernel says.
     User(u32),
-    /// This machine, where it is not known who asks: somebody with a wrong token must not lock the others out.
+    /// This machine, where it is not known who asks: one with a wrong token must not lock the others out.
     Machine,
 }
 

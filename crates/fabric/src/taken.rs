@@ -1,9 +1,12 @@
-//! Regions that a device has taken ahead, from then until each is registered or given back. To lock a region's
-//! memory takes long, and who polls an endpoint has no time for that.
+//! Regions that a device has taken ahead, from then until each is registered or given back. To lock a
+//! region's memory takes long, and who polls an endpoint has no time for that.
 
+#[cfg(any(test, feature = "verbs"))]
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+#[cfg(any(test, feature = "verbs"))]
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cell_memory::Region;
 use cell_terms::{Epoch, RegionId};
@@ -13,8 +16,8 @@ use crate::remote_access::RegionKey;
 
 /// A device that takes regions before they are registered.
 pub trait RegionDevice: Debug + Send + Sync {
-    /// Takes a region that peers are to read, whole, under the key that it will have. Nobody learns of the key
-    /// before it is registered.
+    /// Takes a region that peers are to read, whole, under the key that it will have. Nobody learns of the
+    /// key before it is registered.
     ///
     /// # Errors
     /// No random bytes.
@@ -24,8 +27,8 @@ pub trait RegionDevice: Debug + Send + Sync {
     fn give_back(&self, region: RegionId, epoch: Epoch, key: RegionKey);
 }
 
-/// Has an endpoint's device take regions before the endpoint registers them, on any thread. Without a device it
-/// does nothing.
+/// Has an endpoint's device take regions before the endpoint registers them, on any thread. Without a device
+/// it does nothing.
 #[derive(Clone, Debug, Default)]
 pub struct RegionTaker {
     device: Option<Arc<dyn RegionDevice>>,
@@ -49,8 +52,8 @@ impl RegionTaker {
         RegionTaker { device: Some(device) }
     }
 
-    /// Has the device take a region that peers are to read, whole; none without a device. A region that it does
-    /// not take is reported, and registered without it.
+    /// Has the device take a region that peers are to read, whole; none without a device. A region that it
+    /// does not take is reported, and registered without it.
     ///
     /// # Errors
     /// No random bytes.
@@ -68,11 +71,14 @@ impl Drop for TakenRegion {
     }
 }
 
-/// What a device has taken, by region and epoch, each under the key that it gets. It has no registration where
-/// the device did not take the region.
+/// What a device has taken, by region and epoch, each under the key that it gets. It has no registration
+/// where the device did not take the region.
 #[cfg(any(test, feature = "verbs"))]
 #[derive(Debug)]
-pub(crate) struct TakenRegions<R>(Mutex<HashMap<(RegionId, Epoch), (RegionKey, Option<R>)>>);
+pub(crate) struct TakenRegions<R>(Mutex<Taken<R>>);
+
+#[cfg(any(test, feature = "verbs"))]
+type Taken<R> = HashMap<(RegionId, Epoch), (RegionKey, Option<R>)>;
 
 #[cfg(any(test, feature = "verbs"))]
 impl<R> Default for TakenRegions<R> {
@@ -102,7 +108,7 @@ impl<R> TakenRegions<R> {
         drop(ended);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(RegionId, Epoch), (RegionKey, Option<R>)>> {
+    fn lock(&self) -> MutexGuard<'_, Taken<R>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -391,8 +391,8 @@ mutants! {
     /// Of two operators who drain the last two nodes at the same time neither is refused. Caught as the one
     /// before.
     LastTwoDrained: "last-two-drained",
-    /// Drains are begun, ended and nodes removed though drains were changed since that was looked at. Caught as
-    /// the one before.
+    /// Drains are begun, ended and nodes removed though drains were changed since that was looked at. Caught
+    /// as the one before.
     DrainsUnseen: "drains-unseen",
     /// A copy of a pair counts though others have had the pair since. Tests of recoveries
     /// (`recovery/tests/suite/copy.rs`) catch it, as the next one.

@@ -1,5 +1,5 @@
-//! Who is let in: the hello, with a token where one is asked for and a place where there is one, and who has to
-//! leave again.
+//! Who is let in: the hello, with a token where one is asked for and a place where there is one, and who has
+//! to leave again.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ impl Worker {
         self.reply(connection, header, Dependence::NOTHING, &reply);
     }
 
-    /// By what a peer is let in, and to do what. None: its token is not known, or is not looked at because too
+    /// By what a peer is let in, and to do what. None: its token is not known, or is not looked at since too
     /// many from there were not.
     fn look_at(&self, peer: Option<PeerAddress>, token: &[u8]) -> Option<(Credential, Grants)> {
         let credential = self.access.credential(peer, token);
@@ -137,8 +137,8 @@ impl Worker {
         std::mem::take(&mut self.greetings.admitted)
     }
 
-    /// Connections that the driver is to close, once what was answered on them has left: their tokens are gone
-    /// or were never known, or there was no place.
+    /// Connections that the driver is to close, once what was answered on them has left: their tokens are
+    /// gone or were never known, or there was no place.
     pub fn take_dismissed(&mut self) -> Vec<ConnectionId> {
         std::mem::take(&mut self.greetings.dismissed)
     }

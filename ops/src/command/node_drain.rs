@@ -148,8 +148,8 @@ pub(crate) fn list(api: &Api) -> Result<(Vec<Drain>, Value), Failure> {
     Ok((parsed.drains, document))
 }
 
-/// Makes a change as its preview shows it: if it would be another one by then, nothing is done. One that is only
-/// tried is its preview.
+/// Makes a change as its preview shows it: if it would be another one by then, nothing is done. One that is
+/// only tried is its preview.
 fn change(api: &Api, path: &str, how: &TryArgs, body: &Value) -> Result<Value, Failure> {
     let tried = TryArgs { dry_run: true, ..how.clone() };
     let preview = api.send(&Method::POST, &with_query(path, &tried.query()), &[], Some(body))?;

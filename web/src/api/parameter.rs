@@ -84,6 +84,18 @@ pub(super) const ROWS: Parameter =
     query("limit", Takes::Integer(1, 65_536), "At most so many rows; 512 if nothing is said.", "100");
 pub(super) const IF_MATCH: Parameter =
     header("If-Match", true, "The revision that was seen, as the ETag of /api/v1/tuning has it.", "\"0\"");
+pub(super) const IF_SEEN: Parameter = header(
+    "If-Match",
+    false,
+    "The revision of the move that was seen; without it whatever the move is by now.",
+    "\"1.1.1.1.2\"",
+);
+pub(super) const IF_PREVIEWED: Parameter = header(
+    "If-Match",
+    false,
+    "The revision of the preview (dry_run=1), as its ETag has it; needed unless this is one.",
+    "\"7.1\"",
+);
 pub(super) const REPEAT: Parameter =
     header("Idempotency-Key", false, "A repeat with the same key is not done again.", "a-key-of-my-own");
 pub(super) const DRY_RUN: Parameter = query("dry_run", Takes::Flag, "1: check it, and change nothing.", "1");

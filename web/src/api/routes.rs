@@ -6,7 +6,9 @@ use cell_drill::DELAY_MS;
 use cell_node::TokenRole;
 use serde_json::Value;
 
-use crate::api::parameter::{DRY_RUN, IF_MATCH, REASON, REPEAT, ROWS, SCOPE, header, needed, path, query};
+use crate::api::parameter::{
+    DRY_RUN, IF_MATCH, IF_PREVIEWED, IF_SEEN, REASON, REPEAT, ROWS, SCOPE, header, needed, path, query,
+};
 use crate::api::schema::{
     balance, cluster, drains, drills, kv, logs, moves, node, selector, series, tree, tuning,
 };
@@ -60,18 +62,6 @@ pub(crate) enum Answer {
     Plain(&'static [&'static str]),
 }
 
-const IF_SEEN: Parameter = header(
-    "If-Match",
-    false,
-    "The revision of the move that was seen; without it whatever the move is by now.",
-    "\"1.1.1.1.2\"",
-);
-const IF_PREVIEWED: Parameter = header(
-    "If-Match",
-    false,
-    "The revision of the preview (dry_run=1), as its ETag has it; needed unless this is one.",
-    "\"7.1\"",
-);
 const DRILL: Parameter = path("id", Takes::Text, "The drill's name, as its begin was answered.", "drill-0-1");
 const NODE: Parameter = query("node", Takes::Text, "A node's number, or all.", "all");
 const KIND_OF_FAULT: Takes =

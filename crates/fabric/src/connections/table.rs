@@ -13,8 +13,8 @@ use super::slots::Slots;
 use super::sweep::{Sweep, Tick};
 use super::waiting::Waiting;
 
-/// Connections beyond the limit where the user admits peers: it decides who gets one of them. As many again are
-/// kept for those whom the kernel names.
+/// Connections beyond the limit where the user admits peers: it decides who gets one of them. As many again
+/// are kept for those whom the kernel names.
 const KEPT: usize = 16;
 /// How long the user may take to admit a peer before it makes room for another: a client says who it is right
 /// behind its hello.
