@@ -225,8 +225,7 @@ impl Incidents {
         let key = IncidentRow::key(new.dead);
         let mut attempts = Attempts::default();
         while attempts.left() {
-            let found = self.coordinator.read(&key)?;
-            let found = found.map(|entry| (read_row::<IncidentRow>("an incident", &entry), entry));
+            let found = self.read(&key)?;
             let mut transaction = Transaction::new().when(claimer_lives(claimer));
             if !new.host_lock && !is_nobodys(new.dead) {
                 transaction = transaction.when(KeyCondition::LeaseEnded { lease: new.dead });
@@ -239,11 +238,6 @@ impl Incidents {
                     return if lives { Ok(true) } else { Err(ClusterError::LeaseEnded { lease: claimer }) };
                 }
                 Some((Some(row), _)) if row.is_over() && row.is_of_nobody() => return Ok(false),
-                // Whoever had it can do nothing with it either, and it decides nothing about who owns a pair.
-                Some((None, entry)) => {
-                    transaction = transaction.when(unchanged(entry));
-                    first_row(new, claimer, now_ms)
-                }
                 Some((Some(row), entry)) => {
                     if !row.is_over() {
                         transaction = transaction.when(KeyCondition::LeaseEnded { lease: row.claimed_by });
@@ -266,8 +260,11 @@ impl Incidents {
                         IncidentRow { claimed_by: claimer, ..row.clone() }
                     }
                 }
-                None => {
-                    transaction = transaction.when(KeyCondition::Absent { key: key.clone() });
+                // Nobody goes on with one that does not read, and it decides nothing about who owns a pair.
+                Some((None, _)) | None => {
+                    let absent = || KeyCondition::Absent { key: key.clone() };
+                    let as_found = found.as_ref().map_or_else(absent, |(_, entry)| unchanged(entry));
+                    transaction = transaction.when(as_found);
                     first_row(new, claimer, now_ms)
                 }
             };
@@ -302,8 +299,7 @@ impl Incidents {
         let mut left = shares;
         let mut attempts = Attempts::default();
         while attempts.left() {
-            let Some(entry) = self.coordinator.read(&IncidentRow::key(dead))? else { return Ok(()) };
-            let Some(row) = read_row::<IncidentRow>("an incident", &entry) else { return Ok(()) };
+            let Some((Some(row), entry)) = self.read(&IncidentRow::key(dead))? else { return Ok(()) };
             if row.is_over() || row.claimed_by != writer {
                 return Ok(());
             }
@@ -451,6 +447,12 @@ impl Incidents {
     /// The rows of an incident's shares, by key.
     fn shares(&self, dead: Incarnation) -> Result<Vec<KeyValue>, ClusterError> {
         Ok(self.coordinator.list(&format!("{}/", IncidentRow::key(dead)))?.entries)
+    }
+
+    /// An incident's row; no incident, if it does not read.
+    fn read(&self, key: &str) -> Result<Option<(Option<IncidentRow>, KeyValue)>, ClusterError> {
+        let found = self.coordinator.read(key)?;
+        Ok(found.map(|entry| (read_row("an incident", &entry), entry)))
     }
 }
 

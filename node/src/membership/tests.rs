@@ -79,9 +79,11 @@ fn incident_or_share_that_does_not_read_is_claimed_or_planned_anew() {
         joined_ns: 0,
         grace_ns: GRACE,
     });
-    let mut view = ClusterView::default();
-    view.members = [(7, 1), (8, 2)].map(|(id, node)| (Incarnation(id), member(id, node))).into();
-    view.pairs = [(PairId(1), row(1, Some(8), 2))].into();
+    let mut view = ClusterView {
+        members: [(7, 1), (8, 2)].map(|(id, node)| (Incarnation(id), member(id, node))).into(),
+        pairs: [(PairId(1), row(1, Some(8), 2))].into(),
+        ..ClusterView::default()
+    };
     assert_eq!(of.look(&view, SECOND), []);
     view.members.remove(&Incarnation(8));
     let incident = |plan| IncidentRow {

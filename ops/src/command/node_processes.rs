@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use anyhow::Context;
-use cell_cluster::{ClusterError, CoordinatorServer, Embedded};
+use cell_cluster::{ClusterError, CoordinatorServer, Embedded, Table};
 use cell_durable::{SystemSyncer, create_folders};
 use cell_terms::setting::{Settings, Source};
 use cell_terms::text::with_causes;
@@ -23,6 +23,7 @@ use crate::dev::announce::Announcer;
 use crate::dev::child::NodeSpec;
 use crate::dev::event::Event;
 use crate::dev::machine::{check_apart, check_ports, first_id, memory_share};
+use crate::dev::owners::Owners;
 use crate::dev::plan::{COORDINATOR_SOCKET, Plan, shifted};
 use crate::dev::supervisor::Supervisor;
 use crate::disk_size::refuse_small;
@@ -72,7 +73,7 @@ pub(crate) fn run(
     }
     (0..processes).try_for_each(|place| refuse_taken(&plan, place))?;
     let (sender, events) = mpsc::channel();
-    let server = if embedded { Some(host_coordinator(&plan, &sender)?) } else { None };
+    let hosted = if embedded { Some(host_coordinator(&plan, &sender)?) } else { None };
     let (stop, reload) = (sender.clone(), sender.clone());
     signal::on_hangup(move || reload.send(Event::Reload).unwrap_or_default())?;
     signal::on_signals(Hangup::Apart, move || stop.send(Event::Stop).unwrap_or_default())?;
@@ -81,8 +82,10 @@ pub(crate) fn run(
     let specs = (0..processes).map(|place| shared.spec(place, own(place), matches));
     let specs = specs.collect::<anyhow::Result<Vec<NodeSpec>>>()?;
     let announcer = Announcer { json: global.json };
+    let elsewhere = hosted.as_ref().and_then(|(_, owners)| owners.elsewhere(first, processes));
+    elsewhere.iter().for_each(|misfit| announcer.misfit(misfit));
     let exit = Supervisor::new(plan, specs, true, announcer).run(&events, &sender)?;
-    drop(server);
+    drop(hosted);
     Ok(exit)
 }
 
@@ -113,8 +116,11 @@ fn refuse_taken(plan: &Plan, place: u16) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The embedded coordinator, and its door for the nodes.
-fn host_coordinator(plan: &Plan, events: &mpsc::Sender<Event>) -> anyhow::Result<CoordinatorServer> {
+/// The embedded coordinator's door for the nodes, and whose the pairs are in its table.
+fn host_coordinator(
+    plan: &Plan,
+    events: &mpsc::Sender<Event>,
+) -> anyhow::Result<(CoordinatorServer, Owners)> {
     let coordinator = Embedded::open(&plan.coordinator_dir()).map_err(|error| explain(&error))?;
     let coordinator = Arc::new(coordinator.looking_at_holders(cell_fabric::peer_process));
     let peer_user = |stream: &UnixStream| cell_fabric::peer_user(stream);
@@ -124,7 +130,8 @@ fn host_coordinator(plan: &Plan, events: &mpsc::Sender<Event>) -> anyhow::Result
     coordinator.on_stop(move |error| {
         let _ = failed.send(Event::CoordinatorFailed(with_causes(error))); // unless all ends anyway
     });
-    Ok(server)
+    let (rows, _) = Table::new(coordinator).pairs().map_err(|error| explain(&error))?;
+    Ok((server, Owners::of(&rows)))
 }
 
 fn explain(error: &ClusterError) -> Failure {

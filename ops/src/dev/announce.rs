@@ -13,7 +13,7 @@ use super::plan::Plan;
 use crate::output::message;
 
 /// The names of events, as docs/CLI.md lists them.
-const EVENTS: [&str; 19] = [
+const EVENTS: [&str; 20] = [
     "added",
     "removed",
     "serving",
@@ -25,6 +25,7 @@ const EVENTS: [&str; 19] = [
     "stopping",
     "failed",
     "died",
+    "reloading",
     "restarting",
     "given_up",
     "held_back",
@@ -81,6 +82,17 @@ impl Announcer {
         let died = format!("node {node} died: {cause}");
         self.say("died", &died, &json!({"node": node, "status": in_words(status), "error": error}));
         (died, cause)
+    }
+
+    /// The nodes read their configuration again, but for these settings.
+    pub(crate) fn reloading(&self, stay: &[&str]) {
+        let text = format!(
+            "the nodes read their configuration again; until the supervisor is started again, each keeps what \
+             that has set for it: {}",
+            stay.join(", ")
+        );
+        tracing::info!("{text}");
+        self.say("reloading", &text, &json!({"stay": stay}));
     }
 
     /// A node that ends the same way again and again is held back.

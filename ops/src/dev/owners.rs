@@ -76,6 +76,30 @@ impl Owners {
         Some(Misfit { event: "nodes_missing", nodes: missing, what, next })
     }
 
+    /// Nodes with pairs that are not among so many processes of a machine, from the first one's number on. Another
+    /// supervisor may start them.
+    pub(crate) fn elsewhere(&self, first: u32, processes: u16) -> Option<Misfit> {
+        let own = first..first + u32::from(processes);
+        let elsewhere: Vec<u32> = self.pairs.keys().copied().filter(|node| !own.contains(node)).collect();
+        let (last, one) = (elsewhere.last()?, elsewhere.len() == 1);
+        let count = elsewhere.iter().map(|node| self.pairs[node]).sum();
+        let what = format!(
+            "{} {} not among these processes: {} owned {} of this store's {}, which those that run take over \
+             unless another supervisor starts {}",
+            named(&elsewhere),
+            if one { "is" } else { "are" },
+            if one { "it" } else { "they" },
+            counted(count, "pair", "pairs"),
+            self.all(),
+            if one { "it" } else { "them" },
+        );
+        let next = match elsewhere[0] >= first {
+            true => format!("--processes {} starts the last one, too", last - first + 1),
+            false => format!("a `node_id` from {} on begins with the first one", elsewhere[0]),
+        };
+        Some(Misfit { event: "nodes_missing", nodes: elsewhere, what, next })
+    }
+
     /// Nodes that are started and own nothing.
     fn idle(&self, nodes: u16, allows_drills: bool) -> Option<Misfit> {
         let idle: Vec<u32> = (0..u32::from(nodes)).filter(|node| !self.pairs.contains_key(node)).collect();
@@ -161,6 +185,25 @@ mod tests {
         assert!(
             two[0].starts_with("node 1 owns no pair: this folder's 5 pairs are those of nodes 0 and 2, ")
         );
+    }
+
+    /// A machine's processes with other numbers than before were started without a word.
+    #[test]
+    fn elsewhere_names_owners_that_are_not_among_a_machines_processes() {
+        let all = owners(&[(4, 1), (5, 2), (6, 1)]);
+        assert_eq!(all.elsewhere(4, 3), None);
+        assert_eq!(Owners::default().elsewhere(0, 2), None);
+        let fewer = all.elsewhere(4, 1).unwrap();
+        assert_eq!((fewer.event, &fewer.nodes[..]), ("nodes_missing", &[5, 6][..]));
+        assert_eq!(
+            fewer.what,
+            "nodes 5 and 6 are not among these processes: they owned 3 pairs of this store's 4, which those \
+             that run take over unless another supervisor starts them"
+        );
+        assert_eq!(fewer.next, "--processes 3 starts the last one, too");
+        let later = all.elsewhere(5, 2).unwrap();
+        assert!(later.what.starts_with("node 4 is not among these processes: it owned 1 pair of"));
+        assert_eq!(later.next, "a `node_id` from 4 on begins with the first one");
     }
 
     #[test]

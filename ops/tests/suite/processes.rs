@@ -158,6 +158,8 @@ fn processes_share_a_machine_one_that_dies_comes_back_and_one_that_cannot_leaves
     // A SIGHUP reaches each of them.
     configure("checkpoint_age_ms = \"1 year\"\n");
     signal(machine.process(), Signal::HUP);
+    let stay = &machine.event("reloading")["stay"];
+    assert!(stay.as_array().unwrap().contains(&"memory_limit_bytes".into()), "{stay}");
     wait::until("each node warns of the configuration", || {
         let said = machine.client(&["status"]).unwrap_or_default();
         (0..3).all(|node| said.contains(&format!("node-{node}: the configuration is wrong")))

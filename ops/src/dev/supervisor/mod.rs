@@ -21,6 +21,17 @@ use crate::exit::{Exit, Failure};
 use crate::hint::Reached;
 use crate::service::{EXTEND_EVERY, SupervisorService};
 
+/// What is as the supervisor has set it for each node, whatever their configuration says by now.
+const SET_BY_SUPERVISOR: [&str; 7] = [
+    "node_id",
+    "listen_address",
+    "http_address",
+    "advertise_address",
+    "data_dir",
+    "coordinator_address",
+    "memory_limit_bytes",
+];
+
 /// Makes how a node of this number is started.
 pub(crate) type NodeFactory = Box<dyn Fn(u16) -> anyhow::Result<NodeSpec> + Send>;
 
@@ -157,7 +168,10 @@ impl Supervisor {
             Event::Scale { step, answer } => {
                 let _ = answer.send(self.scale(step)); // who asked may have gone
             }
-            Event::Reload => self.slots.iter_mut().for_each(Slot::reload),
+            Event::Reload => {
+                self.announcer.reloading(&SET_BY_SUPERVISOR);
+                self.slots.iter_mut().for_each(Slot::reload);
+            }
             Event::Report { .. } | Event::Ended { .. } => {} // of an earlier life
             Event::Stop | Event::CoordinatorFailed(_) => {}  // ends the run
         }
