@@ -5,42 +5,13 @@ use std::time::Duration;
 
 use cell_fabric::{ConnectionId, PeerAddress};
 use cell_protocol::{Hello, HelloReply, Limits, Malformed, Refusal, Reply, Request, RequestHeader};
-use cell_terms::Seldom;
 use cell_terms::mutant::{Mutant, planted};
 
 use super::{IDLE_MS, SERVER_NAME, Worker};
 use crate::access::{Credential, Grants};
-use crate::failed_logins::{FailedLogins, LoginPlace};
+use crate::failed_logins::LoginPlace;
 use crate::limits::{IN_FLIGHT_MAX, STREAM_CREDIT_BYTES, STREAMS_MAX};
 use crate::pairs::Dependence;
-
-/// What a worker keeps of those who come and go.
-#[derive(Debug, Default)]
-pub(super) struct Greetings {
-    /// By which revision of the access rules the connections were judged last.
-    judged: u64,
-    /// Connections of peers that are known since this was taken last.
-    admitted: Vec<ConnectionId>,
-    /// Connections that are to be closed.
-    dismissed: Vec<ConnectionId>,
-    /// Greeted connections, by the providers that have them.
-    greeted: [usize; ConnectionId::PROVIDERS],
-    /// When a peer was last turned away because there were as many connections as may be.
-    pub(super) full_at_ns: Option<u64>,
-    logins: FailedLogins,
-    /// Reports of tokens that are not known.
-    unknown: Seldom,
-    /// Reports of those for whom there was no place.
-    crowded: Seldom,
-}
-
-impl Greetings {
-    /// A greeted connection is gone.
-    pub(super) fn parted(&mut self, connection: ConnectionId) {
-        let greeted = &mut self.greeted[connection.provider()];
-        *greeted = greeted.saturating_sub(1);
-    }
-}
 
 impl Worker {
     pub(super) fn greet(&mut self, connection: ConnectionId, header: RequestHeader, request: &Request<'_>) {

@@ -7,6 +7,7 @@ mod client_reports;
 mod control;
 mod figures_teller;
 mod greeting;
+mod greetings;
 mod handled;
 mod leaving;
 mod left_pairs;
@@ -56,7 +57,7 @@ pub use registrations::pair_regions;
 
 use client_report_table::ClientReports;
 use figures_teller::FiguresTeller;
-use greeting::Greetings;
+use greetings::Greetings;
 use handled::Handled;
 use left_pairs::LeftPairs;
 use read_queue::ReadQueue;
