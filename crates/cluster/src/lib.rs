@@ -83,7 +83,7 @@ mod watch;
 mod way_back;
 
 pub use balance::{
-    Balance, BalancerSeat, FiguresRow, KEY_DRILL, PauseCause, SeatSeen, TOLD_PAIRS_MAX, ToldArrival,
+    Balance, BalancerSeat, FiguresRow, KEY_DRILL, PauseCause, SeatSeen, ToldArrival,
     ToldHold, ToldPair, ToldState,
 };
 pub use claim::{Claim, ClaimReason, NewPair, Ownership};
