@@ -73,6 +73,10 @@ pub enum NodeRefusal {
         /// By whom.
         who: String,
     },
+    /// It was planned from what is not so any more: other drains began or ended since, or a node ended that
+    /// was to take pairs. Nothing was done.
+    #[error("the cluster has changed since it was looked at whether the others have room")]
+    Changed,
     /// More nodes than one change takes.
     #[error("at most {} nodes are drained by one command", DRAINS_AT_ONCE)]
     TooMany,

@@ -375,6 +375,9 @@ mutants! {
     /// Of two operators who drain the last two nodes at the same time neither is refused. Caught as the one
     /// before.
     LastTwoDrained: "last-two-drained",
+    /// Of two drains that were planned from the same rows neither is refused, though there is room for one.
+    /// Caught as the one before.
+    DrainPlanUnasked: "drain-plan-unasked",
     /// A copy of a pair counts though others have had the pair since. Tests of recoveries
     /// (`recovery/tests/suite/copy.rs`) catch it, as the next one.
     ForeignEpochTaken: "foreign-epoch-taken",
