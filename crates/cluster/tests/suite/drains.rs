@@ -144,7 +144,7 @@ pub(crate) fn drain_whose_targets_have_died_is_refused() {
     let seen = drains.seen().unwrap();
     let planned = DrainPlanned { seen: &seen, targets: &leases[2..] };
     sim.advance(400 * MS);
-    leases[..2].iter().for_each(|lease| drop(link.keep_alive(*lease).unwrap()));
+    leases[..2].iter().for_each(|lease| link.keep_alive(*lease).unwrap());
     sim.advance(400 * MS);
     assert_eq!(refusal(drains.begin_as_seen(&[NodeId(0)], &AUTHOR, &planned)), NodeRefusal::Changed);
     assert_eq!(drains.list().unwrap(), []);
