@@ -1,5 +1,5 @@
-//! Many small pairs, whose regions could grow to more than any node may hold: those of nodes that died are all
-//! served by who is left.
+//! Many small pairs, whose regions could grow to more than any node may hold: those of nodes that died are
+//! all served by who is left.
 
 use std::fmt::Write;
 use std::fs;

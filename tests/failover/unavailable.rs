@@ -223,14 +223,13 @@ fn survivors_short_of_memory_report_the_pair_and_serve_the_rest_until_there_is_r
         store.server.take_down(victim);
         store.wait_reported(pair, "bytes of memory");
         let unserved = store.assert_a_part_is_served();
-        // Both were asked, and said so themselves.
-        store.server.wait_view("declined by both", |view| {
-            let plans = view.incidents().iter().filter_map(|incident| incident["plan"].as_array());
-            let have_declined = |share: &serde_json::Value| {
-                let declined = share["declined"].as_array().map_or(0, Vec::len);
-                share["pair"] == pair && declined == 2 && share["times"]["serving_ms"] == 0
-            };
-            plans.flatten().any(have_declined)
+        // Each of the others is asked, again and again, and finds itself that it has no room.
+        let mut asked = BTreeSet::new();
+        wait::until("both are asked", || {
+            let row = store.server.view().pair(pair).clone();
+            assert_ne!(row["state"], "serving", "{row}");
+            asked.extend(row["node"].as_u64().filter(|node| *node != victim));
+            asked.len() == 2
         });
         let key = String::from_utf8(unserved.first().expect("some").clone()).expect("it is ASCII");
         let said = store.cell(&["get", "--timeout", "10s", &key]);

@@ -19,12 +19,12 @@ pub(crate) struct Orphan {
     pub(crate) declined: Vec<Incarnation>,
 }
 
-/// Gives each pair to the one that has the least to replay so far and has memory: the largest pairs first. Nodes
-/// that drain get only what nobody else has room for.
+/// Gives each pair to the one that has the least to replay so far and has memory: the largest pairs first.
+/// Nodes that drain get only what nobody else has room for.
 ///
 /// Regions have the size that they may grow to, and most are far smaller. So where nobody has room for all of
-/// them, the pair goes by what is left to whoever has not declined it: that node knows what it has granted, and
-/// declines what does not fit. A pair that all have declined gets nobody.
+/// them, the pair goes by the same order to whoever has not declined it: that node knows what it has granted,
+/// and declines what does not fit. A pair that all have declined gets nobody.
 #[must_use]
 pub(crate) fn share_out(
     mut orphans: Vec<Orphan>,

@@ -194,8 +194,8 @@ fn fresh_pair_goes_elsewhere_if_its_node_takes_it_no_more() {
     assert_eq!(planned(look(&figures)).from, NodeId(3));
 }
 
-/// A node under load always had another fresh pair. Those of the nodes after it grew old, and balance never had
-/// its turn.
+/// A node under load always had another fresh pair. Those of the nodes after it grew old, and balance never
+/// had its turn.
 #[test]
 fn fresh_pairs_of_one_node_hold_up_neither_others_nor_balance() {
     let nodes = [vec![pair(200, 0)], vec![pair(200, 0); 2], vec![pair(400, 0); 6], vec![], vec![]];
