@@ -8,12 +8,15 @@ use cell_tests::server::Server;
 use cell_tests::small_disk::SmallDisk;
 use cell_tests::wait;
 
-use crate::moves::{Ends, FLAGS, SIZES, assert_filled, fill, is_over, region_move};
+use crate::moves::{Ends, FLAGS, SIZES, VALUE, assert_filled, connect, fill, is_over, region_move};
 
 /// The node that joins, with none of the pairs.
 const JOINED: u16 = 2;
 /// Enough for one pair that is filled, and not for two. Regions could grow to more.
-const LIMIT: [&str; 2] = ["--memory-limit-bytes=140MiB", "--memory-check=false"];
+const LIMIT: [&str; 3] =
+    ["--memory-limit-bytes=140MiB", "--memory-check=false", "--populate-chunk-bytes=2MiB"];
+/// More values, at a key of each of two nodes: with them a pair takes more than half of what such a node has.
+const MORE: [(char, u64); 2] = [('0', 130), ('z', 70)];
 
 /// A node of a cluster that this test runs itself, with logs of its own size.
 struct Joined(Child);
@@ -21,7 +24,7 @@ struct Joined(Child);
 impl Joined {
     fn start(server: &Server, more: &[&str]) -> Joined {
         let mut command = server.node_command(JOINED);
-        command.args(SIZES).args(LONG_LEASE).args(LIMIT).arg("--populate-chunk-bytes=8MiB").args(more);
+        command.args(SIZES).args(LONG_LEASE).args(LIMIT).args(more);
         let joined = Joined(command.stdout(Stdio::null()).spawn().expect("cell can be started"));
         wait::until("the node that joins is ready", || {
             server.http_of(JOINED, "/readyz").is_some_and(|(status, _)| status == 200)
@@ -35,6 +38,17 @@ impl Drop for Joined {
         // The test is over, well or not.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// Gives each of two pairs more than fits beside it.
+fn fill_more(server: &Server) {
+    fill(server);
+    let mut client = connect(server);
+    for (first, count) in MORE {
+        for number in 0..count {
+            client.put(format!("{first}-more-{number:03}").as_bytes(), &VALUE).expect("there is room");
+        }
     }
 }
 
@@ -57,7 +71,7 @@ fn move_into_a_node_without_memory_or_disk_is_refused_or_given_up_and_the_source
     server.log_to(&beside.path().join("server-log"));
     server.resume();
     server.wait_healthy();
-    fill(&server);
+    fill_more(&server);
     let ends = Ends::of(&server.view(), 0);
     let (pair, to) = (ends.pair.to_string(), ends.target.to_string());
     let said = region_move(&server, ends.asked, &[&pair, "--to", &to, "--wait"]);
