@@ -78,6 +78,7 @@ pub use failed_logins::{FailedLogins, LoginPlace};
 pub use figures::{FIGURES_EVERY_NS, PairUse, WorkerFigures};
 pub use latency::{LatencySummary, OperationHistograms, OperationLatencies};
 pub use latency_histogram::{LATENCY_BUCKETS_MAX, LatencyHistogram};
+pub use limits::PAIRS_MAX;
 pub use membership::{MembershipOptions, RefusedKind};
 pub use memory_plan::smallest_limit;
 pub use move_counts::{MOVE_BUCKETS, MoveCounts, MoveDurations, MoveEndCounts, move_bucket_end_ms};

@@ -1,5 +1,7 @@
 //! Limits of a node that no setting changes.
 
+use cell_protocol::regions;
+
 /// Operations that a connection may have in flight.
 pub(crate) const IN_FLIGHT_MAX: u32 = 1_024;
 /// Streams that a connection may have open.
@@ -8,3 +10,7 @@ pub(crate) const STREAMS_MAX: u32 = 64;
 pub(crate) const STREAM_CREDIT_BYTES: u32 = 512 << 10;
 /// What a pair takes before it holds anything to speak of: first parts of its regions.
 pub(crate) const PAIR_BYTES_MIN: u64 = 8 << 20;
+/// Pairs that a node gets by moves, splits and drains at most: one reply to a client lists so many. By
+/// takeovers it may have more.
+#[allow(clippy::cast_possible_truncation, reason = "they are some hundred")]
+pub const PAIRS_MAX: u32 = regions::REGION_PAIRS_MAX as u32;

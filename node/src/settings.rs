@@ -182,7 +182,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "balance_pair_rest_ms",
-        meaning: "For how long a pair that balance has moved stays where it is.",
+        meaning: "For how long a pair that balance or an operator has moved stays where it is, unless its node \
+                  drains.",
         default: "10 m",
         bounds: Bounds::Milliseconds { min: 0, max: 86_400_000 },
         applies: Applies::Live,

@@ -5,6 +5,7 @@
 pub(crate) mod board;
 pub(crate) mod coordinator;
 mod host;
+mod many_pairs;
 mod promise;
 pub(crate) mod stale;
 mod unavailable;

@@ -8,12 +8,15 @@ use cell_tests::server::Server;
 use cell_tests::small_disk::SmallDisk;
 use cell_tests::wait;
 
-use crate::moves::{Ends, FLAGS, SIZES, assert_filled, fill, is_over, region_move};
+use crate::moves::{Ends, FLAGS, SIZES, VALUE, assert_filled, connect, fill, is_over, region_move};
 
 /// The node that joins, with none of the pairs.
 const JOINED: u16 = 2;
-/// Enough for one pair of these sizes, and not for two.
-const LIMIT: &str = "--memory-limit-bytes=300MiB";
+/// Enough for one pair that is filled, and not for two. Regions could grow to more.
+const LIMIT: [&str; 3] =
+    ["--memory-limit-bytes=140MiB", "--memory-check=false", "--populate-chunk-bytes=2MiB"];
+/// More values, at a key of each of two nodes: with them a pair takes more than half of what such a node has.
+const MORE: [(char, u64); 2] = [('0', 130), ('z', 70)];
 
 /// A node of a cluster that this test runs itself, with logs of its own size.
 struct Joined(Child);
@@ -21,7 +24,7 @@ struct Joined(Child);
 impl Joined {
     fn start(server: &Server, more: &[&str]) -> Joined {
         let mut command = server.node_command(JOINED);
-        command.args(SIZES).args(LONG_LEASE).args([LIMIT, "--populate-chunk-bytes=8MiB"]).args(more);
+        command.args(SIZES).args(LONG_LEASE).args(LIMIT).args(more);
         let joined = Joined(command.stdout(Stdio::null()).spawn().expect("cell can be started"));
         wait::until("the node that joins is ready", || {
             server.http_of(JOINED, "/readyz").is_some_and(|(status, _)| status == 200)
@@ -38,6 +41,17 @@ impl Drop for Joined {
     }
 }
 
+/// Gives each of two pairs more than fits beside it.
+fn fill_more(server: &Server) {
+    fill(server);
+    let mut client = connect(server);
+    for (first, count) in MORE {
+        for number in 0..count {
+            client.put(format!("{first}-more-{number:03}").as_bytes(), &VALUE).expect("there is room");
+        }
+    }
+}
+
 /// The pair is at its source, and whoever asks for its keys is answered.
 fn assert_serves_on(server: &Server, ends: &Ends) {
     let serves = |view: &View| view.is_served(ends.pair) && view.pair(ends.pair)["node"] == ends.source;
@@ -51,18 +65,21 @@ fn assert_serves_on(server: &Server, ends: &Ends) {
 fn move_into_a_node_without_memory_or_disk_is_refused_or_given_up_and_the_source_serves_on() {
     let Some(disk) = SmallDisk::new(128) else { return };
     let beside = tempfile::tempdir().expect("a temporary folder can be made");
-    let small = ["--nodes=2", "--log-segment-bytes=1MiB", LIMIT];
-    let flags = [&small[..], &SIZES, &FLAGS, &LONG_LEASE].concat();
+    let small = ["--nodes=2", "--log-segment-bytes=1MiB"];
+    let flags = [&small[..], &LIMIT, &SIZES, &FLAGS, &LONG_LEASE].concat();
     let mut server = Server::prepared(&disk.path().join("data"), &flags);
     server.log_to(&beside.path().join("server-log"));
     server.resume();
     server.wait_healthy();
-    fill(&server);
+    fill_more(&server);
     let ends = Ends::of(&server.view(), 0);
     let (pair, to) = (ends.pair.to_string(), ends.target.to_string());
     let said = region_move(&server, ends.asked, &[&pair, "--to", &to, "--wait"]);
     assert_eq!(said.code, Some(3), "{said:?}");
-    assert!(said.err.contains("may hold") && said.err.contains("choose a node with more room"), "{said:?}");
+    assert!(
+        said.err.contains("has memory for") && said.err.contains("choose a node with more room"),
+        "{said:?}"
+    );
     assert_eq!(server.move_of(ends.asked, ends.pair), None, "nothing has begun");
 
     let joined = Joined::start(&server, &["--log-segment-bytes=16MiB"]);

@@ -24,6 +24,11 @@ impl Attempts {
         self.unanswered < UNANSWERED_MAX && self.outrun < OUTRUN_MAX
     }
 
+    /// Whether somebody else was first at least once.
+    pub(crate) fn were_outrun(&self) -> bool {
+        self.outrun > 0
+    }
+
     /// The outcome of a try is not known.
     pub(crate) fn unanswered(&mut self) {
         self.unanswered += 1;

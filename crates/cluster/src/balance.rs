@@ -6,7 +6,8 @@
 //! whether two members take themselves for the balancer, or one does not know what became of its last write.
 //!
 //! A member's *figures* are one row, which hangs on its lease, too. It has a fixed part and some 80 bytes a
-//! pair, for so many pairs as a row takes; it is written when something has changed that counts.
+//! pair, for as many pairs as a row takes; those beyond that are in further rows. They are written when
+//! something has changed that counts.
 
 use std::sync::Arc;
 
@@ -29,8 +30,10 @@ const KEY_FIGURES: &str = "balance/figures/";
 pub const KEY_DRILL: &str = "web/drill";
 /// Under which lie what else keeps balance from moving pairs, each under the lease of who wants it.
 const KEY_PAUSES: &str = "balance/pause/";
-/// Pairs of which a member tells, at most: a row takes 32 KiB.
-pub const TOLD_PAIRS_MAX: usize = 256;
+/// Pairs that one row lists: it takes 32 KiB.
+const ROW_PAIRS_MAX: usize = 256;
+/// Further rows that one transaction writes: it takes 256 KiB.
+const ROWS_AT_A_TIME: usize = 6;
 
 /// Who balances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,20 +153,45 @@ pub struct FiguresRow {
     pub pairs_max: u32,
     /// Its meganodes of entries.
     pub meganodes: u64,
-    /// Its pairs; some of them, if it has more than [`TOLD_PAIRS_MAX`].
+    /// Further rows in which there are pairs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_rows: u32,
+    /// Its pairs. Of a row that was read, the first of them: see [`crate::BalanceView::told_pairs`].
     pub pairs: Vec<ToldPair>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(rows: &u32) -> bool {
+    *rows == 0
 }
 
 impl FiguresRow {
     fn key(incarnation: Incarnation) -> String {
         format!("{KEY_FIGURES}{:016x}", incarnation.0)
     }
+
+    /// The key of a further row; they count from 1.
+    fn further_key(incarnation: Incarnation, row: u32) -> String {
+        format!("{}/{row:08}", FiguresRow::key(incarnation))
+    }
+
+    /// The row with the first pairs, and those with the others.
+    fn divided(&self) -> (FiguresRow, Vec<&[ToldPair]>) {
+        let (first, others) = self.pairs.split_at(self.pairs.len().min(ROW_PAIRS_MAX));
+        let further: Vec<&[ToldPair]> = others.chunks(ROW_PAIRS_MAX).collect();
+        let more_rows = u32::try_from(further.len()).unwrap_or(u32::MAX);
+        (FiguresRow { more_rows, pairs: first.to_vec(), ..*self }, further)
+    }
 }
 
-/// Whose figures lie under a key; none if it is another one's.
-pub(crate) fn figures_of(key: &str) -> Option<Incarnation> {
+/// Whose figures lie under a key, and in which of its rows: 0 is the first; none if it is another one's.
+pub(crate) fn figures_of(key: &str) -> Option<(Incarnation, u32)> {
     let id = key.strip_prefix(KEY_FIGURES)?;
-    u64::from_str_radix(id, 16).ok().map(Incarnation)
+    let (id, row) = match id.split_once('/') {
+        Some((id, row)) => (id, row.parse().ok()?),
+        None => (id, 0),
+    };
+    u64::from_str_radix(id, 16).ok().map(|id| (Incarnation(id), row))
 }
 
 fn pause_key(lease: Incarnation) -> String {
@@ -186,6 +214,10 @@ pub(crate) fn parse_seat(value: &str) -> Result<BalancerSeat, ClusterError> {
 
 pub(crate) fn parse_figures(value: &str) -> Result<FiguresRow, ClusterError> {
     parse("a member's figures", value)
+}
+
+pub(crate) fn parse_further(value: &str) -> Result<Vec<ToldPair>, ClusterError> {
+    parse("further figures of a member", value)
 }
 
 /// A seat as it was read.
@@ -257,17 +289,25 @@ impl Balance {
         self.coordinator.transact(leave).map(drop)
     }
 
-    /// Tells what a member has. It may be lost: the next one says more.
+    /// Tells what a member has. It may be lost: the next one says more. A further row that nobody needs any
+    /// more stays until the lease ends, and is not read.
     ///
     /// # Errors
     /// [`ClusterError::LeaseEnded`]; see [`Coordinator::call`].
     pub fn tell(&self, row: &FiguresRow) -> Result<(), ClusterError> {
         let lease = row.incarnation;
-        let tell = Transaction::new()
-            .when(KeyCondition::LeaseAlive { lease })
-            .put_leased(FiguresRow::key(lease), text(row), lease)
-            .dispensable();
-        self.apply(lease, tell)
+        let begun = || Transaction::new().when(KeyCondition::LeaseAlive { lease }).dispensable();
+        let (first, further) = row.divided();
+        let (mut tell, mut rows) = (begun(), 0);
+        for (pairs, number) in further.into_iter().zip(1..) {
+            tell = tell.put_leased(FiguresRow::further_key(lease, number), text(&pairs), lease);
+            rows += 1;
+            if rows % ROWS_AT_A_TIME == 0 {
+                self.apply(lease, std::mem::replace(&mut tell, begun()))?;
+            }
+        }
+        // The first row last: it says how many there are.
+        self.apply(lease, tell.put_leased(FiguresRow::key(lease), text(&first), lease))
     }
 
     /// Keeps balance from moving pairs for as long as `lease` lives, or until [`Balance::resume`].
@@ -330,6 +370,7 @@ mod tests {
             memory_left_bytes: 10,
             pairs_max: 11,
             meganodes: 12,
+            more_rows: 0,
             pairs: vec![told, made, moved, split],
         }
     }
@@ -351,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_as_many_pairs_as_are_told_fit_into_a_row() {
+    fn figures_of_more_pairs_than_a_row_takes_are_divided_into_rows_that_fit() {
         let told = ToldPair {
             pair: PairId(u32::MAX),
             epoch: Epoch(u32::MAX),
@@ -362,9 +403,19 @@ mod tests {
             arrival: ToldArrival::Created(Some(NodeId(1_023))),
             hold: Some(ToldHold::Split),
         };
-        let full = FiguresRow { pairs: vec![told; TOLD_PAIRS_MAX], ..row() };
-        assert!(text(&full).len() <= crate::request::VALUE_BYTES_MAX);
-        assert_eq!(figures_of(&FiguresRow::key(Incarnation(77))), Some(Incarnation(77)));
+        let full = FiguresRow { pairs: vec![told; 3 * ROW_PAIRS_MAX + 1], ..row() };
+        let (first, further) = full.divided();
+        assert_eq!((first.more_rows, first.pairs.len()), (3, ROW_PAIRS_MAX));
+        assert_eq!(further.iter().map(|pairs| pairs.len()).collect::<Vec<_>>(), [256, 256, 1]);
+        assert!(text(&first).len() <= crate::request::VALUE_BYTES_MAX);
+        assert!(text(&further[0]).len() <= crate::request::VALUE_BYTES_MAX);
+        let at_once = (ROWS_AT_A_TIME + 1) * crate::request::VALUE_BYTES_MAX;
+        assert!(at_once <= crate::request::TRANSACTION_BYTES_MAX);
+        assert_eq!(text(&further[2]), text(&[told]));
+        assert_eq!(parse_further(&text(&further[0])).unwrap(), further[0]);
+        let lease = Incarnation(77);
+        assert_eq!(figures_of(&FiguresRow::key(lease)), Some((lease, 0)));
+        assert_eq!(figures_of(&FiguresRow::further_key(lease, 3)), Some((lease, 3)));
         assert_eq!(figures_of(KEY_SEAT), None);
         assert_eq!(pause_of(&pause_key(Incarnation(77))), Some(Incarnation(77)));
         assert_eq!(pause_of(KEY_SEAT), None);

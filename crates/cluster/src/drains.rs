@@ -2,12 +2,13 @@
 //! node's process. While it is there the node is nobody's target, and the balancer moves its pairs away.
 //!
 //! A row is begun and ended by operators alone. All that begin are counted by one more row, and each is
-//! conditional on it: of two operators who drain the last two nodes at the same time one is refused.
+//! conditional on it: of two operators who drain the last two nodes at the same time one is refused, and so
+//! is a drain that was planned before another one began ([`Drains::begin_as_seen`]).
 
 use std::sync::Arc;
 
-use cell_terms::NodeId;
 use cell_terms::mutant::{Mutant, planted};
+use cell_terms::{Incarnation, NodeId};
 
 use crate::attempts::Attempts;
 use crate::coordinator::{Coordinator, parse, readable, text};
@@ -19,6 +20,28 @@ use crate::table::Table;
 
 /// Counts the changes of drains.
 const KEY_COUNT: &str = "counter/drain";
+
+/// Members of a plan whose leases are conditions of a drain, at most: a transaction has so many.
+const TARGETS_ASKED: usize = 100;
+
+/// The rows that a drain is planned from, as they were read: before all else that the plan goes by.
+#[derive(Clone, Debug)]
+pub struct DrainsSeen {
+    /// By node.
+    pub rows: Vec<DrainRow>,
+    /// As [`Drains::revision`].
+    pub revision: u64,
+    unchanged: KeyCondition,
+}
+
+/// By what a drain was planned: that is a condition of it.
+#[derive(Clone, Copy, Debug)]
+pub struct DrainPlanned<'a> {
+    /// The drains of that time.
+    pub seen: &'a DrainsSeen,
+    /// The members that are to take the pairs.
+    pub targets: &'a [Incarnation],
+}
 
 /// The drains. Clones share the coordinator.
 #[derive(Clone)]
@@ -109,6 +132,14 @@ impl Drains {
         Ok(Found { rows: self.rows()?, unchanged, count })
     }
 
+    /// The rows to plan a drain from: members, pairs and their figures are read after them.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn seen(&self) -> Result<DrainsSeen, ClusterError> {
+        self.find().map(|Found { rows, unchanged, count }| DrainsSeen { rows, revision: count, unchanged })
+    }
+
     /// What [`Drains::begin`] would refuse.
     ///
     /// # Errors
@@ -147,6 +178,29 @@ impl Drains {
     /// # Errors
     /// [`NodeRefusal`].
     pub fn begin(&self, nodes: &[NodeId], author: &DrainAuthor<'_>) -> Result<Vec<DrainRow>, ClusterError> {
+        self.begin_if(nodes, author, None)
+    }
+
+    /// The same, if all is still so that it was planned by. Two drains for each of which the others have
+    /// room may not have it for both: of two that were planned from the same rows one is begun.
+    ///
+    /// # Errors
+    /// As there; [`NodeRefusal::Changed`].
+    pub fn begin_as_seen(
+        &self,
+        nodes: &[NodeId],
+        author: &DrainAuthor<'_>,
+        planned: &DrainPlanned<'_>,
+    ) -> Result<Vec<DrainRow>, ClusterError> {
+        self.begin_if(nodes, author, Some(planned).filter(|_| !planted(Mutant::DrainPlanUnasked)))
+    }
+
+    fn begin_if(
+        &self,
+        nodes: &[NodeId],
+        author: &DrainAuthor<'_>,
+        planned: Option<&DrainPlanned<'_>>,
+    ) -> Result<Vec<DrainRow>, ClusterError> {
         let mut attempts = Attempts::default();
         while attempts.left() {
             let found = self.find()?;
@@ -168,7 +222,15 @@ impl Drains {
                 rows.push(row);
             }
             if rows.iter().all(|row| found.of(row.node).is_some()) {
-                return Ok(rows);
+                return Ok(rows); // also an earlier try, whose answer was lost
+            }
+            if let Some(planned) = planned {
+                if attempts.were_outrun() || planned.seen.unchanged != found.unchanged {
+                    return Err(NodeRefusal::Changed.into());
+                }
+                let targets = planned.targets.iter().take(TARGETS_ASKED);
+                let live = targets.map(|lease| KeyCondition::LeaseAlive { lease: *lease });
+                change = live.fold(change, Transaction::when);
             }
             if self.apply(change, &mut attempts)? {
                 return Ok(rows);

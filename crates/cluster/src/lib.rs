@@ -83,15 +83,15 @@ mod watch;
 mod way_back;
 
 pub use balance::{
-    Balance, BalancerSeat, FiguresRow, KEY_DRILL, PauseCause, SeatSeen, TOLD_PAIRS_MAX, ToldArrival,
-    ToldHold, ToldPair, ToldState,
+    Balance, BalancerSeat, FiguresRow, KEY_DRILL, PauseCause, SeatSeen, ToldArrival, ToldHold, ToldPair,
+    ToldState,
 };
 pub use claim::{Claim, ClaimReason, NewPair, Ownership};
 pub use clock::{Clock, ManualClock, boottime_ns};
 pub use clock_watch::ClockReading;
 pub use coordinator::{Coordinator, initialise};
 pub use drain_row::{DRAINS_AT_ONCE, DrainAuthor, DrainRow, NodeRefusal};
-pub use drains::Drains;
+pub use drains::{DrainPlanned, Drains, DrainsSeen};
 pub use embedded::Embedded;
 pub use error::ClusterError;
 pub use finding::{Finding, RefutedFinding};

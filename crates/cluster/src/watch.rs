@@ -8,8 +8,8 @@ use cell_terms::text::with_causes;
 use cell_terms::{Incarnation, NodeId, PairId, SessionId};
 
 use crate::balance::{
-    self, FiguresRow, KEY_BALANCE, KEY_DRILL, KEY_SEAT, PauseCause, SeatSeen, parse_figures, parse_pause,
-    parse_seat,
+    self, FiguresRow, KEY_BALANCE, KEY_DRILL, KEY_SEAT, PauseCause, SeatSeen, ToldPair, parse_figures,
+    parse_further, parse_pause, parse_seat,
 };
 use crate::coordinator::{Coordinator, parse};
 use crate::drain_row::{DrainRow, KEY_DRAINS};
@@ -58,6 +58,8 @@ pub struct BalanceView {
     pub seat: Option<SeatSeen>,
     /// The members' figures, each with the revision at which it was written.
     pub figures: BTreeMap<Incarnation, (FiguresRow, Revision)>,
+    /// Further rows of members that have more pairs than one row lists.
+    further: BTreeMap<(Incarnation, u32), Vec<ToldPair>>,
     /// Whether a node runs a drill.
     pub drill: bool,
     /// What else keeps balance from moving pairs, by the leases of who wants it.
@@ -241,6 +243,15 @@ impl BalanceView {
         self.pauses.values().copied().max().max(drill)
     }
 
+    /// What the members have told of their pairs, each pair with who told it.
+    pub fn told_pairs(&self) -> impl Iterator<Item = (Incarnation, &ToldPair)> {
+        self.figures.iter().flat_map(move |(owner, (row, _))| {
+            let owner = *owner;
+            let further = (1..=row.more_rows).filter_map(move |number| self.further.get(&(owner, number)));
+            row.pairs.iter().chain(further.flatten()).map(move |told| (owner, told))
+        })
+    }
+
     fn take(&mut self, change: &KeyChange) -> Result<(), ClusterError> {
         let KeyChange { key, value, .. } = change;
         if key == KEY_DRILL {
@@ -250,13 +261,18 @@ impl BalanceView {
                 Ok::<_, ClusterError>(SeatSeen { seat: parse_seat(&entry.value)?, revision: entry.revision })
             };
             self.seat = value.as_ref().map(seen).transpose()?;
-        } else if let Some(incarnation) = balance::figures_of(key) {
-            match value {
-                Some(entry) => {
+        } else if let Some((incarnation, number)) = balance::figures_of(key) {
+            match (value, number) {
+                (Some(entry), 0) => {
                     let row = parse_figures(&entry.value)?;
                     self.figures.insert(incarnation, (row, entry.revision));
                 }
-                None => drop(self.figures.remove(&incarnation)),
+                (Some(entry), _) => {
+                    let pairs = parse_further(&entry.value)?;
+                    self.further.insert((incarnation, number), pairs);
+                }
+                (None, 0) => drop(self.figures.remove(&incarnation)),
+                (None, _) => drop(self.further.remove(&(incarnation, number))),
             }
         } else if let Some(lease) = balance::pause_of(key) {
             let pause = value.as_ref().map(|entry| parse_pause(&entry.value)).transpose()?;

@@ -1,5 +1,8 @@
 //! The balancer: what is to be done now, in the order of what goes first.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use cell_terms::{NodeId, PairId};
 
 use crate::drain::{DrainPlan, DrainRefusal, Emptying};
@@ -22,6 +25,9 @@ pub struct Advice {
     /// The pairs that have kept a drain from going on for longer than `stall_ms`.
     pub stalls: Vec<DrainStall>,
 }
+
+/// So many moves of fresh pairs in a row go before one of balance that is due.
+const FRESH_IN_ROW_MAX: u32 = 4;
 
 /// Pairs of nodes that drain which cannot move now.
 type Blocked = Vec<(NodeId, PairId, PairObstacle)>;
@@ -67,7 +73,7 @@ impl Balancer {
         if let NextStep::Move(planned) = &step {
             self.begin(now_ms, figures, planned);
         }
-        Advice { step, stalls: self.stalls(now_ms, blocked) }
+        Advice { step, stalls: self.stalls(now_ms, figures, blocked) }
     }
 
     /// A move that was advised, or another's, came to nothing.
@@ -98,7 +104,7 @@ impl Balancer {
             .collect();
         nodes.sort_by_key(|standing| standing.node);
         let (mean_bytes, mean_load_ns) = (survey.mean_bytes, survey.mean_load_ns);
-        Explanation { step, mean_bytes, mean_load_ns, nodes, stalls: self.stalls(now_ms, blocked) }
+        Explanation { step, mean_bytes, mean_load_ns, nodes, stalls: self.stalls(now_ms, figures, blocked) }
     }
 
     /// How one pair stands: what it takes, and what keeps it where it is, if anything does. None: no member
@@ -184,13 +190,19 @@ impl Balancer {
 
     /// The next move while nothing moves and no node drains.
     fn balance(&self, now_ms: u64, figures: &Figures) -> Result<PlannedMove, RestReason> {
-        let rules = &self.rules;
         if let Some(pause) = figures.pause {
             return Err(RestReason::Paused(pause));
         }
-        if let Some(planned) = self.fresh(figures) {
-            return Ok(planned);
-        }
+        let Some(fresh) = self.fresh(figures) else { return self.compared(now_ms, figures) };
+        // Under a load there is always another one.
+        let is_others_turn = self.history.fresh_in_row() >= FRESH_IN_ROW_MAX;
+        let compared = is_others_turn.then(|| self.compared(now_ms, figures)).and_then(Result::ok);
+        Ok(compared.unwrap_or(fresh))
+    }
+
+    /// The next move of balance among pairs that were not just made for another node.
+    fn compared(&self, now_ms: u64, figures: &Figures) -> Result<PlannedMove, RestReason> {
+        let rules = &self.rules;
         if figures.members.iter().filter(|member| member.shares_load()).count() < 2 {
             return Err(RestReason::OneNode);
         }
@@ -212,20 +224,26 @@ impl Balancer {
         Search { now_ms, figures, survey: &survey, history: &self.history, rules }.next()
     }
 
-    /// The move of a pair that was made for another node and whose split is open. One that could not leave
-    /// while it was young is a pair like any other from then on.
+    /// The move of a pair that was made for another node and whose split is open: the one that has waited for
+    /// longest, whichever node has it. One that could not leave while it was young is a pair like any other
+    /// from then on.
     fn fresh(&self, figures: &Figures) -> Option<PlannedMove> {
         let members = figures.members.iter().filter(|member| member.can_give());
-        members.flat_map(|member| member.pairs.iter().map(move |held| (member, held))).find_map(
-            |(member, held)| {
+        let held = members.flat_map(|member| member.pairs.iter().map(move |held| (member, held)));
+        let mut fresh: Vec<(&MemberFigures, &HeldPair, NodeId)> = held
+            .filter_map(|(member, held)| {
                 let Arrival::Created { meant_for: Some(node) } = held.arrival else { return None };
                 let is_young = held.held_ms < self.rules.window_ms;
-                let load = held.load.filter(|_| is_young && held.hold.is_none() && node != member.node)?;
-                let to = self.fresh_target(figures, member.node, held, node)?;
-                let (pair, from, bytes) = (held.pair, member.node, load.bytes);
-                Some(PlannedMove { pair, from, to, bytes, why: MoveReason::Fresh })
-            },
-        )
+                let may_leave = is_young && held.hold.is_none() && held.load.is_some() && node != member.node;
+                may_leave.then_some((member, held, node))
+            })
+            .collect();
+        fresh.sort_by_key(|(_, held, _)| (Reverse(held.held_ms), held.pair));
+        fresh.into_iter().find_map(|(member, held, node)| {
+            let to = self.fresh_target(figures, member.node, held, node)?;
+            let (pair, from, bytes) = (held.pair, member.node, held.load?.bytes);
+            Some(PlannedMove { pair, from, to, bytes, why: MoveReason::Fresh })
+        })
     }
 
     /// Whom it was made for, or another one if that node takes it no more.
@@ -260,20 +278,33 @@ impl Balancer {
         if let Some(held) = held {
             self.history.carry(now_ms, held, &self.rules);
         }
-        if matches!(planned.why, MoveReason::Above { .. } | MoveReason::Below { .. }) {
-            self.history.moved(now_ms, planned.from, planned.to);
+        match planned.why {
+            MoveReason::Above { .. } | MoveReason::Below { .. } => {
+                self.history.moved(now_ms, planned.from, planned.to);
+                self.history.note_fresh(false);
+            }
+            MoveReason::Fresh => self.history.note_fresh(true),
+            MoveReason::Drain { .. } => {}
         }
     }
 
-    fn stalls(&self, now_ms: u64, blocked: Blocked) -> Vec<DrainStall> {
-        let stalls = blocked.into_iter().map(|(node, pair, why)| {
+    /// The pairs that cannot move now, or of which one move after the other has come to nothing, once that
+    /// has lasted.
+    fn stalls(&self, now_ms: u64, figures: &Figures, blocked: Blocked) -> Vec<DrainStall> {
+        let mut stalls: BTreeMap<(NodeId, PairId), DrainStall> = BTreeMap::new();
+        for (node, pair, why) in blocked {
             let for_ms = self.history.blocked_ms(now_ms, pair);
-            DrainStall { node, pair, for_ms, why }
-        });
-        let mut stalls: Vec<DrainStall> =
-            stalls.filter(|stall| stall.for_ms >= self.rules.stall_ms).collect();
-        stalls.sort_by_key(|stall| (stall.node, stall.pair));
-        stalls
+            stalls.insert((node, pair), DrainStall { node, pair, for_ms, why });
+        }
+        for (pair, failing_ms, why) in self.history.failing(now_ms) {
+            let has = |member: &&MemberFigures| member.pairs.iter().any(|held| held.pair == pair);
+            let drains = figures.members.iter().filter(|member| member.draining);
+            let Some(MemberFigures { node, .. }) = drains.into_iter().find(has) else { continue };
+            let failing = DrainStall { node: *node, pair, for_ms: failing_ms, why };
+            let stall = stalls.entry((*node, pair)).or_insert(failing);
+            stall.for_ms = stall.for_ms.max(failing_ms);
+        }
+        stalls.into_values().filter(|stall| stall.for_ms >= self.rules.stall_ms).collect()
     }
 }
 

@@ -1,12 +1,12 @@
 //! What the balancer remembers from look to look. All of it may be lost: a new balancer watches for a window,
 //! and what must outlast it, the rest of a pair, is in the figures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cell_terms::{NodeId, PairId};
 
 use crate::figures::{Arrival, Figures, HeldPair, MoveCause};
-use crate::obstacle::MoveFailure;
+use crate::obstacle::{MoveFailure, PairObstacle};
 use crate::rules::BalanceRules;
 
 /// See the module's text.
@@ -24,6 +24,20 @@ pub(crate) struct History {
     failed: BTreeMap<(PairId, NodeId), (u64, MoveFailure)>,
     /// Since when pairs keep a drain from going on.
     blocked: BTreeMap<PairId, u64>,
+    /// Pairs of nodes that drain of which moves came to nothing.
+    failing: BTreeMap<PairId, Failing>,
+    /// Moves of pairs that were made for other nodes, since balance last moved one.
+    fresh_in_row: u32,
+}
+
+/// A pair that was to leave, and did not.
+#[derive(Clone, Copy, Debug)]
+struct Failing {
+    /// When the first move of it came to nothing.
+    since_ms: u64,
+    moves: u32,
+    to: NodeId,
+    why: MoveFailure,
 }
 
 /// What is left of a length of time that began then.
@@ -51,6 +65,12 @@ impl History {
                 self.moved(now_ms, moving.from, moving.to);
             }
         }
+        // While a pair is handed over its target has it, and it may come back.
+        let moving = figures.moving.map(|moving| moving.pair);
+        let members = figures.members.iter().filter(|member| member.draining);
+        let leaving: BTreeSet<PairId> =
+            members.flat_map(|member| &member.pairs).map(|held| held.pair).chain(moving).collect();
+        self.failing.retain(|pair, _| leaving.contains(pair));
         let rest_ms = rules.node_rest_ms;
         self.carried.retain(|_, (_, at)| left(now_ms, *at, rules.window_ms.saturating_mul(2)).is_some());
         self.took.retain(|_, at| left(now_ms, *at, rest_ms).is_some());
@@ -77,6 +97,28 @@ impl History {
     /// A move came to nothing.
     pub(crate) fn fail(&mut self, now_ms: u64, pair: PairId, to: NodeId, why: MoveFailure) {
         self.failed.insert((pair, to), (now_ms, why));
+        let before = self.failing.get(&pair);
+        let since_ms = before.map_or(now_ms, |before| before.since_ms);
+        let moves = before.map_or(0, |before| before.moves).saturating_add(1);
+        self.failing.insert(pair, Failing { since_ms, moves, to, why });
+    }
+
+    /// The pairs of nodes that drain of which moves came to nothing, since when, and why the last one did.
+    pub(crate) fn failing(&self, now_ms: u64) -> impl Iterator<Item = (PairId, u64, PairObstacle)> {
+        self.failing.iter().map(move |(pair, failing)| {
+            let Failing { since_ms, moves, to, why } = *failing;
+            (*pair, now_ms.saturating_sub(since_ms), PairObstacle::Fails { moves, to, why })
+        })
+    }
+
+    /// A pair that was made for another node moves there, or balance moves one.
+    pub(crate) fn note_fresh(&mut self, is_fresh: bool) {
+        self.fresh_in_row = if is_fresh { self.fresh_in_row.saturating_add(1) } else { 0 };
+    }
+
+    /// Moves of pairs that were made for other nodes, since balance last moved one.
+    pub(crate) fn fresh_in_row(&self) -> u32 {
+        self.fresh_in_row
     }
 
     /// Why a pair is not sent to a node, if it could not be a moment ago.

@@ -5,7 +5,7 @@ use std::fmt;
 use cell_terms::text::counted;
 use cell_terms::{NodeId, PairId};
 
-use crate::figures::{MemberState, PairHold};
+use crate::figures::{MemberState, MoveCause, PairHold};
 use crate::words::{seconds, size};
 
 /// Why a pair does not move, or cannot.
@@ -35,8 +35,10 @@ pub enum PairObstacle {
         /// The owner.
         node: NodeId,
     },
-    /// Balance has moved it, and it rests.
+    /// It was moved, and it rests.
     Rests {
+        /// In whose name it was moved.
+        cause: MoveCause,
         /// For so long.
         left_ms: u64,
     },
@@ -47,6 +49,15 @@ pub enum PairObstacle {
     },
     /// No other node can take it.
     NoTarget(NoTarget),
+    /// Moves of it come to nothing, one after the other.
+    Fails {
+        /// How many have.
+        moves: u32,
+        /// Where the last one was to go.
+        to: NodeId,
+        /// Why that came to nothing.
+        why: MoveFailure,
+    },
 }
 
 /// Why no node takes a pair: each other node counts once, under the first that applies.
@@ -119,13 +130,21 @@ impl fmt::Display for PairObstacle {
             PairObstacle::Held(hold) => write!(f, "{hold}"),
             PairObstacle::Owner { node, state } => write!(f, "its owner, {node}, {state}"),
             PairObstacle::Untold { node } => write!(f, "its owner, {node}, has not told what it takes"),
-            PairObstacle::Rests { left_ms } => {
-                write!(f, "it was moved for balance and rests for another {}", seconds(*left_ms))
+            PairObstacle::Rests { cause, left_ms } => {
+                let by = match cause {
+                    MoveCause::Operator => "an operator moved it, and it",
+                    _ => "it was moved for balance and",
+                };
+                write!(f, "{by} rests for another {}", seconds(*left_ms))
             }
             PairObstacle::Young { left_ms } => {
                 write!(f, "what it takes is known in {}, after a whole window", seconds(*left_ms))
             }
             PairObstacle::NoTarget(why) => write!(f, "{why}"),
+            PairObstacle::Fails { moves, to, why } => {
+                let moves = counted(u64::from(*moves), "move of it has", "moves of it have");
+                write!(f, "{moves} come to nothing, the last one to {to}: {why}")
+            }
         }
     }
 }

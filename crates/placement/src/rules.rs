@@ -8,7 +8,7 @@ pub struct BalanceRules {
     /// Over how long a node's load is measured, in milliseconds. A member's figures count once it has served
     /// for so long, and while they are no older. A new balancer, and balance after a drain, wait as long.
     pub window_ms: u64,
-    /// A pair that balance has moved is not moved by balance again for so many milliseconds.
+    /// A pair that balance or an operator has moved is not moved by balance for so many milliseconds.
     pub pair_rest_ms: u64,
     /// A node that took a pair gives none for so many milliseconds, one that gave a pair takes none.
     pub node_rest_ms: u64,

@@ -21,7 +21,7 @@ use crate::targets::{Taker, takers};
 use crate::words::percent;
 
 /// Gains that differ by less than this part of the tolerance are one: the pair with fewer bytes moves then.
-/// A move that gains less is not worth it.
+/// A move that gains less is not worth it, unless its node has so many pairs that most gain less.
 const GAIN_PARTS: f64 = 20.0;
 
 /// What there is to choose from.
@@ -53,6 +53,8 @@ struct Offer<'a> {
     takes: Shares,
     before: f64,
     left: f64,
+    /// The least gain that is worth a move.
+    least: f64,
 }
 
 /// What came of looking for a pair's target.
@@ -74,6 +76,13 @@ struct Source<'a> {
 impl Source<'_> {
     fn score(&self) -> f64 {
         self.shares.worst()
+    }
+
+    /// The least gain that is worth a move: a part of the tolerance, or half of what a pair of this node has
+    /// on average. Of several hundred pairs none gains that part alone.
+    fn least_gain(&self, tolerance: f64) -> f64 {
+        let average = self.score() / self.pairs.len().max(1) as f64;
+        (tolerance / GAIN_PARTS).min(average / 2.0)
     }
 }
 
@@ -179,9 +188,12 @@ impl Search<'_> {
             return Err(PairObstacle::Held(hold));
         }
         let load = known_load(held, self.history, self.rules).ok_or(PairObstacle::Untold { node })?;
-        let rests_ms = self.rules.pair_rest_ms.saturating_sub(held.held_ms);
-        if held.arrival == Arrival::Moved(MoveCause::Balance) && rests_ms > 0 {
-            return Err(PairObstacle::Rests { left_ms: rests_ms });
+        let left_ms = self.rules.pair_rest_ms.saturating_sub(held.held_ms);
+        // Moved straight back, it would not be where an operator wants it.
+        if let Arrival::Moved(cause @ (MoveCause::Balance | MoveCause::Operator)) = held.arrival
+            && left_ms > 0
+        {
+            return Err(PairObstacle::Rests { cause, left_ms });
         }
         let left_ms = self.history.unmeasured_ms(held, self.rules);
         match left_ms.filter(|_| measure != Some(Measure::Bytes)) {
@@ -201,13 +213,13 @@ impl Search<'_> {
         best: Option<&Found>,
     ) -> Target {
         let tolerance = self.rules.tolerance();
-        let least = tolerance / GAIN_PARTS;
+        let least = source.least_gain(tolerance);
         let takes = self.survey.shares(load.bytes, load.load_ns);
         let before = source.score();
         let left = source.shares.minus(takes).worst();
         // A pair that fills the gain can gain no more than this, wherever it goes.
         let most = before - left;
-        if most < least || best.is_some_and(|best| (most / least).floor() < best.rank) {
+        if most <= 0.0 || most < least || best.is_some_and(|best| (most / least).floor() < best.rank) {
             return Target::NoGain;
         }
         if bounds.room_bytes < load.memory_bytes {
@@ -216,7 +228,7 @@ impl Search<'_> {
         if bounds.lowest.plus(takes).worst() > 1.0 + tolerance {
             return Target::Lifts;
         }
-        let offer = Offer { held, load, takes, before, left };
+        let offer = Offer { held, load, takes, before, left, least };
         match self.taker(source.node, &offer, takers) {
             Target::Found(found) if best.is_some_and(|best| !is_better(&found, best)) => Target::NoGain,
             target => target,
@@ -225,9 +237,9 @@ impl Search<'_> {
 
     /// The node at which a pair's move gains most.
     fn taker(&self, from: NodeId, offer: &Offer<'_>, takers: &[Taker]) -> Target {
-        let Offer { held, load, takes, before, left } = *offer;
+        let Offer { held, load, takes, before, left, least } = *offer;
         let tolerance = self.rules.tolerance();
-        let (half, least) = (tolerance / 2.0, tolerance / GAIN_PARTS);
+        let half = tolerance / 2.0;
         let (mut found, mut has_room, mut bears): (Option<Found>, bool, bool) = (None, false, false);
         for taker in takers {
             let gained = found.map_or(0.0, |found| before - found.after);

@@ -394,6 +394,9 @@ mutants! {
     /// Drains are begun, ended and nodes removed though drains were changed since that was looked at. Caught
     /// as the one before.
     DrainsUnseen: "drains-unseen",
+    /// Of two drains that were planned from the same rows neither is refused, though there is room for one.
+    /// Caught as the one before.
+    DrainPlanUnasked: "drain-plan-unasked",
     /// A copy of a pair counts though others have had the pair since. Tests of recoveries
     /// (`recovery/tests/suite/copy.rs`) catch it, as the next one.
     ForeignEpochTaken: "foreign-epoch-taken",

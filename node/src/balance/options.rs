@@ -1,9 +1,9 @@
 //! By what a node balances: its settings, as numbers.
 
-use cell_cluster::TOLD_PAIRS_MAX;
 use cell_placement::BalanceRules;
 use cell_terms::setting::Settings;
 
+use crate::limits::PAIRS_MAX;
 use crate::memory_plan::log_buffer_bytes;
 
 /// See the module's text.
@@ -23,9 +23,7 @@ impl BalanceOptions {
     /// With these rules.
     #[must_use]
     pub fn new(on: bool, rules: BalanceRules) -> BalanceOptions {
-        // Of more it could not tell.
-        let pairs_max = u32::try_from(TOLD_PAIRS_MAX).unwrap_or(u32::MAX);
-        BalanceOptions { on, rules, pairs_max, log_bytes: 0 }
+        BalanceOptions { on, rules, pairs_max: PAIRS_MAX, log_bytes: 0 }
     }
 
     /// Reads the settings.

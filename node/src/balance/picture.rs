@@ -82,9 +82,8 @@ pub(super) fn figures(view: &ClusterView, seen: &SeenFigures, on: bool, now_ns: 
     let mut figures: Vec<MemberFigures> =
         members.values().map(|row| member(view, row, seen, now_ns)).collect();
     let places: BTreeMap<Incarnation, usize> = members.values().map(|row| row.incarnation).zip(0..).collect();
-    let rows = view.balance.figures.iter().map(|(owner, (row, _))| (*owner, row));
     let told: BTreeMap<(Incarnation, PairId), &ToldPair> =
-        rows.flat_map(|(owner, row)| row.pairs.iter().map(move |told| ((owner, told.pair), told))).collect();
+        view.balance.told_pairs().map(|(owner, told)| ((owner, told.pair), told)).collect();
     for row in view.pairs.values() {
         let place = row.owner.and_then(|owner| places.get(&owner));
         let Some(member) = place.and_then(|place| figures.get_mut(*place)) else { continue };

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use cell_cluster::{FiguresRow, TOLD_PAIRS_MAX, ToldArrival, ToldPair};
+use cell_cluster::{FiguresRow, ToldArrival, ToldPair};
 use cell_terms::{Epoch, Incarnation, NodeId, PairId};
 
 use crate::figures::{PairUse, WorkerFigures};
@@ -123,9 +123,7 @@ impl Telling {
             return None;
         }
         let (latest, since_ns) = (self.latest.as_ref()?, self.serving_since_ns?);
-        let mut pairs: Vec<ToldPair> =
-            latest.pairs.iter().filter_map(|used| self.pair(used, log_bytes, latest.at_ns, now_ns)).collect();
-        pairs.truncate(TOLD_PAIRS_MAX);
+        let told = latest.pairs.iter().filter_map(|used| self.pair(used, log_bytes, latest.at_ns, now_ns));
         let row = FiguresRow {
             incarnation,
             node,
@@ -134,7 +132,8 @@ impl Telling {
             memory_left_bytes,
             pairs_max,
             meganodes: latest.meganodes,
-            pairs,
+            more_rows: 0,
+            pairs: told.collect(),
         };
         let is_old = told_ms.is_none_or(|ms| ms >= window_ms / TOLD_PARTS);
         let may_change = told_ms.is_none_or(|ms| ms >= window_ms / CHANGED_PARTS);
@@ -278,11 +277,11 @@ mod tests {
         assert!(told_ms(&telling, 5_000) && !told_ms(&telling, 500), "not each moment");
     }
 
+    /// Of more than 256 pairs some were not told, and nothing in the cluster was balanced any more.
     #[test]
-    fn of_more_pairs_than_a_row_takes_some_are_told() {
+    fn all_pairs_are_told_however_many_there_are() {
         let mut telling = Telling::default();
-        let most = u32::try_from(TOLD_PAIRS_MAX).unwrap();
-        count(&mut telling, (0..most + 5).map(|pair| used(pair, 1, 0)).collect(), SECOND);
-        assert_eq!(due(&telling, SECOND).unwrap().pairs.len(), TOLD_PAIRS_MAX);
+        count(&mut telling, (0..900).map(|pair| used(pair, 1, 0)).collect(), SECOND);
+        assert_eq!(due(&telling, SECOND).unwrap().pairs.len(), 900);
     }
 }

@@ -133,6 +133,7 @@ impl World {
             memory_left_bytes,
             pairs_max: 100,
             meganodes: 1,
+            more_rows: 0,
             pairs: other.pairs.iter().map(told).collect(),
         };
         Balance::new(Arc::new(self.link.clone())).tell(&row).unwrap();
@@ -270,7 +271,11 @@ fn worker_is_told_what_the_others_have_while_balance_is_on() {
     let view = spread(&mut world).flatten().unwrap();
     assert_eq!((view.node, view.meganodes), (NodeId(1), 1));
     let own = &view.figures.members[0];
-    assert_eq!((own.node, own.pairs.len(), own.pairs_max), (NodeId(1), 1, 256 - 2), "as one pair");
+    assert_eq!(
+        (own.node, own.pairs.len(), own.pairs_max),
+        (NodeId(1), 1, crate::limits::PAIRS_MAX - 2),
+        "as one pair"
+    );
     assert_eq!(own.pairs[0].load.unwrap().bytes, 300 * MIB);
     assert!(view.figures.members[1].pairs.is_empty());
     world.driver.set_options(options(false));
@@ -351,6 +356,53 @@ fn move_that_came_to_nothing_is_not_tried_again_at_once() {
         world.moves()[0].number == 2
     });
     assert!(again.is_some_and(|seconds| (19..30).contains(&seconds)), "{again:?}");
+}
+
+/// The second move was begun 20 s after the first one, and so on, and nobody was told anything.
+#[test]
+fn drain_of_which_moves_keep_failing_says_so_in_its_row() {
+    let mut world = world(0, 1, options(false));
+    world.pass();
+    world.drain(NodeId(1));
+    let moves = Moves::new(Arc::new(world.link.clone()));
+    let mut said = None;
+    for _ in 0..120 {
+        world.pass();
+        for of in world.moves().into_iter().filter(|of| of.outcome.is_none()) {
+            moves.end(of.name(), &MoveOutcome::GivenUp { why: "no memory".to_owned() }).unwrap();
+        }
+        world.watch.look().unwrap();
+        let stall = world.watch.view().drains[&NodeId(1)].stall.clone();
+        assert!(said.is_none() || stall.is_some(), "it is said until the pair has left");
+        said = stall;
+    }
+    assert!(world.moves()[0].number >= 4, "it was tried again and again");
+    let said = said.expect("somebody is told");
+    let pair = world.peers[0].pairs[0];
+    assert!(said.starts_with(&format!("{pair} cannot move: ")), "{said}");
+    assert!(said.contains("it had no memory for the copy"), "{said}");
+}
+
+/// Of more than 256 pairs a node left some out, and each balancer waited for them for ever.
+#[test]
+fn node_of_several_hundred_pairs_is_balanced_whoever_it_is() {
+    for own in [0, 1] {
+        let mut world = world(own, 600, options(true));
+        assert!(world.seconds_to_a_move().is_some(), "node {own} balances");
+        let view = world.watch.view();
+        assert_eq!(view.balance.told_pairs().count(), 600);
+        let heavy = &view.balance.figures[&world.peers[0].lease].0;
+        assert_eq!((heavy.pairs.len(), heavy.more_rows), (256, 2));
+        let looked = world.driver.snapshot(view).look.unwrap().explain();
+        assert_eq!(looked.nodes[0].pairs, 600);
+        assert!(looked.nodes.iter().all(|node| node.unknown.is_none()), "{looked}");
+        // It has fewer by now: what is in a row that it writes no more does not count.
+        world.peers[0].pairs.truncate(300);
+        for _ in 0..10 {
+            world.pass();
+        }
+        assert_eq!(world.watch.view().balance.told_pairs().count(), 300);
+    }
 }
 
 #[test]

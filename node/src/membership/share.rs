@@ -19,8 +19,12 @@ pub(crate) struct Orphan {
     pub(crate) declined: Vec<Incarnation>,
 }
 
-/// Gives each pair to the one that has the least to replay so far and has memory: the largest pairs first. A
-/// pair that nobody has room for gets nobody. Nodes that drain get only what nobody else has room for.
+/// Gives each pair to the one that has the least to replay so far and has memory: the largest pairs first.
+/// Nodes that drain get only what nobody else has room for.
+///
+/// Regions have the size that they may grow to, and most are far smaller. So where nobody has room for all of
+/// them, the pair goes by the same order to whoever has not declined it: that node knows what it has granted,
+/// and declines what does not fit. A pair that all have declined gets nobody.
 #[must_use]
 pub(crate) fn share_out(
     mut orphans: Vec<Orphan>,
@@ -39,17 +43,18 @@ pub(crate) fn share_out(
     orphans.sort_by_key(|orphan| (std::cmp::Reverse(orphan.replay_bytes), orphan.pair));
     let mut plan = Vec::new();
     for Orphan { pair, replay_bytes, memory_bytes, declined } in orphans {
-        let fits = |member: &&MemberRow| {
+        let may_take = |member: &&MemberRow| !declined.contains(&member.incarnation);
+        let is_over = |member: &&MemberRow| {
             let limit = member.memory_limit_bytes;
             let has = taken.get(&member.incarnation).copied().unwrap_or(0);
-            !declined.contains(&member.incarnation) && (limit == 0 || has + memory_bytes <= limit)
+            limit > 0 && has + memory_bytes > limit
         };
         let load = |member: &&MemberRow| {
             let of = |map: &BTreeMap<Incarnation, u64>| map.get(&member.incarnation).copied().unwrap_or(0);
             let drains = draining.contains(&member.node);
-            (drains, of(&to_replay), of(&shares), of(&taken), member.incarnation)
+            (is_over(member), drains, of(&to_replay), of(&shares), of(&taken), member.incarnation)
         };
-        let survivor = members.iter().filter(fits).min_by_key(load).map(|member| member.incarnation);
+        let survivor = members.iter().filter(may_take).min_by_key(load).map(|member| member.incarnation);
         if let Some(survivor) = survivor {
             *to_replay.entry(survivor).or_default() += replay_bytes;
             *shares.entry(survivor).or_default() += 1;
@@ -120,8 +125,33 @@ mod tests {
         let mut declined = orphan(3, 1);
         declined.declined = vec![Incarnation(8)];
         let orphans = vec![orphan(1, 3), orphan(2, 2), declined];
-        let plan = share_out(orphans, &rows, &[small, member(8, 2)], &NONE);
-        assert_eq!(survivors(&plan), [Some(8), Some(7), None], "the third finds no room anywhere");
+        let plan = share_out(orphans, &rows, &[small.clone(), member(8, 2)], &NONE);
+        assert_eq!(
+            survivors(&plan),
+            [Some(8), Some(7), Some(7)],
+            "the third is over what the first could grow to"
+        );
+        let mut declined = orphan(3, 1);
+        declined.declined = vec![Incarnation(8), Incarnation(7)];
+        let plan = share_out(vec![declined], &rows, &[small, member(8, 2)], &NONE);
+        assert_eq!(survivors(&plan), [None], "it finds no room anywhere");
+    }
+
+    /// Many small pairs in regions that could grow large were served by nobody, though there was memory.
+    #[test]
+    fn share_out_goes_by_who_declined_where_regions_could_grow_beyond_every_limit() {
+        let members = [7, 8].map(|incarnation| {
+            let mut full = member(incarnation, 1);
+            full.memory_limit_bytes = 20;
+            full
+        });
+        let rows = [row(9, Some(7), 1), row(10, Some(7), 1), row(11, Some(8), 1), row(12, Some(8), 1)];
+        let orphans = (1..=4).map(|pair| orphan(pair, 5)).collect();
+        let plan = share_out(orphans, &rows, &members, &NONE);
+        assert_eq!(survivors(&plan), [Some(7), Some(8), Some(7), Some(8)]);
+        let mut declined = orphan(1, 5);
+        declined.declined = vec![Incarnation(7)];
+        assert_eq!(survivors(&share_out(vec![declined], &rows, &members, &NONE)), [Some(8)]);
     }
 
     #[test]

@@ -8,17 +8,15 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
 use cell_cluster::{
-    ClusterError, Coordinator, Drains, IncidentRow, Incidents, Members, NodeRefusal, PairRow, PairState,
-    Table, Trouble,
+    Coordinator, Drains, IncidentRow, Incidents, Members, PairRow, PairState, Table, Trouble,
 };
-use cell_drill::wire::{DRAINED_BY, DrillAnswer, DrillRequest, PairView, Refused, Status};
-use cell_terms::text::with_causes;
+use cell_drill::wire::{DrillAnswer, DrillRequest, PairView, Refused, Status};
 use cell_terms::{Incarnation, NodeId};
 
+use super::drain;
 use super::drill_pause::DrillPause;
 use super::event::Event;
 use super::local_listener::{Asked, LocalListener, Names, answer_lines};
-use super::scale_wire;
 
 /// Opens the socket and serves it on threads of its own.
 ///
@@ -82,15 +80,8 @@ fn ask(request: DrillRequest, coordinator: &Arc<dyn Coordinator>, events: &Sende
 
 /// Wants a node empty, or no longer.
 fn drain(coordinator: &Arc<dyn Coordinator>, node: u16, on: bool) -> Result<(), Refused> {
-    let (drains, node) = (Drains::new(coordinator.clone()), NodeId(node.into()));
-    let done = match on {
-        true => drains.begin(&[node], &scale_wire::author(DRAINED_BY)).map(drop),
-        false => match drains.end(&[node]) {
-            Err(ClusterError::Node(NodeRefusal::NotDraining { .. })) => Ok(()),
-            done => done.map(drop),
-        },
-    };
-    done.map_err(|error| scale_wire::refuse(with_causes(&error), "`cell drill ls` shows the nodes"))
+    let node = NodeId(node.into());
+    if on { drain::begin(coordinator, node) } else { drain::end(coordinator, node) }
 }
 
 fn add_table(

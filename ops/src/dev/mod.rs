@@ -7,6 +7,7 @@
 pub(crate) mod announce;
 pub(crate) mod backoff;
 pub(crate) mod child;
+mod drain;
 pub(crate) mod drill_listener;
 mod drill_pause;
 pub(crate) mod event;

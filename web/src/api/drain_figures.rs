@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use cell_cluster::{DrainRow, MemberRow, PairRow, PairState};
-use cell_node::NodeSnapshot;
+use cell_node::{NodeSnapshot, PAIRS_MAX};
 use cell_placement::{
     Arrival, BalanceRules, Balancer, DrainPlan, DrainRefusal, Figures, HeldPair, MemberFigures, MemberState,
     PairHold, PairLoad,
@@ -13,9 +13,6 @@ use cell_terms::{Durability, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::peers::NodePart;
-
-/// How many pairs a node may hold: as many as one reply to a client lists.
-const PAIRS_MAX: usize = cell_protocol::regions::REGION_PAIRS_MAX;
 
 /// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,7 +97,7 @@ impl Rows {
             told_ms_ago: told.map(|_| 0),
             serving_ms: told.map_or(0, |told| told.uptime_ms),
             memory_left_bytes: told.map_or(0, |told| told.memory_available_bytes),
-            pairs_max: u32::try_from(PAIRS_MAX).unwrap_or(u32::MAX),
+            pairs_max: PAIRS_MAX,
             pairs: own.map(|row| held(row, told)).collect(),
         }
     }

@@ -11,12 +11,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use cell_cluster::{
-    ClusterError, Coordinator, DrainAuthor, DrainRow, Drains, MemberRow, Members, NodeRefusal, Table,
-    WORDS_BYTES_MAX,
+    ClusterError, Coordinator, DrainAuthor, DrainPlanned, DrainRow, Drains, DrainsSeen, MemberRow, Members,
+    NodeRefusal, Table, WORDS_BYTES_MAX,
 };
 use cell_node::NodeSnapshot;
 use cell_placement::{DrainPlan, DrainRefusal};
-use cell_terms::NodeId;
+use cell_terms::{Incarnation, NodeId};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -39,6 +39,8 @@ const STALL_MS: u64 = 30_000;
 const PATH: &str = "/api/v1/drains";
 /// After a change of unknown outcome.
 const LOOK: &str = "look with `cell node ls` (/api/v1/drains) before you repeat it";
+/// Plans of one request: each after the first because another drain began meanwhile.
+const PLANS_MAX: u32 = 4;
 /// Moves of a plan that are shown, at most in bytes of JSON.
 const PLAN_BYTES_MAX: usize = 128 << 10;
 /// Nodes that drain that are named where others were expected.
@@ -160,15 +162,15 @@ enum Refused {
 
 type Made<T> = Result<T, Refused>;
 
-/// The rows, and of which revision of the drains they are at least.
-fn read_rows(coordinator: &Arc<dyn Coordinator>) -> Result<(u64, Rows), ClusterError> {
-    let changes = Drains::new(Arc::clone(coordinator)).revision()?;
+/// The rows, and what a drain that is planned from them is conditional on.
+fn read_rows(coordinator: &Arc<dyn Coordinator>) -> Result<(Rows, DrainsSeen), ClusterError> {
+    let seen = Drains::new(Arc::clone(coordinator)).seen()?;
     let rows = Rows {
         members: Members::new(Arc::clone(coordinator)).list()?,
         pairs: Table::new(Arc::clone(coordinator)).pairs()?.0,
-        drains: Drains::new(Arc::clone(coordinator)).list()?,
+        drains: seen.rows.clone(),
     };
-    Ok((changes, rows))
+    Ok((rows, seen))
 }
 
 /// `POST /api/v1/drains`, with `{"node": 3}` or `{"host": "10.0.0.5"}`.
@@ -182,36 +184,74 @@ pub(crate) async fn post_drain(
     let (dry_run, reason) = (params.flag("dry_run")?, reason(&mut params)?);
     params.end()?;
     let (which, seen) = (which(&body)?, seen(&headers, dry_run)?);
-    let rows = shared.coordination.call(CHANGE_PATIENCE, |coordinator| read_rows(&coordinator)).await;
-    let (changes, rows) = rows.map_err(Unanswered::unbegun)?;
-    let nodes = as_seen(nodes(&which, &rows.members), seen.as_ref())?;
-    if let Some(seen) = seen.as_ref().filter(|seen| seen.changes != changes && !rows.all_drain(&nodes)) {
-        return Err(changed(seen, &rows.drains));
+    let mut plans = 1;
+    let planned = loop {
+        let planned = plan(&shared, &which, seen.as_ref()).await?;
+        let Some(seen) = &seen else { break planned };
+        match begin(&shared, &planned, seen.changes, &caller.name, reason.clone()).await? {
+            Ok(()) => break planned,
+            Err(Refused::Node(NodeRefusal::Changed)) if plans < PLANS_MAX => plans += 1,
+            Err(refused) => return Err(problem(refused)),
+        }
+    };
+    let Planned { nodes, plan, seen: read, .. } = planned;
+    let plan = of_nodes(plan, &nodes);
+    Ok(answer(shared.look().1, &nodes, &plan, dry_run.then_some(read.revision)))
+}
+
+/// A drain that may begin, and what that was decided from.
+struct Planned {
+    nodes: Vec<NodeId>,
+    plan: DrainPlan,
+    seen: DrainsSeen,
+    /// The members that are to take the pairs.
+    targets: Vec<Incarnation>,
+}
+
+/// Decides anew whether nodes can be emptied, for an author who was shown that.
+async fn plan(shared: &Shared, which: &Which, shown: Option<&DrainRevision>) -> Result<Planned, Problem> {
+    let read = shared.coordination.call(CHANGE_PATIENCE, |coordinator| read_rows(&coordinator)).await;
+    let (rows, seen) = read.map_err(Unanswered::unbegun)?;
+    let nodes = as_seen(nodes(which, &rows.members), shown)?;
+    if let Some(shown) = shown.filter(|shown| shown.changes != seen.revision && !rows.all_drain(&nodes)) {
+        return Err(changed(shown, &rows.drains));
     }
     // Its words are plainer than those of a plan.
     let asked = nodes.clone();
     let check = move |coordinator| refusable(Drains::new(coordinator).check(&asked));
     let checked = shared.coordination.call(CHANGE_PATIENCE, check).await;
     problem_of(checked.map_err(Unanswered::unbegun)?)?;
-    let (snapshot, age) = shared.look();
+    let (snapshot, _) = shared.look();
     let own = DrainsPart::of(&snapshot);
     let Gathered { parts, .. } = shared.peers.gather(&snapshot, own, &format!("{PATH}?scope=node")).await;
     let plan = problem_of(rows.plan(&parts, &nodes).map_err(Refused::Plan))?;
-    let mut of_plan = nodes.clone();
-    if let Some(seen) = seen {
-        let who = caller.name;
-        let begin = move |coordinator| {
-            let author = DrainAuthor { who: &who, why: reason.as_deref(), now_unix_ms: now_unix_ms() };
-            let drains = Drains::new(coordinator).as_seen(seen.changes);
-            let rows = refusable(drains.begin(&of_plan, &author))?;
-            Ok(rows.map(|rows| (rows, who)))
-        };
-        let (rows, who) = made(shared.coordination.call(CHANGE_PATIENCE, begin).await)?;
-        of_plan = rows.iter().map(|row| row.node).collect();
-        tracing::info!(nodes = ?of_plan, who, "nodes are to be emptied");
-    }
-    let plan = of_nodes(plan, &nodes);
-    Ok(answer(age, &nodes, &plan, dry_run.then_some(changes)))
+    let takes = |member: &&MemberRow| plan.moves.iter().any(|planned| planned.to == member.node);
+    let targets = rows.members.iter().filter(takes).map(|member| member.incarnation).collect();
+    Ok(Planned { nodes, plan, seen, targets })
+}
+
+/// Begins it, if all is still so that it was shown and decided from.
+async fn begin(
+    shared: &Shared,
+    planned: &Planned,
+    shown: u64,
+    who: &str,
+    reason: Option<String>,
+) -> Result<Made<()>, Problem> {
+    let Planned { nodes, seen, targets, .. } = planned;
+    let (nodes, seen, targets, who) = (nodes.clone(), seen.clone(), targets.clone(), who.to_owned());
+    let begin = move |coordinator| {
+        let author = DrainAuthor { who: &who, why: reason.as_deref(), now_unix_ms: now_unix_ms() };
+        let planned = DrainPlanned { seen: &seen, targets: &targets };
+        let drains = Drains::new(coordinator).as_seen(shown);
+        let rows = refusable(drains.begin_as_seen(&nodes, &author, &planned))?;
+        Ok(rows.map(|rows| (rows, who)))
+    };
+    let begun = shared.coordination.call(CHANGE_PATIENCE, begin).await.map_err(|error| error.undone(LOOK))?;
+    Ok(begun.map(|(rows, who)| {
+        let nodes: Vec<NodeId> = rows.iter().map(|row| row.node).collect();
+        tracing::info!(?nodes, who, "nodes are to be emptied");
+    }))
 }
 
 /// `POST /api/v1/drains:end`, with `{"node": 3}` or `{"host": "10.0.0.5"}`.
@@ -225,8 +265,8 @@ pub(crate) async fn post_end(
     let dry_run = params.flag("dry_run")?;
     params.end()?;
     let (which, seen) = (which(&body)?, seen(&headers, dry_run)?);
-    let rows = shared.coordination.call(CHANGE_PATIENCE, |coordinator| read_rows(&coordinator)).await;
-    let (changes, rows) = rows.map_err(Unanswered::unbegun)?;
+    let read = shared.coordination.call(CHANGE_PATIENCE, |coordinator| read_rows(&coordinator)).await;
+    let (rows, DrainsSeen { revision: changes, .. }) = read.map_err(Unanswered::unbegun)?;
     if let Some(seen) = seen.as_ref().filter(|seen| seen.changes != changes) {
         return Err(changed(seen, &rows.drains));
     }
@@ -279,7 +319,7 @@ pub(crate) async fn post_remove(
     let remove = move |coordinator: Arc<dyn Coordinator>| {
         let drains = Drains::new(Arc::clone(&coordinator));
         let changes = drains.revision()?;
-        if !is_known && !read_rows(&coordinator)?.1.knows(node) {
+        if !is_known && !read_rows(&coordinator)?.0.knows(node) {
             return Ok(Err(Refused::Unknown(node)));
         }
         let author = DrainAuthor { who: &who, why: reason.as_deref(), now_unix_ms: now_unix_ms() };
@@ -431,11 +471,15 @@ fn made<T>(made: Result<Made<T>, Unanswered>) -> Result<T, Problem> {
 }
 
 fn problem_of<T>(made: Made<T>) -> Result<T, Problem> {
+    made.map_err(problem)
+}
+
+fn problem(refused: Refused) -> Problem {
     let conflict = |code, words: &str, next: &'static str| {
         Problem::new(StatusCode::CONFLICT, code, sentence(words)).next(next)
     };
     let list = "`cell node ls` lists the nodes";
-    made.map_err(|refused| match refused {
+    match refused {
         Refused::Node(refusal @ NodeRefusal::NotMember { .. }) => {
             Problem::not_found(sentence(&refusal.to_string())).next(list)
         }
@@ -464,13 +508,15 @@ fn problem_of<T>(made: Made<T>) -> Result<T, Problem> {
         Refused::Plan(refusal) => {
             let next = match refusal {
                 DrainRefusal::Untold { .. } => "try again in a moment",
-                DrainRefusal::NoRoom { .. } => "add a node, or give the others more memory (memory_limit_bytes)",
+                DrainRefusal::NoRoom { .. } => {
+                    "add a node, or give the others more memory (memory_limit_bytes)"
+                }
                 DrainRefusal::NobodyLeft => "add a node first, or undrain another one",
                 _ => "`cell status` shows how the nodes are",
             };
             conflict("drain_refused", &refusal.to_string(), next)
         }
-    })
+    }
 }
 
 #[cfg(test)]

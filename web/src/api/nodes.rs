@@ -33,6 +33,8 @@ pub(crate) struct NodeRow {
     pub(crate) backing: NodeBacking,
     /// The pairs that it serves.
     pub(crate) pairs: Vec<u32>,
+    /// What the memory limit has granted to each of them.
+    pub(crate) pairs_granted_bytes: Vec<u64>,
     /// Null: it has not its pairs yet, or not any more. That is no zero.
     pub(crate) entries: Option<u64>,
     /// Processors that the process keeps busy; null until two snapshots were seen, and while figures stand
@@ -155,6 +157,7 @@ fn absent_row(absent: &AbsentNode) -> NodeRow {
         memory: NodeMemory::default(),
         backing: NodeBacking::default(),
         pairs: Vec::new(),
+        pairs_granted_bytes: Vec::new(),
         entries: None,
         cpu_cores_used: None,
         operations_per_second: None,
@@ -202,6 +205,7 @@ pub(crate) fn row(snapshot: &NodeSnapshot, rates: &Rates, fabric: Option<SocketA
             extent_region: (*extent_region).to_owned(),
         },
         pairs: snapshot.pairs.iter().map(|pair| pair.pair.0).collect(),
+        pairs_granted_bytes: snapshot.pairs.iter().map(|pair| pair.granted_bytes).collect(),
         entries: entries(snapshot),
         cpu_cores_used: rates.cpu_cores_used,
         operations_per_second: rates.known(rates.operations_all()),

@@ -1,6 +1,6 @@
 //! How the cluster is, in one sentence, and which losses it would survive now.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cell_cluster::{IncidentRow, PairRow};
 use cell_node::{NodeState, SILENT_WORDS};
@@ -256,7 +256,14 @@ fn loads(nodes: &[&NodeRow], pairs: &[PairRow], takes: &dyn Fn(&NodeRow) -> bool
         let own = pairs
             .iter()
             .filter(|pair| pair.owner.is_some_and(|owner| owner.0.to_string() == node.incarnation));
-        let mut pairs: Vec<u64> = own.map(|pair| pair.geometry.bytes()).collect();
+        let granted: BTreeMap<u32, u64> =
+            node.pairs.iter().copied().zip(node.pairs_granted_bytes.iter().copied()).collect();
+        // Of one that its node has not told of, all that its regions can grow to.
+        let bytes = |pair: &PairRow| {
+            let told = granted.get(&pair.pair.0).copied();
+            told.unwrap_or_else(|| pair.geometry.bytes())
+        };
+        let mut pairs: Vec<u64> = own.map(bytes).collect();
         pairs.sort_unstable_by(|a, b| b.cmp(a));
         let room = node.memory.available_bytes.saturating_add(node.memory.ready_bytes);
         Load { room: if takes(node) { room } else { 0 }, pairs }
@@ -316,6 +323,7 @@ mod tests {
         (row.node, row.incarnation) = (number, number.to_string());
         row.memory.available_bytes = available_bytes;
         row.memory.ready_bytes = 0;
+        (row.pairs, row.pairs_granted_bytes) = (Vec::new(), Vec::new());
         row
     }
 
@@ -349,6 +357,20 @@ mod tests {
         assert_eq!(survives([10_000; 3], &[1, 1, 2]), 1);
         assert_eq!(survives([10_000, 10_000, 0], &[1, 1, 2]), 0);
         assert_eq!(survivable(&[node(1, 1 << 40)], &pairs(&[1]), &[], &[], &NOBODY, true).nodes, 0);
+    }
+
+    /// Many small pairs, whose regions could grow beyond every limit, were taken for as large as that.
+    #[test]
+    fn survivable_goes_by_what_was_granted_to_pairs() {
+        let mut nodes = [node(1, 20), node(2, 20), node(3, 20)];
+        (nodes[0].pairs, nodes[0].pairs_granted_bytes) = (vec![1, 2, 3, 4], vec![10; 4]);
+        let pairs = pairs(&[1, 1, 1, 1]);
+        let survives = |nodes: &[NodeRow]| survivable(nodes, &pairs, &[], &[], &NOBODY, true).nodes;
+        assert_eq!(survives(&nodes), 1);
+        nodes[0].pairs_granted_bytes[3] = 11;
+        assert_eq!(survives(&nodes), 0, "three of them fill what one other has");
+        nodes[0].pairs_granted_bytes = vec![10; 3];
+        assert_eq!(survives(&nodes), 0, "it has not told of the fourth");
     }
 
     #[test]

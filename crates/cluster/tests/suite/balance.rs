@@ -74,6 +74,7 @@ impl Member {
             memory_left_bytes: 6,
             pairs_max: 7,
             meganodes: 1,
+            more_rows: 0,
             pairs: Vec::new(),
         }
     }

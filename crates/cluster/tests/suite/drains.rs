@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClusterError, ClusterTerms, Coordinator, DrainAuthor, Drains, Fault, Joining, LeaseTerms, MemberRow,
-    Members, MoveRefusal, Moves, NewPair, NodeRefusal, PairGeometry, ServingAddress, Sim, SimLink, Table,
-    Watch,
+    ClusterError, ClusterTerms, Coordinator, DrainAuthor, DrainPlanned, Drains, Fault, Joining, LeaseTerms,
+    MemberRow, Members, MoveRefusal, Moves, NewPair, NodeRefusal, PairGeometry, ServingAddress, Sim, SimLink,
+    Table, Watch,
 };
 use cell_terms::{Durability, Incarnation, NodeId};
 
@@ -103,6 +103,61 @@ pub(crate) fn drains_of_the_last_two_nodes_at_once_leave_one() {
     });
     assert_eq!(refusal(Drains::new(Arc::new(slow)).begin(&[NodeId(0)], &AUTHOR)), NodeRefusal::LastNode);
     assert_eq!(drains.list().unwrap().len(), 1);
+}
+
+/// Each of two drains had room for it, and for both together there was none. Also a test of a mutant.
+#[test]
+pub(crate) fn drain_that_was_planned_before_another_began_is_refused() {
+    let (_sim, _link, drains, leases) = cluster(4);
+    let (first, second) = (drains.seen().unwrap(), drains.seen().unwrap());
+    let targets = [leases[2], leases[3]];
+    let planned = DrainPlanned { seen: &first, targets: &targets };
+    let begun = drains.begin_as_seen(&[NodeId(0)], &AUTHOR, &planned).unwrap();
+    let late = DrainPlanned { seen: &second, targets: &targets };
+    assert_eq!(refusal(drains.begin_as_seen(&[NodeId(1)], &AUTHOR, &late)), NodeRefusal::Changed);
+    assert_eq!(drains.list().unwrap(), begun, "nothing was done");
+    assert_eq!(drains.begin_as_seen(&[NodeId(0)], &AUTHOR, &late).unwrap(), begun, "it drains already");
+    let seen = drains.seen().unwrap();
+    assert_eq!(seen.rows, begun);
+    let anew = DrainPlanned { seen: &seen, targets: &targets };
+    drains.begin_as_seen(&[NodeId(1)], &AUTHOR, &anew).unwrap();
+}
+
+/// Also a test of a mutant.
+#[test]
+pub(crate) fn drain_that_another_outruns_is_refused_if_it_was_planned_before() {
+    let (sim, _link, drains, _) = cluster(4);
+    let (others, seen) = (drains.clone(), drains.seen().unwrap());
+    let slow = crate::moves::outrun_link(&sim, move || {
+        others.begin(&[NodeId(1)], &AUTHOR).unwrap();
+    });
+    let planned = DrainPlanned { seen: &seen, targets: &[] };
+    let refused = Drains::new(Arc::new(slow)).begin_as_seen(&[NodeId(0)], &AUTHOR, &planned);
+    assert_eq!(refusal(refused), NodeRefusal::Changed);
+    assert_eq!(drains.list().unwrap().len(), 1);
+}
+
+/// Also a test of a mutant.
+#[test]
+pub(crate) fn drain_whose_targets_have_died_is_refused() {
+    let (sim, link, drains, leases) = cluster(3);
+    let seen = drains.seen().unwrap();
+    let planned = DrainPlanned { seen: &seen, targets: &leases[2..] };
+    sim.advance(400 * MS);
+    leases[..2].iter().for_each(|lease| link.keep_alive(*lease).unwrap());
+    sim.advance(400 * MS);
+    assert_eq!(refusal(drains.begin_as_seen(&[NodeId(0)], &AUTHOR, &planned)), NodeRefusal::Changed);
+    assert_eq!(drains.list().unwrap(), []);
+}
+
+#[test]
+fn drain_with_a_plan_whose_answer_is_lost_is_begun_once() {
+    let (_sim, link, drains, leases) = cluster(2);
+    let seen = drains.seen().unwrap();
+    link.plan([Fault::None, Fault::None, Fault::None, Fault::AnswerLost]); // the write's
+    let planned = DrainPlanned { seen: &seen, targets: &leases[..1] };
+    let begun = drains.begin_as_seen(&[NodeId(1)], &AUTHOR, &planned).unwrap();
+    assert_eq!(begun, drains.list().unwrap());
 }
 
 #[test]

@@ -272,6 +272,15 @@ fn every_mutant_of_the_coordinator_is_caught() {
             (Mutant::DrainsUnseen, "drains that were changed since", || {
                 holds(drains::change_is_refused_if_drains_were_changed_since_it_was_looked_at)
             }),
+            (Mutant::DrainPlanUnasked, "drain after another one's plan", || {
+                holds(drains::drain_that_was_planned_before_another_began_is_refused)
+            }),
+            (Mutant::DrainPlanUnasked, "drain outrun by another", || {
+                holds(drains::drain_that_another_outruns_is_refused_if_it_was_planned_before)
+            }),
+            (Mutant::DrainPlanUnasked, "drain to a target that died", || {
+                holds(drains::drain_whose_targets_have_died_is_refused)
+            }),
             (Mutant::TrustNotAwaited, "publication", trust_of_the_earlier_owner_is_awaited),
             (Mutant::DamageBelievedAlone, "damage of a pair", damage_is_looked_at_twice),
             (Mutant::ClaimerLeaseUnasked, "new incident", || claim_past_the_lease_is_refused(false)),

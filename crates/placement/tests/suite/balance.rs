@@ -2,7 +2,7 @@
 
 use cell_placement::{
     Arrival, BalancePause, BalanceRules, MemberState, MoveCause, MoveReason, MoveUnderWay, NextStep,
-    PairHold, RestReason,
+    PairHold, PlannedMove, RestReason,
 };
 use cell_terms::{NodeId, PairId};
 
@@ -149,10 +149,62 @@ fn pair_rests_after_balance_has_moved_it() {
     }
     at(&mut figures, 1).pairs[0].held_ms = 600_000;
     assert_eq!(planned(look(&figures)).pair, PairId(100));
-    // What a drain or an operator has moved does not rest.
+    // What a drain has moved does not rest.
     at(&mut figures, 1).pairs[0].held_ms = 500_000;
     at(&mut figures, 1).pairs[1].arrival = Arrival::Moved(MoveCause::Drain);
     assert_eq!(planned(look(&figures)).pair, PairId(101));
+}
+
+/// Balance moved it straight back.
+#[test]
+fn pair_that_an_operator_has_moved_rests_as_well() {
+    let mut figures = cluster(&[vec![pair(100, 0); 2], vec![pair(100, 0); 2]]);
+    let mut balancer = balancer();
+    let (pair, from, to) = (PairId(100), NodeId(1), NodeId(2));
+    let by_hand = PlannedMove { pair, from, to, bytes: 100 * MIB, why: MoveReason::Fresh };
+    carry_out(&mut figures, &by_hand, Arrival::Moved(MoveCause::Operator));
+    let (mut now_ms, mut moved) = (NOW_MS, None);
+    while moved.is_none() && now_ms < NOW_MS + 599_000 {
+        pass(&mut figures, 1000);
+        now_ms += 1000;
+        if let NextStep::Move(planned) = balancer.look(now_ms, &figures).step {
+            moved = Some(planned);
+        }
+    }
+    let moved = moved.expect("node 2 has too much");
+    assert!(moved.from == to && moved.pair != pair, "{moved}");
+    at(&mut figures, 2).pairs.retain(|held| held.pair == pair);
+    at(&mut figures, 1).pairs.clear();
+    let why = balancer.explain_pair(now_ms, &figures, pair).unwrap().to_string();
+    assert!(why.contains("an operator moved it, and it rests for another "), "{why}");
+    assert!(matches!(balancer.look(now_ms, &figures).step, NextStep::Rest(_)));
+}
+
+/// Of several hundred pairs none gained enough alone.
+#[test]
+fn node_of_several_hundred_pairs_gives_half_of_them() {
+    let mut figures = cluster(&[(0..900).map(|place| pair(10 + place % 3, 0)).collect(), vec![]]);
+    figures.members.iter_mut().for_each(|member| member.pairs_max = 909);
+    let (mut balancer, mut now_ms, mut moves) = (balancer(), NOW_MS, 0);
+    while let NextStep::Move(planned) = balancer.look(now_ms, &figures).step {
+        assert_eq!(planned.from, NodeId(1), "{planned}");
+        carry_out(&mut figures, &planned, Arrival::Moved(MoveCause::Balance));
+        pass(&mut figures, 1000);
+        (now_ms, moves) = (now_ms + 1000, moves + 1);
+        assert!(moves < 450, "{planned}");
+    }
+    let sum = |node: &cell_placement::MemberFigures| -> u64 {
+        node.pairs.iter().map(|held| held.load.unwrap().bytes / MIB).sum()
+    };
+    let [most, least] = [sum(&figures.members[0]), sum(&figures.members[1])];
+    assert!(least * 100 >= most * 65, "{most} and {least} MiB after {moves} moves");
+}
+
+/// What is small beside the rest of its node gains too little, however much that node has.
+#[test]
+fn pairs_that_are_small_beside_their_node_do_not_move() {
+    let figures = cluster(&[vec![pair(1500, 0), pair(2, 0), pair(2, 0), pair(2, 0)], vec![]]);
+    assert!(matches!(rest(look(&figures)), RestReason::HotPair { pair: PairId(100), .. }));
 }
 
 #[test]

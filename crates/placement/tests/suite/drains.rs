@@ -1,12 +1,14 @@
 //! Drains: where pairs go, whether they can, and what is said if not.
 
 use cell_placement::{
-    Advice, Arrival, DrainRefusal, MemberState, MoveCause, MoveFailure, MoveReason, MoveUnderWay, NextStep,
-    PairHold, PairObstacle, RestReason,
+    Advice, Arrival, BalanceRules, DrainRefusal, MemberState, MoveCause, MoveFailure, MoveReason,
+    MoveUnderWay, NextStep, PairHold, PairObstacle, PlannedMove, RestReason,
 };
 use cell_terms::{NodeId, PairId};
 
-use crate::cluster::{MIB, NOW_MS, at, balancer, carry_out, cluster, look, pair, pass, planned, rest, stall};
+use crate::cluster::{
+    MIB, NOW_MS, at, balancer, carry_out, cluster, look, pair, pass, planned, rest, stall, with_rules,
+};
 
 #[test]
 fn drain_moves_the_largest_pair_first_to_who_has_least() {
@@ -210,6 +212,50 @@ fn drain_tries_another_node_where_one_could_not_take_the_pair() {
     assert!(stall(&advice).ends_with(words), "{}", stall(&advice));
     assert!(matches!(advice.stalls[0].why, PairObstacle::NoTarget(_)));
     assert_eq!(planned(balancer.look(NOW_MS + 60_001, &figures).step).to, NodeId(2), "a minute later again");
+}
+
+/// Each time there was another node to try, or the time to try one again, and nobody was told anything.
+#[test]
+fn drain_of_which_moves_keep_failing_says_so_after_thirty_seconds() {
+    let mut figures = cluster(&[vec![pair(50, 0), pair(20, 0)], vec![], vec![pair(40, 0)]]);
+    at(&mut figures, 1).draining = true;
+    let mut balancer = with_rules(BalanceRules { retry_ms: 5_000, ..BalanceRules::default() });
+    let mut said = Vec::new();
+    for second in 0..60 {
+        let now_ms = NOW_MS + second * 1000;
+        let advice = balancer.look(now_ms, &figures);
+        said.push(advice.stalls.first().map(|stall| (stall.pair, stall.to_string())));
+        match advice.step {
+            NextStep::Move(planned) if planned.pair == PairId(100) => {
+                let (pair, from, to) = (planned.pair, planned.from, planned.to);
+                figures.moving =
+                    Some(MoveUnderWay { pair, from, to, cause: MoveCause::Drain, handed: false });
+            }
+            NextStep::Move(planned) => carry_out(&mut figures, &planned, Arrival::Moved(MoveCause::Drain)),
+            NextStep::Cancel { .. } => panic!("it is not cancelled"),
+            // It takes some seconds, and comes to nothing.
+            NextStep::Rest(_) if second % 4 == 3 => {
+                let moving = figures.moving.take().expect("it is under way");
+                balancer.on_failure(now_ms, moving.pair, moving.to, MoveFailure::Behind);
+            }
+            NextStep::Rest(_) => {}
+        }
+    }
+    let first = said.iter().position(Option::is_some).expect("it is said");
+    assert!((33..=34).contains(&first), "30 s after the first failure: {first} s");
+    assert!(said[first..].iter().all(Option::is_some), "until it has left: {said:?}");
+    let (pair, words) = said.pop().flatten().expect("it is said to the end");
+    assert_eq!(pair, PairId(100));
+    assert!(words.contains("moves of it have come to nothing, the last one to node-"), "{words}");
+    assert!(words.ends_with(": the copy did not catch up with the source"), "{words}");
+    let explained = balancer.explain(NOW_MS + 60_000, &figures).stalls;
+    assert_eq!(explained.len(), 1, "who asks is told, too");
+    // It leaves at last.
+    figures.moving = None;
+    let to = NodeId(2);
+    let planned = PlannedMove { pair, from: NodeId(1), to, bytes: 50 * MIB, why: MoveReason::Fresh };
+    carry_out(&mut figures, &planned, Arrival::Moved(MoveCause::Drain));
+    assert_eq!(balancer.look(NOW_MS + 61_000, &figures).stalls, []);
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Where pairs go that are made for splits.
 
 use cell_placement::{
-    Arrival, BalancePause, BalanceRules, Figures, FreshPlace, FreshReason, FreshSplit, MoveReason, PairHold,
-    RestReason, fresh_place, has_to_divide,
+    Arrival, BalancePause, BalanceRules, Figures, FreshPlace, FreshReason, FreshSplit, HeldPair, MoveCause,
+    MoveReason, PairHold, RestReason, fresh_place, has_to_divide,
 };
 use cell_terms::{NodeId, PairId};
 
-use crate::cluster::{MIB, at, cluster, held, look, pair, planned, rest};
+use crate::cluster::{
+    MIB, NOW_MS, at, carry_out, cluster, held, look, pair, pass, planned, rest, with_rules,
+};
 
 fn place(figures: &Figures, number: u32) -> FreshPlace {
     let split = FreshSplit { from: NodeId(1), pair: PairId(number), bytes: 20 * MIB, memory_bytes: 40 * MIB };
@@ -190,4 +192,35 @@ fn fresh_pair_goes_elsewhere_if_its_node_takes_it_no_more() {
     // A node that drains gets none, and gives its own like any pair.
     at(&mut figures, 3).draining = true;
     assert_eq!(planned(look(&figures)).from, NodeId(3));
+}
+
+/// A node under load always had another fresh pair. Those of the nodes after it grew old, and balance never
+/// had its turn.
+#[test]
+fn fresh_pairs_of_one_node_hold_up_neither_others_nor_balance() {
+    let nodes = [vec![pair(200, 0)], vec![pair(200, 0); 2], vec![pair(400, 0); 6], vec![], vec![]];
+    let mut figures = cluster(&nodes);
+    let fresh = |number: u32, held_ms: u64| HeldPair {
+        arrival: Arrival::Created { meant_for: Some(NodeId(4)) },
+        held_ms,
+        ..held(number, 1, 0)
+    };
+    at(&mut figures, 2).pairs.push(fresh(2000, 3000));
+    let mut balancer = with_rules(BalanceRules { node_rest_ms: 0, ..BalanceRules::default() });
+    let mut made = Vec::new();
+    for number in 0..20 {
+        at(&mut figures, 1).pairs.push(fresh(1000 + number, 1000));
+        let planned = planned(balancer.look(NOW_MS + u64::from(number) * 2000, &figures).step);
+        let (cause, word) = match planned.why {
+            MoveReason::Fresh => (MoveCause::Fresh, 'f'),
+            _ => (MoveCause::Balance, 'b'),
+        };
+        carry_out(&mut figures, &planned, Arrival::Moved(cause));
+        pass(&mut figures, 2000);
+        made.push((planned, word));
+    }
+    let words: String = made.iter().map(|(_, word)| *word).collect();
+    assert_eq!(&words[..15], "ffffbffffbffffb", "balance has its turn");
+    assert_eq!(made[0].0.pair, PairId(2000), "who has waited longest leaves first");
+    assert!(made.iter().all(|(planned, word)| *word == 'f' || planned.from == NodeId(3)), "{made:?}");
 }

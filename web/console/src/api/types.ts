@@ -22,6 +22,8 @@ export interface NodeRow {
   node: number; incarnation: string; address: string; http: string; state: string; state_detail: string | null;
   uptime_ms: number; lease_remaining_ms: number; connections: number; cpu_cores_used: number | null; memory: Memory;
   backing: { node_region: string; extent_region: string }; pairs: number[];
+  /** What the memory limit has granted to each of them, in their order. */
+  pairs_granted_bytes?: number[];
   /** Null: it has not its pairs yet, or not any more. */
   entries: number | null;
   /** Null, here and in other rates: nothing is known of the last second. */

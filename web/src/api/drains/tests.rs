@@ -1,7 +1,13 @@
 //! Drains and removals over HTTP, on simulated coordinators: what is done, refused and shown.
 
-use cell_cluster::{NewPair, PairGeometry, PairRow, ServingAddress, SimLink};
-use cell_terms::{Durability, Incarnation};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cell_cluster::{
+    CoordinatorRequest, NewPair, PairGeometry, PairRow, Response as CoordinatorAnswer, ServingAddress,
+    SimLink,
+};
+use cell_node::PairSnapshot;
+use cell_terms::{Durability, PairId};
 use serde_json::json;
 
 use super::*;
@@ -221,6 +227,84 @@ fn nodes_of_a_host_are_in_the_order_of_their_numbers() {
     let members = [of_host(3, 70), member(1, Incarnation(71)), of_host(2, 72)];
     let found = nodes(&Which::Host("10.0.0.5".to_owned()), &members);
     assert_eq!(found.ok(), Some(vec![NodeId(2), NodeId(3)]));
+}
+
+/// A way to the coordinator on which another drains a node right before the first write.
+struct Outrun {
+    inner: Arc<dyn Coordinator>,
+    drained: NodeId,
+    is_outrun: AtomicBool,
+}
+
+impl Coordinator for Outrun {
+    fn call(&self, request: &CoordinatorRequest) -> Result<CoordinatorAnswer, ClusterError> {
+        let is_write = matches!(request, CoordinatorRequest::Transact(_));
+        if is_write && !self.is_outrun.swap(true, Ordering::SeqCst) {
+            let author = DrainAuthor { who: "another", why: None, now_unix_ms: 1 };
+            Drains::new(Arc::clone(&self.inner)).begin(&[self.drained], &author).unwrap();
+        }
+        self.inner.call(request)
+    }
+}
+
+/// Nodes 0 and 2 serve pairs of 60 bytes; node 1 has none and 100 bytes left; node 3 has nothing at all.
+/// Another drains a node while one is asked for.
+fn cluster_outrun_by(drained: u32) -> TestCluster {
+    let cluster = TestCluster::start_with(4, &[], |sources| {
+        let (inner, coordinator) = (Arc::clone(&sources.snapshots), sources.coordinator.clone().unwrap());
+        let look = move || {
+            let mut node = (*inner.snapshot()).clone();
+            let pair = |pair| PairSnapshot { pair, granted_bytes: 60, ..PairSnapshot::default() };
+            let (pairs, available) = match node.node.0 {
+                0 => (vec![pair(PairId(1))], 0),
+                1 => (Vec::new(), 100),
+                2 => (vec![pair(PairId(2))], 0),
+                _ => (Vec::new(), 0),
+            };
+            (node.pairs, node.memory.available) = (pairs, available);
+            Arc::new(node)
+        };
+        let outrun =
+            Outrun { inner: coordinator, drained: NodeId(drained), is_outrun: AtomicBool::new(false) };
+        crate::Sources { snapshots: Arc::new(look), ..sources }.coordinator(Arc::new(outrun))
+    });
+    let link = &cluster.nodes[0].link;
+    let owners: Vec<Incarnation> = (0..4).map(|node| enter(link, node)).collect();
+    let table = Table::new(Arc::new(link.clone()));
+    for node in [0, 2] {
+        let new = NewPair { incarnation: owners[node as usize], node: NodeId(node), geometry: GEOMETRY };
+        let ownership = table.create_pair(&new).unwrap().ownership;
+        let place = ServingAddress { address: String::new(), worker: 0, node_key: 0, extent_key: 0 };
+        table.publish(ownership, Durability::Sync, &place).unwrap();
+    }
+    cluster
+}
+
+/// Whether there was room was decided before the row was written, and of two drains both began.
+#[test]
+fn of_two_drains_at_once_for_which_there_is_no_room_together_one_is_refused() {
+    for (other, status) in [(2, 409), (3, 200)] {
+        let cluster = cluster_outrun_by(other);
+        // On a busy machine not every node says in time what it has: then there seems to be less.
+        let is_due = |answer: &TestAnswer| {
+            let says = answer.body["detail"].as_str().is_some_and(|detail| detail.contains("lack room"));
+            !list(&cluster).is_empty() && answer.status == status && says == (status == 409)
+        };
+        let mut answers = (0..100).map(|_| post(&cluster, "/api/v1/drains", &json!({"node": 0})));
+        let answer = answers.find(is_due).expect("it is decided by what is there now");
+        let draining: Vec<u32> = list(&cluster).iter().map(|row| row.node.0).collect();
+        assert!(draining.contains(&other), "{draining:?}");
+        assert_eq!(draining.contains(&0), status == 200, "{draining:?}");
+        if status == 409 {
+            assert_eq!(answer.problem(), (409, "drain_refused"));
+        }
+    }
+}
+
+#[test]
+fn drain_that_others_outrun_again_and_again_says_to_try_again() {
+    let problem = problem(Refused::Node(NodeRefusal::Changed));
+    assert!(problem.detail.starts_with("The cluster has changed since"), "{}", problem.detail);
 }
 
 fn served(pair: u32, owner: u64, node: u32) -> PairRow {

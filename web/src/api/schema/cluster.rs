@@ -158,6 +158,10 @@ pub(super) fn node_row() -> Value {
         ("backing", backing()),
         ("pairs", list(integer("A pair."), "The pairs that it serves.")),
         (
+            "pairs_granted_bytes",
+            list(integer("Bytes."), "What the memory limit has granted to each of them, in their order."),
+        ),
+        (
             "entries",
             or_null(integer("Entries of its pairs. Null: it has not its pairs yet, or not any more.")),
         ),

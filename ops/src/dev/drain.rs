@@ -1,0 +1,161 @@
+//! Drains that drills begin: only where the others are not known to lack room.
+
+use std::sync::Arc;
+
+use cell_cluster::{ClusterError, Coordinator, DrainPlanned, Drains, NodeRefusal, Watch};
+use cell_drill::wire::{DRAINED_BY, Refused};
+use cell_node::lacks_room;
+use cell_terms::NodeId;
+use cell_terms::text::with_causes;
+
+use super::scale_wire::{author, refuse};
+
+/// How often it is looked whether there is room: each time after the first because another drain began.
+const PLANS_MAX: u32 = 4;
+
+/// Wants a node empty. One whose pairs have no room elsewhere would stand half emptied until somebody ends
+/// the drill. That there is room is a condition of the drain's row: of two drains that were looked at with
+/// the same rows one begins.
+pub(crate) fn begin(coordinator: &Arc<dyn Coordinator>, node: NodeId) -> Result<(), Refused> {
+    let drains = Drains::new(coordinator.clone());
+    let mut plans = 1;
+    loop {
+        let seen = drains.seen().map_err(|error| in_words(&error))?;
+        if seen.rows.iter().any(|row| row.node == node && !row.removed) {
+            return Ok(());
+        }
+        let mut watch = Watch::new(coordinator.clone());
+        watch.follow_balance();
+        watch.look().map_err(|error| in_words(&error))?;
+        if let Some(why) = lacks_room(watch.view(), &[node]) {
+            let next = "add a node, or give the others more memory (memory_limit_bytes)";
+            return Err(refuse(format!("{node} cannot be emptied: {why}"), next));
+        }
+        let planned = DrainPlanned { seen: &seen, targets: &[] };
+        match drains.begin_as_seen(&[node], &author(DRAINED_BY), &planned) {
+            Ok(_) => return Ok(()),
+            Err(ClusterError::Node(NodeRefusal::Changed)) if plans < PLANS_MAX => plans += 1,
+            Err(error) => return Err(in_words(&error)),
+        }
+    }
+}
+
+/// Wants it empty no more.
+pub(crate) fn end(coordinator: &Arc<dyn Coordinator>, node: NodeId) -> Result<(), Refused> {
+    match Drains::new(coordinator.clone()).end(&[node]) {
+        Ok(_) | Err(ClusterError::Node(NodeRefusal::NotDraining { .. })) => Ok(()),
+        Err(error) => Err(in_words(&error)),
+    }
+}
+
+fn in_words(error: &ClusterError) -> Refused {
+    refuse(with_causes(error), "`cell drill ls` shows the nodes")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use cell_cluster::{
+        Balance, CoordinatorRequest, FiguresRow, MemberRow, Members, NewPair, PairGeometry, Response,
+        ServingAddress, Sim, SimLink, Table, ToldArrival, ToldPair, ToldState,
+    };
+    use cell_terms::{Durability, Epoch};
+
+    use super::*;
+
+    const GEOMETRY: PairGeometry =
+        PairGeometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
+
+    /// A node that tells what it has: so many bytes left, and a pair of so many if that is not 0.
+    fn enter(link: &SimLink, node: u32, memory_left_bytes: u64, memory_bytes: u64) {
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+        let (incarnation, node) = (link.grant(10_000).unwrap().lease, NodeId(node));
+        let (fabric, http) = (String::new(), String::new());
+        let row = MemberRow { incarnation, node, fabric, http, pid: 0, memory_limit_bytes: 0 };
+        Members::new(coordinator.clone()).enter(&row).unwrap();
+        let table = Table::new(coordinator.clone());
+        let place = ServingAddress { address: String::new(), worker: 0, node_key: 0, extent_key: 0 };
+        let created = (memory_bytes > 0).then(|| {
+            let new = NewPair { incarnation, node, geometry: GEOMETRY };
+            let ownership = table.create_pair(&new).unwrap().ownership;
+            table.publish(ownership, Durability::Sync, &place).unwrap();
+            ownership.pair
+        });
+        let told = created.map(|pair| ToldPair {
+            pair,
+            epoch: Epoch(1),
+            bytes: memory_bytes,
+            memory_bytes,
+            load_ns: 0,
+            held_ms: 1,
+            arrival: ToldArrival::TakenOver,
+            hold: None,
+        });
+        let figures = FiguresRow {
+            incarnation,
+            node,
+            state: ToldState::Serving,
+            serving_ms: 1,
+            memory_left_bytes,
+            pairs_max: 100,
+            meganodes: 1,
+            more_rows: 0,
+            pairs: told.into_iter().collect(),
+        };
+        Balance::new(coordinator).tell(&figures).unwrap();
+    }
+
+    /// A way to the coordinator on which another drains a node right before the first write.
+    struct Outrun(SimLink, NodeId, AtomicBool);
+
+    impl Coordinator for Outrun {
+        fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
+            let Outrun(link, node, is_outrun) = self;
+            let is_write = matches!(request, CoordinatorRequest::Transact(_));
+            if is_write && !is_outrun.swap(true, Ordering::SeqCst) {
+                Drains::new(Arc::new(link.clone())).begin(&[*node], &author("another")).unwrap();
+            }
+            link.call(request)
+        }
+    }
+
+    fn draining(link: &SimLink) -> Vec<u32> {
+        let rows = Drains::new(Arc::new(link.clone())).list().unwrap();
+        rows.iter().map(|row| row.node.0).collect()
+    }
+
+    #[test]
+    fn drill_drains_no_node_for_whose_pairs_there_is_no_room() {
+        let link = Sim::new(1).link();
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+        enter(&link, 0, 50, 60);
+        enter(&link, 1, 59, 40);
+        let refused = begin(&coordinator, NodeId(0)).unwrap_err();
+        assert!(refused.what.contains("node-0 cannot be emptied: the other nodes lack room"), "{refused:?}");
+        assert!(draining(&link).is_empty());
+        begin(&coordinator, NodeId(1)).unwrap();
+        begin(&coordinator, NodeId(1)).unwrap();
+        assert_eq!(draining(&link), [1]);
+        end(&coordinator, NodeId(1)).unwrap();
+        end(&coordinator, NodeId(1)).unwrap();
+        assert!(draining(&link).is_empty());
+    }
+
+    /// Node 1 has room for what node 0 has, or for what another node has, and not for both.
+    #[test]
+    fn room_is_looked_at_again_where_another_drain_began_meanwhile() {
+        for (other, begins) in [(2, false), (3, true)] {
+            let link = Sim::new(1).link();
+            enter(&link, 0, 0, 60);
+            enter(&link, 1, 100, 0);
+            enter(&link, 2, 0, 60);
+            enter(&link, 3, 0, 0);
+            let outrun = Outrun(link.clone(), NodeId(other), AtomicBool::new(false));
+            let coordinator: Arc<dyn Coordinator> = Arc::new(outrun);
+            assert_eq!(begin(&coordinator, NodeId(0)).is_ok(), begins, "{other} drains");
+            assert_eq!(draining(&link).contains(&0), begins);
+            assert!(draining(&link).contains(&other));
+        }
+    }
+}
