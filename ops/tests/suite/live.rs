@@ -1,6 +1,7 @@
 //! Settings that are tuned while a cluster serves, in its nodes and in a client that runs.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -116,6 +117,9 @@ fn tuned_settings_reach_a_client_that_runs_but_not_one_whose_user_decided(dev: &
     until("the client learns that it is taken back", || !is_full(&mut follows));
 }
 
+/// Settings that are tuned at once.
+const GROUP: usize = 6;
+
 /// Every value of a live setting at which something ends or begins, with the setting's name.
 fn bounds_of_live_settings(dev: &Dev) -> Vec<(String, Value)> {
     let document: Value = serde_json::from_str(&dev.out(&["settings", "--json"])).unwrap();
@@ -133,11 +137,11 @@ fn bounds_of_live_settings(dev: &Dev) -> Vec<(String, Value)> {
     .collect()
 }
 
-/// Tunes one setting, and waits until every node has that in force. Why not, if it is refused.
-fn tune_and_wait(dev: &Dev, name: &str, value: &Value) -> Result<(), String> {
-    let body = json!({name: value}).to_string();
+/// Tunes settings, and waits until every node has that in force. Why not, if it is refused.
+fn tune_and_wait(dev: &Dev, values: &BTreeMap<String, Value>) -> Result<(), String> {
+    let body = json!(values).to_string();
     let mut answer = None;
-    until(&format!("a change of {name} to {value} is answered"), || {
+    until(&format!("a change to {body} is answered"), || {
         answer = dev.server.http_tune(&body).filter(|(status, _)| *status != 429);
         answer.is_some()
     });
@@ -145,15 +149,29 @@ fn tune_and_wait(dev: &Dev, name: &str, value: &Value) -> Result<(), String> {
     if status == 422 {
         return Err(text);
     }
-    assert_eq!(status, 200, "{name} to {value}: {text}");
+    assert_eq!(status, 200, "{body}: {text}");
     let revision = serde_json::from_str::<Value>(&text).unwrap()["revision"].clone();
-    until(&format!("{name} is {value} on every node"), || {
+    until(&format!("{body} is in force on every node"), || {
         let Some((200, document)) = dev.server.http("/api/v1/tuning") else { return false };
         let document: Value = serde_json::from_str(&document).unwrap();
         let is_in_force = |node: &Value| node["in_force"] == true;
         document["revision"] == revision && document["nodes"].as_array().unwrap().iter().all(is_in_force)
     });
     Ok(())
+}
+
+/// Groups of bounds that are tuned together: each change takes a second to be known of every node. No group has a
+/// setting twice.
+fn groups(bounds: Vec<(String, Value)>) -> Vec<BTreeMap<String, Value>> {
+    let mut groups: Vec<BTreeMap<String, Value>> = Vec::new();
+    for (name, value) in bounds {
+        let fits = |group: &&mut BTreeMap<String, Value>| group.len() < GROUP && !group.contains_key(&name);
+        match groups.iter_mut().find(fits) {
+            Some(group) => _ = group.insert(name, value),
+            None => groups.push(BTreeMap::from([(name, value)])),
+        }
+    }
+    groups
 }
 
 /// Whoever tunes a setting to one of its bounds, by a slip of the hand too, can take it back, and nobody is
@@ -177,20 +195,28 @@ fn live_settings_at_their_bounds_keep_everybody_served_and_are_taken_back(dev: &
                 served.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let mut refused = Vec::new();
-        for (name, value) in bounds_of_live_settings(dev) {
-            if let Err(why) = tune_and_wait(dev, &name, &value) {
-                assert!(REASONS.iter().any(|reason| why.contains(reason)), "{name} to {value}: {why}");
-                refused.push(name);
-                continue;
-            }
+        let try_values = |values: &BTreeMap<String, Value>| {
+            tune_and_wait(dev, values)?;
             let before = served.load(Ordering::Relaxed);
-            until(&format!("clients are served with {name} = {value}"), || {
+            until(&format!("clients are served with {values:?}"), || {
                 serve.is_finished() || served.load(Ordering::Relaxed) > before + 10
             });
-            assert!(!serve.is_finished(), "a client met an error with {name} = {value}");
-            assert_eq!(connect(60_000).get(b"bounds").unwrap().unwrap().value, b"value", "{name} = {value}");
-            tune_and_wait(dev, &name, &Value::Null).unwrap();
+            assert!(!serve.is_finished(), "a client met an error with {values:?}");
+            assert_eq!(connect(60_000).get(b"bounds").unwrap().unwrap().value, b"value", "{values:?}");
+            let taken_back = values.keys().map(|name| (name.clone(), Value::Null)).collect();
+            tune_and_wait(dev, &taken_back)
+        };
+        let mut refused = Vec::new();
+        for group in groups(bounds_of_live_settings(dev)) {
+            if try_values(&group).is_ok() {
+                continue;
+            }
+            for (name, value) in group {
+                if let Err(why) = try_values(&BTreeMap::from([(name.clone(), value.clone())])) {
+                    assert!(REASONS.iter().any(|reason| why.contains(reason)), "{name} to {value}: {why}");
+                    refused.push(name);
+                }
+            }
         }
         is_over.store(true, Ordering::Relaxed);
         assert!(refused.len() <= 6, "{refused:?}");

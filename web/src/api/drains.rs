@@ -466,10 +466,6 @@ fn refusable<T>(done: Result<T, ClusterError>) -> Result<Made<T>, ClusterError> 
     }
 }
 
-fn made<T>(made: Result<Made<T>, Unanswered>) -> Result<T, Problem> {
-    problem_of(made.map_err(|error| error.undone(LOOK))?)
-}
-
 fn problem_of<T>(made: Made<T>) -> Result<T, Problem> {
     made.map_err(problem)
 }
