@@ -334,8 +334,8 @@ impl Server {
     }
 
     /// kill -9 of the node alone; the supervisor starts it again. Returns whether there was one to kill. With
-    /// `--allow-drills` the supervisor does it, as often as a test likes: one that others kill again and again
-    /// is held back.
+    /// `--allow-drills` the supervisor does it, as often as a test likes: one that others kill again and
+    /// again is held back.
     pub fn kill_node(&self) -> bool {
         if self.flags.iter().any(|flag| flag == "--allow-drills") {
             let there = self.node().is_some();

@@ -215,9 +215,9 @@ impl Incidents {
         Ok(incidents)
     }
 
-    /// Claims an incident that nobody has, whose claimer has died too, that is over and begins again, or whose
-    /// row does not read. Who takes one up keeps its shares. One of nobody's pairs that is over stays as it is:
-    /// the next one is another. Whether the caller has it now.
+    /// Claims an incident that nobody has, whose claimer has died too, that is over and begins again, or
+    /// whose row does not read. Who takes one up keeps its shares. One of nobody's pairs that is over stays
+    /// as it is: the next one is another. Whether the caller has it now.
     ///
     /// # Errors
     /// [`ClusterError::LeaseEnded`] of the caller.

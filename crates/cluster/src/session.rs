@@ -134,8 +134,8 @@ impl Sessions {
     }
 
     /// Records the end of a session that its client has left, if nobody else speaks for it: `keeper` does, or
-    /// whoever did has ended. Whether it is over. One whose row does not read goes on, and `keeper` speaks for
-    /// it: whoever else uses it does so again before the next try.
+    /// whoever did has ended. Whether it is over. One whose row does not read goes on, and `keeper` speaks
+    /// for it: whoever else uses it does so again before the next try.
     ///
     /// # Errors
     /// See [`Coordinator::call`].
@@ -196,8 +196,8 @@ impl Sessions {
     /// Every open session, by id, and the revision from which to ask for ended ones. A new owner of a pair
     /// reads this after its claim and before its first write.
     ///
-    /// A session is open as long as its row is there, whether or not that reads: its key says whose it is. Who
-    /// took it for ended would forget its results, and carry its repeats out a second time.
+    /// A session is open as long as its row is there, whether or not that reads: its key says whose it is.
+    /// Who took it for ended would forget its results, and carry its repeats out a second time.
     ///
     /// # Errors
     /// See [`Coordinator::call`].

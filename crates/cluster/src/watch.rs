@@ -139,8 +139,8 @@ impl Watch {
         }
     }
 
-    /// A member whose row does not read is there as long as its lease: a row that somebody put by hand hangs on
-    /// none, and would keep a dead one alive.
+    /// A member whose row does not read is there as long as its lease: a row that somebody put by hand hangs
+    /// on none, and would keep a dead one alive.
     fn ask_for_unreadable_members(&mut self) {
         let ids = self.view.unreadable.keys().filter_map(|key| member_id(key.strip_prefix(KEY_MEMBERS)?));
         let known: Vec<_> = ids.filter(|id| self.view.members.contains_key(id)).collect();

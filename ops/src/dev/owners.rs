@@ -76,8 +76,8 @@ impl Owners {
         Some(Misfit { event: "nodes_missing", nodes: missing, what, next })
     }
 
-    /// Nodes with pairs that are not among so many processes of a machine, from the first one's number on. Another
-    /// supervisor may start them.
+    /// Nodes with pairs that are not among so many processes of a machine, from the first one's number on.
+    /// Another supervisor may start them.
     pub(crate) fn elsewhere(&self, first: u32, processes: u16) -> Option<Misfit> {
         let own = first..first + u32::from(processes);
         let elsewhere: Vec<u32> = self.pairs.keys().copied().filter(|node| !own.contains(node)).collect();

@@ -161,8 +161,8 @@ impl Slot {
         now: Instant,
     ) {
         let started = self.child.take().map_or(now, |child| child.started);
-        // An end that a drill or an operator has asked for says nothing of the node. A SIGKILL from elsewhere may
-        // be the kernel's, for want of memory, and what ran out does so again.
+        // An end that a drill or an operator has asked for says nothing of the node. A SIGKILL from elsewhere
+        // may be the kernel's, for want of memory, and what ran out does so again.
         let is_its_own = !self.drilled && !self.killed && !status.success();
         let cause = is_its_own.then_some(cause);
         let end = End { started, ended: now, served: self.served, cause };

@@ -124,8 +124,8 @@ impl Node {
         true
     }
 
-    /// Nothing is answered for a pair past the lease: by the process's own clock it holds, and the coordinator
-    /// still has it, whatever the clocks say.
+    /// Nothing is answered for a pair past the lease: by the process's own clock it holds, and the
+    /// coordinator still has it, whatever the clocks say.
     fn look_at_lease(&self, sent_at: Reading, news: &mut Vec<News>) {
         let Reading { clock_ns, lease_until_ns: until_ns } = sent_at;
         // The coordinator may be away and show nothing: then its own clock is all that keeps it silent.

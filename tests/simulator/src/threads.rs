@@ -76,8 +76,8 @@ pub(crate) struct ServedPair {
     pub(crate) watermarks: Option<Watermarks>,
 }
 
-/// The pairs that are frozen for moves, by the questions that they were frozen by. Of one pair a node may have
-/// two at a time: one that it has handed over, and the same in a later epoch.
+/// The pairs that are frozen for moves, by the questions that they were frozen by. Of one pair a node may
+/// have two at a time: one that it has handed over, and the same in a later epoch.
 #[derive(Default)]
 pub(crate) struct FrozenPairs(BTreeMap<u64, Ownership>);
 
