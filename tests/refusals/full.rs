@@ -391,7 +391,7 @@ fn restarts_of_a_node_under_load_do_not_fill_the_disk() {
         drop(ending);
     });
     println!("{} writes of 8 kB, {most} bytes of log at most", written.load(Ordering::Acquire));
-    assert!(most < 96 << 20, "{most} bytes of log for 50 entries of 8 kB");
+    assert!(most < 64 << 20, "{most} bytes of log for 50 entries of 8 kB");
     let epochs = || fs::read_dir(log.join("region-00000002")).map_or(0, Iterator::count);
     wait::until("a checkpoint has made the epochs before it needless", || epochs() < 8);
     server.kill_all();
