@@ -160,8 +160,8 @@ fn tune_and_wait(dev: &Dev, values: &BTreeMap<String, Value>) -> Result<(), Stri
     Ok(())
 }
 
-/// Groups of bounds that are tuned together: each change takes a second to be known of every node. No group has a
-/// setting twice.
+/// Groups of bounds that are tuned together: each change takes a second to be known of every node. No group
+/// has a setting twice.
 fn groups(bounds: Vec<(String, Value)>) -> Vec<BTreeMap<String, Value>> {
     let mut groups: Vec<BTreeMap<String, Value>> = Vec::new();
     for (name, value) in bounds {

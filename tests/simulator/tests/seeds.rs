@@ -102,10 +102,10 @@ fn planted_defects_are_caught() {
 const AWAY_MS: [u64; 6] = [100, 300, 700, 1_500, 5_000, 30_000];
 
 /// What happened in runs without other faults in which the coordinator was away once in this way, each from
-/// a later call on. Of all calls of a run so many are tried, with the lengths in turn; all of them in
-/// `tests/run`, and each with every length in `tests/run long`.
+/// a later call on. Of all calls of a run so many are tried, with the lengths in turn; all of them, each with
+/// every length, in `tests/run long`.
 fn away_from_every_call(how: Away) -> Coverage {
-    let tries = Repeats { plain: 20, quick: 20, full: u32::MAX, long: u32::MAX }.of_this_run();
+    let tries = Repeats { plain: 20, quick: 20, full: 150, long: u32::MAX }.of_this_run();
     let with_every_length = Repeats { plain: 0, quick: 0, full: 0, long: 1 }.of_this_run() > 0;
     let calm =
         RunOptions { operations: 80, stop_after: 80, without: Without::all(), ..RunOptions::default() };
