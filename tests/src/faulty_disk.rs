@@ -200,7 +200,10 @@ impl FaultyDisk {
         assert!(device.starts_with("/dev/loop"), "no loop device: {device}");
         let maker = self.file_system.maker();
         assert!(!format || run(maker, &["-q", &device]), "no file system can be made");
-        let mounted = Command::new("mount").args([&device, &self.text("mount")]).output();
+        // Who used the file system before the cut may hold the dead one a little longer, which XFS takes for
+        // the same one.
+        let options = if self.file_system == FileSystem::Xfs { "rw,nouuid" } else { "rw" };
+        let mounted = Command::new("mount").args(["-o", options, &device, &self.text("mount")]).output();
         let mounted = mounted.expect("mount can be run");
         assert!(
             mounted.status.success(),

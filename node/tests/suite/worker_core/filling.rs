@@ -307,10 +307,10 @@ fn cases(least: u64, lengths: &[Lengths], limits: &[u64], seeds: std::ops::Range
 }
 
 /// Slots are what is out here, and what was overwritten by shorter values stays free beside them: of 300
-/// bytes that became 151 (seed 5) 63 % are live and 23 % are free ranges; the others reach 73 to 82 %.
+/// bytes that became 151 (seed 5) 62 % are live and 23 % are free ranges; the others reach 73 to 82 %.
 #[test]
 fn memory_of_short_values_is_refused_only_when_three_fifths_are_live() {
-    cases(63, &[(300, 300), (200, 700)], &[192, 256], 0..6);
+    cases(60, &[(300, 300), (200, 700)], &[192, 256], 0..6);
 }
 
 #[test]
