@@ -215,7 +215,7 @@ mod tests {
 
     /// Where a command is written so, whoever hands the text on adds the address ([`Reached::in_text`]), or
     /// nobody was asked yet.
-    const WITHOUT: [(&str, &str); 15] = [
+    const WITHOUT: [(&str, &str); 14] = [
         ("cli.rs", "cell dev"),
         ("cli.rs", "cell put greeting hello"),
         ("cli.rs", "cell get greeting"),
@@ -226,7 +226,6 @@ mod tests {
         ("dev/scale.rs", "cell node ls"),
         ("dev/supervisor/drills.rs", "cell drill ls"),
         ("dev/supervisor/scaling.rs", "cell dev scale N"),
-        ("dev/drill_listener.rs", "cell drill ls"),
         ("dev/drain.rs", "cell drill ls"),
         ("command/node.rs", "cell node undrain"),
         ("dev/scale.rs", "cell dev scale"),
