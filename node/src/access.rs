@@ -333,7 +333,7 @@ impl ReadPermission for AccessRules {
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         let is_looked_at = !self.wants_tokens() || readers.check(place, now).is_ok();
         let grants = self.grants(&self.credential(None, token)).filter(|_| is_looked_at);
-        if grants.is_none() {
+        if grants.is_none() && is_looked_at {
             let _ = readers.count(place, now);
             self.count_failed_login();
         }

@@ -61,7 +61,7 @@ impl Case<'_> {
 fn bad_input_is_refused(case: &Case<'_>) {
     let (pair, to, own) = (case.pair.as_str(), case.to.as_str(), case.ends.source.to_string());
     let no_pair = case.cell(&["4711", "--to", to]);
-    assert_ends(&no_pair, REFUSED, &["There is no pair-4711.", "`cell region ls` lists the pairs"]);
+    assert_ends(&no_pair, REFUSED, &["There is no pair-4711.", "lists the pairs"]);
     let no_node = case.cell(&[pair, "--to", "9"]);
     assert_ends(
         &no_node,
@@ -69,7 +69,7 @@ fn bad_input_is_refused(case: &Case<'_>) {
         &["No node-9 is in the cluster just now.", "`cell node ls` lists the nodes"],
     );
     let already = format!("Node-{own} has pair-{pair} already.");
-    assert_ends(&case.cell(&[pair, "--to", &own]), REFUSED, &[&already, "`cell region ls` shows who has it"]);
+    assert_ends(&case.cell(&[pair, "--to", &own]), REFUSED, &[&already, "shows who has it"]);
     assert_ends(&case.cell(&[pair, "--to", &own, "--dry-run"]), REFUSED, &[&already]);
     let none = format!("No move of pair-{pair} is under way.");
     assert_ends(&case.cell(&[pair, "--cancel"]), REFUSED, &[&none]);
@@ -150,7 +150,7 @@ fn wait_ends_with_a_cancelled_move(case: &Case<'_>) {
         let said = case.cell(&[&case.pair, "--cancel"]);
         assert_eq!(said.code, Some(0), "{said:?}");
         let waited = waiting.join().expect("it does not panic");
-        assert_ends(&waited, FAILED, &["cancelled", "`cell region ls` shows who has it"]);
+        assert_ends(&waited, FAILED, &["cancelled", "shows who has it"]);
     });
     case.assert_stayed("cancelled");
 }

@@ -97,14 +97,18 @@ impl Table {
         Ok((rows.collect::<Result<_, _>>()?, listing.revision))
     }
 
-    /// The sizes of the pairs, which all have the same; none: there is no pair, or the row of none reads.
+    /// The sizes of the pairs, which all have the same; none: there is no pair.
     ///
     /// # Errors
-    /// See [`Coordinator::call`].
+    /// See [`Coordinator::call`]; no row reads.
     pub fn geometry(&self) -> Result<Option<PairGeometry>, ClusterError> {
         let listing = self.coordinator.list(KEY_PAIRS)?;
-        let geometry = readable::<PairRow>("a row of the region table", &listing.entries).next();
-        Ok(geometry.map(|row| row.geometry))
+        let mut readable = readable::<PairRow>("a row of the region table", &listing.entries);
+        match (readable.next(), listing.entries.first()) {
+            (Some(row), _) => Ok(Some(row.geometry)),
+            (None, Some(entry)) => parse_row(&entry.value).map(|row| Some(row.geometry)),
+            (None, None) => Ok(None),
+        }
     }
 
     /// Refuses a table that is older than the log folders: `found` is each region that has some, with its

@@ -23,8 +23,11 @@ use cell_terms::{Incarnation, NodeId, PairId};
 
 pub(crate) use share::{Orphan, is_left_behind, memory_bytes, share_out};
 
-/// A pair that everybody has declined is offered again after so long.
+/// A pair that everybody has declined is offered again after so long, then after twice as long each time: who
+/// tries it takes memory that others' pairs may want, and gives it back only when it finds that it is too little.
 const OFFER_AGAIN_NS: u64 = 10_000_000_000;
+/// The longest of these times. Whoever joins is asked at once.
+const OFFER_AGAIN_MAX_NS: u64 = 160_000_000_000;
 /// A takeover that failed for a passing reason is tried again after so long.
 const RETRY_NS: u64 = 1_000_000_000;
 /// In place of the dead one: the pair is in no incident, or in the first one of pairs that belong to nobody.
@@ -143,7 +146,7 @@ pub(crate) struct Membership {
     /// Pairs that were handed over to this node by planned moves: those see to them.
     handed: BTreeSet<PairId>,
     /// When pairs that everybody has declined are offered again, to those who have not found them damaged.
-    offer_ns: BTreeMap<PairId, u64>,
+    offer_ns: BTreeMap<PairId, (u64, u64)>,
 }
 
 impl Membership {
@@ -411,11 +414,13 @@ impl Membership {
             declined.extend(found.into_iter().filter(|finder| !share.declined.contains(finder)));
             return Some(declined);
         }
-        let due_ns = *self.offer_ns.entry(share.pair).or_insert(now_ns + OFFER_AGAIN_NS);
+        let first = (now_ns + OFFER_AGAIN_NS, OFFER_AGAIN_NS);
+        let (due_ns, rest_ns) = *self.offer_ns.entry(share.pair).or_insert(first);
         if now_ns < due_ns || view.members.keys().all(|member| found.contains(member)) {
             return None;
         }
-        self.offer_ns.insert(share.pair, now_ns + OFFER_AGAIN_NS);
+        let rest_ns = (2 * rest_ns).min(OFFER_AGAIN_MAX_NS);
+        self.offer_ns.insert(share.pair, (now_ns + rest_ns, rest_ns));
         Some(found)
     }
 

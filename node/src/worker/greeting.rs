@@ -13,6 +13,14 @@ use crate::failed_logins::LoginPlace;
 use crate::limits::{IN_FLIGHT_MAX, STREAM_CREDIT_BYTES, STREAMS_MAX};
 use crate::pairs::Dependence;
 
+/// What a peer's token shows.
+enum LookedAt {
+    Known(Credential, Grants),
+    Unknown,
+    /// Too many from there were not known lately.
+    NotYet,
+}
+
 impl Worker {
     pub(super) fn greet(&mut self, connection: ConnectionId, header: RequestHeader, request: &Request<'_>) {
         let Request::Hello(Hello { version, stream_credit_bytes, token, .. }) = request else {
@@ -22,8 +30,14 @@ impl Worker {
         let state = self.connections.get(&connection);
         let peer = state.and_then(|state| state.peer);
         let is_first = state.is_some_and(|state| state.greeted.is_none());
-        let Some((credential, grants)) = self.look_at(peer, token) else {
-            return self.turn_down(connection, header, peer);
+        let (credential, grants) = match self.look_at(peer, token) {
+            LookedAt::Known(credential, grants) => (credential, grants),
+            LookedAt::Unknown => return self.turn_down(connection, header, peer),
+            LookedAt::NotYet => {
+                // Whoever has a good one comes again.
+                self.reply(connection, header, Dependence::NOTHING, &Reply::Refused(Refusal::Busy));
+                return self.greetings.dismissed.push(connection);
+            }
         };
         if is_first && self.is_full(connection) && !self.has_place_kept(peer, &credential, grants) {
             return self.send_away(connection, header, peer);
@@ -45,15 +59,17 @@ impl Worker {
         self.reply(connection, header, Dependence::NOTHING, &reply);
     }
 
-    /// By what a peer is let in, and to do what. None: its token is not known, or is not looked at since too
-    /// many from there were not.
-    fn look_at(&self, peer: Option<PeerAddress>, token: &[u8]) -> Option<(Credential, Grants)> {
+    /// By what a peer is let in, and to do what.
+    fn look_at(&self, peer: Option<PeerAddress>, token: &[u8]) -> LookedAt {
         let credential = self.access.credential(peer, token);
         let is_token = matches!(credential, Credential::Token(_));
         if is_token && self.greetings.logins.check(LoginPlace::of_peer(peer), self.now()).is_err() {
-            return None;
+            return LookedAt::NotYet;
         }
-        self.access.grants(&credential).map(|grants| (credential, grants))
+        match self.access.grants(&credential) {
+            Some(grants) => LookedAt::Known(credential, grants),
+            None => LookedAt::Unknown,
+        }
     }
 
     /// Refuses a token, and lets the peer try no other one on this connection.

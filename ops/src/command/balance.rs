@@ -151,7 +151,7 @@ fn in_words(pair: &Pair) -> String {
         Some((bytes, load)) => {
             format!("has {} and takes {:.1} % of the worker's time", number::bytes(bytes), load * 100.0)
         }
-        None => "has not been told of: what it has and takes is not known".to_owned(),
+        None => "is one of which its owner has not told what it has and takes".to_owned(),
     };
     let why = match obstacle {
         Some(why) => format!("it does not move: {why}"),

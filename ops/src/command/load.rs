@@ -131,7 +131,11 @@ fn conclude(
     };
     match ended {
         // Those of earlier runs, too: they are not in the store either.
-        Ended::Complete if progress.bad > 0 => Ok(Exit::Partial),
+        Ended::Complete if progress.bad > 0 => {
+            let bad = number::counted(progress.bad, "line", "lines");
+            message::warning(&format!("{bad}, of earlier runs too, are no records, and not in the store"));
+            Ok(Exit::Partial)
+        }
         Ended::Complete => Ok(Exit::Ok),
         Ended::Incomplete(why) => {
             let stored = number::counted(progress.records, "record", "records");

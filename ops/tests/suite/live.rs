@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::harness::Dev;
 use cell_client::{Client, ClientError, ClientOptions, Operation};
+use cell_tests::ending::Ending;
 use cell_tests::wait::until;
 use serde_json::{Value, json};
 
@@ -57,15 +58,6 @@ fn tuning_that_does_not_fit_is_refused_with_the_reason_and_nothing_changes(dev: 
     assert!(!listed.contains("tuned"), "{listed}");
 }
 
-/// Ends those who wait for it, also where the test fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 fn changes_over_http_are_limited_as_the_cluster_is_tuned(dev: &Dev) {
     assert_eq!(tune(dev, &["set", "http_changes_per_second=1"]).0, 0);
     let ask = || dev.server.http_post(0, "/api/v1/moves:cancel", r#"{"pair": 4711}"#);
@@ -82,7 +74,7 @@ fn changes_over_http_are_limited_as_the_cluster_is_tuned(dev: &Dev) {
                 }
             });
         }
-        let _over = Over(&is_over);
+        let _ending = Ending(&is_over);
         until("a command is refused", || {
             turn += 1;
             let (code, error) = tune(dev, &["set", &format!("worker_spin_us={}", 10 + turn % 7)]);
@@ -188,6 +180,7 @@ fn live_settings_at_their_bounds_keep_everybody_served_and_are_taken_back(dev: &
     old.put(b"bounds", b"value").unwrap();
     std::thread::scope(|scope| {
         let (served, is_over) = (&served, &is_over);
+        let ending = Ending(is_over);
         let serve = scope.spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
                 assert_eq!(old.get(b"bounds").unwrap().unwrap().value, b"value");
@@ -218,7 +211,7 @@ fn live_settings_at_their_bounds_keep_everybody_served_and_are_taken_back(dev: &
                 }
             }
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(ending);
         assert!(refused.len() <= 6, "{refused:?}");
     });
 }

@@ -39,7 +39,7 @@ const STALL_MS: u64 = 30_000;
 const PATH: &str = "/api/v1/drains";
 /// After a change of unknown outcome.
 const LOOK: &str = "look with `cell node ls` (/api/v1/drains) before you repeat it";
-/// Plans of one request: each after the first because another drain began meanwhile.
+/// Plans of one request: each after the first because a node ended that was to take pairs.
 const PLANS_MAX: u32 = 4;
 /// Moves of a plan that are shown, at most in bytes of JSON.
 const PLAN_BYTES_MAX: usize = 128 << 10;

@@ -22,11 +22,12 @@ use crate::hint::Reached;
 use crate::service::{EXTEND_EVERY, SupervisorService};
 
 /// What is as the supervisor has set it for each node, whatever their configuration says by now.
-const SET_BY_SUPERVISOR: [&str; 7] = [
+const SET_BY_SUPERVISOR: [&str; 8] = [
     "node_id",
     "listen_address",
     "http_address",
     "advertise_address",
+    "advertise_http_address",
     "data_dir",
     "coordinator_address",
     "memory_limit_bytes",

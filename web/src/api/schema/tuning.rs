@@ -81,6 +81,7 @@ pub(crate) fn schema() -> Value {
         ("kind", word(&KINDS, "What its values are.")),
         ("min?", bound("The least that it takes, in its unit.")),
         ("max?", bound("The most that it takes, in its unit.")),
+        ("or_none?", flag("Whether it takes 0 besides, which stands for none.")),
         ("power_of_two?", flag("Whether it takes powers of two alone.")),
         ("choices?", list(text("A word."), "The words that it takes.")),
         ("bytes_max?", integer("Of text: the most bytes.")),
