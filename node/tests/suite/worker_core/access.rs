@@ -255,20 +255,23 @@ fn token_is_guessed_once_a_connection_and_a_guesser_is_not_listened_to_for_long(
     assert_eq!(access.failed_logins(), 1);
     let far = |last: u8| PeerAddress::Tcp(([192, 0, 2, last], 9).into());
     let user = |user| PeerAddress::Shm { user };
-    for place in [far(1), user(4_000_000), tcp] {
-        for number in 2..30 {
-            assert_eq!(come(&mut worker, number, place, b"guess"), unauthorized);
-        }
-    }
-    assert_eq!(access.failed_logins(), 1 + 3 * 28);
-    // The right one is not looked at where they came from, but for this machine, which all its users share.
-    for (place, refused) in [
-        (far(1), unauthorized),
-        (user(4_000_000), unauthorized),
-        (far(2), None),
-        (user(4_000_001), None),
-        (tcp, None),
+    let busy = Some(StatusCode::Busy);
+    let mut unknown = 1;
+    for (place, expected) in [
+        (far(1), vec![unauthorized, busy]),
+        (user(4_000_000), vec![unauthorized, busy]),
+        (tcp, vec![unauthorized]),
     ] {
+        let mut said: Vec<_> = (2..30).map(|number| come(&mut worker, number, place, b"guess")).collect();
+        unknown += said.iter().filter(|said| **said == unauthorized).count() as u64;
+        said.dedup();
+        assert_eq!(said, expected, "{place}");
+    }
+    assert_eq!(access.failed_logins(), unknown, "those that were looked at");
+    // The right one is not looked at where they came from, but for this machine, which all its users share.
+    for (place, refused) in
+        [(far(1), busy), (user(4_000_000), busy), (far(2), None), (user(4_000_001), None), (tcp, None)]
+    {
         assert_eq!(come(&mut worker, 40, place, b"read"), refused, "{place}");
     }
     worker.tick(12_000 * MS, u64::MAX);
@@ -284,7 +287,8 @@ fn token_of_a_reader_is_not_looked_at_after_too_many_wrong_ones() {
     assert!(admits(far(1), b"read", 5) && !admits(far(1), b"view", 5), "a viewer reads no entries");
     assert_eq!(access.failed_logins(), 0, "it is known");
     assert!((0..20).all(|_| !admits(far(1), b"guess", 5)));
-    assert_eq!(access.failed_logins(), 20);
+    let unknown = access.failed_logins();
+    assert!((1..20).contains(&unknown), "{unknown}: the others were not looked at");
     assert!(!admits(far(1), b"read", 5) && admits(far(2), b"read", 5));
     assert!(admits(far(1), b"read", 12), "after a while it is");
 }
