@@ -94,28 +94,30 @@ fn crowd_of_good_clients_keeps_no_operator_out_over_tcp() {
         "64",
         "--fabric-shm",
         "off",
+        "--fabric-idle-timeout",
+        "0",
         "--tokens-file",
         tokens.path().to_str().unwrap(),
     ];
     let server = Server::start_steady(&flags);
-    let crowd = crowd::clients(server.address(), &with_token("token of the reader", 15_000), (20, 7));
+    let crowd = crowd::clients(server.address(), &with_token("token of the reader", 5_000), (20, 5));
     let inside = crowd.iter().filter(|client| client.is_ok()).count();
     assert!((60..=64).contains(&inside), "{inside}: the node's own clients may be the others");
     let is_for_room = |error: &ClientError| matches!(error, ClientError::TooManyConnections { .. });
     let refused: Vec<_> = crowd.iter().filter_map(|client| client.as_ref().err()).collect();
-    assert!(refused.len() == 140 - inside && refused.iter().all(|error| is_for_room(error)), "{refused:?}");
+    assert!(refused.len() == 100 - inside && refused.iter().all(|error| is_for_room(error)), "{refused:?}");
     // While more of them come.
     let address = server.address();
     let operator = std::thread::scope(|scope| {
-        let more = with_token("token of the reader", 15_000);
-        let more = scope.spawn(move || crowd::clients(address, &more, (20, 7)));
+        let more = with_token("token of the reader", 5_000);
+        let more = scope.spawn(move || crowd::clients(address, &more, (20, 3)));
         let mut operator = with_token("token of the admin", 60_000);
         operator.connect_timeout_ms = 60_000;
         let operator = Client::connect(&address.to_string(), operator);
         let more = more.join().unwrap();
         let errors: Vec<_> = more.iter().filter_map(|client| client.as_ref().err()).collect();
         assert!(errors.iter().all(|error| is_for_room(error)), "{errors:?}");
-        assert!(errors.len() > 130, "{}: the node's own clients may have made room", errors.len());
+        assert!(errors.len() > 50, "{}: the node's own clients may have made room", errors.len());
         operator
     });
     let mut operator = operator.expect("there is a place for it");

@@ -24,7 +24,7 @@ use cell_terms::{Incarnation, NodeId, PairId};
 pub(crate) use share::{Orphan, is_left_behind, memory_bytes, share_out};
 
 /// A pair that everybody has declined is offered again after so long, then after twice as long each time: who
-/// tries it takes memory that others' pairs may want, and gives it back only when it finds that it is too little.
+/// tries it takes memory that its other pairs may want, until it finds that it is too little.
 const OFFER_AGAIN_NS: u64 = 10_000_000_000;
 /// The longest of these times. Whoever joins is asked at once.
 const OFFER_AGAIN_MAX_NS: u64 = 160_000_000_000;

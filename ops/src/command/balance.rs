@@ -203,7 +203,7 @@ mod tests {
         let pair =
             Pair { pair: 3, node: 1, bytes: None, load_share: None, obstacle: Some("it rests".to_owned()) };
         let unknown =
-            "pair 3 of node 1 has not been told of: what it has and takes is not known; it does not";
+            "pair 3 of node 1 is one of which its owner has not told what it has and takes; it does not";
         assert!(in_words(&pair).starts_with(unknown), "{}", in_words(&pair));
         let pair = Pair { bytes: Some(0), load_share: Some(0.0), ..pair };
         assert!(

@@ -34,13 +34,14 @@ const ELSEWHERE: [&str; 16] = [
 ];
 
 /// What no node of these tests has: a cluster that nobody balances; runs of drills, which are checked
-/// elsewhere, and a setting with choices; what callers without the role reader are told; and a client that is
-/// silent, whose row is tested where it is made.
-const ABSENT: [&str; 6] = [
+/// elsewhere, and settings with choices, or that take none; what callers without the role reader are told;
+/// and a client that is silent, whose row is tested where it is made.
+const ABSENT: [&str; 7] = [
     "balance/0/balancer",
     "DrillRun",
     "/runs/-",
     "tuning/schema/settings/-/choices",
+    "tuning/schema/settings/-/or_none",
     "keys_left_out",
     "SelectorPair/decision/path/1",
 ];
