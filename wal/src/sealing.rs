@@ -31,6 +31,10 @@ impl Sealing {
         self.wanted = true;
     }
 
+    pub(crate) const fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
     /// Frames that carry this watermark are durable.
     pub(crate) const fn proves(&mut self, watermark: Csn) {
         self.csn = watermark;

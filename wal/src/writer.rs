@@ -293,12 +293,16 @@ impl PairLog {
     }
 
     /// Queues the batch's frames with the device, unless something is in flight or there is nothing to write;
-    /// says whether it did. [`LogDevice::submit`] sends them, together with other pairs'.
+    /// says whether it did. [`LogDevice::submit`] sends them, together with other pairs'. A seal that
+    /// somebody waits for is queued where there is no batch.
     ///
     /// # Errors
     /// The log is poisoned.
     pub fn submit(&mut self, device: &mut dyn LogDevice) -> Result<bool, WalError> {
         self.check()?;
+        if self.sealing.is_wanted() {
+            self.seal(device)?;
+        }
         if !self.open || self.in_flight.is_some() || self.batch.is_empty() {
             return Ok(false);
         }
@@ -365,7 +369,8 @@ impl PairLog {
         retry.chain(seal).min()
     }
 
-    /// Has the last batch sealed by the next [`PairLog::tick`] that finds the log idle.
+    /// Has the last batch sealed by the next [`PairLog::submit`] or [`PairLog::tick`] that finds the log
+    /// idle.
     pub const fn want_seal(&mut self) {
         self.sealing.want();
     }
