@@ -298,6 +298,12 @@ impl Region {
         self.about.population.obtainable_bytes()
     }
 
+    /// Whether regions must not grow now, because what is left is kept for those that are still to be made.
+    #[must_use]
+    pub fn is_growth_held(&self) -> bool {
+        self.about.population.is_growth_held()
+    }
+
     /// Bytes that were granted, whole units.
     #[must_use]
     pub fn granted_bytes(&self) -> u64 {

@@ -65,7 +65,7 @@ pub enum AdoptionStep {
     /// Everything is in the log, the last record under this CSN.
     Whole(Csn),
     /// The pair has no room for it.
-    Full,
+    Full(NoRoom),
 }
 
 impl Adoption {
@@ -177,11 +177,11 @@ impl<O: MemoryObserver> Pair<O> {
             match self.adoption_room(&need) {
                 Ok(()) => {}
                 Err(NoRoom::LogBusy) => return Ok(AdoptionStep::Waits),
-                Err(_) => return Ok(AdoptionStep::Full),
+                Err(lacks) => return Ok(AdoptionStep::Full(lacks)),
             }
             let moved = source.read(&entry, &mut adoption.bytes, &mut adoption.value)?;
-            if !self.adopt_entry(adoption, &moved)? {
-                return Ok(AdoptionStep::Full);
+            if let Some(lacks) = self.adopt_entry(adoption, &moved) {
+                return Ok(AdoptionStep::Full(lacks));
             }
             adoption.left_behind.push((entry.offset, shape.extent_bytes()));
             adoption.at += 1;
@@ -220,14 +220,17 @@ impl<O: MemoryObserver> Pair<O> {
         Ok(true)
     }
 
-    /// Copies the entry that was read: extent first, then what of the tree became full.
-    fn adopt_entry(&mut self, adoption: &mut Adoption, moved: &Moved) -> Result<bool, PairError> {
+    /// Copies the entry that was read: extent first, then what of the tree became full. What it lacks, if it
+    /// does not go on.
+    fn adopt_entry(&mut self, adoption: &mut Adoption, moved: &Moved) -> Option<NoRoom> {
         let csn = self.appended().next();
         let header = ExtentHeader { epoch: self.epoch, csn, ..moved.header };
-        let Some((entry, shape)) = self.write_extent(&header, &adoption.value) else { return Ok(false) };
+        let Some((entry, shape)) = self.write_extent(&header, &adoption.value) else {
+            return Some(NoRoom::Region);
+        };
         self.written(csn);
         adoption.loose.push((entry.offset, shape.extent_bytes()));
-        let Some(mut builder) = adoption.builder.take() else { return Ok(false) };
+        let Some(mut builder) = adoption.builder.take() else { return Some(NoRoom::Slot) };
         let key = adoption.leaf.key(adoption.at);
         let pushed = self.build(adoption.range.slot, |allocator, emit| {
             builder.push(allocator, key, entry, emit).map_err(drop)
@@ -236,7 +239,7 @@ impl<O: MemoryObserver> Pair<O> {
         self.meganodes.weigh(adoption.range.slot, shape.extent_bytes().into(), 0);
         adoption.keep_loose(builder.entries_open() + usize::from(pushed.is_err()));
         adoption.builder = Some(builder);
-        Ok(pushed.is_ok())
+        pushed.is_err().then_some(NoRoom::Slot)
     }
 
     /// An adoption fails: frees at once what discarding its meganode would not find. No leaf has
@@ -256,7 +259,7 @@ impl<O: MemoryObserver> Pair<O> {
         match self.adoption_room(&LogNeed::fills(2 * (height + 1), self.memory.geometry())) {
             Ok(()) => {}
             Err(NoRoom::LogBusy) => return Ok(AdoptionStep::Waits),
-            Err(_) => return Ok(AdoptionStep::Full),
+            Err(lacks) => return Ok(AdoptionStep::Full(lacks)),
         }
         let Some(mut builder) = adoption.builder.take() else { return Err(PairError::NoMeganode(slot)) };
         let mut summary = None;
@@ -265,7 +268,9 @@ impl<O: MemoryObserver> Pair<O> {
             Ok(())
         });
         adoption.keep_loose(builder.entries_open());
-        let Some(summary) = summary.filter(|_| built.is_ok()) else { return Ok(AdoptionStep::Full) };
+        let Some(summary) = summary.filter(|_| built.is_ok()) else {
+            return Ok(AdoptionStep::Full(NoRoom::Slot));
+        };
         let nodes = u32::try_from(summary.nodes).unwrap_or(u32::MAX);
         let record = SplitRecord::Adopted { name, slot, nodes, entries: summary.entries };
         Ok(AdoptionStep::Whole(self.append_step(&NodeRecord::Split(record))))

@@ -193,6 +193,11 @@ impl<O: MemoryObserver> Pair<O> {
         self.memory.node().obtainable_bytes()
     }
 
+    /// Whether no pair is granted more now: what is left is kept for pairs that are being recovered.
+    pub fn is_growth_held(&self) -> bool {
+        self.memory.node().is_growth_held()
+    }
+
     /// Bytes of a meganode's tree nodes in use.
     pub fn nodes_bytes(&self, slot: SlotIndex) -> u64 {
         (self.nodes_used(slot) * self.tree_node_bytes()) as u64

@@ -135,6 +135,12 @@ mutants! {
     OpenedToldEarly: "opened-told-early",
     /// A source learns that its target takes writes while damage to that record would look like a torn write.
     OpenedToldUnsealed: "opened-told-unsealed",
+    /// A split that an earlier owner left unfinished counts as one that failed: writes are refused for a while.
+    RecoveredSplitRests: "recovered-split-rests",
+    /// So does one that failed while no pair may grow.
+    HeldSplitRests: "held-split-rests",
+    /// A write is refused for want of memory that is only kept until other pairs are recovered.
+    RefusedWhileHeld: "refused-while-held",
     /// The root leads to a router that is not durable.
     RootSetEarly: "root-set-early",
     /// A router gets entries before it is durable that the root leads to it.

@@ -16,8 +16,8 @@ pub(super) enum SplitMessage {
     Adopt { to: PairId, range: AdoptionRange, from: SlotIndex, kept: Vec<Vec<u8>> },
     /// To the source: what was adopted is durable. `left_behind` are the source's extents.
     Adopted { name: SplitName, left_behind: Vec<(ExtentOffset, u32)> },
-    /// To the source: it cannot be adopted.
-    Refused { name: SplitName },
+    /// To the source: it cannot be adopted, and why.
+    Refused { name: SplitName, why: &'static str },
     /// To the source: the target is readable.
     Readable { name: SplitName },
     /// To the source: the target takes writes, durably.
@@ -82,8 +82,8 @@ pub(super) struct Effects {
     pub(super) messages: VecDeque<SplitMessage>,
     pub(super) outcome: SplitOutcome,
     pub(super) counts: SplitCounts,
-    /// The pairs into which splits were to go that came to nothing.
-    pub(super) aborted_into: Vec<PairId>,
+    /// The pairs into which splits were to go that began here and came to nothing.
+    pub(super) failed_into: Vec<PairId>,
 }
 
 impl Effects {

@@ -6,10 +6,11 @@
 use std::ops::RangeInclusive;
 
 use cell_pair::Pair;
+use cell_terms::mutant::{Mutant, planted};
 use cell_tree::Division;
 
 use super::cause::Cause;
-use super::effects::{Effects, SplitCounts};
+use super::effects::Effects;
 use super::parent;
 use super::spread::{Going, Spread};
 use crate::directory::MeganodeAt;
@@ -49,8 +50,7 @@ pub(super) struct Growth {
     split_after_ns: u64,
     /// Pairs that are short of extents found no place; they are looked at again then.
     short_after_ns: u64,
-    /// Splits that failed, as counted, and how many in a row.
-    aborted_seen: u64,
+    /// Splits that failed in a row, and that had been finished before.
     finished_seen: u64,
     aborted_in_row: u32,
 }
@@ -258,17 +258,17 @@ impl Growth {
         self.split_after_ns.saturating_sub(now_ns) <= RETRY_NS
     }
 
-    /// Splits that fail are not tried again and again. Of those that failed since this was asked last, so
-    /// many were for other nodes: they rest apart, and hold up nothing here.
-    pub(super) fn look_back(&mut self, counts: SplitCounts, elsewhere: u64, now_ns: u64) {
-        if counts.finished != self.finished_seen {
-            self.finished_seen = counts.finished;
+    /// Splits that fail are not tried again and again. `finished` so far; `failed_here` since this was asked
+    /// last, other than for other nodes, whose splits rest apart and hold up nothing here; `held`: no pair
+    /// may grow now.
+    pub(super) fn look_back(&mut self, finished: u64, failed_here: bool, held: bool, now_ns: u64) {
+        if finished != self.finished_seen {
+            self.finished_seen = finished;
             self.aborted_in_row = 0;
         }
-        let failed_here = counts.aborted - self.aborted_seen > elsewhere;
-        self.aborted_seen = counts.aborted;
         if failed_here {
-            self.aborted_in_row += 1;
+            // While growth is held, a failure is no sign that the next one fails: there may be memory then.
+            self.aborted_in_row += u32::from(!held || planted(Mutant::HeldSplitRests));
             let rest_ns = if self.aborted_in_row < ABORTED_MAX { RETRY_NS } else { GROWTH_RETRY_NS };
             self.split_after_ns = now_ns + rest_ns;
         }
@@ -387,8 +387,9 @@ impl Growth {
                 one.nodes_needed + one.extents_needed.max(least)
             }
         };
-        let fits = pairs.pair(leaving.there.pair).obtainable_bytes() >= PAIR_BYTES_MIN + needed;
-        if !splits || empty || now_ns < self.refused_until_ns {
+        let pair = pairs.pair(leaving.there.pair);
+        let fits = pair.obtainable_bytes() >= PAIR_BYTES_MIN + needed;
+        if !splits || empty || now_ns < self.refused_until_ns || pair.is_growth_held() {
             return false;
         }
         self.ask(fits, effects)
@@ -450,11 +451,10 @@ mod tests {
     /// Writes to full meganodes were refused because a split for another node's sake had failed.
     #[test]
     fn splits_that_failed_elsewhere_hold_up_none_here() {
-        let aborted = |aborted| SplitCounts { aborted, ..SplitCounts::default() };
         let mut growth = Growth::default();
-        growth.look_back(aborted(9), 9, 1);
+        growth.look_back(0, false, false, 1);
         assert!(growth.may_split(1));
-        growth.look_back(aborted(11), 1, 1);
+        growth.look_back(0, true, false, 1);
         assert!(!growth.may_split(1) && growth.may_split(1 + RETRY_NS));
     }
 

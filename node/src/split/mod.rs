@@ -236,7 +236,7 @@ impl Splits {
                 }
             }
             SplitMessage::Adopted { name, left_behind } => self.sources.on_adopted(name, left_behind),
-            SplitMessage::Refused { name } => self.sources.on_refused(name),
+            SplitMessage::Refused { name, why } => self.sources.on_refused(name, why),
             SplitMessage::Readable { name } => self.sources.on_readable(name),
             SplitMessage::Opened { name } => self.sources.on_opened(pairs, name, &mut self.effects),
             SplitMessage::Route { name, low, to } => self.parents.push(name, low, to),

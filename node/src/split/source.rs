@@ -27,6 +27,10 @@ struct Source {
     there: MeganodeAt,
     target: PairId,
     progress: TargetProgress,
+    /// Why it is aborted, if it is.
+    why: &'static str,
+    /// An earlier owner began it.
+    recovered: bool,
     since_ns: u64,
     left_behind: Option<Vec<(ExtentOffset, u32)>>,
     half: Option<TruncatedHalf>,
@@ -57,12 +61,13 @@ impl Source {
         let (state, durable) = (split.state, split.csn <= pair.durable());
         let silent = self.progress < TargetProgress::Adopted;
         if silent && now_ns.saturating_sub(self.since_ns) > DEADLINE_NS {
-            self.progress = TargetProgress::Refused;
+            (self.progress, self.why) = (TargetProgress::Refused, "its target is silent");
         }
         let before = self.progress;
         let logged = match step_of_source(state, self.progress) {
             SourceStep::Ask if durable || planted(Mutant::AskedEarly) => {
-                effects.send(self.adoption(pairs).unwrap_or(SplitMessage::Refused { name }));
+                let why = "its meganode left";
+                effects.send(self.adoption(pairs).unwrap_or(SplitMessage::Refused { name, why }));
                 self.progress = TargetProgress::Asked;
                 false
             }
@@ -104,9 +109,12 @@ impl Source {
         if self.progress == TargetProgress::Routed {
             effects.counts.finished += 1;
         } else {
-            tracing::info!(name = %self.name, "a split was aborted");
+            tracing::info!(name = %self.name, why = self.why, "a split was aborted");
             effects.counts.aborted += 1;
-            effects.aborted_into.push(self.target);
+            // One that a recovery found is no sign that the next one fails.
+            if !self.recovered || planted(Mutant::RecoveredSplitRests) {
+                effects.failed_into.push(self.target);
+            }
         }
         Stepped::Over
     }
@@ -203,7 +211,9 @@ impl Sources {
         progress: TargetProgress,
         since_ns: u64,
     ) {
-        self.list.push(Source { name, there, target, progress, since_ns, left_behind: None, half: None });
+        let recovered = progress == TargetProgress::Unknown;
+        let (why, left_behind, half) = ("an earlier owner left it unfinished", None, None);
+        self.list.push(Source { name, there, target, progress, why, recovered, since_ns, left_behind, half });
     }
 
     /// Takes each split a step further. Whether one went on.
@@ -225,8 +235,10 @@ impl Sources {
     }
 
     /// A target cannot adopt.
-    pub(super) fn on_refused(&mut self, name: SplitName) {
-        self.advance(name, TargetProgress::Asked, TargetProgress::Refused);
+    pub(super) fn on_refused(&mut self, name: SplitName, why: &'static str) {
+        if let Some(source) = self.advance(name, TargetProgress::Asked, TargetProgress::Refused) {
+            source.why = why;
+        }
     }
 
     /// A target is readable.
@@ -271,7 +283,7 @@ impl Sources {
             let split = pairs.pair(source.there.pair).split_table().source(source.name);
             if split.is_some_and(|split| split.state == SourceState::Started) {
                 any |= source.progress != TargetProgress::Refused;
-                source.progress = TargetProgress::Refused;
+                (source.progress, source.why) = (TargetProgress::Refused, "its pair leaves");
             }
         }
         any

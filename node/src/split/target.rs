@@ -1,7 +1,7 @@
 //! Adoptions into this worker's pairs: the target's role. What each does next, the table of splits and what
 //! its source has said decide ([`step_of_target`]); here it is done.
 
-use cell_pair::{Adoption, AdoptionRange, AdoptionStep, Pair, SourceView};
+use cell_pair::{Adoption, AdoptionRange, AdoptionStep, NoRoom, Pair, SourceView};
 use cell_recovery::{SplitAnswer, SplitName, SplitRecord, TargetState, TargetStep, step_of_target};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{ExtentOffset, PairId, SessionId, SlotIndex};
@@ -134,7 +134,7 @@ impl Target {
                 return false;
             }
         }
-        match pair.adopt(adoption, source, BYTES_AT_ONCE) {
+        let why = match pair.adopt(adoption, source, BYTES_AT_ONCE) {
             Ok(AdoptionStep::More) => return true,
             Ok(AdoptionStep::Waits) => return false,
             Ok(AdoptionStep::Whole(csn)) => {
@@ -142,11 +142,16 @@ impl Target {
                 self.nodes = Nodes::Built { left_behind: adoption.take_left_behind() };
                 return true;
             }
-            Ok(AdoptionStep::Full) => {}
-            Err(error) => tracing::error!(%error, name = %self.name, "an adoption cannot go on"),
-        }
+            Ok(AdoptionStep::Full(NoRoom::Region)) => "its target has no extents left",
+            Ok(AdoptionStep::Full(NoRoom::Slot)) => "its target's slot is full",
+            Ok(AdoptionStep::Full(_)) => "the disk has no room for its target's log",
+            Err(error) => {
+                tracing::error!(%error, name = %self.name, "an adoption cannot go on");
+                "an error of its target"
+            }
+        };
         // The source aborts; then it is thrown away.
-        effects.send(SplitMessage::Refused { name: self.name });
+        effects.send(SplitMessage::Refused { name: self.name, why });
         self.give_up(pair);
         true
     }
@@ -280,11 +285,13 @@ impl Targets {
     ) {
         let (name, slot) = (range.name, range.slot);
         let (Some(at), Some(source)) = (pairs.at(to), pairs.at(name.pair)) else {
-            return effects.send(SplitMessage::Refused { name });
+            let why = "its target left";
+            return effects.send(SplitMessage::Refused { name, why });
         };
         let pair = pairs.pair_mut(at);
         if !pair.grant_first(slot) || !pair.reserve_slot(slot) {
-            return effects.send(SplitMessage::Refused { name });
+            let why = "its target's slot has no memory, or is taken";
+            return effects.send(SplitMessage::Refused { name, why });
         }
         let source = pairs.pair(source).source_view(from);
         let adoption = Box::new(Adoption::new(range, kept));
@@ -415,7 +422,7 @@ impl Targets {
         let notice = |target: &Target| {
             let pair = pairs.pair(target.at);
             let state = match state_of(pair, target.name) {
-                Some((TargetState::Opened, true)) => TargetNotice::Opened,
+                Some((TargetState::Opened, true)) if is_sealed(pair, target.name) => TargetNotice::Opened,
                 _ if target.is_shown() => TargetNotice::Readable,
                 _ => TargetNotice::Hidden,
             };

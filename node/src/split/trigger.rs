@@ -41,9 +41,12 @@ fn heaviest(pairs: &Pairs, at: PairAt) -> Vec<MeganodeAt> {
 impl Splits {
     /// Begins a split if one is due: one at a time.
     pub(super) fn trigger(&mut self, pairs: &mut Pairs, now_ns: u64) {
-        let aborted = std::mem::take(&mut self.effects.aborted_into);
-        let elsewhere = aborted.into_iter().filter(|pair| self.spread.aborted(*pair, now_ns)).count() as u64;
-        self.growth.look_back(self.effects.counts, elsewhere, now_ns);
+        let mut failed_here = false;
+        for pair in std::mem::take(&mut self.effects.failed_into) {
+            failed_here |= !self.spread.aborted(pair, now_ns);
+        }
+        let held = pairs.iter().any(|owned| owned.pair.is_growth_held());
+        self.growth.look_back(self.effects.counts.finished, failed_here, held, now_ns);
         if !self.growth.may_split(now_ns) || self.sources.are_truncating() {
             return;
         }
@@ -174,7 +177,9 @@ impl Splits {
         needs_extents: bool,
         now_ns: u64,
     ) -> bool {
-        let comes = self.room_comes(pairs, there, needs_extents, now_ns);
+        // What is left is kept for pairs that are being recovered: what is free is known once they are.
+        let held = pairs.pair(there.pair).is_growth_held() && !planted(Mutant::RefusedWhileHeld);
+        let comes = self.room_comes(pairs, there, needs_extents, now_ns) || held;
         if comes {
             self.full.insert(there);
         }

@@ -101,10 +101,14 @@ impl Population {
         Ok(())
     }
 
+    /// Whether regions must not grow now: what is left is kept for others.
+    pub(super) fn is_growth_held(&self) -> bool {
+        self.budget.is_growth_held() && !planted(Mutant::GrowthNotHeld)
+    }
+
     /// As [`Population::grant`], while the budget lets regions grow. What is granted already is no growth.
     pub(super) fn grow(&self, range: Range<u64>) -> Result<(), BudgetFull> {
-        let held = self.budget.is_growth_held() && !planted(Mutant::GrowthNotHeld);
-        if held && !self.is_range_granted(&range) {
+        if self.is_growth_held() && !self.is_range_granted(&range) {
             let needed = range.end - range.start;
             return Err(BudgetFull { needed, available: 0, limit: self.budget.limit() });
         }

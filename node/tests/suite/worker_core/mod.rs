@@ -26,6 +26,7 @@ mod rest;
 mod results;
 mod room;
 mod sessions;
+mod short_wait;
 mod split_order;
 mod splits;
 mod spread;

@@ -7,8 +7,8 @@ use cell_terms::mutant::{Mutant, plant};
 use cell_recovery::mutant as recovery;
 
 use crate::worker_core::{
-    access, adoptions, crashes, delayed, driver, grace, held, held_kinds, image_order, lease, leave, packing,
-    rest, sessions, split_order, splits, spread, tree_check,
+    access, across, adoptions, crashes, delayed, driver, grace, held, held_kinds, image_order, lease, leave,
+    packing, rest, sessions, short_wait, split_order, splits, spread, tree_check,
 };
 
 #[test]
@@ -121,6 +121,13 @@ fn every_mutant_of_the_steps_of_splits_is_caught() {
             (Mutant::OpenToldEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::OpenedToldEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::OpenedToldUnsealed, split_order::source_is_over_once_the_end_at_its_target_is_sealed),
+            (Mutant::OpenedToldUnsealed, across::opened_is_reported_to_another_node_once_it_is_sealed),
+            (Mutant::RecoveredSplitRests, short_wait::split_that_was_left_unfinished_holds_up_no_other),
+            (
+                Mutant::HeldSplitRests,
+                short_wait::splits_that_failed_while_growth_was_held_hold_up_none_afterwards,
+            ),
+            (Mutant::RefusedWhileHeld, short_wait::write_waits_while_growth_is_held),
             (Mutant::RootSetEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::RouteAddedEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::RoutedToldEarly, split_order::steps_go_by_what_is_durable),

@@ -372,6 +372,11 @@ impl World {
         pair
     }
 
+    /// What is left of memory is kept for pairs that are being recovered, or is there for all again.
+    pub(crate) fn hold_growth(&self, held: bool) {
+        self.serving.process.environment.budget.hold_growth(held);
+    }
+
     /// What the process may still take.
     pub(crate) fn available(&self) -> u64 {
         self.serving.process.environment.budget.available()

@@ -1,0 +1,88 @@
+//! Room that lacks for a while: memory is kept for pairs that are being recovered, or splits were cut short by
+//! a recovery. Writes wait for it, and nobody calls the pair full.
+
+use cell_cluster::PairGeometry;
+use cell_node::NodeState;
+use cell_protocol::{Condition, Put, Request};
+
+use crate::worker_core::adoptions::begin_split;
+use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
+
+const MS: u64 = 1_000_000;
+/// Several times what is granted at a time, so that a pair must grow.
+const GROWING: PairGeometry = PairGeometry { extent_region_bytes: 64 << 20, ..GEOMETRY };
+/// After a split that failed, the next one waits so long; after several in a row, a hundred times that.
+const RETRY_NS: u64 = 100 * MS;
+
+/// Turns until so many splits have come to nothing.
+fn until_aborted(world: &mut World, aborted: u64) {
+    world.until("an abort", |world| world.worker().split_counts().aborted == aborted);
+}
+
+/// After a takeover each pair may have such a split: writes to full meganodes were refused for ten seconds.
+pub(crate) fn split_that_was_left_unfinished_holds_up_no_other() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    world.hold(Some(1)); // the target cannot adopt durably
+    let number = begin_split(&mut world, 1, b"v");
+    (0..20).for_each(|_| world.turn());
+    world.restart();
+    until_aborted(&mut world, 1);
+    let from_ns = world.now_ns();
+    begin_split(&mut world, number, b"v");
+    let after_ns = world.now_ns() - from_ns;
+    assert!(after_ns < RETRY_NS, "the next split began {} ms later", after_ns / MS);
+}
+
+#[test]
+fn split_that_an_earlier_owner_left_unfinished_holds_up_no_other() {
+    split_that_was_left_unfinished_holds_up_no_other();
+}
+
+/// The copies of these splits find no memory, which they had when they began.
+pub(crate) fn splits_that_failed_while_growth_was_held_hold_up_none_afterwards() {
+    let mut world = World::new(2, GROWING, OPTIONS);
+    let mut number = 1;
+    for aborted in 1..=4 {
+        number = begin_split(&mut world, number, &[b'v'; 16_000]);
+        world.hold_growth(true);
+        until_aborted(&mut world, aborted);
+        world.hold_growth(false);
+    }
+    let from_ns = world.now_ns();
+    begin_split(&mut world, number, &[b'v'; 16_000]);
+    let after_ns = world.now_ns() - from_ns;
+    assert!(after_ns < 2 * RETRY_NS, "the next split began {} ms later", after_ns / MS);
+    world.until("the split's end", |world| world.worker().split_counts().finished == 1);
+}
+
+#[test]
+fn splits_that_failed_while_memory_was_kept_for_others_hold_up_none_afterwards() {
+    splits_that_failed_while_growth_was_held_hold_up_none_afterwards();
+}
+
+/// Writes were refused as if the pair were full while a node that had come back recovered its other pairs.
+pub(crate) fn write_waits_while_growth_is_held() {
+    let mut world = World::new(1, GROWING, OPTIONS);
+    world.hold_growth(true);
+    let value = [b'v'; 16_000];
+    let waiting = (1..).find_map(|number| {
+        let (name, key) = (world.name(number, number), format!("key {number}"));
+        let put = Put { name, condition: Condition::Always, key: key.as_bytes(), value: &value };
+        let id = world.send(&Request::Put(put));
+        (0..1_000).for_each(|_| world.turn());
+        match world.answered(id) {
+            Some(Replied::Written(_)) => None,
+            Some(other) => panic!("{number}: {other:?}"),
+            None => Some(id),
+        }
+    });
+    let waiting = waiting.expect("the granted memory is used up");
+    assert_eq!(world.worker().snapshot().state, NodeState::Serving);
+    world.hold_growth(false);
+    assert!(matches!(world.answer(waiting), Replied::Written(_)));
+}
+
+#[test]
+fn write_waits_for_memory_that_is_kept_for_others() {
+    write_waits_while_growth_is_held();
+}
