@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cell_cluster::{
     ClaimReason, ClusterError, Coordinator, CoordinatorRequest, CopyProgress, Fault, MemberRow, MoveDates,
     MoveOutcome, MoveRefusal, MoveRow, MoveStage, MoveTimes, Moves, NewPair, Ownership, PairGeometry,
-    PairState, Response, ServingAddress, Sim, SimLink, Table, Watch,
+    PairState, Response, ServingAddress, Sim, SimLink, Table, Transaction, Watch,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId};
 
@@ -223,6 +223,28 @@ pub(crate) fn handing_that_comes_late_changes_nothing_once_the_row_was_put_again
     }
     let row = moving.source.table.pair(moving.row.pair).unwrap();
     assert_eq!((row.owner, row.epoch), (Some(moving.source.lease), Epoch(1)), "it serves the pair on");
+}
+
+/// Garbage in the move's row says nothing of whose the pair is.
+#[test]
+fn pair_whose_moves_row_does_not_read_is_whose_its_own_row_says() {
+    let garble = |moving: &Moving| {
+        let key = format!("move/{:08}", moving.row.pair.0);
+        moving.source.link.transact(Transaction::new().put(key, "garbage")).unwrap();
+    };
+    let hand = |moving: &Moving| moving.source.table.hand(moving.ownership, CUT, moving.row.name());
+    let sim = Sim::new(7);
+    let moving = ready(&sim);
+    garble(&moving);
+    let refused = hand(&moving);
+    assert!(matches!(refused, Err(ClusterError::Unreadable { what: "a move", .. })), "{refused:?}");
+    moving.source.table.put_again(moving.ownership).unwrap();
+    let sim = Sim::new(7);
+    let (moving, row) = handed(&sim);
+    garble(&moving);
+    let refused = hand(&moving);
+    let Err(ClusterError::Superseded { epoch, owner, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!((epoch, owner), (row.epoch, Some(moving.target.lease)));
 }
 
 #[test]
