@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_cluster::{
-    ClaimReason, ClusterError, Coordinator, CoordinatorRequest, CopyProgress, Fault, MemberRow, MoveDates,
-    MoveOutcome, MoveRefusal, MoveRow, MoveStage, MoveTimes, Moves, NewPair, Ownership, PairGeometry,
-    PairState, Response, ServingAddress, Sim, SimLink, Table, Transaction, Watch,
+    CheckpointRow, ClaimReason, ClusterError, Coordinator, CoordinatorRequest, CopyProgress, Fault,
+    MemberRow, MoveDates, MoveOutcome, MoveRefusal, MoveRow, MoveStage, MoveTimes, Moves, NewPair, Ownership,
+    PairGeometry, PairState, Response, ServingAddress, Sim, SimLink, Table, Transaction, Watch,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId};
 
@@ -329,6 +329,31 @@ pub(crate) fn pair_that_came_back_by_a_write_without_an_answer_may_have_been_ano
 #[test]
 fn way_back_is_its_writers_own_by_an_answer_alone() {
     pair_that_came_back_by_a_write_without_an_answer_may_have_been_anothers();
+}
+
+/// Both ends die before either has said in the move's row what became of it, and a survivor's checkpoint
+/// drops the target's epoch: the move counted as given up.
+#[test]
+fn move_that_was_served_is_no_failure_once_its_epoch_is_dropped() {
+    let sim = Sim::new(7);
+    let (Moving { target, .. }, row) = handed(&sim);
+    let pair = row.pair;
+    target.publish(&row).unwrap();
+    let survivor = member(&sim, 2);
+    survivor.outlive();
+    let verdict = || {
+        let of = survivor.moves.of(pair).unwrap().unwrap();
+        assert!(of.is_under_way());
+        of.verdict(&survivor.table.pair(pair).unwrap())
+    };
+    let claim = survivor.table.claim(pair, survivor.lease, NodeId(2), ClaimReason::LeaseEnded).unwrap();
+    survivor.table.record_cut(claim.ownership, row.epoch, Csn(9)).unwrap();
+    survivor.publish(&claim.row).unwrap();
+    assert_eq!(verdict(), Some(MoveOutcome::Moved));
+    let checkpoint =
+        CheckpointRow { epoch: claim.row.epoch, csn: Csn(10), csn_max: Csn(10), file: "image".to_owned() };
+    survivor.table.record_checkpoint(claim.ownership, &checkpoint).unwrap();
+    assert_eq!(verdict(), Some(MoveOutcome::Moved));
 }
 
 #[test]
