@@ -43,6 +43,12 @@ pub struct DrainPlanned<'a> {
     pub targets: &'a [Incarnation],
 }
 
+impl DrainPlanned<'_> {
+    /// So often one drain is planned at most: each time after the first because something that its plan goes
+    /// by was changed meanwhile.
+    pub const PLANS_MAX: u32 = 4;
+}
+
 /// The drains. Clones share the coordinator.
 #[derive(Clone)]
 pub struct Drains {
