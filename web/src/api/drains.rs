@@ -492,6 +492,9 @@ fn problem(refused: Refused) -> Problem {
                     "drain it while it runs; the pairs of one that is gone are taken over by others: wait for that"
                 }
                 NodeRefusal::Runs { .. } => "drain it first (`cell node drain`), or stop it",
+                NodeRefusal::Unreadable { .. } => {
+                    "restart its process, which writes the row anew, or stop it; `cell status` names the row"
+                }
                 NodeRefusal::Removed { .. } => {
                     "`cell node undrain` permits the number again; else give another one"
                 }
