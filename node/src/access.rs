@@ -296,7 +296,7 @@ impl AccessRules {
     /// By what a peer that has this token is judged.
     #[must_use]
     pub fn credential(&self, peer: Option<PeerAddress>, token: &[u8]) -> Credential {
-        if !self.wants_tokens() || peer.is_some_and(is_own_user) {
+        if !self.wants_tokens() || peer.is_some_and(PeerAddress::is_own_user) {
             return Credential::Place;
         }
         Credential::Token(Sha256::digest(token).into())
@@ -343,12 +343,6 @@ impl ReadPermission for AccessRules {
     fn revision(&self) -> u64 {
         AccessRules::revision(self)
     }
-}
-
-/// Whether the kernel names a peer as root or the node's own user.
-pub(crate) fn is_own_user(peer: PeerAddress) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    matches!(peer, PeerAddress::Shm { user } if user == own || user == 0)
 }
 
 /// Reads a file: one `ROLES NAME SHA256` a line, the roles separated by commas, the token's SHA-256 in

@@ -27,7 +27,7 @@ use crate::control_driver::{ControlDriver, ControlEffect, join_cluster};
 use crate::error::NodeError;
 use crate::membership::{MembershipOptions, RefusedKind};
 use crate::messages::{Inbound, PairResources, RecoveredPair, ServedPair, TakeoverReport, ToWorker, Work};
-use crate::moves::{CopyEnd, CopyJob};
+use crate::moves::{CopyEnd, CopyFailure, CopyJob};
 use crate::recoverer::Recoverer;
 use crate::settings::{ClientSettings, WorkerOptions};
 
@@ -330,7 +330,7 @@ impl Control {
         self.copies.retain(|thread| !thread.is_finished());
         match spawned {
             Ok(thread) => self.copies.push(thread),
-            Err(error) => self.driver.copied(&of, CopyEnd::of(&RecoveryError::Thread(error))),
+            Err(error) => self.driver.copied(&of, CopyEnd::of(&RecoveryError::Thread(error), of.row.epoch)),
         }
     }
 
@@ -347,8 +347,8 @@ impl Control {
                 self.follow(effect);
                 CopyEnd::Served
             }
-            Err(NodeError::Recovery(error)) => CopyEnd::of(&error),
-            Err(error) => CopyEnd::Failed { why: with_causes(&error), files_gone: false },
+            Err(NodeError::Recovery(error)) => CopyEnd::of(&error, job.row.epoch),
+            Err(error) => CopyEnd::Failed { why: with_causes(&error), failure: CopyFailure::Final },
         };
         self.driver.copied(job, end);
         Ok(())

@@ -199,6 +199,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         self.commit();
         let replies = self.send_replies(clock);
         self.endpoint.flush();
+        self.dismiss();
         let commands = self.worker.take_commands();
         busy |= replies > 0 || self.worker.has_work() || !commands.is_empty();
         let next = self.next(busy);
@@ -219,16 +220,22 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         }
         self.tick_due_ns = now_ns + TICK_NS;
         self.worker.tick(now_ns, clock.lease_until_ns());
-        for connection in self.worker.take_dismissed() {
-            self.endpoint.close(connection);
-            self.congestion.forget(connection);
-            self.worker.closed(connection);
-        }
+        self.dismiss();
         self.endpoint.tick(now_ns);
         for (pair, device) in devices(&mut self.devices) {
             self.worker.log_tick(pair, device);
         }
         true
+    }
+
+    /// Closes the connections that the worker has turned down. It is done right after a turn's answers: one
+    /// that stays until the next tick holds a place, and those that are kept for operators are few.
+    fn dismiss(&mut self) {
+        for connection in self.worker.take_dismissed() {
+            self.endpoint.close(connection);
+            self.congestion.forget(connection);
+            self.worker.closed(connection);
+        }
     }
 
     fn take_inputs(&mut self, inputs: impl IntoIterator<Item = WorkerInput<D>>) -> bool {

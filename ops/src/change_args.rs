@@ -4,8 +4,12 @@
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::Value;
+use ureq::http::Method;
 
+use crate::api::Api;
 use crate::args::parse_time;
+use crate::exit::{Exit, Failure};
 
 /// How something is changed.
 #[derive(Clone, Debug, Args)]
@@ -40,6 +44,25 @@ impl TryArgs {
     pub(crate) fn query(&self) -> Vec<String> {
         let reason = self.reason.as_ref().map(|reason| format!("reason={}", escaped(reason)));
         self.dry_run.then(|| "dry_run=1".to_owned()).into_iter().chain(reason).collect()
+    }
+
+    /// Makes a change as its preview shows it: if it would be another one by then, nothing is done. One that
+    /// is only tried is its preview.
+    ///
+    /// # Errors
+    /// No node answers, or it refuses the change.
+    pub(crate) fn change(&self, api: &Api, path: &str, body: &Value) -> Result<Value, Failure> {
+        let tried = TryArgs { dry_run: true, ..self.clone() };
+        let preview = api.send(&Method::POST, &with_query(path, &tried.query()), &[], Some(body))?;
+        if self.dry_run {
+            return Ok(preview.document);
+        }
+        let revision = preview.etag.ok_or_else(|| {
+            let what = "the node names no revision of what would be done";
+            Failure::new(Exit::Error, what).next("take the `cell` of the node's version")
+        })?;
+        let headers = [("if-match", revision.as_str())];
+        Ok(api.send(&Method::POST, &with_query(path, &self.query()), &headers, Some(body))?.document)
     }
 }
 

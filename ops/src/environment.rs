@@ -27,15 +27,23 @@ pub(crate) fn without_empty(command: Command) -> Command {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs;
     use std::path::Path;
 
-    fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
+    /// The files of this program's source, each with its text.
+    pub(crate) fn sources() -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        add_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+        assert!(found.len() > 50);
+        found
+    }
+
+    fn add_sources(folder: &Path, found: &mut Vec<(String, String)>) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                sources(&path, found);
+                add_sources(&path, found);
             } else {
                 found.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
             }
@@ -44,9 +52,7 @@ mod tests {
 
     #[test]
     fn variables_are_read_here_alone() {
-        let mut found = Vec::new();
-        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
-        assert!(found.len() > 50);
+        let found = sources();
         let reads = |text: &str| text.contains("env::var");
         let readers: Vec<_> = found.iter().filter(|(_, text)| reads(text)).map(|(path, _)| path).collect();
         assert!(matches!(&readers[..], [only] if only.ends_with("environment.rs")), "{readers:?}");

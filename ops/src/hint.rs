@@ -149,9 +149,9 @@ fn quoted(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::fs;
 
     use super::*;
+    use crate::environment::tests::sources;
 
     #[test]
     fn command_has_the_address_by_which_the_cluster_was_reached() {
@@ -193,17 +193,6 @@ mod tests {
         assert_eq!(reached.in_text("no command `"), "no command `");
     }
 
-    fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                sources(&path, found);
-            } else {
-                found.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
-            }
-        }
-    }
-
     /// Commands in backquotes that stand in a string of the code as they are, though they take an address.
     fn without_address(text: &str) -> Vec<&str> {
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
@@ -234,9 +223,7 @@ mod tests {
 
     #[test]
     fn commands_in_the_code_have_an_address_or_get_one() {
-        let mut found = Vec::new();
-        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
-        assert!(found.len() > 50);
+        let found = sources();
         let mut violations = Vec::new();
         let mut known: BTreeSet<(&str, &str)> = WITHOUT.into_iter().collect();
         for (path, text) in &found {

@@ -12,9 +12,10 @@ const FULL = {
 };
 /** What a page shows to a viewer, where that is less. */
 const VIEWED = { ...FULL, data: "Keys and values are for the role reader" };
+const FILL = "cell load words.tsv --key 1 --value 2 --server 127.0.0.1:7000";
 /** What it shows on an empty store; pages that are not here show the same as ever. */
 const EMPTY = {
-  overview: "cell load", tree: "cell load", selector: "cell bench", durability: "cell load", data: "cell load", recovery: "cell drill run",
+  overview: FILL, tree: FILL, selector: "--threads 4 --server 127.0.0.1:7000", durability: FILL, data: FILL, recovery: "--node 1 --dir DIR",
 };
 /** Pages whose answers come from all nodes. */
 const GATHERED = ["overview", "tree", "selector", "nodes", "durability", "events", "tuning"];

@@ -65,6 +65,12 @@ pub enum NodeRefusal {
         /// Which.
         node: NodeId,
     },
+    /// It runs, and is not seen among the members.
+    #[error("{node} runs, and its row of the members does not read")]
+    Unreadable {
+        /// Which.
+        node: NodeId,
+    },
     /// It was removed.
     #[error("{node} was removed from the cluster for good, by {who}")]
     Removed {

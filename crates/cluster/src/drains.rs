@@ -17,6 +17,7 @@ use crate::error::ClusterError;
 use crate::member::{MemberRow, Members};
 use crate::request::{KeyCondition, Transaction, TransactionOutcome};
 use crate::table::Table;
+use crate::terms::NodeSeat;
 
 /// Counts the changes of drains.
 const KEY_COUNT: &str = "counter/drain";
@@ -41,6 +42,12 @@ pub struct DrainPlanned<'a> {
     pub seen: &'a DrainsSeen,
     /// The members that are to take the pairs.
     pub targets: &'a [Incarnation],
+}
+
+impl DrainPlanned<'_> {
+    /// So often one drain is planned at most: each time after the first because something that its plan goes
+    /// by was changed meanwhile.
+    pub const PLANS_MAX: u32 = 4;
 }
 
 /// The drains. Clones share the coordinator.
@@ -160,6 +167,7 @@ impl Drains {
                 }
                 Some(_) => {}
                 None if !members.iter().any(|member| member.node == node) => {
+                    self.check_reads(node)?;
                     return Err(NodeRefusal::NotMember { node }.into());
                 }
                 None => {}
@@ -281,7 +289,8 @@ impl Drains {
     /// join any more, and nobody expects it back.
     ///
     /// # Errors
-    /// [`NodeRefusal::OwnsPairs`], [`NodeRefusal::Runs`]; [`NodeRefusal::Changed`].
+    /// [`NodeRefusal::OwnsPairs`], [`NodeRefusal::Runs`], [`NodeRefusal::Unreadable`];
+    /// [`NodeRefusal::Changed`].
     pub fn remove(&self, node: NodeId, author: &DrainAuthor<'_>) -> Result<DrainRow, ClusterError> {
         let mut attempts = Attempts::default();
         while attempts.left() {
@@ -295,8 +304,7 @@ impl Drains {
             let mut change = found.change().put(DrainRow::key(node), text(&row));
             if member.is_none() {
                 // One that joins meanwhile has a seat.
-                let key = crate::terms::NodeSeat::key(node);
-                change = change.when(KeyCondition::Absent { key });
+                change = change.when(KeyCondition::Absent { key: NodeSeat::key(node) });
             }
             if self.apply(change, &mut attempts)? {
                 return Ok(row);
@@ -317,8 +325,10 @@ impl Drains {
     fn check_removal(&self, found: &Found, node: NodeId) -> Result<Option<MemberRow>, ClusterError> {
         let members = Members::new(self.coordinator.clone()).list()?;
         let member = members.iter().find(|member| member.node == node);
-        if member.is_some() && found.of(node).is_none() {
-            return Err(NodeRefusal::Runs { node }.into());
+        match member {
+            Some(_) if found.of(node).is_none() => return Err(NodeRefusal::Runs { node }.into()),
+            Some(_) => {}
+            None => self.check_reads(node)?,
         }
         let (pairs, _) = Table::new(self.coordinator.clone()).pairs()?;
         // Also those that it gave up in order: they wait for it.
@@ -327,6 +337,16 @@ impl Drains {
             return Err(NodeRefusal::OwnsPairs { node, pairs }.into());
         }
         Ok(member.cloned())
+    }
+
+    /// Refuses a node that has its seat, and so runs, and whose row of the members does not read.
+    fn check_reads(&self, node: NodeId) -> Result<(), ClusterError> {
+        let Some(entry) = self.coordinator.read(&NodeSeat::key(node))? else { return Ok(()) };
+        let seat: NodeSeat = parse("a node's seat", &entry.value)?;
+        match Members::new(self.coordinator.clone()).is_unreadable(seat.incarnation)? {
+            true => Err(NodeRefusal::Unreadable { node }.into()),
+            false => Ok(()),
+        }
     }
 
     /// Notes what has kept a node from being emptied for a while; none: nothing does any more. Nothing is

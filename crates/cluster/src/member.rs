@@ -147,6 +147,12 @@ impl Members {
         Ok(self.list_readable()?.0)
     }
 
+    /// Whether this incarnation has a row that does not read.
+    pub(crate) fn is_unreadable(&self, incarnation: Incarnation) -> Result<bool, ClusterError> {
+        let entry = self.coordinator.read(&member_key(incarnation))?;
+        Ok(entry.is_some_and(|entry| parse::<MemberRow>("a member", &entry.value).is_err()))
+    }
+
     /// The members, and how many rows do not read.
     fn list_readable(&self) -> Result<(Vec<MemberRow>, usize), ClusterError> {
         let entries = self.coordinator.list(KEY_MEMBERS)?.entries;

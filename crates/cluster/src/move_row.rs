@@ -179,10 +179,15 @@ impl MoveRow {
     /// What has become of a move by what the pair's row shows, whatever its ends know of it: its target
     /// serves the pair, or did, or another has it. Nothing of such a move is left to be done but to say so
     /// in its row. None: that is not decided yet.
+    ///
+    /// A later owner's checkpoint drops the epochs before it from the pair's row. Whether the target had
+    /// served the pair cannot be told then; as its source has handed it over, that is no failure.
     #[must_use]
     pub fn verdict(&self, row: &PairRow) -> Option<MoveOutcome> {
         let of_target = self.epoch_of_target();
-        if self.stage == MoveStage::Handed && row.history.iter().any(|served| served.epoch == of_target) {
+        let was_served = row.history.iter().any(|served| served.epoch == of_target);
+        let is_dropped = row.history.first().is_some_and(|oldest| oldest.epoch > of_target);
+        if self.stage == MoveStage::Handed && (was_served || is_dropped) {
             return Some(MoveOutcome::Moved);
         }
         let is_anothers = row.epoch > self.epoch && !self.is_handed(row);

@@ -456,21 +456,28 @@ impl Table {
     ///
     /// # Errors
     /// [`ClusterError::LeaseEnded`] of either end; [`MoveRefusal::NotUnderWay`]: the move is over, or its
-    /// target has lost its copy; [`ClusterError::Superseded`]: the pair is another's.
+    /// target has lost its copy; [`ClusterError::Superseded`]: the pair is another's;
+    /// [`ClusterError::Unreadable`]: the move's row, or the pair's, does not read.
     pub fn hand(&self, ownership: Ownership, cut: Csn, name: MoveName) -> Result<PairRow, ClusterError> {
         let Ownership { pair, epoch, incarnation } = ownership;
         let moves = Moves::new(self.coordinator().clone());
         let mut attempts = Attempts::default();
         while attempts.left() {
             let (row, revision) = self.read(pair)?;
-            let found = moves.read(pair)?.filter(|(of, _)| of.number == name.number);
+            let is_anothers = row.epoch != epoch || row.owner != Some(incarnation);
+            let superseded = ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner };
+            let found = match moves.read(pair) {
+                // Whose the pair is does not depend on a move's row that does not read.
+                Err(ClusterError::Unreadable { .. }) if is_anothers => return Err(superseded),
+                found => found?.filter(|(of, _)| of.number == name.number),
+            };
             if let Some((of, _)) = &found
                 && of.is_handed(&row)
             {
                 return Ok(row); // an earlier try, whose answer was lost
             }
-            if row.epoch != epoch || row.owner != Some(incarnation) {
-                return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
+            if is_anothers {
+                return Err(superseded);
             }
             let ready = |of: &MoveRow| {
                 let is_of_owner = (of.epoch, of.source.incarnation) == (epoch, incarnation);

@@ -19,7 +19,7 @@ pub const SETTINGS: &[Setting] = &[
                   pairs for so long; with shorter leases shorter stalls make a node silent, or cost it its \
                   pairs.",
         default: "500 ms",
-        bounds: Bounds::Milliseconds { min: 50, max: 60_000 },
+        bounds: Bounds::Milliseconds { min: 100, max: 60_000 },
         applies: Applies::Restart(TERMS_SHARED),
     },
     Setting {
@@ -40,8 +40,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "coordinator_deadline_ms",
-        meaning: "How long one call of the coordinator may take. Keep it below the lease, so that a \
-                  renewal that hangs can be tried again.",
+        meaning: "How long one call of the coordinator may take. At most lease_ms; keep it below that, so \
+                  that a renewal that hangs can be tried again.",
         default: "300 ms",
         bounds: Bounds::Milliseconds { min: 100, max: 10_000 },
         applies: Applies::Live,

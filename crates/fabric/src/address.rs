@@ -46,6 +46,15 @@ impl Address {
     }
 }
 
+impl PeerAddress {
+    /// Whether the kernel names the peer as this process's own user or as root.
+    #[must_use]
+    pub fn is_own_user(self) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        matches!(self, PeerAddress::Shm { user } if user == own || user == 0)
+    }
+}
+
 impl From<SocketAddr> for Address {
     fn from(socket: SocketAddr) -> Address {
         Address::Tcp(socket)

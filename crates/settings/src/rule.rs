@@ -18,7 +18,8 @@ pub struct Conflict {
 
 type Rule = fn(&Settings) -> Option<Conflict>;
 
-const RULES: [Rule; 4] = [slot_fits_region, batch_fits_segment, addresses_differ, retries_grow];
+const RULES: [Rule; 5] =
+    [slot_fits_region, batch_fits_segment, addresses_differ, retries_grow, calls_end_within_lease];
 
 /// Checks all rules; one whose settings are not all declared does not count.
 ///
@@ -59,6 +60,14 @@ fn retries_grow(settings: &Settings) -> Option<Conflict> {
     let why = "waits between retries grow from the shortest to the longest";
     let next = "give a longer client_retry_longest or a shorter client_retry_shortest";
     (shortest > longest).then(|| conflict(settings, names, why, next))
+}
+
+fn calls_end_within_lease(settings: &Settings) -> Option<Conflict> {
+    let names = ["coordinator_deadline_ms", "lease_ms"];
+    let [deadline, lease] = integers(settings, names)?;
+    let why = "a renewal that hangs has to end within the lease";
+    let next = "give a longer lease_ms or a shorter coordinator_deadline_ms";
+    (deadline > lease).then(|| conflict(settings, names, why, next))
 }
 
 fn integers(settings: &Settings, names: [&str; 2]) -> Option<[u64; 2]> {
@@ -103,6 +112,8 @@ mod tests {
         Setting { default: "127.0.0.1:2", ..text("http_address") },
         Setting { default: "1", ..bytes("client_retry_shortest") },
         bytes("client_retry_longest"),
+        Setting { default: "1", ..bytes("coordinator_deadline_ms") },
+        bytes("lease_ms"),
     ];
 
     fn with(values: &[(&str, &str)]) -> Result<(), Conflict> {
@@ -116,6 +127,7 @@ mod tests {
         assert_eq!(with(&[]), Ok(()));
         assert_eq!(check_rules(&Settings::new(&[])), Ok(()));
         assert_eq!(with(&[("listen_address", "127.0.0.1:0"), ("http_address", "127.0.0.1:0")]), Ok(()));
+        assert_eq!(with(&[("coordinator_deadline_ms", "64 MiB")]), Ok(()));
     }
 
     #[test]
@@ -140,6 +152,11 @@ mod tests {
                 &[("client_retry_shortest", "65 MiB")],
                 ["client_retry_shortest", "client_retry_longest"],
                 "`client_retry_shortest` is 65 MiB and `client_retry_longest` is 64 MiB: waits",
+            ),
+            (
+                &[("coordinator_deadline_ms", "65 MiB")],
+                ["coordinator_deadline_ms", "lease_ms"],
+                "`coordinator_deadline_ms` is 65 MiB and `lease_ms` is 64 MiB: a renewal that hangs",
             ),
         ] {
             let conflict = with(values).unwrap_err();

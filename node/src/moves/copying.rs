@@ -9,10 +9,10 @@ use cell_recovery::{
     CopyTurn, Environment, PairCopy, Progress, PublishRequest, Recovered, RecoveryError, Takeover, Turn,
 };
 use cell_terms::text::with_causes;
-use cell_terms::{Incarnation, NodeId};
+use cell_terms::{Epoch, Incarnation, NodeId};
 use cell_wal::{Errno, LogDevice, WalError};
 
-use super::target::CopyState;
+use super::target::{CopyFailure, CopyState};
 
 /// How often orders are looked for, and so how late a handing is noticed at most.
 const ORDERS_NS: u64 = 1_000_000;
@@ -247,35 +247,38 @@ pub enum CopyEnd {
     Failed {
         /// Why.
         why: String,
-        /// Files that it wanted have gone: another one may do better.
-        files_gone: bool,
+        /// Whether another one may do better.
+        failure: CopyFailure,
     },
 }
 
 impl CopyEnd {
-    /// A copy that has failed so.
+    /// A copy that has failed so, of a pair that its owner has in this epoch.
     #[must_use]
-    pub fn of(error: &RecoveryError) -> CopyEnd {
-        CopyEnd::Failed { why: with_causes(error), files_gone: has_lost_files(error) }
+    pub fn of(error: &RecoveryError, epoch: Epoch) -> CopyEnd {
+        CopyEnd::Failed { why: with_causes(error), failure: failure_of(error, epoch) }
     }
 }
 
-/// Whether a copy failed because files that it wanted have gone, as they may beside their owner's work: they
-/// are missing, or are used again and hold something else. What is read of a log beside its owner proves no
-/// damage, because the owner may give back what a checkpoint covers.
-fn has_lost_files(error: &RecoveryError) -> bool {
+/// Files of earlier epochs than the owner's go, but nobody uses them again: what looks damaged there is.
+fn failure_of(error: &RecoveryError, epoch: Epoch) -> CopyFailure {
+    let RecoveryError::Log(error) = error else { return CopyFailure::Final };
     match error {
-        RecoveryError::Log(WalError::SegmentMissing { .. } | WalError::FolderMissing { .. }) => true,
-        RecoveryError::Log(WalError::Corrupt(_) | WalError::Mismatch { .. }) => true,
-        RecoveryError::Log(WalError::Storage(error)) => error.errno == Errno::ENOENT,
-        _ => false,
+        WalError::SegmentMissing { .. } | WalError::FolderMissing { .. } => CopyFailure::FilesGone,
+        WalError::Storage(error) if error.errno == Errno::ENOENT => CopyFailure::FilesGone,
+        WalError::Corrupt(found) if found.place.segment.log.epoch >= epoch => {
+            CopyFailure::LooksDamaged { at: Some((found.csn, found.place)) }
+        }
+        WalError::Mismatch { epoch: of, .. } if *of >= epoch => CopyFailure::LooksDamaged { at: None },
+        _ => CopyFailure::Final,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use cell_terms::{Epoch, PairId, RegionKind};
-    use cell_wal::{DiskOperation, LogId, StorageError};
+    use cell_terms::{Csn, PairId, RegionKind};
+    use cell_wal::corruption::{Corruption, Damage, Proof};
+    use cell_wal::{DiskOperation, LogId, LogPlace, StorageError};
 
     use super::*;
 
@@ -298,17 +301,28 @@ mod tests {
     /// A segment that was given back while it was read is taken for damage by who reads it.
     #[test]
     fn log_that_changes_under_a_copy_is_a_reason_to_begin_anew_and_a_disk_that_fails_is_none() {
-        let pair = PairId(1);
-        let segment = LogId { pair, epoch: Epoch(1) }.log(RegionKind::Node).segment(1);
-        let begins_anew = |error: WalError| match CopyEnd::of(&error.into()) {
-            CopyEnd::Failed { files_gone, .. } => files_gone,
-            CopyEnd::Served => false,
+        let (pair, owners) = (PairId(1), Epoch(3));
+        let segment = |epoch| LogId { pair, epoch: Epoch(epoch) }.log(RegionKind::Node).segment(1);
+        let failure = |error: WalError| match CopyEnd::of(&error.into(), owners) {
+            CopyEnd::Failed { failure, .. } => failure,
+            CopyEnd::Served => panic!("it has failed"),
         };
-        assert!(begins_anew(WalError::SegmentMissing { segment }));
-        assert!(begins_anew(WalError::Mismatch { pair, epoch: Epoch(1) }));
+        let missing = |epoch| WalError::SegmentMissing { segment: segment(epoch) };
+        assert_eq!([missing(1), missing(3)].map(failure), [CopyFailure::FilesGone; 2]);
         let of = |errno| StorageError { operation: DiskOperation::Open, path: "log".into(), errno };
-        assert!(begins_anew(of(Errno::ENOENT).into()));
-        assert!(!begins_anew(of(Errno::EIO).into()));
+        assert_eq!(failure(of(Errno::ENOENT).into()), CopyFailure::FilesGone);
+        assert_eq!(failure(of(Errno::EIO).into()), CopyFailure::Final);
+        let place = |epoch| LogPlace { segment: segment(epoch), offset: 4_096 };
+        let corrupt = |epoch| {
+            let (damage, proof) = (Damage::Order, Proof::Sound);
+            let corruption = Corruption { csn: Csn(5), place: place(epoch), damage, proof };
+            WalError::Corrupt(Box::new(corruption))
+        };
+        assert_eq!(failure(corrupt(3)), CopyFailure::LooksDamaged { at: Some((Csn(5), place(3))) });
+        let mismatch = |epoch| WalError::Mismatch { pair, epoch: Epoch(epoch) };
+        assert_eq!(failure(mismatch(3)), CopyFailure::LooksDamaged { at: None });
+        // Nobody writes to the logs of epochs that have ended.
+        assert_eq!([corrupt(2), mismatch(2)].map(failure), [CopyFailure::Final; 2]);
     }
 
     #[test]

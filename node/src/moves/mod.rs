@@ -31,6 +31,7 @@ use target::{CopyState, TargetAction, TargetMove};
 pub(crate) use target::BEHIND;
 
 pub use copying::{CopyEnd, CopyJob, CopyOrders, CopyRun};
+pub use target::CopyFailure;
 
 /// How often the rows are looked at by a target that waits for the handing.
 const HASTE_NS: u64 = 2_000_000;
@@ -287,9 +288,9 @@ impl MovesDriver {
                 target.is_fresh = true;
                 target.core.served();
             }
-            CopyEnd::Failed { why, files_gone } => {
+            CopyEnd::Failed { why, failure } => {
                 tracing::warn!(pair = job.name.pair.0, why, "a copy of a pair came to nothing");
-                target.core.copy_failed(&why, files_gone);
+                target.core.copy_failed(&why, failure);
             }
         }
         self.due_ns = 0;

@@ -274,8 +274,14 @@ impl SourceMove {
         match ended {
             Ok(()) => self.forget(true),
             Err(error @ ClusterError::Superseded { .. }) => self.superseded(error),
-            // It did not take effect, but an earlier try may.
-            Err(ClusterError::Move(_) | ClusterError::LeaseEnded { .. }) => {
+            // It did not take effect, but an earlier try may. A row that does not read, or lacks the pair's
+            // epoch, stays so until somebody mends it: the pair does not wait for that.
+            Err(
+                ClusterError::Move(_)
+                | ClusterError::LeaseEnded { .. }
+                | ClusterError::Unreadable { .. }
+                | ClusterError::State { .. },
+            ) => {
                 self.state = SourceState::Fencing;
                 None
             }
@@ -440,6 +446,28 @@ mod tests {
         let dead = ClusterError::LeaseEnded { lease: story.of.target.incarnation };
         assert_eq!(story.core.hand_ended(Err(&dead)), None);
         assert_eq!(story.next(), Some(SourceAction::PutAgain));
+    }
+
+    /// The pair was frozen until somebody had mended the row.
+    #[test]
+    fn pair_whose_moves_row_does_not_read_is_fenced_served_on_and_not_frozen_again() {
+        let mut story = Story::frozen();
+        assert_eq!(story.next(), Some(SourceAction::Hand { cut: CUT }));
+        let unreadable = || {
+            let source = serde_json::from_str::<u8>("garbage").unwrap_err();
+            ClusterError::Unreadable { what: "a move", source }
+        };
+        assert_eq!(story.core.hand_ended(Err(&unreadable())), None);
+        assert_eq!(story.next(), Some(SourceAction::PutAgain));
+        assert_eq!(story.core.put_ended(Ok(())), Some(SourceAction::Thaw));
+        assert_eq!(story.next(), None);
+        // What was known of the row stays: by that the move is still ready.
+        for _ in 0..3 {
+            assert!(matches!(story.next(), Some(SourceAction::GiveUp { .. })));
+            story.core.write_ended(Err(&unreadable()));
+        }
+        story.core.write_ended(Ok(()));
+        assert_eq!(story.next(), Some(SourceAction::End));
     }
 
     /// The row shows the handing, or yet another owner: what is frozen here is thrown away.

@@ -9,7 +9,8 @@
 use cell_cluster::{
     ClusterError, CopyProgress, MoveName, MoveOutcome, MoveRefusal, MoveRow, MoveStage, PairRow,
 };
-use cell_terms::{Epoch, Incarnation};
+use cell_terms::{Csn, Epoch, Incarnation};
+use cell_wal::LogPlace;
 
 use super::source::{Seen, StallWatch};
 use crate::move_counts::MoveEnd;
@@ -82,6 +83,22 @@ enum TargetState {
     Over,
 }
 
+/// What another copy may hope for after one that has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyFailure {
+    /// Nothing: it would fail as well.
+    Final,
+    /// Files that were wanted have gone, as they may beside their owner's work.
+    FilesGone,
+    /// A log looks damaged. So it does if its owner has given a file back meanwhile, because a checkpoint
+    /// covers it, and has used it again. A copy of the pair as it is then does not read that any more: what
+    /// it finds at the same change is damage.
+    LooksDamaged {
+        /// The first change that cannot be read, and its place; none if the two logs do not fit together.
+        at: Option<(Csn, LogPlace)>,
+    },
+}
+
 /// How far a copy is, as its thread reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CopyState {
@@ -98,6 +115,8 @@ pub(super) struct TargetMove {
     handed: (Epoch, Incarnation),
     state: TargetState,
     tries: u32,
+    /// What looked like damage to the last copy that met some.
+    suspicion: Option<CopyFailure>,
     /// How often the copy was ready and has fallen behind since.
     falls: u32,
     /// It has, and the row says still that it is ready.
@@ -114,6 +133,7 @@ impl TargetMove {
             handed: (of.epoch_of_target(), of.target.incarnation),
             state: TargetState::New,
             tries: 0,
+            suspicion: None,
             falls: 0,
             is_behind: false,
             stall: StallWatch::default(),
@@ -251,10 +271,15 @@ impl TargetMove {
         Some(TargetAction::Drop)
     }
 
-    /// The copy came to nothing. Whether it may help to begin anew.
-    pub(super) fn copy_failed(&mut self, why: &str, files_gone: bool) {
+    /// The copy came to nothing. It is begun anew where that may help.
+    pub(super) fn copy_failed(&mut self, why: &str, failure: CopyFailure) {
+        let may_help = match failure {
+            CopyFailure::Final => false,
+            CopyFailure::FilesGone => true,
+            CopyFailure::LooksDamaged { .. } => self.suspicion.replace(failure) != Some(failure),
+        };
         match self.state {
-            TargetState::Copying if files_gone && self.tries < TRIES_MAX => {
+            TargetState::Copying if may_help && self.tries < TRIES_MAX => {
                 self.tries += 1;
                 self.state = TargetState::New;
             }
@@ -301,6 +326,9 @@ impl TargetMove {
 
 #[cfg(test)]
 mod tests {
+    use cell_terms::{PairId, RegionKind};
+    use cell_wal::LogId;
+
     use super::super::source::STALLED_NS;
     use super::super::tests::{SECOND, move_row, pair_row};
     use super::*;
@@ -425,7 +453,7 @@ mod tests {
         let mut story = Story::copying();
         story.hand();
         assert!(matches!(story.next(), Some(TargetAction::Finish(_))));
-        story.core.copy_failed("the disk", true);
+        story.core.copy_failed("the disk", CopyFailure::FilesGone);
         assert_eq!(story.next(), Some(TargetAction::TakeBack { why: "the disk".to_owned() }));
         assert_eq!(story.core.return_ended(Ok(())), Some(TargetAction::End));
     }
@@ -434,18 +462,36 @@ mod tests {
     fn copy_whose_files_have_gone_is_begun_anew_a_few_times() {
         let mut story = Story::copying();
         for _ in 0..TRIES_MAX {
-            story.core.copy_failed("gone", true);
+            story.core.copy_failed("gone", CopyFailure::FilesGone);
             story.of.stage = MoveStage::Ready;
             let report = TargetAction::Report(CopyProgress::default());
             assert_eq!(story.next(), Some(report), "the source must not hand over");
             story.of.stage = MoveStage::Copying;
             assert_eq!(story.next(), Some(TargetAction::Copy));
         }
-        story.core.copy_failed("gone", true);
+        story.core.copy_failed("gone", CopyFailure::FilesGone);
         assert_eq!(story.next(), Some(TargetAction::GiveUp { why: "gone".to_owned() }));
         let mut story = Story::copying();
-        story.core.copy_failed("no memory", false);
+        story.core.copy_failed("no memory", CopyFailure::Final);
         assert_eq!(story.next(), Some(TargetAction::GiveUp { why: "no memory".to_owned() }));
+    }
+
+    /// Each of six copies read all there was before it met the same damage.
+    #[test]
+    fn damage_that_a_second_copy_finds_at_the_same_change_is_said_at_once() {
+        let damaged = |csn| {
+            let log = LogId { pair: PairId(1), epoch: Epoch(4) }.log(RegionKind::Node);
+            let place = LogPlace { segment: log.segment(1), offset: 4_096 };
+            CopyFailure::LooksDamaged { at: Some((Csn(csn), place)) }
+        };
+        let mut story = Story::copying();
+        // The owner goes on, and gives back what its checkpoints cover.
+        for failure in [damaged(5), CopyFailure::FilesGone, damaged(9)] {
+            story.core.copy_failed("it looks damaged", failure);
+            assert_eq!(story.next(), Some(TargetAction::Copy), "{failure:?}");
+        }
+        story.core.copy_failed("it is damaged", damaged(9));
+        assert_eq!(story.next(), Some(TargetAction::GiveUp { why: "it is damaged".to_owned() }));
     }
 
     #[test]

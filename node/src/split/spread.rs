@@ -6,6 +6,7 @@
 //! The control thread tells what the others have; of its own pairs the worker knows better. A fresh pair that
 //! could not leave while it was young is a pair like any other.
 
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -150,9 +151,17 @@ pub(super) struct Spread {
     failed: u32,
     early_due_ns: u64,
     oversized_due_ns: u64,
+    /// What [`Spread::figures_now`] says, for all meganodes and parts that are tried together: none of them
+    /// changes it, and it takes all members in.
+    figures: OnceCell<Figures>,
 }
 
 impl Spread {
+    /// Further meganodes are tried.
+    pub(super) fn begin_trying(&mut self) {
+        self.figures.take();
+    }
+
     /// What the others have from now on.
     pub(super) fn on_view(&mut self, view: Option<Arc<SpreadView>>, now_ns: u64) {
         self.view = view.map(|view| (view, now_ns));
@@ -227,7 +236,8 @@ impl Spread {
             memory_bytes: memory_bytes.saturating_add(view.log_bytes),
         };
         if let Some(fresh) = self.gathering().filter(|_| cause == Cause::Oversized) {
-            let fits = fresh_fits(&self.figures_now(view, pairs), &view.rules, &split, fresh.node);
+            let figures = self.figures.get_or_init(|| self.figures_now(view, pairs));
+            let fits = fresh_fits(figures, &view.rules, &split, fresh.node);
             let at = may_get(pairs, fresh).filter(|_| fits);
             return at.map_or(Going::Nowhere, |at| Going::Into(at, part));
         }
@@ -235,7 +245,8 @@ impl Spread {
         if full || self.fresh.len() >= FRESH_MAX || now_ns < self.rests_until_ns {
             return Going::Nowhere;
         }
-        let place = fresh_place(&self.figures_now(view, pairs), &view.rules, &split);
+        let figures = self.figures.get_or_init(|| self.figures_now(view, pairs));
+        let place = fresh_place(figures, &view.rules, &split);
         if place.node == view.node {
             return Going::Nowhere;
         }

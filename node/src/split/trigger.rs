@@ -58,7 +58,7 @@ impl Splits {
             let nearly_full =
                 pair.take_nearly_full().filter(|slot| pair.is_nearly_full(*slot) && pair.is_settled(*slot));
             if let Some(slot) = nearly_full {
-                self.split(pairs, MeganodeAt { pair: at, slot }, Cause::Nodes, now_ns);
+                self.split_one_of(pairs, [(MeganodeAt { pair: at, slot }, Cause::Nodes)], now_ns);
                 return;
             }
         }
@@ -68,7 +68,7 @@ impl Splits {
             sources.are_at(at, pair) || targets.are_at(at, pair)
         };
         let due = spread.due(pairs, splits_at, now_ns);
-        if due.iter().any(|(there, cause)| self.split(pairs, *there, *cause, now_ns)) {
+        if self.split_one_of(pairs, due.iter().copied(), now_ns) {
             return;
         }
         if due.iter().any(|(_, cause)| *cause == Cause::Oversized) {
@@ -104,12 +104,24 @@ impl Splits {
             let is_settled = pair.is_settled(there.slot) || planted(Mutant::SplitTwice);
             owned.leaving.is_none() && is_settled && pair.leaf_slots().contains(&there.slot)
         });
-        can_split && self.split(pairs, there, cause, now_ns)
+        can_split && self.split_one_of(pairs, [(there, cause)], now_ns)
     }
 
     /// Lets entries go from a pair that is short of extents. Whether there is hope.
     fn relieve(&mut self, pairs: &mut Pairs, at: PairAt, now_ns: u64) -> bool {
-        heaviest(pairs, at).into_iter().any(|there| self.split(pairs, there, Cause::Extents, now_ns))
+        let short = heaviest(pairs, at).into_iter().map(|there| (there, Cause::Extents));
+        self.split_one_of(pairs, short, now_ns)
+    }
+
+    /// Splits the first of these meganodes that can be split. Whether there is hope.
+    fn split_one_of(
+        &mut self,
+        pairs: &mut Pairs,
+        of: impl IntoIterator<Item = (MeganodeAt, Cause)>,
+        now_ns: u64,
+    ) -> bool {
+        self.spread.begin_trying();
+        of.into_iter().any(|(there, cause)| self.split(pairs, there, cause, now_ns))
     }
 
     /// Splits a meganode, or asks for what makes room for its upper part. Whether there is hope.
@@ -209,6 +221,6 @@ impl Splits {
         if needs_extents {
             return self.relieve(pairs, there.pair, now_ns);
         }
-        self.split(pairs, there, Cause::Nodes, now_ns) || Compactions::may_help(pairs, there)
+        self.split_one_of(pairs, [(there, Cause::Nodes)], now_ns) || Compactions::may_help(pairs, there)
     }
 }

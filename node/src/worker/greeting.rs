@@ -96,7 +96,7 @@ impl Worker {
     /// distinguishes the others.
     fn has_place_kept(&self, peer: Option<PeerAddress>, credential: &Credential, grants: Grants) -> bool {
         match credential {
-            Credential::Place => peer.is_some_and(crate::access::is_own_user),
+            Credential::Place => peer.is_some_and(PeerAddress::is_own_user),
             Credential::Token(_) => grants.operates,
         }
     }

@@ -160,7 +160,7 @@ impl Node {
                 self.driver.copied(&job, CopyEnd::Served);
             }
             Ok(Turn::More | Turn::Wait(_)) => self.copy = Some((job, run, device)),
-            Err(error) => self.driver.copied(&job, CopyEnd::of(&error)),
+            Err(error) => self.driver.copied(&job, CopyEnd::of(&error, job.row.epoch)),
         }
     }
 

@@ -51,7 +51,7 @@ pub(crate) struct LoadArgs {
 
 /// Loads to the end, to the first error, or to a signal; what is acknowledged is recorded in each case.
 pub(crate) fn run(global: &Global, arguments: &LoadArgs) -> anyhow::Result<Exit> {
-    let mut opened = arguments.source.open(&arguments.file)?;
+    let mut opened = arguments.source.open(&arguments.file, Exit::Partial)?;
     let file = progress_file(arguments, &opened)?;
     let mut progress = match &file {
         Some(file) => file.read()?.unwrap_or_default(),

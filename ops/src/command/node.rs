@@ -259,6 +259,8 @@ fn coordinator(
     store: &SettingsStore,
 ) -> anyhow::Result<Arc<dyn Coordinator>> {
     let (data, place) = (Path::new(settings.text("data_dir")), settings.text(COORDINATOR_ADDRESS));
+    let why = "a renewal that hangs has to end within the lease (lease_ms)";
+    store.bound(COORDINATOR_DEADLINE, settings.integer("lease_ms"), why);
     if place == EMBEDDED {
         let embedded = Embedded::open(&data.join("coordinator")).map_err(|error| explain(error.into()))?;
         embedded.on_stop(|error| {
@@ -272,8 +274,6 @@ fn coordinator(
     let deadline = |settings: &Settings| Duration::from_millis(settings.integer(COORDINATOR_DEADLINE));
     let remote = Remote::new(place, deadline(settings));
     let filtered = Arc::new(Filtered::new(remote, partition, deadline(settings)));
-    let most = settings.integer("lease_ms").max(settings.integer(COORDINATOR_DEADLINE));
-    store.bound(COORDINATOR_DEADLINE, most, "a renewal that hangs has to end within the lease (lease_ms)");
     let followed = filtered.clone();
     store.subscribe(move |_, settings| followed.set_deadline(deadline(settings)));
     Ok(filtered)

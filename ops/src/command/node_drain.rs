@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use ureq::http::Method;
 
 use crate::api::{Api, ApiArgs, understand};
 use crate::args::Global;
-use crate::change_args::{TryArgs, TryOrWaitArgs, with_query};
+use crate::change_args::{TryArgs, TryOrWaitArgs};
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number};
 use crate::signal;
@@ -148,26 +147,10 @@ pub(crate) fn list(api: &Api) -> Result<(Vec<Drain>, Value), Failure> {
     Ok((parsed.drains, document))
 }
 
-/// Makes a change as its preview shows it: if it would be another one by then, nothing is done. One that is
-/// only tried is its preview.
-fn change(api: &Api, path: &str, how: &TryArgs, body: &Value) -> Result<Value, Failure> {
-    let tried = TryArgs { dry_run: true, ..how.clone() };
-    let preview = api.send(&Method::POST, &with_query(path, &tried.query()), &[], Some(body))?;
-    if how.dry_run {
-        return Ok(preview.document);
-    }
-    let revision = preview.etag.ok_or_else(|| {
-        let what = "the node names no revision of what would be done";
-        Failure::new(Exit::Error, what).next("take the `cell` of the node's version")
-    })?;
-    let headers = [("if-match", revision.as_str())];
-    Ok(api.send(&Method::POST, &with_query(path, &how.query()), &headers, Some(body))?.document)
-}
-
 /// Runs `cell node drain`.
 pub(crate) fn drain(global: &Global, arguments: &NodeDrainArgs) -> anyhow::Result<Exit> {
     let api = Api::new(&arguments.api)?;
-    let document = change(&api, PATH, &arguments.how.of, &arguments.which.body())?;
+    let document = arguments.how.of.change(&api, PATH, &arguments.which.body())?;
     let mut made: Change = understand(&document, "what becomes of the drain")?;
     made.nodes.sort_unstable();
     if let Some(patience) = arguments.how.patience(PATIENCE) {
@@ -181,7 +164,7 @@ pub(crate) fn drain(global: &Global, arguments: &NodeDrainArgs) -> anyhow::Resul
 pub(crate) fn undrain(global: &Global, arguments: &NodeUndrainArgs) -> anyhow::Result<Exit> {
     let api = Api::new(&arguments.api)?;
     let how = TryArgs { dry_run: false, reason: None };
-    let document = change(&api, "/api/v1/drains:end", &how, &arguments.which.body())?;
+    let document = how.change(&api, "/api/v1/drains:end", &arguments.which.body())?;
     let made: Change = understand(&document, "what became of the drain")?;
     message::print_document(global.json, document, || {
         format!("{} may have pairs again; balance gives them some\n", named(&made.nodes))
@@ -192,7 +175,7 @@ pub(crate) fn undrain(global: &Global, arguments: &NodeUndrainArgs) -> anyhow::R
 /// Runs `cell node remove`.
 pub(crate) fn remove(global: &Global, arguments: &NodeRemoveArgs) -> anyhow::Result<Exit> {
     let NodeRemoveArgs { node, how, api } = arguments;
-    let document = change(&Api::new(api)?, "/api/v1/nodes:remove", how, &json!({"node": node}))?;
+    let document = how.change(&Api::new(api)?, "/api/v1/nodes:remove", &json!({"node": node}))?;
     message::print_document(global.json, document, || match how.dry_run {
         true => format!("node {node} could be removed; nothing was done\n"),
         false => format!(

@@ -11,7 +11,7 @@ use ureq::http::Method;
 
 use crate::api::{Api, ApiArgs, understand};
 use crate::args::Global;
-use crate::change_args::{TryOrWaitArgs, with_query};
+use crate::change_args::TryOrWaitArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number};
 use crate::signal;
@@ -147,14 +147,16 @@ pub(crate) fn under_way(api: &Api) -> Result<Vec<Move>, Failure> {
 /// Runs the command.
 pub(crate) fn run(global: &Global, arguments: &RegionMoveArgs) -> anyhow::Result<Exit> {
     let api = Api::new(&arguments.api)?;
-    let (path, body) = match arguments.to {
-        Some(to) => (
-            with_query("/api/v1/moves", &arguments.how.of.query()),
-            json!({"pair": arguments.pair, "to": to}),
-        ),
-        None => ("/api/v1/moves:cancel".to_owned(), json!({"pair": arguments.pair})),
+    let document = match arguments.to {
+        Some(to) => {
+            let body = json!({"pair": arguments.pair, "to": to});
+            arguments.how.of.change(&api, "/api/v1/moves", &body)?
+        }
+        None => {
+            let body = json!({"pair": arguments.pair});
+            api.send(&Method::POST, "/api/v1/moves:cancel", &[], Some(&body))?.document
+        }
     };
-    let document = api.send(&Method::POST, &path, &[], Some(&body))?.document;
     let made: Made = understand(&document, "what becomes of a move")?;
     match arguments.how.patience(PATIENCE) {
         Some(patience) => {

@@ -326,7 +326,7 @@ fn open_file(arguments: &VerifyArgs, file: &Path) -> anyhow::Result<Opened> {
     if file.as_os_str() == "-" {
         return Err(Failure::usage("--source needs a file: it may have to be read twice").into());
     }
-    arguments.source.open(file)
+    arguments.source.open(file, Exit::VerificationFailed)
 }
 
 fn read_progress(arguments: &VerifyArgs, file: &Path, opened: &Opened) -> anyhow::Result<Option<Progress>> {

@@ -10,9 +10,6 @@ use cell_terms::text::with_causes;
 
 use super::scale_wire::{author, refuse};
 
-/// How often it is looked whether there is room: each time after the first because another drain began.
-const PLANS_MAX: u32 = 4;
-
 /// Wants a node empty. One whose pairs have no room elsewhere would stand half emptied until somebody ends
 /// the drill. That there is room is a condition of the drain's row: of two drains that were looked at with
 /// the same rows one begins.
@@ -34,7 +31,7 @@ pub(crate) fn begin(coordinator: &Arc<dyn Coordinator>, node: NodeId) -> Result<
         let planned = DrainPlanned { seen: &seen, targets: &[] };
         match drains.begin_as_seen(&[node], &author(DRAINED_BY), &planned) {
             Ok(_) => return Ok(()),
-            Err(ClusterError::Node(NodeRefusal::Changed)) if plans < PLANS_MAX => plans += 1,
+            Err(ClusterError::Node(NodeRefusal::Changed)) if plans < DrainPlanned::PLANS_MAX => plans += 1,
             Err(error) => return Err(in_words(&error)),
         }
     }

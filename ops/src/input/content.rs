@@ -58,9 +58,9 @@ pub(crate) enum Incomplete {
         line: u64,
     },
     /// The file, or what unpacks it, says so.
-    #[error("it cannot be read any further than line {line}{}: {error}", hint(.error))]
+    #[error("it cannot be read {}{}: {error}", reached(*.line), hint(.error))]
     Unreadable {
-        /// The last one that was read.
+        /// The last one that was read; 0: none was.
         line: u64,
         /// The system's or the unpacker's.
         error: io::Error,
@@ -69,6 +69,10 @@ pub(crate) enum Incomplete {
 
 fn entries(count: u64) -> String {
     counted(count, "entry", "entries")
+}
+
+fn reached(line: u64) -> String {
+    if line == 0 { "to its first record".to_owned() } else { format!("any further than line {line}") }
 }
 
 fn hint(error: &io::Error) -> &'static str {

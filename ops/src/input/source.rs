@@ -4,16 +4,16 @@
 use std::io::{self, BufRead, Read};
 use std::path::Path;
 
-use anyhow::Context;
 use cell_terms::mutant::{Mutant, planted};
 use clap::Args;
 
+use super::content::Incomplete;
 use super::format::Format;
 use super::head::{Head, without_columns};
 use super::line::Lines;
 use super::open::{Consumed, Input, Source, open};
 use super::record::{Columns, LineError, Parser};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 
 /// How a source is read; `load` and `verify` share it, so that they read the same.
 #[derive(Clone, Debug, Args)]
@@ -57,14 +57,18 @@ pub(crate) struct Opened {
 }
 
 impl SourceArgs {
-    /// Opens a file or stdin (`-`).
+    /// Opens a file or stdin (`-`). `broken_off` is how the command ends whose source breaks off before its
+    /// first record.
     ///
     /// # Errors
     /// It cannot be read, or its first lines are not what is read here.
-    pub(crate) fn open(&self, path: &Path) -> anyhow::Result<Opened> {
+    pub(crate) fn open(&self, path: &Path, broken_off: Exit) -> anyhow::Result<Opened> {
         let source = Source::from(path);
         let Input { mut reader, bytes_total, consumed } = open(&source)?;
-        let head = Head::take(&mut reader, self.skip).with_context(|| format!("cannot read {source}"))?;
+        let head = Head::take(&mut reader, self.skip).map_err(|error| {
+            let incomplete = Incomplete::Unreadable { line: 0, error };
+            Failure::new(broken_off, format!("{source}: {incomplete}")).next(incomplete.next())
+        })?;
         let (format, columns, parser, skip) = self
             .shape(&head)
             .map_err(|failure| Failure { what: format!("{source}: {}", failure.what), ..failure })?;
@@ -127,7 +131,7 @@ mod tests {
     fn records(arguments: &SourceArgs, content: &[u8]) -> anyhow::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), content).unwrap();
-        let mut opened = arguments.open(file.path())?;
+        let mut opened = arguments.open(file.path(), Exit::Partial)?;
         let limits = Limits { key_bytes_max: 100, value_bytes_max: 100 };
         let (mut records, mut content) =
             (Vec::new(), Content::new(&mut opened.lines, &opened.parser, opened.skip));
@@ -195,6 +199,21 @@ mod tests {
         assert!(
             refusal(&SourceArgs { format: Some(Format::Tsv), ..ARGUMENTS }, b"a,1\n").what.contains("CSV")
         );
+    }
+
+    /// It ended with 1, as what has no exit code of its own.
+    #[test]
+    fn open_what_breaks_off_before_its_first_record_is_incomplete() {
+        let text = "key\tvalue\n".repeat(100);
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut gzip, text.as_bytes()).unwrap();
+        let zstd = zstd::encode_all(text.as_bytes(), 1).unwrap();
+        for packed in [gzip.finish().unwrap(), zstd] {
+            let failure = refusal(&ARGUMENTS, &packed[..12]);
+            assert_eq!(failure.exit, Exit::Partial);
+            assert!(failure.what.contains("cannot be read to its first record"), "{failure:?}");
+            assert!(failure.next.is_some());
+        }
     }
 
     /// A value's last byte was once dropped where it was a CR, and a check of the source agreed.

@@ -20,7 +20,7 @@ use super::acknowledged::LineSet;
 use super::loader::{Limits, record_of};
 use crate::input::content::{Content, Incomplete};
 use crate::input::line::Lines;
-use crate::input::record::{LineError, Parser};
+use crate::input::record::{LineError, Parser, Record};
 
 /// Suspects that are kept for the second pass; more are counted as wrong without a second look.
 const SUSPECTS_MAX: usize = 4_000_000;
@@ -158,47 +158,64 @@ impl<'a, L: Lookup> Prover<'a, L> {
         lines: &mut Lines<R>,
         each_line: &mut dyn FnMut(u64) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let mut content = Content::new(lines, self.claim.parser, self.claim.skip);
+        self.verdict.lines = self.each_record(lines, each_line, Self::look_up_one)?;
+        while !self.pending.is_empty() {
+            self.settle(true)?;
+        }
+        Ok(())
+    }
+
+    /// Takes all lines that are to be records, in order, and notes if there may be more than was read; how
+    /// many lines the source has.
+    fn each_record<R: BufRead>(
+        &mut self,
+        lines: &mut Lines<R>,
+        each_line: &mut dyn FnMut(u64) -> anyhow::Result<()>,
+        take: fn(&mut Self, u64, Result<Record<'_>, LineError>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<u64> {
+        let Claim { parser, limits, skip, .. } = self.claim;
+        let mut content = Content::new(lines, parser, skip);
+        let mut count = 0;
         loop {
             let (number, line) = match content.next() {
                 Ok(Some(next)) => next,
                 Ok(None) => break,
                 Err(incomplete) => {
-                    self.verdict.incomplete = Some(incomplete);
+                    self.verdict.incomplete.get_or_insert(incomplete);
                     break;
                 }
             };
-            self.verdict.lines += 1;
+            count += 1;
             each_line(number)?;
-            let Some(line) = line else { continue };
-            let record = match record_of(&line, self.claim.parser, &self.claim.limits) {
-                Ok(record) => record,
-                Err(error) => {
-                    self.verdict.bad += 1;
-                    self.verdict.first_bad.get_or_insert((number, error));
-                    continue;
-                }
-            };
-            if !self.is_acknowledged(number) {
-                self.verdict.unknown += 1;
-                continue;
+            if let Some(line) = line {
+                take(self, number, record_of(&line, parser, &limits))?;
             }
-            self.verdict.acknowledged += 1;
-            self.settle(false)?;
-            while self.pending.len() >= self.in_flight_max {
-                self.settle(true)?;
-            }
-            self.lookup.submit(number, &record.key)?;
-            let pending = Pending {
-                line: number,
-                key: record.key.as_ref().into(),
-                value: record.value.as_ref().into(),
-            };
-            self.pending.insert(number, pending);
         }
-        while !self.pending.is_empty() {
+        Ok(count)
+    }
+
+    fn look_up_one(&mut self, number: u64, record: Result<Record<'_>, LineError>) -> anyhow::Result<()> {
+        let record = match record {
+            Ok(record) => record,
+            Err(error) => {
+                self.verdict.bad += 1;
+                self.verdict.first_bad.get_or_insert((number, error));
+                return Ok(());
+            }
+        };
+        if !self.is_acknowledged(number) {
+            self.verdict.unknown += 1;
+            return Ok(());
+        }
+        self.verdict.acknowledged += 1;
+        self.settle(false)?;
+        while self.pending.len() >= self.in_flight_max {
             self.settle(true)?;
         }
+        self.lookup.submit(number, &record.key)?;
+        let pending =
+            Pending { line: number, key: record.key.as_ref().into(), value: record.value.as_ref().into() };
+        self.pending.insert(number, pending);
         Ok(())
     }
 
@@ -213,28 +230,12 @@ impl<'a, L: Lookup> Prover<'a, L> {
         lines: &mut Lines<R>,
         each_line: &mut dyn FnMut(u64) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let mut content = Content::new(lines, self.claim.parser, self.claim.skip);
-        loop {
-            let (number, line) = match content.next() {
-                Ok(Some(next)) => next,
-                Ok(None) => break,
-                Err(incomplete) => {
-                    self.verdict.incomplete.get_or_insert(incomplete);
-                    break;
-                }
-            };
-            each_line(number)?;
-            let Some(line) = line else { continue };
-            let Ok(record) = record_of(&line, self.claim.parser, &self.claim.limits) else { continue };
-            let acknowledged = self.is_acknowledged(number);
-            let Some(suspect) = self.suspects.get_mut(&*record.key) else { continue };
-            let value: Box<[u8]> = record.value.as_ref().into();
-            match suspect {
-                _ if acknowledged => *suspect = Some(Suspect { line: number, value, unknown: Vec::new() }),
-                Some(suspect) => suspect.unknown.push(value),
-                None => {} // an unacknowledged line before any acknowledged one explains nothing
+        self.each_record(lines, each_line, |prover, number, record| {
+            if let Ok(record) = record {
+                prover.note_suspect(number, &record);
             }
-        }
+            Ok(())
+        })?;
         let mut suspects: Vec<_> = std::mem::take(&mut self.suspects).into_iter().collect();
         suspects.sort_by_key(|(_, suspect)| suspect.as_ref().map(|suspect| suspect.line));
         for (key, suspect) in suspects {
@@ -242,6 +243,18 @@ impl<'a, L: Lookup> Prover<'a, L> {
             self.judge_one(&key, &suspect)?;
         }
         Ok(())
+    }
+
+    /// What a line says of a suspect, if its key is one.
+    fn note_suspect(&mut self, number: u64, record: &Record<'_>) {
+        let acknowledged = self.is_acknowledged(number);
+        let Some(suspect) = self.suspects.get_mut(&*record.key) else { return };
+        let value: Box<[u8]> = record.value.as_ref().into();
+        match suspect {
+            _ if acknowledged => *suspect = Some(Suspect { line: number, value, unknown: Vec::new() }),
+            Some(suspect) => suspect.unknown.push(value),
+            None => {} // an unacknowledged line before any acknowledged one explains nothing
+        }
     }
 
     /// What was found.

@@ -65,6 +65,7 @@ fn settings_cannot_be_tuned_to_an_outage() {
         ("fabric_handshake_timeout", 500, 60_000),
         ("fabric_idle_timeout", 10_000, 86_400_000),
         ("coordinator_deadline_ms", 100, 10_000),
+        ("lease_ms", 100, 60_000),
         ("log_prepare_retry", 10, 10_000),
         ("membership_poll_ms", 5, 500),
     ] {

@@ -168,7 +168,7 @@ impl Node {
                 let device = self.disk.device_alone();
                 self.claims.copies.push(Moving { job, run, device, due_ns: now_ns });
             }
-            Err(error) => self.move_ended(&job, CopyEnd::of(&error)),
+            Err(error) => self.move_ended(&job, CopyEnd::of(&error, job.row.epoch)),
         }
     }
 
@@ -196,7 +196,7 @@ impl Node {
                 if !is_passing && !is_excused(&error) {
                     news.push(News::Broken(format!("a copy of {} is damaged: {error}", moving.job.row.pair)));
                 }
-                self.move_ended(&moving.job, CopyEnd::of(&error));
+                self.move_ended(&moving.job, CopyEnd::of(&error, moving.job.row.epoch));
                 return None;
             }
         }

@@ -44,6 +44,21 @@ impl Server {
         self.http_ask(node, &format!("POST {path}"), &headers, body)
     }
 
+    /// The same of a change that is to be as this revision shows it.
+    pub fn http_post_as_seen(
+        &self,
+        node: u16,
+        path: &str,
+        revision: &str,
+        body: &str,
+    ) -> Option<(u16, String)> {
+        let length = body.len();
+        let headers = format!(
+            "Content-Type: application/json\r\nContent-Length: {length}\r\nIf-Match: \"{revision}\"\r\n"
+        );
+        self.http_ask(node, &format!("POST {path}"), &headers, body)
+    }
+
     /// PATCHes what the cluster is tuned to, whatever that was, with a JSON body: status and body.
     pub fn http_tune(&self, body: &str) -> Option<(u16, String)> {
         const PATH: &str = "/api/v1/tuning";

@@ -6,7 +6,8 @@ use super::Server;
 use crate::wait;
 
 impl Server {
-    /// Asks a node for the move of a pair to another node: status and document.
+    /// Asks a node for the move of a pair to another node, as it shows it: status and document, of the
+    /// preview if that is refused.
     ///
     /// # Panics
     /// If it does not answer, or not in JSON.
@@ -16,8 +17,12 @@ impl Server {
 
     /// As [`Self::ask_move`]; none if nobody answers just now. The move may have begun all the same.
     pub fn try_move(&self, asked: u16, pair: u64, to: u64) -> Option<(u16, Value)> {
-        let body = json!({"pair": pair, "to": to}).to_string();
-        let (status, body) = self.http_post(asked, "/api/v1/moves", &body)?;
+        let wanted = json!({"pair": pair, "to": to}).to_string();
+        let (status, shown) = self.http_post(asked, "/api/v1/moves?dry_run=1", &wanted)?;
+        let shown: Value = serde_json::from_str(&shown).ok()?;
+        let revision = shown["move"]["revision"].as_str().map(str::to_owned);
+        let Some(revision) = revision.filter(|_| status == 200) else { return Some((status, shown)) };
+        let (status, body) = self.http_post_as_seen(asked, "/api/v1/moves", &revision, &wanted)?;
         Some((status, serde_json::from_str(&body).ok()?))
     }
 

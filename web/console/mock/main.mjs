@@ -231,6 +231,7 @@ class Mock {
   changeMove(request, response, url, path, document) {
     const query = url.searchParams;
     const seen = request.headers["if-match"]?.slice(1, -1);
+    if (path === "moves" && !seen && query.get("dry_run") !== "1") return this.problem(response, 428, "precondition_required", "A move needs If-Match with the revision of its preview.", "ask with ?dry_run=1: the ETag of that answer is the revision");
     const { problem, row } = this.moves.change(path, document, { seen, reason: query.get("reason"), isDry: query.get("dry_run") === "1", who: "admin", now: Date.now() });
     if (problem) return this.problem(response, ...problem);
     this.json(response, 200, documents.head(Date.now(), { move: row, dry_run: query.get("dry_run") === "1" }), { etag: `"${row.revision}"` });

@@ -10,7 +10,8 @@ const SERIES = {
   compaction_ratio: "tree_nodes", scan_page_entries_max: "ops_scan", memory_limit_bytes: "memory_used_bytes",
 };
 
-function kindOf(takes) {
+function kindOf(orNone) {
+  const takes = orNone.replace(/^0, or /, "");
   const bounds = / from (\S+(?: [A-Za-z]+)?) to (\S+(?: [A-Za-z]+)?)/.exec(takes);
   const [min, max] = bounds ? [bounds[1], bounds[2].replace(/,$/, "")] : [null, null];
   if (takes.startsWith("one of ")) return { kind: "choice", choices: takes.slice(7).split(", "), unit: null, min: null, max: null };
@@ -34,7 +35,7 @@ function registry() {
     settings.push({
       name, value: initial, value_number: Number.isFinite(Number(initial)) ? Number(initial) : null, default: initial, source: "default", applies,
       why_not_live: applies === "live" ? null : why,
-      ...kindOf(takes), section, meaning, expires_unix_ms: null, series: SERIES[name] ?? null,
+      ...kindOf(takes), or_none: takes.startsWith("0, or "), section, meaning, expires_unix_ms: null, series: SERIES[name] ?? null,
     });
   }
   return settings;

@@ -39,8 +39,6 @@ const STALL_MS: u64 = 30_000;
 const PATH: &str = "/api/v1/drains";
 /// After a change of unknown outcome.
 const LOOK: &str = "look with `cell node ls` (/api/v1/drains) before you repeat it";
-/// Plans of one request: each after the first because a node ended that was to take pairs.
-const PLANS_MAX: u32 = 4;
 /// Moves of a plan that are shown, at most in bytes of JSON.
 const PLAN_BYTES_MAX: usize = 128 << 10;
 /// Nodes that drain that are named where others were expected.
@@ -190,7 +188,7 @@ pub(crate) async fn post_drain(
         let Some(seen) = &seen else { break planned };
         match begin(&shared, &planned, seen.changes, &caller.name, reason.clone()).await? {
             Ok(()) => break planned,
-            Err(Refused::Node(NodeRefusal::Changed)) if plans < PLANS_MAX => plans += 1,
+            Err(Refused::Node(NodeRefusal::Changed)) if plans < DrainPlanned::PLANS_MAX => plans += 1,
             Err(refused) => return Err(problem(refused)),
         }
     };
@@ -494,6 +492,9 @@ fn problem(refused: Refused) -> Problem {
                     "drain it while it runs; the pairs of one that is gone are taken over by others: wait for that"
                 }
                 NodeRefusal::Runs { .. } => "drain it first (`cell node drain`), or stop it",
+                NodeRefusal::Unreadable { .. } => {
+                    "restart its process, which writes the row anew, or stop it; `cell status` names the row"
+                }
                 NodeRefusal::Removed { .. } => {
                     "`cell node undrain` permits the number again; else give another one"
                 }

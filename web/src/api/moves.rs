@@ -35,6 +35,9 @@ const READ_DEADLINE: Duration = Duration::from_secs(1);
 /// After a change of unknown outcome.
 const LOOK: &str = "look with `cell region ls` (/api/v1/moves) before you repeat it";
 
+/// Where a revision is from.
+const LOOK_FIRST: &str = "ask with ?dry_run=1: the ETag of that answer is the revision";
+
 /// A move, as it is shown.
 #[derive(Debug, Serialize)]
 struct MoveView {
@@ -177,7 +180,7 @@ pub(crate) async fn post_move(
         Some(reason) => format!("{}: {reason}", caller.name),
         None => caller.name,
     };
-    let (pair, to, seen) = (PairId(pair), NodeId(to), seen(&headers)?);
+    let (pair, to, seen) = (PairId(pair), NodeId(to), previewed(&headers, dry_run)?);
     let ends = shared.coordination.call(CHANGE_PATIENCE, move |coordinator| Ends::of(&coordinator, pair, to));
     let ends = made(ends.await.map_err(Unanswered::unbegun)?)?;
     if let Some(refused) = lacks_memory(&shared, &ends).await {
@@ -219,6 +222,18 @@ fn answer(shared: &Shared, row: MoveRow, dry_run: bool) -> Response {
     response
 }
 
+/// The revision of the preview that a move is to be as; one that is only tried is its preview.
+fn previewed(headers: &HeaderMap, dry_run: bool) -> Result<Option<String>, Problem> {
+    match seen(headers)? {
+        None if !dry_run => {
+            let detail = "A move needs If-Match with the revision of its preview.";
+            let problem = Problem::new(StatusCode::PRECONDITION_REQUIRED, "precondition_required", detail);
+            Err(problem.next(LOOK_FIRST))
+        }
+        seen => Ok(seen),
+    }
+}
+
 /// The revision that the caller has been shown, if it says so.
 fn seen(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(given) = headers.get(header::IF_MATCH) else { return Ok(None) };
@@ -227,8 +242,7 @@ fn seen(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     revision.map(|revision| Some(revision.to_owned())).ok_or_else(|| {
         let detail = "it takes one revision in quotation marks, as the ETag of an answer has it".to_owned();
         let pointer = "/header/if-match".to_owned();
-        Problem::bad_request(FieldProblem { pointer, detail, ..FieldProblem::default() })
-            .next("ask with ?dry_run=1: the ETag of that answer is the revision")
+        Problem::bad_request(FieldProblem { pointer, detail, ..FieldProblem::default() }).next(LOOK_FIRST)
     })
 }
 
@@ -462,6 +476,14 @@ mod tests {
         cluster.send(0, &TestRequest::new("POST", path).json(&body.to_string()))
     }
 
+    /// Asks for a move as it is shown that it would be.
+    fn begin_move(cluster: &TestCluster, query: &str, wanted: &Value) -> TestAnswer {
+        let planned = post(cluster, "/api/v1/moves?dry_run=1", wanted);
+        let revision = planned.header("etag").expect("a preview has a revision");
+        let request = TestRequest::new("POST", &format!("/api/v1/moves{query}")).json(&wanted.to_string());
+        cluster.send(0, &request.header("if-match", revision))
+    }
+
     #[test]
     fn move_is_asked_for_shown_and_cancelled() {
         let cluster = cluster();
@@ -470,14 +492,14 @@ mod tests {
         let planned = post(&cluster, "/api/v1/moves?dry_run=1", &wanted);
         assert_eq!((planned.status, &planned.body["dry_run"]), (200, &true.into()));
         assert_eq!(cluster.get(0, "/api/v1/moves").body["moves"], json!([]), "nothing was done");
-        let begun = post(&cluster, "/api/v1/moves?reason=more%20room", &wanted);
+        let begun = begin_move(&cluster, "?reason=more%20room", &wanted);
         assert_eq!(begun.status, 200, "{begun:?}");
         let row = &begun.body["move"];
         assert_eq!((&row["from"], &row["to"], &row["stage"]), (&0.into(), &1.into(), &"wanted".into()));
         assert!(row["why"].as_str().unwrap().ends_with(": more room"), "{row}");
         let shown = cluster.get(0, "/api/v1/moves");
         assert_eq!((&shown.body["moves"][0], &shown.body["total"]), (row, &1.into()));
-        let again = post(&cluster, "/api/v1/moves", &wanted);
+        let again = post(&cluster, "/api/v1/moves?dry_run=1", &wanted);
         assert_eq!(again.problem(), (409, "move_refused"));
         let cancelled = post(&cluster, "/api/v1/moves:cancel", &json!({"pair": 1}));
         assert_eq!(cancelled.body["move"]["outcome"], "cancelled");
@@ -490,7 +512,7 @@ mod tests {
         let nothing = post(&cluster, "/api/v1/moves:cancel", &json!({"pair": 1}));
         assert_eq!(nothing.problem(), (409, "move_refused"));
         let moves = Moves::new(Arc::new(cluster.nodes[0].link.clone()));
-        post(&cluster, "/api/v1/moves", &wanted);
+        begin_move(&cluster, "", &wanted);
         let name = moves.of(PairId(1)).unwrap().unwrap().name();
         moves.end(name, &MoveOutcome::GivenUp { why: "no room".to_owned() }).unwrap();
         let given_up = cluster.get(0, "/api/v1/moves");
@@ -538,6 +560,11 @@ mod tests {
         let planned = post(&cluster, "/api/v1/moves?dry_run=1", &wanted);
         let seen = revision(&planned);
         assert_eq!(planned.header("etag"), Some(format!("\"{seen}\"").as_str()));
+        // As drains do: what was not looked at is not done.
+        let unseen = post(&cluster, "/api/v1/moves", &wanted);
+        assert_eq!(unseen.problem(), (428, "precondition_required"));
+        assert!(unseen.body["next"].as_str().unwrap().contains("dry_run"), "{unseen:?}");
+        assert_eq!(cluster.get(0, "/api/v1/moves").body["moves"], json!([]));
         let begun = send("/api/v1/moves", &wanted, &seen);
         assert_eq!((begun.status, revision(&begun)), (200, seen.clone()));
         let other = send("/api/v1/moves:cancel", &json!({"pair": 1}), "1.9.9.9.9");
@@ -585,7 +612,7 @@ mod tests {
     fn move_that_cannot_be_says_why_and_what_next() {
         let cluster = cluster();
         let refused = |body: Value| {
-            let answer = post(&cluster, "/api/v1/moves", &body);
+            let answer = post(&cluster, "/api/v1/moves?dry_run=1", &body);
             assert!(answer.body["next"].is_string() || answer.status == 400, "{answer:?}");
             (answer.status, answer.body["code"].as_str().unwrap().to_owned())
         };

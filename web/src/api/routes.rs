@@ -182,13 +182,13 @@ pub(crate) static ROUTES: [RouteText; 41] = [
     RouteText {
         role: Some(TokenRole::Operator),
         body: needed_body(moves::wanted, "{\"pair\": 1, \"to\": 1}"),
-        problems: &[404],
+        problems: &[404, 428],
         method: "POST",
         ..get(
             "/api/v1/moves",
             "cluster",
             "Lets a pair move to another node while both live.",
-            &[IF_SEEN, REPEAT, DRY_RUN, REASON],
+            &[IF_PREVIEWED, REPEAT, DRY_RUN, REASON],
             moves::begun,
         )
     },

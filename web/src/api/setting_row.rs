@@ -38,6 +38,8 @@ pub(crate) struct Limits {
     /// A number, or text with a unit.
     pub(crate) min: Option<serde_json::Value>,
     pub(crate) max: Option<serde_json::Value>,
+    /// It takes 0 besides, which is none.
+    pub(crate) or_none: bool,
     pub(crate) choices: Option<Vec<&'static str>>,
 }
 
@@ -58,7 +60,7 @@ const SERIES: [(&str, &str); 10] = [
 impl Limits {
     /// Of a declaration.
     pub(crate) fn of(setting: &Setting) -> Limits {
-        let none = |kind| Limits { unit: None, kind, min: None, max: None, choices: None };
+        let none = |kind| Limits { unit: None, kind, min: None, max: None, or_none: false, choices: None };
         let texts = |kind, unit, [min, max]: [u64; 2]| {
             let text = |bound| Some(setting.format(&Value::Integer(bound)).into());
             Limits { unit: Some(unit), min: text(min), max: text(max), ..none(kind) }
@@ -71,8 +73,9 @@ impl Limits {
                 Limits { min: Some(min.into()), max: Some(max.into()), ..none("real") }
             }
             Bounds::Bytes { min, max, .. } => texts("bytes", "bytes", [min, max]),
-            Bounds::Milliseconds { min, max } | Bounds::MillisecondsOrNone { min, max } => {
-                texts("time", "ms", [min, max])
+            Bounds::Milliseconds { min, max } => texts("time", "ms", [min, max]),
+            Bounds::MillisecondsOrNone { min, max } => {
+                Limits { or_none: true, ..texts("time", "ms", [min, max]) }
             }
             Bounds::Choice(words) => Limits { choices: Some(words.to_vec()), ..none("choice") },
             Bounds::Flag => Limits { choices: Some(vec!["true", "false"]), ..none("flag") },
@@ -178,18 +181,27 @@ mod tests {
                 {
                     "name": "checkpoint_age_ms", "value": "2 m", "value_number": 120_000, "default": "1 h",
                     "source": "admin", "applies": "live", "why_not_live": null, "unit": "ms", "kind": "time",
-                    "min": "1 s", "max": "24 h", "choices": null, "section": "node", "meaning": "An age.",
-                    "expires_unix_ms": 7, "series": null,
+                    "min": "1 s", "max": "24 h", "or_none": false, "choices": null, "section": "node",
+                    "meaning": "An age.", "expires_unix_ms": 7, "series": null,
                 },
                 {
                     "name": "name", "value": "none", "value_number": null, "default": "none",
                     "source": "default", "applies": "restart",
                     "why_not_live": "It is sent once.", "unit": null,
-                    "kind": "text", "min": null, "max": null, "choices": null, "section": "node",
-                    "meaning": "A name.", "expires_unix_ms": null, "series": null,
+                    "kind": "text", "min": null, "max": null, "or_none": false, "choices": null,
+                    "section": "node", "meaning": "A name.", "expires_unix_ms": null, "series": null,
                 },
             ])
         );
+    }
+
+    /// The console said "From 10 s", where 0 is taken.
+    #[test]
+    fn limits_of_a_time_that_may_be_none_say_so() {
+        let bounds = Bounds::MillisecondsOrNone { min: 10_000, max: 86_400_000 };
+        let limits = Limits::of(&Setting { bounds, ..SETTINGS[0] });
+        assert_eq!((limits.min, limits.max), (Some("10 s".into()), Some("24 h".into())));
+        assert!(limits.or_none && !Limits::of(&SETTINGS[0]).or_none);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cell_cluster::{
     ClusterError, ClusterTerms, Coordinator, DrainAuthor, DrainPlanned, Drains, Fault, Joining, LeaseTerms,
     MemberRow, Members, MoveRefusal, Moves, NewPair, NodeRefusal, PairGeometry, ServingAddress, Sim, SimLink,
-    Table, Watch,
+    Table, Transaction, Watch,
 };
 use cell_terms::{Durability, Incarnation, NodeId};
 
@@ -243,6 +243,21 @@ fn node_is_removed_when_it_has_nothing_and_does_not_run_or_drains() {
     assert!(matches!(refusal(drains.begin(&[NodeId(2)], &AUTHOR)), NodeRefusal::Removed { .. }));
     drains.end(&[NodeId(2)]).unwrap();
     join(&link, 2).unwrap();
+}
+
+/// It was said that others kept changing the drains, and a node that was to drain was said not to be there.
+#[test]
+fn node_whose_row_does_not_read_is_said_to_run_until_its_lease_has_ended() {
+    let (sim, link, drains, leases) = cluster(3);
+    let key = format!("member/{:016x}", leases[1].0);
+    link.transact(Transaction::new().put(key, "garbage")).unwrap();
+    let node = NodeId(1);
+    assert_eq!(refusal(drains.remove(node, &AUTHOR)), NodeRefusal::Unreadable { node });
+    assert_eq!(refusal(drains.check_remove(node)), NodeRefusal::Unreadable { node });
+    assert_eq!(refusal(drains.begin(&[node], &AUTHOR)), NodeRefusal::Unreadable { node });
+    assert_eq!(drains.list().unwrap(), []);
+    sim.advance(2 * LEASE_MS * MS);
+    assert!(drains.remove(node, &AUTHOR).unwrap().removed, "it has gone");
 }
 
 #[test]

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_cluster::{
-    ClaimReason, ClusterError, Coordinator, CoordinatorRequest, CopyProgress, Fault, MemberRow, MoveDates,
-    MoveOutcome, MoveRefusal, MoveRow, MoveStage, MoveTimes, Moves, NewPair, Ownership, PairGeometry,
-    PairState, Response, ServingAddress, Sim, SimLink, Table, Watch,
+    CheckpointRow, ClaimReason, ClusterError, Coordinator, CoordinatorRequest, CopyProgress, Fault,
+    MemberRow, MoveDates, MoveOutcome, MoveRefusal, MoveRow, MoveStage, MoveTimes, Moves, NewPair, Ownership,
+    PairGeometry, PairState, Response, ServingAddress, Sim, SimLink, Table, Transaction, Watch,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId};
 
@@ -225,6 +225,28 @@ pub(crate) fn handing_that_comes_late_changes_nothing_once_the_row_was_put_again
     assert_eq!((row.owner, row.epoch), (Some(moving.source.lease), Epoch(1)), "it serves the pair on");
 }
 
+/// Garbage in the move's row says nothing of whose the pair is.
+#[test]
+fn pair_whose_moves_row_does_not_read_is_whose_its_own_row_says() {
+    let garble = |moving: &Moving| {
+        let key = format!("move/{:08}", moving.row.pair.0);
+        moving.source.link.transact(Transaction::new().put(key, "garbage")).unwrap();
+    };
+    let hand = |moving: &Moving| moving.source.table.hand(moving.ownership, CUT, moving.row.name());
+    let sim = Sim::new(7);
+    let moving = ready(&sim);
+    garble(&moving);
+    let refused = hand(&moving);
+    assert!(matches!(refused, Err(ClusterError::Unreadable { what: "a move", .. })), "{refused:?}");
+    moving.source.table.put_again(moving.ownership).unwrap();
+    let sim = Sim::new(7);
+    let (moving, row) = handed(&sim);
+    garble(&moving);
+    let refused = hand(&moving);
+    let Err(ClusterError::Superseded { epoch, owner, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!((epoch, owner), (row.epoch, Some(moving.target.lease)));
+}
+
 #[test]
 fn row_that_shows_the_handing_is_not_put_again() {
     let sim = Sim::new(7);
@@ -307,6 +329,31 @@ pub(crate) fn pair_that_came_back_by_a_write_without_an_answer_may_have_been_ano
 #[test]
 fn way_back_is_its_writers_own_by_an_answer_alone() {
     pair_that_came_back_by_a_write_without_an_answer_may_have_been_anothers();
+}
+
+/// Both ends die before either has said in the move's row what became of it, and a survivor's checkpoint
+/// drops the target's epoch: the move counted as given up.
+#[test]
+fn move_that_was_served_is_no_failure_once_its_epoch_is_dropped() {
+    let sim = Sim::new(7);
+    let (Moving { target, .. }, row) = handed(&sim);
+    let pair = row.pair;
+    target.publish(&row).unwrap();
+    let survivor = member(&sim, 2);
+    survivor.outlive();
+    let verdict = || {
+        let of = survivor.moves.of(pair).unwrap().unwrap();
+        assert!(of.is_under_way());
+        of.verdict(&survivor.table.pair(pair).unwrap())
+    };
+    let claim = survivor.table.claim(pair, survivor.lease, NodeId(2), ClaimReason::LeaseEnded).unwrap();
+    survivor.table.record_cut(claim.ownership, row.epoch, Csn(9)).unwrap();
+    survivor.publish(&claim.row).unwrap();
+    assert_eq!(verdict(), Some(MoveOutcome::Moved));
+    let checkpoint =
+        CheckpointRow { epoch: claim.row.epoch, csn: Csn(10), csn_max: Csn(10), file: "image".to_owned() };
+    survivor.table.record_checkpoint(claim.ownership, &checkpoint).unwrap();
+    assert_eq!(verdict(), Some(MoveOutcome::Moved));
 }
 
 #[test]

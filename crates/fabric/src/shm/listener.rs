@@ -67,9 +67,8 @@ impl Listener for ShmListener {
         Ok(user.ok().map(|user| (socket, PeerAddress::Shm { user })))
     }
 
-    /// Root and the own user.
     fn knows(&self, peer: &PeerAddress) -> bool {
-        matches!(peer, PeerAddress::Shm { user } if is_trusted(*user, &[]))
+        peer.is_own_user()
     }
 
     fn admits(&self, peer: &PeerAddress) -> bool {
@@ -90,7 +89,7 @@ impl Drop for ShmListener {
 
 /// Whether memory may be shared with a process of that user: root, the own one, and the listed.
 pub(super) fn is_trusted(user: u32, listed: &[u32]) -> bool {
-    user == 0 || user == rustix::process::geteuid().as_raw() || listed.contains(&user)
+    PeerAddress::Shm { user }.is_own_user() || listed.contains(&user)
 }
 
 /// A socket of the kind that the provider uses: packets in order, and an end that is seen.

@@ -66,10 +66,14 @@ struct Pair {
 
 impl Pair {
     fn new() -> Pair {
+        Pair::with(OPTIONS)
+    }
+
+    fn with(options: WorkerOptions) -> Pair {
         let network = SimNetwork::new(1, SimOptions::calm());
         let endpoint = network.listen(1, FabricLimits::default(), Greeting::default());
         let identity = WorkerIdentity { node: NodeId(0), incarnation: Incarnation(3) };
-        let worker = Worker::new(identity, OPTIONS, Arc::new(Progress::new(0)), 0);
+        let worker = Worker::new(identity, options, Arc::new(Progress::new(0)), 0);
         let client = network.client(2, FabricLimits::default());
         Pair { network, driver: WorkerDriver::new(worker, endpoint), client, now_ns: MS }
     }
@@ -276,6 +280,25 @@ fn endpoint_holds_to_the_limits_that_are_in_force() {
     assert_eq!(pair.driver.endpoint().connections(), 1, "the second one is refused");
     let warnings = pair.driver.worker().snapshot().warnings;
     assert!(warnings.iter().any(|warning| warning.contains("fabric_connections_max")), "{warnings:?}");
+}
+
+/// Until the next tick a connection that was refused held its place, and 16 of them all that are kept for
+/// operators.
+#[test]
+fn connection_that_is_refused_leaves_its_place_in_the_turn_that_answers_it() {
+    // The endpoint has places beyond the worker's limit.
+    let fabric = Some(FabricLimits { connections_max: 1, ..FabricLimits::default() });
+    let mut pair = Pair::with(WorkerOptions { fabric, ..OPTIONS });
+    let places = |pair: &Pair| pair.driver.endpoint().connections();
+    pair.greet();
+    let _ = pair.turn(Vec::new());
+    assert_eq!((pair.answers(), places(&pair)), (1, 1));
+    for _ in 0..3 {
+        pair.greet();
+        let turn = pair.turn(Vec::new());
+        assert_eq!((turn.replies, places(&pair)), (1, 1));
+        assert_eq!(pair.answers(), 1, "it is told why");
+    }
 }
 
 /// What a worker answers to a request.

@@ -261,7 +261,8 @@ export interface Setting {
   name: string; value: string; value_number: number | null; default: string; source: string;
   applies: "live" | "restart" | "creation"; why_not_live: string | null; unit: string | null; kind: string;
   min: number | string | null; max: number | string | null; choices: string[] | null; section: string;
-  meaning: string; expires_unix_ms: number | null; series: string | null;
+  /** It takes 0 besides, which is none. */
+  or_none: boolean; meaning: string; expires_unix_ms: number | null; series: string | null;
 }
 
 export interface TuningDocument extends Document {

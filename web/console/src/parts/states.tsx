@@ -4,21 +4,28 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { ApiProblem } from "../api/problem";
 import { token } from "../api/token";
-import type { Missing } from "../api/types";
+import type { Missing, NodesDocument } from "../api/types";
+import { useResource } from "../state/resource";
 import { age } from "./format";
 
 export function Loading({ what }: { what: string }) {
   return <p class="state state-loading" role="status">Loading {what}…</p>;
 }
 
-/** Nothing is there yet. `command` is what fills it. */
+/** Nothing is there yet. `command` is what fills it; its HOST:PORT is where this node is reached. */
 export function Empty({ children, command }: { children: ComponentChildren; command?: string }) {
   return (
     <div class="state state-empty">
       <p>{children}</p>
-      {command && <p><code class="command">{command}</code></p>}
+      {command && <p><Command words={command} /></p>}
     </div>
   );
+}
+
+function Command({ words }: { words: string }) {
+  const nodes = useResource<NodesDocument>("nodes").data?.nodes;
+  const address = nodes?.find((node) => node.is_self)?.address;
+  return <code class="command">{address ? words.replace("HOST:PORT", address) : words}</code>;
 }
 
 export function MissingNote({ missing }: { missing?: Missing[] }) {

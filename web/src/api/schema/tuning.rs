@@ -51,6 +51,7 @@ fn setting() -> Value {
         ("kind", word(&KINDS, "What its values are.")),
         ("min", bound("The least that it takes, a number or text with a unit. Null: no such bound.")),
         ("max", bound("The most that it takes, a number or text with a unit. Null: no such bound.")),
+        ("or_none", flag("Whether it takes 0 besides, which stands for none.")),
         ("choices", or_null(list(text("A word."), "The words that it takes. Null: not a choice."))),
         ("section", text("What it belongs to.")),
         ("meaning", text("What it does.")),

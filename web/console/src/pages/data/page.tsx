@@ -84,7 +84,7 @@ interface RowsProps { page: KvPage; chosen: string | null; isFiltered: boolean; 
 
 function Rows({ page, chosen, isFiltered, isLater, hasBefore }: RowsProps) {
   if (page.entries.length === 0) {
-    return isFiltered ? <Empty>No key fits here. Keys compare byte by byte.</Empty> : <Empty command="cell load words.tsv --key 1 --value 2">The store is empty. Fill it:</Empty>;
+    return isFiltered ? <Empty>No key fits here. Keys compare byte by byte.</Empty> : <Empty command="cell load words.tsv --key 1 --value 2 --server HOST:PORT">The store is empty. Fill it:</Empty>;
   }
   return (
     <>

@@ -24,7 +24,7 @@ export function Durability() {
     <PageFrame title="Durability" says="A write is answered when it is in both logs of its pair, on stable storage.">
       {wal.data && <Figures document={wal.data} source={wal} maxUs={status.data?.log.sync_max_us ?? null} />}
       <Panel title="Logs by pair" window="CSN: commit sequence number" source={wal}>
-        {wal.data && wal.data.pairs.length === 0 && <Empty command="cell load words.tsv --key 1 --value 2">No pair has a log yet. Write something:</Empty>}
+        {wal.data && wal.data.pairs.length === 0 && <Empty command="cell load words.tsv --key 1 --value 2 --server HOST:PORT">No pair has a log yet. Write something:</Empty>}
         {wal.data && wal.data.pairs.length > 0 && <LogTable rows={wal.data.pairs} />}
       </Panel>
       {wal.data && hasSegments(wal.data.pairs) && (

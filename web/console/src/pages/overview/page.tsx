@@ -60,7 +60,7 @@ function entriesOf(status: Status): number | null {
 
 function IfEmpty({ status }: { status: Status }) {
   if (entriesOf(status) !== 0 || !isWhole(status)) return null;
-  return <Empty command="cell load words.tsv --key 1 --value 2">The store is empty. Fill it, then watch this page:</Empty>;
+  return <Empty command="cell load words.tsv --key 1 --value 2 --server HOST:PORT">The store is empty. Fill it, then watch this page:</Empty>;
 }
 
 function Figures({ status, histories }: { status: Status; histories: Histories }) {

@@ -43,6 +43,6 @@ function useRun(drills: DrillsDocument | null): DrillRun | null {
 }
 
 function IncidentList({ document }: { document: RecoveriesDocument }) {
-  if (document.incidents.length === 0) return <Empty command="cell drill run kill --node 1">No node has died in this cluster's memory. To see one:</Empty>;
+  if (document.incidents.length === 0) return <Empty command="cell drill run kill --node 1 --dir DIR">No node has died in this cluster's memory. To see one:</Empty>;
   return <Incidents document={document} />;
 }

@@ -53,7 +53,7 @@ function useChosen(document: SelectorDocument | null): SelectorPair | null {
 
 function NoClients() {
   return (
-    <Empty command="cell bench ycsb --search auto --threads 4">
+    <Empty command="cell bench ycsb --search auto --threads 4 --server HOST:PORT">
       No client has reported a search. Clients report once a second while they search. Start some:
     </Empty>
   );

@@ -99,10 +99,10 @@ function KeySpace({ document, isZoomed }: { document: BucketsDocument; isZoomed:
   const measure = useMeasure();
   const isTable = useParam("view") === "table";
   if (document.buckets.length === 0 && !isWhole(document)) return <Empty>No meganode is told of by the nodes that answer.</Empty>;
-  if (document.buckets.length === 0) return <Empty command="cell load words.tsv --key 1 --value 2">No meganode is told of here. A store that was filled looks different:</Empty>;
+  if (document.buckets.length === 0) return <Empty command="cell load words.tsv --key 1 --value 2 --server HOST:PORT">No meganode is told of here. A store that was filled looks different:</Empty>;
   return (
     <div class="stack">
-      {document.entries_all === 0 && isWhole(document) && <Empty command="cell load words.tsv --key 1 --value 2">The tree is empty. Fill it:</Empty>}
+      {document.entries_all === 0 && isWhole(document) && <Empty command="cell load words.tsv --key 1 --value 2 --server HOST:PORT">The tree is empty. Fill it:</Empty>}
       <Bands document={document} measure={measure} />
       <div class="row row-between">
         {document.keys_left_out ? <span /> : <ZoomForm key={isZoomed ? `${document.low.hex} ${document.high?.hex}` : "all"} document={document} />}

@@ -28,7 +28,7 @@ export function SettingRow({ setting, draft, mayChange, values }: RowProps) {
 function bounds(setting: Setting): string {
   const unit = setting.unit ? ` ${setting.unit}` : "";
   if (setting.choices) return `One of ${setting.choices.join(", ")}. Default ${setting.default}.`;
-  const range = setting.min !== null && setting.max !== null ? `From ${setting.min} to ${setting.max}${typeof setting.min === "number" ? unit : ""}. ` : "";
+  const range = setting.min !== null && setting.max !== null ? `${setting.or_none ? "0 for none, or from" : "From"} ${setting.min} to ${setting.max}${typeof setting.min === "number" ? unit : ""}. ` : "";
   return `${range}Default ${setting.default}.`;
 }
 
