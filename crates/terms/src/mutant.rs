@@ -402,6 +402,9 @@ mutants! {
     ForeignEpochTaken: "foreign-epoch-taken",
     /// A copy of a pair counts though it has more than the recorded cut.
     CutBelowCopy: "cut-below-copy",
+    /// A takeover takes memory for its image until there is none. The twins of takeovers
+    /// (`recovery/tests/suite/mutants.rs`) catch it.
+    ShortageFoundLate: "shortage-found-late",
     /// A node claims a pair that was handed over to it, beside the copy that is made whole. A test of
     /// `node/src/membership/tests.rs` catches it.
     HandedClaimed: "handed-claimed",
