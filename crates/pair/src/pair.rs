@@ -353,9 +353,9 @@ impl<O: MemoryObserver> Pair<O> {
         self.log.sealed()
     }
 
-    /// Has what is durable sealed soon.
-    pub fn want_seal(&mut self) {
-        self.log.want_seal();
+    /// Has what is durable up to here sealed soon.
+    pub fn want_seal(&mut self, upto: Csn) {
+        self.log.want_seal(upto);
     }
 
     /// Up to which CSN readers may see.

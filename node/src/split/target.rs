@@ -196,7 +196,8 @@ impl Target {
         }
         if state == TargetState::Opened && (durable || planted(Mutant::OpenedToldEarly)) {
             if !self.opened_reported && !is_sealed(pair, name) {
-                pair.want_seal();
+                let csn = pair.split_table().target(name).map(|split| split.csn);
+                csn.into_iter().for_each(|csn| pair.want_seal(csn));
                 return Stepped::Waits;
             }
             if !std::mem::replace(&mut self.opened_reported, true) {
