@@ -469,7 +469,10 @@ impl<O: MemoryObserver> Pair<O> {
     /// what has become durable since the last call begins now.
     pub fn reuse(&mut self, now_ns: u64) -> bool {
         let durable = self.durable();
-        self.splits.prune(if planted(Mutant::SplitPrunedEarly) { self.appended() } else { durable });
+        self.splits.prune_slots(durable);
+        // Who asks for one that is forgotten is answered that it is over: that must not be taken back.
+        let is_early = planted(Mutant::SplitPrunedEarly);
+        self.splits.forget_over(if is_early { self.appended() } else { self.sealed() });
         let mut any = false;
         self.grace.begin_grace(durable, now_ns);
         for _ in 0..REUSED_AT_ONCE {

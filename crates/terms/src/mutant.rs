@@ -135,6 +135,19 @@ mutants! {
     OpenedToldEarly: "opened-told-early",
     /// A source learns that its target takes writes while damage to that record would look like a torn write.
     OpenedToldUnsealed: "opened-told-unsealed",
+    /// It learns so by a notice. Tests of `node/tests/suite/worker_core/across.rs` catch this one and the
+    /// next.
+    OpenedNotedUnsealed: "opened-noted-unsealed",
+    /// A target learns by a notice that its source is truncated, while damage to that record would look like
+    /// a torn write.
+    OpenNotedUnsealed: "open-noted-unsealed",
+    /// A source learns that its half is adopted while damage to that record would look like a torn write.
+    AdoptedToldUnsealed: "adopted-told-unsealed",
+    /// A target is asked to take writes while damage to the record that truncates its source would look like
+    /// a torn write.
+    OpenToldUnsealed: "open-told-unsealed",
+    /// A target hears of a split's end while damage to that record would look like a torn write.
+    EndToldUnsealed: "end-told-unsealed",
     /// The root leads to a router that is not durable.
     RootSetEarly: "root-set-early",
     /// A router gets entries before it is durable that the root leads to it.

@@ -7,8 +7,8 @@ use cell_terms::mutant::{Mutant, plant};
 use cell_recovery::mutant as recovery;
 
 use crate::worker_core::{
-    access, adoptions, crashes, delayed, driver, grace, held, held_kinds, image_order, lease, leave, packing,
-    rest, sessions, split_order, splits, spread, tree_check,
+    access, across, adoptions, crashes, delayed, driver, grace, held, held_kinds, image_order, lease, leave,
+    packing, rest, sessions, split_order, splits, spread, tree_check,
 };
 
 #[test]
@@ -121,6 +121,11 @@ fn every_mutant_of_the_steps_of_splits_is_caught() {
             (Mutant::OpenToldEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::OpenedToldEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::OpenedToldUnsealed, split_order::source_is_over_once_the_end_at_its_target_is_sealed),
+            (Mutant::OpenedNotedUnsealed, across::note_of_an_open_target_waits_for_a_seal),
+            (Mutant::OpenNotedUnsealed, across::note_of_a_truncated_source_waits_for_a_seal),
+            (Mutant::AdoptedToldUnsealed, split_order::steps_that_last_wait_for_the_seal_of_the_other_side),
+            (Mutant::OpenToldUnsealed, split_order::steps_that_last_wait_for_the_seal_of_the_other_side),
+            (Mutant::EndToldUnsealed, split_order::steps_that_last_wait_for_the_seal_of_the_other_side),
             (Mutant::RootSetEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::RouteAddedEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::RoutedToldEarly, split_order::steps_go_by_what_is_durable),
