@@ -455,6 +455,7 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         node: NodeIndex,
         extents_alone: bool,
     ) -> Result<(), ImageError> {
+        self.source.borrow().filled.note_copied();
         self.copied.clear();
         let mut suspect = None;
         for _ in 0..COPY_COUNT_MAX {

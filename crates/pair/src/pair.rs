@@ -429,6 +429,12 @@ impl<O: MemoryObserver> Pair<O> {
         Ok(Some(batch))
     }
 
+    /// Tree nodes that copiers of images have come to so far: it grows while an image is written.
+    #[must_use]
+    pub fn image_nodes_copied(&self) -> u64 {
+        self.memory.copied()
+    }
+
     /// The base of the last checkpoint that is recorded.
     #[must_use]
     pub fn checkpointed(&self) -> Csn {

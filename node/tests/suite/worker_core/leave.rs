@@ -437,6 +437,38 @@ fn pair_whose_checkpoint_has_no_end_stays_and_says_why() {
     assert_eq!(world.get(LOW), Replied::Value(b"new".to_vec()));
 }
 
+/// The copy that its next owner had made for it was thrown away, and made anew beside the next checkpoint.
+#[test]
+fn pair_leaves_once_its_long_checkpoint_is_over_as_long_as_that_goes_on() {
+    let pair = PairId(1);
+    let mut world = World::new(1, GEOMETRY, OPTIONS);
+    world.load(1, (0..200).map(|key| format!("key {key:05}").into_bytes()));
+    world
+        .notify(0, ControlEvent::OptionsChanged(Box::new(WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS })));
+    let mut image = world.next_image(pair);
+    world.notify(0, ControlEvent::Freeze { pair, ticket: 1 });
+    let told = |world: &mut World| {
+        let of_leaving =
+            |command: &Command| matches!(command, Command::Stays { .. } | Command::Frozen { .. });
+        world.take_commands(0).into_iter().find(of_leaving)
+    };
+    for _ in 0..6 {
+        assert!(world.step_image(&mut image, 1), "there are more tree nodes");
+        for _ in 0..25 {
+            world.turn();
+            assert!(told(&mut world).is_none());
+            world.pass(1_000_000_000);
+        }
+    }
+    while world.step_image(&mut image, 64) {}
+    world.end_image(image);
+    let frozen = (0..10_000).find_map(|_| {
+        world.turn();
+        told(&mut world)
+    });
+    assert!(matches!(frozen, Some(Command::Frozen { pair: PairId(1), ticket: 1, .. })), "{frozen:?}");
+}
+
 #[test]
 fn list_of_registrations_gets_another_number_when_one_leaves() {
     list_number_rises_when_a_registration_leaves();
