@@ -440,6 +440,31 @@ mutants! {
     /// A pair that was frozen is handed over by an earlier answer of the worker. A test of
     /// `node/src/moves/mod.rs` catches it.
     StaleFreezeTaken: "stale-freeze-taken",
+    /// A split that is not linked keeps its pair from leaving. The twins of the worker core
+    /// (`node/tests/suite/worker_core/mutants.rs`) catch it.
+    UnlinkedKept: "unlinked-kept",
+    /// Whoever shows a token has a place beyond the limit of connections. Caught as the one before, as the
+    /// next one.
+    CrowdHasPlace: "crowd-has-place",
+    /// Nobody has a place beyond the limit of connections, operators included.
+    OperatorHasNoPlace: "operator-has-no-place",
+    /// The row of a move whose ends are done with it, or dead, stays under way. Tests of
+    /// `node/src/moves/mod.rs` catch it, as the next one.
+    MoveLeftOpen: "move-left-open",
+    /// Whoever sees a move that is decided closes it, whether its source lives or not.
+    MoveClosedByAnybody: "move-closed-by-anybody",
+    /// A copy that was ready stays so while it does not come to the log's end. A test of
+    /// `node/src/moves/copying.rs` catches it.
+    ReadyForEver: "ready-for-ever",
+    /// A copy that was ready stays so however much a round brings. A test of recoveries
+    /// (`recovery/tests/suite/copy.rs`) catches it.
+    BehindUnseen: "behind-unseen",
+    /// A log's segment that was given back is waited for by who follows the log. A test of logs
+    /// (`wal/tests/suite/follow.rs`) catches it.
+    ReleasedAwaited: "released-awaited",
+    /// What a device has taken of a region that nobody comes to serve stays taken. A test of the fabric
+    /// (`crates/fabric/src/taken.rs`) catches it.
+    TakenKept: "taken-kept",
     /// A connector takes any file from an acceptor. A test of the fabric
     /// (`crates/fabric/tests/suite/shm_hostile.rs`) catches it.
     PeerFileUnjudged: "peer-file-unjudged",

@@ -301,6 +301,9 @@ impl Sources {
     pub(super) fn abort_unlinked(&mut self, pairs: &Pairs, at: PairAt) -> bool {
         let pair = pairs.pair(at).id();
         let mut any = false;
+        if planted(Mutant::UnlinkedKept) {
+            return any;
+        }
         for source in self.list.iter_mut().filter(|of| of.there.pair == at || of.target == pair) {
             let split = pairs.pair(source.there.pair).split_table().source(source.name);
             if split.is_some_and(|split| split.state == SourceState::Started) {

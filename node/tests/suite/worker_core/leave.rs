@@ -385,8 +385,7 @@ fn pair_in_which_a_split_is_under_way_leaves_once_that_is_over() {
 }
 
 /// The pair stayed then: a split into a pair whose log stands still has no end.
-#[test]
-fn split_that_is_not_linked_in_time_is_aborted_so_that_its_pair_can_leave() {
+pub(crate) fn unlinked_split_is_aborted_so_that_its_pair_can_leave() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
     let row = PairRegions { pair: SECOND, epoch: Epoch(1), node_key: 20, ..PairRegions::default() };
     world.worker_mut().registered(row);
@@ -409,6 +408,11 @@ fn split_that_is_not_linked_in_time_is_aborted_so_that_its_pair_can_leave() {
     });
     assert!(has_left);
     assert_eq!(world.violation(), None);
+}
+
+#[test]
+fn split_that_is_not_linked_in_time_is_aborted_so_that_its_pair_can_leave() {
+    unlinked_split_is_aborted_so_that_its_pair_can_leave();
 }
 
 /// A move waited for it for ever, and the pair was not split any more.
