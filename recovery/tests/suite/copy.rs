@@ -78,7 +78,7 @@ impl World {
         let publish = self.target.publish_request(Durability::Sync);
         let progress = Arc::new(Progress::new(0));
         let mut takeover = Takeover::handed(&self.target.environment, restore, publish, &progress);
-        let mut device = self.target.disk.device();
+        let mut device = self.target.disk.device_alone();
         for _ in 0..100_000 {
             match takeover.step(&mut device).unwrap() {
                 Turn::More => {}
