@@ -9,6 +9,8 @@ pub(crate) enum LeaveStep {
     Settling {
         /// Since when.
         since_ns: u64,
+        /// How far its image was when it was seen to go on last, and when that was.
+        copied: (u64, u64),
     },
     /// It is in no list any more; trust in the lists from before ends.
     Unlisted {

@@ -103,7 +103,7 @@ impl PairCopy {
     /// Whether so much has come to the log that a copy which was ready is so no more.
     #[must_use]
     pub fn is_behind(&self) -> bool {
-        self.lag_bytes() > BEHIND_BYTES
+        self.lag_bytes() > BEHIND_BYTES && !planted(Mutant::BehindUnseen)
     }
 
     /// What came to the log in the last round.

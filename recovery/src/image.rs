@@ -12,8 +12,12 @@
 //! | 5 splits | bytes of [`crate::SplitTable::encode`], cut into blocks anywhere; a block is one item |
 //! | 6 adopted | bytes of [`crate::CompletionTable::encode_adopted`], likewise; left out where there are none |
 //!
-//! Blocks of nodes and extents alternate. The header's geometry: tree node bytes `u32`, zero `u32`, slot
-//! bytes `u64`, node region bytes `u64`, extent region bytes `u64`.
+//! Blocks of nodes and extents alternate. The tag of a block of extents counts the units of 2 MiB that all
+//! extents up to its end lie in, with the region's first unit, so that the last one says what memory they
+//! take; it is zero in images of earlier versions.
+//!
+//! The header's geometry: tree node bytes `u32`, zero `u32`, slot bytes `u64`, node region bytes `u64`,
+//! extent region bytes `u64`.
 //!
 //! # Why a copy of a living pair is enough
 //!
@@ -77,13 +81,14 @@
 //!    appended then.
 
 mod filled;
+mod touched;
 
 use std::borrow::Borrow;
 use std::ops::Range;
 use std::sync::Arc;
 
 use cell_memory::Region;
-use cell_memory::extent::{self, EXTENT_BYTES_MAX, ExtentReader, ExtentShape};
+use cell_memory::extent::{self, EXTENT_BYTES_MAX, ExtentReader, ExtentShape, byte_offset};
 use cell_terms::{Csn, Epoch, ExtentOffset, PairId, Root, SlotIndex};
 use cell_tree::{Geometry, LeafSnapshot, Meganode, MeganodeRole, NODE_BYTES, NodeIndex, Slot};
 use cell_wal::image::{BLOCK_BYTES_MAX, ImageHeader, ImageSummary, ImageWriter};
@@ -95,6 +100,8 @@ use crate::mutant::{self, Mutant};
 use crate::split::{SlotUse, SplitTable};
 
 pub use filled::FilledNodes;
+use touched::TouchedUnits;
+pub(crate) use touched::UNIT_BYTES;
 
 /// Section of tree nodes.
 pub const SECTION_NODES: u16 = 1;
@@ -306,6 +313,8 @@ pub struct ImageCopy<S> {
     again: Vec<NodeIndex>,
     nodes: Block,
     extents: Block,
+    /// Where in their region the extents of the image lie.
+    touched: TouchedUnits,
     reader: ExtentReader,
     leaf: LeafSnapshot,
     /// Extents of the leaf that is copied now: those that are in the image, or need not be.
@@ -338,6 +347,7 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
             again: Vec::new(),
             nodes: Block::new(SECTION_NODES, 0),
             extents: Block::new(SECTION_EXTENTS, 0),
+            touched: TouchedUnits::new(),
             reader: ExtentReader::new(),
             leaf: LeafSnapshot::new(),
             copied: Vec::new(),
@@ -445,6 +455,7 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         node: NodeIndex,
         extents_alone: bool,
     ) -> Result<(), ImageError> {
+        self.source.borrow().filled.note_copied();
         self.copied.clear();
         let mut suspect = None;
         for _ in 0..COPY_COUNT_MAX {
@@ -514,6 +525,8 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
                 continue;
             }
             let bytes = self.reader.extent();
+            let begin = byte_offset(entry.offset);
+            self.extents.tag = self.touched.touch(begin..begin + u64::from(shape.stored_bytes()));
             self.extents.begin_item(entry.offset.0, shape.extent_bytes());
             self.extents.bytes.extend_from_slice(bytes);
             self.extents.bytes.resize(self.extents.bytes.len().next_multiple_of(8), 0);

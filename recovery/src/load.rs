@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 
 use cell_cluster::{CheckpointRow, PairRow};
+use cell_memory::HEADER_BYTES;
 use cell_terms::{Root, SlotIndex};
 use cell_wal::Storage;
 use cell_wal::image::{BlockBuffer, ImageReader};
@@ -16,7 +17,8 @@ use crate::completion::CompletionTable;
 use crate::content::decode_geometry;
 use crate::error::{ContentFault, RecoveryError};
 use crate::image::{
-    SECTION_ADOPTED, SECTION_COMPLETIONS, SECTION_EXTENTS, SECTION_NODES, SECTION_ROOTS, SECTION_SPLITS,
+    ITEM_HEADER_BYTES, SECTION_ADOPTED, SECTION_COMPLETIONS, SECTION_EXTENTS, SECTION_NODES, SECTION_ROOTS,
+    SECTION_SPLITS, UNIT_BYTES,
 };
 use crate::lane::Lane;
 use crate::progress::Progress;
@@ -63,6 +65,22 @@ impl Load {
     /// Bytes that will be read.
     pub(crate) fn bytes(&self) -> u64 {
         self.image.summary().stored_bytes
+    }
+
+    /// Bytes that the pair's regions take at least, once all of it is loaded: what its tree nodes and extents
+    /// lie in. An image of an earlier version does not say where its extents lie.
+    pub(crate) fn region_bytes(&self) -> u64 {
+        let (mut node_bytes, mut extent_units) = (HEADER_BYTES, 1);
+        for block in self.image.blocks() {
+            let heads = u64::from(block.items) * ITEM_HEADER_BYTES as u64;
+            match block.section {
+                SECTION_NODES => node_bytes += u64::from(block.raw_bytes).saturating_sub(heads),
+                SECTION_EXTENTS => extent_units = block.tag.max(extent_units),
+                _ => {}
+            }
+        }
+        let node_units = node_bytes.div_ceil(UNIT_BYTES);
+        node_units.saturating_add(extent_units).saturating_mul(UNIT_BYTES)
     }
 
     pub(crate) fn is_done(&self) -> bool {

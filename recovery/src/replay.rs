@@ -19,6 +19,7 @@ use crate::completion::CompletionTable;
 use crate::content;
 use crate::error::{ContentFault, RecoveryError};
 use crate::first::FirstContent;
+use crate::image::UNIT_BYTES;
 use crate::lane::Applier;
 use crate::mutant::{self, Mutant};
 use crate::record::{ExtentRecord, NodeRecord};
@@ -105,9 +106,6 @@ struct Populated {
     /// By unit: whether it was asked for.
     units: Vec<bool>,
 }
-
-/// What is given memory at a time: a huge page.
-const UNIT_BYTES: u64 = 2 << 20;
 
 impl Populated {
     fn new(region: Region) -> Populated {

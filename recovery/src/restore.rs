@@ -276,6 +276,7 @@ impl Restore {
         };
         let image = load.as_ref().map_or_else(ImageSource::default, Load::source);
         self.image_bytes = load.as_ref().map_or(0, Load::bytes);
+        self.check_memory(load.as_ref())?;
         let (node, extent) = self.create_regions()?;
         let own_thread = self.threads_of_lanes() > 1;
         let first = FirstContent::new(&self.layout, row.pair, self.geometry);
@@ -295,6 +296,18 @@ impl Restore {
             Some(load) => Stage::Load(Box::new(load), lanes),
             None => Stage::Next(lanes),
         })
+    }
+
+    /// Who has too little memory for the image takes none of it: its other pairs grow meanwhile.
+    fn check_memory(&self, load: Option<&Load>) -> Result<(), RecoveryError> {
+        let needed = load.map_or(0, Load::region_bytes);
+        match self.environment.budget.check_regions(needed) {
+            Err(full) if !planted(Mutant::ShortageFoundLate) => {
+                let bytes = self.claim.row.geometry.bytes();
+                Err(RecoveryError::Memory { bytes, source: MemoryError::LimitReached(full) })
+            }
+            Err(_) | Ok(()) => Ok(()),
+        }
     }
 
     fn create_regions(&self) -> Result<(RegionWriter, RegionWriter), RecoveryError> {

@@ -11,15 +11,15 @@ pub(crate) struct Sealing {
     csn: Csn,
     /// The last batch has no seal behind it.
     open: bool,
-    /// Somebody waits for it: the idle time does not count.
-    wanted: bool,
+    /// Somebody waits until it is proved up to here: the idle time does not count.
+    csn_wanted: Csn,
     idle_since: Option<Duration>,
 }
 
 impl Sealing {
     /// Of a log that follows this cut, which is recorded.
     pub(crate) const fn new(cut: Csn) -> Sealing {
-        Sealing { csn: cut, open: false, wanted: false, idle_since: None }
+        Sealing { csn: cut, open: false, csn_wanted: cut, idle_since: None }
     }
 
     /// Damage at or below is found; above, it looks like a torn write.
@@ -27,12 +27,13 @@ impl Sealing {
         self.csn
     }
 
-    pub(crate) const fn want(&mut self) {
-        self.wanted = true;
+    pub(crate) fn want(&mut self, upto: Csn) {
+        self.csn_wanted = self.csn_wanted.max(upto);
     }
 
-    pub(crate) const fn is_wanted(&self) -> bool {
-        self.wanted
+    /// Whether somebody waits for a seal that no frame has served for.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.csn_wanted > self.csn
     }
 
     /// Frames that carry this watermark are durable.
@@ -47,7 +48,7 @@ impl Sealing {
 
     /// The seal is on its way.
     pub(crate) const fn seals(&mut self) {
-        (self.open, self.wanted, self.idle_since) = (false, false, None);
+        (self.open, self.idle_since) = (false, None);
     }
 
     /// Whether the last batch is unsealed.
@@ -58,12 +59,12 @@ impl Sealing {
     /// Whether an idle log is to be sealed now; it is idle from the first look on.
     pub(crate) fn is_due(&mut self, now: Duration, idle: Duration) -> bool {
         let since = *self.idle_since.get_or_insert(now);
-        self.wanted || now.saturating_sub(since) >= idle
+        self.is_wanted() || now.saturating_sub(since) >= idle
     }
 
     /// How long until an idle log is to be sealed.
     pub(crate) fn due(&self, now: Duration, idle: Duration) -> Duration {
-        if self.wanted {
+        if self.is_wanted() {
             return Duration::ZERO;
         }
         idle.saturating_sub(self.idle_since.map_or(Duration::ZERO, |since| now.saturating_sub(since)))

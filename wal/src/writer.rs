@@ -369,10 +369,10 @@ impl PairLog {
         retry.chain(seal).min()
     }
 
-    /// Has the last batch sealed by the next [`PairLog::submit`] or [`PairLog::tick`] that finds the log
-    /// idle.
-    pub const fn want_seal(&mut self) {
-        self.sealing.want();
+    /// Has the batch with this record sealed by the next [`PairLog::submit`] or [`PairLog::tick`] that finds
+    /// the log idle, unless another batch has come behind it.
+    pub fn want_seal(&mut self, upto: Csn) {
+        self.sealing.want(upto);
     }
 
     /// Seals the last batch at once, if the log is idle and unsealed: before an owner gives its pair up.

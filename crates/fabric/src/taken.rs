@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cell_memory::Region;
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Epoch, RegionId};
 
 use crate::error::FabricError;
@@ -67,7 +68,9 @@ impl RegionTaker {
 
 impl Drop for TakenRegion {
     fn drop(&mut self) {
-        self.device.give_back(self.region, self.epoch, self.key);
+        if !planted(Mutant::TakenKept) {
+            self.device.give_back(self.region, self.epoch, self.key);
+        }
     }
 }
 
@@ -155,8 +158,7 @@ mod tests {
     }
 
     /// A copy that failed kept its memory locked, and the memory itself, for as long as the process lived.
-    #[test]
-    fn region_that_nobody_registers_is_given_back() {
+    fn what_nobody_registers_is_given_back() {
         let fake = Arc::new(Fake::default());
         let taker = RegionTaker::of(fake.clone());
         let (first, second) = (region(1), region(2));
@@ -172,6 +174,24 @@ mod tests {
         assert_eq!(fake.locked(), 1);
         drop(registered);
         assert_eq!(fake.locked(), 0);
+    }
+
+    #[test]
+    fn region_that_nobody_registers_is_given_back() {
+        what_nobody_registers_is_given_back();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_taken_kept_is_caught() {
+        use cell_terms::mutant::plant;
+        cell_terms::mutant::in_own_process(|| {
+            plant(Some(Mutant::TakenKept));
+            let passed = std::panic::catch_unwind(what_nobody_registers_is_given_back).is_ok();
+            plant(None);
+            assert!(!passed);
+            println!("mutant {} caught by cell-fabric's taken regions", Mutant::TakenKept.name());
+        });
     }
 
     #[test]

@@ -179,6 +179,21 @@ impl Budget {
         Ok(Reservation { budget: self.clone(), kind, bytes })
     }
 
+    /// Whether a region that is to be made could be granted so many bytes now, with the ready memory that is
+    /// given up for it. Nothing is reserved.
+    ///
+    /// # Errors
+    /// [`BudgetFull`]: it could not.
+    pub fn check_regions(&self, bytes: u64) -> Result<(), BudgetFull> {
+        let mut state = self.state();
+        let available = state.available().saturating_add(state.used[MemoryKind::Ready as usize]);
+        if bytes <= available {
+            return Ok(());
+        }
+        state.refused += 1;
+        Err(BudgetFull { needed: bytes, available, limit: state.limit() })
+    }
+
     /// Keeps what is left for regions that are still to be made, or lets all regions grow again
     /// ([`crate::Region::grow`]).
     pub fn hold_growth(&self, held: bool) {
@@ -299,6 +314,19 @@ mod tests {
         assert_eq!(budget.figures().refused, 2);
         drop(regions);
         assert_eq!(budget.available(), 7 * MIB);
+    }
+
+    #[test]
+    fn check_regions_counts_what_is_ready_and_reserves_nothing() {
+        let budget = Budget::new(10 * MIB, 3 * MIB);
+        let ready = budget.reserve(MemoryKind::Ready, 2 * MIB).unwrap();
+        budget.hold_growth(true);
+        budget.check_regions(7 * MIB).unwrap();
+        let refused = BudgetFull { needed: 7 * MIB + 1, available: 7 * MIB, limit: 10 * MIB };
+        assert_eq!(budget.check_regions(7 * MIB + 1).unwrap_err(), refused);
+        let figures = budget.figures();
+        assert_eq!((figures.regions, figures.available, figures.refused), (0, 5 * MIB, 1));
+        drop(ready);
     }
 
     #[test]

@@ -170,10 +170,10 @@ impl CommitLog {
         self.log.as_ref().map_or(self.csn_unlogged, PairLog::csn_sealed)
     }
 
-    /// What is durable is sealed soon, and not only after an idle time.
-    pub(crate) fn want_seal(&mut self) {
+    /// What is durable up to here is sealed soon, and not only after an idle time.
+    pub(crate) fn want_seal(&mut self, upto: Csn) {
         if let Some(log) = &mut self.log {
-            log.want_seal();
+            log.want_seal(upto);
         }
     }
 

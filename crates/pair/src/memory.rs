@@ -55,6 +55,11 @@ impl<O: MemoryObserver> PairMemory<O> {
         self.writer
     }
 
+    /// Tree nodes that copiers of images have come to.
+    pub(crate) fn copied(&self) -> u64 {
+        self.filled.copied()
+    }
+
     /// What copiers of images and checks read.
     pub(crate) fn source(&self, pair: PairId, epoch: Epoch) -> ImageSource {
         ImageSource {

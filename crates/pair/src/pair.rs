@@ -353,9 +353,9 @@ impl<O: MemoryObserver> Pair<O> {
         self.log.sealed()
     }
 
-    /// Has what is durable sealed soon.
-    pub fn want_seal(&mut self) {
-        self.log.want_seal();
+    /// Has what is durable up to here sealed soon.
+    pub fn want_seal(&mut self, upto: Csn) {
+        self.log.want_seal(upto);
     }
 
     /// Up to which CSN readers may see.
@@ -429,6 +429,12 @@ impl<O: MemoryObserver> Pair<O> {
         Ok(Some(batch))
     }
 
+    /// Tree nodes that copiers of images have come to so far: it grows while an image is written.
+    #[must_use]
+    pub fn image_nodes_copied(&self) -> u64 {
+        self.memory.copied()
+    }
+
     /// The base of the last checkpoint that is recorded.
     #[must_use]
     pub fn checkpointed(&self) -> Csn {
@@ -469,7 +475,10 @@ impl<O: MemoryObserver> Pair<O> {
     /// what has become durable since the last call begins now.
     pub fn reuse(&mut self, now_ns: u64) -> bool {
         let durable = self.durable();
-        self.splits.prune(if planted(Mutant::SplitPrunedEarly) { self.appended() } else { durable });
+        self.splits.prune_slots(durable);
+        // Who asks for one that is forgotten is answered that it is over: that must not be taken back.
+        let is_early = planted(Mutant::SplitPrunedEarly);
+        self.splits.forget_over(if is_early { self.appended() } else { self.sealed() });
         let mut any = false;
         self.grace.begin_grace(durable, now_ns);
         for _ in 0..REUSED_AT_ONCE {

@@ -135,6 +135,19 @@ mutants! {
     OpenedToldEarly: "opened-told-early",
     /// A source learns that its target takes writes while damage to that record would look like a torn write.
     OpenedToldUnsealed: "opened-told-unsealed",
+    /// It learns so by a notice. Tests of `node/tests/suite/worker_core/across.rs` catch this one and the
+    /// next.
+    OpenedNotedUnsealed: "opened-noted-unsealed",
+    /// A target learns by a notice that its source is truncated, while damage to that record would look like
+    /// a torn write.
+    OpenNotedUnsealed: "open-noted-unsealed",
+    /// A source learns that its half is adopted while damage to that record would look like a torn write.
+    AdoptedToldUnsealed: "adopted-told-unsealed",
+    /// A target is asked to take writes while damage to the record that truncates its source would look like
+    /// a torn write.
+    OpenToldUnsealed: "open-told-unsealed",
+    /// A target hears of a split's end while damage to that record would look like a torn write.
+    EndToldUnsealed: "end-told-unsealed",
     /// A split that an earlier owner left unfinished counts as one that failed: writes are refused for a while.
     RecoveredSplitRests: "recovered-split-rests",
     /// So does one that failed while no pair may grow.
@@ -408,6 +421,9 @@ mutants! {
     ForeignEpochTaken: "foreign-epoch-taken",
     /// A copy of a pair counts though it has more than the recorded cut.
     CutBelowCopy: "cut-below-copy",
+    /// A takeover takes memory for its image until there is none. The twins of takeovers
+    /// (`recovery/tests/suite/mutants.rs`) catch it.
+    ShortageFoundLate: "shortage-found-late",
     /// A node claims a pair that was handed over to it, beside the copy that is made whole. A test of
     /// `node/src/membership/tests.rs` catches it.
     HandedClaimed: "handed-claimed",
@@ -430,6 +446,31 @@ mutants! {
     /// A pair that was frozen is handed over by an earlier answer of the worker. A test of
     /// `node/src/moves/mod.rs` catches it.
     StaleFreezeTaken: "stale-freeze-taken",
+    /// A split that is not linked keeps its pair from leaving. The twins of the worker core
+    /// (`node/tests/suite/worker_core/mutants.rs`) catch it.
+    UnlinkedKept: "unlinked-kept",
+    /// Whoever shows a token has a place beyond the limit of connections. Caught as the one before, as the
+    /// next one.
+    CrowdHasPlace: "crowd-has-place",
+    /// Nobody has a place beyond the limit of connections, operators included.
+    OperatorHasNoPlace: "operator-has-no-place",
+    /// The row of a move whose ends are done with it, or dead, stays under way. Tests of
+    /// `node/src/moves/mod.rs` catch it, as the next one.
+    MoveLeftOpen: "move-left-open",
+    /// Whoever sees a move that is decided closes it, whether its source lives or not.
+    MoveClosedByAnybody: "move-closed-by-anybody",
+    /// A copy that was ready stays so while it does not come to the log's end. A test of
+    /// `node/src/moves/copying.rs` catches it.
+    ReadyForEver: "ready-for-ever",
+    /// A copy that was ready stays so however much a round brings. A test of recoveries
+    /// (`recovery/tests/suite/copy.rs`) catches it.
+    BehindUnseen: "behind-unseen",
+    /// A log's segment that was given back is waited for by who follows the log. A test of logs
+    /// (`wal/tests/suite/follow.rs`) catches it.
+    ReleasedAwaited: "released-awaited",
+    /// What a device has taken of a region that nobody comes to serve stays taken. A test of the fabric
+    /// (`crates/fabric/src/taken.rs`) catches it.
+    TakenKept: "taken-kept",
     /// A connector takes any file from an acceptor. A test of the fabric
     /// (`crates/fabric/tests/suite/shm_hostile.rs`) catches it.
     PeerFileUnjudged: "peer-file-unjudged",

@@ -8,6 +8,7 @@ use cell_memory::Region;
 use cell_recovery::{
     CopyTurn, Environment, PairCopy, Progress, PublishRequest, Recovered, RecoveryError, Takeover, Turn,
 };
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::text::with_causes;
 use cell_terms::{Epoch, Incarnation, NodeId};
 use cell_wal::{Errno, LogDevice, WalError};
@@ -53,7 +54,9 @@ impl CopyOrders {
     /// Whether the copy is ready. One that has not come to the log's end for a while, whatever keeps it from
     /// that, lacks nobody knows how much: that would be read after the freeze, while nobody serves the pair.
     fn is_ready(&self, now_ns: u64) -> bool {
-        self.lock().ready_ns.is_some_and(|ready_ns| now_ns.saturating_sub(ready_ns) <= READY_NS)
+        let is_fresh =
+            |ready_ns| now_ns.saturating_sub(ready_ns) <= READY_NS || planted(Mutant::ReadyForEver);
+        self.lock().ready_ns.is_some_and(is_fresh)
     }
 
     fn set_ready(&self, ready_ns: Option<u64>) {
@@ -325,8 +328,7 @@ mod tests {
         assert_eq!([corrupt(2), mismatch(2)].map(failure), [CopyFailure::Final; 2]);
     }
 
-    #[test]
-    fn copy_that_has_not_come_to_the_end_for_a_while_is_ready_no_more() {
+    fn copy_is_ready_for_a_while_alone() {
         let orders = CopyOrders::default();
         assert!(!orders.is_ready(SECOND));
         orders.set_ready(Some(SECOND));
@@ -334,5 +336,23 @@ mod tests {
         assert!(!orders.is_ready(SECOND + READY_NS + 1));
         orders.set_ready(None);
         assert!(!orders.is_ready(SECOND));
+    }
+
+    #[test]
+    fn copy_that_has_not_come_to_the_end_for_a_while_is_ready_no_more() {
+        copy_is_ready_for_a_while_alone();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_ready_for_ever_is_caught() {
+        use cell_terms::mutant::plant;
+        cell_terms::mutant::in_own_process(|| {
+            plant(Some(Mutant::ReadyForEver));
+            let passed = std::panic::catch_unwind(copy_is_ready_for_a_while_alone).is_ok();
+            plant(None);
+            assert!(!passed);
+            println!("mutant {} caught by cell-node's copies", Mutant::ReadyForEver.name());
+        });
     }
 }

@@ -225,11 +225,14 @@ impl MovesDriver {
     /// have done with it because its last write was outrun, and the other one may have died since. Of one
     /// whose ends are both dead any member does. Else its row would be under way for ever.
     fn is_to_close(&self, of: &MoveRow, view: &ClusterView, is_decided: bool) -> bool {
+        if planted(Mutant::MoveLeftOpen) {
+            return false;
+        }
         let me = self.options.incarnation;
         let takes_part = self.sources.contains_key(&of.pair) || self.targets.contains_key(&of.pair);
         let mut ends = [of.source.incarnation, of.target.incarnation].into_iter();
         match ends.find(|end| view.lives(*end)) {
-            Some(end) => is_decided && end == me && !takes_part,
+            Some(end) => is_decided && !takes_part && (end == me || planted(Mutant::MoveClosedByAnybody)),
             None => view.lives(me),
         }
     }
@@ -712,8 +715,7 @@ mod tests {
         assert_eq!(row().outcome, Some(MoveOutcome::Moved));
     }
 
-    #[test]
-    fn decided_move_is_closed_by_its_source_or_else_its_target_or_else_by_anybody() {
+    fn decided_move_is_closed_by_one_end_or_by_anybody() {
         let of = move_row(MoveStage::Handed);
         let [source, target, other] = [of.source.incarnation, of.target.incarnation, Incarnation(9)];
         let claimed = PairRow { epoch: Epoch(6), owner: Some(other), ..pair_row(&of, true) };
@@ -743,5 +745,26 @@ mod tests {
                 "the target never served it"
             );
         }
+    }
+
+    #[test]
+    fn decided_move_is_closed_by_its_source_or_else_its_target_or_else_by_anybody() {
+        decided_move_is_closed_by_one_end_or_by_anybody();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutants_of_who_closes_a_move_are_caught() {
+        use cell_terms::mutant::plant;
+        cell_terms::mutant::in_own_process(|| {
+            for mutant in [Mutant::MoveLeftOpen, Mutant::MoveClosedByAnybody] {
+                plant(Some(mutant));
+                let test = decided_move_is_closed_by_one_end_or_by_anybody;
+                let passed = std::panic::catch_unwind(test).is_ok();
+                plant(None);
+                assert!(!passed, "{} was not caught", mutant.name());
+                println!("mutant {} caught by cell-node's moves", mutant.name());
+            }
+        });
     }
 }

@@ -18,6 +18,9 @@ use crate::move_counts::MoveEnd;
 pub(crate) const BACK_AFTER_NS: u64 = 1_000_000_000;
 /// An end that sees nothing happen for so long gives the move up.
 pub(super) const STALLED_NS: u64 = 60_000_000_000;
+/// As long as the copy is ready, nothing of the move is written: its source waits for the pair's checkpoint,
+/// and gives the move up if that does not go on.
+pub(super) const READY_STALLED_NS: u64 = 600_000_000_000;
 
 /// What a core of a move is shown.
 pub(super) struct Seen<'a> {
@@ -58,7 +61,8 @@ impl StallWatch {
         if self.seen.replace(progress) != Some(progress) {
             self.since_ns = now_ns;
         }
-        now_ns.saturating_sub(self.since_ns) >= STALLED_NS
+        let limit_ns = if progress.0 == MoveStage::Ready { READY_STALLED_NS } else { STALLED_NS };
+        now_ns.saturating_sub(self.since_ns) >= limit_ns
     }
 }
 

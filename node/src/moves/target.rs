@@ -329,7 +329,7 @@ mod tests {
     use cell_terms::{PairId, RegionKind};
     use cell_wal::LogId;
 
-    use super::super::source::STALLED_NS;
+    use super::super::source::{READY_STALLED_NS, STALLED_NS};
     use super::super::tests::{SECOND, move_row, pair_row};
     use super::*;
 
@@ -512,6 +512,19 @@ mod tests {
         let mut story = Story::copying();
         assert_eq!(story.next(), None);
         story.now_ns += STALLED_NS;
+        assert_eq!(story.next(), Some(TargetAction::Drop));
+    }
+
+    /// Nothing of the move is written while its source waits for a checkpoint of the pair.
+    #[test]
+    fn target_whose_copy_is_ready_waits_longer_for_its_source() {
+        let mut story = Story::copying();
+        story.of.stage = MoveStage::Ready;
+        story.copy.is_ready = true;
+        assert_eq!(story.next(), None);
+        story.now_ns += READY_STALLED_NS - 1;
+        assert_eq!(story.next(), None);
+        story.now_ns += 1;
         assert_eq!(story.next(), Some(TargetAction::Drop));
     }
 }

@@ -231,8 +231,7 @@ impl Splits {
             SplitMessage::Ask { name, by } => {
                 // An owner that is not here answers by a notice; one that has no trace of a split says no.
                 if let Some(pair) = pairs.at(name.pair).map(|at| pairs.pair(at)) {
-                    let answer = pair.split_table().answer(name, pair.durable());
-                    self.targets.on_answer(pairs, by, name, answer);
+                    self.targets.on_answer(pairs, by, name, source::answer_of(pair, name));
                 }
             }
             SplitMessage::Adopted { name, left_behind } => self.sources.on_adopted(name, left_behind),

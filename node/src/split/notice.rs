@@ -18,6 +18,7 @@ use cell_terms::PairId;
 use super::effects::{Effects, NoticeWish, SplitMessage};
 use super::notice_row::{NoticeKind, NoticeRow, SourceNotice, TargetNotice, notice_key, parse_notice_key};
 use super::parent::{self, ParentEntry, Parents};
+use super::source::answer_of;
 use super::target::Targets;
 use crate::pairs::Pairs;
 
@@ -140,7 +141,7 @@ impl SplitNotices {
             TargetNotice::Opened => effects.send(SplitMessage::Opened { name }),
         }
         let pair = pairs.pair(at);
-        let answer = match pair.split_table().answer(name, pair.durable()) {
+        let answer = match answer_of(pair, name) {
             SplitAnswer::Wait => return,
             SplitAnswer::No => SourceNotice::No,
             SplitAnswer::Linked => SourceNotice::Linked,

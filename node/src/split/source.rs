@@ -6,7 +6,7 @@ use cell_recovery::{
     NodeRecord, SourceState, SourceStep, SplitAnswer, SplitName, SplitRecord, TargetProgress, step_of_source,
 };
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{ExtentOffset, PairId, Pointer};
+use cell_terms::{Csn, ExtentOffset, PairId, Pointer};
 
 use super::effects::{Effects, SplitMessage, Stepped};
 use crate::directory::MeganodeAt;
@@ -36,6 +36,34 @@ struct Source {
     half: Option<TruncatedHalf>,
 }
 
+/// Whether the other side may hear of this record of a split, of whichever side. It does what it cannot take
+/// back: a source throws its half away once that is adopted and forgets the split once the target is open; a
+/// target takes writes once its source is truncated and forgets the split once that is over. From then on
+/// what has become of the half is known by this record alone: damage to it must not look like a torn write.
+/// With a defect planted it is enough that the record is durable.
+pub(super) fn is_sealed(pair: &Pair, csn: Csn, durable_is_enough: bool) -> bool {
+    csn <= pair.sealed() || durable_is_enough && csn <= pair.durable()
+}
+
+/// Whether a target may take writes, by the record that has truncated its source.
+fn may_open(pair: &Pair, applied: Csn) -> bool {
+    is_sealed(pair, applied, planted(Mutant::OpenToldUnsealed)) || planted(Mutant::OpenToldEarly)
+}
+
+/// Whether a target may forget the split, by the record that has ended it.
+fn may_end(pair: &Pair, ended: Csn) -> bool {
+    is_sealed(pair, ended, planted(Mutant::EndToldUnsealed)) || planted(Mutant::SplitEndedEarly)
+}
+
+/// What a source's owner says of a split: what is durable, and that the half is given away once damage to
+/// that record would be found, too.
+pub(super) fn answer_of(pair: &Pair, name: SplitName) -> SplitAnswer {
+    let table = pair.split_table();
+    let given_away = table.source(name).is_some_and(|split| split.state == SourceState::Applied);
+    let by_seal = given_away && !planted(Mutant::OpenNotedUnsealed);
+    table.answer(name, if by_seal { pair.sealed() } else { pair.durable() })
+}
+
 /// All of them, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
@@ -58,7 +86,8 @@ impl Source {
             self.half = None;
         }
         let Some(split) = pair.split_table().source(name) else { return self.end(effects) };
-        let (state, durable) = (split.state, split.csn <= pair.durable());
+        let (state, csn) = (split.state, split.csn);
+        let durable = csn <= pair.durable();
         let silent = self.progress < TargetProgress::Adopted;
         if silent && now_ns.saturating_sub(self.since_ns) > DEADLINE_NS {
             (self.progress, self.why) = (TargetProgress::Refused, "its target is silent");
@@ -78,7 +107,7 @@ impl Source {
                 false
             }
             SourceStep::Truncate => self.truncate(pairs, effects),
-            SourceStep::NotifyOpen if durable || planted(Mutant::OpenToldEarly) => {
+            SourceStep::NotifyOpen if may_open(pair, csn) => {
                 self.notify(SplitAnswer::Open, effects);
                 self.progress = TargetProgress::NotifiedOpen;
                 false
@@ -93,7 +122,11 @@ impl Source {
                 }
                 logged
             }
-            SourceStep::Done if durable || planted(Mutant::SplitEndedEarly) => return self.end(effects),
+            SourceStep::Done if may_end(pair, csn) => return self.end(effects),
+            SourceStep::NotifyOpen | SourceStep::Done if durable => {
+                pair.want_seal(csn);
+                false
+            }
             _ => false,
         };
         if logged || self.progress != before { Stepped::Moved } else { Stepped::Waits }
@@ -103,7 +136,8 @@ impl Source {
         effects.send(SplitMessage::Answer { to: self.target, name: self.name, answer });
     }
 
-    /// Its end is durable: the target forgets the split, or throws away what it adopted.
+    /// Its end is durable, and damage to it would be found: the target forgets the split, or throws away what
+    /// it adopted.
     fn end(&self, effects: &mut Effects) -> Stepped {
         self.notify(SplitAnswer::No, effects);
         if self.progress == TargetProgress::Routed {
@@ -279,6 +313,9 @@ impl Sources {
     pub(super) fn abort_unlinked(&mut self, pairs: &Pairs, at: PairAt) -> bool {
         let pair = pairs.pair(at).id();
         let mut any = false;
+        if planted(Mutant::UnlinkedKept) {
+            return any;
+        }
         for source in self.list.iter_mut().filter(|of| of.there.pair == at || of.target == pair) {
             let split = pairs.pair(source.there.pair).split_table().source(source.name);
             if split.is_some_and(|split| split.state == SourceState::Started) {

@@ -4,11 +4,12 @@
 use cell_pair::{Adoption, AdoptionRange, AdoptionStep, NoRoom, Pair, SourceView};
 use cell_recovery::{SplitAnswer, SplitName, SplitRecord, TargetState, TargetStep, step_of_target};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{ExtentOffset, PairId, SessionId, SlotIndex};
+use cell_terms::{Csn, ExtentOffset, PairId, SessionId, SlotIndex};
 use cell_tree::NodeIndex;
 
 use super::effects::{Effects, SplitMessage, Stepped};
 use super::notice_row::{SourceNotice, TargetNotice};
+use super::source::{answer_of, is_sealed};
 use crate::directory::{MeganodeAt, Range};
 use crate::outbox::PairAt;
 use crate::pairs::Pairs;
@@ -25,7 +26,7 @@ const ASK_NS: u64 = 20_000_000;
 enum Nodes {
     /// What goes along is logged, then entries are copied.
     Building { adoption: Box<Adoption>, source: SourceView, started: bool },
-    /// All are in the log. The source is to be informed of that, with its extents, once they are durable.
+    /// All are in the log. The source is to be informed of that, with its extents, once they are sealed.
     Built { left_behind: Vec<(ExtentOffset, u32)> },
     /// They stay hidden.
     Hidden,
@@ -76,8 +77,7 @@ fn may_be_shown(pairs: &Pairs, name: SplitName) -> bool {
 
 /// What a source that is here says of a split.
 fn answer_here(pairs: &Pairs, name: SplitName) -> Option<SplitAnswer> {
-    let pair = pairs.pair(pairs.at(name.pair)?);
-    Some(pair.split_table().answer(name, pair.durable()))
+    Some(answer_of(pairs.pair(pairs.at(name.pair)?), name))
 }
 
 /// The range is this meganode's from here on: where its source is elsewhere, or came later, nobody has handed
@@ -92,16 +92,24 @@ fn enter_directory(pairs: &mut Pairs, there: MeganodeAt, name: SplitName) {
     }
 }
 
-/// How far an adoption is in its pair's table, and whether that is durable.
-fn state_of(pair: &Pair, name: SplitName) -> Option<(TargetState, bool)> {
-    pair.split_table().target(name).map(|split| (split.state, split.csn <= pair.durable()))
+/// How far an adoption is in its pair's table, and by which record.
+fn state_of(pair: &Pair, name: SplitName) -> Option<(TargetState, Csn)> {
+    pair.split_table().target(name).map(|split| (split.state, split.csn))
 }
 
-/// Whether damage to the last record of an adoption would be found. A source that is over forgets the split,
-/// and what it has handed over is then known by this record alone: it must not look like a torn write.
-fn is_sealed(pair: &Pair, name: SplitName) -> bool {
-    let sealed = pair.split_table().target(name).is_none_or(|split| split.csn <= pair.sealed());
-    sealed || planted(Mutant::OpenedToldUnsealed) || planted(Mutant::OpenedToldEarly)
+/// Whether the source may throw its half away, by the record that it is adopted.
+fn may_be_heard_of(pair: &Pair, adopted: Csn) -> bool {
+    is_sealed(pair, adopted, planted(Mutant::AdoptedToldUnsealed)) || planted(Mutant::AdoptedToldEarly)
+}
+
+/// Whether the source may forget the split, by the record that this takes writes.
+fn may_be_told(pair: &Pair, opened: Csn) -> bool {
+    is_sealed(pair, opened, planted(Mutant::OpenedToldUnsealed)) || planted(Mutant::OpenedToldEarly)
+}
+
+/// The same of a source that is elsewhere.
+fn may_be_noted(pair: &Pair, opened: Csn) -> bool {
+    is_sealed(pair, opened, planted(Mutant::OpenedNotedUnsealed))
 }
 
 impl Target {
@@ -183,25 +191,28 @@ impl Target {
     fn step(&mut self, pairs: &mut Pairs, now_ns: u64, effects: &mut Effects) -> Stepped {
         let name = self.name;
         let pair = pairs.pair_mut(self.at);
-        let Some((state, durable)) = state_of(pair, name) else {
+        let Some((state, csn)) = state_of(pair, name) else {
             if self.answer == Some(SplitAnswer::No) {
                 self.give_up(pair); // nothing of it was logged
                 return Stepped::Over;
             }
             return Stepped::Waits;
         };
-        if let Nodes::Built { left_behind } = &mut self.nodes
-            && (durable || planted(Mutant::AdoptedToldEarly))
-        {
-            let left_behind = std::mem::take(left_behind);
-            effects.send(SplitMessage::Adopted { name, left_behind });
-            self.nodes = Nodes::Hidden;
-            self.answer = planted(Mutant::ReadableEarly).then_some(SplitAnswer::Linked);
-            return Stepped::Moved;
+        if let Nodes::Built { left_behind } = &mut self.nodes {
+            if may_be_heard_of(pair, csn) {
+                let left_behind = std::mem::take(left_behind);
+                effects.send(SplitMessage::Adopted { name, left_behind });
+                self.nodes = Nodes::Hidden;
+                self.answer = planted(Mutant::ReadableEarly).then_some(SplitAnswer::Linked);
+                return Stepped::Moved;
+            }
+            if csn <= pair.durable() {
+                pair.want_seal(csn);
+            }
         }
-        if state == TargetState::Opened && (durable || planted(Mutant::OpenedToldEarly)) {
-            if !self.opened_reported && !is_sealed(pair, name) {
-                pair.want_seal();
+        if state == TargetState::Opened && (csn <= pair.durable() || planted(Mutant::OpenedToldEarly)) {
+            if !self.opened_reported && !may_be_told(pair, csn) {
+                pair.want_seal(csn);
                 return Stepped::Waits;
             }
             if !std::mem::replace(&mut self.opened_reported, true) {
@@ -222,7 +233,7 @@ impl Target {
             }
             TargetStep::Show => self.become_readable(pairs, effects),
             TargetStep::Open => self.open(pairs, effects),
-            // Its source is over once it has learnt that this is open, and it learns that once it is durable.
+            // Its source is over once it has learnt that this is open, and it learns that once it is sealed.
             TargetStep::Forget => {
                 pairs.pair_mut(self.at).forget_split(name);
                 Stepped::Over
@@ -422,7 +433,7 @@ impl Targets {
         let notice = |target: &Target| {
             let pair = pairs.pair(target.at);
             let state = match state_of(pair, target.name) {
-                Some((TargetState::Opened, true)) if is_sealed(pair, target.name) => TargetNotice::Opened,
+                Some((TargetState::Opened, csn)) if may_be_noted(pair, csn) => TargetNotice::Opened,
                 _ if target.is_shown() => TargetNotice::Readable,
                 _ => TargetNotice::Hidden,
             };

@@ -95,10 +95,11 @@ impl Worker {
     /// and whom the kernel names as the node's own user or root. Where nobody needs a token nothing
     /// distinguishes the others.
     fn has_place_kept(&self, peer: Option<PeerAddress>, credential: &Credential, grants: Grants) -> bool {
-        match credential {
+        let is_kept = match credential {
             Credential::Place => peer.is_some_and(PeerAddress::is_own_user),
             Credential::Token(_) => grants.operates,
-        }
+        };
+        is_kept && !planted(Mutant::OperatorHasNoPlace) || planted(Mutant::CrowdHasPlace)
     }
 
     /// Refuses a peer for whom there is no place. It comes again when one may be free.

@@ -3,7 +3,7 @@
 //!
 //! 1. **Settling.** Splits in which the pair takes part come to their end, and so do its checkpoint and
 //!    checks; none begins. Splits that take long and are not linked are aborted. If one of all these has no
-//!    end in time, the pair stays.
+//!    end in time, the pair stays. A checkpoint has time while its image goes on.
 //! 2. **Unlisted.** Its registrations leave the list, whose number rises. It is read and written by messages
 //!    until the longest trust that was granted by the old number has passed.
 //! 3. **Frozen.** No operation of it begins. What was appended becomes durable, and what was answered leaves.
@@ -30,8 +30,8 @@ use crate::snapshot::FailureKind;
 /// Splits of the pair have so long to come to their end. Those that are not linked after half of it are
 /// aborted.
 const SPLITS_NS: u64 = 1_000_000_000;
-/// Its checkpoint and checks have so long: the image of a large pair on a slow disk takes many seconds. The
-/// pair is served meanwhile, and begins no splits.
+/// Its checkpoint and checks have so long. An image that goes on is waited for as long as that takes: of a
+/// large pair on a slow disk many seconds. The pair is served meanwhile, and begins no splits.
 const SETTLE_NS: u64 = 30_000_000_000;
 
 /// Clocks of clients do not go as fast as this one: so many parts of what was granted are waited for once
@@ -55,7 +55,8 @@ impl Worker {
         if !owned.pair.has_log() {
             return self.stays(pair, StayReason::NoLog); // whoever came next would find nothing
         }
-        owned.leaving = Some(LeaveStep::Settling { since_ns: self.now_ns });
+        let copied = (owned.pair.image_nodes_copied(), self.now_ns);
+        owned.leaving = Some(LeaveStep::Settling { since_ns: self.now_ns, copied });
         owned.ticket = ticket;
         self.leaving.pairs += 1;
     }
@@ -126,7 +127,7 @@ impl Worker {
         for at in self.pairs.all() {
             match self.pairs.get(at).leaving.clone() {
                 None => {}
-                Some(LeaveStep::Settling { since_ns }) => self.settle(at, since_ns),
+                Some(LeaveStep::Settling { since_ns, copied }) => self.settle(at, since_ns, copied),
                 Some(LeaveStep::Unlisted { until_ns, regions })
                     if self.now_ns >= until_ns || planted(Mutant::LeftWhileTrusted) =>
                 {
@@ -143,7 +144,7 @@ impl Worker {
     }
 
     /// Takes the pair out of the list, once nothing of several turns is at it.
-    fn settle(&mut self, at: PairAt, since_ns: u64) {
+    fn settle(&mut self, at: PairAt, since_ns: u64, (copied, copied_ns): (u64, u64)) {
         let lasts_ns = self.now_ns.saturating_sub(since_ns);
         if self.splits.are_at(&self.pairs, at) && !planted(Mutant::LeftAmidSplit) {
             if lasts_ns >= SPLITS_NS {
@@ -157,7 +158,10 @@ impl Worker {
         let releases = owned.checkpointing.release.is_some() && !owned.keeps_log();
         let checkpoints = owned.checkpointing.is_running() || releases;
         if checkpoints || owned.pair.is_checking() {
-            if lasts_ns >= SETTLE_NS {
+            let now = (owned.pair.image_nodes_copied(), self.now_ns);
+            if now.0 > copied {
+                self.pairs.get_mut(at).leaving = Some(LeaveStep::Settling { since_ns, copied: now });
+            } else if self.now_ns.saturating_sub(copied_ns) >= SETTLE_NS {
                 self.settles_not(at, StayReason::Busy);
             }
             return;

@@ -76,7 +76,7 @@ impl Node {
     /// Steps a takeover to its end, and notifies the driver.
     fn complete(&mut self, mut run: TakeoverRun) {
         let (pair, dead) = (run.pair(), run.dead());
-        let mut device = self.process.disk.device();
+        let mut device = self.process.disk.device_alone();
         for _ in 0..STEPS_MAX {
             match run.step(&mut device, || self.sim.now_ns()).unwrap() {
                 Turn::More => {}

@@ -137,7 +137,7 @@ impl Node {
             let publish = self.process.publish_request(Durability::Sync);
             let mut run = TakeoverRun::begin(&self.process.environment, job, publish);
             self.kept += u32::from(run.is_kept());
-            let mut device = self.process.disk.device();
+            let mut device = self.process.disk.device_alone();
             loop {
                 match run.step(&mut device, || self.sim.now_ns()).unwrap() {
                     Turn::More => {}
@@ -176,7 +176,7 @@ impl Node {
                 let (environment, publish) =
                     (&self.process.environment, self.process.publish_request(Durability::Sync));
                 let run = CopyRun::begin(environment, job.clone(), publish, self.sim.now_ns()).unwrap();
-                self.copy = Some((job, run, self.process.disk.device()));
+                self.copy = Some((job, run, self.process.disk.device_alone()));
             }
             _ => {}
         }

@@ -14,6 +14,8 @@ use cell_tree::{Change, Geometry, NodeIndex, Slot};
 #[derive(Debug)]
 pub struct FilledNodes {
     slots: Box<[Box<[AtomicU64]>]>,
+    /// Tree nodes that copiers have come to.
+    copied: AtomicU64,
 }
 
 impl FilledNodes {
@@ -22,7 +24,17 @@ impl FilledNodes {
     pub fn new(slots: u32, geometry: Geometry) -> FilledNodes {
         let words = geometry.nodes().div_ceil(64);
         let slot = || (0..words).map(|_| AtomicU64::new(0)).collect();
-        FilledNodes { slots: (0..slots).map(|_| slot()).collect() }
+        FilledNodes { slots: (0..slots).map(|_| slot()).collect(), copied: AtomicU64::new(0) }
+    }
+
+    /// How many tree nodes copiers have come to: an owner that waits for an image sees whether that goes on.
+    #[must_use]
+    pub fn copied(&self) -> u64 {
+        self.copied.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_copied(&self) {
+        self.copied.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Applies a change to live memory ([`cell_tree::apply`]) and notes it, before the owner applies the next

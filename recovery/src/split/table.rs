@@ -305,9 +305,19 @@ impl SplitTable {
         self.targets.get_mut(&name).ok_or(SplitTableError::Unknown(name))
     }
 
-    /// Drops what has ended durably. A slot that was freed can be used again from then on.
+    /// Drops what has ended up to here. A slot that was freed can be used again from then on.
     pub fn prune(&mut self, durable: Csn) {
-        self.sources.retain(|_, split| !(split.state.is_over() && split.csn <= durable));
+        self.forget_over(durable);
+        self.prune_slots(durable);
+    }
+
+    /// Forgets the splits of the pair's meganodes that are over up to here: targets are answered `no`.
+    pub fn forget_over(&mut self, upto: Csn) {
+        self.sources.retain(|_, split| !(split.state.is_over() && split.csn <= upto));
+    }
+
+    /// Drops slots and adoptions that were freed up to here: they can be used again.
+    pub fn prune_slots(&mut self, durable: Csn) {
         self.targets.retain(|_, split| split.state != TargetState::Discarded || split.csn > durable);
         self.slots.retain(|_, (used, csn)| *used != SlotUse::Free || *csn > durable);
     }

@@ -135,7 +135,7 @@ fn takeover_that_cannot_report_at_once_reports_once_it_can() {
     let claimed = life.claim(PAIR, ClaimReason::HostLock).unwrap();
     let (publish, progress) = (life.publish_request(Durability::Sync), Arc::new(Progress::new(0)));
     let mut takeover = Takeover::claimed(&life.environment, claimed, publish, &progress);
-    let mut device = life.disk.device();
+    let mut device = life.disk.device_alone();
     life.link.set_cut(true);
     for _ in 0..20 {
         assert_ne!(takeover.step(&mut device).unwrap(), Turn::Done);

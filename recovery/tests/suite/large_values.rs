@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use cell_cluster::{ClaimReason, PairGeometry, Sim};
 use cell_memory::extent::VALUE_BYTES_MAX;
+use cell_memory::{Budget, MemoryError};
 use cell_random::Random;
-use cell_recovery::Restore;
 use cell_recovery::image::{ImageError, SECTION_EXTENTS, write_image};
+use cell_recovery::{RecoveryError, Restore};
 use cell_terms::{Durability, SessionId, SlotIndex};
 use cell_test_kit::Process;
 use cell_wal::LogOptions;
@@ -21,7 +22,7 @@ use cell_wal::image::{BLOCK_BYTES_MAX, ImageReader};
 use cell_wal::sim::SimDisk;
 
 use crate::cluster::{Cluster, SIZES, Sizes};
-use crate::owner::{Owner, PAIR, start};
+use crate::owner::{MS, Owner, PAIR, start};
 
 const LONGEST: usize = VALUE_BYTES_MAX as usize;
 /// As many bytes of values as a test puts into one leaf.
@@ -198,4 +199,54 @@ pub fn damaged_extent_fails_the_image() {
 #[test]
 fn image_of_a_pair_with_a_damaged_extent_is_an_error() {
     damaged_extent_fails_the_image();
+}
+
+/// A survivor took what there was, a part after the other, before it declined: its own pairs could not grow
+/// meanwhile.
+pub fn takeover_takes_no_memory_for_an_image_that_does_not_fit() {
+    const COUNT: usize = 40;
+    let (disk, sim) = (SimDisk::new(1), Sim::new(7));
+    let life = start(&disk, &sim, 1);
+    let session = life.environment.sessions.open(life.lease).unwrap();
+    let mut owner = publish(&life, life.restore(life.create(GEOMETRY)).unwrap(), session);
+    (0..COUNT).for_each(|number| put(&mut owner, &key(number), &value(number, 256 << 10)));
+    owner.settle();
+    owner.begin_checkpoint();
+    owner.end_checkpoint();
+    let mut model = owner.model.clone();
+    life.crash();
+    let take_over = |limit: u64| {
+        sim.advance(500 * MS);
+        let mut life = start(&disk, &sim, 1);
+        life.environment.budget = Budget::new(limit, 0);
+        let restore = life.claim(PAIR, ClaimReason::HostLock).unwrap();
+        (life, restore)
+    };
+    let (life, restore) = take_over(u64::MAX);
+    let (recovered, _) = life.publish(restore, Durability::Sync).unwrap();
+    let writer = &recovered.memory;
+    let taken = writer.node.region().granted_bytes() + writer.extent.region().granted_bytes();
+    assert!(taken > (COUNT as u64) * (256 << 10), "{taken}");
+    drop(recovered);
+    life.crash();
+    // A byte too little.
+    let (life, mut restore) = take_over(taken - 1);
+    let refused = restore.step().unwrap_err();
+    assert!(
+        matches!(refused, RecoveryError::Memory { source: MemoryError::LimitReached(_), .. }),
+        "{refused}"
+    );
+    let figures = life.environment.budget.figures();
+    assert_eq!((figures.regions, figures.refused), (0, 1), "nothing was asked for");
+    drop(restore);
+    life.crash();
+    let (life, restore) = take_over(taken);
+    let (recovered, _) = life.publish(restore, Durability::Sync).unwrap();
+    model.check(&recovered);
+    assert_eq!(life.environment.budget.figures().regions, taken);
+}
+
+#[test]
+fn takeover_without_memory_for_its_image_declines_before_it_takes_any() {
+    takeover_takes_no_memory_for_an_image_that_does_not_fit();
 }

@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 
 use crate::cluster::world::{Met, run, run_compaction};
-use crate::large_values::damaged_extent_fails_the_image;
+use crate::large_values::{
+    damaged_extent_fails_the_image, takeover_takes_no_memory_for_an_image_that_does_not_fit,
+};
 use crate::order::takeover_syncs_what_it_read_then_records_the_cut_then_opens_new_logs_then_publishes;
 use crate::owner::{GEOMETRY, Owner, start};
 use crate::survivors::dead_owners_writes_that_land_while_a_survivor_serves_are_never_read;
@@ -67,8 +69,13 @@ fn every_mutant_of_takeovers_is_caught() {
     cell_terms::mutant::in_own_process(|| {
         let order = takeover_syncs_what_it_read_then_records_the_cut_then_opens_new_logs_then_publishes;
         let late = dead_owners_writes_that_land_while_a_survivor_serves_are_never_read;
-        let twins: [(Mutant, fn()); 3] =
-            [(Mutant::CutUnsynced, order), (Mutant::CutIgnored, late), (Mutant::ZombieSegments, late)];
+        let short = takeover_takes_no_memory_for_an_image_that_does_not_fit;
+        let twins: [(Mutant, fn()); 4] = [
+            (Mutant::CutUnsynced, order),
+            (Mutant::CutIgnored, late),
+            (Mutant::ZombieSegments, late),
+            (Mutant::ShortageFoundLate, short),
+        ];
         for (mutant, test) in twins {
             plant(None);
             assert!(catch_unwind(test).is_ok(), "{}: the test itself fails", mutant.name());

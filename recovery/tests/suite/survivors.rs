@@ -63,12 +63,15 @@ impl World {
         let publish = life.publish_request(Durability::Sync);
         let progress = Arc::new(Progress::new(0));
         let mut takeover = Takeover::new(&life.environment, claim, publish, &progress);
-        let mut device = life.disk.device();
+        let mut device = life.disk.device_alone();
         for step in 0..steps {
             match takeover.step(&mut device)? {
                 Turn::More => {}
                 Turn::Wait(for_ns) => assert!(life.pause(for_ns)),
-                Turn::Done => return Ok(Some((takeover.finish(), device, step + 1))),
+                Turn::Done => {
+                    device.share();
+                    return Ok(Some((takeover.finish(), device, step + 1)));
+                }
             }
         }
         Ok(None)
@@ -241,7 +244,7 @@ fn superseded_survivor_that_cannot_ask_blames_no_data() {
         let claim = ClaimRequest { pair: PAIR, incarnation: slow.lease, node, reason };
         let (publish, progress) = (slow.publish_request(Durability::Sync), Arc::new(Progress::new(0)));
         let mut takeover = Takeover::new(&slow.environment, claim, publish, &progress);
-        let mut its_device = slow.disk.device();
+        let mut its_device = slow.disk.device_alone();
         assert_eq!(takeover.step(&mut its_device).unwrap(), Turn::More, "it claims");
         world.end_lease();
         let (life, recovered, device) = world.survivor_that_serves();
@@ -278,7 +281,7 @@ fn two_survivors_of_one_owner_one_wins_and_the_other_touches_nothing() {
             let publish = life.publish_request(Durability::Sync);
             Takeover::new(&life.environment, claim(life), publish, &Arc::new(Progress::new(0)))
         };
-        let (mut first, mut device) = (takeover(&one), one.disk.device());
+        let (mut first, mut device) = (takeover(&one), one.disk.device_alone());
         let mut done = false;
         for _ in 0..=first_steps {
             match first.step(&mut device).unwrap() {
@@ -288,7 +291,7 @@ fn two_survivors_of_one_owner_one_wins_and_the_other_touches_nothing() {
             }
         }
         let mut second = takeover(&two);
-        let refused = second.step(&mut two.disk.device()).unwrap_err();
+        let refused = second.step(&mut two.disk.device_alone()).unwrap_err();
         let RecoveryError::Cluster(ClusterError::OwnerLives { owner, .. }) = refused else {
             panic!("{refused}")
         };

@@ -152,9 +152,10 @@ impl Process {
         restore: Restore,
         request: &PublishRequest,
     ) -> Result<(Recovered, SimDevice), RecoveryError> {
-        let (mut device, progress) = (self.disk.device(), Arc::new(Progress::new(0)));
+        let (mut device, progress) = (self.disk.device_alone(), Arc::new(Progress::new(0)));
         let pause = &mut |ns| self.pause(ns);
         let recovered = complete(&self.environment, restore, request, &mut device, &progress, pause)?;
+        device.share(); // with the worker's others, as the node's shell does it, not before
         Ok((recovered, device))
     }
 

@@ -95,8 +95,7 @@ fn follower_begins_above_a_base_and_takes_nothing_past_the_cut() {
 
 /// It was taken for one that is not there yet: whoever followed waited for ever, and seemed to have caught
 /// up.
-#[test]
-fn follower_whose_segment_was_given_back_is_told_so() {
+fn released_segment_is_not_waited_for() {
     let disk = SimDisk::new(5);
     let mut pair = Pair::open(&disk, small());
     pair.put(RegionKind::Extent, 10);
@@ -114,4 +113,22 @@ fn follower_whose_segment_was_given_back_is_told_so() {
     pair.settle().unwrap();
     let gone = reader.look_again(None).unwrap_err();
     assert!(matches!(&gone, WalError::Storage(error) if error.errno == Errno::ENOENT), "{gone}");
+}
+
+#[test]
+fn follower_whose_segment_was_given_back_is_told_so() {
+    released_segment_is_not_waited_for();
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn mutant_released_awaited_is_caught() {
+    use cell_terms::mutant::{Mutant, plant};
+    cell_terms::mutant::in_own_process(|| {
+        plant(Some(Mutant::ReleasedAwaited));
+        let passed = std::panic::catch_unwind(released_segment_is_not_waited_for).is_ok();
+        plant(None);
+        assert!(!passed);
+        println!("mutant {} caught by cell-wal's followers", Mutant::ReleasedAwaited.name());
+    });
 }

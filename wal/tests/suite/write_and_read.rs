@@ -144,6 +144,57 @@ fn idle_log_is_sealed_once_in_both_logs() {
     }
 }
 
+/// A batch behind it served as well; the log wrote a seal all the same, as soon as it was idle.
+#[test]
+fn seal_that_is_wanted_is_written_unless_a_batch_has_come_behind_the_record() {
+    let mut pair = Pair::open(&SimDisk::new(7), small());
+    let first = pair.put(RegionKind::Node, 10);
+    pair.log.want_seal(first);
+    assert!(pair.submit().unwrap(), "the batch itself");
+    let second = pair.put(RegionKind::Extent, 10);
+    pair.settle().unwrap();
+    assert_eq!((pair.log.csn_durable(), pair.log.csn_sealed()), (second, first));
+    assert!(!pair.log.is_busy());
+    assert_eq!(pair.log.counts().seals, 0, "the second batch stands behind the first");
+    assert_eq!(pair.log.due(Duration::ZERO), Some(small().seal_idle), "nobody waits for the second");
+    pair.log.want_seal(second);
+    assert_eq!(pair.log.due(Duration::ZERO), Some(Duration::ZERO));
+    pair.settle().unwrap();
+    assert_eq!((pair.log.csn_sealed(), pair.log.counts().seals), (second, 1));
+    pair.log.want_seal(first);
+    pair.settle().unwrap();
+    assert_eq!((pair.log.counts().seals, pair.log.due(Duration::ZERO)), (1, None), "it is proved long since");
+}
+
+/// Both segments end where a seal would begin: nobody waits for one, and the next batch goes to new segments.
+#[test]
+fn seal_that_fits_neither_log_counts_as_written() {
+    let disk = SimDisk::new(7);
+    let mut pair = Pair::open(&disk, small());
+    let kinds = [RegionKind::Node, RegionKind::Extent];
+    let used = |pair: &Pair| pair.log.segments().map(|log| log.current_bytes);
+    // A frame of one block of each, until a seal and the frame behind it, which names the next segment, do
+    // not fit.
+    let full = small().first_segment_bytes - 4096;
+    while used(&pair) != [full, full] {
+        kinds.into_iter().for_each(|kind| _ = pair.put(kind, 10));
+        pair.settle().unwrap();
+        assert_eq!(pair.log.counts().rotations, 0, "{:?}", used(&pair));
+    }
+    let last = pair.log.csn_durable();
+    assert!(pair.log.csn_sealed() < last);
+    pair.log.want_seal(last);
+    pair.settle().unwrap();
+    assert_eq!((pair.log.csn_sealed(), pair.log.counts().seals), (last, 0));
+    assert_eq!((used(&pair), pair.log.due(Duration::ZERO)), ([full, full], None));
+    kinds.into_iter().for_each(|kind| _ = pair.put(kind, 10));
+    pair.settle().unwrap();
+    assert_eq!(pair.log.counts().rotations, 2);
+    let (ended, found) = read(&disk, request(1)).unwrap();
+    assert_eq!(ended.cut, pair.acked);
+    assert_holds(&found, &pair.written, pair.acked);
+}
+
 #[test]
 fn release_recycles_files_within_the_epoch_and_reading_from_the_base_goes_on() {
     let disk = SimDisk::new(8);

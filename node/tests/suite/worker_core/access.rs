@@ -191,8 +191,7 @@ fn refused_for_lack_of_room(worker: &Worker) -> u64 {
 }
 
 /// Clients with good tokens took all places, and nobody who could act on them came in over tcp.
-#[test]
-fn crowd_that_is_known_keeps_no_operator_out() {
+pub(crate) fn crowd_keeps_no_operator_out() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let roles = ["reader", "writer", "viewer", "operator", "admin"];
     let line = |role: &&str| format!("{role} the-{role} {}\n", hash(role));
@@ -228,6 +227,11 @@ fn crowd_that_is_known_keeps_no_operator_out() {
     }
     assert_eq!(come(&mut worker, 12, tcp, b"reader"), None);
     assert_eq!(come(&mut worker, 13, tcp, b"reader"), busy);
+}
+
+#[test]
+fn crowd_that_is_known_keeps_no_operator_out() {
+    crowd_keeps_no_operator_out();
 }
 
 /// Where nobody needs a token everybody may do everything, and nothing says who could act.

@@ -115,7 +115,7 @@ pub(crate) fn first_router_and_an_adoption_take_different_slots() {
     let eight = PairGeometry { node_region_bytes: 4096 + 8 * (64 << 10), ..GEOMETRY };
     let options = WorkerOptions { pair: PairOptions { split_fill_percent: 10, ..OPTIONS.pair }, ..OPTIONS };
     let upper = |number: u64| format!("key 9 {number:05}").into_bytes();
-    for held_from in 0..24 {
+    for held_from in 0..32 {
         let mut world = World::new(1, eight, options.clone());
         let first = begin_split(&mut world, 1, b"v");
         let mut number = first;

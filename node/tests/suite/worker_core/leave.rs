@@ -385,8 +385,7 @@ fn pair_in_which_a_split_is_under_way_leaves_once_that_is_over() {
 }
 
 /// The pair stayed then: a split into a pair whose log stands still has no end.
-#[test]
-fn split_that_is_not_linked_in_time_is_aborted_so_that_its_pair_can_leave() {
+pub(crate) fn unlinked_split_is_aborted_so_that_its_pair_can_leave() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
     let row = PairRegions { pair: SECOND, epoch: Epoch(1), node_key: 20, ..PairRegions::default() };
     world.worker_mut().registered(row);
@@ -409,6 +408,11 @@ fn split_that_is_not_linked_in_time_is_aborted_so_that_its_pair_can_leave() {
     });
     assert!(has_left);
     assert_eq!(world.violation(), None);
+}
+
+#[test]
+fn split_that_is_not_linked_in_time_is_aborted_so_that_its_pair_can_leave() {
+    unlinked_split_is_aborted_so_that_its_pair_can_leave();
 }
 
 /// A move waited for it for ever, and the pair was not split any more.
@@ -435,6 +439,38 @@ fn pair_whose_checkpoint_has_no_end_stays_and_says_why() {
     assert_eq!(stays(&mut world), None, "it is said once");
     assert!(matches!(world.put(world.name(2, 2), LOW, b"new"), Replied::Written(_)));
     assert_eq!(world.get(LOW), Replied::Value(b"new".to_vec()));
+}
+
+/// The copy that its next owner had made for it was thrown away, and made anew beside the next checkpoint.
+#[test]
+fn pair_leaves_once_its_long_checkpoint_is_over_as_long_as_that_goes_on() {
+    let pair = PairId(1);
+    let mut world = World::new(1, GEOMETRY, OPTIONS);
+    world.load(1, (0..200).map(|key| format!("key {key:05}").into_bytes()));
+    world
+        .notify(0, ControlEvent::OptionsChanged(Box::new(WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS })));
+    let mut image = world.next_image(pair);
+    world.notify(0, ControlEvent::Freeze { pair, ticket: 1 });
+    let told = |world: &mut World| {
+        let of_leaving =
+            |command: &Command| matches!(command, Command::Stays { .. } | Command::Frozen { .. });
+        world.take_commands(0).into_iter().find(of_leaving)
+    };
+    for _ in 0..6 {
+        assert!(world.step_image(&mut image, 1), "there are more tree nodes");
+        for _ in 0..25 {
+            world.turn();
+            assert!(told(&mut world).is_none());
+            world.pass(1_000_000_000);
+        }
+    }
+    while world.step_image(&mut image, 64) {}
+    world.end_image(image);
+    let frozen = (0..10_000).find_map(|_| {
+        world.turn();
+        told(&mut world)
+    });
+    assert!(matches!(frozen, Some(Command::Frozen { pair: PairId(1), ticket: 1, .. })), "{frozen:?}");
 }
 
 #[test]

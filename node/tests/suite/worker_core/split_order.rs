@@ -172,6 +172,40 @@ fn source_of_a_split_is_over_once_the_end_at_its_target_is_sealed() {
     source_is_over_once_the_end_at_its_target_is_sealed();
 }
 
+/// Neither side does what it cannot take back before damage to the record that it relies on would be found.
+pub(crate) fn steps_that_last_wait_for_the_seal_of_the_other_side() {
+    let mut story = Story::begin();
+    let (mut adopted, mut applied, mut over) = (None, None, None);
+    while story.finished() == 0 {
+        story.turn();
+        let [source, target] = [0, 1].map(|at| story.world.worker().pairs().nth(at).unwrap());
+        let half = source.split_table().sources().next().map(|(_, split)| (split.state, split.csn));
+        let copy = target.split_table().targets().next().map(|(_, split)| (split.state, split.csn));
+        let (Some((half, half_csn)), Some((copy, copy_csn))) = (half, copy) else { continue };
+        match half {
+            SourceState::Applied => applied = Some(half_csn),
+            SourceState::Finished => over = Some(half_csn),
+            _ => {}
+        }
+        if copy == TargetState::Adopted {
+            adopted = Some(copy_csn);
+        }
+        if half >= SourceState::Linked {
+            assert!(adopted.unwrap() <= target.sealed(), "linked before the adoption is sealed");
+        }
+        if copy == TargetState::Opened {
+            assert!(applied.unwrap() <= source.sealed(), "open before its source's truncation is sealed");
+        }
+    }
+    let source = story.world.worker().pairs().next().unwrap();
+    assert!(over.unwrap() <= source.sealed(), "over before that is sealed");
+}
+
+#[test]
+fn steps_of_a_split_that_last_wait_for_the_seal_of_the_other_side() {
+    steps_that_last_wait_for_the_seal_of_the_other_side();
+}
+
 /// Loads until a split has begun, the source's log being held from a put on; the number of puts.
 fn begin_held(held_from: u64) -> (World, u64) {
     let mut world = World::new(2, GEOMETRY, OPTIONS);

@@ -469,6 +469,11 @@ impl World {
         self.turn_of(0);
     }
 
+    /// Half a turn of one of the workers' threads, whose replies wait.
+    pub(crate) fn step_of(&mut self, at: usize) {
+        self.serving_mut(at).turn();
+    }
+
     /// One turn of one of the workers' threads.
     pub(crate) fn turn_of(&mut self, at: usize) {
         let serving = if at == 0 { &mut self.serving } else { &mut self.others[at - 1] };
