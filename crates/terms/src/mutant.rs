@@ -148,7 +148,7 @@ mutants! {
     OpenToldUnsealed: "open-told-unsealed",
     /// A target hears of a split's end while damage to that record would look like a torn write.
     EndToldUnsealed: "end-told-unsealed",
-    /// A split that an earlier owner left unfinished counts as one that failed: writes are refused for a while.
+    /// A split that an earlier owner left unfinished counts as one that failed, and writes are refused.
     RecoveredSplitRests: "recovered-split-rests",
     /// So does one that failed while no pair may grow.
     HeldSplitRests: "held-split-rests",
