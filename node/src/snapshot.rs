@@ -158,6 +158,9 @@ pub enum FailureKind {
     LeaseLost,
     /// Recovery refused a pair: a log that cannot be proven complete, or corruption.
     RecoveryRefused,
+    /// It does not fit its cluster: other terms or sizes, or a number that another node has or that was
+    /// removed.
+    JoinRefused,
 }
 
 impl FailureKind {
@@ -168,6 +171,7 @@ impl FailureKind {
             FailureKind::LogFailed => "failed: a write or sync of a log failed",
             FailureKind::LeaseLost => "failed: the lease was lost",
             FailureKind::RecoveryRefused => "failed: recovery refused a pair",
+            FailureKind::JoinRefused => "failed: the node does not fit its cluster",
         }
     }
 }
