@@ -130,7 +130,8 @@ pub struct RecoveryProgress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadOnlyReason {
-    /// The disk under the logs has no room for the next segment.
+    /// The disk under the logs has no room for the segment that a refused write needs; shorter ones may find
+    /// room in the last one.
     DiskFull,
     /// A region has no room for the entry, or for a split of its tree nodes.
     RegionFull,
@@ -141,7 +142,9 @@ impl ReadOnlyReason {
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
-            ReadOnlyReason::DiskFull => "read-only: the disk under the logs is full",
+            ReadOnlyReason::DiskFull => {
+                "read-only: the disk under the logs is full for writes as long as one refused"
+            }
             ReadOnlyReason::RegionFull => "read-only: a region is full",
         }
     }
