@@ -312,16 +312,30 @@ fn geometry_wanted(regions: &RegionSettings) -> Result<PairGeometry, MemoryError
 
 /// Sizes are fixed when a pair is created. A setting that somebody gave must not be ignored silently.
 fn check_geometry(found: PairGeometry, settings: &Settings) -> Result<(), NodeError> {
-    let wanted = geometry_wanted(&RegionSettings::new(settings))?;
+    let given = |setting: &str| settings.get(setting).is_some_and(|(_, source)| source > Source::Default);
+    let regions = RegionSettings::new(settings);
+    // Before a region's size is worked out: a slot that is not the pairs' may not fit into it.
+    if given("slot_bytes") && regions.slot_bytes != found.slot_bytes {
+        let (wanted, found) = (regions.slot_bytes, found.slot_bytes);
+        return Err(NodeError::Geometry { setting: "slot_bytes", wanted, found });
+    }
+    let mut node_region_bytes = regions.node_region_bytes;
+    if node_region_bytes < found.slot_bytes {
+        if given("node_region_bytes") {
+            let (wanted, found) = (node_region_bytes, found.node_region_bytes);
+            return Err(NodeError::Geometry { setting: "node_region_bytes", wanted, found });
+        }
+        node_region_bytes = found.node_region_bytes;
+    }
+    let slot_bytes = found.slot_bytes;
+    let wanted = geometry_wanted(&RegionSettings { node_region_bytes, slot_bytes, ..regions })?;
     let sizes = [
         ("node_region_bytes", wanted.node_region_bytes, found.node_region_bytes),
         ("extent_region_bytes", wanted.extent_region_bytes, found.extent_region_bytes),
-        ("slot_bytes", wanted.slot_bytes, found.slot_bytes),
         ("tree_node_bytes", u64::from(wanted.node_bytes), u64::from(found.node_bytes)),
     ];
     for (setting, wanted, found) in sizes {
-        let given = settings.get(setting).is_some_and(|(_, source)| source > Source::Default);
-        if given && wanted != found {
+        if given(setting) && wanted != found {
             return Err(NodeError::Geometry { setting, wanted, found });
         }
     }
@@ -351,4 +365,41 @@ pub(crate) fn step_to_the_end(
 )]
 fn pause(for_ns: u64) {
     std::thread::sleep(Duration::from_nanos(for_ns));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(pairs: &[(&str, &str)]) -> Settings {
+        let mut settings = Settings::new(&[cell_memory::SETTINGS]);
+        pairs.iter().for_each(|(name, value)| settings.set(name, value, Source::Flag).unwrap());
+        settings
+    }
+
+    /// A slot that did not fit into the region that nobody had given was "slot size cannot be 8388608".
+    #[test]
+    fn check_geometry_names_the_setting_that_was_given_also_where_a_slot_does_not_fit() {
+        let small = [("node_region_bytes", "4MiB"), ("slot_bytes", "512KiB"), ("tree_node_bytes", "1KiB")];
+        let found = geometry_wanted(&RegionSettings::new(&given(&small))).unwrap();
+        assert!(check_geometry(found, &given(&small)).is_ok());
+        assert!(check_geometry(found, &given(&[])).is_ok(), "what nobody gave follows the cluster");
+        let cases: [(&[(&str, &str)], &str, u64); 3] = [
+            (&[("node_region_bytes", "4MiB"), ("slot_bytes", "8MiB")], "slot_bytes", 8 << 20),
+            (&[("node_region_bytes", "256KiB"), ("slot_bytes", "512KiB")], "node_region_bytes", 256 << 10),
+            (&[("tree_node_bytes", "2KiB")], "tree_node_bytes", 2048),
+        ];
+        for (flags, setting, wanted) in cases {
+            let refused = check_geometry(found, &given(flags));
+            let Err(NodeError::Geometry { setting: named, wanted: named_wanted, .. }) = refused else {
+                panic!("{flags:?}: {refused:?}");
+            };
+            assert_eq!((named, named_wanted), (setting, wanted));
+        }
+        let large = [("node_region_bytes", "1GiB"), ("slot_bytes", "512MiB")];
+        let found = geometry_wanted(&RegionSettings::new(&given(&large))).unwrap();
+        let mut fitted = given(&[]);
+        fitted.set("node_region_bytes", "64MiB", Source::Default).unwrap();
+        assert!(check_geometry(found, &fitted).is_ok(), "a size that the memory plan chose was not given");
+    }
 }

@@ -28,6 +28,7 @@ use crate::error::NodeError;
 use crate::membership::{MembershipOptions, RefusedKind};
 use crate::messages::{Inbound, PairResources, RecoveredPair, ServedPair, TakeoverReport, ToWorker, Work};
 use crate::moves::{CopyEnd, CopyFailure, CopyJob};
+use crate::others_wait::{self, OthersWait};
 use crate::recoverer::Recoverer;
 use crate::settings::{ClientSettings, WorkerOptions};
 
@@ -110,20 +111,29 @@ fn join(
 
 /// A coordinator that went after it gave the lease is waited for, for as long as that has not ended. Of a
 /// process with this node's number that is gone, and of which only the lease says so, the lease's end is
-/// waited for.
+/// waited for; so it is of others, while this node was given terms that change only without them.
 fn join_patiently(
     work: &Receiver<Work>,
     lease_ns: u64,
     mut attempt: impl FnMut() -> Result<(), NodeError>,
 ) -> Result<Option<VecDeque<Work>>, NodeError> {
     let (mut early, mut said, mut elsewhere_until_ns) = (VecDeque::new(), None, None);
+    let mut others_wait = OthersWait::default();
     loop {
+        let before_ns = boottime_ns();
         let Err(error) = attempt() else { return Ok(Some(early)) };
+        let now_ns = boottime_ns();
+        let mut whom = String::new();
         let waits = match &error {
             NodeError::Cluster(ClusterError::NodeElsewhere { .. }) => {
-                let now_ns = boottime_ns();
                 let until_ns = elsewhere_until_ns.get_or_insert(now_ns.saturating_add(2 * lease_ns));
                 (now_ns < *until_ns).then_some("waiting for the other one's lease to end, if it is gone")
+            }
+            NodeError::Cluster(ClusterError::Terms(difference))
+                if others_wait.goes_on(&difference.others, before_ns, now_ns) =>
+            {
+                whom = others_wait::words(&difference.others);
+                Some("waiting for leases of the cluster's last run to end, if nobody renews them")
             }
             NodeError::Cluster(error) if error.is_transient() => {
                 Some("waiting for the coordinator, which was there when it gave the lease")
@@ -132,7 +142,7 @@ fn join_patiently(
         };
         let Some(waits) = waits else { return Err(error) };
         if said.replace(waits) != Some(waits) {
-            tracing::info!(error = &error as &dyn std::error::Error, "{waits}");
+            tracing::info!(error = &error as &dyn std::error::Error, "{waits}{whom}");
         }
         match work.recv_timeout(Duration::from_nanos(lease_ns / 8)) {
             Ok(Work::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => return Ok(None),
@@ -455,6 +465,9 @@ fn lower_priority(niceness: i32) {
 mod tests {
     use std::sync::mpsc;
 
+    use cell_cluster::{OtherMember, TermsDifference};
+    use cell_terms::Incarnation;
+
     use super::*;
 
     const LEASE_NS: u64 = 80_000_000;
@@ -483,6 +496,46 @@ mod tests {
         assert!(matches!(ended, Err(NodeError::Cluster(ClusterError::LeaseEnded { .. }))));
         sender.send(Work::WorkerEnded).unwrap();
         assert!(join_patiently(&work, LEASE_NS, || Err(away())).unwrap().is_none());
+    }
+
+    fn other_durability(remaining_ns: Option<u64>) -> NodeError {
+        let other = |remaining_ns| OtherMember { incarnation: Incarnation(7), node: None, remaining_ns };
+        let difference = TermsDifference {
+            what: "durability",
+            here: "async".into(),
+            cluster: "sync".into(),
+            next: "",
+            others: remaining_ns.map(other).into_iter().collect(),
+        };
+        ClusterError::Terms(difference).into()
+    }
+
+    /// The leases of a cluster that was stopped outlive it: its durability could not be changed.
+    #[test]
+    fn join_with_other_terms_waits_for_leases_that_nobody_renews() {
+        let (_sender, work) = mpsc::channel();
+        let mut left = 3;
+        let joined = join_patiently(&work, LEASE_NS, || match left {
+            0 => Ok(()),
+            _ => {
+                left -= 1;
+                Err(other_durability(Some(0)))
+            }
+        });
+        assert!(joined.unwrap().is_some());
+        assert_eq!(left, 0);
+    }
+
+    #[test]
+    fn join_with_other_terms_is_refused_where_others_renew_or_nobody_is_in_the_way() {
+        let (_sender, work) = mpsc::channel();
+        let refused = |others: &dyn Fn() -> NodeError| {
+            let joined = join_patiently(&work, LEASE_NS, || Err(others()));
+            assert!(matches!(joined, Err(NodeError::Cluster(ClusterError::Terms(_)))));
+        };
+        refused(&|| other_durability(None));
+        // It lasts as long at each look: it is renewed.
+        refused(&|| other_durability(Some(LEASE_NS)));
     }
 
     #[test]

@@ -35,6 +35,7 @@ mod messages;
 mod move_counts;
 mod moves;
 mod options;
+mod others_wait;
 mod outbox;
 mod pairs;
 mod populate;

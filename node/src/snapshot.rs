@@ -130,7 +130,8 @@ pub struct RecoveryProgress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadOnlyReason {
-    /// The disk under the logs has no room for the next segment.
+    /// The disk under the logs has no room for the segment that a refused write needs; shorter ones may find
+    /// room in the last one.
     DiskFull,
     /// A region has no room for the entry, or for a split of its tree nodes.
     RegionFull,
@@ -141,7 +142,9 @@ impl ReadOnlyReason {
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
-            ReadOnlyReason::DiskFull => "read-only: the disk under the logs is full",
+            ReadOnlyReason::DiskFull => {
+                "read-only: the disk under the logs is full for writes as long as one refused"
+            }
             ReadOnlyReason::RegionFull => "read-only: a region is full",
         }
     }
@@ -158,6 +161,9 @@ pub enum FailureKind {
     LeaseLost,
     /// Recovery refused a pair: a log that cannot be proven complete, or corruption.
     RecoveryRefused,
+    /// It does not fit its cluster: other terms or sizes, or a number that another node has or that was
+    /// removed.
+    JoinRefused,
 }
 
 impl FailureKind {
@@ -168,6 +174,7 @@ impl FailureKind {
             FailureKind::LogFailed => "failed: a write or sync of a log failed",
             FailureKind::LeaseLost => "failed: the lease was lost",
             FailureKind::RecoveryRefused => "failed: recovery refused a pair",
+            FailureKind::JoinRefused => "failed: the node does not fit its cluster",
         }
     }
 }

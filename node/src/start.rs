@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cell_cluster::{Coordinator, FirstLease, FolderLock, LeaseThread, LeaseTries, boottime_ns};
+use cell_cluster::{ClusterError, Coordinator, FirstLease, FolderLock, LeaseThread, LeaseTries, boottime_ns};
 use cell_fabric::{
     Greeting, HostEndpoint, HostOptions, OneSided, Poller, ReadPermission, ShmOptions, SocketName,
     VerbsOptions,
 };
-use cell_memory::{Budget, RegionSettings};
+use cell_memory::{Budget, MemoryError, RegionSettings};
 use cell_recovery::Progress;
 use cell_settings::SettingsStore;
 use cell_terms::Incarnation;
@@ -35,7 +35,7 @@ use crate::options::NodeOptions;
 use crate::ready::ReadyMemory;
 use crate::settings::WorkerOptions;
 use crate::shell::{SharedSnapshot, Shell};
-use crate::snapshot::{CoordinatorWait, NodeSnapshot, NodeState};
+use crate::snapshot::{CoordinatorWait, FailureKind, NodeSnapshot, NodeState};
 use crate::tree_look::TreeLook;
 use crate::warning;
 use crate::worker::{Worker, WorkerIdentity};
@@ -329,11 +329,25 @@ fn run_control(
     let result = control::run(bring_up, &sender, &work);
     if let Err(error) = &result {
         tracing::error!(error = error as &dyn std::error::Error, "the node cannot serve");
-        bring_up.to_worker.send(Inbound::GiveUp(crate::snapshot::FailureKind::RecoveryRefused));
+        bring_up.to_worker.send(Inbound::GiveUp(failure_kind(error)));
     }
     drop(lease);
     drop(lock);
     result
+}
+
+/// What is shown of a node that cannot serve.
+fn failure_kind(error: &NodeError) -> FailureKind {
+    match error {
+        NodeError::Cluster(ClusterError::LeaseEnded { .. }) => FailureKind::LeaseLost,
+        NodeError::Cluster(
+            ClusterError::Terms(_) | ClusterError::NodeElsewhere { .. } | ClusterError::Node(_),
+        )
+        | NodeError::Geometry { .. }
+        | NodeError::Layout { .. }
+        | NodeError::Memory(MemoryError::Geometry { .. }) => FailureKind::JoinRefused,
+        _ => FailureKind::RecoveryRefused,
+    }
 }
 
 impl NodeHandle {
@@ -406,5 +420,26 @@ impl SnapshotWatch {
     #[must_use]
     pub fn snapshot(&self) -> Arc<NodeSnapshot> {
         self.snapshot.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_cluster::NodeRefusal;
+    use cell_terms::NodeId;
+
+    use super::*;
+
+    /// A node that was given another durability than its cluster "failed: recovery refused its pair".
+    #[test]
+    fn failure_of_a_node_that_may_not_join_is_not_recoverys() {
+        let kind = |error: ClusterError| failure_kind(&error.into());
+        let removed = NodeRefusal::Removed { node: NodeId(1), who: "ada".into() };
+        assert_eq!(kind(ClusterError::Node(removed)), FailureKind::JoinRefused);
+        let lease = Incarnation(1);
+        assert_eq!(kind(ClusterError::LeaseEnded { lease }), FailureKind::LeaseLost);
+        let geometry = NodeError::Geometry { setting: "slot_bytes", wanted: 2, found: 1 };
+        assert_eq!(failure_kind(&geometry), FailureKind::JoinRefused);
+        assert_eq!(kind(ClusterError::NotInitialised), FailureKind::RecoveryRefused);
     }
 }

@@ -7,6 +7,7 @@ use cell_tests::lease::LONG_LEASE;
 use cell_tests::process::signal;
 use cell_tests::program::{self, Said};
 use cell_tests::server::Server;
+use cell_tests::wait;
 use rustix::process::{Pid, Signal};
 
 /// Regions and segments as those of the servers of tests.
@@ -45,6 +46,24 @@ fn node_that_differs_from_its_cluster_is_refused_with_both_values() {
         assert!(said.err.contains(words), "{words}: {said:?}");
     }
     assert_eq!(server.cell(&["get", "key"]).out, "value\n");
+}
+
+/// The leases of the nodes that were stopped outlived them, and whoever was started with another durability
+/// was refused for their sake.
+#[test]
+fn durability_of_a_cluster_changes_once_all_its_nodes_were_stopped() {
+    let flags = |more: &[&'static str]| [&LONG_LEASE[..], more].concat();
+    let mut server = Server::start_with(&flags(&["--nodes=2"]));
+    assert_eq!(server.cell(&["put", "key", "value"]).code, Some(0));
+    for next in [["--nodes=2", "--durability=async"], ["--nodes=1", "--durability=sync"]] {
+        assert_eq!(server.stop(), Some(0));
+        let before = server.log().len();
+        server.set_flags(&flags(&next));
+        server.resume();
+        wait::until("all pairs are served", || server.cell(&["count"]).out.trim_end() == "1");
+        let said = server.log()[before..].to_owned();
+        assert!(!["node 0 died", "node 1 died"].iter().any(|end| said.contains(end)), "{next:?}: {said}");
+    }
 }
 
 /// It waits for the other one's lease, which may be as long as a minute; an operator who has started it by

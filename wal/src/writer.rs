@@ -15,6 +15,8 @@
 //!    did;
 //! 3. recovery would have to call the damage a tear, and cut an acknowledged batch off.
 
+mod room;
+
 use std::time::Duration;
 
 use cell_terms::{Csn, RegionKind};
@@ -23,10 +25,10 @@ use crate::batch::{Appended, Batch, BatchSide};
 use crate::buffer::LogBuffer;
 use crate::counter::LogCounts;
 use crate::device::{LogDevice, LogEvent, LogWrite};
-use crate::error::{Errno, LogRefusal, WalError};
-use crate::frame::{self, EMPTY_FRAME_BYTES, FrameHeader, FrameKind, Predecessor, frame_bytes};
+use crate::error::{Errno, WalError};
+use crate::frame::{self, EMPTY_FRAME_BYTES, FrameHeader, FrameKind, Predecessor};
 use crate::mutant::{Mutant, planted};
-use crate::region_log::{RegionLog, Space};
+use crate::region_log::RegionLog;
 use crate::sealing::Sealing;
 use crate::segment::LogId;
 use crate::segments::LogSegments;
@@ -224,34 +226,6 @@ impl PairLog {
             replay_bytes: self.replay_bytes(),
             ..self.counts
         }
-    }
-
-    /// Whether records of so many bytes (sums of [`crate::record::record_space`]) can be appended to the two
-    /// logs in one batch, now, and will surely find their place on disk. The promise holds until the next
-    /// append.
-    ///
-    /// # Errors
-    /// Why not; the operation must not be started.
-    pub fn room_for(&self, node_bytes: usize, extent_bytes: usize, space: Space) -> Result<(), LogRefusal> {
-        if self.poison.is_some() {
-            return Err(LogRefusal::Poisoned);
-        }
-        let added = [node_bytes, extent_bytes];
-        let max = self.options.operation_bytes_max();
-        if let Some(bytes) = added.into_iter().find(|bytes| *bytes > max) {
-            return Err(LogRefusal::TooLarge { bytes, max });
-        }
-        if !self.open {
-            return Err(self.shortage().map_or(LogRefusal::Opening, |errno| LogRefusal::NoSpace { errno }));
-        }
-        for (log, added) in self.logs.iter().zip(added).filter(|(_, added)| *added > 0) {
-            let frame = frame_bytes(self.batch.side(log.kind).payload_bytes + added);
-            if !self.batch.is_empty() && frame > self.options.batch_bytes {
-                return Err(LogRefusal::BatchFull);
-            }
-            log.has_space(frame, space)?;
-        }
-        Ok(())
     }
 
     /// Appends a record whose length is known; `write` fills the payload (which holds arbitrary bytes before)

@@ -124,7 +124,7 @@ pub use settings::{COUNTERS, ClusterCounts, SETTINGS};
 pub use sim::{Away, Fault, Sim, SimLink};
 pub use store::{CoordinatorStore, Delta, STORE_FORMAT_VERSION, StoreImage, StoreMeta};
 pub use table::{MoveDates, Table};
-pub use terms::{ClusterTerms, Joining, NodeSeat, TermsDifference};
+pub use terms::{ClusterTerms, Joining, NodeSeat, OtherMember, TermsDifference};
 pub use trouble::Trouble;
 pub use tuning::{
     CHANGES_MAX, Tuned, TunedEnd, TunedSetting, TunedStep, TunedValue, Tuning, TuningChange, TuningRow,

@@ -13,10 +13,13 @@ use crate::drain_row::NodeRefusal;
 use crate::error::ClusterError;
 use crate::number;
 use crate::request::{CoordinatorRefusal, KeyCondition, KeyValue, Transaction, TransactionOutcome};
-use crate::terms::{ClusterTerms, Joining, KEY_TERMS, NodeSeat};
+use crate::terms::{ClusterTerms, Joining, KEY_TERMS, NodeSeat, OtherMember, TermsDifference};
 
 /// Under which the members' rows lie.
 pub(crate) const KEY_MEMBERS: &str = "member/";
+
+/// How many others are named to a node whose terms differ: each is asked for at each of its attempts.
+const OTHERS_MAX: usize = 8;
 
 /// A member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,10 +110,7 @@ impl Members {
         if let Some(drain) = drain.filter(|drain| drain.removed) {
             return Err(NodeRefusal::Removed { node: row.node, who: drain.who }.into());
         }
-        let (members, unreadable) = self.list_readable()?;
-        // Whose row does not read may be anybody.
-        let unreadable = unreadable > 0 && !planted(Mutant::UnreadableMemberUnseen);
-        let others = unreadable || members.into_iter().any(|other| other.node != row.node);
+        let members = self.coordinator.list(KEY_MEMBERS)?.entries;
         let join = Transaction::new()
             .when(KeyCondition::LeaseAlive { lease })
             .when(unchanged(&seat_key, sitting.as_ref()))
@@ -129,9 +129,13 @@ impl Members {
         let known = terms.as_ref().map(|entry| parse::<ClusterTerms>("the cluster's terms", &entry.value));
         let wanted = &joining.terms;
         let Some(known) = known.transpose()? else { return Ok(join.put(KEY_TERMS, text(wanted))) };
-        let differs = wanted
-            .difference(&known)
-            .or_else(|| others.then(|| wanted.difference_while_others_live(&known)).flatten());
+        let mut differs = wanted.difference(&known);
+        if differs.is_none()
+            && let Some(difference) = wanted.difference_while_others_live(&known)
+        {
+            let others = self.others(&members, row.node)?;
+            differs = (!others.is_empty()).then_some(TermsDifference { others, ..difference });
+        }
         if let Some(difference) = differs.filter(|_| !planted(Mutant::TermsIgnored)) {
             return Err(ClusterError::Terms(difference));
         }
@@ -139,26 +143,44 @@ impl Members {
         Ok(join.put(KEY_TERMS, text(&ClusterTerms { log_root, ..wanted.clone() })))
     }
 
+    /// Some of the members of other nodes among these rows; none: there are none. Whose row does not read may
+    /// be anybody.
+    fn others(&self, rows: &[KeyValue], node: NodeId) -> Result<Box<[OtherMember]>, ClusterError> {
+        let mut others = Vec::new();
+        for KeyValue { key, value, .. } in rows {
+            let row = parse::<MemberRow>("a member", value).ok();
+            let is_other = match &row {
+                Some(row) => row.node != node,
+                None => !planted(Mutant::UnreadableMemberUnseen),
+            };
+            let Some(incarnation) = key.strip_prefix(KEY_MEMBERS).and_then(member_id).filter(|_| is_other)
+            else {
+                continue;
+            };
+            // None: it has ended since the rows were listed.
+            if let Some(remaining_ns) = self.coordinator.remaining_ns(incarnation)? {
+                others.push(OtherMember { incarnation, node: row.map(|row| row.node), remaining_ns });
+            }
+            if others.len() == OTHERS_MAX {
+                break;
+            }
+        }
+        Ok(others.into())
+    }
+
     /// Every member whose lease lives and whose row reads.
     ///
     /// # Errors
     /// See [`Coordinator::call`].
     pub fn list(&self) -> Result<Vec<MemberRow>, ClusterError> {
-        Ok(self.list_readable()?.0)
+        let entries = self.coordinator.list(KEY_MEMBERS)?.entries;
+        Ok(readable("a member", &entries).collect())
     }
 
     /// Whether this incarnation has a row that does not read.
     pub(crate) fn is_unreadable(&self, incarnation: Incarnation) -> Result<bool, ClusterError> {
         let entry = self.coordinator.read(&member_key(incarnation))?;
         Ok(entry.is_some_and(|entry| parse::<MemberRow>("a member", &entry.value).is_err()))
-    }
-
-    /// The members, and how many rows do not read.
-    fn list_readable(&self) -> Result<(Vec<MemberRow>, usize), ClusterError> {
-        let entries = self.coordinator.list(KEY_MEMBERS)?.entries;
-        let members: Vec<_> = readable("a member", &entries).collect();
-        let unreadable = entries.len() - members.len();
-        Ok((members, unreadable))
     }
 }
 
@@ -173,4 +195,9 @@ fn unchanged(key: &str, entry: Option<&KeyValue>) -> KeyCondition {
 
 fn member_key(incarnation: Incarnation) -> String {
     format!("{KEY_MEMBERS}{:016x}", incarnation.0)
+}
+
+/// The incarnation of which this is what follows [`KEY_MEMBERS`] in its row's key.
+pub(crate) fn member_id(id: &str) -> Option<Incarnation> {
+    u64::from_str_radix(id, 16).ok().map(Incarnation)
 }

@@ -48,6 +48,19 @@ pub struct TermsDifference {
     pub cluster: String,
     /// What to do.
     pub next: &'static str,
+    /// Some of the members of other nodes for whose sake it may not differ. None: it can never differ.
+    pub others: Box<[OtherMember]>,
+}
+
+/// A member of another node, whose lease lives. Its process may have ended: nobody renews the lease then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherMember {
+    /// Its lease.
+    pub incarnation: Incarnation,
+    /// Its node; none: its row does not read.
+    pub node: Option<NodeId>,
+    /// How long the lease lasts if it is not renewed.
+    pub remaining_ns: u64,
 }
 
 /// Where a node runs. It hangs on the node's lease: while it is there, nobody else is that node.
@@ -93,7 +106,8 @@ impl ClusterTerms {
     pub(crate) fn difference(&self, cluster: &ClusterTerms) -> Option<TermsDifference> {
         let difference = |what, here: &dyn fmt::Display, cluster: &dyn fmt::Display, next| {
             let (here, cluster) = (here.to_string(), cluster.to_string());
-            (here != cluster).then_some(TermsDifference { what, here, cluster, next })
+            let others = Box::default();
+            (here != cluster).then_some(TermsDifference { what, here, cluster, next, others })
         };
         let formats = difference(
             "the log's format",
@@ -114,7 +128,8 @@ impl ClusterTerms {
         let next =
             "give it the cluster's value; to change it, stop every node and start them with the new one";
         let difference = |what, here: String, cluster: String| {
-            (here != cluster).then_some(TermsDifference { what, here, cluster, next })
+            let others = Box::default();
+            (here != cluster).then_some(TermsDifference { what, here, cluster, next, others })
         };
         let word = |durability| number::durability::word(durability).to_owned();
         let lease = |ms: u64| format!("{ms} ms");
@@ -158,7 +173,20 @@ impl NodeSeat {
 
 impl fmt::Display for TermsDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {} here and {} in the cluster", self.what, self.here, self.cluster)
+        write!(f, "{} is {} here and {} in the cluster", self.what, self.here, self.cluster)?;
+        match self.others.first() {
+            Some(first) => write!(f, ", where {first} lives"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for OtherMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.node {
+            Some(node) => write!(f, "node {}", node.0),
+            None => f.write_str("a member whose row does not read"),
+        }
     }
 }
 

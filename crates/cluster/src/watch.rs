@@ -15,7 +15,7 @@ use crate::coordinator::{Coordinator, parse};
 use crate::drain_row::{DrainRow, KEY_DRAINS};
 use crate::error::ClusterError;
 use crate::incident::{self, IncidentRow, KEY_INCIDENTS};
-use crate::member::{KEY_MEMBERS, MemberRow};
+use crate::member::{KEY_MEMBERS, MemberRow, member_id};
 use crate::move_row::{KEY_MOVES, MoveRow};
 use crate::notice::NOTICE_PREFIX;
 use crate::request::{CoordinatorRefusal, KeyChange, KeyValue, Revision};
@@ -229,10 +229,6 @@ impl Watch {
         }
         Ok(())
     }
-}
-
-fn member_id(id: &str) -> Option<Incarnation> {
-    u64::from_str_radix(id, 16).ok().map(Incarnation)
 }
 
 impl BalanceView {

@@ -63,6 +63,15 @@ impl LogNeed {
         LogNeed { node_bytes: bytes, extent_bytes: 0, space: Space::Reserve }
     }
 
+    /// What surely suffices for either of two.
+    pub(crate) fn longest(self, other: &LogNeed) -> LogNeed {
+        LogNeed {
+            node_bytes: self.node_bytes.max(other.node_bytes),
+            extent_bytes: self.extent_bytes.max(other.extent_bytes),
+            space: if self.space == Space::Ordinary { self.space } else { other.space },
+        }
+    }
+
     /// So many whole tree nodes.
     pub(crate) fn fills(count: usize, geometry: &Geometry) -> LogNeed {
         let fill = record_space(STEP_BYTES_MAX + geometry.node_bytes());
@@ -120,6 +129,13 @@ impl CommitLog {
             Err(LogRefusal::TooLarge { .. }) => Err(NoRoom::Region),
             Err(_) => Err(NoRoom::LogBusy),
         }
+    }
+
+    /// Whether the log has room on disk for what an operation appends, now or once the batch that fills is
+    /// submitted; nothing waits for it.
+    pub(crate) fn has_space_for(&self, need: &LogNeed) -> bool {
+        let LogNeed { node_bytes, extent_bytes, space } = *need;
+        self.log.as_ref().is_some_and(|log| log.has_space_for(node_bytes, extent_bytes, space))
     }
 
     /// Whether the disk has no room for the log's next segment.

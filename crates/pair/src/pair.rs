@@ -31,8 +31,8 @@ const REUSED_AT_ONCE: usize = 16_384;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refused {
     why: NoRoom,
-    /// What it wants of the extent log.
-    log_bytes: usize,
+    /// What it wants of the logs.
+    need: LogNeed,
     /// The extent for which there was no place; zero if something else was lacking.
     extent_bytes: u32,
 }
@@ -262,26 +262,27 @@ impl<O: MemoryObserver> Pair<O> {
     pub(crate) fn log_room(&mut self, need: &LogNeed) -> Result<(), NoRoom> {
         let room = self.log.room(need);
         if room == Err(NoRoom::DiskFull) {
-            self.refused_for(NoRoom::DiskFull, need.extent_bytes, 0);
+            self.refused_for(NoRoom::DiskFull, need, 0);
         }
         room
     }
 
-    /// A write was refused that wants so many bytes of the extent log, and an extent of a length if that is
-    /// what there was no place for.
-    pub(crate) fn refused_for(&mut self, why: NoRoom, log_bytes: usize, extent_bytes: u32) {
-        let log_bytes = self.refused.map_or(0, |refused| refused.log_bytes).max(log_bytes);
-        self.refused = Some(Refused { why, log_bytes, extent_bytes });
+    /// A write was refused that wants so much of the logs, and an extent of a length if that is what there
+    /// was no place for.
+    pub(crate) fn refused_for(&mut self, why: NoRoom, need: &LogNeed, extent_bytes: u32) {
+        let need = self.refused.map_or(*need, |refused| refused.need.longest(need));
+        self.refused = Some(Refused { why, need, extent_bytes });
     }
 
     /// A write that wants so many bytes of the extent log was carried out: shorter ones find room, too.
     pub(crate) fn found_room(&mut self, log_bytes: usize) {
-        self.refused = self.refused.filter(|refused| refused.log_bytes > log_bytes);
+        self.refused = self.refused.filter(|refused| refused.need.extent_bytes > log_bytes);
     }
 
     fn has_room_again(&self, refused: &Refused) -> bool {
         match refused.why {
-            NoRoom::DiskFull => self.log.is_kept() && !self.log.is_short(),
+            // Not that the disk is only being asked: a segment that it has been asked for is none yet.
+            NoRoom::DiskFull => self.log.has_space_for(&refused.need),
             NoRoom::Region => refused.extent_bytes > 0 && self.extents.can_allocate(refused.extent_bytes),
             NoRoom::Slot | NoRoom::LogBusy => false,
         }

@@ -48,7 +48,7 @@ impl<O: MemoryObserver> Pair<O> {
         let version = header.version(self.id);
         let shape = header.shape(value.len()).map_err(|_| WriteError::NoRoom(NoRoom::Region))?;
         let Some(offset) = self.extents.allocate(shape.extent_bytes()) else {
-            self.refused_for(NoRoom::Region, need.extent_bytes, shape.extent_bytes());
+            self.refused_for(NoRoom::Region, &need, shape.extent_bytes());
             return Err(WriteError::NoRoom(NoRoom::Region));
         };
         extent::prefetch(self.memory.extent(), offset, shape);

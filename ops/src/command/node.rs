@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use cell_cluster::{ClusterError, Coordinator, Embedded, NodeRefusal, Remote};
 use cell_drill::wire::PartitionWay;
 use cell_fabric::Partition;
+use cell_memory::MemoryError;
 use cell_node::{
     AccessRules, Ended, FailureKind, NO_ROOM, NodeError, NodeHandle, NodeOptions, NodeSnapshot, NodeState,
     ProcessWarnings, SILENT_WORDS, StartingNode,
@@ -408,6 +409,7 @@ fn failed_words(kind: FailureKind) -> &'static str {
         FailureKind::LogFailed => "failed: a write or sync of a log failed, and nothing retries it",
         FailureKind::LeaseLost => "failed: its lease was lost, because it was not renewed in time",
         FailureKind::RecoveryRefused => "failed: recovery refused its pair",
+        FailureKind::JoinRefused => "failed: it does not fit its cluster",
         _ => "failed",
     }
 }
@@ -445,6 +447,10 @@ fn explain(error: NodeError) -> Failure {
             Some(
                 "give this node another number, or permit this one again (`cell node undrain`, asking one that serves)",
             ),
+        ),
+        NodeError::Memory(MemoryError::Geometry { .. }) => (
+            Exit::Usage,
+            Some("give a smaller slot_bytes or a larger node_region_bytes, which holds at least one slot"),
         ),
         // Their words say what to do.
         NodeError::Geometry { .. } | NodeError::Wal(WalError::FlushUnsure { .. }) => (Exit::Usage, None),

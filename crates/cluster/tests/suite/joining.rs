@@ -135,6 +135,36 @@ fn join_with_another_durability_or_lease_is_refused_while_others_live() {
     assert_eq!(Process::new(&sim, 1).what_differs(), Some("durability"));
 }
 
+/// A cluster that is stopped leaves its members' leases: a node that is given other terms hears whose end it
+/// is to wait for, and what can never change waits for nobody.
+#[test]
+fn join_with_another_durability_hears_whose_leases_are_in_the_way_until_they_end() {
+    let sim = Sim::new(1);
+    let stopped: Vec<_> = (0..3).map(|node| Process::new(&sim, node)).collect();
+    stopped.iter().for_each(|process| process.join().unwrap());
+    let difference = |process: &Process| match process.join() {
+        Err(ClusterError::Terms(difference)) => difference,
+        joined => panic!("{joined:?}"),
+    };
+    sim.advance(100 * MS);
+    let mut first = Process::new(&sim, 0);
+    first.joining.terms.durability = Durability::Async;
+    let others = difference(&first).others;
+    let named: Vec<_> = others.iter().map(|other| (other.incarnation, other.node)).collect();
+    let expected: Vec<_> = stopped[1..].iter().map(|process| (process.lease, Some(process.node))).collect();
+    assert_eq!(named, expected, "its own predecessor is none of them");
+    assert!(others.iter().all(|other| other.remaining_ns == (LEASE_MS - 100) * MS), "{others:?}");
+    assert_eq!(
+        difference(&first).to_string(),
+        "durability is async here and sync in the cluster, where node 1 lives"
+    );
+    assert!(difference(&Process::on(&sim, 3, (1, 2))).others.is_empty());
+    sim.advance((LEASE_MS - 100) * MS);
+    let first = Process { lease: first.link.grant(LEASE_MS).unwrap().lease, ..first };
+    first.join().unwrap();
+    assert!(first.is_member());
+}
+
 /// Another node joins right before the first transaction that comes this way.
 struct Meanwhile {
     link: SimLink,

@@ -1,11 +1,15 @@
 //! A disk on which the log runs short of room: checkpoints come early, and what they cannot help with is
 //! refused.
 
+use std::ops::Range;
+
 use cell_cluster::PairGeometry;
 use cell_node::{NodeState, ReadOnlyReason, WorkerOptions};
 use cell_protocol::{Condition, Put, Request, StatusCode};
 
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
+
+const MS: u64 = 1_000_000;
 
 /// A pair that takes no checkpoint of itself, on a disk with room for so many bytes more.
 fn on_a_disk_with(room: u64) -> World {
@@ -65,6 +69,55 @@ fn disk_without_room_for_an_image_refuses_writes_and_serves_again_with_room() {
     let again = (number + 2..number + 100_000).map(|number| put(&mut world, number));
     assert!(again.into_iter().any(|replied| matches!(replied, Replied::Written(_))));
     assert_eq!(state(&world), NodeState::Serving);
+}
+
+/// Puts a key so often at once, which takes much of the extents' log and little of the other one.
+fn put_at_once(world: &mut World, numbers: Range<u64>) -> Vec<Replied> {
+    let floor = numbers.start;
+    let value = vec![7; 4_000];
+    let send = |number| {
+        let name = world.name(number, floor);
+        let put = Put { name, condition: Condition::Always, key: b"key", value: &value };
+        world.send(&Request::Put(put))
+    };
+    let ids: Vec<_> = numbers.map(send).collect();
+    ids.into_iter().map(|id| world.answer_with_checkpoints(id)).collect()
+}
+
+/// It was serving from each time on that the log asked the disk for room again until the disk had refused: on
+/// a busy machine in half of the looks.
+#[test]
+fn disk_that_stays_full_leaves_its_pair_read_only_until_there_is_room_for_such_a_write() {
+    let mut world = on_a_disk_with(0);
+    // As many as one batch takes.
+    let bursts = (1..).step_by(15).map(|number| (number + 15, put_at_once(&mut world, number..number + 15)));
+    let refused = |(_, replied): &(u64, Vec<Replied>)| {
+        replied.iter().any(|replied| !matches!(replied, Replied::Written(_)))
+    };
+    let (next, replied) = bursts.into_iter().find(refused).unwrap();
+    let refusal = Replied::Refused(StatusCode::ReadOnly);
+    assert!(replied.iter().all(|replied| matches!(replied, Replied::Written(_)) || *replied == refusal));
+    let state = |world: &World| world.worker().snapshot().state;
+    let failures = |world: &World| world.worker().pairs().next().unwrap().log_counts().prepare_failures;
+    let spares = |world: &World| world.worker().snapshot().pairs[0].log_segments.unwrap()[0].spare;
+    assert_eq!(spares(&world), 1, "of the two logs that of the extents alone is short");
+    let (before, mut asked) = (failures(&world), false);
+    for _ in 0..500 {
+        world.pass(10 * MS);
+        world.turn();
+        assert_eq!(state(&world), NodeState::ReadOnly(ReadOnlyReason::DiskFull));
+        asked |= failures(&world) >= before + 3;
+    }
+    assert!(asked, "the disk was asked again");
+    world.leave_room(None);
+    let serves = |world: &mut World| {
+        world.pass(10 * MS);
+        world.turn();
+        state(world) == NodeState::Serving
+    };
+    assert!((0..1_000).any(|_| serves(&mut world)), "without a write");
+    let written = put_at_once(&mut world, next..next + 1);
+    assert!(matches!(written[..], [Replied::Written(_)]), "{written:?}");
 }
 
 /// Each owner leaves logs, and a place in the pair's row, until a later one has taken a checkpoint; one that

@@ -1,0 +1,46 @@
+//! Whether the logs have room for what is to be appended.
+
+use super::PairLog;
+use crate::error::LogRefusal;
+use crate::frame::frame_bytes;
+use crate::region_log::{RegionLog, Space};
+
+impl PairLog {
+    /// Whether records of so many bytes (sums of [`crate::record::record_space`]) can be appended to the two
+    /// logs in one batch, now, and will surely find their place on disk. The promise holds until the next
+    /// append.
+    ///
+    /// # Errors
+    /// Why not; the operation must not be started.
+    pub fn room_for(&self, node_bytes: usize, extent_bytes: usize, space: Space) -> Result<(), LogRefusal> {
+        if self.poison.is_some() {
+            return Err(LogRefusal::Poisoned);
+        }
+        let added = [node_bytes, extent_bytes];
+        let max = self.options.operation_bytes_max();
+        if let Some(bytes) = added.into_iter().find(|bytes| *bytes > max) {
+            return Err(LogRefusal::TooLarge { bytes, max });
+        }
+        if !self.open {
+            return Err(self.shortage().map_or(LogRefusal::Opening, |errno| LogRefusal::NoSpace { errno }));
+        }
+        for (log, added) in self.logs.iter().zip(added).filter(|(_, added)| *added > 0) {
+            let frame = frame_bytes(self.batch.side(log.kind).payload_bytes + added);
+            if !self.batch.is_empty() && frame > self.options.batch_bytes {
+                return Err(LogRefusal::BatchFull);
+            }
+            log.has_space(frame, space)?;
+        }
+        Ok(())
+    }
+
+    /// Whether as much surely finds its place on disk, if not now, then after the batch that fills. A segment
+    /// that is only being prepared is none.
+    #[must_use]
+    pub fn has_space_for(&self, node_bytes: usize, extent_bytes: usize, space: Space) -> bool {
+        let frame = |log: &RegionLog, added| frame_bytes(self.batch.side(log.kind).payload_bytes + added);
+        let has_space =
+            |(log, added): (&RegionLog, usize)| added == 0 || log.has_space(frame(log, added), space).is_ok();
+        self.open && self.logs.iter().zip([node_bytes, extent_bytes]).all(has_space)
+    }
+}
