@@ -196,7 +196,6 @@ impl SnapshotCollector {
         for (name, help, count) in [
             ("cluster_members", "Nodes whose leases live", cluster.members.len()),
             ("cluster_pairs", "Pairs of the region table", cluster.pairs.len()),
-            ("cluster_pairs_unserved", "Pairs that nobody serves", cluster::troubles(&self.snapshot).len()),
             ("cluster_takeovers", "Takeovers under way at this node", cluster.recoveries.len()),
             ("cluster_nodes_draining", "Nodes that are to be emptied", drains().count()),
             ("node_draining", "1 if the node is to be emptied", usize::from(drain)),
@@ -205,7 +204,13 @@ impl SnapshotCollector {
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(u64::try_from(count).unwrap_or(u64::MAX)).encode(gauge)?;
         }
-        Ok(())
+        let help = "Pairs that nobody serves; NaN: not known, as the node's lease has run out";
+        let gauge = encoder.encode_descriptor("cluster_pairs_unserved", help, None, MetricType::Gauge)?;
+        let unserved = cluster::troubles(&self.snapshot).len();
+        match cluster::unknown(&self.snapshot) {
+            None => ConstGauge::new(u64::try_from(unserved).unwrap_or(u64::MAX)).encode(gauge),
+            Some(_) => ConstGauge::new(f64::NAN).encode(gauge),
+        }
     }
 
     fn encode_memory(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -404,6 +409,10 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
         }
+        let silent = Arc::new(NodeSnapshot { state: NodeState::Silent, lease_remaining_ms: 0, ..snapshot() });
+        let silent = render(silent, Duration::ZERO, ServerFigures::default()).unwrap();
+        let unserved = silent.lines().find(|line| line.starts_with("cell_cluster_pairs_unserved"));
+        assert_eq!(unserved, Some("cell_cluster_pairs_unserved NaN"), "it saw them before its lease ran out");
         assert!(text.ends_with("# EOF\n"));
         let is_ours = |line: &str| ["#", "cell_", "process_"].iter().any(|start| line.starts_with(start));
         assert!(text.lines().all(is_ours), "{text}");

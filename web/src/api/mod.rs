@@ -42,6 +42,7 @@ pub(crate) mod routes;
 mod schema;
 pub(crate) mod selector;
 mod sentence;
+pub(crate) mod served;
 pub(crate) mod series;
 mod setting_row;
 pub(crate) mod status;
