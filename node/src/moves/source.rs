@@ -19,6 +19,17 @@ pub(crate) const BACK_AFTER_NS: u64 = 1_000_000_000;
 /// An end that sees nothing happen for so long gives the move up.
 pub(super) const STALLED_NS: u64 = 60_000_000_000;
 
+/// Why moves come to nothing whose sources go.
+pub(super) const SOURCE_ENDED: &str = "its source has ended";
+pub(super) const BOTH_ENDED: &str = "both of its ends have ended";
+const SOURCE_STOPS: &str = "its source stops";
+
+/// Whether that is why a move came to nothing: its pair does not stay where it is, but is taken over.
+#[must_use]
+pub fn is_source_gone(why: &str) -> bool {
+    [SOURCE_ENDED, BOTH_ENDED, SOURCE_STOPS].contains(&why)
+}
+
 /// What a core of a move is shown.
 pub(super) struct Seen<'a> {
     /// The move's row, unless another move of the pair has taken its place.
@@ -337,7 +348,7 @@ fn why_not(seen: &Seen<'_>) -> String {
     let why = match (seen.stage(), seen.other_lives) {
         (None, _) => "it was ended",
         (Some(_), false) => "its target has ended",
-        (Some(_), true) => "its source stops",
+        (Some(_), true) => SOURCE_STOPS,
     };
     why.to_owned()
 }
