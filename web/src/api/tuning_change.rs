@@ -26,7 +26,7 @@ use crate::shared::Shared;
 /// Longest time that a value may hold before it ends by itself: 30 days.
 pub(crate) const TTL_SECONDS_MAX: u64 = 30 * 24 * 3600;
 /// After a change of unknown outcome.
-const LOOK: &str = "read /api/v1/tuning again before you repeat it";
+const LOOK: &str = "look with `cell tune ls` (/api/v1/tuning) before you repeat it";
 
 /// What a change did, or would do.
 #[derive(Debug, Serialize)]
