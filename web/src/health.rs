@@ -121,7 +121,7 @@ mod tests {
     use cell_node::{CoordinatorWait, FailureKind, ReadOnlyReason, RecoveryProgress};
 
     use super::*;
-    use crate::api::served;
+    use crate::api::regions::tests::two_nodes;
     use crate::api::status::tests::snapshot;
 
     fn ready(state: NodeState, age: Duration) -> bool {
@@ -164,7 +164,7 @@ mod tests {
     /// It said that all pairs were served, and warned of nothing.
     #[test]
     fn verbose_of_a_silent_node_says_what_is_not_known() {
-        let silent = served::tests::two_nodes(NodeState::Silent);
+        let silent = two_nodes(NodeState::Silent);
         let text = verbose(&checks(&silent, Duration::ZERO));
         for line in [
             "[-]pairs: not known: this node waits for its coordinator (advisory)",
@@ -173,7 +173,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
         }
-        let serving = verbose(&checks(&served::tests::two_nodes(NodeState::Serving), Duration::ZERO));
+        let serving = verbose(&checks(&two_nodes(NodeState::Serving), Duration::ZERO));
         assert!(
             serving.contains("[+]pairs: all served") && serving.contains("[+]warnings: none"),
             "{serving}"

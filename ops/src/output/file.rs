@@ -12,7 +12,7 @@ const MODE: u32 = 0o666;
 
 /// Where the output goes.
 enum Destination {
-    /// Onto this path when it is complete. The access of the file that is there now, if there is one, is kept.
+    /// Onto this path when it is complete; with the access of the file that is there now, if there is one.
     Replaced(PathBuf, Option<Access>),
     /// Into what is there as it is written: a device, a fifo, or a file that has no name.
     Opened(File),

@@ -319,6 +319,7 @@ mod tests {
 
     use super::*;
     use crate::api::cluster;
+    use crate::api::regions::tests::two_nodes;
     use crate::api::status::tests::snapshot;
     use crate::rates::Rates;
 
@@ -378,7 +379,7 @@ mod tests {
     /// All pairs were said to be served while each node waited for its coordinator.
     #[test]
     fn together_counts_no_pair_of_a_silent_node_as_served() {
-        let snapshot = served::tests::two_nodes(NodeState::Silent);
+        let snapshot = two_nodes(NodeState::Silent);
         let row = |node: u32, state: NodeState| {
             let of = NodeSnapshot { node: NodeId(node), state, ..snapshot.clone() };
             let mut part = part(node, None, LatencyHistogram::default(), 0);

@@ -139,7 +139,6 @@ pub(crate) mod tests {
     use cell_terms::{Epoch, Incarnation, NodeId, PairId};
 
     use super::*;
-    use crate::api::served;
     use crate::api::status::tests::snapshot;
 
     pub(crate) fn pair_row(pair: u32, owner: u64) -> PairRow {
@@ -168,6 +167,23 @@ pub(crate) mod tests {
         }
     }
 
+    /// Two nodes, 3 and 4, with a pair each, as node 3 has seen them last.
+    pub(crate) fn two_nodes(state: NodeState) -> NodeSnapshot {
+        let member = |incarnation, node| MemberRow {
+            incarnation: Incarnation(incarnation),
+            node: NodeId(node),
+            fabric: String::new(),
+            http: String::new(),
+            pid: 1,
+            memory_limit_bytes: 0,
+        };
+        let members = vec![member(77, 3), member(78, 4)];
+        let pairs = vec![pair_row(1, 77), pair_row(2, 78)];
+        let cluster = ClusterSnapshot { members, pairs, ..ClusterSnapshot::default() };
+        let lease_remaining_ms = if state == NodeState::Silent { 0 } else { 2_000 };
+        NodeSnapshot { state, lease_remaining_ms, cluster: Arc::new(cluster), ..snapshot() }
+    }
+
     fn rows(snapshot: &NodeSnapshot, parts: &[NodePart<RegionsPart>]) -> Vec<RegionRow> {
         let (rows, voices) = (snapshot.cluster.pairs.iter(), voices(snapshot, parts));
         rows.flat_map(|pair| rows_of(pair, snapshot, parts, &voices)).collect()
@@ -176,7 +192,7 @@ pub(crate) mod tests {
     /// They were "served" for as long as the coordinator was away.
     #[test]
     fn rows_of_silent_nodes_are_unserved_and_those_that_nobody_tells_of_unknown() {
-        let snapshot = served::tests::two_nodes(NodeState::Silent);
+        let snapshot = two_nodes(NodeState::Silent);
         let part = |node: u32| NodePart {
             node: NodeId(node),
             part: RegionsPart { used: BTreeMap::from([(node - 2, [1, 2])]), silent: true },

@@ -84,33 +84,11 @@ impl Voices<'_> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::sync::Arc;
-
-    use cell_cluster::MemberRow;
+mod tests {
     use cell_node::NodeState;
-    use cell_terms::{Incarnation, NodeId};
 
     use super::*;
-    use crate::api::regions::tests::pair_row;
-    use crate::api::status::tests::snapshot;
-
-    /// Two nodes, 3 and 4, with a pair each, as node 3 has seen them last.
-    pub(crate) fn two_nodes(state: NodeState) -> NodeSnapshot {
-        let member = |incarnation, node| MemberRow {
-            incarnation: Incarnation(incarnation),
-            node: NodeId(node),
-            fabric: String::new(),
-            http: String::new(),
-            pid: 1,
-            memory_limit_bytes: 0,
-        };
-        let members = vec![member(77, 3), member(78, 4)];
-        let pairs = vec![pair_row(1, 77), pair_row(2, 78)];
-        let cluster = ClusterSnapshot { members, pairs, ..ClusterSnapshot::default() };
-        let lease_remaining_ms = if state == NodeState::Silent { 0 } else { 2_000 };
-        NodeSnapshot { state, lease_remaining_ms, cluster: Arc::new(cluster), ..snapshot() }
-    }
+    use crate::api::regions::tests::two_nodes;
 
     #[test]
     fn doubt_is_of_pairs_of_silent_nodes_and_of_what_nobody_says_while_the_table_is_old() {
