@@ -83,7 +83,7 @@ pub use limits::PAIRS_MAX;
 pub use membership::{MembershipOptions, RefusedKind};
 pub use memory_plan::smallest_limit;
 pub use move_counts::{MOVE_BUCKETS, MoveCounts, MoveDurations, MoveEndCounts, move_bucket_end_ms};
-pub use moves::{CopyEnd, CopyFailure, CopyJob, CopyOrders, CopyRun};
+pub use moves::{CopyEnd, CopyFailure, CopyJob, CopyOrders, CopyRun, is_source_gone};
 pub use options::NodeOptions;
 pub use outbox::ReplyList;
 pub use process_warnings::{ProcessWarnings, WarningSubject};

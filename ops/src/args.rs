@@ -144,7 +144,12 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
         bounds: Bounds::Milliseconds { min: 1, max: 86_400_000 },
         applies: Applies::Live,
     };
-    match TIME.parse(text) {
+    let number = text.trim();
+    match TIME.parse(number) {
+        // Settings take it for milliseconds, which nobody means who types it at a command.
+        Ok(_) if number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_') => {
+            Err(format!("{number} has no unit: write {number}s for seconds, {number}ms for milliseconds"))
+        }
         Ok(Value::Integer(milliseconds)) => Ok(Duration::from_millis(milliseconds)),
         _ => Err(format!("takes {}, written as 250ms, 10s, 5m or 1h", TIME.bounds)),
     }
@@ -159,5 +164,17 @@ mod tests {
         assert_eq!(parse_time("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse_time("2 m"), Ok(Duration::from_secs(120)));
         assert!(parse_time("soon").unwrap_err().contains("a time from 1 ms to 24 h"));
+        assert!(["", "0", "0s", "1.5"].iter().all(|text| parse_time(text).is_err()));
+    }
+
+    /// `--timeout 5` was five milliseconds.
+    #[test]
+    fn parse_time_refuses_numbers_without_a_unit_and_says_which_there_are() {
+        for text in ["5", " 250 ", "1_000"] {
+            let said = parse_time(text).unwrap_err();
+            let number = text.trim();
+            let which = format!("{number} has no unit: write {number}s for seconds, {number}ms for");
+            assert!(said.starts_with(&which), "{said}");
+        }
     }
 }

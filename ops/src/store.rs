@@ -383,6 +383,13 @@ fn token(role: Option<&str>) -> Option<String> {
     Some(format!("give a token with {role} as --token or CELL_TOKEN; `tokens_file` of the nodes has them"))
 }
 
+/// What to do where whoever was asked had not the key's pair: that says nothing of whether somebody has it.
+fn not_found_yet(command: &dyn Fn(&str) -> String) -> Option<String> {
+    let shows = command("cell status");
+    let time = "its owner was not asked in time: --timeout gives more";
+    Some(format!("{time}; {shows} shows which pairs are not served"))
+}
+
 /// What to do about a server that takes no more connections.
 fn more_room(command: &dyn Fn(&str) -> String) -> Option<String> {
     let raise = command("cell tune set fabric_connections_max=2048");
@@ -411,11 +418,7 @@ fn of_refusal(refusal: &Refusal, command: &dyn Fn(&str) -> String) -> (Exit, Opt
         Refusal::ReadOnly { .. } => {
             (Exit::Unhealthy, Some("reads and deletes go on; make room, then write again".into()))
         }
-        Refusal::NotOwner => {
-            let shows = command("cell status");
-            let next = format!("nobody serves its pair just now: {shows} shows which are not served");
-            (Exit::Unhealthy, Some(next))
-        }
+        Refusal::NotOwner => (Exit::Unhealthy, not_found_yet(command)),
         Refusal::Shutdown => (Exit::Unhealthy, None),
         Refusal::Unauthorized => (Exit::Error, token(None)),
         Refusal::KeyInvalid { .. } | Refusal::ValueTooLarge { .. } | Refusal::TooLong { .. } => {
@@ -444,6 +447,21 @@ mod tests {
             assert_eq!(exit, Exit::Unhealthy, "{error}");
             assert!(next.is_some_and(|next| next.contains("fabric_connections_max")), "{error}");
         }
+    }
+
+    /// It said that nobody served the pair, which was served.
+    #[test]
+    fn advice_on_an_owner_that_was_not_found_does_not_say_that_there_is_none() {
+        let last = Some(AttemptError::Refused(Refusal::NotOwner));
+        for error in [ClientError::Deadline { waited_ms: 9, last }, ClientError::Refused(Refusal::NotOwner)] {
+            let (exit, next) = advice(&error, None);
+            let next = next.unwrap();
+            assert_eq!(exit, Exit::Unhealthy, "{error}");
+            assert!(next.starts_with("its owner was not asked in time: --timeout"), "{next}");
+        }
+        let unserved = AttemptError::Unserved { pair: PairId(1), state: OwnedState::Orphaned };
+        let next = advice(&ClientError::Deadline { waited_ms: 9, last: Some(unserved) }, None).1.unwrap();
+        assert!(next.contains("which pairs are not served"), "that is known: {next}");
     }
 
     /// A command that was copied from a hint once asked another cluster.

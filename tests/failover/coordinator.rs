@@ -111,6 +111,21 @@ pub(crate) fn is_silent(server: &Server, node: u16) -> bool {
         .is_some_and(|(status, text)| status == 503 && text.contains("silent"))
 }
 
+/// While all are silent, what they saw last is shown nowhere as if it were so.
+fn assert_nothing_is_called_served(server: &Server, nodes: u16) {
+    let told = |node: u16, path: &str| server.http_of(node, path).expect("its HTTP answers").1;
+    for node in 0..nodes {
+        let ready = told(node, "/readyz?verbose");
+        assert!(!ready.contains("all served"), "{ready}");
+        assert!(ready.contains("[-]warnings: this node waits for its coordinator"), "{ready}");
+        let unserved = "\ncell_cluster_pairs_unserved NaN\n";
+        assert!(told(node, "/metrics").contains(unserved), "node {node} counts what it cannot know");
+    }
+    let status = told(0, "/api/v1/cluster/status");
+    let status: Value = serde_json::from_str(&status).expect("a document");
+    assert_eq!((&status["pairs"]["served"], &status["verdict"]["level"]), (&0.into(), &"critical".into()));
+}
+
 /// Nodes of this lease, whose coordinator stands still until all are silent.
 pub(crate) fn nothing_is_lost_while_the_coordinator_stands_still(flags: &[&str], lease: Duration) {
     const NODES: u16 = 3;
@@ -128,6 +143,7 @@ pub(crate) fn nothing_is_lost_while_the_coordinator_stands_still(flags: &[&str],
         }
         let late = dates.count(stopped + lease, now());
         assert_eq!(late, 0, "acknowledged writes that were started when every lease had run out");
+        assert_nothing_is_called_served(server, NODES);
         signal(server.supervisor(), Signal::CONT);
         let after = server.wait_healthy();
         assert_eq!(after.processes(), processes, "nodes were restarted");

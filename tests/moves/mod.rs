@@ -104,6 +104,13 @@ fn move_and_wait(server: &Server, ends: &Ends) {
     let said = region_move(server, ends.asked, &[&pair, "--to", &to, "--wait"]);
     assert_eq!(said.code, Some(0), "{ends:?}: {said:?}");
     assert_eq!(said.out, format!("pair {pair} is served by node {to}\n"), "{said:?}");
+    // It was shown at its old owner for up to a second.
+    let http = server.http_address_of(ends.asked).to_string();
+    let listed = program::run(&["region", "ls", "--json", "--http", &http]);
+    let regions: Value = serde_json::from_str(&listed.out).expect("a document");
+    let mut rows = regions["regions"].as_array().expect("rows").iter();
+    let row = rows.find(|row| row["pair"] == ends.pair).expect("the pair is there");
+    assert_eq!(row["node"], ends.target, "{row}");
     let view = server.view();
     assert_eq!(view.pair(ends.pair)["node"], ends.target, "{view:?}");
 }

@@ -25,7 +25,7 @@ pub(crate) struct CoordinatorSeen {
 struct Answers {
     asked: bool,
     last: Option<Instant>,
-    /// What the last answer took.
+    /// What the last answer took; none if the last question had none.
     took: Option<Duration>,
 }
 
@@ -57,7 +57,10 @@ impl CoordinatorWatch {
                     let at = now();
                     (answers.last, answers.took) = (Some(at), Some(at.saturating_duration_since(asked_at)));
                 }
-                Err(error) => tracing::debug!(%error, "the coordinator does not answer"),
+                Err(error) => {
+                    answers.took = None;
+                    tracing::debug!(%error, "the coordinator does not answer");
+                }
             }
         });
     }
@@ -67,9 +70,10 @@ impl CoordinatorWatch {
         self.coordinator.is_some()
     }
 
-    /// What its last answer took.
+    /// What its last answer took; none if it did not answer the last question, or is not reachable.
     pub(crate) fn answer_took(&self) -> Option<Duration> {
-        lock(&self.answers).took
+        let reachable = self.seen().reachable;
+        lock(&self.answers).took.filter(|_| reachable)
     }
 
     pub(crate) fn seen(&self) -> CoordinatorSeen {
@@ -105,5 +109,6 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(lock(&watch.answers).last, before);
+        assert_eq!(watch.answer_took(), None, "that of an earlier answer says nothing of now");
     }
 }

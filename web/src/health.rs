@@ -84,20 +84,20 @@ fn lease(snapshot: &NodeSnapshot) -> Check {
 
 /// Whether every pair of the cluster is served, by whomever.
 fn pairs(snapshot: &NodeSnapshot) -> Check {
-    let troubles = cluster::troubles(snapshot);
-    // Before its first lease a node has seen nothing of the cluster.
-    let is_unknown = matches!(snapshot.state, NodeState::Starting(_)) && snapshot.cluster.pairs.is_empty();
-    let seen = match troubles.is_empty() {
-        _ if is_unknown => "not known yet".into(),
-        true => "all served".into(),
-        false => troubles.join("; ").into(),
+    let (unknown, troubles) = (cluster::unknown(snapshot), cluster::troubles(snapshot));
+    let seen = match unknown {
+        Some(why) => why.into(),
+        None if troubles.is_empty() => "all served".into(),
+        None => troubles.join("; ").into(),
     };
-    Check { name: "pairs", ok: !is_unknown && troubles.is_empty(), required: false, seen }
+    Check { name: "pairs", ok: unknown.is_none() && troubles.is_empty(), required: false, seen }
 }
 
 /// What goes wrong beside serving, as checkpoints that fail.
 fn warnings(snapshot: &NodeSnapshot) -> Check {
-    let warnings = &snapshot.warnings;
+    let waits = (snapshot.state == NodeState::Silent).then_some("this node waits for its coordinator");
+    let own = snapshot.warnings.iter().map(String::as_str);
+    let warnings: Vec<&str> = waits.into_iter().chain(own).collect();
     let seen = if warnings.is_empty() { "none".into() } else { warnings.join("; ").into() };
     Check { name: "warnings", ok: warnings.is_empty(), required: false, seen }
 }
@@ -121,6 +121,7 @@ mod tests {
     use cell_node::{CoordinatorWait, FailureKind, ReadOnlyReason, RecoveryProgress};
 
     use super::*;
+    use crate::api::regions::tests::two_nodes;
     use crate::api::status::tests::snapshot;
 
     fn ready(state: NodeState, age: Duration) -> bool {
@@ -158,6 +159,25 @@ mod tests {
                      there is no such file\n";
         assert!(text.starts_with(reads) && text.contains("[-]lease: none yet\n"), "{text}");
         assert!(text.contains("[-]pairs: not known yet (advisory)\n"), "{text}");
+    }
+
+    /// It said that all pairs were served, and warned of nothing.
+    #[test]
+    fn verbose_of_a_silent_node_says_what_is_not_known() {
+        let silent = two_nodes(NodeState::Silent);
+        let text = verbose(&checks(&silent, Duration::ZERO));
+        for line in [
+            "[-]pairs: not known: this node waits for its coordinator (advisory)",
+            "[-]warnings: this node waits for its coordinator (advisory)",
+            "not ready",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+        }
+        let serving = verbose(&checks(&two_nodes(NodeState::Serving), Duration::ZERO));
+        assert!(
+            serving.contains("[+]pairs: all served") && serving.contains("[+]warnings: none"),
+            "{serving}"
+        );
     }
 
     #[test]

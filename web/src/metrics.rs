@@ -187,23 +187,33 @@ impl SnapshotCollector {
         self.encode_recovery(encoder)
     }
 
-    /// What the node saw of its cluster.
+    /// What the node saw of its cluster. What it saw before its lease ran out is not known any more.
     fn encode_cluster(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let (cluster, own) = (&self.snapshot.cluster, self.snapshot.node);
         let drains = || cluster.drains.iter().filter(|row| !row.removed);
         let drain = drains().any(|row| row.node == own);
         let left = if drain { usize::try_from(pairs_of(cluster, own)).unwrap_or(usize::MAX) } else { 0 };
+        let unserved = cluster::troubles(&self.snapshot).len();
+        let is_known = cluster::unknown(&self.snapshot).is_none();
+        let seen = |count: usize| is_known.then_some(count);
         for (name, help, count) in [
-            ("cluster_members", "Nodes whose leases live", cluster.members.len()),
-            ("cluster_pairs", "Pairs of the region table", cluster.pairs.len()),
-            ("cluster_pairs_unserved", "Pairs that nobody serves", cluster::troubles(&self.snapshot).len()),
-            ("cluster_takeovers", "Takeovers under way at this node", cluster.recoveries.len()),
-            ("cluster_nodes_draining", "Nodes that are to be emptied", drains().count()),
-            ("node_draining", "1 if the node is to be emptied", usize::from(drain)),
-            ("node_drain_pairs_left", "Pairs that the node is to give away", left),
+            ("cluster_members", "Nodes whose leases live; NaN: not known", seen(cluster.members.len())),
+            ("cluster_pairs", "Pairs of the region table; NaN: not known", seen(cluster.pairs.len())),
+            ("cluster_pairs_unserved", "Pairs that nobody serves; NaN: not known", seen(unserved)),
+            (
+                "cluster_nodes_draining",
+                "Nodes that are to be emptied; NaN: not known",
+                seen(drains().count()),
+            ),
+            ("cluster_takeovers", "Takeovers under way at this node", Some(cluster.recoveries.len())),
+            ("node_draining", "1 if the node is to be emptied", Some(usize::from(drain))),
+            ("node_drain_pairs_left", "Pairs that the node is to give away", Some(left)),
         ] {
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            ConstGauge::new(u64::try_from(count).unwrap_or(u64::MAX)).encode(gauge)?;
+            match count {
+                Some(count) => ConstGauge::new(u64::try_from(count).unwrap_or(u64::MAX)).encode(gauge)?,
+                None => ConstGauge::new(f64::NAN).encode(gauge)?,
+            }
         }
         Ok(())
     }
@@ -403,6 +413,15 @@ mod tests {
             "cell_node_drain_pairs_left 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+        }
+        let silent = Arc::new(NodeSnapshot { state: NodeState::Silent, lease_remaining_ms: 0, ..snapshot() });
+        let silent = render(silent, Duration::ZERO, ServerFigures::default()).unwrap();
+        for name in ["members", "pairs", "pairs_unserved", "nodes_draining"] {
+            let line = format!("cell_cluster_{name} NaN");
+            assert!(
+                silent.lines().any(|found| found == line),
+                "{line}: it saw them before its lease ran out"
+            );
         }
         assert!(text.ends_with("# EOF\n"));
         let is_ours = |line: &str| ["#", "cell_", "process_"].iter().any(|start| line.starts_with(start));

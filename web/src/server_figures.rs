@@ -31,7 +31,7 @@ pub(crate) struct ServerFigures {
     pub(crate) fabric_failed_logins: u64,
     /// None: the server has none to ask.
     pub(crate) coordinator: Option<CoordinatorSeen>,
-    /// What its last answer took.
+    /// What its last answer took; none: it does not answer.
     pub(crate) coordinator_answer: Option<Duration>,
     pub(crate) disk: Option<DiskRoom>,
     /// When the process started, in milliseconds since 1970.
@@ -115,11 +115,11 @@ fn encode_coordinator(
     let help = "1 if the coordinator has answered this node in the last three seconds";
     let gauge = encoder.encode_descriptor("coordinator_reachable", help, None, MetricType::Gauge)?;
     ConstGauge::new(u64::from(seen.reachable)).encode(gauge)?;
-    let Some(took) = figures.coordinator_answer else { return Ok(()) };
-    let help = "What the last answer of the coordinator took";
+    let help = "What the last answer of the coordinator took; NaN: it did not answer the last question";
     let unit = Some(&Unit::Seconds);
     let gauge = encoder.encode_descriptor("coordinator_answer", help, unit, MetricType::Gauge)?;
-    ConstGauge::new(took.as_secs_f64()).encode(gauge)
+    let took = figures.coordinator_answer.map_or(f64::NAN, |took| took.as_secs_f64());
+    ConstGauge::new(took).encode(gauge)
 }
 
 /// Those of the process. What the system does not say is left out.
@@ -210,6 +210,12 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
         }
+        let away = ServerFigures {
+            coordinator: Some(CoordinatorSeen { reachable: false, seen_ms_ago: Some(9_000) }),
+            ..ServerFigures::default()
+        };
+        let away = crate::metrics::render(Arc::new(snapshot()), Duration::ZERO, away).unwrap();
+        assert!(away.lines().any(|line| line == "cell_coordinator_answer_seconds NaN"), "{away}");
         let value = |name: &str| {
             let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
             found.expect(name).parse::<f64>().unwrap()

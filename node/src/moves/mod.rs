@@ -25,12 +25,13 @@ use crate::move_counts::MoveCounts;
 use crate::takeovers::KeptPair;
 use crate::wall_clock::WallClock;
 use figures::MoveFigures;
-use source::{Seen, SourceAction, SourceMove};
+use source::{BOTH_ENDED, Seen, SourceAction, SourceMove};
 use target::{CopyState, TargetAction, TargetMove};
 
 pub(crate) use target::BEHIND;
 
 pub use copying::{CopyEnd, CopyJob, CopyOrders, CopyRun};
+pub use source::is_source_gone;
 pub use target::CopyFailure;
 
 /// How often the rows are looked at by a target that waits for the handing.
@@ -238,7 +239,7 @@ impl MovesDriver {
     }
 
     fn close(&self, of: &MoveRow, verdict: Option<MoveOutcome>) {
-        let dead = || MoveOutcome::GivenUp { why: "both of its ends have ended".to_owned() };
+        let dead = || MoveOutcome::GivenUp { why: BOTH_ENDED.to_owned() };
         if let Err(error) = self.moves.close(of.name(), &verdict.unwrap_or_else(dead)) {
             tracing::debug!(%error, pair = of.pair.0, "a move that is decided is not closed here just now");
         }

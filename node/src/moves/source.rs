@@ -22,6 +22,17 @@ pub(super) const STALLED_NS: u64 = 60_000_000_000;
 /// and gives the move up if that does not go on.
 pub(super) const READY_STALLED_NS: u64 = 600_000_000_000;
 
+/// Why moves come to nothing whose sources go.
+pub(super) const SOURCE_ENDED: &str = "its source has ended";
+pub(super) const BOTH_ENDED: &str = "both of its ends have ended";
+const SOURCE_STOPS: &str = "its source stops";
+
+/// Whether that is why a move came to nothing: its pair does not stay where it is, but is taken over.
+#[must_use]
+pub fn is_source_gone(why: &str) -> bool {
+    [SOURCE_ENDED, BOTH_ENDED, SOURCE_STOPS].contains(&why)
+}
+
 /// What a core of a move is shown.
 pub(super) struct Seen<'a> {
     /// The move's row, unless another move of the pair has taken its place.
@@ -341,7 +352,7 @@ fn why_not(seen: &Seen<'_>) -> String {
     let why = match (seen.stage(), seen.other_lives) {
         (None, _) => "it was ended",
         (Some(_), false) => "its target has ended",
-        (Some(_), true) => "its source stops",
+        (Some(_), true) => SOURCE_STOPS,
     };
     why.to_owned()
 }

@@ -12,7 +12,7 @@ use cell_cluster::{
 use cell_terms::{Csn, Epoch, Incarnation};
 use cell_wal::LogPlace;
 
-use super::source::{Seen, StallWatch};
+use super::source::{SOURCE_ENDED, Seen, StallWatch};
 use crate::move_counts::MoveEnd;
 
 /// How often the move's row says how far the copy is.
@@ -250,7 +250,7 @@ impl TargetMove {
         let why = if foreign {
             "another node has the pair now"
         } else if !seen.other_lives {
-            "its source has ended"
+            SOURCE_ENDED
         } else if seen.stopping {
             "its target stops"
         } else if self.stall.is_stalled((of.stage, of.bytes_done), seen.now_ns) {

@@ -1,6 +1,5 @@
 //! `cell dump`: a range as lines that `cell load` reads back.
 
-use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -15,7 +14,7 @@ use crate::encoding::Encoding;
 use crate::exit::{Exit, Failure, is_broken_pipe};
 use crate::input::format::Format;
 use crate::output::message;
-use crate::output::{bar, entry, number};
+use crate::output::{bar, entry, file, number};
 use crate::range::RangeArgs;
 use crate::signal;
 use crate::store::Store;
@@ -23,7 +22,7 @@ use crate::store::Store;
 /// Arguments of `cell dump`.
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
-    /// Where to; `-` is stdout. A file appears when it is complete
+    /// Where to; `-` is stdout. A file appears when it is complete; a device or a fifo is written to
     #[arg(default_value = "-", value_name = "FILE")]
     file: PathBuf,
     /// Lines of key and value: tsv with escapes, or JSON objects; tsv unless --json is given
@@ -57,13 +56,7 @@ pub(crate) fn run(global: &Global, arguments: &DumpArgs) -> anyhow::Result<Exit>
     let format = arguments.format.unwrap_or(if global.json { Format::Json } else { Format::Tsv });
     let mut store = Store::connect(&arguments.server, Duration::from_secs(30))?;
     if arguments.file.as_os_str() == "-" {
-        dump_to_stdout(&mut store, range, format, arguments.compress).map_err(|error| {
-            // To other commands a reader that has seen enough is no error.
-            match is_broken_pipe(&error) {
-                true => Failure::new(Exit::Error, "whoever reads the dump went away before its end").into(),
-                false => error,
-            }
-        })?;
+        dump_to_stdout(&mut store, range, format, arguments.compress).map_err(reader_went_away)?;
     } else {
         let count = dump_to_file(&mut store, range, format, arguments.compress, &arguments.file)?;
         message::note(&format!("{} entries in {}", number::count(count), arguments.file.display()));
@@ -90,20 +83,20 @@ fn dump_to_file(
     compress: Packing,
     path: &Path,
 ) -> anyhow::Result<u64> {
-    let mut name = path.file_name().context("the file has no name")?.to_owned();
-    name.push(".partial");
-    let partial = path.with_file_name(name);
-    let result = File::create(&partial).map_err(anyhow::Error::from).and_then(|file| {
+    let written = file::write(path, |file| {
         let mut out = Packer::new(file, compress)?;
         let count = write_entries(store, range, format, &mut out)?;
-        out.finish()?.sync_all()?;
-        fs::rename(&partial, path)?;
-        Ok(count)
+        Ok((out.finish()?, count))
     });
-    if result.is_err() {
-        let _ = fs::remove_file(&partial);
+    written.map_err(reader_went_away).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// To other commands a reader that has seen enough is no error.
+fn reader_went_away(error: anyhow::Error) -> anyhow::Error {
+    match is_broken_pipe(&error) {
+        true => Failure::new(Exit::Error, "whoever reads the dump went away before its end").into(),
+        false => error,
     }
-    result.with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn write_entries(

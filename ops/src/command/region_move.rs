@@ -1,6 +1,6 @@
 //! `cell region move`: lets a pair move to another node while both live, by the admin API; and what moves.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,11 @@ use crate::signal;
 const PATH: &str = "/api/v1/moves?limit=65536";
 /// The same.
 pub(crate) const REGIONS_PATH: &str = "/api/v1/regions?limit=65536";
+const NODES_PATH: &str = "/api/v1/nodes";
 /// How long the end of a move is waited for, unless a time is named.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// How long the node that is asked may take to see what the coordinator knows already.
+const SHOWN_MAX: Duration = Duration::from_secs(10);
 /// Between two looks at how far a move is.
 const WAIT_PERIOD: Duration = Duration::from_millis(200);
 
@@ -78,6 +81,18 @@ struct Placement {
     regions: Vec<Placed>,
 }
 
+/// What is read of `/api/v1/nodes`: who says that it has which pairs.
+#[derive(Debug, Deserialize)]
+struct Nodes {
+    nodes: Vec<Holder>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Holder {
+    node: u32,
+    pairs: Vec<u32>,
+}
+
 /// What is read of `/api/v1/moves`.
 #[derive(Debug, Deserialize)]
 struct Document {
@@ -115,14 +130,29 @@ impl Move {
         format!("{}{}", self.line(), since.unwrap_or_default())
     }
 
-    /// Where the pair is now that the move has come to nothing: not where it was if its owner has died.
+    /// Where the pair is now that the move has come to nothing: not where it was if its owner has died, also
+    /// where the node that was asked has not seen that yet.
     fn whereabouts(&self, placement: &Placement) -> String {
-        let served = |of: &&Placed| of.pair == self.pair && of.state == "served";
-        match placement.regions.iter().find(served).and_then(|of| of.node) {
-            Some(node) if node == self.from => format!("it stays at node {node}"),
-            Some(node) => format!("node {node} serves it now"),
-            None => "nobody serves it just now".to_owned(),
+        let from = self.from;
+        let is_source_gone = self.because.as_deref().is_some_and(cell_node::is_source_gone);
+        let place = placement.regions.iter().find(|of| of.pair == self.pair);
+        match place.map(|of| (of.state.as_str(), of.node)) {
+            Some(("served", Some(node))) if node != from => format!("node {node} serves it now"),
+            _ if is_source_gone => {
+                format!("a survivor takes it over, or node {from} if that is back before")
+            }
+            Some(("served", Some(node))) => format!("it stays at node {node}"),
+            Some(("unknown", _)) => "who serves it is not known just now".to_owned(),
+            _ => "nobody serves it just now".to_owned(),
         }
+    }
+
+    /// Whether the nodes' documents show that the pair has left its source.
+    fn is_shown(&self, placement: &Placement, nodes: &Nodes) -> bool {
+        let is_mine = |of: &&Placed| of.pair == self.pair;
+        let has_it = |of: &Holder| of.node == self.from && of.pairs.contains(&self.pair);
+        let owner = placement.regions.iter().find(is_mine).and_then(|of| of.node);
+        owner != Some(self.from) && !nodes.nodes.iter().any(has_it)
     }
 }
 
@@ -204,20 +234,15 @@ fn wait(global: &Global, api: &Api, begun: &Move, patience: Duration, look: &str
                 }
                 match of.outcome.as_deref() {
                     Some("moved") => {
+                        if !is_shown_soon(api, &of, &stop) {
+                            message::warning(&format!("{look} does not show it there yet"));
+                        }
                         message::print_document(global.json, row, || {
                             format!("pair {} is served by node {}\n", of.pair, of.to)
                         })?;
                         return Ok(Exit::Ok);
                     }
-                    Some(_) => {
-                        let next = format!("{look} shows who has it; try again once that is mended");
-                        // Without that where it is not known.
-                        let place = api.get(REGIONS_PATH).and_then(|answer| {
-                            Ok(of.whereabouts(&understand(&answer.document, "of the regions")?))
-                        });
-                        let what = place.map_or(of.line(), |place| format!("{}; {place}", of.line()));
-                        return Err(Failure::new(Exit::Error, what).next(next).into());
-                    }
+                    Some(_) => return Err(came_to_nothing(api, &of, look).into()),
                     None if over => {
                         message::warning(&format!("{} after {}", of.line(), number::time(patience)));
                         return Ok(Exit::Partial);
@@ -231,6 +256,38 @@ fn wait(global: &Global, api: &Api, begun: &Move, patience: Duration, look: &str
             }
             Err(failure) if over => return Err(failure.into()),
             Err(_) => {}
+        }
+        thread::sleep(WAIT_PERIOD);
+    }
+}
+
+/// Of a move that has ended otherwise than wanted, with where its pair is, if that is known.
+fn came_to_nothing(api: &Api, of: &Move, look: &str) -> Failure {
+    let next = format!("{look} shows who has it; try again once that is mended");
+    let place = placement(api).map(|placement| of.whereabouts(&placement));
+    let what = place.map_or(of.line(), |place| format!("{}; {place}", of.line()));
+    Failure::new(Exit::Error, what).next(next)
+}
+
+fn placement(api: &Api) -> Result<Placement, Failure> {
+    understand(&api.get(REGIONS_PATH)?.document, "of the regions")
+}
+
+/// Waits until `cell region ls` and `cell node ls` show what the coordinator says: a node looks at it now and
+/// then. False: not in time.
+fn is_shown_soon(api: &Api, of: &Move, stop: &AtomicBool) -> bool {
+    let until = Instant::now() + SHOWN_MAX;
+    let is_shown = || {
+        let placement = placement(api)?;
+        let nodes: Nodes = understand(&api.get(NODES_PATH)?.document, "of the nodes")?;
+        Ok::<bool, Failure>(of.is_shown(&placement, &nodes))
+    };
+    loop {
+        if is_shown().unwrap_or(false) {
+            return true;
+        }
+        if stop.load(Ordering::Relaxed) || Instant::now() >= until {
+            return false;
         }
         thread::sleep(WAIT_PERIOD);
     }
@@ -278,5 +335,35 @@ mod tests {
         assert_eq!(said(3, Some(1), "served"), "node 1 serves it now", "the source has died");
         assert_eq!(said(3, Some(0), "unserved"), "nobody serves it just now");
         assert_eq!(said(4, Some(0), "served"), "nobody serves it just now");
+        assert_eq!(said(3, Some(0), "unknown"), "who serves it is not known just now");
+    }
+
+    /// It said that the pair stayed at the node that had died.
+    #[test]
+    fn move_whose_source_has_gone_does_not_say_that_the_pair_stays_there() {
+        let survivors = "a survivor takes it over, or node 0 if that is back before";
+        for because in ["its source has ended", "both of its ends have ended", "its source stops"] {
+            let given_up = of("copying", Some("given_up"), Some(because));
+            let said = |node: Option<u32>, state: &str| {
+                let place = Placed { pair: 3, node, state: state.to_owned() };
+                given_up.whereabouts(&Placement { regions: vec![place] })
+            };
+            assert_eq!(said(Some(0), "served"), survivors, "what was asked has not seen it yet");
+            assert_eq!(said(None, "unserved"), survivors);
+            assert_eq!(said(Some(1), "served"), "node 1 serves it now");
+        }
+    }
+
+    #[test]
+    fn move_is_shown_once_neither_table_nor_source_have_the_pair_there() {
+        let moved = of("handed", Some("moved"), None);
+        let is_shown = |owner: u32, source_has: &[u32]| {
+            let regions = vec![Placed { pair: 3, node: Some(owner), state: "served".to_owned() }];
+            let holder = |node, pairs: &[u32]| Holder { node, pairs: pairs.to_vec() };
+            let nodes = Nodes { nodes: vec![holder(0, source_has), holder(2, &[3])] };
+            moved.is_shown(&Placement { regions }, &nodes)
+        };
+        assert!(is_shown(2, &[1]) && is_shown(1, &[]), "it may have gone on since");
+        assert!(!is_shown(0, &[1]) && !is_shown(2, &[1, 3]));
     }
 }

@@ -16,6 +16,7 @@ use super::acknowledged::LineSet;
 use crate::exit::Failure;
 use crate::input::format::Format;
 use crate::input::record::Columns;
+use crate::output::file;
 
 const VERSION: u32 = 1;
 
@@ -144,7 +145,11 @@ impl ProgressFile {
         };
         let mut text = serde_json::to_vec(&stored)?;
         text.push(b'\n');
-        replace_file(&self.path, &text).with_context(|| format!("cannot write {}", self.path.display()))
+        let written = file::write(&self.path, |mut file| {
+            file.write_all(&text)?;
+            Ok((file, ()))
+        });
+        written.with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 
@@ -156,19 +161,6 @@ fn parse(text: &[u8]) -> anyhow::Result<Stored> {
     let found = serde_json::from_slice::<Versioned>(text)?.version;
     anyhow::ensure!(found == VERSION, "it has version {found}; this build reads version {VERSION}");
     Ok(serde_json::from_slice(text)?)
-}
-
-/// Replaces a file's content: new file, sync, rename, sync of the folder.
-pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
-    name.push(".new");
-    let new: PathBuf = path.with_file_name(name);
-    let mut file = File::create(&new)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

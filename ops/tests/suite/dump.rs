@@ -3,8 +3,9 @@
 //! `load` reads.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{Read, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Stdio;
 
 use cell_client::{Client, ClientOptions, ScanRange};
@@ -326,4 +327,34 @@ fn dump_whose_reader_goes_away_is_an_error() {
     let mut dump = dev.command(&["dump"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     drop(dump.stdout.take());
     assert_eq!(dump.wait().unwrap().code(), Some(1));
+}
+
+/// A dump replaced links and devices by files, and gave a file that was there another mode.
+#[test]
+fn dump_writes_into_what_is_no_file_and_behind_links_and_keeps_the_mode() {
+    let dev = Dev::start();
+    dev.out(&["put", "key", "value"]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let dump = |name: &str| dev.cell(&["dump", path(name).to_str().unwrap()]);
+    fs::write(path("file"), "old").unwrap();
+    fs::set_permissions(path("file"), Permissions::from_mode(0o640)).unwrap();
+    symlink("file", path("link")).unwrap();
+    for name in ["file", "link"] {
+        assert_eq!(dump(name).status.code(), Some(0), "{name}");
+        let found = parse("tsv", &fs::read(path("file")).unwrap());
+        assert_eq!(found, Entries::from([(b"key".to_vec(), b"value".to_vec())]));
+        assert_eq!(fs::symlink_metadata(path("file")).unwrap().permissions().mode() & 0o777, 0o640);
+    }
+    symlink("/dev/full", path("full")).unwrap();
+    let full = dump("full");
+    assert_eq!(full.status.code(), Some(1), "the error of a device is reported");
+    let said = String::from_utf8(full.stderr).unwrap();
+    assert!(said.contains("cannot write"), "{said}");
+    symlink("/dev/stdout", path("stdout")).unwrap();
+    let piped = dump("stdout");
+    assert!(piped.status.success() && parse("tsv", &piped.stdout).len() == 1);
+    for name in ["link", "full", "stdout"] {
+        assert!(path(name).is_symlink(), "{name} was replaced");
+    }
 }

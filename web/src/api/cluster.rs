@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use cell_cluster::{PairRow, Trouble, number};
-use cell_node::{ClusterSnapshot, NodeSnapshot};
+use cell_node::{ClusterSnapshot, NodeSnapshot, NodeState};
 use cell_terms::{Incarnation, NodeId};
 use serde::Serialize;
 
@@ -27,13 +27,22 @@ pub(crate) struct ClusterDocument<'a> {
     node: NodeId,
     #[serde(serialize_with = "number::serialize")]
     incarnation: Incarnation,
+    /// Whether it is what the node sees now, not what it saw before its lease ran out.
+    current: bool,
     #[serde(flatten)]
     cluster: &'a ClusterSnapshot,
 }
 
 fn document(snapshot: &NodeSnapshot, age: Duration) -> ClusterDocument<'_> {
     let NodeSnapshot { node, incarnation, cluster, .. } = snapshot;
-    ClusterDocument { version: 1, age_ms: milliseconds(age), node: *node, incarnation: *incarnation, cluster }
+    ClusterDocument {
+        version: 1,
+        age_ms: milliseconds(age),
+        node: *node,
+        incarnation: *incarnation,
+        current: unknown(snapshot).is_none(),
+        cluster,
+    }
 }
 
 /// `GET /api/v1/cluster`.
@@ -45,6 +54,19 @@ pub(crate) async fn get_cluster(
     params.end()?;
     let (snapshot, age) = shared.look();
     Ok(axum::Json(document(&snapshot, age)).into_response())
+}
+
+/// What is known of pairs at a node that waits for its coordinator.
+pub(crate) const WAITS_UNKNOWN: &str = "not known: this node waits for its coordinator";
+
+/// Why what the node saw of its cluster is not so any more, or was never seen; none while its lease holds.
+pub(crate) fn unknown(snapshot: &NodeSnapshot) -> Option<&'static str> {
+    match &snapshot.state {
+        NodeState::Starting(_) if snapshot.cluster.pairs.is_empty() => Some("not known yet"),
+        NodeState::Silent => Some(WAITS_UNKNOWN),
+        _ if snapshot.lease_remaining_ms == 0 => Some("not known: the lease of this node is over"),
+        _ => None,
+    }
 }
 
 /// Pairs that are not served, and why, in words; none if all are.
@@ -65,9 +87,19 @@ mod tests {
         let snapshot = snapshot();
         let document = serde_json::to_value(document(&snapshot, Duration::ZERO)).unwrap();
         assert_eq!((&document["version"], &document["revision"]), (&1.into(), &0.into()));
+        assert_eq!(document["current"], true);
         for list in ["members", "pairs", "incidents", "recoveries", "unreadable"] {
             assert_eq!(document[list], serde_json::json!([]));
         }
         assert!(troubles(&snapshot).is_empty());
+    }
+
+    #[test]
+    fn document_of_a_silent_node_says_that_it_is_of_the_past() {
+        let silent = NodeSnapshot { state: NodeState::Silent, lease_remaining_ms: 0, ..snapshot() };
+        let document = serde_json::to_value(document(&silent, Duration::ZERO)).unwrap();
+        assert_eq!(document["current"], false);
+        let over = NodeSnapshot { lease_remaining_ms: 0, ..snapshot() };
+        assert!(unknown(&over).is_some() && unknown(&snapshot()).is_none());
     }
 }

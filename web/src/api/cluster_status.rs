@@ -1,12 +1,15 @@
 //! `GET /api/v1/cluster/status`: the cluster in one document, with one sentence that says how it is.
 
+use std::collections::BTreeSet;
+
 use cell_cluster::Trouble;
-use cell_node::{LatencyHistogram, NodeSnapshot, SplitCounts};
+use cell_node::{LatencyHistogram, NodeSnapshot, NodeState, SplitCounts};
 use serde::{Deserialize, Serialize};
 
 use crate::api::gathered::ClusterDocument;
 use crate::api::nodes::{self, NodeRow};
 use crate::api::recoveries::{self, RecoveryRow};
+use crate::api::served::{self, Voice, Voices};
 use crate::api::verdict::{self, Survivable, Unserved, Verdict};
 use crate::api::wal::SyncTimes;
 use crate::event_log::{self, Event};
@@ -197,7 +200,8 @@ fn together(
     }
     let mut events = event_log::merge(events);
     events.truncate(EVENTS_SHOWN);
-    let unserved = unserved(snapshot);
+    let troubles = troubles(snapshot);
+    let unserved = with_silent(&troubles, snapshot, &nodes);
     let pairs_all = snapshot.cluster.pairs.len();
     let nodes = nodes::with_absent(nodes, absent);
     let pairs = &snapshot.cluster.pairs;
@@ -205,7 +209,7 @@ fn together(
     let faults_survivable =
         verdict::survivable(&nodes, pairs, &unserved, missing, &declining, coordinator.reachable);
     let verdict =
-        verdict::of(&nodes, pairs_all, &unserved, missing, &faults_survivable, coordinator.reachable);
+        verdict::of(&nodes, pairs_all, &troubles, missing, &faults_survivable, coordinator.reachable);
     let [server_per_second, one_sided_per_second] = searches;
     let all = sum(server_per_second, one_sided_per_second);
     let one_sided_share = one_sided_per_second.zip(all).and_then(|(part, all)| share(part, all));
@@ -275,8 +279,28 @@ impl LogFigures {
     }
 }
 
+/// Those, and pairs that the last look shows as served by nodes that answer nobody, or that are not known to
+/// be served.
+fn with_silent(troubles: &[Unserved], snapshot: &NodeSnapshot, nodes: &[NodeRow]) -> Vec<Unserved> {
+    let voice = |row: &NodeRow| Voice {
+        node: row.node,
+        is_silent: row.state == NodeState::Silent.word(),
+        pairs: row.pairs.clone(),
+    };
+    let voices = Voices::new(snapshot, nodes.iter().map(voice));
+    let troubled: BTreeSet<u32> = troubles.iter().map(|of| of.pair).collect();
+    let others = snapshot.cluster.pairs.iter().filter(|row| !troubled.contains(&row.pair.0));
+    let silent = others.filter_map(|row| {
+        let what = voices.doubt(row)?.what();
+        Some(Unserved { pair: row.pair.0, what, next: served::NEXT.to_owned(), passes: true })
+    });
+    let mut all: Vec<Unserved> = troubles.iter().cloned().chain(silent).collect();
+    all.sort_by_key(|of| of.pair);
+    all
+}
+
 /// Pairs that nobody serves, as the node's last look shows them.
-fn unserved(snapshot: &NodeSnapshot) -> Vec<Unserved> {
+fn troubles(snapshot: &NodeSnapshot) -> Vec<Unserved> {
     let cluster = &snapshot.cluster;
     let lives = |owner| cluster.members.iter().any(|member| member.incarnation == owner);
     let troubles = cluster.pairs.iter().filter_map(|row| {
@@ -294,6 +318,8 @@ mod tests {
     use cell_terms::NodeId;
 
     use super::*;
+    use crate::api::cluster;
+    use crate::api::regions::tests::two_nodes;
     use crate::api::status::tests::snapshot;
     use crate::rates::Rates;
 
@@ -348,6 +374,35 @@ mod tests {
         assert_eq!((&body["log"]["lag_bytes"], &body["log"]["sync_max_us"]), (&150.into(), &100.into()));
         assert_eq!(body["splits"]["under_way"], 3);
         assert_eq!((&body["coordinator"]["seen_ms_ago"], &body["read_only"]), (&20.into(), &true.into()));
+    }
+
+    /// All pairs were said to be served while each node waited for its coordinator.
+    #[test]
+    fn together_counts_no_pair_of_a_silent_node_as_served() {
+        let snapshot = two_nodes(NodeState::Silent);
+        let row = |node: u32, state: NodeState| {
+            let of = NodeSnapshot { node: NodeId(node), state, ..snapshot.clone() };
+            let mut part = part(node, None, LatencyHistogram::default(), 0);
+            part.part.row = NodeRow { pairs: vec![node - 2], ..nodes::row(&of, &Rates::default(), None) };
+            part
+        };
+        let body = |parts| {
+            let coordinator =
+                CoordinatorFigures { reachable: true, revision: "9".into(), seen_ms_ago: Some(900) };
+            let body = together(&snapshot, parts, (&[], &[]), coordinator, (false, true));
+            serde_json::to_value(body).unwrap()
+        };
+        let both = body(vec![row(3, NodeState::Silent), row(4, NodeState::Silent)]);
+        assert_eq!((&both["pairs"]["all"], &both["pairs"]["served"]), (&2.into(), &0.into()));
+        assert_eq!(both["pairs"]["unserved"][1]["what"], "silent: its node 4 waits for the coordinator");
+        assert_eq!(both["verdict"]["level"], "critical");
+        let sentence = both["verdict"]["sentence"].as_str().unwrap();
+        assert!(sentence.starts_with("Node 3 is silent"), "{sentence}");
+        assert_eq!(both["faults_survivable"]["nodes"], 0);
+        let one = body(vec![row(3, NodeState::Silent), row(4, NodeState::Serving)]);
+        assert_eq!(one["pairs"]["served"], 1);
+        let alone = body(vec![row(3, NodeState::Silent)]);
+        assert_eq!(alone["pairs"]["unserved"][1]["what"], cluster::WAITS_UNKNOWN);
     }
 
     /// A node that has just started, or whose control thread hangs, once reported no operations and the times

@@ -2,6 +2,7 @@
 //! nodes that are to be emptied, and nodes that leave for good. They are rows of the coordinator; the
 //! balancer moves the pairs.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -469,7 +470,7 @@ fn problem_of<T>(made: Made<T>) -> Result<T, Problem> {
 }
 
 fn problem(refused: Refused) -> Problem {
-    let conflict = |code, words: &str, next: &'static str| {
+    let conflict = |code, words: &str, next: Cow<'static, str>| {
         Problem::new(StatusCode::CONFLICT, code, sentence(words)).next(next)
     };
     let list = "`cell node ls` lists the nodes";
@@ -486,21 +487,27 @@ fn problem(refused: Refused) -> Problem {
         }
         Refused::Node(refusal @ NodeRefusal::Changed) => stale(&refusal.to_string()),
         Refused::Node(refusal) => {
-            let next = match refusal {
-                NodeRefusal::LastNode => "add a node first, or undrain another one",
+            let words = refusal.to_string();
+            let next: Cow<'static, str> = match refusal {
+                NodeRefusal::LastNode => "add a node first, or undrain another one".into(),
                 NodeRefusal::OwnsPairs { .. } => {
                     "drain it while it runs; the pairs of one that is gone are taken over by others: wait for that"
+                        .into()
                 }
-                NodeRefusal::Runs { .. } => "drain it first (`cell node drain`), or stop it",
+                NodeRefusal::Runs { node } => {
+                    format!("drain it first (`cell node drain {}`), or stop it", node.0).into()
+                }
                 NodeRefusal::Unreadable { .. } => {
                     "restart its process, which writes the row anew, or stop it; `cell status` names the row"
+                        .into()
                 }
-                NodeRefusal::Removed { .. } => {
-                    "`cell node undrain` permits the number again; else give another one"
+                NodeRefusal::Removed { node, .. } => {
+                    format!("`cell node undrain {}` permits the number again; else give another one", node.0)
+                        .into()
                 }
-                _ => "`cell node ls` shows which nodes drain",
+                _ => "`cell node ls` shows which nodes drain".into(),
             };
-            conflict("node_refused", &refusal.to_string(), next)
+            conflict("node_refused", &words, next)
         }
         Refused::Plan(refusal) => {
             let next = match refusal {
@@ -511,7 +518,7 @@ fn problem(refused: Refused) -> Problem {
                 DrainRefusal::NobodyLeft => "add a node first, or undrain another one",
                 _ => "`cell status` shows how the nodes are",
             };
-            conflict("drain_refused", &refusal.to_string(), next)
+            conflict("drain_refused", &refusal.to_string(), next.into())
         }
     }
 }

@@ -409,13 +409,14 @@ fn no_survivor(node: u16) -> Problem {
 
 fn over(id: &str) -> Problem {
     conflict("drill_over", format!("The drill {id} has ended already; there is nothing to halt."))
-        .next("GET /api/v1/drills shows how it ended")
+        .next(format!("`cell drill report {id}` shows how it ended"))
 }
 
 fn unknown(id: &str) -> Problem {
     let detail =
         format!("There is no drill `{id}`. A node keeps its last runs in memory, until it is restarted.");
-    Problem::not_found(detail).next("GET /api/v1/drills lists those that are kept")
+    Problem::not_found(detail)
+        .next("`cell drill report` without a name prints the newest; the console lists those that are kept")
 }
 
 fn unreachable(member: &MemberRow, why: &str) -> Problem {
@@ -452,7 +453,7 @@ fn not_drilled(error: DrillError) -> Problem {
             let pointer = "/node".to_owned();
             let error = FieldProblem { pointer, detail: error.to_string(), ..FieldProblem::default() };
             let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", words);
-            Problem { errors: vec![error], ..problem.next("GET /api/v1/nodes lists the nodes") }
+            Problem { errors: vec![error], ..problem.next("`cell node ls` lists the nodes") }
         }
         DrillError::Unhealthy { .. } => conflict("unhealthy", words)
             .next("wait until every node serves; `cell drill heal` takes back a fault that was left"),

@@ -43,6 +43,7 @@ mod schema;
 pub(crate) mod selector;
 mod sentence;
 pub(crate) mod series;
+pub(crate) mod served;
 mod setting_row;
 pub(crate) mod status;
 mod stream;

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use cell_cluster::{PairRow, Trouble};
-use cell_node::NodeSnapshot;
+use cell_node::{NodeSnapshot, NodeState};
 use cell_terms::RegionKind;
 use serde::{Deserialize, Serialize};
 
 use crate::api::gathered::{ClusterDocument, Shown};
+use crate::api::served::{Voice, Voices};
 use crate::peers::{MissingPeer, NodePart};
 use crate::shared::Shared;
 
@@ -26,9 +27,9 @@ pub(crate) struct RegionRow {
     bytes: u64,
     /// Null while its owner does not report.
     used_bytes: Option<u64>,
-    /// `served` or `unserved`.
+    /// `served`, `unserved`, or `unknown`.
     state: &'static str,
-    /// Why it is not served.
+    /// Why it is not served, or not known.
     what: Option<String>,
 }
 
@@ -36,6 +37,9 @@ pub(crate) struct RegionRow {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RegionsPart {
     used: BTreeMap<u32, [u64; 2]>,
+    /// It answers nobody.
+    #[serde(default)]
+    silent: bool,
 }
 
 /// The rows.
@@ -60,7 +64,7 @@ impl ClusterDocument for Regions {
             .pairs
             .iter()
             .map(|pair| (pair.pair.0, [pair.tree_nodes * pair.tree_node_bytes, pair.extent_allocated_bytes]));
-        RegionsPart { used: used.collect() }
+        RegionsPart { used: used.collect(), silent: snapshot.state == NodeState::Silent }
     }
 
     fn body(
@@ -69,8 +73,8 @@ impl ClusterDocument for Regions {
         parts: Vec<NodePart<RegionsPart>>,
         _missing: &[MissingPeer],
     ) -> RegionsBody {
-        let rows = snapshot.cluster.pairs.iter();
-        let regions = rows.flat_map(|pair| rows_of(pair, snapshot, &parts)).collect();
+        let (rows, voices) = (snapshot.cluster.pairs.iter(), voices(snapshot, &parts));
+        let regions = rows.flat_map(|pair| rows_of(pair, snapshot, &parts, &voices)).collect();
         RegionsBody { regions, shown: Shown::default() }
     }
 
@@ -79,10 +83,30 @@ impl ClusterDocument for Regions {
     }
 }
 
-fn rows_of(pair: &PairRow, snapshot: &NodeSnapshot, parts: &[NodePart<RegionsPart>]) -> [RegionRow; 2] {
+fn voices<'a>(snapshot: &'a NodeSnapshot, parts: &[NodePart<RegionsPart>]) -> Voices<'a> {
+    let voice = |NodePart { node, part }: &NodePart<RegionsPart>| Voice {
+        node: node.0,
+        is_silent: part.silent,
+        pairs: part.used.keys().copied().collect(),
+    };
+    Voices::new(snapshot, parts.iter().map(voice))
+}
+
+fn rows_of(
+    pair: &PairRow,
+    snapshot: &NodeSnapshot,
+    parts: &[NodePart<RegionsPart>],
+    voices: &Voices<'_>,
+) -> [RegionRow; 2] {
     let cluster = &snapshot.cluster;
     let member = |owner| cluster.members.iter().find(|member| member.incarnation == owner);
     let trouble = Trouble::of(pair, |owner| member(owner).is_some(), &cluster.incidents);
+    let doubt = voices.doubt(pair).filter(|_| trouble.is_none());
+    let (state, what) = match (&trouble, doubt) {
+        (Some(trouble), _) => ("unserved", Some(trouble.what.clone())),
+        (None, Some(doubt)) => (doubt.state(), Some(doubt.what())),
+        (None, None) => ("served", None),
+    };
     let node = pair.owner.and_then(member).map(|member| member.node);
     let used =
         parts.iter().filter(|part| Some(part.node) == node).find_map(|part| part.part.used.get(&pair.pair.0));
@@ -100,8 +124,8 @@ fn rows_of(pair: &PairRow, snapshot: &NodeSnapshot, parts: &[NodePart<RegionsPar
             epoch: u64::from(pair.epoch.0),
             bytes,
             used_bytes: used.map(|used| used[at]),
-            state: if trouble.is_none() { "served" } else { "unserved" },
-            what: trouble.as_ref().map(|trouble| trouble.what.clone()),
+            state,
+            what: what.clone(),
         }
     })
 }
@@ -143,6 +167,46 @@ pub(crate) mod tests {
         }
     }
 
+    /// Two nodes, 3 and 4, with a pair each, as node 3 has seen them last.
+    pub(crate) fn two_nodes(state: NodeState) -> NodeSnapshot {
+        let member = |incarnation, node| MemberRow {
+            incarnation: Incarnation(incarnation),
+            node: NodeId(node),
+            fabric: String::new(),
+            http: String::new(),
+            pid: 1,
+            memory_limit_bytes: 0,
+        };
+        let members = vec![member(77, 3), member(78, 4)];
+        let pairs = vec![pair_row(1, 77), pair_row(2, 78)];
+        let cluster = ClusterSnapshot { members, pairs, ..ClusterSnapshot::default() };
+        let lease_remaining_ms = if state == NodeState::Silent { 0 } else { 2_000 };
+        NodeSnapshot { state, lease_remaining_ms, cluster: Arc::new(cluster), ..snapshot() }
+    }
+
+    fn rows(snapshot: &NodeSnapshot, parts: &[NodePart<RegionsPart>]) -> Vec<RegionRow> {
+        let (rows, voices) = (snapshot.cluster.pairs.iter(), voices(snapshot, parts));
+        rows.flat_map(|pair| rows_of(pair, snapshot, parts, &voices)).collect()
+    }
+
+    /// They were "served" for as long as the coordinator was away.
+    #[test]
+    fn rows_of_silent_nodes_are_unserved_and_those_that_nobody_tells_of_unknown() {
+        let snapshot = two_nodes(NodeState::Silent);
+        let part = |node: u32| NodePart {
+            node: NodeId(node),
+            part: RegionsPart { used: BTreeMap::from([(node - 2, [1, 2])]), silent: true },
+        };
+        let states = |parts: &[NodePart<RegionsPart>]| {
+            rows(&snapshot, parts).iter().map(|row| (row.node, row.state)).collect::<Vec<_>>()
+        };
+        let unserved = [(Some(3), "unserved"); 2];
+        assert_eq!(states(&[part(3), part(4)]), [unserved, [(Some(4), "unserved"); 2]].concat());
+        assert_eq!(states(&[part(3)]), [unserved, [(Some(4), "unknown"); 2]].concat());
+        let what = rows(&snapshot, &[part(3)])[0].what.clone();
+        assert_eq!(what.as_deref(), Some("silent: its node 3 waits for the coordinator"));
+    }
+
     #[test]
     fn rows_have_the_owner_s_figures_and_say_what_is_not_served() {
         let member = MemberRow {
@@ -156,10 +220,9 @@ pub(crate) mod tests {
         let pairs = vec![pair_row(1, 77), pair_row(2, 78)];
         let cluster = ClusterSnapshot { members: vec![member], pairs, ..ClusterSnapshot::default() };
         let snapshot = NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() };
-        let part = RegionsPart { used: BTreeMap::from([(1, [100, 200])]) };
+        let part = RegionsPart { used: BTreeMap::from([(1, [100, 200])]), silent: false };
         let parts = [NodePart { node: NodeId(3), part }];
-        let rows: Vec<RegionRow> =
-            snapshot.cluster.pairs.iter().flat_map(|pair| rows_of(pair, &snapshot, &parts)).collect();
+        let rows = rows(&snapshot, &parts);
         assert_eq!(
             rows.iter().map(|row| row.used_bytes).collect::<Vec<_>>(),
             [Some(100), Some(200), None, None]

@@ -26,7 +26,7 @@ use crate::shared::Shared;
 /// Longest time that a value may hold before it ends by itself: 30 days.
 pub(crate) const TTL_SECONDS_MAX: u64 = 30 * 24 * 3600;
 /// After a change of unknown outcome.
-const LOOK: &str = "read /api/v1/tuning again before you repeat it";
+const LOOK: &str = "look with `cell tune ls` (/api/v1/tuning) before you repeat it";
 
 /// What a change did, or would do.
 #[derive(Debug, Serialize)]
@@ -87,7 +87,7 @@ pub(crate) async fn post_revert(
     let change = shared.coordination.call(CHANGE_PATIENCE, change).await.map_err(Unanswered::unbegun)?;
     let change = change.ok_or_else(|| {
         Problem::not_found(format!("No change that is kept made revision {revision}."))
-            .next("/api/v1/tuning/history lists those that are")
+            .next("`cell tune history` lists those that are")
     })?;
     for setting in change.settings {
         let name = setting.name.clone();
@@ -410,7 +410,9 @@ mod tests {
         let rows = history["changes"].as_array().unwrap();
         assert_eq!((rows.len(), &rows[0]["reason"]), (2, &"revert of 2".into()));
         assert_eq!(rows[1]["reverted_by"], "3");
-        assert_eq!(cluster.send(0, &revert("3", r#"{"revision": "9"}"#)).problem(), (404, "not_found"));
+        let unknown = cluster.send(0, &revert("3", r#"{"revision": "9"}"#));
+        assert_eq!(unknown.problem(), (404, "not_found"));
+        assert_eq!(unknown.body["next"], "`cell tune history` lists those that are");
         assert_eq!(cluster.send(0, &revert("2", r#"{"revision": "1"}"#)).problem(), (412, "stale_revision"));
         for (body, pointer) in
             [(r#"{"revision": "x"}"#, "/revision"), (r#"{"revision": 1, "a": 1}"#, "/a"), ("{}", "/revision")]

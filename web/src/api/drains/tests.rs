@@ -114,7 +114,12 @@ fn drain_is_planned_begun_and_ended() {
 fn node_is_removed_once_it_has_no_pairs_and_drains() {
     let cluster = cluster();
     let refused = |node: u32| change_previewed(&cluster, "/api/v1/nodes:remove", &json!({"node": node}));
-    assert_eq!(refused(1).problem(), (409, "node_refused"), "it runs");
+    let runs = refused(1);
+    assert_eq!(runs.problem(), (409, "node_refused"), "it runs");
+    assert_eq!(
+        runs.body["next"], "drain it first (`cell node drain 1`), or stop it",
+        "a command as it is typed"
+    );
     assert_eq!(refused(9).status, 404, "nobody knows it");
     enter(&cluster.nodes[0].link, 5);
     assert_eq!(refused(5).problem(), (409, "node_refused"), "it has just joined, and runs");

@@ -70,12 +70,12 @@ fn part() -> Vec<Field> {
 fn pairs() -> Value {
     let unserved = object([
         ("pair", integer("The pair.")),
-        ("what", text("Why it is not served.")),
+        ("what", text("Why it is not served, or not known to be.")),
         ("next", text("What to do.")),
     ]);
     object([
         ("all", integer("Pairs that there are.")),
-        ("served", integer("Those that are served.")),
+        ("served", integer("Those that are known to be served.")),
         ("unserved", list(unserved, "The others; at most 512.")),
     ])
 }
@@ -207,7 +207,8 @@ pub(crate) fn regions() -> Value {
     let whole = [("regions", list(region(), "Two regions of each pair, by pair."))];
     let bytes = [integer("Of the node region."), integer("Of the extent region.")];
     let used = map(tuple(&bytes, "Bytes in use."), "By the number of the pair.");
-    of_scope(whole.into_iter().chain(shown()), [("used", used)])
+    let silent = flag("Whether its lease has run out: it answers nobody.");
+    of_scope(whole.into_iter().chain(shown()), [("used", used), ("silent", silent)])
 }
 
 fn region() -> Value {
@@ -220,7 +221,14 @@ fn region() -> Value {
         ("epoch", integer("Counts the owners.")),
         ("bytes", integer("Its size in bytes.")),
         ("used_bytes", or_null(integer("Bytes in use. Null while its owner does not report."))),
-        ("state", word(&["served", "unserved"], "Whether its keys can be reached.")),
-        ("what", or_null(text("Why it is not served. Null: it is."))),
+        (
+            "state",
+            word(
+                &["served", "unserved", "unknown"],
+                "Whether its keys can be reached. unknown: the node that was asked waits for the coordinator, \
+                 and nobody says that it serves the pair.",
+            ),
+        ),
+        ("what", or_null(text("Why it is not served, or not known. Null: it is served."))),
     ])
 }

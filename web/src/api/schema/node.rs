@@ -194,6 +194,7 @@ pub(crate) fn cluster() -> Value {
     of_snapshot([
         ("node", integer("The node that reports it.")),
         ("incarnation", integer("Its lease.")),
+        ("current", flag("false: its lease has run out, and this is what it saw before that.")),
         ("revision", integer("The coordinator's revision at the node's last look; 0: none yet.")),
         ("pairs", list(pair_row(), "The region table.")),
         ("members", list(member(), "Who lives.")),

@@ -183,14 +183,14 @@ async fn relayed(shared: &Shared, member: &MemberRow, id: &str) -> Result<Respon
 fn unknown(id: &str) -> Problem {
     let detail =
         format!("There is no check `{id}`. A node keeps its last checks in memory, until it is restarted.");
-    Problem::not_found(detail).next("POST /api/v1/tree:check begins one")
+    Problem::not_found(detail).next("`cell tree check` begins one")
 }
 
 fn no_member(id: &str, runner: u32) -> Problem {
     let detail =
         format!("Node {runner}, which would keep the check `{id}`, is no member that this node knows.");
     Problem::not_found(detail)
-        .next("ask again in a second if it has just joined; POST /api/v1/tree:check begins one")
+        .next("ask again in a second if it has just joined; `cell tree check` begins one")
 }
 
 fn unreachable(member: &MemberRow, why: &str) -> Problem {
