@@ -216,7 +216,7 @@ mod tests {
         ("dev/supervisor/drills.rs", "cell drill ls"),
         ("dev/supervisor/scaling.rs", "cell dev scale N"),
         ("dev/drain.rs", "cell drill ls"),
-        ("command/node.rs", "cell node undrain"),
+        ("command/node.rs", "cell node undrain {}"),
         ("dev/scale.rs", "cell dev scale"),
         ("command/dev.rs", "cell dev scale"),
     ];

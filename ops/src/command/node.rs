@@ -442,12 +442,14 @@ fn explain(error: NodeError) -> Failure {
                 "give this node a number of its own, or stop the other one and wait until its lease has ended",
             ),
         ),
-        NodeError::Cluster(ClusterError::Node(NodeRefusal::Removed { .. })) => (
-            Exit::Usage,
-            Some(
-                "give this node another number, or permit this one again (`cell node undrain`, asking one that serves)",
-            ),
-        ),
+        NodeError::Cluster(ClusterError::Node(NodeRefusal::Removed { node, .. })) => {
+            let next = format!(
+                "give this node another number, or permit this one again (`cell node undrain {}`, asking one \
+                 that serves)",
+                node.0
+            );
+            return Failure::new(Exit::Usage, with_causes(&error)).next(next);
+        }
         NodeError::Memory(MemoryError::Geometry { .. }) => (
             Exit::Usage,
             Some("give a smaller slot_bytes or a larger node_region_bytes, which holds at least one slot"),
@@ -486,5 +488,20 @@ fn explain_recovery(error: &RecoveryError) -> (Exit, Option<&'static str>) {
         | RecoveryError::Thread(_)
         | RecoveryError::Panicked => (Exit::Error, None),
         _ => (Exit::VerificationFailed, Some("`cell inspect log DIR` shows the logs frame by frame")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It named the command without the number, which is refused.
+    #[test]
+    fn node_that_was_removed_is_told_the_whole_command_that_permits_it() {
+        let refusal = NodeRefusal::Removed { node: NodeId(4), who: "ann".to_owned() };
+        let failure = explain(NodeError::Cluster(ClusterError::Node(refusal)));
+        assert_eq!(failure.exit, Exit::Usage);
+        let next = failure.next.unwrap();
+        assert!(next.contains("`cell node undrain 4`"), "{next}");
     }
 }
