@@ -94,6 +94,12 @@ impl Rolling {
                 self.stage = None;
                 action
             }
+            Some(RollingStage::Draining) if view.is_some_and(|view| view.drained_by.is_none()) => {
+                RollingAction::Stuck(format!(
+                    "the rolling restart does not come on: node {node} is not to be emptied any more, somebody \
+                     ended its drain"
+                ))
+            }
             Some(RollingStage::Draining) if pairs_of(status, node) != self.left => {
                 (self.left, self.since_ms) = (pairs_of(status, node), now_ms);
                 RollingAction::Wait
@@ -128,7 +134,7 @@ impl Rolling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::PairView;
+    use crate::wire::{DRAINED_BY, PairView};
 
     fn node(node: u16, lives: u64, state: &str) -> NodeView {
         let address = "127.0.0.1:7000".parse().unwrap();
@@ -165,6 +171,12 @@ mod tests {
         Status { nodes, pairs, leases: vec![0, 1], ..Status::default() }
     }
 
+    /// The same; a drill wants this node empty.
+    fn drained(node: usize, mut status: Status) -> Status {
+        status.nodes[node].drained_by = Some(DRAINED_BY.to_owned());
+        status
+    }
+
     const WELL: (u64, &str) = (1, "serving");
     const NEXT: (u64, &str) = (2, "serving");
 
@@ -175,12 +187,9 @@ mod tests {
         let ask = RollingAction::Ask;
         let drain = |node, on| DrillRequest::Drain { node, on };
         assert_eq!(rolling.step(1, &begin), ask(drain(0, true), RollingStage::Draining));
-        assert_eq!(rolling.step(50, &status(&[WELL, WELL], &[0, 1, 1])), RollingAction::Wait);
-        assert_eq!(
-            rolling.step(140, &status(&[WELL, WELL], &[0, 1, 1])),
-            RollingAction::Wait,
-            "a pair has moved"
-        );
+        let half = drained(0, status(&[WELL, WELL], &[0, 1, 1]));
+        assert_eq!(rolling.step(50, &half), RollingAction::Wait);
+        assert_eq!(rolling.step(140, &half), RollingAction::Wait, "a pair has moved");
         let empty = status(&[WELL, WELL], &[1, 1, 1]);
         let restart = DrillRequest::Restart { node: 0 };
         assert_eq!(rolling.step(145, &empty), ask(restart, RollingStage::Restarting));
@@ -204,11 +213,22 @@ mod tests {
         let begin = status(&[WELL, WELL], &[0, 1]);
         let mut rolling = Rolling::new(&begin, 0, 100);
         rolling.step(1, &begin);
-        let mut stalled = begin.clone();
+        let mut stalled = drained(0, begin.clone());
         stalled.nodes[0].drain_stall = Some("pair-1 cannot move: no room".to_owned());
         assert_eq!(rolling.step(100, &stalled), RollingAction::Wait);
         let RollingAction::Stuck(why) = rolling.step(101, &stalled) else { panic!("it waits") };
         assert!(why.ends_with("node 0 still has 1 of its pairs: pair-1 cannot move: no room"), "{why}");
+    }
+
+    /// It waited until its patience was over, and did not say why nothing came on.
+    #[test]
+    fn step_of_a_drain_that_somebody_ended_says_so_at_once() {
+        let begin = status(&[WELL, WELL], &[0, 1]);
+        let mut rolling = Rolling::new(&begin, 0, 100);
+        rolling.step(1, &begin);
+        assert_eq!(rolling.step(2, &drained(0, begin.clone())), RollingAction::Wait);
+        let RollingAction::Stuck(why) = rolling.step(3, &begin) else { panic!("it waits") };
+        assert!(why.ends_with("node 0 is not to be emptied any more, somebody ended its drain"), "{why}");
     }
 
     #[test]

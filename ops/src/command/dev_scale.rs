@@ -35,6 +35,16 @@ pub(crate) struct DevScaleArgs {
     patience: Duration,
 }
 
+/// What a look shows of that which is waited for.
+#[derive(Debug, PartialEq, Eq)]
+enum Stand {
+    Done,
+    /// What it waits for.
+    Lacking(String),
+    /// Somebody has seen to it that it does not come.
+    Ended(String),
+}
+
 /// A step that did not end.
 enum Broken {
     Failure(Failure),
@@ -100,18 +110,21 @@ impl Scale {
         Ok(nodes)
     }
 
-    /// Looks until `done` says so; `lacking` says what it waits for.
-    fn wait(
-        &mut self,
-        done: impl Fn(&[ScaleNode]) -> bool,
-        lacking: impl Fn(&[ScaleNode]) -> String,
-    ) -> Result<Vec<ScaleNode>, Broken> {
+    /// Looks until it is as `stand` wants it.
+    fn wait(&mut self, stand: impl Fn(&[ScaleNode]) -> Stand) -> Result<Vec<ScaleNode>, Broken> {
         loop {
             let nodes = self.ask(ScaleRequest::Look)?;
-            if done(&nodes) {
-                return Ok(nodes);
-            }
-            let what = lacking(&nodes);
+            let what = match stand(&nodes) {
+                Stand::Done => return Ok(nodes),
+                Stand::Lacking(what) => what,
+                Stand::Ended(what) => {
+                    let next = format!(
+                        "{} says what was done; run it again with the number that is wanted",
+                        self.reached.command("cell events")
+                    );
+                    return Err(Broken::Failure(Failure::new(Exit::Error, what).next(next)));
+                }
+            };
             if self.said != what {
                 message::note(&what);
                 self.said.clone_from(&what);
@@ -144,34 +157,113 @@ impl Scale {
         for node in (wanted..u16::try_from(nodes.len()).unwrap_or(u16::MAX)).rev() {
             self.take_away(node)?;
         }
-        let serves = |node: &ScaleNode| node.state == "serving";
-        self.wait(
-            |nodes| nodes.len() == usize::from(wanted) && nodes.iter().all(serves),
-            |nodes| {
-                let waits = nodes.iter().filter(|node| !serves(node));
-                let waits: Vec<_> =
-                    waits.map(|node| format!("node {} is {}", node.node, node.state)).collect();
-                waits.join(", ")
-            },
-        )
+        self.wait(|nodes| all_serve(wanted, nodes))
     }
 
     /// Waits until a node is empty, stops it, and says that it is not expected back.
     fn take_away(&mut self, node: u16) -> Result<(), Broken> {
-        let of = |nodes: &[ScaleNode]| nodes.iter().find(|of| of.node == node).cloned();
-        self.wait(
-            |nodes| of(nodes).is_none_or(|of| of.pairs == 0),
-            |nodes| {
-                let Some(ScaleNode { pairs, stall, .. }) = of(nodes) else { return String::new() };
-                let left = cell_terms::text::counted(pairs as u64, "pair", "pairs");
-                let stall = stall.map(|stall| format!("; {stall}")).unwrap_or_default();
-                format!("node {node} drains: {left} left{stall}")
-            },
-        )?;
+        self.wait(|nodes| emptied(node, nodes))?;
         self.ask(ScaleRequest::Retire { node })?;
-        self.wait(|nodes| of(nodes).is_none(), |_| format!("node {node} is stopping"))?;
+        self.wait(|nodes| stopped(node, nodes))?;
         self.ask(ScaleRequest::Remove { node })?;
         message::note(&format!("node {node} has left"));
         Ok(())
+    }
+}
+
+/// A node, or why it does not leave any more: its drain lasts until it is removed, unless somebody ends it.
+fn leaving(node: u16, nodes: &[ScaleNode]) -> Result<Option<&ScaleNode>, Stand> {
+    match nodes.iter().find(|of| of.node == node) {
+        Some(of) if !of.draining => {
+            Err(Stand::Ended(format!("node {node} is not to be emptied any more: somebody ended its drain")))
+        }
+        of => Ok(of),
+    }
+}
+
+fn emptied(node: u16, nodes: &[ScaleNode]) -> Stand {
+    match leaving(node, nodes) {
+        Err(ended) => ended,
+        Ok(Some(of)) if of.pairs > 0 => {
+            let left = cell_terms::text::counted(of.pairs as u64, "pair", "pairs");
+            let stall = of.stall.as_ref().map(|stall| format!("; {stall}")).unwrap_or_default();
+            Stand::Lacking(format!("node {node} drains: {left} left{stall}"))
+        }
+        Ok(_) => Stand::Done,
+    }
+}
+
+fn stopped(node: u16, nodes: &[ScaleNode]) -> Stand {
+    match leaving(node, nodes) {
+        Err(ended) => ended,
+        Ok(Some(_)) => Stand::Lacking(format!("node {node} is stopping")),
+        Ok(None) => Stand::Done,
+    }
+}
+
+/// So many nodes are there, and serve. Their number is right before it is waited for that they serve.
+fn all_serve(wanted: u16, nodes: &[ScaleNode]) -> Stand {
+    if nodes.len() != usize::from(wanted) {
+        let nodes = cell_terms::text::counted(nodes.len() as u64, "node", "nodes");
+        return Stand::Ended(format!("somebody else scales the cluster: it has {nodes} now"));
+    }
+    let waits = nodes.iter().filter(|node| node.state != "serving");
+    let waits: Vec<String> = waits.map(|node| format!("node {} is {}", node.node, node.state)).collect();
+    if waits.is_empty() { Stand::Done } else { Stand::Lacking(waits.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(node: u16, pairs: usize, draining: bool) -> ScaleNode {
+        ScaleNode {
+            node,
+            state: "serving".to_owned(),
+            server: String::new(),
+            http: String::new(),
+            pairs,
+            draining,
+            stall: None,
+        }
+    }
+
+    fn is_ended(stand: &Stand) -> bool {
+        matches!(stand, Stand::Ended(_))
+    }
+
+    #[test]
+    fn node_leaves_once_it_is_empty_and_has_stopped() {
+        let before = [node(0, 1, false), node(1, 2, true)];
+        assert_eq!(emptied(1, &before), Stand::Lacking("node 1 drains: 2 pairs left".to_owned()));
+        let stalled = ScaleNode { stall: Some("no room".to_owned()), ..node(1, 1, true) };
+        assert_eq!(emptied(1, &[stalled]), Stand::Lacking("node 1 drains: 1 pair left; no room".to_owned()));
+        let empty = [node(0, 3, false), node(1, 0, true)];
+        assert_eq!(emptied(1, &empty), Stand::Done);
+        assert_eq!(stopped(1, &empty), Stand::Lacking("node 1 is stopping".to_owned()));
+        assert_eq!((emptied(1, &empty[..1]), stopped(1, &empty[..1])), (Stand::Done, Stand::Done));
+    }
+
+    /// It waited until its patience was over, and said that the node drained.
+    #[test]
+    fn drain_that_somebody_ended_is_not_waited_for() {
+        for pairs in [0, 1] {
+            let kept = [node(0, 1, false), node(1, pairs, false)];
+            let words = "node 1 is not to be emptied any more: somebody ended its drain";
+            assert_eq!(emptied(1, &kept), Stand::Ended(words.to_owned()));
+            assert_eq!(stopped(1, &kept), Stand::Ended(words.to_owned()));
+        }
+    }
+
+    #[test]
+    fn nodes_of_another_number_are_not_waited_for() {
+        let two = [node(0, 1, false), node(1, 1, false)];
+        assert_eq!(all_serve(2, &two), Stand::Done);
+        let starting = ScaleNode { state: "starting".to_owned(), ..node(1, 0, false) };
+        assert_eq!(
+            all_serve(2, &[node(0, 1, false), starting]),
+            Stand::Lacking("node 1 is starting".to_owned())
+        );
+        assert!(is_ended(&all_serve(1, &two)) && is_ended(&all_serve(3, &two)));
     }
 }
