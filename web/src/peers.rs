@@ -175,9 +175,14 @@ impl Peers {
     }
 }
 
-/// The other members that live, by the node's last look.
+/// The other members that live, by the node's last look, each once ([`MemberRow::present`]).
 pub(crate) fn others(snapshot: &NodeSnapshot) -> impl Iterator<Item = &MemberRow> {
-    snapshot.cluster.members.iter().filter(|member| member.incarnation != snapshot.incarnation)
+    let members = &snapshot.cluster.members;
+    let present = MemberRow::present_lives(members);
+    let is_other = move |member: &&MemberRow| {
+        member.incarnation != snapshot.incarnation && present.contains(&member.incarnation)
+    };
+    members.iter().filter(is_other)
 }
 
 /// The innermost cause, which distinguishes a refused connection from one that broke.
@@ -264,6 +269,18 @@ mod tests {
         let why = |at: usize| gathered.missing[at].why.as_str();
         assert_eq!((why(0), why(2)), ("no answer within 200 ms", "it has no HTTP address"));
         assert!(why(1).starts_with("it cannot be reached: "), "{}", why(1));
+    }
+
+    /// A node that left in order and is back has two rows for a while: it was asked twice.
+    #[test]
+    fn others_are_the_present_lives_of_the_other_nodes() {
+        let life = |node: u32, incarnation: u64| MemberRow {
+            incarnation: Incarnation(incarnation),
+            ..member(node, "")
+        };
+        let node = node_of(0, vec![life(0, 7), life(1, 8), life(0, 70), life(1, 71), life(2, 9)]);
+        let others: Vec<u64> = others(&node).map(|member| member.incarnation.0).collect();
+        assert_eq!(others, [71, 9]);
     }
 
     /// Those past the 64th were neither asked nor missed.

@@ -1,5 +1,6 @@
 //! The living incarnations: who is there and where. A member's row hangs on its lease and goes with it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cell_terms::mutant::{Mutant, planted};
@@ -38,6 +39,26 @@ pub struct MemberRow {
     pub pid: u32,
     /// Memory that its pairs may take, in bytes; zero: what the machine has.
     pub memory_limit_bytes: u64,
+}
+
+impl MemberRow {
+    /// The present life of a node among members in any order. A node that left in order and is back has two
+    /// rows until the lease of the life before has ended.
+    #[must_use]
+    pub fn present(members: &[MemberRow], node: NodeId) -> Option<&MemberRow> {
+        members.iter().filter(|member| member.node == node).max_by_key(|member| member.incarnation)
+    }
+
+    /// The present life of each node.
+    #[must_use]
+    pub fn present_lives(members: &[MemberRow]) -> BTreeSet<Incarnation> {
+        let mut present: BTreeMap<NodeId, Incarnation> = BTreeMap::new();
+        for member in members {
+            let newest = present.entry(member.node).or_insert(member.incarnation);
+            *newest = member.incarnation.max(*newest);
+        }
+        present.into_values().collect()
+    }
 }
 
 /// The members. Clones share the coordinator.

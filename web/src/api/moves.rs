@@ -279,7 +279,7 @@ fn begin(coordinator: &Arc<dyn Coordinator>, wanted: &Wanted) -> Result<Made, Cl
     let Wanted { pair, to, why, seen, dry_run } = wanted;
     let (pair, to) = (*pair, *to);
     let members = Members::new(Arc::clone(coordinator)).list()?;
-    let Some(target) = members.iter().find(|member| member.node == to) else {
+    let Some(target) = MemberRow::present(&members, to) else {
         return Ok(Err(Refused::NoNode(to)));
     };
     let moves = Moves::new(Arc::clone(coordinator)).at(now_unix_ms());
@@ -303,7 +303,7 @@ impl Ends {
         to: NodeId,
     ) -> Result<Result<Ends, Refused>, ClusterError> {
         let members = Members::new(Arc::clone(coordinator)).list()?;
-        let Some(target) = members.iter().find(|member| member.node == to).cloned() else {
+        let Some(target) = MemberRow::present(&members, to).cloned() else {
             return Ok(Err(Refused::NoNode(to)));
         };
         let (rows, _) = Table::new(Arc::clone(coordinator)).pairs()?;
@@ -528,6 +528,18 @@ mod tests {
         covers("GET", "/api/v1/moves", &[shown.body, given_up.body, listed]);
         covers("POST", "/api/v1/moves", &[begun.body, whole.clone()]);
         covers("POST", "/api/v1/moves:cancel", &[cancelled.body, whole]);
+    }
+
+    /// A node that left in order and is back has two rows until its former lease ends. The move went to the
+    /// former life, and was given up when that lease ended.
+    #[test]
+    fn move_to_a_node_that_is_back_goes_to_its_present_life() {
+        let cluster = cluster();
+        let link = &cluster.nodes[0].link;
+        let back = enter(link, 1, cluster.nodes[1].server.address());
+        assert_eq!(begin_move(&cluster, "", &json!({"pair": 1, "to": 1})).status, 200);
+        let begun = Moves::new(Arc::new(link.clone())).of(PairId(1)).unwrap().unwrap();
+        assert_eq!((begun.target.node, begun.target.incarnation), (NodeId(1), back));
     }
 
     /// One of which everything is known.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use cell_cluster::MemberRow;
 use cell_node::{ClientCounts, NodeSnapshot};
+use cell_terms::NodeId;
 use serde::{Deserialize, Serialize};
 
 use crate::api::document::{Document, Scope};
@@ -239,7 +241,7 @@ pub(crate) async fn get_series(
         let own = own.filter(|_| node == snapshot.node.0).ok_or_else(none)?;
         return Ok(axum::Json(Document::of_node(own, age)).into_response());
     }
-    let member = snapshot.cluster.members.iter().find(|member| member.node.0 == node).ok_or_else(none)?;
+    let member = MemberRow::present(&snapshot.cluster.members, NodeId(node)).ok_or_else(none)?;
     let path = format!("/api/v1/selector/pairs/{client}/{node}/series?seconds={seconds}&scope=node");
     let part: SeriesPart = shared.peers.ask(member, &path).await.map_err(|why| {
         Problem::unavailable(format!("Node {node} does not report client {client}: {why}."))
