@@ -72,7 +72,6 @@ pub(crate) struct Move {
 struct Placed {
     pair: u32,
     node: Option<u32>,
-    state: String,
 }
 
 /// What is read of `/api/v1/regions`.
@@ -130,21 +129,16 @@ impl Move {
         format!("{}{}", self.line(), since.unwrap_or_default())
     }
 
-    /// Where the pair is now that the move has come to nothing: not where it was if its owner has died, also
-    /// where the node that was asked has not seen that yet.
-    fn whereabouts(&self, placement: &Placement) -> String {
+    /// Where the pair is once the move has come to nothing, by the move itself: what nodes show of owners may
+    /// be of a second ago. None: that cannot be told.
+    fn whereabouts(&self) -> Option<String> {
         let from = self.from;
-        let is_source_gone = self.because.as_deref().is_some_and(cell_node::is_source_gone);
-        let place = placement.regions.iter().find(|of| of.pair == self.pair);
-        match place.map(|of| (of.state.as_str(), of.node)) {
-            Some(("served", Some(node))) if node != from => format!("node {node} serves it now"),
-            _ if is_source_gone => {
-                format!("a survivor takes it over, or node {from} if that is back before")
-            }
-            Some(("served", Some(node))) => format!("it stays at node {node}"),
-            Some(("unknown", _)) => "who serves it is not known just now".to_owned(),
-            _ => "nobody serves it just now".to_owned(),
+        if self.because.as_deref().is_some_and(cell_node::is_source_gone) {
+            return Some(format!("a survivor takes it over, or node {from} if that is back before"));
         }
+        // Nothing was handed over.
+        let stays = matches!(self.outcome.as_deref(), Some("given_up" | "cancelled"));
+        stays.then(|| format!("it stays at node {from}"))
     }
 
     /// Whether the nodes' documents show that the pair has left its source.
@@ -242,7 +236,7 @@ fn wait(global: &Global, api: &Api, begun: &Move, patience: Duration, look: &str
                         })?;
                         return Ok(Exit::Ok);
                     }
-                    Some(_) => return Err(came_to_nothing(api, &of, look).into()),
+                    Some(_) => return Err(came_to_nothing(&of, look).into()),
                     None if over => {
                         message::warning(&format!("{} after {}", of.line(), number::time(patience)));
                         return Ok(Exit::Partial);
@@ -262,10 +256,9 @@ fn wait(global: &Global, api: &Api, begun: &Move, patience: Duration, look: &str
 }
 
 /// Of a move that has ended otherwise than wanted, with where its pair is, if that is known.
-fn came_to_nothing(api: &Api, of: &Move, look: &str) -> Failure {
+fn came_to_nothing(of: &Move, look: &str) -> Failure {
     let next = format!("{look} shows who has it; try again once that is mended");
-    let place = placement(api).map(|placement| of.whereabouts(&placement));
-    let what = place.map_or(of.line(), |place| format!("{}; {place}", of.line()));
+    let what = of.whereabouts().map_or(of.line(), |place| format!("{}; {place}", of.line()));
     Failure::new(Exit::Error, what).next(next)
 }
 
@@ -325,17 +318,15 @@ mod tests {
         assert_eq!(of("wanted", None, None).line_since(), format!("{begin}wanted"));
     }
 
+    /// It named an owner of a second ago.
     #[test]
-    fn move_that_came_to_nothing_says_who_has_the_pair() {
-        let given_up = of("copying", Some("given_up"), None);
-        let said = |pair: u32, node: Option<u32>, state: &str| {
-            given_up.whereabouts(&Placement { regions: vec![Placed { pair, node, state: state.to_owned() }] })
-        };
-        assert_eq!(said(3, Some(0), "served"), "it stays at node 0");
-        assert_eq!(said(3, Some(1), "served"), "node 1 serves it now", "the source has died");
-        assert_eq!(said(3, Some(0), "unserved"), "nobody serves it just now");
-        assert_eq!(said(4, Some(0), "served"), "nobody serves it just now");
-        assert_eq!(said(3, Some(0), "unknown"), "who serves it is not known just now");
+    fn move_that_came_to_nothing_says_by_itself_who_has_the_pair() {
+        let said = |outcome: &str| of("copying", Some(outcome), Some("no room")).whereabouts();
+        assert_eq!(said("given_up").as_deref(), Some("it stays at node 0"));
+        assert_eq!(said("cancelled").as_deref(), Some("it stays at node 0"));
+        assert_eq!(said("back"), None, "it may not be served yet");
+        let failure = came_to_nothing(&of("copying", Some("given_up"), Some("no room")), "`cell region ls`");
+        assert_eq!(failure.what, "pair 3 from node 0 to node 2: given up (no room); it stays at node 0");
     }
 
     /// It said that the pair stayed at the node that had died.
@@ -344,13 +335,7 @@ mod tests {
         let survivors = "a survivor takes it over, or node 0 if that is back before";
         for because in ["its source has ended", "both of its ends have ended", "its source stops"] {
             let given_up = of("copying", Some("given_up"), Some(because));
-            let said = |node: Option<u32>, state: &str| {
-                let place = Placed { pair: 3, node, state: state.to_owned() };
-                given_up.whereabouts(&Placement { regions: vec![place] })
-            };
-            assert_eq!(said(Some(0), "served"), survivors, "what was asked has not seen it yet");
-            assert_eq!(said(None, "unserved"), survivors);
-            assert_eq!(said(Some(1), "served"), "node 1 serves it now");
+            assert_eq!(given_up.whereabouts().as_deref(), Some(survivors));
         }
     }
 
@@ -358,7 +343,7 @@ mod tests {
     fn move_is_shown_once_neither_table_nor_source_have_the_pair_there() {
         let moved = of("handed", Some("moved"), None);
         let is_shown = |owner: u32, source_has: &[u32]| {
-            let regions = vec![Placed { pair: 3, node: Some(owner), state: "served".to_owned() }];
+            let regions = vec![Placed { pair: 3, node: Some(owner) }];
             let holder = |node, pairs: &[u32]| Holder { node, pairs: pairs.to_vec() };
             let nodes = Nodes { nodes: vec![holder(0, source_has), holder(2, &[3])] };
             moved.is_shown(&Placement { regions }, &nodes)
