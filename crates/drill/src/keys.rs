@@ -2,7 +2,7 @@
 //! from everybody else's by the drill's own number.
 
 /// First characters, over which text keys are spread; the cluster's first ranges divide the same ones.
-const FIRST: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+pub(crate) const FIRST: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 /// After its first character a key has this, then the drill's number and what tells its keys apart.
 const MARK: &[u8] = b"-drill-";
 /// Hexadecimal digits of a drill's number.

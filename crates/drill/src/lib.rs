@@ -35,7 +35,7 @@ pub use keys::{RUNNING_PREFIX, key_prefixes, run_of_key, run_that_goes_on, runni
 pub use lane::{LANE_STEP, LanePoint};
 pub use load::Load;
 pub use proof::{DrillProof, PathFindings};
-pub use report::{DrillVerdict, Report, Unavailable};
+pub use report::{DrillVerdict, Report, Spread, Unavailable};
 pub use rolling::RollingStage;
 pub use supervisor::{Supervisor, drill_socket};
 pub use timeline::{DrillEvent, Moment, Timeline};

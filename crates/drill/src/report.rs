@@ -1,5 +1,6 @@
 //! What a drill says at its end: a verdict with its reasons, for people and as JSON.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cell_terms::text::counted;
@@ -7,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::fault::FaultKind;
 use crate::journal::{Tally, Wait};
+use crate::keys::FIRST;
 use crate::proof::DrillProof;
 use crate::timeline::{DrillEvent, Moment, Timeline};
 
@@ -47,6 +49,8 @@ pub struct Unavailable {
     /// Writes to pairs that the node owned which were started or still under way, and which somebody, in the
     /// end, acknowledged: the node itself before it was noticed, a survivor, or the node's next life.
     pub writes: u64,
+    /// Where the drill's keys lay.
+    pub spread: Spread,
     /// The operations that took longest: key, what it was, milliseconds.
     pub slowest: Vec<(Vec<u8>, String, f64)>,
 }
@@ -87,11 +91,29 @@ impl Unavailable {
             p99_ms: ms(sorted.get(at)),
             keys: sorted.len() as u64,
             writes,
+            spread: Spread::of(waits),
             slowest: patient
                 .iter()
                 .map(|wait| (wait.key.clone(), wait.words(), ms(Some(&time(wait)))))
                 .collect(),
         }
+    }
+}
+
+/// Where the keys of a drill lie, as far as its acknowledged writes tell, those before the fault among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spread {
+    /// Pairs with keys.
+    pub pairs: BTreeSet<u32>,
+    /// Whether each part of the key space in which drills have keys was written: no other pair has any then.
+    pub is_whole: bool,
+}
+
+impl Spread {
+    pub(crate) fn of(waits: &[Wait]) -> Spread {
+        let written = waits.iter().filter_map(|wait| Some((*wait.key.first()?, wait.written_to?)));
+        let (first, pairs): (BTreeSet<u8>, BTreeSet<u32>) = written.unzip();
+        Spread { pairs, is_whole: FIRST.iter().all(|part| first.contains(part)) }
     }
 }
 
@@ -144,7 +166,7 @@ impl Report {
             doubts.push(format!("{keys} whose history is too wide to be decided"));
         }
         if self.timeline.owned() == 0 {
-            let next = self.timeline.busiest().map_or(String::new(), |(node, pairs)| {
+            let next = self.timeline.busiest(|_| true).map_or(String::new(), |(node, pairs)| {
                 let pairs = counted(pairs as u64, "pair", "pairs");
                 format!("; drill node {node}, which owned {pairs}")
             });
@@ -156,17 +178,31 @@ impl Report {
         let writes = self.unavailable.writes;
         // Of a node without pairs there is none, at whatever rate.
         if writes < WRITES_MIN && self.timeline.owned() > 0 {
-            let writes = counted(writes, "write", "writes");
-            doubts.push(format!(
-                "{writes} to the pairs acknowledged during the fault, {WRITES_MIN} are needed: give a higher \
-                 --rate"
-            ));
+            doubts.push(self.few_writes(writes));
         }
         if proof.strayed > 0 {
             let keys = counted(proof.strayed, "key", "keys");
             doubts.push(format!("{keys} read back by its server where one-sided search was to find them"));
         }
         doubts
+    }
+
+    /// Why there were so few, and what helps.
+    fn few_writes(&self, writes: u64) -> String {
+        let Spread { pairs, is_whole } = &self.unavailable.spread;
+        if !is_whole || pairs.iter().any(|pair| self.timeline.has_owned(*pair)) {
+            let writes = counted(writes, "write", "writes");
+            return format!(
+                "{writes} to the pairs acknowledged during the fault, {WRITES_MIN} are needed: give a higher \
+                 --rate"
+            );
+        }
+        let next =
+            self.timeline.busiest(|pair| pairs.contains(&pair)).map_or(String::new(), |(node, count)| {
+                let count = counted(count as u64, "pair", "pairs");
+                format!("; drill node {node}, which owned {count} with such keys")
+            });
+        format!("no key of a drill lies in what the node owned, and no --rate changes that{next}")
     }
 
     /// Why it is not a pass.
@@ -346,6 +382,30 @@ mod tests {
         assert_eq!(report.reasons(), [owned], "and nothing of a higher rate, which would not help");
         let nobody = Report { timeline: Timeline::new(0, &owning(0), 0), ..report };
         assert_eq!(nobody.reasons(), ["the node owned no pair: its loss shows nothing"]);
+    }
+
+    /// It asked for a higher rate, which helped as little as the one before.
+    #[test]
+    fn reasons_of_a_node_without_a_drills_keys_name_the_node_that_has_them() {
+        // Node 0 owns pair 1, in which no drill has a key, node 1 pairs 2 and 3.
+        let mut cluster = owning(3);
+        cluster.pairs[1..].iter_mut().for_each(|pair| pair.node = 1);
+        let written = |first: u8, pair: u32| Wait { written_to: Some(pair), ..wait(first, 0, 5, false) };
+        let elsewhere: Vec<Wait> =
+            FIRST.iter().map(|first| written(*first, 2 + u32::from(first % 2))).collect();
+        let said = |waits: &[Wait]| {
+            let unavailable = Unavailable { spread: Spread::of(waits), ..Unavailable::default() };
+            let timeline = Timeline::new(0, &cluster, 0);
+            Report { timeline, unavailable, ..report(Some(DrillProof::default()), 0) }.reasons()
+        };
+        let words = "no key of a drill lies in what the node owned, and no --rate changes that; drill node 1, \
+                     which owned 2 pairs with such keys";
+        assert_eq!(said(&elsewhere), [words]);
+        let higher =
+            |reasons: Vec<String>| reasons.len() == 1 && reasons[0].ends_with("give a higher --rate");
+        assert!(higher(said(&elsewhere[1..])), "the part that was not written may lie there");
+        let some = [&elsewhere[..], &[written(FIRST[0], 1)]].concat();
+        assert!(higher(said(&some)), "some lie there");
     }
 
     #[test]

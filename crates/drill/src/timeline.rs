@@ -65,8 +65,8 @@ pub struct Timeline {
     owned: BTreeMap<u32, u32>,
     /// The incarnations that owned them.
     victims: BTreeSet<u64>,
-    /// How many pairs each node owned then.
-    owners: BTreeMap<u32, usize>,
+    /// Which node owned each pair then.
+    owners: BTreeMap<u32, u32>,
     injected_ns: u64,
     moments: BTreeMap<(DrillEvent, Option<u32>), u64>,
     /// Bytes replayed of each pair.
@@ -79,10 +79,8 @@ impl Timeline {
         let process = before.nodes.get(usize::from(node));
         let owned = before.pairs.iter().filter(|pair| pair.node == u32::from(node) && pair.owner.is_some());
         let victims = owned.clone().filter_map(|pair| pair.owner).collect();
-        let mut owners: BTreeMap<u32, usize> = BTreeMap::new();
-        for pair in before.pairs.iter().filter(|pair| pair.owner.is_some()) {
-            *owners.entry(pair.node).or_default() += 1;
-        }
+        let owners = before.pairs.iter().filter(|pair| pair.owner.is_some());
+        let owners = owners.map(|pair| (pair.pair, pair.node)).collect();
         let mut timeline = Timeline {
             node,
             pid: process.and_then(|process| process.pid),
@@ -115,10 +113,13 @@ impl Timeline {
         self.owned.len()
     }
 
-    /// Who owned most of the pairs when the fault began, and how many; none if nobody owned any.
-    pub(crate) fn busiest(&self) -> Option<(u32, usize)> {
-        let owners = self.owners.iter().map(|(node, pairs)| (*node, *pairs));
-        owners.max_by_key(|(node, pairs)| (*pairs, Reverse(*node)))
+    /// Who owned most of those pairs that count when the fault began, and how many; none if nobody owned any.
+    pub(crate) fn busiest(&self, counts: impl Fn(u32) -> bool) -> Option<(u32, usize)> {
+        let mut owned: BTreeMap<u32, usize> = BTreeMap::new();
+        for (_, node) in self.owners.iter().filter(|(pair, _)| counts(**pair)) {
+            *owned.entry(*node).or_default() += 1;
+        }
+        owned.into_iter().max_by_key(|(node, pairs)| (*pairs, Reverse(*node)))
     }
 
     /// Whether the node owned that pair when the fault began.
