@@ -330,6 +330,7 @@ fn problem(node: &str, status: u16, document: Option<&Value>) -> Failure {
     };
     let what = if details.is_empty() { what.as_str() } else { what.trim_end_matches('.') };
     let failure = Failure::new(exit, format!("{node} answers: {what}{details}"));
+    let failure = Failure { code: text("code").map(str::to_owned), ..failure };
     match (text("next"), document) {
         (Some(next), _) => failure.next(next),
         (None, Some(_)) => failure,

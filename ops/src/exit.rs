@@ -60,12 +60,14 @@ pub(crate) struct Failure {
     pub(crate) what: String,
     /// What the user can do, one sentence.
     pub(crate) next: Option<String>,
+    /// The code of a problem that the admin API answers.
+    pub(crate) code: Option<String>,
 }
 
 impl Failure {
     /// A failure without a hint.
     pub(crate) fn new(exit: Exit, what: impl Into<String>) -> Failure {
-        Failure { exit, what: what.into(), next: None }
+        Failure { exit, what: what.into(), next: None, code: None }
     }
 
     /// A wrong command line or input.

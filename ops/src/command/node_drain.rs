@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use ureq::http::Method;
 
-use crate::api::{Api, ApiArgs, understand};
+use crate::api::{Api, ApiArgs, Missing, understand};
 use crate::args::Global;
 use crate::change_args::{TryArgs, TryOrWaitArgs};
 use crate::exit::{Exit, Failure};
@@ -107,7 +108,36 @@ struct Document {
     drains: Vec<Drain>,
 }
 
+/// What is read of `/api/v1/nodes`.
+#[derive(Debug, Deserialize)]
+struct Nodes {
+    nodes: Vec<Placed>,
+    missing: Vec<Missing>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Placed {
+    node: u32,
+    address: String,
+}
+
+impl Placed {
+    fn is_at(&self, host: &str) -> bool {
+        let place = self.address.rsplit_once(':').map_or(&*self.address, |(place, _)| place);
+        place.trim_matches(['[', ']']) == host.trim_matches(['[', ']'])
+    }
+}
+
 impl WhichArgs {
+    /// The nodes that are meant; none: that is not known.
+    fn nodes(&self, api: &Api) -> Option<Vec<u32>> {
+        let Some(host) = &self.host else { return Some(vec![self.node?]) };
+        let document = api.get("/api/v1/nodes").ok()?.document;
+        let listed: Nodes = understand(&document, "of the nodes").ok()?;
+        let nodes = listed.nodes.iter().filter(|node| node.is_at(host)).map(|node| node.node);
+        listed.missing.is_empty().then(|| nodes.collect())
+    }
+
     fn body(&self) -> Value {
         match (self.node, &self.host) {
             (Some(node), _) => json!({"node": node}),
@@ -150,14 +180,37 @@ pub(crate) fn list(api: &Api) -> Result<(Vec<Drain>, Value), Failure> {
 /// Runs `cell node drain`.
 pub(crate) fn drain(global: &Global, arguments: &NodeDrainArgs) -> anyhow::Result<Exit> {
     let api = Api::new(&arguments.api)?;
-    let document = arguments.how.of.change(&api, PATH, &arguments.which.body())?;
+    let (patience, events) = (arguments.how.patience(PATIENCE), arguments.api.command("cell events"));
+    let document = match arguments.how.of.change(&api, PATH, &arguments.which.body()) {
+        Ok(document) => document,
+        Err(refused) => {
+            let Some(patience) = patience else { return Err(refused.into()) };
+            let draining = draining_already(&api, &arguments.which, &refused);
+            let Some(nodes) = draining else { return Err(refused.into()) };
+            return wait(global, &api, &nodes, patience, &events);
+        }
+    };
     let mut made: Change = understand(&document, "what becomes of the drain")?;
     made.nodes.sort_unstable();
-    if let Some(patience) = arguments.how.patience(PATIENCE) {
-        return wait(global, &api, &made.nodes, patience, &arguments.api.command("cell events"));
+    if let Some(patience) = patience {
+        return wait(global, &api, &made.nodes, patience, &events);
     }
     message::print_document(global.json, document, || plan_text(arguments, &made))?;
     Ok(Exit::Ok)
+}
+
+/// The nodes of a drain that has no plan just now, where it was begun before: it goes on whatever a plan
+/// lacks, as nodes that start have not told yet what they have.
+fn draining_already(api: &Api, which: &WhichArgs, refused: &Failure) -> Option<Vec<u32>> {
+    if refused.code.as_deref() != Some("drain_refused") {
+        return None;
+    }
+    // What would end is what goes on; the list may be of a moment ago.
+    let path = "/api/v1/drains:end?dry_run=1";
+    let would_end = api.send(&Method::POST, path, &[], Some(&which.body())).ok()?.document;
+    let draining: Change = understand(&would_end, "which nodes drain").ok()?;
+    let wanted = which.nodes(api)?;
+    wanted.iter().all(|node| draining.nodes.contains(node)).then_some(wanted)
 }
 
 /// Runs `cell node undrain`.
@@ -264,6 +317,9 @@ fn wait(global: &Global, api: &Api, nodes: &[u32], patience: Duration, events: &
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpListener;
+
     use super::*;
 
     fn drain(state: &str, pairs_left: u64, stall: Option<&str>) -> Drain {
@@ -277,6 +333,69 @@ mod tests {
         assert_eq!(stalled, "node 3 drains: 2 pairs left, 2.00 KiB; pair-1 cannot move: no room");
         assert_eq!(drain("drained", 0, None).line(), "node 3 drained: no pair is left");
         assert_eq!(drain("removed", 0, None).line(), "node 3 removed for good");
+    }
+
+    /// An admin API: nodes 1 and 2 are at one host; these nodes drain, and one more may not have answered.
+    fn api(draining: &'static [u32], missing: bool) -> Api {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let http = listener.local_addr().unwrap().to_string();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = BufReader::new(stream.unwrap());
+                let (mut asked, mut bytes) = (String::new(), 0_usize);
+                loop {
+                    let mut line = String::new();
+                    stream.read_line(&mut line).unwrap();
+                    if let Some(length) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                        bytes = length.trim().parse().unwrap();
+                    }
+                    if line.trim().is_empty() {
+                        break;
+                    }
+                    asked.push_str(&line);
+                }
+                stream.read_exact(&mut vec![0_u8; bytes]).unwrap();
+                let missing: Vec<Value> = missing
+                    .then(|| json!({"node": 3, "address": "h:1", "why": "late"}))
+                    .into_iter()
+                    .collect();
+                let (status, body) = if asked.starts_with("GET /api/v1/nodes ") {
+                    let node = |node: u32, at: &str| json!({"node": node, "address": at});
+                    let nodes = [node(0, "10.0.0.4:7000"), node(1, "[fe::5]:7000"), node(2, "[fe::5]:7001")];
+                    ("200 OK", json!({"nodes": nodes, "missing": missing}))
+                } else if asked.starts_with("POST /api/v1/drains:end?dry_run=1 ") && !draining.is_empty() {
+                    ("200 OK", json!({"nodes": draining, "moves": [], "moves_total": 0, "bytes": 0}))
+                } else {
+                    ("409 Conflict", json!({"code": "node_refused", "detail": "Node-1 does not drain."}))
+                };
+                let body = body.to_string();
+                let head =
+                    format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close", body.len());
+                stream.get_mut().write_all(format!("{head}\r\n\r\n{body}").as_bytes()).unwrap();
+            }
+        });
+        Api::new(&ApiArgs { http: Some(http), ..ApiArgs::default() }).unwrap()
+    }
+
+    /// Right after a restart of its node the wait for a drain that went on ended with exit code 3.
+    #[test]
+    fn drain_that_goes_on_is_waited_for_though_there_is_no_plan_just_now() {
+        let node = |node| WhichArgs { node: Some(node), host: None };
+        let host = || WhichArgs { node: None, host: Some("fe::5".to_owned()) };
+        let refused = |code: &str| Failure {
+            code: Some(code.to_owned()),
+            ..Failure::new(Exit::NotFound, "Node-1 has not told yet what its pairs take")
+        };
+        let said = |draining: &'static [u32], missing: bool, which: WhichArgs| {
+            draining_already(&api(draining, missing), &which, &refused("drain_refused"))
+        };
+        assert_eq!(said(&[1], false, node(1)), Some(vec![1]));
+        assert_eq!(said(&[], false, node(1)), None, "it was never begun");
+        assert_eq!(said(&[1, 2], false, host()), Some(vec![1, 2]));
+        assert_eq!(said(&[1], false, host()), None, "of one node of the host it was not");
+        assert_eq!(said(&[1, 2], true, host()), None, "a node that does not answer may be at the host");
+        let gone = draining_already(&api(&[1], false), &node(1), &refused("not_found"));
+        assert_eq!(gone, None, "nobody drains it");
     }
 
     #[test]
