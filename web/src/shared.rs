@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode, header};
-use cell_cluster::TuningRow;
+use cell_cluster::{Drains, TuningRow};
 use cell_node::{AccessRules, LookError, NodeSnapshot, TokensError, TreeLook, WarningSubject};
 use rustls::ClientConfig;
+use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::access::Caller;
@@ -30,7 +31,7 @@ use crate::host::Hosts;
 use crate::idempotency::Idempotency;
 use crate::known_nodes::KnownNodes;
 use crate::peer_secret::PeerClaim;
-use crate::peers::Peers;
+use crate::peers::{Gathered, PEER_DEADLINE, Peers};
 use crate::problem::Problem;
 use crate::request_limits::RequestLimits;
 use crate::response_cache::CachedResponse;
@@ -337,6 +338,22 @@ impl Shared {
     /// What happened.
     pub(crate) fn events(&self) -> MutexGuard<'_, EventLog> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The parts of a document ([`Peers::gather`]). A node that was removed for good is none that lacks: its
+    /// lease may last on for a moment, and this node may not have seen yet that it was removed.
+    pub(crate) async fn gather<T>(&self, snapshot: &NodeSnapshot, own: T, path: &str) -> Gathered<T>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
+        let mut gathered = self.peers.gather(snapshot, own, path).await;
+        if !gathered.missing.is_empty() {
+            let list = |coordinator| Drains::new(coordinator).list();
+            let rows = self.coordination.call(PEER_DEADLINE, list).await.unwrap_or_default();
+            let is_removed = |node: u32| rows.iter().any(|row| row.removed && row.node.0 == node);
+            gathered.missing.retain(|peer| !is_removed(peer.node));
+        }
+        gathered
     }
 
     /// Which nodes there are, and which are absent.

@@ -130,7 +130,7 @@ pub(crate) async fn get_drills(
     }
     let why_not = why_not(&shared).await.map(|problem| problem.detail.to_string());
     let path = format!("/api/v1/drills?scope=node&limit={rows}");
-    let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, &path).await;
+    let Gathered { parts, missing } = shared.gather(&snapshot, own, &path).await;
     let (runs, shown) = listed(parts.into_iter().map(|part| part.part), rows);
     let kind = |kind: FaultKind| KindRow {
         kind: kind.word(),

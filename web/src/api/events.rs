@@ -33,7 +33,7 @@ pub(crate) async fn gather_events(shared: &Shared) -> Arc<EventsSeen> {
     let (snapshot, _) = shared.look();
     let most = most_each(snapshot.cluster.members.len());
     let path = format!("/api/v1/events?scope=node&limit={most}");
-    let gathered = shared.peers.gather(&snapshot, own_events(shared, most), &path).await;
+    let gathered = shared.gather(&snapshot, own_events(shared, most), &path).await;
     let Gathered { parts, missing } = gathered;
     let seen = Arc::new(EventsSeen { parts, missing, at_unix_ms: now_unix_ms() });
     cached.replace(Arc::clone(&seen));

@@ -141,7 +141,7 @@ pub(crate) async fn get_series(
         names.join(","),
         window.last
     );
-    let Gathered { mut parts, missing } = shared.peers.gather(&snapshot, own, &path).await;
+    let Gathered { mut parts, missing } = shared.gather(&snapshot, own, &path).await;
     if let Whose::Node(node) = whose {
         shared.check_node("node", node)?;
         parts.retain(|part| part.node.0 == node);

@@ -77,7 +77,7 @@ pub(crate) async fn get_buckets(
         return Ok(axum::Json(Document::of_node(own, age)).into_response());
     }
     let path = format!("/api/v1/tree/buckets?scope=node{}", range.in_query());
-    let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, &path).await;
+    let Gathered { parts, missing } = shared.gather(&snapshot, own, &path).await;
     let cluster = &snapshot.cluster;
     let reported = parts.iter().flat_map(|part| part.part.pairs.iter().copied()).collect::<BTreeSet<_>>();
     let unreported = Unreported::of(&cluster.pairs, &reported, &missing);

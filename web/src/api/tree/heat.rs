@@ -140,7 +140,7 @@ pub(crate) async fn get_heat(
         "/api/v1/tree/heat?scope=node&step={step_s}&seconds={seconds}&last={last}{}",
         range.in_query()
     );
-    let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, &path).await;
+    let Gathered { parts, missing } = shared.gather(&snapshot, own, &path).await;
     let body = document(parts, &range, columns, steps);
     Ok(axum::Json(Document::of_cluster(body, age, missing)).into_response())
 }
