@@ -398,8 +398,8 @@ mod tests {
             let timeline = Timeline::new(0, &cluster, 0);
             Report { timeline, unavailable, ..report(Some(DrillProof::default()), 0) }.reasons()
         };
-        let words = "no key of a drill lies in what the node owned, and no --rate changes that; drill node 1, \
-                     which owned 2 pairs with such keys";
+        let words = "no key of a drill lies in what the node owned, and no --rate changes that; drill node \
+                     1, which owned 2 pairs with such keys";
         assert_eq!(said(&elsewhere), [words]);
         let higher =
             |reasons: Vec<String>| reasons.len() == 1 && reasons[0].ends_with("give a higher --rate");
