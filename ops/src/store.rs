@@ -386,8 +386,8 @@ fn token(role: Option<&str>) -> Option<String> {
 /// What to do where whoever was asked had not the key's pair: that says nothing of whether somebody has it.
 fn not_found_yet(command: &dyn Fn(&str) -> String) -> Option<String> {
     let shows = command("cell status");
-    let time = "its owner was not asked in time: --timeout gives more";
-    Some(format!("{time}; {shows} shows which pairs are not served"))
+    let unserved = format!("nobody serves its pair just now ({shows} shows which pairs are not served)");
+    Some(format!("its owner was not found in time: either {unserved}, or --timeout is too short"))
 }
 
 /// What to do about a server that takes no more connections.
@@ -457,7 +457,7 @@ mod tests {
             let (exit, next) = advice(&error, None);
             let next = next.unwrap();
             assert_eq!(exit, Exit::Unhealthy, "{error}");
-            assert!(next.starts_with("its owner was not asked in time: --timeout"), "{next}");
+            assert!(next.starts_with("its owner was not found in time: either"), "{next}");
         }
         let unserved = AttemptError::Unserved { pair: PairId(1), state: OwnedState::Orphaned };
         let next = advice(&ClientError::Deadline { waited_ms: 9, last: Some(unserved) }, None).1.unwrap();
