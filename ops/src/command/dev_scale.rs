@@ -2,10 +2,8 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, value_parser};
 use serde_json::json;
@@ -15,8 +13,8 @@ use crate::dev::scale::ScaleClient;
 use crate::dev::scale_wire::{ScaleNode, ScaleRequest, socket};
 use crate::exit::{Exit, Failure};
 use crate::hint::Reached;
-use crate::output::{message, number};
-use crate::signal;
+use crate::output::message;
+use crate::waiting::{Enough, Waiting};
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -48,19 +46,18 @@ enum Stand {
 /// A step that did not end.
 enum Broken {
     Failure(Failure),
-    /// In time; with what is lacking.
-    Late(String),
+    /// It is not waited for any longer, with what is lacking.
+    Enough(Enough, String),
 }
 
 struct Scale {
     client: ScaleClient,
-    until: Instant,
-    stop: Arc<AtomicBool>,
+    waiting: Waiting,
     said: String,
     reached: Reached,
 }
 
-/// Runs the command. Exit code 6 if it is not done in time: it can be run again.
+/// Runs the command. Exit code 6 if it is not done in time, 130 after a signal: it can be run again.
 pub(crate) fn run(global: &Global, arguments: &DevScaleArgs, parent: &Path) -> anyhow::Result<Exit> {
     let dir = arguments.dir.as_deref().unwrap_or(parent);
     let client = ScaleClient::connect(dir).map_err(|error| {
@@ -73,18 +70,14 @@ pub(crate) fn run(global: &Global, arguments: &DevScaleArgs, parent: &Path) -> a
         Failure::new(Exit::Unreachable, what)
             .next("`cell dev` opens it in its folder; --dir names another folder than ./cell-data")
     })?;
-    let stop = signal::stop_flag()?;
-    let (until, reached) = (Instant::now() + arguments.patience, Reached::by_dir(dir));
-    let mut scale = Scale { client, until, stop, said: String::new(), reached };
+    let (waiting, reached) = (Waiting::start(arguments.patience)?, Reached::by_dir(dir));
+    let mut scale = Scale { client, waiting, said: String::new(), reached };
     let nodes = match scale.to(arguments.nodes) {
         Ok(nodes) => nodes,
         Err(Broken::Failure(failure)) => return Err(failure.into()),
-        Err(Broken::Late(what)) => {
-            let patience = number::time(arguments.patience);
-            message::warning(&format!(
-                "{what} after {patience}; run it again to go on, or with another number"
-            ));
-            return Ok(Exit::Partial);
+        Err(Broken::Enough(enough, what)) => {
+            let next = "what was begun goes on; run it again to see it through, or with another number";
+            return scale.waiting.end(enough, &what, next);
         }
     };
     message::print_document(global.json, json!({"nodes": nodes}), || {
@@ -129,8 +122,8 @@ impl Scale {
                 message::note(&what);
                 self.said.clone_from(&what);
             }
-            if self.stop.load(Ordering::Relaxed) || Instant::now() >= self.until {
-                return Err(Broken::Late(what));
+            if let Some(enough) = self.waiting.enough() {
+                return Err(Broken::Enough(enough, what));
             }
             thread::sleep(LOOK_EVERY);
         }
@@ -214,7 +207,14 @@ fn all_serve(wanted: u16, nodes: &[ScaleNode]) -> Stand {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use tempfile::TempDir;
+
     use super::*;
+    use crate::dev::scale_wire::ScaleAnswer;
 
     fn node(node: u16, pairs: usize, draining: bool) -> ScaleNode {
         ScaleNode {
@@ -226,6 +226,31 @@ mod tests {
             draining,
             stall: None,
         }
+    }
+
+    /// A command of a supervisor that has these nodes, whatever it is asked for.
+    fn scale_of(nodes: Vec<ScaleNode>, interrupted: bool) -> (TempDir, Scale) {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = cell_cluster::local_socket::listen(&socket(folder.path())).unwrap();
+        thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let answer = serde_json::to_string(&ScaleAnswer::Nodes(nodes)).unwrap();
+            for _request in BufReader::new(&stream).lines().map_while(Result::ok) {
+                writeln!(&stream, "{answer}").unwrap();
+            }
+        });
+        let client = ScaleClient::connect(folder.path()).unwrap();
+        let waiting = Waiting::unless(Arc::new(AtomicBool::new(interrupted)), Duration::from_secs(600));
+        let reached = Reached::by_dir(folder.path());
+        (folder, Scale { client, waiting, said: String::new(), reached })
+    }
+
+    /// It ended as if its patience were over.
+    #[test]
+    fn wait_ends_with_a_signal() {
+        let (_folder, mut scale) = scale_of(vec![node(0, 1, false), node(1, 2, true)], true);
+        let Err(Broken::Enough(enough, what)) = scale.to(1) else { panic!("it goes on") };
+        assert_eq!((enough, what.as_str()), (Enough::Interrupted, "node 1 drains: 2 pairs left"));
     }
 
     fn is_ended(stand: &Stand) -> bool {
