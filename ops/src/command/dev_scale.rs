@@ -16,6 +16,8 @@ use crate::hint::Reached;
 use crate::output::message;
 use crate::waiting::{Enough, Waiting};
 
+/// The state of a node that is not started again.
+const GIVEN_UP: &str = "given up";
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -41,6 +43,8 @@ enum Stand {
     Lacking(String),
     /// Somebody has seen to it that it does not come.
     Ended(String),
+    /// Nobody starts these nodes any more.
+    GivenUp(String),
 }
 
 /// A step that did not end.
@@ -115,6 +119,11 @@ impl Scale {
                         "{} says what was done; run it again with the number that is wanted",
                         self.reached.command("cell events")
                     );
+                    return Err(Broken::Failure(Failure::new(Exit::Error, what).next(next)));
+                }
+                Stand::GivenUp(what) => {
+                    let next =
+                        "stop `cell dev` and start it again: it starts all nodes, and the data is kept";
                     return Err(Broken::Failure(Failure::new(Exit::Error, what).next(next)));
                 }
             };
@@ -200,9 +209,18 @@ fn all_serve(wanted: u16, nodes: &[ScaleNode]) -> Stand {
         let nodes = cell_terms::text::counted(nodes.len() as u64, "node", "nodes");
         return Stand::Ended(format!("somebody else scales the cluster: it has {nodes} now"));
     }
+    let is_given_up = |node: &&ScaleNode| node.state == GIVEN_UP;
     let waits = nodes.iter().filter(|node| node.state != "serving");
-    let waits: Vec<String> = waits.map(|node| format!("node {} is {}", node.node, node.state)).collect();
-    if waits.is_empty() { Stand::Done } else { Stand::Lacking(waits.join(", ")) }
+    let (given_up, coming): (Vec<&ScaleNode>, Vec<&ScaleNode>) = waits.partition(is_given_up);
+    let words = |nodes: &[&ScaleNode], more: &str| {
+        let words = nodes.iter().map(|node| format!("node {} is {}{more}", node.node, node.state));
+        words.collect::<Vec<_>>().join(", ")
+    };
+    match (coming.is_empty(), given_up.is_empty()) {
+        (false, _) => Stand::Lacking(words(&coming, "")),
+        (true, false) => Stand::GivenUp(words(&given_up, ": nothing starts it again")),
+        (true, true) => Stand::Done,
+    }
 }
 
 #[cfg(test)]
@@ -251,6 +269,21 @@ mod tests {
         let (_folder, mut scale) = scale_of(vec![node(0, 1, false), node(1, 2, true)], true);
         let Err(Broken::Enough(enough, what)) = scale.to(1) else { panic!("it goes on") };
         assert_eq!((enough, what.as_str()), (Enough::Interrupted, "node 1 drains: 2 pairs left"));
+    }
+
+    /// It waited until its patience was over.
+    #[test]
+    fn node_that_nobody_starts_again_is_not_waited_for() {
+        let of = |number, state: &str| ScaleNode { state: state.to_owned(), ..node(number, 0, false) };
+        let nodes = vec![node(0, 1, false), of(1, "given up")];
+        let words = "node 1 is given up: nothing starts it again";
+        assert_eq!(all_serve(2, &nodes), Stand::GivenUp(words.to_owned()));
+        let coming = [of(0, "starting"), of(1, "given up")];
+        assert_eq!(all_serve(2, &coming), Stand::Lacking("node 0 is starting".to_owned()));
+        let (_folder, mut scale) = scale_of(nodes, false);
+        let Err(Broken::Failure(failure)) = scale.to(2) else { panic!("it is no failure") };
+        assert_eq!((failure.exit, failure.what.as_str()), (Exit::Error, words));
+        assert!(failure.next.unwrap().contains("start it again"));
     }
 
     fn is_ended(stand: &Stand) -> bool {
