@@ -35,6 +35,7 @@ mod signal;
 mod start_checks;
 mod store;
 mod version;
+mod waiting;
 mod watch;
 
 use std::process::ExitCode;

@@ -18,7 +18,7 @@ use crate::lane::{LANE_STEP, Lane, LanePoint};
 use crate::load::{Load, Target, Traffic};
 use crate::proof::{DrillProof, Reader, prove};
 use crate::report::{DrillVerdict, Report, Unavailable};
-use crate::rolling::{Rolling, RollingAction, RollingStage};
+use crate::rolling::{Rolling, RollingAction, RollingStage, gone};
 use crate::supervisor::Supervisor;
 use crate::timeline::{DrillEvent, Moment, Timeline};
 use crate::wire::{DrillRequest, NodeView, Status};
@@ -153,6 +153,12 @@ impl Drop for Leftover<'_> {
 }
 
 impl Injected<'_> {
+    /// Nothing is to be taken back at a node that has no place in the cluster any more.
+    fn forget_gone(&mut self, status: &Status) {
+        let is_there = |node: u16| usize::from(node) < status.nodes.len();
+        self.healing = self.healing.filter(|request| request.node().is_none_or(is_there));
+    }
+
     /// Takes it back, once; when that was.
     fn heal(&mut self) -> Result<Option<u64>, DrillError> {
         let healed = self.healing.take().map(|request| self.supervisor.ask(request));
@@ -174,8 +180,17 @@ impl Drill {
     /// # Errors
     /// What is in the way. [`Drill::run`] looks again.
     pub fn check(&self) -> Result<(), DrillError> {
-        let (_, status) = Supervisor::connect(&self.dir)?.status()?;
-        self.check_status(&status)
+        self.begin().map(drop)
+    }
+
+    /// Connects to the supervisor. As long as that lasts no other drill begins, and no node comes or goes.
+    fn begin(&self) -> Result<(Supervisor, Status), DrillError> {
+        let mut supervisor = Supervisor::connect(&self.dir)?;
+        let node = (self.fault != FaultKind::Rolling).then_some(self.node);
+        supervisor.ask(DrillRequest::Begin { node })?;
+        let (_, status) = supervisor.status()?;
+        self.check_status(&status)?;
+        Ok((supervisor, status))
     }
 
     /// Runs it, until `interrupted` is set; `notify` is called with how it goes, from several threads.
@@ -187,9 +202,7 @@ impl Drill {
         interrupted: &AtomicBool,
         notify: &(dyn Fn(Notice) + Sync),
     ) -> Result<Report, DrillError> {
-        let mut supervisor = Supervisor::connect(&self.dir)?;
-        let (_, status) = supervisor.status()?;
-        self.check_status(&status)?;
+        let (mut supervisor, status) = self.begin()?;
         if self.owns_nothing(&status) {
             notify(Notice::OwnsNothing { node: self.node });
         }
@@ -334,6 +347,10 @@ impl Drill {
             }
             let (at_ns, status) = fault.supervisor.status()?;
             timeline.look(at_ns, &status);
+            if status.nodes.len() <= usize::from(self.node) {
+                fault.forget_gone(&status);
+                return Ok((timeline, at_ns, vec![gone(self.node)]));
+            }
             if is_over && has_come(self.fault, self.node, &before, &status) && timeline.is_all_back(&status) {
                 timeline.note(at_ns, DrillEvent::AllBack, None);
                 report_moments(&timeline, &mut reported, notify);
@@ -392,7 +409,10 @@ impl Drill {
                     thread::sleep(AFTERWARDS);
                     return Ok((timeline, at_ns, Vec::new()));
                 }
-                RollingAction::Stuck(why) => return Ok((timeline, at_ns, vec![why])),
+                RollingAction::Stuck(why) => {
+                    fault.forget_gone(&status);
+                    return Ok((timeline, at_ns, vec![why]));
+                }
             }
         }
     }

@@ -78,8 +78,8 @@ impl Rolling {
         let Some(&node) = self.nodes.first() else {
             return if is_well(status) { RollingAction::Done } else { self.wait(now_ms, status) };
         };
-        let view = status.nodes.get(usize::from(node));
-        let (lives, serves) = view.map_or((0, false), |view| (view.lives, view.state == "serving"));
+        let Some(view) = status.nodes.get(usize::from(node)) else { return stuck(&gone(node)) };
+        let (lives, serves) = (view.lives, view.state == "serving");
         match self.stage {
             None if is_well(status) => {
                 (self.lives, self.left) = (lives, pairs_of(status, node));
@@ -94,11 +94,11 @@ impl Rolling {
                 self.stage = None;
                 action
             }
-            Some(RollingStage::Draining) if view.is_some_and(|view| view.drained_by.is_none()) => {
-                RollingAction::Stuck(format!(
-                    "the rolling restart does not come on: node {node} is not to be emptied any more, somebody \
-                     ended its drain"
-                ))
+            Some(RollingStage::Restarting) if view.state == "given up" => {
+                stuck(&format!("node {node} is not started again"))
+            }
+            Some(RollingStage::Draining) if view.drained_by.is_none() => {
+                stuck(&format!("node {node} is not to be emptied any more, somebody ended its drain"))
             }
             Some(RollingStage::Draining) if pairs_of(status, node) != self.left => {
                 (self.left, self.since_ms) = (pairs_of(status, node), now_ms);
@@ -127,8 +127,17 @@ impl Rolling {
             (Some(node), None) => format!("not everything is well before node {node}'s turn"),
             (None, _) => "not everything is well afterwards".to_owned(),
         };
-        RollingAction::Stuck(format!("the rolling restart does not come on: {what}"))
+        stuck(&what)
     }
+}
+
+fn stuck(what: &str) -> RollingAction {
+    RollingAction::Stuck(format!("the rolling restart does not come on: {what}"))
+}
+
+/// Of a node that has no place in the cluster any more.
+pub(crate) fn gone(node: u16) -> String {
+    format!("node {node} was taken away while the drill ran")
 }
 
 #[cfg(test)]
@@ -229,6 +238,25 @@ mod tests {
         assert_eq!(rolling.step(2, &drained(0, begin.clone())), RollingAction::Wait);
         let RollingAction::Stuck(why) = rolling.step(3, &begin) else { panic!("it waits") };
         assert!(why.ends_with("node 0 is not to be emptied any more, somebody ended its drain"), "{why}");
+    }
+
+    /// It waited until its patience was over, and said that the node did not serve again.
+    #[test]
+    fn step_of_a_node_that_was_taken_away_or_given_up_says_so_at_once() {
+        let begin = status(&[WELL, WELL], &[0, 0]);
+        let stuck_at = |stage: Option<RollingStage>, status: &Status| {
+            let mut rolling = Rolling { nodes: vec![1], stage, ..Rolling::new(&begin, 0, 100) };
+            let RollingAction::Stuck(why) = rolling.step(1, status) else { panic!("it waits") };
+            why
+        };
+        let shrunk = status(&[WELL], &[0, 0]);
+        for stage in [None, Some(RollingStage::Draining), Some(RollingStage::Restarting)] {
+            let why = stuck_at(stage, &shrunk);
+            assert!(why.ends_with("node 1 was taken away while the drill ran"), "{why}");
+        }
+        let ended = status(&[WELL, (1, "given up")], &[0, 0]);
+        let why = stuck_at(Some(RollingStage::Restarting), &ended);
+        assert!(why.ends_with("node 1 is not started again"), "{why}");
     }
 
     #[test]

@@ -17,6 +17,12 @@ pub const DRAINED_BY: &str = "a rolling restart";
 pub enum DrillRequest {
     /// How everyone is.
     Status,
+    /// A drill begins, the only one until its connection ends; no node comes or goes meanwhile.
+    Begin {
+        /// To which node; none: to all in turn.
+        #[serde(default)]
+        node: Option<u16>,
+    },
     /// `kill -9`. The node is started again after `down_ms`, if the supervisor starts nodes again at all.
     Kill {
         /// Which.
@@ -105,10 +111,10 @@ impl PartitionWay {
 }
 
 impl DrillRequest {
-    /// The node that it is about.
+    /// The node that it does something to.
     pub fn node(self) -> Option<u16> {
         match self {
-            DrillRequest::Status => None,
+            DrillRequest::Status | DrillRequest::Begin { .. } => None,
             DrillRequest::Kill { node, .. }
             | DrillRequest::Stop { node }
             | DrillRequest::Cont { node }
@@ -123,6 +129,7 @@ impl DrillRequest {
     pub fn word(self) -> &'static str {
         match self {
             DrillRequest::Status => "status",
+            DrillRequest::Begin { .. } => "begin",
             DrillRequest::Kill { .. } => "kill",
             DrillRequest::Stop { .. } => "stop",
             DrillRequest::Cont { .. } => "cont",
@@ -284,6 +291,8 @@ mod tests {
     fn request_is_one_line_as_documented() {
         let cases = [
             (DrillRequest::Status, r#"{"do":"status"}"#),
+            (DrillRequest::Begin { node: Some(1) }, r#"{"do":"begin","node":1}"#),
+            (DrillRequest::Begin { node: None }, r#"{"do":"begin","node":null}"#),
             (DrillRequest::Kill { node: 1, down_ms: 3000 }, r#"{"do":"kill","node":1,"down_ms":3000}"#),
             (
                 DrillRequest::Partition { node: 2, on: true, way: PartitionWay::Both },

@@ -19,6 +19,7 @@ use crate::command::dev_scale::{self, DevScaleArgs};
 use crate::dev::announce::Announcer;
 use crate::dev::child::NodeSpec;
 use crate::dev::drill_listener;
+use crate::dev::drill_turn::DrillTurns;
 use crate::dev::event::Event;
 use crate::dev::local_listener::LocalListener;
 use crate::dev::messages;
@@ -131,8 +132,10 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     signal::on_signals(Hangup::Stops, move || stop.send(Event::Stop).unwrap_or_default())?;
     scale::permit(&(coordinator.clone() as Arc<dyn Coordinator>), arguments.nodes).map_err(explain)?;
     let owners = Owners::of(&Table::new(coordinator.clone()).pairs().map_err(explain)?.0);
-    let scale_listener = scale::listen(plan.scale_socket(), coordinator.clone(), sender.clone())?;
-    let drill_listener = drills(&plan, coordinator, &sender)?;
+    let turns = DrillTurns::default();
+    let scale_listener =
+        scale::listen(plan.scale_socket(), coordinator.clone(), sender.clone(), turns.clone())?;
+    let drill_listener = drills(&plan, coordinator, &sender, turns)?;
     let given = (arguments.nodes, arguments.show_logs);
     let specs = (0..arguments.nodes).map(|node| node_spec(&plan, node, given, matches));
     let mut specs = specs.collect::<anyhow::Result<Vec<NodeSpec>>>()?;
@@ -199,9 +202,10 @@ fn drills(
     plan: &Plan,
     coordinator: Arc<Embedded>,
     events: &mpsc::Sender<Event>,
+    turns: DrillTurns,
 ) -> anyhow::Result<Option<LocalListener>> {
     if plan.allows_drills() {
-        return drill_listener::listen(plan.drill_socket(), coordinator, events.clone()).map(Some);
+        return drill_listener::listen(plan.drill_socket(), coordinator, events.clone(), turns).map(Some);
     }
     local_socket::remove(&plan.drill_socket())
         .context("cannot remove the socket of an earlier supervisor")?;

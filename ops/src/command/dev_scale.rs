@@ -2,10 +2,8 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, value_parser};
 use serde_json::json;
@@ -15,9 +13,11 @@ use crate::dev::scale::ScaleClient;
 use crate::dev::scale_wire::{ScaleNode, ScaleRequest, socket};
 use crate::exit::{Exit, Failure};
 use crate::hint::Reached;
-use crate::output::{message, number};
-use crate::signal;
+use crate::output::message;
+use crate::waiting::{Enough, Waiting};
 
+/// The state of a node that is not started again.
+const GIVEN_UP: &str = "given up";
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -43,24 +43,25 @@ enum Stand {
     Lacking(String),
     /// Somebody has seen to it that it does not come.
     Ended(String),
+    /// Nobody starts these nodes any more.
+    GivenUp(String),
 }
 
 /// A step that did not end.
 enum Broken {
     Failure(Failure),
-    /// In time; with what is lacking.
-    Late(String),
+    /// It is not waited for any longer, with what is lacking.
+    Enough(Enough, String),
 }
 
 struct Scale {
     client: ScaleClient,
-    until: Instant,
-    stop: Arc<AtomicBool>,
+    waiting: Waiting,
     said: String,
     reached: Reached,
 }
 
-/// Runs the command. Exit code 6 if it is not done in time: it can be run again.
+/// Runs the command. Exit code 6 if it is not done in time, 130 after a signal: it can be run again.
 pub(crate) fn run(global: &Global, arguments: &DevScaleArgs, parent: &Path) -> anyhow::Result<Exit> {
     let dir = arguments.dir.as_deref().unwrap_or(parent);
     let client = ScaleClient::connect(dir).map_err(|error| {
@@ -73,18 +74,14 @@ pub(crate) fn run(global: &Global, arguments: &DevScaleArgs, parent: &Path) -> a
         Failure::new(Exit::Unreachable, what)
             .next("`cell dev` opens it in its folder; --dir names another folder than ./cell-data")
     })?;
-    let stop = signal::stop_flag()?;
-    let (until, reached) = (Instant::now() + arguments.patience, Reached::by_dir(dir));
-    let mut scale = Scale { client, until, stop, said: String::new(), reached };
+    let (waiting, reached) = (Waiting::start(arguments.patience)?, Reached::by_dir(dir));
+    let mut scale = Scale { client, waiting, said: String::new(), reached };
     let nodes = match scale.to(arguments.nodes) {
         Ok(nodes) => nodes,
         Err(Broken::Failure(failure)) => return Err(failure.into()),
-        Err(Broken::Late(what)) => {
-            let patience = number::time(arguments.patience);
-            message::warning(&format!(
-                "{what} after {patience}; run it again to go on, or with another number"
-            ));
-            return Ok(Exit::Partial);
+        Err(Broken::Enough(enough, what)) => {
+            let next = "what was begun goes on; run it again to see it through, or with another number";
+            return scale.waiting.end(enough, &what, next);
         }
     };
     message::print_document(global.json, json!({"nodes": nodes}), || {
@@ -124,13 +121,18 @@ impl Scale {
                     );
                     return Err(Broken::Failure(Failure::new(Exit::Error, what).next(next)));
                 }
+                Stand::GivenUp(what) => {
+                    let next =
+                        "stop `cell dev` and start it again: it starts all nodes, and the data is kept";
+                    return Err(Broken::Failure(Failure::new(Exit::Error, what).next(next)));
+                }
             };
             if self.said != what {
                 message::note(&what);
                 self.said.clone_from(&what);
             }
-            if self.stop.load(Ordering::Relaxed) || Instant::now() >= self.until {
-                return Err(Broken::Late(what));
+            if let Some(enough) = self.waiting.enough() {
+                return Err(Broken::Enough(enough, what));
             }
             thread::sleep(LOOK_EVERY);
         }
@@ -207,14 +209,30 @@ fn all_serve(wanted: u16, nodes: &[ScaleNode]) -> Stand {
         let nodes = cell_terms::text::counted(nodes.len() as u64, "node", "nodes");
         return Stand::Ended(format!("somebody else scales the cluster: it has {nodes} now"));
     }
+    let is_given_up = |node: &&ScaleNode| node.state == GIVEN_UP;
     let waits = nodes.iter().filter(|node| node.state != "serving");
-    let waits: Vec<String> = waits.map(|node| format!("node {} is {}", node.node, node.state)).collect();
-    if waits.is_empty() { Stand::Done } else { Stand::Lacking(waits.join(", ")) }
+    let (given_up, coming): (Vec<&ScaleNode>, Vec<&ScaleNode>) = waits.partition(is_given_up);
+    let words = |nodes: &[&ScaleNode], more: &str| {
+        let words = nodes.iter().map(|node| format!("node {} is {}{more}", node.node, node.state));
+        words.collect::<Vec<_>>().join(", ")
+    };
+    match (coming.is_empty(), given_up.is_empty()) {
+        (false, _) => Stand::Lacking(words(&coming, "")),
+        (true, false) => Stand::GivenUp(words(&given_up, ": nothing starts it again")),
+        (true, true) => Stand::Done,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use tempfile::TempDir;
+
     use super::*;
+    use crate::dev::scale_wire::ScaleAnswer;
 
     fn node(node: u16, pairs: usize, draining: bool) -> ScaleNode {
         ScaleNode {
@@ -226,6 +244,46 @@ mod tests {
             draining,
             stall: None,
         }
+    }
+
+    /// A command of a supervisor that has these nodes, whatever it is asked for.
+    fn scale_of(nodes: Vec<ScaleNode>, interrupted: bool) -> (TempDir, Scale) {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = cell_cluster::local_socket::listen(&socket(folder.path())).unwrap();
+        thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let answer = serde_json::to_string(&ScaleAnswer::Nodes(nodes)).unwrap();
+            for _request in BufReader::new(&stream).lines().map_while(Result::ok) {
+                writeln!(&stream, "{answer}").unwrap();
+            }
+        });
+        let client = ScaleClient::connect(folder.path()).unwrap();
+        let waiting = Waiting::unless(Arc::new(AtomicBool::new(interrupted)), Duration::from_secs(600));
+        let reached = Reached::by_dir(folder.path());
+        (folder, Scale { client, waiting, said: String::new(), reached })
+    }
+
+    /// It ended as if its patience were over.
+    #[test]
+    fn wait_ends_with_a_signal() {
+        let (_folder, mut scale) = scale_of(vec![node(0, 1, false), node(1, 2, true)], true);
+        let Err(Broken::Enough(enough, what)) = scale.to(1) else { panic!("it goes on") };
+        assert_eq!((enough, what.as_str()), (Enough::Interrupted, "node 1 drains: 2 pairs left"));
+    }
+
+    /// It waited until its patience was over.
+    #[test]
+    fn node_that_nobody_starts_again_is_not_waited_for() {
+        let of = |number, state: &str| ScaleNode { state: state.to_owned(), ..node(number, 0, false) };
+        let nodes = vec![node(0, 1, false), of(1, "given up")];
+        let words = "node 1 is given up: nothing starts it again";
+        assert_eq!(all_serve(2, &nodes), Stand::GivenUp(words.to_owned()));
+        let coming = [of(0, "starting"), of(1, "given up")];
+        assert_eq!(all_serve(2, &coming), Stand::Lacking("node 0 is starting".to_owned()));
+        let (_folder, mut scale) = scale_of(nodes, false);
+        let Err(Broken::Failure(failure)) = scale.to(2) else { panic!("it is no failure") };
+        assert_eq!((failure.exit, failure.what.as_str()), (Exit::Error, words));
+        assert!(failure.next.unwrap().contains("start it again"));
     }
 
     fn is_ended(stand: &Stand) -> bool {

@@ -1,9 +1,8 @@
 //! `cell node drain`, `undrain` and `remove`: empties nodes of their pairs while all is read and written, and
 //! removes them for good, by the admin API.
 
-use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use serde::Deserialize;
@@ -15,7 +14,7 @@ use crate::args::Global;
 use crate::change_args::{TryArgs, TryOrWaitArgs};
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number};
-use crate::signal;
+use crate::waiting::Waiting;
 
 const PATH: &str = "/api/v1/drains";
 /// How long the end of a drain is waited for, unless a time is named.
@@ -187,13 +186,13 @@ pub(crate) fn drain(global: &Global, arguments: &NodeDrainArgs) -> anyhow::Resul
             let Some(patience) = patience else { return Err(refused.into()) };
             let draining = draining_already(&api, &arguments.which, &refused);
             let Some(nodes) = draining else { return Err(refused.into()) };
-            return wait(global, &api, &nodes, patience, &events);
+            return wait(global, &api, &nodes, &Waiting::start(patience)?, &events);
         }
     };
     let mut made: Change = understand(&document, "what becomes of the drain")?;
     made.nodes.sort_unstable();
     if let Some(patience) = patience {
-        return wait(global, &api, &made.nodes, patience, &events);
+        return wait(global, &api, &made.nodes, &Waiting::start(patience)?, &events);
     }
     message::print_document(global.json, document, || plan_text(arguments, &made))?;
     Ok(Exit::Ok)
@@ -275,15 +274,14 @@ fn plan_text(arguments: &NodeDrainArgs, made: &Change) -> String {
 }
 
 /// Waits until nodes are empty; `events` is how to see what happened. Exit code 6 if they are not in time, 1
-/// if somebody ended the drain.
-fn wait(global: &Global, api: &Api, nodes: &[u32], patience: Duration, events: &str) -> anyhow::Result<Exit> {
-    let stop = signal::stop_flag()?;
-    let until = Instant::now() + patience;
+/// if somebody ended the drain, 130 after a signal.
+fn wait(global: &Global, api: &Api, nodes: &[u32], waiting: &Waiting, events: &str) -> anyhow::Result<Exit> {
+    const GOES_ON: &str = "the drain goes on";
     let mut said: Vec<String> = Vec::new();
     // The answer of a moment ago may not know of the drain yet.
     let mut seen = false;
     loop {
-        let over = stop.load(Ordering::Relaxed) || Instant::now() >= until;
+        let enough = waiting.enough();
         match list(api) {
             Ok((drains, document)) => {
                 let own: Vec<&Drain> = drains.iter().filter(|drain| nodes.contains(&drain.node)).collect();
@@ -303,13 +301,15 @@ fn wait(global: &Global, api: &Api, nodes: &[u32], patience: Duration, events: &
                 }
                 seen |= all;
             }
-            Err(failure) if over => return Err(failure.into()),
-            Err(_) => {}
+            Err(failure) => {
+                if let Some(enough) = enough {
+                    return waiting.end_unseen(enough, failure, GOES_ON);
+                }
+            }
         }
-        if over {
-            let (names, verb, waited) = (named(nodes), is_or_are(nodes), number::time(patience));
-            message::warning(&format!("{names} {verb} not empty after {waited}; the drain goes on"));
-            return Ok(Exit::Partial);
+        if let Some(enough) = enough {
+            let stand = format!("{} {} not empty", named(nodes), is_or_are(nodes));
+            return waiting.end(enough, &stand, GOES_ON);
         }
         thread::sleep(WAIT_PERIOD);
     }
@@ -319,6 +319,8 @@ fn wait(global: &Global, api: &Api, nodes: &[u32], patience: Duration, events: &
 mod tests {
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
 
@@ -396,6 +398,16 @@ mod tests {
         assert_eq!(said(&[1, 2], true, host()), None, "a node that does not answer may be at the host");
         let gone = draining_already(&api(&[1], false), &node(1), &refused("not_found"));
         assert_eq!(gone, None, "nobody drains it");
+    }
+
+    #[test]
+    fn wait_that_is_interrupted_is_130_also_while_nothing_is_known_of_the_drain() {
+        let global = Global { json: false, quiet: true, color: message::Color::Never };
+        let waiting = Waiting::unless(Arc::new(AtomicBool::new(true)), PATIENCE);
+        let ended = wait(&global, &api(&[1], false), &[1], &waiting, "`cell events`");
+        let failure = ended.unwrap_err().downcast::<Failure>().unwrap();
+        assert_eq!(failure.exit, Exit::Interrupted);
+        assert!(failure.what.ends_with("; the drain goes on"), "{}", failure.what);
     }
 
     #[test]

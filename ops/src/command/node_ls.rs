@@ -52,7 +52,14 @@ struct Node {
 #[derive(Debug, Deserialize)]
 struct Memory {
     limit_bytes: u64,
-    process_bytes: u64,
+    available_bytes: u64,
+}
+
+impl Memory {
+    /// Whatever holds it: regions, logs' buffers, what is ready for takeovers, and the rest of the process.
+    fn used_bytes(&self) -> u64 {
+        self.limit_bytes.saturating_sub(self.available_bytes)
+    }
 }
 
 const HEADINGS: [&str; 11] = [
@@ -113,7 +120,7 @@ fn row(node: &Node) -> Vec<String> {
             node.entries.map_or_else(|| "-".to_owned(), number::count),
             node.operations_per_second.map_or_else(|| "-".to_owned(), number::rate),
             number::count(node.connections),
-            of(node.memory.process_bytes, node.memory.limit_bytes),
+            of(node.memory.used_bytes(), node.memory.limit_bytes),
             number::time(Duration::from_millis(node.lease_remaining_ms)),
             number::time(Duration::from_millis(node.uptime_ms)),
         ]);
@@ -139,7 +146,8 @@ mod tests {
         json!({
             "node": number, "address": "127.0.0.1:7000", "http": "127.0.0.1:7080", "state": state,
             "state_detail": null, "uptime_ms": 61_000, "lease_remaining_ms": 2_500, "connections": 3,
-            "memory": {"limit_bytes": 4 << 20, "process_bytes": 1 << 20}, "pairs": [1, 4], "entries": 1_234,
+            "memory": {"limit_bytes": 4 << 20, "available_bytes": 1 << 20, "process_bytes": 1 << 19},
+            "pairs": [1, 4], "entries": 1_234,
             "operations_per_second": 1_500.0, "absent_since_unix_ms": absent_since_unix_ms,
         })
     }
@@ -157,7 +165,7 @@ mod tests {
         };
         let first = ["0", "127.0.0.1:7000", "127.0.0.1:7080", "serving", "2", "1,234", "1.50 k/s", "3"];
         assert_eq!(cells(1)[..8], first);
-        assert_eq!(cells(1)[8..], ["1.00 MiB of 4.00 MiB", "2.50 s", "1 min 1 s"]);
+        assert_eq!(cells(1)[8..], ["3.00 MiB of 4.00 MiB", "2.50 s", "1 min 1 s"]);
         assert_eq!(cells(2)[..5], ["1", "-", "127.0.0.1:7081", "no answer", "-"]);
         assert_eq!(cells(3)[3..6], ["absent", "-", "-"]);
     }

@@ -1,6 +1,5 @@
 //! `cell region move`: lets a pair move to another node while both live, by the admin API; and what moves.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use crate::args::Global;
 use crate::change_args::TryOrWaitArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number};
-use crate::signal;
+use crate::waiting::Waiting;
 
 /// As many rows as the API gives.
 const PATH: &str = "/api/v1/moves?limit=65536";
@@ -184,7 +183,8 @@ pub(crate) fn run(global: &Global, arguments: &RegionMoveArgs) -> anyhow::Result
     let made: Made = understand(&document, "what becomes of a move")?;
     match arguments.how.patience(PATIENCE) {
         Some(patience) => {
-            wait(global, &api, &made.r#move, patience, &arguments.api.command("cell region ls"))
+            let look = arguments.api.command("cell region ls");
+            wait(global, &api, &made.r#move, &Waiting::start(patience)?, &look)
         }
         None => {
             message::print_document(global.json, document, || text(arguments, &made.r#move))?;
@@ -206,13 +206,12 @@ fn text(arguments: &RegionMoveArgs, of: &Move) -> String {
 }
 
 /// Waits until a move is over; `look` is how to look at it later. Exit code 6 if it is not in time, 1 if it
-/// came to nothing.
-fn wait(global: &Global, api: &Api, begun: &Move, patience: Duration, look: &str) -> anyhow::Result<Exit> {
-    let stop = signal::stop_flag()?;
-    let until = Instant::now() + patience;
+/// came to nothing, 130 after a signal.
+fn wait(global: &Global, api: &Api, begun: &Move, waiting: &Waiting, look: &str) -> anyhow::Result<Exit> {
+    const GOES_ON: &str = "the move goes on";
     let mut said = String::new();
     loop {
-        let over = stop.load(Ordering::Relaxed) || Instant::now() >= until;
+        let enough = waiting.enough();
         let asked = api.get(PATH).and_then(|answer| {
             let rows: Vec<Value> = answer.document["moves"].as_array().cloned().unwrap_or_default();
             let is_it = |row: &Value| row["pair"] == begun.pair && row["number"] == begun.number;
@@ -228,7 +227,7 @@ fn wait(global: &Global, api: &Api, begun: &Move, patience: Duration, look: &str
                 }
                 match of.outcome.as_deref() {
                     Some("moved") => {
-                        if !is_shown_soon(api, &of, &stop) {
+                        if !is_shown_soon(api, &of, waiting) {
                             message::warning(&format!("{look} does not show it there yet"));
                         }
                         message::print_document(global.json, row, || {
@@ -237,19 +236,22 @@ fn wait(global: &Global, api: &Api, begun: &Move, patience: Duration, look: &str
                         return Ok(Exit::Ok);
                     }
                     Some(_) => return Err(came_to_nothing(&of, look).into()),
-                    None if over => {
-                        message::warning(&format!("{} after {}", of.line(), number::time(patience)));
-                        return Ok(Exit::Partial);
+                    None => {
+                        if let Some(enough) = enough {
+                            return waiting.end(enough, &of.line(), GOES_ON);
+                        }
                     }
-                    None => {}
                 }
             }
             Ok(None) => {
                 let what = format!("another move of pair {} has begun since", begun.pair);
                 return Err(Failure::new(Exit::Error, what).into());
             }
-            Err(failure) if over => return Err(failure.into()),
-            Err(_) => {}
+            Err(failure) => {
+                if let Some(enough) = enough {
+                    return waiting.end_unseen(enough, failure, GOES_ON);
+                }
+            }
         }
         thread::sleep(WAIT_PERIOD);
     }
@@ -268,7 +270,7 @@ fn placement(api: &Api) -> Result<Placement, Failure> {
 
 /// Waits until `cell region ls` and `cell node ls` show what the coordinator says: a node looks at it now and
 /// then. False: not in time.
-fn is_shown_soon(api: &Api, of: &Move, stop: &AtomicBool) -> bool {
+fn is_shown_soon(api: &Api, of: &Move, waiting: &Waiting) -> bool {
     let until = Instant::now() + SHOWN_MAX;
     let is_shown = || {
         let placement = placement(api)?;
@@ -279,7 +281,7 @@ fn is_shown_soon(api: &Api, of: &Move, stop: &AtomicBool) -> bool {
         if is_shown().unwrap_or(false) {
             return true;
         }
-        if stop.load(Ordering::Relaxed) || Instant::now() >= until {
+        if waiting.is_interrupted() || Instant::now() >= until {
             return false;
         }
         thread::sleep(WAIT_PERIOD);

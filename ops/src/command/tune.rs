@@ -1,8 +1,7 @@
 //! `cell tune`: settings of the whole cluster that change while it runs, by the admin API.
 
-use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, Subcommand, value_parser};
 use serde::Deserialize;
@@ -15,7 +14,7 @@ use crate::args::{Global, parse_time};
 use crate::change_args::{TryOrWaitArgs, with_query};
 use crate::exit::{Exit, Failure};
 use crate::output::{message, number, table};
-use crate::signal;
+use crate::waiting::{Enough, Waiting};
 
 const PATH: &str = "/api/v1/tuning";
 /// How long nodes are waited for, unless a time is named.
@@ -396,7 +395,7 @@ impl ChangeArgs {
             message::print_text(&made_text(&made, diff.as_deref()))?;
         }
         match patience {
-            Some(patience) if !made.dry_run => wait_for_all(&api, &made.revision, patience),
+            Some(patience) if !made.dry_run => wait_for_all(&api, &made.revision, &Waiting::start(patience)?),
             _ => Ok(Exit::Ok),
         }
     }
@@ -410,13 +409,13 @@ impl Document {
     }
 }
 
-/// Waits until all nodes have a revision in force, or a later one. Exit code 6 if some have not in time.
-fn wait_for_all(api: &Api, revision: &str, patience: Duration) -> anyhow::Result<Exit> {
-    let stop = signal::stop_flag()?;
-    let until = Instant::now() + patience;
+/// Waits until all nodes have a revision in force, or a later one. Exit code 6 if some have not in time, 130
+/// after a signal.
+fn wait_for_all(api: &Api, revision: &str, waiting: &Waiting) -> anyhow::Result<Exit> {
+    let goes_on = format!("revision {revision} is set, and goes on to all nodes");
     loop {
         let asked = api.get(PATH).and_then(|answer| parse::<Document>(&answer.document));
-        let over = stop.load(Ordering::Relaxed) || Instant::now() >= until;
+        let enough = waiting.enough();
         match asked {
             Ok(document) if document.has_seen(revision) => {
                 let late = late(&document);
@@ -425,18 +424,26 @@ fn wait_for_all(api: &Api, revision: &str, patience: Duration) -> anyhow::Result
                     message::note(&format!("revision {revision} is in force on {count}"));
                     return Ok(Exit::Ok);
                 }
-                if over {
+                if enough == Some(Enough::Interrupted) {
+                    return waiting.end(Enough::Interrupted, &late.join(", "), &goes_on);
+                }
+                if enough.is_some() {
                     late.iter().for_each(|words| message::warning(words));
                     return Ok(Exit::Partial);
                 }
             }
             // The node that is asked has seen less: its coordinator does not answer it just now.
-            Ok(_) if over => {
-                message::warning(&format!("whether revision {revision} is in force is not known"));
-                return Ok(Exit::Partial);
+            Ok(_) => {
+                if let Some(enough) = enough {
+                    let stand = format!("whether revision {revision} is in force is not known");
+                    return waiting.end(enough, &stand, &goes_on);
+                }
             }
-            Err(failure) if over => return Err(failure.into()),
-            Ok(_) | Err(_) => {}
+            Err(failure) => {
+                if let Some(enough) = enough {
+                    return waiting.end_unseen(enough, failure, &goes_on);
+                }
+            }
         }
         thread::sleep(WAIT_PERIOD);
     }

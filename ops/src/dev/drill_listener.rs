@@ -15,6 +15,7 @@ use cell_terms::{Incarnation, NodeId};
 
 use super::drain;
 use super::drill_pause::DrillPause;
+use super::drill_turn::{DrillTurn, DrillTurns};
 use super::event::Event;
 use super::local_listener::{Asked, LocalListener, Names, answer_lines};
 
@@ -26,16 +27,26 @@ pub(crate) fn listen(
     path: PathBuf,
     coordinator: Arc<dyn Coordinator>,
     events: Sender<Event>,
+    turns: DrillTurns,
 ) -> anyhow::Result<LocalListener> {
     let names = Names { accepts: "drills", serves: "drill", peer: "a drill" };
-    LocalListener::open(path, names, move |stream| serve(stream, &coordinator, &events))
+    LocalListener::open(path, names, move |stream| serve(stream, &coordinator, &events, &turns))
 }
 
-fn serve(stream: &UnixStream, coordinator: &Arc<dyn Coordinator>, events: &Sender<Event>) -> io::Result<()> {
-    let mut pause = DrillPause::new(coordinator);
+fn serve(
+    stream: &UnixStream,
+    coordinator: &Arc<dyn Coordinator>,
+    events: &Sender<Event>,
+    turns: &DrillTurns,
+) -> io::Result<()> {
+    let (mut pause, mut turn) = (DrillPause::new(coordinator), DrillTurn::new(turns));
     answer_lines(stream, |asked| match asked {
         Asked::Request(request) => {
             pause.note(request, Instant::now());
+            if let DrillRequest::Begin { node } = request {
+                let refused = turn.take(node).err();
+                return DrillAnswer { at_ns: cell_cluster::boottime_ns(), refused, status: None };
+            }
             ask(request, coordinator, events)
         }
         Asked::Stranger { user, own } => refused(

@@ -35,7 +35,7 @@ impl DrillPause {
     /// A request comes: whatever is more than a look begins the pause, and all hold it.
     pub(super) fn note(&mut self, request: DrillRequest, now: Instant) {
         let asked = match request {
-            DrillRequest::Status => None,
+            DrillRequest::Status | DrillRequest::Begin { .. } => None,
             DrillRequest::Drain { .. } => Some(PauseCause::RollingRestart),
             _ => Some(PauseCause::Drill),
         };

@@ -10,6 +10,7 @@ pub(crate) mod child;
 mod drain;
 pub(crate) mod drill_listener;
 mod drill_pause;
+pub(crate) mod drill_turn;
 pub(crate) mod event;
 pub(crate) mod filtered;
 pub(crate) mod link;

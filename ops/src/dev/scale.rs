@@ -13,6 +13,7 @@ use cell_node::lacks_room;
 use cell_terms::NodeId;
 use cell_terms::text::with_causes;
 
+use super::drill_turn::DrillTurns;
 use super::event::Event;
 use super::local_listener::{Asked, LocalListener, Names, answer_lines};
 use super::scale_wire::{
@@ -40,11 +41,12 @@ pub(crate) fn listen(
     path: PathBuf,
     coordinator: Arc<dyn Coordinator>,
     events: Sender<Event>,
+    turns: DrillTurns,
 ) -> anyhow::Result<LocalListener> {
     let names = Names { accepts: "scales", serves: "scale", peer: "`cell dev scale`" };
     let answer = move |asked: Asked<ScaleRequest>| {
         let done = match asked {
-            Asked::Request(request) => carry_out(request, &coordinator, &events),
+            Asked::Request(request) => carry_out(request, &coordinator, &events, &turns),
             Asked::Stranger { user, own } => Err(refuse(
                 format!("user {user} may not change a cluster of user {own}"),
                 "run it as the user who runs the cluster",
@@ -59,7 +61,16 @@ pub(crate) fn listen(
 }
 
 /// Does what the coordinator has to do with it, and has the supervisor do the rest.
-fn carry_out(request: ScaleRequest, coordinator: &Arc<dyn Coordinator>, events: &Sender<Event>) -> ScaleDone {
+fn carry_out(
+    request: ScaleRequest,
+    coordinator: &Arc<dyn Coordinator>,
+    events: &Sender<Event>,
+    turns: &DrillTurns,
+) -> ScaleDone {
+    // Of a node that was stopped nobody would say later that it is not expected back.
+    let is_harmless =
+        matches!(request, ScaleRequest::Look | ScaleRequest::Room { .. } | ScaleRequest::Remove { .. });
+    let _no_drill = if is_harmless { None } else { Some(turns.idle()?) };
     let drains = Drains::new(coordinator.clone());
     let node_id = |node: u16| NodeId(node.into());
     let step = match request {

@@ -129,6 +129,27 @@ fn drill_socket_takes_known_requests_of_its_user_alone() {
     assert!(!socket.exists(), "it goes with the cluster");
 }
 
+/// Two at once took each other's drains away, and a node was removed in the middle of both.
+#[test]
+fn while_a_drill_runs_another_is_refused_and_no_node_comes_or_goes() {
+    let mut dev = Dev::start_with(&["--allow-drills"]);
+    let first = UnixStream::connect(dev.server.folder().join("drill.socket")).unwrap();
+    let begin = r#"{"do":"begin","node":0}"#;
+    writeln!(&first, "{begin}").unwrap();
+    let mut answer = String::new();
+    BufReader::new(&first).read_line(&mut answer).unwrap();
+    assert!(!answer.contains("refused"), "{answer}");
+    let scale = || command(&["dev", "scale", "2", "--dir", dev.data()]).output().unwrap();
+    let words = ["a drill of node 0 is running"];
+    refused(&drill(&dev, &["run", "rolling"]), 2, &words);
+    refused(&scale(), 2, &words);
+    assert_eq!(raw(&dev, r#"{"do":"status"}"#)["status"]["nodes"].as_array().map(Vec::len), Some(1));
+    drop(first);
+    let grown = scale();
+    assert_eq!(grown.status.code(), Some(0), "{}", text(&grown.stderr));
+    assert_eq!(dev.stop(), Some(0));
+}
+
 fn another_user_is_refused(dev: &Dev) {
     let data = dev.server.folder();
     let open = |path: &std::path::Path, mode| {

@@ -553,13 +553,17 @@ mod tests {
             http: address,
         };
         for line in BufReader::new(stream).lines() {
-            assert_eq!(line.unwrap(), r#"{"do":"status"}"#);
-            let mut said = DrillAnswer::default();
-            if asked.fetch_add(1, Ordering::Relaxed) == 0 {
-                said.status = Some(Status { nodes: (0..nodes).map(view).collect(), ..Status::default() });
-            } else {
-                let _ = held.lock().unwrap().recv(); // nobody holds it any more
-                said.refused = Some(Refused { what: "it stops".to_owned(), next: "start it".to_owned() });
+            let (line, mut said) = (line.unwrap(), DrillAnswer::default());
+            match asked.fetch_add(1, Ordering::Relaxed) {
+                0 => assert!(line.starts_with(r#"{"do":"begin","#), "{line}"),
+                1 => {
+                    assert_eq!(line, r#"{"do":"status"}"#);
+                    said.status = Some(Status { nodes: (0..nodes).map(view).collect(), ..Status::default() });
+                }
+                _ => {
+                    let _ = held.lock().unwrap().recv(); // nobody holds it any more
+                    said.refused = Some(Refused { what: "it stops".to_owned(), next: "start it".to_owned() });
+                }
             }
             writeln!(stream, "{}", serde_json::to_string(&said).unwrap()).unwrap();
         }

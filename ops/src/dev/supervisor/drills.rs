@@ -24,7 +24,8 @@ impl Supervisor {
         let slot = request.node().map(|node| (node, self.slots.get_mut(usize::from(node))));
         let done = match (request, slot) {
             (DrillRequest::Status, _) => return self.status(),
-            (_, None) => false,
+            // Whose turn it is, is known to who hands requests on.
+            (DrillRequest::Begin { .. }, _) | (_, None) => false,
             (_, Some((node, None))) => return refuse_unknown(node, count),
             // The rest is a row of the coordinator, which who hands this on writes.
             (DrillRequest::Drain { .. }, Some(_)) => true,
