@@ -87,6 +87,8 @@ struct Connection {
     grants: Grants,
     /// Requests that have not been answered.
     in_flight: u32,
+    /// Its messages that wait, by queue.
+    waiting: [u32; waiting::QUEUES],
     /// Credit that each stream towards this client begins with.
     stream_credit_bytes: u32,
 }
