@@ -2,8 +2,8 @@
 //! Each of these queues has a bound. A write that comes when it is reached is answered `Busy` and comes
 //! again, under the same name: nothing was done, and nothing is kept of it. So writes that wait take a
 //! bounded part of memory, and everything that needs no place in a queue (reads, hellos, signs of life) goes
-//! on beside them. The last part of a queue is for connections that have nothing in it: one that sends as much
-//! as it can does not keep out who has little to say.
+//! on beside them. The last part of a queue is for connections that have nothing in it: one that sends as
+//! much as it can does not keep out who has little to say.
 
 use cell_fabric::ConnectionId;
 use cell_protocol::{Refusal, Request, RequestHeader};

@@ -223,7 +223,7 @@ fn connection_with_nothing_waiting_finds_a_place_where_another_has_all_it_may() 
     let again = put(&mut world, name_of(session, refused, 2), b"another");
     world.turn();
     assert_eq!([one, further, again].map(|id| world.answered(id)), [None, Some(BUSY), Some(BUSY)]);
-    // Who has waited keeps the place, however full it is: after each event it is looked whether there is room.
+    // Who has waited keeps the place, however full it is: each event looks whether there is room.
     (0..10).for_each(|_| world.notify(0, ControlEvent::OptionsChanged(Box::new(OPTIONS))));
     world.turn();
     world.hold(None);
