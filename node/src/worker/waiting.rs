@@ -3,7 +3,7 @@
 //! again, under the same name: nothing was done, and nothing is kept of it. So writes that wait take a
 //! bounded part of memory, and everything that needs no place in a queue (reads, hellos, signs of life) goes
 //! on beside them. The last part of a queue is for connections that have nothing in it: one that sends as
-//! much as it can does not keep out who has little to say.
+//! much as it can does not keep out who has little to say, and does not let it wait for all of its own.
 
 use cell_fabric::ConnectionId;
 use cell_protocol::{Refusal, Request, RequestHeader};
@@ -36,9 +36,9 @@ fn queue_of(wait: Wait) -> usize {
 
 impl Worker {
     pub(super) fn wait(&mut self, wait: Wait, waiting: WaitingMessage) {
-        self.note_waiting(wait, waiting.connection);
+        let is_single = self.note_waiting(wait, waiting.connection);
         match wait {
-            Wait::Log(at) => self.pairs.push_backlog(at, waiting),
+            Wait::Log(at) => self.pairs.push_backlog(at, waiting, is_single),
             Wait::Split => {
                 self.parked_bytes += waiting_bytes(&waiting.message);
                 self.parked.push_back(waiting);
@@ -46,11 +46,13 @@ impl Worker {
         }
     }
 
-    /// A message of this connection waits from now on, if the connection is still there.
-    fn note_waiting(&mut self, wait: Wait, connection: ConnectionId) {
-        if let Some(state) = self.connections.get_mut(&connection) {
-            state.waiting[queue_of(wait)] += 1;
-        }
+    /// A message of this connection waits from now on, if the connection is still there. Whether it is the
+    /// only one.
+    fn note_waiting(&mut self, wait: Wait, connection: ConnectionId) -> bool {
+        let Some(state) = self.connections.get_mut(&connection) else { return false };
+        let waiting = &mut state.waiting[queue_of(wait)];
+        *waiting += 1;
+        *waiting == 1
     }
 
     /// One of its messages was taken out of a queue.
@@ -121,14 +123,14 @@ impl Worker {
             return;
         }
         self.draining = true;
-        while let Some(waiting) = self.pairs.pop_backlog(at) {
+        while let Some((waiting, lane)) = self.pairs.pop_backlog(at) {
             let WaitingMessage { connection, arrived_ns, ref message } = waiting;
             self.note_waited(Wait::Log(at), connection);
             match self.handle(connection, message, arrived_ns) {
                 Handled::Done => {}
                 Handled::Waits(Wait::Log(now)) if now == at => {
                     self.note_waiting(Wait::Log(at), connection);
-                    self.pairs.unpop_backlog(at, waiting);
+                    self.pairs.unpop_backlog(at, waiting, lane);
                     break;
                 }
                 Handled::Waits(wait) => self.wait(wait, waiting),
