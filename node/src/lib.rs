@@ -9,6 +9,7 @@
 
 mod access;
 mod agent;
+mod backlog;
 mod balance;
 mod bring_up;
 mod checkpoint;

@@ -2,6 +2,9 @@
 
 use cell_protocol::regions;
 
+/// The longest value is no longer than this part of an extent region, and of what a memory limit leaves for
+/// pairs: one that is replaced needs room for the new one beside it, and beside what rests.
+pub(crate) const VALUE_PART: u64 = 4;
 /// Operations that a connection may have in flight.
 pub(crate) const IN_FLIGHT_MAX: u32 = 1_024;
 /// Streams that a connection may have open.

@@ -13,7 +13,7 @@ use cell_wal::LogOptions;
 
 use crate::congestion::REPLIES_BYTES_MIN;
 use crate::error::NodeError;
-use crate::limits::PAIR_BYTES_MIN;
+use crate::limits::{PAIR_BYTES_MIN, VALUE_PART};
 
 const MIB: u64 = 1 << 20;
 /// The setting that bounds values on their way.
@@ -27,7 +27,7 @@ const PROCESS_BYTES: u64 = 40 * MIB;
 const REQUESTS_BYTES: u64 = 12 * MIB;
 /// Pairs that fit at least, where nobody has given the sizes of regions.
 const PAIRS_FIT: u64 = 8;
-/// An extent region holds the longest value, and some.
+/// The longest value goes by it where memory is small.
 const EXTENT_REGION_BYTES_MIN: u64 = 32 * MIB;
 /// Slots that a node region has at least, so that there is one to split into.
 const SLOTS_MIN: u64 = 8;
@@ -154,6 +154,7 @@ impl MemoryPlan {
         fit("node_region_bytes", node_region);
         fit("extent_region_bytes", (pair / 5 * 4).max(EXTENT_REGION_BYTES_MIN) / MIB * MIB);
         fit("ready_memory_bytes", self.limit / 16);
+        fit("value_bytes_max", (self.for_pairs() / VALUE_PART / MIB * MIB).max(MIB));
         fit(STREAMS, streams_max(self.limit));
         let chunk = (self.for_pairs() / 64).max(2 * MIB);
         fit("populate_chunk_bytes", 1 << chunk.ilog2());
@@ -278,6 +279,24 @@ mod tests {
                 other => panic!("{pairs:?}: {other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn plan_of_little_memory_permits_values_that_can_be_replaced_in_it() {
+        let planned = |limit: u64| {
+            let mut settings = given(&[("memory_limit_bytes", &limit.to_string())]);
+            let plan = MemoryPlan::new(&mut settings, Some(1 << 50)).unwrap();
+            (plan.for_pairs(), settings.integer("value_bytes_max"))
+        };
+        let smallest = smallest_limit(&settings());
+        let (for_pairs, longest) = planned(smallest);
+        assert!(longest < 16 * MIB, "{longest}");
+        assert!((MIB..=for_pairs / VALUE_PART).contains(&longest), "{longest} of {for_pairs}");
+        assert_eq!(planned(1 << 30).1, 16 * MIB);
+        let mut settings =
+            given(&[("memory_limit_bytes", &smallest.to_string()), ("value_bytes_max", "16MiB")]);
+        MemoryPlan::new(&mut settings, Some(1 << 50)).unwrap();
+        assert_eq!(settings.integer("value_bytes_max"), 16 * MIB, "somebody gave it");
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The pairs that a worker owns, each with what waits for its log, and the directory over all of them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
@@ -9,6 +8,7 @@ use cell_protocol::RequestHeader;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, PairId, SlotIndex};
 
+use crate::backlog::{Backlog, Lane};
 use crate::checkpoint::Checkpointing;
 use crate::counters::BatchCounters;
 use crate::directory::{Directory, MeganodeAt, Range};
@@ -58,8 +58,8 @@ pub(crate) struct OwnedPair {
     pub(crate) checkpointing: Checkpointing,
     pub(crate) batches: BatchCounters,
     pub(crate) submitted_ns: u64,
-    /// Writes that wait for the pair's log, or for a check of it, in their order.
-    pub(crate) backlog: VecDeque<WaitingMessage>,
+    /// Writes that wait for the pair's log, or for a check of it.
+    pub(crate) backlog: Backlog,
     /// How far it is, if it leaves.
     pub(crate) leaving: Option<LeaveStep>,
     /// It leaves by a planned move: once it is frozen it waits for a word with this ticket.
@@ -143,7 +143,7 @@ impl Pairs {
             checkpointing,
             batches: BatchCounters::new(),
             submitted_ns: now_ns,
-            backlog: VecDeque::new(),
+            backlog: Backlog::default(),
             leaving: None,
             ticket: None,
             keeps_log: false,
@@ -325,20 +325,21 @@ impl Pairs {
         self.joint.len() + self.iter().map(|pair| pair.held.len()).sum::<usize>()
     }
 
-    pub(crate) fn push_backlog(&mut self, at: PairAt, waiting: WaitingMessage) {
+    /// `is_single`: its connection has nothing else waiting so.
+    pub(crate) fn push_backlog(&mut self, at: PairAt, waiting: WaitingMessage, is_single: bool) {
         self.backlog_bytes += waiting_bytes(&waiting.message);
-        self.get_mut(at).backlog.push_back(waiting);
+        self.get_mut(at).backlog.push(waiting, is_single);
     }
 
-    pub(crate) fn unpop_backlog(&mut self, at: PairAt, waiting: WaitingMessage) {
+    pub(crate) fn unpop_backlog(&mut self, at: PairAt, waiting: WaitingMessage, lane: Lane) {
         self.backlog_bytes += waiting_bytes(&waiting.message);
-        self.get_mut(at).backlog.push_front(waiting);
+        self.get_mut(at).backlog.unpop(waiting, lane);
     }
 
-    pub(crate) fn pop_backlog(&mut self, at: PairAt) -> Option<WaitingMessage> {
-        let waiting = self.get_mut(at).backlog.pop_front()?;
+    pub(crate) fn pop_backlog(&mut self, at: PairAt) -> Option<(WaitingMessage, Lane)> {
+        let (waiting, lane) = self.get_mut(at).backlog.pop()?;
         self.backlog_bytes -= waiting_bytes(&waiting.message);
-        Some(waiting)
+        Some((waiting, lane))
     }
 
     /// What waits for pairs' logs, over all pairs.

@@ -421,9 +421,11 @@ fn of_refusal(refusal: &Refusal, command: &dyn Fn(&str) -> String) -> (Exit, Opt
         Refusal::NotOwner => (Exit::Unhealthy, not_found_yet(command)),
         Refusal::Shutdown => (Exit::Unhealthy, None),
         Refusal::Unauthorized => (Exit::Error, token(None)),
-        Refusal::KeyInvalid { .. } | Refusal::ValueTooLarge { .. } | Refusal::TooLong { .. } => {
-            (Exit::Usage, None)
+        Refusal::ValueTooLarge { .. } => {
+            let next = "the longest goes by value_bytes_max, and is a quarter of extent_region_bytes at most";
+            (Exit::Usage, Some(next.into()))
         }
+        Refusal::KeyInvalid { .. } | Refusal::TooLong { .. } => (Exit::Usage, None),
         Refusal::ConditionFailed { .. } => (Exit::NotFound, None),
         _ => (Exit::Error, None),
     }
@@ -434,6 +436,15 @@ mod tests {
     use cell_fabric::{CloseReason, HelloRefusal};
 
     use super::*;
+
+    #[test]
+    fn advice_on_a_value_that_is_too_long_names_what_bounds_it() {
+        let error = ClientError::Refused(Refusal::ValueTooLarge { len: 16 << 20, max: 8 << 20 });
+        let (exit, next) = advice(&error, Some("127.0.0.1:7000"));
+        assert_eq!(exit, Exit::Usage);
+        let next = next.unwrap_or_default();
+        assert!(next.contains("value_bytes_max") && next.contains("extent_region_bytes"), "{next}");
+    }
 
     #[test]
     fn advice_on_a_server_that_takes_no_more_connections_is_to_make_room() {

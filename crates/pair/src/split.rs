@@ -388,6 +388,11 @@ impl<O: MemoryObserver> Pair<O> {
         self.extents.stats().capacity_bytes
     }
 
+    /// Size of the extent region, header included.
+    pub fn extent_region_bytes(&self) -> u64 {
+        self.memory.extent().spec().bytes
+    }
+
     /// Slots that are in use.
     pub fn used_slots(&self) -> Vec<SlotIndex> {
         self.splits.slots().map(|(slot, _)| slot).collect()

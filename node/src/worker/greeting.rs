@@ -162,7 +162,7 @@ impl Worker {
         let clamp = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
         Limits {
             key_bytes_max: clamp(self.options.key_bytes_max()),
-            value_bytes_max: clamp(self.options.value_bytes_max),
+            value_bytes_max: clamp(self.value_bytes_max()),
             in_flight_max: IN_FLIGHT_MAX,
             streams_max: STREAMS_MAX,
             scan_entries_max: clamp(self.options.scan_page_entries_max),

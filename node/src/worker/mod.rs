@@ -87,6 +87,8 @@ struct Connection {
     grants: Grants,
     /// Requests that have not been answered.
     in_flight: u32,
+    /// Its messages that wait, by queue.
+    waiting: [u32; waiting::QUEUES],
     /// Credit that each stream towards this client begins with.
     stream_credit_bytes: u32,
 }
@@ -117,6 +119,8 @@ pub struct Worker {
     /// Writes that wait for splits, in their order.
     parked: VecDeque<WaitingMessage>,
     parked_bytes: usize,
+    /// Longest value that a pair's extent region permits.
+    value_bytes_fitting: usize,
     /// Memory that results of writes take, over all pairs, as of the last tick.
     result_bytes: usize,
     has_work: bool,
@@ -181,6 +185,7 @@ impl Worker {
             leaving: LeftPairs::default(),
             parked: VecDeque::new(),
             parked_bytes: 0,
+            value_bytes_fitting: usize::MAX,
             result_bytes: 0,
             has_work: false,
             reads: ReadQueue::default(),
@@ -293,6 +298,7 @@ impl Worker {
         if let Some(times) = self.options.log_times {
             pair.set_log_times(times);
         }
+        self.fit_values(&pair);
         self.sessions.confirm(&pair.take_sessions_open());
         let ranges = ranges_of(&pair, self.pairs.next_at())?;
         Ok(self.pairs.add(pair, self.now_ns, ranges))

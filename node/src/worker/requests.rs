@@ -40,7 +40,7 @@ impl Worker {
             // It is handled again once the coordinator has said whether its session is open.
         } else {
             match self.must_wait(connection, header, &request) {
-                Err(wait) if self.may_wait(wait, &request) => return Handled::Waits(wait),
+                Err(wait) if self.may_wait(connection, wait, &request) => return Handled::Waits(wait),
                 Err(_) => self.turn_away(connection, header, &request),
                 Ok(there) => {
                     self.arrival = Arrival::new(&request, arrived_ns);
@@ -91,7 +91,9 @@ impl Worker {
             // Its last chunk may wait. Where it could not even begin to, nothing is to come in vain.
             Request::PutBegin(begin) => {
                 let awaited = self.awaited_at(begin.key);
-                return awaited.filter(|wait| !self.may_wait(*wait, request)).map_or(Ok(None), Err);
+                return awaited
+                    .filter(|wait| !self.may_wait(connection, *wait, request))
+                    .map_or(Ok(None), Err);
             }
             Request::Delete(delete) => (delete.key, 0),
             Request::Chunk(chunk) => match self.streams.completed_by((connection, header.id), chunk) {

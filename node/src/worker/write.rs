@@ -9,6 +9,7 @@ use cell_terms::{Csn, SlotIndex, Version};
 
 use super::{Worker, WorkerPhase};
 use crate::directory::MeganodeAt;
+use crate::limits::VALUE_PART;
 use crate::outbox::PairAt;
 use crate::pairs::Dependence;
 
@@ -119,6 +120,22 @@ impl Worker {
         }
     }
 
+    /// Longest value that is accepted: what the setting says, as far as a pair can replace it.
+    pub(super) fn value_bytes_max(&self) -> usize {
+        self.options.value_bytes_max.min(self.value_bytes_fitting)
+    }
+
+    /// All pairs' regions have the sizes of the first ones.
+    pub(super) fn fit_values(&mut self, pair: &Pair) {
+        let fitting = usize::try_from(pair.extent_region_bytes() / VALUE_PART).unwrap_or(usize::MAX);
+        let before = std::mem::replace(&mut self.value_bytes_fitting, fitting);
+        let permitted = self.options.value_bytes_max;
+        if fitting < permitted && before != fitting {
+            let why = "a value has at most a quarter of extent_region_bytes, so that it can be replaced";
+            tracing::info!(fitting, permitted, "{why}: value_bytes_max is not reached");
+        }
+    }
+
     /// Where a write is carried out, or what is wrong with it. `there`: where its key is, if that is known.
     pub(super) fn write_place(
         &mut self,
@@ -133,12 +150,9 @@ impl Worker {
         if self.phase == WorkerPhase::Stopping {
             return Err(Refusal::Shutdown);
         }
-        if value_len > self.options.value_bytes_max {
+        if value_len > self.value_bytes_max() {
             let clamp = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
-            return Err(Refusal::ValueTooLarge {
-                len: clamp(value_len),
-                max: clamp(self.options.value_bytes_max),
-            });
+            return Err(Refusal::ValueTooLarge { len: clamp(value_len), max: clamp(self.value_bytes_max()) });
         }
         if let Some(refusal) = self.key_refusal(key) {
             return Err(refusal);

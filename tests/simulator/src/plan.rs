@@ -136,7 +136,9 @@ impl Plan {
         let mut random = Random::new(seed ^ 0x7061_6e73);
         let geometry = geometry(&mut random);
         let log = log_options(&mut random);
-        let value_bytes_max = log.operation_bytes_max() - 256;
+        // Where a region is small no longer value is accepted.
+        let quarter = usize::try_from(geometry.extent_region_bytes / 4).unwrap_or(usize::MAX);
+        let value_bytes_max = (log.operation_bytes_max() - 256).min(quarter);
         // A number that meant a setting which is gone: seeds go on meaning what they meant.
         let _ = random.pick(&[0_u64, 64 << 10]);
         let worker = worker_options(seed, geometry.node_bytes as usize, value_bytes_max, &mut random);

@@ -18,6 +18,7 @@ mod image_order;
 mod lease;
 mod leave;
 mod live;
+mod long_values;
 #[cfg(debug_assertions)]
 mod mutants;
 mod operations;

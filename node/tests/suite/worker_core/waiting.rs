@@ -18,7 +18,11 @@ const STREAMED: u64 = 10 * WRITES;
 const VALUE: [u8; 4_000] = [7; 4_000];
 
 fn put(world: &mut World, name: WriteName, key: &[u8]) -> u32 {
-    world.send(&Request::Put(Put { name, condition: Condition::Always, key, value: &VALUE }))
+    world.send(&put_of(name, key))
+}
+
+fn put_of(name: WriteName, key: &[u8]) -> Request<'_> {
+    Request::Put(Put { name, condition: Condition::Always, key, value: &VALUE })
 }
 
 fn name_of(session: SessionId, number: u64, floor: u64) -> WriteName {
@@ -195,4 +199,83 @@ fn last_chunk_that_is_repeated_without_end_ends_its_stream() {
     world.hold(None);
     world.until("an idle worker", |world| world.worker().is_idle());
     assert_eq!(world.get(b"streamed"), Replied::NotFound, "the stream is gone, and what waited of it");
+}
+
+/// A client that comes, and the put that it sends.
+fn put_of_stranger(world: &mut World, stranger: ConnectionId, name: WriteName, key: &[u8]) -> u32 {
+    world.come(stranger);
+    let put = world.send_from(stranger, &put_of(name, key));
+    world.turn();
+    put
+}
+
+/// Beside eight loads and a slow disk one put was answered `Busy` for as long as the loads went on.
+#[test]
+fn connection_with_nothing_waiting_finds_a_place_where_another_has_all_it_may() {
+    let mut world = world_with(1, OPTIONS);
+    let session = world.session;
+    world.hold(Some(0));
+    let (waiting, refused) = put_until_busy(&mut world, session, 2, b"another");
+    let stranger = ConnectionId::from_number(8);
+    let one = put_of_stranger(&mut world, stranger, name_of(session, refused + 1, 2), b"stranger");
+    // It has one now, as others have many.
+    let further = world.send_from(stranger, &put_of(name_of(session, refused + 2, 2), b"further"));
+    let again = put(&mut world, name_of(session, refused, 2), b"another");
+    world.turn();
+    assert_eq!([one, further, again].map(|id| world.answered(id)), [None, Some(BUSY), Some(BUSY)]);
+    // Who has waited keeps the place, however full it is: each event looks whether there is room.
+    (0..10).for_each(|_| world.notify(0, ControlEvent::OptionsChanged(Box::new(OPTIONS))));
+    world.turn();
+    world.hold(None);
+    assert!(matches!(world.answer(one), Replied::Written(_)));
+    // It has not waited for all that was there before it.
+    let (all, mut behind) = (waiting.len(), 0);
+    for id in waiting {
+        let replied = world.answered(id);
+        behind += usize::from(replied.is_none());
+        let replied = replied.unwrap_or_else(|| world.answer(id));
+        assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
+    }
+    assert!(behind > 0, "all of {all}");
+    // Nothing of its own waits any more, so it finds a place again.
+    world.hold(Some(0));
+    put_until_busy(&mut world, session, refused + 3, b"another");
+    let later = world.send_from(stranger, &put_of(name_of(session, STREAMED, 2), b"stranger"));
+    world.turn();
+    assert_eq!(world.answered(later), None);
+    world.hold(None);
+    assert!(matches!(world.answer(later), Replied::Written(_)));
+}
+
+#[test]
+fn places_for_connections_with_nothing_waiting_for_a_split_are_bounded() {
+    let options = WorkerOptions { parked_bytes_max: 40 * VALUE.len(), ..OPTIONS };
+    let mut world = World::new(2, GEOMETRY, options);
+    let number = load_until_split(&mut world);
+    world.hold(Some(1));
+    let replied = world.put(world.name(number, number), KEY, b"value");
+    assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
+    let session = world.session;
+    let (mut waiting, refused) = put_until_busy(&mut world, session, number + 1, b"zzz");
+    let mut strangers = 0;
+    loop {
+        assert!(strangers < 40, "there is no end of places");
+        let name = name_of(session, refused + 1 + strangers, number + 1);
+        let id = put_of_stranger(&mut world, ConnectionId::from_number(8 + strangers), name, b"zzz");
+        match world.answered(id) {
+            None => waiting.push(id),
+            Some(replied) => {
+                assert_eq!(replied, BUSY);
+                break;
+            }
+        }
+        strangers += 1;
+    }
+    assert!(strangers >= 2, "{strangers}");
+    world.hold(None);
+    for id in waiting {
+        let replied = world.answer(id);
+        assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
+    }
+    world.until("the split's end", |world| world.worker().split_counts().finished == 1);
 }

@@ -449,6 +449,13 @@ impl World {
         self.next_id
     }
 
+    /// Hands the worker a request of such a client; its number.
+    pub(crate) fn send_from(&mut self, connection: ConnectionId, request: &Request<'_>) -> u32 {
+        self.next_id += 1;
+        self.serving.worker.message(connection, &encoded(request, self.next_id));
+        self.next_id
+    }
+
     /// From now on a pair's batches wait, by its number, or none's do.
     pub(crate) fn hold(&mut self, pair: Option<usize>) {
         self.serving.held = pair;
