@@ -516,7 +516,7 @@ fn problem(refused: Refused) -> Problem {
                     "add a node, or give the others more memory (memory_limit_bytes)"
                 }
                 DrainRefusal::NobodyLeft => "add a node first, or undrain another one",
-                _ => "`cell status` shows how the nodes are",
+                _ => refusal.next().unwrap_or("`cell status` shows how the nodes are"),
             };
             conflict("drain_refused", &refusal.to_string(), next.into())
         }
