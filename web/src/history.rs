@@ -450,7 +450,6 @@ pub(crate) fn percentile_us<'a>(
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::MemberRow;
     use cell_node::{ClusterSnapshot, RecoveryProgress};
     use cell_terms::Incarnation;
 
