@@ -305,7 +305,7 @@ fn speaks_tls(node: &str) -> Option<&str> {
     let to = address.to_socket_addrs().ok()?.next()?;
     let mut stream = TcpStream::connect_timeout(&to, TLS_PATIENCE).ok()?;
     stream.set_read_timeout(Some(TLS_PATIENCE)).ok()?;
-    // As long as the head of a record, and no record: more would be unread when it closes, and its alert lost.
+    // As long as the head of a record, and none: more would be unread when it closes, and its alert lost.
     stream.write_all(b"GET /").ok()?;
     let mut head = [0; 2];
     stream.read_exact(&mut head).ok()?;

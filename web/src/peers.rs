@@ -175,8 +175,8 @@ impl Peers {
     }
 }
 
-/// The other nodes that live, by the node's last look, each once ([`MemberRow::present_rows`]). A life of this
-/// node that its last look shows is none of them.
+/// The other nodes that live, by the node's last look, each once ([`MemberRow::present_rows`]). No life of
+/// this node is among them.
 pub(crate) fn others(snapshot: &NodeSnapshot) -> impl Iterator<Item = &MemberRow> {
     MemberRow::present_rows(&snapshot.cluster.members).filter(move |member| member.node != snapshot.node)
 }
