@@ -61,7 +61,7 @@ mod worker;
 
 pub use access::{AccessRules, Credential, Grants, TokenHolder, TokenRole, TokensError};
 pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
-pub use balance::{BalanceCounts, BalanceLook, BalanceOptions, BalanceSnapshot, lacks_room};
+pub use balance::{BalanceCounts, BalanceLook, BalanceOptions, BalanceSnapshot, CannotEmpty, lacks_room};
 pub use cell_cluster::RenewalFigures;
 pub use cell_memory::BudgetFigures;
 pub use cell_pair::CheckpointFailure;

@@ -1,5 +1,7 @@
 //! The admin API as commands use it: blocking requests to the first node that answers.
 
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +22,11 @@ use crate::output::message;
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// A text that is longer is not read.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+/// How a TLS server's answer to what is no TLS begins: an alert, of a version 3.x.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
+/// How long it may take to say so.
+const TLS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The node that is asked if none is named.
 const HTTP_DEFAULT: &str = "127.0.0.1:7080";
@@ -71,7 +78,8 @@ impl ApiArgs {
 
     /// The same nodes, for hints.
     pub(crate) fn reached(&self) -> Reached {
-        Reached::by_arguments(self.http.as_deref(), self.server.as_deref())
+        let reached = Reached::by_arguments(self.http.as_deref(), self.server.as_deref());
+        reached.trusting(self.http_ca.as_deref())
     }
 
     /// A command in a hint, which asks the same nodes when it is copied.
@@ -227,7 +235,10 @@ impl Api {
                     });
                 }
                 Err(error) if was_not_sent(&error) => unreachable.push(format!("{node}: {error}")),
-                Err(error @ ureq::Error::Protocol(_)) => return Err(no_http(node, &error.to_string())),
+                Err(error @ ureq::Error::Protocol(_)) => {
+                    let no_http = || no_http(node, &error.to_string());
+                    return Err(speaks_tls(node).map_or_else(no_http, wants_tls));
+                }
                 Err(ureq::Error::Io(error)) if error.kind() == std::io::ErrorKind::ConnectionReset => {
                     return Err(hung_up(node, &error));
                 }
@@ -286,6 +297,28 @@ fn hung_up(node: &str, error: &std::io::Error) -> Failure {
         "a node that ends does so, and so does Cell's fabric (7000 by default; --server takes it): name the HTTP \
          address",
     )
+}
+
+/// The address of what answers without TLS as one that wants TLS does: with an alert. None: it does not.
+fn speaks_tls(node: &str) -> Option<&str> {
+    let address = node.strip_prefix("http://")?;
+    let to = address.to_socket_addrs().ok()?.next()?;
+    let mut stream = TcpStream::connect_timeout(&to, TLS_PATIENCE).ok()?;
+    stream.set_read_timeout(Some(TLS_PATIENCE)).ok()?;
+    // As long as the head of a record, and none: more would be unread when it closes, and its alert lost.
+    stream.write_all(b"GET /").ok()?;
+    let mut head = [0; 2];
+    stream.read_exact(&mut head).ok()?;
+    (head == TLS_ALERT).then_some(address)
+}
+
+/// It wants TLS, and was asked without.
+fn wants_tls(address: &str) -> Failure {
+    let what = format!("what answers at {address} speaks TLS, and it was asked without");
+    Failure::new(Exit::Unreachable, what).next(format!(
+        "give the file of its certificates (http_tls_certificate_file) with --http-ca FILE, and name it with \
+         --http https://{address}"
+    ))
 }
 
 /// Something answers there, and it is no HTTP server.
@@ -348,7 +381,6 @@ fn detail(error: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::thread;
 
@@ -393,6 +425,34 @@ mod tests {
         let asked = served.join().unwrap();
         assert!(asked.starts_with("GET /api/v1/nodes HTTP/1.1\r\n"), "{asked}");
         assert!(asked.contains("authorization: Bearer secret\r\n"), "{asked}");
+    }
+
+    /// "speaks no HTTP: invalid HTTP version" did not say what helps.
+    #[test]
+    fn get_from_a_node_that_wants_tls_says_so_and_what_to_give() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let served = thread::spawn(move || {
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().unwrap();
+                assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
+                stream.write_all(&[0x15, 0x03, 0x03, 0, 2, 2, 50]).unwrap(); // a fatal alert
+            }
+        });
+        let failure = api(&address).get("/api/v1/nodes").unwrap_err();
+        served.join().unwrap();
+        assert_eq!(failure.exit, Exit::Unreachable);
+        assert!(failure.to_string().contains("speaks TLS"), "{failure:?}");
+        let next = failure.next.unwrap();
+        assert!(next.contains("--http-ca FILE") && next.contains(&format!("https://{address}")), "{next}");
+    }
+
+    #[test]
+    fn get_from_what_speaks_neither_http_nor_tls_says_that_it_speaks_no_http() {
+        let (address, served) = answering("SSH-2.0-OpenSSH\r\n\r\n");
+        let failure = api(&address).get("/api/v1/nodes").unwrap_err();
+        served.join().unwrap();
+        assert!(failure.to_string().contains("speaks no HTTP"), "{failure:?}");
     }
 
     #[test]

@@ -10,6 +10,9 @@ pub(crate) const SERVER_DEFAULT: &str = "127.0.0.1:7000";
 /// The variable that names servers.
 pub(crate) const SERVER_VARIABLE: &str = "CELL_SERVER";
 
+/// The variable that names the certificates by which nodes' HTTP is trusted.
+pub(crate) const HTTP_CA_VARIABLE: &str = "CELL_HTTP_CA";
+
 /// The folder of a development cluster if none is named.
 pub(crate) const DIR_DEFAULT: &str = "./cell-data";
 
@@ -22,6 +25,8 @@ pub(crate) struct Reached {
     http: Option<String>,
     /// The folder.
     dir: Option<String>,
+    /// The file of the certificates by which nodes' HTTP is trusted.
+    http_ca: Option<String>,
 }
 
 /// Whom a command asks, and so by which flag it takes the address.
@@ -88,7 +93,14 @@ impl Reached {
     /// By nodes' HTTP or fabric, as far as arguments name them.
     pub(crate) fn by_arguments(http: Option<&str>, server: Option<&str>) -> Reached {
         let owned = |address: Option<&str>| address.map(str::to_owned);
-        Reached { http: owned(http), server: owned(server), dir: None }
+        Reached { http: owned(http), server: owned(server), ..Reached::default() }
+    }
+
+    /// The same, over TLS that is trusted by the certificates of this file, unless the environment names it.
+    pub(crate) fn trusting(self, http_ca: Option<&Path>) -> Reached {
+        let is_given =
+            |file: &&Path| environment::variable(HTTP_CA_VARIABLE).is_none_or(|of| of != file.as_os_str());
+        Reached { http_ca: http_ca.filter(is_given).map(|file| file.display().to_string()), ..self }
     }
 
     /// By its folder.
@@ -106,27 +118,36 @@ impl Reached {
     /// A command with the address that it needs, in backquotes. Where that is not known, and the default
     /// would be another cluster's, it has the name of what is to be filled in.
     pub(crate) fn command(&self, words: &str) -> String {
-        match self.flag(words) {
-            Some(flag) => format!("`{words} {flag}`"),
+        match self.flags(words) {
+            Some(flags) => format!("`{words} {flags}`"),
             None => format!("`{words}`"),
         }
     }
 
     /// A text in which each command has the address that it needs.
     pub(crate) fn in_text(&self, text: &str) -> String {
-        let part = |(at, words): (usize, &str)| match self.flag(words).filter(|_| at % 2 == 1) {
-            Some(flag) => format!("{words} {flag}"),
+        let part = |(at, words): (usize, &str)| match self.flags(words).filter(|_| at % 2 == 1) {
+            Some(flags) => format!("{words} {flags}"),
             None => words.to_owned(),
         };
         let parts: Vec<String> = text.split('`').enumerate().map(part).collect();
         parts.join("`")
     }
 
-    fn flag(&self, words: &str) -> Option<String> {
+    fn flags(&self, words: &str) -> Option<String> {
         let asks = asks(words.strip_prefix("cell ")?)?;
-        let Reached { server, http, dir } = self;
-        let is_default = server.is_none() && http.is_none() && dir.is_none();
-        if is_default || words.split(' ').any(|word| FLAGS.contains(&word)) {
+        let has = |flag: &str| words.split(' ').any(|word| word == flag);
+        let address = self.address(asks).filter(|_| !FLAGS.iter().any(|flag| has(flag)));
+        let trusted = self.http_ca.as_deref().filter(|_| asks == Asks::Api && !has("--http-ca"));
+        let trusted = trusted.map(|file| format!("--http-ca {}", quoted(file)));
+        let flags: Vec<String> = address.into_iter().chain(trusted).collect();
+        (!flags.is_empty()).then(|| flags.join(" "))
+    }
+
+    /// None: the default is right.
+    fn address(&self, asks: Asks) -> Option<String> {
+        let Reached { server, http, dir, .. } = self;
+        if server.is_none() && http.is_none() && dir.is_none() {
             return None;
         }
         let by_server = server.as_deref().map(|server| ("--server", server));
@@ -179,6 +200,20 @@ mod tests {
                 assert_eq!(said(&reached, words), format!("`{words}`"));
             }
         }
+    }
+
+    /// `cell tune set --http-ca FILE` named a command that could not reach the node without it.
+    #[test]
+    fn command_of_the_admin_api_keeps_the_file_of_certificates() {
+        let file = Some(Path::new("/srv/a cell.pem"));
+        let http = Reached::by_arguments(Some("https://h:2"), None).trusting(file);
+        let diff = "`cell tune diff --http https://h:2 --http-ca '/srv/a cell.pem'`";
+        assert_eq!(http.command("cell tune diff"), diff);
+        assert_eq!(http.in_text(diff), diff, "once");
+        assert_eq!(http.command("cell get"), "`cell get --server HOST:PORT`", "it takes none");
+        let by_default = Reached::default().trusting(file);
+        assert_eq!(by_default.command("cell tune diff"), "`cell tune diff --http-ca '/srv/a cell.pem'`");
+        assert_eq!(by_default.command("cell get"), "`cell get`");
     }
 
     #[test]

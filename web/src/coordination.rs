@@ -88,7 +88,7 @@ impl Unanswered {
     }
 
     fn not_read(self, outcome: &str) -> Problem {
-        let words = format!("The coordinator does not return what is asked for: {}.", with_causes(&self));
+        let words = format!("The coordinator does not return what is asked for: {}.", self.why_not_read());
         let next = match &self {
             Unanswered::Failed(error) if !error.is_transient() => {
                 tracing::error!(error = words, "the coordinator failed");
@@ -99,17 +99,46 @@ impl Unanswered {
         down(format!("{words}{outcome}")).next(next)
     }
 
+    /// In words; whether a call that only reads was carried out is all the same.
+    fn why_not_read(&self) -> String {
+        match self {
+            Unanswered::Failed(ClusterError::OutcomeUnknown(cause)) => {
+                format!("the coordinator did not answer in time: {}", with_causes(cause))
+            }
+            _ => with_causes(self),
+        }
+    }
+
+    /// Whether the change may have been made, or may be made yet.
+    fn may_be_done(&self) -> bool {
+        match self {
+            Unanswered::Late { .. } | Unanswered::Panicked => true,
+            Unanswered::Failed(error) => matches!(
+                error,
+                ClusterError::OutcomeUnknown(_)
+                    | ClusterError::Answer
+                    | ClusterError::Store(_)
+                    | ClusterError::StoreHangs(_)
+            ),
+            Unanswered::Absent => false,
+        }
+    }
+
     /// What a change answers that the coordinator has not made; `look`: how to find out whether it was made
     /// nevertheless.
     pub(crate) fn undone(self, look: &'static str) -> Problem {
         let words = format!("The coordinator has not done it: {}", with_causes(&self));
+        if self.may_be_done() {
+            if matches!(&self, Unanswered::Failed(error) if !error.is_transient()) {
+                tracing::error!(error = words, "the coordinator failed");
+            }
+            let words = format!("The coordinator has not said that it is done: {}", self.why_not_read());
+            return down(format!("{words}. The change may still be made.")).next(look);
+        }
         match &self {
             Unanswered::Failed(ClusterError::TooLong { .. }) => {
                 Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_long", words)
                     .next("take values back that are not needed any more, then try again")
-            }
-            Unanswered::Late { .. } | Unanswered::Failed(ClusterError::OutcomeUnknown(_)) => {
-                down(format!("{words}. The change may still be made.")).next(look)
             }
             Unanswered::Failed(ClusterError::Refused(CoordinatorRefusal::Quota { .. })) => {
                 down(format!("{words}. Nothing was changed."))
@@ -134,6 +163,7 @@ fn down(detail: String) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
     use std::sync::mpsc;
 
     use cell_cluster::Sim;
@@ -163,7 +193,10 @@ mod tests {
         let error = coordination.call(CHANGE_PATIENCE, |coordinator| coordinator.read("x")).await;
         let problem = error.unwrap_err().undone("look first");
         assert_eq!((problem.status.as_u16(), problem.code), (503, "coordinator_down"));
-        assert!(problem.detail.contains("has not done it: ") && problem.next.is_some(), "{problem:?}");
+        assert!(
+            problem.detail.contains("has not said that it is done: ") && problem.next.is_some(),
+            "{problem:?}"
+        );
         let may_be_made = "The change may still be made.";
         assert!(problem.detail.ends_with(may_be_made) && problem.next.as_deref() == Some("look first"));
         let unbegun = Unanswered::Absent.undone("look first");
@@ -175,7 +208,31 @@ mod tests {
         assert!(late.unbegun().detail.ends_with(" Nothing was changed."));
         let late = Unanswered::Late { patience: CHANGE_PATIENCE }.undone("look first");
         assert_eq!(late.next.as_deref(), Some("look first"));
+        assert!(
+            late.detail.ends_with(may_be_made) && !late.detail.contains("Nothing was changed"),
+            "{late:?}"
+        );
         let absent = Coordination::new(None).call(CHANGE_PATIENCE, |_| Ok(())).await;
         assert!(matches!(absent, Err(Unanswered::Absent)));
+    }
+
+    /// "The call may still have been carried out. Nothing was changed."
+    #[test]
+    fn call_is_not_said_to_be_carried_out_and_to_have_changed_nothing() {
+        let unknown = || Unanswered::Failed(ClusterError::OutcomeUnknown(ErrorKind::TimedOut.into()));
+        for read in [unknown().unread(), unknown().unbegun()] {
+            assert!(read.detail.contains("did not answer in time"), "{read:?}");
+            assert!(!read.detail.contains("carried out") && !read.detail.contains("may still"), "{read:?}");
+        }
+        for undone in [unknown(), Unanswered::Panicked, Unanswered::Failed(ClusterError::Answer)] {
+            let problem = undone.undone("look first");
+            assert!(problem.detail.ends_with("The change may still be made."), "{problem:?}");
+            assert!(!problem.detail.contains("Nothing was changed"), "{problem:?}");
+            assert_eq!(problem.next.as_deref(), Some("look first"));
+        }
+        let not_reached = ClusterError::NotReached(ErrorKind::ConnectionRefused.into());
+        let problem = Unanswered::Failed(not_reached).undone("look first");
+        assert!(problem.detail.ends_with("Nothing was changed."), "{problem:?}");
+        assert!(problem.detail.contains("has not done it: "), "{problem:?}");
     }
 }

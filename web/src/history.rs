@@ -8,6 +8,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use cell_cluster::MemberRow;
 use cell_node::{LatencyHistogram, NodeSnapshot, NodeState};
 use cell_terms::NodeId;
 
@@ -316,7 +317,7 @@ impl NodeHistory {
         let figure = |kind: &SeriesKind| (kind.of)(snapshot, &self.rates).map_or(f32::NAN, |it| it as f32);
         let times = &snapshot.latency_histograms.last_second;
         let times = times.iter().any(|of| of.count() > 0).then(|| Arc::new(times.clone()));
-        let members = snapshot.cluster.members.iter().map(|member| member.node).collect();
+        let members = MemberRow::present_rows(&snapshot.cluster.members).map(|member| member.node).collect();
         Row { figures: std::array::from_fn(|at| figure(&KINDS[at])), times, members: Some(members) }
     }
 
@@ -449,7 +450,6 @@ pub(crate) fn percentile_us<'a>(
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::MemberRow;
     use cell_node::{ClusterSnapshot, RecoveryProgress};
     use cell_terms::Incarnation;
 

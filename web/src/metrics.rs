@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cell_cluster::MemberRow;
 use cell_node::{NodeSnapshot, NodeState, OperationCounts, PairSnapshot};
 use cell_terms::{CounterKind, CounterValue};
 use prometheus_client::collector::Collector;
@@ -196,8 +197,9 @@ impl SnapshotCollector {
         let unserved = cluster::troubles(&self.snapshot).len();
         let is_known = cluster::unknown(&self.snapshot).is_none();
         let seen = |count: usize| is_known.then_some(count);
+        let members = MemberRow::present_rows(&cluster.members).count();
         for (name, help, count) in [
-            ("cluster_members", "Nodes whose leases live; NaN: not known", seen(cluster.members.len())),
+            ("cluster_members", "Nodes whose leases live; NaN: not known", seen(members)),
             ("cluster_pairs", "Pairs of the region table; NaN: not known", seen(cluster.pairs.len())),
             ("cluster_pairs_unserved", "Pairs that nobody serves; NaN: not known", seen(unserved)),
             (
@@ -369,10 +371,29 @@ fn seconds(parts: u64, per_second: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use cell_node::LogSegments;
+    use cell_node::{ClusterSnapshot, LogSegments};
+    use cell_terms::{Incarnation, NodeId};
 
     use super::*;
     use crate::api::status::tests::snapshot;
+
+    /// They were twice as many for as long as the leases of the lives before lasted on.
+    #[test]
+    fn nodes_that_are_back_are_members_once() {
+        let life = |node: u32, incarnation: u64| MemberRow {
+            incarnation: Incarnation(incarnation),
+            node: NodeId(node),
+            fabric: String::new(),
+            http: String::new(),
+            pid: 1,
+            memory_limit_bytes: 0,
+        };
+        let members = vec![life(3, 7), life(4, 8), life(3, 77), life(4, 78)];
+        let cluster = Arc::new(ClusterSnapshot { members, ..ClusterSnapshot::default() });
+        let node = Arc::new(NodeSnapshot { cluster, ..snapshot() });
+        let text = render(node, Duration::ZERO, ServerFigures::default()).unwrap();
+        assert!(text.lines().any(|line| line == "cell_cluster_members 2"), "{text}");
+    }
 
     #[test]
     fn render_names_have_prefix_unit_and_kind() {

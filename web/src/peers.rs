@@ -175,14 +175,10 @@ impl Peers {
     }
 }
 
-/// The other members that live, by the node's last look, each once ([`MemberRow::present`]).
+/// The other nodes that live, by the node's last look, each once ([`MemberRow::present_rows`]). No life of
+/// this node is among them.
 pub(crate) fn others(snapshot: &NodeSnapshot) -> impl Iterator<Item = &MemberRow> {
-    let members = &snapshot.cluster.members;
-    let present = MemberRow::present_lives(members);
-    let is_other = move |member: &&MemberRow| {
-        member.incarnation != snapshot.incarnation && present.contains(&member.incarnation)
-    };
-    members.iter().filter(is_other)
+    MemberRow::present_rows(&snapshot.cluster.members).filter(move |member| member.node != snapshot.node)
 }
 
 /// The innermost cause, which distinguishes a refused connection from one that broke.
@@ -281,6 +277,9 @@ mod tests {
         let node = node_of(0, vec![life(0, 7), life(1, 8), life(0, 70), life(1, 71), life(2, 9)]);
         let others: Vec<u64> = others(&node).map(|member| member.incarnation.0).collect();
         assert_eq!(others, [71, 9]);
+        // Its own row is not seen yet, and the one of its life before is.
+        let node = node_of(0, vec![life(0, 7), life(1, 8)]);
+        assert_eq!(super::others(&node).map(|member| member.node.0).collect::<Vec<_>>(), [1]);
     }
 
     /// Those past the 64th were neither asked nor missed.

@@ -230,6 +230,8 @@ async fn observe_each_second(shared: Arc<Shared>) {
 mod tests {
     use std::io::{BufRead, BufReader, Read, Write};
 
+    use cell_node::{ClusterSnapshot, NodeSnapshot};
+
     use super::*;
     use crate::api::status::tests::snapshot;
 
@@ -238,7 +240,8 @@ mod tests {
     }
 
     fn start_within(limits: ConnectionLimits) -> HttpServer {
-        let source = Arc::new(snapshot());
+        let cluster = ClusterSnapshot { revision: 1, ..ClusterSnapshot::default() };
+        let source = Arc::new(NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() });
         let sources = Sources::new(Arc::new(move || Arc::clone(&source)));
         HttpServer::start_within(limits, "127.0.0.1:0".parse().unwrap(), sources, |_| {}).unwrap()
     }

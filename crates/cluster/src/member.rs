@@ -59,6 +59,12 @@ impl MemberRow {
         }
         present.into_values().collect()
     }
+
+    /// The present life of each node, in the order of these rows.
+    pub fn present_rows(members: &[MemberRow]) -> impl Iterator<Item = &MemberRow> {
+        let present = MemberRow::present_lives(members);
+        members.iter().filter(move |member| present.contains(&member.incarnation))
+    }
 }
 
 /// The members. Clones share the coordinator.

@@ -70,6 +70,17 @@ pub enum DrainRefusal {
     },
 }
 
+impl DrainRefusal {
+    /// What helps where neither time nor more room does.
+    #[must_use]
+    pub const fn next(&self) -> Option<&'static str> {
+        match self {
+            DrainRefusal::Held { why, .. } => why.next(),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for DrainRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -185,6 +185,19 @@ impl PairHold {
             PairHold::NoLog | PairHold::Damaged => false,
         }
     }
+
+    /// What helps where neither time nor more room does.
+    #[must_use]
+    pub const fn next(self) -> Option<&'static str> {
+        match self {
+            PairHold::NoLog => Some(
+                "more nodes or memory do not help: no pair leaves its node with `durability = none`; load \
+                 what `cell dump FILE` writes into a cluster with `durability` sync or async",
+            ),
+            PairHold::Damaged => Some("more nodes or memory do not help: `cell status` says what was found"),
+            PairHold::Split | PairHold::Takeover | PairHold::Check => None,
+        }
+    }
 }
 
 impl MemberFigures {

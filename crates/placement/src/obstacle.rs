@@ -90,6 +90,8 @@ pub struct NoTarget {
 pub enum MoveFailure {
     /// The target had no memory for the copy.
     NoMemory,
+    /// The disk had no room for the logs that the target would write.
+    NoDiskRoom,
     /// The target cannot read the log root, or not well enough.
     Unreadable,
     /// The target declined for another reason.
@@ -183,6 +185,7 @@ impl fmt::Display for MoveFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             MoveFailure::NoMemory => "it had no memory for the copy",
+            MoveFailure::NoDiskRoom => "the disk has no room for its logs",
             MoveFailure::Unreadable => "it cannot read the log root",
             MoveFailure::Declined => "it declined",
             MoveFailure::Behind => "the copy did not catch up with the source",

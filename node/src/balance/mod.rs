@@ -36,7 +36,7 @@ use verdicts::Verdicts;
 
 pub use look::{BalanceCounts, BalanceLook, BalanceSnapshot};
 pub use options::BalanceOptions;
-pub use room::lacks_room;
+pub use room::{CannotEmpty, lacks_room};
 
 /// The balancer decides so often, or each eighth of the window.
 const STEP_MS: u64 = 1_000;

@@ -6,10 +6,19 @@ use cell_terms::NodeId;
 
 use super::picture::{self, SeenFigures};
 
+/// Why nodes cannot be emptied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CannotEmpty {
+    /// In words.
+    pub why: String,
+    /// What helps; none: more room.
+    pub next: Option<&'static str>,
+}
+
 /// What keeps these nodes from being emptied, beside those that drain already, as far as that is known for
 /// sure: a member that has not told what it has may have room. The view has to follow balance.
 #[must_use]
-pub fn lacks_room(view: &ClusterView, nodes: &[NodeId]) -> Option<String> {
+pub fn lacks_room(view: &ClusterView, nodes: &[NodeId]) -> Option<CannotEmpty> {
     let mut seen = SeenFigures::default();
     seen.observe(view, 0);
     let figures = picture::figures(view, &seen, true, 0);
@@ -18,7 +27,9 @@ pub fn lacks_room(view: &ClusterView, nodes: &[NodeId]) -> Option<String> {
     }
     let balancer = Balancer::new(BalanceRules::default()).ok()?;
     match balancer.drain_plan(&figures, nodes) {
-        Err(refusal @ (DrainRefusal::NoRoom { .. } | DrainRefusal::Held { .. })) => Some(refusal.to_string()),
+        Err(refusal @ (DrainRefusal::NoRoom { .. } | DrainRefusal::Held { .. })) => {
+            Some(CannotEmpty { why: refusal.to_string(), next: refusal.next() })
+        }
         _ => None,
     }
 }

@@ -417,7 +417,8 @@ fn nodes_are_known_not_to_be_emptied_once_all_have_told_and_the_others_lack_room
     assert_eq!(lacks_room(world.watch.view(), &[NodeId(1)]), None);
     world.tell_other_with(150 * MIB);
     world.watch.look().unwrap();
-    let why = lacks_room(world.watch.view(), &[NodeId(1)]).unwrap();
+    let CannotEmpty { why, next } = lacks_room(world.watch.view(), &[NodeId(1)]).unwrap();
+    assert_eq!(next, None, "more room helps");
     assert!(why.contains("lack room for 1 pair"), "{why}");
     assert_eq!(lacks_room(world.watch.view(), &[NodeId(2)]), None, "it has no pairs");
 }

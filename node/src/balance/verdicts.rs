@@ -7,7 +7,42 @@ use cell_placement::MoveFailure;
 use cell_terms::{NodeId, PairId};
 
 use crate::command::StayReason;
-use crate::moves::BEHIND;
+use crate::moves::{BEHIND, SOURCE_STOPS, STALLED, TARGET_STOPS};
+
+/// What reasons say, and what that is; the first that fits counts. An error of the disk may be of a log, and
+/// its words name both: what the disk says comes first.
+const REASONS: &[(&str, MoveFailure)] = &[
+    (StayReason::Splits.words(), MoveFailure::SplitOpen),
+    (BEHIND, MoveFailure::Behind),
+    (STALLED, MoveFailure::Silence),
+    (SOURCE_STOPS, MoveFailure::EndGone),
+    (TARGET_STOPS, MoveFailure::EndGone),
+    // "its source has ended", "its target has ended".
+    (" has ended", MoveFailure::EndGone),
+    ("both of its ends have ended", MoveFailure::EndGone),
+    ("the disk has no room for", MoveFailure::NoDiskRoom),
+    ("No space left on device", MoveFailure::NoDiskRoom),
+    ("Disk quota exceeded", MoveFailure::NoDiskRoom),
+    ("no memory", MoveFailure::NoMemory),
+    ("bytes of memory", MoveFailure::NoMemory),
+    ("free huge pages", MoveFailure::NoMemory),
+    ("Cannot allocate memory", MoveFailure::NoMemory),
+    ("the log folder of", MoveFailure::Unreadable),
+    ("the log segment", MoveFailure::Unreadable),
+    ("the log is damaged", MoveFailure::Unreadable),
+    ("the log root", MoveFailure::Unreadable),
+    ("log format version", MoveFailure::Unreadable),
+    ("the logs of", MoveFailure::Unreadable),
+    ("the two logs of", MoveFailure::Unreadable),
+    ("checkpoint image `", MoveFailure::Unreadable),
+    ("checkpoint `", MoveFailure::Unreadable),
+    ("the log ends at", MoveFailure::Unreadable),
+    ("log cannot be read", MoveFailure::Unreadable),
+    ("cannot open `", MoveFailure::Unreadable),
+    ("cannot read `", MoveFailure::Unreadable),
+    ("cannot list `", MoveFailure::Unreadable),
+    ("cannot ask the length of `", MoveFailure::Unreadable),
+];
 
 /// The moves whose end is known: the last one of each pair.
 #[derive(Debug, Default)]
@@ -50,30 +85,21 @@ fn failure_of(of: &MoveRow) -> Option<MoveFailure> {
         MoveOutcome::Cancelled => return Some(MoveFailure::Cancelled),
         MoveOutcome::GivenUp { why } | MoveOutcome::Back { why } => why,
     };
-    let says = |words: &str| why.contains(words);
-    Some(if says(StayReason::Splits.words()) {
-        MoveFailure::SplitOpen
-    } else if says(BEHIND) {
-        MoveFailure::Behind
-    } else if says("memory") {
-        MoveFailure::NoMemory
-    } else if says("for a minute") {
-        MoveFailure::Silence
-    } else if says("has ended") || says("stops") {
-        MoveFailure::EndGone
-    } else if says("log") || says("image") || says("file") {
-        MoveFailure::Unreadable
-    } else {
-        MoveFailure::Declined
-    })
+    let said = REASONS.iter().find(|(words, _)| why.contains(words));
+    Some(said.map_or(MoveFailure::Declined, |(_, failure)| *failure))
 }
 
 #[cfg(test)]
 mod tests {
     use cell_cluster::{MoveMotive, MoveSide, MoveStage, MoveTimes};
-    use cell_terms::{Epoch, Incarnation};
+    use cell_recovery::RecoveryError;
+    use cell_terms::text::with_causes;
+    use cell_terms::{Csn, Epoch, Incarnation, RegionKind};
+    use cell_wal::corruption::{Corruption, Damage, Proof};
+    use cell_wal::{DiskOperation, Errno, LogId, LogPlace, StorageError, WalError};
 
     use super::*;
+    use crate::error::NodeError;
 
     fn row(pair: u32, number: u64, outcome: Option<MoveOutcome>) -> MoveRow {
         let side =
@@ -124,5 +150,61 @@ mod tests {
         verdicts.cancels(own.name());
         let cancelled = view(vec![own, row(2, 1, Some(MoveOutcome::Cancelled))]);
         assert_eq!(verdicts.failures(&cancelled), [(PairId(2), NodeId(2), MoveFailure::Cancelled)]);
+    }
+
+    fn failure(why: &str) -> MoveFailure {
+        failure_of(&row(1, 1, Some(MoveOutcome::GivenUp { why: why.to_owned() }))).unwrap()
+    }
+
+    fn failure_by(error: NodeError) -> MoveFailure {
+        failure(&with_causes(&error))
+    }
+
+    /// A disk without room for logs was called a log root that cannot be read.
+    #[test]
+    fn copy_that_a_full_disk_refuses_is_not_taken_for_one_that_cannot_read_the_logs() {
+        assert_eq!(failure_by(NodeError::DiskFull { free: 0, needed: 8_388_608 }), MoveFailure::NoDiskRoom);
+        for errno in [Errno::ENOSPC, Errno::EIO] {
+            let full = StorageError { operation: DiskOperation::Open, path: "log".into(), errno };
+            let wanted = if errno.is_full() { MoveFailure::NoDiskRoom } else { MoveFailure::Unreadable };
+            assert_eq!(failure_by(NodeError::Wal(full.into())), wanted);
+        }
+    }
+
+    #[test]
+    fn each_reason_of_an_error_is_what_its_words_say() {
+        let log = LogId { pair: PairId(1), epoch: Epoch(3) }.log(RegionKind::Node);
+        let (segment, by_log) = (log.segment(1), |error: WalError| failure_by(NodeError::Wal(error)));
+        assert_eq!(by_log(WalError::SegmentMissing { segment }), MoveFailure::Unreadable);
+        let folder = WalError::FolderMissing { region: PairId(1).node_region(), epoch: Epoch(3) };
+        assert_eq!(by_log(folder), MoveFailure::Unreadable);
+        assert_eq!(by_log(WalError::Mismatch { pair: PairId(1), epoch: Epoch(3) }), MoveFailure::Unreadable);
+        let place = LogPlace { segment, offset: 4_096 };
+        let damaged = Corruption { csn: Csn(5), place, damage: Damage::Order, proof: Proof::Sound };
+        assert_eq!(by_log(WalError::Corrupt(Box::new(damaged))), MoveFailure::Unreadable);
+        assert_eq!(failure_by(NodeError::Recovery(RecoveryError::GivenUp)), MoveFailure::Declined);
+    }
+
+    #[test]
+    fn each_reason_of_an_end_of_a_move_is_what_its_words_say() {
+        for (why, wanted) in [
+            (STALLED, MoveFailure::Silence),
+            ("its target has ended", MoveFailure::EndGone),
+            ("its source has ended", MoveFailure::EndGone),
+            ("both of its ends have ended", MoveFailure::EndGone),
+            (SOURCE_STOPS, MoveFailure::EndGone),
+            (TARGET_STOPS, MoveFailure::EndGone),
+            (BEHIND, MoveFailure::Behind),
+            ("no memory of 67108864 bytes for the pair", MoveFailure::NoMemory),
+            (StayReason::Splits.words(), MoveFailure::SplitOpen),
+            // Of its source, and of no log that cannot be read.
+            (StayReason::NoLog.words(), MoveFailure::Declined),
+            (StayReason::NotServed.words(), MoveFailure::Declined),
+            (StayReason::Busy.words(), MoveFailure::Declined),
+            ("its target has lost the copy", MoveFailure::Declined),
+            ("another node has the pair now", MoveFailure::Declined),
+        ] {
+            assert_eq!(failure(why), wanted, "{why}");
+        }
     }
 }

@@ -28,7 +28,8 @@ use figures::MoveFigures;
 use source::{BOTH_ENDED, Seen, SourceAction, SourceMove};
 use target::{CopyState, TargetAction, TargetMove};
 
-pub(crate) use target::BEHIND;
+pub(crate) use source::{SOURCE_STOPS, STALLED};
+pub(crate) use target::{BEHIND, TARGET_STOPS};
 
 pub use copying::{CopyEnd, CopyJob, CopyOrders, CopyRun};
 pub use source::is_source_gone;

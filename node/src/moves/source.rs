@@ -25,7 +25,9 @@ pub(super) const READY_STALLED_NS: u64 = 600_000_000_000;
 /// Why moves come to nothing whose sources go.
 pub(super) const SOURCE_ENDED: &str = "its source has ended";
 pub(super) const BOTH_ENDED: &str = "both of its ends have ended";
-const SOURCE_STOPS: &str = "its source stops";
+pub(crate) const SOURCE_STOPS: &str = "its source stops";
+/// Why one does that nobody hears of.
+pub(crate) const STALLED: &str = "nothing has happened for a minute";
 
 /// Whether that is why a move came to nothing: its pair does not stay where it is, but is taken over.
 #[must_use]
@@ -228,7 +230,7 @@ impl SourceMove {
             return self.give_up(why_not(seen));
         }
         if self.stall.is_stalled((stage, of.bytes_done), seen.now_ns) {
-            return self.give_up("nothing has happened for a minute".to_owned());
+            return self.give_up(STALLED.to_owned());
         }
         match stage {
             MoveStage::Wanted => Some(SourceAction::Accept),

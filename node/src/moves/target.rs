@@ -12,7 +12,7 @@ use cell_cluster::{
 use cell_terms::{Csn, Epoch, Incarnation};
 use cell_wal::LogPlace;
 
-use super::source::{SOURCE_ENDED, Seen, StallWatch};
+use super::source::{SOURCE_ENDED, STALLED, Seen, StallWatch};
 use crate::move_counts::MoveEnd;
 
 /// How often the move's row says how far the copy is.
@@ -23,6 +23,8 @@ const TRIES_MAX: u32 = 5;
 
 /// Why a move comes to nothing whose copy has fallen behind too often.
 pub(crate) const BEHIND: &str = "its owner writes faster than its copy reads";
+/// Why one does whose target stops.
+pub(crate) const TARGET_STOPS: &str = "its target stops";
 
 /// What the target is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -252,9 +254,9 @@ impl TargetMove {
         } else if !seen.other_lives {
             SOURCE_ENDED
         } else if seen.stopping {
-            "its target stops"
+            TARGET_STOPS
         } else if self.stall.is_stalled((of.stage, of.bytes_done), seen.now_ns) {
-            "nothing has happened for a minute"
+            STALLED
         } else {
             return None;
         };

@@ -22,7 +22,7 @@ use crate::dev::drill_listener;
 use crate::dev::drill_turn::DrillTurns;
 use crate::dev::event::Event;
 use crate::dev::local_listener::LocalListener;
-use crate::dev::messages;
+use crate::dev::messages::{self, BoundedFiles};
 use crate::dev::owners::Owners;
 use crate::dev::plan::Plan;
 use crate::dev::scale;
@@ -142,13 +142,12 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     for (spec, own) in specs.iter_mut().zip(&cores) {
         spec.arguments.push(cores::argument(own));
     }
-    if !arguments.show_logs {
-        let of_nodes = specs.iter().filter_map(|spec| spec.messages.clone());
-        messages::keep_bounded(of_nodes.chain([plan.supervisor_messages()]).collect())?;
-    }
+    let of_nodes = specs.iter().filter_map(|spec| spec.messages.clone());
+    let own = (!arguments.show_logs).then(|| plan.supervisor_messages());
+    let files = BoundedFiles::start(of_nodes.chain(own))?;
     let restart = arguments.restart == Restart::On;
     let announcer = Announcer { json: global.json };
-    let more = one_more(&plan, arguments, matches, &resolved);
+    let more = one_more(&plan, arguments, matches, &resolved, files);
     let supervisor = Supervisor::new(plan, specs, restart, announcer);
     let mut supervisor = supervisor.with_owners(owners).with_more(more);
     let exit = supervisor.run(&events, &sender)?;
@@ -168,7 +167,13 @@ fn plan(arguments: &DevArgs, resolved: &Settings) -> anyhow::Result<Plan> {
 }
 
 /// How a node is started that comes later.
-fn one_more(plan: &Plan, given: &DevArgs, matches: &ArgMatches, resolved: &Settings) -> NodeFactory {
+fn one_more(
+    plan: &Plan,
+    given: &DevArgs,
+    matches: &ArgMatches,
+    resolved: &Settings,
+    files: BoundedFiles,
+) -> NodeFactory {
     let (plan, matches, resolved) = (plan.clone(), matches.clone(), resolved.clone());
     let (nodes, show_logs) = (given.nodes, given.show_logs);
     Box::new(move |node| {
@@ -176,7 +181,7 @@ fn one_more(plan: &Plan, given: &DevArgs, matches: &ArgMatches, resolved: &Setti
         refuse_taken(&plan, node)?;
         let spec = node_spec(&plan, node, (nodes, show_logs), &matches)?;
         if let Some(messages) = &spec.messages {
-            messages::keep_bounded(vec![messages.clone()])?;
+            files.add(messages.clone());
         }
         Ok(spec)
     })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cell_cluster::{ClusterError, Coordinator, DrainPlanned, Drains, NodeRefusal, Watch};
 use cell_drill::wire::{DRAINED_BY, Refused};
-use cell_node::lacks_room;
+use cell_node::{CannotEmpty, lacks_room};
 use cell_terms::NodeId;
 use cell_terms::text::with_causes;
 
@@ -24,9 +24,9 @@ pub(crate) fn begin(coordinator: &Arc<dyn Coordinator>, node: NodeId) -> Result<
         let mut watch = Watch::new(coordinator.clone());
         watch.follow_balance();
         watch.look().map_err(|error| in_words(&error))?;
-        if let Some(why) = lacks_room(watch.view(), &[node]) {
-            let next = "add a node, or give the others more memory (memory_limit_bytes)";
-            return Err(refuse(format!("{node} cannot be emptied: {why}"), next));
+        if let Some(CannotEmpty { why, next }) = lacks_room(watch.view(), &[node]) {
+            let room = "add a node, or give the others more memory (memory_limit_bytes)";
+            return Err(refuse(format!("{node} cannot be emptied: {why}"), next.unwrap_or(room)));
         }
         let planned = DrainPlanned { seen: &seen, targets: &[] };
         match drains.begin_as_seen(&[node], &author(DRAINED_BY), &planned) {
@@ -66,6 +66,15 @@ mod tests {
 
     /// A node that tells what it has: so many bytes left, and a pair of so many if that is not 0.
     fn enter(link: &SimLink, node: u32, memory_left_bytes: u64, memory_bytes: u64) {
+        enter_with(link, (node, Durability::Sync), memory_left_bytes, memory_bytes);
+    }
+
+    fn enter_with(
+        link: &SimLink,
+        (node, durability): (u32, Durability),
+        memory_left_bytes: u64,
+        memory_bytes: u64,
+    ) {
         let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
         let (incarnation, node) = (link.grant(10_000).unwrap().lease, NodeId(node));
         let (fabric, http) = (String::new(), String::new());
@@ -76,7 +85,7 @@ mod tests {
         let created = (memory_bytes > 0).then(|| {
             let new = NewPair { incarnation, node, geometry: GEOMETRY };
             let ownership = table.create_pair(&new).unwrap().ownership;
-            table.publish(ownership, Durability::Sync, &place).unwrap();
+            table.publish(ownership, durability, &place).unwrap();
             ownership.pair
         });
         let told = created.map(|pair| ToldPair {
@@ -136,6 +145,19 @@ mod tests {
         assert_eq!(draining(&link), [1]);
         end(&coordinator, NodeId(1)).unwrap();
         end(&coordinator, NodeId(1)).unwrap();
+        assert!(draining(&link).is_empty());
+    }
+
+    /// More nodes or memory do not help pairs that have no log.
+    #[test]
+    fn drill_that_drains_a_node_without_logs_is_told_what_helps() {
+        let link = Sim::new(1).link();
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+        enter_with(&link, (0, Durability::None), 50, 60);
+        enter(&link, 1, 1_000, 40);
+        let refused = begin(&coordinator, NodeId(0)).unwrap_err();
+        assert!(refused.what.contains("it has no log"), "{refused:?}");
+        assert!(!refused.next.contains("add a node") && refused.next.contains("`durability`"), "{refused:?}");
         assert!(draining(&link).is_empty());
     }
 

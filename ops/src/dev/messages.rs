@@ -3,9 +3,11 @@
 //! A node writes into its file itself: over a pipe, a supervisor that stands still would stop it. So the file
 //! is bounded from outside, by a copy that is kept and a cut; what is written between the two is lost.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -25,22 +27,48 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<File> {
     OpenOptions::new().create(true).append(true).open(path).with_context(cannot)
 }
 
-/// Keeps these files bounded from now on, on a thread of its own.
-pub(crate) fn keep_bounded(paths: Vec<PathBuf>) -> anyhow::Result<()> {
-    let run = move || {
-        loop {
-            for path in &paths {
-                if let Err(error) = bound(path, BYTES_MAX)
-                    && error.kind() != io::ErrorKind::NotFound
-                {
-                    tracing::debug!(%error, path = %path.display(), "messages cannot be cut");
-                }
+/// Files that are kept bounded, by one thread for all of them: two would cut a file twice, and its copy with
+/// it. Clones are of the same files; the thread ends with the last of them.
+#[derive(Clone, Debug)]
+pub(crate) struct BoundedFiles(Arc<Mutex<BTreeSet<PathBuf>>>);
+
+impl BoundedFiles {
+    /// Keeps these files bounded from now on.
+    pub(crate) fn start(paths: impl IntoIterator<Item = PathBuf>) -> anyhow::Result<BoundedFiles> {
+        let files = BoundedFiles(Arc::new(Mutex::new(paths.into_iter().collect())));
+        let kept = Arc::downgrade(&files.0);
+        let run = move || keep_bounded(&kept);
+        thread::Builder::new().name("messages".into()).spawn(run).context("cannot start a thread")?;
+        Ok(files)
+    }
+
+    /// And this one, which may be among them.
+    pub(crate) fn add(&self, path: PathBuf) {
+        self.paths().insert(path);
+    }
+
+    fn paths(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bound(&self, bytes_max: u64) {
+        let paths = self.paths().clone(); // a copy takes its time
+        for path in &paths {
+            if let Err(error) = bound(path, bytes_max)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::debug!(%error, path = %path.display(), "messages cannot be cut");
             }
-            thread::sleep(LOOK_EVERY);
         }
-    };
-    thread::Builder::new().name("messages".into()).spawn(run).context("cannot start a thread")?;
-    Ok(())
+    }
+}
+
+/// Keeps the files bounded for as long as somebody has them.
+fn keep_bounded(files: &Weak<Mutex<BTreeSet<PathBuf>>>) {
+    while let Some(files) = files.upgrade() {
+        BoundedFiles(files).bound(BYTES_MAX);
+        thread::sleep(LOOK_EVERY);
+    }
 }
 
 /// The copy that is kept of what was cut.
@@ -103,6 +131,27 @@ mod tests {
         writer.write_all(b"c").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"c", "appended, not behind a hole");
         assert_eq!(fs::read(kept(&path)).unwrap().len(), 101);
+    }
+
+    /// A node that was added, left and was added again had a thread for each time.
+    #[test]
+    fn file_that_is_added_again_is_cut_once_and_the_thread_ends_with_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = ["node-0.log", "node-1.log"].map(|name| folder.path().join(name));
+        let files = BoundedFiles(Arc::new(Mutex::new(BTreeSet::from([first.clone()]))));
+        for _ in 0..3 {
+            files.clone().add(second.clone());
+        }
+        assert_eq!(files.paths().len(), 2);
+        fs::write(&second, [b'a'; 101]).unwrap();
+        files.bound(100); // the first one is not there yet
+        fs::write(&first, [b'b'; 102]).unwrap();
+        files.bound(100);
+        assert_eq!([&first, &second].map(|path| fs::read(path).unwrap().len()), [0, 0]);
+        assert_eq!([&first, &second].map(|path| fs::read(kept(path)).unwrap().len()), [102, 101]);
+        let kept_by = Arc::downgrade(&files.0);
+        drop(files);
+        keep_bounded(&kept_by); // it returns
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cell_cluster::{ClusterError, Coordinator, Drains, NodeRefusal, Table, Watch, local_socket};
 use cell_drill::wire::Refused;
-use cell_node::lacks_room;
+use cell_node::{CannotEmpty, lacks_room};
 use cell_terms::NodeId;
 use cell_terms::text::with_causes;
 
@@ -122,9 +122,9 @@ fn check_room(coordinator: &Arc<dyn Coordinator>, there: &[ScaleNode], from: u16
     watch.follow_balance();
     watch.look().map_err(|error| in_words(&error))?;
     match lacks_room(watch.view(), &leaving) {
-        Some(why) => Err(refuse(
+        Some(CannotEmpty { why, next }) => Err(refuse(
             format!("the cluster cannot shrink so far: {why}"),
-            "let more nodes stay, or give them more memory (memory_limit_bytes)",
+            next.unwrap_or("let more nodes stay, or give them more memory (memory_limit_bytes)"),
         )),
         None => Ok(()),
     }

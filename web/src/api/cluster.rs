@@ -62,11 +62,29 @@ pub(crate) const WAITS_UNKNOWN: &str = "not known: this node waits for its coord
 /// Why what the node saw of its cluster is not so any more, or was never seen; none while its lease holds.
 pub(crate) fn unknown(snapshot: &NodeSnapshot) -> Option<&'static str> {
     match &snapshot.state {
-        NodeState::Starting(_) if snapshot.cluster.pairs.is_empty() => Some("not known yet"),
+        NodeState::Starting(_) | NodeState::Recovering(_) if is_unseen(snapshot) => Some("not known yet"),
         NodeState::Silent => Some(WAITS_UNKNOWN),
         _ if snapshot.lease_remaining_ms == 0 => Some("not known: the lease of this node is over"),
         _ => None,
     }
+}
+
+/// Whether the node has not seen the coordinator's rows yet: of those, each cluster has some.
+fn is_unseen(snapshot: &NodeSnapshot) -> bool {
+    let ClusterSnapshot { revision, members, pairs, .. } = &*snapshot.cluster;
+    *revision == 0 && members.is_empty() && pairs.is_empty()
+}
+
+/// What is answered in place of an empty cluster by a node that has not seen its own yet.
+pub(crate) fn unseen(snapshot: &NodeSnapshot) -> Option<Problem> {
+    is_unseen(snapshot).then(|| {
+        let (node, state) = (snapshot.node.0, snapshot.state.word());
+        let detail =
+            format!("Not known yet: node {node} is {state} and has not seen its cluster since its start.");
+        Problem::unavailable(detail)
+            .next("ask again in a moment, or ask another node; `cell status` says what this one waits for")
+            .retry_after(Duration::from_secs(1))
+    })
 }
 
 /// Pairs that are not served, and why, in words; none if all are.
@@ -79,6 +97,8 @@ pub(crate) fn troubles(snapshot: &NodeSnapshot) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use cell_node::{CoordinatorWait, RecoveryProgress};
+
     use super::*;
     use crate::api::status::tests::snapshot;
 
@@ -92,6 +112,20 @@ mod tests {
             assert_eq!(document[list], serde_json::json!([]));
         }
         assert!(troubles(&snapshot).is_empty());
+    }
+
+    #[test]
+    fn nothing_is_known_at_a_node_that_has_not_seen_its_cluster() {
+        let node = |state| NodeSnapshot { state, ..snapshot() };
+        let starting = NodeState::Starting(CoordinatorWait::default());
+        for young in [starting, NodeState::Recovering(RecoveryProgress::default())] {
+            let mut node = node(young);
+            assert_eq!(unknown(&node), Some("not known yet"));
+            assert_eq!(serde_json::to_value(document(&node, Duration::ZERO)).unwrap()["current"], false);
+            assert!(unseen(&node).is_some());
+            node.cluster = Arc::new(ClusterSnapshot { revision: 1, ..ClusterSnapshot::default() });
+            assert!(unknown(&node).is_none() && unseen(&node).is_none());
+        }
     }
 
     #[test]

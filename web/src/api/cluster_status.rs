@@ -133,6 +133,7 @@ impl ClusterDocument for ClusterStatus {
     type Part = StatusPart;
     type Body = StatusBody;
     const PATH: &'static str = "/api/v1/cluster/status";
+    const TELLS_UNSEEN: bool = true; // its verdict does
 
     fn part(shared: &Shared, snapshot: &NodeSnapshot) -> StatusPart {
         let rates = shared.history().rates().clone();

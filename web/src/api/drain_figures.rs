@@ -84,7 +84,8 @@ impl Rows {
     /// Rows and what the nodes say, put together.
     pub(crate) fn figures(&self, parts: &[NodePart<DrainsPart>]) -> Figures {
         let told: BTreeMap<NodeId, &DrainsPart> = parts.iter().map(|part| (part.node, &part.part)).collect();
-        let members = self.members.iter().map(|member| self.member(member, told.get(&member.node).copied()));
+        let present = MemberRow::present_rows(&self.members);
+        let members = present.map(|member| self.member(member, told.get(&member.node).copied()));
         Figures { members: members.collect(), ..Figures::default() }
     }
 

@@ -225,7 +225,8 @@ async fn plan(shared: &Shared, which: &Which, shown: Option<&DrainRevision>) -> 
     let Gathered { parts, .. } = shared.peers.gather(&snapshot, own, &format!("{PATH}?scope=node")).await;
     let plan = problem_of(rows.plan(&parts, &nodes).map_err(Refused::Plan))?;
     let takes = |member: &&MemberRow| plan.moves.iter().any(|planned| planned.to == member.node);
-    let targets = rows.members.iter().filter(takes).map(|member| member.incarnation).collect();
+    let targets =
+        MemberRow::present_rows(&rows.members).filter(takes).map(|member| member.incarnation).collect();
     Ok(Planned { nodes, plan, seen, targets })
 }
 
@@ -451,7 +452,8 @@ fn nodes(which: &Which, members: &[MemberRow]) -> Made<Vec<NodeId>> {
         let place = member.fabric.rsplit_once(':').map_or(&*member.fabric, |(place, _)| place);
         place.trim_matches(['[', ']']) == host.trim_matches(['[', ']'])
     };
-    let mut nodes: Vec<NodeId> = members.iter().filter(of_host).map(|member| member.node).collect();
+    let present = MemberRow::present_rows(members);
+    let mut nodes: Vec<NodeId> = present.filter(of_host).map(|member| member.node).collect();
     nodes.sort_unstable();
     if nodes.is_empty() { Err(Refused::NoHost(host.clone())) } else { Ok(nodes) }
 }
@@ -516,7 +518,7 @@ fn problem(refused: Refused) -> Problem {
                     "add a node, or give the others more memory (memory_limit_bytes)"
                 }
                 DrainRefusal::NobodyLeft => "add a node first, or undrain another one",
-                _ => "`cell status` shows how the nodes are",
+                _ => refusal.next().unwrap_or("`cell status` shows how the nodes are"),
             };
             conflict("drain_refused", &refusal.to_string(), next.into())
         }

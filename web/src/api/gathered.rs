@@ -11,6 +11,7 @@ use cell_node::NodeSnapshot;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::api::cluster;
 use crate::api::document::{Document, Scope};
 use crate::api::params::Params;
 use crate::peers::{Gathered, MissingPeer, NodePart};
@@ -27,6 +28,8 @@ pub(crate) trait ClusterDocument: 'static {
     const PATH: &'static str;
     /// Whether it has a list of rows that may grow long.
     const HAS_ROWS: bool = false;
+    /// Whether it says itself that the node has not seen its cluster yet.
+    const TELLS_UNSEEN: bool = false;
 
     /// This node's part.
     fn part(shared: &Shared, snapshot: &NodeSnapshot) -> Self::Part;
@@ -129,6 +132,9 @@ pub(crate) async fn text<D: ClusterDocument>(shared: &Shared) -> Result<Bytes, P
 /// The document with at most so many rows.
 async fn make<D: ClusterDocument>(shared: &Shared, rows: usize) -> Result<Bytes, Problem> {
     let (snapshot, age) = shared.look();
+    if let Some(problem) = cluster::unseen(&snapshot).filter(|_| !D::TELLS_UNSEEN) {
+        return Err(problem);
+    }
     let own = D::part(shared, &snapshot);
     let path = format!("{}?scope=node", D::PATH);
     let Gathered { parts, missing } = shared.gather(&snapshot, own, &path).await;
@@ -149,6 +155,8 @@ async fn make<D: ClusterDocument>(shared: &Shared, rows: usize) -> Result<Bytes,
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use cell_cluster::{DrainAuthor, Drains, MemberRow};
     use cell_node::ClusterSnapshot;
     use cell_terms::{Incarnation, NodeId};
@@ -192,6 +200,41 @@ mod tests {
     fn node_that_was_removed_lacks_in_no_document() {
         assert_eq!(missing(false), [4]);
         assert!(missing(true).is_empty());
+    }
+
+    /// For a second after its start a node told of a cluster without regions, of itself alone, and of balance
+    /// that is off.
+    #[test]
+    fn node_that_has_not_seen_its_cluster_tells_of_no_empty_one() {
+        let is_seen = Arc::new(AtomicBool::new(false));
+        let cluster = TestCluster::start_with(1, &[], |sources| {
+            let (inner, is_seen) = (Arc::clone(&sources.snapshots), Arc::clone(&is_seen));
+            let look = move || {
+                let mut node = (*inner.snapshot()).clone();
+                if !is_seen.load(Ordering::SeqCst) {
+                    node.cluster = Arc::default();
+                }
+                Arc::new(node)
+            };
+            crate::Sources { snapshots: Arc::new(look), ..sources }
+        });
+        let paths = ["nodes", "regions", "balance", "wal", "drains", "recoveries", "selector/pairs"];
+        for path in paths.map(|path| format!("/api/v1/{path}")) {
+            let answer = cluster.get(0, &path);
+            assert_eq!(answer.problem(), (503, "unavailable"), "{path}");
+            assert!(answer.body["detail"].as_str().unwrap().starts_with("Not known yet: "), "{answer:?}");
+            assert!(answer.body["next"].is_string() && answer.header("retry-after").is_some(), "{answer:?}");
+            assert_eq!(cluster.get(0, &format!("{path}?scope=node")).status, 200, "{path}");
+        }
+        let status = cluster.get(0, "/api/v1/cluster/status");
+        assert_eq!(
+            status.body["verdict"]["sentence"], "This node has not seen its cluster yet.",
+            "{status:?}"
+        );
+        is_seen.store(true, Ordering::SeqCst);
+        for path in paths {
+            assert_eq!(cluster.get(0, &format!("/api/v1/{path}")).status, 200, "{path}");
+        }
     }
 
     #[test]

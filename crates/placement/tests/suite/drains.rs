@@ -104,6 +104,7 @@ fn drain_that_cannot_be_is_refused_in_clear_words() {
     at(&mut held, 1).pairs[1].hold = Some(PairHold::NoLog);
     let words = "pair-101 cannot leave node-1: it has no log, and a copy is made from the log";
     assert_eq!(refused(&held, &[1]).to_string(), words);
+    assert!(refused(&held, &[1]).next().is_some_and(|next| next.contains("`durability`")));
     at(&mut held, 1).pairs[1].hold = Some(PairHold::Split);
     assert!(balancer().drain_plan(&held, &[NodeId(1)]).is_ok(), "a split ends");
     let mut untold = figures;

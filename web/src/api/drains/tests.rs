@@ -345,6 +345,18 @@ fn drain_without_room_elsewhere_is_refused_with_what_lacks() {
     assert_eq!(rows.plan(&silent, &[NodeId(0)]), Err(DrainRefusal::NobodyLeft));
 }
 
+/// A node that left in order and is back was there twice, and so was the room that it has.
+#[test]
+fn node_that_is_back_is_planned_with_once() {
+    let members = vec![member(0, Incarnation(70)), member(1, Incarnation(71)), member(1, Incarnation(80))];
+    let of_host = nodes(&Which::Host("10.0.0.1".to_owned()), &members);
+    assert_eq!(of_host.ok(), Some(vec![NodeId(1)]));
+    let rows = Rows { members, pairs: vec![served(1, 80, 1)], drains: Vec::new() };
+    let figures = rows.figures(&[part(0, 0, &[]), part(1, 55 << 20, &[(1, 60 << 20)])]);
+    let held: Vec<_> = figures.members.iter().map(|of| (of.node.0, of.pairs.len())).collect();
+    assert_eq!(held, [(0, 0), (1, 1)]);
+}
+
 #[test]
 fn view_says_how_far_a_drain_is_and_after_30_s_what_keeps_it() {
     let members = vec![member(0, Incarnation(70)), member(1, Incarnation(71))];
