@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use crate::pairs::WaitingMessage;
+use cell_fabric::ConnectionId;
 
 /// Which queue a message was taken out of, so that it can be put back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,15 @@ pub(crate) enum Lane {
     /// Of those that were the only ones of their connections when they came.
     Single,
     Ordinary,
+}
+
+/// A client's message that has to be handled later.
+#[derive(Debug)]
+pub(crate) struct WaitingMessage {
+    pub(crate) connection: ConnectionId,
+    /// When it came.
+    pub(crate) arrived_ns: u64,
+    pub(crate) message: Vec<u8>,
 }
 
 /// See the module's text.
@@ -64,7 +73,6 @@ impl Backlog {
 
 #[cfg(test)]
 mod tests {
-    use cell_fabric::ConnectionId;
     use cell_random::Random;
 
     use super::*;

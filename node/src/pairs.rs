@@ -8,7 +8,7 @@ use cell_protocol::RequestHeader;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, PairId, SlotIndex};
 
-use crate::backlog::{Backlog, Lane};
+use crate::backlog::{Backlog, Lane, WaitingMessage};
 use crate::checkpoint::Checkpointing;
 use crate::counters::BatchCounters;
 use crate::directory::{Directory, MeganodeAt, Range};
@@ -39,15 +39,6 @@ impl Dependence {
     pub(crate) fn on(pair: PairAt, csn: Csn) -> Dependence {
         Dependence { pair, csn }
     }
-}
-
-/// A client's message that has to be handled later.
-#[derive(Debug)]
-pub(crate) struct WaitingMessage {
-    pub(crate) connection: ConnectionId,
-    /// When it came.
-    pub(crate) arrived_ns: u64,
-    pub(crate) message: Vec<u8>,
 }
 
 /// A pair in its worker's hands.

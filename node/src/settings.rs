@@ -26,9 +26,10 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "value_bytes_max",
-        meaning: "Longest value that is accepted. Clients learn of a change when they connect; longer values that are \
-                  there can be read. Never more than a quarter of extent_region_bytes, so that a value can be \
-                  replaced. Less where nobody gave it and memory_limit_bytes leaves little for pairs.",
+        meaning: "Longest value that is accepted. Clients learn of a change when they connect; longer \
+                  values that are there can be read. Never more than a quarter of extent_region_bytes, \
+                  so that a value can be replaced. Less where nobody gave it and memory_limit_bytes \
+                  leaves little for pairs.",
         default: "16 MiB",
         bounds: Bounds::Bytes { min: 1 << 10, max: 16 << 20, power_of_two: false },
         applies: Applies::Live,

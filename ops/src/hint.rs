@@ -239,7 +239,7 @@ mod tests {
 
     /// Where a command is written so, whoever hands the text on adds the address ([`Reached::in_text`]), or
     /// nobody was asked yet.
-    const WITHOUT: [(&str, &str); 14] = [
+    const WITHOUT: [(&str, &str); 15] = [
         ("cli.rs", "cell dev"),
         ("cli.rs", "cell put greeting hello"),
         ("cli.rs", "cell get greeting"),
@@ -249,6 +249,7 @@ mod tests {
         ("dev/owners.rs", "cell drill run kill --node {owner}"),
         ("dev/scale.rs", "cell node ls"),
         ("dev/supervisor/drills.rs", "cell drill ls"),
+        ("dev/drill_turn.rs", "cell drill ls"),
         ("dev/supervisor/scaling.rs", "cell dev scale N"),
         ("dev/drain.rs", "cell drill ls"),
         ("command/node.rs", "cell node undrain {}"),

@@ -47,8 +47,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: EXTENT_REGION_BYTES,
         meaning: "Size of a pair's extent region, which holds its values. Memory is taken as values are \
-                  written. A value has at most a quarter of it. Less where nobody gave it and eight pairs would \
-                  not fit memory_limit_bytes.",
+                  written. A value has at most a quarter of it. Less where nobody gave it and eight pairs \
+                  would not fit memory_limit_bytes.",
         default: "8 GiB",
         bounds: Bounds::Bytes { min: 1 << 20, max: EXTENT_REGION_BYTES_MAX, power_of_two: false },
         applies: Applies::Creation(SIZES_SHARED),

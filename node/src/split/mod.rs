@@ -143,10 +143,11 @@ impl Splits {
 
     /// Looks for meganodes that should be split.
     pub(crate) fn tick(&mut self, pairs: &mut Pairs, now_ns: u64) {
+        // Who has found room waits for nothing more: what is freed next is waited for anew.
+        let Splits { awaited, full, .. } = self;
+        awaited.retain(|there, _| full.contains(there));
         if !self.full.is_empty() && pairs.iter().all(|owned| !owned.pair.is_checking()) {
             // A full one asks again: its split may have failed, or room may have come.
-            let Splits { awaited, full, .. } = self;
-            awaited.retain(|there, _| full.contains(there));
             self.full.clear();
             self.effects.changed();
         }

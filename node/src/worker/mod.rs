@@ -39,11 +39,12 @@ use cell_terms::{Incarnation, NodeId, SessionId};
 use cell_wal::{LogDevice, LogEvent, WalError};
 
 use crate::access::{AccessRules, Credential, Grants};
+use crate::backlog::WaitingMessage;
 use crate::command::Command;
 use crate::counters::WorkerCounts;
 use crate::latency::{Arrival, Latencies};
 use crate::outbox::{NO_REPLIES, PairAt, ReplyList};
-use crate::pairs::{OwnedPair, Pairs, WaitingMessage, ranges_of};
+use crate::pairs::{OwnedPair, Pairs, ranges_of};
 use crate::process_warnings::ProcessWarnings;
 use crate::settings::WorkerOptions;
 use crate::snapshot::{ClusterSnapshot, FailureKind, OperationCounts};

@@ -10,8 +10,9 @@ use cell_protocol::{Refusal, Request, RequestHeader};
 
 use super::Worker;
 use super::handled::{Handled, Wait};
+use crate::backlog::WaitingMessage;
 use crate::outbox::PairAt;
-use crate::pairs::{BACKLOG_BYTES_MAX, WaitingMessage, waiting_bytes};
+use crate::pairs::{BACKLOG_BYTES_MAX, waiting_bytes};
 
 /// Messages of sessions that the coordinator is asked about.
 pub(super) const ASKING_BYTES_MAX: usize = 8 << 20;

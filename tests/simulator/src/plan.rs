@@ -136,9 +136,7 @@ impl Plan {
         let mut random = Random::new(seed ^ 0x7061_6e73);
         let geometry = geometry(&mut random);
         let log = log_options(&mut random);
-        // Where a region is small no longer value is accepted.
-        let quarter = usize::try_from(geometry.extent_region_bytes / 4).unwrap_or(usize::MAX);
-        let value_bytes_max = (log.operation_bytes_max() - 256).min(quarter);
+        let value_bytes_max = value_bytes_max(&log, &geometry);
         // A number that meant a setting which is gone: seeds go on meaning what they meant.
         let _ = random.pick(&[0_u64, 64 << 10]);
         let worker = worker_options(seed, geometry.node_bytes as usize, value_bytes_max, &mut random);
@@ -377,6 +375,12 @@ impl Plan {
     pub fn lease_ns(&self) -> u64 {
         self.lease.ttl_ms * MS
     }
+}
+
+/// The longest value that a log takes and a node accepts: where a region is small, that is a part of it.
+fn value_bytes_max(log: &LogOptions, geometry: &PairGeometry) -> usize {
+    let quarter = usize::try_from(geometry.extent_region_bytes / 4).unwrap_or(usize::MAX);
+    (log.operation_bytes_max() - 256).min(quarter)
 }
 
 fn geometry(random: &mut Random) -> PairGeometry {
