@@ -384,7 +384,8 @@ mod tests {
         let found = geometry_wanted(&RegionSettings::new(&given(&small))).unwrap();
         assert!(check_geometry(found, &given(&small)).is_ok());
         assert!(check_geometry(found, &given(&[])).is_ok(), "what nobody gave follows the cluster");
-        let cases: [(&[(&str, &str)], &str, u64); 3] = [
+        type Flags = &'static [(&'static str, &'static str)];
+        let cases: [(Flags, &str, u64); 3] = [
             (&[("node_region_bytes", "4MiB"), ("slot_bytes", "8MiB")], "slot_bytes", 8 << 20),
             (&[("node_region_bytes", "256KiB"), ("slot_bytes", "512KiB")], "node_region_bytes", 256 << 10),
             (&[("tree_node_bytes", "2KiB")], "tree_node_bytes", 2048),
