@@ -70,6 +70,8 @@ pub(crate) struct Splits {
     full: BTreeSet<MeganodeAt>,
     /// Up to which record extents may have been freed that full meganodes still wait for.
     awaited: BTreeMap<MeganodeAt, Csn>,
+    /// Since when full meganodes wait for memory that is kept for pairs that are being recovered.
+    held_since: BTreeMap<MeganodeAt, u64>,
     effects: Effects,
 }
 
@@ -146,6 +148,7 @@ impl Splits {
         // Who has found room waits for nothing more: what is freed next is waited for anew.
         let Splits { awaited, full, .. } = self;
         awaited.retain(|there, _| full.contains(there));
+        self.forget_held(pairs, now_ns);
         if !self.full.is_empty() && pairs.iter().all(|owned| !owned.pair.is_checking()) {
             // A full one asks again: its split may have failed, or room may have come.
             self.full.clear();
@@ -212,6 +215,7 @@ impl Splits {
     pub(crate) fn forget_pair(&mut self, at: PairAt) {
         self.full.retain(|there| there.pair != at);
         self.awaited.retain(|there, _| there.pair != at);
+        self.held_since.retain(|there, _| there.pair != at);
         self.spread.forget_pair(at);
         self.parents.forget_pair(at);
         self.compactions.forget_pair(at);

@@ -15,6 +15,10 @@ use crate::pairs::Pairs;
 /// A pair is short of extents when less than this part of its region is free.
 const SHORT_PART: u64 = 16;
 
+/// A put waits so long for memory that is kept for pairs that are being recovered. It is kept as long as one
+/// of them has nobody with memory enough, which may be until an operator helps.
+const HELD_NS: u64 = 30_000_000_000;
+
 /// Meganodes of a short pair that are tried at a time.
 const TRIED_MAX: usize = 4;
 
@@ -181,6 +185,28 @@ impl Splits {
         rests
     }
 
+    /// Whether what is left is kept for pairs that are being recovered, and a put may wait for it: what is
+    /// free is known once they are.
+    fn awaits_held(&mut self, pair: &Pair, there: MeganodeAt, now_ns: u64) -> bool {
+        if !pair.is_growth_held() || planted(Mutant::RefusedWhileHeld) {
+            return false;
+        }
+        let since_ns = *self.held_since.entry(there).or_insert(now_ns);
+        now_ns.saturating_sub(since_ns) < HELD_NS
+    }
+
+    /// Who has found room waits anew the next time. Who has waited in vain does not, as long as memory is
+    /// kept.
+    pub(super) fn forget_held(&mut self, pairs: &Pairs, now_ns: u64) {
+        let Splits { held_since, full, .. } = self;
+        if held_since.is_empty() {
+            return;
+        }
+        let held = pairs.iter().any(|owned| owned.pair.is_growth_held());
+        let in_vain = |since_ns: u64| held && now_ns.saturating_sub(since_ns) >= HELD_NS;
+        held_since.retain(|there, since_ns| full.contains(there) || in_vain(*since_ns));
+    }
+
     /// A put finds no room in a meganode. Whether it should wait: room may come.
     pub(crate) fn starve(
         &mut self,
@@ -189,9 +215,8 @@ impl Splits {
         needs_extents: bool,
         now_ns: u64,
     ) -> bool {
-        // What is left is kept for pairs that are being recovered: what is free is known once they are.
-        let held = pairs.pair(there.pair).is_growth_held() && !planted(Mutant::RefusedWhileHeld);
-        let comes = self.room_comes(pairs, there, needs_extents, now_ns) || held;
+        let comes = self.room_comes(pairs, there, needs_extents, now_ns)
+            || self.awaits_held(pairs.pair(there.pair), there, now_ns);
         if comes {
             self.full.insert(there);
         }

@@ -3,7 +3,7 @@
 
 use cell_cluster::PairGeometry;
 use cell_node::NodeState;
-use cell_protocol::{Condition, Put, Request};
+use cell_protocol::{Condition, Put, Request, StatusCode};
 
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 
@@ -79,10 +79,8 @@ fn splits_that_failed_while_memory_was_kept_for_others_hold_up_none_afterwards()
     splits_that_failed_while_growth_was_held_hold_up_none_afterwards();
 }
 
-/// Writes were refused as if the pair were full while a node that had come back recovered its other pairs.
-pub(crate) fn write_waits_while_growth_is_held() {
-    let mut world = World::new(1, GROWING, OPTIONS);
-    world.hold_growth(true);
+/// Puts until one waits for memory.
+fn put_until_one_waits(world: &mut World) -> u32 {
     let waiting = (1..).find_map(|number| {
         let (name, key) = (world.name(number, number), format!("key {number}"));
         let put = Put { name, condition: Condition::Always, key: key.as_bytes(), value: &VALUE };
@@ -94,7 +92,14 @@ pub(crate) fn write_waits_while_growth_is_held() {
             None => Some(id),
         }
     });
-    let waiting = waiting.expect("the granted memory is used up");
+    waiting.expect("the granted memory is used up")
+}
+
+/// Writes were refused as if the pair were full while a node that had come back recovered its other pairs.
+pub(crate) fn write_waits_while_growth_is_held() {
+    let mut world = World::new(1, GROWING, OPTIONS);
+    world.hold_growth(true);
+    let waiting = put_until_one_waits(&mut world);
     assert_eq!(world.worker().snapshot().state, NodeState::Serving);
     world.hold_growth(false);
     assert!(matches!(world.answer(waiting), Replied::Written(_)));
@@ -103,4 +108,17 @@ pub(crate) fn write_waits_while_growth_is_held() {
 #[test]
 fn write_waits_for_memory_that_is_kept_for_others() {
     write_waits_while_growth_is_held();
+}
+
+/// Memory is kept also for a pair that nobody has memory enough for: writes waited for an operator.
+#[test]
+fn write_does_not_wait_for_ever_for_memory_that_is_kept_for_others() {
+    let mut world = World::new(1, GROWING, OPTIONS);
+    world.hold_growth(true);
+    let waiting = put_until_one_waits(&mut world);
+    for _ in 0..100 {
+        world.pass(1_000 * MS);
+        world.turn();
+    }
+    assert_eq!(world.answered(waiting), Some(Replied::Refused(StatusCode::ReadOnly)));
 }
