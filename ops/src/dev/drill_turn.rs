@@ -8,7 +8,7 @@ use cell_drill::wire::Refused;
 use super::scale_wire::refuse;
 
 /// Within such a time it is noticed that a drill has ended: another thread looks at its connection.
-const NOTICED_WITHIN: Duration = Duration::from_secs(1);
+const NOTICED_WITHIN: Duration = Duration::from_secs(3);
 
 /// What the drill that runs is done to, if one runs.
 #[derive(Clone)]

@@ -187,7 +187,7 @@ mod tests {
         }
         file.write(&progress).unwrap();
         assert_eq!(file.read().unwrap(), Some(progress));
-        assert!(!folder.path().join("progress.new").exists());
+        assert!(!folder.path().join("progress.partial").exists());
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 const LINKS_MAX: usize = 40;
 /// Of a new file, before the umask.
 const MODE: u32 = 0o666;
+/// Of one that is to take another's place, until it has that one's access.
+const MODE_UNTIL_GIVEN: u32 = 0o600;
 
 /// Where the output goes.
 enum Destination {
@@ -28,17 +30,20 @@ struct Access {
 
 impl Access {
     fn of(file: &Metadata) -> Access {
-        Access { mode: file.mode() & 0o7777, uid: file.uid(), gid: file.gid() }
+        // Not as whom it runs: another content is another program.
+        Access { mode: file.mode() & 0o777, uid: file.uid(), gid: file.gid() }
     }
 
     /// Gives it to a file, before anything is in that.
     fn give(self, file: &File) -> io::Result<()> {
         let own = Access::of(&file.metadata()?);
-        if (own.uid, own.gid) != (self.uid, self.gid) {
-            // Root alone may give files away: others' are their own.
-            let _ = fchown(file, Some(self.uid), Some(self.gid));
-        }
-        file.set_permissions(Permissions::from_mode(self.mode))
+        // Root alone may give files away: others' are their own, and of the same group if they are in it.
+        let is_of_group = (own.uid, own.gid) == (self.uid, self.gid)
+            || fchown(file, Some(self.uid), Some(self.gid)).is_ok()
+            || fchown(file, None, Some(self.gid)).is_ok();
+        // What that group may do is nothing for another one.
+        let mode = if is_of_group { self.mode } else { self.mode & !0o070 };
+        file.set_permissions(Permissions::from_mode(mode))
     }
 }
 
@@ -119,12 +124,21 @@ fn replace<T>(
     let mut name = name.to_owned();
     name.push(".partial");
     let partial = target.with_file_name(name);
-    let mode = former.map_or(MODE, |former| former.mode & 0o777);
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&partial)?;
+    // One that a crash has left. Nothing is written into what somebody else has put there, a link say.
+    if let Err(error) = fs::remove_file(&partial)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error.into());
+    }
+    let mode = former.map_or(MODE, |_| MODE_UNTIL_GIVEN);
+    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&partial)?;
+    let own = file.metadata()?;
+    let is_own = || fs::symlink_metadata(&partial).is_ok_and(|of| is_same(&of, &own));
     let kept = former.map_or(Ok(()), |former| former.give(&file));
     let result = kept.map_err(anyhow::Error::from).and_then(|()| {
         let (file, value) = write(file)?;
         file.sync_all()?;
+        anyhow::ensure!(is_own(), "another command writes it, too");
         fs::rename(&partial, target)?;
         let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
         // One that may be written, but not read, cannot be synced.
@@ -133,7 +147,7 @@ fn replace<T>(
         }
         Ok(value)
     });
-    if result.is_err() {
+    if result.is_err() && is_own() {
         let _ = fs::remove_file(&partial);
     }
     result
@@ -180,6 +194,47 @@ mod tests {
         });
         assert_eq!(failed.unwrap_err().to_string(), "no more");
         assert_eq!(fs::read_to_string(&path).unwrap(), "second");
+        assert_eq!(names(folder.path()), ["file"]);
+    }
+
+    /// It wrote into what somebody had put there, and as root gave that away.
+    #[test]
+    fn write_goes_into_a_file_of_its_own_until_it_is_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("other"), "other").unwrap();
+        for content in ["first", "second"] {
+            symlink("other", path("file.partial")).unwrap();
+            written(&path("file"), content).unwrap();
+            assert_eq!(fs::read_to_string(path("file")).unwrap(), content);
+            assert_eq!(fs::read_to_string(path("other")).unwrap(), "other");
+            assert_eq!(names(folder.path()), ["file", "other"]);
+        }
+        // One that cannot be written any more, as a crash leaves it.
+        fs::write(path("file.partial"), "thi").unwrap();
+        fs::set_permissions(path("file.partial"), Permissions::from_mode(0o400)).unwrap();
+        written(&path("file"), "third").unwrap();
+        assert_eq!(fs::read_to_string(path("file")).unwrap(), "third");
+    }
+
+    /// The first one put what the second one had written so far in the file's place.
+    #[test]
+    fn write_of_one_file_by_two_puts_nothing_incomplete_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        written(&path, "old").unwrap();
+        let second = write(&path, |mut second| {
+            second.write_all(b"sec")?;
+            let first = write(&path, |mut first| {
+                first.write_all(b"first")?;
+                Ok((first, ()))
+            });
+            first?;
+            second.write_all(b"ond")?;
+            Ok((second, ()))
+        });
+        assert_eq!(second.unwrap_err().to_string(), "another command writes it, too");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first");
         assert_eq!(names(folder.path()), ["file"]);
     }
 
