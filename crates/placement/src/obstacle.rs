@@ -191,7 +191,7 @@ impl fmt::Display for MoveFailure {
             MoveFailure::Behind => "the copy did not catch up with the source",
             MoveFailure::SplitOpen => "a split of the pair did not end in time",
             MoveFailure::EndGone => "source or target went away",
-            MoveFailure::Silence => "nothing was heard of the move for a minute",
+            MoveFailure::Silence => "nothing was heard of the move for too long",
             MoveFailure::Cancelled => "the move was cancelled",
         })
     }

@@ -27,7 +27,7 @@ pub(super) const SOURCE_ENDED: &str = "its source has ended";
 pub(super) const BOTH_ENDED: &str = "both of its ends have ended";
 pub(crate) const SOURCE_STOPS: &str = "its source stops";
 /// Why one does that nobody hears of.
-pub(crate) const STALLED: &str = "nothing has happened for a minute";
+pub(crate) const STALLED: &str = "nothing has happened for too long";
 
 /// Whether that is why a move came to nothing: its pair does not stay where it is, but is taken over.
 #[must_use]
