@@ -29,6 +29,9 @@ pub(crate) const SOURCE_STOPS: &str = "its source stops";
 /// Why one does that nobody hears of.
 pub(crate) const STALLED: &str = "nothing has happened for too long";
 
+/// Why one does whose handing may have been under way.
+const AT_HANDING: &str = "it came to nothing at the handing";
+
 /// Whether that is why a move came to nothing: its pair does not stay where it is, but is taken over.
 #[must_use]
 pub fn is_source_gone(why: &str) -> bool {
@@ -130,8 +133,9 @@ enum SourceState {
     Freezing,
     /// It is frozen. Whether a handing was sent.
     Frozen { cut: Csn, sent: bool },
-    /// A handing was sent whose move does not go on.
-    Fencing,
+    /// A handing was sent that is not to take effect any more. Why the move comes to nothing; none: it waits
+    /// for another copy, if it goes on.
+    Fencing { why: Option<String> },
     /// The worker is to be told, then the rest.
     Thawing { why: Option<String> },
     /// The pair is the target's: the worker is to be told, then the rest.
@@ -195,14 +199,15 @@ impl SourceMove {
             SourceState::Frozen { cut, sent } => match seen.goes_on() {
                 // A handing that has taken effect is known again by who makes it again.
                 Some(MoveStage::Ready | MoveStage::Handed) => Some(SourceAction::Hand { cut: *cut }),
-                _ if *sent => {
-                    self.state = SourceState::Fencing;
+                goes_on if *sent => {
+                    let why = goes_on.is_none().then(|| AT_HANDING.to_owned());
+                    self.state = SourceState::Fencing { why };
                     Some(SourceAction::PutAgain)
                 }
                 Some(_) => self.thaw(None),
                 None => self.thaw(Some(why_not(seen))),
             },
-            SourceState::Fencing => Some(SourceAction::PutAgain),
+            SourceState::Fencing { .. } => Some(SourceAction::PutAgain),
             SourceState::Thawing { why } => {
                 self.state = match why {
                     Some(why) => SourceState::GivingUp { why: why.clone() },
@@ -294,12 +299,16 @@ impl SourceMove {
             // It did not take effect, but an earlier try may. A row that does not read, or lacks the pair's
             // epoch, stays so until somebody mends it: the pair does not wait for that.
             Err(
-                ClusterError::Move(_)
-                | ClusterError::LeaseEnded { .. }
+                ClusterError::LeaseEnded { .. }
                 | ClusterError::Unreadable { .. }
                 | ClusterError::State { .. },
             ) => {
-                self.state = SourceState::Fencing;
+                self.state = SourceState::Fencing { why: Some(AT_HANDING.to_owned()) };
+                None
+            }
+            // It is over, or its copy has fallen behind since and is waited for: the row says which.
+            Err(ClusterError::Move(_)) => {
+                self.state = SourceState::Fencing { why: None };
                 None
             }
             Err(_) => {
@@ -312,7 +321,13 @@ impl SourceMove {
     /// What came of [`SourceAction::PutAgain`]: what follows at once.
     pub(super) fn put_ended(&mut self, ended: Result<(), &ClusterError>) -> Option<SourceAction> {
         match ended {
-            Ok(()) => self.thaw(Some("it came to nothing at the handing".to_owned())),
+            Ok(()) => {
+                let why = match &self.state {
+                    SourceState::Fencing { why } => why.clone(),
+                    _ => None,
+                };
+                self.thaw(why)
+            }
             Err(error @ ClusterError::Superseded { .. }) => self.superseded(error),
             Err(_) => None,
         }
@@ -463,6 +478,21 @@ mod tests {
         let dead = ClusterError::LeaseEnded { lease: story.of.target.incarnation };
         assert_eq!(story.core.hand_ended(Err(&dead)), None);
         assert_eq!(story.next(), Some(SourceAction::PutAgain));
+    }
+
+    /// On a busy machine a move was given up whose copy had fallen behind while the pair was frozen.
+    #[test]
+    fn copy_that_fell_behind_by_the_handing_is_waited_for() {
+        let mut story = Story::frozen();
+        assert_eq!(story.next(), Some(SourceAction::Hand { cut: CUT }));
+        let behind = MoveRefusal::NotUnderWay { pair: story.of.pair };
+        assert_eq!(story.core.hand_ended(Err(&behind.into())), None);
+        assert_eq!(story.next(), Some(SourceAction::PutAgain));
+        assert_eq!(story.core.put_ended(Ok(())), Some(SourceAction::Thaw));
+        story.of.stage = MoveStage::Copying;
+        assert_eq!((story.next(), story.next()), (None, None), "it is served on");
+        story.of.stage = MoveStage::Ready;
+        assert_eq!(story.next(), Some(SourceAction::Freeze));
     }
 
     /// The pair was frozen until somebody had mended the row.
