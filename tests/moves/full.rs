@@ -95,6 +95,10 @@ fn move_into_a_node_without_memory_or_disk_is_refused_or_given_up_and_the_source
     fill_more(&server);
     let ends = Ends::of(&server.view(), 0);
     let (pair, to) = (ends.pair.to_string(), ends.target.to_string());
+    // What a node has left is known of it some time later.
+    wait::until("the move is refused as it is planned", || {
+        region_move(&server, ends.asked, &[&pair, "--to", &to, "--dry-run"]).code == Some(3)
+    });
     let said = region_move(&server, ends.asked, &[&pair, "--to", &to, "--wait"]);
     assert_eq!(said.code, Some(3), "{said:?}");
     assert!(
