@@ -42,6 +42,11 @@ fn heaviest(pairs: &Pairs, at: PairAt) -> Vec<MeganodeAt> {
     slots.into_iter().map(|slot| MeganodeAt { pair: at, slot }).collect()
 }
 
+/// Whether no pair may grow: all of them have one budget.
+fn is_growth_held(pairs: &Pairs) -> bool {
+    pairs.iter().next().is_some_and(|owned| owned.pair.is_growth_held())
+}
+
 impl Splits {
     /// Begins a split if one is due: one at a time.
     pub(super) fn trigger(&mut self, pairs: &mut Pairs, now_ns: u64) {
@@ -49,7 +54,7 @@ impl Splits {
         for pair in std::mem::take(&mut self.effects.failed_into) {
             failed_here |= !self.spread.aborted(pair, now_ns);
         }
-        let held = pairs.iter().any(|owned| owned.pair.is_growth_held());
+        let held = failed_here && is_growth_held(pairs);
         self.growth.look_back(self.effects.counts.finished, failed_here, held, now_ns);
         if !self.growth.may_split(now_ns) || self.sources.are_truncating() {
             return;
@@ -202,7 +207,7 @@ impl Splits {
         if held_since.is_empty() {
             return;
         }
-        let held = pairs.iter().any(|owned| owned.pair.is_growth_held());
+        let held = is_growth_held(pairs);
         let in_vain = |since_ns: u64| held && now_ns.saturating_sub(since_ns) >= HELD_NS;
         held_since.retain(|there, since_ns| full.contains(there) || in_vain(*since_ns));
     }

@@ -123,7 +123,8 @@ impl Node {
             Command::Left { pair, epoch, handed, .. } => {
                 let is_that = |of: &Ownership| of.pair == pair && of.epoch == epoch;
                 let left = self.control.pairs.extract_if(.., |served| is_that(&served.ownership));
-                news.extend(left.filter(|_| !handed).map(|served| News::Left(served.ownership)));
+                let lives = !self.fuse.is_burnt();
+                news.extend(left.filter(|_| !handed && lives).map(|served| News::Left(served.ownership)));
             }
             Command::Stays { .. } => news.push(News::Stays),
             _ => {}

@@ -430,11 +430,12 @@ impl World {
         Ok(())
     }
 
-    /// What a node's step reported; the dead report nothing but that a rule was broken.
+    /// What a node's step reported; the dead report nothing but that a rule was broken, and that they let a
+    /// pair go before they died: the coordinator may have been told by their last call.
     fn take_news(&mut self, host: u32, mut news: Vec<News>) -> Result<(), Broken> {
         let burnt = self.nodes.iter().any(|node| node.host == host && node.fuse.is_burnt());
         if burnt {
-            news.retain(|news| matches!(news, News::Broken(_)));
+            news.retain(|news| matches!(news, News::Broken(_) | News::Left(_)));
         }
         news.into_iter().try_for_each(|news| self.on_news(host, news))?;
         if burnt {
