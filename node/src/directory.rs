@@ -123,6 +123,40 @@ impl Directory {
         true
     }
 
+    /// A range goes: its keys are those of the one before it, in `to`, from here on. False if no range begins
+    /// at the key, or the one before it is another's.
+    pub(crate) fn merge(&mut self, low: &[u8], to: MeganodeAt) -> bool {
+        let Some(at) = self.position(low).filter(|at| *at > 0 && *self.ranges[*at].low == *low) else {
+            return false;
+        };
+        let joined = self.ranges[at - 1].high.as_deref() == Some(low);
+        if self.ranges[at - 1].at != to || !joined {
+            return false;
+        }
+        self.heads.splice(at..at + 1, None);
+        let gone = self.ranges.remove(at);
+        self.ranges[at - 1].high = gone.high;
+        self.look_for_gaps();
+        true
+    }
+
+    /// The range of a meganode that is here ends at another key from here on.
+    pub(crate) fn extend(&mut self, at: MeganodeAt, high: Option<Box<[u8]>>) {
+        if let Some(range) = self.ranges.iter_mut().find(|range| range.at == at) {
+            range.high = high;
+        }
+        self.look_for_gaps();
+    }
+
+    /// A range goes: its keys are elsewhere. False if none begins there.
+    pub(crate) fn remove(&mut self, low: &[u8]) -> bool {
+        let Some(at) = self.position(low).filter(|at| *self.ranges[*at].low == *low) else { return false };
+        self.heads.splice(at..at + 1, None);
+        self.ranges.remove(at);
+        self.look_for_gaps();
+        true
+    }
+
     /// The range that begins before a key and goes on behind it.
     fn around(&mut self, key: &[u8]) -> Option<&mut Range> {
         let at = self.position(key)?;
@@ -211,6 +245,23 @@ mod tests {
         directory.insert(Range { low: b"t"[..].into(), high: None, at: at(1, 3) });
         assert!(directory.is_whole());
         assert_eq!(directory.find(b"z"), Some(at(1, 3)));
+    }
+
+    #[test]
+    fn merged_range_is_the_one_before_it_and_only_that_ones() {
+        let mut directory = whole();
+        directory.split(b"g", at(1, 0));
+        directory.split(b"m", at(0, 1));
+        assert!(!directory.merge(b"", at(0, 0)) && !directory.merge(b"h", at(0, 0)), "none begins there");
+        assert!(!directory.merge(b"m", at(0, 0)), "the one before it is another");
+        assert!(directory.merge(b"m", at(1, 0)));
+        assert_eq!((directory.find(b"n"), directory.find(b"a")), (Some(at(1, 0)), Some(at(0, 0))));
+        assert!(directory.is_whole() && directory.ranges.len() == 2);
+        assert!(directory.remove(b"g") && !directory.remove(b"g"));
+        assert!(!directory.is_whole());
+        directory.extend(at(0, 0), None);
+        assert!(directory.is_whole());
+        assert_eq!(directory.find(b"z"), Some(at(0, 0)));
     }
 
     #[test]

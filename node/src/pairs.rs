@@ -100,10 +100,11 @@ struct Joint {
 
 /// What the directory says of a pair at a place.
 pub(crate) fn ranges_of(pair: &Pair, at: PairAt) -> Result<Vec<Range>, PairError> {
-    let range = |(slot, fences): (SlotIndex, Fences)| Range {
-        low: fences.low,
-        high: fences.high,
-        at: MeganodeAt { pair: at, slot },
+    let range = |(slot, fences): (SlotIndex, Fences)| {
+        // What comes to it by a merge is its own once it takes writes: the other one may be there still.
+        let merge = pair.split_table().target_of(slot).filter(|_| pair.split_table().is_closed(slot));
+        let high = merge.map_or(fences.high, |(_, split)| Some(split.low.clone()));
+        Range { low: fences.low, high, at: MeganodeAt { pair: at, slot } }
     };
     Ok(pair.fences()?.into_iter().map(range).collect())
 }

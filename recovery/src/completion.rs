@@ -203,13 +203,17 @@ impl CompletionTable {
     /// See [`RecordError`]; the table is as before.
     pub fn apply(&mut self, step: &SplitRecord<'_>, csn: Csn) -> Result<(), RecordError> {
         match *step {
-            SplitRecord::Adopt { name, kept, .. } => return self.adopt(name, kept, csn),
+            SplitRecord::Adopt { name, kept, .. } | SplitRecord::Absorb { name, kept, .. } => {
+                return self.adopt(name, kept, csn);
+            }
             SplitRecord::Opened { name } => self.open(name),
             SplitRecord::Discarded { name, .. } => self.discard(name),
             SplitRecord::Start { .. }
+            | SplitRecord::Merge { .. }
             | SplitRecord::Adopted { .. }
             | SplitRecord::Linked { .. }
             | SplitRecord::Applied { .. }
+            | SplitRecord::Retired { .. }
             | SplitRecord::Finished { .. }
             | SplitRecord::Aborted { .. } => {}
         }

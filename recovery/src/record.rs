@@ -24,7 +24,7 @@ use cell_terms::{ExtentOffset, OperationNumber, Root, SessionId, SlotIndex, Vers
 use cell_tree::Change;
 
 use crate::fields::{Fields, RecordError};
-use crate::split::{KIND_DISCARDED, KIND_START, SlotUse, SplitRecord};
+use crate::split::{KIND_ABSORB, KIND_DISCARDED, KIND_MERGE, KIND_RETIRED, KIND_START, SlotUse, SplitRecord};
 
 const KIND_TREE: u8 = 1;
 const KIND_OUTCOME: u8 = 2;
@@ -175,7 +175,9 @@ impl NodeRecord<'_> {
                 let used = SlotUse::from_byte(value).ok_or(RecordError::Unknown { offset, value })?;
                 fields.end().map(|()| NodeRecord::SlotUse { slot, used })
             }
-            kind @ KIND_START..=KIND_DISCARDED => Ok(NodeRecord::Split(SplitRecord::decode(kind, fields)?)),
+            kind @ (KIND_START..=KIND_DISCARDED | KIND_MERGE | KIND_ABSORB | KIND_RETIRED) => {
+                Ok(NodeRecord::Split(SplitRecord::decode(kind, fields)?))
+            }
             value => Err(RecordError::Unknown { offset: 0, value }),
         }
     }

@@ -242,7 +242,9 @@ impl NodeApplier {
         self.splits.prune(cut);
         for index in (0..self.slots.len()).filter_map(|at| u32::try_from(at).ok()).map(SlotIndex) {
             let (filled, slot) = (self.slots[slot_at(index)], self.slot(index));
-            let state = match self.splits.target_of(index).map(|(_, split)| split.state) {
+            // Who takes over a range is read all the while.
+            let adopted = self.splits.target_of(index).filter(|(_, split)| !split.merges);
+            let state = match adopted.map(|(_, split)| split.state) {
                 // Its builder is dead: nothing will come of it, and what it has built is not even whole.
                 Some(TargetState::Adopting) => TreeNodeState::Free,
                 Some(TargetState::Adopted) if mutant::planted(Mutant::AdoptionShown) => TreeNodeState::Valid,
@@ -342,7 +344,13 @@ impl NodeApplier {
                     self.free_slot(slot, csn)?;
                 }
             }
-            NodeRecord::Split(SplitRecord::Discarded { slot, .. }) => {
+            NodeRecord::Split(SplitRecord::Discarded { name, slot }) => {
+                self.check_slot(slot, csn)?;
+                if !self.splits.target(name).is_some_and(|split| split.merges) {
+                    self.free_slot(slot, csn)?;
+                }
+            }
+            NodeRecord::Split(SplitRecord::Retired { slot, .. }) => {
                 self.check_slot(slot, csn)?;
                 self.free_slot(slot, csn)?;
             }
@@ -357,7 +365,9 @@ impl NodeApplier {
             }
             NodeRecord::Split(
                 SplitRecord::Start { slot, .. }
+                | SplitRecord::Merge { slot, .. }
                 | SplitRecord::Adopt { slot, .. }
+                | SplitRecord::Absorb { slot, .. }
                 | SplitRecord::Adopted { slot, .. },
             ) => self.check_slot(slot, csn)?,
             NodeRecord::Split(

@@ -500,7 +500,8 @@ impl Restore {
         let slots = nodes_end.iter().zip(0..).map(|(nodes_end, slot)| (*nodes_end, SlotIndex(slot)));
         let parts = slots.map(|(nodes_end, slot)| {
             let used = splits.slot_use(slot);
-            let state = match splits.target_of(slot).map(|(_, split)| split.state) {
+            let adopted = splits.target_of(slot).filter(|(_, split)| !split.merges);
+            let state = match adopted.map(|(_, split)| split.state) {
                 _ if used == SlotUse::Free => TreeNodeState::Free,
                 Some(TargetState::Adopting) => TreeNodeState::Free,
                 Some(TargetState::Adopted) => TreeNodeState::Hidden,

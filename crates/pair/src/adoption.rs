@@ -32,6 +32,8 @@ pub struct AdoptionRange {
     pub high: Option<Box<[u8]>>,
     /// Where the keys from `high` on are.
     pub right: Pointer,
+    /// It is a merge: the slot's meganode takes over the range, in which there is nothing.
+    pub merges: bool,
 }
 
 /// An adoption in progress.
@@ -96,6 +98,27 @@ impl Adoption {
         }
     }
 
+    /// What is adopted.
+    #[must_use]
+    pub fn range(&self) -> &AdoptionRange {
+        &self.range
+    }
+
+    /// The next results and floors that are to be logged.
+    pub(crate) fn take_kept(&mut self) -> Option<Vec<u8>> {
+        self.kept.pop()
+    }
+
+    /// They are still to be logged.
+    pub(crate) fn put_back_kept(&mut self, kept: Vec<u8>) {
+        self.kept.push(kept);
+    }
+
+    /// Sessions that ended since what goes along was copied.
+    pub(crate) fn ended(&self) -> impl Iterator<Item = SessionId> + '_ {
+        self.ended.iter().copied()
+    }
+
     /// Of the extents that were written last, so many belong to entries that are in no leaf.
     fn keep_loose(&mut self, entries: usize) {
         let in_leaves = self.loose.len().saturating_sub(entries);
@@ -116,7 +139,7 @@ struct Moved {
 impl<O: MemoryObserver> Pair<O> {
     /// Takes the slot and logs what goes along with the range. True when all of that is in the log.
     pub fn begin_adoption(&mut self, adoption: &mut Adoption) -> bool {
-        let AdoptionRange { name, slot, low, high, right } = adoption.range.clone();
+        let AdoptionRange { name, slot, low, high, right, .. } = adoption.range.clone();
         while let Some(kept) = adoption.kept.pop() {
             let keys = low.len() + high.as_ref().map_or(0, |high| high.len());
             if self.step_room(keys + kept.len()).is_err() {

@@ -28,6 +28,7 @@ mod kept;
 mod log;
 mod meganodes;
 mod memory;
+mod merge;
 mod options;
 mod packing;
 mod packing_state;

@@ -87,7 +87,11 @@ impl<O: MemoryObserver> Pair<O> {
     /// Slots that can be used at once.
     pub fn free_slots(&self) -> impl Iterator<Item = SlotIndex> + '_ {
         let unused = |slot: &SlotIndex| self.meganodes.get(*slot).is_none() && !self.reserved.contains(slot);
-        let listed = |slot: &SlotIndex| self.splits.slot_use(*slot) != SlotUse::Free;
+        let listed = |slot: &SlotIndex| {
+            // One that is merged away is free before the router has forgotten it.
+            let merges = self.splits.source_of(*slot).is_some() && !planted(Mutant::MergedSlotReusedEarly);
+            self.splits.slot_use(*slot) != SlotUse::Free || merges
+        };
         (0..self.slot_count()).map(SlotIndex).filter(move |slot| unused(slot) && !listed(slot))
     }
 
@@ -248,8 +252,11 @@ impl<O: MemoryObserver> Pair<O> {
     /// Throws away what was adopted into a slot: logs that, frees its tree nodes and extents. Its slot can be
     /// used again when that is durable and the grace period is over.
     pub fn discard(&mut self, name: SplitName, slot: SlotIndex) -> bool {
+        let merges = self.splits.target(name).is_some_and(|split| split.merges);
         let Some(csn) = self.try_step(SplitRecord::Discarded { name, slot }, 0) else { return false };
-        self.free_slot(slot, csn);
+        if !merges {
+            self.free_slot(slot, csn);
+        }
         true
     }
 
@@ -263,7 +270,7 @@ impl<O: MemoryObserver> Pair<O> {
         true
     }
 
-    fn free_slot(&mut self, slot: SlotIndex, csn: Csn) {
+    pub(crate) fn free_slot(&mut self, slot: SlotIndex, csn: Csn) {
         // An adoption that a crash cut short left nothing in memory, and its slot is free from here on: what
         // came to rest would wipe the next adoption out. (Seed 232 of the simulator found one lost so.)
         if self.meganodes.get(slot).is_none() {
@@ -297,13 +304,14 @@ impl<O: MemoryObserver> Pair<O> {
         true
     }
 
-    /// Leads keys from `low` on to a meganode. Repeating it changes nothing. The CSN that must be durable
-    /// before anybody relies on it.
+    /// Leads keys from `low` on to a meganode; where the entry before leads there already, an entry at `low`
+    /// goes. Repeating it changes nothing. The CSN that must be durable before anybody relies on it.
     pub fn route(&mut self, router: SlotIndex, low: &[u8], to: Pointer) -> Result<Csn, WriteError> {
         let key = if low.is_empty() { &[0][..] } else { low };
         let entry = LeafEntry::to_meganode(to);
         let found = self.meganode(router).search(key).map_err(PairError::Tree)?;
-        if found.entry == Some(entry) {
+        let goes = self.is_led_to(router, key, to)?;
+        if found.entry == (!goes).then_some(entry) {
             return Ok(found.csn_changed);
         }
         self.make_room(router, 0);
@@ -313,12 +321,16 @@ impl<O: MemoryObserver> Pair<O> {
         let Some(owned) = self.meganodes.get_mut(router) else {
             return Err(PairError::NoMeganode(router).into());
         };
-        match cell_tree::plan_put(&meganode, &mut owned.allocator, key, entry, &mut self.plan) {
+        let planned = match goes {
+            true => cell_tree::plan_remove(&meganode, key, &mut self.plan),
+            false => cell_tree::plan_put(&meganode, &mut owned.allocator, key, entry, &mut self.plan),
+        };
+        match planned {
             Ok(()) => {}
             Err(cell_tree::PlanError::Full { .. }) => return Err(WriteError::NoRoom(NoRoom::Slot)),
             Err(error) => return Err(PairError::Plan(error).into()),
         }
-        let added = i64::from(self.plan.old().is_none());
+        let added = if goes { -1 } else { i64::from(self.plan.old().is_none()) };
         let last = self.change_tree(router, None);
         self.meganodes.count(router, added);
         Ok(last)
@@ -375,7 +387,15 @@ impl<O: MemoryObserver> Pair<O> {
     /// Whether a meganode takes part in no split that is not settled: it may be split, or compacted.
     #[must_use]
     pub fn is_settled(&self, slot: SlotIndex) -> bool {
-        self.splits.source_of(slot).is_none() && !self.splits.is_hidden(slot)
+        self.splits.source_of(slot).is_none() && !self.splits.is_closed(slot)
+    }
+
+    /// Whether a slot is on its way to be free.
+    pub fn has_resting_slot(&self) -> bool {
+        let rests = |slot: SlotIndex| {
+            self.splits.slot_use(slot) == SlotUse::Free && self.meganodes.get(slot).is_some()
+        };
+        (0..self.slot_count()).map(SlotIndex).any(rests)
     }
 
     /// Entries of a meganode, and bytes of their extents.

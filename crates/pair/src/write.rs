@@ -39,7 +39,7 @@ impl<O: MemoryObserver> Pair<O> {
         // The leaf comes while the entry is encoded.
         let meganode = self.memory.meganode(slot, MeganodeRole::Data);
         cell_tree::plan_ahead(&meganode, key, &mut self.plan).map_err(PairError::Tree)?;
-        assert!(!self.splits.is_hidden(slot), "{slot} is written before it is open");
+        assert!(!self.splits.is_closed(slot), "{slot} is written before it is open");
         let height = self.meganodes.height(slot);
         let need = LogNeed::put(key.len(), value.len(), self.memory.geometry(), height);
         self.log_room(&need).map_err(WriteError::NoRoom)?;
@@ -94,7 +94,7 @@ impl<O: MemoryObserver> Pair<O> {
         key: &[u8],
         completion: &WriteCompletion,
     ) -> Result<(WriteOutcome, Csn), WriteError> {
-        assert!(!self.splits.is_hidden(slot), "{slot} is written before it is open");
+        assert!(!self.splits.is_closed(slot), "{slot} is written before it is open");
         self.log_room(&LogNeed::delete(key.len())).map_err(WriteError::NoRoom)?;
         let meganode = self.memory.meganode(slot, MeganodeRole::Data);
         cell_tree::plan_remove(&meganode, key, &mut self.plan).map_err(PairError::Plan)?;

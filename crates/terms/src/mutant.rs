@@ -166,6 +166,12 @@ mutants! {
     SplitPrunedEarly: "split-pruned-early",
     /// A source takes writes to its upper half once the split is linked.
     LinkedHalfWritten: "linked-half-written",
+    /// An entry of the router stays though the one before it leads where it leads.
+    MergedRouteKept: "merged-route-kept",
+    /// The slot of a meganode that was merged away is used again before the router has forgotten it.
+    MergedSlotReusedEarly: "merged-slot-reused-early",
+    /// A meganode is merged away before its left neighbour has its range durably.
+    RetiredBeforeExtended: "retired-before-extended",
     /// A checkpoint begins while an adoption has entries that no leaf leads to.
     ImageAmidAdoption: "image-amid-adoption",
 

@@ -69,6 +69,8 @@ pub struct SplitCounts {
     pub finished: u64,
     /// Come to nothing.
     pub aborted: u64,
+    /// Empty meganodes that were merged into their left neighbours, beside the splits.
+    pub merged: u64,
     /// Of those that began, the ones that are under way now.
     pub under_way: u64,
     /// Times that one more pair was wanted and there was no memory for it.

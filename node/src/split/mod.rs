@@ -16,6 +16,7 @@ mod cause;
 mod compaction;
 mod effects;
 mod growth;
+mod merge;
 mod notice;
 mod notice_row;
 mod packing;
@@ -38,6 +39,7 @@ use crate::pairs::Pairs;
 use compaction::Compactions;
 use effects::{Effects, SplitMessage};
 use growth::Growth;
+use merge::Merges;
 use notice::{SplitNotices, notice_key_of};
 use notice_row::NoticeKind;
 use packing::Packings;
@@ -66,6 +68,7 @@ pub(crate) struct Splits {
     spread: Spread,
     compactions: Compactions,
     packings: Packings,
+    merges: Merges,
     /// Meganodes that have no room for a put and may get some.
     full: BTreeSet<MeganodeAt>,
     /// Up to which record extents may have been freed that full meganodes still wait for.
@@ -105,9 +108,9 @@ impl Splits {
         if self.sources.is_empty() && self.targets.is_empty() && self.full.is_empty() {
             return false;
         }
-        let hidden = pairs.pair(there.pair).split_table().is_hidden(there.slot);
+        let closed = pairs.pair(there.pair).split_table().is_closed(there.slot);
         self.sources.holds_back(pairs, there, key)
-            || hidden && !planted(Mutant::WritableEarly)
+            || closed && !planted(Mutant::WritableEarly)
             || self.full.contains(&there)
     }
 
@@ -158,6 +161,7 @@ impl Splits {
         notices.exchange(pairs, targets, parents, now_ns, effects);
         self.spread.tick(pairs, now_ns);
         self.trigger(pairs, now_ns);
+        self.merge(pairs, now_ns);
         self.compactions.trigger(pairs);
         self.packings.trigger(pairs);
     }
@@ -219,6 +223,7 @@ impl Splits {
         self.spread.forget_pair(at);
         self.parents.forget_pair(at);
         self.compactions.forget_pair(at);
+        self.merges.forget_pair(at);
         self.packings.forget_pair(at);
     }
 

@@ -31,6 +31,8 @@ struct Source {
     why: &'static str,
     /// An earlier owner began it.
     recovered: bool,
+    /// It is a merge.
+    merges: bool,
     since_ns: u64,
     left_behind: Option<Vec<(ExtentOffset, u32)>>,
     half: Option<TruncatedHalf>,
@@ -106,6 +108,7 @@ impl Source {
                 self.progress = TargetProgress::NotifiedLinked;
                 false
             }
+            SourceStep::Truncate if self.merges => self.retire(pairs, effects),
             SourceStep::Truncate => self.truncate(pairs, effects),
             SourceStep::NotifyOpen if may_open(pair, csn) => {
                 self.notify(SplitAnswer::Open, effects);
@@ -141,7 +144,10 @@ impl Source {
     fn end(&self, effects: &mut Effects) -> Stepped {
         self.notify(SplitAnswer::No, effects);
         if self.progress == TargetProgress::Routed {
-            effects.counts.finished += 1;
+            let counts = &mut effects.counts;
+            *(if self.merges { &mut counts.merged } else { &mut counts.finished }) += 1;
+        } else if self.merges {
+            tracing::info!(name = %self.name, why = self.why, "a merge was aborted");
         } else {
             tracing::info!(name = %self.name, why = self.why, "a split was aborted");
             effects.counts.aborted += 1;
@@ -165,7 +171,7 @@ impl Source {
             None => Pointer::NULL,
         };
         let (from, low, slot) = (split.slot, split.key.clone(), split.target_slot);
-        let range = AdoptionRange { name: self.name, slot, low, high, right };
+        let range = AdoptionRange { name: self.name, slot, low, high, right, merges: self.merges };
         let durable = pair.durable();
         let kept = pair.completions().parts(durable, KEPT_BYTES);
         Some(SplitMessage::Adopt { to: self.target, range, from, kept })
@@ -192,6 +198,28 @@ impl Source {
                 false
             }
         }
+    }
+}
+
+impl Source {
+    /// The meganode goes, and its range is the left neighbour's from here on. Whether the log had room for it.
+    fn retire(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
+        let to = pairs.at(self.target);
+        let pair = pairs.pair_mut(self.there.pair);
+        let Some(split) = pair.split_table().source(self.name) else { return false };
+        let (slot, key, target_slot) = (split.slot, split.key.clone(), split.target_slot);
+        if !pair.retire(self.name, slot) {
+            return false;
+        }
+        let fits = match to.map(|pair| MeganodeAt { pair, slot: target_slot }) {
+            Some(to) => pairs.directory.merge(&key, to),
+            None => pairs.directory.remove(&key),
+        };
+        if !fits {
+            tracing::error!(key = %key.escape_ascii(), ?to, "a merge does not fit the directory");
+        }
+        effects.changed(); // writes wait at the target now
+        true
     }
 }
 
@@ -225,7 +253,30 @@ impl Sources {
         let csn = pair.append_step(&NodeRecord::Split(start));
         let name = SplitName { pair: pair.id(), epoch: pair.epoch(), csn };
         tracing::debug!(%name, slot = there.slot.0, target = target.0, target_slot = to.slot.0, "a split begins");
-        self.push(name, there, target, TargetProgress::Unasked, now_ns);
+        self.push(name, there, target, TargetProgress::Unasked, now_ns, false);
+        true
+    }
+
+    /// Begins to merge a meganode, whose range begins at `key`, into its left neighbour. As
+    /// [`Sources::begin`].
+    pub(super) fn begin_merge(
+        &mut self,
+        pairs: &mut Pairs,
+        there: MeganodeAt,
+        key: &[u8],
+        to: MeganodeAt,
+        now_ns: u64,
+    ) -> bool {
+        let target = pairs.pair(to.pair).id();
+        let pair = pairs.pair_mut(there.pair);
+        if pair.step_room(key.len()).is_err() {
+            return false;
+        }
+        let merge = SplitRecord::Merge { slot: there.slot, key, target, target_slot: to.slot };
+        let csn = pair.append_step(&NodeRecord::Split(merge));
+        let name = SplitName { pair: pair.id(), epoch: pair.epoch(), csn };
+        tracing::debug!(%name, slot = there.slot.0, target = target.0, target_slot = to.slot.0, "a merge begins");
+        self.push(name, there, target, TargetProgress::Unasked, now_ns, true);
         true
     }
 
@@ -233,7 +284,7 @@ impl Sources {
     pub(super) fn resume(&mut self, pair: &Pair, at: PairAt, name: SplitName) {
         if let Some(split) = pair.split_table().source(name) {
             let there = MeganodeAt { pair: at, slot: split.slot };
-            self.push(name, there, split.target, TargetProgress::Unknown, 0);
+            self.push(name, there, split.target, TargetProgress::Unknown, 0, split.merges);
         }
     }
 
@@ -244,10 +295,22 @@ impl Sources {
         target: PairId,
         progress: TargetProgress,
         since_ns: u64,
+        merges: bool,
     ) {
         let recovered = progress == TargetProgress::Unknown;
         let (why, left_behind, half) = ("an earlier owner left it unfinished", None, None);
-        self.list.push(Source { name, there, target, progress, why, recovered, since_ns, left_behind, half });
+        self.list.push(Source {
+            name,
+            there,
+            target,
+            progress,
+            why,
+            recovered,
+            merges,
+            since_ns,
+            left_behind,
+            half,
+        });
     }
 
     /// Takes each split a step further. Whether one went on.
@@ -338,6 +401,11 @@ impl Sources {
     /// Whether a meganode may not be split yet, because another one is.
     pub(super) fn are_truncating(&self) -> bool {
         self.list.iter().any(Source::is_truncating)
+    }
+
+    /// Whether one of them is a merge.
+    pub(super) fn are_merging(&self) -> bool {
+        self.list.iter().any(|source| source.merges)
     }
 
     /// Whether extents of a pair's truncated meganodes are still to be freed.

@@ -28,8 +28,10 @@ enum Nodes {
     Building { adoption: Box<Adoption>, source: SourceView, started: bool },
     /// All are in the log. The source is to be informed of that, with its extents, once they are sealed.
     Built { left_behind: Vec<(ExtentOffset, u32)> },
-    /// They stay hidden.
+    /// They stay hidden; those of a merge are what they were.
     Hidden,
+    /// Of a merge: the meganode ends at the range's end by this record, which is to be durable.
+    Extended { csn: Csn },
     /// They are made readable, from this one on.
     Showing { next: NodeIndex },
     /// They are readable; whether that was reported to the source.
@@ -83,12 +85,28 @@ fn answer_here(pairs: &Pairs, name: SplitName) -> Option<SplitAnswer> {
 /// The range is this meganode's from here on: where its source is elsewhere, or came later, nobody has handed
 /// it over.
 fn enter_directory(pairs: &mut Pairs, there: MeganodeAt, name: SplitName) {
-    if pairs.directory.of(there).is_some() {
-        return;
-    }
-    if let Some(split) = pairs.pair(there.pair).split_table().target(name) {
-        let (low, high) = (split.low.clone(), split.high.clone());
+    let Some(split) = pairs.pair(there.pair).split_table().target(name) else { return };
+    let (low, high, merges) = (split.low.clone(), split.high.clone(), split.merges);
+    if merges {
+        pairs.directory.extend(there, high);
+    } else if pairs.directory.of(there).is_none() {
         pairs.directory.insert(Range { low, high, at: there });
+    }
+}
+
+/// Whether a split is a merge.
+fn merges(pair: &Pair, name: SplitName) -> bool {
+    pair.split_table().target(name).is_some_and(|split| split.merges)
+}
+
+/// Why a meganode cannot take over the range of another one, if it cannot.
+fn why_not_absorbed(pairs: &Pairs, there: MeganodeAt, range: &AdoptionRange) -> Option<&'static str> {
+    let ends = pairs.directory.of(there).is_some_and(|left| left.high.as_deref() == Some(&*range.low));
+    match () {
+        () if !ends => Some("its left neighbour is another one by now"),
+        () if !pairs.pair(there.pair).may_merge(there.slot) => Some("its left neighbour is not empty"),
+        () if pairs.get(there.pair).leaving.is_some() => Some("its left neighbour's pair leaves"),
+        () => None,
     }
 }
 
@@ -136,6 +154,13 @@ impl Target {
     fn build(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
         let pair = pairs.pair_mut(self.at);
         let Nodes::Building { adoption, source, started } = &mut self.nodes else { return false };
+        if adoption.range().merges {
+            let is_whole = pair.begin_absorbing(adoption);
+            if is_whole {
+                self.nodes = Nodes::Built { left_behind: Vec::new() };
+            }
+            return is_whole;
+        }
         if !*started {
             *started = pair.begin_adoption(adoption);
             if !*started {
@@ -172,19 +197,41 @@ impl Target {
         self.nodes = Nodes::Hidden;
     }
 
-    /// Makes the next tree nodes readable. Whether all are.
-    fn show(&mut self, pairs: &mut Pairs) -> bool {
+    /// Makes the next tree nodes readable, or has a merge's meganode end where the range ends. Whether all are.
+    fn show(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
         let next = match self.nodes {
             Nodes::Shown { .. } => return true,
             Nodes::Showing { next } => next,
             _ => NodeIndex::ROOT,
         };
         assert!(may_be_shown(pairs, self.name), "{} is readable before it is linked durably", self.name);
+        if merges(pairs.pair(self.at), self.name) {
+            return self.extend(pairs, effects);
+        }
         self.nodes = match pairs.pair_mut(self.at).show(self.slot, next, NODES_AT_ONCE) {
             Some(next) => Nodes::Showing { next },
             None => Nodes::Shown { source_notified: false },
         };
         self.is_shown()
+    }
+
+    /// A merge's meganode ends where the range ends. Whether it does, durably.
+    fn extend(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
+        let pair = pairs.pair_mut(self.at);
+        if let Nodes::Extended { csn } = self.nodes {
+            if csn <= pair.durable() || planted(Mutant::RetiredBeforeExtended) {
+                self.nodes = Nodes::Shown { source_notified: false };
+            }
+            return self.is_shown();
+        }
+        let Some(split) = pair.split_table().target(self.name) else { return false };
+        let (high, right) = (split.high.clone(), split.right);
+        match pair.extend(self.slot, high.as_deref(), right) {
+            Ok(Some(csn)) => self.nodes = Nodes::Extended { csn },
+            Ok(None) => {}
+            Err(error) => effects.broken(error),
+        }
+        false
     }
 
     /// One step, if it is due.
@@ -229,7 +276,11 @@ impl Target {
             TargetStep::Discard => {
                 let pair = pairs.pair_mut(self.at);
                 self.give_up(pair);
-                if pair.discard(name, self.slot) { Stepped::Over } else { Stepped::Waits }
+                if !pair.discard(name, self.slot) {
+                    return Stepped::Waits;
+                }
+                effects.changed(); // one that was to be merged into takes writes again
+                Stepped::Over
             }
             TargetStep::Show => self.become_readable(pairs, effects),
             TargetStep::Open => self.open(pairs, effects),
@@ -260,18 +311,30 @@ impl Target {
         if let Nodes::Shown { source_notified: true } = self.nodes {
             return Stepped::Waits;
         }
-        if self.show(pairs) {
+        let was_extended = matches!(self.nodes, Nodes::Extended { .. });
+        if self.show(pairs, effects) {
             effects.send(SplitMessage::Readable { name: self.name });
             self.nodes = Nodes::Shown { source_notified: true };
+            return Stepped::Moved;
         }
-        Stepped::Moved
+        self.shown_more(was_extended)
+    }
+
+    /// Whether a step at the nodes did anything: a merge waits for its log.
+    fn shown_more(&self, was_extended: bool) -> Stepped {
+        match self.nodes {
+            Nodes::Extended { .. } if was_extended => Stepped::Waits,
+            Nodes::Hidden => Stepped::Waits,
+            _ => Stepped::Moved,
+        }
     }
 
     /// Takes writes, once all tree nodes are readable and the log has room for the step.
     fn open(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> Stepped {
         if !self.is_shown() {
-            self.show(pairs);
-            return Stepped::Moved;
+            let was_extended = matches!(self.nodes, Nodes::Extended { .. });
+            self.show(pairs, effects);
+            return self.shown_more(was_extended);
         }
         enter_directory(pairs, MeganodeAt { pair: self.at, slot: self.slot }, self.name);
         let opened = SplitRecord::Opened { name: self.name };
@@ -299,10 +362,16 @@ impl Targets {
             let why = "its target left";
             return effects.send(SplitMessage::Refused { name, why });
         };
-        let pair = pairs.pair_mut(at);
-        if !pair.grant_first(slot) || !pair.reserve_slot(slot) {
-            let why = "its target's slot has no memory, or is taken";
-            return effects.send(SplitMessage::Refused { name, why });
+        if range.merges {
+            if let Some(why) = why_not_absorbed(pairs, MeganodeAt { pair: at, slot }, &range) {
+                return effects.send(SplitMessage::Refused { name, why });
+            }
+        } else {
+            let pair = pairs.pair_mut(at);
+            if !pair.grant_first(slot) || !pair.reserve_slot(slot) {
+                let why = "its target's slot has no memory, or is taken";
+                return effects.send(SplitMessage::Refused { name, why });
+            }
         }
         let source = pairs.pair(source).source_view(from);
         let adoption = Box::new(Adoption::new(range, kept));
@@ -325,7 +394,15 @@ impl Targets {
         let mut target = Target::recovered(at, name, slot, state);
         let source = pairs.at(name.pair).map(|at| pairs.pair(at));
         let truncated = source.is_some_and(|pair| pair.split_table().is_truncated(name));
-        if state == TargetState::Adopted && truncated {
+        if state == TargetState::Adopted && truncated && merges(pairs.pair(at), name) {
+            // The log takes that: nothing was written to it yet. If not, it is done with the next step.
+            let mut effects = Effects::default();
+            target.extend(pairs, &mut effects);
+            target.answer = answer_here(pairs, name);
+            if matches!(target.nodes, Nodes::Extended { .. }) {
+                enter_directory(pairs, MeganodeAt { pair: at, slot }, name);
+            }
+        } else if state == TargetState::Adopted && truncated {
             while let Some(next) = pairs.pair_mut(at).show(slot, NodeIndex::ROOT, u32::MAX) {
                 debug_assert!(next.0 > 0);
             }

@@ -221,11 +221,17 @@ impl Splits {
         now_ns: u64,
     ) -> bool {
         let comes = self.room_comes(pairs, there, needs_extents, now_ns)
+            || self.slot_comes(pairs, now_ns)
             || self.awaits_held(pairs.pair(there.pair), there, now_ns);
         if comes {
             self.full.insert(there);
         }
         comes
+    }
+
+    /// Whether a slot becomes free to which entries may go.
+    fn slot_comes(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {
+        self.begin_merge(pairs, 0, now_ns) || pairs.iter().any(|owned| owned.pair.has_resting_slot())
     }
 
     fn room_comes(&mut self, pairs: &mut Pairs, there: MeganodeAt, needs_extents: bool, now_ns: u64) -> bool {

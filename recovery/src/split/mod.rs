@@ -27,4 +27,4 @@ pub use settle::{
 pub use slot_use::SlotUse;
 pub use table::{SourceSplit, SourceState, SplitTable, SplitTableError, TargetSplit, TargetState};
 
-pub(crate) use record::{KIND_DISCARDED, KIND_START};
+pub(crate) use record::{KIND_ABSORB, KIND_DISCARDED, KIND_MERGE, KIND_RETIRED, KIND_START};

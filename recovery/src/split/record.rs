@@ -11,7 +11,11 @@
 //! | 9 finished | source | name |
 //! | 10 aborted | source | name |
 //! | 11 discarded | target | name, slot `u32` |
+//! | 14 merge | source | as start: key is the meganode's low key, the target slot its left neighbour's |
+//! | 15 absorb | target | as adopt |
+//! | 17 retired | source | name, slot `u32` |
 //!
+//! A merge goes the way of a split, with merge, absorb and retired in place of start, adopt and applied.
 //! A name is pair `u32`, epoch `u32`, CSN `u64`: those of the start record, which therefore does not carry
 //! its own. A key is its length `u16` and its bytes; the length 65,535 says that there is none. Completions
 //! are bytes of [`crate::CompletionTable::parts`]: the adoption repeats its first record for each part. The
@@ -33,6 +37,9 @@ const KIND_OPENED: u8 = 8;
 const KIND_FINISHED: u8 = 9;
 const KIND_ABORTED: u8 = 10;
 pub(crate) const KIND_DISCARDED: u8 = 11;
+pub(crate) const KIND_MERGE: u8 = 14;
+pub(crate) const KIND_ABSORB: u8 = 15;
+pub(crate) const KIND_RETIRED: u8 = 17;
 
 /// Boundary nodes of one split: one a level.
 pub const BOUNDARY_NODES_MAX: usize = 16;
@@ -142,21 +149,59 @@ pub enum SplitRecord<'a> {
         /// The slot.
         slot: SlotIndex,
     },
+    /// A merge begins: all of the meganode's range goes to its left neighbour. Writes to it wait from here on.
+    Merge {
+        /// The meganode, which is empty.
+        slot: SlotIndex,
+        /// Its low key.
+        key: &'a [u8],
+        /// The left neighbour's pair.
+        target: PairId,
+        /// Its slot.
+        target_slot: SlotIndex,
+    },
+    /// The left neighbour is to take over the range of a merge, and takes no writes until it has. Repeated
+    /// while there are more completions.
+    Absorb {
+        /// Of which merge.
+        name: SplitName,
+        /// The left neighbour, which is empty.
+        slot: SlotIndex,
+        /// Where the range begins: the left neighbour's high key.
+        low: &'a [u8],
+        /// Where it ends.
+        high: Option<&'a [u8]>,
+        /// Where the keys from `high` on are.
+        right: Pointer,
+        /// Results and floors of the source's table, or a part of them.
+        kept: &'a [u8],
+    },
+    /// The meganode of a merge is gone: its tree nodes are free. Its slot is once the merge is finished.
+    Retired {
+        /// Of which merge.
+        name: SplitName,
+        /// The slot.
+        slot: SlotIndex,
+    },
 }
 
 impl<'a> SplitRecord<'a> {
     /// Appends the record's bytes, kind included.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
-            SplitRecord::Start { slot, key, target, target_slot } => {
-                out.push(KIND_START);
+            SplitRecord::Start { slot, key, target, target_slot }
+            | SplitRecord::Merge { slot, key, target, target_slot } => {
+                let merges = matches!(self, SplitRecord::Merge { .. });
+                out.push(if merges { KIND_MERGE } else { KIND_START });
                 out.extend_from_slice(&slot.0.to_le_bytes());
                 out.extend_from_slice(&target.0.to_le_bytes());
                 out.extend_from_slice(&target_slot.0.to_le_bytes());
                 encode_key(key, out);
             }
-            SplitRecord::Adopt { name, slot, low, high, right, kept } => {
-                begin(out, KIND_ADOPT, &name);
+            SplitRecord::Adopt { name, slot, low, high, right, kept }
+            | SplitRecord::Absorb { name, slot, low, high, right, kept } => {
+                let merges = matches!(self, SplitRecord::Absorb { .. });
+                begin(out, if merges { KIND_ABSORB } else { KIND_ADOPT }, &name);
                 out.extend_from_slice(&slot.0.to_le_bytes());
                 out.extend_from_slice(&right.0.to_le_bytes());
                 encode_key(low, out);
@@ -187,23 +232,34 @@ impl<'a> SplitRecord<'a> {
                 begin(out, KIND_DISCARDED, &name);
                 out.extend_from_slice(&slot.0.to_le_bytes());
             }
+            SplitRecord::Retired { name, slot } => {
+                begin(out, KIND_RETIRED, &name);
+                out.extend_from_slice(&slot.0.to_le_bytes());
+            }
         }
     }
 
     /// Reads what follows the kind byte.
     pub(crate) fn decode(kind: u8, mut fields: Fields<'a>) -> Result<SplitRecord<'a>, RecordError> {
-        if kind == KIND_START {
+        if matches!(kind, KIND_START | KIND_MERGE) {
             let [slot, target, target_slot] = [fields.u32()?, fields.u32()?, fields.u32()?];
-            let (slot, target_slot) = (SlotIndex(slot), SlotIndex(target_slot));
-            let record = SplitRecord::Start { slot, target: PairId(target), target_slot, key: fields.key()? };
+            let (slot, target, target_slot) = (SlotIndex(slot), PairId(target), SlotIndex(target_slot));
+            let key = fields.key()?;
+            let record = match kind {
+                KIND_MERGE => SplitRecord::Merge { slot, key, target, target_slot },
+                _ => SplitRecord::Start { slot, key, target, target_slot },
+            };
             return fields.end().map(|()| record);
         }
         let name = fields.name()?;
         let record = match kind {
-            KIND_ADOPT => {
+            KIND_ADOPT | KIND_ABSORB => {
                 let (slot, right) = (SlotIndex(fields.u32()?), fields.pointer()?);
-                let (low, high) = (fields.key()?, fields.key_option()?);
-                return Ok(SplitRecord::Adopt { name, slot, low, high, right, kept: fields.rest() });
+                let (low, high, kept) = (fields.key()?, fields.key_option()?, fields.rest());
+                return Ok(match kind {
+                    KIND_ABSORB => SplitRecord::Absorb { name, slot, low, high, right, kept },
+                    _ => SplitRecord::Adopt { name, slot, low, high, right, kept },
+                });
             }
             KIND_ADOPTED => {
                 let (slot, nodes) = (SlotIndex(fields.u32()?), fields.u32()?);
@@ -215,6 +271,7 @@ impl<'a> SplitRecord<'a> {
             KIND_FINISHED => SplitRecord::Finished { name },
             KIND_ABORTED => SplitRecord::Aborted { name },
             KIND_DISCARDED => SplitRecord::Discarded { name, slot: SlotIndex(fields.u32()?) },
+            KIND_RETIRED => SplitRecord::Retired { name, slot: SlotIndex(fields.u32()?) },
             value => return Err(RecordError::Unknown { offset: 0, value }),
         };
         fields.end().map(|()| record)

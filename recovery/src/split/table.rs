@@ -13,7 +13,8 @@
 //! Pair `u32`; slots: count `u32`, each slot `u32`, use `u8`, CSN `u64`; splits as source: count `u32`, each
 //! name, state `u8`, CSN `u64`, slot `u32`, target pair `u32`, target slot `u32`, key; splits as target:
 //! count `u32`, each name, state `u8`, CSN `u64`, slot `u32`, right link `u64`, tree nodes `u32`, entries
-//! `u64`, low key, high key or none. Names and keys as in the records of splits.
+//! `u64`, low key, high key or none. Names and keys as in the records of splits. The highest bit of a state
+//! says that it is a merge's.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,9 @@ use super::record::SplitRecord;
 use super::slot_use::SlotUse;
 use crate::fields::{Fields, RecordError};
 use crate::record::NodeRecord;
+
+/// Beside a state's number: it is a merge's.
+const MERGES: u8 = 0x80;
 
 /// The pair that begins with a meganode: the first of a cluster, whose node region has the lowest id.
 const FIRST_PAIR: PairId = PairId(1);
@@ -95,6 +99,8 @@ pub struct SourceSplit {
     pub target: PairId,
     /// Where.
     pub target_slot: SlotIndex,
+    /// It is a merge: all of the meganode goes, and the key is its low key.
+    pub merges: bool,
 }
 
 /// A split that the pair adopts the upper half of.
@@ -116,6 +122,8 @@ pub struct TargetSplit {
     pub nodes: u32,
     /// Entries that it had when it was whole.
     pub entries: u64,
+    /// It is a merge: the slot's meganode, which is there before, takes over the range.
+    pub merges: bool,
 }
 
 /// A record that does not follow from those before it: the log is damaged, or its writer was.
@@ -216,15 +224,19 @@ impl SplitTable {
         csn: Csn,
     ) -> Result<(), SplitTableError> {
         match *record {
-            SplitRecord::Start { slot, key, target, target_slot } => {
-                let state = SourceState::Started;
-                let split = SourceSplit { state, csn, slot, key: key.into(), target, target_slot };
+            SplitRecord::Start { slot, key, target, target_slot }
+            | SplitRecord::Merge { slot, key, target, target_slot } => {
+                let (state, key) = (SourceState::Started, key.into());
+                let merges = matches!(record, SplitRecord::Merge { .. });
+                let split = SourceSplit { state, csn, slot, key, target, target_slot, merges };
                 self.start(SplitName { pair: self.pair, epoch, csn }, split)
             }
-            SplitRecord::Adopt { name, slot, low, high, right, .. } => {
+            SplitRecord::Adopt { name, slot, low, high, right, .. }
+            | SplitRecord::Absorb { name, slot, low, high, right, .. } => {
                 let (low, high) = (low.into(), high.map(Into::into));
-                let state = TargetState::Adopting;
-                self.adopt(name, TargetSplit { state, csn, slot, low, high, right, nodes: 0, entries: 0 })
+                let (state, nodes, entries) = (TargetState::Adopting, 0, 0);
+                let merges = matches!(record, SplitRecord::Absorb { .. });
+                self.adopt(name, TargetSplit { state, csn, slot, low, high, right, nodes, entries, merges })
             }
             SplitRecord::Adopted { name, slot, nodes, entries } => {
                 let split = self.target_mut(name)?;
@@ -239,9 +251,10 @@ impl SplitTable {
             }
             SplitRecord::Applied { name, slot, .. } => {
                 let split = self.source_mut(name)?;
-                split.check_slot(name, slot)?;
+                split.check(name, slot, false)?;
                 split.advance(name, SourceState::Linked, SourceState::Applied, csn)
             }
+            SplitRecord::Retired { name, slot } => self.retire(name, slot, csn),
             SplitRecord::Opened { name } => {
                 let split = self.target_mut(name)?;
                 split.advance(name, &[TargetState::Adopted], TargetState::Opened, csn).map(drop)
@@ -265,7 +278,7 @@ impl SplitTable {
         if self.slot_use(slot) != SlotUse::Leaf {
             return Err(SplitTableError::Unused(slot));
         }
-        if self.source_of(slot).is_some() || self.is_hidden(slot) {
+        if self.source_of(slot).is_some() || self.is_closed(slot) {
             return Err(SplitTableError::Busy(slot));
         }
         self.sources.insert(name, split);
@@ -276,13 +289,30 @@ impl SplitTable {
     fn adopt(&mut self, name: SplitName, split: TargetSplit) -> Result<(), SplitTableError> {
         let (slot, csn) = (split.slot, split.csn);
         if let Some(known) = self.targets.get_mut(&name) {
-            return known.adopt_more(name, slot, csn);
+            return known.adopt_more(name, &split);
         }
-        if self.slot_use(slot) != SlotUse::Free {
-            return Err(SplitTableError::Busy(slot));
+        match self.slot_use(slot) {
+            SlotUse::Leaf if split.merges && self.source_of(slot).is_none() && !self.is_closed(slot) => {}
+            SlotUse::Free if split.merges => return Err(SplitTableError::Unused(slot)),
+            SlotUse::Free if self.source_of(slot).is_none() => {
+                self.slots.insert(slot, (SlotUse::Leaf, csn));
+            }
+            SlotUse::Free | SlotUse::Leaf | SlotUse::Router => return Err(SplitTableError::Busy(slot)),
         }
-        self.slots.insert(slot, (SlotUse::Leaf, csn));
         self.targets.insert(name, split);
+        Ok(())
+    }
+
+    /// The meganode of a merge is gone. Its slot is not used again before the merge is over: the router may
+    /// still lead there.
+    fn retire(&mut self, name: SplitName, slot: SlotIndex, csn: Csn) -> Result<(), SplitTableError> {
+        let split = self.source_mut(name)?;
+        split.check(name, slot, true)?;
+        let is_new = csn > split.csn;
+        split.advance(name, SourceState::Linked, SourceState::Applied, csn)?;
+        if is_new {
+            self.slots.insert(slot, (SlotUse::Free, csn));
+        }
         Ok(())
     }
 
@@ -291,7 +321,7 @@ impl SplitTable {
         let split = self.target_mut(name)?;
         split.check_slot(name, slot)?;
         let from = [TargetState::Adopting, TargetState::Adopted];
-        if split.advance(name, &from, TargetState::Discarded, csn)? {
+        if split.advance(name, &from, TargetState::Discarded, csn)? && !split.merges {
             self.slots.insert(slot, (SlotUse::Free, csn));
         }
         Ok(())
@@ -319,7 +349,10 @@ impl SplitTable {
     /// Drops slots and adoptions that were freed up to here: they can be used again.
     pub fn prune_slots(&mut self, durable: Csn) {
         self.targets.retain(|_, split| split.state != TargetState::Discarded || split.csn > durable);
-        self.slots.retain(|_, (used, csn)| *used != SlotUse::Free || *csn > durable);
+        let SplitTable { slots, sources, .. } = self;
+        let merges =
+            |slot: &SlotIndex| sources.values().any(|split| split.slot == *slot && !split.state.is_over());
+        slots.retain(|slot, (used, csn)| *used != SlotUse::Free || *csn > durable || merges(slot));
     }
 
     /// The source has finished: nobody asks for this split any more. Only once its [`SplitRecord::Opened`] is
@@ -350,6 +383,12 @@ impl SplitTable {
     /// hidden after a recovery, whatever they were before.
     #[must_use]
     pub fn is_hidden(&self, slot: SlotIndex) -> bool {
+        self.target_of(slot).is_some_and(|(_, split)| split.state != TargetState::Opened && !split.merges)
+    }
+
+    /// Whether a slot's meganode takes no writes: it is hidden, or takes over the range of another one.
+    #[must_use]
+    pub fn is_closed(&self, slot: SlotIndex) -> bool {
         self.target_of(slot).is_some_and(|(_, split)| split.state != TargetState::Opened)
     }
 
@@ -361,11 +400,13 @@ impl SplitTable {
         found.map(|(name, split)| (*name, split))
     }
 
-    /// The split that a slot's meganode was adopted in, until the source has finished it.
+    /// The split that a slot's meganode was adopted in, or that it takes over a range by, until the source has
+    /// finished it. One that is not open comes first: that an earlier one was forgotten is in no log.
     #[must_use]
     pub fn target_of(&self, slot: SlotIndex) -> Option<(SplitName, &TargetSplit)> {
-        let mut targets = self.targets.iter();
-        let found = targets.find(|(_, split)| split.slot == slot && split.state != TargetState::Discarded);
+        let of_slot = |split: &TargetSplit| split.slot == slot && split.state != TargetState::Discarded;
+        let targets = self.targets.iter().filter(|(_, split)| of_slot(split));
+        let found = targets.min_by_key(|(_, split)| split.state == TargetState::Opened);
         found.map(|(name, split)| (*name, split))
     }
 
@@ -410,7 +451,7 @@ impl SplitTable {
         out.extend_from_slice(&count(self.sources.len()));
         for (name, split) in &self.sources {
             name.encode(out);
-            out.push(index_of(&SourceState::ALL, &split.state));
+            out.push(index_of(&SourceState::ALL, &split.state) | if split.merges { MERGES } else { 0 });
             out.extend_from_slice(&split.csn.0.to_le_bytes());
             out.extend_from_slice(&split.slot.0.to_le_bytes());
             out.extend_from_slice(&split.target.0.to_le_bytes());
@@ -420,7 +461,7 @@ impl SplitTable {
         out.extend_from_slice(&count(self.targets.len()));
         for (name, split) in &self.targets {
             name.encode(out);
-            out.push(index_of(&TargetState::ALL, &split.state));
+            out.push(index_of(&TargetState::ALL, &split.state) | if split.merges { MERGES } else { 0 });
             out.extend_from_slice(&split.csn.0.to_le_bytes());
             out.extend_from_slice(&split.slot.0.to_le_bytes());
             out.extend_from_slice(&split.right.0.to_le_bytes());
@@ -449,8 +490,10 @@ impl SplitTable {
         }
         for _ in 0..fields.u32()? {
             let name = fields.name()?;
+            let (state, merges) = state(&SourceState::ALL, &mut fields)?;
             let split = SourceSplit {
-                state: state(&SourceState::ALL, &mut fields)?,
+                state,
+                merges,
                 csn: Csn(fields.u64()?),
                 slot: SlotIndex(fields.u32()?),
                 target: PairId(fields.u32()?),
@@ -461,8 +504,10 @@ impl SplitTable {
         }
         for _ in 0..fields.u32()? {
             let name = fields.name()?;
+            let (state, merges) = state(&TargetState::ALL, &mut fields)?;
             let split = TargetSplit {
-                state: state(&TargetState::ALL, &mut fields)?,
+                state,
+                merges,
                 csn: Csn(fields.u64()?),
                 slot: SlotIndex(fields.u32()?),
                 right: fields.pointer()?,
@@ -478,9 +523,14 @@ impl SplitTable {
 }
 
 impl SourceSplit {
-    fn check_slot(&self, name: SplitName, found: SlotIndex) -> Result<(), SplitTableError> {
+    /// Whether a record that gives the half away is of this split's kind, and names its slot.
+    fn check(&self, name: SplitName, found: SlotIndex, merges: bool) -> Result<(), SplitTableError> {
         let expected = self.slot;
-        if expected == found { Ok(()) } else { Err(SplitTableError::Slot { name, expected, found }) }
+        match () {
+            () if self.merges != merges => Err(SplitTableError::Order(name)),
+            () if expected != found => Err(SplitTableError::Slot { name, expected, found }),
+            () => Ok(()),
+        }
     }
 
     fn advance(
@@ -508,9 +558,12 @@ impl TargetSplit {
     }
 
     /// The adoption's first record again, with more completions.
-    fn adopt_more(&mut self, name: SplitName, slot: SlotIndex, csn: Csn) -> Result<(), SplitTableError> {
-        self.check_slot(name, slot)?;
-        self.advance(name, &[TargetState::Adopting], TargetState::Adopting, csn).map(drop)
+    fn adopt_more(&mut self, name: SplitName, more: &TargetSplit) -> Result<(), SplitTableError> {
+        self.check_slot(name, more.slot)?;
+        if self.merges != more.merges {
+            return Err(SplitTableError::Order(name));
+        }
+        self.advance(name, &[TargetState::Adopting], TargetState::Adopting, more.csn).map(drop)
     }
 
     /// Whether the record was new.
@@ -537,10 +590,12 @@ fn index_of<T: PartialEq>(all: &[T], state: &T) -> u8 {
     at.and_then(|at| u8::try_from(at).ok()).expect("every state is listed")
 }
 
-fn state<T: Copy>(all: &[T], fields: &mut Fields<'_>) -> Result<T, RecordError> {
+/// A state, and whether it is a merge's.
+fn state<T: Copy>(all: &[T], fields: &mut Fields<'_>) -> Result<(T, bool), RecordError> {
     let offset = fields.at;
     let value = fields.u8()?;
-    all.get(usize::from(value)).copied().ok_or(RecordError::Unknown { offset, value })
+    let state = all.get(usize::from(value & !MERGES)).copied();
+    Ok((state.ok_or(RecordError::Unknown { offset, value })?, value & MERGES != 0))
 }
 
 #[cfg(test)]

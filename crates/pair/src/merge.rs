@@ -1,0 +1,131 @@
+//! The pair's side of merges: an empty meganode goes, and its left neighbour, which is empty too, takes over
+//! its range. When each step may happen is `node/src/split`'s to know (`docs/design/splits.md`, "Merges").
+
+use cell_recovery::{NodeRecord, SourceState, SplitName, SplitRecord};
+use cell_terms::mutant::{Mutant, planted};
+use cell_terms::{Csn, Pointer, SlotIndex};
+use cell_tree::{
+    BulkBuilder, BulkFrame, Change, LeafSnapshot, MeganodeRole, NodeIndex, SlotAllocator, TreeNodeState,
+};
+
+use crate::adoption::{Adoption, AdoptionRange};
+use crate::error::PairError;
+use crate::log::LogNeed;
+use crate::memory::MemoryObserver;
+use crate::pair::Pair;
+
+impl<O: MemoryObserver> Pair<O> {
+    /// Whether a meganode had entries, has none any more and is one tree node by now. One that never had any
+    /// was made for entries that are still to come.
+    #[must_use]
+    pub fn is_emptied(&self, slot: SlotIndex) -> bool {
+        let is_bare = self.meganodes.get(slot).is_some_and(|owned| {
+            owned.entries == 0 && owned.nodes_used() == 1 && owned.allocator.height() == 1
+        });
+        let mut leaf = LeafSnapshot::new();
+        is_bare
+            && self.meganodes.role(slot) == MeganodeRole::Data
+            && self.meganode(slot).leaf_first(&mut leaf).is_ok()
+            && leaf.is_empty()
+            && leaf.csn_removed() > Csn::ZERO
+    }
+
+    /// Whether a meganode takes part in nothing that a merge would come across, in whichever role.
+    #[must_use]
+    pub fn may_merge(&self, slot: SlotIndex) -> bool {
+        self.is_emptied(slot) && self.is_settled(slot) && self.splits.target_of(slot).is_none()
+    }
+
+    /// As the left neighbour: logs that it is to take over a range, with the results that go along. True when
+    /// all of that is in the log; false: the log has no room now.
+    pub fn begin_absorbing(&mut self, adoption: &mut Adoption) -> bool {
+        let AdoptionRange { name, slot, low, high, right, .. } = adoption.range().clone();
+        while let Some(kept) = adoption.take_kept() {
+            let keys = low.len() + high.as_ref().map_or(0, |high| high.len());
+            if self.step_room(keys + kept.len()).is_err() {
+                adoption.put_back_kept(kept);
+                return false;
+            }
+            let record =
+                SplitRecord::Absorb { name, slot, low: &low, high: high.as_deref(), right, kept: &kept };
+            self.append_step(&NodeRecord::Split(record));
+            adoption.ended().for_each(|session| self.completions.forget(session));
+        }
+        self.try_step(SplitRecord::Adopted { name, slot, nodes: 1, entries: 0 }, 0).is_some()
+    }
+
+    /// Makes an empty meganode end at another key. Readers of the keys that come to it find nothing there, as
+    /// they did before. The record that must be durable before the meganode that had them goes; none: the log
+    /// has no room now.
+    ///
+    /// # Errors
+    /// Its root does not read.
+    pub fn extend(
+        &mut self,
+        slot: SlotIndex,
+        high: Option<&[u8]>,
+        right: Pointer,
+    ) -> Result<Option<Csn>, PairError> {
+        let mut leaf = LeafSnapshot::new();
+        self.meganode(slot).leaf_first(&mut leaf)?;
+        if leaf.high() == high && leaf.right() == right {
+            return Ok(Some(leaf.csn_changed()));
+        }
+        assert!(
+            leaf.is_empty() && leaf.node() == NodeIndex::ROOT,
+            "{slot} takes over a range with entries in it"
+        );
+        if self.log_room(&LogNeed::fills(1, self.memory.geometry())).is_err() {
+            return Ok(None);
+        }
+        let frame = BulkFrame {
+            low: leaf.low(),
+            high,
+            right,
+            csn_removed: self.appended().next(),
+            state: TreeNodeState::Valid,
+            fill_percent: 100,
+            role: MeganodeRole::Data,
+        };
+        let geometry = *self.memory.geometry();
+        let mut scratch = SlotAllocator::new(geometry.nodes());
+        let mut builder = BulkBuilder::new(geometry, self.memory.slot(slot), &frame);
+        let Pair { log, memory, .. } = self;
+        let mut last = Csn::ZERO;
+        let built = builder.finish(&mut scratch, &mut |change: Change<'_>| {
+            last = log.append_node(&NodeRecord::Tree { slot, completion: None, change });
+            memory.change_node(slot, &change, last);
+        });
+        assert!(built.is_ok_and(|built| built.nodes == 1), "an empty meganode is one tree node");
+        self.written(last);
+        Ok(Some(last))
+    }
+
+    /// The meganode of a merge is gone: its left neighbour has its range. False: the log has no room now.
+    pub fn retire(&mut self, name: SplitName, slot: SlotIndex) -> bool {
+        let split = self.splits.source(name);
+        let linked =
+            split.is_some_and(|split| split.state == SourceState::Linked && split.csn <= self.durable());
+        assert!(linked, "{name} is retired before it is linked durably");
+        let Some(csn) = self.try_step(SplitRecord::Retired { name, slot }, 0) else { return false };
+        self.free_slot(slot, csn);
+        true
+    }
+
+    /// Whether the entry before a key leads to this meganode already: then none at the key is needed.
+    pub(crate) fn is_led_to(&self, router: SlotIndex, key: &[u8], to: Pointer) -> Result<bool, PairError> {
+        if planted(Mutant::MergedRouteKept) {
+            return Ok(false);
+        }
+        let (meganode, mut leaf) = (self.meganode(router), LeafSnapshot::new());
+        meganode.leaf(key, &mut leaf)?;
+        let mut at = leaf.position(key);
+        while at == 0 {
+            if leaf.low().is_empty() || !meganode.leaf_before(&mut leaf)? {
+                return Ok(false);
+            }
+            at = leaf.len();
+        }
+        Ok(leaf.entry(at - 1).meganode() == to)
+    }
+}
