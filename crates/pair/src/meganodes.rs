@@ -109,6 +109,8 @@ pub(crate) struct Meganodes {
     told_reads: Box<[u64]>,
     /// Meganodes that a compaction should look at, in their order.
     sparse: VecDeque<SlotIndex>,
+    /// Slots that were freed and wait for their reuse.
+    slots_resting: usize,
 }
 
 /// Entries removed for each tree node in use that make a meganode worth a look.
@@ -120,7 +122,8 @@ impl Meganodes {
         let reads = (0..slots).map(|_| Cell::new(0)).collect();
         let told_reads = (0..slots).map(|_| 0).collect();
         let slots = (0..slots).map(|_| None).collect();
-        Meganodes { geometry, region, slots, ends, reads, told_reads, sparse: VecDeque::new() }
+        let (sparse, slots_resting) = (VecDeque::new(), 0);
+        Meganodes { geometry, region, slots, ends, reads, told_reads, sparse, slots_resting }
     }
 
     /// A slot holds a meganode from here on.
@@ -195,7 +198,9 @@ impl Meganodes {
         let Some(owned) = self.get_mut(slot) else { return };
         owned.entries = owned.entries.saturating_sub(1);
         owned.removed += 1;
-        if !owned.noted && owned.removed >= REMOVED_A_NODE * owned.nodes_used() as u64 {
+        // One that is empty becomes one tree node, so that it can be merged.
+        let is_emptied = owned.entries == 0 && owned.allocator.height() > 1;
+        if !owned.noted && (is_emptied || owned.removed >= REMOVED_A_NODE * owned.nodes_used() as u64) {
             self.note_sparse(slot);
         }
     }
@@ -247,8 +252,19 @@ impl Meganodes {
         }
     }
 
+    /// A slot is free and waits for its reuse.
+    pub(crate) fn rest_slot(&mut self) {
+        self.slots_resting += 1;
+    }
+
+    /// Whether slots wait for their reuse.
+    pub(crate) fn has_resting_slot(&self) -> bool {
+        self.slots_resting > 0
+    }
+
     /// A slot's grace period is over: it holds nothing.
     pub(crate) fn free_slot(&mut self, slot: SlotIndex) {
+        self.slots_resting = self.slots_resting.saturating_sub(1);
         let Ok(at) = usize::try_from(slot.0) else { return };
         if let (Some(owned), Some(router)) = (self.slots.get_mut(at), self.ends.routers.get(at)) {
             *owned = None;

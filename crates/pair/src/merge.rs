@@ -15,25 +15,28 @@ use crate::memory::MemoryObserver;
 use crate::pair::Pair;
 
 impl<O: MemoryObserver> Pair<O> {
-    /// Whether a meganode had entries, has none any more and is one tree node by now. One that never had any
-    /// was made for entries that are still to come.
+    /// By which record a meganode that had entries has none any more and is one tree node by now. One that
+    /// never had any was made for entries that are still to come.
     #[must_use]
-    pub fn is_emptied(&self, slot: SlotIndex) -> bool {
+    pub fn emptied_by(&self, slot: SlotIndex) -> Option<Csn> {
         let is_bare = self.meganodes.get(slot).is_some_and(|owned| {
             owned.entries == 0 && owned.nodes_used() == 1 && owned.allocator.height() == 1
         });
         let mut leaf = LeafSnapshot::new();
-        is_bare
+        let is_emptied = is_bare
             && self.meganodes.role(slot) == MeganodeRole::Data
             && self.meganode(slot).leaf_first(&mut leaf).is_ok()
             && leaf.is_empty()
-            && leaf.csn_removed() > Csn::ZERO
+            && leaf.csn_removed() > Csn::ZERO;
+        is_emptied.then(|| leaf.csn_changed())
     }
 
-    /// Whether a meganode takes part in nothing that a merge would come across, in whichever role.
+    /// As [`Pair::emptied_by`], of a meganode that takes part in nothing that a merge would come across, in
+    /// whichever role.
     #[must_use]
-    pub fn may_merge(&self, slot: SlotIndex) -> bool {
-        self.is_emptied(slot) && self.is_settled(slot) && self.splits.target_of(slot).is_none()
+    pub fn mergeable_by(&self, slot: SlotIndex) -> Option<Csn> {
+        let is_free = |_: &Csn| self.is_settled(slot) && self.splits.target_of(slot).is_none();
+        self.emptied_by(slot).filter(is_free)
     }
 
     /// As the left neighbour: logs that it is to take over a range, with the results that go along. True when
@@ -55,8 +58,7 @@ impl<O: MemoryObserver> Pair<O> {
     }
 
     /// Makes an empty meganode end at another key. Readers of the keys that come to it find nothing there, as
-    /// they did before. The record that must be durable before the meganode that had them goes; none: the log
-    /// has no room now.
+    /// they did before. False: the log has no room now.
     ///
     /// # Errors
     /// Its root does not read.
@@ -65,18 +67,18 @@ impl<O: MemoryObserver> Pair<O> {
         slot: SlotIndex,
         high: Option<&[u8]>,
         right: Pointer,
-    ) -> Result<Option<Csn>, PairError> {
+    ) -> Result<bool, PairError> {
         let mut leaf = LeafSnapshot::new();
         self.meganode(slot).leaf_first(&mut leaf)?;
         if leaf.high() == high && leaf.right() == right {
-            return Ok(Some(leaf.csn_changed()));
+            return Ok(true);
         }
         assert!(
             leaf.is_empty() && leaf.node() == NodeIndex::ROOT,
             "{slot} takes over a range with entries in it"
         );
         if self.log_room(&LogNeed::fills(1, self.memory.geometry())).is_err() {
-            return Ok(None);
+            return Ok(false);
         }
         let frame = BulkFrame {
             low: leaf.low(),
@@ -98,7 +100,7 @@ impl<O: MemoryObserver> Pair<O> {
         });
         assert!(built.is_ok_and(|built| built.nodes == 1), "an empty meganode is one tree node");
         self.written(last);
-        Ok(Some(last))
+        Ok(true)
     }
 
     /// The meganode of a merge is gone: its left neighbour has its range. False: the log has no room now.

@@ -285,6 +285,7 @@ impl<O: MemoryObserver> Pair<O> {
         }
         self.meganodes.count(slot, i64::MIN);
         self.grace.push(freed_by, Freed::Slot(slot));
+        self.meganodes.rest_slot();
     }
 
     /// Begins a router in a slot: an empty meganode, not reachable before the root is set.
@@ -390,12 +391,9 @@ impl<O: MemoryObserver> Pair<O> {
         self.splits.source_of(slot).is_none() && !self.splits.is_closed(slot)
     }
 
-    /// Whether a slot is on its way to be free.
+    /// Whether a slot is free and waits for its reuse.
     pub fn has_resting_slot(&self) -> bool {
-        let rests = |slot: SlotIndex| {
-            self.splits.slot_use(slot) == SlotUse::Free && self.meganodes.get(slot).is_some()
-        };
-        (0..self.slot_count()).map(SlotIndex).any(rests)
+        self.meganodes.has_resting_slot()
     }
 
     /// Entries of a meganode, and bytes of their extents.

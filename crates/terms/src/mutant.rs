@@ -170,8 +170,6 @@ mutants! {
     MergedRouteKept: "merged-route-kept",
     /// The slot of a meganode that was merged away is used again before the router has forgotten it.
     MergedSlotReusedEarly: "merged-slot-reused-early",
-    /// A meganode is merged away before its left neighbour has its range durably.
-    RetiredBeforeExtended: "retired-before-extended",
     /// A checkpoint begins while an adoption has entries that no leaf leads to.
     ImageAmidAdoption: "image-amid-adoption",
 

@@ -6,13 +6,18 @@
 
 use std::collections::BTreeMap;
 
+use cell_terms::Csn;
+
 use super::Splits;
+use super::spread::Spread;
 use crate::directory::{MeganodeAt, Range};
 use crate::outbox::PairAt;
 use crate::pairs::Pairs;
 
 /// How often empty neighbours are looked for.
 const LOOK_NS: u64 = 250_000_000;
+/// How often those who wait for room look.
+const STARVED_LOOK_NS: u64 = 10_000_000;
 /// A meganode that has been empty for so long is merged: its keys may come again at once.
 const EMPTY_NS: u64 = 1_000_000_000;
 
@@ -20,8 +25,9 @@ const EMPTY_NS: u64 = 1_000_000_000;
 #[derive(Debug, Default)]
 pub(super) struct Merges {
     look_at_ns: u64,
-    /// Since when meganodes have been seen to be empty.
-    empty_since: BTreeMap<MeganodeAt, u64>,
+    starved_look_at_ns: u64,
+    /// Since when meganodes have been seen to be empty, and by which record they are.
+    empty_since: BTreeMap<MeganodeAt, (Csn, u64)>,
 }
 
 impl Merges {
@@ -29,16 +35,41 @@ impl Merges {
     pub(super) fn forget_pair(&mut self, at: PairAt) {
         self.empty_since.retain(|there, _| there.pair != at);
     }
+
+    /// Since when this one is empty, which is so now.
+    fn since_ns(&mut self, there: MeganodeAt, by: Csn, now_ns: u64) -> u64 {
+        let since = self.empty_since.entry(there).or_insert((by, now_ns));
+        if since.0 != by {
+            *since = (by, now_ns);
+        }
+        since.1
+    }
 }
 
-/// The meganodes of a worker that are empty beside an empty left neighbour, each with that one.
-fn candidates<'a>(
-    pairs: &'a Pairs,
-    may_merge: impl Fn(&Range) -> bool + 'a,
-) -> impl Iterator<Item = (&'a Range, &'a Range)> {
-    let neighbours = pairs.directory.behind(None).windows(2).map(|two| (&two[0], &two[1]));
-    let joined = |(left, right): &(&Range, &Range)| left.high.as_deref() == Some(&*right.low);
-    neighbours.filter(joined).filter(move |(left, right)| may_merge(left) && may_merge(right))
+/// An empty meganode beside an empty left neighbour.
+struct Candidate {
+    there: MeganodeAt,
+    /// By which record it is empty.
+    by: Csn,
+    low: Box<[u8]>,
+    into: MeganodeAt,
+}
+
+/// All of them, in key order.
+fn candidates(pairs: &Pairs, spread: &Spread) -> Vec<Candidate> {
+    let stays: Vec<PairAt> = pairs.staying().collect();
+    let emptied_by = |range: &Range| {
+        let pair = pairs.pair(range.at.pair);
+        let is_here = stays.contains(&range.at.pair) && !spread.is_fresh(pair.id());
+        pair.mergeable_by(range.at.slot).filter(|_| is_here)
+    };
+    let candidate = |two: &[Range]| {
+        let [left, right] = two else { return None };
+        let by = (left.high.as_deref() == Some(&*right.low)).then(|| emptied_by(right)).flatten()?;
+        emptied_by(left)?;
+        Some(Candidate { there: right.at, by, low: right.low.clone(), into: left.at })
+    };
+    pairs.directory.behind(None).windows(2).filter_map(candidate).collect()
 }
 
 impl Splits {
@@ -48,33 +79,36 @@ impl Splits {
             return;
         }
         self.merges.look_at_ns = now_ns + LOOK_NS;
-        // Who waits for room does not wait for that: what is empty now has been emptied.
-        let rests_ns = if self.full.is_empty() { EMPTY_NS } else { 0 };
-        self.begin_merge(pairs, rests_ns, now_ns);
+        self.begin_merge(pairs, EMPTY_NS, now_ns);
+    }
+
+    /// Whether a slot becomes free to which entries of a meganode that has no room may go: what is empty is
+    /// merged at once then.
+    pub(super) fn slot_comes(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {
+        if now_ns >= self.merges.starved_look_at_ns {
+            self.merges.starved_look_at_ns = now_ns + STARVED_LOOK_NS;
+            self.begin_merge(pairs, 0, now_ns);
+        }
+        self.sources.are_merging() || pairs.iter().any(|owned| owned.pair.has_resting_slot())
     }
 
     /// Begins a merge of a meganode that has been empty for so long. Whether one is under way.
-    pub(super) fn begin_merge(&mut self, pairs: &mut Pairs, rests_ns: u64, now_ns: u64) -> bool {
+    fn begin_merge(&mut self, pairs: &mut Pairs, rests_ns: u64, now_ns: u64) -> bool {
         if self.sources.are_truncating() || self.sources.are_merging() {
             return self.sources.are_merging();
         }
-        let stays: Vec<PairAt> = pairs.staying().collect();
-        let spread = &self.spread;
-        let may_merge = |range: &Range| {
-            let pair = pairs.pair(range.at.pair);
-            stays.contains(&range.at.pair) && !spread.is_fresh(pair.id()) && pair.may_merge(range.at.slot)
-        };
-        let empty: Vec<(MeganodeAt, MeganodeAt, Box<[u8]>)> = candidates(pairs, may_merge)
-            .map(|(left, right)| (left.at, right.at, right.low.clone()))
-            .collect();
-        let Merges { empty_since, .. } = &mut self.merges;
-        empty_since.retain(|there, _| empty.iter().any(|(_, right, _)| right == there));
-        for (left, right, low) in empty {
-            let since_ns = *empty_since.entry(right).or_insert(now_ns);
-            if now_ns.saturating_sub(since_ns) >= rests_ns {
-                return self.sources.begin_merge(pairs, right, &low, left, now_ns);
+        let empty = candidates(pairs, &self.spread);
+        self.merges.empty_since.retain(|there, _| empty.iter().any(|of| of.there == *there));
+        // Each is noted, and the first that is due is merged.
+        let mut due = None;
+        for candidate in empty {
+            let since_ns = self.merges.since_ns(candidate.there, candidate.by, now_ns);
+            if due.is_none() && now_ns.saturating_sub(since_ns) >= rests_ns {
+                due = Some(candidate);
             }
         }
-        false
+        due.is_some_and(|Candidate { there, low, into, .. }| {
+            self.sources.begin_merge(pairs, there, &low, into, now_ns)
+        })
     }
 }

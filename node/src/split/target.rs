@@ -30,8 +30,6 @@ enum Nodes {
     Built { left_behind: Vec<(ExtentOffset, u32)> },
     /// They stay hidden; those of a merge are what they were.
     Hidden,
-    /// Of a merge: the meganode ends at the range's end by this record, which is to be durable.
-    Extended { csn: Csn },
     /// They are made readable, from this one on.
     Showing { next: NodeIndex },
     /// They are readable; whether that was reported to the source.
@@ -104,7 +102,9 @@ fn why_not_absorbed(pairs: &Pairs, there: MeganodeAt, range: &AdoptionRange) -> 
     let ends = pairs.directory.of(there).is_some_and(|left| left.high.as_deref() == Some(&*range.low));
     match () {
         () if !ends => Some("its left neighbour is another one by now"),
-        () if !pairs.pair(there.pair).may_merge(there.slot) => Some("its left neighbour is not empty"),
+        () if pairs.pair(there.pair).mergeable_by(there.slot).is_none() => {
+            Some("its left neighbour is not empty")
+        }
         () if pairs.get(there.pair).leaving.is_some() => Some("its left neighbour's pair leaves"),
         () => None,
     }
@@ -215,23 +215,18 @@ impl Target {
         self.is_shown()
     }
 
-    /// A merge's meganode ends where the range ends. Whether it does, durably.
+    /// A merge's meganode ends where the range ends; no, while its log has no room. That need not be durable:
+    /// it follows from the source's state.
     fn extend(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
         let pair = pairs.pair_mut(self.at);
-        if let Nodes::Extended { csn } = self.nodes {
-            if csn <= pair.durable() || planted(Mutant::RetiredBeforeExtended) {
-                self.nodes = Nodes::Shown { source_notified: false };
-            }
-            return self.is_shown();
-        }
         let Some(split) = pair.split_table().target(self.name) else { return false };
         let (high, right) = (split.high.clone(), split.right);
         match pair.extend(self.slot, high.as_deref(), right) {
-            Ok(Some(csn)) => self.nodes = Nodes::Extended { csn },
-            Ok(None) => {}
+            Ok(true) => self.nodes = Nodes::Shown { source_notified: false },
+            Ok(false) => {}
             Err(error) => effects.broken(error),
         }
-        false
+        self.is_shown()
     }
 
     /// One step, if it is due.
@@ -311,30 +306,23 @@ impl Target {
         if let Nodes::Shown { source_notified: true } = self.nodes {
             return Stepped::Waits;
         }
-        let was_extended = matches!(self.nodes, Nodes::Extended { .. });
         if self.show(pairs, effects) {
             effects.send(SplitMessage::Readable { name: self.name });
             self.nodes = Nodes::Shown { source_notified: true };
-            return Stepped::Moved;
         }
-        self.shown_more(was_extended)
+        self.went_on()
     }
 
-    /// Whether a step at the nodes did anything: a merge waits for its log.
-    fn shown_more(&self, was_extended: bool) -> Stepped {
-        match self.nodes {
-            Nodes::Extended { .. } if was_extended => Stepped::Waits,
-            Nodes::Hidden => Stepped::Waits,
-            _ => Stepped::Moved,
-        }
+    /// Whether a step at the nodes did anything: a merge waits while its log has no room.
+    fn went_on(&self) -> Stepped {
+        if matches!(self.nodes, Nodes::Hidden) { Stepped::Waits } else { Stepped::Moved }
     }
 
     /// Takes writes, once all tree nodes are readable and the log has room for the step.
     fn open(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> Stepped {
         if !self.is_shown() {
-            let was_extended = matches!(self.nodes, Nodes::Extended { .. });
             self.show(pairs, effects);
-            return self.shown_more(was_extended);
+            return self.went_on();
         }
         enter_directory(pairs, MeganodeAt { pair: self.at, slot: self.slot }, self.name);
         let opened = SplitRecord::Opened { name: self.name };
@@ -399,7 +387,7 @@ impl Targets {
             let mut effects = Effects::default();
             target.extend(pairs, &mut effects);
             target.answer = answer_here(pairs, name);
-            if matches!(target.nodes, Nodes::Extended { .. }) {
+            if target.is_shown() {
                 enter_directory(pairs, MeganodeAt { pair: at, slot }, name);
             }
         } else if state == TargetState::Adopted && truncated {

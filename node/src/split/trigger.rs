@@ -229,11 +229,6 @@ impl Splits {
         comes
     }
 
-    /// Whether a slot becomes free to which entries may go.
-    fn slot_comes(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {
-        self.begin_merge(pairs, 0, now_ns) || pairs.iter().any(|owned| owned.pair.has_resting_slot())
-    }
-
     fn room_comes(&mut self, pairs: &mut Pairs, there: MeganodeAt, needs_extents: bool, now_ns: u64) -> bool {
         // Places that are free already, but not where they are wanted, come first.
         if needs_extents && self.packings.may_help(pairs, there.pair) {

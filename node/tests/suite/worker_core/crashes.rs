@@ -166,6 +166,33 @@ fn split(pairs: u32, images: bool, dies_after: u64) -> bool {
     died
 }
 
+/// Meganodes that are emptied and merged, with a death after so many operations of the disk; whether it came.
+/// Deletes of what is gone go to both sides all the while.
+fn merge(pairs: u32, images: bool, dies_after: u64) -> bool {
+    let mut client = Client::new(pairs, GEOMETRY, images);
+    while client.world.worker().split_counts().finished < 2 {
+        assert!(client.number < 10_000, "a meganode of 128 tree nodes is split");
+        client.write(key(client.number), false);
+    }
+    let all: Vec<Vec<u8>> = client.held.keys().cloned().collect();
+    for key in &all {
+        client.write(key.clone(), true);
+    }
+    client.world.die_after(dies_after);
+    let mut keys = all.iter().step_by(7).cycle();
+    while !client.world.is_dead() && client.world.worker().split_counts().merged < 2 {
+        client.world.pass(20 * MS);
+        client.write(keys.next().unwrap().clone(), true);
+    }
+    let died = client.world.is_dead();
+    client.recover(dies_after % 2 == 1);
+    for key in all.iter().step_by(5) {
+        client.write(key.clone(), false);
+    }
+    client.recover(false);
+    died
+}
+
 /// One slot from which most is deleted, with a death after so many operations of the disk; whether it came.
 fn compact(images: bool, dies_after: u64) -> bool {
     let slot = PairGeometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
@@ -250,6 +277,15 @@ fn split_within_one_pair_with_checkpoints_that_dies_comes_to_its_end() {
 fn split_over_two_pairs_with_checkpoints_that_dies_comes_to_its_end() {
     let points = each_point(1, |point| split(2, true, point));
     assert!(points > 4, "{points} crash points");
+}
+
+#[test]
+fn merge_that_dies_at_any_operation_of_the_disk_comes_to_its_end() {
+    for (pairs, images, stride) in [(2, false, 1), (1, false, 3), (1, true, 5), (2, true, 3)] {
+        let points = each_point(stride, |point| merge(pairs, images, point));
+        assert!(points > 8, "{points} crash points");
+        println!("{pairs} pairs, {points} crash points");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use cell_cluster::PairGeometry;
 use cell_memory::HEADER_BYTES;
 use cell_node::WorkerOptions;
 use cell_pair::{Pair, PairOptions};
+use cell_protocol::{Condition, Delete, Request};
 use cell_random::Random;
 use cell_terms::Durability;
 
@@ -20,6 +21,8 @@ const LIVE_PERCENT: u64 = 75;
 /// Bytes of values that are under way at a time, about, and puts.
 const WINDOW_BYTES: usize = 1 << 20;
 const WINDOW: usize = 64;
+/// Longer than a meganode is empty before it is merged.
+const EMPTY_NS: u64 = 1_100_000_000;
 /// How long what was freed rests, where that does not matter.
 const RESTS_MS: u64 = 5;
 
@@ -124,6 +127,8 @@ struct Filling {
     world: World,
     random: Random,
     number: u64,
+    /// What all keys begin with.
+    prefix: &'static str,
     value: Vec<u8>,
 }
 
@@ -133,7 +138,7 @@ impl Filling {
         let world = World::within(Some(case.limit), case.pairs, sizes, options);
         let longest = case.lengths.1.max(case.again.map_or(0, |(_, to)| to));
         let value = (0..longest).map(|at| (at * 31 % 251).to_le_bytes()[0]).collect();
-        Filling { random: Random::new(case.seed), world, number: 0, value, case }
+        Filling { random: Random::new(case.seed), world, number: 0, prefix: "key", value, case }
     }
 
     fn key(&self, at: u64) -> Vec<u8> {
@@ -142,7 +147,7 @@ impl Filling {
             Order::Descending => 0xFFFF_FFFF - at,
             Order::Spread => at.wrapping_mul(0x9E37_79B1) & 0xFFFF_FFFF,
         };
-        format!("key {at:010}").into_bytes()
+        format!("{} {at:010}", self.prefix).into_bytes()
     }
 
     /// Writes these, some at a time; how many were written before one was refused for good.
@@ -213,6 +218,26 @@ impl Filling {
         panic!("{waiting:?} are not answered: {}", Use::of(&self.world, self.case.limit));
     }
 
+    /// Deletes these, and lets what was freed rest.
+    fn delete(&mut self, keys: std::ops::Range<u64>) {
+        for at in keys {
+            self.number += 1;
+            let (name, key) = (self.world.name(self.number, self.number), self.key(at));
+            let delete = Delete { name, condition: Condition::Always, key: &key };
+            let id = self.world.send(&Request::Delete(delete));
+            assert!(matches!(self.world.answer(id), Replied::Deleted | Replied::NotFound), "{at}");
+        }
+        let mut merged = None;
+        // As long as meganodes are merged.
+        while merged != Some(self.world.worker().split_counts().merged) {
+            merged = Some(self.world.worker().split_counts().merged);
+            self.world.pass(EMPTY_NS);
+            self.rest();
+            self.world.pass(EMPTY_NS);
+            self.rest();
+        }
+    }
+
     /// Fills memory until a write is refused. What it is used for then.
     fn fill(&mut self) -> Use {
         let (limit, lengths) = (self.case.limit, self.case.lengths);
@@ -255,6 +280,40 @@ fn live_percent(case: Case) -> u64 {
 fn check(case: Case) {
     let percent = live_percent(case.clone());
     assert!(percent >= LIVE_PERCENT, "{case:?}: {percent}");
+}
+
+/// How many values there is room for when all keys of before are deleted, again and again, and the next ones
+/// begin with something else.
+fn rolls(case: Case) -> Vec<u64> {
+    let (lengths, mut filling) = (case.lengths, Filling::new(case));
+    let rounds = ["a", "b", "c", "d", "e"].map(|prefix| {
+        filling.prefix = prefix;
+        let written = filling.write(0..u64::MAX, lengths);
+        filling.delete(0..written + WINDOW as u64);
+        let meganodes = filling.world.worker().pairs().map(|pair| pair.leaf_slots().len()).sum::<usize>();
+        println!("{prefix}: {written}, {meganodes} meganodes: {:?}", filling.world.worker().split_counts());
+        assert_eq!(filling.world.violation(), None);
+        written
+    });
+    assert_eq!(filling.world.entries().iter().sum::<u64>(), 0);
+    rounds.into()
+}
+
+/// Keys of a queue, or of a time, move on. (An operator's store ended read-only at a tenth of its memory.)
+fn expect_room_for_keys_that_move_on(lengths: Lengths) {
+    let rounds = rolls(Case { lengths, ..CASE });
+    let least = rounds[0] / 4 * 3;
+    assert!(rounds.iter().all(|written| *written >= least), "{rounds:?}");
+}
+
+#[test]
+fn keys_that_move_on_find_the_room_of_those_that_were_deleted_with_long_values() {
+    expect_room_for_keys_that_move_on((1_000_000, 1_000_000));
+}
+
+#[test]
+fn keys_that_move_on_find_the_room_of_those_that_were_deleted_with_short_values() {
+    expect_room_for_keys_that_move_on((1_000, 1_000));
 }
 
 const CASE: Case = Case {

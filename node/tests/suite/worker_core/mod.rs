@@ -19,6 +19,7 @@ mod lease;
 mod leave;
 mod live;
 mod long_values;
+mod merges;
 #[cfg(debug_assertions)]
 mod mutants;
 mod operations;

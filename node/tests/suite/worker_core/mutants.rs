@@ -8,7 +8,7 @@ use cell_recovery::mutant as recovery;
 
 use crate::worker_core::{
     access, across, adoptions, crashes, delayed, driver, grace, held, held_kinds, image_order, lease, leave,
-    packing, rest, sessions, short_wait, split_order, splits, spread, tree_check,
+    merges, packing, rest, sessions, short_wait, split_order, splits, spread, tree_check,
 };
 
 #[test]
@@ -144,6 +144,8 @@ fn every_mutant_of_the_steps_of_splits_is_caught() {
             (Mutant::ReadableEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::WritableEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::ImageAmidAdoption, split_order::no_image_begins_while_a_pair_adopts),
+            (Mutant::MergedRouteKept, merges::merges_go_by_what_is_durable),
+            (Mutant::MergedSlotReusedEarly, merges::merges_go_by_what_is_durable),
         ];
         expect_caught(twins);
     });

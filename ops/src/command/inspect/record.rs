@@ -73,6 +73,15 @@ fn split_words(record: &SplitRecord<'_>) -> String {
         SplitRecord::Adopted { name, slot, nodes, entries } => {
             format!("{name}: {slot} has adopted {entries} entries in {nodes} tree nodes")
         }
+        SplitRecord::Merge { slot, key, target, target_slot } => {
+            format!("merge of {slot} from {} on into {target_slot} of {target} starts", display_key(key))
+        }
+        SplitRecord::Absorb { name, slot, low, high, right, kept } => {
+            let high = high.map_or("the end".into(), |high| display_key(high).to_string());
+            let keys = format!("{} to {high}", display_key(low));
+            format!("{name}: {slot} takes over {keys}, right {right}, {} bytes of completions", kept.len())
+        }
+        SplitRecord::Retired { name, slot } => format!("{name}: {slot} is retired"),
         SplitRecord::Linked { name } => format!("{name}: linked"),
         SplitRecord::Applied { name, slot, right, boundary, high, freed } => {
             let (boundary, freed) = (boundary.nodes().len(), freed.len());

@@ -1,0 +1,209 @@
+//! Merges of meganodes that were emptied: which are merged, in which order, and what waits meanwhile.
+
+use cell_node::WorkerOptions;
+use cell_pair::Pair;
+use cell_protocol::{Condition, Delete, Put, Request};
+use cell_recovery::SourceState;
+
+use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
+
+const MS: u64 = 1_000_000;
+/// Less than a meganode is empty before it is merged.
+const SHORT_NS: u64 = 300 * MS;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key {:05}", number * 7919 % 10_007).into_bytes()
+}
+
+/// Loads until so many splits are finished; the next number.
+fn load_until_split(world: &mut World, splits: u64) -> u64 {
+    let mut number = 1;
+    while world.worker().split_counts().finished < splits {
+        number = world.load(number, std::iter::once(key(number)));
+        assert!(number < 10_000, "a meganode of 128 tree nodes is split");
+    }
+    number
+}
+
+/// Deletes all that was loaded; the next number.
+fn delete_all(world: &mut World, loaded: u64) -> u64 {
+    let mut number = loaded;
+    for of in 1..loaded {
+        let (name, key) = (world.name(number, number), key(of));
+        let id = world.send(&Request::Delete(Delete { name, condition: Condition::Always, key: &key }));
+        assert_eq!(world.answer(id), Replied::Deleted);
+        number += 1;
+    }
+    number
+}
+
+fn merged(world: &World) -> u64 {
+    world.worker().split_counts().merged
+}
+
+fn meganodes(world: &World) -> usize {
+    world.worker().pairs().map(|pair| pair.leaf_slots().len()).sum()
+}
+
+/// The entries of the router, of the pair that keeps it.
+fn router_entries(world: &World) -> u64 {
+    let root = world.worker().pairs().next().unwrap();
+    root.meganode_figures(root.router().unwrap()).entries
+}
+
+/// What must hold at each moment of a merge.
+fn look(world: &World) {
+    let pairs: Vec<&Pair> = world.worker().pairs().collect();
+    let of = |id| *pairs.iter().find(|pair| pair.id() == id).unwrap();
+    let merges = |pair: &&Pair| pair.split_table().sources().any(|(_, split)| split.merges);
+    for source in pairs.iter().filter(|pair| merges(pair)) {
+        for (name, split) in source.split_table().sources().filter(|(_, split)| split.merges) {
+            let target = of(split.target);
+            let is_gone = matches!(split.state, SourceState::Applied | SourceState::Finished);
+            let is_durable = split.state == SourceState::Finished || split.csn <= source.sealed();
+            let is_open = !target.split_table().is_closed(split.target_slot);
+            let knows = target.split_table().target(name).is_some();
+            assert!(!knows || !is_open || is_gone && is_durable, "{name}: written before the other is gone");
+            let may_be_used = source.free_slots().any(|slot| slot == split.slot);
+            let is_over = split.state.is_over();
+            assert!(!is_gone || is_over || !may_be_used, "{name}: the router may lead there still");
+        }
+    }
+}
+
+/// Two splits, everything deleted, two merges; what was seen on the way is sound.
+pub(crate) fn merges_go_by_what_is_durable() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    let loaded = load_until_split(&mut world, 2);
+    let mut number = delete_all(&mut world, loaded);
+    assert_eq!((meganodes(&world), router_entries(&world)), (3, 3));
+    while merged(&world) < 2 {
+        world.pass(20 * MS);
+        world.turn();
+        look(&world);
+    }
+    for _ in 0..50 {
+        world.turn();
+        look(&world);
+    }
+    assert_eq!((meganodes(&world), router_entries(&world)), (1, 1), "the router leads to what is there");
+    assert_eq!(world.violation(), None);
+    for of in 1..loaded {
+        assert_eq!(world.get(&key(of)), Replied::NotFound);
+    }
+    number = world.load(number, (1..200).map(key));
+    world.restart();
+    for of in 1..200 {
+        assert_eq!(world.get(&key(of)), Replied::Value(key(of)));
+    }
+    assert!(number > 200);
+}
+
+#[test]
+fn emptied_meganodes_are_merged_and_the_router_forgets_them() {
+    merges_go_by_what_is_durable();
+}
+
+#[test]
+fn write_that_comes_amid_a_merge_is_carried_out_where_its_key_is_then() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    let loaded = load_until_split(&mut world, 2);
+    let mut number = delete_all(&mut world, loaded);
+    let floor = number;
+    let is_merging = |world: &World| {
+        world.worker().pairs().any(|pair| pair.split_table().sources().any(|(_, of)| of.merges))
+    };
+    while !is_merging(&world) {
+        world.pass(20 * MS);
+        world.turn();
+    }
+    let keys = [&b"a"[..], b"key 02", b"key 05", b"key 09", b"z"];
+    let sent: Vec<u32> = keys
+        .iter()
+        .map(|key| {
+            let name = world.name(number, floor);
+            number += 1;
+            world.send(&Request::Put(Put { name, condition: Condition::Always, key, value: key }))
+        })
+        .collect();
+    for id in sent {
+        assert!(matches!(world.answer(id), Replied::Written(_)));
+    }
+    for key in keys {
+        assert_eq!(world.get(key), Replied::Value(key.to_vec()));
+    }
+    world.until("the merge's end", |world| world.worker().split_counts().under_way == 0);
+    assert_eq!((world.violation(), world.entries().iter().sum::<u64>()), (None, keys.len() as u64));
+}
+
+/// A retried write is answered what it was answered, though its key has come to another pair meanwhile.
+#[test]
+fn result_of_a_write_goes_along_with_a_merge() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    let loaded = load_until_split(&mut world, 2);
+    let mut number = delete_all(&mut world, loaded);
+    let (name, key) = (world.name(number, number), b"key 09999");
+    let put = Put { name, condition: Condition::Always, key, value: b"once" };
+    let first = world.send(&Request::Put(put));
+    let first = world.answer(first);
+    assert!(matches!(first, Replied::Written(_)));
+    let floor = number;
+    number += 1;
+    let delete = Delete { name: world.name(number, floor), condition: Condition::Always, key };
+    let deleted = world.send(&Request::Delete(delete));
+    assert_eq!(world.answer(deleted), Replied::Deleted);
+    while merged(&world) < 2 {
+        world.pass(20 * MS);
+        world.turn();
+    }
+    let again = world.send(&Request::Put(put));
+    assert_eq!(world.answer(again), first, "it is not carried out again");
+    assert_eq!(world.get(key), Replied::NotFound);
+}
+
+#[test]
+fn meganodes_that_never_had_entries_are_for_those_to_come() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    let loaded = load_until_split(&mut world, 2);
+    let before = meganodes(&world);
+    for _ in 0..200 {
+        world.pass(20 * MS);
+        world.turn();
+    }
+    assert_eq!((merged(&world), meganodes(&world)), (0, before), "those with entries stay");
+    assert!(loaded > 1);
+}
+
+#[test]
+fn meganode_that_is_empty_for_a_moment_stays() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    let loaded = load_until_split(&mut world, 2);
+    let mut number = delete_all(&mut world, loaded);
+    for round in 0..20 {
+        world.pass(SHORT_NS);
+        world.turn();
+        // Each of the meganodes has an entry again, and loses it.
+        for of in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16] {
+            number = world.load(number, std::iter::once(key(of)));
+            let (name, key) = (world.name(number, number), key(of));
+            let id = world.send(&Request::Delete(Delete { name, condition: Condition::Always, key: &key }));
+            assert_eq!(world.answer(id), Replied::Deleted);
+            number += 1;
+        }
+        assert_eq!(merged(&world), 0, "round {round}");
+    }
+}
+
+#[test]
+fn nothing_is_merged_without_compactions() {
+    let options =
+        WorkerOptions { pair: cell_pair::PairOptions { compaction_permille: 0, ..OPTIONS.pair }, ..OPTIONS };
+    let mut world = World::new(2, GEOMETRY, options);
+    let loaded = load_until_split(&mut world, 2);
+    delete_all(&mut world, loaded);
+    for _ in 0..200 {
+        world.pass(20 * MS);
+        world.turn();
+    }
+    assert_eq!(merged(&world), 0, "their tree nodes are as many as they were");
+}
