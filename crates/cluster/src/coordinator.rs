@@ -207,11 +207,11 @@ pub fn initialise(coordinator: &dyn Coordinator, generation: u32) -> Result<u32,
         }
         match coordinator.transact(first.clone()) {
             Ok(_) => attempts.outrun(), // or it was this one: look
-            Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+            Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error),
             Err(error) => return Err(error),
         }
     }
-    Err(ClusterError::Contended { what: "the empty table" })
+    Err(attempts.given_up("the empty table"))
 }
 
 pub(crate) fn parse<'a, T: serde::Deserialize<'a>>(
