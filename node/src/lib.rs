@@ -26,6 +26,7 @@ mod failed_logins;
 mod figures;
 mod latency;
 mod latency_histogram;
+mod lease_end;
 mod leave_step;
 mod limits;
 mod log_flush;

@@ -1,5 +1,5 @@
 //! Whom a node waits for that was given other terms than its cluster has. The others may be processes that
-//! have ended, an orderly stop included: their leases end by themselves. A lease that is renewed shows that
+//! have ended, and could not end their leases: those end by themselves. A lease that is renewed shows that
 //! its process lives.
 
 use std::collections::BTreeMap;

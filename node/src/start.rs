@@ -27,6 +27,7 @@ use crate::control;
 use crate::driver::Ended;
 use crate::error::NodeError;
 use crate::figures::FIGURES_EVERY_NS;
+use crate::lease_end;
 use crate::log_flush;
 use crate::memory_plan::{MemoryPlan, STREAMS, parked_bytes_max, result_bytes_max};
 use crate::memory_watch::MemoryWatch;
@@ -319,7 +320,7 @@ fn spawn<T: Send + 'static>(
 }
 
 /// Recovers, serves the worker's commands until it ends, then gives the pair up in the table. Lock and lease
-/// are held to the very end.
+/// are held to the very end, which comes before its time where the worker has surely ended.
 fn run_control(
     bring_up: &Arc<BringUp>,
     lock: FolderLock,
@@ -331,7 +332,12 @@ fn run_control(
         tracing::error!(error = error as &dyn std::error::Error, "the node cannot serve");
         bring_up.to_worker.send(Inbound::GiveUp(failure_kind(error)));
     }
-    drop(lease);
+    let passed_ns = boottime_ns().saturating_add(lease_end::trust_ns(&bring_up.options.settings));
+    let (incarnation, has_ended) = (lease.incarnation(), lease.has_ended());
+    drop(lease); // nobody renews it any more
+    if result.is_ok() && !has_ended {
+        lease_end::end(&*bring_up.coordinator, incarnation, passed_ns, lease_end::wait_until);
+    }
     drop(lock);
     result
 }

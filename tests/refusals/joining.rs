@@ -49,7 +49,7 @@ fn node_that_differs_from_its_cluster_is_refused_with_both_values() {
 }
 
 /// The leases of the nodes that were stopped outlived them, and whoever was started with another durability
-/// was refused for their sake.
+/// was refused for their sake, later on had to wait for their ends.
 #[test]
 fn durability_of_a_cluster_changes_once_all_its_nodes_were_stopped() {
     let flags = |more: &[&'static str]| [&LONG_LEASE[..], more].concat();
@@ -63,6 +63,7 @@ fn durability_of_a_cluster_changes_once_all_its_nodes_were_stopped() {
         wait::until("all pairs are served", || server.cell(&["count"]).out.trim_end() == "1");
         let said = server.log()[before..].to_owned();
         assert!(!["node 0 died", "node 1 died"].iter().any(|end| said.contains(end)), "{next:?}: {said}");
+        assert!(!said.contains("waiting for leases of the cluster's last run"), "{next:?}: {said}");
     }
 }
 

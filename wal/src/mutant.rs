@@ -11,6 +11,8 @@ cell_terms::mutants! {
     AcknowledgeFirstWrite: "acknowledge-first-write",
     /// A flush that was under way when a write completed counts for that write.
     FlushBegunEarly: "flush-begun-early",
+    /// A seal for which neither log has a place counts as written.
+    SealWithoutPlaceCounted: "seal-without-place-counted",
     /// A failed write is taken for a completed one.
     IgnoreWriteError: "ignore-write-error",
     /// Readers do not compare payloads with their checks.

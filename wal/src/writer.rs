@@ -28,7 +28,7 @@ use crate::device::{LogDevice, LogEvent, LogWrite};
 use crate::error::{Errno, WalError};
 use crate::frame::{self, EMPTY_FRAME_BYTES, FrameHeader, FrameKind, Predecessor};
 use crate::mutant::{Mutant, planted};
-use crate::region_log::RegionLog;
+use crate::region_log::{RegionLog, Space};
 use crate::sealing::Sealing;
 use crate::segment::LogId;
 use crate::segments::LogSegments;
@@ -339,7 +339,8 @@ impl PairLog {
     #[must_use]
     pub fn due(&self, now: Duration) -> Option<Duration> {
         let retry = self.logs.iter().filter_map(|log| log.due(now, self.options.prepare_retry));
-        let seal = self.is_unsealed().then(|| self.sealing.due(now, self.options.seal_idle));
+        let seals = self.is_unsealed() && self.seal_place().is_some();
+        let seal = seals.then(|| self.sealing.due(now, self.options.seal_idle));
         retry.chain(seal).min()
     }
 
@@ -349,7 +350,8 @@ impl PairLog {
         self.sealing.want(upto);
     }
 
-    /// Seals the last batch at once, if the log is idle and unsealed: before an owner gives its pair up.
+    /// Seals the last batch at once, if the log is idle and unsealed, and a frame has a place; says whether
+    /// it did.
     ///
     /// # Errors
     /// The log is poisoned.
@@ -358,15 +360,40 @@ impl PairLog {
         if !self.is_unsealed() {
             return Ok(false);
         }
-        // A log without room for a seal is left: the other log's seal proves as much, and a busy log rotates
-        // soon.
-        let fitting = KINDS.map(|kind| self.logs[side(kind)].fits(EMPTY_FRAME_BYTES));
-        self.write_empty(What::Seal, fitting, |_| FrameKind::Seal, device);
-        self.sealing.seals();
-        if self.in_flight.is_none() {
-            self.sealing.proves(self.csn_durable); // neither log has room, and nobody shall wait for that
+        let Some((what, which)) = self.seal_place() else {
+            if planted(Mutant::SealWithoutPlaceCounted) {
+                self.sealing.seals();
+                self.sealing.proves(self.csn_durable);
+            }
+            return Ok(false);
+        };
+        match what {
+            What::Rotate { .. } => self.write_rotates(which, device),
+            _ => self.write_empty(what, which, |_| FrameKind::Seal, device),
         }
-        Ok(self.in_flight.is_some())
+        self.sealing.seals();
+        Ok(true)
+    }
+
+    /// What seals the last batch, and in which logs; `None` while no log has a place for it. A log without
+    /// room for a seal is left: the other one's seal proves as much, and a busy log rotates soon. If neither
+    /// has room the rotate frame of one does it. The reserve is for seals that somebody waits for.
+    fn seal_place(&self) -> Option<(What, [bool; 2])> {
+        let fitting = KINDS.map(|kind| self.logs[side(kind)].fits(EMPTY_FRAME_BYTES));
+        if fitting.contains(&true) {
+            return Some((What::Seal, fitting));
+        }
+        if planted(Mutant::SealWithoutPlaceCounted) {
+            return None;
+        }
+        let can_rotate =
+            |space| KINDS.map(|kind| self.logs[side(kind)].has_space(EMPTY_FRAME_BYTES, space).is_ok());
+        let mut able = can_rotate(Space::Ordinary);
+        if !able.contains(&true) && self.sealing.is_wanted() {
+            able = can_rotate(Space::Reserve);
+        }
+        let (node, extent) = (able[0], able[1] && !able[0]);
+        (node || extent).then_some((What::Rotate { node, extent }, [node, extent]))
     }
 
     /// Gives up segments that hold nothing above `base`: a checkpoint with that base is recorded in the
@@ -402,17 +429,21 @@ impl PairLog {
         });
         self.submit_wanted = rotating.contains(&true);
         if self.submit_wanted {
-            let successors = KINDS.map(|kind| self.logs[side(kind)].successor());
-            let what = What::Rotate { node: rotating[0], extent: rotating[1] };
-            let rotate = |kind| {
-                let successor =
-                    successors[side(kind)].expect("space was checked before records were appended");
-                FrameKind::Rotate { successor }
-            };
-            self.write_empty(what, rotating, rotate, device);
+            self.write_rotates(rotating, device);
         } else {
             self.write_batch(device);
         }
+    }
+
+    /// Writes the rotate frames of these logs, whose next segments are ready.
+    fn write_rotates(&mut self, rotating: [bool; 2], device: &mut dyn LogDevice) {
+        let successors = KINDS.map(|kind| self.logs[side(kind)].successor());
+        let what = What::Rotate { node: rotating[0], extent: rotating[1] };
+        let rotate = |kind| {
+            let successor = successors[side(kind)].expect("space was checked before");
+            FrameKind::Rotate { successor }
+        };
+        self.write_empty(what, rotating, rotate, device);
     }
 
     fn on_written(&mut self, device: &mut dyn LogDevice) -> Option<Csn> {

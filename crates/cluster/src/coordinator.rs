@@ -163,6 +163,18 @@ pub trait Coordinator: Send + Sync {
             other => Err(unexpected(other)),
         }
     }
+
+    /// Ends a lease, and all that hangs on it. Its holder alone asks for that, once nobody goes by the lease
+    /// any more: who reads its memory neither. Ending one that has ended is no error.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    fn end_lease(&self, lease: Incarnation) -> Result<(), ClusterError> {
+        match self.call(&CoordinatorRequest::End { lease })? {
+            Response::Ended => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
 }
 
 impl<C: Coordinator + ?Sized> Coordinator for std::sync::Arc<C> {
@@ -207,11 +219,11 @@ pub fn initialise(coordinator: &dyn Coordinator, generation: u32) -> Result<u32,
         }
         match coordinator.transact(first.clone()) {
             Ok(_) => attempts.outrun(), // or it was this one: look
-            Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+            Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error),
             Err(error) => return Err(error),
         }
     }
-    Err(ClusterError::Contended { what: "the empty table" })
+    Err(attempts.given_up("the empty table"))
 }
 
 pub(crate) fn parse<'a, T: serde::Deserialize<'a>>(

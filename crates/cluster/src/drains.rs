@@ -209,7 +209,16 @@ impl Drains {
         author: &DrainAuthor<'_>,
         planned: Option<&DrainPlanned<'_>>,
     ) -> Result<Vec<DrainRow>, ClusterError> {
-        let mut attempts = Attempts::default();
+        Attempts::of(|attempts| self.begin_in(attempts, nodes, author, planned))
+    }
+
+    fn begin_in(
+        &self,
+        attempts: &mut Attempts,
+        nodes: &[NodeId],
+        author: &DrainAuthor<'_>,
+        planned: Option<&DrainPlanned<'_>>,
+    ) -> Result<Vec<DrainRow>, ClusterError> {
         while attempts.left() {
             let found = self.find()?;
             if !nodes.iter().all(|node| found.of(*node).is_some_and(|row| !row.removed)) {
@@ -240,11 +249,11 @@ impl Drains {
                 let live = targets.map(|lease| KeyCondition::LeaseAlive { lease: *lease });
                 change = live.fold(change, Transaction::when);
             }
-            if self.apply(change, &mut attempts)? {
+            if self.apply(change, attempts)? {
                 return Ok(rows);
             }
         }
-        Err(ClusterError::Contended { what: "the drains" })
+        Err(attempts.given_up("the drains"))
     }
 
     /// Wants these nodes emptied no more, all or none; of removed ones, that they may join again.
@@ -252,7 +261,11 @@ impl Drains {
     /// # Errors
     /// [`NodeRefusal::NotDraining`], [`NodeRefusal::Changed`].
     pub fn end(&self, nodes: &[NodeId]) -> Result<Vec<DrainRow>, ClusterError> {
-        let (mut attempts, mut tried) = (Attempts::default(), None);
+        Attempts::of(|attempts| self.end_in(attempts, nodes))
+    }
+
+    fn end_in(&self, attempts: &mut Attempts, nodes: &[NodeId]) -> Result<Vec<DrainRow>, ClusterError> {
+        let mut tried = None;
         while attempts.left() {
             let found = self.find()?;
             let rows: Vec<DrainRow> = nodes.iter().filter_map(|node| found.of(*node).cloned()).collect();
@@ -267,12 +280,12 @@ impl Drains {
             }
             let change =
                 rows.iter().fold(found.change(), |change, row| change.delete(DrainRow::key(row.node)));
-            if self.apply(change, &mut attempts)? {
+            if self.apply(change, attempts)? {
                 return Ok(rows);
             }
             tried = Some(rows);
         }
-        Err(ClusterError::Contended { what: "the drains" })
+        Err(attempts.given_up("the drains"))
     }
 
     /// What [`Drains::end`] would refuse.
@@ -292,7 +305,15 @@ impl Drains {
     /// [`NodeRefusal::OwnsPairs`], [`NodeRefusal::Runs`], [`NodeRefusal::Unreadable`];
     /// [`NodeRefusal::Changed`].
     pub fn remove(&self, node: NodeId, author: &DrainAuthor<'_>) -> Result<DrainRow, ClusterError> {
-        let mut attempts = Attempts::default();
+        Attempts::of(|attempts| self.remove_in(attempts, node, author))
+    }
+
+    fn remove_in(
+        &self,
+        attempts: &mut Attempts,
+        node: NodeId,
+        author: &DrainAuthor<'_>,
+    ) -> Result<DrainRow, ClusterError> {
         while attempts.left() {
             let found = self.find()?;
             if let Some(row) = found.of(node).filter(|row| row.removed) {
@@ -306,11 +327,11 @@ impl Drains {
                 // One that joins meanwhile has a seat.
                 change = change.when(KeyCondition::Absent { key: NodeSeat::key(node) });
             }
-            if self.apply(change, &mut attempts)? {
+            if self.apply(change, attempts)? {
                 return Ok(row);
             }
         }
-        Err(ClusterError::Contended { what: "the drains" })
+        Err(attempts.given_up("the drains"))
     }
 
     /// What [`Drains::remove`] would refuse.
@@ -371,7 +392,7 @@ impl Drains {
                 return Ok(());
             }
         }
-        Err(ClusterError::Contended { what: "a drain" })
+        Err(attempts.given_up("a drain"))
     }
 
     /// Whether it is done for sure. Else: look again.
@@ -379,7 +400,7 @@ impl Drains {
         match self.coordinator.transact(change) {
             Ok(TransactionOutcome::Applied { .. }) => return Ok(true),
             Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-            Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+            Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error),
             Err(error) => return Err(error),
         }
         Ok(false)

@@ -183,7 +183,9 @@ impl Embedded {
             Err(error) => return Err(error),
         }
         let (response, delta) = self.store().prepare(request, now_ns);
+        let ended = delta.ended.clone();
         self.change(disk, delta, now_ns, request.is_dispensable())?;
+        self.renewers.forget(&ended);
         Ok(response)
     }
 

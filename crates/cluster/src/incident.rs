@@ -249,8 +249,8 @@ impl Incidents {
                             Ok(None) => {}
                             Ok(Some(0)) => return Err(ClusterError::LeaseEnded { lease: claimer }),
                             Ok(Some(_)) => return Ok(false),
-                            Err(ClusterError::OutcomeUnknown(_)) => {
-                                attempts.unanswered();
+                            Err(ClusterError::OutcomeUnknown(error)) => {
+                                attempts.unanswered(&error);
                                 continue;
                             }
                             Err(error) => return Err(error),
@@ -274,11 +274,11 @@ impl Incidents {
                     return Err(ClusterError::LeaseEnded { lease: claimer });
                 }
                 Ok(TransactionOutcome::Refused { .. }) => return Ok(false), // others have it, or nobody died
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+                Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error),
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what: "an incident" })
+        Err(attempts.given_up("an incident"))
     }
 
     /// Writes shares into the plan of an incident that the writer has claimed, in place of what the plan says
@@ -309,11 +309,11 @@ impl Incidents {
                 Ok(None) => return Ok(()),
                 Ok(Some(0)) => return Err(ClusterError::LeaseEnded { lease: writer }),
                 Ok(Some(_)) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+                Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error),
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what: "an incident" })
+        Err(attempts.given_up("an incident"))
     }
 
     /// Writes shares a few at a time, and takes those that are written from `left`. Each is written over what
@@ -400,11 +400,11 @@ impl Incidents {
                     return Err(ClusterError::LeaseEnded { lease: writer });
                 }
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+                Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error),
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what })
+        Err(attempts.given_up(what))
     }
 
     /// Forgets the oldest incidents that are over, but for the last ones.

@@ -19,7 +19,8 @@ use crate::renewers::LEASE_THREAD;
 use crate::settings::ClusterCounts;
 use crate::urgent;
 
-/// A lease that a thread renews. Dropping it stops the renewals; the lease then ends by itself, never early.
+/// A lease that a thread renews. Dropping it stops the renewals; the lease then ends by itself, unless its
+/// holder ends it ([`Coordinator::end_lease`]).
 pub struct LeaseThread {
     incarnation: Incarnation,
     surely_until_ns: Arc<AtomicU64>,
@@ -200,6 +201,12 @@ impl LeaseThread {
     #[must_use]
     pub fn holds(&self) -> bool {
         boottime_ns() < self.surely_until_ns.load(Ordering::Acquire)
+    }
+
+    /// Whether the coordinator has ended it, as far as is known.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.surely_until_ns.load(Ordering::Acquire) == 0
     }
 
     /// What was counted.

@@ -118,11 +118,11 @@ impl Members {
                     return Err(ClusterError::LeaseEnded { lease });
                 }
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(), // twice is once
+                Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error), // twice is once
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what: "the members" })
+        Err(attempts.given_up("the members"))
     }
 
     /// The transaction, conditional on all that was looked at, after which the node is a member.

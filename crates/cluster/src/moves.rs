@@ -209,7 +209,7 @@ impl Moves {
                 }
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
                 Err(ClusterError::OutcomeUnknown(error)) => {
-                    attempts.unanswered();
+                    attempts.unanswered(&error);
                     unanswered = Some(Unanswered { row, error });
                 }
                 Err(error) => return Err(unanswered_or(unanswered, error)),
@@ -386,7 +386,10 @@ impl Moves {
         let mut attempts = Attempts::default();
         let mut tried: Option<Unanswered> = None;
         while attempts.left() {
-            let found = self.read(pair)?.filter(|(row, _)| row.number == name.number);
+            let found = match self.read(pair) {
+                Ok(found) => found.filter(|(row, _)| row.number == name.number),
+                Err(error) => return Err(unanswered_or(tried, error)),
+            };
             let Some((row, revision)) = found else {
                 return Err(match tried {
                     Some(tried) => ClusterError::OutcomeUnknown(tried.error), // another move took its place
@@ -411,13 +414,13 @@ impl Moves {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(changed),
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
                 Err(ClusterError::OutcomeUnknown(error)) => {
-                    attempts.unanswered();
+                    attempts.unanswered(&error);
                     tried = Some(Unanswered { row: changed, error });
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(unanswered_or(tried, error)),
             }
         }
-        Err(ClusterError::Contended { what: "a move's row" })
+        Err(attempts.given_up("a move's row"))
     }
 }
 
@@ -507,11 +510,11 @@ impl Table {
                     return Err(ClusterError::LeaseEnded { lease: target });
                 }
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+                Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error),
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what: "a pair that was to be handed over" })
+        Err(attempts.given_up("a pair that was to be handed over"))
     }
 
     /// Puts a pair's row again as it is, in its owner's name. Once that has been answered, nothing takes
@@ -546,11 +549,11 @@ impl Table {
                 }
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
                 Err(ClusterError::OutcomeUnknown(_)) if planted(Mutant::UnansweredBelieved) => return Ok(()),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+                Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error),
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what: "a pair's row" })
+        Err(attempts.given_up("a pair's row"))
     }
 }
 

@@ -60,11 +60,11 @@ impl Notices {
                     return Err(ClusterError::LeaseEnded { lease });
                 }
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(), // twice is once
+                Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error), // twice is once
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what: "a notice" })
+        Err(attempts.given_up("a notice"))
     }
 
     /// That the pair's row is as it is now, where it names this owner.

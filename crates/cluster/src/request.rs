@@ -183,6 +183,12 @@ pub enum CoordinatorRequest {
         #[serde(with = "number")]
         lease: Incarnation,
     },
+    /// Ends a lease before its time, in its holder's name.
+    End {
+        /// The lease.
+        #[serde(with = "number")]
+        lease: Incarnation,
+    },
 }
 
 /// How a transaction ended.
@@ -260,6 +266,8 @@ pub enum Response {
         /// Nanoseconds.
         remaining_ns: Option<u64>,
     },
+    /// To [`CoordinatorRequest::End`]: it is over, by this or before.
+    Ended,
     /// Nothing was done.
     Refused(CoordinatorRefusal),
 }
@@ -342,7 +350,8 @@ impl CoordinatorRequest {
             | CoordinatorRequest::Remaining { .. } => true,
             CoordinatorRequest::Transact(_)
             | CoordinatorRequest::Grant { .. }
-            | CoordinatorRequest::KeepAlive { .. } => false,
+            | CoordinatorRequest::KeepAlive { .. }
+            | CoordinatorRequest::End { .. } => false,
         }
     }
 

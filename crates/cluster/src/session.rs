@@ -117,11 +117,11 @@ impl Sessions {
                 Ok(TransactionOutcome::Refused { .. }) => {
                     return Err(ClusterError::CounterWentBack { what: "session" });
                 }
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+                Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error),
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what: "the next session's id" })
+        Err(attempts.given_up("the next session's id"))
     }
 
     /// Records a session's end, for good. Once this returns, what pairs keep of it can be dropped. Ending it
@@ -186,11 +186,11 @@ impl Sessions {
                     return Err(ClusterError::LeaseEnded { lease: keeper });
                 }
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+                Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error),
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what: "a session" })
+        Err(attempts.given_up("a session"))
     }
 
     /// Every open session, by id, and the revision from which to ask for ended ones. A new owner of a pair

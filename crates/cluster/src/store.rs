@@ -233,6 +233,10 @@ impl CoordinatorStore {
             CoordinatorRequest::Remaining { lease } => Ok(Response::Remaining {
                 remaining_ns: self.leases.get(lease).map(|found| found.ends_ns.saturating_sub(now_ns)),
             }),
+            CoordinatorRequest::End { lease } => {
+                delta = self.without(self.leases.contains_key(lease).then_some(*lease));
+                Ok(Response::Ended)
+            }
         };
         match answer {
             Ok(response) => (response, delta),
@@ -316,9 +320,12 @@ impl CoordinatorStore {
     /// before each request.
     #[must_use]
     pub fn prepare_expiry(&self, now_ns: u64) -> Delta {
-        let mut delta = self.nothing();
         let over = self.leases.iter().filter(|(_, lease)| lease.ends_ns <= now_ns);
-        delta.ended = over.map(|(id, _)| *id).collect();
+        self.without(over.map(|(id, _)| *id))
+    }
+
+    fn without(&self, leases: impl IntoIterator<Item = Incarnation>) -> Delta {
+        let mut delta = Delta { ended: leases.into_iter().collect(), ..self.nothing() };
         if !delta.ended.is_empty() {
             let hanging =
                 self.keys.values().filter(|entry| entry.lease.is_some_and(|id| delta.ended.contains(&id)));

@@ -174,11 +174,11 @@ impl Table {
                     return Err(ClusterError::CounterWentBack { what: "pair" });
                 }
                 Ok(_) => return Ok(()), // this writer's, or another's
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+                Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error),
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what: "the empty table" })
+        Err(attempts.given_up("the empty table"))
     }
 
     /// Creates a pair in state [`PairState::New`], epoch 1, owned by the caller. Two threads of one
@@ -233,14 +233,14 @@ impl Table {
                 Ok(TransactionOutcome::Refused { .. }) => {
                     return Err(ClusterError::CounterWentBack { what: "pair" });
                 }
-                Err(ClusterError::OutcomeUnknown(_)) => {
-                    attempts.unanswered();
+                Err(ClusterError::OutcomeUnknown(error)) => {
+                    attempts.unanswered(&error);
                     tried = Some(pair);
                 }
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what: "the next pair's id" })
+        Err(attempts.given_up("the next pair's id"))
     }
 
     fn created(&self, pair: PairId, incarnation: Incarnation) -> Result<Option<Claim>, ClusterError> {
@@ -309,14 +309,14 @@ impl Table {
                     let remaining_ns = self.coordinator.remaining_ns(owner)?.unwrap_or(0);
                     return Err(ClusterError::OwnerLives { pair, owner, remaining_ns });
                 }
-                Err(ClusterError::OutcomeUnknown(_)) => {
-                    attempts.unanswered();
+                Err(ClusterError::OutcomeUnknown(error)) => {
+                    attempts.unanswered(&error);
                     tried = tried.or(Some(claimed.epoch));
                 }
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what: "a pair that was to be claimed" })
+        Err(attempts.given_up("a pair that was to be claimed"))
     }
 
     /// Records where the logs of an earlier epoch end. Before this, the caller has synced what it read.
@@ -534,7 +534,7 @@ impl Table {
                     return Err(ClusterError::LeaseEnded { lease: incarnation });
                 }
                 Ok(TransactionOutcome::Refused { condition: 1 }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+                Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error),
                 Ok(TransactionOutcome::Refused { condition }) => {
                     let owner = ended.get(condition - 2).copied().unwrap_or(incarnation);
                     return Err(ClusterError::TrustRemains { pair, owner });
@@ -542,7 +542,7 @@ impl Table {
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what: "a pair's row" })
+        Err(attempts.given_up("a pair's row"))
     }
 }
 

@@ -373,7 +373,15 @@ impl Tuning {
     /// # Errors
     /// [`ClusterError::TooLong`] for more values than a row takes; else see [`Coordinator::call`].
     pub fn change(&self, expected: u64, wanted: &WantedTuning) -> Result<Tuned, ClusterError> {
-        let mut attempts = Attempts::default();
+        Attempts::of(|attempts| self.change_in(attempts, expected, wanted))
+    }
+
+    fn change_in(
+        &self,
+        attempts: &mut Attempts,
+        expected: u64,
+        wanted: &WantedTuning,
+    ) -> Result<Tuned, ClusterError> {
         while attempts.left() {
             let (row, condition, reads) = self.read()?;
             if row.revision != expected {
@@ -419,7 +427,7 @@ impl Tuning {
             match self.coordinator.transact(write) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(Tuned::Changed(change)),
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+                Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error),
                 // Those that are kept leave no room for it: the oldest ones go, until they do.
                 Err(error @ ClusterError::Refused(CoordinatorRefusal::Quota { what: Quota::Bytes, .. })) => {
                     if !self.drop_oldest()? {
@@ -429,7 +437,7 @@ impl Tuning {
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what: "the tuning" })
+        Err(attempts.given_up("the tuning"))
     }
 
     /// Removes the oldest changes that are kept, some of them; whether there were any.

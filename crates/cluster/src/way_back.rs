@@ -78,10 +78,10 @@ impl Table {
                     return Err(ClusterError::LeaseEnded { lease: source.incarnation });
                 }
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
-                Err(ClusterError::OutcomeUnknown(_)) => attempts.unanswered(),
+                Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error),
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what: "a pair that was to go back" })
+        Err(attempts.given_up("a pair that was to go back"))
     }
 }

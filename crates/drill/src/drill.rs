@@ -176,21 +176,24 @@ impl Drop for Injected<'_> {
 
 impl Drill {
     /// Whether it can begin now: the supervisor does faults, the node is there and the cluster is healthy.
+    /// What is returned is the drill's turn, for [`Drill::run_in`]: as long as it is held no other drill
+    /// begins, and no node comes or goes.
     ///
     /// # Errors
-    /// What is in the way. [`Drill::run`] looks again.
-    pub fn check(&self) -> Result<(), DrillError> {
-        self.begin().map(drop)
+    /// What is in the way.
+    pub fn check(&self) -> Result<Supervisor, DrillError> {
+        let mut supervisor = Supervisor::connect(&self.dir)?;
+        self.begin(&mut supervisor)?;
+        Ok(supervisor)
     }
 
-    /// Connects to the supervisor. As long as that lasts no other drill begins, and no node comes or goes.
-    fn begin(&self) -> Result<(Supervisor, Status), DrillError> {
-        let mut supervisor = Supervisor::connect(&self.dir)?;
+    /// Takes the turn, which lasts as long as the connection, unless this one has it already.
+    fn begin(&self, supervisor: &mut Supervisor) -> Result<Status, DrillError> {
         let node = (self.fault != FaultKind::Rolling).then_some(self.node);
         supervisor.ask(DrillRequest::Begin { node })?;
         let (_, status) = supervisor.status()?;
         self.check_status(&status)?;
-        Ok((supervisor, status))
+        Ok(status)
     }
 
     /// Runs it, until `interrupted` is set; `notify` is called with how it goes, from several threads.
@@ -202,7 +205,21 @@ impl Drill {
         interrupted: &AtomicBool,
         notify: &(dyn Fn(Notice) + Sync),
     ) -> Result<Report, DrillError> {
-        let (mut supervisor, status) = self.begin()?;
+        let turn = Supervisor::connect(&self.dir)?;
+        self.run_in(turn, interrupted, notify)
+    }
+
+    /// The same in the turn in which it was checked: nobody else's comes between.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_in(
+        self,
+        mut supervisor: Supervisor,
+        interrupted: &AtomicBool,
+        notify: &(dyn Fn(Notice) + Sync),
+    ) -> Result<Report, DrillError> {
+        let status = self.begin(&mut supervisor)?;
         if self.owns_nothing(&status) {
             notify(Notice::OwnsNothing { node: self.node });
         }

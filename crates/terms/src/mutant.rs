@@ -190,6 +190,8 @@ mutants! {
     /// A store that has stopped goes on renewing leases. A test of `crates/cluster/src/embedded.rs` catches
     /// it.
     StoppedRenews: "stopped-renews",
+    /// A node ends its lease while it may still be trusted. A test of `node/src/lease_end.rs` catches it.
+    LeaseEndedEarly: "lease-ended-early",
     /// Who has served a pair claims it again. Tests of the coordinator catch it.
     ServedClaimedAgain: "served-claimed-again",
     /// A recovery takes what is newer than its image says. A test of `recovery/src/replay.rs` catches it.

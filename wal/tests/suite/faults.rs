@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::harness::{Pair, WAYS, Written, assert_holds, disk, log_id, read, request, small};
+use crate::harness::{Pair, WAYS, Written, assert_holds, disk, fill_segments, log_id, read, request, small};
 use cell_terms::{Csn, Epoch, RegionKind};
 use cell_wal::folder::remove_past_cut;
 use cell_wal::sim::{PowerCut, SimDisk};
@@ -104,6 +104,55 @@ fn full_disk_refuses_writes_keeps_a_reserve_for_deletes_and_recovers_by_itself()
     pair.settle().unwrap();
     assert_eq!(pair.log.shortage(), None);
     assert_eq!(pair.room(RegionKind::Extent, 50_000, Space::Ordinary), Ok(()));
+    let (ended, found) = read(&disk, request(1)).unwrap();
+    assert_eq!(ended.cut, pair.acked);
+    assert_holds(&found, &pair.written, ended.cut);
+}
+
+/// Neither log has room for a seal, and the reserve is all that there is: it is for who waits for the seal.
+/// And once that is full, too, who waits goes on waiting, until there is room.
+#[test]
+fn seal_on_a_full_disk_takes_the_reserve_for_who_waits_for_it_and_waits_where_there_is_none() {
+    let disk = SimDisk::new(4);
+    let mut pair = Pair::open(&disk, small());
+    disk.set_capacity(Some(held()));
+    fill_segments(&mut pair, small().first_segment_bytes);
+    let kinds = [RegionKind::Node, RegionKind::Extent];
+    let put_both = |pair: &mut Pair| {
+        kinds.into_iter().for_each(|kind| _ = pair.put(kind, 10));
+        pair.settle().unwrap();
+    };
+    put_both(&mut pair);
+    fill_segments(&mut pair, small().segment_bytes);
+    assert_eq!(
+        pair.room(RegionKind::Node, 10, Space::Ordinary),
+        Err(LogRefusal::NoSpace { errno: Errno::ENOSPC })
+    );
+    let (last, rotations) = (pair.log.csn_durable(), pair.log.counts().rotations);
+    pair.seal();
+    assert!(pair.log.csn_sealed() < last);
+    assert_eq!(pair.log.counts().rotations, rotations, "nobody waits");
+    assert_ne!(pair.log.due(pair.now), Some(Duration::ZERO), "nor is it tried all the time");
+    pair.log.want_seal(last);
+    assert_eq!(pair.log.due(pair.now), Some(Duration::ZERO));
+    pair.settle().unwrap();
+    assert_eq!((pair.log.csn_sealed(), pair.log.counts().rotations), (last, rotations + 1));
+    // The other log moves on, too, and both are filled to the end.
+    pair.put(RegionKind::Extent, 10);
+    pair.settle().unwrap();
+    pair.put(RegionKind::Node, 10);
+    pair.settle().unwrap();
+    fill_segments(&mut pair, small().segment_bytes);
+    let last = pair.log.csn_durable();
+    pair.log.want_seal(last);
+    pair.settle().unwrap();
+    assert!(pair.log.csn_sealed() < last);
+    assert_ne!(pair.log.due(pair.now), Some(Duration::ZERO));
+    disk.set_capacity(None);
+    pair.tick(Duration::ZERO).unwrap();
+    pair.tick(small().prepare_retry).unwrap();
+    pair.settle().unwrap();
+    assert_eq!(pair.log.csn_sealed(), last);
     let (ended, found) = read(&disk, request(1)).unwrap();
     assert_eq!(ended.cut, pair.acked);
     assert_holds(&found, &pair.written, ended.cut);

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::flush_rounds::late_completion;
-use crate::harness::{PAIR, Pair, log_id, random_kind, read, request, small};
+use crate::harness::{PAIR, Pair, fill_segments, log_id, random_kind, read, request, small};
 use cell_terms::{Csn, Epoch, RegionKind};
 use cell_wal::image::{BlockBuffer, ImageHeader, ImageReader, ImageWriter};
 use cell_wal::mutant::{Mutant, plant};
@@ -71,6 +71,25 @@ fn flipped_payloads() -> bool {
     })
 }
 
+/// The last batch of full segments, once somebody who waited for its seal has gone on.
+fn sealed_full_segments() -> bool {
+    let disk = SimDisk::new(1);
+    let mut pair = Pair::open(&disk, small());
+    fill_segments(&mut pair, small().first_segment_bytes);
+    let last = pair.log.csn_durable();
+    pair.log.want_seal(last);
+    pair.settle().unwrap();
+    assert_eq!(pair.log.csn_sealed(), last);
+    [RegionKind::Node, RegionKind::Extent].into_iter().all(|kind| {
+        let path = log_id(1).log(kind).segment(0).path();
+        let place = small().first_segment_bytes - 2 * 4096 + 136;
+        assert!(disk.flip(&path, place, 1));
+        let found = read(&disk, request(1)).is_err();
+        disk.flip(&path, place, 1);
+        found
+    })
+}
+
 fn late_writes() -> bool {
     (0..100).all(|seed| {
         let disk = SimDisk::new(seed);
@@ -110,11 +129,12 @@ fn clean(run: Run) -> bool {
 #[test]
 fn every_mutant_is_caught_and_the_unchanged_build_is_clean() {
     cell_terms::mutant::in_own_process(|| {
-        let runs: [(&str, Run); 6] = [
+        let runs: [(&str, Run); 7] = [
             ("late completion", late_completion),
             ("power cuts", power_cuts),
             ("write errors", write_errors),
             ("flipped payloads", flipped_payloads),
+            ("sealed full segments", sealed_full_segments),
             ("late writes", late_writes),
             ("images", images),
         ];

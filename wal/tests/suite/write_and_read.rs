@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::harness::{PAIR, Pair, assert_holds, log_id, random_kind, read, request, small};
+use crate::harness::{PAIR, Pair, assert_holds, fill_segments, log_id, random_kind, read, request, small};
 use cell_terms::{Csn, Epoch, RegionKind};
 use cell_wal::folder::{list_segments, remove_past_cut};
 use cell_wal::frame::FrameKind;
@@ -166,27 +166,29 @@ fn seal_that_is_wanted_is_written_unless_a_batch_has_come_behind_the_record() {
     assert_eq!((pair.log.counts().seals, pair.log.due(Duration::ZERO)), (1, None), "it is proved long since");
 }
 
-/// Both segments end where a seal would begin: nobody waits for one, and the next batch goes to new segments.
+/// Both segments end where a seal would begin: one log moves to its next segment, and its rotate frame is the
+/// seal.
 #[test]
-fn seal_that_fits_neither_log_counts_as_written() {
+fn seal_that_fits_neither_log_moves_one_to_its_next_segment() {
     let disk = SimDisk::new(7);
     let mut pair = Pair::open(&disk, small());
     let kinds = [RegionKind::Node, RegionKind::Extent];
     let used = |pair: &Pair| pair.log.segments().map(|log| log.current_bytes);
-    // A frame of one block of each, until a seal and the frame behind it, which names the next segment, do
-    // not fit.
     let full = small().first_segment_bytes - 4096;
-    while used(&pair) != [full, full] {
-        kinds.into_iter().for_each(|kind| _ = pair.put(kind, 10));
-        pair.settle().unwrap();
-        assert_eq!(pair.log.counts().rotations, 0, "{:?}", used(&pair));
-    }
+    fill_segments(&mut pair, small().first_segment_bytes);
     let last = pair.log.csn_durable();
     assert!(pair.log.csn_sealed() < last);
     pair.log.want_seal(last);
     pair.settle().unwrap();
-    assert_eq!((pair.log.csn_sealed(), pair.log.counts().seals), (last, 0));
-    assert_eq!((used(&pair), pair.log.due(Duration::ZERO)), ([full, full], None));
+    assert_eq!((pair.log.csn_sealed(), pair.log.counts().rotations), (last, 1));
+    assert_eq!((used(&pair), pair.log.due(Duration::ZERO)), ([0, full], None));
+    for kind in kinds {
+        let path = log_id(1).log(kind).segment(0).path();
+        assert!(disk.flip(&path, full - 4096, 1));
+        let error = read(&disk, request(1)).unwrap_err();
+        assert!(matches!(error, WalError::Corrupt(_)), "{kind}: {error}");
+        disk.flip(&path, full - 4096, 1);
+    }
     kinds.into_iter().for_each(|kind| _ = pair.put(kind, 10));
     pair.settle().unwrap();
     assert_eq!(pair.log.counts().rotations, 2);

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use cell_cluster::Trouble;
-use cell_node::{LatencyHistogram, NodeSnapshot, NodeState, SplitCounts};
+use cell_node::{LatencyHistogram, NodeSnapshot, SplitCounts};
 use serde::{Deserialize, Serialize};
 
 use crate::api::gathered::ClusterDocument;
 use crate::api::nodes::{self, NodeRow};
 use crate::api::recoveries::{self, RecoveryRow};
-use crate::api::served::{self, Voice, Voices};
+use crate::api::served::{self, NodeReport, NodeReports, Standing};
 use crate::api::verdict::{self, Survivable, Unserved, Verdict};
 use crate::api::wal::SyncTimes;
 use crate::event_log::{self, Event};
@@ -202,7 +202,7 @@ fn together(
     let mut events = event_log::merge(events);
     events.truncate(EVENTS_SHOWN);
     let troubles = troubles(snapshot);
-    let unserved = with_silent(&troubles, snapshot, &nodes);
+    let unserved = with_not_served(&troubles, snapshot, &nodes);
     let pairs_all = snapshot.cluster.pairs.len();
     let nodes = nodes::with_absent(nodes, absent);
     let pairs = &snapshot.cluster.pairs;
@@ -280,22 +280,22 @@ impl LogFigures {
     }
 }
 
-/// Those, and pairs that the last look shows as served by nodes that answer nobody, or that are not known to
-/// be served.
-fn with_silent(troubles: &[Unserved], snapshot: &NodeSnapshot, nodes: &[NodeRow]) -> Vec<Unserved> {
-    let voice = |row: &NodeRow| Voice {
+/// Those, and pairs that the last look shows as served by nodes that answer nobody, or have failed, or that
+/// are not known to be served.
+fn with_not_served(troubles: &[Unserved], snapshot: &NodeSnapshot, nodes: &[NodeRow]) -> Vec<Unserved> {
+    let report = |row: &NodeRow| NodeReport {
         node: row.node,
-        is_silent: row.state == NodeState::Silent.word(),
+        standing: Standing::of_word(&row.state),
         pairs: row.pairs.clone(),
     };
-    let voices = Voices::new(snapshot, nodes.iter().map(voice));
+    let reports = NodeReports::new(snapshot, nodes.iter().map(report));
     let troubled: BTreeSet<u32> = troubles.iter().map(|of| of.pair).collect();
     let others = snapshot.cluster.pairs.iter().filter(|row| !troubled.contains(&row.pair.0));
-    let silent = others.filter_map(|row| {
-        let what = voices.doubt(row)?.what();
-        Some(Unserved { pair: row.pair.0, what, next: served::NEXT.to_owned(), passes: true })
+    let not_served = others.filter_map(|row| {
+        let why = reports.not_served(row)?;
+        Some(Unserved { pair: row.pair.0, what: why.what(), next: why.next().to_owned(), passes: true })
     });
-    let mut all: Vec<Unserved> = troubles.iter().cloned().chain(silent).collect();
+    let mut all: Vec<Unserved> = troubles.iter().cloned().chain(not_served).collect();
     all.sort_by_key(|of| of.pair);
     all
 }
@@ -307,8 +307,7 @@ fn troubles(snapshot: &NodeSnapshot) -> Vec<Unserved> {
     let troubles = cluster.pairs.iter().filter_map(|row| {
         let Trouble { what, next } = Trouble::of(row, lives, &cluster.incidents)?;
         let passes = next.is_none();
-        let wait = "Wait: a survivor, or its node once it is back, takes it over.";
-        let next = next.unwrap_or(wait.into()).into_owned();
+        let next = next.unwrap_or(served::NEXT_WAIT.into()).into_owned();
         Some(Unserved { pair: row.pair.0, what, next, passes })
     });
     troubles.collect()
@@ -316,6 +315,7 @@ fn troubles(snapshot: &NodeSnapshot) -> Vec<Unserved> {
 
 #[cfg(test)]
 mod tests {
+    use cell_node::{FailureKind, NodeState};
     use cell_terms::NodeId;
 
     use super::*;
@@ -404,6 +404,10 @@ mod tests {
         assert_eq!(one["pairs"]["served"], 1);
         let alone = body(vec![row(3, NodeState::Silent)]);
         assert_eq!(alone["pairs"]["unserved"][1]["what"], cluster::WAITS_UNKNOWN);
+        // Nor one of a node that has failed, until its process ends.
+        let failed = body(vec![row(3, NodeState::Silent), row(4, NodeState::Failed(FailureKind::LeaseLost))]);
+        assert_eq!(failed["pairs"]["served"], 0);
+        assert_eq!(failed["pairs"]["unserved"][1]["what"], "given up: its node 4 has failed");
     }
 
     /// A node that has just started, or whose control thread hangs, once reported no operations and the times

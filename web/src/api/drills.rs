@@ -552,15 +552,21 @@ mod tests {
             server: address,
             http: address,
         };
+        let mut is_begun = false;
         for line in BufReader::new(stream).lines() {
             let (line, mut said) = (line.unwrap(), DrillAnswer::default());
             match asked.fetch_add(1, Ordering::Relaxed) {
-                0 => assert!(line.starts_with(r#"{"do":"begin","#), "{line}"),
+                0 => {
+                    assert!(line.starts_with(r#"{"do":"begin","#), "{line}");
+                    is_begun = true;
+                }
                 1 => {
                     assert_eq!(line, r#"{"do":"status"}"#);
                     said.status = Some(Status { nodes: (0..nodes).map(view).collect(), ..Status::default() });
                 }
                 _ => {
+                    // Who comes again has let others begin meanwhile, and is hung up on.
+                    assert!(is_begun, "a drill is run in the turn in which it was checked");
                     let _ = held.lock().unwrap().recv(); // nobody holds it any more
                     said.refused = Some(Refused { what: "it stops".to_owned(), next: "start it".to_owned() });
                 }

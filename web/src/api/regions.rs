@@ -8,7 +8,7 @@ use cell_terms::RegionKind;
 use serde::{Deserialize, Serialize};
 
 use crate::api::gathered::{ClusterDocument, Shown};
-use crate::api::served::{Voice, Voices};
+use crate::api::served::{NodeReport, NodeReports, Standing};
 use crate::peers::{MissingPeer, NodePart};
 use crate::shared::Shared;
 
@@ -40,6 +40,9 @@ pub(crate) struct RegionsPart {
     /// It answers nobody.
     #[serde(default)]
     silent: bool,
+    /// It has given its pairs up.
+    #[serde(default)]
+    failed: bool,
 }
 
 /// The rows.
@@ -64,7 +67,11 @@ impl ClusterDocument for Regions {
             .pairs
             .iter()
             .map(|pair| (pair.pair.0, [pair.tree_nodes * pair.tree_node_bytes, pair.extent_allocated_bytes]));
-        RegionsPart { used: used.collect(), silent: snapshot.state == NodeState::Silent }
+        RegionsPart {
+            used: used.collect(),
+            silent: snapshot.state == NodeState::Silent,
+            failed: matches!(snapshot.state, NodeState::Failed(_)),
+        }
     }
 
     fn body(
@@ -73,8 +80,8 @@ impl ClusterDocument for Regions {
         parts: Vec<NodePart<RegionsPart>>,
         _missing: &[MissingPeer],
     ) -> RegionsBody {
-        let (rows, voices) = (snapshot.cluster.pairs.iter(), voices(snapshot, &parts));
-        let regions = rows.flat_map(|pair| rows_of(pair, snapshot, &parts, &voices)).collect();
+        let (rows, reports) = (snapshot.cluster.pairs.iter(), reports(snapshot, &parts));
+        let regions = rows.flat_map(|pair| rows_of(pair, snapshot, &parts, &reports)).collect();
         RegionsBody { regions, shown: Shown::default() }
     }
 
@@ -83,28 +90,38 @@ impl ClusterDocument for Regions {
     }
 }
 
-fn voices<'a>(snapshot: &'a NodeSnapshot, parts: &[NodePart<RegionsPart>]) -> Voices<'a> {
-    let voice = |NodePart { node, part }: &NodePart<RegionsPart>| Voice {
+impl RegionsPart {
+    fn standing(&self) -> Standing {
+        match self {
+            RegionsPart { failed: true, .. } => Standing::Failed,
+            RegionsPart { silent: true, .. } => Standing::Silent,
+            _ => Standing::Serves,
+        }
+    }
+}
+
+fn reports<'a>(snapshot: &'a NodeSnapshot, parts: &[NodePart<RegionsPart>]) -> NodeReports<'a> {
+    let report = |NodePart { node, part }: &NodePart<RegionsPart>| NodeReport {
         node: node.0,
-        is_silent: part.silent,
+        standing: part.standing(),
         pairs: part.used.keys().copied().collect(),
     };
-    Voices::new(snapshot, parts.iter().map(voice))
+    NodeReports::new(snapshot, parts.iter().map(report))
 }
 
 fn rows_of(
     pair: &PairRow,
     snapshot: &NodeSnapshot,
     parts: &[NodePart<RegionsPart>],
-    voices: &Voices<'_>,
+    reports: &NodeReports<'_>,
 ) -> [RegionRow; 2] {
     let cluster = &snapshot.cluster;
     let member = |owner| cluster.members.iter().find(|member| member.incarnation == owner);
     let trouble = Trouble::of(pair, |owner| member(owner).is_some(), &cluster.incidents);
-    let doubt = voices.doubt(pair).filter(|_| trouble.is_none());
-    let (state, what) = match (&trouble, doubt) {
+    let not_served = reports.not_served(pair).filter(|_| trouble.is_none());
+    let (state, what) = match (&trouble, not_served) {
         (Some(trouble), _) => ("unserved", Some(trouble.what.clone())),
-        (None, Some(doubt)) => (doubt.state(), Some(doubt.what())),
+        (None, Some(why)) => (why.state(), Some(why.what())),
         (None, None) => ("served", None),
     };
     let node = pair.owner.and_then(member).map(|member| member.node);
@@ -185,8 +202,8 @@ pub(crate) mod tests {
     }
 
     fn rows(snapshot: &NodeSnapshot, parts: &[NodePart<RegionsPart>]) -> Vec<RegionRow> {
-        let (rows, voices) = (snapshot.cluster.pairs.iter(), voices(snapshot, parts));
-        rows.flat_map(|pair| rows_of(pair, snapshot, parts, &voices)).collect()
+        let (rows, reports) = (snapshot.cluster.pairs.iter(), reports(snapshot, parts));
+        rows.flat_map(|pair| rows_of(pair, snapshot, parts, &reports)).collect()
     }
 
     /// They were "served" for as long as the coordinator was away.
@@ -195,7 +212,7 @@ pub(crate) mod tests {
         let snapshot = two_nodes(NodeState::Silent);
         let part = |node: u32| NodePart {
             node: NodeId(node),
-            part: RegionsPart { used: BTreeMap::from([(node - 2, [1, 2])]), silent: true },
+            part: RegionsPart { used: BTreeMap::from([(node - 2, [1, 2])]), silent: true, failed: false },
         };
         let states = |parts: &[NodePart<RegionsPart>]| {
             rows(&snapshot, parts).iter().map(|row| (row.node, row.state)).collect::<Vec<_>>()
@@ -205,6 +222,11 @@ pub(crate) mod tests {
         assert_eq!(states(&[part(3)]), [unserved, [(Some(4), "unknown"); 2]].concat());
         let what = rows(&snapshot, &[part(3)])[0].what.clone();
         assert_eq!(what.as_deref(), Some("silent: its node 3 waits for the coordinator"));
+        let mut failed = part(4);
+        (failed.part.silent, failed.part.failed) = (false, true);
+        let of_it = rows(&two_nodes(NodeState::Serving), &[failed]).remove(2);
+        assert_eq!((of_it.node, of_it.state), (Some(4), "unserved"));
+        assert_eq!(of_it.what.as_deref(), Some("given up: its node 4 has failed"));
     }
 
     #[test]
@@ -220,7 +242,8 @@ pub(crate) mod tests {
         let pairs = vec![pair_row(1, 77), pair_row(2, 78)];
         let cluster = ClusterSnapshot { members: vec![member], pairs, ..ClusterSnapshot::default() };
         let snapshot = NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() };
-        let part = RegionsPart { used: BTreeMap::from([(1, [100, 200])]), silent: false };
+        let used = BTreeMap::from([(1, [100, 200])]);
+        let part = RegionsPart { used, ..RegionsPart::default() };
         let parts = [NodePart { node: NodeId(3), part }];
         let rows = rows(&snapshot, &parts);
         assert_eq!(

@@ -167,11 +167,11 @@ impl Drop for Drills {
 fn start(place: &RunPlace, run: Arc<Run>, claim: ClaimRow) -> Result<(), NotStarted> {
     let mut drill = run.wanted.drill(place.folder.clone());
     drill.options.token.clone_from(&place.token);
-    drill.check().map_err(NotStarted::Drill)?;
+    let turn = drill.check().map_err(NotStarted::Drill)?;
     let coordinator = place.coordinator.clone();
     let body = move || {
         tracing::info!(run = run.id, kind = claim.kind, node = claim.node, "a drill begins");
-        let result = drill.run(run.halt_flag(), &|notice| run.on_notice(notice));
+        let result = drill.run_in(turn, run.halt_flag(), &|notice| run.on_notice(notice));
         run.end(result);
         tracing::info!(run = run.id, state = ?run.state(), "the drill has ended");
         if let Some(coordinator) = coordinator {

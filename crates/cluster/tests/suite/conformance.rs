@@ -245,6 +245,26 @@ fn lease_ends_exactly_when_it_was_not_renewed_in_time() {
 }
 
 #[test]
+fn lease_that_its_holder_ends_is_over_at_once_with_all_that_hangs_on_it() {
+    each(|coordinator, _| {
+        let [lease, other] = [(); 2].map(|()| coordinator.grant(60_000).unwrap().lease);
+        let put = Transaction::new().put_leased("m/1", "", lease).put_leased("m/2", "", other);
+        let before = applied(coordinator.transact(put).unwrap());
+        coordinator.end_lease(lease).unwrap();
+        assert_eq!(coordinator.remaining_ns(lease).unwrap(), None);
+        let keys = coordinator.list("m/").unwrap().entries;
+        assert_eq!(keys.iter().map(|entry| entry.key.as_str()).collect::<Vec<_>>(), ["m/2"]);
+        let (_, changes) = coordinator.changes_since(before).unwrap();
+        assert_eq!(changes.iter().map(|change| change.key.as_str()).collect::<Vec<_>>(), ["m/1"]);
+        assert!(matches!(coordinator.keep_alive(lease), Err(ClusterError::LeaseEnded { .. })));
+        coordinator.end_lease(lease).unwrap();
+        coordinator.keep_alive(other).unwrap();
+        let after = Transaction::new().when(KeyCondition::LeaseEnded { lease }).put("b", "");
+        applied(coordinator.transact(after).unwrap());
+    });
+}
+
+#[test]
 fn call_out_of_limits_is_refused_and_changes_nothing() {
     each(|coordinator, _| {
         let (before, _) = coordinator.changes_since(0).unwrap_or((0, vec![]));

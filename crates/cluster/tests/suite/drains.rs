@@ -171,6 +171,27 @@ fn drains_whose_answers_are_lost_are_begun_and_ended_once() {
     assert_eq!(drains.list().unwrap(), []);
 }
 
+/// "The coordinator cannot be reached. Nothing was changed.", of a drain that the try before had begun.
+#[test]
+fn drains_whose_answers_are_lost_before_the_coordinator_goes_are_of_unknown_outcome() {
+    let (_sim, link, drains, _) = cluster(2);
+    let is_unknown = |result: Result<Vec<_>, ClusterError>| {
+        let error = result.unwrap_err();
+        let words = cell_terms::text::with_causes(&error);
+        assert!(words.contains("cannot be reached"), "{words}");
+        matches!(error, ClusterError::OutcomeUnknown(_))
+    };
+    link.plan([Fault::None, Fault::None, Fault::None, Fault::AnswerLost, Fault::NotReached]);
+    assert!(is_unknown(drains.begin(&[NodeId(1)], &AUTHOR)));
+    assert_eq!(drains.list().unwrap().len(), 1, "it was begun");
+    link.plan([Fault::None, Fault::None, Fault::AnswerLost, Fault::NotReached]);
+    assert!(is_unknown(drains.end(&[NodeId(1)])));
+    assert_eq!(drains.list().unwrap(), [], "it was ended");
+    link.plan([Fault::NotReached]);
+    let error = drains.begin(&[NodeId(1)], &AUTHOR).unwrap_err();
+    assert!(matches!(error, ClusterError::NotReached(_)), "nothing was sent: {error}");
+}
+
 /// What was confirmed was not what was done: another operator had drained another node meanwhile.
 #[test]
 pub(crate) fn change_is_refused_if_drains_were_changed_since_it_was_looked_at() {

@@ -85,7 +85,7 @@ fn create_pair_that_nobody_answers_is_given_up_soon() {
     link.plan([Fault::None, Fault::None, Fault::Lost].repeat(99));
     let calls = sim.calls();
     let error = Table::new(Arc::new(link)).create_pair(&new_pair(lease)).unwrap_err();
-    assert!(matches!(error, ClusterError::Contended { .. }), "{error}");
+    assert!(matches!(error, ClusterError::OutcomeUnknown(_)), "nobody was faster: {error}");
     assert!(sim.calls() - calls < u64::from(RACES), "{} calls", sim.calls() - calls);
 }
 

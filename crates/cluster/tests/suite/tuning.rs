@@ -86,6 +86,16 @@ fn change_whose_answer_is_lost_is_made_once_and_its_author_is_answered() {
 }
 
 #[test]
+fn change_whose_answer_is_lost_before_the_coordinator_goes_is_of_unknown_outcome() {
+    let sim = Sim::new(1);
+    let link = sim.link();
+    link.plan([Fault::None, Fault::AnswerLost, Fault::NotReached]);
+    let error = Tuning::new(Arc::new(link)).change(0, &wanted(9, &[("a", Some("1"))])).unwrap_err();
+    assert!(matches!(error, ClusterError::OutcomeUnknown(_)), "{error}");
+    assert_eq!(tuning(&sim).current().unwrap().revision, 1, "it was made");
+}
+
+#[test]
 fn change_for_a_while_gives_back_what_was_before() {
     let sim = Sim::new(1);
     let tuning = tuning(&sim);

@@ -170,6 +170,18 @@ impl Pair {
     }
 }
 
+/// A pair whose logs both end in the last block of their segments: what is written next, even a seal, goes to
+/// a new one. As many small batches as it takes, each with a frame of one block in both logs.
+pub fn fill_segments(pair: &mut Pair, segment_bytes: u64) {
+    let kinds = [RegionKind::Node, RegionKind::Extent];
+    while pair.log.segments().map(|log| log.current_bytes) != [segment_bytes - 4096; 2] {
+        let rotations = pair.log.counts().rotations;
+        kinds.into_iter().for_each(|kind| _ = pair.put(kind, 10));
+        pair.settle().unwrap();
+        assert_eq!(pair.log.counts().rotations, rotations);
+    }
+}
+
 pub fn request(epoch: u32) -> ReadRequest {
     let options = ReadOptions { chunk_bytes: 64 << 10, ahead: false };
     ReadRequest { log: log_id(epoch), base: Csn::ZERO, cut: None, required: Csn::ZERO, options }

@@ -208,7 +208,8 @@ pub(crate) fn regions() -> Value {
     let bytes = [integer("Of the node region."), integer("Of the extent region.")];
     let used = map(tuple(&bytes, "Bytes in use."), "By the number of the pair.");
     let silent = flag("Whether its lease has run out: it answers nobody.");
-    of_scope(whole.into_iter().chain(shown()), [("used", used), ("silent", silent)])
+    let failed = flag("Whether it has given its pairs up.");
+    of_scope(whole.into_iter().chain(shown()), [("used", used), ("silent", silent), ("failed", failed)])
 }
 
 fn region() -> Value {
