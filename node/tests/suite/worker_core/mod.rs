@@ -23,6 +23,7 @@ mod long_values;
 mod mutants;
 mod operations;
 mod packing;
+mod relief;
 mod rest;
 mod results;
 mod room;
