@@ -81,7 +81,6 @@
 //!    appended then.
 
 mod filled;
-mod touched;
 
 use std::borrow::Borrow;
 use std::ops::Range;
@@ -98,10 +97,9 @@ use cell_wal::{Storage, WalError};
 use crate::completion::CompletionTable;
 use crate::mutant::{self, Mutant};
 use crate::split::{SlotUse, SplitTable};
+use crate::touched::TouchedUnits;
 
 pub use filled::FilledNodes;
-use touched::TouchedUnits;
-pub(crate) use touched::UNIT_BYTES;
 
 /// Section of tree nodes.
 pub const SECTION_NODES: u16 = 1;
@@ -347,7 +345,7 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
             again: Vec::new(),
             nodes: Block::new(SECTION_NODES, 0),
             extents: Block::new(SECTION_EXTENTS, 0),
-            touched: TouchedUnits::new(),
+            touched: TouchedUnits::with_header(from.extent.spec().bytes),
             reader: ExtentReader::new(),
             leaf: LeafSnapshot::new(),
             copied: Vec::new(),
@@ -526,7 +524,7 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
             }
             let bytes = self.reader.extent();
             let begin = byte_offset(entry.offset);
-            self.extents.tag = self.touched.touch(begin..begin + u64::from(shape.stored_bytes()));
+            self.extents.tag = self.touched.touch_all(begin..begin + u64::from(shape.stored_bytes()));
             self.extents.begin_item(entry.offset.0, shape.extent_bytes());
             self.extents.bytes.extend_from_slice(bytes);
             self.extents.bytes.resize(self.extents.bytes.len().next_multiple_of(8), 0);

@@ -24,6 +24,7 @@ mod replay;
 mod restore;
 mod split;
 mod takeover;
+mod touched;
 mod verify;
 
 pub use completion::{Admission, CompletionTable, RESULT_WINDOW, RESULT_WINDOW_SHORT};

@@ -18,12 +18,13 @@ use crate::content::decode_geometry;
 use crate::error::{ContentFault, RecoveryError};
 use crate::image::{
     ITEM_HEADER_BYTES, SECTION_ADOPTED, SECTION_COMPLETIONS, SECTION_EXTENTS, SECTION_NODES, SECTION_ROOTS,
-    SECTION_SPLITS, UNIT_BYTES,
+    SECTION_SPLITS,
 };
 use crate::lane::Lane;
 use crate::progress::Progress;
 use crate::replay::{ExtentApplier, ImageBlock, ImageSource, Kept, NodeApplier, Work};
 use crate::split::SplitTable;
+use crate::touched::UNIT_BYTES;
 
 /// An image that was found to be the one that the table names.
 pub(crate) struct Load {

@@ -19,11 +19,11 @@ use crate::completion::CompletionTable;
 use crate::content;
 use crate::error::{ContentFault, RecoveryError};
 use crate::first::FirstContent;
-use crate::image::UNIT_BYTES;
 use crate::lane::Applier;
 use crate::mutant::{self, Mutant};
 use crate::record::{ExtentRecord, NodeRecord};
 use crate::split::{SlotUse, SplitRecord, SplitTable, TargetState};
+use crate::touched::{TouchedUnits, UNIT_BYTES, units_of};
 
 /// A chunk is handed on once it has so many bytes.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
@@ -103,22 +103,20 @@ impl Work {
 /// the system in place of hundreds of page faults.
 struct Populated {
     region: Region,
-    /// By unit: whether it was asked for.
-    units: Vec<bool>,
+    /// Those that memory was asked for.
+    units: TouchedUnits,
 }
 
 impl Populated {
     fn new(region: Region) -> Populated {
-        let units = region.spec().bytes.div_ceil(UNIT_BYTES);
-        Populated { units: vec![false; usize::try_from(units).unwrap_or(0)], region }
+        Populated { units: TouchedUnits::of(region.spec().bytes), region }
     }
 
     /// Sees to it that `begin..end` has memory. Both are inside the region.
     #[inline]
     fn touch(&mut self, begin: u64, end: u64) -> Result<(), RecoveryError> {
-        for unit in begin / UNIT_BYTES..end.div_ceil(UNIT_BYTES) {
-            let known = usize::try_from(unit).ok().and_then(|unit| self.units.get(unit).copied());
-            if known == Some(false) {
+        for unit in units_of(begin..end) {
+            if self.units.touch(unit) {
                 self.populate(unit)?;
             }
         }
@@ -126,13 +124,10 @@ impl Populated {
     }
 
     #[cold]
-    fn populate(&mut self, unit: u64) -> Result<(), RecoveryError> {
+    fn populate(&self, unit: u64) -> Result<(), RecoveryError> {
         let bytes = self.region.spec().bytes;
         let end = ((unit + 1) * UNIT_BYTES).min(bytes);
         let done = self.region.populate_ready(unit * UNIT_BYTES..end);
-        if let Some(unit) = usize::try_from(unit).ok().and_then(|unit| self.units.get_mut(unit)) {
-            *unit = true;
-        }
         done.map_err(|source| RecoveryError::Memory { bytes, source })
     }
 }

@@ -496,20 +496,10 @@ mod tests {
     use crate::api::status::tests::snapshot;
     use crate::event_kind::EVENT_KINDS;
     use crate::move_events::tests::move_row;
+    use crate::test_members::{life, member};
 
     fn at_ms(ms: u64) -> LookTime {
         LookTime { boottime_ms: ms, unix_ms: ms }
-    }
-
-    fn member(node: u32) -> MemberRow {
-        MemberRow {
-            incarnation: Incarnation(70 + u64::from(node)),
-            node: NodeId(node),
-            fabric: String::new(),
-            http: String::new(),
-            pid: 1,
-            memory_limit_bytes: 0,
-        }
     }
 
     fn incident(over_ms: u64, serving_ms: u64) -> IncidentRow {
@@ -649,9 +639,7 @@ mod tests {
     fn a_death_and_a_return_within_one_look_are_in_order_and_at_their_times() {
         let mut log = EventLog::default();
         let mut look = |at: LookTime, revision, incarnations: &[u64], incidents| {
-            let member =
-                |incarnation: &u64| MemberRow { incarnation: Incarnation(*incarnation), ..member(2) };
-            let members = incarnations.iter().map(member).collect();
+            let members = incarnations.iter().map(|incarnation| life(2, *incarnation)).collect();
             let cluster = ClusterSnapshot { revision, members, incidents, ..ClusterSnapshot::default() };
             log.observe(at, &Arc::new(NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() }));
         };

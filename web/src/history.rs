@@ -451,10 +451,10 @@ pub(crate) fn percentile_us<'a>(
 #[cfg(test)]
 mod tests {
     use cell_node::{ClusterSnapshot, RecoveryProgress};
-    use cell_terms::Incarnation;
 
     use super::*;
     use crate::api::status::tests::snapshot;
+    use crate::test_members::member;
 
     fn kind(name: &str) -> usize {
         KINDS.iter().position(|kind| kind.name == name).unwrap()
@@ -611,15 +611,7 @@ mod tests {
             let mut node = snapshot();
             node.uptime_ms = 5_000 + second * 1_000;
             let numbers: &[u32] = if second < 5 { &[1, 2] } else { &[1, 3] };
-            let member = |node: &u32| MemberRow {
-                incarnation: Incarnation(70 + u64::from(*node)),
-                node: NodeId(*node),
-                fabric: String::new(),
-                http: String::new(),
-                pid: 1,
-                memory_limit_bytes: 0,
-            };
-            let members = numbers.iter().map(member).collect();
+            let members = numbers.iter().copied().map(member).collect();
             node.cluster = Arc::new(ClusterSnapshot { members, ..ClusterSnapshot::default() });
             history.observe(at(1_000 + second), &Arc::new(node));
         }

@@ -102,26 +102,19 @@ fn absent(node: u32, incarnation: Incarnation, at: LookTime, since_ms: u64) -> A
 mod tests {
     use std::sync::Arc;
 
-    use cell_cluster::{DrainRow, IncidentRow, MemberRow};
+    use cell_cluster::{DrainRow, IncidentRow};
     use cell_node::ClusterSnapshot;
     use cell_terms::NodeId;
 
     use super::*;
     use crate::api::status::tests::snapshot;
+    use crate::test_members::member;
 
     fn at(second: u64) -> LookTime {
         LookTime { boottime_ms: second * 1_000, unix_ms: (1_000_000 + second) * 1_000 }
     }
 
     fn cluster(nodes: &[u32], dead: &[u32]) -> NodeSnapshot {
-        let member = |node: &u32| MemberRow {
-            incarnation: Incarnation(70 + u64::from(*node)),
-            node: NodeId(*node),
-            fabric: String::new(),
-            http: String::new(),
-            pid: 1,
-            memory_limit_bytes: 0,
-        };
         let incident = |node: &u32| IncidentRow {
             dead: Incarnation(70 + u64::from(*node)),
             node: NodeId(*node),
@@ -132,7 +125,7 @@ mod tests {
             over_ms: 0,
             plan: Vec::new(),
         };
-        let members = nodes.iter().map(member).collect();
+        let members = nodes.iter().copied().map(member).collect();
         let incidents = dead.iter().map(incident).collect();
         let cluster = ClusterSnapshot { members, incidents, ..ClusterSnapshot::default() };
         NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() }

@@ -113,6 +113,8 @@ mod store;
 mod sync_history;
 #[cfg(test)]
 mod test_cluster;
+#[cfg(test)]
+mod test_members;
 mod tls;
 mod tokens;
 mod tree_check;

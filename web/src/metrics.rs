@@ -372,22 +372,14 @@ fn seconds(parts: u64, per_second: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use cell_node::{ClusterSnapshot, LogSegments};
-    use cell_terms::{Incarnation, NodeId};
 
     use super::*;
     use crate::api::status::tests::snapshot;
+    use crate::test_members::life;
 
     /// They were twice as many for as long as the leases of the lives before lasted on.
     #[test]
     fn nodes_that_are_back_are_members_once() {
-        let life = |node: u32, incarnation: u64| MemberRow {
-            incarnation: Incarnation(incarnation),
-            node: NodeId(node),
-            fabric: String::new(),
-            http: String::new(),
-            pid: 1,
-            memory_limit_bytes: 0,
-        };
         let members = vec![life(3, 7), life(4, 8), life(3, 77), life(4, 78)];
         let cluster = Arc::new(ClusterSnapshot { members, ..ClusterSnapshot::default() });
         let node = Arc::new(NodeSnapshot { cluster, ..snapshot() });

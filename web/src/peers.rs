@@ -200,17 +200,11 @@ mod tests {
 
     use super::*;
     use crate::api::status::tests::snapshot;
+    use crate::test_members::{self, life};
     use crate::{HttpServer, Sources};
 
     fn member(node: u32, http: &str) -> MemberRow {
-        MemberRow {
-            incarnation: Incarnation(70 + u64::from(node)),
-            node: NodeId(node),
-            fabric: String::new(),
-            http: http.to_owned(),
-            pid: 1,
-            memory_limit_bytes: 0,
-        }
+        MemberRow { http: http.to_owned(), ..test_members::member(node) }
     }
 
     /// A node of a cluster with these members.
@@ -270,10 +264,6 @@ mod tests {
     /// A node that left in order and is back has two rows for a while: it was asked twice.
     #[test]
     fn others_are_the_present_lives_of_the_other_nodes() {
-        let life = |node: u32, incarnation: u64| MemberRow {
-            incarnation: Incarnation(incarnation),
-            ..member(node, "")
-        };
         let node = node_of(0, vec![life(0, 7), life(1, 8), life(0, 70), life(1, 71), life(2, 9)]);
         let others: Vec<u64> = others(&node).map(|member| member.incarnation.0).collect();
         assert_eq!(others, [71, 9]);

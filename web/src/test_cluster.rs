@@ -17,6 +17,7 @@ use crate::api::conformity::check_answer;
 use crate::api::status::tests::snapshot;
 use crate::connections::ConnectionLimits;
 use crate::shared::Shared;
+use crate::test_members;
 use crate::{HttpServer, Sources};
 
 const SETTINGS: &[Setting] = &[
@@ -147,14 +148,7 @@ fn sources(node: u32, sim: &Sim, members: &Arc<Mutex<Vec<MemberRow>>>, settings:
 }
 
 fn member(node: u32, http: SocketAddr) -> MemberRow {
-    MemberRow {
-        incarnation: Incarnation(70 + u64::from(node)),
-        node: NodeId(node),
-        fabric: String::new(),
-        http: http.to_string(),
-        pid: 1,
-        memory_limit_bytes: 0,
-    }
+    MemberRow { http: http.to_string(), ..test_members::member(node) }
 }
 
 /// A request.

@@ -195,20 +195,11 @@ impl TreeChecks {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use cell_terms::{Incarnation, NodeId};
-
     use super::*;
+    use crate::test_members::life;
 
     pub(crate) fn peer(node: u32, operation: Result<&str, &str>) -> PeerCheck {
-        let member = MemberRow {
-            incarnation: Incarnation(1),
-            node: NodeId(node),
-            fabric: String::new(),
-            http: String::new(),
-            pid: 1,
-            memory_limit_bytes: 0,
-        };
-        PeerCheck::new(member, operation.map(str::to_owned).map_err(str::to_owned))
+        PeerCheck::new(life(node, 1), operation.map(str::to_owned).map_err(str::to_owned))
     }
 
     pub(crate) fn part(node: u32, done: bool, violations: u64) -> CheckPart {

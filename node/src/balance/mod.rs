@@ -307,7 +307,9 @@ impl BalanceDriver {
         let cause = match why {
             MoveReason::Drain { .. } => MoveMotive::Drain,
             MoveReason::Fresh => MoveMotive::Fresh,
-            MoveReason::Above { .. } | MoveReason::Below { .. } => MoveMotive::Balance,
+            MoveReason::Full { .. } | MoveReason::Above { .. } | MoveReason::Below { .. } => {
+                MoveMotive::Balance
+            }
         };
         match self.moves.begin_as(pair, target, &BalancerWish { cause, why: &words, seat }) {
             Ok(_) => {
@@ -316,6 +318,7 @@ impl BalanceDriver {
                 let count = match why {
                     MoveReason::Drain { .. } => &mut self.counts.drain,
                     MoveReason::Fresh => &mut self.counts.fresh,
+                    MoveReason::Full { .. } => &mut self.counts.full,
                     MoveReason::Above { .. } => &mut self.counts.above,
                     MoveReason::Below { .. } => &mut self.counts.below,
                 };

@@ -7,7 +7,7 @@ use cell_placement::MoveFailure;
 use cell_terms::{NodeId, PairId};
 
 use crate::command::StayReason;
-use crate::moves::{BEHIND, SOURCE_STOPS, STALLED, TARGET_STOPS};
+use crate::moves::{BEHIND, BOTH_ENDED, SOURCE_ENDED, SOURCE_STOPS, STALLED, TARGET_ENDED, TARGET_STOPS};
 
 /// What reasons say, and what that is; the first that fits counts. An error of the disk may be of a log, and
 /// its words name both: what the disk says comes first.
@@ -17,9 +17,11 @@ const REASONS: &[(&str, MoveFailure)] = &[
     (STALLED, MoveFailure::Silence),
     (SOURCE_STOPS, MoveFailure::EndGone),
     (TARGET_STOPS, MoveFailure::EndGone),
-    // "its source has ended", "its target has ended".
+    (SOURCE_ENDED, MoveFailure::EndGone),
+    (TARGET_ENDED, MoveFailure::EndGone),
+    (BOTH_ENDED, MoveFailure::EndGone),
+    // An error's, of a lease.
     (" has ended", MoveFailure::EndGone),
-    ("both of its ends have ended", MoveFailure::EndGone),
     ("the disk has no room for", MoveFailure::NoDiskRoom),
     ("No space left on device", MoveFailure::NoDiskRoom),
     ("Disk quota exceeded", MoveFailure::NoDiskRoom),
@@ -132,7 +134,7 @@ mod tests {
         let mut verdicts = Verdicts::default();
         let before = view(vec![row(1, 1, given_up("no memory")), row(2, 1, None)]);
         assert!(verdicts.failures(&before).is_empty(), "that may be long ago");
-        let after = view(vec![row(1, 1, given_up("no memory")), row(2, 1, given_up("its source has ended"))]);
+        let after = view(vec![row(1, 1, given_up("no memory")), row(2, 1, given_up(SOURCE_ENDED))]);
         assert_eq!(verdicts.failures(&after), [(PairId(2), NodeId(2), MoveFailure::EndGone)]);
         assert!(verdicts.failures(&after).is_empty());
         let again =
@@ -189,9 +191,10 @@ mod tests {
     fn each_reason_of_an_end_of_a_move_is_what_its_words_say() {
         for (why, wanted) in [
             (STALLED, MoveFailure::Silence),
-            ("its target has ended", MoveFailure::EndGone),
-            ("its source has ended", MoveFailure::EndGone),
-            ("both of its ends have ended", MoveFailure::EndGone),
+            (TARGET_ENDED, MoveFailure::EndGone),
+            (SOURCE_ENDED, MoveFailure::EndGone),
+            (BOTH_ENDED, MoveFailure::EndGone),
+            ("incarnation 7 has ended", MoveFailure::EndGone),
             (SOURCE_STOPS, MoveFailure::EndGone),
             (TARGET_STOPS, MoveFailure::EndGone),
             (BEHIND, MoveFailure::Behind),

@@ -25,10 +25,10 @@ use crate::move_counts::MoveCounts;
 use crate::takeovers::KeptPair;
 use crate::wall_clock::WallClock;
 use figures::MoveFigures;
-use source::{BOTH_ENDED, Seen, SourceAction, SourceMove};
+use source::{Seen, SourceAction, SourceMove};
 use target::{CopyState, TargetAction, TargetMove};
 
-pub(crate) use source::{SOURCE_STOPS, STALLED};
+pub(crate) use source::{BOTH_ENDED, SOURCE_ENDED, SOURCE_STOPS, STALLED, TARGET_ENDED};
 pub(crate) use target::{BEHIND, TARGET_STOPS};
 
 pub use copying::{CopyEnd, CopyJob, CopyOrders, CopyRun};

@@ -23,9 +23,11 @@ pub(super) const STALLED_NS: u64 = 60_000_000_000;
 pub(super) const READY_STALLED_NS: u64 = 600_000_000_000;
 
 /// Why moves come to nothing whose sources go.
-pub(super) const SOURCE_ENDED: &str = "its source has ended";
-pub(super) const BOTH_ENDED: &str = "both of its ends have ended";
+pub(crate) const SOURCE_ENDED: &str = "its source has ended";
+pub(crate) const BOTH_ENDED: &str = "both of its ends have ended";
 pub(crate) const SOURCE_STOPS: &str = "its source stops";
+/// Why one does whose target goes.
+pub(crate) const TARGET_ENDED: &str = "its target has ended";
 /// Why one does that nobody hears of.
 pub(crate) const STALLED: &str = "nothing has happened for too long";
 
@@ -368,7 +370,7 @@ impl SourceMove {
 fn why_not(seen: &Seen<'_>) -> String {
     let why = match (seen.stage(), seen.other_lives) {
         (None, _) => "it was ended",
-        (Some(_), false) => "its target has ended",
+        (Some(_), false) => TARGET_ENDED,
         (Some(_), true) => SOURCE_STOPS,
     };
     why.to_owned()

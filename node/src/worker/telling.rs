@@ -39,6 +39,7 @@ impl Worker {
         self.commands.push(Command::Figures(Box::new(WorkerFigures {
             at_ns: self.now_ns,
             state,
+            writes_wait: self.splits.wait_for_relief(),
             meganodes,
             pairs,
         })));

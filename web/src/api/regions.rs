@@ -151,12 +151,13 @@ fn rows_of(
 pub(crate) mod tests {
     use std::sync::Arc;
 
-    use cell_cluster::{MemberRow, PairGeometry, PairState};
+    use cell_cluster::{PairGeometry, PairState};
     use cell_node::ClusterSnapshot;
     use cell_terms::{Epoch, Incarnation, NodeId, PairId};
 
     use super::*;
     use crate::api::status::tests::snapshot;
+    use crate::test_members::life;
 
     pub(crate) fn pair_row(pair: u32, owner: u64) -> PairRow {
         PairRow {
@@ -186,15 +187,7 @@ pub(crate) mod tests {
 
     /// Two nodes, 3 and 4, with a pair each, as node 3 has seen them last.
     pub(crate) fn two_nodes(state: NodeState) -> NodeSnapshot {
-        let member = |incarnation, node| MemberRow {
-            incarnation: Incarnation(incarnation),
-            node: NodeId(node),
-            fabric: String::new(),
-            http: String::new(),
-            pid: 1,
-            memory_limit_bytes: 0,
-        };
-        let members = vec![member(77, 3), member(78, 4)];
+        let members = vec![life(3, 77), life(4, 78)];
         let pairs = vec![pair_row(1, 77), pair_row(2, 78)];
         let cluster = ClusterSnapshot { members, pairs, ..ClusterSnapshot::default() };
         let lease_remaining_ms = if state == NodeState::Silent { 0 } else { 2_000 };
@@ -231,16 +224,8 @@ pub(crate) mod tests {
 
     #[test]
     fn rows_have_the_owner_s_figures_and_say_what_is_not_served() {
-        let member = MemberRow {
-            incarnation: Incarnation(77),
-            node: NodeId(3),
-            fabric: String::new(),
-            http: String::new(),
-            pid: 1,
-            memory_limit_bytes: 0,
-        };
         let pairs = vec![pair_row(1, 77), pair_row(2, 78)];
-        let cluster = ClusterSnapshot { members: vec![member], pairs, ..ClusterSnapshot::default() };
+        let cluster = ClusterSnapshot { members: vec![life(3, 77)], pairs, ..ClusterSnapshot::default() };
         let snapshot = NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() };
         let used = BTreeMap::from([(1, [100, 200])]);
         let part = RegionsPart { used, ..RegionsPart::default() };
