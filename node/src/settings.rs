@@ -307,6 +307,8 @@ pub struct WorkerOptions {
     pub session_idle_ns: u64,
     /// For how long at most clients believe what they read themselves.
     pub trust_max_ns: u64,
+    /// For how long a meganode must have been empty to be merged into its left neighbour.
+    pub merge_rest_ns: u64,
     /// How long the worker's thread looks for work before it sleeps.
     pub spin_ns: u64,
     /// When logs are sealed and segments tried again; none: as each pair was brought up with.
@@ -316,6 +318,9 @@ pub struct WorkerOptions {
     /// What clients are given with the answers to their reports; none: nothing is set for them.
     pub client_settings: Option<Arc<ClientSettings>>,
 }
+
+/// See [`WorkerOptions::merge_rest_ns`]: keys of a meganode that is emptied may come again at once.
+const MERGE_REST_NS: u64 = 1_000_000_000;
 
 impl WorkerOptions {
     /// Reads the settings.
@@ -350,6 +355,7 @@ impl WorkerOptions {
             checkpoint_age_ns: settings.integer("checkpoint_age_ms") * 1_000_000,
             session_idle_ns: settings.integer("session_idle_ms") * 1_000_000,
             trust_max_ns: settings.integer("trust_max_ms") * 1_000_000,
+            merge_rest_ns: MERGE_REST_NS,
             spin_ns: settings.integer("worker_spin_us") * 1_000,
             log_times: Some(LogTimes::from_settings(settings)),
             fabric: Some(FabricLimits::from_settings(settings)),

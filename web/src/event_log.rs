@@ -209,6 +209,11 @@ impl Look<'_> {
             let text = format!("{} of meganodes finished", counted(finished, "split"));
             self.own(now, (Kind::Split, Severity::Info), text, json!({"finished": finished}));
         }
+        let merged = now.splits.merged.saturating_sub(before.splits.merged);
+        if merged > 0 {
+            let text = format!("{} merged", counted(merged, "empty meganode"));
+            self.own(now, (Kind::Split, Severity::Info), text, json!({"merged": merged}));
+        }
         let aborted = now.splits.aborted.saturating_sub(before.splits.aborted);
         if aborted > 0 {
             let text = format!("{} failed, and was undone", counted(aborted, "split"));

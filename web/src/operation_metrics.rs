@@ -121,10 +121,14 @@ fn buckets(times: &LatencyHistogram) -> Vec<(f64, u64)> {
 
 fn encode_splits(encoder: &mut DescriptorEncoder<'_>, node: &NodeSnapshot) -> Result<(), fmt::Error> {
     let splits = &node.splits;
-    let help = "Splits of meganodes, by how far they came";
+    let help = "Splits of meganodes, by how far they came, and merges of those that were emptied";
     let mut family = encoder.encode_descriptor("splits", help, None, MetricType::Counter)?;
-    for (step, count) in [("begun", splits.begun), ("finished", splits.finished), ("aborted", splits.aborted)]
-    {
+    for (step, count) in [
+        ("begun", splits.begun),
+        ("finished", splits.finished),
+        ("aborted", splits.aborted),
+        ("merged", splits.merged),
+    ] {
         ConstCounter::new(count).encode(family.encode_family(&[("step", step)])?)?;
     }
     let help = "Splits of meganodes that are under way";
@@ -152,7 +156,7 @@ mod tests {
         histograms.since_start[2] = serde_json::from_str(text).unwrap();
         node.latency_histograms = Arc::new(histograms);
         node.latencies.queue_estimate_ns = 2_000;
-        (node.splits.begun, node.splits.under_way) = (3, 1);
+        (node.splits.begun, node.splits.under_way, node.splits.merged) = (3, 1, 2);
         node.worker_counts.sync_buckets[2] = 4;
         (node.worker_counts.sync_sum_ns, node.worker_counts.damage_checked) = (500_000_000, 7);
         let mut cluster = cell_node::ClusterSnapshot::default();
@@ -170,6 +174,7 @@ mod tests {
             "cell_operation_latency_seconds_count{operation=\"scan\"} 0",
             "cell_queue_latency_estimate_seconds 0.000002",
             "cell_splits_total{step=\"begun\"} 3",
+            "cell_splits_total{step=\"merged\"} 2",
             "cell_splits_in_progress 1",
             "cell_memory_backing_info{node_region=\"2 MiB\",extent_region=\"4 KiB\"} 1",
             "cell_log_flush_info{way=\"per_device\"} 1",

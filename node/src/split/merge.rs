@@ -18,12 +18,11 @@ use crate::pairs::Pairs;
 const LOOK_NS: u64 = 250_000_000;
 /// How often those who wait for room look.
 const STARVED_LOOK_NS: u64 = 10_000_000;
-/// A meganode that has been empty for so long is merged: its keys may come again at once.
-const EMPTY_NS: u64 = 1_000_000_000;
 
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct Merges {
+    rest_ns: u64,
     look_at_ns: u64,
     starved_look_at_ns: u64,
     /// Since when meganodes have been seen to be empty, and by which record they are.
@@ -31,6 +30,11 @@ pub(super) struct Merges {
 }
 
 impl Merges {
+    /// Of those that have been empty for so long.
+    pub(super) fn new(rest_ns: u64) -> Merges {
+        Merges { rest_ns, ..Merges::default() }
+    }
+
     /// Nothing is done at a pair any more.
     pub(super) fn forget_pair(&mut self, at: PairAt) {
         self.empty_since.retain(|there, _| there.pair != at);
@@ -78,8 +82,8 @@ impl Splits {
         if now_ns < self.merges.look_at_ns {
             return;
         }
-        self.merges.look_at_ns = now_ns + LOOK_NS;
-        self.begin_merge(pairs, EMPTY_NS, now_ns);
+        self.merges.look_at_ns = now_ns + LOOK_NS.min(self.merges.rest_ns / 4);
+        self.begin_merge(pairs, self.merges.rest_ns, now_ns);
     }
 
     /// Whether a slot becomes free to which entries of a meganode that has no room may go: what is empty is

@@ -83,6 +83,11 @@ pub(crate) struct Splits {
 }
 
 impl Splits {
+    /// None; meganodes that have been empty for so long are merged.
+    pub(crate) fn new(merge_rest_ns: u64) -> Splits {
+        Splits { merges: Merges::new(merge_rest_ns), ..Splits::default() }
+    }
+
     /// Takes up what the recovered pairs have left to do, before anybody is served: what must be readable is
     /// made so, and the directory is completed.
     pub(crate) fn install(&mut self, pairs: &mut Pairs) {

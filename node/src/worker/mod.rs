@@ -177,12 +177,13 @@ impl Worker {
         progress: Arc<Progress>,
         now_ns: u64,
     ) -> Worker {
+        let splits = Splits::new(options.merge_rest_ns);
         Worker {
             identity,
             options,
             phase: WorkerPhase::Recovering,
             pairs: Pairs::default(),
-            splits: Splits::default(),
+            splits,
             leaving: LeftPairs::default(),
             parked: VecDeque::new(),
             parked_bytes: 0,

@@ -330,6 +330,8 @@ mod tests {
         let kept = &[0xAA, 0xBB][..];
         let split = |record, parts: &[&[u8]]| (NodeRecord::Split(record), parts.concat());
         let start = SplitRecord::Start { slot: SLOT, key: b"mid", target, target_slot };
+        let merge = SplitRecord::Merge { slot: SLOT, key: b"mid", target, target_slot };
+        let absorb = SplitRecord::Absorb { name: NAME, slot: SLOT, low: b"mid", high: None, right, kept };
         let adopt = |high| SplitRecord::Adopt { name: NAME, slot: SLOT, low: b"mid", high, right, kept };
         let applied = SplitRecord::Applied { name: NAME, slot: SLOT, right, boundary, high: b"mid", freed };
         let adopted = SplitRecord::Adopted { name: NAME, slot: SLOT, nodes: 300, entries: 4000 };
@@ -359,6 +361,9 @@ mod tests {
             split(SplitRecord::Finished { name: NAME }, &[&[9], &name]),
             split(SplitRecord::Aborted { name: NAME }, &[&[10], &name]),
             split(SplitRecord::Discarded { name: NAME, slot: SLOT }, &[&[11], &name, &slot]),
+            split(merge, &[&[14], &slot, &[3, 0, 0, 0, 5, 0, 0, 0], &[3, 0], b"mid"]),
+            split(absorb, &[&[15], &name, &slot, &right_bytes, &[3, 0], b"mid", &[0xFF, 0xFF], kept]),
+            split(SplitRecord::Retired { name: NAME, slot: SLOT }, &[&[17], &name, &slot]),
             (NodeRecord::RootSet(Root::router(right)), vec![12, 1, 0x10, 0, 0, 0, 4, 0, 0]),
             (NodeRecord::SlotUse { slot: SLOT, used: SlotUse::Free }, vec![13, 9, 0, 0, 0, 0]),
             (NodeRecord::SlotUse { slot: SLOT, used: SlotUse::Leaf }, vec![13, 9, 0, 0, 0, 1]),

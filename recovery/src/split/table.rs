@@ -623,9 +623,17 @@ mod tests {
         let sources: Vec<_> = table.sources().filter(|(_, split)| !split.state.is_over()).collect();
         let targets: Vec<_> = table.targets().collect();
         let record = match luck % 10 {
+            0 if luck > 150 => slots.get(pick % slots.len().max(1)).map(|(slot, _)| {
+                let (target, target_slot) = (PairId(2), SlotIndex(0));
+                SplitRecord::Merge { slot: *slot, key: b"key", target, target_slot }
+            }),
             0 => slots.get(pick % slots.len().max(1)).map(|(slot, _)| {
                 let (target, target_slot) = (PairId(2), SlotIndex(0));
                 SplitRecord::Start { slot: *slot, key: b"key", target, target_slot }
+            }),
+            1 if luck > 150 => slots.get(pick % slots.len().max(1)).map(|(slot, _)| {
+                let (slot, kept) = (*slot, &[][..]);
+                SplitRecord::Absorb { name: foreign, slot, low: b"low", high: Some(b"m"), right, kept }
             }),
             1 => table.free_slot(SLOTS).map(|slot| {
                 let kept = &[][..];
@@ -636,6 +644,7 @@ mod tests {
                 let boundary = BoundaryNodes::new(&[NodeIndex::ROOT]).unwrap();
                 match luck {
                     2 => SplitRecord::Linked { name },
+                    3 if split.merges => SplitRecord::Retired { name, slot },
                     3 => {
                         let freed = NodeBits::default();
                         SplitRecord::Applied { name, slot, right, boundary, high: b"key", freed }
@@ -652,7 +661,10 @@ mod tests {
                     8 => SplitRecord::Discarded { name, slot },
                     _ => {
                         let (low, high, kept) = (&b"low"[..], Some(&b"m"[..]), &[][..]);
-                        SplitRecord::Adopt { name, slot, low, high, right, kept }
+                        match split.merges {
+                            true => SplitRecord::Absorb { name, slot, low, high, right, kept },
+                            false => SplitRecord::Adopt { name, slot, low, high, right, kept },
+                        }
                     }
                 }
             }),
@@ -770,6 +782,58 @@ mod tests {
         assert_eq!((table.slot_use(slot), table.free_slot(1)), (SlotUse::Free, None));
         table.prune(Csn(12));
         assert_eq!((table.free_slot(1), table.targets().count()), (Some(slot), 0));
+    }
+
+    /// The router may lead to the slot until then.
+    #[test]
+    fn slot_of_a_meganode_that_was_merged_away_is_free_only_when_the_merge_is_over() {
+        let mut table = SplitTable::new(PAIR);
+        let (slot, name) = (SlotIndex(0), SplitName { pair: PAIR, epoch: EPOCH, csn: Csn(5) });
+        let merge = SplitRecord::Merge { slot, key: b"k", target: PairId(2), target_slot: SlotIndex(3) };
+        let steps = [
+            (merge, 5),
+            (SplitRecord::Linked { name }, 6),
+            (SplitRecord::Retired { name, slot }, 7),
+            (SplitRecord::Finished { name }, 8),
+        ];
+        for (record, csn) in steps {
+            assert_eq!(table.free_slot(1), None, "before {record:?}");
+            table.apply(&NodeRecord::Split(record), EPOCH, Csn(csn)).unwrap();
+            table.prune(Csn(7));
+        }
+        assert_eq!((table.slot_use(slot), table.free_slot(1)), (SlotUse::Free, Some(slot)));
+        let truncated = SplitRecord::Retired { name: SplitName { csn: Csn(9), ..name }, slot };
+        let unknown = SplitTableError::Unknown(SplitName { csn: Csn(9), ..name });
+        assert_eq!(table.apply(&NodeRecord::Split(truncated), EPOCH, Csn(9)), Err(unknown));
+    }
+
+    #[test]
+    fn meganode_that_takes_over_a_range_is_read_and_not_written_until_it_has_it() {
+        let mut table = SplitTable::new(PAIR);
+        let (slot, name) = (SlotIndex(0), SplitName { pair: PairId(2), epoch: EPOCH, csn: Csn(5) });
+        let absorb =
+            SplitRecord::Absorb { name, slot, low: b"k", high: None, right: Pointer::NULL, kept: &[] };
+        let apply =
+            |table: &mut SplitTable, record, csn| table.apply(&NodeRecord::Split(record), EPOCH, Csn(csn));
+        let other = SplitRecord::Absorb {
+            name: SplitName { csn: Csn(6), ..name },
+            slot: SlotIndex(1),
+            low: b"k",
+            high: None,
+            right: Pointer::NULL,
+            kept: &[],
+        };
+        assert_eq!(apply(&mut table, other, 9), Err(SplitTableError::Unused(SlotIndex(1))));
+        assert_eq!(apply(&mut table, absorb, 10), Ok(()));
+        assert!(table.is_closed(slot) && !table.is_hidden(slot));
+        let mut failed = table.clone();
+        apply(&mut failed, SplitRecord::Discarded { name, slot }, 11).unwrap();
+        failed.prune(Csn(11));
+        assert!(!failed.is_closed(slot) && failed.slot_use(slot) == SlotUse::Leaf, "it stays what it was");
+        apply(&mut table, SplitRecord::Adopted { name, slot, nodes: 1, entries: 0 }, 11).unwrap();
+        apply(&mut table, SplitRecord::Opened { name }, 12).unwrap();
+        assert!(!table.is_closed(slot) && table.forget(name));
+        assert_eq!(table.slot_use(slot), SlotUse::Leaf);
     }
 
     #[test]

@@ -91,6 +91,8 @@ events! {
     CompactionsFreed: "tree nodes freed by compactions",
     /// Times that sparse slabs of extents were packed.
     Packings: "packings of extents",
+    /// Empty meganodes that were merged into their left neighbours.
+    Merges: "empty meganodes merged",
     /// Splits that were aborted.
     SplitsAborted: "splits of meganodes aborted",
     /// Deaths with a split in progress.

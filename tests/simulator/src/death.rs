@@ -41,6 +41,7 @@ impl World {
         let splits = node.splits();
         self.coverage.add(Event::Splits, splits.begun);
         self.coverage.add(Event::SplitsFinished, splits.finished);
+        self.coverage.add(Event::Merges, splits.merged);
         self.coverage.add(Event::SplitsAborted, splits.aborted);
         self.coverage.add(Event::SplitDied, u64::from(violent && splits.under_way > 0));
         self.coverage.add(Event::CompactionsFreed, node.compaction_nodes_freed());

@@ -97,6 +97,8 @@ pub struct Plan {
     pub keys_ascending: usize,
     /// Whether most entries are deleted from time to time.
     pub thins_out: bool,
+    /// Whether all of it is deleted from time to time, in the order of the keys.
+    pub empties: bool,
     /// How likely each kind of fault is, beside the others: see `faults`.
     pub fault_weights: Vec<u64>,
     /// Usual time between two faults.
@@ -173,6 +175,7 @@ impl Plan {
             keys_cold: random.pick(&[50, 300, 1_000]),
             keys_ascending: random.pick(&[0, 400, 1_200]),
             thins_out: Random::new(seed ^ 0x7468_696e).percent(40),
+            empties: Random::new(seed ^ 0x656d_7074).percent(30),
             fault_weights,
             fault_gap_ns: lease_ms * random.pick(&[1, 2, 4]) * MS,
             fault_gap_operations: operations / random.between(12, 40),
@@ -432,6 +435,7 @@ fn worker_options(
         checkpoint_age_ns: random.pick(&[200, 1_000, 10_000]) * MS,
         session_idle_ns: random.pick(&[1_000, 1_000, 10_000, 600_000]) * MS,
         trust_max_ns: Random::new(seed ^ 0x7472_7573).pick(&[20, 60, 300]) * MS,
+        merge_rest_ns: Random::new(seed ^ 0x6d65_7267).pick(&[0, 5, 50]) * MS,
         spin_ns: 0,
         log_times: None,
         fabric: None,

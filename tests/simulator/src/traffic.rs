@@ -51,17 +51,25 @@ pub struct Traffic {
     writes: u64,
     /// Ascending keys that were deleted, the oldest first.
     dropped: usize,
+    /// Keys that are still to be deleted, the last first.
+    doomed: Vec<usize>,
+    /// Reads that take the place of writes, once all is deleted.
+    pauses: u32,
 }
 
 /// Where entries come and go by turns, a turn has so many writes.
 const TURN: u64 = 400;
+/// Where all is deleted, that begins with each so many-th write, and so many reads follow.
+const EMPTIED_EACH: u64 = 700;
+const PAUSES: u32 = 300;
 
 impl Traffic {
     /// The traffic of a run.
     #[must_use]
     pub fn new(mut random: Random) -> Traffic {
         let values_large = random.percent(60);
-        Traffic { random, ascended: 0, values_large, writes: 0, dropped: 0 }
+        let (doomed, pauses) = (Vec::new(), 0);
+        Traffic { random, ascended: 0, values_large, writes: 0, dropped: 0, doomed, pauses }
     }
 
     /// What a client does next.
@@ -106,7 +114,33 @@ impl Traffic {
         self.key(plan)
     }
 
+    /// What empties the store, in the order of the keys; none: nothing does now.
+    fn empty(&mut self, plan: &Plan, model: &Model) -> Option<Action> {
+        if plan.empties && self.writes % EMPTIED_EACH == EMPTIED_EACH - 1 {
+            self.writes += 1;
+            self.doomed = (0..model.keys.len()).collect();
+            self.doomed.sort_by(|one, other| model.keys[*other].bytes.cmp(&model.keys[*one].bytes));
+            self.pauses = PAUSES;
+        }
+        let is_free = |key: &usize| model.keys[*key].writing < WRITING_MAX;
+        // One that nobody has written need not be deleted.
+        while self.doomed.pop_if(|key| model.keys[*key].latest.is_none() && is_free(key)).is_some() {}
+        if let Some(key) = self.doomed.pop() {
+            if !is_free(&key) {
+                self.doomed.insert(0, key);
+                return Some(Action::Get(key));
+            }
+            let (call, condition) = (Call::Delete, Condition::Always);
+            return Some(Action::Write { key, call, condition, value: Vec::new() });
+        }
+        self.pauses = self.pauses.checked_sub(1)?;
+        Some(Action::Get(self.key(plan)))
+    }
+
     fn write(&mut self, plan: &Plan, model: &mut Model) -> Action {
+        if let Some(action) = self.empty(plan, model) {
+            return action;
+        }
         self.writes += 1;
         let thins_out = plan.thins_out && self.writes / TURN % 2 == 1;
         let key = if thins_out { self.key_to_delete(plan) } else { self.key_to_write(plan) };

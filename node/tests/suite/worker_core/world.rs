@@ -58,6 +58,7 @@ pub(crate) const OPTIONS: WorkerOptions = WorkerOptions {
     checkpoint_age_ns: u64::MAX,
     session_idle_ns: u64::MAX,
     trust_max_ns: 300 * MS,
+    merge_rest_ns: 1_000 * MS,
     spin_ns: 0,
     log_times: None,
     fabric: None,
