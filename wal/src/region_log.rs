@@ -4,9 +4,10 @@
 //! Space. Besides the current segment a log keeps prepared spares. One is the *reserve*: ordinary operations
 //! never move the log into it, so deletes, what recovery logs, seals that somebody waits for, and the next
 //! owner's first segments (which may take the place of an old epoch's unused spares) have room on a full
-//! disk. Once a quarter of the current segment is used a second spare is prepared, and ordinary operations rotate into that one. When the disk
-//! has no room for it, but a checkpoint covers all that is in the current segment, they may rotate into the
-//! reserve: that gives the current segment back, and its file becomes the reserve.
+//! disk. Once a quarter of the current segment is used a second spare is prepared, and ordinary operations
+//! rotate into that one. When the disk has no room for it, but a checkpoint covers all that is in the current
+//! segment, they may rotate into the reserve: that gives the current segment back, and its file becomes the
+//! reserve.
 //!
 //! The first segment may be shorter than the others: a takeover waits for it, and for nothing behind it, and
 //! zeroing a whole one takes longer than many a small pair's replay. It is not used again once it is

@@ -65,7 +65,13 @@ fn fuller(inner: &NodeSnapshot, looks: u64) -> NodeSnapshot {
         state: states[usize::try_from(looks).expect("few looks") % states.len()].clone(),
         uptime_ms: 1_000 * looks,
         warnings: looks.is_multiple_of(3).then(|| "a checkpoint failed".to_owned()).into_iter().collect(),
-        splits: SplitCounts { begun: 2 * looks, finished: looks, aborted: looks, ..inner.splits },
+        splits: SplitCounts {
+            begun: 2 * looks,
+            finished: looks,
+            aborted: looks,
+            merged: looks,
+            ..inner.splits
+        },
         cpu_ns: [500_000_000 * looks, 1],
         latency_histograms: Arc::new(histograms()),
         pairs: vec![pair(own, looks)],

@@ -412,19 +412,9 @@ impl Tuning {
             if value.len().max(made.len()) > ROW_BYTES_MAX || row.values.values().any(is_deep) {
                 return Err(ClusterError::TooLong { what: "the tuning" });
             }
-            let mut write =
+            let write =
                 Transaction::new().when(condition).put(KEY_TUNING, value).put(change_key(row.revision), made);
-            let old = row.revision.checked_sub(CHANGES_MAX).filter(|old| *old > 0);
-            if let Some(old) = old {
-                write = write.delete(change_key(old));
-            }
-            let reverted = wanted.reverts.filter(|reverted| Some(*reverted) != old);
-            // No other change can come between: the condition covers this row, too.
-            if let Some(mut reverted) = reverted.map(|it| self.change_of(it)).transpose()?.flatten() {
-                reverted.reverted_by = Some(row.revision);
-                write = write.put(change_key(reverted.revision), text(&reverted));
-            }
-            match self.coordinator.transact(write) {
+            match self.coordinator.transact(self.with_changes(write, row.revision, wanted.reverts)?) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(Tuned::Changed(change)),
                 Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
                 Err(ClusterError::OutcomeUnknown(error)) => attempts.unanswered(&error),
@@ -438,6 +428,26 @@ impl Tuning {
             }
         }
         Err(attempts.given_up("the tuning"))
+    }
+
+    /// What goes with a change: the oldest one that is kept goes, and one that it takes back says so.
+    fn with_changes(
+        &self,
+        mut write: Transaction,
+        revision: u64,
+        reverts: Option<u64>,
+    ) -> Result<Transaction, ClusterError> {
+        let old = revision.checked_sub(CHANGES_MAX).filter(|old| *old > 0);
+        if let Some(old) = old {
+            write = write.delete(change_key(old));
+        }
+        let reverted = reverts.filter(|reverted| Some(*reverted) != old);
+        // No other change can come between: the condition covers this row, too.
+        if let Some(mut reverted) = reverted.map(|it| self.change_of(it)).transpose()?.flatten() {
+            reverted.reverted_by = Some(revision);
+            write = write.put(change_key(reverted.revision), text(&reverted));
+        }
+        Ok(write)
     }
 
     /// Removes the oldest changes that are kept, some of them; whether there were any.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use cell_terms::Csn;
 
-use super::Splits;
+use super::source::Sources;
 use super::spread::Spread;
 use crate::directory::{MeganodeAt, Range};
 use crate::outbox::PairAt;
@@ -48,6 +48,56 @@ impl Merges {
         }
         since.1
     }
+
+    /// Begins a merge if one is due.
+    pub(super) fn tick(&mut self, pairs: &mut Pairs, spread: &Spread, sources: &mut Sources, now_ns: u64) {
+        if now_ns >= self.look_at_ns {
+            self.look_at_ns = now_ns + LOOK_NS.min(self.rest_ns / 4);
+            self.begin(pairs, spread, sources, (self.rest_ns, now_ns));
+        }
+    }
+
+    /// Whether a slot becomes free to which entries of a meganode that has no room may go: what is empty is
+    /// merged at once then.
+    pub(super) fn slot_comes(
+        &mut self,
+        pairs: &mut Pairs,
+        spread: &Spread,
+        sources: &mut Sources,
+        now_ns: u64,
+    ) -> bool {
+        if now_ns >= self.starved_look_at_ns {
+            self.starved_look_at_ns = now_ns + STARVED_LOOK_NS;
+            self.begin(pairs, spread, sources, (0, now_ns));
+        }
+        sources.are_merging() || pairs.iter().any(|owned| owned.pair.has_resting_slot())
+    }
+
+    /// Begins a merge of a meganode that has been empty for so long, unless one is under way.
+    fn begin(
+        &mut self,
+        pairs: &mut Pairs,
+        spread: &Spread,
+        sources: &mut Sources,
+        (rest_ns, now_ns): (u64, u64),
+    ) {
+        if sources.are_truncating() || sources.are_merging() {
+            return;
+        }
+        let empty = candidates(pairs, spread);
+        self.empty_since.retain(|there, _| empty.iter().any(|of| of.there == *there));
+        // Each is noted, and the first that is due is merged.
+        let mut due = None;
+        for candidate in empty {
+            let since_ns = self.since_ns(candidate.there, candidate.by, now_ns);
+            if due.is_none() && now_ns.saturating_sub(since_ns) >= rest_ns {
+                due = Some(candidate);
+            }
+        }
+        if let Some(Candidate { there, low, into, .. }) = due {
+            sources.begin_merge(pairs, there, &low, into, now_ns);
+        }
+    }
 }
 
 /// An empty meganode beside an empty left neighbour.
@@ -74,45 +124,4 @@ fn candidates(pairs: &Pairs, spread: &Spread) -> Vec<Candidate> {
         Some(Candidate { there: right.at, by, low: right.low.clone(), into: left.at })
     };
     pairs.directory.behind(None).windows(2).filter_map(candidate).collect()
-}
-
-impl Splits {
-    /// Begins a merge if one is due.
-    pub(super) fn merge(&mut self, pairs: &mut Pairs, now_ns: u64) {
-        if now_ns < self.merges.look_at_ns {
-            return;
-        }
-        self.merges.look_at_ns = now_ns + LOOK_NS.min(self.merges.rest_ns / 4);
-        self.begin_merge(pairs, self.merges.rest_ns, now_ns);
-    }
-
-    /// Whether a slot becomes free to which entries of a meganode that has no room may go: what is empty is
-    /// merged at once then.
-    pub(super) fn slot_comes(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {
-        if now_ns >= self.merges.starved_look_at_ns {
-            self.merges.starved_look_at_ns = now_ns + STARVED_LOOK_NS;
-            self.begin_merge(pairs, 0, now_ns);
-        }
-        self.sources.are_merging() || pairs.iter().any(|owned| owned.pair.has_resting_slot())
-    }
-
-    /// Begins a merge of a meganode that has been empty for so long. Whether one is under way.
-    fn begin_merge(&mut self, pairs: &mut Pairs, rests_ns: u64, now_ns: u64) -> bool {
-        if self.sources.are_truncating() || self.sources.are_merging() {
-            return self.sources.are_merging();
-        }
-        let empty = candidates(pairs, &self.spread);
-        self.merges.empty_since.retain(|there, _| empty.iter().any(|of| of.there == *there));
-        // Each is noted, and the first that is due is merged.
-        let mut due = None;
-        for candidate in empty {
-            let since_ns = self.merges.since_ns(candidate.there, candidate.by, now_ns);
-            if due.is_none() && now_ns.saturating_sub(since_ns) >= rests_ns {
-                due = Some(candidate);
-            }
-        }
-        due.is_some_and(|Candidate { there, low, into, .. }| {
-            self.sources.begin_merge(pairs, there, &low, into, now_ns)
-        })
-    }
 }

@@ -171,7 +171,7 @@ impl Splits {
         notices.exchange(pairs, targets, parents, now_ns, effects);
         self.spread.tick(pairs, now_ns);
         self.trigger(pairs, now_ns);
-        self.merge(pairs, now_ns);
+        self.merges.tick(pairs, &self.spread, &mut self.sources, now_ns);
         self.compactions.trigger(pairs);
         self.packings.trigger(pairs);
     }

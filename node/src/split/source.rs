@@ -202,7 +202,8 @@ impl Source {
 }
 
 impl Source {
-    /// The meganode goes, and its range is the left neighbour's from here on. Whether the log had room for it.
+    /// The meganode goes, and its range is the left neighbour's from here on. Whether the log had room for
+    /// it.
     fn retire(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
         let to = pairs.at(self.target);
         let pair = pairs.pair_mut(self.there.pair);

@@ -197,7 +197,8 @@ impl Target {
         self.nodes = Nodes::Hidden;
     }
 
-    /// Makes the next tree nodes readable, or has a merge's meganode end where the range ends. Whether all are.
+    /// Makes the next tree nodes readable, or has a merge's meganode end where the range ends. Whether all
+    /// are.
     fn show(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
         let next = match self.nodes {
             Nodes::Shown { .. } => return true,

@@ -149,7 +149,8 @@ pub enum SplitRecord<'a> {
         /// The slot.
         slot: SlotIndex,
     },
-    /// A merge begins: all of the meganode's range goes to its left neighbour. Writes to it wait from here on.
+    /// A merge begins: all of the meganode's range goes to its left neighbour. Writes to it wait from here
+    /// on.
     Merge {
         /// The meganode, which is empty.
         slot: SlotIndex,
@@ -386,7 +387,9 @@ mod tests {
         for (record, bytes) in records() {
             // The last field of these goes to the record's end, whatever its length.
             let open_end = match record {
-                NodeRecord::Split(SplitRecord::Adopt { kept, .. }) => kept.len(),
+                NodeRecord::Split(SplitRecord::Adopt { kept, .. } | SplitRecord::Absorb { kept, .. }) => {
+                    kept.len()
+                }
                 NodeRecord::Split(SplitRecord::Applied { freed, .. }) => freed.bytes.len(),
                 _ => 0,
             };

@@ -7,28 +7,17 @@
 //! A checkpoint holds the table's bytes of the moment when its base B was noted. They may be ahead of B, so
 //! replay meets records that the table has already: each keeps the CSN that brought it to its state, and what
 //! is not above that changes nothing.
-//!
-//! # Bytes
-//!
-//! Pair `u32`; slots: count `u32`, each slot `u32`, use `u8`, CSN `u64`; splits as source: count `u32`, each
-//! name, state `u8`, CSN `u64`, slot `u32`, target pair `u32`, target slot `u32`, key; splits as target:
-//! count `u32`, each name, state `u8`, CSN `u64`, slot `u32`, right link `u64`, tree nodes `u32`, entries
-//! `u64`, low key, high key or none. Names and keys as in the records of splits. The highest bit of a state
-//! says that it is a merge's.
+
+mod bytes;
 
 use std::collections::BTreeMap;
 
 use cell_terms::{Csn, Epoch, PairId, Pointer, SlotIndex};
 
-use super::fields::{encode_key, encode_key_option};
 use super::name::SplitName;
 use super::record::SplitRecord;
 use super::slot_use::SlotUse;
-use crate::fields::{Fields, RecordError};
 use crate::record::NodeRecord;
-
-/// Beside a state's number: it is a merge's.
-const MERGES: u8 = 0x80;
 
 /// The pair that begins with a meganode: the first of a cluster, whose node region has the lowest id.
 const FIRST_PAIR: PairId = PairId(1);
@@ -400,8 +389,8 @@ impl SplitTable {
         found.map(|(name, split)| (*name, split))
     }
 
-    /// The split that a slot's meganode was adopted in, or that it takes over a range by, until the source has
-    /// finished it. One that is not open comes first: that an earlier one was forgotten is in no log.
+    /// The split that a slot's meganode was adopted in, or that it takes over a range by, until the source
+    /// has finished it. One that is not open comes first: that an earlier one was forgotten is in no log.
     #[must_use]
     pub fn target_of(&self, slot: SlotIndex) -> Option<(SplitName, &TargetSplit)> {
         let of_slot = |split: &TargetSplit| split.slot == slot && split.state != TargetState::Discarded;
@@ -436,89 +425,6 @@ impl SplitTable {
     #[must_use]
     pub fn target(&self, name: SplitName) -> Option<&TargetSplit> {
         self.targets.get(&name)
-    }
-
-    /// Appends the table's bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let count = |len: usize| u32::try_from(len).expect("a region has less than 2^32 slots").to_le_bytes();
-        out.extend_from_slice(&self.pair.0.to_le_bytes());
-        out.extend_from_slice(&count(self.slots.len()));
-        for (slot, (used, csn)) in &self.slots {
-            out.extend_from_slice(&slot.0.to_le_bytes());
-            out.push(used.to_byte());
-            out.extend_from_slice(&csn.0.to_le_bytes());
-        }
-        out.extend_from_slice(&count(self.sources.len()));
-        for (name, split) in &self.sources {
-            name.encode(out);
-            out.push(index_of(&SourceState::ALL, &split.state) | if split.merges { MERGES } else { 0 });
-            out.extend_from_slice(&split.csn.0.to_le_bytes());
-            out.extend_from_slice(&split.slot.0.to_le_bytes());
-            out.extend_from_slice(&split.target.0.to_le_bytes());
-            out.extend_from_slice(&split.target_slot.0.to_le_bytes());
-            encode_key(&split.key, out);
-        }
-        out.extend_from_slice(&count(self.targets.len()));
-        for (name, split) in &self.targets {
-            name.encode(out);
-            out.push(index_of(&TargetState::ALL, &split.state) | if split.merges { MERGES } else { 0 });
-            out.extend_from_slice(&split.csn.0.to_le_bytes());
-            out.extend_from_slice(&split.slot.0.to_le_bytes());
-            out.extend_from_slice(&split.right.0.to_le_bytes());
-            out.extend_from_slice(&split.nodes.to_le_bytes());
-            out.extend_from_slice(&split.entries.to_le_bytes());
-            encode_key(&split.low, out);
-            encode_key_option(split.high.as_deref(), out);
-        }
-    }
-
-    /// Reads a table's bytes.
-    ///
-    /// # Errors
-    /// See [`RecordError`].
-    pub fn decode(bytes: &[u8]) -> Result<SplitTable, RecordError> {
-        let mut fields = Fields { bytes, at: 0 };
-        let pair = PairId(fields.u32()?);
-        let mut table =
-            SplitTable { pair, slots: BTreeMap::new(), sources: BTreeMap::new(), targets: BTreeMap::new() };
-        for _ in 0..fields.u32()? {
-            let slot = SlotIndex(fields.u32()?);
-            let offset = fields.at;
-            let byte = fields.u8()?;
-            let used = SlotUse::from_byte(byte).ok_or(RecordError::Unknown { offset, value: byte })?;
-            table.slots.insert(slot, (used, Csn(fields.u64()?)));
-        }
-        for _ in 0..fields.u32()? {
-            let name = fields.name()?;
-            let (state, merges) = state(&SourceState::ALL, &mut fields)?;
-            let split = SourceSplit {
-                state,
-                merges,
-                csn: Csn(fields.u64()?),
-                slot: SlotIndex(fields.u32()?),
-                target: PairId(fields.u32()?),
-                target_slot: SlotIndex(fields.u32()?),
-                key: fields.key()?.into(),
-            };
-            table.sources.insert(name, split);
-        }
-        for _ in 0..fields.u32()? {
-            let name = fields.name()?;
-            let (state, merges) = state(&TargetState::ALL, &mut fields)?;
-            let split = TargetSplit {
-                state,
-                merges,
-                csn: Csn(fields.u64()?),
-                slot: SlotIndex(fields.u32()?),
-                right: fields.pointer()?,
-                nodes: fields.u32()?,
-                entries: fields.u64()?,
-                low: fields.key()?.into(),
-                high: fields.key_option()?.map(Into::into),
-            };
-            table.targets.insert(name, split);
-        }
-        fields.end().map(|()| table)
     }
 }
 
@@ -585,19 +491,6 @@ impl TargetSplit {
     }
 }
 
-fn index_of<T: PartialEq>(all: &[T], state: &T) -> u8 {
-    let at = all.iter().position(|known| known == state);
-    at.and_then(|at| u8::try_from(at).ok()).expect("every state is listed")
-}
-
-/// A state, and whether it is a merge's.
-fn state<T: Copy>(all: &[T], fields: &mut Fields<'_>) -> Result<(T, bool), RecordError> {
-    let offset = fields.at;
-    let value = fields.u8()?;
-    let state = all.get(usize::from(value & !MERGES)).copied();
-    Ok((state.ok_or(RecordError::Unknown { offset, value })?, value & MERGES != 0))
-}
-
 #[cfg(test)]
 mod tests {
     use cell_terms::RegionId;
@@ -614,58 +507,60 @@ mod tests {
 
     type Logged = Vec<(Csn, NodeRecord<'static>)>;
 
+    /// The record by which a split of the pair's own goes on, or none.
+    fn step_of_own(name: SplitName, split: &SourceSplit, luck: u8) -> SplitRecord<'static> {
+        let (slot, right) = (split.slot, Pointer::new(RegionId(4), 4096));
+        match luck {
+            2 => SplitRecord::Linked { name },
+            3 if split.merges => SplitRecord::Retired { name, slot },
+            3 => {
+                let boundary = BoundaryNodes::new(&[NodeIndex::ROOT]).unwrap();
+                let freed = NodeBits::default();
+                SplitRecord::Applied { name, slot, right, boundary, high: b"key", freed }
+            }
+            4 => SplitRecord::Finished { name },
+            _ => SplitRecord::Aborted { name },
+        }
+    }
+
+    /// The record by which an adoption begins or goes on.
+    fn adoption(name: SplitName, slot: SlotIndex, merges: bool) -> SplitRecord<'static> {
+        let (low, high, kept) = (&b"low"[..], Some(&b"m"[..]), &[][..]);
+        let right = Pointer::new(RegionId(4), 4096);
+        match merges {
+            true => SplitRecord::Absorb { name, slot, low, high, right, kept },
+            false => SplitRecord::Adopt { name, slot, low, high, right, kept },
+        }
+    }
+
     /// Appends some record that may follow; which one, `luck` says. False if this one may not.
     fn step(table: &mut SplitTable, log: &mut Logged, csn: Csn, luck: u8) -> bool {
-        let pick = usize::from(luck / 10);
-        let right = Pointer::new(RegionId(4), 4096);
+        let (pick, merges) = (usize::from(luck / 10), luck > 150);
         let foreign = SplitName { pair: PairId(2), epoch: EPOCH, csn };
         let slots: Vec<_> = table.slots().filter(|(_, used)| *used == SlotUse::Leaf).collect();
         let sources: Vec<_> = table.sources().filter(|(_, split)| !split.state.is_over()).collect();
         let targets: Vec<_> = table.targets().collect();
+        let leaf = slots.get(pick % slots.len().max(1)).map(|(slot, _)| *slot);
         let record = match luck % 10 {
-            0 if luck > 150 => slots.get(pick % slots.len().max(1)).map(|(slot, _)| {
-                let (target, target_slot) = (PairId(2), SlotIndex(0));
-                SplitRecord::Merge { slot: *slot, key: b"key", target, target_slot }
-            }),
-            0 => slots.get(pick % slots.len().max(1)).map(|(slot, _)| {
-                let (target, target_slot) = (PairId(2), SlotIndex(0));
-                SplitRecord::Start { slot: *slot, key: b"key", target, target_slot }
-            }),
-            1 if luck > 150 => slots.get(pick % slots.len().max(1)).map(|(slot, _)| {
-                let (slot, kept) = (*slot, &[][..]);
-                SplitRecord::Absorb { name: foreign, slot, low: b"low", high: Some(b"m"), right, kept }
-            }),
-            1 => table.free_slot(SLOTS).map(|slot| {
-                let kept = &[][..];
-                SplitRecord::Adopt { name: foreign, slot, low: b"low", high: Some(b"m"), right, kept }
-            }),
-            luck @ 2..=5 => sources.get(pick % sources.len().max(1)).map(|(name, split)| {
-                let (name, slot) = (*name, split.slot);
-                let boundary = BoundaryNodes::new(&[NodeIndex::ROOT]).unwrap();
-                match luck {
-                    2 => SplitRecord::Linked { name },
-                    3 if split.merges => SplitRecord::Retired { name, slot },
-                    3 => {
-                        let freed = NodeBits::default();
-                        SplitRecord::Applied { name, slot, right, boundary, high: b"key", freed }
-                    }
-                    4 => SplitRecord::Finished { name },
-                    _ => SplitRecord::Aborted { name },
+            0 => leaf.map(|slot| {
+                let (key, target, target_slot) = (&b"key"[..], PairId(2), SlotIndex(0));
+                match merges {
+                    true => SplitRecord::Merge { slot, key, target, target_slot },
+                    false => SplitRecord::Start { slot, key, target, target_slot },
                 }
             }),
+            1 if merges => leaf.map(|slot| adoption(foreign, slot, true)),
+            1 => table.free_slot(SLOTS).map(|slot| adoption(foreign, slot, false)),
+            luck @ 2..=5 => {
+                sources.get(pick % sources.len().max(1)).map(|(name, split)| step_of_own(*name, split, luck))
+            }
             luck => targets.get(pick % targets.len().max(1)).map(|(name, split)| {
                 let (name, slot) = (*name, split.slot);
                 match luck {
                     6 => SplitRecord::Adopted { name, slot, nodes: 3, entries: 4 },
                     7 => SplitRecord::Opened { name },
                     8 => SplitRecord::Discarded { name, slot },
-                    _ => {
-                        let (low, high, kept) = (&b"low"[..], Some(&b"m"[..]), &[][..]);
-                        match split.merges {
-                            true => SplitRecord::Absorb { name, slot, low, high, right, kept },
-                            false => SplitRecord::Adopt { name, slot, low, high, right, kept },
-                        }
-                    }
+                    _ => adoption(name, slot, split.merges),
                 }
             }),
         };

@@ -81,7 +81,7 @@ export function status(world, now) {
   });
 }
 
-const splits = (world) => ({ begun: world.splitsFinished + 2, finished: world.splitsFinished, aborted: 1, under_way: world.isEmpty ? 0 : 1 });
+const splits = (world) => ({ begun: world.splitsFinished + 2, finished: world.splitsFinished, aborted: 1, merged: 3, under_way: world.isEmpty ? 0 : 1 });
 
 export const nodes = (world, now) => head(now, { nodes: [...present(world).map((node) => nodeRow(world, node, now)), ...(world.hasAbsent ? [absentRow(world)] : [])], missing: missingOf(world) });
 

@@ -59,13 +59,14 @@ pub(crate) struct Splits {
     begun: u64,
     finished: u64,
     aborted: u64,
+    merged: u64,
     under_way: u64,
 }
 
 impl Splits {
     pub(crate) fn of(counts: &SplitCounts) -> Splits {
-        let SplitCounts { begun, finished, aborted, under_way, .. } = *counts;
-        Splits { begun, finished, aborted, under_way }
+        let SplitCounts { begun, finished, aborted, merged, under_way, .. } = *counts;
+        Splits { begun, finished, aborted, merged, under_way }
     }
 
     pub(crate) fn and(self, other: Splits) -> Splits {
@@ -73,6 +74,7 @@ impl Splits {
             begun: self.begun + other.begun,
             finished: self.finished + other.finished,
             aborted: self.aborted + other.aborted,
+            merged: self.merged + other.merged,
             under_way: self.under_way + other.under_way,
         }
     }
@@ -340,7 +342,7 @@ mod tests {
             times: all.to_vec(),
             searches: gets.map(|_| [30.0, 10.0]),
             log: LogFigures { lag_bytes, sync_max_us: Some(lag_bytes), ..LogFigures::default() },
-            splits: Splits { begun: 2, finished: 1, aborted: 0, under_way: 1 },
+            splits: Splits { begun: 2, finished: 1, aborted: 0, merged: 0, under_way: 1 },
             recoveries: Vec::new(),
             events: Vec::new(),
         };

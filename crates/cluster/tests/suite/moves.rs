@@ -515,10 +515,8 @@ fn move_of_another_is_not_taken_for_ones_own() {
 fn cancel_whose_answer_is_lost_before_the_coordinator_goes_is_of_unknown_outcome() {
     let sim = Sim::new(7);
     let Moving { source, target, row, .. } = wanted(&sim);
-    let cancel_is_unknown = || {
-        let told = target.moves.cancel(row.name(), "ann");
-        matches!(told, Err(ClusterError::OutcomeUnknown(_)))
-    };
+    let cancel = || target.moves.cancel(row.name(), "ann");
+    let cancel_is_unknown = || matches!(cancel(), Err(ClusterError::OutcomeUnknown(_)));
     let is_under_way = || source.moves.of(row.pair).unwrap().unwrap().is_under_way();
     // A look and a write, twice: the second write does not reach it, or the second look.
     target.link.plan([Fault::None, Fault::Lost, Fault::None, Fault::NotReached]);

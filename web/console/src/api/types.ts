@@ -74,7 +74,7 @@ export interface OperationRow {
   operation: string; per_second: number | null; p50_us: number | null; p99_us: number | null; p999_us?: number | null; max_us?: number | null;
 }
 
-export interface Splits { begun: number; finished: number; aborted: number; under_way: number }
+export interface Splits { begun: number; finished: number; aborted: number; merged: number; under_way: number }
 
 export interface Status extends Document {
   answered_by: number;

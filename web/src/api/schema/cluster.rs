@@ -122,6 +122,7 @@ pub(super) fn splits() -> Value {
         ("begun", integer("Splits of meganodes that began since the nodes' starts.")),
         ("finished", integer("Those that finished.")),
         ("aborted", integer("Those that failed.")),
+        ("merged", integer("Empty meganodes that were merged into their left neighbours.")),
         ("under_way", integer("Those that are under way now.")),
     ])
 }

@@ -70,7 +70,7 @@ function Figures({ document, source }: { document: BucketsDocument; source: Sour
       <Tile name="Meganodes" value={count(document.meganodes_all)} window={scope} />
       <Tile name="Height" value={{ number: whole(document.levels_max), unit: "levels" }} window="highest meganode" />
       <Tile name="Tree nodes in use" value={share(all === 0 ? null : nodes / all)} window="of the slots shown" note={`${inThousands(nodes)} of ${inThousands(all)}`} />
-      <Tile name="Splits" value={{ number: whole(splits.finished), unit: "done" }} window="since start" note={`${splits.under_way} under way, ${splits.aborted} aborted`} />
+      <Tile name="Splits" value={{ number: whole(splits.finished), unit: "done" }} window="since start" note={`${splits.under_way} under way, ${splits.aborted} aborted, ${splits.merged} emptied and merged`} />
     </Tiles>
   );
 }
