@@ -14,8 +14,6 @@ pub struct WorkerFigures {
     pub at_ns: u64,
     /// What it does.
     pub state: ToldState,
-    /// Writes wait here for memory that a pair which leaves would give back.
-    pub writes_wait: bool,
     /// Its meganodes of entries.
     pub meganodes: u64,
     /// Its pairs.

@@ -12,12 +12,13 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
 
+use crate::worker::trust_passed_ns;
+
 /// For how long, after a node's last reply, clients may believe what they read in its memory: as long as it
 /// grants at most, which is never longer than the lease, by clocks that go slower.
 pub(crate) fn trust_ns(settings: &Settings) -> u64 {
     let longest_ms = settings.integer("trust_max_ms").min(settings.integer("lease_ms"));
-    let longest = Duration::from_millis(longest_ms).mul_f64(1.0 + settings.real("lease_drift_margin"));
-    u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX)
+    trust_passed_ns(longest_ms.saturating_mul(1_000_000))
 }
 
 /// Ends it once `passed_ns` is there, for which `wait_until` waits: all trust has passed then.
@@ -31,7 +32,7 @@ pub(crate) fn end(
         wait_until(passed_ns);
     }
     if let Err(error) = coordinator.end_lease(lease) {
-        tracing::warn!(error = with_causes(&error), %lease, "the lease ends by itself later");
+        tracing::warn!(error = with_causes(&error), %lease, "the lease may end by itself alone, later");
     }
 }
 
@@ -110,6 +111,19 @@ mod tests {
         link.plan([Fault::NotReached]);
         end(&link, lease, 0, |_| {});
         assert!(link.remaining_ns(lease).unwrap().is_some());
+    }
+
+    #[test]
+    fn trust_is_no_longer_than_the_lease_and_passes_by_slow_clocks_too() {
+        let mut settings = Settings::new(&[crate::SETTINGS, cell_cluster::SETTINGS]);
+        let longest = |settings: &Settings| {
+            [settings.integer("trust_max_ms"), settings.integer("lease_ms")].map(|of| of * 1_000_000)
+        };
+        let [trust_ns_max, lease_ns] = longest(&settings);
+        assert!(trust_ns_max < lease_ns && trust_ns(&settings) > trust_ns_max);
+        let long = (lease_ns / 1_000_000 * 2).to_string();
+        settings.set("trust_max_ms", &long, cell_terms::setting::Source::Flag).unwrap();
+        assert_eq!(trust_ns(&settings), trust_passed_ns(lease_ns));
     }
 
     #[test]

@@ -12,7 +12,6 @@ use crate::fresh::{FreshSplit, fresh_place};
 use crate::history::History;
 use crate::obstacle::{DrainStall, MoveFailure, PairObstacle};
 use crate::reason::{CancelReason, HalfKnown, MoveReason, NextStep, PlannedMove, RestReason};
-use crate::relief;
 use crate::rules::{BalanceRules, RulesError};
 use crate::search::Search;
 use crate::survey::{Survey, known_load};
@@ -194,15 +193,9 @@ impl Balancer {
         if let Some(pause) = figures.pause {
             return Err(RestReason::Paused(pause));
         }
-        let fresh = self.fresh(figures);
+        let Some(fresh) = self.fresh(figures) else { return self.compared(now_ms, figures) };
         // Under a load there is always another one.
         let is_others_turn = self.history.fresh_in_row() >= FRESH_IN_ROW_MAX;
-        if let Some(planned) = relief::next(figures, &self.history, &self.rules) {
-            // One that the full node has made for another helps, too, and there is less to copy.
-            let helps = |fresh: &PlannedMove| !is_others_turn && fresh.from == planned.from;
-            return Ok(fresh.filter(helps).unwrap_or(planned));
-        }
-        let Some(fresh) = fresh else { return self.compared(now_ms, figures) };
         let compared = is_others_turn.then(|| self.compared(now_ms, figures)).and_then(Result::ok);
         Ok(compared.unwrap_or(fresh))
     }
@@ -286,7 +279,7 @@ impl Balancer {
             self.history.carry(now_ms, held, &self.rules);
         }
         match planned.why {
-            MoveReason::Full { .. } | MoveReason::Above { .. } | MoveReason::Below { .. } => {
+            MoveReason::Above { .. } | MoveReason::Below { .. } => {
                 self.history.moved(now_ms, planned.from, planned.to);
                 self.history.note_fresh(false);
             }

@@ -13,7 +13,6 @@
 //! | Can these nodes be emptied, and where would their pairs go? | [`Balancer::drain_plan`] |
 //! | A meganode splits: where does the pair go that is made for it? | [`fresh_place`] |
 //! | Are a node's pairs too large to move? | [`has_to_divide`] |
-//! | Could a move give a full node memory? | [`can_be_relieved`] |
 //! | Is it to split early, because there are few? | [`BalanceRules::slot_part`] |
 //!
 //! What holds, whatever the figures are:
@@ -23,7 +22,6 @@
 //! - Balance decides nothing on figures that it only half knows.
 //! - A move of balance makes the worse of its two ends better, and no target worse than the tolerance allows.
 //!   A pair that was moved rests. A node that took a pair gives none for a while, and the other way round.
-//!   A node at which writes wait for memory waits for nothing of this: it gives a pair at once.
 //! - No target gets more than its memory and its number of pairs permit.
 //!
 //! `docs/design/balance.md` gives the rules in full.
@@ -36,7 +34,6 @@ mod fresh;
 mod history;
 mod obstacle;
 mod reason;
-mod relief;
 mod rules;
 mod search;
 mod survey;
@@ -55,5 +52,4 @@ pub use obstacle::{DrainStall, MoveFailure, NoTarget, PairObstacle};
 pub use reason::{
     CancelReason, GaveNothing, HalfKnown, Measure, MoveReason, NextStep, PlannedMove, RestReason,
 };
-pub use relief::can_be_relieved;
 pub use rules::{BalanceRules, RulesError};

@@ -307,9 +307,7 @@ impl BalanceDriver {
         let cause = match why {
             MoveReason::Drain { .. } => MoveMotive::Drain,
             MoveReason::Fresh => MoveMotive::Fresh,
-            MoveReason::Full { .. } | MoveReason::Above { .. } | MoveReason::Below { .. } => {
-                MoveMotive::Balance
-            }
+            MoveReason::Above { .. } | MoveReason::Below { .. } => MoveMotive::Balance,
         };
         match self.moves.begin_as(pair, target, &BalancerWish { cause, why: &words, seat }) {
             Ok(_) => {
@@ -318,7 +316,6 @@ impl BalanceDriver {
                 let count = match why {
                     MoveReason::Drain { .. } => &mut self.counts.drain,
                     MoveReason::Fresh => &mut self.counts.fresh,
-                    MoveReason::Full { .. } => &mut self.counts.full,
                     MoveReason::Above { .. } => &mut self.counts.above,
                     MoveReason::Below { .. } => &mut self.counts.below,
                 };

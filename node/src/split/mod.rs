@@ -21,7 +21,6 @@ mod notice;
 mod notice_row;
 mod packing;
 mod parent;
-mod relief;
 mod source;
 mod spread;
 mod target;
@@ -45,7 +44,6 @@ use notice::{SplitNotices, notice_key_of};
 use notice_row::NoticeKind;
 use packing::Packings;
 use parent::Parents;
-use relief::Relief;
 use source::Sources;
 use spread::Spread;
 use target::Targets;
@@ -77,8 +75,6 @@ pub(crate) struct Splits {
     awaited: BTreeMap<MeganodeAt, Csn>,
     /// Since when full meganodes wait for memory that is kept for pairs that are being recovered.
     held_since: BTreeMap<MeganodeAt, u64>,
-    /// Which of them wait for a pair to leave.
-    relief: Relief,
     effects: Effects,
 }
 
@@ -161,7 +157,6 @@ impl Splits {
         let Splits { awaited, full, .. } = self;
         awaited.retain(|there, _| full.contains(there));
         self.forget_held(pairs, now_ns);
-        self.relief.forget(&self.full, now_ns);
         if !self.full.is_empty() && pairs.iter().all(|owned| !owned.pair.is_checking()) {
             // A full one asks again: its split may have failed, or room may have come.
             self.full.clear();
@@ -207,11 +202,6 @@ impl Splits {
         self.effects.changed();
     }
 
-    /// Whether writes wait for memory that a pair which leaves gives back.
-    pub(crate) fn wait_for_relief(&self) -> bool {
-        self.relief.is_awaited()
-    }
-
     /// Whether a pair is taking over entries that no leaf leads to yet.
     pub(crate) fn is_building(&self, at: PairAt) -> bool {
         self.targets.are_building(at)
@@ -235,7 +225,6 @@ impl Splits {
         self.full.retain(|there| there.pair != at);
         self.awaited.retain(|there, _| there.pair != at);
         self.held_since.retain(|there, _| there.pair != at);
-        self.relief.pair_leaves();
         self.spread.forget_pair(at);
         self.parents.forget_pair(at);
         self.compactions.forget_pair(at);

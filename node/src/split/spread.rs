@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use cell_placement::{
-    Arrival, BalanceRules, Figures, FreshSplit, HeldPair, MemberFigures, MemberState, PairLoad,
-    can_be_relieved, fresh_fits, fresh_place, has_to_divide,
+    Arrival, BalanceRules, Figures, FreshSplit, HeldPair, MemberFigures, MemberState, PairLoad, fresh_fits,
+    fresh_place, has_to_divide,
 };
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{NodeId, PairId};
@@ -252,19 +252,6 @@ impl Spread {
         }
         tracing::debug!(node = place.node.0, why = %place.why, "a half goes to another node");
         Going::To(place.node)
-    }
-
-    /// Whether balance lets a pair leave for the sake of this node's memory, or could.
-    pub(super) fn relief_may_come(&self, pairs: &Pairs, now_ns: u64) -> bool {
-        let Some(view) = self.view(now_ns) else { return false };
-        if view.figures.moving.is_some_and(|moving| moving.from == view.node) {
-            return true;
-        }
-        let Some(first) = pairs.iter().next() else { return false };
-        // A pair without a log cannot move.
-        let logged = pairs.iter().filter(|owned| owned.pair.has_log());
-        let taken = logged.map(|owned| owned.pair.granted_bytes().saturating_add(view.log_bytes));
-        can_be_relieved(&view.figures, &view.rules, view.node, first.pair.obtainable_bytes(), taken)
     }
 
     /// The cluster as if all fresh pairs were where they go.

@@ -269,15 +269,7 @@ impl Target {
         }
         match step_of_target(state, self.answer) {
             TargetStep::Ask => self.ask(pairs, now_ns, effects),
-            TargetStep::Discard => {
-                let pair = pairs.pair_mut(self.at);
-                self.give_up(pair);
-                if !pair.discard(name, self.slot) {
-                    return Stepped::Waits;
-                }
-                effects.changed(); // one that was to be merged into takes writes again
-                Stepped::Over
-            }
+            TargetStep::Discard => self.discard(pairs, effects),
             TargetStep::Show => self.become_readable(pairs, effects),
             TargetStep::Open => self.open(pairs, effects),
             // Its source is over once it has learnt that this is open, and it learns that once it is sealed.
@@ -292,6 +284,17 @@ impl Target {
             }
             TargetStep::Contradiction | TargetStep::Done => Stepped::Waits,
         }
+    }
+
+    /// What was adopted is thrown away, once the log has room for that.
+    fn discard(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> Stepped {
+        let pair = pairs.pair_mut(self.at);
+        self.give_up(pair);
+        if !pair.discard(self.name, self.slot) {
+            return Stepped::Waits;
+        }
+        effects.changed(); // a meganode that was to be merged into takes writes again
+        Stepped::Over
     }
 
     fn ask(&mut self, pairs: &Pairs, now_ns: u64, effects: &mut Effects) -> Stepped {

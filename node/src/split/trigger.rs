@@ -200,12 +200,6 @@ impl Splits {
         now_ns.saturating_sub(since_ns) < HELD_NS
     }
 
-    /// Whether this node's memory is full, balance can let a pair leave, and a put may wait for that.
-    fn awaits_relief(&mut self, pairs: &Pairs, there: MeganodeAt, now_ns: u64) -> bool {
-        let may_come = self.spread.relief_may_come(pairs, now_ns);
-        self.relief.awaits(there, may_come, now_ns)
-    }
-
     /// Who has found room waits anew the next time. Who has waited in vain does not, as long as memory is
     /// kept.
     pub(super) fn forget_held(&mut self, pairs: &Pairs, now_ns: u64) {
@@ -228,8 +222,7 @@ impl Splits {
     ) -> bool {
         let comes = self.room_comes(pairs, there, needs_extents, now_ns)
             || self.merges.slot_comes(pairs, &self.spread, &mut self.sources, now_ns)
-            || self.awaits_held(pairs.pair(there.pair), there, now_ns)
-            || self.awaits_relief(pairs, there, now_ns);
+            || self.awaits_held(pairs.pair(there.pair), there, now_ns);
         if comes {
             self.full.insert(there);
         }

@@ -38,6 +38,11 @@ const SETTLE_NS: u64 = 30_000_000_000;
 /// more.
 const TRUST_MARGIN_PARTS: u64 = 2;
 
+/// After how long trust for this time has passed by every client's clock.
+pub(crate) const fn trust_passed_ns(granted_ns: u64) -> u64 {
+    granted_ns.saturating_add(granted_ns / TRUST_MARGIN_PARTS)
+}
+
 impl Worker {
     /// The pair is to leave, in order; by a planned move, if there is a ticket.
     pub(super) fn leave(&mut self, pair: PairId, ticket: Option<u64>) {
@@ -114,7 +119,7 @@ impl Worker {
     /// Trust is granted for so long from now on.
     pub(super) fn note_trust(&mut self, trust_us: u32) {
         let granted_ns = u64::from(trust_us) * 1_000;
-        let ends_ns = granted_ns + granted_ns / TRUST_MARGIN_PARTS;
+        let ends_ns = trust_passed_ns(granted_ns);
         let until_ns = &mut self.leaving.trusted_until_ns;
         *until_ns = (*until_ns).max(self.now_ns.saturating_add(ends_ns));
     }

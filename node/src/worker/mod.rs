@@ -53,6 +53,7 @@ use crate::table_view::TableView;
 use crate::tree_check::TreeChecker;
 use crate::tree_shape::TreeSampler;
 
+pub(crate) use leaving::trust_passed_ns;
 pub(crate) use left_pairs::LeftPair;
 pub use registrations::pair_regions;
 

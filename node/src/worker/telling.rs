@@ -39,7 +39,6 @@ impl Worker {
         self.commands.push(Command::Figures(Box::new(WorkerFigures {
             at_ns: self.now_ns,
             state,
-            writes_wait: self.splits.wait_for_relief(),
             meganodes,
             pairs,
         })));

@@ -11,5 +11,4 @@ mod fresh;
 mod half_known;
 mod model;
 mod others;
-mod relief;
 mod settles;

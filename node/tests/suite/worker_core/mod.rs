@@ -24,7 +24,6 @@ mod merges;
 mod mutants;
 mod operations;
 mod packing;
-mod relief;
 mod rest;
 mod results;
 mod room;

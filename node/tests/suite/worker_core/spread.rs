@@ -11,7 +11,7 @@ use crate::worker_core::leave::frozen_at;
 use crate::worker_core::splits::load_until_split;
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 
-pub(crate) const OTHER: NodeId = NodeId(NODE.0 + 1);
+const OTHER: NodeId = NodeId(NODE.0 + 1);
 const MS: u64 = 1_000_000;
 
 fn key(number: u64) -> Vec<u8> {
@@ -33,14 +33,13 @@ fn member(node: NodeId, bytes: u64) -> MemberFigures {
         told_ms_ago: Some(0),
         serving_ms: 3_600_000,
         memory_left_bytes: 1 << 40,
-        writes_wait: false,
         pairs_max: 100,
         pairs: vec![held],
     }
 }
 
 /// Two nodes; the other one has so many bytes. Nothing splits early.
-pub(crate) fn view(bytes: u64) -> SpreadView {
+fn view(bytes: u64) -> SpreadView {
     let members = vec![member(NODE, 0), member(OTHER, bytes)];
     SpreadView {
         node: NODE,
@@ -52,7 +51,7 @@ pub(crate) fn view(bytes: u64) -> SpreadView {
     }
 }
 
-pub(crate) fn tell(world: &mut World, view: SpreadView) {
+fn tell(world: &mut World, view: SpreadView) {
     world.notify(0, ControlEvent::Spread(Some(Arc::new(view))));
 }
 
