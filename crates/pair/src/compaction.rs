@@ -127,7 +127,7 @@ impl<O: MemoryObserver> Pair<O> {
         }
         // A slot whose adoption was thrown away meanwhile holds nothing, though it rests for a while.
         std::iter::from_fn(|| self.meganodes.take_sparse())
-            .find(|slot| self.splits.slot_use(*slot) == SlotUse::Leaf)
+            .find(|slot| self.splits.slot_use(*slot) != SlotUse::Free)
     }
 
     /// The meganode is to be looked at another time.

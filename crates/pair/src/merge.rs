@@ -5,11 +5,12 @@ use cell_recovery::{NodeRecord, SourceState, SplitName, SplitRecord};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Pointer, SlotIndex};
 use cell_tree::{
-    BulkBuilder, BulkFrame, Change, LeafSnapshot, MeganodeRole, NodeIndex, SlotAllocator, TreeNodeState,
+    BulkBuilder, BulkFrame, Change, LeafEntry, LeafSnapshot, MeganodeRole, NodeIndex, SlotAllocator,
+    TreeNodeState,
 };
 
 use crate::adoption::{Adoption, AdoptionRange};
-use crate::error::PairError;
+use crate::error::{PairError, WriteError};
 use crate::log::LogNeed;
 use crate::memory::MemoryObserver;
 use crate::pair::Pair;
@@ -43,6 +44,7 @@ impl<O: MemoryObserver> Pair<O> {
     /// all of that is in the log; false: the log has no room now.
     pub fn begin_absorbing(&mut self, adoption: &mut Adoption) -> bool {
         let AdoptionRange { name, slot, low, high, right, .. } = adoption.range().clone();
+        assert!(self.emptied_by(slot).is_some() || planted(Mutant::AbsorbedUnseen), "{slot} has entries");
         while let Some(kept) = adoption.take_kept() {
             let keys = low.len() + high.as_ref().map_or(0, |high| high.len());
             if self.step_room(keys + kept.len()).is_err() {
@@ -114,20 +116,21 @@ impl<O: MemoryObserver> Pair<O> {
         true
     }
 
-    /// Whether the entry before a key leads to this meganode already: then none at the key is needed.
-    pub(crate) fn is_led_to(&self, router: SlotIndex, key: &[u8], to: Pointer) -> Result<bool, PairError> {
-        if planted(Mutant::MergedRouteKept) {
-            return Ok(false);
+    /// Takes the router's entry at a key out, if it leads to a meganode that is gone: the entry before leads to
+    /// who has its range. The CSN that must be sealed before the slot of that one is used again.
+    ///
+    /// # Errors
+    /// The log has no room now, or the router is damaged.
+    pub fn unroute(&mut self, router: SlotIndex, low: &[u8], gone: Pointer) -> Result<Csn, WriteError> {
+        let found = self.meganode(router).search(low).map_err(PairError::Tree)?;
+        if found.entry != Some(LeafEntry::to_meganode(gone)) || planted(Mutant::MergedRouteKept) {
+            return Ok(found.csn_changed.max(found.csn_removed));
         }
-        let (meganode, mut leaf) = (self.meganode(router), LeafSnapshot::new());
-        meganode.leaf(key, &mut leaf)?;
-        let mut at = leaf.position(key);
-        while at == 0 {
-            if leaf.low().is_empty() || !meganode.leaf_before(&mut leaf)? {
-                return Ok(false);
-            }
-            at = leaf.len();
-        }
-        Ok(leaf.entry(at - 1).meganode() == to)
+        self.log_room(&LogNeed::delete(low.len())).map_err(WriteError::NoRoom)?;
+        let meganode = self.memory.meganode(router, MeganodeRole::Router);
+        cell_tree::plan_remove(&meganode, low, &mut self.plan).map_err(PairError::Plan)?;
+        let last = self.change_tree(router, None);
+        self.meganodes.removed(router);
+        Ok(last)
     }
 }

@@ -305,14 +305,13 @@ impl<O: MemoryObserver> Pair<O> {
         true
     }
 
-    /// Leads keys from `low` on to a meganode; where the entry before leads there already, an entry at `low`
-    /// goes. Repeating it changes nothing. The CSN that must be durable before anybody relies on it.
+    /// Leads keys from `low` on to a meganode. Repeating it changes nothing. The CSN that must be durable
+    /// before anybody relies on it.
     pub fn route(&mut self, router: SlotIndex, low: &[u8], to: Pointer) -> Result<Csn, WriteError> {
         let key = if low.is_empty() { &[0][..] } else { low };
         let entry = LeafEntry::to_meganode(to);
         let found = self.meganode(router).search(key).map_err(PairError::Tree)?;
-        let goes = self.is_led_to(router, key, to)?;
-        if found.entry == (!goes).then_some(entry) {
+        if found.entry == Some(entry) {
             return Ok(found.csn_changed);
         }
         self.make_room(router, 0);
@@ -322,16 +321,12 @@ impl<O: MemoryObserver> Pair<O> {
         let Some(owned) = self.meganodes.get_mut(router) else {
             return Err(PairError::NoMeganode(router).into());
         };
-        let planned = match goes {
-            true => cell_tree::plan_remove(&meganode, key, &mut self.plan),
-            false => cell_tree::plan_put(&meganode, &mut owned.allocator, key, entry, &mut self.plan),
-        };
-        match planned {
+        match cell_tree::plan_put(&meganode, &mut owned.allocator, key, entry, &mut self.plan) {
             Ok(()) => {}
             Err(cell_tree::PlanError::Full { .. }) => return Err(WriteError::NoRoom(NoRoom::Slot)),
             Err(error) => return Err(PairError::Plan(error).into()),
         }
-        let added = if goes { -1 } else { i64::from(self.plan.old().is_none()) };
+        let added = i64::from(self.plan.old().is_none());
         let last = self.change_tree(router, None);
         self.meganodes.count(router, added);
         Ok(last)

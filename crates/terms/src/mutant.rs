@@ -166,8 +166,14 @@ mutants! {
     SplitPrunedEarly: "split-pruned-early",
     /// A source takes writes to its upper half once the split is linked.
     LinkedHalfWritten: "linked-half-written",
-    /// An entry of the router stays though the one before it leads where it leads.
+    /// The router's entry of a meganode that was merged away stays.
     MergedRouteKept: "merged-route-kept",
+    /// A meganode takes over a range though it has got entries since it was chosen.
+    AbsorbedUnseen: "absorbed-unseen",
+    /// A merge's target changes by a link of which damage would not be found.
+    MergeToldUnsealed: "merge-told-unsealed",
+    /// A slot is used again by a removal from the router of which damage would not be found.
+    UnroutedToldUnsealed: "unrouted-told-unsealed",
     /// The slot of a meganode that was merged away is used again before the router has forgotten it.
     MergedSlotReusedEarly: "merged-slot-reused-early",
     /// A checkpoint begins while an adoption has entries that no leaf leads to.

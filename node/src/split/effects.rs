@@ -26,8 +26,8 @@ pub(super) enum SplitMessage {
     Ask { name: SplitName, by: PairId },
     /// To the target, asked or not: how far its source is, durably.
     Answer { to: PairId, name: SplitName, answer: SplitAnswer },
-    /// To the router: lead keys from `low` on there.
-    Route { name: SplitName, low: Box<[u8]>, to: Pointer },
+    /// To the router: lead keys from `low` on there. With a meganode that is gone by a merge: lead none there.
+    Route { name: SplitName, low: Box<[u8]>, to: Pointer, gone: Option<Pointer> },
     /// To the source: the router's entry is durable. One that a notice asked for is reported by a notice.
     Routed { name: SplitName, notice: Option<String> },
 }
@@ -71,8 +71,11 @@ pub struct SplitCounts {
     pub aborted: u64,
     /// Empty meganodes that were merged into their left neighbours, beside the splits.
     pub merged: u64,
-    /// Of those that began, the ones that are under way now.
+    /// Of the splits that began, those that are under way now.
     pub under_way: u64,
+    /// Merges that are under way now.
+    #[serde(skip)]
+    pub merging: u64,
     /// Times that one more pair was wanted and there was no memory for it.
     #[serde(skip)]
     pub pairs_short: u64,

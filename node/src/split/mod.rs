@@ -154,8 +154,9 @@ impl Splits {
     /// Looks for meganodes that should be split.
     pub(crate) fn tick(&mut self, pairs: &mut Pairs, now_ns: u64) {
         // Who has found room waits for nothing more: what is freed next is waited for anew.
-        let Splits { awaited, full, .. } = self;
+        let Splits { awaited, full, merges, .. } = self;
         awaited.retain(|there, _| full.contains(there));
+        merges.forget_waits(full, now_ns);
         self.forget_held(pairs, now_ns);
         if !self.full.is_empty() && pairs.iter().all(|owned| !owned.pair.is_checking()) {
             // A full one asks again: its split may have failed, or room may have come.
@@ -234,7 +235,9 @@ impl Splits {
 
     /// Splits since the start.
     pub(crate) fn counts(&self) -> SplitCounts {
-        SplitCounts { under_way: self.sources.len() as u64, ..self.effects.counts }
+        let merging = self.sources.merging() as u64;
+        let under_way = self.sources.len() as u64 - merging;
+        SplitCounts { under_way, merging, ..self.effects.counts }
     }
 
     fn deliver(&mut self, pairs: &mut Pairs, message: SplitMessage) {
@@ -253,7 +256,7 @@ impl Splits {
             SplitMessage::Refused { name, why } => self.sources.on_refused(name, why),
             SplitMessage::Readable { name } => self.sources.on_readable(name),
             SplitMessage::Opened { name } => self.sources.on_opened(pairs, name, &mut self.effects),
-            SplitMessage::Route { name, low, to } => self.parents.push(name, low, to),
+            SplitMessage::Route { name, low, to, gone } => self.parents.push(name, low, to, gone),
             SplitMessage::Routed { name, notice: None } => self.sources.on_routed(name),
             SplitMessage::Routed { notice: Some(notice), .. } => self.notices.is_inserted(notice),
         }

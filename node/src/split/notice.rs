@@ -189,7 +189,7 @@ impl SplitNotices {
             return;
         }
         match notice.parent_entry() {
-            Some((low, to)) => parents.push_noted(name, low.into(), to, key.to_owned()),
+            Some(entry) => parents.push_noted(name, entry, key.to_owned()),
             None => tracing::error!(%name, "a notice of a router's entry cannot be read"),
         }
     }
@@ -214,8 +214,10 @@ impl SplitNotices {
         done.into_iter().for_each(|name| effects.send(SplitMessage::Routed { name, notice: None }));
         let unasked = |entry: &&mut ParentEntry| entry.notice.is_none() && entry.asked.is_none();
         for entry in parents.queue_mut().filter(unasked) {
-            let (key, notice) =
-                (notice_key_of(entry.name, NoticeKind::Parent), NoticeRow::parent(&entry.low, entry.to));
+            let (key, notice) = (
+                notice_key_of(entry.name, NoticeKind::Parent),
+                NoticeRow::parent(&entry.low, entry.to, entry.gone),
+            );
             if seen.notices.get(&key) == Some(&notice) {
                 entry.asked = Some(seen.revision); // an earlier owner of the source asked
             } else if let Some(source) = pairs.at(entry.name.pair) {

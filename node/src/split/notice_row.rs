@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | `split/<name>/target` | the target's owner | how far the target is | by it, at the split's end |
 //! | `split/<name>/source` | the source's owner | the answer to the target's question | by the target's owner |
-//! | `split/<name>/parent` | the source's owner | the router's entry that is to be inserted | by the router's owner, once it is durable |
+//! | `split/<name>/parent` | the source's owner | the router's entry that is to be inserted, or goes | by the router's owner, once it is durable |
 
 use cell_cluster::{ClusterError, NOTICE_PREFIX};
 use cell_terms::{PairId, Pointer};
@@ -41,7 +41,18 @@ pub enum NoticeRow {
         low: String,
         /// Where its root tree node is.
         to: u64,
+        /// The root tree node of a meganode that is gone by a merge: then the entry that leads there goes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gone: Option<u64>,
     },
+}
+
+/// What a notice says of the router's entry at a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NotedEntry {
+    pub(super) low: Vec<u8>,
+    pub(super) to: Pointer,
+    pub(super) gone: Option<Pointer>,
 }
 
 /// How far a target is.
@@ -121,18 +132,18 @@ impl NoticeRow {
 
     /// A router's entry.
     #[must_use]
-    pub(super) fn parent(low: &[u8], to: Pointer) -> NoticeRow {
+    pub(super) fn parent(low: &[u8], to: Pointer, gone: Option<Pointer>) -> NoticeRow {
         let low = low.iter().map(|byte| format!("{byte:02x}")).collect();
-        NoticeRow::Parent { low, to: to.0 }
+        NoticeRow::Parent { low, to: to.0, gone: gone.map(|gone| gone.0) }
     }
 
-    /// The low key of a router's entry, and where it leads; none if this is not one.
+    /// What it says of a router's entry; none if it says nothing of one.
     #[must_use]
-    pub(super) fn parent_entry(&self) -> Option<(Vec<u8>, Pointer)> {
-        let NoticeRow::Parent { low, to } = self else { return None };
+    pub(super) fn parent_entry(&self) -> Option<NotedEntry> {
+        let NoticeRow::Parent { low, to, gone } = self else { return None };
         let digit = |at: usize| low.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
         let bytes: Option<Vec<u8>> = (0..low.len()).step_by(2).map(digit).collect();
-        Some((bytes?, Pointer(*to)))
+        Some(NotedEntry { low: bytes?, to: Pointer(*to), gone: gone.map(Pointer) })
     }
 }
 
@@ -167,7 +178,11 @@ mod tests {
                 NoticeRow::Source { target, answer: SourceNotice::No },
                 r#"{"source":{"target":2,"answer":"no"}}"#,
             ),
-            (NoticeRow::Parent { low: "6b".into(), to: 7 }, r#"{"parent":{"low":"6b","to":7}}"#),
+            (NoticeRow::Parent { low: "6b".into(), to: 7, gone: None }, r#"{"parent":{"low":"6b","to":7}}"#),
+            (
+                NoticeRow::Parent { low: "6b".into(), to: 7, gone: Some(9) },
+                r#"{"parent":{"low":"6b","to":7,"gone":9}}"#,
+            ),
         ];
         for (notice, text) in texts {
             assert_eq!(notice.encode(), text);
@@ -184,9 +199,13 @@ mod tests {
         assert_eq!(parse_notice_key("split/1.2.3/other"), None);
         let to = Pointer::new(RegionId(4), 4096);
         for low in [&b""[..], b"key", &[0, 0xff]] {
-            assert_eq!(NoticeRow::parent(low, to).parent_entry(), Some((low.to_vec(), to)));
+            for gone in [None, Some(to)] {
+                let entry = NotedEntry { low: low.to_vec(), to, gone };
+                assert_eq!(NoticeRow::parent(low, to, gone).parent_entry(), Some(entry));
+            }
         }
-        assert_eq!(NoticeRow::Parent { low: "0".into(), to: 0 }.parent_entry(), None);
-        assert_eq!(NoticeRow::Parent { low: "zz".into(), to: 0 }.parent_entry(), None);
+        for low in ["0", "zz"] {
+            assert_eq!(NoticeRow::Parent { low: low.into(), to: 0, gone: None }.parent_entry(), None);
+        }
     }
 }

@@ -11,6 +11,7 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, PairId, Pointer, Root, SlotIndex};
 
 use super::effects::{Effects, SplitMessage};
+use super::notice_row::NotedEntry;
 use crate::outbox::PairAt;
 use crate::pairs::Pairs;
 
@@ -39,6 +40,8 @@ pub(super) struct ParentEntry {
     pub(super) name: SplitName,
     pub(super) low: Box<[u8]>,
     pub(super) to: Pointer,
+    /// The meganode that is gone by a merge: an entry that leads there goes.
+    pub(super) gone: Option<Pointer>,
     /// Its split's source is elsewhere: this notice asked for it, and goes when it is durable.
     pub(super) notice: Option<String>,
     /// The router is elsewhere: the revision of the notice that asks for it.
@@ -59,13 +62,15 @@ pub(super) fn root_pair(pairs: &Pairs) -> Option<PairAt> {
 }
 
 impl Parents {
-    pub(super) fn push(&mut self, name: SplitName, low: Box<[u8]>, to: Pointer) {
-        self.queue.push_back(ParentEntry { name, low, to, notice: None, asked: None });
+    pub(super) fn push(&mut self, name: SplitName, low: Box<[u8]>, to: Pointer, gone: Option<Pointer>) {
+        self.queue.push_back(ParentEntry { name, low, to, gone, notice: None, asked: None });
     }
 
     /// An entry that a node without the router asks for.
-    pub(super) fn push_noted(&mut self, name: SplitName, low: Box<[u8]>, to: Pointer, notice: String) {
-        self.queue.push_back(ParentEntry { name, low, to, notice: Some(notice), asked: None });
+    pub(super) fn push_noted(&mut self, name: SplitName, entry: NotedEntry, notice: String) {
+        let NotedEntry { low, to, gone } = entry;
+        let (low, notice) = (low.into(), Some(notice));
+        self.queue.push_back(ParentEntry { name, low, to, gone, notice, asked: None });
     }
 
     pub(super) fn queue(&self) -> impl Iterator<Item = &ParentEntry> {
@@ -98,6 +103,17 @@ impl Parents {
         self.lost_routers.push((at, slot));
     }
 
+    /// Whether the first entry is in the router for good. That one is gone must not be undone by a bit: its slot
+    /// is used again.
+    fn is_told(&self, pair: &mut Pair, csn: Csn) -> bool {
+        let goes = self.queue.front().is_some_and(|entry| entry.gone.is_some());
+        if goes && csn <= pair.durable() && !planted(Mutant::UnroutedToldUnsealed) {
+            pair.want_seal(csn);
+            return csn <= pair.sealed();
+        }
+        csn <= pair.durable()
+    }
+
     /// Takes the first entry a step further, where the router is. Whether it went on.
     pub(super) fn step(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
         self.lost_routers.retain(|(at, slot)| !pairs.pair_mut(*at).free_router(*slot));
@@ -120,7 +136,7 @@ impl Parents {
             RoutingStep::Setting(csn) if csn <= durable || planted(Mutant::RouteAddedEarly) => {
                 Ok(Some(RoutingStep::Idle))
             }
-            RoutingStep::Inserting(csn) if csn <= durable || planted(Mutant::RoutedToldEarly) => {
+            RoutingStep::Inserting(csn) if self.is_told(pair, csn) || planted(Mutant::RoutedToldEarly) => {
                 if let Some(entry) = self.queue.pop_front() {
                     effects.send(SplitMessage::Routed { name: entry.name, notice: entry.notice });
                 }
@@ -146,6 +162,11 @@ impl Parents {
 
 /// Inserts an entry, or begins the router that it needs; `None` where there is no room for one now.
 fn begin(pair: &mut Pair, entry: &ParentEntry) -> Result<Option<RoutingStep>, WriteError> {
+    if let (Some(gone), router) = (entry.gone, pair.router()) {
+        // Without a router nobody is led to what is gone.
+        let removed = router.map_or(Ok(pair.durable()), |router| pair.unroute(router, &entry.low, gone));
+        return removed.map(|csn| Some(RoutingStep::Inserting(csn)));
+    }
     if let Some(router) = pair.router() {
         return pair.route(router, &entry.low, entry.to).map(|csn| Some(RoutingStep::Inserting(csn)));
     }

@@ -3,7 +3,8 @@
 
 use cell_pair::{AdoptionRange, Pair, TruncatedHalf};
 use cell_recovery::{
-    NodeRecord, SourceState, SourceStep, SplitAnswer, SplitName, SplitRecord, TargetProgress, step_of_source,
+    CompletionTable, NodeRecord, SourceSplit, SourceState, SourceStep, SplitAnswer, SplitName, SplitRecord,
+    TargetProgress, step_of_source,
 };
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, ExtentOffset, PairId, Pointer};
@@ -52,6 +53,12 @@ fn may_open(pair: &Pair, applied: Csn) -> bool {
     is_sealed(pair, applied, planted(Mutant::OpenToldUnsealed)) || planted(Mutant::OpenToldEarly)
 }
 
+/// Whether a target may be shown, by the record that links it. What a merge's target changes then is not taken
+/// back.
+fn may_show(pair: &Pair, linked: Csn, merges: bool) -> bool {
+    linked <= pair.sealed() || linked <= pair.durable() && (!merges || planted(Mutant::MergeToldUnsealed))
+}
+
 /// Whether a target may forget the split, by the record that has ended it.
 fn may_end(pair: &Pair, ended: Csn) -> bool {
     is_sealed(pair, ended, planted(Mutant::EndToldUnsealed)) || planted(Mutant::SplitEndedEarly)
@@ -61,8 +68,10 @@ fn may_end(pair: &Pair, ended: Csn) -> bool {
 /// that record would be found, too.
 pub(super) fn answer_of(pair: &Pair, name: SplitName) -> SplitAnswer {
     let table = pair.split_table();
-    let given_away = table.source(name).is_some_and(|split| split.state == SourceState::Applied);
-    let by_seal = given_away && !planted(Mutant::OpenNotedUnsealed);
+    let given_away =
+        |of: &SourceSplit| of.state == SourceState::Applied && !planted(Mutant::OpenNotedUnsealed);
+    let merges = |of: &SourceSplit| of.merges && !planted(Mutant::MergeToldUnsealed);
+    let by_seal = table.source(name).is_some_and(|split| given_away(split) || merges(split));
     table.answer(name, if by_seal { pair.sealed() } else { pair.durable() })
 }
 
@@ -103,7 +112,9 @@ impl Source {
                 false
             }
             SourceStep::Link => pair.try_step(SplitRecord::Linked { name }, 0).is_some(),
-            SourceStep::NotifyLinked if durable || planted(Mutant::TruncatedEarly) => {
+            SourceStep::NotifyLinked
+                if may_show(pair, csn, self.merges) || planted(Mutant::TruncatedEarly) =>
+            {
                 self.notify(SplitAnswer::Linked, effects);
                 self.progress = TargetProgress::NotifiedLinked;
                 false
@@ -126,7 +137,7 @@ impl Source {
                 logged
             }
             SourceStep::Done if may_end(pair, csn) => return self.end(effects),
-            SourceStep::NotifyOpen | SourceStep::Done if durable => {
+            SourceStep::NotifyLinked | SourceStep::NotifyOpen | SourceStep::Done if durable => {
                 pair.want_seal(csn);
                 false
             }
@@ -173,7 +184,11 @@ impl Source {
         let (from, low, slot) = (split.slot, split.key.clone(), split.target_slot);
         let range = AdoptionRange { name: self.name, slot, low, high, right, merges: self.merges };
         let durable = pair.durable();
-        let kept = pair.completions().parts(durable, KEPT_BYTES);
+        // Within one pair nothing need go along.
+        let kept = match self.merges && self.target == pair.id() {
+            true => CompletionTable::default().parts(durable, KEPT_BYTES),
+            false => pair.completions().parts(durable, KEPT_BYTES),
+        };
         Some(SplitMessage::Adopt { to: self.target, range, from, kept })
     }
 
@@ -352,7 +367,8 @@ impl Sources {
         let pair = pairs.pair(source.there.pair);
         if let Some(split) = pair.split_table().source(name) {
             let to = pair.pointer_to(split.target, split.target_slot);
-            effects.send(SplitMessage::Route { name, low: split.key.clone(), to });
+            let gone = split.merges.then(|| pair.pointer(split.slot));
+            effects.send(SplitMessage::Route { name, low: split.key.clone(), to, gone });
         }
     }
 
@@ -404,9 +420,9 @@ impl Sources {
         self.list.iter().any(Source::is_truncating)
     }
 
-    /// Whether one of them is a merge.
-    pub(super) fn are_merging(&self) -> bool {
-        self.list.iter().any(|source| source.merges)
+    /// How many of them are merges.
+    pub(super) fn merging(&self) -> usize {
+        self.list.iter().filter(|source| source.merges).count()
     }
 
     /// Whether extents of a pair's truncated meganodes are still to be freed.

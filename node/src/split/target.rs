@@ -152,15 +152,13 @@ impl Target {
 
     /// Goes on with copying, if it is at that. Whether there is more to do that waits for nothing.
     fn build(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
+        if let Nodes::Building { adoption, .. } = &self.nodes
+            && adoption.range().merges
+        {
+            return self.absorb(pairs, effects);
+        }
         let pair = pairs.pair_mut(self.at);
         let Nodes::Building { adoption, source, started } = &mut self.nodes else { return false };
-        if adoption.range().merges {
-            let is_whole = pair.begin_absorbing(adoption);
-            if is_whole {
-                self.nodes = Nodes::Built { left_behind: Vec::new() };
-            }
-            return is_whole;
-        }
         if !*started {
             *started = pair.begin_adoption(adoption);
             if !*started {
@@ -187,6 +185,26 @@ impl Target {
         effects.send(SplitMessage::Refused { name: self.name, why });
         self.give_up(pair);
         true
+    }
+
+    /// Logs that a merge's meganode is to take over the range. From its first record on it takes no writes; in
+    /// the same turn it is looked at whether it has had some. Whether there is more to do that waits for
+    /// nothing.
+    fn absorb(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
+        let Nodes::Building { adoption, .. } = &mut self.nodes else { return false };
+        let there = MeganodeAt { pair: self.at, slot: self.slot };
+        let is_new = state_of(pairs.pair(self.at), self.name).is_none();
+        let why = why_not_absorbed(pairs, there, adoption.range());
+        if let Some(why) = why.filter(|_| is_new && !planted(Mutant::AbsorbedUnseen)) {
+            effects.send(SplitMessage::Refused { name: self.name, why });
+            self.nodes = Nodes::Hidden;
+            return true;
+        }
+        let is_whole = pairs.pair_mut(self.at).begin_absorbing(adoption);
+        if is_whole {
+            self.nodes = Nodes::Built { left_behind: Vec::new() };
+        }
+        is_whole
     }
 
     /// It fails, wherever it was.
@@ -354,16 +372,10 @@ impl Targets {
             let why = "its target left";
             return effects.send(SplitMessage::Refused { name, why });
         };
-        if range.merges {
-            if let Some(why) = why_not_absorbed(pairs, MeganodeAt { pair: at, slot }, &range) {
-                return effects.send(SplitMessage::Refused { name, why });
-            }
-        } else {
-            let pair = pairs.pair_mut(at);
-            if !pair.grant_first(slot) || !pair.reserve_slot(slot) {
-                let why = "its target's slot has no memory, or is taken";
-                return effects.send(SplitMessage::Refused { name, why });
-            }
+        let pair = pairs.pair_mut(at);
+        if !range.merges && (!pair.grant_first(slot) || !pair.reserve_slot(slot)) {
+            let why = "its target's slot has no memory, or is taken";
+            return effects.send(SplitMessage::Refused { name, why });
         }
         let source = pairs.pair(source).source_view(from);
         let adoption = Box::new(Adoption::new(range, kept));
@@ -384,6 +396,10 @@ impl Targets {
     pub(super) fn resume(&mut self, pairs: &mut Pairs, at: PairAt, name: SplitName, slot: SlotIndex) {
         let Some((state, _)) = state_of(pairs.pair(at), name) else { return };
         let mut target = Target::recovered(at, name, slot, state);
+        // One that is to take over a range is whole and takes no writes. It was not linked, so nobody is asked.
+        if state == TargetState::Adopting && merges(pairs.pair(at), name) {
+            target.answer = Some(SplitAnswer::No);
+        }
         let source = pairs.at(name.pair).map(|at| pairs.pair(at));
         let truncated = source.is_some_and(|pair| pair.split_table().is_truncated(name));
         if state == TargetState::Adopted && truncated && merges(pairs.pair(at), name) {

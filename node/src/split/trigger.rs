@@ -221,7 +221,7 @@ impl Splits {
         now_ns: u64,
     ) -> bool {
         let comes = self.room_comes(pairs, there, needs_extents, now_ns)
-            || self.merges.slot_comes(pairs, &self.spread, &mut self.sources, now_ns)
+            || self.merges.slot_comes(pairs, &self.spread, &mut self.sources, (there, now_ns))
             || self.awaits_held(pairs.pair(there.pair), there, now_ns);
         if comes {
             self.full.insert(there);

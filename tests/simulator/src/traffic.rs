@@ -53,7 +53,7 @@ pub struct Traffic {
     dropped: usize,
     /// Keys that are still to be deleted, the last first.
     doomed: Vec<usize>,
-    /// Reads that take the place of writes, once all is deleted.
+    /// Reads that take the place of most writes, once all is deleted.
     pauses: u32,
 }
 
@@ -134,6 +134,10 @@ impl Traffic {
             return Some(Action::Write { key, call, condition, value: Vec::new() });
         }
         self.pauses = self.pauses.checked_sub(1)?;
+        // Some writes come while what is empty is merged.
+        if self.random.percent(10) {
+            return None;
+        }
         Some(Action::Get(self.key(plan)))
     }
 

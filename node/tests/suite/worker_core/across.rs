@@ -8,6 +8,7 @@ use cell_pair::Pair;
 use cell_recovery::{SourceState, TargetState};
 use cell_terms::Csn;
 
+use crate::worker_core::merges;
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 
 fn key(number: u64) -> Vec<u8> {
@@ -53,7 +54,8 @@ fn settle(world: &mut World, board: &mut Board) {
             world.turn_of(process);
             board.exchange(world, process);
         }
-        let under_way = |process| world.worker_of(process).split_counts().under_way;
+        let counts = |process| world.worker_of(process).split_counts();
+        let under_way = |process| counts(process).under_way + counts(process).merging;
         let left = (0..world.processes()).map(under_way).sum::<u64>();
         quiet = if left == 0 && board.notices.is_empty() { quiet + 1 } else { 0 };
         if quiet == QUIET {
@@ -108,6 +110,39 @@ fn split_whose_sides_are_taken_over_by_different_nodes_settles_from_any_step() {
         settled += 1;
     }
     assert!(settled > 3 && met.contains_key("Target "), "{settled}, {met:?}");
+}
+
+/// The pairs of a merge are taken over by different nodes at every turn of it.
+#[test]
+fn merge_whose_sides_are_taken_over_by_different_nodes_settles_from_any_step() {
+    for lists in [&[&[1][..], &[2]][..], &[&[1], &[2, 3]], &[&[2], &[1], &[3]]] {
+        let mut settled = 0;
+        for turns in 0..80 {
+            let pairs = lists.iter().map(|list| list.len()).sum::<usize>();
+            let mut world = World::new(u32::try_from(pairs).unwrap(), GEOMETRY, OPTIONS);
+            let (loaded, mut number) = merges::until_merging(&mut world);
+            for _ in 0..turns {
+                world.turn();
+            }
+            if world.worker().split_counts().merging == 0 {
+                break;
+            }
+            world.scatter(lists);
+            let mut board = Board::default();
+            settle(&mut world, &mut board);
+            for of in (1..loaded).step_by(17) {
+                let key = merges::key(of);
+                let put = |at: usize| matches!(world.put_of(at, number, &key), Replied::Written(_));
+                let written: Vec<bool> = (0..lists.len()).map(put).collect();
+                number += 1;
+                assert_eq!(written.iter().filter(|written| **written).count(), 1, "{turns}: {written:?}");
+                let read = |at: usize| world.get_of(at, &key) == Replied::Value(key.clone());
+                assert_eq!((0..lists.len()).map(read).collect::<Vec<_>>(), written);
+            }
+            settled += 1;
+        }
+        assert!(settled > 5, "{settled}");
+    }
 }
 
 /// The first process has one side's pair. Its log stands still from the record on, which becomes durable and

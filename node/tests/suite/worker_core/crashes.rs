@@ -129,12 +129,12 @@ impl Client {
             self.held.insert(write.key, !write.deletes);
         }
         for _ in 0..TURNS {
-            if self.world.worker().split_counts().under_way == 0 {
+            if self.splits_under_way() == 0 {
                 break;
             }
             self.turn();
         }
-        assert_eq!(self.world.worker().split_counts().under_way, 0, "the split never ends");
+        assert_eq!(self.splits_under_way(), 0, "the split never ends");
         self.demand_sound("when all is settled");
         for (key, is_there) in self.held.clone() {
             let expected = if is_there { Replied::Value(value(&key)) } else { Replied::NotFound };
@@ -142,6 +142,11 @@ impl Client {
         }
         let expected = self.held.values().filter(|is_there| **is_there).count() as u64;
         assert_eq!(self.world.entries().iter().sum::<u64>(), expected, "entries");
+    }
+
+    fn splits_under_way(&self) -> u64 {
+        let counts = self.world.worker().split_counts();
+        counts.under_way + counts.merging
     }
 
     fn demand_sound(&self, when: &str) {

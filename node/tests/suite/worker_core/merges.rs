@@ -1,9 +1,12 @@
 //! Merges of meganodes that were emptied: which are merged, in which order, and what waits meanwhile.
 
+use std::collections::BTreeMap;
+
 use cell_node::WorkerOptions;
 use cell_pair::Pair;
 use cell_protocol::{Condition, Delete, Put, Request};
-use cell_recovery::SourceState;
+use cell_recovery::{SourceState, SplitName};
+use cell_terms::Csn;
 
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 
@@ -11,7 +14,7 @@ const MS: u64 = 1_000_000;
 /// Less than a meganode is empty before it is merged.
 const SHORT_NS: u64 = 300 * MS;
 
-fn key(number: u64) -> Vec<u8> {
+pub(crate) fn key(number: u64) -> Vec<u8> {
     format!("key {:05}", number * 7919 % 10_007).into_bytes()
 }
 
@@ -51,8 +54,22 @@ fn router_entries(world: &World) -> u64 {
     root.meganode_figures(root.router().unwrap()).entries
 }
 
-/// What must hold at each moment of a merge.
-fn look(world: &World) {
+/// Two splits, and everything deleted, until a merge begins: how many were loaded, and the next number.
+pub(crate) fn until_merging(world: &mut World) -> (u64, u64) {
+    let loaded = load_until_split(world, 2);
+    let number = delete_all(world, loaded);
+    for _ in 0..1_000 {
+        if world.worker().split_counts().merging > 0 {
+            return (loaded, number);
+        }
+        world.pass(20 * MS);
+        world.turn();
+    }
+    panic!("no merge begins");
+}
+
+/// What must hold at each moment of a merge; `linked`: by which record each was linked.
+fn look(world: &World, linked: &mut BTreeMap<SplitName, Csn>) {
     let pairs: Vec<&Pair> = world.worker().pairs().collect();
     let of = |id| *pairs.iter().find(|pair| pair.id() == id).unwrap();
     let merges = |pair: &&Pair| pair.split_table().sources().any(|(_, split)| split.merges);
@@ -67,6 +84,19 @@ fn look(world: &World) {
             let may_be_used = source.free_slots().any(|slot| slot == split.slot);
             let is_over = split.state.is_over();
             assert!(!is_gone || is_over || !may_be_used, "{name}: the router may lead there still");
+            let ends = target.fences().unwrap().into_iter().find(|(slot, _)| *slot == split.target_slot);
+            let is_extended = ends.is_some_and(|(_, fences)| fences.high.as_ref() != Some(&split.key));
+            if split.state == SourceState::Linked {
+                linked.insert(name, split.csn);
+            }
+            let is_sealed = linked.get(&name).is_some_and(|csn| *csn <= source.sealed());
+            let is_told = is_extended || is_gone;
+            assert!(!is_told || is_sealed, "{name}: a bit undoes what the other side relies on");
+            let routed =
+                pairs[0].router().map(|router| pairs[0].meganode(router).search(&split.key).unwrap());
+            let is_unrouted = routed.is_none_or(|found| found.csn_removed <= pairs[0].sealed());
+            let ends = split.state == SourceState::Finished;
+            assert!(!ends || is_unrouted, "{name}: a bit brings the router's entry back");
         }
     }
 }
@@ -77,14 +107,15 @@ pub(crate) fn merges_go_by_what_is_durable() {
     let loaded = load_until_split(&mut world, 2);
     let mut number = delete_all(&mut world, loaded);
     assert_eq!((meganodes(&world), router_entries(&world)), (3, 3));
+    let mut linked = BTreeMap::new();
     while merged(&world) < 2 {
         world.pass(20 * MS);
         world.turn();
-        look(&world);
+        look(&world, &mut linked);
     }
     for _ in 0..50 {
         world.turn();
-        look(&world);
+        look(&world, &mut linked);
     }
     assert_eq!((meganodes(&world), router_entries(&world)), (1, 1), "the router leads to what is there");
     assert_eq!(world.violation(), None);
@@ -104,36 +135,39 @@ fn emptied_meganodes_are_merged_and_the_router_forgets_them() {
     merges_go_by_what_is_durable();
 }
 
-#[test]
-fn write_that_comes_amid_a_merge_is_carried_out_where_its_key_is_then() {
+/// A write to each side, so many turns after a merge has begun, and nothing is lost, nor in the way.
+fn writes_amid_a_merge(turns: u32) {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
-    let loaded = load_until_split(&mut world, 2);
-    let mut number = delete_all(&mut world, loaded);
+    let (_, mut number) = until_merging(&mut world);
+    (0..turns).for_each(|_| world.turn());
     let floor = number;
-    let is_merging = |world: &World| {
-        world.worker().pairs().any(|pair| pair.split_table().sources().any(|(_, of)| of.merges))
-    };
-    while !is_merging(&world) {
-        world.pass(20 * MS);
-        world.turn();
-    }
     let keys = [&b"a"[..], b"key 02", b"key 05", b"key 09", b"z"];
-    let sent: Vec<u32> = keys
-        .iter()
-        .map(|key| {
-            let name = world.name(number, floor);
-            number += 1;
-            world.send(&Request::Put(Put { name, condition: Condition::Always, key, value: key }))
-        })
-        .collect();
+    let mut send = |world: &mut World, key: &[u8]| {
+        let name = world.name(number, floor);
+        number += 1;
+        world.send(&Request::Put(Put { name, condition: Condition::Always, key, value: key }))
+    };
+    let sent: Vec<u32> = keys.iter().map(|key| send(&mut world, key)).collect();
     for id in sent {
         assert!(matches!(world.answer(id), Replied::Written(_)));
     }
-    for key in keys {
-        assert_eq!(world.get(key), Replied::Value(key.to_vec()));
+    for ends in ["before", "after"] {
+        for key in keys {
+            assert_eq!(world.get(key), Replied::Value(key.to_vec()), "{ends} the restart");
+        }
+        world.until("the merge's end", |world| world.worker().split_counts().merging == 0);
+        assert_eq!((world.violation(), world.entries().iter().sum::<u64>()), (None, keys.len() as u64));
+        world.restart();
     }
-    world.until("the merge's end", |world| world.worker().split_counts().under_way == 0);
-    assert_eq!((world.violation(), world.entries().iter().sum::<u64>()), (None, keys.len() as u64));
+}
+
+pub(crate) fn writes_amid_merges() {
+    (0..60).for_each(writes_amid_a_merge);
+}
+
+#[test]
+fn writes_that_come_amid_a_merge_are_carried_out_where_their_keys_are_then() {
+    writes_amid_merges();
 }
 
 /// A retried write is answered what it was answered, though its key has come to another pair meanwhile.
@@ -162,16 +196,16 @@ fn result_of_a_write_goes_along_with_a_merge() {
 }
 
 #[test]
-fn meganodes_that_never_had_entries_are_for_those_to_come() {
-    let mut world = World::new(2, GEOMETRY, OPTIONS);
-    let loaded = load_until_split(&mut world, 2);
-    let before = meganodes(&world);
-    for _ in 0..200 {
-        world.pass(20 * MS);
-        world.turn();
-    }
-    assert_eq!((merged(&world), meganodes(&world)), (0, before), "those with entries stay");
-    assert!(loaded > 1);
+fn meganode_that_never_had_entries_is_for_those_to_come() {
+    let mut world = World::new(1, GEOMETRY, OPTIONS);
+    let slot = cell_terms::SlotIndex(0);
+    let is_emptied = |world: &World| world.worker().pairs().next().unwrap().emptied_by(slot).is_some();
+    assert!(!is_emptied(&world));
+    let number = world.load(1, std::iter::once(key(1)));
+    assert!(!is_emptied(&world));
+    let (name, key) = (world.name(number, number), key(1));
+    let id = world.send(&Request::Delete(Delete { name, condition: Condition::Always, key: &key }));
+    assert_eq!((world.answer(id), is_emptied(&world)), (Replied::Deleted, true));
 }
 
 #[test]

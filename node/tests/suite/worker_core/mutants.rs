@@ -146,6 +146,9 @@ fn every_mutant_of_the_steps_of_splits_is_caught() {
             (Mutant::ImageAmidAdoption, split_order::no_image_begins_while_a_pair_adopts),
             (Mutant::MergedRouteKept, merges::merges_go_by_what_is_durable),
             (Mutant::MergedSlotReusedEarly, merges::merges_go_by_what_is_durable),
+            (Mutant::MergeToldUnsealed, merges::merges_go_by_what_is_durable),
+            (Mutant::UnroutedToldUnsealed, merges::merges_go_by_what_is_durable),
+            (Mutant::AbsorbedUnseen, merges::writes_amid_merges),
         ];
         expect_caught(twins);
     });
