@@ -116,8 +116,8 @@ impl<O: MemoryObserver> Pair<O> {
         true
     }
 
-    /// Takes the router's entry at a key out, if it leads to a meganode that is gone: the entry before leads to
-    /// who has its range. The CSN that must be sealed before the slot of that one is used again.
+    /// Takes the router's entry at a key out, if it leads to a meganode that is gone: the entry before leads
+    /// to who has its range. The CSN that must be sealed before the slot of that one is used again.
     ///
     /// # Errors
     /// The log has no room now, or the router is damaged.

@@ -26,7 +26,8 @@ pub(super) enum SplitMessage {
     Ask { name: SplitName, by: PairId },
     /// To the target, asked or not: how far its source is, durably.
     Answer { to: PairId, name: SplitName, answer: SplitAnswer },
-    /// To the router: lead keys from `low` on there. With a meganode that is gone by a merge: lead none there.
+    /// To the router: lead keys from `low` on there. With a meganode that is gone by a merge: lead none to
+    /// that.
     Route { name: SplitName, low: Box<[u8]>, to: Pointer, gone: Option<Pointer> },
     /// To the source: the router's entry is durable. One that a notice asked for is reported by a notice.
     Routed { name: SplitName, notice: Option<String> },

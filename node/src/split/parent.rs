@@ -103,8 +103,8 @@ impl Parents {
         self.lost_routers.push((at, slot));
     }
 
-    /// Whether the first entry is in the router for good. That one is gone must not be undone by a bit: its slot
-    /// is used again.
+    /// Whether the first entry is in the router for good. That one is gone must not be undone by a bit: its
+    /// slot is used again.
     fn is_told(&self, pair: &mut Pair, csn: Csn) -> bool {
         let goes = self.queue.front().is_some_and(|entry| entry.gone.is_some());
         if goes && csn <= pair.durable() && !planted(Mutant::UnroutedToldUnsealed) {

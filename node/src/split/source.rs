@@ -53,8 +53,8 @@ fn may_open(pair: &Pair, applied: Csn) -> bool {
     is_sealed(pair, applied, planted(Mutant::OpenToldUnsealed)) || planted(Mutant::OpenToldEarly)
 }
 
-/// Whether a target may be shown, by the record that links it. What a merge's target changes then is not taken
-/// back.
+/// Whether a target may be shown, by the record that links it. What a merge's target changes then is not
+/// taken back.
 fn may_show(pair: &Pair, linked: Csn, merges: bool) -> bool {
     linked <= pair.sealed() || linked <= pair.durable() && (!merges || planted(Mutant::MergeToldUnsealed))
 }

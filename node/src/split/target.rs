@@ -187,8 +187,8 @@ impl Target {
         true
     }
 
-    /// Logs that a merge's meganode is to take over the range. From its first record on it takes no writes; in
-    /// the same turn it is looked at whether it has had some. Whether there is more to do that waits for
+    /// Logs that a merge's meganode is to take over the range. From its first record on it takes no writes;
+    /// in the same turn it is looked at whether it has had some. Whether there is more to do that waits for
     /// nothing.
     fn absorb(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
         let Nodes::Building { adoption, .. } = &mut self.nodes else { return false };
