@@ -396,7 +396,7 @@ impl Targets {
     pub(super) fn resume(&mut self, pairs: &mut Pairs, at: PairAt, name: SplitName, slot: SlotIndex) {
         let Some((state, _)) = state_of(pairs.pair(at), name) else { return };
         let mut target = Target::recovered(at, name, slot, state);
-        // One that is to take over a range is whole and takes no writes. It was not linked, so nobody is asked.
+        // One that is to take over a range is whole and takes no writes. It was not linked: nobody is asked.
         if state == TargetState::Adopting && merges(pairs.pair(at), name) {
             target.answer = Some(SplitAnswer::No);
         }
