@@ -53,6 +53,7 @@ impl World {
                     && self.is_heard()
                     && self.moves_are_closed() =>
             {
+                self.look_at_router()?;
                 self.enter(RunPhase::Restarting);
                 self.owners.forget();
                 self.operators.unmounted = None; // for whoever starts from now on

@@ -48,6 +48,7 @@ mod phase;
 pub mod plan;
 pub mod process;
 mod reactions;
+mod router_check;
 pub mod seeds;
 pub mod serving;
 pub mod shrink;

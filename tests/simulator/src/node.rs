@@ -10,6 +10,7 @@ use cell_cluster::{
 };
 use cell_fabric::SimEndpoint;
 use cell_node::{ControlDriver, SplitCounts, Worker};
+use cell_pair::Pair;
 use cell_random::Random;
 use cell_recovery::{Environment, Progress, RecoveryOptions, RegionSource};
 use cell_terms::{Incarnation, RegionKind};
@@ -151,6 +152,11 @@ impl Node {
     /// Whether the network has something for it.
     pub fn has_input(&mut self) -> bool {
         self.serving.has_input()
+    }
+
+    /// The pairs that it serves.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = &Pair> {
+        self.serving.worker().into_iter().flat_map(Worker::pairs)
     }
 
     /// Splits of meganodes in its life.
