@@ -93,6 +93,8 @@ events! {
     Packings: "packings of extents",
     /// Empty meganodes that were merged into their left neighbours.
     Merges: "empty meganodes merged",
+    /// Looks at all entries of the router when nothing was under way.
+    RouterLooks: "routers looked through",
     /// Splits that were aborted.
     SplitsAborted: "splits of meganodes aborted",
     /// Deaths with a split in progress.

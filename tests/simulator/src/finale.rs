@@ -53,7 +53,8 @@ impl World {
                     && self.is_heard()
                     && self.moves_are_closed() =>
             {
-                self.look_at_router()?;
+                let looked = self.look_at_router()?;
+                self.coverage.add(Event::RouterLooks, u64::from(looked));
                 self.enter(RunPhase::Restarting);
                 self.owners.forget();
                 self.operators.unmounted = None; // for whoever starts from now on

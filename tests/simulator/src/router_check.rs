@@ -12,20 +12,25 @@ use crate::model::{Broken, broken};
 use crate::world::World;
 
 impl World {
-    /// Looks at each entry of the router, if all pairs are served and no split or merge is under way.
+    /// Looks at each entry of the router, if all pairs are served and no split or merge is under way. Whether
+    /// it did.
     ///
     /// # Errors
     /// One leads elsewhere.
-    pub(crate) fn look_at_router(&self) -> Result<(), Broken> {
+    pub(crate) fn look_at_router(&self) -> Result<bool, Broken> {
         let pairs: Vec<&Pair> = self.nodes.iter().flat_map(|node| node.pairs()).collect();
         let is_quiet = |pair: &&Pair| {
             let table = pair.split_table();
             table.sources().next().is_none() && table.targets().next().is_none()
         };
         let root = pairs.iter().find(|pair| pair.id() == PairId(1));
-        let Some((root, router)) = root.and_then(|root| Some((root, root.router()?))) else { return Ok(()) };
-        if !self.all_served() || !pairs.iter().all(is_quiet) {
-            return Ok(());
+        let Some((root, router)) = root.and_then(|root| Some((root, root.router()?))) else {
+            return Ok(false);
+        };
+        // A pair that was recovered just now may not have come to its worker.
+        let is_here = |id: PairId| pairs.iter().any(|pair| pair.id() == id);
+        if !self.owners.pairs().all(is_here) || !pairs.iter().all(is_quiet) {
+            return Ok(false);
         }
         let mut begins = BTreeMap::new();
         for pair in &pairs {
@@ -44,7 +49,7 @@ impl World {
                 }
             }
             if !meganode.leaf_after(&mut leaf).map_err(broken)? {
-                return Ok(());
+                return Ok(true);
             }
         }
     }
