@@ -20,7 +20,7 @@ use crate::operation::{Call, HistoryOperation, Outcome, WrittenValue};
 type RegisterValue = Option<WrittenValue>;
 
 /// How many operations of unknown outcome a key may have.
-const UNKNOWN_MAX: usize = 1024;
+const UNKNOWN_MAX: usize = 512;
 /// Configurations tried before the checker gives up: gigabytes of memory would help nobody.
 const TRIED_MAX: usize = 4_000_000;
 /// Unknown operations that may be needed to make one known operation fit: each enables the next.

@@ -111,6 +111,8 @@ impl<O: MemoryObserver> Pair<O> {
         let linked =
             split.is_some_and(|split| split.state == SourceState::Linked && split.csn <= self.durable());
         assert!(linked, "{name} is retired before it is linked durably");
+        let is_empty = self.meganodes.get(slot).is_none_or(|owned| owned.entries == 0);
+        assert!(is_empty, "{name} is retired with entries");
         let Some(csn) = self.try_step(SplitRecord::Retired { name, slot }, 0) else { return false };
         self.free_slot(slot, csn);
         true

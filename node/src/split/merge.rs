@@ -84,7 +84,9 @@ impl Merges {
         if now_ns >= self.starved_look_at_ns {
             self.starved_look_at_ns = now_ns + STARVED_LOOK_NS;
             self.look(pairs, spread, 0, now_ns);
-            self.begin(pairs, spread, sources, now_ns);
+            if self.begin(pairs, spread, sources, now_ns) {
+                return true; // it may be of this very meganode, which takes no writes from here on
+            }
         }
         let comes = sources.merging() > 0 || pairs.iter().any(|owned| owned.pair.has_resting_slot());
         if !comes {
@@ -117,11 +119,11 @@ impl Merges {
     }
 
     /// Begins the next merge that is due, into whoever is on the left by now. One whose left neighbour takes
-    /// part in another merge waits for that.
-    fn begin(&mut self, pairs: &mut Pairs, spread: &Spread, sources: &mut Sources, now_ns: u64) {
+    /// part in another merge waits for that. Whether one has begun.
+    fn begin(&mut self, pairs: &mut Pairs, spread: &Spread, sources: &mut Sources, now_ns: u64) -> bool {
         while let Some((there, by)) = self.due.front().copied() {
             if sources.are_truncating() {
-                return;
+                return false;
             }
             let low = pairs.directory.of(there).map(|range| range.low.clone());
             let low = low.filter(|_| emptied_by(pairs, spread, there) == Some(by));
@@ -131,12 +133,12 @@ impl Merges {
             };
             let left = pairs.directory.range_below(&low).map(|left| left.at);
             let into = left.filter(|left| emptied_by(pairs, spread, *left).is_some());
-            if let Some(into) = into
-                && sources.begin_merge(pairs, there, &low, into, now_ns)
-            {
+            let begun = into.is_some_and(|into| sources.begin_merge(pairs, there, &low, into, now_ns));
+            if begun {
                 self.due.pop_front();
             }
-            return;
+            return begun;
         }
+        false
     }
 }

@@ -38,6 +38,8 @@ pub struct Key {
     pub operations: Vec<HistoryOperation>,
     /// What it was last known to hold, for conditions.
     pub latest: Option<(Version, WrittenValue)>,
+    /// Writes of unknown outcome: the checker keeps only so many apart.
+    pub unknown: usize,
     /// Writes of it that are outstanding.
     pub writing: u32,
     /// The versions that anyone has seen, each higher than those before, and when.
@@ -88,6 +90,7 @@ impl Model {
                     bytes,
                     operations: Vec::new(),
                     latest: None,
+                    unknown: 0,
                     writing: 0,
                     observed: Vec::new(),
                 });
@@ -225,6 +228,7 @@ impl Model {
     /// An operation's end goes into the history. Whether its outcome is known decides when it ended.
     pub fn record(&mut self, key: usize, call: Call, outcome: Outcome, started: Started, returned: u64) {
         let returned = if outcome == Outcome::Unknown { u64::MAX } else { returned };
+        self.keys[key].unknown += usize::from(outcome == Outcome::Unknown && call != Call::Get);
         self.keys[key].operations.push(HistoryOperation { call, outcome, invoked: started.at, returned });
     }
 

@@ -13,6 +13,8 @@ use crate::plan::Plan;
 
 /// Writes of one key that are outstanding at once, at most: the checker tries their orders.
 const WRITING_MAX: u32 = 6;
+/// Writes of one key whose outcome is unknown, at most, for the same reason.
+const UNKNOWN_MAX: usize = 400;
 
 /// The keys of a run: hot ones first, then cold, then ascending ones.
 #[must_use]
@@ -29,6 +31,12 @@ pub fn keys(plan: &Plan, random: &mut Random) -> Vec<Vec<u8>> {
     let ascending = (0..plan.keys_ascending).map(|number| format!("seq/{number:08}").into_bytes());
     keys.extend(ascending);
     keys
+}
+
+/// Whether the checker would have too many orders to try with one more write of a key.
+fn is_much_written(model: &Model, key: usize) -> bool {
+    let key = &model.keys[key];
+    key.writing >= WRITING_MAX || key.unknown >= UNKNOWN_MAX
 }
 
 /// Few letters, so that prefixes are shared; any length.
@@ -122,12 +130,14 @@ impl Traffic {
             self.doomed.sort_by(|one, other| model.keys[*other].bytes.cmp(&model.keys[*one].bytes));
             self.pauses = PAUSES;
         }
-        let is_free = |key: &usize| model.keys[*key].writing < WRITING_MAX;
+        let is_free = |key: &usize| !is_much_written(model, *key);
         // One that nobody has written need not be deleted.
         while self.doomed.pop_if(|key| model.keys[*key].latest.is_none() && is_free(key)).is_some() {}
         if let Some(key) = self.doomed.pop() {
-            if !is_free(&key) {
+            if model.keys[key].writing >= WRITING_MAX {
                 self.doomed.insert(0, key);
+            }
+            if !is_free(&key) {
                 return Some(Action::Get(key));
             }
             let (call, condition) = (Call::Delete, Condition::Always);
@@ -148,7 +158,7 @@ impl Traffic {
         self.writes += 1;
         let thins_out = plan.thins_out && self.writes / TURN % 2 == 1;
         let key = if thins_out { self.key_to_delete(plan) } else { self.key_to_write(plan) };
-        if model.keys[key].writing >= WRITING_MAX {
+        if is_much_written(model, key) {
             return Action::Get(key);
         }
         let known = model.keys[key].latest.filter(|(_, value)| *value != EMPTY);
