@@ -20,16 +20,14 @@ impl<O: MemoryObserver> Pair<O> {
     /// never had any was made for entries that are still to come.
     #[must_use]
     pub fn emptied_by(&self, slot: SlotIndex) -> Option<Csn> {
-        let is_bare = self.meganodes.get(slot).is_some_and(|owned| {
-            owned.entries == 0 && owned.nodes_used() == 1 && owned.allocator.height() == 1
-        });
+        let owned = self.meganodes.get(slot)?;
+        let is_bare = owned.entries == 0 && owned.nodes_used() == 1 && owned.allocator.height() == 1;
+        if !is_bare || self.meganodes.role(slot) != MeganodeRole::Data {
+            return None;
+        }
         let mut leaf = LeafSnapshot::new();
-        let is_emptied = is_bare
-            && self.meganodes.role(slot) == MeganodeRole::Data
-            && self.meganode(slot).leaf_first(&mut leaf).is_ok()
-            && leaf.is_empty()
-            && leaf.csn_removed() > Csn::ZERO;
-        is_emptied.then(|| leaf.csn_changed())
+        self.meganode(slot).leaf_first(&mut leaf).ok()?;
+        (leaf.is_empty() && leaf.csn_removed() > Csn::ZERO).then(|| leaf.csn_changed())
     }
 
     /// As [`Pair::emptied_by`], of a meganode that takes part in nothing that a merge would come across, in

@@ -3,7 +3,7 @@
 
 use cell_pair::{AdoptionRange, Pair, TruncatedHalf};
 use cell_recovery::{
-    CompletionTable, NodeRecord, SourceSplit, SourceState, SourceStep, SplitAnswer, SplitName, SplitRecord,
+    CompletionTable, SourceSplit, SourceState, SourceStep, SplitAnswer, SplitName, SplitRecord,
     TargetProgress, step_of_source,
 };
 use cell_terms::mutant::{Mutant, planted};
@@ -260,17 +260,9 @@ impl Sources {
         to: MeganodeAt,
         now_ns: u64,
     ) -> bool {
-        let target = pairs.pair(to.pair).id();
-        let pair = pairs.pair_mut(there.pair);
-        if pair.step_room(key.len()).is_err() {
-            return false;
-        }
-        let start = SplitRecord::Start { slot: there.slot, key, target, target_slot: to.slot };
-        let csn = pair.append_step(&NodeRecord::Split(start));
-        let name = SplitName { pair: pair.id(), epoch: pair.epoch(), csn };
-        tracing::debug!(%name, slot = there.slot.0, target = target.0, target_slot = to.slot.0, "a split begins");
-        self.push(name, there, target, TargetProgress::Unasked, now_ns, false);
-        true
+        let (slot, target, target_slot) = (there.slot, pairs.pair(to.pair).id(), to.slot);
+        let start = SplitRecord::Start { slot, key, target, target_slot };
+        self.start(pairs, (there, target), start, key.len(), now_ns)
     }
 
     /// Begins to merge a meganode, whose range begins at `key`, into its left neighbour. As
@@ -283,16 +275,26 @@ impl Sources {
         to: MeganodeAt,
         now_ns: u64,
     ) -> bool {
-        let target = pairs.pair(to.pair).id();
+        let (slot, target, target_slot) = (there.slot, pairs.pair(to.pair).id(), to.slot);
+        let merge = SplitRecord::Merge { slot, key, target, target_slot };
+        self.start(pairs, (there, target), merge, key.len(), now_ns)
+    }
+
+    /// Logs the first record of a split or a merge.
+    fn start(
+        &mut self,
+        pairs: &mut Pairs,
+        (there, target): (MeganodeAt, PairId),
+        first: SplitRecord<'_>,
+        key_bytes: usize,
+        now_ns: u64,
+    ) -> bool {
         let pair = pairs.pair_mut(there.pair);
-        if pair.step_room(key.len()).is_err() {
-            return false;
-        }
-        let merge = SplitRecord::Merge { slot: there.slot, key, target, target_slot: to.slot };
-        let csn = pair.append_step(&NodeRecord::Split(merge));
+        let Some(csn) = pair.try_step(first, key_bytes) else { return false };
         let name = SplitName { pair: pair.id(), epoch: pair.epoch(), csn };
-        tracing::debug!(%name, slot = there.slot.0, target = target.0, target_slot = to.slot.0, "a merge begins");
-        self.push(name, there, target, TargetProgress::Unasked, now_ns, true);
+        let merges = matches!(first, SplitRecord::Merge { .. });
+        tracing::debug!(%name, slot = there.slot.0, target = target.0, merges, "a split begins");
+        self.push(name, there, target, TargetProgress::Unasked, now_ns, merges);
         true
     }
 
