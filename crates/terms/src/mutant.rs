@@ -168,6 +168,8 @@ mutants! {
     LinkedHalfWritten: "linked-half-written",
     /// The router's entry of a meganode that was merged away stays.
     MergedRouteKept: "merged-route-kept",
+    /// The removal of a router's entry comes before the entry, which then stays.
+    RouteOvertaken: "route-overtaken",
     /// A meganode takes over a range though it has got entries since it was chosen.
     AbsorbedUnseen: "absorbed-unseen",
     /// A merge's target changes by a link of which damage would not be found.

@@ -1,7 +1,8 @@
 //! The parent: the router meganode, its entries, and the root that leads to it.
 //!
 //! The router is built when the first meganode is split: durable before the root is set, so that nobody is
-//! led to what a crash takes back. Entries are inserted one after another; repeating one changes nothing.
+//! led to what a crash takes back. Entries are inserted one after another; repeating one changes nothing. One
+//! that finds the router full waits, and those that go come before it.
 
 use std::collections::VecDeque;
 
@@ -53,6 +54,8 @@ pub(super) struct ParentEntry {
 pub(super) struct Parents {
     queue: VecDeque<ParentEntry>,
     step: RoutingStep,
+    /// The router had no room for an entry, and has taken none since.
+    is_full: bool,
     lost_routers: Vec<(PairAt, SlotIndex)>,
 }
 
@@ -146,17 +149,41 @@ impl Parents {
         };
         match next {
             Ok(Some(next)) => {
+                if matches!(next, RoutingStep::Inserting(_)) {
+                    self.is_full &= self.queue.front().is_some_and(|entry| entry.gone.is_some());
+                }
                 self.step = next;
                 return true;
             }
             // An entry that finds no room stays pending: readers go by right links.
             Ok(None) | Err(WriteError::NoRoom(NoRoom::LogBusy | NoRoom::DiskFull)) => {}
-            Err(WriteError::NoRoom(NoRoom::Slot | NoRoom::Region)) => {
-                tracing::warn!("the router is full: readers go by right links");
-            }
+            Err(WriteError::NoRoom(NoRoom::Slot | NoRoom::Region)) => return self.make_way(pair),
             Err(WriteError::Pair(error)) => effects.broken(error),
         }
         false
+    }
+
+    /// The router has no room for the first entry. It is compacted as soon as that may help, and an entry that
+    /// goes comes first, unless it undoes one before it. Whether there is such.
+    fn make_way(&mut self, pair: &mut Pair) -> bool {
+        if !self.is_full {
+            tracing::warn!("the router is full: readers go by right links");
+        }
+        // Once in any case: what was removed before a recovery is not counted.
+        if let Some(router) = pair.router()
+            && (!self.is_full || pair.may_be_sparse(router))
+        {
+            pair.put_back_sparse(router);
+        }
+        self.is_full = true;
+        let undoes = |at: usize, low: &[u8]| self.queue.iter().take(at).any(|before| *before.low == *low);
+        let comes_first = |(at, entry): &(usize, &ParentEntry)| {
+            entry.gone.is_some() && (!undoes(*at, &entry.low) || planted(Mutant::RouteOvertaken))
+        };
+        let next = self.queue.iter().enumerate().skip(1).find(comes_first).map(|(at, _)| at);
+        let Some(removal) = next.and_then(|at| self.queue.remove(at)) else { return false };
+        self.queue.push_front(removal);
+        true
     }
 }
 

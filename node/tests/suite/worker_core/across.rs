@@ -17,16 +17,16 @@ fn key(number: u64) -> Vec<u8> {
 
 /// What the coordinator keeps of notes, and what of them each worker was shown.
 #[derive(Default)]
-struct Board {
+pub(crate) struct Board {
     revision: u64,
-    notices: BTreeMap<String, NoticeRow>,
+    pub(crate) notices: BTreeMap<String, NoticeRow>,
     /// Whether notes are delayed: a worker sees those of the look before.
     late: Option<Arc<NoticesView>>,
 }
 
 impl Board {
     /// Carries out what a worker wrote, and shows it what there is.
-    fn exchange(&mut self, world: &mut World, process: usize) {
+    pub(crate) fn exchange(&mut self, world: &mut World, process: usize) {
         for command in world.take_commands(process) {
             let Command::Note { key, notice, .. } = command else { continue };
             self.revision += 1;

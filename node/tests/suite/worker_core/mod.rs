@@ -11,6 +11,7 @@ mod crashes;
 mod delayed;
 mod driver;
 mod filling;
+mod full_router;
 mod grace;
 mod held;
 mod held_kinds;
