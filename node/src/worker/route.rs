@@ -1,17 +1,19 @@
 //! What is answered to who comes for keys that are elsewhere: the table as it is known, and a hint.
 //!
 //! The owner of the router walks it, a predecessor search; a worker that has the range to the left names its
-//! right link's pair. Both are advice, for the reader's next try.
+//! right link's pair, and both sides of a merge name each other. All are advice, for the reader's next try.
 
 use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
 use cell_protocol::table::TABLE_ROWS_MAX;
 use cell_protocol::{Refusal, Reply, RequestHeader, Route, TableReport, TableRow, TableRows};
+use cell_recovery::TargetState;
 use cell_terms::PairId;
 use cell_tree::{Aim, LeafSnapshot};
 
 use super::{Worker, WorkerPhase};
+use crate::directory::MeganodeAt;
 use crate::pairs::{Dependence, Pairs};
 use crate::table_view::TableView;
 
@@ -92,12 +94,19 @@ fn behind(key: &[u8], key_max: usize) -> Option<Vec<u8>> {
     Some(bound)
 }
 
+/// A hint about one key.
+fn about(key: &[u8], pair: PairId, key_max: usize) -> Hint {
+    Hint { low: key.to_vec(), high: behind(key, key_max), pair }
+}
+
 impl Pairs {
     /// Who has the keys at an aim, as far as this worker's memory says.
     fn hint(&self, aim: Aim<'_>, key_max: usize) -> Option<Hint> {
-        self.hint_of_router(aim).filter(|hint| self.at(hint.pair).is_none()).or_else(|| {
+        let is_elsewhere = |hint: &Hint| self.at(hint.pair).is_none();
+        self.hint_of_router(aim).filter(is_elsewhere).or_else(|| {
             let Aim::At(key) = aim else { return None };
-            self.hint_of_left(key, key_max)
+            let hint = self.hint_of_merge(key, key_max).filter(is_elsewhere);
+            hint.or_else(|| self.hint_of_left(key, key_max))
         })
     }
 
@@ -130,12 +139,36 @@ impl Pairs {
         (pair != PairId(0)).then(|| Hint { low: low.to_vec(), high: high.map(<[u8]>::to_vec), pair })
     }
 
+    /// By the merge of a meganode that is gone: the router may lead to it for a while yet. How far its range
+    /// went is not known any more, so the hint is about this key alone.
+    fn hint_of_merge(&self, key: &[u8], key_max: usize) -> Option<Hint> {
+        let tables = self.iter().map(|owned| owned.pair.split_table());
+        let gone = tables.flat_map(|table| {
+            let is_gone = move |name| table.is_truncated(name);
+            table.sources().filter(move |(name, split)| split.merges && is_gone(*name) && *split.key <= *key)
+        });
+        let (_, split) = gone.max_by(|(_, one), (_, other)| one.key.cmp(&other.key))?;
+        // From where a range begins that is here, the keys are behind that one.
+        let is_behind = self.directory.left_of(key).is_some_and(|left| *left.low >= *split.key);
+        (!is_behind).then(|| about(key, split.target, key_max))
+    }
+
     /// By the right link of the range that ends at or before a key. How far its neighbour goes is not known
     /// here, so the hint is about this key alone.
     fn hint_of_left(&self, key: &[u8], key_max: usize) -> Option<Hint> {
-        let left = self.directory.left_of(key)?;
-        let right = self.pair(left.at.pair).right_of(left.at.slot)?;
-        let pair = right.region().pair();
-        (pair != PairId(0)).then(|| Hint { low: key.to_vec(), high: behind(key, key_max), pair })
+        let MeganodeAt { pair, slot } = self.directory.left_of(key)?.at;
+        let pair = self.pair(pair);
+        // The range of a meganode that is merged with it is the other side's until this one is open, wherever
+        // its link leads by then.
+        let merge = pair.split_table().target_of(slot).filter(|(name, split)| {
+            let is_in_range = split.high.as_deref().is_none_or(|high| key < high);
+            let is_open = split.state == TargetState::Opened;
+            split.merges && !is_open && is_in_range && self.at(name.pair).is_none()
+        });
+        let right = match merge {
+            Some((name, _)) => name.pair,
+            None => pair.right_of(slot)?.region().pair(),
+        };
+        (right != PairId(0)).then(|| about(key, right, key_max))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cell_node::{Command, ControlEvent, NoticeRow, NoticesView, SourceNotice, TargetNotice};
 use cell_pair::Pair;
 use cell_recovery::{SourceState, TargetState};
-use cell_terms::Csn;
+use cell_terms::{Csn, PairId};
 
 use crate::worker_core::merges;
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
@@ -143,6 +143,48 @@ fn merge_whose_sides_are_taken_over_by_different_nodes_settles_from_any_step() {
         }
         assert!(settled > 5, "{settled}");
     }
+}
+
+/// What a node answers of a key: that there is no entry, or which pair has the key.
+fn none_or_hint(world: &mut World, process: usize, key: &[u8]) -> Option<PairId> {
+    world.hint = None;
+    match world.get_of(process, key) {
+        Replied::NotFound => None,
+        Replied::Other => Some(world.hint.expect("that is what there is besides")),
+        other => panic!("{process}: {other:?}"),
+    }
+}
+
+/// A merge's sides are at two nodes, and the router's pair is at none: it leads to who is gone.
+#[test]
+fn keys_of_a_merge_are_hinted_at_the_side_that_has_them() {
+    let (mut gone, mut settled) = (0, 0);
+    for turns in 0..60 {
+        let mut world = World::new(3, GEOMETRY, OPTIONS);
+        let (source, target, key) = merges::until_upper_two_merge(&mut world);
+        (0..turns).for_each(|_| world.turn());
+        if world.worker().split_counts().merging == 0 {
+            break;
+        }
+        world.scatter(&[&[source.0], &[target.0], &[1]]);
+        let mut board = Board::default();
+        for _ in 0..200 {
+            for process in 0..2 {
+                world.turn_of(process);
+                board.exchange(&mut world, process);
+            }
+            let at_source = none_or_hint(&mut world, 0, &key);
+            assert!(at_source.is_none_or(|pair| pair == target), "{turns}: {at_source:?} and not {target:?}");
+            gone += u32::from(at_source.is_some());
+            let at_target = none_or_hint(&mut world, 1, &key);
+            assert!(at_target.is_none_or(|pair| pair == source), "{turns}: {at_target:?} and not {source:?}");
+        }
+        // One of them has it, and the other one knows.
+        let has = [0, 1].map(|process| none_or_hint(&mut world, process, &key).is_none());
+        assert!(has[0] != has[1], "{turns}: {has:?}");
+        settled += 1;
+    }
+    assert!(settled > 3 && gone > 0, "{settled}, {gone}");
 }
 
 /// The first process has one side's pair. Its log stands still from the record on, which becomes durable and

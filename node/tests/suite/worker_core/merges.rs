@@ -6,7 +6,7 @@ use cell_node::WorkerOptions;
 use cell_pair::Pair;
 use cell_protocol::{Condition, Delete, Put, Request};
 use cell_recovery::{SourceState, SplitName};
-use cell_terms::Csn;
+use cell_terms::{Csn, PairId};
 
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 
@@ -52,6 +52,31 @@ fn meganodes(world: &World) -> usize {
 fn router_entries(world: &World) -> u64 {
     let root = world.worker().pairs().next().unwrap();
     root.meganode_figures(root.router().unwrap()).entries
+}
+
+/// Three meganodes in three pairs, of which the upper two are emptied, until their merge begins: its source,
+/// its target and its key.
+pub(crate) fn until_upper_two_merge(world: &mut World) -> (PairId, PairId, Vec<u8>) {
+    let loaded = load_until_split(world, 2);
+    let lowest = world.worker().pairs().next().unwrap().fences().unwrap();
+    let [(_, lowest)] = &lowest[..] else { panic!("the first pair has one meganode: {lowest:?}") };
+    let end = lowest.high.clone().unwrap();
+    for (number, of) in (loaded..).zip((1..loaded).filter(|of| *key(*of) >= *end)) {
+        assert_eq!(world.delete(world.name(number, number), &key(of)), Replied::Deleted);
+    }
+    for _ in 0..1_000 {
+        let merge = world.worker().pairs().find_map(|pair| {
+            let (name, split) = pair.split_table().sources().find(|(_, split)| split.merges)?;
+            Some((name.pair, split.target, split.key.to_vec()))
+        });
+        if let Some(merge) = merge {
+            assert!(merge.0 != merge.1, "its sides are in two pairs");
+            return merge;
+        }
+        world.pass(20 * MS);
+        world.turn();
+    }
+    panic!("no merge begins");
 }
 
 /// Two splits, and everything deleted, until a merge begins: how many were loaded, and the next number.

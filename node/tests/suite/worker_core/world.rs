@@ -100,6 +100,8 @@ pub(crate) struct World {
     pub(crate) trust_us: u32,
     /// In which list of registrations.
     pub(crate) list: u64,
+    /// Who has the keys that were last said to be elsewhere.
+    pub(crate) hint: Option<PairId>,
 }
 
 /// A process whose pairs a worker serves.
@@ -276,6 +278,7 @@ impl World {
             replied,
             trust_us: 0,
             list: 0,
+            hint: None,
         };
         world.greet();
         world
@@ -500,6 +503,10 @@ impl World {
                 Reply::Value { value, .. } => Replied::Value(value.to_vec()),
                 Reply::Refused(refusal) => Replied::Refused(refusal.status()),
                 Reply::Credit { .. } => continue,
+                Reply::Elsewhere(route) => {
+                    self.hint = Some(route.pair);
+                    Replied::Other
+                }
                 _ => Replied::Other,
             };
             self.replied.insert(u32::try_from(header.id.0).unwrap(), replied);
