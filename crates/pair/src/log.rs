@@ -63,6 +63,11 @@ impl LogNeed {
         LogNeed { node_bytes: bytes, extent_bytes: 0, space: Space::Reserve }
     }
 
+    /// The one tree node of a merge's target, filled anew: it may use the reserve, as any step.
+    pub(crate) fn extension(geometry: &Geometry) -> LogNeed {
+        LogNeed { space: Space::Reserve, ..LogNeed::fills(1, geometry) }
+    }
+
     /// What surely suffices for either of two.
     pub(crate) fn longest(self, other: &LogNeed) -> LogNeed {
         LogNeed {
@@ -350,6 +355,15 @@ mod tests {
             plan.commit(&mut allocator);
         }
         assert!(splits > 50 && allocator.height() > 1, "{splits} splits, {} levels", allocator.height());
+    }
+
+    /// A full disk would leave a merge in the middle.
+    #[test]
+    fn merge_that_has_begun_has_the_reserve_for_all_of_its_steps() {
+        let geometry = Geometry::new(512, 64 << 10, 4096).unwrap();
+        let needs = [LogNeed::step(0), LogNeed::extension(&geometry), LogNeed::delete(0)];
+        assert_eq!(needs.map(|need| need.space), [Space::Reserve; 3]);
+        assert_eq!(LogNeed::extension(&geometry).node_bytes, LogNeed::fills(1, &geometry).node_bytes);
     }
 
     #[test]

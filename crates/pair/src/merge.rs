@@ -77,7 +77,7 @@ impl<O: MemoryObserver> Pair<O> {
             leaf.is_empty() && leaf.node() == NodeIndex::ROOT,
             "{slot} takes over a range with entries in it"
         );
-        if self.log_room(&LogNeed::fills(1, self.memory.geometry())).is_err() {
+        if self.log_room(&LogNeed::extension(self.memory.geometry())).is_err() {
             return Ok(false);
         }
         let frame = BulkFrame {

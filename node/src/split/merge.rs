@@ -88,7 +88,7 @@ impl Merges {
                 return true; // it may be of this very meganode, which takes no writes from here on
             }
         }
-        let comes = sources.merging() > 0 || pairs.iter().any(|owned| owned.pair.has_resting_slot());
+        let comes = sources.are_merging(now_ns) || pairs.iter().any(|owned| owned.pair.has_resting_slot());
         if !comes {
             self.waits_since.remove(&there);
             return false;

@@ -1,9 +1,9 @@
 //! Splits of this worker's meganodes, in the source's role. What each does next, the table of splits and what
 //! is known of its target say ([`step_of_source`]); here it is done.
 
-use cell_pair::{AdoptionRange, Pair, TruncatedHalf};
+use cell_pair::{AdoptionRange, NoRoom, Pair, TruncatedHalf};
 use cell_recovery::{
-    CompletionTable, SourceSplit, SourceState, SourceStep, SplitAnswer, SplitName, SplitRecord,
+    CompletionTable, NodeRecord, SourceSplit, SourceState, SourceStep, SplitAnswer, SplitName, SplitRecord,
     TargetProgress, step_of_source,
 };
 use cell_terms::mutant::{Mutant, planted};
@@ -16,6 +16,8 @@ use crate::pairs::Pairs;
 
 /// A silent target is given up after so long.
 const DEADLINE_NS: u64 = 30_000_000_000;
+/// One that has taken no step for so long is stuck: nobody waits any more for the room that it would make.
+const STUCK_NS: u64 = 30_000_000_000;
 /// Extents that go to the grace queue in one turn.
 const EXTENTS_AT_ONCE: usize = 4_096;
 /// Bytes of results and floors in one record of an adoption.
@@ -35,6 +37,8 @@ struct Source {
     /// It is a merge.
     merges: bool,
     since_ns: u64,
+    /// When it was stepped first since it or its target got further.
+    moved_at_ns: Option<u64>,
     left_behind: Option<Vec<(ExtentOffset, u32)>>,
     half: Option<TruncatedHalf>,
 }
@@ -85,6 +89,12 @@ impl Source {
     /// Whether the meganode may not be split again yet.
     fn is_truncating(&self) -> bool {
         self.progress < TargetProgress::NotifiedOpen
+    }
+
+    /// Whether it has not got further for long: nobody serves its target's pair or the router's, say, or a log
+    /// has no room.
+    fn is_stuck(&self, now_ns: u64) -> bool {
+        self.moved_at_ns.is_some_and(|moved_at_ns| now_ns.saturating_sub(moved_at_ns) >= STUCK_NS)
     }
 
     /// One step, if it is due.
@@ -251,7 +261,8 @@ fn hand_over(pairs: &mut Pairs, key: &[u8], to: Option<MeganodeAt>) {
 }
 
 impl Sources {
-    /// Begins to split a meganode. Nothing happens while the log has no room: whoever waits asks again.
+    /// Begins to split a meganode. Nothing happens while the log has no room: whoever waits asks again, unless
+    /// it is the disk that has none.
     pub(super) fn begin(
         &mut self,
         pairs: &mut Pairs,
@@ -259,14 +270,14 @@ impl Sources {
         key: &[u8],
         to: MeganodeAt,
         now_ns: u64,
-    ) -> bool {
+    ) -> Result<(), NoRoom> {
         let (slot, target, target_slot) = (there.slot, pairs.pair(to.pair).id(), to.slot);
         let start = SplitRecord::Start { slot, key, target, target_slot };
         self.start(pairs, (there, target), start, key.len(), now_ns)
     }
 
-    /// Begins to merge a meganode, whose range begins at `key`, into its left neighbour. As
-    /// [`Sources::begin`].
+    /// Begins to merge a meganode, whose range begins at `key`, into its left neighbour, as
+    /// [`Sources::begin`]. Whether it has begun.
     pub(super) fn begin_merge(
         &mut self,
         pairs: &mut Pairs,
@@ -277,7 +288,7 @@ impl Sources {
     ) -> bool {
         let (slot, target, target_slot) = (there.slot, pairs.pair(to.pair).id(), to.slot);
         let merge = SplitRecord::Merge { slot, key, target, target_slot };
-        self.start(pairs, (there, target), merge, key.len(), now_ns)
+        self.start(pairs, (there, target), merge, key.len(), now_ns).is_ok()
     }
 
     /// Logs the first record of a split or a merge.
@@ -288,14 +299,15 @@ impl Sources {
         first: SplitRecord<'_>,
         key_bytes: usize,
         now_ns: u64,
-    ) -> bool {
+    ) -> Result<(), NoRoom> {
         let pair = pairs.pair_mut(there.pair);
-        let Some(csn) = pair.try_step(first, key_bytes) else { return false };
+        pair.step_room(key_bytes)?;
+        let csn = pair.append_step(&NodeRecord::Split(first));
         let name = SplitName { pair: pair.id(), epoch: pair.epoch(), csn };
         let merges = matches!(first, SplitRecord::Merge { .. });
         tracing::debug!(%name, slot = there.slot.0, target = target.0, merges, "a split begins");
         self.push(name, there, target, TargetProgress::Unasked, now_ns, merges);
-        true
+        Ok(())
     }
 
     /// Goes on with a split that a recovery found unfinished.
@@ -316,7 +328,7 @@ impl Sources {
         merges: bool,
     ) {
         let recovered = progress == TargetProgress::Unknown;
-        let (why, left_behind, half) = ("an earlier owner left it unfinished", None, None);
+        let (why, moved_at_ns, left_behind, half) = ("an earlier owner left it unfinished", None, None, None);
         self.list.push(Source {
             name,
             there,
@@ -326,6 +338,7 @@ impl Sources {
             recovered,
             merges,
             since_ns,
+            moved_at_ns,
             left_behind,
             half,
         });
@@ -337,6 +350,9 @@ impl Sources {
         self.list.retain_mut(|source| {
             let stepped = source.step(pairs, now_ns, effects);
             moved |= stepped != Stepped::Waits;
+            if stepped != Stepped::Waits || source.moved_at_ns.is_none() {
+                source.moved_at_ns = Some(now_ns);
+            }
             stepped != Stepped::Over
         });
         moved
@@ -382,7 +398,7 @@ impl Sources {
     /// A target got further. What comes late, or twice, changes nothing.
     fn advance(&mut self, name: SplitName, from: TargetProgress, to: TargetProgress) -> Option<&mut Source> {
         let source = self.list.iter_mut().find(|source| source.name == name && source.progress == from)?;
-        source.progress = to;
+        (source.progress, source.moved_at_ns) = (to, None);
         Some(source)
     }
 
@@ -422,6 +438,21 @@ impl Sources {
         self.list.iter().any(Source::is_truncating)
     }
 
+    /// Whether the one because of which another meganode may not be split yet is stuck.
+    pub(super) fn are_stuck(&self, now_ns: u64) -> bool {
+        self.list.iter().any(|source| source.is_truncating() && source.is_stuck(now_ns))
+    }
+
+    /// Whether a meganode's split is stuck.
+    pub(super) fn is_stuck_at(&self, there: MeganodeAt, now_ns: u64) -> bool {
+        self.list.iter().any(|source| source.there == there && source.is_stuck(now_ns))
+    }
+
+    /// Whether merges go on that may free a slot.
+    pub(super) fn are_merging(&self, now_ns: u64) -> bool {
+        self.list.iter().any(|source| source.merges && !source.is_stuck(now_ns))
+    }
+
     /// How many of them are merges.
     pub(super) fn merging(&self) -> usize {
         self.list.iter().filter(|source| source.merges).count()
@@ -433,8 +464,9 @@ impl Sources {
     }
 
     /// Whether a meganode is about to be truncated.
-    pub(super) fn truncates_soon(&self, there: MeganodeAt) -> bool {
-        self.list.iter().any(|source| source.there == there && source.is_truncating())
+    pub(super) fn truncates_soon(&self, there: MeganodeAt, now_ns: u64) -> bool {
+        let is_soon = |source: &Source| source.is_truncating() && !source.is_stuck(now_ns);
+        self.list.iter().any(|source| source.there == there && is_soon(source))
     }
 
     /// Writes to the upper half wait from `Start` on, until its range is another meganode's.

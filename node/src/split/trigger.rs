@@ -172,11 +172,11 @@ impl Splits {
             }
         }
         let started = self.sources.begin(pairs, there, &division.key, to, now_ns);
-        self.effects.counts.begun += u64::from(started);
-        if started {
+        if started.is_ok() {
+            self.effects.counts.begun += 1;
             self.spread.begun(pairs.pair(to.pair).id());
         }
-        true
+        started != Err(NoRoom::DiskFull)
     }
 
     /// Whether extents rest that a put may wait for: those that were freed before it first found no room. Of
@@ -237,14 +237,16 @@ impl Splits {
         let pair = pairs.pair(there.pair);
         let rests =
             if needs_extents { self.awaits_extents(pair, there) } else { pair.has_resting(there.slot) };
-        if rests || !needs_extents && self.compactions.is_at(there) || self.sources.truncates_soon(there) {
+        let truncates = self.sources.truncates_soon(there, now_ns);
+        if rests || !needs_extents && self.compactions.is_at(there) || truncates {
             return true;
         }
+        // Its turn comes, or its end does: unless what is before it is stuck.
         if self.sources.are_truncating() {
-            return pair.slot_count() > 1; // its turn comes
+            return pair.slot_count() > 1 && !self.sources.are_stuck(now_ns);
         }
         if !pair.is_settled(there.slot) {
-            return true;
+            return !self.sources.is_stuck_at(there, now_ns);
         }
         if !self.growth.may_split(now_ns) {
             return self.growth.splits_soon(now_ns);

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use cell_node::{Command, ControlEvent, NoticeRow, NoticesView, SourceNotice, TargetNotice};
 use cell_pair::Pair;
+use cell_protocol::{Condition, Put, Request, StatusCode};
 use cell_recovery::{SourceState, TargetState};
 use cell_terms::{Csn, PairId};
 
 use crate::worker_core::merges;
+use crate::worker_core::splits::load_until_split;
 use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
 
 fn key(number: u64) -> Vec<u8> {
@@ -322,4 +324,40 @@ fn split_beside_a_router_that_is_elsewhere_is_finished() {
     settle(&mut world, &mut board);
     assert_eq!(world.worker_of(1).split_counts().finished, 1);
     check(&mut world, 1..number);
+}
+
+/// A write to the lower half waited without end for the split, whose other side nobody served.
+#[test]
+fn write_does_not_wait_for_ever_for_a_split_whose_target_nobody_serves() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    let first = load_until_split(&mut world);
+    world.until("a truncated half", |world| {
+        let source = world.worker().pairs().next().unwrap();
+        source.split_table().sources().any(|(_, split)| split.state >= SourceState::Applied)
+    });
+    world.scatter(&[&[1], &[2]]);
+    let waiting = (first..first + 10_000).find_map(|number| {
+        let (name, key) = (world.name(number, number), format!("a {number:05}"));
+        let put = Put { name, condition: Condition::Always, key: key.as_bytes(), value: b"v" };
+        let id = world.send(&Request::Put(put));
+        let replied = (0..200).find_map(|_| {
+            world.turn();
+            world.answered(id)
+        });
+        match replied {
+            None => Some((number, id)),
+            Some(Replied::Written(_)) => None,
+            Some(other) => panic!("{number}: {other:?}"),
+        }
+    });
+    let (number, id) = waiting.expect("the slot is full");
+    for _ in 0..60 {
+        world.pass(1_000_000_000);
+        world.turn();
+    }
+    assert_eq!(world.answered(id), Some(Replied::Refused(StatusCode::ReadOnly)));
+    // Once somebody does, there is room.
+    settle(&mut world, &mut Board::default());
+    let replied = world.put_of(0, number + 1, b"a later");
+    assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
 }
