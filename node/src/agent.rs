@@ -455,15 +455,12 @@ impl ClusterAgent {
         key: String,
         notice: Option<&NoticeRow>,
         writer: Ownership,
-    ) -> Option<ControlEvent> {
+    ) -> ControlEvent {
         (self.notice_written, self.due_ns) = (true, 0);
-        match self.notice_writer.set(&key, notice.map(NoticeRow::encode).as_deref(), writer) {
-            Ok(revision) => Some(ControlEvent::NoticeWritten { key, revision }),
-            Err(error) => {
-                tracing::debug!(%error, key, "a note of a split is not written just now");
-                None
-            }
-        }
+        let written = self.notice_writer.set(&key, notice.map(NoticeRow::encode).as_deref(), writer);
+        let written = written
+            .inspect_err(|error| tracing::debug!(%error, key, "a note of a split is not written just now"));
+        ControlEvent::NoticeWritten { key, revision: written.ok() }
     }
 }
 

@@ -223,12 +223,12 @@ pub enum ControlEvent {
     Cluster(Arc<ClusterSnapshot>),
     /// The notes of splits, as all nodes have written them.
     Notices(Arc<NoticesView>),
-    /// Of [`Command::Note`], unless it failed.
+    /// Of [`Command::Note`]: that has ended.
     NoticeWritten {
         /// Its key.
         key: String,
-        /// The coordinator's revision from which on it is seen.
-        revision: u64,
+        /// The coordinator's revision from which on it is seen; none: it failed.
+        revision: Option<u64>,
     },
     /// Of [`Command::AddPair`]: it was added.
     PairAdded {

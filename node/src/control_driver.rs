@@ -462,7 +462,7 @@ impl<L> ControlDriver<L> {
             Command::ListSessions { before } => self.agent.list_sessions(before),
             Command::Note { key, notice, pair, epoch } => {
                 let writer = Ownership { pair, epoch, incarnation: self.options.incarnation };
-                self.agent.write_notice(key, notice.as_ref(), writer)?
+                self.agent.write_notice(key, notice.as_ref(), writer)
             }
             Command::Checkpoint(pair, CheckpointCommand::Record { base, csn_max }) => {
                 self.record(pair, base, csn_max)?

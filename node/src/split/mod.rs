@@ -177,11 +177,11 @@ impl Splits {
         self.notices.on_notices(notices);
     }
 
-    /// A notice was written, at this revision.
-    pub(crate) fn on_notice_written(&mut self, key: &str, revision: u64) {
+    /// A notice was written, at this revision; none: it was not.
+    pub(crate) fn on_notice_written(&mut self, key: &str, revision: Option<u64>) {
         let asked = |entry: &&mut parent::ParentEntry| notice_key_of(entry.name, NoticeKind::Parent) == key;
         for entry in self.parents.queue_mut().filter(asked) {
-            entry.asked = entry.asked.or(Some(revision));
+            (entry.is_asking, entry.asked) = (false, entry.asked.or(revision));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Sides of a split at different nodes: what each owner writes down for the other, by way of the coordinator
 //! (`cell_cluster::Notices`). Both go by what the notices say *now*, as often as they look: a notice that is
-//! late, lost or written twice does no harm.
+//! late, lost or written twice does no harm, but that of a router's entry is written once at a time.
 //!
 //! 1. the target's owner writes how far it is, and so asks;
 //! 2. the source's owner sees it, takes its own side as far as that permits, and answers what is durable;
@@ -52,18 +52,20 @@ impl SplitNotices {
     }
 
     /// Asks for a notice in a pair's name, or for its removal, unless it is so already or was asked for a
-    /// moment ago.
-    fn wish(&mut self, of: &Pair, key: String, notice: Option<NoticeRow>, now_ns: u64) {
+    /// moment ago. Whether it asks.
+    fn wish(&mut self, of: &Pair, key: String, notice: Option<NoticeRow>, now_ns: u64) -> bool {
         if self.seen.notices.get(&key) == notice.as_ref() {
             self.asked.remove(&key);
-            return;
+            return false;
         }
         let fresh =
             |(of, at): &(Option<NoticeRow>, u64)| *of == notice && now_ns < at.saturating_add(AGAIN_NS);
-        if !self.asked.get(&key).is_some_and(fresh) {
+        let asks = !self.asked.get(&key).is_some_and(fresh);
+        if asks {
             self.asked.insert(key.clone(), (notice.clone(), now_ns));
             self.wishes.push(NoticeWish { key, notice, pair: of.id(), epoch: of.epoch() });
         }
+        asks
     }
 
     /// The notices as they are now.
@@ -194,7 +196,9 @@ impl SplitNotices {
         }
     }
 
-    /// Entries for a router that is elsewhere: asked for by notices, done when those are gone.
+    /// Entries for a router that is elsewhere: asked for by notices, done when those are gone. Each is asked for
+    /// by one write at a time, and is not done before that has ended. A second one that came after the split's
+    /// end would bring the entry of a meganode back that has been merged away since.
     fn notify_parents(
         &mut self,
         pairs: &Pairs,
@@ -212,7 +216,8 @@ impl SplitNotices {
             entry.notice.is_none() && entry.asked.is_some_and(|asked| gone(&key, asked))
         });
         done.into_iter().for_each(|name| effects.send(SplitMessage::Routed { name, notice: None }));
-        let unasked = |entry: &&mut ParentEntry| entry.notice.is_none() && entry.asked.is_none();
+        let unasked =
+            |entry: &&mut ParentEntry| entry.notice.is_none() && entry.asked.is_none() && !entry.is_asking;
         for entry in parents.queue_mut().filter(unasked) {
             let (key, notice) = (
                 notice_key_of(entry.name, NoticeKind::Parent),
@@ -221,7 +226,7 @@ impl SplitNotices {
             if seen.notices.get(&key) == Some(&notice) {
                 entry.asked = Some(seen.revision); // an earlier owner of the source asked
             } else if let Some(source) = pairs.at(entry.name.pair) {
-                self.wish(pairs.pair(source), key, Some(notice), now_ns);
+                entry.is_asking = self.wish(pairs.pair(source), key, Some(notice), now_ns);
             }
         }
     }

@@ -47,6 +47,8 @@ pub(super) struct ParentEntry {
     pub(super) notice: Option<String>,
     /// The router is elsewhere: the revision of the notice that asks for it.
     pub(super) asked: Option<u64>,
+    /// That notice is being written.
+    pub(super) is_asking: bool,
 }
 
 /// Entries on their way into the router.
@@ -66,14 +68,15 @@ pub(super) fn root_pair(pairs: &Pairs) -> Option<PairAt> {
 
 impl Parents {
     pub(super) fn push(&mut self, name: SplitName, low: Box<[u8]>, to: Pointer, gone: Option<Pointer>) {
-        self.queue.push_back(ParentEntry { name, low, to, gone, notice: None, asked: None });
+        let (notice, asked, is_asking) = (None, None, false);
+        self.queue.push_back(ParentEntry { name, low, to, gone, notice, asked, is_asking });
     }
 
     /// An entry that a node without the router asks for.
     pub(super) fn push_noted(&mut self, name: SplitName, entry: NotedEntry, notice: String) {
         let NotedEntry { low, to, gone } = entry;
-        let (low, notice) = (low.into(), Some(notice));
-        self.queue.push_back(ParentEntry { name, low, to, gone, notice, asked: None });
+        let (low, notice, asked, is_asking) = (low.into(), Some(notice), None, false);
+        self.queue.push_back(ParentEntry { name, low, to, gone, notice, asked, is_asking });
     }
 
     pub(super) fn queue(&self) -> impl Iterator<Item = &ParentEntry> {
@@ -125,8 +128,8 @@ impl Parents {
         let durable = pair.durable();
         let next = match self.step {
             RoutingStep::Idle => match self.queue.front() {
-                Some(entry) => begin(pair, entry),
-                None => return false,
+                Some(entry) if !entry.is_asking => begin(pair, entry),
+                _ => return false,
             },
             RoutingStep::Started(slot) => {
                 let first = pair.root().pointer;

@@ -351,7 +351,10 @@ fn note_that_was_written_is_returned_at_the_next_look_even_unchanged() {
     let ownership = member.serve(own);
     assert_eq!((notices(&mut member), notices(&mut member)), (0, 0), "there are none");
     let event = member.agent.write_notice("notes/1".to_owned(), None, ownership);
-    assert!(matches!(event, Some(ControlEvent::NoticeWritten { revision, .. }) if revision > 0), "{event:?}");
+    assert!(
+        matches!(event, ControlEvent::NoticeWritten { revision: Some(revision), .. } if revision > 0),
+        "{event:?}"
+    );
     assert_eq!(member.agent.due_ns(), 0, "at once");
     assert_eq!((notices(&mut member), notices(&mut member)), (1, 0), "its writer waits to see it gone");
 }

@@ -36,7 +36,7 @@ impl Board {
                 Some(notice) => drop(self.notices.insert(key.clone(), notice)),
                 None => drop(self.notices.remove(&key)),
             }
-            let revision = self.revision;
+            let revision = Some(self.revision);
             world.notify(process, ControlEvent::NoticeWritten { key, revision });
         }
         let now = Arc::new(NoticesView { revision: self.revision, notices: self.notices.clone() });
@@ -298,9 +298,9 @@ fn split_whose_source_target_and_router_are_at_three_nodes_settles_from_any_step
     assert!(settled > 3, "{settled}");
 }
 
-/// The router is with another node from the start: its entry is asked for by a note.
-#[test]
-fn split_beside_a_router_that_is_elsewhere_is_finished() {
+/// The router is with another node from the start, and a split of the second one's begins; up to which number
+/// keys were loaded before.
+fn begin_split_beside_a_router_elsewhere() -> (World, u64) {
     let mut world = World::new(3, GEOMETRY, OPTIONS);
     let mut number = 1;
     while world.worker().split_counts().finished == 0 {
@@ -311,7 +311,6 @@ fn split_beside_a_router_that_is_elsewhere_is_finished() {
     }
     // The upper half's pair and the empty one go on without the router's.
     world.scatter(&[&[1], &[2, 3]]);
-    let mut board = Board::default();
     let before = world.worker_of(1).split_counts().begun;
     let (first, mut written) = (number, 0);
     let upper = |number: u64| format!("key 9{:05}", number * 7919 % 100_003).into_bytes();
@@ -321,7 +320,37 @@ fn split_beside_a_router_that_is_elsewhere_is_finished() {
         assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
         assert!(written < 10_000);
     }
-    settle(&mut world, &mut board);
+    (world, number)
+}
+
+/// The router's entry is asked for by a note.
+#[test]
+fn split_beside_a_router_that_is_elsewhere_is_finished() {
+    let (mut world, number) = begin_split_beside_a_router_elsewhere();
+    settle(&mut world, &mut Board::default());
+    assert_eq!(world.worker_of(1).split_counts().finished, 1);
+    check(&mut world, 1..number);
+}
+
+/// It was asked for again and again while the coordinator was slow. The last of these writes could come after
+/// the meganode had been merged away.
+#[test]
+fn entry_for_a_router_elsewhere_is_asked_for_by_one_write_at_a_time() {
+    let (mut world, number) = begin_split_beside_a_router_elsewhere();
+    for _ in 0..2 {
+        let mut asked = Vec::new();
+        // For three seconds nothing is answered; then it is that it has failed.
+        for _ in 0..3_000 {
+            world.turn_of(1);
+            asked.extend(world.take_commands(1).into_iter().filter_map(|command| match command {
+                Command::Note { key, notice: Some(NoticeRow::Parent { .. }), .. } => Some(key),
+                _ => None,
+            }));
+        }
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        world.notify(1, ControlEvent::NoticeWritten { key: asked.remove(0), revision: None });
+    }
+    settle(&mut world, &mut Board::default());
     assert_eq!(world.worker_of(1).split_counts().finished, 1);
     check(&mut world, 1..number);
 }
