@@ -102,7 +102,8 @@ struct Joint {
 pub(crate) fn ranges_of(pair: &Pair, at: PairAt) -> Result<Vec<Range>, PairError> {
     let range = |(slot, fences): (SlotIndex, Fences)| {
         // What comes to it by a merge is its own once it takes writes: the other one may be there still.
-        let merge = pair.split_table().target_of(slot).filter(|_| pair.split_table().is_closed(slot));
+        let is_closed = pair.split_table().is_closed(slot) && !planted(Mutant::MergedRangeUnclipped);
+        let merge = pair.split_table().target_of(slot).filter(|_| is_closed);
         let high = merge.map_or(fences.high, |(_, split)| Some(split.low.clone()));
         Range { low: fences.low, high, at: MeganodeAt { pair: at, slot } }
     };

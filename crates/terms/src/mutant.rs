@@ -168,6 +168,15 @@ mutants! {
     LinkedHalfWritten: "linked-half-written",
     /// The router's entry of a meganode that was merged away stays.
     MergedRouteKept: "merged-route-kept",
+    /// After a recovery a merge's target has the range while the source still serves it.
+    MergedRangeUnclipped: "merged-range-unclipped",
+    /// After a recovery nobody has the range of a meganode that is gone, until the first turn.
+    RecoveredMergeUnextended: "recovered-merge-unextended",
+    /// Of two splits of a slot the one that is open counts. A test of `recovery/src/split/table.rs` catches it,
+    /// and the one after it.
+    OpenTargetFirst: "open-target-first",
+    /// The slot of a meganode that was merged away is free once that is durable.
+    MergedSlotPruned: "merged-slot-pruned",
     /// The removal of a router's entry comes before the entry, which then stays.
     RouteOvertaken: "route-overtaken",
     /// A meganode takes over a range though it has got entries since it was chosen.

@@ -404,8 +404,9 @@ impl Targets {
         let truncated = source.is_some_and(|pair| pair.split_table().is_truncated(name));
         if state == TargetState::Adopted && truncated && merges(pairs.pair(at), name) {
             // The log takes that: nothing was written to it yet. If not, it is done with the next step.
-            let mut effects = Effects::default();
-            target.extend(pairs, &mut effects);
+            if !planted(Mutant::RecoveredMergeUnextended) {
+                target.extend(pairs, &mut Effects::default());
+            }
             target.answer = answer_here(pairs, name);
             if target.is_shown() {
                 enter_directory(pairs, MeganodeAt { pair: at, slot }, name);

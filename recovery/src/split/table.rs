@@ -12,6 +12,7 @@ mod bytes;
 
 use std::collections::BTreeMap;
 
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, PairId, Pointer, SlotIndex};
 
 use super::name::SplitName;
@@ -339,8 +340,9 @@ impl SplitTable {
     pub fn prune_slots(&mut self, durable: Csn) {
         self.targets.retain(|_, split| split.state != TargetState::Discarded || split.csn > durable);
         let SplitTable { slots, sources, .. } = self;
-        let merges =
-            |slot: &SlotIndex| sources.values().any(|split| split.slot == *slot && !split.state.is_over());
+        let is_pruned_early = planted(Mutant::MergedSlotPruned);
+        let holds = |split: &SourceSplit| !split.state.is_over() && !is_pruned_early;
+        let merges = |slot: &SlotIndex| sources.values().any(|split| split.slot == *slot && holds(split));
         slots.retain(|slot, (used, csn)| *used != SlotUse::Free || *csn > durable || merges(slot));
     }
 
@@ -395,7 +397,9 @@ impl SplitTable {
     pub fn target_of(&self, slot: SlotIndex) -> Option<(SplitName, &TargetSplit)> {
         let of_slot = |split: &TargetSplit| split.slot == slot && split.state != TargetState::Discarded;
         let targets = self.targets.iter().filter(|(_, split)| of_slot(split));
-        let found = targets.min_by_key(|(_, split)| split.state == TargetState::Opened);
+        let is_last =
+            |split: &TargetSplit| split.state == TargetState::Opened && !planted(Mutant::OpenTargetFirst);
+        let found = targets.min_by_key(|(_, split)| is_last(split));
         found.map(|(name, split)| (*name, split))
     }
 
@@ -729,6 +733,48 @@ mod tests {
         apply(&mut table, SplitRecord::Opened { name }, 12).unwrap();
         assert!(!table.is_closed(slot) && table.forget(name));
         assert_eq!(table.slot_use(slot), SlotUse::Leaf);
+    }
+
+    /// That the split was forgotten is in no log: a replay finds both.
+    #[test]
+    fn meganode_that_was_adopted_and_takes_over_a_range_is_closed() {
+        let mut table = SplitTable::new(PairId(2));
+        let split = SplitName { pair: PAIR, epoch: EPOCH, csn: Csn(5) };
+        let merge = SplitName { pair: PairId(3), epoch: EPOCH, csn: Csn(6) };
+        let (slot, right, middle) = (SlotIndex(0), Pointer::NULL, &b"k"[..]);
+        let records = [
+            SplitRecord::Adopt { name: split, slot, low: b"g", high: Some(middle), right, kept: &[] },
+            SplitRecord::Adopted { name: split, slot, nodes: 1, entries: 0 },
+            SplitRecord::Opened { name: split },
+            SplitRecord::Absorb { name: merge, slot, low: middle, high: None, right, kept: &[] },
+        ];
+        for (csn, record) in (10..).map(Csn).zip(records) {
+            table.apply(&NodeRecord::Split(record), EPOCH, csn).unwrap();
+        }
+        assert_eq!(table.target_of(slot).map(|(name, _)| name), Some(merge));
+        assert!(table.is_closed(slot) && !table.is_hidden(slot));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutants_of_slots_that_take_part_in_merges_are_caught() {
+        use cell_terms::mutant::plant;
+        cell_terms::mutant::in_own_process(|| {
+            let twins: [(Mutant, fn()); 2] = [
+                (Mutant::OpenTargetFirst, meganode_that_was_adopted_and_takes_over_a_range_is_closed),
+                (
+                    Mutant::MergedSlotPruned,
+                    slot_of_a_meganode_that_was_merged_away_is_free_only_when_the_merge_is_over,
+                ),
+            ];
+            for (mutant, test) in twins {
+                plant(Some(mutant));
+                let passed = std::panic::catch_unwind(test).is_ok();
+                plant(None);
+                assert!(!passed, "{} was not caught", mutant.name());
+                println!("mutant {} caught by cell-recovery's split table", mutant.name());
+            }
+        });
     }
 
     #[test]

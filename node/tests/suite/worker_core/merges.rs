@@ -266,3 +266,80 @@ fn nothing_is_merged_without_compactions() {
     }
     assert_eq!(merged(&world), 0, "their tree nodes are as many as they were");
 }
+
+/// A merge of which one side's log stands still.
+struct HeldMerge {
+    world: World,
+    source: PairId,
+    target: PairId,
+    key: Vec<u8>,
+}
+
+impl HeldMerge {
+    /// From so many turns after the merge's begin on; none: it is over by then.
+    fn begin(turns: u32, holds_source: bool) -> Option<HeldMerge> {
+        let mut world = World::new(3, GEOMETRY, OPTIONS);
+        let (source, target, key) = until_upper_two_merge(&mut world);
+        (0..turns).for_each(|_| world.turn());
+        if merged(&world) > 0 {
+            return None;
+        }
+        let held = if holds_source { source } else { target };
+        world.hold(Some(usize::try_from(held.0 - 1).unwrap()));
+        (0..10).for_each(|_| world.turn());
+        Some(HeldMerge { world, source, target, key })
+    }
+
+    fn pair(&self, id: PairId) -> &Pair {
+        self.world.worker().pairs().find(|pair| pair.id() == id).unwrap()
+    }
+
+    /// Whether the source is gone, and whether durably.
+    fn retired(&self) -> Option<bool> {
+        let source = self.pair(self.source);
+        let (_, split) = source.split_table().sources().find(|(_, split)| split.merges)?;
+        (split.state == SourceState::Applied).then(|| split.csn <= source.durable())
+    }
+
+    fn is_target_durable(&self) -> bool {
+        let target = self.pair(self.target);
+        target.durable() == target.appended()
+    }
+}
+
+/// The target ends where the range ends, and that is durable; that the source is gone is not.
+pub(crate) fn range_of_a_merge_is_the_sources_until_it_is_gone() {
+    let mut met = 0;
+    for mut merge in (0..60).map_while(|turns| HeldMerge::begin(turns, true)) {
+        met += u32::from(merge.retired() == Some(false) && merge.is_target_durable());
+        merge.world.restart();
+        merge.world.until("the merge's end", |world| world.worker().split_counts().merging == 0);
+        let keys = [merge.key.clone(), [&merge.key[..], b"0"].concat(), b"z".to_vec()];
+        for (number, key) in (100_000..).zip(&keys) {
+            let replied = merge.world.put(merge.world.name(number, number), key, key);
+            assert!(matches!(replied, Replied::Written(_)), "{replied:?}");
+        }
+        merge.world.restart();
+        for key in &keys {
+            assert_eq!(merge.world.get(key), Replied::Value(key.clone()));
+        }
+        assert_eq!(merge.world.violation(), None);
+    }
+    assert!(met > 0, "no merge died so");
+}
+
+/// That the source is gone is durable; that the target ends where the range ends is not.
+pub(crate) fn range_of_who_is_gone_is_there_at_once() {
+    let mut met = 0;
+    for (turns, mut merge) in (0..60).map_while(|turns| Some((turns, HeldMerge::begin(turns, false)?))) {
+        met += u32::from(merge.retired() == Some(true) && !merge.is_target_durable());
+        assert_eq!(merge.world.restart_and_get(&merge.key), Replied::NotFound, "after {turns} turns");
+    }
+    assert!(met > 0, "no merge died so");
+}
+
+#[test]
+fn merge_that_dies_between_the_records_of_its_sides_leaves_the_range_to_one_of_them() {
+    range_of_a_merge_is_the_sources_until_it_is_gone();
+    range_of_who_is_gone_is_there_at_once();
+}

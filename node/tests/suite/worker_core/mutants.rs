@@ -7,8 +7,8 @@ use cell_terms::mutant::{Mutant, plant};
 use cell_recovery::mutant as recovery;
 
 use crate::worker_core::{
-    access, across, adoptions, crashes, delayed, driver, full_router, grace, held, held_kinds, image_order, lease, leave,
-    merges, packing, rest, sessions, short_wait, split_order, splits, spread, tree_check,
+    access, across, adoptions, crashes, delayed, driver, full_router, grace, held, held_kinds, image_order,
+    lease, leave, merges, packing, rest, sessions, short_wait, split_order, splits, spread, tree_check,
 };
 
 #[test]
@@ -145,6 +145,8 @@ fn every_mutant_of_the_steps_of_splits_is_caught() {
             (Mutant::WritableEarly, split_order::steps_go_by_what_is_durable),
             (Mutant::ImageAmidAdoption, split_order::no_image_begins_while_a_pair_adopts),
             (Mutant::MergedRouteKept, merges::merges_go_by_what_is_durable),
+            (Mutant::MergedRangeUnclipped, merges::range_of_a_merge_is_the_sources_until_it_is_gone),
+            (Mutant::RecoveredMergeUnextended, merges::range_of_who_is_gone_is_there_at_once),
             (Mutant::RouteOvertaken, full_router::removal_comes_after_the_entry_that_it_undoes),
             (Mutant::MergedSlotReusedEarly, merges::merges_go_by_what_is_durable),
             (Mutant::MergeToldUnsealed, merges::merges_go_by_what_is_durable),

@@ -292,6 +292,18 @@ impl World {
         self.greet();
     }
 
+    /// As [`World::restart`]; what a read is answered that comes before the new process has done anything.
+    pub(crate) fn restart_and_get(&mut self, key: &[u8]) -> Replied {
+        self.serving.process.crash();
+        let pairs = u32::try_from(self.serving.devices.len()).unwrap();
+        self.serving = self.take_over((1..=pairs).map(PairId));
+        self.serving.worker.accepted(CONNECTION);
+        let hello = self.send(&Request::Hello(HELLO));
+        let get = self.send(&Request::Get { key });
+        assert_eq!(self.answer(hello), Replied::Other);
+        self.answer(get)
+    }
+
     /// A new process takes pairs over.
     fn take_over(&self, pairs: impl Iterator<Item = PairId>) -> Serving {
         let mut serving = Serving::within(self.limit, &self.disk, &self.sim, self.options.clone());
