@@ -142,3 +142,117 @@ impl Merges {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cell_cluster::{PairGeometry, Sim};
+    use cell_pair::{Pair, PairOptions};
+    use cell_recovery::{WriteCompletion, WriteOutcome};
+    use cell_terms::{Durability, OperationNumber, SessionId, SlotIndex};
+    use cell_test_kit::Process;
+    use cell_wal::sim::SimDisk;
+
+    use super::*;
+    use crate::pairs::ranges_of;
+    use crate::split::Splits;
+
+    const MS: u64 = 1_000_000;
+    const LEFT: SlotIndex = SlotIndex(0);
+    const RIGHT: SlotIndex = SlotIndex(1);
+    const ENTRIES: u64 = 100;
+    /// Nothing is merged by itself.
+    const REST_NS: u64 = u64::MAX / 2;
+    const SIZES: PairGeometry = PairGeometry {
+        node_region_bytes: 4096 + 4 * (64 << 10),
+        extent_region_bytes: 4 << 20,
+        slot_bytes: 64 << 10,
+        node_bytes: 512,
+    };
+    const OPTIONS: PairOptions = PairOptions {
+        durability: Durability::None,
+        reuse_grace_ns: 5 * MS,
+        grant_chunk_bytes: 2 << 20,
+        split_fill_percent: 90,
+        compaction_permille: 400,
+    };
+
+    fn key(number: u64) -> Vec<u8> {
+        format!("key {number:05}").into_bytes()
+    }
+
+    fn completion(number: u64, outcome: WriteOutcome) -> WriteCompletion {
+        let number = OperationNumber(number);
+        WriteCompletion { session: SessionId(1), number, floor: number, outcome }
+    }
+
+    /// One pair of a worker.
+    struct Story {
+        pairs: Pairs,
+        splits: Splits,
+        at: PairAt,
+        now_ns: u64,
+    }
+
+    impl Story {
+        fn begin() -> Story {
+            let process = Process::start(&SimDisk::new(5), &Sim::new(3));
+            let restore = process.restore(process.create(SIZES)).unwrap();
+            let (recovered, _) = process.publish(restore, OPTIONS.durability).unwrap();
+            let (mut pairs, pair) = (Pairs::default(), Pair::new(recovered, &OPTIONS));
+            let ranges = ranges_of(&pair, pairs.next_at()).unwrap();
+            let at = pairs.add(pair, 0, ranges);
+            Story { pairs, splits: Splits::new(REST_NS), at, now_ns: 0 }
+        }
+
+        fn until(&mut self, what: &str, holds: impl Fn(&Story) -> bool) {
+            for _ in 0..10_000 {
+                if holds(self) {
+                    return;
+                }
+                self.now_ns += MS;
+                self.pairs.pair_mut(self.at).reuse(self.now_ns);
+                self.splits.tick(&mut self.pairs, self.now_ns);
+                self.splits.step(&mut self.pairs, self.now_ns);
+            }
+            panic!("it never came to {what}");
+        }
+
+        /// Two meganodes side by side that had entries and have none any more.
+        fn with_two_that_were_emptied() -> Story {
+            let mut story = Story::begin();
+            for number in 1..=ENTRIES {
+                let written =
+                    |version, replaced| completion(number, WriteOutcome::Written { version, replaced });
+                story.pairs.pair_mut(story.at).put(LEFT, &key(number), b"v", written).unwrap();
+            }
+            let [left, right] = [LEFT, RIGHT].map(|slot| MeganodeAt { pair: story.at, slot });
+            let low = story.pairs.pair(story.at).split_key(LEFT, 50).unwrap();
+            story.splits.sources.begin(&mut story.pairs, left, &low, right, 0).unwrap();
+            let is_over = |story: &Story| story.splits.sources.is_empty() && story.splits.targets.is_empty();
+            story.until("the split's end", is_over);
+            for number in 1..=ENTRIES {
+                let there = story.pairs.find(&key(number)).unwrap();
+                let deleted = completion(ENTRIES + number, WriteOutcome::Deleted);
+                story.pairs.pair_mut(there.pair).delete(there.slot, &key(number), &deleted).unwrap();
+            }
+            let is_bare = |pair: &Pair| [LEFT, RIGHT].iter().all(|slot| pair.mergeable_by(*slot).is_some());
+            story.until("one tree node each", |story| is_bare(story.pairs.pair(story.at)));
+            story
+        }
+    }
+
+    /// Others' merges have not helped for long, and the next one is of the meganode itself: what was refused
+    /// could as well have been written, into a meganode that is gone.
+    #[test]
+    fn put_that_begins_a_merge_of_its_own_meganode_waits() {
+        let Story { mut pairs, mut splits, at, now_ns } = Story::with_two_that_were_emptied();
+        let there = MeganodeAt { pair: at, slot: RIGHT };
+        let low = pairs.directory.of(there).unwrap().low.clone();
+        let Splits { merges, spread, sources, .. } = &mut splits;
+        merges.waits_since.insert(there, now_ns);
+        let in_vain_ns = now_ns + WAIT_NS;
+        assert!(merges.slot_comes(&mut pairs, spread, sources, (there, in_vain_ns)));
+        assert_eq!(sources.merging(), 1);
+        assert!(splits.holds_back(&pairs, there, &low), "it takes no writes from here on");
+    }
+}

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use cell_cluster::Sim;
 use cell_node::WorkerOptions;
-use cell_pair::Pair;
+use cell_pair::{Pair, PairOptions};
 use cell_protocol::{Condition, Delete, Put, Request};
-use cell_recovery::{SourceState, SplitName};
-use cell_terms::{Csn, PairId};
+use cell_recovery::{SourceState, SplitName, SplitRecord, WriteCompletion, WriteOutcome};
+use cell_terms::{Csn, Durability, OperationNumber, PairId, SessionId, SlotIndex};
+use cell_wal::sim::SimDisk;
 
-use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, World};
+use crate::worker_core::world::{GEOMETRY, OPTIONS, Replied, Serving, World};
 
 const MS: u64 = 1_000_000;
 /// Less than a meganode is empty before it is merged.
@@ -223,7 +225,7 @@ fn result_of_a_write_goes_along_with_a_merge() {
 #[test]
 fn meganode_that_never_had_entries_is_for_those_to_come() {
     let mut world = World::new(1, GEOMETRY, OPTIONS);
-    let slot = cell_terms::SlotIndex(0);
+    let slot = SlotIndex(0);
     let is_emptied = |world: &World| world.worker().pairs().next().unwrap().emptied_by(slot).is_some();
     assert!(!is_emptied(&world));
     let number = world.load(1, std::iter::once(key(1)));
@@ -255,8 +257,7 @@ fn meganode_that_is_empty_for_a_moment_stays() {
 
 #[test]
 fn nothing_is_merged_without_compactions() {
-    let options =
-        WorkerOptions { pair: cell_pair::PairOptions { compaction_permille: 0, ..OPTIONS.pair }, ..OPTIONS };
+    let options = WorkerOptions { pair: PairOptions { compaction_permille: 0, ..OPTIONS.pair }, ..OPTIONS };
     let mut world = World::new(2, GEOMETRY, options);
     let loaded = load_until_split(&mut world, 2);
     delete_all(&mut world, loaded);
@@ -342,4 +343,25 @@ pub(crate) fn range_of_who_is_gone_is_there_at_once() {
 fn merge_that_dies_between_the_records_of_its_sides_leaves_the_range_to_one_of_them() {
     range_of_a_merge_is_the_sources_until_it_is_gone();
     range_of_who_is_gone_is_there_at_once();
+}
+
+/// What a merge takes for empty has no entries when it goes: they would go with it.
+#[test]
+#[should_panic(expected = "is retired with entries")]
+fn meganode_with_entries_is_not_retired() {
+    let pair = PairOptions { durability: Durability::None, ..OPTIONS.pair };
+    let options = WorkerOptions { pair, ..OPTIONS };
+    let mut serving = Serving::start(&SimDisk::new(5), &Sim::new(3), options.clone());
+    let (mut pair, slot) = (serving.create(GEOMETRY, &options), SlotIndex(0));
+    let (target, target_slot) = (pair.id(), SlotIndex(1));
+    let csn = pair.try_step(SplitRecord::Merge { slot, key: b"k", target, target_slot }, 1).unwrap();
+    let name = SplitName { pair: pair.id(), epoch: pair.epoch(), csn };
+    pair.try_step(SplitRecord::Linked { name }, 0).unwrap();
+    let number = OperationNumber(1);
+    let written = |version, replaced| {
+        let outcome = WriteOutcome::Written { version, replaced };
+        WriteCompletion { session: SessionId(1), number, floor: number, outcome }
+    };
+    pair.put(slot, b"key", b"value", written).unwrap();
+    pair.retire(name, slot);
 }
