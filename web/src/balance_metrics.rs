@@ -23,8 +23,13 @@ pub(crate) fn encode(
     let moves = balance.moves;
     let help = "Moves of pairs that this node has begun as the balancer, by why";
     let mut family = encoder.encode_descriptor("balance_moves", help, None, MetricType::Counter)?;
-    let counts =
-        [("above", moves.above), ("below", moves.below), ("drain", moves.drain), ("fresh", moves.fresh)];
+    let counts = [
+        ("above", moves.above),
+        ("below", moves.below),
+        ("drain", moves.drain),
+        ("fresh", moves.fresh),
+        ("full", moves.full),
+    ];
     for (why, count) in counts {
         let labels = [("why", why)];
         ConstCounter::new(count).encode(family.encode_family(&labels)?)?;

@@ -200,6 +200,7 @@ fn balance() -> BalanceSnapshot {
         told_ms_ago: Some(1),
         serving_ms: HOUR_MS,
         memory_left_bytes: 1 << 40,
+        writes_wait: false,
         pairs_max: 8,
         pairs,
     };

@@ -12,6 +12,7 @@ use crate::fresh::{FreshSplit, fresh_place};
 use crate::history::History;
 use crate::obstacle::{DrainStall, MoveFailure, PairObstacle};
 use crate::reason::{CancelReason, HalfKnown, MoveReason, NextStep, PlannedMove, RestReason};
+use crate::relief;
 use crate::rules::{BalanceRules, RulesError};
 use crate::search::Search;
 use crate::survey::{Survey, known_load};
@@ -193,7 +194,14 @@ impl Balancer {
         if let Some(pause) = figures.pause {
             return Err(RestReason::Paused(pause));
         }
-        let Some(fresh) = self.fresh(figures) else { return self.compared(now_ms, figures) };
+        let fresh = self.fresh(figures);
+        // After each move of relief a pair has its turn that was made for another node.
+        let is_relief_turn = fresh.is_none() || self.history.fresh_in_row() > 0;
+        let relieves = is_relief_turn.then(|| relief::next(now_ms, figures, &self.history, &self.rules));
+        if let Some(planned) = relieves.flatten() {
+            return Ok(planned);
+        }
+        let Some(fresh) = fresh else { return self.compared(now_ms, figures) };
         // Under a load there is always another one.
         let is_others_turn = self.history.fresh_in_row() >= FRESH_IN_ROW_MAX;
         let compared = is_others_turn.then(|| self.compared(now_ms, figures)).and_then(Result::ok);
@@ -259,7 +267,8 @@ impl Balancer {
             let member = figures.members.iter().find(|member| member.node == node);
             member.is_some_and(|member| {
                 let room = member.memory_left_bytes >= load.memory_bytes;
-                takes(member, &self.rules) && room && crate::targets::pairs_left(member) > 0
+                let place = crate::targets::pairs_left(member) > 0;
+                takes(member, &self.rules) && room && place && !self.history.was_full(member)
             }) && self.history.failure(held.pair, node).is_none()
         };
         if can_take(meant_for) {
@@ -279,7 +288,10 @@ impl Balancer {
             self.history.carry(now_ms, held, &self.rules);
         }
         match planned.why {
-            MoveReason::Above { .. } | MoveReason::Below { .. } => {
+            MoveReason::Full { .. } | MoveReason::Above { .. } | MoveReason::Below { .. } => {
+                if matches!(planned.why, MoveReason::Full { .. }) {
+                    self.history.relieve(now_ms, planned.from);
+                }
                 self.history.moved(now_ms, planned.from, planned.to);
                 self.history.note_fresh(false);
             }

@@ -168,7 +168,8 @@ impl Known<'_> {
 
     /// Whether a member below the mean has room for it, and would have no more than is left where it was.
     fn fits(&self, split: &FreshSplit, here: u64, member: &MemberFigures, bytes: u64) -> bool {
-        let room = pairs_left(member) > 0 && member.memory_left_bytes >= split.memory_bytes;
+        let takes = !member.writes_wait && pairs_left(member) > 0;
+        let room = takes && member.memory_left_bytes >= split.memory_bytes;
         let left = here.saturating_sub(split.bytes);
         let helps = !self.is_above(bytes) && bytes.saturating_add(split.bytes) <= left;
         room && member.node != split.from && helps

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{NodeId, PairId};
 
-use crate::figures::{Arrival, Figures, HeldPair, MoveCause};
+use crate::figures::{Arrival, Figures, HeldPair, MemberFigures, MoveCause};
 use crate::obstacle::{MoveFailure, PairObstacle};
 use crate::rules::BalanceRules;
 
@@ -21,6 +22,12 @@ pub(crate) struct History {
     /// When nodes last took a pair, and gave one, for balance.
     took: BTreeMap<NodeId, u64>,
     gave: BTreeMap<NodeId, u64>,
+    /// When relief last took a pair from nodes.
+    relieved: BTreeMap<NodeId, u64>,
+    /// The ends of the move of balance that has begun, or was under way at the last look.
+    under_way: Option<[NodeId; 2]>,
+    /// When such a move of a node was first seen to be over.
+    ended: BTreeMap<NodeId, u64>,
     failed: BTreeMap<(PairId, NodeId), (u64, MoveFailure)>,
     /// Since when pairs keep a drain from going on.
     blocked: BTreeMap<PairId, u64>,
@@ -53,6 +60,9 @@ impl History {
         if drains || figures.moving.is_some_and(|moving| moving.cause == MoveCause::Drain) {
             self.drain_ms = Some(now_ms);
         }
+        for node in self.under_way.take().into_iter().flatten() {
+            self.ended.insert(node, now_ms);
+        }
         if let Some(moving) = figures.moving {
             let from = figures.members.iter().find(|member| member.node == moving.from);
             let held = from.and_then(|from| from.pairs.iter().find(|held| held.pair == moving.pair));
@@ -75,6 +85,8 @@ impl History {
         self.carried.retain(|_, (_, at)| left(now_ms, *at, rules.window_ms.saturating_mul(2)).is_some());
         self.took.retain(|_, at| left(now_ms, *at, rest_ms).is_some());
         self.gave.retain(|_, at| left(now_ms, *at, rest_ms).is_some());
+        self.relieved.retain(|_, at| left(now_ms, *at, rules.pair_rest_ms).is_some());
+        self.ended.retain(|_, at| left(now_ms, *at, rules.window_ms.saturating_mul(2)).is_some());
         self.failed.retain(|_, (at, _)| left(now_ms, *at, rules.retry_ms).is_some());
     }
 
@@ -82,6 +94,27 @@ impl History {
     pub(crate) fn moved(&mut self, now_ms: u64, from: NodeId, to: NodeId) {
         self.gave.insert(from, now_ms);
         self.took.insert(to, now_ms);
+        self.under_way = Some([from, to]);
+    }
+
+    /// Relief takes a pair from a node.
+    pub(crate) fn relieve(&mut self, now_ms: u64, node: NodeId) {
+        self.relieved.insert(node, now_ms);
+    }
+
+    /// Whether a node is full, or was a short time ago: then it takes no pair but from a node that drains. By
+    /// its bytes it may have less than others all the time.
+    pub(crate) fn was_full(&self, member: &MemberFigures) -> bool {
+        let was_full = member.writes_wait || self.relieved.contains_key(&member.node);
+        was_full && !planted(Mutant::FullNodeTakes)
+    }
+
+    /// Whether a node has told what it has since balance last moved a pair there or away.
+    pub(crate) fn has_told_since(&self, now_ms: u64, member: &MemberFigures) -> bool {
+        let Some(ended_ms) = self.ended.get(&member.node) else { return true };
+        let told_ms = member.told_ms_ago.map(|ago_ms| now_ms.saturating_sub(ago_ms));
+        // Both times are rounded.
+        told_ms.is_some_and(|told_ms| told_ms > ended_ms + 1) || planted(Mutant::ReliefByOldFigures)
     }
 
     /// Remembers a pair's load, because it is about to leave who has measured it.

@@ -13,6 +13,7 @@
 //! | Can these nodes be emptied, and where would their pairs go? | [`Balancer::drain_plan`] |
 //! | A meganode splits: where does the pair go that is made for it? | [`fresh_place`] |
 //! | Are a node's pairs too large to move? | [`has_to_divide`] |
+//! | How much memory can a full node get back by a move? | [`relief_bytes`] |
 //! | Is it to split early, because there are few? | [`BalanceRules::slot_part`] |
 //!
 //! What holds, whatever the figures are:
@@ -22,6 +23,7 @@
 //! - Balance decides nothing on figures that it only half knows.
 //! - A move of balance makes the worse of its two ends better, and no target worse than the tolerance allows.
 //!   A pair that was moved rests. A node that took a pair gives none for a while, and the other way round.
+//!   Where writes wait for memory, a pair leaves at once. That node takes none for as long as pairs rest.
 //! - No target gets more than its memory and its number of pairs permit.
 //!
 //! `docs/design/balance.md` gives the rules in full.
@@ -34,6 +36,7 @@ mod fresh;
 mod history;
 mod obstacle;
 mod reason;
+mod relief;
 mod rules;
 mod search;
 mod survey;
@@ -52,4 +55,5 @@ pub use obstacle::{DrainStall, MoveFailure, NoTarget, PairObstacle};
 pub use reason::{
     CancelReason, GaveNothing, HalfKnown, Measure, MoveReason, NextStep, PlannedMove, RestReason,
 };
+pub use relief::relief_bytes;
 pub use rules::{BalanceRules, RulesError};

@@ -58,6 +58,11 @@ pub enum MoveReason {
     },
     /// It was made for its target.
     Fresh,
+    /// Writes wait for memory at its node.
+    Full {
+        /// What its target has left now.
+        left_bytes: u64,
+    },
     /// Its node is above the mean.
     Above {
         /// By what.
@@ -236,6 +241,9 @@ impl fmt::Display for PlannedMove {
             MoveReason::Drain { left: 1 } => write!(f, "{from} drains, and this is its last pair"),
             MoveReason::Drain { left } => write!(f, "{from} drains and has {left} pairs left"),
             MoveReason::Fresh => write!(f, "it was made for {to} by a split of {from}"),
+            MoveReason::Full { left_bytes } => {
+                write!(f, "writes wait for memory at {from}, and {to} has {} left", size(*left_bytes))
+            }
             MoveReason::Above { measure, percent, after_percent } => {
                 write!(
                     f,

@@ -131,7 +131,7 @@ impl Search<'_> {
     fn takers(&self) -> Vec<Taker> {
         let mut takers = takers(self.figures, self.survey, self.rules, |member| {
             let rests = self.history.takes_in_ms(self.now_ms, member.node, self.rules).is_some();
-            member.draining || rests
+            member.draining || rests || self.history.was_full(member)
         });
         takers.retain(|taker| taker.pairs_left > 0);
         takers.sort_by(|a, b| a.shares.worst().total_cmp(&b.shares.worst()).then(a.node.cmp(&b.node)));

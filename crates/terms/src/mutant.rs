@@ -494,6 +494,11 @@ mutants! {
     /// What a device has taken of a region that nobody comes to serve stays taken. A test of the fabric
     /// (`crates/fabric/src/taken.rs`) catches it.
     TakenKept: "taken-kept",
+    /// A node of which relief has just taken a pair gets one back. Tests of placement
+    /// (`crates/placement/tests/suite/relief.rs`) catch it, as the next one.
+    FullNodeTakes: "full-node-takes",
+    /// Relief goes by what a node told before its last move was over.
+    ReliefByOldFigures: "relief-by-old-figures",
     /// A connector takes any file from an acceptor. A test of the fabric
     /// (`crates/fabric/tests/suite/shm_hostile.rs`) catches it.
     PeerFileUnjudged: "peer-file-unjudged",

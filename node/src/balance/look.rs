@@ -16,6 +16,8 @@ pub struct BalanceCounts {
     pub drain: u64,
     /// A pair was made for another node.
     pub fresh: u64,
+    /// Writes waited for memory at a node.
+    pub full: u64,
     /// Moves that were cancelled, for a drain.
     pub cancelled: u64,
 }

@@ -21,7 +21,9 @@ use cell_cluster::{
     Balance, BalancerWish, ClusterError, ClusterView, Coordinator, Drains, MoveMotive, MoveRefusal, Moves,
     SeatSeen, ToldArrival,
 };
-use cell_placement::{Advice, Balancer, DrainStall, Figures, MoveFailure, MoveReason, NextStep, PlannedMove};
+use cell_placement::{
+    Advice, Balancer, DrainStall, Figures, MoveFailure, MoveReason, NextStep, PlannedMove, relief_bytes,
+};
 use cell_terms::{NodeId, PairId};
 
 use crate::command::ControlEvent;
@@ -182,8 +184,10 @@ impl BalanceDriver {
         }
         let others = view.balance.figures.values().filter(|(row, _)| row.node != self.member.node);
         let meganodes = others.fold(0, |sum: u64, (row, _)| sum.saturating_add(row.meganodes));
+        let node = self.member.node;
         let shown = SpreadView {
-            node: self.member.node,
+            node,
+            relief_bytes: relief_bytes(&figures, &self.options.rules, node),
             figures,
             meganodes,
             rules: self.options.rules.clone(),
@@ -307,7 +311,9 @@ impl BalanceDriver {
         let cause = match why {
             MoveReason::Drain { .. } => MoveMotive::Drain,
             MoveReason::Fresh => MoveMotive::Fresh,
-            MoveReason::Above { .. } | MoveReason::Below { .. } => MoveMotive::Balance,
+            MoveReason::Full { .. } | MoveReason::Above { .. } | MoveReason::Below { .. } => {
+                MoveMotive::Balance
+            }
         };
         match self.moves.begin_as(pair, target, &BalancerWish { cause, why: &words, seat }) {
             Ok(_) => {
@@ -316,6 +322,7 @@ impl BalanceDriver {
                 let count = match why {
                     MoveReason::Drain { .. } => &mut self.counts.drain,
                     MoveReason::Fresh => &mut self.counts.fresh,
+                    MoveReason::Full { .. } => &mut self.counts.full,
                     MoveReason::Above { .. } => &mut self.counts.above,
                     MoveReason::Below { .. } => &mut self.counts.below,
                 };

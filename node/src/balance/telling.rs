@@ -130,6 +130,7 @@ impl Telling {
             state: latest.state,
             serving_ms: now_ns.saturating_sub(since_ns) / 1_000_000,
             memory_left_bytes,
+            writes_wait: latest.writes_wait,
             pairs_max,
             meganodes: latest.meganodes,
             more_rows: 0,
@@ -164,12 +165,12 @@ impl Telling {
     }
 }
 
-/// Whether there are other pairs, or something else keeps them.
+/// Whether there are other pairs, or something else keeps them, or writes wait where none did.
 fn are_others(old: &FiguresRow, new: &FiguresRow) -> bool {
     let pairs = |row: &FiguresRow| -> Vec<_> {
         row.pairs.iter().map(|told| (told.pair, told.epoch, told.hold)).collect()
     };
-    old.state != new.state || pairs(old) != pairs(new)
+    (old.state, old.writes_wait) != (new.state, new.writes_wait) || pairs(old) != pairs(new)
 }
 
 /// Whether they take or do so much more or less that somebody should know of it.
@@ -275,6 +276,25 @@ mod tests {
         assert!(told_ms(&telling, 5_000));
         count(&mut telling, vec![used(1, 64 << 20, 0), used(2, 0, 0)], 4 * SECOND);
         assert!(told_ms(&telling, 5_000) && !told_ms(&telling, 500), "not each moment");
+    }
+
+    /// Whoever balances lets a pair leave then.
+    #[test]
+    fn writes_that_wait_are_told_when_they_begin_to_and_when_they_do_no_more() {
+        let mut telling = Telling::default();
+        let count = |telling: &mut Telling, writes_wait, second: u64| {
+            let (at_ns, pairs) = (second * SECOND, vec![used(1, 64 << 20, 0)]);
+            let figures = WorkerFigures { at_ns, writes_wait, pairs, ..WorkerFigures::default() };
+            telling.count(figures, WINDOW_MS * 1_000_000);
+        };
+        count(&mut telling, false, 1);
+        assert!(!tell(&mut telling, SECOND).writes_wait);
+        count(&mut telling, true, 2);
+        assert!(tell(&mut telling, 2 * SECOND).writes_wait);
+        count(&mut telling, true, 3);
+        assert_eq!(due(&telling, 3 * SECOND), None);
+        count(&mut telling, false, 4);
+        assert!(!tell(&mut telling, 4 * SECOND).writes_wait);
     }
 
     /// Of more than 256 pairs some were not told, and nothing in the cluster was balanced any more.

@@ -37,6 +37,8 @@ struct World {
     own: usize,
     watch: Watch,
     now_ns: u64,
+    /// The driver's node has little memory left, and writes wait there.
+    is_full: bool,
 }
 
 fn options(on: bool) -> BalanceOptions {
@@ -82,7 +84,7 @@ fn world(own: usize, pairs: usize, options: BalanceOptions) -> World {
     driver.set_wall_zero_ms(WALL_ZERO_MS);
     let mut watch = Watch::new(coordinator);
     watch.follow_balance();
-    World { link: sim.link(), sim, peers, driver, own, watch, now_ns: SECOND }
+    World { link: sim.link(), sim, peers, driver, own, watch, now_ns: SECOND, is_full: false }
 }
 
 impl World {
@@ -103,7 +105,8 @@ impl World {
             hold: None,
         };
         let pairs = own.pairs.iter().map(used).collect();
-        self.driver.count(WorkerFigures { at_ns: self.now_ns, pairs, ..WorkerFigures::default() });
+        let (at_ns, writes_wait) = (self.now_ns, self.is_full);
+        self.driver.count(WorkerFigures { at_ns, writes_wait, pairs, ..WorkerFigures::default() });
         self.tell_other();
         self.look()
     }
@@ -131,6 +134,7 @@ impl World {
             state: ToldState::Serving,
             serving_ms: 3_600_000,
             memory_left_bytes,
+            writes_wait: false,
             pairs_max: 100,
             meganodes: 1,
             more_rows: 0,
@@ -141,7 +145,8 @@ impl World {
 
     fn look(&mut self) -> bool {
         self.watch.look().unwrap();
-        let is_news = self.driver.look(self.watch.view(), 1 << 40, self.now_ns);
+        let memory_left_bytes = if self.is_full { MIB } else { 1 << 40 };
+        let is_news = self.driver.look(self.watch.view(), memory_left_bytes, self.now_ns);
         self.watch.look().unwrap();
         is_news
     }
@@ -255,6 +260,20 @@ fn pair_that_was_made_for_another_node_moves_there_at_once() {
     assert_eq!(world.driver.snapshot(world.watch.view()).moves.fresh, 1);
 }
 
+/// Balance alone would not move its only pair.
+#[test]
+fn node_at_which_writes_wait_for_memory_gives_a_pair_at_once() {
+    let mut world = world(0, 1, options(true));
+    assert_eq!(world.seconds_to_a_move(), None, "nobody waits");
+    world.is_full = true;
+    let seconds = world.seconds_to_a_move();
+    assert!(seconds.is_some_and(|seconds| seconds * 1_000 < WINDOW_MS), "after {seconds:?} s");
+    let of = world.moves().remove(0);
+    assert_eq!((of.cause, of.target.node), (MoveMotive::Balance, NodeId(2)));
+    assert!(of.why.contains("writes wait for memory at node-1"), "{}", of.why);
+    assert_eq!(world.driver.snapshot(world.watch.view()).moves.full, 1);
+}
+
 /// What the worker is told now.
 fn spread(world: &mut World) -> Option<Option<Arc<SpreadView>>> {
     world.pass();
@@ -278,6 +297,8 @@ fn worker_is_told_what_the_others_have_while_balance_is_on() {
     );
     assert_eq!(own.pairs[0].load.unwrap().bytes, 300 * MIB);
     assert!(view.figures.members[1].pairs.is_empty());
+    let relief = view.relief_bytes;
+    assert!(relief.is_some_and(|bytes| (100 * MIB..300 * MIB).contains(&bytes)), "one pair: {relief:?}");
     world.driver.set_options(options(false));
     assert_eq!(spread(&mut world), Some(None), "it is taken back");
     assert_eq!(spread(&mut world), None);

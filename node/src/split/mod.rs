@@ -21,6 +21,7 @@ mod notice;
 mod notice_row;
 mod packing;
 mod parent;
+mod relief;
 mod source;
 mod spread;
 mod target;
@@ -44,6 +45,7 @@ use notice::{SplitNotices, notice_key_of};
 use notice_row::NoticeKind;
 use packing::Packings;
 use parent::Parents;
+use relief::Relief;
 use source::Sources;
 use spread::Spread;
 use target::Targets;
@@ -75,6 +77,7 @@ pub(crate) struct Splits {
     awaited: BTreeMap<MeganodeAt, Csn>,
     /// Since when full meganodes wait for memory that is kept for pairs that are being recovered.
     held_since: BTreeMap<MeganodeAt, u64>,
+    relief: Relief,
     effects: Effects,
 }
 
@@ -201,6 +204,24 @@ impl Splits {
         self.spread.pair_added(added, now_ns);
         self.full.clear();
         self.effects.changed();
+    }
+
+    /// A put was refused for want of room in this pair. Whether it may come again: what lacks is memory, and
+    /// balance lets a pair leave, or could.
+    pub(crate) fn awaits_relief(&mut self, pairs: &Pairs, at: PairAt, now_ns: u64) -> bool {
+        let left_bytes = pairs.pair(at).obtainable_bytes();
+        let leaves = self.spread.relief(left_bytes, now_ns);
+        leaves.is_some_and(|leaves| self.relief.comes_again(leaves, now_ns))
+    }
+
+    /// Whether puts wait for that.
+    pub(crate) fn is_relief_awaited(&self, now_ns: u64) -> bool {
+        self.relief.is_awaited(now_ns)
+    }
+
+    /// A pair is not this node's any more.
+    pub(crate) fn pair_left(&mut self) {
+        self.relief.pair_left();
     }
 
     /// Whether a pair is taking over entries that no leaf leads to yet.

@@ -54,6 +54,8 @@ pub struct SpreadView {
     pub pairs_max: u32,
     /// What a pair takes besides its regions.
     pub log_bytes: u64,
+    /// How much memory this node gets back by the pair that leaves it, or could. None: none could.
+    pub relief_bytes: Option<u64>,
 }
 
 impl SpreadView {
@@ -252,6 +254,14 @@ impl Spread {
         }
         tracing::debug!(node = place.node.0, why = %place.why, "a half goes to another node");
         Going::To(place.node)
+    }
+
+    /// Whether balance lets a pair leave for this node's sake, which has so much memory left: none, if none
+    /// could; not yet, if one could.
+    pub(super) fn relief(&self, left_bytes: u64, now_ns: u64) -> Option<bool> {
+        let view = self.view(now_ns)?;
+        let leaves = view.figures.moving.is_some_and(|moving| moving.from == view.node);
+        view.relief_bytes.filter(|bytes| left_bytes < *bytes).map(|_| leaves)
     }
 
     /// The cluster as if all fresh pairs were where they go.

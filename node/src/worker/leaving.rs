@@ -221,6 +221,7 @@ impl Worker {
     fn remove_pair(&mut self, at: PairAt, regions: Option<PairRegions>, handed: bool) {
         let owned = self.pairs.remove(at);
         self.streams.pair_left(at);
+        self.splits.pair_left();
         self.leaving.pairs -= 1;
         let (pair, epoch, cut) = (owned.pair.id(), owned.pair.epoch(), owned.pair.durable());
         tracing::info!(pair = pair.0, epoch = epoch.0, cut = cut.0, "a pair has left this node");

@@ -66,7 +66,9 @@ impl Worker {
                 self.refuse(connection, header, Refusal::ReadOnly { reason: ReadOnlyReason::DiskFull });
             }
             Err(WriteError::NoRoom(NoRoom::Region | NoRoom::Slot)) => {
-                self.refuse(connection, header, Refusal::ReadOnly { reason: ReadOnlyReason::RegionFull });
+                let comes_again = self.splits.awaits_relief(&self.pairs, there.pair, self.now_ns);
+                let refusal = Refusal::ReadOnly { reason: ReadOnlyReason::RegionFull };
+                self.refuse(connection, header, if comes_again { Refusal::Busy } else { refusal });
             }
             Err(WriteError::Pair(error)) => self.broken(connection, header, error),
         }

@@ -104,6 +104,7 @@ mod tests {
             state: ToldState::Serving,
             serving_ms: 1,
             memory_left_bytes,
+            writes_wait: false,
             pairs_max: 100,
             meganodes: 1,
             more_rows: 0,

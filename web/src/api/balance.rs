@@ -51,6 +51,9 @@ pub(crate) struct MovesBegun {
     pub(crate) below: u64,
     pub(crate) drain: u64,
     pub(crate) fresh: u64,
+    /// Nodes of earlier versions do not say it.
+    #[serde(default)]
+    pub(crate) full: u64,
     pub(crate) cancelled: u64,
 }
 
@@ -133,8 +136,8 @@ fn of_pair(standing: &PairStanding) -> PairBalance {
 
 impl From<BalanceCounts> for MovesBegun {
     fn from(counts: BalanceCounts) -> MovesBegun {
-        let BalanceCounts { above, below, drain, fresh, cancelled } = counts;
-        MovesBegun { above, below, drain, fresh, cancelled }
+        let BalanceCounts { above, below, drain, fresh, full, cancelled } = counts;
+        MovesBegun { above, below, drain, fresh, full, cancelled }
     }
 }
 

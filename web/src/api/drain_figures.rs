@@ -98,6 +98,7 @@ impl Rows {
             told_ms_ago: told.map(|_| 0),
             serving_ms: told.map_or(0, |told| told.uptime_ms),
             memory_left_bytes: told.map_or(0, |told| told.memory_available_bytes),
+            writes_wait: false, // no drain asks
             pairs_max: PAIRS_MAX,
             pairs: own.map(|row| held(row, told)).collect(),
         }

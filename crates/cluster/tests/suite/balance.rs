@@ -72,6 +72,7 @@ impl Member {
             state: ToldState::Serving,
             serving_ms: 5,
             memory_left_bytes: 6,
+            writes_wait: false,
             pairs_max: 7,
             meganodes: 1,
             more_rows: 0,

@@ -33,6 +33,7 @@ pub(crate) fn member(node: u32, pairs: Vec<HeldPair>) -> MemberFigures {
         told_ms_ago: Some(500),
         serving_ms: HOUR_MS,
         memory_left_bytes: 1 << 40,
+        writes_wait: false,
         pairs_max: 256,
         pairs,
     }

@@ -11,4 +11,5 @@ mod fresh;
 mod half_known;
 mod model;
 mod others;
+mod relief;
 mod settles;

@@ -51,7 +51,7 @@ pub(crate) fn cause(planned: &PlannedMove) -> MoveCause {
     match planned.why {
         MoveReason::Drain { .. } => MoveCause::Drain,
         MoveReason::Fresh => MoveCause::Fresh,
-        MoveReason::Above { .. } | MoveReason::Below { .. } => MoveCause::Balance,
+        MoveReason::Full { .. } | MoveReason::Above { .. } | MoveReason::Below { .. } => MoveCause::Balance,
     }
 }
 

@@ -25,6 +25,7 @@ mod merges;
 mod mutants;
 mod operations;
 mod packing;
+mod relief;
 mod rest;
 mod results;
 mod room;

@@ -33,13 +33,14 @@ fn member(node: NodeId, bytes: u64) -> MemberFigures {
         told_ms_ago: Some(0),
         serving_ms: 3_600_000,
         memory_left_bytes: 1 << 40,
+        writes_wait: false,
         pairs_max: 100,
         pairs: vec![held],
     }
 }
 
 /// Two nodes; the other one has so many bytes. Nothing splits early.
-fn view(bytes: u64) -> SpreadView {
+pub(crate) fn view(bytes: u64) -> SpreadView {
     let members = vec![member(NODE, 0), member(OTHER, bytes)];
     SpreadView {
         node: NODE,
@@ -48,10 +49,11 @@ fn view(bytes: u64) -> SpreadView {
         rules: BalanceRules { early_meganodes: 0, ..BalanceRules::default() },
         pairs_max: 100,
         log_bytes: 0,
+        relief_bytes: None,
     }
 }
 
-fn tell(world: &mut World, view: SpreadView) {
+pub(crate) fn tell(world: &mut World, view: SpreadView) {
     world.notify(0, ControlEvent::Spread(Some(Arc::new(view))));
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cell_cluster::{CheckpointRow, ClaimReason, Ownership, PairGeometry, Sim};
 use cell_fabric::ConnectionId;
-use cell_memory::Budget;
+use cell_memory::{Budget, MemoryKind, Reservation};
 use cell_node::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity, WorkerOptions};
 use cell_pair::{Pair, PairOptions, SlotEnds, check, check_targets};
 use cell_protocol::{
@@ -396,6 +396,18 @@ impl World {
     /// What the process may still take.
     pub(crate) fn available(&self) -> u64 {
         self.serving.process.environment.budget.available()
+    }
+
+    /// All but so many bytes of that are something else's, until it is dropped.
+    pub(crate) fn leave_memory(&self, bytes: u64) -> Reservation {
+        let budget = &self.serving.process.environment.budget;
+        budget.reserve(MemoryKind::Logs, budget.available() - bytes).unwrap()
+    }
+
+    /// Its worker tells its figures so often.
+    pub(crate) fn telling(mut self, every_ns: u64) -> World {
+        self.serving.worker = self.serving.worker.telling(every_ns);
+        self
     }
 
     fn greet(&mut self) {

@@ -56,7 +56,7 @@ export interface BalanceDocument extends Document {
   /** Null: none that answers balances. */
   balancer: number | null; on: boolean; step: "move" | "cancel" | "rest"; decision: string;
   mean_bytes: number; mean_load_share: number;
-  moves: { above: number; below: number; drain: number; fresh: number; cancelled: number };
+  moves: { above: number; below: number; drain: number; fresh: number; full: number; cancelled: number };
   nodes: BalanceNode[]; pairs: { pair: number; node: number; bytes: number | null; load_share: number | null; obstacle: string | null }[];
   total: number; truncated: boolean;
 }

@@ -33,6 +33,7 @@ fn fields() -> Vec<Field> {
         ("below", integer("Because a node was below it.")),
         ("drain", integer("Because a node drains.")),
         ("fresh", integer("Because the pair was made for another node.")),
+        ("full", integer("Because writes waited for memory at a node.")),
         ("cancelled", integer("Moves that were cancelled for a drain.")),
     ]);
     vec![

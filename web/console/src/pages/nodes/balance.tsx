@@ -48,8 +48,9 @@ function Decision({ document }: { document: BalanceDocument }) {
 }
 
 function begun({ moves }: BalanceDocument): string {
-  const { above, below, drain, fresh, cancelled } = moves;
-  return `${above + below} moves for balance, ${drain} for drains, ${fresh} for splits; ${cancelled} cancelled`;
+  const { above, below, drain, fresh, full, cancelled } = moves;
+  const others = `${drain} for drains, ${fresh} for splits, ${full} from full nodes`;
+  return `${above + below} moves for balance, ${others}; ${cancelled} cancelled`;
 }
 
 /** What is to be said besides the figures. */
