@@ -26,21 +26,21 @@ struct Found<'f> {
     to: &'f MemberFigures,
 }
 
-/// How much memory a node gets back by the pair that is leaving it; or by the one that could leave it if
-/// writes waited there and nothing was left. None: none could. What only the balancer remembers is left out.
+/// How much memory a node gets back by the pair that is leaving it, or by the one that could leave it if
+/// writes waited there and nothing was left: by the larger one. None: none leaves, and none could. What only
+/// the balancer remembers is left out.
 #[must_use]
 pub fn relief_bytes(figures: &Figures, rules: &BalanceRules, node: NodeId) -> Option<u64> {
-    let drains = figures.members.iter().any(MemberFigures::is_being_emptied);
     let from = figures.members.iter().find(|member| member.node == node)?;
-    if let Some(moving) = figures.moving.filter(|moving| moving.from == node) {
-        let held = from.pairs.iter().find(|held| held.pair == moving.pair)?;
-        return held.load.map(|load| load.memory_bytes);
-    }
-    if drains || figures.pause.is_some() || figures.takeovers_open > 0 || !from.can_give() {
-        return None;
-    }
-    let found = of_node((figures, 0), &History::default(), rules, (from, 0))?;
-    Some(found.load.memory_bytes)
+    let leaves = figures.moving.filter(|moving| moving.from == node).map(|moving| {
+        let held = from.pairs.iter().find(|held| held.pair == moving.pair);
+        // Once it is handed over it is its target's, and nobody has told yet what it takes there.
+        held.and_then(|held| held.load).map_or(LEAST_BYTES, |load| load.memory_bytes)
+    });
+    let drains = figures.members.iter().any(MemberFigures::is_being_emptied);
+    let may_leave = !drains && figures.pause.is_none() && figures.takeovers_open == 0 && from.can_give();
+    let found = may_leave.then(|| of_node((figures, 0), &History::default(), rules, (from, 0)));
+    leaves.max(found.flatten().map(|found| found.load.memory_bytes))
 }
 
 /// The pair that leaves a node at which writes wait, and where it goes: of the node with the least memory

@@ -1,8 +1,8 @@
 //! Relief of nodes at which writes wait for memory.
 
 use cell_placement::{
-    Arrival, BalancePause, BalanceRules, Balancer, Figures, MemberState, MoveCause, MoveFailure, MoveReason,
-    NextStep, PairHold, relief_bytes,
+    Arrival, BalancePause, BalanceRules, Balancer, Figures, HeldPair, MemberState, MoveCause, MoveFailure,
+    MoveReason, MoveUnderWay, NextStep, PairHold, relief_bytes,
 };
 use cell_terms::{NodeId, PairId};
 
@@ -142,6 +142,31 @@ fn pair_that_cannot_leave_stays_and_the_next_one_leaves() {
     let mut balancer = balancer();
     balancer.on_failure(NOW_MS, PairId(101), NodeId(3), MoveFailure::NoMemory);
     assert_eq!(planned(balancer.look(NOW_MS, &figures).step).to, NodeId(2), "it is not sent there again");
+}
+
+/// Puts were refused for good while a pair was handed over, which is its target's by then. And while a small
+/// one left, though a large one could after it.
+#[test]
+fn worker_of_a_full_node_is_told_of_the_pair_that_leaves_until_it_has_left() {
+    let mut figures = full();
+    let moving = |pair, handed| {
+        let (from, to, cause) = (FULL, NodeId(3), MoveCause::Balance);
+        Some(MoveUnderWay { pair, from, to, cause, handed })
+    };
+    figures.moving = moving(PairId(103), false);
+    assert_eq!(could_get(&figures), Some(90 * MIB), "as if it did not move");
+    for node in [2, 3] {
+        at(&mut figures, node).memory_left_bytes = 0;
+    }
+    assert_eq!(could_get(&figures), Some(2 * MIB), "no other one could leave");
+    figures.moving = moving(PairId(102), false);
+    assert_eq!(could_get(&figures), Some(90 * MIB));
+    let held = at(&mut figures, 1).pairs.remove(2);
+    at(&mut figures, 3).pairs.push(HeldPair { load: None, hold: Some(PairHold::Takeover), ..held });
+    figures.moving = moving(PairId(102), true);
+    assert_eq!(could_get(&figures), Some(64 * MIB));
+    figures.moving = None;
+    assert_eq!(could_get(&figures), None);
 }
 
 /// One byte more at the target was enough to move the largest pair there.
