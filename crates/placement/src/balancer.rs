@@ -292,7 +292,7 @@ impl Balancer {
                 if matches!(planned.why, MoveReason::Full { .. }) {
                     self.history.relieve(now_ms, planned.from);
                 }
-                self.history.moved(now_ms, planned.from, planned.to);
+                self.history.moved(now_ms, planned.pair, [planned.from, planned.to]);
                 self.history.note_fresh(false);
             }
             MoveReason::Fresh => self.history.note_fresh(true),

@@ -24,10 +24,10 @@ pub(crate) struct History {
     gave: BTreeMap<NodeId, u64>,
     /// When relief last took a pair from nodes.
     relieved: BTreeMap<NodeId, u64>,
-    /// The ends of the move of balance that has begun, or was under way at the last look.
-    under_way: Option<[NodeId; 2]>,
-    /// When such a move of a node was first seen to be over.
-    ended: BTreeMap<NodeId, u64>,
+    /// The pair of the move of balance that has begun, or was under way at the last look, and its ends.
+    under_way: Option<(PairId, [NodeId; 2])>,
+    /// When such a move of a node was first seen to be over, and the pair that the node was to get by it.
+    ended: BTreeMap<NodeId, (u64, Option<PairId>)>,
     failed: BTreeMap<(PairId, NodeId), (u64, MoveFailure)>,
     /// Since when pairs keep a drain from going on.
     blocked: BTreeMap<PairId, u64>,
@@ -60,8 +60,8 @@ impl History {
         if drains || figures.moving.is_some_and(|moving| moving.cause == MoveCause::Drain) {
             self.drain_ms = Some(now_ms);
         }
-        for node in self.under_way.take().into_iter().flatten() {
-            self.ended.insert(node, now_ms);
+        if let Some((pair, [from, to])) = self.under_way.take() {
+            self.ended.extend([(from, (now_ms, None)), (to, (now_ms, Some(pair)))]);
         }
         if let Some(moving) = figures.moving {
             let from = figures.members.iter().find(|member| member.node == moving.from);
@@ -72,7 +72,7 @@ impl History {
                 *at_ms = now_ms;
             }
             if moving.cause == MoveCause::Balance {
-                self.moved(now_ms, moving.from, moving.to);
+                self.moved(now_ms, moving.pair, [moving.from, moving.to]);
             }
         }
         // While a pair is handed over its target has it, and it may come back.
@@ -86,15 +86,15 @@ impl History {
         self.took.retain(|_, at| left(now_ms, *at, rest_ms).is_some());
         self.gave.retain(|_, at| left(now_ms, *at, rest_ms).is_some());
         self.relieved.retain(|_, at| left(now_ms, *at, rules.pair_rest_ms).is_some());
-        self.ended.retain(|_, at| left(now_ms, *at, rules.window_ms.saturating_mul(2)).is_some());
+        self.ended.retain(|_, (at, _)| left(now_ms, *at, rules.window_ms.saturating_mul(2)).is_some());
         self.failed.retain(|_, (at, _)| left(now_ms, *at, rules.retry_ms).is_some());
     }
 
     /// A move of balance begins, or goes on.
-    pub(crate) fn moved(&mut self, now_ms: u64, from: NodeId, to: NodeId) {
+    pub(crate) fn moved(&mut self, now_ms: u64, pair: PairId, [from, to]: [NodeId; 2]) {
         self.gave.insert(from, now_ms);
         self.took.insert(to, now_ms);
-        self.under_way = Some([from, to]);
+        self.under_way = Some((pair, [from, to]));
     }
 
     /// Relief takes a pair from a node.
@@ -109,12 +109,16 @@ impl History {
         was_full && !planted(Mutant::FullNodeTakes)
     }
 
-    /// Whether a node has told what it has since balance last moved a pair there or away.
+    /// Whether a node has told what it has since balance last moved a pair there or away. One that says what
+    /// a pair takes that it got has: it may not tell anything new for a quarter of a window.
     pub(crate) fn has_told_since(&self, now_ms: u64, member: &MemberFigures) -> bool {
-        let Some(ended_ms) = self.ended.get(&member.node) else { return true };
+        let Some((ended_ms, got)) = self.ended.get(&member.node) else { return true };
+        let got = got.and_then(|got| member.pairs.iter().find(|held| held.pair == got));
         let told_ms = member.told_ms_ago.map(|ago_ms| now_ms.saturating_sub(ago_ms));
         // Both times are rounded.
-        told_ms.is_some_and(|told_ms| told_ms > ended_ms + 1) || planted(Mutant::ReliefByOldFigures)
+        got.is_some_and(|held| held.load.is_some())
+            || told_ms.is_some_and(|told_ms| told_ms > ended_ms + 1)
+            || planted(Mutant::ReliefByOldFigures)
     }
 
     /// Remembers a pair's load, because it is about to leave who has measured it.

@@ -136,7 +136,8 @@ impl Telling {
             more_rows: 0,
             pairs: told.collect(),
         };
-        let is_old = told_ms.is_none_or(|ms| ms >= window_ms / TOLD_PARTS);
+        // While writes wait a pair leaves as soon as it is known what is left since the last one has.
+        let is_old = told_ms.is_none_or(|ms| latest.writes_wait || ms >= window_ms / TOLD_PARTS);
         let may_change = told_ms.is_none_or(|ms| ms >= window_ms / CHANGED_PARTS);
         let differs = |told: &Told| {
             let is_much = far(bytes(&told.row), bytes(&row), MUCH_STEP, MUCH_PART);
@@ -278,9 +279,9 @@ mod tests {
         assert!(told_ms(&telling, 5_000) && !told_ms(&telling, 500), "not each moment");
     }
 
-    /// Whoever balances lets a pair leave then.
+    /// Whoever balances lets a pair leave then; the next one only by figures from after that.
     #[test]
-    fn writes_that_wait_are_told_when_they_begin_to_and_when_they_do_no_more() {
+    fn writes_that_wait_are_told_when_they_begin_to_each_second_and_when_they_do_no_more() {
         let mut telling = Telling::default();
         let count = |telling: &mut Telling, writes_wait, second: u64| {
             let (at_ns, pairs) = (second * SECOND, vec![used(1, 64 << 20, 0)]);
@@ -292,9 +293,12 @@ mod tests {
         count(&mut telling, true, 2);
         assert!(tell(&mut telling, 2 * SECOND).writes_wait);
         count(&mut telling, true, 3);
-        assert_eq!(due(&telling, 3 * SECOND), None);
+        assert_eq!(due(&telling, 3 * SECOND - 1), None);
+        assert!(tell(&mut telling, 3 * SECOND).writes_wait);
         count(&mut telling, false, 4);
         assert!(!tell(&mut telling, 4 * SECOND).writes_wait);
+        count(&mut telling, false, 5);
+        assert_eq!(due(&telling, 5 * SECOND), None);
     }
 
     /// Of more than 256 pairs some were not told, and nothing in the cluster was balanced any more.

@@ -233,18 +233,39 @@ fn waits_for_newer_figures() {
     at(&mut figures, 2).pairs_max = 1;
     let mut balancer = relief_alone();
     assert!(is_relief(&balancer.look(NOW_MS, &figures).step));
+    // The pair is its target's, and neither end has told of that.
+    let moved = at(&mut figures, 1).pairs.remove(2);
+    at(&mut figures, 3).pairs.push(HeldPair { load: None, arrival: Arrival::TakenOver, ..moved });
     for second in 1..10 {
         for member in &mut figures.members {
             member.told_ms_ago = Some(500 + second * 1_000);
         }
         rest(balancer.look(NOW_MS + second * 1_000, &figures).step);
     }
-    for node in [1, 3] {
-        let step = balancer.look(NOW_MS + 10_000, &figures).step;
-        assert!(!is_relief(&step), "node {node} has not told yet");
-        at(&mut figures, node).told_ms_ago = Some(100);
-    }
+    at(&mut figures, 3).pairs[0].load = moved.load;
+    assert!(!is_relief(&balancer.look(NOW_MS + 10_000, &figures).step), "node 1 has not told yet");
+    at(&mut figures, 1).told_ms_ago = Some(100);
+    let mut other = figures.clone();
+    at(&mut other, 3).pairs[0].load = None;
+    assert!(!is_relief(&balancer.clone().look(NOW_MS + 10_000, &other).step), "node 3 has not told yet");
+    // What node 3 told is as old as its pair there, and it has no reason to tell more.
     assert!(is_relief(&balancer.look(NOW_MS + 10_000, &figures).step));
+}
+
+/// Neither end has more or less than before.
+#[test]
+fn relief_goes_on_after_a_move_that_came_to_nothing_once_both_ends_have_told_again() {
+    let mut figures = full();
+    at(&mut figures, 2).pairs_max = 1;
+    let mut balancer = relief_alone();
+    let failed = planned(balancer.look(NOW_MS, &figures).step);
+    balancer.on_failure(NOW_MS, failed.pair, failed.to, MoveFailure::NoMemory);
+    figures.members.iter_mut().for_each(|member| member.told_ms_ago = Some(5_000));
+    rest(balancer.look(NOW_MS + 1_000, &figures).step);
+    at(&mut figures, 1).told_ms_ago = Some(100);
+    rest(balancer.look(NOW_MS + 2_000, &figures).step);
+    at(&mut figures, 3).told_ms_ago = Some(100);
+    assert_eq!(planned(balancer.look(NOW_MS + 2_000, &figures).step).pair, PairId(100));
 }
 
 #[test]
