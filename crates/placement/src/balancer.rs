@@ -276,7 +276,10 @@ impl Balancer {
         }
         let (pair, memory_bytes) = (held.pair, load.memory_bytes);
         let split = FreshSplit { from, pair, bytes: load.bytes, memory_bytes };
-        let place = fresh_place(figures, &self.rules, &split);
+        // Nodes do not know who was full a short time ago, and has least for that.
+        let mut others = figures.clone();
+        others.members.iter_mut().for_each(|member| member.writes_wait = self.history.was_full(member));
+        let place = fresh_place(&others, &self.rules, &split);
         (place.node != from && can_take(place.node)).then_some(place.node)
     }
 

@@ -7,7 +7,7 @@ use cell_placement::{
 use cell_terms::{NodeId, PairId};
 
 use crate::cluster::{
-    MIB, NOW_MS, at, balancer, carry_out, cluster, held, look, pair, pass, planned, rest, with_rules,
+    MIB, NOW_MS, at, balancer, carry_out, cluster, held, look, member, pair, pass, planned, rest, with_rules,
 };
 use crate::model::cause;
 
@@ -329,6 +329,27 @@ fn node_that_relief_took_a_pair_from_gets_one_once_pairs_have_rested() {
     at(&mut figures, 2).pairs.pop();
     pass(&mut figures, 1_000);
     assert_eq!(planned(balancer.look(NOW_MS + 600_000, &figures).step).to, FULL);
+}
+
+/// Of those that had less, the one that takes none had least: such a pair stayed, and with two of them a node
+/// that fills up gave no more away.
+#[test]
+fn pair_that_was_made_for_a_node_that_was_full_goes_to_another_one() {
+    let mut figures = unequal();
+    figures.members.push(member(3, vec![held(300, 300, 0)]));
+    at(&mut figures, 3).memory_left_bytes = 5_000 * MIB;
+    let mut balancer = balancer();
+    let relief = planned(balancer.look(NOW_MS, &figures).step);
+    assert_eq!((relief.from, relief.to), (FULL, NodeId(2)));
+    carry_out(&mut figures, &relief, Arrival::Moved(MoveCause::Balance));
+    let mut fresh = held(2_000, 1, 0);
+    (fresh.arrival, fresh.held_ms) = (Arrival::Created { meant_for: Some(FULL) }, 1_000);
+    at(&mut figures, 2).pairs.push(fresh);
+    for writes_wait in [true, false] {
+        at(&mut figures, 1).writes_wait = writes_wait;
+        let planned = planned(balancer.clone().look(NOW_MS + 1_000, &figures).step);
+        assert_eq!((planned.pair, planned.to, planned.why), (PairId(2_000), NodeId(3), MoveReason::Fresh));
+    }
 }
 
 #[test]
