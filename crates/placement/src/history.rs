@@ -188,7 +188,9 @@ impl History {
 
     /// For how long a node takes no pair, because it gave one.
     pub(crate) fn takes_in_ms(&self, now_ms: u64, node: NodeId, rules: &BalanceRules) -> Option<u64> {
-        self.gave.get(&node).and_then(|at| left(now_ms, *at, rules.node_rest_ms))
+        let relieved = self.relieved.get(&node).filter(|_| !planted(Mutant::FullNodeTakes));
+        let rests_ms = relieved.and_then(|at| left(now_ms, *at, rules.pair_rest_ms));
+        rests_ms.max(self.gave.get(&node).and_then(|at| left(now_ms, *at, rules.node_rest_ms)))
     }
 
     /// For how long a new balancer only watches.

@@ -207,7 +207,8 @@ pub enum HalfKnown {
 pub struct GaveNothing {
     /// It took a pair itself, and gives none for so long.
     pub node_rests_ms: Option<u64>,
-    /// Each other node holds as many pairs as it may, or gave one a moment ago, or drains.
+    /// Each other node holds as many pairs as it may, or gave one a short time ago, or drains, or writes wait
+    /// there for memory.
     pub nobody_takes: bool,
     /// Pairs that something has hold of.
     pub held: u32,
@@ -340,8 +341,10 @@ impl fmt::Display for GaveNothing {
             return write!(f, "it took a pair a moment ago and gives none for {}", seconds(left_ms));
         }
         if self.nobody_takes {
-            return f
-                .write_str("each other node holds as many pairs as it may, drains, or has just given one");
+            f.write_str(
+                "each other node holds as many pairs as it may, drains, has given one a short time ago, ",
+            )?;
+            return f.write_str("or lacks memory for writes itself");
         }
         let counts = [
             (self.held, "cannot move now"),

@@ -321,6 +321,8 @@ fn node_that_relief_took_a_pair_from_gets_one_once_pairs_have_rested() {
     for second in 1..600 {
         pass(&mut figures, 1_000);
         rest(balancer.look(NOW_MS + second * 1_000, &figures).step);
+        let standing = &balancer.explain(NOW_MS + second * 1_000, &figures).nodes[0];
+        assert_eq!((standing.node, standing.takes_in_ms), (FULL, Some((600 - second) * 1_000)));
     }
     let mut fresh = held(2_000, 1, 0);
     (fresh.arrival, fresh.held_ms) = (Arrival::Created { meant_for: Some(FULL) }, 1_000);
