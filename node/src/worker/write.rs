@@ -66,13 +66,24 @@ impl Worker {
                 self.refuse(connection, header, Refusal::ReadOnly { reason: ReadOnlyReason::DiskFull });
             }
             Err(WriteError::NoRoom(NoRoom::Region | NoRoom::Slot)) => {
-                let comes_again = self.splits.awaits_relief(&self.pairs, there.pair, self.now_ns);
-                let refusal = Refusal::ReadOnly { reason: ReadOnlyReason::RegionFull };
-                self.refuse(connection, header, if comes_again { Refusal::Busy } else { refusal });
+                let refusal = self.no_room(there.pair);
+                self.refuse(connection, header, refusal);
             }
             Err(WriteError::Pair(error)) => self.broken(connection, header, error),
         }
         self.pairs.raise(there.pair); // moves at once unless writes are synchronous
+    }
+
+    /// What a put is answered that finds no room in this pair.
+    fn no_room(&mut self, at: PairAt) -> Refusal {
+        let is_known = self.splits.is_relief_awaited(self.now_ns);
+        if !self.splits.awaits_relief(&self.pairs, at, self.now_ns) {
+            return Refusal::ReadOnly { reason: ReadOnlyReason::RegionFull };
+        }
+        if !is_known {
+            self.figures.due_ns = self.now_ns; // the sooner it is told, the sooner a pair leaves
+        }
+        Refusal::Busy
     }
 
     fn answer_outcome(

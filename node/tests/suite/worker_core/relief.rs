@@ -82,6 +82,8 @@ fn put_without_memory_is_to_come_again_while_a_pair_could_leave() {
     tell(&mut world, relief(Some(64 * MIB)));
     let (number, replied) = fill(&mut world);
     assert_eq!(replied, BUSY);
+    world.turn();
+    assert_eq!(told(&mut world), Some(true), "at once");
     pass(&mut world, 2);
     assert_eq!(told(&mut world), Some(true));
     drop(others); // a pair has left
