@@ -172,8 +172,8 @@ mutants! {
     MergedRangeUnclipped: "merged-range-unclipped",
     /// After a recovery nobody has the range of a meganode that is gone, until the first turn.
     RecoveredMergeUnextended: "recovered-merge-unextended",
-    /// Of two splits of a slot the one that is open counts. A test of `recovery/src/split/table.rs` catches it,
-    /// and the one after it.
+    /// Of two splits of a slot the one that is open counts. A test of `recovery/src/split/table.rs` catches
+    /// it, and the one after it.
     OpenTargetFirst: "open-target-first",
     /// The slot of a meganode that was merged away is free once that is durable.
     MergedSlotPruned: "merged-slot-pruned",

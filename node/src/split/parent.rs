@@ -166,8 +166,8 @@ impl Parents {
         false
     }
 
-    /// The router has no room for the first entry. It is compacted as soon as that may help, and an entry that
-    /// goes comes first, unless it undoes one before it. Whether there is such.
+    /// The router has no room for the first entry. It is compacted as soon as that may help, and an entry
+    /// that goes comes first, unless it undoes one before it. Whether there is such.
     fn make_way(&mut self, pair: &mut Pair) -> bool {
         if !self.is_full {
             tracing::warn!("the router is full: readers go by right links");

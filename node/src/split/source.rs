@@ -91,8 +91,8 @@ impl Source {
         self.progress < TargetProgress::NotifiedOpen
     }
 
-    /// Whether it has not got further for long: nobody serves its target's pair or the router's, say, or a log
-    /// has no room.
+    /// Whether it has not got further for long: nobody serves its target's pair or the router's, say, or a
+    /// log has no room.
     fn is_stuck(&self, now_ns: u64) -> bool {
         self.moved_at_ns.is_some_and(|moved_at_ns| now_ns.saturating_sub(moved_at_ns) >= STUCK_NS)
     }
@@ -261,8 +261,8 @@ fn hand_over(pairs: &mut Pairs, key: &[u8], to: Option<MeganodeAt>) {
 }
 
 impl Sources {
-    /// Begins to split a meganode. Nothing happens while the log has no room: whoever waits asks again, unless
-    /// it is the disk that has none.
+    /// Begins to split a meganode. Nothing happens while the log has no room: whoever waits asks again,
+    /// unless it is the disk that has none.
     pub(super) fn begin(
         &mut self,
         pairs: &mut Pairs,
