@@ -1,10 +1,11 @@
 //! Bringing a node up: lock, fabric, lease, recovery of its own pair, then serving; and taking it down. From
 //! the fabric on there are figures to look at, whether or not the coordinator answers.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -53,9 +54,18 @@ pub struct NodeHandle {
     /// Bytes that are set aside for values on their way.
     streams_max: u64,
     worker: Option<JoinHandle<Ended>>,
-    control: Option<JoinHandle<Result<(), NodeError>>>,
+    control: Option<ControlThread>,
     _ready: ReadyMemory,
     _memory: MemoryWatch,
+}
+
+/// The control thread, which ends last.
+struct ControlThread {
+    thread: JoinHandle<Result<(), NodeError>>,
+    /// Its sender goes with the thread; nothing is sent.
+    lives: Receiver<Infallible>,
+    /// How long it waits, once all else has ended, before it ends the lease.
+    lease_end_wait: Duration,
 }
 
 /// A node that has its folder and listens, and has no lease yet. Its clients wait; its figures can be looked
@@ -227,7 +237,7 @@ impl StartingNode {
             progress,
         });
         let (lock, work) = (self.lock, (to_control.clone(), self.work));
-        let control = spawn("cell-control", move || run_control(&bring_up, lock, lease, work))?;
+        let control = spawn_control(bring_up, lock, lease, work)?;
         tracing::info!(%address, %incarnation, "listening");
         Ok(NodeHandle {
             incarnation,
@@ -319,6 +329,21 @@ fn spawn<T: Send + 'static>(
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(NodeError::Thread)
 }
 
+fn spawn_control(
+    bring_up: Arc<BringUp>,
+    lock: FolderLock,
+    lease: LeaseThread,
+    work: (Sender<Work>, Receiver<Work>),
+) -> Result<ControlThread, NodeError> {
+    let lease_end_wait = Duration::from_nanos(lease_end::trust_ns(&bring_up.options.settings));
+    let (alive, lives) = channel();
+    let thread = spawn("cell-control", move || {
+        let _alive = alive;
+        run_control(&bring_up, lock, lease, work)
+    })?;
+    Ok(ControlThread { thread, lives, lease_end_wait })
+}
+
 /// Recovers, serves the worker's commands until it ends, then gives the pair up in the table. Lock and lease
 /// are held to the very end, which comes before its time where the worker has surely ended.
 fn run_control(
@@ -400,6 +425,20 @@ impl NodeHandle {
         self.worker.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
+    /// How long a node that has ended waits for the end of its lease, if it ends that itself.
+    #[must_use]
+    pub fn lease_end_wait(&self) -> Duration {
+        self.control.as_ref().map_or(Duration::ZERO, |control| control.lease_end_wait)
+    }
+
+    /// Waits until the node is gone, its lease with it if it ends that itself, for so long at most; whether
+    /// it is.
+    #[must_use]
+    pub fn is_gone_within(&self, at_most: Duration) -> bool {
+        let Some(control) = &self.control else { return self.has_ended() };
+        control.lives.recv_timeout(at_most) != Err(RecvTimeoutError::Timeout) && self.has_ended()
+    }
+
     /// Waits for the node's end.
     ///
     /// # Errors
@@ -410,7 +449,8 @@ impl NodeHandle {
     pub fn wait(mut self) -> Result<Ended, NodeError> {
         let ended =
             self.worker.take().map_or(Ended::Stopped, |worker| worker.join().expect("the worker panicked"));
-        let control = self.control.take().map_or(Ok(()), |control| control.join().expect("control panicked"));
+        let control = self.control.take();
+        let control = control.map_or(Ok(()), |control| control.thread.join().expect("control panicked"));
         control.map(|()| ended)
     }
 }

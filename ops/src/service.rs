@@ -1,5 +1,6 @@
-//! What systemd is notified of: ready, status, more time while a recovery or a last checkpoint advances, the
-//! watchdog. A supervisor speaks for its nodes. Without systemd (no NOTIFY_SOCKET) all of it does nothing.
+//! What systemd is notified of: ready, status, more time while a recovery or a last checkpoint advances and
+//! while a lease is about to end, the watchdog. A supervisor speaks for its nodes. Without systemd (no
+//! NOTIFY_SOCKET) all of it does nothing.
 
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,35 @@ impl Service {
     pub(crate) fn stopping(&mut self, now: Instant) {
         self.extended_at = Some(now);
         notify(&[NotifyState::Stopping, extension()]);
+    }
+
+    /// The worker ended at `ended_at`, and shows no progress any more; the node waits for so long until it
+    /// ends its lease. Call it several times a second. One that takes much longer than that hangs.
+    pub(crate) fn ending(&mut self, ended_at: Instant, wait: Duration, now: Instant) {
+        let states = self.states_at_end(ended_at, wait, now);
+        if !states.is_empty() {
+            notify(&states);
+        }
+    }
+
+    fn states_at_end(
+        &mut self,
+        ended_at: Instant,
+        wait: Duration,
+        now: Instant,
+    ) -> Vec<NotifyState<'static>> {
+        let mut states = Vec::new();
+        if now.duration_since(ended_at) >= wait + EXTENSION {
+            return states;
+        }
+        if self.extended_at.is_none_or(|at| now.duration_since(at) >= EXTEND_EVERY) {
+            self.extended_at = Some(now);
+            states.push(extension());
+        }
+        if self.watchdog.as_mut().is_some_and(|watchdog| watchdog.is_hungry(now)) {
+            states.push(NotifyState::Watchdog);
+        }
+        states
     }
 
     /// A recovery gets more time only while it advances, so that one that hangs is ended.
@@ -158,12 +188,16 @@ impl Watchdog {
             self.uptime_ms = uptime_ms;
             self.alive_at = now;
         }
-        let is_due = now.duration_since(self.alive_at) < HANG_AFTER
-            && now.duration_since(self.fed_at) >= self.patience / FEEDS;
-        if is_due {
+        now.duration_since(self.alive_at) < HANG_AFTER && self.is_hungry(now)
+    }
+
+    /// Whatever the worker shows. It is taken to be fed then.
+    fn is_hungry(&mut self, now: Instant) -> bool {
+        let is_hungry = now.duration_since(self.fed_at) >= self.patience / FEEDS;
+        if is_hungry {
             self.fed_at = now;
         }
-        is_due
+        is_hungry
     }
 }
 
@@ -205,5 +239,24 @@ mod tests {
     fn watchdog_is_not_fed_for_a_worker_that_hangs_whatever_looks_at_it() {
         assert_eq!(fed(30, 21), [10, 20]);
         assert_eq!(fed(6, 20), [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24]);
+    }
+
+    /// A worker that has ended shows nothing any more; a node that stays for longer than its lease may hangs.
+    #[test]
+    fn node_whose_lease_is_about_to_end_is_alive_until_it_takes_too_long() {
+        let start = Instant::now();
+        let (second, patience) = (Duration::from_secs(1), Duration::from_secs(6));
+        let watchdog = Some(Watchdog::new(patience, start));
+        let (status, extended_at) = (String::new(), Some(start));
+        let mut service = Service { ready: true, status, extended_at, progress: 0, watchdog };
+        let (mut fed, mut extended) = (Vec::new(), Vec::new());
+        for after in 0..=60_u32 {
+            let states = service.states_at_end(start, 15 * second, start + after * second);
+            let has = |is: fn(&NotifyState<'_>) -> bool| states.iter().any(is);
+            fed.extend(has(|state| matches!(state, NotifyState::Watchdog)).then_some(after));
+            extended.extend(has(|state| matches!(state, NotifyState::ExtendTimeoutUsec(_))).then_some(after));
+        }
+        assert_eq!(fed, (2..45).step_by(2).collect::<Vec<u32>>());
+        assert_eq!(extended, (5..45).step_by(5).collect::<Vec<u32>>());
     }
 }

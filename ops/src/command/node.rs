@@ -354,7 +354,7 @@ impl Reporter {
     }
 }
 
-/// Reports to everyone how the node is doing, until it ends.
+/// Reports to everyone how the node is doing, until it ends, and then that its lease is about to.
 fn attend(handle: &NodeHandle, wishes: &Receiver<Wish>, reload: impl Fn(), reporter: &mut Reporter) {
     while !handle.has_ended() {
         match wishes.recv_timeout(LOOK_EVERY) {
@@ -370,6 +370,10 @@ fn attend(handle: &NodeHandle, wishes: &Receiver<Wish>, reload: impl Fn(), repor
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK_EVERY),
         }
         reporter.show(&handle.snapshot());
+    }
+    let ended_at = Instant::now();
+    while !handle.is_gone_within(LOOK_EVERY) {
+        reporter.service.ending(ended_at, handle.lease_end_wait(), Instant::now());
     }
 }
 

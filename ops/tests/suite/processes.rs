@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -218,6 +219,34 @@ fn processes_end_with_their_supervisor_also_one_that_stands_still_and_the_next_s
     assert_eq!(machine.stop(), Some(0));
     manager.wait_for("STOPPING=1");
     wait_ended(&pids);
+}
+
+/// The watchdog was not fed in that wait, which may be half of what a unit gives it.
+#[test]
+fn node_that_waits_for_the_end_of_its_lease_feeds_the_watchdog() {
+    let folder = tempfile::tempdir().unwrap();
+    let manager = ServiceManager::listen(folder.path());
+    let ports = Ports::take();
+    let (port, data) = (ports.first, folder.path().join("data"));
+    let mut node = command(&["node", "--data-dir", data.to_str().unwrap()])
+        .args(["--listen-address", &format!("127.0.0.1:{port}")])
+        .args(["--http-address", &format!("127.0.0.1:{}", port + 80)])
+        .args(FLAGS)
+        .args(LONG_LEASE)
+        .args(["--trust-max-ms", "3s"]) // as long as the lease
+        .env("NOTIFY_SOCKET", &manager.socket)
+        .env("WATCHDOG_USEC", "300000")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    manager.wait_for("READY=1");
+    signal(Pid::from_child(&node), Signal::TERM);
+    manager.wait_for("STOPPING=1");
+    // It listens as long as its worker runs.
+    wait::until("its worker has ended", || TcpStream::connect(("127.0.0.1", port)).is_err());
+    manager.forget();
+    (0..5).for_each(|_| manager.wait_for("WATCHDOG=1"));
+    assert_eq!(node.wait().unwrap().code(), Some(0));
 }
 
 /// The nodes of each pair, as far as they are known: a number that no node has stands for one that is not.

@@ -160,6 +160,11 @@ impl ServiceManager {
         ServiceManager { socket, lines }
     }
 
+    /// Passes over what it has been notified of.
+    pub(crate) fn forget(&self) {
+        self.lines.try_iter().for_each(drop);
+    }
+
     /// Waits until it is notified in a line that begins so; those before it are passed over.
     pub(crate) fn wait_for(&self, begin: &str) {
         loop {
