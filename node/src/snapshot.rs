@@ -345,6 +345,14 @@ pub struct ClusterSnapshot {
     pub balance: BalanceSnapshot,
 }
 
+impl ClusterSnapshot {
+    /// Whether the node has not seen the coordinator's rows yet: of those, each cluster has some.
+    #[must_use]
+    pub fn is_unseen(&self) -> bool {
+        self.revision == 0 && self.members.is_empty() && self.pairs.is_empty()
+    }
+}
+
 /// A node's figures. The JSON leaves the cluster out: it has a document of its own.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeSnapshot {

@@ -277,6 +277,7 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
   test("events_filter_lives_in_the_url_and_files_have_what_is_shown", async (t) => {
     const { page } = await opened(t, "/console/events");
     await says(page, "was split at");
+    await says(page, "complete since"); // what nodes saw before that is gone
     await page.getByLabel("Kind").selectOption("checkpoint");
     await page.waitForFunction(() => new URLSearchParams(location.search).get("kind") === "checkpoint");
     await says(page, "A checkpoint of pair");

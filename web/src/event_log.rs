@@ -50,6 +50,8 @@ pub(crate) struct EventLog {
     last: Option<(u64, Arc<NodeSnapshot>)>,
     drills: Vec<RunSeen>,
     events: VecDeque<Event>,
+    /// When the node was first seen to have seen its cluster.
+    since_unix_ms: Option<u64>,
     /// How many there were, also those that are not kept any more.
     counted: u64,
     numbered: u64,
@@ -76,6 +78,9 @@ impl EventLog {
     pub(crate) fn observe(&mut self, at: LookTime, snapshot: &Arc<NodeSnapshot>) {
         let LookTime { boottime_ms, unix_ms: at_unix_ms } = at;
         let before = self.last.replace((boottime_ms, Arc::clone(snapshot)));
+        if !snapshot.cluster.is_unseen() {
+            self.since_unix_ms = self.since_unix_ms.or(Some(at_unix_ms));
+        }
         let dates = before.as_ref().map(|(before_ms, _)| Dates {
             boottime_ms,
             since_last_ms: boottime_ms.saturating_sub(*before_ms),
@@ -111,6 +116,11 @@ impl EventLog {
     /// How many events there were.
     pub(crate) fn counted(&self) -> u64 {
         self.counted
+    }
+
+    /// From when on the node sees what happens; none if it has not seen its cluster yet.
+    pub(crate) fn since_unix_ms(&self) -> Option<u64> {
+        self.since_unix_ms
     }
 
     /// The events that are kept, oldest first.

@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::event_kind::EventKind;
 use crate::event_log::{self, Event, EventLog};
 use crate::peers::{MissingPeer, NodePart};
 
@@ -20,6 +21,8 @@ pub(crate) struct EventsPart {
     log: String,
     /// How many events the log has had.
     counted: u64,
+    /// From when on these are all that the node saw: now, if it has not seen its cluster yet.
+    since_unix_ms: u64,
     /// The node's wall clock when it answered.
     clock_unix_ms: u64,
 }
@@ -27,8 +30,14 @@ pub(crate) struct EventsPart {
 impl EventsPart {
     /// The newest of a log with this name, at most so many.
     pub(crate) fn new(log: &EventLog, name: u64, clock_unix_ms: u64, most: usize) -> EventsPart {
-        let events = log.iter().rev().take(most).cloned().collect();
-        EventsPart { events, log: name.to_string(), counted: log.counted(), clock_unix_ms }
+        let events: Vec<Event> = log.iter().rev().take(most).cloned().collect();
+        let counted = log.counted();
+        let since_unix_ms = log.since_unix_ms().map(|since| match events.last() {
+            Some(oldest) if (events.len() as u64) < counted => since.max(oldest.at_unix_ms),
+            _ => since,
+        });
+        let since_unix_ms = since_unix_ms.unwrap_or(clock_unix_ms);
+        EventsPart { events, log: name.to_string(), counted, since_unix_ms, clock_unix_ms }
     }
 
     /// Each event with its number in the log.
@@ -50,6 +59,18 @@ impl EventsSeen {
     /// All of them, newest first.
     pub(crate) fn merged(&self) -> Vec<Event> {
         event_log::merge(self.parts.iter().map(|part| part.part.events.clone()))
+    }
+
+    /// From when on they are all that there were, but for those of nodes that did not answer. What a member
+    /// had seen that has left went with it.
+    pub(crate) fn complete_since_unix_ms(&self) -> u64 {
+        let since = |part: &EventsPart| {
+            let left = part.events.iter().filter(|event| event.kind == EventKind::MemberLeft.word());
+            let since = left.map(|event| event.at_unix_ms).fold(part.since_unix_ms, u64::max);
+            // By the node's own clock, which may be wrong, only how long ago it was.
+            self.at_unix_ms.saturating_sub(part.clock_unix_ms.saturating_sub(since))
+        };
+        self.parts.iter().map(|part| since(&part.part)).max().unwrap_or(self.at_unix_ms)
     }
 }
 
@@ -149,10 +170,16 @@ impl fmt::Display for EventCursor {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::Arc;
+
+    use cell_node::{ClusterSnapshot, NodeSnapshot, NodeState};
     use cell_terms::NodeId;
 
     use super::*;
+    use crate::api::status::tests::snapshot;
+    use crate::clock::LookTime;
     use crate::event_kind::Severity;
+    use crate::test_members::member;
 
     fn event(id: &str, at_unix_ms: u64) -> Event {
         Event {
@@ -170,7 +197,7 @@ pub(crate) mod tests {
     fn part(node: u32, log: u64, clock_unix_ms: u64, events: &[(&str, u64)]) -> NodePart<EventsPart> {
         let events: Vec<Event> = events.iter().rev().map(|(id, at)| event(id, *at)).collect();
         let counted = events.len() as u64;
-        let part = EventsPart { events, log: log.to_string(), counted, clock_unix_ms };
+        let part = EventsPart { events, log: log.to_string(), counted, since_unix_ms: log, clock_unix_ms };
         NodePart { node: NodeId(node), part }
     }
 
@@ -195,6 +222,40 @@ pub(crate) mod tests {
         );
         assert_eq!(ids(&cursor.take_fresh(&first)), ["b", "a"]);
         assert_eq!(ids(&cursor.take_fresh(&first)), [""; 0]);
+    }
+
+    /// What nodes had seen that have been started since, or have died, was not there, and nobody said so.
+    #[test]
+    fn complete_since_is_the_last_start_or_loss_of_a_node_by_the_clock_of_who_asks() {
+        // The other node's clock is 900 ms behind.
+        let started = |since| seen(2_000, vec![part(0, 500, 2_000, &[]), part(1, since, 1_100, &[])]);
+        assert_eq!(started(100).complete_since_unix_ms(), 1_000);
+        assert_eq!(started(300).complete_since_unix_ms(), 1_200);
+        let mut lost = started(100);
+        lost.parts[0].part.events = vec![Event { kind: "member_left".into(), ..event("left-7", 1_700) }];
+        assert_eq!(lost.complete_since_unix_ms(), 1_700);
+        assert_eq!(seen(2_000, Vec::new()).complete_since_unix_ms(), 2_000);
+    }
+
+    #[test]
+    fn part_is_complete_since_the_node_saw_its_cluster_or_since_its_oldest_event() {
+        let mut log = EventLog::default();
+        let mut look = |second: u64, members: &[u32]| {
+            let members = members.iter().copied().map(member).collect();
+            let cluster = Arc::new(ClusterSnapshot { revision: 0, members, ..ClusterSnapshot::default() });
+            let at = LookTime { boottime_ms: second * 1_000, unix_ms: second * 1_000 };
+            log.observe(at, &Arc::new(NodeSnapshot { cluster, ..snapshot() }));
+            EventsPart::new(&log, 7, 99_000, 1).since_unix_ms
+        };
+        assert_eq!(look(10, &[]), 99_000, "not yet");
+        assert_eq!((look(11, &[3]), look(12, &[3, 4])), (11_000, 11_000));
+        let state = |state| NodeSnapshot { state, ..snapshot() };
+        let states = [NodeState::Silent, NodeState::Serving];
+        for (second, now) in (20..).zip(states.map(state)) {
+            log.observe(LookTime { boottime_ms: second * 1_000, unix_ms: second * 1_000 }, &Arc::new(now));
+        }
+        let since = |most| EventsPart::new(&log, 7, 99_000, most).since_unix_ms;
+        assert_eq!((since(1), since(9)), (21_000, 11_000));
     }
 
     /// The id of the stream was once a time: who came back lost what another node saw with a clock behind.

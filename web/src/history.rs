@@ -169,7 +169,8 @@ struct Row {
     figures: [f32; KINDS.len()],
     /// None: not known, or no requests.
     times: Option<Arc<Times>>,
-    /// Who was a member by the node's look; none if the step is not known.
+    /// Who was a member by the node's look; none if the step is not known, or the node had not seen its
+    /// cluster yet: whatever it did then was not what all did.
     members: Option<Arc<[NodeId]>>,
 }
 
@@ -317,8 +318,10 @@ impl NodeHistory {
         let figure = |kind: &SeriesKind| (kind.of)(snapshot, &self.rates).map_or(f32::NAN, |it| it as f32);
         let times = &snapshot.latency_histograms.last_second;
         let times = times.iter().any(|of| of.count() > 0).then(|| Arc::new(times.clone()));
-        let members = MemberRow::present_rows(&snapshot.cluster.members).map(|member| member.node).collect();
-        Row { figures: std::array::from_fn(|at| figure(&KINDS[at])), times, members: Some(members) }
+        let cluster = &snapshot.cluster;
+        let members = || MemberRow::present_rows(&cluster.members).map(|member| member.node).collect();
+        let members = (!cluster.is_unseen()).then(members);
+        Row { figures: std::array::from_fn(|at| figure(&KINDS[at])), times, members }
     }
 
     /// All rows up to now, as if the node had always done about what it did between these two looks.
@@ -377,7 +380,8 @@ impl NodeHistory {
         (times.count() > 0).then_some(times)
     }
 
-    /// Who was a member at a step, by this node's looks; none if it does not know of that step.
+    /// Who was a member at a step, by this node's looks; none if it does not know of that step, or did not
+    /// know its cluster in it.
     pub(crate) fn members(&self, step_s: u64, number: u64) -> Option<&[NodeId]> {
         self.row(step_s, number)?.members.as_deref()
     }
@@ -552,6 +556,22 @@ mod tests {
         for step_s in [10, 60] {
             assert_eq!(history.figure(step_s, 1_000 / step_s - 1, gets), None, "{step_s}");
         }
+    }
+
+    /// What a node did before it had seen its cluster passed for what all did.
+    #[test]
+    fn members_are_not_known_before_the_node_has_seen_its_cluster() {
+        let mut history = NodeHistory::default();
+        for second in 0..=4 {
+            let mut node = snapshot();
+            node.uptime_ms = 5_000 + second * 1_000;
+            let members = if second < 3 { Vec::new() } else { vec![member(3)] };
+            node.cluster = Arc::new(ClusterSnapshot { members, ..ClusterSnapshot::default() });
+            history.observe(at(1_000 + second), &Arc::new(node));
+        }
+        let gets = kind(ALWAYS_KNOWN);
+        assert_eq!((history.figure(1, 1_002, gets), history.members(1, 1_002)), (Some(0.0), None));
+        assert_eq!(history.members(1, 1_003), Some(&[NodeId(3)][..]));
     }
 
     /// A node that was started again was charted as one that has lost its entries.

@@ -145,7 +145,7 @@ export function events(world, now, query) {
   if (kind) list = list.filter((one) => one.kind === kind);
   if (node) list = list.filter((one) => String(one.node) === node);
   list = list.slice(0, limit);
-  return head(now, { events: list, first_id: list[list.length - 1]?.id ?? null, last_id: list[0]?.id ?? null, missing: missingOf(world) });
+  return head(now, { events: list, first_id: list[list.length - 1]?.id ?? null, last_id: list[0]?.id ?? null, complete_since_unix_ms: now - 6 * 3600_000, missing: missingOf(world) });
 }
 
 const UNITS = [[/^ops_|searches_|splits_|log_batches|retries/, "1/s"], [/_us$/, "us"], [/_share$/, "share"], [/^log_bytes$/, "B/s"], [/bytes$/, "bytes"]];

@@ -62,22 +62,18 @@ pub(crate) const WAITS_UNKNOWN: &str = "not known: this node waits for its coord
 /// Why what the node saw of its cluster is not so any more, or was never seen; none while its lease holds.
 pub(crate) fn unknown(snapshot: &NodeSnapshot) -> Option<&'static str> {
     match &snapshot.state {
-        NodeState::Starting(_) | NodeState::Recovering(_) if is_unseen(snapshot) => Some("not known yet"),
+        NodeState::Starting(_) | NodeState::Recovering(_) if snapshot.cluster.is_unseen() => {
+            Some("not known yet")
+        }
         NodeState::Silent => Some(WAITS_UNKNOWN),
         _ if snapshot.lease_remaining_ms == 0 => Some("not known: the lease of this node is over"),
         _ => None,
     }
 }
 
-/// Whether the node has not seen the coordinator's rows yet: of those, each cluster has some.
-fn is_unseen(snapshot: &NodeSnapshot) -> bool {
-    let ClusterSnapshot { revision, members, pairs, .. } = &*snapshot.cluster;
-    *revision == 0 && members.is_empty() && pairs.is_empty()
-}
-
 /// What is answered in place of an empty cluster by a node that has not seen its own yet.
 pub(crate) fn unseen(snapshot: &NodeSnapshot) -> Option<Problem> {
-    is_unseen(snapshot).then(|| {
+    snapshot.cluster.is_unseen().then(|| {
         let (node, state) = (snapshot.node.0, snapshot.state.word());
         let detail =
             format!("Not known yet: node {node} is {state} and has not seen its cluster since its start.");

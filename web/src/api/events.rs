@@ -58,30 +58,39 @@ pub(crate) struct EventsBody {
     last_id: Option<String>,
     /// How far these and all earlier events go: what is asked for with it comes after them.
     cursor: String,
+    complete_since_unix_ms: u64,
     #[serde(flatten)]
     shown: Shown,
 }
 
 impl EventsBody {
-    /// Of events that are newest first.
-    pub(crate) fn new(events: Vec<Event>, cursor: &EventCursor) -> EventsBody {
+    /// Of events that are newest first, and from when on all are complete.
+    pub(crate) fn new(events: Vec<Event>, cursor: &EventCursor, since_unix_ms: u64) -> EventsBody {
         let mut shown = Shown::default();
         shown.note(events.len(), events.len());
-        EventsBody::of(events, cursor, shown)
+        EventsBody::of(events, (cursor, since_unix_ms), shown)
     }
 
     /// Of those the newest, at most so many and so many bytes of them.
-    fn cut(mut events: Vec<Event>, cursor: &EventCursor, most: usize, bytes_max: usize) -> EventsBody {
+    fn cut(
+        mut events: Vec<Event>,
+        ends: (&EventCursor, u64),
+        (most, bytes_max): (usize, usize),
+    ) -> EventsBody {
         let fit = fitting(&events[..most.min(events.len())], bytes_max);
         let mut shown = Shown::default();
         shown.limit(&mut events, fit);
-        EventsBody::of(events, cursor, shown)
+        EventsBody::of(events, ends, shown)
     }
 
-    fn of(events: Vec<Event>, cursor: &EventCursor, shown: Shown) -> EventsBody {
+    fn of(
+        events: Vec<Event>,
+        (cursor, complete_since_unix_ms): (&EventCursor, u64),
+        shown: Shown,
+    ) -> EventsBody {
         let id = |event: Option<&Event>| event.map(|event| event.id.clone());
         let (first_id, last_id) = (id(events.last()), id(events.first()));
-        EventsBody { first_id, last_id, events, cursor: cursor.to_string(), shown }
+        EventsBody { first_id, last_id, events, cursor: cursor.to_string(), complete_since_unix_ms, shown }
     }
 }
 
@@ -144,11 +153,12 @@ impl Filter {
     }
 
     /// The answer. Who asks by a cursor gets all that came since.
-    fn body(&self, events: Vec<Event>, cursor: &EventCursor) -> EventsBody {
+    fn body(&self, events: Vec<Event>, cursor: &EventCursor, since_unix_ms: u64) -> EventsBody {
         let events = self.apply(events);
+        let most = (self.limit.unwrap_or(LIMIT), JSON_BYTES_MAX);
         match self.cursor {
-            Some(_) => EventsBody::new(events, cursor),
-            None => EventsBody::cut(events, cursor, self.limit.unwrap_or(LIMIT), JSON_BYTES_MAX),
+            Some(_) => EventsBody::new(events, cursor, since_unix_ms),
+            None => EventsBody::cut(events, (cursor, since_unix_ms), most),
         }
     }
 }
@@ -177,7 +187,7 @@ pub(crate) async fn get_events(
     let mut fresh = cursor.take_fresh(&seen);
     fresh.reverse();
     let all = if filter.cursor.is_some() { fresh } else { merged };
-    let body = filter.body(all, &cursor);
+    let body = filter.body(all, &cursor, seen.complete_since_unix_ms());
     Ok(axum::Json(Document::of_cluster(body, age, seen.missing.clone())).into_response())
 }
 
@@ -201,7 +211,7 @@ mod tests {
     }
 
     fn ids(filter: Filter) -> Vec<String> {
-        let body = filter.body(events(), &EventCursor::since(0));
+        let body = filter.body(events(), &EventCursor::since(0), 0);
         body.events.into_iter().map(|event| event.id).collect()
     }
 
@@ -232,7 +242,9 @@ mod tests {
         for (most, bytes_max, left) in
             [(9, 9_999, 4), (3, 9_999, 3), (9, 2 * bytes, 2), (9, 2 * bytes - 1, 1)]
         {
-            let body = serde_json::to_value(EventsBody::cut(events(), &cursor, most, bytes_max)).unwrap();
+            let body = EventsBody::cut(events(), (&cursor, 3), (most, bytes_max));
+            let body = serde_json::to_value(body).unwrap();
+            assert_eq!(body["complete_since_unix_ms"], 3);
             assert_eq!((body["events"].as_array().unwrap().len(), &body["total"]), (left, &4.into()));
             assert_eq!((&body["last_id"], &body["truncated"]), (&"4".into(), &(left < 4).into()));
         }

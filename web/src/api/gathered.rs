@@ -218,8 +218,9 @@ mod tests {
             };
             crate::Sources { snapshots: Arc::new(look), ..sources }
         });
-        let paths = ["nodes", "regions", "balance", "wal", "drains", "recoveries", "selector/pairs"];
-        for path in paths.map(|path| format!("/api/v1/{path}")) {
+        let documents = ["nodes", "regions", "balance", "wal", "drains", "recoveries", "selector/pairs"];
+        let paths: Vec<_> = documents.into_iter().chain(["tree/buckets", "tree/heat"]).collect();
+        for path in paths.iter().map(|path| format!("/api/v1/{path}")) {
             let answer = cluster.get(0, &path);
             assert_eq!(answer.problem(), (503, "unavailable"), "{path}");
             assert!(answer.body["detail"].as_str().unwrap().starts_with("Not known yet: "), "{answer:?}");

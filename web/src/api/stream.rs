@@ -171,7 +171,8 @@ impl Follower {
         let (_, age) = self.shared.look();
         let last = fresh.chunks(EVENTS_MAX).len().saturating_sub(1);
         for (at, events) in fresh.chunks(EVENTS_MAX).enumerate() {
-            let body = EventsBody::new(events.iter().rev().cloned().collect(), &self.cursor);
+            let events = events.iter().rev().cloned().collect();
+            let body = EventsBody::new(events, &self.cursor, seen.complete_since_unix_ms());
             let document = Document::of_cluster(body, age, seen.missing.clone());
             let Ok(text) = serde_json::to_string(&document) else { continue };
             let line = Line::default().event("events").retry(RETRY).data(text);

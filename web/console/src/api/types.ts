@@ -171,6 +171,8 @@ export interface EventsDocument extends Document {
   events: EventRow[]; first_id: string | null; last_id: string | null;
   /** Asked for with it, the next answer has all that came after this one. */
   cursor?: string;
+  /** What nodes saw before it is not kept any more: they were started since, or one has died. */
+  complete_since_unix_ms?: number;
 }
 
 export interface Mark { at_unix_ms: number; revision: string; names: string[] }

@@ -25,7 +25,8 @@ pub(crate) fn series() -> Value {
             "values",
             values(
                 "A figure for each time. Of all nodes together it is not known while that of one that was a \
-                 member then is not, as of one that has died since; those under missing are left out of it.",
+                 member then is not, as of one that has died since, nor of a time at which the node that is \
+                 asked had not seen its cluster yet; those under missing are left out of it.",
             ),
         ),
     ]);
@@ -57,6 +58,14 @@ pub(crate) fn events() -> Value {
         ("first_id", id("oldest")),
         ("last_id", id("newest")),
         ("cursor", text("How far these and all earlier events go: asked for with it, what comes is newer.")),
+        (
+            "complete_since_unix_ms",
+            integer(
+                "From when on the nodes that answered have kept all, in milliseconds since 1970: what one \
+                 saw before it was started, or before it died, is not there any more. Those under missing \
+                 are left out. While the node that is asked has not seen its cluster yet: now.",
+            ),
+        ),
         ("total", integer("Events that fit what was asked for.")),
         (
             "truncated",
@@ -67,6 +76,7 @@ pub(crate) fn events() -> Value {
         ("events", list(shared("Event"), "Its events, newest first.")),
         ("log", decimal("Names its log: a node that is started again begins another.")),
         ("counted", integer("Events that the log has had.")),
+        ("since_unix_ms", integer("From when on these are all, by its wall clock.")),
         ("clock_unix_ms", integer("Its wall clock, in milliseconds since 1970.")),
     ];
     of_scope(whole, part)

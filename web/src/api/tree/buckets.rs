@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::axis::{Held, Span, Unreported, axis};
 use super::part::{BucketsPart, KeyRange, MeganodeRow, RouterRow, columns, id};
+use crate::api::cluster;
 use crate::api::cluster_status::Splits;
 use crate::api::document::{Document, Scope};
 use crate::api::key::Key;
@@ -75,6 +76,9 @@ pub(crate) async fn get_buckets(
     let own = BucketsPart::new(&snapshot, &range);
     if scope == Scope::Node {
         return Ok(axum::Json(Document::of_node(own, age)).into_response());
+    }
+    if let Some(problem) = cluster::unseen(&snapshot) {
+        return Err(problem);
     }
     let path = format!("/api/v1/tree/buckets?scope=node{}", range.in_query());
     let Gathered { parts, missing } = shared.gather(&snapshot, own, &path).await;

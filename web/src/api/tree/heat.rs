@@ -18,6 +18,7 @@ use data_encoding::{BASE64, HEXLOWER};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::part::{KeyRange, columns};
+use crate::api::cluster;
 use crate::api::document::{Document, Scope};
 use crate::api::gathered::JSON_BYTES_MAX;
 use crate::api::key::Key;
@@ -135,6 +136,9 @@ pub(crate) async fn get_heat(
     let own = HeatPart::new(&shared.history().heat(step_s, last, steps.count), &range);
     if scope == Scope::Node {
         return Ok(axum::Json(Document::of_node(own, age)).into_response());
+    }
+    if let Some(problem) = cluster::unseen(&snapshot) {
+        return Err(problem);
     }
     let path = format!(
         "/api/v1/tree/heat?scope=node&step={step_s}&seconds={seconds}&last={last}{}",

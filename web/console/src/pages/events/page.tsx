@@ -3,7 +3,7 @@
 import type { EventRow, EventsDocument } from "../../api/types";
 import { Select } from "../../parts/choice";
 import { EventTable } from "../../parts/event_table";
-import { plural, whole } from "../../parts/format";
+import { dayAndTime, plural, whole } from "../../parts/format";
 import { PageFrame } from "../../parts/page";
 import { Panel } from "../../parts/panel";
 import { Empty } from "../../parts/states";
@@ -30,10 +30,11 @@ export function Events() {
   const listed = useResource<EventsDocument>(`events?limit=${limit}${server}`, 15_000);
   const arrived = useStore(arrivedEvents);
   const events = merged(listed.data?.events ?? [], arrived).filter((event) => fits(event, filter));
+  const since = listed.data?.complete_since_unix_ms;
   const nodes = status.data?.nodes.map((node) => String(node.node)) ?? [];
   return (
     <PageFrame title="Events" says="What the nodes did by themselves, and what was done to them.">
-      <Panel title="Events" window={`${plural(events.length, "event")}, newest first`} source={{ ...listed, data: listed.data && { missing: listed.data.missing } }} actions={<Export events={events} />}>
+      <Panel title="Events" window={`${plural(events.length, "event")}, newest first${since ? `, complete since ${dayAndTime(since)}` : ""}`} source={{ ...listed, data: listed.data && { missing: listed.data.missing } }} actions={<Export events={events} />}>
         <div class="row">
           <Select label="Kind" value={filter.kind} options={[["", "all"], ...KINDS.map((kind) => [kind, kind.replaceAll("_", " ")] as const)]} onChange={(kind) => setQuery({ kind })} />
           <Select label="Node" value={filter.node} options={[["", "all"], ...nodes.map((node) => [node, `node ${node}`] as const)]} onChange={(node) => setQuery({ node })} />
