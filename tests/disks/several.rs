@@ -10,6 +10,7 @@ use cell_tests::ledger::Ledger;
 use cell_tests::repeats::Repeats;
 use cell_tests::server::Server;
 use cell_tests::traffic::Traffic;
+use cell_tests::wait;
 
 use crate::disks::PATIENCE;
 
@@ -83,15 +84,15 @@ impl Watch {
     }
 }
 
-/// Waits until it holds; whether it did soon enough.
+/// Waits until it holds, and `rests` between two looks; whether it did soon enough.
 #[allow(clippy::disallowed_methods, reason = "real clusters have real time")]
-fn comes(mut holds: impl FnMut() -> bool) -> bool {
+fn comes(mut holds: impl FnMut() -> bool, rests: fn()) -> bool {
     let start = now();
     while !holds() {
         if start.elapsed() > MEETS_WITHIN {
             return false;
         }
-        std::thread::yield_now();
+        rests();
     }
     true
 }
@@ -104,9 +105,10 @@ fn is_whole(view: &View) -> bool {
 fn meet(server: &Server, meets: Meets) -> bool {
     let mut watch = Watch::new(server);
     let started = watch.splits().0;
-    let grows = comes(|| watch.splits().0 > started);
+    let grows = comes(|| watch.splits().0 > started, wait::pause);
     if meets == Meets::Split {
-        return grows && comes(|| watch.splits().1 > 0);
+        // It is soon over.
+        return grows && comes(|| watch.splits().1 > 0, std::thread::yield_now);
     }
     server.take_down(server.view().busiest());
     if meets == Meets::Takeover {

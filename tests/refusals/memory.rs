@@ -242,6 +242,8 @@ fn memory_limit_too_small_is_refused_with_the_smallest_that_works() {
 
 /// Keys with each first character and a value of each length: where none fits, all is full.
 const ROUND: u64 = 200;
+/// As many are put side by side until the first one is refused.
+const ROUND_WITH_ROOM: u64 = 1_000;
 
 /// Puts all of these, and returns those that were not refused.
 fn put_side_by_side(client: &mut Client, numbers: Range<u64>) -> Vec<u64> {
@@ -278,14 +280,17 @@ fn takeover_without_memory_is_declined_and_nothing_is_killed() {
     let servers = format!("127.0.0.1:{first},127.0.0.1:{}", first + 1);
     let options = ClientOptions { deadline_ms: 60_000, ..ClientOptions::default() };
     let mut client = Client::connect(&servers, options).expect("the server is there");
-    let (mut kept, mut next) = (Vec::new(), 0);
+    let (mut kept, mut next, mut round) = (Vec::new(), 0, ROUND_WITH_ROOM);
     loop {
-        let fitted = put_side_by_side(&mut client, next..next + ROUND);
+        let fitted = put_side_by_side(&mut client, next..next + round);
         if fitted.is_empty() {
             break;
         }
+        next += round;
+        if fitted.len() as u64 != round {
+            round = ROUND;
+        }
         kept.extend(fitted);
-        next += ROUND;
     }
     let survivor = server.view().process(0).expect("it runs");
     server.take_down(1);
