@@ -143,10 +143,19 @@ fn restart_small_prints_every_figure() {
 
 #[test]
 fn selector_small_prints_every_figure() {
-    let rows = rows("selector");
+    // Every mix, load and transport is among these; `tests/run long` has each mix at each load.
+    let rows: Vec<Value> = match std::env::var("CELL_TEST_VARIANT").as_deref() {
+        Ok("long") => rows("selector"),
+        _ => {
+            let parts = ["tcp, core taken 50 %", "YCSB E x16, shm", "steps in load, shm", "a decision"];
+            parts.into_iter().flat_map(|part| rows_of("selector", &["--only", part])).collect()
+        }
+    };
     let wanted = [
-        "selector/adaptive, search x1, tcp, core taken 0 %",
+        "selector/adaptive, search x1, tcp, core taken 50 %",
         "selector/paper, get x16, tcp, core taken 50 %",
+        "selector/adaptive, YCSB B x16, tcp, core taken 50 %",
+        "selector/paper, YCSB E x16, shm, core taken 0 %",
         "selector/adaptive, YCSB E x16, shm, core taken 100 %",
         "selector/adaptive, get x16, shm, 1 s after the core was taken",
         "selector/adaptive, get x16, shm, 1 s after the core was given back",
