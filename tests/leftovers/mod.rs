@@ -1,11 +1,16 @@
-//! A test that is killed leaves no process behind.
+//! A test that is killed leaves no process behind, and nothing mounted.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use cell_tests::faulty_disk::{Fault, FaultyDisk};
 use cell_tests::process::{by_number, have_ended, stop, wait_ended};
 use cell_tests::reaper;
 use cell_tests::server::Server;
+use cell_tests::small_disk::SmallDisk;
+use cell_tests::wait;
 
 /// Set in the process that is killed.
 const VICTIM: &str = "CELL_TEST_VICTIM";
@@ -41,11 +46,19 @@ fn start_and_stand_still() -> ! {
     panic!("the shell has ended: {:?}", shell.wait());
 }
 
-#[test]
-fn test_that_is_killed_leaves_no_process_behind() {
-    if std::env::var_os(VICTIM).is_some() {
-        start_and_stand_still();
+/// Disks of both kinds, as far as this machine has what they take.
+fn mount_and_stand_still() -> ! {
+    let (small, faulty) = (SmallDisk::new(16), FaultyDisk::new(Fault::VolatileCache, 64));
+    let mounts = small.iter().map(|disk| disk.path().to_owned()).chain(faulty.iter().map(FaultyDisk::mount));
+    let folders = mounts.map(|mount| mount.parent().expect("it is in a folder").display().to_string());
+    println!("\n{STARTED}{}", folders.collect::<Vec<_>>().join(" "));
+    loop {
+        std::thread::park();
     }
+}
+
+/// Starts the test of this thread again as one that is to be killed; what it says that it has started.
+fn start_victim() -> (Victim, Vec<String>) {
     let thread = std::thread::current();
     let name = thread.name().expect("libtest names a test's thread after the test");
     let mut command = Command::new(std::env::current_exe().expect("a test knows its own path"));
@@ -56,10 +69,42 @@ fn test_that_is_killed_leaves_no_process_behind() {
     let said = BufReader::new(victim.0.stdout.take().expect("it is a pipe"));
     let mut lines = said.lines().map_while(Result::ok);
     let line = lines.find(|line| line.starts_with(STARTED)).expect("it says what it has started");
-    let numbers = line[STARTED.len()..].split(' ').map(|number| number.parse().expect("a number"));
+    let started = line[STARTED.len()..].split_whitespace().map(str::to_owned).collect();
+    (victim, started)
+}
+
+#[test]
+fn test_that_is_killed_leaves_no_process_behind() {
+    if std::env::var_os(VICTIM).is_some() {
+        start_and_stand_still();
+    }
+    let (victim, numbers) = start_victim();
+    let numbers = numbers.iter().map(|number| number.parse().expect("a number"));
     let started: Vec<_> = numbers.map(by_number).collect();
-    assert_eq!(started.len(), 5, "{line}");
-    assert!(started.iter().all(|process| !have_ended(&[*process])), "all of them run: {line}");
+    assert_eq!(started.len(), 5, "{started:?}");
+    assert!(started.iter().all(|process| !have_ended(&[*process])), "all of them run: {started:?}");
     drop(victim); // by `kill -9`
     wait_ended(&started);
+}
+
+#[test]
+fn test_that_is_killed_leaves_nothing_mounted() {
+    if std::env::var_os(VICTIM).is_some() {
+        mount_and_stand_still();
+    }
+    let (victim, folders) = start_victim();
+    if folders.is_empty() {
+        println!("SKIPPED: disks of a test that is killed: it takes root, ext4 and loop devices");
+    }
+    let is_mounted = |folder: &String| {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("what is mounted can be read");
+        mounts.contains(folder.as_str())
+    };
+    assert!(folders.iter().all(is_mounted), "{folders:?}");
+    drop(victim); // by `kill -9`
+    for folder in &folders {
+        wait::until(&format!("{folder} is gone, and nothing is mounted in it"), || {
+            !is_mounted(folder) && !Path::new(folder).exists()
+        });
+    }
 }

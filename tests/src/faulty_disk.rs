@@ -103,6 +103,7 @@ impl FaultyDisk {
             return None;
         }
         let folder = TempDir::with_prefix("cell-faulty-disk-").expect("a temporary folder can be made");
+        reaper::remove(folder.path());
         let mut disk = Self { folder, file_system, fault, parts: None };
         for name in ["fuse", "mount"] {
             fs::create_dir(disk.path(name)).expect("a folder can be made");

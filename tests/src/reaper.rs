@@ -4,11 +4,15 @@
 //! What is started carries a mark in its environment, which its own children inherit. A shell beside the test
 //! process reads from a pipe whose other end the test process alone holds, and the kernel closes that with
 //! the process. The shell then kills all that carries the mark, also processes that are stopped or whose
-//! parent is gone. The browser's children end by another way: `tests/browser/child.mjs`.
+//! parent is gone. Through the pipe it is given names of folders in which file systems are mounted: those
+//! that the test has left are unmounted and removed, too. The browser's children end by another way:
+//! `tests/browser/child.mjs`.
 
+use std::io::Write;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The variable that is the mark. Not `CELL_…`: those are settings of `cell`.
 const VARIABLE: &str = "STARTED_BY_TEST";
@@ -20,10 +24,29 @@ const SCRIPT: &str = include_str!("reaper.sh");
 /// # Panics
 /// If there is no shell.
 pub fn mark(command: &mut Command) {
-    static PIPE: OnceLock<ChildStdin> = OnceLock::new();
-    let value = format!("{};", std::process::id());
-    PIPE.get_or_init(|| start(&format!("{VARIABLE}={value}")));
-    command.env(VARIABLE, value);
+    pipe();
+    command.env(VARIABLE, value());
+}
+
+/// Has the folder of a test's own disk removed once this process has ended, with what is mounted in it, if it
+/// is still there.
+///
+/// # Panics
+/// If there is no shell.
+pub fn remove(folder: &Path) {
+    let mut shell = pipe().lock().unwrap_or_else(PoisonError::into_inner);
+    writeln!(shell, "{}", folder.display()).expect("the shell reads until this process ends");
+}
+
+/// The mark of what this process starts.
+fn value() -> String {
+    format!("{};", std::process::id())
+}
+
+/// The end of the pipe that this process holds.
+fn pipe() -> &'static Mutex<ChildStdin> {
+    static PIPE: OnceLock<Mutex<ChildStdin>> = OnceLock::new();
+    PIPE.get_or_init(|| Mutex::new(start(&format!("{VARIABLE}={}", value()))))
 }
 
 /// Starts the shell; it lives until the pipe is closed. Who ends a test kills its process group: the shell

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::reaper;
+
 /// An ext4 file system on a loop device; gone when dropped.
 pub struct SmallDisk {
     mount: PathBuf,
@@ -20,6 +22,7 @@ impl SmallDisk {
     /// If its image cannot be written.
     pub fn new(mebibytes: u64) -> Option<Self> {
         let folder = TempDir::with_prefix("cell-small-disk-").expect("a temporary folder can be made");
+        reaper::remove(folder.path());
         let (image, mount) = (folder.path().join("image"), folder.path().join("mount"));
         fs::create_dir(&mount).expect("a folder can be made");
         File::create(&image).and_then(|file| file.set_len(mebibytes << 20)).expect("an image can be made");
