@@ -12,7 +12,7 @@ use cell_tests::lease::LONG_LEASE;
 use cell_tests::process::signal;
 use cell_tests::program::{self, Said};
 use cell_tests::server::Server;
-use cell_tests::traffic::spread;
+use cell_tests::traffic::{repeated, spread};
 use cell_tests::wait::{self, PATIENCE};
 use rustix::process::Signal;
 
@@ -197,7 +197,7 @@ fn large_key(number: u64) -> Vec<u8> {
 }
 
 fn large_value(number: u64) -> Vec<u8> {
-    format!("{number};").into_bytes().into_iter().cycle().take(LARGE_BYTES).collect()
+    repeated(&format!("{number};"), LARGE_BYTES)
 }
 
 /// The only pair of a node.

@@ -16,7 +16,7 @@ use cell_tests::lease::LONG_LEASE;
 use cell_tests::process::signal;
 use cell_tests::program;
 use cell_tests::server::Server;
-use cell_tests::traffic::spread;
+use cell_tests::traffic::{repeated, spread};
 use cell_tests::wait;
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
@@ -60,7 +60,7 @@ fn at(number: u64) -> usize {
 /// Values of many lengths, each of which names its key.
 fn value(writer: u64, number: u64) -> Vec<u8> {
     let length = [100, 900, 4_000, 12_000][at(number % 4)];
-    format!("{writer}/{number};").into_bytes().into_iter().cycle().take(length).collect()
+    repeated(&format!("{writer}/{number};"), length)
 }
 
 /// Resident bytes of a process, everything included.

@@ -35,6 +35,18 @@ pub fn spread(number: u64, rest: &str) -> Vec<u8> {
     [&FIRST[first..=first], rest.as_bytes()].concat()
 }
 
+/// A text again and again, so many bytes of it. Copied whole: tests are not optimised, and byte by byte it
+/// takes longer than a node takes to keep it.
+///
+/// # Panics
+/// If the text is empty.
+#[must_use]
+pub fn repeated(text: &str, length: usize) -> Vec<u8> {
+    let mut bytes = text.repeat(length / text.len() + 1).into_bytes();
+    bytes.truncate(length);
+    bytes
+}
+
 /// Shared by all clients of one test.
 pub struct Traffic {
     server: SocketAddr,
