@@ -16,9 +16,9 @@ use crate::process_warnings::ProcessWarnings;
 pub struct NodeOptions {
     /// Which node it is.
     pub node: NodeId,
-    /// The log root, which all nodes of the machine share: logs and images.
+    /// The log root, which all nodes of the cluster share: logs and images.
     pub folder: PathBuf,
-    /// Its own folder: the lock and the socket for shared memory.
+    /// Its own folder, on this host: the lock and the socket for shared memory.
     pub home: PathBuf,
     /// Where it listens for clients.
     pub listen: SocketAddr,

@@ -8,6 +8,7 @@ use cell_terms::setting::Settings;
 use cell_wal::LogOptions;
 
 use crate::exit::{Exit, Failure};
+use crate::folders::Folders;
 use crate::output::number::bytes;
 
 /// A file system's size, and what is free of it for whoever asks.
@@ -17,27 +18,37 @@ struct DiskSize {
     free: u64,
 }
 
-/// Refuses to begin `nodes` nodes, and the coordinator if it is in `folder`, too, on a disk without the room
-/// that they take before anything is written. Where something is stored already, a disk that others have
-/// filled is started on: reads and deletes are served.
+/// Refuses to begin `nodes` nodes, and the coordinator if it has its table in the data folder, on disks
+/// without the room that they take before anything is written. Where something is stored already, a disk that
+/// others have filled is started on: reads and deletes are served.
 pub(crate) fn refuse_small(
-    folder: &Path,
+    folders: &Folders,
     settings: &Settings,
     nodes: u16,
     with_coordinator: bool,
 ) -> Result<(), Failure> {
+    let who = match (nodes, with_coordinator) {
+        (1, false) => "a node".to_owned(),
+        (1, true) => "a cluster of one node".to_owned(),
+        (nodes, _) => format!("a cluster of {nodes} nodes"),
+    };
+    let coordinator = if with_coordinator { COORDINATOR_BYTES_MIN } else { 0 };
+    let logs = u64::from(nodes) * node_bytes(settings);
+    let is_new = folders.are_new();
+    if folders.are_on_one_disk() {
+        return refuse_smaller(folders.data(), coordinator + logs, is_new, &who);
+    }
+    refuse_smaller(folders.log_root(), logs, is_new, &who)?;
+    refuse_smaller(folders.data(), coordinator, is_new, "the coordinator")
+}
+
+/// Refuses a disk without the room that somebody takes.
+fn refuse_smaller(folder: &Path, needs: u64, is_new: bool, who: &str) -> Result<(), Failure> {
     // What the file system does not say, its first write will.
     let Some(size) = disk_size(folder) else { return Ok(()) };
-    let is_new = !folder.join("log").exists() && !folder.join("coordinator").exists();
-    let coordinator = if with_coordinator { COORDINATOR_BYTES_MIN } else { 0 };
-    match lacking(size, coordinator + u64::from(nodes) * node_bytes(settings), is_new) {
+    match lacking(size, needs, is_new) {
         None => Ok(()),
         Some(lacking) => {
-            let who = match (nodes, with_coordinator) {
-                (1, false) => "a node".to_owned(),
-                (1, true) => "a cluster of one node".to_owned(),
-                (nodes, _) => format!("a cluster of {nodes} nodes"),
-            };
             let what = format!(
                 "the disk under {} is too small: it has {}, {who} takes {} before anything is stored",
                 folder.display(),

@@ -18,6 +18,7 @@ mod disk_size;
 mod encoding;
 mod environment;
 mod exit;
+mod folders;
 mod hint;
 mod input;
 mod load;

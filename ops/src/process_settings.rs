@@ -1,6 +1,8 @@
 //! Settings of a node's process; those of the store are declared by the crates that use them.
 
-use cell_terms::setting::{ADDRESS, Applies, Bounds, OPTIONAL_ADDRESS, PATH, Setting, TextForm};
+use cell_terms::setting::{
+    ADDRESS, Applies, Bounds, OPTIONAL_ADDRESS, OPTIONAL_PATH, PATH, Setting, TextForm,
+};
 
 use anyhow::Context;
 use rustix::fs::Mode;
@@ -96,11 +98,21 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "data_dir",
-        meaning: "The folder of everything that must survive: logs and checkpoints in `log`, which nodes of one \
-                  machine share, an embedded coordinator's table in `coordinator`; a node's lock in `node-N`.",
+        meaning: "The folder of what is this host's own, on a local disk: a node's lock and socket in `node-N`, an \
+                  embedded coordinator's table in `coordinator`; and, without a log_root, logs and \
+                  checkpoints in `log`, which nodes of one machine share.",
         default: "./cell-data",
         bounds: Bounds::Form(PATH),
-        applies: Applies::Restart("The node's lock and the logs that it writes lie there."),
+        applies: Applies::Restart("The node's lock lies there."),
+    },
+    Setting {
+        name: "log_root",
+        meaning: "The folder of all logs and checkpoints, where that is not `log` in data_dir. Every node of the \
+                  cluster must see the same one, under whatever path. It must be there already; a node whose \
+                  log root is not the cluster's is refused.",
+        default: "",
+        bounds: Bounds::Form(OPTIONAL_PATH),
+        applies: Applies::Restart("The logs that the node writes lie there."),
     },
     Setting {
         name: "tracing_filter",

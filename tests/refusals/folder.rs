@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use cell_tests::server::Server;
 
@@ -141,7 +142,7 @@ fn logs_without_a_region_table_are_not_taken_for_a_first_start() {
     // Once, and with an end: it was started again and again.
     let said = refused(&mut server);
     assert!(said.contains("which the table does not know"), "{said}");
-    assert!(said.contains("next: logs and coordinator of the data folder are of two stores"), "{said}");
+    assert!(said.contains("next: the logs and the coordinator are of two stores"), "{said}");
     assert_eq!(said.matches("node 0 died").count(), 2, "as an event and as the end: {said}");
     let _ = fs::remove_dir_all(&table);
     fs::rename(&aside, &table).expect("a folder can be renamed");
@@ -165,6 +166,38 @@ fn logs_of_another_store_are_refused_by_the_log_roots_id() {
     fs::rename(&aside, &logs).expect("a folder can be renamed");
     server.resume();
     assert_data(&server);
+}
+
+/// A node of this cluster that the supervisor does not run, over another log root; what it says as it ends.
+#[track_caller]
+fn node_over(server: &Server, data: &Path, log_root: &Path) -> (Option<i32>, String) {
+    let mut command = server.node_command(1);
+    command.arg("--data-dir").arg(data).arg("--log-root").arg(log_root);
+    command.arg("--ready-memory-bytes=0").stderr(Stdio::piped());
+    let output = command.output().expect("cell can be started");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn log_root_that_is_not_the_clusters_is_refused() {
+    let server = Server::start_steady(&[]);
+    let own = tempfile::tempdir().expect("a temporary folder can be made");
+    let (data, others) = (own.path().join("data"), own.path().join("log"));
+    fs::create_dir(&others).expect("a folder can be made");
+    // Where the cluster's is not mounted there is an empty folder.
+    let (code, said) = node_over(&server, &data, &others);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("does not fit the cluster: the log root's id is "), "{said}");
+    assert!(said.contains("next: logs and coordinator are of two stores: mount"), "{said}");
+
+    let (code, said) = node_over(&server, &data, &own.path().join("missing"));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("`log_root` cannot be `") && said.contains("it is not there"), "{said}");
+    assert!(!own.path().join("missing").exists(), "it is not made");
+    // A folder that nobody can write to, root included.
+    let (code, said) = node_over(&server, &data, Path::new("/proc"));
+    assert!(code.is_some_and(|code| code != 0) && said.contains("/proc"), "{code:?}: {said}");
+    assert_eq!(server.cell(&["status"]).code, Some(0), "the cluster has not noticed");
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn disk_without_room_for_new_logs_is_named_and_waited_for() {
     let before = server.log().len();
     server.set_flags(&["--log-segment-bytes", "16MiB"]);
     server.launch();
-    server.wait_log(before, "node 0 is waiting for room on the disk: free some under its data folder");
+    server.wait_log(before, "node 0 is waiting for room on the disk: free some in its log root");
     wait::until("readiness says it", || {
         server.http("/readyz?verbose").is_some_and(|(_, said)| {
             said.contains("[-]reads: recovering, waiting for room on the disk, ")

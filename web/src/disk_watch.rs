@@ -1,4 +1,4 @@
-//! How much room the file system of the data folder has. A disk that hangs must not hold the web's one
+//! How much room the file system of the log root has. A disk that hangs must not hold the web's one
 //! thread, so it is asked on another one, by one question at a time.
 
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) struct DiskWatch {
 }
 
 impl DiskWatch {
-    /// Of the file system of a data folder; without one nothing is known.
+    /// Of the file system of a log root; without one nothing is known.
     pub(crate) fn new(folder: Option<PathBuf>) -> DiskWatch {
         DiskWatch { folder, answers: Arc::default() }
     }
@@ -62,10 +62,8 @@ impl DiskWatch {
     }
 }
 
-/// The logs are in a folder of the data folder, which may be another file system.
 fn room(folder: &Path) -> rustix::io::Result<DiskRoom> {
-    let logs = folder.join("log");
-    let found = rustix::fs::statvfs(logs.as_path()).or_else(|_| rustix::fs::statvfs(folder))?;
+    let found = rustix::fs::statvfs(folder)?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
     Ok(DiskRoom { free_bytes: bytes(found.f_bavail), all_bytes: bytes(found.f_blocks) })
 }

@@ -81,8 +81,8 @@ pub(crate) fn encode(encoder: &mut DescriptorEncoder<'_>, figures: &ServerFigure
     encode_coordinator(encoder, figures)?;
     let Some(DiskRoom { free_bytes, all_bytes }) = figures.disk else { return Ok(()) };
     for (name, help, bytes) in [
-        ("disk_free", "What the file system of the data folder has left", free_bytes),
-        ("disk_size", "Size of the file system of the data folder", all_bytes),
+        ("disk_free", "What the file system of the log root has left", free_bytes),
+        ("disk_size", "Size of the file system of the log root", all_bytes),
     ] {
         let gauge = encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?;
         ConstGauge::new(bytes).encode(gauge)?;

@@ -128,7 +128,7 @@ impl Shared {
             freshness,
             requests: AtomicU64::new(0),
             answers: AnswerCounts::default(),
-            disk: DiskWatch::new(sources.data_folder.clone()),
+            disk: DiskWatch::new(sources.log_root.clone().or_else(|| sources.data_folder.clone())),
             started_unix_ms: now_unix_ms().saturating_sub(uptime_ms),
             sources,
         }

@@ -29,6 +29,7 @@ pub struct Sources {
     pub(crate) settings: Option<Arc<SettingsStore>>,
     pub(crate) registry: Option<Registry>,
     pub(crate) data_folder: Option<PathBuf>,
+    pub(crate) log_root: Option<PathBuf>,
     pub(crate) fabric: Option<SocketAddr>,
     pub(crate) tree: Option<TreeLook>,
     pub(crate) access: Option<Arc<AccessRules>>,
@@ -40,13 +41,14 @@ impl Sources {
     #[must_use]
     pub fn new(snapshots: Arc<dyn StatusSource>) -> Sources {
         let (coordinator, settings, registry, data_folder, fabric) = (None, None, None, None, None);
-        let (tree, access, process_warnings) = (None, None, Arc::default());
+        let (log_root, tree, access, process_warnings) = (None, None, None, Arc::default());
         Sources {
             snapshots,
             coordinator,
             settings,
             registry,
             data_folder,
+            log_root,
             fabric,
             tree,
             access,
@@ -83,6 +85,12 @@ impl Sources {
     #[must_use]
     pub fn data_folder(self, folder: &Path) -> Sources {
         Sources { data_folder: Some(folder.to_owned()), ..self }
+    }
+
+    /// The folder of the cluster's logs, of which the room is shown.
+    #[must_use]
+    pub fn log_root(self, folder: &Path) -> Sources {
+        Sources { log_root: Some(folder.to_owned()), ..self }
     }
 
     /// Where clients reach the node's fabric.

@@ -29,6 +29,7 @@ use crate::dev::scale;
 use crate::dev::supervisor::{NodeFactory, Supervisor};
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
+use crate::folders::Folders;
 use crate::hint::DIR_DEFAULT;
 use crate::output::message;
 use crate::process_settings::{keep_files_private, raise_open_files};
@@ -36,7 +37,7 @@ use crate::signal::{self, Hangup};
 use crate::{cores, environment, logging, settings};
 
 /// Settings that `cell dev` decides itself, from `--dir` and `--port`.
-pub(crate) const DECIDED: [&str; 8] = [
+pub(crate) const DECIDED: [&str; 9] = [
     "node_id",
     "listen_address",
     "advertise_address",
@@ -44,6 +45,7 @@ pub(crate) const DECIDED: [&str; 8] = [
     "advertise_http_address",
     "coordinator_address",
     "data_dir",
+    "log_root",
     CLUSTER_NODES,
 ];
 /// How many nodes the cluster is spread over at its first start.
@@ -112,7 +114,7 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     create_folders(&SystemSyncer, &arguments.dir)
         .with_context(|| format!("cannot create {}", arguments.dir.display()))?;
     let plan = plan(arguments, &resolved)?;
-    refuse_small(plan.dir(), &resolved, arguments.nodes, true)?;
+    refuse_small(&Folders::within(plan.dir()), &resolved, arguments.nodes, true)?;
     let file = if arguments.show_logs { None } else { Some(messages::open(&plan.supervisor_messages())?) };
     settings::check_rules(&resolved)?;
     logging::start(resolved.text(logging::FILTER), file)?;
@@ -177,7 +179,7 @@ fn one_more(
     let (plan, matches, resolved) = (plan.clone(), matches.clone(), resolved.clone());
     let (nodes, show_logs) = (given.nodes, given.show_logs);
     Box::new(move |node| {
-        refuse_small(plan.dir(), &resolved, node + 1, true)?;
+        refuse_small(&Folders::within(plan.dir()), &resolved, node + 1, true)?;
         refuse_taken(&plan, node)?;
         let spec = node_spec(&plan, node, (nodes, show_logs), &matches)?;
         if let Some(messages) = &spec.messages {
@@ -233,6 +235,7 @@ fn node_spec(
         String::new(),
         plan.coordinator().to_str().context("the folder's path is not UTF-8")?.to_owned(),
         plan.dir().to_str().context("the folder's path is not UTF-8")?.to_owned(),
+        String::new(),
         nodes.to_string(),
     ];
     let mut push = |name: &str, text: String| arguments.push(format!("--{}={text}", name.replace('_', "-")));

@@ -1,7 +1,6 @@
 //! `cell node`: one storage node, with its HTTP, until a signal.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -32,6 +31,7 @@ use crate::dev::filtered::Filtered;
 use crate::dev::link::{self, Report, Word};
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
+use crate::folders::Folders;
 use crate::output::message;
 use crate::process_settings::{EMBEDDED, end_with_supervisor, keep_files_private, raise_open_files};
 use crate::reload::Configuration;
@@ -147,20 +147,20 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
     refuse_beyond_loopback(listen)?;
     let access = Arc::new(check_http(&settings, http)?);
-    let embedded = settings.text("coordinator_address") == EMBEDDED;
-    refuse_small(Path::new(settings.text("data_dir")), &settings, 1, embedded)?;
+    let folders = Folders::of_settings(&settings)?;
+    refuse_small(&folders, &settings, 1, settings.text(COORDINATOR_ADDRESS) == EMBEDDED)?;
     let faults = FaultSwitches::default();
     faults.partition.set(link::blocked(arguments.partitioned));
     faults.disk_delay.set(Duration::from_millis(arguments.slow_disk_ms));
     let wishes = receive_wishes(supervised, &faults)?;
-    let coordinator = coordinator(&settings, faults.partition.clone(), configuration.store())?;
-    let restarted = arguments.restarted_because.clone();
+    let coordinator = coordinator(&settings, &folders, faults.partition.clone(), configuration.store())?;
     let guards = Guards { access, process_warnings };
-    let options = options(&settings, listen, faults, restarted, &guards)?;
+    let restarted = &arguments.restarted_because;
+    let options = options(&settings, &folders, listen, faults, restarted.clone(), &guards)?;
     let place = place_words(settings.text(COORDINATOR_ADDRESS));
     let starting = StartingNode::prepare(options, &place).map_err(explain)?;
     // Before there is a lease: who looks sees what is waited for.
-    let web = serve_http(http, &starting, &configuration, coordinator.clone(), guards)?;
+    let web = serve_http(http, &starting, &configuration, coordinator.clone(), guards, &folders)?;
     let reload = || {
         configuration.reload();
         web.reload();
@@ -206,15 +206,16 @@ fn serve_http(
     configuration: &Configuration,
     coordinator: Arc<dyn Coordinator>,
     guards: Guards,
+    folders: &Folders,
 ) -> anyhow::Result<HttpServer> {
     let (watch, store) = (starting.watch(), configuration.store());
-    let folder = store.current().0.text("data_dir").to_owned();
     let sources = Sources::new(Arc::new(move || watch.snapshot()))
         .coordinator(coordinator)
         .access(guards.access)
         .process_warnings(guards.process_warnings)
         .settings(store.clone(), settings::REGISTRY)
-        .data_folder(Path::new(&folder))
+        .data_folder(folders.data())
+        .log_root(folders.log_root())
         .fabric(starting.address())
         .tree(starting.tree_look());
     let server = HttpServer::start(address, sources).map_err(explain_web)?;
@@ -224,17 +225,17 @@ fn serve_http(
 
 fn options(
     settings: &Settings,
+    folders: &Folders,
     listen: SocketAddr,
     faults: FaultSwitches,
     restarted_because: Option<String>,
     guards: &Guards,
 ) -> anyhow::Result<NodeOptions> {
-    let data = Path::new(settings.text("data_dir"));
     let id = u32::try_from(settings.integer("node_id")).unwrap_or(u32::MAX);
     Ok(NodeOptions {
         node: NodeId(id),
-        folder: data.join("log"),
-        home: data.join(format!("node-{id}")),
+        folder: folders.log_root().to_owned(),
+        home: folders.home(id),
         listen,
         advertised: advertised(settings, "advertise_address")?,
         http_address: advertised(settings, "advertise_http_address")?
@@ -256,14 +257,15 @@ fn place_words(place: &str) -> String {
 /// The coordinator that the settings name; it follows changes of the deadline of its calls.
 fn coordinator(
     settings: &Settings,
+    folders: &Folders,
     partition: Partition,
     store: &SettingsStore,
 ) -> anyhow::Result<Arc<dyn Coordinator>> {
-    let (data, place) = (Path::new(settings.text("data_dir")), settings.text(COORDINATOR_ADDRESS));
+    let place = settings.text(COORDINATOR_ADDRESS);
     let why = "a renewal that hangs has to end within the lease (lease_ms)";
     store.bound(COORDINATOR_DEADLINE, settings.integer("lease_ms"), why);
     if place == EMBEDDED {
-        let embedded = Embedded::open(&data.join("coordinator")).map_err(|error| explain(error.into()))?;
+        let embedded = Embedded::open(&folders.coordinator()).map_err(|error| explain(error.into()))?;
         embedded.on_stop(|error| {
             let what = format!("the coordinator in this process has stopped: {}", with_causes(error));
             // Nobody else has what it knows: there is no lease to be had, and nothing to wait for.
@@ -389,7 +391,7 @@ fn report(state: &NodeState) -> Report {
     let (state, detail) = match state {
         NodeState::Starting(wait) => ("starting", wait.words()),
         NodeState::Recovering(progress) if progress.stage == NO_ROOM => {
-            ("recovering", format!("{NO_ROOM}: free some under its data folder, and it goes on by itself"))
+            ("recovering", format!("{NO_ROOM}: free some in its log root, and it goes on by itself"))
         }
         NodeState::Recovering(progress) => {
             let done = u128::from(progress.bytes_done) * 100;
@@ -463,7 +465,7 @@ fn explain(error: NodeError) -> Failure {
         NodeError::Cluster(ClusterError::LogWithoutRow { .. } | ClusterError::TableOlder { .. }) => (
             Exit::Usage,
             Some(
-                "logs and coordinator of the data folder are of two stores: bring back those that belong \
+                "the logs and the coordinator are of two stores: bring back those that belong \
                  together",
             ),
         ),

@@ -28,6 +28,7 @@ use crate::dev::plan::{COORDINATOR_SOCKET, Plan, shifted};
 use crate::dev::supervisor::Supervisor;
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
+use crate::folders::Folders;
 use crate::output::message;
 use crate::process_settings::{EMBEDDED, keep_files_private, raise_open_files};
 use crate::signal::{self, Hangup};
@@ -50,7 +51,8 @@ pub(crate) fn run(
     settings::check_rules(&resolved)?;
     logging::start(resolved.text(logging::FILTER), None)?;
     let embedded = resolved.text("coordinator_address") == EMBEDDED;
-    let dir = PathBuf::from(resolved.text("data_dir"));
+    let folders = Folders::of_settings(&resolved)?;
+    let dir = folders.data().to_owned();
     // All that can be wrong with what was given is said before anything is made.
     let addresses = addresses(&resolved, processes)?;
     let first = first_id(resolved.integer("node_id"), processes)?;
@@ -60,7 +62,7 @@ pub(crate) fn run(
     let cores = if pin_cores { cores::share_out(processes)? } else { Vec::new() };
 
     create_folders(&SystemSyncer, &dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    refuse_small(&dir, &resolved, processes, embedded)?;
+    refuse_small(&folders, &resolved, processes, embedded)?;
     let dir = fs::canonicalize(&dir)?;
     let coordinator = if embedded {
         dir.join(COORDINATOR_SOCKET)
@@ -183,6 +185,7 @@ impl Shared<'_> {
         }
         push("coordinator_address", text(&self.plan.coordinator())?);
         push("data_dir", text(self.plan.dir())?);
+        push("log_root", self.resolved.text("log_root").to_owned());
         if let Some(memory) = self.memory {
             push("memory_limit_bytes", memory.to_string());
         }

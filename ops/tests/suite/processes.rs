@@ -296,6 +296,44 @@ fn machine_that_is_drained_by_its_address_gives_all_pairs_of_its_processes_to_th
     assert_eq!(first.stop(), Some(0));
 }
 
+/// What two hosts have: each its own data folder, and one log root that both see.
+#[test]
+fn machines_with_data_folders_of_their_own_take_pairs_over_from_one_log_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let [data, other_data, shared] = ["first", "second", "shared"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&shared).unwrap();
+    let log_root = format!("--log-root={}", shared.display());
+    let ports = Ports::take();
+    let mut first = Machine::launch(("127.0.0.1", ports.first), &data, "2", &[&log_root]);
+    let of_first = first.up();
+    let coordinator = format!("--coordinator-address={}", data.join("coordinator.socket").display());
+    let more = [&*log_root, "--node-id=2", &coordinator];
+    let mut second = Machine::launch(("127.0.0.2", ports.first + 20), &other_data, "1", &more);
+    let of_second = second.up();
+    first.put_all("of the first");
+
+    // The first machine's nodes stand still past their leases: the other one has their logs.
+    of_first.iter().for_each(|node| stop(*node));
+    second.wait_all("of the first");
+    second.put_all("of the second");
+    of_first.iter().for_each(|node| signal(*node, Signal::CONT));
+    // They learn that their leases have ended, and are started again.
+    wait::until("all nodes are there", || first.client(&["status"]).is_some());
+
+    second.kill();
+    wait_ended(&of_second);
+    first.wait_all("of the second");
+    first.put_all("after");
+    first.wait_all("after");
+    assert_eq!(first.stop(), Some(0));
+    let names = |path: &Path| {
+        let names = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).collect::<Vec<_>>()
+    };
+    assert!(names(&shared).iter().any(|name| name == "log-root-id"), "{:?}", names(&shared));
+    assert_eq!(names(&other_data), ["node-2"], "nothing of the second machine that others need");
+}
+
 #[test]
 fn processes_that_cannot_be_are_refused_before_anything_is_made() {
     let folder = tempfile::tempdir().unwrap();

@@ -22,13 +22,14 @@ use crate::hint::Reached;
 use crate::service::{EXTEND_EVERY, SupervisorService};
 
 /// What is as the supervisor has set it for each node, whatever their configuration says by now.
-const SET_BY_SUPERVISOR: [&str; 8] = [
+const SET_BY_SUPERVISOR: [&str; 9] = [
     "node_id",
     "listen_address",
     "http_address",
     "advertise_address",
     "advertise_http_address",
     "data_dir",
+    "log_root",
     "coordinator_address",
     "memory_limit_bytes",
 ];

@@ -1,0 +1,145 @@
+//! Where a node keeps what: the data folder is its host's own, the log root is read by every host of the
+//! cluster.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use cell_terms::setting::Settings;
+
+use crate::exit::{Exit, Failure};
+
+const DATA_DIR: &str = "data_dir";
+const LOG_ROOT: &str = "log_root";
+
+/// The folders of a node, or of all nodes of one supervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Folders {
+    data: PathBuf,
+    log_root: PathBuf,
+}
+
+impl Folders {
+    /// The folders that the settings name. A log root of its own must be there: one that is made where
+    /// nothing is mounted would be an empty one, on this host's own disk.
+    pub(crate) fn of_settings(settings: &Settings) -> Result<Folders, Failure> {
+        let data = PathBuf::from(settings.text(DATA_DIR));
+        let given = settings.text(LOG_ROOT);
+        if given.is_empty() {
+            return Ok(Folders::within(&data));
+        }
+        let log_root = std::path::absolute(given).map_err(|error| refused(Exit::Usage, given, &error))?;
+        match fs::metadata(&log_root) {
+            Ok(found) if found.is_dir() => Ok(Folders { data, log_root }),
+            Ok(_) => Err(refused(Exit::Usage, given, &"it is no folder")),
+            // What is mounted late is there at the next start.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let next = "mount the file system that it is on; at the very first start make the folder";
+                Err(refused(Exit::Error, given, &"it is not there").next(next))
+            }
+            Err(error) => Err(refused(Exit::Error, given, &error)),
+        }
+    }
+
+    /// All in one folder, which is made.
+    pub(crate) fn within(data: &Path) -> Folders {
+        Folders { data: data.to_owned(), log_root: data.join("log") }
+    }
+
+    /// The data folder.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// The log root.
+    pub(crate) fn log_root(&self) -> &Path {
+        &self.log_root
+    }
+
+    /// Where an embedded coordinator has its table.
+    pub(crate) fn coordinator(&self) -> PathBuf {
+        self.data.join("coordinator")
+    }
+
+    /// The folder of one node: its lock, and its socket for shared memory.
+    pub(crate) fn home(&self, node: u32) -> PathBuf {
+        self.data.join(format!("node-{node}"))
+    }
+
+    /// Whether nothing is stored yet, as far as this host sees.
+    pub(crate) fn are_new(&self) -> bool {
+        let mut logs = fs::read_dir(&self.log_root).into_iter().flatten();
+        logs.next().is_none() && !self.coordinator().exists()
+    }
+
+    /// Whether both are, or are going to be, on one file system.
+    pub(crate) fn are_on_one_disk(&self) -> bool {
+        device(&self.data) == device(&self.log_root)
+    }
+}
+
+/// The file system of a folder, or of where it is going to be.
+fn device(folder: &Path) -> Option<u64> {
+    let folder = std::path::absolute(folder).ok()?;
+    folder.ancestors().find_map(|path| fs::metadata(path).ok()).map(|found| found.dev())
+}
+
+fn refused(exit: Exit, given: &str, why: &dyn fmt::Display) -> Failure {
+    let what = format!("`{LOG_ROOT}` cannot be `{given}`: {why}");
+    Failure::new(exit, what).next("give the folder of the cluster's logs, or leave log_root out")
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::setting::Source;
+
+    use super::*;
+    use crate::settings::REGISTRY;
+
+    fn folders(data: &Path, log_root: &str) -> Result<Folders, Failure> {
+        let mut settings = REGISTRY.defaults();
+        settings.set(DATA_DIR, data.to_str().unwrap(), Source::Flag).unwrap();
+        settings.set(LOG_ROOT, log_root, Source::Flag).unwrap();
+        Folders::of_settings(&settings)
+    }
+
+    #[test]
+    fn log_root_is_in_the_data_folder_unless_another_one_is_given() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let own = folders(&data, "").unwrap();
+        assert_eq!((own.log_root(), own.home(3)), (&*data.join("log"), data.join("node-3")));
+        assert!(own.are_new() && own.are_on_one_disk());
+        let shared = folder.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        let apart = folders(&data, shared.to_str().unwrap()).unwrap();
+        assert_eq!((apart.log_root(), apart.coordinator()), (&*shared, data.join("coordinator")));
+        assert!(apart.are_new());
+        fs::write(shared.join("log-root-id"), "").unwrap();
+        assert!(!apart.are_new(), "another host has begun");
+    }
+
+    #[test]
+    fn log_root_that_is_not_there_is_refused_and_not_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let (missing, file) = (folder.path().join("missing"), folder.path().join("file"));
+        fs::write(&file, "").unwrap();
+        for (log_root, words, exit) in
+            [(&missing, "it is not there", Exit::Error), (&file, "it is no folder", Exit::Usage)]
+        {
+            let error = folders(folder.path(), log_root.to_str().unwrap()).unwrap_err();
+            assert_eq!(error.exit, exit, "{}", error.what);
+            assert!(error.what.contains("`log_root`") && error.what.contains(words), "{}", error.what);
+        }
+        assert!(!missing.exists());
+    }
+
+    #[test]
+    fn log_root_is_taken_from_the_working_directory_on_as_data_folders_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folders(folder.path(), ".").unwrap();
+        assert_eq!(here.log_root(), std::path::absolute(".").unwrap());
+    }
+}
