@@ -48,6 +48,8 @@ pub(crate) struct ServedReads {
 /// What the control thread starts with.
 pub(crate) struct BringUp {
     pub(crate) options: NodeOptions,
+    /// The folder whose lock it holds, as `home_name` names it.
+    pub(crate) home: String,
     pub(crate) log_root: LogRoot,
     pub(crate) worker_options: WorkerOptions,
     pub(crate) reads: ServedReads,
@@ -125,11 +127,10 @@ impl BringUp {
         let settings = &self.options.settings;
         check_geometry(geometry, settings)?;
         let durability = self.worker_options.pair.durability;
-        let home = std::path::absolute(&self.options.home).unwrap_or_else(|_| self.options.home.clone());
         Ok(Joining {
             terms: ClusterTerms::new(FRAME_VERSION, host, durability, lease_terms(settings)),
             host,
-            home: home.display().to_string(),
+            home: self.home.clone(),
         })
     }
 

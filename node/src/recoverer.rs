@@ -238,6 +238,7 @@ mod tests {
         Arc::new(BringUp {
             log_root: LogRoot::open(&options.folder).unwrap(),
             worker_options: WorkerOptions::from_settings(&settings),
+            home: "/home".to_owned(),
             options,
             reads: ServedReads { ordered: false, whole: true },
             taker: RegionTaker::of(device.clone()),

@@ -28,6 +28,7 @@ use crate::control;
 use crate::driver::Ended;
 use crate::error::NodeError;
 use crate::figures::FIGURES_EVERY_NS;
+use crate::home::home_name;
 use crate::lease_end;
 use crate::log_flush;
 use crate::memory_plan::{MemoryPlan, STREAMS, parked_bytes_max, result_bytes_max};
@@ -224,6 +225,7 @@ impl StartingNode {
             threads: AtomicUsize::new(recovery_threads(settings)),
             move_bytes_per_second: AtomicU64::new(settings.integer("move_bytes_per_second")),
             advertised: options.advertised.unwrap_or(address),
+            home: home_name(&options.home, &self.lock, incarnation),
             options,
             log_root: self.log_root,
             worker_options,

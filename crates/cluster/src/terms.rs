@@ -71,7 +71,7 @@ pub struct NodeSeat {
     pub incarnation: Incarnation,
     /// The host; none where it is not known.
     pub host: Option<HostId>,
-    /// The folder whose lock it holds for life.
+    /// The folder whose lock it holds for life, and which file that lock is.
     pub home: String,
     /// Its fabric address, for who looks for it.
     pub fabric: String,
@@ -84,7 +84,7 @@ pub struct Joining {
     pub terms: ClusterTerms,
     /// The host; none where it is not known.
     pub host: Option<HostId>,
-    /// The folder whose lock it holds.
+    /// The folder whose lock it holds, and which file that lock is.
     pub home: String,
 }
 

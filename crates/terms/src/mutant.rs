@@ -209,6 +209,9 @@ mutants! {
     StoppedRenews: "stopped-renews",
     /// A node ends its lease while it may still be trusted. A test of `node/src/lease_end.rs` catches it.
     LeaseEndedEarly: "lease-ended-early",
+    /// A node's folder is known by its path alone: another disk under that path counts as the same. A test of
+    /// `node/src/home.rs` catches it.
+    HomeByPath: "home-by-path",
     /// Who has served a pair claims it again. Tests of the coordinator catch it.
     ServedClaimedAgain: "served-claimed-again",
     /// A recovery takes what is newer than its image says. A test of `recovery/src/replay.rs` catches it.
