@@ -109,7 +109,7 @@ impl Client {
         let mut core = ClientCore::new(options, seed());
         core.bound_cache(memory_bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(usize::MAX));
         let driver = Driver::new(endpoint, core, addresses.clone());
-        let driver = driver.over(transport);
+        let driver = driver.over(transport).naming(server);
         let mut client = Client { driver, poller, clock, spin: Spin::default() };
         let mut lacks_room = false;
         while !client.driver.core().is_up() {

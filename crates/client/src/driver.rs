@@ -10,6 +10,7 @@ use crate::Item;
 use crate::client_core::{ClientCommand, ClientCore};
 use crate::error::AttemptError;
 use crate::link_id::LinkId;
+use crate::names::{Names, is_name};
 use crate::operation::WhoSearches;
 use crate::transport::{self, Transport};
 
@@ -40,6 +41,9 @@ pub struct Driver<E> {
     endpoint: E,
     core: ClientCore,
     addresses: Vec<Address>,
+    /// The servers that the user gave, if some of them are named; else empty.
+    servers: Vec<String>,
+    names: Names,
     links: Vec<LinkState>,
     transport: Transport,
     fabric_error: Option<FabricError>,
@@ -63,6 +67,8 @@ impl<E: OneSided> Driver<E> {
             endpoint,
             core,
             addresses,
+            servers: Vec::new(),
+            names: Names::default(),
             links: vec![bootstrap],
             transport: Transport::Tcp,
             fabric_error: None,
@@ -71,6 +77,14 @@ impl<E: OneSided> Driver<E> {
             now_ns: 0,
             found_ns: 0,
         }
+    }
+
+    /// Has names among the servers that the user gave looked up anew for each later attempt.
+    #[must_use]
+    pub fn naming(self, servers: &str) -> Driver<E> {
+        let servers: Vec<String> = servers.split(',').map(|server| server.trim().to_owned()).collect();
+        let is_any_named = servers.iter().any(|server| is_name(server));
+        Driver { servers: if is_any_named { servers } else { Vec::new() }, ..self }
     }
 
     /// What to talk over where an address was learnt.
@@ -298,14 +312,15 @@ impl<E: OneSided> Driver<E> {
             count += 1;
             match command {
                 ClientCommand::Connect { link, address: None, attempt } => {
+                    self.look_up_servers();
                     let count = self.addresses.len();
                     let turn = usize::try_from(attempt % count as u64).unwrap_or(0);
                     let address = self.addresses[turn];
                     self.link_state(link).learnt = None;
                     self.begin(now_ns, link, address);
                 }
-                ClientCommand::Connect { link, address: Some(text), .. } => {
-                    let address: Result<Address, FabricError> = text.parse();
+                ClientCommand::Connect { link, address: Some(text), attempt } => {
+                    let address = look_up(&self.names, text, attempt);
                     let address = address.map(|address| self.transport.to_reach(address));
                     let state = self.link_state(link);
                     state.tries_shared_memory = false;
@@ -368,6 +383,28 @@ impl<E: OneSided> Driver<E> {
         }
     }
 
+    /// Takes over where the servers that the user named are by now, as far as that is known.
+    fn look_up_servers(&mut self) {
+        let mut found: Vec<Address> = Vec::new();
+        for server in &self.servers {
+            match server.parse() {
+                Ok(address) => found.push(address),
+                Err(_) => match self.names.addresses(server) {
+                    none if none.is_empty() => return, // what was known before counts until then
+                    named => found.extend(named.into_iter().map(Address::Tcp)),
+                },
+            }
+        }
+        // Shared memory that was met behind one of them is tried as before.
+        let met = self.addresses.iter().filter(|address| matches!(address, Address::Shm(_)));
+        let mut addresses: Vec<Address> = met.copied().collect();
+        let found = found.into_iter().map(|address| self.transport.to_reach(address));
+        addresses.extend(found.filter(|address| !matches!(address, Address::Shm(_))));
+        if self.transport != Transport::Shm && addresses.iter().any(|to| !matches!(to, Address::Shm(_))) {
+            self.addresses = addresses;
+        }
+    }
+
     fn link_state(&mut self, link: LinkId) -> &mut LinkState {
         while self.links.len() <= link.index() {
             self.links.push(LinkState::default());
@@ -402,4 +439,14 @@ impl<E: OneSided> Driver<E> {
     pub fn prepare_sleep(&mut self) -> bool {
         self.endpoint.prepare_sleep()
     }
+}
+
+/// The address of a text of the region table. Of a name's addresses the next one at each attempt.
+fn look_up(names: &Names, text: &str, attempt: u64) -> Result<Address, FabricError> {
+    if !is_name(text) {
+        return text.parse();
+    }
+    let found = names.addresses(text);
+    let turn = usize::try_from(attempt % found.len().max(1) as u64).unwrap_or(0);
+    found.get(turn).map(|address| Address::Tcp(*address)).ok_or(FabricError::NameUnknown)
 }

@@ -65,6 +65,7 @@ mod link_id;
 mod links;
 mod live_options;
 mod multi_get;
+mod names;
 #[doc(hidden)]
 pub mod mutant;
 mod onesided;

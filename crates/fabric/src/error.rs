@@ -15,6 +15,9 @@ pub enum FabricError {
     /// Not an address: see the table in `address_text`.
     #[error("not a fabric address: it takes `127.0.0.1:7000`, `[::1]:7000`, `shm:/a/path` or `shm:@name`")]
     AddressInvalid,
+    /// A name was not looked up yet, or leads nowhere.
+    #[error("no address of that name is known")]
+    NameUnknown,
     /// This provider does not reach that kind of address.
     #[error("this provider cannot reach {address}")]
     AddressUnsupported {
