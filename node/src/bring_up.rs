@@ -2,7 +2,6 @@
 //! and new pairs are made of.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -59,7 +58,7 @@ pub(crate) struct BringUp {
     pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) incarnation: Incarnation,
     /// Where others connect.
-    pub(crate) advertised: SocketAddr,
+    pub(crate) advertised: String,
     pub(crate) to_worker: ToWorker,
     pub(crate) progress: Arc<Progress>,
     /// Of the next takeover.
@@ -115,7 +114,7 @@ impl BringUp {
         MemberRow {
             incarnation: self.incarnation,
             node: self.options.node,
-            fabric: self.advertised.to_string(),
+            fabric: self.advertised.clone(),
             http: self.options.http_address.clone(),
             pid: std::process::id(),
             memory_limit_bytes: self.options.settings.integer("memory_limit_bytes"),
@@ -154,12 +153,7 @@ impl BringUp {
     pub(crate) fn publish(&self) -> PublishRequest {
         PublishRequest {
             durability: self.worker_options.pair.durability,
-            place: ServingAddress {
-                address: self.advertised.to_string(),
-                worker: 0,
-                node_key: 0,
-                extent_key: 0,
-            },
+            place: ServingAddress { address: self.advertised.clone(), worker: 0, node_key: 0, extent_key: 0 },
             log: LogOptions::from_settings(&self.options.settings),
             salt: RandomState::new().build_hasher().finish(),
         }

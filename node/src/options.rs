@@ -22,8 +22,10 @@ pub struct NodeOptions {
     pub home: PathBuf,
     /// Where it listens for clients.
     pub listen: SocketAddr,
-    /// Where clients and peers are to connect; none: where it listens.
-    pub advertised: Option<SocketAddr>,
+    /// Whether that may be an address that is not loopback.
+    pub beyond_loopback: bool,
+    /// Where clients are to connect, by name or address; none: where it listens.
+    pub advertised: Option<String>,
     /// Where others find its HTTP; empty: nowhere.
     pub http_address: String,
     /// Who may do what.

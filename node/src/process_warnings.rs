@@ -13,6 +13,8 @@ pub enum WarningSubject {
     Certificates,
     /// Who else may read or write the files of TLS and tokens.
     Files,
+    /// Who reaches the node without protection.
+    Network,
 }
 
 /// See the module's text.

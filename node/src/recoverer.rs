@@ -220,12 +220,13 @@ mod tests {
     fn bring_up(folder: &Path, link: &SimLink, device: &Arc<FakeDevice>) -> Arc<BringUp> {
         let mut settings = settings();
         let plan = MemoryPlan::new(&mut settings, Some(8 << 30)).unwrap();
-        let address = "127.0.0.1:7000".parse().unwrap();
+        let address: std::net::SocketAddr = "127.0.0.1:7000".parse().unwrap();
         let options = NodeOptions {
             node: NODE,
             folder: folder.join("log"),
             home: folder.join("home"),
             listen: address,
+            beyond_loopback: false,
             advertised: None,
             http_address: String::new(),
             access: Arc::default(),
@@ -246,7 +247,7 @@ mod tests {
             budget: plan.budget(),
             coordinator: Arc::new(link.clone()),
             incarnation: link.grant(LEASE_MS).unwrap().lease,
-            advertised: address,
+            advertised: address.to_string(),
             to_worker: ToWorker { inbound: channel().0, waker: Poller::new().unwrap().waker() },
             progress: Arc::new(Progress::new(0)),
             threads: AtomicUsize::new(1),

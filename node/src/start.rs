@@ -224,7 +224,7 @@ impl StartingNode {
         let bring_up = Arc::new(BringUp {
             threads: AtomicUsize::new(recovery_threads(settings)),
             move_bytes_per_second: AtomicU64::new(settings.integer("move_bytes_per_second")),
-            advertised: options.advertised.unwrap_or(address),
+            advertised: options.advertised.clone().unwrap_or_else(|| address.to_string()),
             home: home_name(&options.home, &self.lock, incarnation),
             options,
             log_root: self.log_root,
@@ -310,7 +310,8 @@ fn fabric_options(options: &NodeOptions) -> HostOptions {
         ..ShmOptions::from_settings(settings)
     };
     let socket = (settings.text("fabric_shm") == "on").then(|| socket_name(&options.home)).flatten();
-    HostOptions { shm, socket, verbs: VerbsOptions::from_settings(settings) }
+    let verbs = VerbsOptions::from_settings(settings);
+    HostOptions { shm, socket, beyond_loopback: options.beyond_loopback, verbs }
 }
 
 /// The socket for shared memory lies in the node's own folder; where the path is too long for one, there is

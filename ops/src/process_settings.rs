@@ -1,7 +1,8 @@
 //! Settings of a node's process; those of the store are declared by the crates that use them.
 
 use cell_terms::setting::{
-    ADDRESS, Applies, Bounds, OPTIONAL_ADDRESS, OPTIONAL_PATH, PATH, Setting, TextForm,
+    ADDRESS, Applies, Bounds, HOST_PORT, OPTIONAL_ADDRESS, OPTIONAL_HOST_PORT, OPTIONAL_PATH, PATH, Setting,
+    TextForm,
 };
 
 use anyhow::Context;
@@ -57,20 +58,31 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "listen_address",
-        meaning: "Where clients and peers connect (the fabric); loopback only, so far.",
+        meaning: "Where clients connect (the fabric), by address or name; an IPv6 address in brackets. Loopback only, \
+                  unless insecure_network is set. 0.0.0.0 and [::] are every address of this host, and need \
+                  an advertise_address.",
         default: "127.0.0.1:7000",
-        bounds: Bounds::Form(ADDRESS),
+        bounds: Bounds::Form(HOST_PORT),
         applies: Applies::Restart(
             "The socket is opened when the process starts, and others know the node by its address.",
         ),
     },
     Setting {
         name: "advertise_address",
-        meaning: "Where others are to connect to the fabric, IP:PORT, where that is not listen_address: \
-                  behind a forwarded port, say.",
+        meaning: "Where others are to connect to the fabric, where that is not listen_address: behind a forwarded \
+                  port, say. A name is looked up by each client, anew for each connection.",
         default: "",
-        bounds: Bounds::Form(OPTIONAL_ADDRESS),
+        bounds: Bounds::Form(OPTIONAL_HOST_PORT),
         applies: Applies::Restart(WRITTEN_AT_JOIN),
+    },
+    Setting {
+        name: "insecure_network",
+        meaning: "Lets the fabric listen beyond loopback though it has no TLS. For trusted networks only: whoever is on the \
+                  network can read and change what goes over it, tokens too. It is warned of for as long as \
+                  it is so.",
+        default: "false",
+        bounds: Bounds::Flag,
+        applies: Applies::Restart("The socket is opened when the process starts."),
     },
     Setting {
         name: "http_address",

@@ -281,7 +281,7 @@ mod tests {
         for (name, garbage, words) in [
             ("tracing_filter", "garbage", "`garbage` is no level"),
             ("tracing_filter", "info,cell_node=loud", "error parsing level filter"),
-            ("listen_address", "localhost", "it takes IP:PORT"),
+            ("listen_address", "localhost", "it takes HOST:PORT"),
             ("advertise_http_address", "7080", "it takes IP:PORT, or nothing"),
             ("coordinator_address", "embeded", "it takes the path of a unix socket or `embedded`"),
             ("coordinator_address", "127.0.0.1:7200", "a path has a `/`"),

@@ -1,41 +1,128 @@
 //! What is refused of a node's settings before anything is made.
 
-use std::net::SocketAddr;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-use cell_fabric::FabricError;
 use cell_node::AccessRules;
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
 use cell_web::{HttpServer, TOKENS_FILE, WebError};
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 
-/// The address that a setting is.
+/// Where the fabric listens.
+const LISTEN: &str = "listen_address";
+/// Where others are to connect to it.
+const ADVERTISE: &str = "advertise_address";
+/// Whether it may listen beyond loopback though nothing protects it there.
+const INSECURE: &str = "insecure_network";
+
+/// What is said of a fabric that anybody on its network can use.
+pub(crate) const INSECURE_WORDS: &str =
+    "the fabric is open to its network (insecure_network): what goes over it can be read and changed there";
+
+/// The address that a setting is; a name is looked up.
 pub(crate) fn address(settings: &Settings, name: &str) -> Result<SocketAddr, Failure> {
     let text = settings.text(name);
-    text.parse().map_err(|_| Failure::usage(format!("`{name}` cannot be `{text}`: it takes IP:PORT")))
+    let refused = |why: &dyn fmt::Display| {
+        // A name may lead somewhere at the next start.
+        Failure::new(Exit::Error, format!("`{name}` cannot be `{text}`: {why}"))
+    };
+    match text.to_socket_addrs() {
+        Ok(mut found) => found.next().ok_or_else(|| refused(&"the name has no address")),
+        Err(error) => Err(refused(&error)),
+    }
+}
+
+/// Where others are to connect: a host, by name or address, and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Advertised {
+    host: String,
+    port: u16,
+}
+
+impl Advertised {
+    fn read(text: &str) -> Option<Advertised> {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Advertised { host: host.to_owned(), port: port.parse().ok()? })
+    }
+
+    fn ip(&self) -> Option<IpAddr> {
+        self.host.trim_matches(['[', ']']).parse().ok()
+    }
+
+    /// Its port.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The same host with a port that is so much higher.
+    pub(crate) fn shifted(&self, by: u16) -> Advertised {
+        Advertised { port: self.port + by, ..self.clone() }
+    }
+}
+
+impl fmt::Display for Advertised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
 }
 
 /// An address that is given in place of the one that is listened on; none if it is not set.
-pub(crate) fn advertised(settings: &Settings, name: &str) -> Result<Option<SocketAddr>, Failure> {
-    if settings.text(name).is_empty() {
+pub(crate) fn advertised(settings: &Settings, name: &str) -> Result<Option<Advertised>, Failure> {
+    let text = settings.text(name);
+    if text.is_empty() {
         return Ok(None);
     }
-    let given = address(settings, name)?;
-    if given.port() == 0 || given.ip().is_unspecified() {
-        let what = format!("`{name}` cannot be `{given}`: nobody can connect to it");
-        return Err(Failure::usage(what).next("give the address and port that others reach"));
+    let given = Advertised::read(text);
+    match given.filter(|given| given.port != 0 && given.ip().is_none_or(|ip| !ip.is_unspecified())) {
+        Some(given) => Ok(Some(given)),
+        None => {
+            let what = format!("`{name}` cannot be `{text}`: nobody can connect to it");
+            Err(Failure::usage(what).next("give the address and port that others reach"))
+        }
     }
-    Ok(Some(given))
 }
 
-/// Refuses to serve clients where the fabric would refuse it, too, but only after the data folder is made.
-pub(crate) fn refuse_beyond_loopback(listen: SocketAddr) -> Result<(), Failure> {
-    if listen.ip().is_loopback() {
+/// Where others are to connect to the fabric, if that is not the address on which it listens: what is given,
+/// or the name by which listen_address is given, which may lead elsewhere later.
+pub(crate) fn advertised_fabric(settings: &Settings) -> Result<Option<Advertised>, Failure> {
+    let listen = || Advertised::read(settings.text(LISTEN));
+    let named = || listen().filter(|listen| listen.port != 0 && listen.ip().is_none());
+    Ok(advertised(settings, ADVERTISE)?.or_else(named))
+}
+
+/// Whether what goes over the fabric is safe from others on its network; why not.
+pub(crate) fn fabric_is_protected(settings: &Settings) -> Result<(), String> {
+    if settings.flag(INSECURE) {
         return Ok(());
     }
-    let words = with_causes(&FabricError::NotLoopback { address: listen });
-    Err(Failure::usage(words).next("give another listen_address"))
+    Err("the fabric has no TLS yet, and who is on its network could read and change what goes over it".into())
+}
+
+/// Refuses to serve clients on an address where they are not safe, or that nobody can be told. Whether it is
+/// one that is not loopback.
+pub(crate) fn check_fabric(settings: &Settings, listen: SocketAddr) -> Result<bool, Failure> {
+    let ip = listen.ip().to_canonical();
+    if ip.is_loopback() {
+        return Ok(false);
+    }
+    if let Err(why) = fabric_is_protected(settings) {
+        let next = "give a loopback address as listen_address, or insecure_network = true where everybody on \
+                    that network is trusted";
+        return Err(Failure::usage(format!("{listen} is not a loopback address: {why}")).next(next));
+    }
+    if ip.is_unspecified() && advertised_fabric(settings)?.is_none() {
+        let what = format!("`{LISTEN}` is {listen}, every address of this host, which nobody can connect to");
+        return Err(Failure::usage(what).next("give advertise_address: where others reach this host"));
+    }
+    Ok(true)
+}
+
+/// What an operator is to know all the time of a fabric that is reached from elsewhere.
+pub(crate) fn network_warnings(settings: &Settings, beyond_loopback: bool) -> Vec<String> {
+    let is_open = beyond_loopback && settings.flag(INSECURE);
+    is_open.then(|| INSECURE_WORDS.to_owned()).into_iter().collect()
 }
 
 /// Refuses an address of HTTP that needs more than is given, and files of it that are wrong.
@@ -55,4 +142,71 @@ pub(crate) fn explain_web(error: WebError) -> Failure {
         _ => "give another http_address",
     };
     Failure::usage(with_causes(&error)).next(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::setting::Source;
+
+    use super::*;
+    use crate::settings::REGISTRY;
+
+    fn settings(values: &[(&str, &str)]) -> Settings {
+        let mut settings = REGISTRY.defaults();
+        for (name, text) in values {
+            settings.set(name, text, Source::Flag).unwrap();
+        }
+        settings
+    }
+
+    fn check(values: &[(&str, &str)]) -> Result<bool, String> {
+        let settings = settings(values);
+        let listen = address(&settings, LISTEN).unwrap();
+        check_fabric(&settings, listen).map_err(|failure| failure.what)
+    }
+
+    #[test]
+    fn check_fabric_refuses_what_is_not_loopback_unless_the_network_is_trusted() {
+        for loopback in ["127.0.0.1:7000", "127.9.9.9:7000", "[::1]:7000", "[::ffff:127.0.0.1]:7000"] {
+            assert_eq!(check(&[(LISTEN, loopback)]), Ok(false), "{loopback}");
+        }
+        for other in ["192.0.2.1:7000", "[2001:db8::1]:7000", "[::ffff:192.0.2.1]:7000", "0.0.0.0:7000"] {
+            let refused = check(&[(LISTEN, other)]).unwrap_err();
+            assert!(refused.contains(other) && refused.contains("is not a loopback address"), "{refused}");
+        }
+        assert_eq!(check(&[(LISTEN, "192.0.2.1:7000"), (INSECURE, "true")]), Ok(true));
+    }
+
+    #[test]
+    fn check_fabric_of_every_address_wants_to_know_what_others_are_told() {
+        for any in ["0.0.0.0:7000", "[::]:7000"] {
+            let refused = check(&[(LISTEN, any), (INSECURE, "true")]).unwrap_err();
+            assert!(refused.contains("every address of this host"), "{refused}");
+            let told = [(LISTEN, any), (INSECURE, "true"), (ADVERTISE, "node-1.example:7000")];
+            assert_eq!(check(&told), Ok(true));
+        }
+    }
+
+    #[test]
+    fn advertised_keeps_names_and_counts_ports_up() {
+        let of = |listen: &str, advertise: &str| {
+            let settings = settings(&[(LISTEN, listen), (ADVERTISE, advertise)]);
+            advertised_fabric(&settings).map(|given| given.map(|given| given.shifted(2).to_string()))
+        };
+        assert_eq!(of("127.0.0.1:7000", "").unwrap(), None);
+        assert_eq!(of("127.0.0.1:7000", "[2001:db8::1]:7000").unwrap().unwrap(), "[2001:db8::1]:7002");
+        assert_eq!(of("node-1:7000", "").unwrap().unwrap(), "node-1:7002");
+        assert_eq!(of("node-1:7000", "other:7100").unwrap().unwrap(), "other:7102");
+        for nobody in ["127.0.0.1:0", "0.0.0.0:7000", "[::]:7000"] {
+            assert!(of("127.0.0.1:7000", nobody).is_err(), "{nobody}");
+        }
+    }
+
+    #[test]
+    fn network_that_is_open_is_warned_of_and_loopback_is_not() {
+        let open = settings(&[(INSECURE, "true")]);
+        assert_eq!(network_warnings(&open, true), [INSECURE_WORDS]);
+        assert!(network_warnings(&open, false).is_empty());
+        assert!(network_warnings(&settings(&[]), true).is_empty());
+    }
 }

@@ -24,8 +24,8 @@ pub enum FabricError {
         /// The address asked for.
         address: Address,
     },
-    /// The fabric listens on loopback only while it has no TLS.
-    #[error("{address} is not a loopback address, and the fabric has no TLS to listen there")]
+    /// The fabric listens on loopback only, unless its options permit more.
+    #[error("{address} is not a loopback address, and listening beyond loopback was not permitted")]
     NotLoopback {
         /// What was asked for.
         address: SocketAddr,

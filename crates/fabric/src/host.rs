@@ -38,6 +38,8 @@ pub struct HostOptions {
     pub shm: ShmOptions,
     /// The unix socket for peers of this host; none: no shared memory.
     pub socket: Option<SocketName>,
+    /// Whether TCP may listen on an address that is not loopback: the caller knows who reaches it.
+    pub beyond_loopback: bool,
     /// Whether peers can come over RDMA, and how.
     pub verbs: VerbsOptions,
 }
@@ -159,6 +161,7 @@ impl HostEndpoint {
             one_sided: shm_options.one_sided,
             partition: shm_options.partition.clone(),
             readers: shm_options.readers.clone(),
+            beyond_loopback: options.beyond_loopback,
         };
         let mut tcp = TcpEndpoint::listen_with(address, &tcp_options, &registry)?;
         let shm = options.socket.map(|name| ShmEndpoint::listen_with(name, &shm_options, &registry));

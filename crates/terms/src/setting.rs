@@ -93,6 +93,14 @@ pub const OPTIONAL_ADDRESS: TextForm = TextForm {
     takes: "IP:PORT, or nothing",
     check: |text| if text.is_empty() { Ok(()) } else { check_address(text) },
 };
+/// A host, by name or address, and a port.
+pub const HOST_PORT: TextForm = TextForm { max: 256, takes: "HOST:PORT", check: check_host_port };
+/// A host and a port, or none.
+pub const OPTIONAL_HOST_PORT: TextForm = TextForm {
+    max: 256,
+    takes: "HOST:PORT, or nothing",
+    check: |text| if text.is_empty() { Ok(()) } else { check_host_port(text) },
+};
 /// A path of a file or folder.
 pub const PATH: TextForm = TextForm { max: 4096, takes: "a path", check: check_path };
 /// A path of a file or folder, or none.
@@ -104,6 +112,23 @@ pub const OPTIONAL_PATH: TextForm = TextForm {
 
 fn check_address(text: &str) -> Result<(), String> {
     text.parse::<SocketAddr>().map(drop).map_err(|error| error.to_string())
+}
+
+/// Whether a name leads anywhere is found out when it is used.
+fn check_host_port(text: &str) -> Result<(), String> {
+    if text.parse::<SocketAddr>().is_ok() {
+        return Ok(());
+    }
+    let Some((host, port)) = text.rsplit_once(':') else { return Err("it has no port".to_owned()) };
+    if port.parse::<u16>().is_err() {
+        return Err(format!("`{port}` is no port"));
+    }
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    match host {
+        "" => Err("it has no host".to_owned()),
+        host if host.chars().all(is_of_name) => Ok(()),
+        host => Err(format!("`{host}` is no host; an IPv6 address stands in brackets")),
+    }
 }
 
 fn check_path(text: &str) -> Result<(), String> {
@@ -484,6 +509,9 @@ mod tests {
         for (form, wrong, words) in [
             (ADDRESS, "", "it takes IP:PORT (invalid socket address"),
             (OPTIONAL_ADDRESS, "localhost:7", "it takes IP:PORT, or nothing (invalid"),
+            (HOST_PORT, "node-1.example", "it takes HOST:PORT (it has no port"),
+            (HOST_PORT, "node-1:x", "it takes HOST:PORT (`x` is no port"),
+            (OPTIONAL_HOST_PORT, "::1:7", "an IPv6 address stands in brackets"),
             (PATH, "", "it takes a path (it is empty)"),
             (OPTIONAL_PATH, "a\0b", "(no path has a byte 0)"),
             (PATH, &"x".repeat(4097), "(of at most 4096 bytes)"),

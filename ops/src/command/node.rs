@@ -11,7 +11,7 @@ use cell_fabric::Partition;
 use cell_memory::MemoryError;
 use cell_node::{
     AccessRules, Ended, FailureKind, NO_ROOM, NodeError, NodeHandle, NodeOptions, NodeSnapshot, NodeState,
-    ProcessWarnings, SILENT_WORDS, StartingNode,
+    ProcessWarnings, SILENT_WORDS, StartingNode, WarningSubject,
 };
 use cell_recovery::RecoveryError;
 use cell_settings::SettingsStore;
@@ -37,7 +37,9 @@ use crate::process_settings::{EMBEDDED, end_with_supervisor, keep_files_private,
 use crate::reload::Configuration;
 use crate::service::Service;
 use crate::signal::{self, Hangup};
-use crate::start_checks::{address, advertised, check_http, explain_web, refuse_beyond_loopback};
+use crate::start_checks::{
+    address, advertised, advertised_fabric, check_fabric, check_http, explain_web, network_warnings,
+};
 use crate::{cores, environment, logging, settings};
 
 /// How often the node's state is looked at.
@@ -144,8 +146,8 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let resolve = move || Ok(resolve(&given, development)?.0);
     let process_warnings = Arc::new(ProcessWarnings::default());
     let configuration = Configuration::new(settings.clone(), filter, process_warnings.clone(), resolve);
-    let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
-    refuse_beyond_loopback(listen)?;
+    let http = address(&settings, "http_address")?;
+    let listen = listen_on(&settings, &process_warnings, supervised)?;
     let access = Arc::new(check_http(&settings, http)?);
     let folders = Folders::of_settings(&settings)?;
     refuse_small(&folders, &settings, 1, settings.text(COORDINATOR_ADDRESS) == EMBEDDED)?;
@@ -199,6 +201,26 @@ fn resolve(matches: &ArgMatches, development: bool) -> anyhow::Result<(Settings,
     Ok((settings, warnings))
 }
 
+/// Where the fabric listens, and whether that is not loopback. It is warned of a fabric that is open to its
+/// network: now, in the log, and for as long as the node lives.
+fn listen_on(
+    settings: &Settings,
+    all: &ProcessWarnings,
+    supervised: bool,
+) -> Result<(SocketAddr, bool), Failure> {
+    let listen = address(settings, "listen_address")?;
+    let beyond_loopback = check_fabric(settings, listen)?;
+    let warnings = network_warnings(settings, beyond_loopback);
+    for warning in &warnings {
+        tracing::warn!("{warning}");
+        if !supervised {
+            message::warning(warning); // a supervisor has given it already
+        }
+    }
+    all.set(WarningSubject::Network, warnings);
+    Ok((listen, beyond_loopback))
+}
+
 /// Serves the node's HTTP, with all that its routes are made from.
 fn serve_http(
     address: SocketAddr,
@@ -226,7 +248,7 @@ fn serve_http(
 fn options(
     settings: &Settings,
     folders: &Folders,
-    listen: SocketAddr,
+    (listen, beyond_loopback): (SocketAddr, bool),
     faults: FaultSwitches,
     restarted_because: Option<String>,
     guards: &Guards,
@@ -237,7 +259,8 @@ fn options(
         folder: folders.log_root().to_owned(),
         home: folders.home(id),
         listen,
-        advertised: advertised(settings, "advertise_address")?,
+        beyond_loopback,
+        advertised: advertised_fabric(settings)?.map(|given| given.to_string()),
         http_address: advertised(settings, "advertise_http_address")?
             .map_or_else(|| settings.text("http_address").to_owned(), |address| address.to_string()),
         access: guards.access.clone(),

@@ -24,7 +24,7 @@ use crate::dev::child::NodeSpec;
 use crate::dev::event::Event;
 use crate::dev::machine::{check_apart, check_ports, first_id, memory_share};
 use crate::dev::owners::Owners;
-use crate::dev::plan::{COORDINATOR_SOCKET, Plan, shifted};
+use crate::dev::plan::{COORDINATOR_SOCKET, Plan};
 use crate::dev::supervisor::Supervisor;
 use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
@@ -32,10 +32,10 @@ use crate::folders::Folders;
 use crate::output::message;
 use crate::process_settings::{EMBEDDED, keep_files_private, raise_open_files};
 use crate::signal::{self, Hangup};
-use crate::start_checks::{address, advertised, check_http, refuse_beyond_loopback};
+use crate::start_checks::{
+    Advertised, address, advertised, advertised_fabric, check_fabric, check_http, network_warnings,
+};
 use crate::{cores, environment, logging, settings};
-
-const ADVERTISED: [&str; 2] = ["advertise_address", "advertise_http_address"];
 
 /// Runs until a signal.
 pub(crate) fn run(
@@ -94,17 +94,23 @@ pub(crate) fn run(
 /// Where the first process listens, for clients and for HTTP.
 fn addresses(resolved: &Settings, processes: u16) -> anyhow::Result<(SocketAddr, SocketAddr)> {
     let (fabric, http) = (address(resolved, "listen_address")?, address(resolved, "http_address")?);
-    check_ports("listen_address", fabric, processes)?;
-    check_ports("http_address", http, processes)?;
+    check_ports("listen_address", &fabric, fabric.port(), processes)?;
+    check_ports("http_address", &http, http.port(), processes)?;
     check_apart(fabric, http, processes)?;
-    refuse_beyond_loopback(fabric)?;
+    let beyond_loopback = check_fabric(resolved, fabric)?;
     check_http(resolved, http)?;
-    for name in ADVERTISED {
-        if let Some(given) = advertised(resolved, name)? {
-            check_ports(name, given, processes)?;
-        }
+    for (name, given) in told(resolved)? {
+        check_ports(name, &given, given.port(), processes)?;
     }
+    network_warnings(resolved, beyond_loopback).iter().for_each(|warning| message::warning(warning));
     Ok((fabric, http))
+}
+
+/// What is advertised of the first process in place of where it listens, by setting.
+fn told(resolved: &Settings) -> Result<Vec<(&'static str, Advertised)>, Failure> {
+    let fabric = advertised_fabric(resolved)?.map(|given| ("advertise_address", given));
+    let http = advertised(resolved, "advertise_http_address")?.map(|given| ("advertise_http_address", given));
+    Ok(fabric.into_iter().chain(http).collect())
 }
 
 fn refuse_taken(plan: &Plan, place: u16) -> Result<(), Failure> {
@@ -178,10 +184,8 @@ impl Shared<'_> {
         push("node_id", self.plan.id(place).to_string());
         push("listen_address", self.plan.fabric(place).to_string());
         push("http_address", self.plan.http(place).to_string());
-        for name in ADVERTISED {
-            if let Some(first) = advertised(self.resolved, name)? {
-                push(name, shifted(first, place).to_string());
-            }
+        for (name, first) in told(self.resolved)? {
+            push(name, first.shifted(place).to_string());
         }
         push("coordinator_address", text(&self.plan.coordinator())?);
         push("data_dir", text(self.plan.dir())?);

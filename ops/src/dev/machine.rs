@@ -1,5 +1,6 @@
 //! What each of a machine's processes gets of it: numbers, ports and memory. Pure.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use crate::exit::Failure;
@@ -25,9 +26,14 @@ pub(crate) fn first_id(first: u64, processes: u16) -> Result<u32, Failure> {
 }
 
 /// Refuses ports of the setting `name` that are not all there.
-pub(crate) fn check_ports(name: &str, first: SocketAddr, processes: u16) -> Result<(), Failure> {
-    let last = u32::from(first.port()) + u32::from(processes) - 1;
-    if first.port() == 0 {
+pub(crate) fn check_ports(
+    name: &str,
+    first: &dyn fmt::Display,
+    port: u16,
+    processes: u16,
+) -> Result<(), Failure> {
+    let last = u32::from(port) + u32::from(processes) - 1;
+    if port == 0 {
         let what = format!("`{name}` cannot be `{first}` with --processes: ports are in a row from it on");
         return Err(Failure::usage(what).next("give the first of them"));
     }
@@ -100,10 +106,10 @@ mod tests {
 
     #[test]
     fn ports_end_at_the_last_one_and_do_not_collide() {
-        check_ports("http_address", at("127.0.0.1:65472"), 64).unwrap();
-        let past = check_ports("http_address", at("127.0.0.1:65473"), 64).unwrap_err();
+        check_ports("http_address", &"127.0.0.1:65472", 65472, 64).unwrap();
+        let past = check_ports("http_address", &"127.0.0.1:65473", 65473, 64).unwrap_err();
         assert!(past.what.contains("would need port 65536"), "{past}");
-        assert!(check_ports("listen_address", at("127.0.0.1:0"), 2).is_err());
+        assert!(check_ports("listen_address", &"127.0.0.1:0", 0, 2).is_err());
 
         let fabric = at("127.0.0.1:7000");
         check_apart(fabric, at("127.0.0.1:7080"), 64).unwrap();

@@ -130,7 +130,7 @@ fn local(port: u16) -> SocketAddr {
 }
 
 /// An address with a port that is so much higher.
-pub(crate) fn shifted(address: SocketAddr, by: u16) -> SocketAddr {
+fn shifted(address: SocketAddr, by: u16) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port() + by)
 }
 

@@ -1,6 +1,7 @@
 //! The integration tests of this crate: one program, so that it is linked once.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
 
+mod address;
 mod api;
 mod cli;
 mod cluster;

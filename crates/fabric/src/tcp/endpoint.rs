@@ -32,6 +32,8 @@ pub struct TcpOptions {
     pub partition: Partition,
     /// Who may read one-sided; none: whoever reaches the address.
     pub readers: Option<Arc<dyn ReadPermission>>,
+    /// Whether it may listen on an address that is not loopback.
+    pub beyond_loopback: bool,
 }
 
 /// An endpoint over TCP.
@@ -59,8 +61,8 @@ impl TcpEndpoint {
     /// must be polled for anyone to get in, readers included.
     ///
     /// # Errors
-    /// An address that is not loopback or is taken, a greeting that is too long, no descriptors, or no
-    /// thread.
+    /// An address that is not loopback, unless the options permit it, or is taken, a greeting that is too
+    /// long, no descriptors, or no thread.
     pub fn listen(address: SocketAddr, options: &TcpOptions) -> Result<TcpEndpoint, FabricError> {
         TcpEndpoint::listen_with(address, options, &Arc::new(Registry::default()))
     }
@@ -71,9 +73,9 @@ impl TcpEndpoint {
         options: &TcpOptions,
         registry: &Arc<Registry>,
     ) -> Result<TcpEndpoint, FabricError> {
-        let TcpOptions { limits, greeting, one_sided, partition, readers } = options;
+        let TcpOptions { limits, greeting, one_sided, partition, readers, beyond_loopback } = options;
         let mut acceptor = Acceptor::new(greeting, *one_sided, partition)?;
-        let listener = TcpListener::open(address)?;
+        let listener = TcpListener::open(address, *beyond_loopback)?;
         let messenger = |limits, acceptor| Messenger::accepting(limits, TcpTransport::new(), acceptor);
         let service = if *one_sided {
             let messenger = messenger(service_limits(*limits), acceptor.add_service(readers.clone())?)?;

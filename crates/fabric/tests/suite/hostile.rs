@@ -284,6 +284,11 @@ fn receive_stalled_peer_is_closed_as_stalled() {
 fn listen_outside_loopback_is_refused() {
     let refused = TcpEndpoint::listen("0.0.0.0:0".parse().unwrap(), &TcpOptions::default());
     assert!(matches!(refused, Err(FabricError::NotLoopback { .. })));
+    let permitted = TcpOptions { beyond_loopback: true, ..TcpOptions::default() };
+    for any in ["0.0.0.0:0", "[::]:0"] {
+        let endpoint = TcpEndpoint::listen(any.parse().unwrap(), &permitted).unwrap();
+        assert!(endpoint.address().unwrap().ip().is_unspecified());
+    }
     let sim = TcpEndpoint::client(FabricLimits::default()).unwrap().connect(&Address::Sim(1));
     assert!(matches!(sim, Err(FabricError::AddressUnsupported { .. })));
 }

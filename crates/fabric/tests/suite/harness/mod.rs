@@ -298,7 +298,7 @@ impl Verbs {
     /// The options of a host that serves it.
     pub(crate) fn options(limits: FabricLimits) -> HostOptions {
         let verbs = VerbsOptions { offer: VerbsOffer::On, ..VerbsOptions::default() };
-        HostOptions { shm: shm_options(limits), socket: None, verbs }
+        HostOptions { shm: shm_options(limits), verbs, ..HostOptions::default() }
     }
 }
 

@@ -1,0 +1,57 @@
+//! Where a node listens, and what others are told of it.
+
+use std::process::Stdio;
+
+use cell_tests::lease::LONG_LEASE;
+use cell_tests::ports::Ports;
+use cell_tests::process::signal;
+use cell_tests::wait;
+use rustix::process::{Pid, Signal};
+
+use crate::harness::{FLAGS, command};
+
+/// What a node is started with that is reached from elsewhere: every address of its host, and its name.
+#[test]
+fn node_on_every_address_is_reached_by_its_name_and_says_that_its_network_is_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let ports = Ports::take();
+    let port = ports.first;
+    let listen =
+        [format!("--listen-address=0.0.0.0:{port}"), format!("--http-address=127.0.0.1:{}", port + 80)];
+    let data = format!("--data-dir={}", folder.path().join("data").display());
+    let refused = |more: &[&str], words: &str| {
+        let said = command(&["node", &data]).args(&listen).args(more).output().unwrap();
+        assert_eq!(said.status.code(), Some(2), "{said:?}");
+        assert!(String::from_utf8_lossy(&said.stderr).contains(words), "{said:?}");
+    };
+    refused(&[], "is not a loopback address");
+    refused(&["--insecure-network=true"], "every address of this host");
+    let advertised = format!("--advertise-address=localhost:{port}");
+    let mut node = command(&["node", &data, &advertised, "--insecure-network=true"])
+        .args(FLAGS)
+        .args(LONG_LEASE)
+        .args(&listen)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let server = format!("127.0.0.1:{port}");
+    let put = ["put", "key", "value", "--timeout", "60s", "--server", &server];
+    wait::until("the node serves", || {
+        assert!(node.try_wait().unwrap().is_none(), "it has ended");
+        command(&put).output().unwrap().status.success()
+    });
+    let status = command(&["status", "--server", &server]).output().unwrap();
+    let said = [status.stdout, status.stderr].concat();
+    assert!(
+        String::from_utf8_lossy(&said).contains("insecure_network"),
+        "{}",
+        String::from_utf8_lossy(&said)
+    );
+    // Of several servers each node that the table has is asked where it says that it is: by its name.
+    for servers in [format!("localhost:{port}"), format!("{server},{server}")] {
+        let shown = command(&["tree", "show", "--transport", "tcp", "--server", &servers]).output().unwrap();
+        assert!(shown.status.success(), "{servers}: {shown:?}");
+    }
+    signal(Pid::from_child(&node), Signal::TERM);
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+}
