@@ -75,6 +75,8 @@ pub(crate) enum Command {
     Drill(command::drill::DrillArgs),
     /// Measure
     Bench(command::bench::BenchArgs),
+    /// Make certificates for the hosts of a cluster, and the CA that signs them
+    Certificates(command::certificates::CertificatesArgs),
     /// List every setting with its meaning, bounds and default
     Settings(command::settings::SettingsArgs),
     /// Print a completion script for a shell
@@ -123,6 +125,7 @@ pub(crate) fn run(cli: &Cli, matches: &ArgMatches) -> anyhow::Result<Exit> {
         Command::Verify(arguments) => command::verify::run(global, arguments),
         Command::Inspect(arguments) => command::inspect::run(global, arguments),
         Command::Bench(arguments) => command::bench::run(global, arguments),
+        Command::Certificates(arguments) => command::certificates::run(global, arguments),
         Command::Settings(arguments) => command::settings::run(global, arguments),
         Command::Completion(arguments) => command::completion::run(arguments, definition()),
         Command::Man(arguments) => command::man::run(arguments, definition()),

@@ -4,6 +4,7 @@ pub(crate) mod balance;
 pub(crate) mod bench;
 pub(crate) mod bench_clean;
 pub(crate) mod cas;
+pub(crate) mod certificates;
 pub(crate) mod completion;
 pub(crate) mod del;
 pub(crate) mod dev;
