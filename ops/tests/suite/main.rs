@@ -13,3 +13,4 @@ mod process;
 mod processes;
 mod scale;
 mod store;
+mod units;
