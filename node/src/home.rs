@@ -10,10 +10,12 @@
 //! So the file is named, too, by device and inode: as far as a host goes, which is one boot of one kernel,
 //! that is one file.
 
+use std::fs::{File, TryLockError};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use cell_cluster::FolderLock;
+use cell_cluster::{ClusterError, FolderLock};
 use cell_terms::Incarnation;
 use cell_terms::mutant::{Mutant, planted};
 
@@ -29,6 +31,25 @@ pub(crate) fn home_name(folder: &Path, lock: &FolderLock, incarnation: Incarnati
         Ok(found) => format!("{folder} (lock {:x}:{:x})", found.dev(), found.ino()),
         Err(_) => format!("{folder} (lock of {incarnation})"),
     }
+}
+
+/// Refuses a folder whose file system has locks that exclude nobody: two processes could serve as one node.
+/// The lock is held; whoever asks for it again, as any other process would, must not get it.
+pub(crate) fn check_lock(folder: &Path, lock: &FolderLock) -> Result<(), ClusterError> {
+    let again = || -> io::Result<()> {
+        let mine = lock.file().metadata()?;
+        let other = File::options().read(true).write(true).open(folder.join("lock"))?;
+        let found = other.metadata()?;
+        if (found.dev(), found.ino()) != (mine.dev(), mine.ino()) {
+            return Err(io::Error::other("the lock was replaced while it was taken"));
+        }
+        match other.try_lock() {
+            Err(TryLockError::WouldBlock) => Ok(()),
+            Err(TryLockError::Error(error)) => Err(error),
+            Ok(()) => Err(io::Error::other("a lock excludes nobody there: use a local disk for data_dir")),
+        }
+    };
+    again().map_err(|source| ClusterError::Folder { path: folder.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -57,6 +78,16 @@ mod tests {
         let first = name(1);
         assert!(first.starts_with(&*folder.path().to_string_lossy()), "{first}");
         assert_eq!(name(2), first, "a successor holds the same lock");
+    }
+
+    #[test]
+    fn check_lock_is_content_with_one_that_excludes_and_refuses_one_that_was_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = FolderLock::acquire(folder.path()).unwrap();
+        check_lock(folder.path(), &lock).unwrap();
+        std::fs::rename(folder.path().join("lock"), folder.path().join("aside")).unwrap();
+        std::fs::write(folder.path().join("lock"), "").unwrap();
+        assert!(check_lock(folder.path(), &lock).is_err(), "it excludes nobody who comes now");
     }
 
     #[test]

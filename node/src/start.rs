@@ -28,7 +28,7 @@ use crate::control;
 use crate::driver::Ended;
 use crate::error::NodeError;
 use crate::figures::FIGURES_EVERY_NS;
-use crate::home::home_name;
+use crate::home::{check_lock, home_name};
 use crate::lease_end;
 use crate::log_flush;
 use crate::memory_plan::{MemoryPlan, STREAMS, parked_bytes_max, result_bytes_max};
@@ -99,6 +99,7 @@ impl StartingNode {
         let plan = MemoryPlan::new(&mut options.settings, cell_memory::total_bytes())?;
         let budget = plan.budget();
         let lock = FolderLock::acquire(&options.home)?;
+        check_lock(&options.home, &lock)?;
         let log_root = LogRoot::open(&options.folder)?;
         let flusher = log_flush::start(&options, &log_root)?;
         let endpoint = HostEndpoint::listen(options.listen, &fabric_options(&options))?;
