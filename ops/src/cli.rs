@@ -75,6 +75,8 @@ pub(crate) enum Command {
     Drill(command::drill::DrillArgs),
     /// Measure
     Bench(command::bench::BenchArgs),
+    /// Look whether this host can run a node as its settings say, and say what to do where not
+    Doctor(command::doctor::DoctorArgs),
     /// Make certificates for the hosts of a cluster, and the CA that signs them
     Certificates(command::certificates::CertificatesArgs),
     /// List every setting with its meaning, bounds and default
@@ -89,6 +91,7 @@ pub(crate) enum Command {
 pub(crate) fn definition() -> clap::Command {
     Cli::command()
         .mut_subcommand("node", |node| settings::with_flags(node, &[]))
+        .mut_subcommand("doctor", |doctor| settings::with_flags(doctor, &[]))
         .mut_subcommand("dev", |dev| settings::with_flags(dev, &command::dev::DECIDED))
 }
 
@@ -125,6 +128,7 @@ pub(crate) fn run(cli: &Cli, matches: &ArgMatches) -> anyhow::Result<Exit> {
         Command::Verify(arguments) => command::verify::run(global, arguments),
         Command::Inspect(arguments) => command::inspect::run(global, arguments),
         Command::Bench(arguments) => command::bench::run(global, arguments),
+        Command::Doctor(arguments) => command::doctor::run(global, arguments, own),
         Command::Certificates(arguments) => command::certificates::run(global, arguments),
         Command::Settings(arguments) => command::settings::run(global, arguments),
         Command::Completion(arguments) => command::completion::run(arguments, definition()),

@@ -15,6 +15,7 @@ mod command;
 mod cores;
 mod dev;
 mod disk_size;
+mod doctor;
 mod encoding;
 mod environment;
 mod exit;

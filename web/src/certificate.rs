@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
 /// A certificate that ends sooner is warned of.
 const SOON_SECONDS: i64 = 30 * DAY_SECONDS;
@@ -205,8 +206,17 @@ impl CertificateWatch {
     }
 }
 
+/// When the first of a PEM file's certificates ends, in seconds since 1970; none if they do not read.
+#[must_use]
+pub fn certificates_end(path: &Path) -> Option<i64> {
+    let found = CertificateDer::pem_file_iter(path).ok()?.collect::<Result<Vec<_>, _>>().ok()?;
+    let ends = found.iter().map(|der| Some(Validity::of(der)?.not_after));
+    ends.collect::<Option<Vec<i64>>>()?.into_iter().min()
+}
+
 /// A warning where every user of this machine may write a file, or read one that is secret.
-pub(crate) fn exposed(path: &Path, is_secret: bool) -> Option<String> {
+#[must_use]
+pub fn exposed(path: &Path, is_secret: bool) -> Option<String> {
     const OTHERS_READ: u32 = 0o004;
     const OTHERS_WRITE: u32 = 0o002;
     let mode = std::fs::metadata(path).ok()?.mode();

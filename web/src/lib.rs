@@ -122,6 +122,7 @@ mod tuning_end;
 mod words;
 
 pub use cell_node::TokensError;
+pub use certificate::{certificates_end, exposed};
 pub use event_kind::EVENT_KINDS;
 pub use server::{HttpServer, WebError};
 pub use setting::{SETTINGS, TLS_CERTIFICATE_FILE, TOKENS_FILE};

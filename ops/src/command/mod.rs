@@ -9,6 +9,7 @@ pub(crate) mod completion;
 pub(crate) mod del;
 pub(crate) mod dev;
 pub(crate) mod dev_scale;
+pub(crate) mod doctor;
 pub(crate) mod drill;
 pub(crate) mod drill_clean;
 pub(crate) mod drill_report;
