@@ -115,7 +115,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
                   checkpoints in `log`, which nodes of one machine share.",
         default: "./cell-data",
         bounds: Bounds::Form(PATH),
-        applies: Applies::Restart("The node's lock lies there."),
+        applies: Applies::Restart(
+            "The node's lock lies there, and is held for as long as the process lives.",
+        ),
     },
     Setting {
         name: "log_root",

@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn encode_has_totals_by_kind_and_means_without_a_label_for_a_client() {
-        let mut snapshot = crate::api::status::tests::snapshot();
+        let mut snapshot = crate::test_snapshot::snapshot();
         let counts =
             ClientCounts { one_sided: 9, torn: 2, not_trusted: 3, fallbacks: 4, ..ClientCounts::default() };
         let totals = ClientTotals { reports: 5, dropped: 1, counts, ..ClientTotals::default() };

@@ -508,10 +508,10 @@ mod tests {
 
     use super::*;
     use crate::api::regions::tests::pair_row;
-    use crate::api::status::tests::snapshot;
     use crate::event_kind::EVENT_KINDS;
     use crate::move_events::tests::move_row;
     use crate::test_members::{life, member};
+    use crate::test_snapshot::snapshot;
 
     fn at_ms(ms: u64) -> LookTime {
         LookTime { boottime_ms: ms, unix_ms: ms }

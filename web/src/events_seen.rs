@@ -176,10 +176,10 @@ pub(crate) mod tests {
     use cell_terms::NodeId;
 
     use super::*;
-    use crate::api::status::tests::snapshot;
     use crate::clock::LookTime;
     use crate::event_kind::Severity;
     use crate::test_members::member;
+    use crate::test_snapshot::snapshot;
 
     fn event(id: &str, at_unix_ms: u64) -> Event {
         Event {

@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
     use crate::api::regions::tests::two_nodes;
-    use crate::api::status::tests::snapshot;
+    use crate::test_snapshot::snapshot;
 
     fn ready(state: NodeState, age: Duration) -> bool {
         let mut snapshot = snapshot();

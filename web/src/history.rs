@@ -457,8 +457,8 @@ mod tests {
     use cell_node::{ClusterSnapshot, RecoveryProgress};
 
     use super::*;
-    use crate::api::status::tests::snapshot;
     use crate::test_members::member;
+    use crate::test_snapshot::snapshot;
 
     fn kind(name: &str) -> usize {
         KINDS.iter().position(|kind| kind.name == name).unwrap()

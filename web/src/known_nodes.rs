@@ -107,8 +107,8 @@ mod tests {
     use cell_terms::NodeId;
 
     use super::*;
-    use crate::api::status::tests::snapshot;
     use crate::test_members::member;
+    use crate::test_snapshot::snapshot;
 
     fn at(second: u64) -> LookTime {
         LookTime { boottime_ms: second * 1_000, unix_ms: (1_000_000 + second) * 1_000 }

@@ -115,6 +115,8 @@ mod sync_history;
 mod test_cluster;
 #[cfg(test)]
 mod test_members;
+#[cfg(test)]
+mod test_snapshot;
 mod tls;
 mod tokens;
 mod tree_check;

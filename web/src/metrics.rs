@@ -374,8 +374,8 @@ mod tests {
     use cell_node::{ClusterSnapshot, LogSegments};
 
     use super::*;
-    use crate::api::status::tests::snapshot;
     use crate::test_members::life;
+    use crate::test_snapshot::snapshot;
 
     /// They were twice as many for as long as the leases of the lives before lasted on.
     #[test]

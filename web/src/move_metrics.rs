@@ -83,8 +83,8 @@ mod tests {
     use cell_node::ClusterSnapshot;
 
     use super::*;
-    use crate::api::status::tests::snapshot;
     use crate::server_figures::ServerFigures;
+    use crate::test_snapshot::snapshot;
 
     #[test]
     fn moves_are_counted_by_end_and_outcome_with_their_times() {

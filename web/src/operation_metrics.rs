@@ -146,7 +146,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use crate::api::status::tests::snapshot;
+    use crate::test_snapshot::snapshot;
 
     #[test]
     fn encode_has_a_histogram_for_each_operation_and_what_the_node_does_besides() {

@@ -199,8 +199,8 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::api::status::tests::snapshot;
     use crate::test_members::{self, life};
+    use crate::test_snapshot::snapshot;
     use crate::{HttpServer, Sources};
 
     fn member(node: u32, http: &str) -> MemberRow {

@@ -91,7 +91,7 @@ pub(crate) fn fill(used: u64, all: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::status::tests::snapshot;
+    use crate::test_snapshot::snapshot;
 
     #[test]
     fn between_counts_over_the_node_s_own_time() {

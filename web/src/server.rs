@@ -233,7 +233,7 @@ mod tests {
     use cell_node::{ClusterSnapshot, NodeSnapshot};
 
     use super::*;
-    use crate::api::status::tests::snapshot;
+    use crate::test_snapshot::snapshot;
 
     fn start() -> HttpServer {
         start_within(ConnectionLimits::default())

@@ -47,7 +47,7 @@ impl SyncHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::status::tests::snapshot;
+    use crate::test_snapshot::snapshot;
 
     #[test]
     fn observe_counts_each_second_of_all_pairs_and_keeps_two_minutes() {

@@ -14,10 +14,10 @@ use cell_terms::{Incarnation, NodeId};
 use serde_json::Value;
 
 use crate::api::conformity::check_answer;
-use crate::api::status::tests::snapshot;
 use crate::connections::ConnectionLimits;
 use crate::shared::Shared;
 use crate::test_members;
+use crate::test_snapshot::snapshot;
 use crate::{HttpServer, Sources};
 
 const SETTINGS: &[Setting] = &[

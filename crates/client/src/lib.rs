@@ -65,9 +65,9 @@ mod link_id;
 mod links;
 mod live_options;
 mod multi_get;
-mod names;
 #[doc(hidden)]
 pub mod mutant;
+mod names;
 mod onesided;
 mod operation;
 mod options;

@@ -96,7 +96,7 @@ mod tests {
     use cell_node::{CoordinatorWait, RecoveryProgress};
 
     use super::*;
-    use crate::api::status::tests::snapshot;
+    use crate::test_snapshot::snapshot;
 
     #[test]
     fn document_of_a_node_that_has_seen_nothing_is_whole() {

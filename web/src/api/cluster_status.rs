@@ -323,8 +323,8 @@ mod tests {
     use super::*;
     use crate::api::cluster;
     use crate::api::regions::tests::two_nodes;
-    use crate::api::status::tests::snapshot;
     use crate::rates::Rates;
+    use crate::test_snapshot::snapshot;
 
     /// So many times of about 1 us for each of the bucket's doublings.
     fn times(bucket: u8, count: u64) -> LatencyHistogram {

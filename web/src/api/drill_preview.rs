@@ -222,7 +222,7 @@ mod tests {
     use cell_terms::NodeId;
 
     use super::*;
-    use crate::api::status::tests::snapshot;
+    use crate::test_snapshot::snapshot;
 
     const TIMES: Times = Times { lease_ms: Some(500), delay_ms: 70 };
 

@@ -244,7 +244,7 @@ mod tests {
     use cell_terms::NodeId;
 
     use super::*;
-    use crate::api::status::tests::snapshot;
+    use crate::test_snapshot::snapshot;
 
     #[test]
     fn row_of_a_snapshot_without_members_has_the_fabrics_own_address() {

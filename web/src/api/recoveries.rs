@@ -175,7 +175,7 @@ mod tests {
     use cell_terms::{NodeId, PairId};
 
     use super::*;
-    use crate::api::status::tests::snapshot;
+    use crate::test_snapshot::snapshot;
 
     const INCIDENT: IncidentRow = IncidentRow {
         dead: Incarnation(7),

@@ -156,8 +156,8 @@ pub(crate) mod tests {
     use cell_terms::{Epoch, Incarnation, NodeId, PairId};
 
     use super::*;
-    use crate::api::status::tests::snapshot;
     use crate::test_members::life;
+    use crate::test_snapshot::snapshot;
 
     pub(crate) fn pair_row(pair: u32, owner: u64) -> PairRow {
         PairRow {

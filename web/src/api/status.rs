@@ -41,65 +41,11 @@ pub(crate) async fn get_status(
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use cell_node::{
-        FailureKind, NodeState, OperationCounts, OperationLatencies, PairSnapshot, RecoveryProgress,
-        SplitCounts,
-    };
-    use cell_terms::{Counter, CounterKind, CounterValue, Csn, Durability, Incarnation, NodeId, PairId};
+mod tests {
+    use cell_node::{FailureKind, NodeState, RecoveryProgress};
 
     use super::*;
-
-    const PAYLOAD: Counter =
-        Counter { name: "log_payload_bytes_total", meaning: " Bytes of records.", kind: CounterKind::Total };
-
-    /// A node that serves one pair.
-    pub(crate) fn snapshot() -> NodeSnapshot {
-        NodeSnapshot {
-            node: NodeId(3),
-            incarnation: Incarnation(77),
-            state: NodeState::Serving,
-            warnings: Vec::new(),
-            restarted_because: None,
-            durability: Durability::Sync,
-            uptime_ms: 12_000,
-            lease_remaining_ms: 2_000,
-            renewals: cell_node::RenewalFigures::default(),
-            connections: 4,
-            memory: cell_node::BudgetFigures {
-                limit: 1_000,
-                available: 190,
-                regions: 300,
-                ready: 100,
-                logs: 10,
-                process: 400,
-                process_measured: 350,
-                refused: 3,
-            },
-            memory_ready_bytes: 4 << 20,
-            memory_ready_bytes_given: 2 << 20,
-            backing: ["2 MiB", "4 KiB"],
-            log_flush: cell_node::FlushChoice::new(cell_node::FlushWay::PerDevice, "faster here"),
-            operations: OperationCounts { get: 10, put: 5, ..OperationCounts::default() },
-            worker_counts: cell_node::WorkerCounts::default(),
-            latencies: OperationLatencies::default(),
-            latency_histograms: std::sync::Arc::default(),
-            splits: SplitCounts::default(),
-            cpu_ns: [5, 3],
-            counters: vec![CounterValue { counter: &PAYLOAD, value: 4096.0 }],
-            pairs: vec![PairSnapshot {
-                pair: PairId(1),
-                csn_durable: Csn(41),
-                entries: 9,
-                huge_page_bytes: 2 << 20,
-                ..PairSnapshot::default()
-            }],
-            tree: std::sync::Arc::default(),
-            clients: Vec::new(),
-            client_totals: cell_node::ClientTotals::default(),
-            cluster: std::sync::Arc::default(),
-        }
-    }
+    use crate::test_snapshot::snapshot;
 
     #[test]
     fn document_has_the_figures_under_stable_names() {

@@ -313,8 +313,8 @@ mod tests {
     use super::*;
     use crate::api::nodes;
     use crate::api::regions::tests::pair_row;
-    use crate::api::status::tests::snapshot;
     use crate::rates::Rates;
+    use crate::test_snapshot::snapshot;
     const NOBODY: BTreeSet<Incarnation> = BTreeSet::new();
 
     /// A node with its incarnation as its number, that serves and has so much room.

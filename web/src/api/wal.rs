@@ -223,7 +223,7 @@ mod tests {
     use cell_terms::{Csn, Incarnation, NodeId};
 
     use super::*;
-    use crate::api::status::tests::snapshot;
+    use crate::test_snapshot::snapshot;
 
     #[test]
     fn row_has_the_lag_and_no_figure_that_nobody_knows() {

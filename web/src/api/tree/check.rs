@@ -277,8 +277,8 @@ mod tests {
     use super::*;
     use crate::api::conformity::covers;
     use crate::api::regions::tests::pair_row;
-    use crate::api::status::tests::snapshot;
     use crate::test_cluster::{TestCluster, TestRequest};
+    use crate::test_snapshot::snapshot;
     use crate::tree_check::tests::{part, peer};
 
     /// A check of a node whose own part is over or not, and of others.

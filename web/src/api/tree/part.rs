@@ -241,7 +241,7 @@ pub(super) mod tests {
     use cell_terms::{PairId, SlotIndex};
 
     use super::*;
-    use crate::api::status::tests::snapshot;
+    use crate::test_snapshot::snapshot;
 
     pub(crate) fn shape(pair: u32, low: &[u8], high: Option<&[u8]>, entries: u64) -> MeganodeShape {
         MeganodeShape {
