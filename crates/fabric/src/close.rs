@@ -5,6 +5,7 @@ use std::io;
 
 use rustix::io::Errno;
 
+use crate::tls_failure::TlsFailure;
 use crate::version::{FORMAT_VERSION, MEMORY_VERSION};
 
 /// Why an endpoint turns a peer away, as the hello carries it.
@@ -22,6 +23,8 @@ pub enum HelloRefusal {
     ExtensionUnknown,
     /// It has no RDMA device, or was built without the feature `verbs`, or is set not to offer it.
     NoVerbs,
+    /// TLS is spoken there, and the hello came without.
+    TlsWanted,
     /// A status that this version does not know.
     Unknown(u16),
 }
@@ -45,6 +48,12 @@ pub enum CloseReason {
     /// What came first is not a fabric's hello; most often a wrong port.
     #[error("the peer speaks {0}, not Cell's fabric")]
     Stranger(Stranger),
+    /// There is no TLS with the peer, or none any more.
+    #[error("no TLS: {0}")]
+    Tls(TlsFailure),
+    /// TLS is spoken here, and the peer began without.
+    #[error("the peer speaks Cell's fabric without TLS, which is spoken here")]
+    TlsWanted,
     /// The peer speaks another version of the fabric's format.
     #[error("the peer speaks version {theirs} of the fabric's format, this is version {FORMAT_VERSION}")]
     VersionUnknown {
@@ -140,6 +149,7 @@ impl CloseReason {
         match self {
             CloseReason::VersionUnknown { .. } => Some(HelloRefusal::Version),
             CloseReason::ExtensionUnknown { .. } => Some(HelloRefusal::ExtensionUnknown),
+            CloseReason::TlsWanted => Some(HelloRefusal::TlsWanted),
             _ => None,
         }
     }

@@ -24,9 +24,8 @@
 //! | 1 | the token of who wants one-sided reads, at most 1,024 bytes |
 //! | 32,769 | the sender's end of a queue pair (`queue_pair_end`): the connection is to be one over `verbs` |
 //!
-//! Extensions are what a later version can add without another format: what an encrypted connection has to
-//! say first. Who does not know a kind skips it; from kind 32,768 on it refuses the hello
-//! instead, and says why.
+//! Extensions are what a later version can add without another format. Who does not know a kind skips it;
+//! from kind 32,768 on it refuses the hello instead, and says why.
 
 use std::fmt;
 
@@ -41,7 +40,8 @@ pub(crate) const WORKER: u16 = 0;
 /// The worker number that names its one-sided service.
 pub(crate) const WORKER_ONE_SIDED: u16 = u16::MAX;
 
-const MAGIC: [u8; 8] = *b"CELLFABR";
+/// The first bytes of all.
+pub(crate) const MAGIC: [u8; 8] = *b"CELLFABR";
 const VERSION_AT: usize = MAGIC.len();
 const STATUS_AT: usize = VERSION_AT + 2;
 const FLAGS_AT: usize = STATUS_AT + 2;
@@ -218,6 +218,7 @@ impl HelloRefusal {
             HelloRefusal::NotPermitted => 4,
             HelloRefusal::ExtensionUnknown => 5,
             HelloRefusal::NoVerbs => 6,
+            HelloRefusal::TlsWanted => 7,
             HelloRefusal::Unknown(number) => number,
         }
     }
@@ -231,6 +232,7 @@ impl HelloRefusal {
             4 => Some(HelloRefusal::NotPermitted),
             5 => Some(HelloRefusal::ExtensionUnknown),
             6 => Some(HelloRefusal::NoVerbs),
+            7 => Some(HelloRefusal::TlsWanted),
             unknown => Some(HelloRefusal::Unknown(unknown)),
         }
     }
@@ -245,6 +247,7 @@ impl fmt::Display for HelloRefusal {
             HelloRefusal::NotPermitted => f.write_str("this user may not connect"),
             HelloRefusal::ExtensionUnknown => f.write_str("it does not know an extension of the hello"),
             HelloRefusal::NoVerbs => f.write_str("it offers no RDMA (transport verbs)"),
+            HelloRefusal::TlsWanted => f.write_str("it speaks TLS alone"),
             HelloRefusal::Unknown(number) => {
                 write!(f, "for reason {number}, which this version does not know")
             }

@@ -26,6 +26,7 @@ use crate::shm::{ShmEndpoint, ShmOptions};
 use crate::socket_name::SocketName;
 use crate::taken::RegionTaker;
 use crate::tcp::{TcpEndpoint, TcpOptions};
+use crate::tls::{NodeTls, TlsTrust};
 #[cfg(feature = "verbs")]
 use crate::verbs::VerbsEndpoint;
 use crate::verbs_options::VerbsOptions;
@@ -42,6 +43,8 @@ pub struct HostOptions {
     pub beyond_loopback: bool,
     /// Whether peers can come over RDMA, and how.
     pub verbs: VerbsOptions,
+    /// With which TLS is spoken to who connects over TCP, or begins there; none: in the clear.
+    pub tls: Option<NodeTls>,
 }
 
 /// An endpoint over all providers of a host. Ids of their connections differ, and registrations are served by
@@ -162,6 +165,7 @@ impl HostEndpoint {
             partition: shm_options.partition.clone(),
             readers: shm_options.readers.clone(),
             beyond_loopback: options.beyond_loopback,
+            tls: options.tls.clone(),
         };
         let mut tcp = TcpEndpoint::listen_with(address, &tcp_options, &registry)?;
         let shm = options.socket.map(|name| ShmEndpoint::listen_with(name, &shm_options, &registry));
@@ -183,6 +187,30 @@ impl HostEndpoint {
             }
         }
         Ok(HostEndpoint { providers, registry, epoll })
+    }
+
+    /// Connects under TLS from now on, over TCP and where RDMA begins, to ends that this trusts.
+    pub fn trust(&mut self, trust: &TlsTrust) {
+        for provider in &mut self.providers {
+            match &mut provider.endpoint {
+                ProviderEndpoint::Tcp(tcp) => tcp.trust(trust.clone()),
+                #[cfg(feature = "verbs")]
+                ProviderEndpoint::Verbs(verbs) => verbs.trust(trust.clone()),
+                ProviderEndpoint::Shm(_) => {}
+            }
+        }
+    }
+
+    /// The end at that address is known under TLS by this name of its host, and not by the address.
+    pub fn name_address(&mut self, address: SocketAddr, host: &str) {
+        for provider in &mut self.providers {
+            match &mut provider.endpoint {
+                ProviderEndpoint::Tcp(tcp) => tcp.name_address(address, host),
+                #[cfg(feature = "verbs")]
+                ProviderEndpoint::Verbs(verbs) => verbs.name_address(address, host),
+                ProviderEndpoint::Shm(_) => {}
+            }
+        }
     }
 
     /// What peers are told by whom this end reads their memory, where the kernel does not say it.

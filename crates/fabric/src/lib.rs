@@ -4,7 +4,7 @@
 //!
 //! | provider | what it is |
 //! |---|---|
-//! | [`TcpEndpoint`] | plain TCP, for any two processes |
+//! | [`TcpEndpoint`] | TCP, in the clear or under TLS ([`NodeTls`], [`TlsTrust`]), for any two processes |
 //! | [`ShmEndpoint`] | shared memory, for two processes of one host; reads are loads of the peer's memory |
 //! | [`HostEndpoint`] | the two above in one, by the kind of address |
 //! | [`SimEndpoint`] | a simulated network, stepped and seeded, that does whatever a network may do |
@@ -38,6 +38,8 @@ mod sim;
 mod socket_name;
 mod taken;
 mod tcp;
+mod tls;
+mod tls_failure;
 #[cfg(feature = "verbs")]
 mod verbs;
 mod verbs_options;
@@ -51,7 +53,9 @@ pub use endpoint::{ConnectionId, Endpoint, Event};
 pub use error::{FabricError, SendError};
 pub use greeting::Greeting;
 pub use host::{HostEndpoint, HostOptions};
-pub use limits::{FabricLimits, MESSAGE_BYTES_MAX, SETTINGS, USERS};
+pub use limits::{
+    FabricLimits, MESSAGE_BYTES_MAX, SETTINGS, TLS_CERTIFICATE_FILE, TLS_KEY_FILE, TLS_TRUST_FILE, USERS,
+};
 pub use mapped::MappedRegion;
 pub use one_sided::OneSided;
 pub use partition::{Blocked, Partition};
@@ -66,6 +70,8 @@ pub use sim::{SimCrash, SimEndpoint, SimNetwork, SimOptions};
 pub use socket_name::SocketName;
 pub use taken::{RegionDevice, RegionTaker, TakenRegion};
 pub use tcp::{TcpEndpoint, TcpOptions};
+pub use tls::{NodeTls, TlsError, TlsFiles, TlsTrust};
+pub use tls_failure::TlsFailure;
 #[cfg(feature = "verbs")]
 pub use verbs::VerbsError;
 pub use verbs_options::{VerbsOffer, VerbsOptions};

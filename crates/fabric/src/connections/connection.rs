@@ -2,14 +2,13 @@
 
 use std::fmt::Debug;
 
-use rustix::fd::OwnedFd;
-
 use crate::address::PeerAddress;
 use crate::close::CloseReason;
 use crate::endpoint::ConnectionId;
 use crate::hello::Hello;
 use crate::mapped::MappedRegion;
 use crate::remote_access::RegionKey;
+use crate::tls::Socket;
 
 use super::mark::{mark_of, wanted_number};
 
@@ -28,7 +27,7 @@ pub(crate) enum ConnectionPhase {
 /// A connection before it has its place in the table.
 #[derive(Debug)]
 pub(crate) struct Started {
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: Socket,
     pub(crate) peer: PeerAddress,
     pub(crate) phase: ConnectionPhase,
     /// Why it has failed already.
@@ -37,7 +36,7 @@ pub(crate) struct Started {
 
 impl Started {
     /// One that was accepted.
-    pub(super) fn accepted(socket: OwnedFd, peer: PeerAddress) -> Started {
+    pub(super) fn accepted(socket: Socket, peer: PeerAddress) -> Started {
         Started { socket, peer, phase: ConnectionPhase::HelloAwaited, failed: None }
     }
 }
@@ -76,7 +75,7 @@ pub(crate) trait Link: Debug + Default {
 #[derive(Debug)]
 pub(crate) struct Connection<L> {
     pub(crate) id: ConnectionId,
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: Socket,
     pub(crate) peer: PeerAddress,
     pub(crate) phase: ConnectionPhase,
     /// The peer opened it.

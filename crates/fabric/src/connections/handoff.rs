@@ -3,7 +3,7 @@
 //! The worker's own connections stay with the endpoint that listens. Sockets for the one-sided service, and
 //! for the worker's endpoint over `verbs`, are handed over: the endpoint that listens reads the hello and
 //! nothing beyond it, then leaves the socket on the other one's queue and rings. That one judges its own
-//! limits and answers the hello.
+//! limits and answers the hello. TLS that was begun goes along with its socket.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,6 +18,7 @@ use crate::hello::{Hello, WORKER, WORKER_ONE_SIDED};
 use crate::partition::Partition;
 use crate::poller::poll_error;
 use crate::read_permission::ReadPermission;
+use crate::tls::Socket;
 
 /// How an endpoint takes connections: by listening, or from a queue that the one that listens fills.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ struct QueueState {
 /// An accepted socket whose hello was read and not answered.
 #[derive(Debug)]
 pub(super) struct Handed {
-    pub(super) socket: OwnedFd,
+    pub(super) socket: Socket,
     pub(super) peer: PeerAddress,
     pub(super) hello: Box<Hello>,
 }
@@ -243,7 +244,7 @@ mod tests {
         assert!(matches!(taker(&acceptor, WORKER, false), Ok(None)));
         assert_eq!(taker(&acceptor, WORKER_ONE_SIDED, true).unwrap_err(), HelloRefusal::NoVerbs);
         let handed = || Handed {
-            socket: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+            socket: Socket::plain(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
             peer: PeerAddress::Shm { user: 0 },
             hello: Box::new(Hello::of_connector(WORKER_ONE_SIDED, 1_024)),
         };

@@ -1,13 +1,12 @@
 //! From a socket to an open connection: connecting, who may come in, and the hello in both directions.
 
-use rustix::fd::OwnedFd;
-
 use crate::address::{Address, PeerAddress};
 use crate::close::{CloseReason, HelloRefusal};
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
 use crate::hello::{Hello, WORKER};
 use crate::limits::MESSAGE_BYTES_MAX;
+use crate::tls::Socket;
 
 use super::connection::Started;
 use super::handoff::{Handed, Taker};
@@ -38,9 +37,9 @@ impl<T: Transport> Messenger<T> {
     pub(super) fn accept(&mut self, sink: &mut Sink<'_>) {
         for _ in 0..ACCEPTED_PER_POLL {
             let Some(listening) = &mut self.listening else { return };
-            let Some((socket, peer)) = listening.next() else { return };
+            let Some((mut socket, peer)) = listening.next() else { return };
             if !listening.listener.admits(&peer) {
-                self.turn_away(&socket, peer, WORKER, HelloRefusal::NotPermitted, sink);
+                self.turn_away(&mut socket, peer, WORKER, HelloRefusal::NotPermitted, sink);
             } else {
                 self.make_room(sink);
                 // What the kernel does not take is closed, as if it had never been accepted.
@@ -53,9 +52,9 @@ impl<T: Transport> Messenger<T> {
     fn make_room(&mut self, sink: &mut Sink<'_>) {
         let Some(id) = self.table.handshake_to_evict() else { return };
         let refusal = HelloRefusal::TooManyConnections;
-        if let Some(connection) = self.table.get(id) {
+        if let Some(connection) = self.table.get_mut(id) {
             // It may be late and not silent: it is told to come again.
-            T::refuse(&connection.socket, &refusal_of(WORKER, refusal));
+            T::refuse(&mut connection.socket, &refusal_of(WORKER, refusal));
         }
         self.table.counters.evicted += 1;
         self.end(id, CloseReason::Refused(refusal), sink);
@@ -70,7 +69,7 @@ impl<T: Transport> Messenger<T> {
             Ok(Some(greeted)) => self.judge_answer(id, greeted, sink),
             Err(reason) => {
                 if let Some(refusal) = reason.refusal().filter(|_| connection.accepted) {
-                    T::refuse(&connection.socket, &refusal_of(WORKER, refusal));
+                    T::refuse(&mut connection.socket, &refusal_of(WORKER, refusal));
                 }
                 Err(reason)
             }
@@ -102,8 +101,8 @@ impl<T: Transport> Messenger<T> {
             Ok(queue) => queue.leave(handed).map_err(|handed| (handed, HelloRefusal::NoSuchWorker)),
             Err(refusal) => Err((handed, refusal)),
         };
-        if let Err((Handed { socket, hello, .. }, refusal)) = left {
-            self.turn_away(&socket, peer, hello.worker, refusal, sink);
+        if let Err((Handed { mut socket, hello, .. }, refusal)) = left {
+            self.turn_away(&mut socket, peer, hello.worker, refusal, sink);
         }
         Ok(())
     }
@@ -133,13 +132,13 @@ impl<T: Transport> Messenger<T> {
         };
         let readers = self.acceptor.as_ref().and_then(|acceptor| acceptor.readers.clone());
         let now_ns = self.table.now_ns();
-        for Handed { socket, peer, hello } in queue.take() {
+        for Handed { mut socket, peer, hello } in queue.take() {
             if readers.as_ref().is_some_and(|readers| !readers.admits(peer, &hello.token, now_ns)) {
-                self.turn_away(&socket, peer, hello.worker, HelloRefusal::NotPermitted, sink);
+                self.turn_away(&mut socket, peer, hello.worker, HelloRefusal::NotPermitted, sink);
                 continue;
             }
             if !self.table.has_room(false) {
-                self.turn_away(&socket, peer, hello.worker, HelloRefusal::TooManyConnections, sink);
+                self.turn_away(&mut socket, peer, hello.worker, HelloRefusal::TooManyConnections, sink);
                 continue;
             }
             // What the kernel does not take is as lost as a reset: the peer sees its socket close.
@@ -201,7 +200,7 @@ impl<T: Transport> Messenger<T> {
     /// Refuses a socket that has no place in the table.
     fn turn_away(
         &mut self,
-        socket: &OwnedFd,
+        socket: &mut Socket,
         peer: PeerAddress,
         worker: u16,
         refusal: HelloRefusal,

@@ -6,6 +6,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
 use crate::address::PeerAddress;
+use crate::tls::Socket;
 
 /// A provider's listening socket.
 pub(crate) trait Listener: Debug {
@@ -17,7 +18,7 @@ pub(crate) trait Listener: Debug {
     ///
     /// # Errors
     /// The kernel's; `AGAIN` while nobody waits.
-    fn accept(&self) -> Result<Option<(OwnedFd, PeerAddress)>, Errno>;
+    fn accept(&self) -> Result<Option<(Socket, PeerAddress)>, Errno>;
 
     /// Whether that peer may connect.
     fn admits(&self, _peer: &PeerAddress) -> bool {
@@ -50,7 +51,7 @@ impl<S: Listener> Listening<S> {
     }
 
     /// The next one who waits; none for now.
-    pub(super) fn next(&mut self) -> Option<(OwnedFd, PeerAddress)> {
+    pub(super) fn next(&mut self) -> Option<(Socket, PeerAddress)> {
         while self.ready {
             match self.listener.accept() {
                 Ok(Some(accepted)) => return Some(accepted),

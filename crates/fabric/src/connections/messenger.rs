@@ -15,6 +15,7 @@ use crate::error::{FabricError, SendError};
 use crate::limits::FabricLimits;
 use crate::partition::Partition;
 use crate::poller::{ReadyList, poll_error};
+use crate::tls::Socket;
 
 use super::connection::{Connection, ConnectionPhase, Link, Started};
 use super::handoff::Acceptor;
@@ -24,6 +25,9 @@ use super::transport::{Sink, Transport};
 
 /// After so many events a poll serves no further connection; one read's or ring's worth may come on top.
 pub(crate) const EVENTS_PER_POLL: usize = 1_024;
+/// Hand-shakes of TLS that one poll goes on with: a step of one takes some 0.1 ms, and whoever is connected
+/// waits for it. The others are gone on with by the next polls.
+const TLS_STEPS_PER_POLL: usize = 8;
 const LISTENER_TOKEN: u64 = u64::MAX;
 const HANDOFF_TOKEN: u64 = u64::MAX - 1;
 const TRANSPORT_TOKEN: u64 = u64::MAX - 2;
@@ -41,6 +45,8 @@ pub(crate) struct Messenger<T: Transport> {
     events: ReadyList,
     partition: Partition,
     withheld: Withheld<T::Link>,
+    /// Left of [`TLS_STEPS_PER_POLL`].
+    tls_steps: usize,
 }
 
 /// What waits until the host may send again.
@@ -73,6 +79,7 @@ impl<T: Transport> Messenger<T> {
             events: ReadyList::default(),
             partition: Partition::default(),
             withheld: Withheld { hellos: Vec::new(), closed: Vec::new() },
+            tls_steps: 0,
         })
     }
 
@@ -135,7 +142,7 @@ impl<T: Transport> Messenger<T> {
     }
 
     /// Takes a socket out of the kernel's list, which forgets by itself only what is closed.
-    pub(super) fn unwatch(&self, socket: &OwnedFd) {
+    pub(super) fn unwatch(&self, socket: &Socket) {
         let _ = epoll::delete(&self.epoll, socket);
     }
 
@@ -201,6 +208,7 @@ impl<T: Transport> Messenger<T> {
                 self.take_handed(sink);
             }
         }
+        self.tls_steps = TLS_STEPS_PER_POLL;
         for _ in 0..self.table.ready.len() {
             if reported.get() >= EVENTS_PER_POLL {
                 break;
@@ -265,6 +273,12 @@ impl<T: Transport> Messenger<T> {
         let Some(connection) = self.table.get_mut(id) else { return };
         if !connection.is_open() && self.partition.blocks_outbound() {
             return self.withheld.hellos.push(id);
+        }
+        if !connection.is_open() && connection.socket.is_shaking_hands() {
+            if self.tls_steps == 0 {
+                return self.table.ready.push_back(id);
+            }
+            self.tls_steps -= 1;
         }
         connection.queued = false;
         let served = match (connection.ending, connection.phase) {

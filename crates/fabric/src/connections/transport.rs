@@ -13,6 +13,7 @@ use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
 use crate::hello::Hello;
+use crate::tls::Socket;
 
 use super::connection::{Connection, Link, Started};
 use super::listener::Listener;
@@ -77,7 +78,7 @@ pub(crate) trait Transport: Debug {
     ) -> Result<(), CloseReason>;
 
     /// Sends a peer the reason why it is turned away, as well as that can be done without waiting.
-    fn refuse(socket: &OwnedFd, answer: &Hello);
+    fn refuse(socket: &mut Socket, answer: &Hello);
 
     /// Takes what an edge of an open connection's socket says is there.
     fn receive(

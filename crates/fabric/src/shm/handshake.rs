@@ -11,6 +11,7 @@ use crate::close::CloseReason;
 use crate::connections::{Connection, ConnectionPhase, Greeted, Started};
 use crate::error::FabricError;
 use crate::hello::{Decoded, Hello};
+use crate::tls::Socket;
 
 use super::control::{self, Received};
 use super::link::ShmLink;
@@ -27,7 +28,12 @@ pub(super) fn connect(address: &Address, hello: &Hello, trusted: &[u32]) -> Resu
     let target = name.socket_address().map_err(failed)?;
     let met = meet(&socket, &target, &hello.encode()?, trusted);
     let peer = PeerAddress::Shm { user: *met.as_ref().unwrap_or(&0) };
-    Ok(Started { socket, peer, phase: ConnectionPhase::AnswerAwaited, failed: met.err() })
+    Ok(Started {
+        socket: Socket::plain(socket),
+        peer,
+        phase: ConnectionPhase::AnswerAwaited,
+        failed: met.err(),
+    })
 }
 
 /// Finds out who listens before anything is said to it, or taken from it: a name is anyone's who was
@@ -52,7 +58,7 @@ fn meet(
 
 /// Reads the other end's hello. An acceptor takes no descriptors.
 pub(super) fn read_hello(connection: &mut Connection<ShmLink>) -> Result<Option<Greeted>, CloseReason> {
-    match control::receive(&connection.socket, !connection.accepted) {
+    match control::receive(connection.socket.descriptor(), !connection.accepted) {
         Ok(Received::Packet(packet)) => {
             let hello = decode_hello(&packet.bytes)?;
             Ok(Some(Greeted { hello, descriptors: packet.descriptors }))
@@ -76,8 +82,8 @@ fn decode_hello(bytes: &[u8]) -> Result<Hello, CloseReason> {
 }
 
 /// Sends a peer the reason why it is turned away; a socket that takes nothing has lost its peer.
-pub(super) fn refuse(socket: &OwnedFd, answer: &Hello) {
+pub(super) fn refuse(socket: &Socket, answer: &Hello) {
     if let Ok(bytes) = answer.encode() {
-        let _ = control::send(socket, &bytes, &[]);
+        let _ = control::send(socket.descriptor(), &bytes, &[]);
     }
 }

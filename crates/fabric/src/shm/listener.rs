@@ -14,6 +14,7 @@ use crate::address::PeerAddress;
 use crate::connections::Listener;
 use crate::error::FabricError;
 use crate::socket_name::SocketName;
+use crate::tls::Socket;
 
 const BACKLOG: i32 = 1_024;
 /// What an acceptor's socket may hold that its peer has not taken: a hello, or some answers, so that few
@@ -56,7 +57,7 @@ impl Listener for ShmListener {
         &self.socket
     }
 
-    fn accept(&self) -> Result<Option<(OwnedFd, PeerAddress)>, Errno> {
+    fn accept(&self) -> Result<Option<(Socket, PeerAddress)>, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::accept_with(&self.socket, flags)?;
         // Without it a peer that takes nothing could have more descriptors under way.
@@ -64,7 +65,7 @@ impl Listener for ShmListener {
         // Whose user is not known is not let in.
         let user =
             peer_user(&socket).inspect_err(|error| tracing::warn!(%error, "a peer's user is not known"));
-        Ok(user.ok().map(|user| (socket, PeerAddress::Shm { user })))
+        Ok(user.ok().map(|user| (Socket::plain(socket), PeerAddress::Shm { user })))
     }
 
     fn knows(&self, peer: &PeerAddress) -> bool {

@@ -25,6 +25,7 @@ use crate::hello::Hello;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::partition::Partition;
 use crate::registry::{LedgerView, Registry};
+use crate::tls::Socket;
 
 use super::control::{self, Packet, Received, RegionAnswer};
 use super::frame::WORD_BYTES;
@@ -98,7 +99,7 @@ impl Transport for ShmTransport {
         let ledger = self.registry.as_ref().and_then(|registry| registry.ledger());
         let bytes = answer.encode().map_err(|_| CloseReason::HelloInvalid)?;
         let descriptors: Vec<_> = std::iter::once(file.as_fd()).chain(ledger).collect();
-        control::send(&connection.socket, &bytes, &descriptors).map_err(CloseReason::network)?;
+        control::send(connection.socket.descriptor(), &bytes, &descriptors).map_err(CloseReason::network)?;
         self.opened(connection, rings);
         Ok(())
     }
@@ -123,7 +124,7 @@ impl Transport for ShmTransport {
         Ok(())
     }
 
-    fn refuse(socket: &OwnedFd, answer: &Hello) {
+    fn refuse(socket: &mut Socket, answer: &Hello) {
         handshake::refuse(socket, answer);
     }
 
@@ -136,7 +137,7 @@ impl Transport for ShmTransport {
     ) -> Result<(), CloseReason> {
         for _ in 0..PACKETS_PER_POLL {
             let Some(connection) = table.get_mut(id) else { return Ok(()) };
-            match control::receive(&connection.socket, !connection.accepted) {
+            match control::receive(connection.socket.descriptor(), !connection.accepted) {
                 // It has done its work: the poll that reads it looks at the ring as well.
                 Ok(Received::Bell) => {}
                 Ok(Received::Packet(packet)) if connection.accepted && self.withheld.is_due() => {
@@ -197,7 +198,7 @@ impl Transport for ShmTransport {
             let for_room = consumed && rings.incoming.must_ring(&rings.words);
             if for_data || for_room {
                 counters.wakes += 1;
-                control::ring(&connection.socket);
+                control::ring(connection.socket.descriptor());
             }
         }
     }
@@ -361,7 +362,7 @@ impl ShmTransport {
         sink: &mut Sink<'_>,
     ) {
         let (id, reads) = (connection.id, &mut connection.link.reads);
-        reads.perform(&connection.socket, &mut self.words, &mut |tag, outcome| {
+        reads.perform(connection.socket.descriptor(), &mut self.words, &mut |tag, outcome| {
             *if outcome.is_ok() { &mut counters.reads_done } else { &mut counters.reads_failed } += 1;
             sink(Event::ReadDone { connection: id, tag, outcome });
         });
@@ -390,7 +391,7 @@ impl ShmTransport {
         let key = control::decode_request(&packet.bytes).ok_or(CloseReason::SharedMemoryBroken)?;
         let now_ns = table.now_ns();
         let Some(connection) = table.get_mut(id) else { return Ok(()) };
-        let socket = &connection.socket;
+        let socket = connection.socket.descriptor();
         let handed = self.registry.as_ref().and_then(|registry| {
             registry.with_share(key, |share| {
                 let answer = control::encode_answer(&RegionAnswer { key, slot: Some(share.slot) });
@@ -423,10 +424,11 @@ fn take_region(
     let answer = control::decode_answer(&packet.bytes).ok_or(CloseReason::SharedMemoryBroken)?;
     let Some((connection, counters)) = table.get_counted(id) else { return Ok(()) };
     let file = packet.descriptors.into_iter().next();
-    let fits = connection.link.reads.answered(answer, file, &connection.socket, &mut |tag, outcome| {
-        counters.reads_failed += 1;
-        sink(Event::ReadDone { connection: id, tag, outcome });
-    });
+    let fits =
+        connection.link.reads.answered(answer, file, connection.socket.descriptor(), &mut |tag, outcome| {
+            counters.reads_failed += 1;
+            sink(Event::ReadDone { connection: id, tag, outcome });
+        });
     if fits { Ok(()) } else { Err(CloseReason::SharedMemoryBroken) }
 }
 

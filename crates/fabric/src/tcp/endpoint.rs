@@ -13,6 +13,7 @@ use crate::partition::Partition;
 use crate::read_permission::ReadPermission;
 use crate::registry::Registry;
 use crate::remote_access::{ReadTag, RemoteAccess};
+use crate::tls::{NodeTls, TlsTrust};
 
 use super::lanes::Lanes;
 use super::listener::TcpListener;
@@ -34,6 +35,8 @@ pub struct TcpOptions {
     pub readers: Option<Arc<dyn ReadPermission>>,
     /// Whether it may listen on an address that is not loopback.
     pub beyond_loopback: bool,
+    /// With which TLS is spoken to who connects; none: in the clear.
+    pub tls: Option<NodeTls>,
 }
 
 /// An endpoint over TCP.
@@ -73,9 +76,9 @@ impl TcpEndpoint {
         options: &TcpOptions,
         registry: &Arc<Registry>,
     ) -> Result<TcpEndpoint, FabricError> {
-        let TcpOptions { limits, greeting, one_sided, partition, readers, beyond_loopback } = options;
+        let TcpOptions { limits, greeting, one_sided, partition, readers, beyond_loopback, tls } = options;
         let mut acceptor = Acceptor::new(greeting, *one_sided, partition)?;
-        let listener = TcpListener::open(address, *beyond_loopback)?;
+        let listener = TcpListener::open(address, *beyond_loopback, tls.clone())?;
         let messenger = |limits, acceptor| Messenger::accepting(limits, TcpTransport::new(), acceptor);
         let service = if *one_sided {
             let messenger = messenger(service_limits(*limits), acceptor.add_service(readers.clone())?)?;
@@ -87,6 +90,16 @@ impl TcpEndpoint {
         messenger.listen(listener)?;
         let registry = one_sided.then(|| Arc::clone(registry));
         Ok(TcpEndpoint { messenger, provider: Tcp { lanes: Lanes::default(), service }, registry })
+    }
+
+    /// Connects under TLS from now on, to ends that this trusts.
+    pub fn trust(&mut self, trust: TlsTrust) {
+        self.messenger.transport.tls.trust(trust);
+    }
+
+    /// The end at that address is known by this name of its host, and not by the address.
+    pub fn name_address(&mut self, address: SocketAddr, host: &str) {
+        self.messenger.transport.tls.name(address, host);
     }
 
     /// What peers are told by whom this end reads their memory.

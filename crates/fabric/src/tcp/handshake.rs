@@ -5,26 +5,28 @@ use std::net::SocketAddr;
 
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::address::{Address, PeerAddress};
 use crate::close::CloseReason;
 use crate::connections::{Connection, ConnectionPhase, Started};
 use crate::error::FabricError;
 use crate::hello::Hello;
+use crate::tls::{Socket, TlsConnector};
 
 use super::link::TcpLink;
 
 /// Begins to connect a socket; the hello goes when it is through.
-pub(crate) fn connect(address: &Address) -> Result<Started, FabricError> {
+pub(crate) fn connect(address: &Address, tls: &TlsConnector) -> Result<Started, FabricError> {
     let (Address::Tcp(target) | Address::Verbs(target)) = *address else {
         return Err(FabricError::AddressUnsupported { address: *address });
     };
-    let socket = open_socket(target).map_err(|source| FabricError::Connect { source: source.into() })?;
-    let failed = match rustix::net::connect(&socket, &target) {
+    let descriptor = open_socket(target).map_err(|source| FabricError::Connect { source: source.into() })?;
+    let failed = match rustix::net::connect(&descriptor, &target) {
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => None,
         Err(errno) => Some(CloseReason::network(errno)),
     };
+    let socket = tls.socket(descriptor, target).map_err(|source| FabricError::Connect { source })?;
     Ok(Started { socket, peer: PeerAddress::Tcp(target), phase: ConnectionPhase::Connecting, failed })
 }
 
@@ -38,8 +40,9 @@ fn open_socket(target: SocketAddr) -> Result<OwnedFd, Errno> {
 
 /// Sends the hello once the connect is through.
 pub(super) fn finish_connect(connection: &mut Connection<TcpLink>) -> Result<(), CloseReason> {
-    if is_through(&connection.socket)? {
-        send_hello(&connection.socket, &connection.hello())?;
+    if is_through(connection.socket.descriptor())? {
+        let hello = connection.hello();
+        send_hello(&mut connection.socket, &hello)?;
         connection.phase = ConnectionPhase::AnswerAwaited;
     }
     Ok(())
@@ -64,21 +67,17 @@ pub(crate) fn is_through(socket: &OwnedFd) -> Result<bool, CloseReason> {
     }
 }
 
-/// The first bytes on a socket: a kernel that does not take them whole has lost the connection.
-pub(crate) fn send_hello(socket: &OwnedFd, hello: &Hello) -> Result<(), CloseReason> {
+/// Sends the first bytes that are the fabric's own.
+pub(crate) fn send_hello(socket: &mut Socket, hello: &Hello) -> Result<(), CloseReason> {
     let bytes = hello.encode().map_err(|_| CloseReason::HelloInvalid)?;
-    match rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL) {
-        Ok(count) if count == bytes.len() => Ok(()),
-        Ok(_) => Err(CloseReason::Network(io::ErrorKind::WriteZero)),
-        Err(errno) => Err(CloseReason::network(errno)),
-    }
+    socket.send_first(&bytes)
 }
 
 /// Sends a peer the reason why it is turned away: the socket's unread bytes are taken off first, or closing
 /// it would reset the connection and overtake the answer.
-pub(crate) fn refuse(socket: &OwnedFd, answer: &Hello) {
-    if send_hello(socket, answer).is_ok() {
-        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
-        let _ = rustix::io::read(socket, &mut [0; 2_048]);
+pub(crate) fn refuse(socket: &mut Socket, answer: &Hello) {
+    if socket.turn_away_before_tls() || send_hello(socket, answer).is_ok() {
+        let _ = rustix::net::shutdown(socket.descriptor(), rustix::net::Shutdown::Write);
+        let _ = rustix::io::read(socket.descriptor(), &mut [0; 2_048]);
     }
 }

@@ -1,10 +1,12 @@
 //! A hello on its way in, over a TCP socket.
 
-use rustix::fd::OwnedFd;
+use std::io::IoSliceMut;
+
 use rustix::io::Errno;
 
 use crate::close::CloseReason;
 use crate::hello::{Decoded, Hello};
+use crate::tls::Socket;
 
 /// A hello as far as it came; its memory is given back when it is whole.
 #[derive(Debug, Default)]
@@ -15,7 +17,7 @@ impl HelloBytes {
     /// there is no more for now.
     pub(crate) fn read(
         &mut self,
-        socket: &OwnedFd,
+        socket: &mut Socket,
         readable: &mut bool,
     ) -> Result<Option<Hello>, CloseReason> {
         let bytes = &mut self.0;
@@ -29,7 +31,7 @@ impl HelloBytes {
             };
             let held = bytes.len();
             bytes.resize(needed, 0);
-            let read = rustix::io::read(socket, &mut bytes[held..]);
+            let read = socket.read(&mut [IoSliceMut::new(&mut bytes[held..])]);
             bytes.truncate(held + *read.as_ref().unwrap_or(&0));
             match read {
                 Ok(0) if held == 0 => return Err(CloseReason::PeerClosed),
@@ -39,7 +41,7 @@ impl HelloBytes {
                     *readable = false;
                     return Ok(None);
                 }
-                Err(errno) => return Err(CloseReason::network(errno)),
+                Err(errno) => return Err(socket.why(errno)),
             }
         }
     }

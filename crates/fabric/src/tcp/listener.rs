@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::address::PeerAddress;
 use crate::connections::Listener;
 use crate::error::FabricError;
+use crate::tls::{NodeTls, Socket};
 
 const BACKLOG: i32 = 4_096;
 
@@ -17,10 +18,17 @@ const BACKLOG: i32 = 4_096;
 pub(crate) struct TcpListener {
     socket: OwnedFd,
     pub(super) address: SocketAddr,
+    /// None: in the clear.
+    tls: Option<NodeTls>,
 }
 
 impl TcpListener {
-    pub(super) fn open(address: SocketAddr, beyond_loopback: bool) -> Result<TcpListener, FabricError> {
+    /// Listens; on an address that is not loopback only if that is permitted.
+    pub(super) fn open(
+        address: SocketAddr,
+        beyond_loopback: bool,
+        tls: Option<NodeTls>,
+    ) -> Result<TcpListener, FabricError> {
         if !beyond_loopback && !address.ip().to_canonical().is_loopback() {
             return Err(FabricError::NotLoopback { address });
         }
@@ -32,7 +40,7 @@ impl TcpListener {
             rustix::net::bind(&socket, &address)?;
             rustix::net::listen(&socket, BACKLOG)?;
             let address = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
-            Ok(TcpListener { socket, address })
+            Ok(TcpListener { socket, address, tls })
         };
         opened().map_err(|errno| FabricError::Listen { address, source: errno.into() })
     }
@@ -43,12 +51,13 @@ impl Listener for TcpListener {
         &self.socket
     }
 
-    fn accept(&self) -> Result<Option<(OwnedFd, PeerAddress)>, Errno> {
+    fn accept(&self) -> Result<Option<(Socket, PeerAddress)>, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (socket, peer) = rustix::net::acceptfrom_with(&self.socket, flags)?;
         // Without it replies are late, not wrong.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+        let socket = Socket::accepted(socket, self.tls.as_ref().map(NodeTls::server));
         Ok(peer.map(|peer| (socket, PeerAddress::Tcp(peer))))
     }
 }

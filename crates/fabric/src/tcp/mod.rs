@@ -1,4 +1,4 @@
-//! The `tcp` provider: plain non-blocking sockets, polled.
+//! The `tcp` provider: non-blocking sockets, polled, in the clear or under TLS (`crate::tls`).
 //!
 //! A message is its length, a little-endian `u32`, and its bytes; before the first one the ends exchange
 //! hellos.

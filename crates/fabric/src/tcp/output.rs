@@ -1,8 +1,8 @@
 //! What a connection has to send and the kernel has not taken.
 
-use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+
+use crate::tls::Socket;
 
 use super::input::PREFIX_BYTES;
 
@@ -50,10 +50,10 @@ impl Output {
 
     /// Writes until all is taken or the socket is full; an edge will show when it is not. Ordinarily one
     /// write.
-    pub(super) fn write(&mut self, socket: &OwnedFd) -> Result<Wrote, Errno> {
+    pub(super) fn write(&mut self, socket: &mut Socket) -> Result<Wrote, Errno> {
         let before = self.taken;
         while self.pending() > 0 {
-            match rustix::net::send(socket, self.waiting(), SendFlags::NOSIGNAL) {
+            match socket.write(self.waiting()) {
                 Ok(count) => self.take(count),
                 Err(Errno::AGAIN) => return Ok(Wrote { count: self.taken - before, blocked: true }),
                 Err(Errno::INTR) => {}

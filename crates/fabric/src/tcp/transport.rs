@@ -16,6 +16,7 @@ use crate::connections::{
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
 use crate::hello::Hello;
+use crate::tls::{Socket, TlsConnector};
 
 use super::handshake;
 use super::input::Received;
@@ -34,11 +35,12 @@ pub(super) type TcpMessenger = Messenger<TcpTransport>;
 #[derive(Debug)]
 pub(crate) struct TcpTransport {
     scratch: Box<[u8]>,
+    pub(super) tls: TlsConnector,
 }
 
 impl TcpTransport {
     pub(super) fn new() -> TcpTransport {
-        TcpTransport { scratch: vec![0; SCRATCH_BYTES].into_boxed_slice() }
+        TcpTransport { scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(), tls: TlsConnector::default() }
     }
 }
 
@@ -51,7 +53,7 @@ impl Transport for TcpTransport {
         EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 
     fn connect(&self, address: &Address, _hello: &Hello) -> Result<Started, FabricError> {
-        handshake::connect(address)
+        handshake::connect(address, &self.tls)
     }
 
     fn receive_hello(
@@ -60,10 +62,16 @@ impl Transport for TcpTransport {
     ) -> Result<Option<Greeted>, CloseReason> {
         if connection.phase == ConnectionPhase::Connecting {
             handshake::finish_connect(connection)?;
+            connection.blocked |= connection.socket.has_unsent();
             return Ok(None);
         }
-        let Connection { socket, link, readable, .. } = connection;
-        let hello = link.hello.read(socket, readable)?;
+        let Connection { socket, link, readable, blocked, .. } = connection;
+        let hello = link.hello.read(socket, readable);
+        *blocked |= socket.has_unsent();
+        let hello = hello?;
+        if hello.is_some() && socket.is_unwanted() {
+            return Err(CloseReason::TlsWanted);
+        }
         Ok(hello.map(|hello| Greeted { hello, descriptors: Vec::new() }))
     }
 
@@ -73,7 +81,9 @@ impl Transport for TcpTransport {
         _hello: &Hello,
         answer: &Hello,
     ) -> Result<(), CloseReason> {
-        handshake::send_hello(&connection.socket, answer)
+        handshake::send_hello(&mut connection.socket, answer)?;
+        connection.blocked |= connection.socket.has_unsent();
+        Ok(())
     }
 
     fn welcomed(
@@ -86,7 +96,7 @@ impl Transport for TcpTransport {
         Ok(())
     }
 
-    fn refuse(socket: &OwnedFd, answer: &Hello) {
+    fn refuse(socket: &mut Socket, answer: &Hello) {
         handshake::refuse(socket, answer);
     }
 
@@ -103,10 +113,7 @@ impl Transport for TcpTransport {
         }
         let Connection { socket, link, .. } = connection;
         let mut messages = 0;
-        let read = |slices: &mut [io::IoSliceMut<'_>]| match slices {
-            [one] => rustix::io::read(&*socket, &mut **one),
-            several => rustix::io::readv(&*socket, several),
-        };
+        let read = |slices: &mut [io::IoSliceMut<'_>]| socket.read(slices);
         let received =
             link.input.receive(&mut self.scratch, limits.message_bytes_max, read, &mut |message| {
                 messages += 1;
@@ -116,7 +123,8 @@ impl Transport for TcpTransport {
         match received? {
             Received::Bytes { count, all } => {
                 counters.bytes_received += count as u64;
-                connection.readable = all || connection.hung_up;
+                connection.readable = all || connection.hung_up || connection.socket.is_over();
+                connection.blocked |= connection.socket.has_unsent();
                 connection.received_ns = now_ns;
                 Ok(())
             }
@@ -127,25 +135,33 @@ impl Transport for TcpTransport {
             }),
             Received::Failed(Errno::AGAIN) => {
                 connection.readable = false;
+                connection.blocked |= connection.socket.has_unsent();
                 link.broken.map_or(Ok(()), Err)
             }
             Received::Failed(Errno::INTR) => Ok(()),
-            Received::Failed(errno) => Err(CloseReason::network(errno)),
+            Received::Failed(errno) => Err(connection.socket.why(errno)),
         }
     }
 
     fn write(connection: &mut Connection<TcpLink>) -> Result<Written, CloseReason> {
+        if connection.blocked || connection.phase == ConnectionPhase::Connecting {
+            return Ok(Written::default());
+        }
+        if connection.socket.has_unsent() {
+            connection.socket.flush();
+            connection.blocked = connection.socket.has_unsent();
+        }
         if !connection.is_open() || connection.blocked || connection.link.pending() == 0 {
             return Ok(Written::default());
         }
-        match connection.link.output.write(&connection.socket) {
+        match connection.link.output.write(&mut connection.socket) {
             Ok(wrote) => {
                 connection.blocked = wrote.blocked;
                 Ok(Written { bytes: wrote.count, wakes: false })
             }
             Err(errno) => {
                 // The connection ends after what the peer had still sent.
-                connection.link.broken = Some(CloseReason::network(errno));
+                connection.link.broken = Some(connection.socket.why(errno));
                 connection.link.output.clear();
                 connection.hung_up = true;
                 connection.readable = true;

@@ -15,12 +15,13 @@
 //! | 32 | 4 | 1 if it may be written to, else 0 |
 //! | 36 | 4 | zero |
 
-use rustix::fd::OwnedFd;
+use std::io::IoSliceMut;
+
 use rustix::io::Errno;
-use rustix::net::SendFlags;
 
 use crate::close::CloseReason;
 use crate::remote_access::RegionKey;
+use crate::tls::Socket;
 
 use super::memory::RemoteRegion;
 
@@ -65,16 +66,16 @@ impl Unfinished {
     ///
     /// # Errors
     /// The socket failed.
-    pub(super) fn read(&mut self, socket: &OwnedFd, bytes: usize) -> Result<SocketRead, CloseReason> {
+    pub(super) fn read(&mut self, socket: &mut Socket, bytes: usize) -> Result<SocketRead, CloseReason> {
         loop {
-            match rustix::io::read(socket, &mut self.bytes[self.held..bytes]) {
+            match socket.read(&mut [IoSliceMut::new(&mut self.bytes[self.held..bytes])]) {
                 Ok(0) => return Ok(SocketRead::End),
                 Ok(count) => self.held += count,
                 Err(Errno::AGAIN) => return Ok(SocketRead::Nothing),
                 Err(Errno::INTR) => {}
                 // Whoever dies with something unread resets; what came through the queue pair is there.
                 Err(Errno::CONNRESET | Errno::PIPE) => return Ok(SocketRead::End),
-                Err(errno) => return Err(CloseReason::network(errno)),
+                Err(errno) => return Err(socket.why(errno)),
             }
             if self.held == bytes {
                 self.held = 0;
@@ -86,13 +87,13 @@ impl Unfinished {
 
 /// Sends a packet. They are few and short: a socket that does not take one whole is that of a peer which asks
 /// and does not read.
-pub(super) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<(), CloseReason> {
-    match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+pub(super) fn send(socket: &mut Socket, bytes: &[u8]) -> Result<(), CloseReason> {
+    match socket.send(bytes) {
         Ok(count) if count == bytes.len() => Ok(()),
         // The socket's end is read after what came through the queue pair.
         Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
         Ok(_) | Err(Errno::AGAIN) => Err(CloseReason::Stalled),
-        Err(errno) => Err(CloseReason::network(errno)),
+        Err(errno) => Err(socket.why(errno)),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The endpoint over RDMA: how it is set up, and its one-sided operations.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::connections::{Acceptor, Messenger, MessengerEndpoint, Provider};
@@ -9,6 +10,7 @@ use crate::limits::FabricLimits;
 use crate::partition::Partition;
 use crate::registry::Registry;
 use crate::remote_access::{ReadTag, RemoteAccess};
+use crate::tls::TlsTrust;
 
 use super::completion::CompletionQueue;
 use super::device::Device;
@@ -48,6 +50,16 @@ impl VerbsEndpoint {
         let transport = VerbsTransport::new(CompletionQueue::new(device)?, registry.clone(), partition);
         let messenger = Messenger::accepting(limits, transport, acceptor)?;
         Ok(VerbsEndpoint { messenger, provider: Verbs::of(device), registry })
+    }
+
+    /// Begins connections under TLS from now on, to ends that this trusts.
+    pub(crate) fn trust(&mut self, trust: TlsTrust) {
+        self.messenger.transport.tls.trust(trust);
+    }
+
+    /// The end at that address is known by this name of its host, and not by the address.
+    pub(crate) fn name_address(&mut self, address: SocketAddr, host: &str) {
+        self.messenger.transport.tls.name(address, host);
     }
 }
 

@@ -3,13 +3,12 @@
 
 use std::collections::VecDeque;
 
-use rustix::fd::OwnedFd;
-
 use crate::close::CloseReason;
 use crate::error::SendError;
 use crate::remote_access::{
     READ_BYTES_MAX, READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteAccess, RemoteRead, RemoteSwap,
 };
+use crate::tls::Socket;
 
 use super::control::{self, RegionAnswer};
 use super::error::VerbsError;
@@ -244,7 +243,7 @@ impl Operations {
     ///
     /// # Errors
     /// The socket takes no question.
-    pub(super) fn ask(&mut self, socket: &OwnedFd) -> Result<(), CloseReason> {
+    pub(super) fn ask(&mut self, socket: &mut Socket) -> Result<(), CloseReason> {
         let (None, Some(posted)) = (self.asked, self.parked.first()) else { return Ok(()) };
         let key = posted.range.key;
         control::send(socket, &control::encode_question(key))?;

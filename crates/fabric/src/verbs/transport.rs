@@ -21,6 +21,7 @@ use crate::partition::Partition;
 use crate::queue_pair_end::QueuePairEnd;
 use crate::registry::Registry;
 use crate::tcp::{self, TcpListener};
+use crate::tls::{Socket, TlsConnector};
 
 use super::channel::{self, Channel};
 use super::completion::{COMPLETIONS_PER_POLL, Completion, CompletionQueue};
@@ -65,6 +66,8 @@ pub(crate) struct VerbsTransport {
     /// What the queue gave, kept for its room.
     taken: Vec<Completion>,
     scratch: Box<[u8]>,
+    /// Connections begin over it.
+    pub(super) tls: TlsConnector,
 }
 
 impl Transport for VerbsTransport {
@@ -76,7 +79,7 @@ impl Transport for VerbsTransport {
         EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 
     fn connect(&self, address: &Address, _hello: &Hello) -> Result<Started, FabricError> {
-        tcp::connect(address)
+        tcp::connect(address, &self.tls)
     }
 
     fn receive_hello(
@@ -84,16 +87,19 @@ impl Transport for VerbsTransport {
         connection: &mut Connection<VerbsLink>,
     ) -> Result<Option<Greeted>, CloseReason> {
         if connection.phase == ConnectionPhase::Connecting {
-            if tcp::is_through(&connection.socket)? {
+            if tcp::is_through(connection.socket.descriptor())? {
                 let end = self.make_channel(connection)?;
                 let hello = Hello { queue_pair: Some(Box::new(end)), ..connection.hello() };
-                tcp::send_hello(&connection.socket, &hello)?;
+                tcp::send_hello(&mut connection.socket, &hello)?;
+                connection.blocked |= connection.socket.has_unsent();
                 connection.phase = ConnectionPhase::AnswerAwaited;
             }
             return Ok(None);
         }
-        let Connection { socket, link, readable, .. } = connection;
-        let hello = link.hello.read(socket, readable)?;
+        let Connection { socket, link, readable, blocked, .. } = connection;
+        let hello = link.hello.read(socket, readable);
+        *blocked |= socket.has_unsent();
+        let hello = hello?;
         Ok(hello.map(|hello| Greeted { hello, descriptors: Vec::new() }))
     }
 
@@ -106,7 +112,8 @@ impl Transport for VerbsTransport {
         let peer = hello.queue_pair.as_ref().ok_or(CloseReason::HelloInvalid)?;
         let end = self.make_channel(connection)?;
         self.open(connection, peer)?;
-        tcp::send_hello(&connection.socket, &Hello { queue_pair: Some(Box::new(end)), ..answer.clone() })
+        let answer = Hello { queue_pair: Some(Box::new(end)), ..answer.clone() };
+        tcp::send_hello(&mut connection.socket, &answer)
     }
 
     fn welcomed(
@@ -120,7 +127,7 @@ impl Transport for VerbsTransport {
         self.open(connection, peer)
     }
 
-    fn refuse(socket: &OwnedFd, answer: &Hello) {
+    fn refuse(socket: &mut Socket, answer: &Hello) {
         tcp::refuse(socket, answer);
     }
 
@@ -162,13 +169,17 @@ impl Transport for VerbsTransport {
     }
 
     fn write(connection: &mut Connection<VerbsLink>) -> Result<Written, CloseReason> {
+        if connection.phase != ConnectionPhase::Connecting {
+            connection.socket.flush();
+        }
         if !connection.is_open() {
+            connection.blocked |= connection.socket.has_unsent();
             return Ok(Written::default());
         }
         let VerbsLink { channel, output, operations, .. } = &mut connection.link;
         let Some(channel) = channel else { return Ok(Written::default()) };
         let bytes = channel.flush(output, operations).map_err(broken)?;
-        operations.ask(&connection.socket)?;
+        operations.ask(&mut connection.socket)?;
         connection.blocked = output.pending() > 0;
         Ok(Written { bytes, wakes: false })
     }
@@ -274,6 +285,7 @@ impl VerbsTransport {
             armed: false,
             taken: Vec::with_capacity(COMPLETIONS_PER_POLL),
             scratch: vec![0; channel::SCRATCH_BYTES].into_boxed_slice(),
+            tls: TlsConnector::default(),
         }
     }
 
@@ -440,7 +452,7 @@ impl VerbsTransport {
         let Some(connection) = table.get_mut(id) else { return Ok(()) };
         connection.received_ns = now_ns;
         let region = self.registry.as_ref().and_then(|registry| registry.remote_region(key));
-        control::send(&connection.socket, &control::encode_answer(&RegionAnswer { key, region }))
+        control::send(&mut connection.socket, &control::encode_answer(&RegionAnswer { key, region }))
     }
 }
 

@@ -11,4 +11,5 @@ mod shm;
 mod shm_handed_out;
 mod shm_hostile;
 mod simulated;
+mod tls;
 mod verbs;

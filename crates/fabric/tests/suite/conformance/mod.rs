@@ -9,7 +9,7 @@ use cell_fabric::{CloseReason, Endpoint, FabricError, FabricLimits, HelloRefusal
 
 #[cfg(feature = "verbs")]
 use crate::harness::Verbs;
-use crate::harness::{Host, Seen, Shm, Sim, Tcp, World, greeting, open, until};
+use crate::harness::{Host, Seen, Shm, Sim, Tcp, Tls, World, greeting, open, until};
 use one_sided::*;
 
 /// A message that can be distinguished from every other.
@@ -467,6 +467,11 @@ mod crowd {
     }
 
     #[test]
+    fn over_tls() {
+        super::connect_crowd_that_nobody_knows_locks_nobody_out::<super::Tls>();
+    }
+
+    #[test]
     fn over_shm() {
         super::connect_crowd_that_nobody_knows_locks_nobody_out::<super::Shm>();
     }
@@ -479,6 +484,7 @@ mod crowd {
 }
 
 all_tests!(provider, tcp, super::Tcp,);
+all_tests!(provider, tls, super::Tls,);
 all_tests!(provider, shm, super::Shm,);
 all_tests!(provider, host_over_tcp, super::Host<false>,);
 all_tests!(provider, host_over_shm, super::Host<true>,);

@@ -5,18 +5,23 @@
     reason = "shared by several test binaries; a failed unwrap fails a test"
 )]
 
+#[path = "../../../src/tls/test_certificates.rs"]
+pub(crate) mod certificates;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cell_fabric::{
     Address, CloseReason, ConnectionId, Endpoint, Event, FabricLimits, Greeting, HostEndpoint, HostOptions,
-    OneSided, ReadFailure, ShmEndpoint, ShmOptions, SimEndpoint, SimNetwork, SimOptions, SocketName,
-    TcpEndpoint, TcpOptions,
+    NodeTls, OneSided, ReadFailure, ShmEndpoint, ShmOptions, SimEndpoint, SimNetwork, SimOptions, SocketName,
+    TcpEndpoint, TcpOptions, TlsFiles, TlsTrust,
 };
 #[cfg(feature = "verbs")]
 use cell_fabric::{VerbsOffer, VerbsOptions};
 use cell_memory::{HugePages, Region, RegionOptions, RegionSpec, RegionWriter};
 use cell_terms::{Epoch, PairId, Words, WordsMut};
+
+use certificates::{Authority, Folder};
 
 /// Turns before a test gives up waiting.
 const TURNS_MAX: usize = 400_000;
@@ -199,6 +204,61 @@ impl World for Tcp {
 
     fn deserted(&mut self) -> Address {
         Address::Tcp(std::net::SocketAddr::from(([127, 0, 0, 1], 1)))
+    }
+
+    fn turn(&mut self) {
+        std::thread::yield_now();
+    }
+}
+
+/// TCP over loopback, under TLS.
+pub(crate) struct Tls {
+    pub(crate) node: NodeTls,
+}
+
+/// A node's TLS with the files of a folder.
+pub(crate) fn node_tls(folder: &Folder) -> NodeTls {
+    let [certificate, key] = ["node.pem", "node.key"].map(|name| folder.path(name));
+    NodeTls::open(TlsFiles { certificate, key, trust: Some(folder.path("ca.pem")) }).unwrap()
+}
+
+impl Tls {
+    pub(crate) fn of(folder: &Folder) -> Tls {
+        Tls { node: node_tls(folder) }
+    }
+
+    /// A client that trusts this, or connects in the clear.
+    pub(crate) fn client_of(limits: FabricLimits, trust: Option<&TlsTrust>) -> Peer<TcpEndpoint> {
+        let mut endpoint = TcpEndpoint::client(limits).unwrap();
+        if let Some(trust) = trust {
+            endpoint.trust(trust.clone());
+        }
+        Peer::new(endpoint)
+    }
+}
+
+impl World for Tls {
+    type E = TcpEndpoint;
+
+    fn new() -> Tls {
+        Tls::of(&Authority::new("test").folder(&["127.0.0.1"]))
+    }
+
+    fn listen(&mut self, limits: FabricLimits) -> (Peer<TcpEndpoint>, Address) {
+        let tls = Some(self.node.clone());
+        let options =
+            TcpOptions { limits, greeting: greeting(), one_sided: true, tls, ..TcpOptions::default() };
+        let endpoint = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
+        let address = Address::Tcp(endpoint.address().unwrap());
+        (Peer::new(endpoint), address)
+    }
+
+    fn client(&mut self, limits: FabricLimits) -> Peer<TcpEndpoint> {
+        Tls::client_of(limits, Some(self.node.trust()))
+    }
+
+    fn deserted(&mut self) -> Address {
+        Tcp.deserted()
     }
 
     fn turn(&mut self) {
