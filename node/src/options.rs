@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cell_fabric::Partition;
+use cell_fabric::{NodeTls, Partition};
 use cell_terms::NodeId;
 use cell_terms::setting::Settings;
 use cell_wal::DiskDelay;
@@ -28,6 +28,8 @@ pub struct NodeOptions {
     pub advertised: Option<String>,
     /// Where others find its HTTP; empty: nowhere.
     pub http_address: String,
+    /// With which TLS it serves clients; none: in the clear.
+    pub tls: Option<NodeTls>,
     /// Who may do what.
     pub access: Arc<AccessRules>,
     /// What is wrong with the process's own settings and files.

@@ -229,6 +229,7 @@ mod tests {
             beyond_loopback: false,
             advertised: None,
             http_address: String::new(),
+            tls: None,
             access: Arc::default(),
             process_warnings: Arc::default(),
             partition: Partition::default(),

@@ -312,8 +312,8 @@ fn fabric_options(options: &NodeOptions) -> HostOptions {
     };
     let socket = (settings.text("fabric_shm") == "on").then(|| socket_name(&options.home)).flatten();
     let verbs = VerbsOptions::from_settings(settings);
-    let beyond_loopback = options.beyond_loopback;
-    HostOptions { shm, socket, beyond_loopback, verbs, ..HostOptions::default() }
+    let (beyond_loopback, tls) = (options.beyond_loopback, options.tls.clone());
+    HostOptions { shm, socket, beyond_loopback, verbs, tls }
 }
 
 /// The socket for shared memory lies in the node's own folder; where the path is too long for one, there is

@@ -15,7 +15,7 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
 use crate::exit::{Exit, Failure};
-use crate::hint::{Reached, SERVER_VARIABLE};
+use crate::hint::{CA_VARIABLE, Reached, SERVER_VARIABLE};
 use crate::output::message;
 
 /// An answer that is longer is not read.
@@ -50,8 +50,8 @@ pub(crate) struct ApiArgs {
     pub(crate) token: Option<String>,
     /// A PEM file with the certificates by which nodes are trusted over TLS: their own, or those that
     /// signed them
-    #[arg(long, value_name = "FILE", env = "CELL_HTTP_CA")]
-    pub(crate) http_ca: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = CA_VARIABLE)]
+    pub(crate) ca: Option<PathBuf>,
 }
 
 /// How nodes are named.
@@ -79,7 +79,7 @@ impl ApiArgs {
     /// The same nodes, for hints.
     pub(crate) fn reached(&self) -> Reached {
         let reached = Reached::by_arguments(self.http.as_deref(), self.server.as_deref());
-        reached.trusting(self.http_ca.as_deref())
+        reached.trusting(self.ca.as_deref())
     }
 
     /// A command in a hint, which asks the same nodes when it is copied.
@@ -141,7 +141,7 @@ impl Api {
     /// The trusted certificates cannot be read, or TLS is wanted without any; there are no nodes.
     pub(crate) fn of(
         nodes: Vec<String>,
-        http_ca: Option<&Path>,
+        ca: Option<&Path>,
         token: Option<&str>,
         deadline: Duration,
     ) -> anyhow::Result<Api> {
@@ -155,11 +155,11 @@ impl Api {
             .max_redirects(0)
             .proxy(None)
             .user_agent(concat!("cell/", env!("CARGO_PKG_VERSION")));
-        if let Some(path) = http_ca {
+        if let Some(path) = ca {
             config = config.tls_config(tls(path)?);
         } else if nodes.iter().any(|node| node.starts_with("https://")) {
-            let what = "over https, nodes are known by their certificates, and --http-ca is not given";
-            let next = "name the file of http_tls_certificate_file with --http-ca FILE";
+            let what = "over https, nodes are known by their certificates, and --ca is not given";
+            let next = "name the file of tls_certificate_file with --ca FILE";
             return Err(Failure::usage(what).next(next).into());
         }
         Ok(Api {
@@ -259,7 +259,7 @@ pub(crate) fn with_scheme(node: &str) -> String {
 fn tls(path: &Path) -> Result<TlsConfig, Failure> {
     let wrong = |why: String| {
         let what = format!("cannot read certificates of {}: {why}", path.display());
-        Failure::usage(what).next("--http-ca names a PEM file with certificates")
+        Failure::usage(what).next("--ca names a PEM file with certificates")
     };
     let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
     let mut certificates = Vec::new();
@@ -316,7 +316,7 @@ fn speaks_tls(node: &str) -> Option<&str> {
 fn wants_tls(address: &str) -> Failure {
     let what = format!("what answers at {address} speaks TLS, and it was asked without");
     Failure::new(Exit::Unreachable, what).next(format!(
-        "give the file of its certificates (http_tls_certificate_file) with --http-ca FILE, and name it with \
+        "give the file of its certificates (tls_certificate_file) with --ca FILE, and name it with \
          --http https://{address}"
     ))
 }
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(failure.exit, Exit::Unreachable);
         assert!(failure.to_string().contains("speaks TLS"), "{failure:?}");
         let next = failure.next.unwrap();
-        assert!(next.contains("--http-ca FILE") && next.contains(&format!("https://{address}")), "{next}");
+        assert!(next.contains("--ca FILE") && next.contains(&format!("https://{address}")), "{next}");
     }
 
     #[test]
@@ -459,10 +459,10 @@ mod tests {
     fn new_with_https_wants_certificates_and_names_a_file_without_any() {
         let failure = |arguments: &ApiArgs| Api::new(arguments).err().unwrap().to_string();
         let without = failure(&arguments("127.0.0.1:1, https://127.0.0.1:2/"));
-        assert!(without.contains("--http-ca"), "{without}");
+        assert!(without.contains("--ca"), "{without}");
         let file = tempfile::NamedTempFile::new().unwrap();
         for (path, wanted) in [(file.path(), "it has none"), (Path::new("/nowhere"), "/nowhere: ")] {
-            let arguments = ApiArgs { http_ca: Some(path.to_owned()), ..arguments("https://127.0.0.1:2") };
+            let arguments = ApiArgs { ca: Some(path.to_owned()), ..arguments("https://127.0.0.1:2") };
             let failure = failure(&arguments);
             assert!(failure.contains(wanted), "{failure}");
         }

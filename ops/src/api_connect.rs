@@ -7,7 +7,7 @@ use crate::api::{Api, ApiArgs, Place, with_scheme};
 use crate::environment;
 use crate::exit::{Exit, Failure, classify};
 use crate::output::message;
-use crate::readiness::HttpArgs;
+use crate::readiness::ask_usual;
 use crate::store;
 
 /// How long a node may take to answer. It gives its peers a fraction of it.
@@ -34,13 +34,13 @@ impl Api {
                 nodes.map(with_scheme).collect()
             }
             Place::Fabric(server) => {
-                // Who names certificates means TLS: the fabric says nothing of that.
-                let scheme = if arguments.http_ca.is_some() { "https" } else { "http" };
-                let http = store::http_of(&server, arguments.token.as_deref());
+                // Who names certificates means TLS, which all doors of a node speak or none.
+                let scheme = if arguments.ca.is_some() { "https" } else { "http" };
+                let http = store::http_of(&server, arguments.token.as_deref(), arguments.ca.as_deref());
                 vec![format!("{scheme}://{}", http.or_else(|error| not_ready(error, &server, arguments))?)]
             }
         };
-        let api = Api::of(nodes, arguments.http_ca.as_deref(), arguments.token.as_deref(), deadline)?;
+        let api = Api::of(nodes, arguments.ca.as_deref(), arguments.token.as_deref(), deadline)?;
         Ok(api.reached_by(arguments.reached()))
     }
 }
@@ -49,9 +49,9 @@ impl Api {
 /// the node is not ready, that is why: one that waits for its coordinator answers there alone.
 fn not_ready(error: anyhow::Error, servers: &str, arguments: &ApiArgs) -> anyhow::Result<String> {
     let is_silent = classify(&error).0 == Exit::Unreachable;
-    let http = HttpArgs::trusting(arguments.http_ca.clone());
     for server in servers.split(',').map(str::trim).filter(|_| is_silent) {
-        if let Some(readiness) = http.ask_usual(server)?.filter(|readiness| !readiness.is_ready()) {
+        let said = ask_usual(server, arguments.ca.as_deref())?;
+        if let Some(readiness) = said.filter(|readiness| !readiness.is_ready()) {
             let what = format!("{}; {}", message::in_words(&error), readiness.why());
             let next = format!(
                 "see to that, or name a node that is ready; `--http {}` asks this one all the same",

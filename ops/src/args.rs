@@ -1,6 +1,7 @@
 //! Arguments that several commands share: output, the server, the encoding of keys and values, times.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cell_client::{Search, Transport};
@@ -9,7 +10,7 @@ use clap::{Args, ValueEnum};
 
 use crate::encoding::Encoding;
 use crate::exit::Failure;
-use crate::hint::{Reached, SERVER_DEFAULT, SERVER_VARIABLE};
+use crate::hint::{CA_VARIABLE, Reached, SERVER_DEFAULT, SERVER_VARIABLE};
 use crate::output::message::Color;
 
 /// Options of every command.
@@ -52,6 +53,10 @@ pub(crate) struct ServerArgs {
     /// A token, where the cluster wants one (`tokens_file`); over shared memory its own user needs none
     #[arg(long, value_name = "TOKEN", env = "CELL_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
+    /// A PEM file with the certificates by which nodes are trusted: their own, or those that signed them.
+    /// With it everything goes over TLS
+    #[arg(long, value_name = "FILE", env = CA_VARIABLE)]
+    pub(crate) ca: Option<PathBuf>,
     /// Sets one of the client's settings (`cell settings`), such as client_selector_policy=paper
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
@@ -81,7 +86,7 @@ impl From<SearchArg> for Search {
 impl ServerArgs {
     /// A command in a hint, which asks the same servers when it is copied.
     pub(crate) fn command(&self, words: &str) -> String {
-        Reached::by_server(&self.server).command(words)
+        Reached::by_server(&self.server).trusting(self.ca.as_deref()).command(words)
     }
 }
 

@@ -10,8 +10,8 @@ pub(crate) const SERVER_DEFAULT: &str = "127.0.0.1:7000";
 /// The variable that names servers.
 pub(crate) const SERVER_VARIABLE: &str = "CELL_SERVER";
 
-/// The variable that names the certificates by which nodes' HTTP is trusted.
-pub(crate) const HTTP_CA_VARIABLE: &str = "CELL_HTTP_CA";
+/// The variable that names the certificates by which nodes are trusted.
+pub(crate) const CA_VARIABLE: &str = "CELL_CA";
 
 /// The folder of a development cluster if none is named.
 pub(crate) const DIR_DEFAULT: &str = "./cell-data";
@@ -25,8 +25,8 @@ pub(crate) struct Reached {
     http: Option<String>,
     /// The folder.
     dir: Option<String>,
-    /// The file of the certificates by which nodes' HTTP is trusted.
-    http_ca: Option<String>,
+    /// The file of the certificates by which nodes are trusted.
+    ca: Option<String>,
 }
 
 /// Whom a command asks, and so by which flag it takes the address.
@@ -97,10 +97,10 @@ impl Reached {
     }
 
     /// The same, over TLS that is trusted by the certificates of this file, unless the environment names it.
-    pub(crate) fn trusting(self, http_ca: Option<&Path>) -> Reached {
+    pub(crate) fn trusting(self, ca: Option<&Path>) -> Reached {
         let is_given =
-            |file: &&Path| environment::variable(HTTP_CA_VARIABLE).is_none_or(|of| of != file.as_os_str());
-        Reached { http_ca: http_ca.filter(is_given).map(|file| file.display().to_string()), ..self }
+            |file: &&Path| environment::variable(CA_VARIABLE).is_none_or(|of| of != file.as_os_str());
+        Reached { ca: ca.filter(is_given).map(|file| file.display().to_string()), ..self }
     }
 
     /// By its folder.
@@ -138,8 +138,8 @@ impl Reached {
         let asks = asks(words.strip_prefix("cell ")?)?;
         let has = |flag: &str| words.split(' ').any(|word| word == flag);
         let address = self.address(asks).filter(|_| !FLAGS.iter().any(|flag| has(flag)));
-        let trusted = self.http_ca.as_deref().filter(|_| asks == Asks::Api && !has("--http-ca"));
-        let trusted = trusted.map(|file| format!("--http-ca {}", quoted(file)));
+        let trusted = self.ca.as_deref().filter(|_| asks != Asks::Folder && !has("--ca"));
+        let trusted = trusted.map(|file| format!("--ca {}", quoted(file)));
         let flags: Vec<String> = address.into_iter().chain(trusted).collect();
         (!flags.is_empty()).then(|| flags.join(" "))
     }
@@ -202,18 +202,19 @@ mod tests {
         }
     }
 
-    /// `cell tune set --http-ca FILE` named a command that could not reach the node without it.
+    /// `cell tune set --ca FILE` named a command that could not reach the node without it.
     #[test]
-    fn command_of_the_admin_api_keeps_the_file_of_certificates() {
+    fn command_keeps_the_file_of_certificates() {
         let file = Some(Path::new("/srv/a cell.pem"));
         let http = Reached::by_arguments(Some("https://h:2"), None).trusting(file);
-        let diff = "`cell tune diff --http https://h:2 --http-ca '/srv/a cell.pem'`";
+        let diff = "`cell tune diff --http https://h:2 --ca '/srv/a cell.pem'`";
         assert_eq!(http.command("cell tune diff"), diff);
         assert_eq!(http.in_text(diff), diff, "once");
-        assert_eq!(http.command("cell get"), "`cell get --server HOST:PORT`", "it takes none");
+        assert_eq!(http.command("cell get"), "`cell get --server HOST:PORT --ca '/srv/a cell.pem'`");
+        assert_eq!(http.command("cell drill ls"), "`cell drill ls --dir DIR`", "it takes none");
         let by_default = Reached::default().trusting(file);
-        assert_eq!(by_default.command("cell tune diff"), "`cell tune diff --http-ca '/srv/a cell.pem'`");
-        assert_eq!(by_default.command("cell get"), "`cell get`");
+        assert_eq!(by_default.command("cell tune diff"), "`cell tune diff --ca '/srv/a cell.pem'`");
+        assert_eq!(by_default.command("cell get"), "`cell get --ca '/srv/a cell.pem'`");
     }
 
     #[test]

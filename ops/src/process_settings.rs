@@ -58,9 +58,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "listen_address",
-        meaning: "Where clients connect (the fabric), by address or name; an IPv6 address in brackets. Loopback only, \
-                  unless insecure_network is set. 0.0.0.0 and [::] are every address of this host, and need \
-                  an advertise_address.",
+        meaning: "Where clients connect (the fabric), by address or name; an IPv6 address in brackets. \
+                  One that is not loopback needs TLS (tls_certificate_file) and tokens (tokens_file), or \
+                  insecure_network. 0.0.0.0 and [::] are every address of this host, and need an \
+                  advertise_address.",
         default: "127.0.0.1:7000",
         bounds: Bounds::Form(HOST_PORT),
         applies: Applies::Restart(
@@ -77,9 +78,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "insecure_network",
-        meaning: "Lets the fabric listen beyond loopback though it has no TLS. For trusted networks only: whoever is on the \
-                  network can read and change what goes over it, tokens too. It is warned of for as long as \
-                  it is so.",
+        meaning: "Lets the fabric listen beyond loopback without TLS or without tokens. For trusted \
+                  networks only: whoever is on the network can read and change what the node has, or what \
+                  goes over the network, tokens too. It is warned of for as long as it is so.",
         default: "false",
         bounds: Bounds::Flag,
         applies: Applies::Restart("The socket is opened when the process starts."),
@@ -87,7 +88,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "http_address",
         meaning: "Where health checks, metrics, the console and the admin API are served over HTTP. An address that is \
-                  not loopback needs TLS (http_tls_certificate_file) and tokens (tokens_file).",
+                  not loopback needs TLS (tls_certificate_file) and tokens (tokens_file).",
         default: "127.0.0.1:7080",
         bounds: Bounds::Form(ADDRESS),
         applies: Applies::Restart("The socket is opened when the process starts."),

@@ -1,7 +1,7 @@
 //! What the HTTP of a node says of it where its fabric says nothing: one that waits for its coordinator has
 //! answers there alone, and so has one whose lease has run out.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
@@ -22,43 +22,36 @@ pub(crate) struct HttpArgs {
     /// CELL_HTTP names them [default: the port 80 above the server's]
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
-    /// A PEM file with the certificates by which nodes are trusted over TLS
-    #[arg(long, value_name = "FILE", env = "CELL_HTTP_CA")]
-    http_ca: Option<PathBuf>,
 }
 
 impl HttpArgs {
-    /// The usual ports, and these certificates.
-    pub(crate) fn trusting(http_ca: Option<PathBuf>) -> HttpArgs {
-        HttpArgs { http: None, http_ca }
-    }
-
-    /// What the HTTP of these servers says, each by the address that was given or else by the usual port. No
-    /// token is sent: readiness is for everybody, and who listens there is not known.
+    /// What the HTTP of these servers says, each by the address that was given or else by the usual port, and
+    /// over TLS if there are certificates for it. No token is sent: readiness is for everybody, and who
+    /// listens there is not known.
     ///
     /// # Errors
     /// The arguments are wrong.
-    pub(crate) fn ask_all(&self, servers: &str) -> anyhow::Result<Vec<Readiness>> {
+    pub(crate) fn ask_all(&self, servers: &str, ca: Option<&Path>) -> anyhow::Result<Vec<Readiness>> {
         let variable = || environment::variable(HTTP_VARIABLE)?.into_string().ok();
         match self.http.clone().or_else(variable) {
-            Some(given) => given.split(',').filter_map(|http| self.ask(http.trim()).transpose()).collect(),
-            None => servers.split(',').filter_map(|of| self.ask_usual(of.trim()).transpose()).collect(),
+            Some(given) => given.split(',').filter_map(|http| ask(http.trim(), ca).transpose()).collect(),
+            None => servers.split(',').filter_map(|of| ask_usual(of.trim(), ca).transpose()).collect(),
         }
     }
+}
 
-    /// What the HTTP of one server says by its usual port; none if nobody says anything there.
-    ///
-    /// # Errors
-    /// The arguments are wrong.
-    pub(crate) fn ask_usual(&self, server: &str) -> anyhow::Result<Option<Readiness>> {
-        let Some(http) = usual(server) else { return Ok(None) };
-        self.ask(&if self.http_ca.is_some() { format!("https://{http}") } else { http })
-    }
+/// What the HTTP of one server says by its usual port; none if nobody says anything there.
+///
+/// # Errors
+/// The arguments are wrong.
+pub(crate) fn ask_usual(server: &str, ca: Option<&Path>) -> anyhow::Result<Option<Readiness>> {
+    let Some(http) = usual(server) else { return Ok(None) };
+    ask(&if ca.is_some() { format!("https://{http}") } else { http }, ca)
+}
 
-    fn ask(&self, http: &str) -> anyhow::Result<Option<Readiness>> {
-        let api = Api::of(vec![with_scheme(http)], self.http_ca.as_deref(), None, PATIENCE)?;
-        Ok(api.text("/readyz?verbose").and_then(|(node, text)| Readiness::read(&node, &text)))
-    }
+fn ask(http: &str, ca: Option<&Path>) -> anyhow::Result<Option<Readiness>> {
+    let api = Api::of(vec![with_scheme(http)], ca, None, PATIENCE)?;
+    Ok(api.text("/readyz?verbose").and_then(|(node, text)| Readiness::read(&node, &text)))
 }
 
 /// Where the HTTP of a server is, unless its settings say otherwise.

@@ -13,7 +13,7 @@ use crate::process_settings;
 
 /// Variables that begin with `CELL_` and are no settings.
 pub(crate) const RESERVED_VARIABLES: &[&str] =
-    &["CELL_SERVER", "CELL_CONFIG", "CELL_HTTP", "CELL_HTTP_CA", "CELL_TOKEN"];
+    &["CELL_SERVER", "CELL_CONFIG", "CELL_HTTP", "CELL_CA", "CELL_TOKEN"];
 
 /// Every declaration.
 pub(crate) const REGISTRY: Registry = Registry::new(&[
@@ -23,6 +23,7 @@ pub(crate) const REGISTRY: Registry = Registry::new(&[
     Section { name: "memory", settings: cell_memory::SETTINGS },
     Section { name: "coordination", settings: cell_cluster::SETTINGS },
     Section { name: "fabric", settings: cell_fabric::SETTINGS },
+    Section { name: "tls", settings: cell_fabric::TLS_SETTINGS },
     Section { name: "web", settings: cell_web::SETTINGS },
     Section { name: "client", settings: cell_client::SETTINGS },
     Section { name: "selector", settings: cell_client::SELECTOR_SETTINGS },
@@ -356,8 +357,7 @@ mod tests {
     #[test]
     fn resolve_unknown_variables_are_warned_of() {
         let (_, warnings) =
-            resolve_from(&[], &[("CELL_NODE_IDD", "1"), ("CELL_SERVER", "x"), ("CELL_HTTP_CA", "y")])
-                .unwrap();
+            resolve_from(&[], &[("CELL_NODE_IDD", "1"), ("CELL_SERVER", "x"), ("CELL_CA", "y")]).unwrap();
         assert_eq!(warnings.len(), 1);
         assert!(warnings[0].contains("did you mean `node_id`"), "{warnings:?}");
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
+use cell_fabric::{NodeTls, TLS_CERTIFICATE_FILE};
 use cell_node::AccessRules;
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
@@ -17,9 +18,11 @@ const ADVERTISE: &str = "advertise_address";
 /// Whether it may listen beyond loopback though nothing protects it there.
 const INSECURE: &str = "insecure_network";
 
-/// What is said of a fabric that anybody on its network can use.
-pub(crate) const INSECURE_WORDS: &str =
-    "the fabric is open to its network (insecure_network): what goes over it can be read and changed there";
+/// What is said of a fabric that is not protected.
+const OPEN_WORDS: &str = "the fabric is open to its network (insecure_network)";
+const WITHOUT_TLS: &str =
+    "without TLS whoever is on its network can read and change what goes over the fabric";
+const WITHOUT_TOKENS: &str = "without tokens whoever is on its network can do everything over the fabric";
 
 /// The address that a setting is; a name is looked up.
 pub(crate) fn address(settings: &Settings, name: &str) -> Result<SocketAddr, Failure> {
@@ -92,12 +95,13 @@ pub(crate) fn advertised_fabric(settings: &Settings) -> Result<Option<Advertised
     Ok(advertised(settings, ADVERTISE)?.or_else(named))
 }
 
-/// Whether what goes over the fabric is safe from others on its network; why not.
-pub(crate) fn fabric_is_protected(settings: &Settings) -> Result<(), String> {
-    if settings.flag(INSECURE) {
-        return Ok(());
+/// Whether TLS and tokens keep others on its network from what the fabric serves; what they can do if not.
+pub(crate) fn fabric_is_protected(settings: &Settings) -> Result<(), &'static str> {
+    match HttpServer::is_guarded(settings) {
+        true => Ok(()),
+        false if settings.text(TLS_CERTIFICATE_FILE).is_empty() => Err(WITHOUT_TLS),
+        false => Err(WITHOUT_TOKENS),
     }
-    Err("the fabric has no TLS yet, and who is on its network could read and change what goes over it".into())
 }
 
 /// Refuses to serve clients on an address where they are not safe, or that nobody can be told. Whether it is
@@ -107,9 +111,11 @@ pub(crate) fn check_fabric(settings: &Settings, listen: SocketAddr) -> Result<bo
     if ip.is_loopback() {
         return Ok(false);
     }
-    if let Err(why) = fabric_is_protected(settings) {
-        let next = "give a loopback address as listen_address, or insecure_network = true where everybody on \
-                    that network is trusted";
+    if let Err(why) = fabric_is_protected(settings)
+        && !settings.flag(INSECURE)
+    {
+        let next = "give a loopback address as listen_address, TLS (tls_certificate_file, tls_key_file) and \
+                    tokens_file, or insecure_network = true where everybody on that network is trusted";
         return Err(Failure::usage(format!("{listen} is not a loopback address: {why}")).next(next));
     }
     if ip.is_unspecified() && advertised_fabric(settings)?.is_none() {
@@ -121,8 +127,13 @@ pub(crate) fn check_fabric(settings: &Settings, listen: SocketAddr) -> Result<bo
 
 /// What an operator is to know all the time of a fabric that is reached from elsewhere.
 pub(crate) fn network_warnings(settings: &Settings, beyond_loopback: bool) -> Vec<String> {
-    let is_open = beyond_loopback && settings.flag(INSECURE);
-    is_open.then(|| INSECURE_WORDS.to_owned()).into_iter().collect()
+    let why = fabric_is_protected(settings).err().filter(|_| beyond_loopback);
+    why.map(|why| format!("{OPEN_WORDS}: {why}")).into_iter().collect()
+}
+
+/// The TLS that the settings ask for, if any.
+pub(crate) fn check_tls(settings: &Settings) -> Result<Option<NodeTls>, Failure> {
+    NodeTls::from_settings(settings).map_err(|error| explain_web(error.into()))
 }
 
 /// Refuses an address of HTTP that needs more than is given, and files of it that are wrong.
@@ -135,9 +146,7 @@ pub(crate) fn check_http(settings: &Settings, http: SocketAddr) -> Result<Access
 pub(crate) fn explain_web(error: WebError) -> Failure {
     let next = match error {
         WebError::Tokens(_) => "mend the file that tokens_file names: `ROLES NAME SHA256` a line",
-        WebError::Tls(_) => {
-            "mend http_tls_certificate_file, http_tls_key_file and http_tls_trust_file: PEM files"
-        }
+        WebError::Tls(_) => "mend tls_certificate_file, tls_key_file and tls_trust_file: PEM files",
         WebError::NotLoopback { .. } => "give a loopback address as http_address, or TLS and tokens",
         _ => "give another http_address",
     };
@@ -178,6 +187,16 @@ mod tests {
     }
 
     #[test]
+    fn check_fabric_wants_tls_and_tokens_both_where_the_network_is_not_trusted() {
+        let (listen, tls, tokens) =
+            ((LISTEN, "192.0.2.1:7000"), (TLS_CERTIFICATE_FILE, "node.crt"), (TOKENS_FILE, "tokens"));
+        assert!(check(&[listen, tokens]).unwrap_err().contains(WITHOUT_TLS));
+        assert!(check(&[listen, tls]).unwrap_err().contains(WITHOUT_TOKENS));
+        assert_eq!(check(&[listen, tls, tokens]), Ok(true));
+        assert_eq!(check(&[listen, tls, (INSECURE, "true")]), Ok(true));
+    }
+
+    #[test]
     fn check_fabric_of_every_address_wants_to_know_what_others_are_told() {
         for any in ["0.0.0.0:7000", "[::]:7000"] {
             let refused = check(&[(LISTEN, any), (INSECURE, "true")]).unwrap_err();
@@ -203,10 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn network_that_is_open_is_warned_of_and_loopback_is_not() {
-        let open = settings(&[(INSECURE, "true")]);
-        assert_eq!(network_warnings(&open, true), [INSECURE_WORDS]);
-        assert!(network_warnings(&open, false).is_empty());
-        assert!(network_warnings(&settings(&[]), true).is_empty());
+    fn network_that_is_open_is_warned_of_unless_it_is_loopback_or_protected() {
+        let warned = |values: &[(&str, &str)], beyond| network_warnings(&settings(values), beyond);
+        let (insecure, tls, tokens) =
+            ((INSECURE, "true"), (TLS_CERTIFICATE_FILE, "node.crt"), (TOKENS_FILE, "tokens"));
+        assert_eq!(warned(&[insecure], true), [format!("{OPEN_WORDS}: {WITHOUT_TLS}")]);
+        assert_eq!(warned(&[insecure, tokens], true), [format!("{OPEN_WORDS}: {WITHOUT_TLS}")]);
+        assert_eq!(warned(&[insecure, tls], true), [format!("{OPEN_WORDS}: {WITHOUT_TOKENS}")]);
+        assert!(warned(&[insecure], false).is_empty());
+        assert!(warned(&[insecure, tls, tokens], true).is_empty());
     }
 }

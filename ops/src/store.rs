@@ -1,12 +1,13 @@
 //! The client as commands use it: one operation at a time, or many in flight; errors with exit codes.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cell_client::{
     AttemptError, CheckResult, Client, ClientError, ClientOptions, Completion, Item, NodeStatus,
     OneSidedCounters, Operation, ScanEntry, ScanRange, SelectorReport, Ticket, TreeShape,
 };
-use cell_fabric::{Address, CloseReason};
+use cell_fabric::{Address, CloseReason, HelloRefusal, TlsError, TlsFailure, TlsTrust};
 use cell_protocol::{Condition, OwnedState, ReadOnlyReason, Refusal, TableRow};
 use cell_terms::setting::Source;
 use cell_terms::text::with_causes;
@@ -71,6 +72,7 @@ impl Store {
         if let Some(token) = &arguments.token {
             options.token = token.clone().into_bytes();
         }
+        options.trust = trust(arguments.ca.as_deref())?;
         if let Some(search) = arguments.search {
             options.search = search.into();
             options.own.push("client_search");
@@ -289,9 +291,17 @@ pub(crate) fn options(
     Ok(options)
 }
 
+/// Whom a command trusts over TLS: the certificates of this file, and what they have signed.
+pub(crate) fn trust(ca: Option<&Path>) -> Result<Option<TlsTrust>, Failure> {
+    let wrong =
+        |error: TlsError| Failure::usage(with_causes(&error)).next("--ca names a PEM file with certificates");
+    ca.map(TlsTrust::open).transpose().map_err(wrong)
+}
+
 /// Where the HTTP of one of these servers is, as it says itself. Over the fabric a token of any role will do.
-pub(crate) fn http_of(server: &str, token: Option<&str>) -> anyhow::Result<String> {
+pub(crate) fn http_of(server: &str, token: Option<&str>, ca: Option<&Path>) -> anyhow::Result<String> {
     let mut options = options(None, HELLO_PATIENCE, 1, &[])?;
+    options.trust = trust(ca)?;
     if let Some(token) = token {
         options.token = token.into();
     }
@@ -345,6 +355,7 @@ fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
         ClientError::Unreachable { .. } | ClientError::Resolve { .. } => (Exit::Unreachable, start()),
         ClientError::TooManyConnections { .. } => (Exit::Unhealthy, more_room(&command)),
         ClientError::WrongService { .. } => (Exit::Unreachable, Some(WRONG_PORT.into())),
+        ClientError::NoTls { reason, .. } => (Exit::Unreachable, Some(about_tls(reason).into())),
         ClientError::NoSharedMemory { .. } => (
             Exit::Unreachable,
             Some("--transport tcp reaches it; `fabric_shm` on the server offers memory".into()),
@@ -374,6 +385,26 @@ fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
             (Exit::Error, Some("read the key to see whether the write was done".into()))
         }
         _ => (Exit::Error, None),
+    }
+}
+
+/// What to do where TLS did not come about.
+fn about_tls(reason: &AttemptError) -> &'static str {
+    match reason {
+        AttemptError::Closed(CloseReason::RefusedByPeer(HelloRefusal::TlsWanted)) => {
+            "give the file of the nodes' certificates (tls_certificate_file, or those that signed it) as --ca FILE \
+             or CELL_CA"
+        }
+        AttemptError::Closed(CloseReason::Tls(TlsFailure::PeerPlain)) => {
+            "the node has no tls_certificate_file: leave --ca and CELL_CA out, or give it one"
+        }
+        AttemptError::Closed(CloseReason::Tls(TlsFailure::WrongName)) => {
+            "name the server as its certificate does, or give the node a certificate for this name or address"
+        }
+        AttemptError::Closed(CloseReason::Tls(TlsFailure::Untrusted)) => {
+            "give the file with the certificate of who signed the nodes' as --ca FILE or CELL_CA"
+        }
+        _ => "see to the node's certificate (tls_certificate_file) and to the clocks of both machines",
     }
 }
 
@@ -433,8 +464,6 @@ fn of_refusal(refusal: &Refusal, command: &dyn Fn(&str) -> String) -> (Exit, Opt
 
 #[cfg(test)]
 mod tests {
-    use cell_fabric::{CloseReason, HelloRefusal};
-
     use super::*;
 
     #[test]
@@ -457,6 +486,23 @@ mod tests {
             let (exit, next) = advice(&error, Some("127.0.0.1:7000"));
             assert_eq!(exit, Exit::Unhealthy, "{error}");
             assert!(next.is_some_and(|next| next.contains("fabric_connections_max")), "{error}");
+        }
+    }
+
+    #[test]
+    fn advice_on_tls_says_which_file_helps() {
+        let server = || Box::new("127.0.0.1:7000".parse().unwrap());
+        for (reason, wanted) in [
+            (CloseReason::RefusedByPeer(HelloRefusal::TlsWanted), "--ca FILE"),
+            (CloseReason::Tls(TlsFailure::PeerPlain), "leave --ca"),
+            (CloseReason::Tls(TlsFailure::WrongName), "name the server as its certificate does"),
+            (CloseReason::Tls(TlsFailure::Untrusted), "who signed"),
+            (CloseReason::Tls(TlsFailure::Ended), "clocks"),
+        ] {
+            let reason = AttemptError::Closed(reason);
+            assert!(reason.is_about_tls());
+            let (exit, next) = advice(&ClientError::NoTls { server: server(), reason }, None);
+            assert!(exit == Exit::Unreachable && next.is_some_and(|next| next.contains(wanted)), "{wanted}");
         }
     }
 

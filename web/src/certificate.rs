@@ -122,7 +122,7 @@ impl Standing {
 
     /// What to say of it; nothing if all is well.
     fn warning(self) -> Option<String> {
-        const NEXT: &str = "start the nodes anew with another one, which their peers trust already";
+        const NEXT: &str = "put another one, which clients and peers trust already, in its place";
         Some(match self {
             Standing::Holds => return None,
             Standing::EndsSoon(0) => format!("ends within a day; {NEXT}"),
@@ -163,18 +163,16 @@ struct WatchedFile {
 pub(crate) struct CertificateWatch(Mutex<Vec<WatchedFile>>);
 
 impl CertificateWatch {
-    /// With the certificates of one more file, as they were read.
-    pub(crate) fn with(
-        self,
-        role: &'static str,
-        path: &Path,
-        found: &[CertificateDer<'_>],
-    ) -> CertificateWatch {
+    /// The certificates of the file of this role, as they were read last.
+    pub(crate) fn set(&self, role: &'static str, path: &Path, found: &[CertificateDer<'_>]) {
         let validities = found.iter().filter_map(|certificate| Validity::of(certificate));
         let validity = validities.reduce(Validity::and);
         let file = WatchedFile { role, path: path.to_owned(), validity, standing: None };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(file);
-        self
+        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match files.iter_mut().find(|file| file.role == role) {
+            Some(before) => *before = file,
+            None => files.push(file),
+        }
     }
 
     /// What is wrong at this time, in seconds since 1970. What is new of it the log says, too.
@@ -280,11 +278,12 @@ mod tests {
     #[test]
     fn warnings_come_when_a_certificate_comes_to_its_end() {
         let (now, path) = (UNTIL - 31 * DAY_SECONDS, Path::new("/etc/cell/a.pem"));
-        let watch = CertificateWatch::default().with("served", path, &[certificate()]);
+        let watch = CertificateWatch::default();
+        watch.set("served", path, &[certificate()]);
         assert!(watch.look(now).is_empty());
         assert_eq!(watch.left(now), [CertificateLeft { role: "served", seconds: 31 * DAY_SECONDS }]);
         for (now, wanted) in [
-            (UNTIL - 20 * DAY_SECONDS, "a certificate of /etc/cell/a.pem ends in 20 days; start"),
+            (UNTIL - 20 * DAY_SECONDS, "a certificate of /etc/cell/a.pem ends in 20 days; put another one"),
             (UNTIL - 19 * DAY_SECONDS, "ends in 19 days"),
             (UNTIL - 60, "ends within a day"),
             (UNTIL, "has ended"),
@@ -296,9 +295,12 @@ mod tests {
             assert!(!watch.warnings(now)[0].1, "the log has it once");
         }
         assert!(watch.left(UNTIL + 5)[0].seconds < 0);
-        let unread = CertificateWatch::default().with("served", path, &[CertificateDer::from(vec![0])]);
+        let unread = CertificateWatch::default();
+        unread.set("served", path, &[CertificateDer::from(vec![0])]);
         assert!(unread.look(now)[0].contains("has dates that cannot be read"));
         assert_eq!(unread.left(now), []);
+        unread.set("served", path, &[certificate()]);
+        assert!(unread.look(now).is_empty(), "another one is in its place");
     }
 
     #[test]

@@ -86,8 +86,8 @@ mod tests {
     async fn files_that_everybody_may_read_are_warned_of_until_nobody_may() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_str().unwrap();
-        let mut settings = Settings::new(&[crate::SETTINGS]);
-        for name in [setting::TLS_KEY_FILE, setting::TLS_TRUST_FILE] {
+        let mut settings = Settings::new(&[crate::SETTINGS, cell_fabric::TLS_SETTINGS]);
+        for name in [cell_fabric::TLS_KEY_FILE, cell_fabric::TLS_TRUST_FILE] {
             settings.set(name, path, Source::Flag).unwrap();
         }
         let warnings = Arc::new(ProcessWarnings::default());
@@ -96,9 +96,8 @@ mod tests {
         permit(0o644);
         assert!(warnings.all().is_empty(), "nobody looked");
         watch.look().await;
-        let said = format!(
-            "http_tls_key_file: every user of this machine may read {path}; next: chmod o-rwx {path}"
-        );
+        let said =
+            format!("tls_key_file: every user of this machine may read {path}; next: chmod o-rwx {path}");
         assert_eq!(warnings.all(), [said]);
         permit(0o602);
         watch.look_and_say();

@@ -127,6 +127,5 @@ pub use cell_node::TokensError;
 pub use certificate::{certificates_end, exposed};
 pub use event_kind::EVENT_KINDS;
 pub use server::{HttpServer, WebError};
-pub use setting::{SETTINGS, TLS_CERTIFICATE_FILE, TOKENS_FILE};
+pub use setting::{SETTINGS, TOKENS_FILE};
 pub use source::{Sources, StatusSource};
-pub use tls::TlsError;

@@ -66,13 +66,13 @@ pub(crate) struct Peers {
 
 impl Peers {
     /// Peers that are asked over TLS, or without a configuration for it over plain HTTP.
-    pub(crate) fn new(tls: Option<ClientConfig>) -> Peers {
+    pub(crate) fn new(tls: Option<Arc<ClientConfig>>) -> Peers {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(PEER_DEADLINE));
         connector.set_nodelay(true);
         connector.enforce_http(false);
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let connector = HttpsConnector::from((connector, tls.unwrap_or_else(trusting_nobody)));
+        let connector = HttpsConnector::from((connector, tls.unwrap_or_else(|| Arc::new(trusting_nobody()))));
         let mut builder = Client::builder(TokioExecutor::new());
         let client = builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).build(connector);
         Peers { client, scheme, secret: PeerSecret::default() }

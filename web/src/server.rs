@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use cell_fabric::{NodeTls, TLS_CERTIFICATE_FILE, TlsError};
 use cell_node::TokensError;
 use cell_terms::setting::Settings;
 use tokio::net::TcpListener;
@@ -13,13 +14,12 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::api::router::router;
-use crate::certificate::CertificateWatch;
 use crate::connections::{ConnectionLimits, Connections};
 use crate::host;
 use crate::setting;
 use crate::shared::Shared;
 use crate::source::Sources;
-use crate::tls::{TlsConfigs, TlsError};
+use crate::tls::WatchedTls;
 
 /// How long a shutdown waits for responses that are under way.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
@@ -30,8 +30,8 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 pub enum WebError {
     /// Not a loopback address, without TLS or without tokens.
     #[error(
-        "HTTP on {address} is refused: an address that is not loopback needs TLS (http_tls_certificate_file, \
-         http_tls_key_file) and tokens (tokens_file)"
+        "HTTP on {address} is refused: an address that is not loopback needs TLS (tls_certificate_file, \
+         tls_key_file) and tokens (tokens_file)"
     )]
     NotLoopback {
         /// What was asked for.
@@ -85,12 +85,12 @@ impl HttpServer {
     ) -> Result<HttpServer, WebError> {
         let settings = sources.settings.as_ref().map(|store| store.given());
         HttpServer::check_address(address, settings.as_ref())?;
-        let tls = settings.as_ref().map(TlsConfigs::of_settings).transpose()?.flatten();
-        let scheme = if tls.is_some() { "https" } else { "http" };
-        let (serving, asking, certificates) = match tls {
-            Some(TlsConfigs { server, client, certificates }) => (Some(server), Some(client), certificates),
-            None => (None, None, CertificateWatch::default()),
+        let tls = match &sources.tls {
+            Some(tls) => Some(tls.clone()),
+            None => settings.as_ref().map(NodeTls::from_settings).transpose()?.flatten(),
         };
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let serving = tls.as_ref().map(NodeTls::server);
         let bind = |source| WebError::Bind { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
@@ -98,7 +98,7 @@ impl HttpServer {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(WebError::Start)?;
         let (stop, stopped) = oneshot::channel();
-        let shared = Arc::new(Shared::new(sources).guarded(address, asking, certificates)?);
+        let shared = Arc::new(Shared::new(sources).guarded(address, tls)?);
         prepare(&shared);
         let connections = Connections::new(limits, serving);
         let served = Arc::clone(&shared);
@@ -116,12 +116,17 @@ impl HttpServer {
     /// # Errors
     /// [`WebError::NotLoopback`].
     pub fn check_address(address: SocketAddr, settings: Option<&Settings>) -> Result<(), WebError> {
-        let given = |name| settings.is_some_and(|settings| setting::text(settings, name).is_some());
-        let is_guarded = given(setting::TLS_CERTIFICATE_FILE) && given(setting::TOKENS_FILE);
-        match is_guarded || host::is_local_address(address) {
+        match settings.is_some_and(HttpServer::is_guarded) || host::is_local_address(address) {
             true => Ok(()),
             false => Err(WebError::NotLoopback { address }),
         }
+    }
+
+    /// Whether the settings ask for TLS and for tokens, so that a node can be reached from elsewhere.
+    #[must_use]
+    pub fn is_guarded(settings: &Settings) -> bool {
+        let given = |name| setting::text(settings, name).is_some();
+        given(TLS_CERTIFICATE_FILE) && given(setting::TOKENS_FILE)
     }
 
     /// Where it serves; has the port if port 0 was asked for.
@@ -136,9 +141,11 @@ impl HttpServer {
         self.scheme
     }
 
-    /// Reads the file of tokens again, and says in the log what became of it. If it is wrong, the tokens stay
-    /// what they were. Streams whose tokens are gone end. Says which files everybody may read or write.
+    /// Reads the file of tokens again, and those of TLS that were replaced, and says in the log what became of
+    /// it. If one is wrong, what it said stays what it was. Streams whose tokens are gone end. Says which
+    /// files everybody may read or write.
     pub fn reload(&self) {
+        self.shared.tls.look_now();
         self.shared.warn_of_exposed_files();
         match self.shared.read_tokens_again() {
             Ok(None) => {}
@@ -340,9 +347,9 @@ mod tests {
     #[test]
     fn check_address_permits_another_address_with_tls_and_tokens_together_alone() {
         let address = "0.0.0.0:0".parse().unwrap();
-        let (tls, tokens) = (setting::TLS_CERTIFICATE_FILE, setting::TOKENS_FILE);
+        let (tls, tokens) = (TLS_CERTIFICATE_FILE, setting::TOKENS_FILE);
         for (given, is_permitted) in [(&[tls][..], false), (&[tokens], false), (&[tls, tokens], true)] {
-            let mut settings = Settings::new(&[crate::SETTINGS]);
+            let mut settings = Settings::new(&[crate::SETTINGS, cell_fabric::TLS_SETTINGS]);
             let source = cell_terms::setting::Source::Flag;
             given.iter().for_each(|name| settings.set(name, "file", source).unwrap());
             let checked = HttpServer::check_address(address, Some(&settings));

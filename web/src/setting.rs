@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use cell_fabric::{TLS_CERTIFICATE_FILE, TLS_KEY_FILE, TLS_TRUST_FILE};
 use cell_terms::setting::{Applies, Bounds, OPTIONAL_PATH, Setting, Settings, TextForm, Value};
 
 use crate::host;
@@ -16,21 +17,11 @@ pub(crate) const HOSTS: &str = "http_hosts";
 pub(crate) const CHANGES_PER_SECOND: &str = "http_changes_per_second";
 /// Of nodes without settings; the declaration's default is the same.
 pub(crate) const CHANGES_PER_SECOND_DEFAULT: f64 = 20.0;
-/// The setting that names the certificates which the server shows; empty: no TLS.
-pub const TLS_CERTIFICATE_FILE: &str = "http_tls_certificate_file";
-/// Their key.
-pub(crate) const TLS_KEY_FILE: &str = "http_tls_key_file";
-/// The certificates that peers are trusted by.
-pub(crate) const TLS_TRUST_FILE: &str = "http_tls_trust_file";
 /// Settings that name files which nobody else should write, and whether nobody else should read them.
 pub(crate) const GUARDED_FILES: [(&str, bool); 4] =
     [(TOKENS_FILE, false), (TLS_CERTIFICATE_FILE, false), (TLS_KEY_FILE, true), (TLS_TRUST_FILE, false)];
 /// Where others find HTTP; a setting of the process.
 const ADVERTISED: &str = "advertise_http_address";
-
-/// Why certificates do not change while nodes run.
-const TRUST_FIRST: &str =
-    "Peers have to trust a certificate before it is shown: nodes are started anew with it one by one.";
 
 /// Names of this machine.
 const HOST_NAMES: TextForm = TextForm {
@@ -86,33 +77,6 @@ pub const SETTINGS: &[Setting] = &[
         default: "20",
         bounds: Bounds::Integer { min: 1, max: 10_000 },
         applies: Applies::Live,
-    },
-    Setting {
-        name: TLS_CERTIFICATE_FILE,
-        meaning: "A PEM file with the certificate, and those that signed it, with which HTTP is served over TLS 1.3; \
-                  needs http_tls_key_file. All nodes of a cluster serve TLS or none does: a node asks its \
-                  peers as it serves itself. With TLS and tokens_file, http_address need not be loopback. \
-                  From 30 days before a certificate ends the node warns of it; the metric \
-                  cell_http_certificate_left_seconds says how long it holds.",
-        default: "",
-        bounds: Bounds::Form(OPTIONAL_PATH),
-        applies: Applies::Restart(TRUST_FIRST),
-    },
-    Setting {
-        name: TLS_KEY_FILE,
-        meaning: "A PEM file with the private key of the certificate in http_tls_certificate_file. The node warns \
-                  as long as every user of the machine may read it.",
-        default: "",
-        bounds: Bounds::Form(OPTIONAL_PATH),
-        applies: Applies::Restart(TRUST_FIRST),
-    },
-    Setting {
-        name: TLS_TRUST_FILE,
-        meaning: "A PEM file with the certificates by which this node trusts its peers: their own, or those that \
-                  signed them. By default that is http_tls_certificate_file, so one certificate for all nodes does.",
-        default: "",
-        bounds: Bounds::Form(OPTIONAL_PATH),
-        applies: Applies::Restart(TRUST_FIRST),
     },
 ];
 

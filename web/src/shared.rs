@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode, header};
 use cell_cluster::{Drains, TuningRow};
+use cell_fabric::NodeTls;
 use cell_node::{AccessRules, LookError, NodeSnapshot, TokensError, TreeLook, WarningSubject};
-use rustls::ClientConfig;
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::access::Caller;
 use crate::api::params::Params;
-use crate::certificate::CertificateWatch;
 use crate::clock::{LookTime, now, now_boottime_ms, now_unix_ms};
 use crate::coordination::Coordination;
 use crate::coordinator_watch::{CoordinatorSeen, CoordinatorWatch};
@@ -40,6 +39,7 @@ use crate::server_figures::{AnswerCounts, ServerFigures};
 use crate::setting;
 use crate::source::Sources;
 use crate::store::Store;
+use crate::tls::WatchedTls;
 use crate::tokens;
 use crate::tree_check::TreeChecks;
 use crate::tuning_end::TuningEnd;
@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) peers: Peers,
     /// The hosts that requests may name.
     pub(crate) hosts: Hosts,
-    pub(crate) certificates: CertificateWatch,
+    pub(crate) tls: WatchedTls,
     files: FileWatch,
     pub(crate) limits: Arc<RequestLimits>,
     pub(crate) drill_permission: DrillPermission,
@@ -101,7 +101,7 @@ impl Shared {
         Shared {
             peers: Peers::new(None),
             hosts: Hosts::default(),
-            certificates: CertificateWatch::default(),
+            tls: WatchedTls::default(),
             files: FileWatch::default(),
             limits: Arc::new(RequestLimits::new(setting::CHANGES_PER_SECOND_DEFAULT)),
             drill_permission: DrillPermission::new(sources.data_folder.clone()),
@@ -142,11 +142,11 @@ impl Shared {
     pub(crate) fn guarded(
         mut self,
         address: SocketAddr,
-        tls: Option<ClientConfig>,
-        certificates: CertificateWatch,
+        tls: Option<NodeTls>,
     ) -> Result<Shared, TokensError> {
-        self.peers = Peers::new(tls);
-        self.certificates = certificates;
+        let own_trust = tls.as_ref().map(|tls| tls.own_trust().clone());
+        self.tls = WatchedTls::new(tls);
+        self.peers = Peers::new(self.tls.asking());
         if let Some(store) = &self.sources.settings {
             let settings = store.given();
             self.files = FileWatch::new(&settings, Arc::clone(&self.sources.process_warnings));
@@ -161,6 +161,7 @@ impl Shared {
             if self.access.wants_tokens() {
                 self.store = Store::of_own_user(self.sources.fabric);
             }
+            self.store.trust = own_trust;
             self.shows_token = setting::text(&settings, "fabric_shm") == Some("off");
             self.is_read_only = setting::is_read_only(&settings);
             self.hosts = Hosts::new(&setting::hosts(&settings)).bound_to(address);
@@ -265,7 +266,7 @@ impl Shared {
         self.events().observe(at, &snapshot);
         self.events().observe_drills(at_unix_ms, self.drills.seen());
         self.known_nodes().observe(at, &snapshot);
-        let of_certificates = self.certificates.look(at_unix_ms.cast_signed() / 1_000);
+        let of_certificates = self.tls.certificates().look(at_unix_ms.cast_signed() / 1_000);
         self.sources.process_warnings.set(WarningSubject::Certificates, of_certificates);
         self.coordinator.ask();
     }
@@ -291,7 +292,8 @@ impl Shared {
     /// Learns what others have to say, each second. It may take as long as they do.
     pub(crate) async fn learn(&self) {
         let secret = self.peers.learn_secret(&self.coordination);
-        tokio::join!(secret, self.drill_permission.look(), self.disk.look(), self.files.look());
+        let (files, tls) = (self.files.look(), self.tls.look());
+        tokio::join!(secret, self.drill_permission.look(), self.disk.look(), files, tls);
         if let Some(token) = self.peers.entries_token().filter(|_| self.access.wants_tokens()) {
             self.access.know_nodes(token.as_bytes());
             if self.shows_token {
@@ -396,7 +398,7 @@ impl Shared {
     /// What metrics show besides the snapshot.
     pub(crate) fn figures(&self) -> ServerFigures {
         ServerFigures {
-            certificates: self.certificates.left(now_unix_ms().cast_signed() / 1_000),
+            certificates: self.tls.certificates().left(now_unix_ms().cast_signed() / 1_000),
             answers: self.answers.all(),
             failed_logins: self.limits.failed_logins(),
             fabric_failed_logins: self.access.failed_logins(),

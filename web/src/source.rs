@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cell_cluster::Coordinator;
+use cell_fabric::NodeTls;
 use cell_node::{AccessRules, NodeSnapshot, ProcessWarnings, TreeLook};
 use cell_settings::{Registry, SettingsStore};
 
@@ -33,6 +34,7 @@ pub struct Sources {
     pub(crate) fabric: Option<SocketAddr>,
     pub(crate) tree: Option<TreeLook>,
     pub(crate) access: Option<Arc<AccessRules>>,
+    pub(crate) tls: Option<NodeTls>,
     pub(crate) process_warnings: Arc<ProcessWarnings>,
 }
 
@@ -41,7 +43,7 @@ impl Sources {
     #[must_use]
     pub fn new(snapshots: Arc<dyn StatusSource>) -> Sources {
         let (coordinator, settings, registry, data_folder, fabric) = (None, None, None, None, None);
-        let (log_root, tree, access, process_warnings) = (None, None, None, Arc::default());
+        let (log_root, tree, access, tls, process_warnings) = (None, None, None, None, Arc::default());
         Sources {
             snapshots,
             coordinator,
@@ -52,6 +54,7 @@ impl Sources {
             fabric,
             tree,
             access,
+            tls,
             process_warnings,
         }
     }
@@ -72,6 +75,12 @@ impl Sources {
     #[must_use]
     pub fn access(self, access: Arc<AccessRules>) -> Sources {
         Sources { access: Some(access), ..self }
+    }
+
+    /// The node's TLS, as its fabric has it too; without it the settings' files are read.
+    #[must_use]
+    pub fn tls(self, tls: Option<NodeTls>) -> Sources {
+        Sources { tls, ..self }
     }
 
     /// Where the node has what is wrong with the process's files; the web says how those of TLS and tokens

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use cell_client::{AttemptError, Client, ClientError, ClientOptions, Search, Transport};
+use cell_fabric::TlsTrust;
 use cell_protocol::Refusal;
 use cell_terms::text::with_causes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -34,6 +35,8 @@ pub(crate) struct Store {
     transport: Transport,
     /// What its clients show, once there is one.
     token: OnceLock<Vec<u8>>,
+    /// Whom its clients trust under TLS; none: they connect in the clear.
+    pub(crate) trust: Option<TlsTrust>,
     /// Those that nobody uses now.
     idle: Arc<Mutex<Vec<Client>>>,
     calls: Arc<Semaphore>,
@@ -48,6 +51,7 @@ impl Store {
             fabric,
             transport: Transport::Tcp,
             token: OnceLock::new(),
+            trust: None,
             idle: Arc::default(),
             calls,
             waiting,
@@ -83,7 +87,8 @@ impl Store {
             return Err(Problem::unavailable("This node does not say where clients reach it."));
         };
         let permit = self.permit(PATIENCE).await?;
-        let options = ClientOptions { transport: self.transport, token: self.token(), ..options() };
+        let (token, trust) = (self.token(), self.trust.clone());
+        let options = ClientOptions { transport: self.transport, token, trust, ..options() };
         let idle = Arc::clone(&self.idle);
         let called = tokio::task::spawn_blocking(move || {
             let _permit = permit; // held by the thread, also when nobody waits for it any more

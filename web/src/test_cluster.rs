@@ -59,6 +59,7 @@ const SETTINGS: &[Setting] = &[
 ];
 const REGISTRY: Registry = Registry::new(&[
     Section { name: "test", settings: SETTINGS },
+    Section { name: "tls", settings: cell_fabric::TLS_SETTINGS },
     Section { name: "web", settings: crate::SETTINGS },
 ]);
 

@@ -1,7 +1,6 @@
 //! The client for one thread: blocking calls, and a pipelined interface beside them. It has no thread of its
 //! own: operations move on only inside its calls. A program with many threads makes one client for each.
 
-use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 use cell_fabric::{Address, CloseReason, Endpoint, HostEndpoint, Poller};
@@ -14,6 +13,7 @@ use crate::driver::Driver;
 use crate::error::{AttemptError, ClientError};
 use crate::operation::WhoSearches;
 use crate::output::{CheckResult, Completion, Item, NodeStatus, Output, RegionTable, ScanPage, TreeShape};
+use crate::resolve::{Resolved, resolve_all};
 use crate::spin::Spin;
 use crate::transport::{self, Transport};
 use crate::{ClientOptions, Condition, Operation, Search, Ticket};
@@ -95,9 +95,13 @@ impl Client {
         check_cache(&options, memory_bytes)?;
         let clock = Clock::start();
         let until_ns = within.map_or(u64::MAX, nanoseconds);
-        let addresses = resolve_all(server)?;
+        let Resolved { addresses, names } = resolve_all(server)?;
         let mut endpoint = options.transport.endpoint(&options.shm_users, &options.verbs)?;
         endpoint.set_token(&options.token);
+        if let Some(trust) = &options.trust {
+            endpoint.trust(trust);
+            names.iter().for_each(|(address, host)| endpoint.name_address(*address, host));
+        }
         let mut poller = Poller::new()?;
         if let Some(descriptor) = endpoint.wake_descriptor() {
             poller.add(descriptor)?;
@@ -157,6 +161,9 @@ impl Client {
         let mut reason = self.driver.core().last_attempt_error().unwrap_or(otherwise);
         if let AttemptError::NoHello { timeout_ms } = &mut reason {
             *timeout_ms = now_ns / 1_000_000; // also that in which the servers were asked who is there
+        }
+        if reason.is_about_tls() {
+            return ClientError::NoTls { server, reason };
         }
         let stranger = matches!(
             reason,
@@ -568,48 +575,9 @@ fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// All addresses of a list of servers; one that has none is left out as long as another one has.
-fn resolve_all(servers: &str) -> Result<Vec<Address>, ClientError> {
-    let mut addresses: Vec<Address> = Vec::new();
-    let mut failed = None;
-    for server in servers.split(',').map(str::trim) {
-        match resolve(server) {
-            Ok(found) => addresses.extend(found),
-            Err(error) => failed = failed.or(Some(error)),
-        }
-    }
-    match failed {
-        Some(error) if addresses.is_empty() => Err(error),
-        _ => Ok(addresses),
-    }
-}
-
-/// All addresses of `host:port`, or the one of `shm:`.
-fn resolve(server: &str) -> Result<Vec<Address>, ClientError> {
-    let no_address = |source| ClientError::Resolve { server: server.into(), source };
-    if server.starts_with("shm:") {
-        let nonsense =
-            |_| std::io::Error::new(std::io::ErrorKind::InvalidInput, "not `shm:/path` or `shm:@name`");
-        return server.parse().map(|address| vec![address]).map_err(nonsense).map_err(no_address);
-    }
-    let addresses: Vec<Address> = server.to_socket_addrs().map_err(no_address)?.map(Address::Tcp).collect();
-    let nonsense = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "not `host:port`");
-    if addresses.is_empty() { Err(no_address(nonsense())) } else { Ok(addresses) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn resolve_finds_addresses_and_refuses_nonsense() {
-        assert_eq!(resolve("127.0.0.1:7000").unwrap(), ["127.0.0.1:7000".parse().unwrap()]);
-        assert_eq!(resolve("shm:/run/cell").unwrap(), ["shm:/run/cell".parse().unwrap()]);
-        for wrong in ["shm:x", "127.0.0.1", "127.0.0.1:7000/x", "127.0.0.1:7000/3", "", ":::"] {
-            let error = resolve(wrong).unwrap_err();
-            assert!(matches!(error, ClientError::Resolve { .. }), "{wrong}: {error}");
-        }
-    }
 
     #[test]
     fn connect_nobody_there_says_where() {

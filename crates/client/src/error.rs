@@ -2,7 +2,7 @@
 
 use std::io;
 
-use cell_fabric::{Address, CloseReason, FabricError, HelloRefusal};
+use cell_fabric::{Address, CloseReason, FabricError, HelloRefusal, TlsFailure};
 use cell_protocol::{DecodeError, EncodeError, OwnedState, Refusal, RequestKind};
 use cell_terms::{PairId, Version};
 
@@ -72,9 +72,22 @@ impl AttemptError {
     #[must_use]
     pub fn is_for_lack_of_room(&self) -> bool {
         let refused = CloseReason::RefusedByPeer(HelloRefusal::TooManyConnections);
+        let before_tls = CloseReason::Tls(TlsFailure::NoRoom);
         match self {
-            AttemptError::Closed(reason) => *reason == refused,
+            AttemptError::Closed(reason) => [refused, before_tls].contains(reason),
             AttemptError::NoPlace => true,
+            _ => false,
+        }
+    }
+
+    /// Whether TLS did not come about for a reason that waiting does not mend. (Whoever ends without a word
+    /// of TLS may just have died.)
+    #[must_use]
+    pub fn is_about_tls(&self) -> bool {
+        match self {
+            AttemptError::Closed(CloseReason::Tls(TlsFailure::Unanswered | TlsFailure::NoRoom)) => false,
+            AttemptError::Closed(CloseReason::Tls(_)) => true,
+            AttemptError::Closed(reason) => *reason == CloseReason::RefusedByPeer(HelloRefusal::TlsWanted),
             _ => false,
         }
     }
@@ -141,6 +154,15 @@ pub enum ClientError {
         /// The address.
         server: Box<Address>,
         /// What came from there.
+        reason: AttemptError,
+    },
+    /// One of client and server speaks TLS and the other does not, or the client does not trust the server's
+    /// certificate. See `ClientOptions::trust`.
+    #[error("cannot talk to the server at {server}: {reason}")]
+    NoTls {
+        /// The address that was tried last.
+        server: Box<Address>,
+        /// Why not.
         reason: AttemptError,
     },
     /// Shared memory was asked for, and the server is on another host, or offers none (`fabric_shm`).

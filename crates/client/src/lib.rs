@@ -79,6 +79,7 @@ mod reading;
 mod refusal_action;
 mod report_state;
 mod reporting;
+mod resolve;
 mod routes;
 mod routing;
 mod scanner;

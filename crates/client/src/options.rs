@@ -1,6 +1,6 @@
 //! The client's settings.
 
-use cell_fabric::VerbsOptions;
+use cell_fabric::{TlsTrust, VerbsOptions};
 use cell_selector::SelectorSettings;
 use cell_terms::setting::{Applies, Bounds, Setting, Settings};
 
@@ -201,6 +201,9 @@ pub struct ClientOptions {
     /// Proves the client's role; empty where none is asked for. At most [`cell_protocol::TOKEN_BYTES_MAX`]
     /// bytes.
     pub token: Vec<u8>,
+    /// Whom the client trusts under TLS; none: it connects in the clear. A file that is replaced counts from
+    /// the next connection on.
+    pub trust: Option<TlsTrust>,
     /// Time that an operation has, retries included.
     pub deadline_ms: u64,
     /// Operations outstanding at the server.
@@ -244,7 +247,7 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
-    /// The settings in force, without a token.
+    /// The settings in force, without a token and without TLS.
     ///
     /// # Panics
     /// If [`SETTINGS`] and [`cell_selector::SETTINGS`] are not among the declarations.
@@ -255,6 +258,7 @@ impl ClientOptions {
         ClientOptions {
             name: settings.text("client_name").to_owned(),
             token: Vec::new(),
+            trust: None,
             deadline_ms: settings.integer("client_deadline"),
             in_flight_max: size("client_in_flight_max"),
             queue_max: size("client_queue_max"),

@@ -40,6 +40,7 @@ mod taken;
 mod tcp;
 mod tls;
 mod tls_failure;
+mod tls_settings;
 #[cfg(feature = "verbs")]
 mod verbs;
 mod verbs_options;
@@ -53,9 +54,7 @@ pub use endpoint::{ConnectionId, Endpoint, Event};
 pub use error::{FabricError, SendError};
 pub use greeting::Greeting;
 pub use host::{HostEndpoint, HostOptions};
-pub use limits::{
-    FabricLimits, MESSAGE_BYTES_MAX, SETTINGS, TLS_CERTIFICATE_FILE, TLS_KEY_FILE, TLS_TRUST_FILE, USERS,
-};
+pub use limits::{FabricLimits, MESSAGE_BYTES_MAX, SETTINGS, USERS};
 pub use mapped::MappedRegion;
 pub use one_sided::OneSided;
 pub use partition::{Blocked, Partition};
@@ -72,6 +71,7 @@ pub use taken::{RegionDevice, RegionTaker, TakenRegion};
 pub use tcp::{TcpEndpoint, TcpOptions};
 pub use tls::{NodeTls, TlsError, TlsFiles, TlsTrust};
 pub use tls_failure::TlsFailure;
+pub use tls_settings::{TLS_CERTIFICATE_FILE, TLS_KEY_FILE, TLS_SETTINGS, TLS_TRUST_FILE};
 #[cfg(feature = "verbs")]
 pub use verbs::VerbsError;
 pub use verbs_options::{VerbsOffer, VerbsOptions};

@@ -162,7 +162,7 @@ fn plan(arguments: &DevArgs, resolved: &Settings) -> anyhow::Result<Plan> {
     if arguments.allow_drills {
         plan = plan.with_drills();
     }
-    if !resolved.text(cell_web::TLS_CERTIFICATE_FILE).is_empty() {
+    if !resolved.text(cell_fabric::TLS_CERTIFICATE_FILE).is_empty() {
         plan = plan.with_tls();
     }
     Ok(plan)

@@ -15,7 +15,7 @@ use crate::args::{Global, parse_time, parse_transport};
 use crate::command::drill_clean::{self, CleanArgs};
 use crate::command::drill_report::{self, ReportArgs};
 use crate::exit::{Exit, Failure};
-use crate::hint::DIR_DEFAULT;
+use crate::hint::{CA_VARIABLE, DIR_DEFAULT};
 use crate::output::{drill as output, message, table};
 use crate::{signal, store};
 
@@ -131,6 +131,9 @@ struct RunArgs {
     /// What to talk over [default: auto]
     #[arg(long, value_name = "auto|tcp|shm|verbs", value_parser = parse_transport)]
     transport: Option<Transport>,
+    /// A PEM file with the certificates by which nodes are trusted, where they speak TLS
+    #[arg(long, value_name = "FILE", env = CA_VARIABLE)]
+    ca: Option<PathBuf>,
     /// Leave the drill's entries in the store; without it they are removed, unless the drill fails
     #[arg(long)]
     keep: bool,
@@ -158,6 +161,7 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
     }
     let interrupted = signal::stop_flag()?;
     let mut options = store::options(None, arguments.patience, 1024, &[])?;
+    options.trust = store::trust(arguments.ca.as_deref())?;
     if let Some(transport) = arguments.transport {
         options.transport = transport;
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cell_cluster::{ClusterError, Coordinator, Embedded, NodeRefusal, Remote};
 use cell_drill::wire::PartitionWay;
-use cell_fabric::Partition;
+use cell_fabric::{NodeTls, Partition};
 use cell_memory::MemoryError;
 use cell_node::{
     AccessRules, Ended, FailureKind, NO_ROOM, NodeError, NodeHandle, NodeOptions, NodeSnapshot, NodeState,
@@ -38,7 +38,8 @@ use crate::reload::Configuration;
 use crate::service::Service;
 use crate::signal::{self, Hangup};
 use crate::start_checks::{
-    address, advertised, advertised_fabric, check_fabric, check_http, explain_web, network_warnings,
+    address, advertised, advertised_fabric, check_fabric, check_http, check_tls, explain_web,
+    network_warnings,
 };
 use crate::{cores, environment, logging, settings};
 
@@ -119,7 +120,7 @@ pub(crate) fn run(global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -
         let failure = Failure::usage("--processes is for nodes that are to run");
         return Err(failure.next("leave it out, or the word after it").into());
     }
-    settings::refuse_flags(matches, "what is asked of nodes takes --server, --http, --http-ca and --token")?;
+    settings::refuse_flags(matches, "what is asked of nodes takes --server, --http, --ca and --token")?;
     match what {
         NodeCommand::Ls(arguments) => node_ls::run(global, arguments),
         NodeCommand::Drain(arguments) => node_drain::drain(global, arguments),
@@ -148,7 +149,7 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let configuration = Configuration::new(settings.clone(), filter, process_warnings.clone(), resolve);
     let http = address(&settings, "http_address")?;
     let listen = listen_on(&settings, &process_warnings, supervised)?;
-    let access = Arc::new(check_http(&settings, http)?);
+    let (access, tls) = (Arc::new(check_http(&settings, http)?), check_tls(&settings)?);
     let folders = Folders::of_settings(&settings)?;
     refuse_small(&folders, &settings, 1, settings.text(COORDINATOR_ADDRESS) == EMBEDDED)?;
     let faults = FaultSwitches::default();
@@ -156,7 +157,7 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     faults.disk_delay.set(Duration::from_millis(arguments.slow_disk_ms));
     let wishes = receive_wishes(supervised, &faults)?;
     let coordinator = coordinator(&settings, &folders, faults.partition.clone(), configuration.store())?;
-    let guards = Guards { access, process_warnings };
+    let guards = Guards { access, tls, process_warnings };
     let restarted = &arguments.restarted_because;
     let options = options(&settings, &folders, listen, faults, restarted.clone(), &guards)?;
     let place = place_words(settings.text(COORDINATOR_ADDRESS));
@@ -234,6 +235,7 @@ fn serve_http(
     let sources = Sources::new(Arc::new(move || watch.snapshot()))
         .coordinator(coordinator)
         .access(guards.access)
+        .tls(guards.tls)
         .process_warnings(guards.process_warnings)
         .settings(store.clone(), settings::REGISTRY)
         .data_folder(folders.data())
@@ -263,6 +265,7 @@ fn options(
         advertised: advertised_fabric(settings)?.map(|given| given.to_string()),
         http_address: advertised(settings, "advertise_http_address")?
             .map_or_else(|| settings.text("http_address").to_owned(), |address| address.to_string()),
+        tls: guards.tls.clone(),
         access: guards.access.clone(),
         process_warnings: guards.process_warnings.clone(),
         partition: faults.partition,
@@ -305,10 +308,12 @@ fn coordinator(
     Ok(filtered)
 }
 
-/// What the node and its HTTP have in common: who may do what, and what is wrong with the process's files.
+/// What the node and its HTTP have in common: who may do what, their TLS, and what is wrong with the
+/// process's files.
 #[derive(Clone)]
 struct Guards {
     access: Arc<AccessRules>,
+    tls: Option<NodeTls>,
     process_warnings: Arc<ProcessWarnings>,
 }
 

@@ -33,7 +33,7 @@ use crate::output::message;
 use crate::process_settings::{EMBEDDED, keep_files_private, raise_open_files};
 use crate::signal::{self, Hangup};
 use crate::start_checks::{
-    Advertised, address, advertised, advertised_fabric, check_fabric, check_http, network_warnings,
+    Advertised, address, advertised, advertised_fabric, check_fabric, check_http, check_tls, network_warnings,
 };
 use crate::{cores, environment, logging, settings};
 
@@ -70,7 +70,7 @@ pub(crate) fn run(
         PathBuf::from(resolved.text("coordinator_address"))
     };
     let mut plan = Plan::of_machine(dir, coordinator, first, addresses);
-    if !resolved.text(cell_web::TLS_CERTIFICATE_FILE).is_empty() {
+    if !resolved.text(cell_fabric::TLS_CERTIFICATE_FILE).is_empty() {
         plan = plan.with_tls();
     }
     (0..processes).try_for_each(|place| refuse_taken(&plan, place))?;
@@ -99,6 +99,7 @@ fn addresses(resolved: &Settings, processes: u16) -> anyhow::Result<(SocketAddr,
     check_apart(fabric, http, processes)?;
     let beyond_loopback = check_fabric(resolved, fabric)?;
     check_http(resolved, http)?;
+    check_tls(resolved)?;
     for (name, given) in told(resolved)? {
         check_ports(name, &given, given.port(), processes)?;
     }

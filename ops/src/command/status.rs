@@ -13,7 +13,7 @@ use crate::args::{Global, ServerArgs};
 use crate::exit::{Exit, classify};
 use crate::members::{Member, members};
 use crate::output::{message, number, table};
-use crate::readiness::{HttpArgs, Readiness};
+use crate::readiness::{HttpArgs, Readiness, ask_usual};
 use crate::store::Store;
 use crate::watch::WatchArgs;
 
@@ -60,7 +60,7 @@ fn ask(arguments: &StatusArgs) -> anyhow::Result<(Vec<Asked>, Vec<Unserved>)> {
         members(&arguments.server, Duration::from_secs(2))?.into_iter().map(&mut ask).collect();
     if let several @ [_, _, ..] = &mut asked[..] {
         for one in several.iter_mut().filter(|one| one.status.as_ref().is_err_and(is_silent)) {
-            one.readiness = arguments.http.ask_usual(&one.server)?;
+            one.readiness = ask_usual(&one.server, arguments.server.ca.as_deref())?;
         }
     }
     Ok((asked, unserved.unwrap_or_default()))
@@ -77,8 +77,8 @@ fn by_http(
     error: anyhow::Error,
     unserved: &[Unserved],
 ) -> anyhow::Result<Exit> {
-    let servers = &arguments.server.server;
-    let found = if is_silent(&error) { arguments.http.ask_all(servers)? } else { Vec::new() };
+    let (servers, ca) = (&arguments.server.server, arguments.server.ca.as_deref());
+    let found = if is_silent(&error) { arguments.http.ask_all(servers, ca)? } else { Vec::new() };
     let is_unhealthy = found.iter().any(|readiness| !readiness.is_ready());
     let exit = if is_unhealthy { Exit::Unhealthy } else { classify(&error).0 };
     if global.json {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use cell_cluster::{Coordinator, Remote};
+use cell_fabric::{TLS_CERTIFICATE_FILE, TLS_KEY_FILE, TLS_TRUST_FILE};
 use cell_node::AccessRules;
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
@@ -12,13 +13,13 @@ use cell_web::TOKENS_FILE;
 
 use super::finding::{Finding, milliseconds, percentiles};
 use crate::process_settings::EMBEDDED;
-use crate::start_checks::{address, check_fabric};
+use crate::start_checks::{address, check_fabric, check_tls, fabric_is_protected};
 
 const CALLS: usize = 50;
 const DAY_SECONDS: i64 = 24 * 3_600;
 const SOON_DAYS: i64 = 30;
 const CERTIFICATES: [(&str, &str); 2] =
-    [("certificate", "http_tls_certificate_file"), ("trusted certificates", "http_tls_trust_file")];
+    [("certificate", TLS_CERTIFICATE_FILE), ("trusted certificates", TLS_TRUST_FILE)];
 
 pub(super) fn look(settings: &Settings) -> Vec<Finding> {
     let mut findings = vec![
@@ -28,6 +29,7 @@ pub(super) fn look(settings: &Settings) -> Vec<Finding> {
         coordinator(settings),
         tokens(settings),
     ];
+    findings.extend(tls(settings));
     findings.extend(secret(settings));
     findings.extend(CERTIFICATES.into_iter().filter_map(|(name, of)| certificates(settings, name, of)));
     findings
@@ -55,11 +57,18 @@ fn network(settings: &Settings) -> Finding {
     let checked = address(settings, "listen_address").and_then(|listen| check_fabric(settings, listen));
     match checked {
         Ok(false) => Finding::well("network", "the fabric is on loopback"),
-        Ok(true) => {
-            let seen = "the fabric is reached from elsewhere without TLS";
-            Finding::doubtful("network", seen, "have everybody on that network trusted (insecure_network)")
+        Ok(true) => match fabric_is_protected(settings) {
+            Ok(()) => Finding::well("network", "the fabric is reached from elsewhere, over TLS and by token"),
+            Err(why) => {
+                let next =
+                    "have everybody on that network trusted (insecure_network), or give TLS and tokens";
+                Finding::doubtful("network", why, next)
+            }
+        },
+        Err(failure) => {
+            let next = "see listen_address; beyond loopback it takes TLS and tokens, or insecure_network";
+            Finding::bad("network", failure.what, next)
         }
-        Err(failure) => Finding::bad("network", failure.what, "see listen_address and insecure_network"),
     }
 }
 
@@ -103,20 +112,26 @@ fn tokens(settings: &Settings) -> Finding {
     }
 }
 
+/// Whether a node could not serve TLS as its settings say.
+fn tls(settings: &Settings) -> Option<Finding> {
+    const NEXT: &str = "see that the files are there, and that key and certificate belong together";
+    check_tls(settings).err().map(|failure| Finding::bad("TLS", failure.what, NEXT))
+}
+
 fn secret(settings: &Settings) -> Option<Finding> {
-    let path = settings.text("http_tls_key_file");
+    let path = settings.text(TLS_KEY_FILE);
     if path.is_empty() {
         return None;
     }
     Some(match (std::fs::metadata(path), cell_web::exposed(Path::new(path), true)) {
-        (Err(error), _) => Finding::bad("private key", format!("{path}: {error}"), "see http_tls_key_file"),
+        (Err(error), _) => Finding::bad("private key", format!("{path}: {error}"), "see tls_key_file"),
         (Ok(_), Some(why)) => Finding::bad("private key", why, "take the rights of others away"),
         (Ok(_), None) => Finding::well("private key", format!("{path} is its user's")),
     })
 }
 
 fn certificates(settings: &Settings, name: &'static str, of: &str) -> Option<Finding> {
-    const NEXT: &str = "`cell certificates make --renew`, or ask who signs; then start the nodes again";
+    const NEXT: &str = "`cell certificates make --renew`, or ask who signs; nodes read it again";
     let path = settings.text(of);
     if path.is_empty() {
         return None;
@@ -133,4 +148,42 @@ fn certificates(settings: &Settings, name: &'static str, of: &str) -> Option<Fin
         days if days < SOON_DAYS => Finding::doubtful(name, seen, NEXT),
         _ => Finding::well(name, seen),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::setting::Source;
+
+    use super::*;
+    use crate::doctor::Health;
+    use crate::settings::REGISTRY;
+
+    fn settings(values: &[(&str, &str)]) -> Settings {
+        let mut settings = REGISTRY.defaults();
+        for (name, text) in values {
+            settings.set(name, text, Source::Flag).unwrap();
+        }
+        settings
+    }
+
+    #[test]
+    fn network_beyond_loopback_is_well_with_tls_and_tokens_alone() {
+        let of = |more: &[(&str, &str)]| {
+            let listen = ("listen_address", "192.0.2.1:7000");
+            network(&settings(&[&[listen][..], more].concat())).health
+        };
+        let (insecure, tls) = (("insecure_network", "true"), (TLS_CERTIFICATE_FILE, "node.crt"));
+        assert_eq!(network(&settings(&[])).health, Health::Well, "it is on loopback");
+        assert_eq!(of(&[]), Health::Bad);
+        assert_eq!(of(&[insecure]), Health::Doubtful);
+        assert_eq!(of(&[insecure, tls]), Health::Doubtful);
+        assert_eq!(of(&[tls, (TOKENS_FILE, "tokens")]), Health::Well);
+    }
+
+    #[test]
+    fn tls_that_cannot_be_served_is_bad() {
+        assert_eq!(tls(&settings(&[])), None);
+        let half = tls(&settings(&[(TLS_KEY_FILE, "node.key")])).unwrap();
+        assert!(half.health == Health::Bad && half.seen.contains(TLS_CERTIFICATE_FILE), "{half:?}");
+    }
 }

@@ -380,7 +380,7 @@ fn variables_that_are_empty_are_not_set() {
     let document: serde_json::Value = serde_json::from_slice(&cell(&["settings", "--json"]).stdout).unwrap();
     let rows = document["settings"].as_array().unwrap().iter();
     let settings = rows.map(|row| format!("CELL_{}", row["name"].as_str().unwrap().to_uppercase()));
-    let others = ["CELL_SERVER", "CELL_CONFIG", "CELL_HTTP", "CELL_HTTP_CA", "CELL_TOKEN", "NO_COLOR"];
+    let others = ["CELL_SERVER", "CELL_CONFIG", "CELL_HTTP", "CELL_CA", "CELL_TOKEN", "NO_COLOR"];
     let names: Vec<_> = settings.chain(others.map(str::to_owned)).collect();
     let folder = tempfile::tempdir().unwrap();
     let data = format!("--data-dir={}", folder.path().display());

@@ -419,7 +419,7 @@ fn status_of_a_node_that_waits_for_its_coordinator_says_what_its_http_knows() {
     let reads = &told["readiness"][0]["checks"][0];
     assert!(reads["seen"].as_str().unwrap().starts_with(&waits) && reads["ok"] == false, "{said}");
     assert_eq!(status(&["--http", "127.0.0.1:1"]).0, Some(4), "nobody says anything there");
-    assert_eq!(status(&["--http-ca", "/nowhere"]).0, Some(2), "it has no certificates");
+    assert_eq!(status(&["--ca", "/nowhere"]).0, Some(2), "it has no certificates");
 
     // So do commands that ask the admin API of a node by its fabric address.
     let listed = command(&["node", "ls", "--server", &server]).output().unwrap();

@@ -259,7 +259,8 @@ async fn begin(
     let Some(folder) = shared.sources.data_folder.clone() else { return Err(Problem::internal()) };
     let coordinator = shared.sources.coordinator.clone();
     let (runner, token) = (snapshot.node.0, shared.store.token());
-    let place = RunPlace { folder, runner, lease: snapshot.incarnation, coordinator, now_unix_ms, token };
+    let (lease, trust) = (snapshot.incarnation, shared.store.trust.clone());
+    let place = RunPlace { folder, runner, lease, coordinator, now_unix_ms, token, trust };
     let registry = Arc::clone(&shared);
     let started = tokio::task::spawn_blocking(move || registry.drills.begin(&place, wanted, repeat_id)).await;
     match started {

@@ -9,6 +9,7 @@ use std::{io, thread};
 
 use cell_cluster::{ClusterError, Coordinator};
 use cell_drill::DrillError;
+use cell_fabric::TlsTrust;
 use cell_terms::Incarnation;
 
 use crate::drill::claim::ClaimRow;
@@ -37,6 +38,8 @@ pub(crate) struct RunPlace {
     pub(crate) now_unix_ms: fn() -> u64,
     /// What its clients show; empty: nothing.
     pub(crate) token: Vec<u8>,
+    /// Whom they trust under TLS.
+    pub(crate) trust: Option<TlsTrust>,
 }
 
 /// Why a drill was not started.
@@ -167,6 +170,7 @@ impl Drop for Drills {
 fn start(place: &RunPlace, run: Arc<Run>, claim: ClaimRow) -> Result<(), NotStarted> {
     let mut drill = run.wanted.drill(place.folder.clone());
     drill.options.token.clone_from(&place.token);
+    drill.options.trust.clone_from(&place.trust);
     let turn = drill.check().map_err(NotStarted::Drill)?;
     let coordinator = place.coordinator.clone();
     let body = move || {
@@ -210,6 +214,7 @@ mod tests {
             coordinator: Some(Arc::new(link)),
             now_unix_ms: || 1_000,
             token: Vec::new(),
+            trust: None,
         }
     }
 

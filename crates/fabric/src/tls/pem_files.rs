@@ -10,7 +10,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-use crate::limits::{TLS_CERTIFICATE_FILE, TLS_KEY_FILE, TLS_TRUST_FILE};
+use crate::tls_settings::{TLS_CERTIFICATE_FILE, TLS_KEY_FILE, TLS_TRUST_FILE};
 
 /// Why there is no TLS.
 #[derive(Debug, thiserror::Error)]
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn from_settings_wants_certificate_and_key_or_neither() {
         let of = |given: &[&str]| {
-            let mut settings = Settings::new(&[crate::SETTINGS]);
+            let mut settings = Settings::new(&[crate::TLS_SETTINGS]);
             given.iter().for_each(|name| settings.set(name, "a.pem", Source::Flag).unwrap());
             TlsFiles::from_settings(&settings).map_err(|error| error.to_string())
         };
