@@ -17,3 +17,4 @@ mod monitoring;
 mod moves;
 mod onesided;
 mod refusals;
+mod tls;
