@@ -49,4 +49,5 @@ pub mod stall;
 pub mod table2;
 pub mod takeover;
 mod times;
+pub mod tls;
 pub mod tree;

@@ -26,6 +26,8 @@ pub enum Command {
     Memory(Options),
     /// Durable puts through client and node beside a node without a log, a raw loop and fio
     Put(Options),
+    /// Gets over TCP of a node that speaks TLS beside one that does not, and beside Redis without TLS
+    Tls(Options),
     /// Reads of a served store by its clients, one-sided and by messages, beside local reads and Redis
     Onesided(PartOptions),
     /// What `search = auto` reaches of the best fixed share of server-side searches, while a competitor takes

@@ -3,9 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cell_client::{Client, ClientError, ClientOptions, Completion, Condition, Operation, Output, Search};
+use cell_client::{
+    Client, ClientError, ClientOptions, Completion, Condition, Operation, Output, Search, Transport,
+};
+use cell_fabric::TlsTrust;
 use cell_tests::lease::LONG_LEASE;
 use cell_tests::server::Server;
+use cell_tests::wait;
 
 use crate::data::{Batch, Dataset, Packed};
 use crate::options::{BenchError, Options};
@@ -73,6 +77,28 @@ impl Served {
         let mut server = Server::prepared(folder, &flags);
         server.resume();
         let client = connect(&server)?;
+        Ok(Self { server, client })
+    }
+
+    /// As [`Served::start`], of a node that speaks TLS, with a client that trusts it so.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn start_under(
+        folder: &Path,
+        entries: u64,
+        more: &[(&str, &str)],
+        trust: &TlsTrust,
+    ) -> Result<Self, BenchError> {
+        let flags = flags(entries, more);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let mut server = Server::prepared(folder, &flags);
+        server.launch();
+        let options = ClientOptions { trust: Some(trust.clone()), transport: Transport::Tcp, ..patient() };
+        let address = server.address().to_string();
+        let client = wait::until_some("the node answers over TLS", || {
+            Client::connect_within(&address, options.clone(), POLL).ok()
+        });
         Ok(Self { server, client })
     }
 

@@ -114,6 +114,13 @@ fn put_small_prints_every_figure() {
 }
 
 #[test]
+fn tls_small_prints_every_figure() {
+    let rows = rows("tls");
+    assert_rows("tls", &rows, &["tls/gets, 50 x 16 over TCP", "tls/gets, 1 x 1 over TCP"]);
+    assert_goal(&rows, "tls/gets, 50 x 16 over TCP", "op/s", ">= 0.8");
+}
+
+#[test]
 fn checkpoint_small_prints_every_figure() {
     let rows = rows("checkpoint");
     let wanted = [
