@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cell_fabric::Address;
+
 /// What was found of each name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names(Arc<Mutex<BTreeMap<String, Lookup>>>);
@@ -49,12 +51,14 @@ impl Names {
     }
 }
 
-/// Whether this is `name:port`, and so has to be looked up.
+/// Whether this is `name:port`, and so has to be looked up: what is an address already is none.
 pub(crate) fn is_name(text: &str) -> bool {
-    text.rsplit_once(':').is_some_and(|(host, port)| {
-        let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-        !host.is_empty() && host.chars().all(is_host) && port.parse::<u16>().is_ok()
-    })
+    let is_address = text.parse::<Address>().is_ok();
+    !is_address
+        && text.rsplit_once(':').is_some_and(|(host, port)| {
+            let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+            !host.is_empty() && host.chars().all(is_host) && port.parse::<u16>().is_ok()
+        })
 }
 
 #[cfg(test)]
@@ -68,7 +72,10 @@ mod tests {
         for name in ["localhost:7000", "node-3.example.org:1"] {
             assert!(is_name(name), "{name}");
         }
-        for other in ["[::1]:7000", "shm:/a/b", "localhost", ":7000", "localhost:x", "verbs:a:7000"] {
+        for address in ["127.0.0.1:7000", "[::1]:7000", "sim:5", "verbs:127.0.0.1:7000", "shm:/a/b"] {
+            assert!(!is_name(address), "{address}");
+        }
+        for other in ["localhost", ":7000", "localhost:x", "verbs:a:7000"] {
             assert!(!is_name(other), "{other}");
         }
     }
