@@ -1,6 +1,7 @@
 //! Carries a core's commands out on an endpoint, and reports to it what happens there. The clock is the
 //! caller's; it sleeps between the steps (or, in a simulator, does not).
 
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use cell_fabric::{Address, ConnectionId, Event, FabricError, Greeting, OneSided, ReadFailure, SendError};
@@ -321,6 +322,11 @@ impl<E: OneSided> Driver<E> {
                 }
                 ClientCommand::Connect { link, address: Some(text), attempt } => {
                     let address = look_up(&self.names, text, attempt);
+                    if let Ok(Address::Tcp(found)) = &address
+                        && is_name(text)
+                    {
+                        name_addresses(&mut self.endpoint, text, &[*found]);
+                    }
                     let address = address.map(|address| self.transport.to_reach(address));
                     let state = self.link_state(link);
                     state.tries_shared_memory = false;
@@ -391,7 +397,10 @@ impl<E: OneSided> Driver<E> {
                 Ok(address) => found.push(address),
                 Err(_) => match self.names.addresses(server) {
                     none if none.is_empty() => return, // what was known before counts until then
-                    named => found.extend(named.into_iter().map(Address::Tcp)),
+                    named => {
+                        name_addresses(&mut self.endpoint, server, &named);
+                        found.extend(named.into_iter().map(Address::Tcp));
+                    }
                 },
             }
         }
@@ -439,6 +448,12 @@ impl<E: OneSided> Driver<E> {
     pub fn prepare_sleep(&mut self) -> bool {
         self.endpoint.prepare_sleep()
     }
+}
+
+/// Has these addresses, which were found by the name of a server, known by that name under TLS.
+fn name_addresses<E: OneSided>(endpoint: &mut E, server: &str, found: &[SocketAddr]) {
+    let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
+    found.iter().for_each(|address| endpoint.name_address(*address, host));
 }
 
 /// The address of a text of the region table. Of a name's addresses the next one at each attempt.

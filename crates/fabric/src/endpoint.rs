@@ -23,6 +23,7 @@
 //! two of them never wait for each other.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use crate::address::{Address, PeerAddress};
@@ -125,6 +126,10 @@ pub trait Endpoint {
     /// # Errors
     /// An address that this provider cannot reach, the limit of connections, or no socket to be had.
     fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError>;
+
+    /// The end at that address was found by this name of its host: from the next connection on its
+    /// certificate has to be for the name, and not for the address. What is no name changes nothing.
+    fn name_address(&mut self, _address: SocketAddr, _host: &str) {}
 
     /// Copies a message, given in parts that are sent as one, into the connection's output. It leaves with
     /// the next [`Endpoint::flush`].

@@ -201,18 +201,6 @@ impl HostEndpoint {
         }
     }
 
-    /// The end at that address is known under TLS by this name of its host, and not by the address.
-    pub fn name_address(&mut self, address: SocketAddr, host: &str) {
-        for provider in &mut self.providers {
-            match &mut provider.endpoint {
-                ProviderEndpoint::Tcp(tcp) => tcp.name_address(address, host),
-                #[cfg(feature = "verbs")]
-                ProviderEndpoint::Verbs(verbs) => verbs.name_address(address, host),
-                ProviderEndpoint::Shm(_) => {}
-            }
-        }
-    }
-
     /// What peers are told by whom this end reads their memory, where the kernel does not say it.
     pub fn set_token(&mut self, token: &[u8]) {
         for provider in &mut self.providers {
@@ -276,6 +264,12 @@ impl Endpoint for HostEndpoint {
         match self.providers.iter_mut().find(|provider| provider.name == name) {
             Some(provider) => on!(&mut provider.endpoint, endpoint => endpoint.connect(address)),
             None => Err(FabricError::AddressUnsupported { address: *address }),
+        }
+    }
+
+    fn name_address(&mut self, address: SocketAddr, host: &str) {
+        for provider in &mut self.providers {
+            on!(&mut provider.endpoint, endpoint => endpoint.name_address(address, host));
         }
     }
 

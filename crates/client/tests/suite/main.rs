@@ -4,5 +4,6 @@
 mod client_core;
 mod exactly_once;
 mod model;
+mod naming;
 mod onesided;
 mod tcp;

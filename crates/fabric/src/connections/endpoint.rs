@@ -1,6 +1,7 @@
 //! An endpoint over a messenger, as its users see it: the same for all providers.
 #![allow(private_bounds, reason = "who is outside names no provider, but `TcpEndpoint` or `ShmEndpoint`")]
 
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -34,6 +35,10 @@ pub struct MessengerEndpoint<P: Provider> {
 impl<P: Provider> Endpoint for MessengerEndpoint<P> {
     fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError> {
         self.messenger.connect(address, P::Transport::MARK)
+    }
+
+    fn name_address(&mut self, address: SocketAddr, host: &str) {
+        self.messenger.transport.name_address(address, host);
     }
 
     fn send_parts(&mut self, connection: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::fmt::Debug;
+use std::net::SocketAddr;
 
 use rustix::event::epoll::EventFlags;
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -53,6 +54,9 @@ pub(crate) trait Transport: Debug {
     /// # Errors
     /// An address of another kind, or no socket. What goes wrong later is [`Started::failed`].
     fn connect(&self, address: &Address, hello: &Hello) -> Result<Started, FabricError>;
+
+    /// See [`crate::Endpoint::name_address`].
+    fn name_address(&mut self, _address: SocketAddr, _host: &str) {}
 
     /// Goes on with a connection that is not open; `None` while the other end's hello is not whole. Nothing
     /// behind the hello is read.

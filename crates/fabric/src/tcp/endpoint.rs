@@ -97,11 +97,6 @@ impl TcpEndpoint {
         self.messenger.transport.tls.trust(trust);
     }
 
-    /// The end at that address is known by this name of its host, and not by the address.
-    pub fn name_address(&mut self, address: SocketAddr, host: &str) {
-        self.messenger.transport.tls.name(address, host);
-    }
-
     /// What peers are told by whom this end reads their memory.
     pub fn set_token(&mut self, token: &[u8]) {
         self.provider.lanes.token = token.into();

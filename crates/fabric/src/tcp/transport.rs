@@ -2,6 +2,7 @@
 //! one write a connection and batch.
 
 use std::io;
+use std::net::SocketAddr;
 
 use rustix::event::epoll::EventFlags;
 use rustix::fd::OwnedFd;
@@ -54,6 +55,10 @@ impl Transport for TcpTransport {
 
     fn connect(&self, address: &Address, _hello: &Hello) -> Result<Started, FabricError> {
         handshake::connect(address, &self.tls)
+    }
+
+    fn name_address(&mut self, address: SocketAddr, host: &str) {
+        self.tls.name(address, host);
     }
 
     fn receive_hello(

@@ -1,6 +1,5 @@
 //! The endpoint over RDMA: how it is set up, and its one-sided operations.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::connections::{Acceptor, Messenger, MessengerEndpoint, Provider};
@@ -55,11 +54,6 @@ impl VerbsEndpoint {
     /// Begins connections under TLS from now on, to ends that this trusts.
     pub(crate) fn trust(&mut self, trust: TlsTrust) {
         self.messenger.transport.tls.trust(trust);
-    }
-
-    /// The end at that address is known by this name of its host, and not by the address.
-    pub(crate) fn name_address(&mut self, address: SocketAddr, host: &str) {
-        self.messenger.transport.tls.name(address, host);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -80,6 +81,10 @@ impl Transport for VerbsTransport {
 
     fn connect(&self, address: &Address, _hello: &Hello) -> Result<Started, FabricError> {
         tcp::connect(address, &self.tls)
+    }
+
+    fn name_address(&mut self, address: SocketAddr, host: &str) {
+        self.tls.name(address, host);
     }
 
     fn receive_hello(

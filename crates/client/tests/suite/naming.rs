@@ -1,0 +1,107 @@
+//! Servers that the user named: what is found by a name is known by it under TLS before it is connected to.
+
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use cell_client::{ClientCore, ClientOptions, Driver};
+use cell_fabric::{
+    Address, ConnectionId, Endpoint, Event, FabricCounters, FabricError, FabricLimits, OneSided, ReadTag,
+    RegionAccess, RegionKey, RemoteAccess, SendError,
+};
+use cell_memory::Region;
+
+/// An endpoint that reaches nobody.
+#[derive(Default)]
+struct Deaf {
+    named: Vec<(SocketAddr, String)>,
+    /// Each address that was to be connected to, and the name that it had by then.
+    tried: Vec<(Address, Option<String>)>,
+}
+
+impl Endpoint for Deaf {
+    fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError> {
+        let name = self.named.iter().find(|(named, _)| Address::Tcp(*named) == *address);
+        self.tried.push((*address, name.map(|(_, host)| host.clone())));
+        Err(FabricError::AddressUnsupported { address: *address })
+    }
+
+    fn name_address(&mut self, address: SocketAddr, host: &str) {
+        self.named.push((address, host.to_owned()));
+    }
+
+    fn send_parts(&mut self, _: ConnectionId, _: &[&[u8]]) -> Result<(), SendError> {
+        Err(SendError::Closed)
+    }
+
+    fn flush(&mut self) {}
+
+    fn poll(&mut self, _: &mut dyn FnMut(Event<'_>)) -> usize {
+        0
+    }
+
+    fn tick(&mut self, _: u64) {}
+
+    fn set_limits(&mut self, _: FabricLimits) {}
+
+    fn close(&mut self, _: ConnectionId) {}
+
+    fn output_pending(&self, _: ConnectionId) -> usize {
+        0
+    }
+
+    fn connections(&self) -> usize {
+        0
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        false
+    }
+
+    fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn counters(&self) -> FabricCounters {
+        FabricCounters::default()
+    }
+}
+
+impl OneSided for Deaf {
+    fn register_for(&mut self, _: &Region, _: RegionAccess) -> Result<RegionKey, FabricError> {
+        Err(FabricError::OneSidedUnavailable)
+    }
+
+    fn deregister(&mut self, _: RegionKey) {}
+
+    fn post(&mut self, _: ConnectionId, _: RemoteAccess<'_>, _: ReadTag) -> Result<(), SendError> {
+        Err(SendError::Closed)
+    }
+
+    fn reads_ordered(&self) -> bool {
+        true
+    }
+}
+
+/// Certificates were checked against the addresses that a later look at the name had found.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "another thread's look at the name is waited for")]
+fn address_that_is_found_by_a_name_later_is_known_by_it() {
+    let before: SocketAddr = "192.0.2.1:7000".parse().unwrap();
+    let core = ClientCore::new(ClientOptions::default(), 1);
+    let mut driver = Driver::new(Deaf::default(), core, vec![Address::Tcp(before)]).naming("localhost:7000");
+    let mut now_ns = 0;
+    for _ in 0..6_000 {
+        driver.step(&mut || {
+            now_ns += 100_000_000;
+            now_ns
+        });
+        let found = driver.endpoint().tried.iter().find(|(tried, _)| *tried != Address::Tcp(before));
+        if let Some((_, name)) = found {
+            assert_eq!(name.as_deref(), Some("localhost"));
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("what localhost leads to is not tried");
+}
