@@ -10,8 +10,8 @@ pub const TLS_KEY_FILE: &str = "tls_key_file";
 pub const TLS_TRUST_FILE: &str = "tls_trust_file";
 
 /// Why what the files of TLS are called does not change while a process runs.
-const FILES_READ_AGAIN: &str = "Whether TLS is spoken is decided before the first connection; the file itself is \
-                                read again when it is replaced.";
+const FILES_READ_AGAIN: &str = "Whether TLS is spoken is decided before the first connection; the file itself \
+                                is read again when it is replaced.";
 
 /// The settings of TLS.
 pub const TLS_SETTINGS: &[Setting] = &[
@@ -37,8 +37,8 @@ pub const TLS_SETTINGS: &[Setting] = &[
     },
     Setting {
         name: TLS_TRUST_FILE,
-        meaning: "A PEM file with the certificates by which this node trusts its peers: their own, or those that \
-                  signed them, old and new ones side by side. By default that is tls_certificate_file, so one \
+        meaning: "A PEM file with the certificates by which this node trusts its peers: their own, or those \
+                  that signed them, old and new ones side by side. By default that is tls_certificate_file, so one \
                   certificate for all nodes does.",
         default: "",
         bounds: Bounds::Form(OPTIONAL_PATH),

@@ -111,7 +111,11 @@ fn make(arguments: &MakeArgs) -> anyhow::Result<bool> {
     // What is read between the two is noticed: the key is not the certificate's.
     replace(&key, &own.serialize_pem(), 0o600)?;
     replace(&certificate, &signed.pem(), 0o644)?;
-    replace(&out.join(CA_CERTIFICATE), &authority.pem, 0o644)?;
+    let trusted = out.join(CA_CERTIFICATE);
+    // While a CA is rolled the old one stands there, too: hosts that it has signed are trusted by it.
+    if !fs::read_to_string(&trusted).is_ok_and(|text| text.contains(authority.pem.trim())) {
+        replace(&trusted, &authority.pem, 0o644)?;
+    }
     Ok(is_new)
 }
 
@@ -332,6 +336,26 @@ mod tests {
             assert!(is_trusted(folder.path(), &both, "a"));
         }
         assert!(!is_trusted(old.path(), &of_new, "a") && !is_trusted(new.path(), &of_old, "a"));
+    }
+
+    /// A renewal took away by what the other hosts are trusted, which have the old CA's certificates still.
+    #[test]
+    fn renewal_leaves_an_old_ca_that_stands_beside_its_own() {
+        let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for folder in [&old, &new] {
+            make(&arguments(folder.path(), "a", false)).unwrap();
+        }
+        let trusted = old.path().join("out").join(CA_CERTIFICATE);
+        let of_new = read(&new.path().join("ca").join(CA_CERTIFICATE));
+        let both = format!("{}{of_new}", read(&trusted));
+        fs::write(&trusted, &both).unwrap();
+        let renewal = MakeArgs { ca: new.path().join("ca"), ..arguments(old.path(), "a", true) };
+        make(&renewal).unwrap();
+        assert_eq!(read(&trusted), both);
+        assert!(is_trusted(old.path(), &of_new, "a"));
+        fs::write(&trusted, "").unwrap();
+        make(&renewal).unwrap();
+        assert_eq!(read(&trusted), of_new);
     }
 
     #[test]
