@@ -392,8 +392,8 @@ fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
 fn about_tls(reason: &AttemptError) -> &'static str {
     match reason {
         AttemptError::Closed(CloseReason::RefusedByPeer(HelloRefusal::TlsWanted)) => {
-            "give the file of the nodes' certificates (tls_certificate_file, or those that signed it) as --ca FILE \
-             or CELL_CA"
+            "give the file of the nodes' certificates (tls_certificate_file, or those that signed it) as --ca \
+             FILE or CELL_CA"
         }
         AttemptError::Closed(CloseReason::Tls(TlsFailure::PeerPlain)) => {
             "the node has no tls_certificate_file: leave --ca and CELL_CA out, or give it one"

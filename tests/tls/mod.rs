@@ -1,5 +1,5 @@
-//! A cluster that speaks TLS, with real processes: who gets in, who does not and why, and certificates that are
-//! replaced under load.
+//! A cluster that speaks TLS, with real processes: who gets in, who does not and why, and certificates that
+//! are replaced under load.
 
 #[path = "../../crates/fabric/src/tls/test_certificates.rs"]
 #[allow(dead_code, reason = "not every test wants all of it")]

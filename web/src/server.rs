@@ -141,8 +141,8 @@ impl HttpServer {
         self.scheme
     }
 
-    /// Reads the file of tokens again, and those of TLS that were replaced, and says in the log what became of
-    /// it. If one is wrong, what it said stays what it was. Streams whose tokens are gone end. Says which
+    /// Reads the file of tokens again, and those of TLS that were replaced, and says in the log what became
+    /// of it. If one is wrong, what it said stays what it was. Streams whose tokens are gone end. Says which
     /// files everybody may read or write.
     pub fn reload(&self) {
         self.shared.tls.look_now();
