@@ -61,7 +61,7 @@ impl Dates {
     /// How many were acknowledged that were started in that time.
     pub(crate) fn count(&self, from: Instant, to: Instant) -> usize {
         let started = self.started.lock().expect("nobody panics with it");
-        started.iter().filter(|started| (from..to).contains(started)).count()
+        started.iter().filter(|started| (from..to).contains(*started)).count()
     }
 }
 

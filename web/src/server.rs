@@ -19,7 +19,6 @@ use crate::host;
 use crate::setting;
 use crate::shared::Shared;
 use crate::source::Sources;
-use crate::tls::WatchedTls;
 
 /// How long a shutdown waits for responses that are under way.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);

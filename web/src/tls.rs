@@ -98,7 +98,6 @@ mod tests {
     use serde_json::Value;
     use tempfile::TempDir;
 
-    use super::*;
     use crate::test_cluster::TestCluster;
 
     /// A folder with `NAME.pem`, which has no name of any host in it and may sign others, and `NAME.key`.
