@@ -161,6 +161,9 @@ impl Members {
             && let Some(difference) = wanted.difference_while_others_live(&known)
         {
             let others = self.others(&members, row.node)?;
+            if !others.is_empty() && self.coordinator.read(KEY_TERMS)? != terms {
+                return Ok(join); // refused, and all is looked at again: one of them has brought other terms
+            }
             differs = (!others.is_empty()).then_some(TermsDifference { others, ..difference });
         }
         if let Some(difference) = differs.filter(|_| !planted(Mutant::TermsIgnored)) {

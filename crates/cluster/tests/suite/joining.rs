@@ -165,15 +165,16 @@ fn join_with_another_durability_hears_whose_leases_are_in_the_way_until_they_end
     assert!(first.is_member());
 }
 
-/// Another node joins right before the first transaction that comes this way.
+/// Another node joins right before the first request of this kind that comes this way.
 struct Meanwhile {
     link: SimLink,
     other: Mutex<Option<Process>>,
+    before: fn(&CoordinatorRequest) -> bool,
 }
 
 impl Coordinator for Meanwhile {
     fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
-        if let CoordinatorRequest::Transact(_) = request
+        if (self.before)(request)
             && let Some(other) = self.other.lock().unwrap().take()
         {
             other.join().unwrap();
@@ -190,8 +191,27 @@ fn join_with_other_terms_while_another_node_joins_is_refused() {
     let mut late = Process::new(&sim, 1);
     late.joining.terms.durability = Durability::Async;
     let other = Mutex::new(Some(Process::new(&sim, 0)));
-    let joined = late.join_by(Arc::new(Meanwhile { link: late.link.clone(), other }));
+    let before = |request: &CoordinatorRequest| matches!(request, CoordinatorRequest::Transact(_));
+    let joined = late.join_by(Arc::new(Meanwhile { link: late.link.clone(), other, before }));
     assert!(matches!(joined, Err(ClusterError::Terms(_))), "{joined:?}");
+}
+
+/// A stopped cluster is started with a new value: its nodes join at the same time. One read the old value, and
+/// then that another node is there: it waited for the end of that one's lease.
+#[test]
+fn join_with_other_terms_that_another_node_brings_at_the_same_time_is_no_difference() {
+    let sim = Sim::new(1);
+    Process::new(&sim, 0).join().unwrap();
+    sim.advance(LEASE_MS * MS);
+    let [other, late] = [0, 1].map(|node| {
+        let mut process = Process::new(&sim, node);
+        process.joining.terms.durability = Durability::Async;
+        process
+    });
+    let before = |request: &CoordinatorRequest| matches!(request, CoordinatorRequest::List { .. });
+    let other = Mutex::new(Some(other));
+    late.join_by(Arc::new(Meanwhile { link: late.link.clone(), other, before })).unwrap();
+    assert!(late.is_member());
 }
 
 #[test]
