@@ -410,8 +410,11 @@ impl Client {
         }
     }
 
-    /// One page of a range.
-    pub(crate) fn scan_page(&mut self, scan: Scan<'_>) -> Result<ScanPage, ClientError> {
+    /// One page of a range. See [`Client::scan`] for all of them.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn scan_page(&mut self, scan: Scan<'_>) -> Result<ScanPage, ClientError> {
         self.call(&Operation::Scan(scan)).map(Output::into_page)
     }
 

@@ -1,7 +1,7 @@
 //! What the server sends, and what it leads to.
 
 use cell_protocol::{Chunk, Page, Refusal, Reply, ReplyHeader, RequestId, RequestKind, ValueBegin, Values};
-use cell_terms::Incarnation;
+use cell_terms::{Incarnation, PairId};
 
 use crate::client_core::ClientCore;
 use crate::connection::{ConnectionPhase, ServerInfo};
@@ -158,7 +158,7 @@ impl ClientCore {
     ) -> Result<(), AttemptError> {
         let id = header.id;
         if let Some(slot) = self.pending.waiting_for(id) {
-            return self.on_operation_reply(slot, now_ns, reply, message);
+            return self.on_operation_reply(slot, now_ns, header.pair, reply, message);
         }
         let ids = &mut self.links[link].sent_controls;
         if ids.open_session.is_some_and(|asked| asked.id == id) {
@@ -263,11 +263,12 @@ impl ClientCore {
         &mut self,
         slot: OperationSlot,
         now_ns: u64,
+        pair: PairId,
         reply: &Reply<'_>,
         message: &[u8],
     ) -> Result<(), AttemptError> {
         let pending = self.pending.get(slot);
-        let role = role_of(pending.kind, pending.keys().len(), reply, message);
+        let role = role_of(pending.kind, pending.keys().len(), pair, reply, message);
         match (role, *reply) {
             (ReplyRole::Output(output), _) => {
                 self.on_server_search(slot, now_ns);
@@ -414,8 +415,8 @@ impl ClientCore {
     }
 }
 
-/// What a reply is to a request of this kind.
-fn role_of(kind: RequestKind, keys: usize, reply: &Reply<'_>, message: &[u8]) -> ReplyRole {
+/// What a reply of a pair is to a request of this kind.
+fn role_of(kind: RequestKind, keys: usize, pair: PairId, reply: &Reply<'_>, message: &[u8]) -> ReplyRole {
     use RequestKind as K;
     let output = match (kind, *reply) {
         (_, Reply::Refused(_) | Reply::Elsewhere(_))
@@ -433,7 +434,7 @@ fn role_of(kind: RequestKind, keys: usize, reply: &Reply<'_>, message: &[u8]) ->
         (K::MultiGet, Reply::Values(values)) if values.len() == keys => {
             Output::Values(found_values(&values, message.len()))
         }
-        (K::Scan, Reply::Page(page)) => Output::Page(scan_page(&page, message.len())),
+        (K::Scan, Reply::Page(page)) => Output::Page(scan_page(&page, message.len()).answered_by(pair)),
         (K::Status, Reply::Status(_)) => Output::Status(NodeStatus::keep(message)),
         (K::Table, Reply::Table(_)) => Output::Table(RegionTable::keep(message)),
         (K::Tree, Reply::Tree(_)) => Output::Tree(TreeShape::keep(message)),

@@ -90,7 +90,7 @@ mod transport;
 mod waits;
 
 pub use blocking::Client;
-pub use cell_protocol::{Bound, Condition, Entry, EntryValue, Found, ReportTransport, Scan};
+pub use cell_protocol::{Bound, Condition, Entry, EntryValue, Found, MeganodeUse, ReportTransport, Scan};
 pub use cell_selector::SETTINGS as SELECTOR_SETTINGS;
 pub use cell_selector::{Decisions, Estimates, Policy, SelectorError, SelectorSettings};
 pub use cell_terms::Version;

@@ -5,7 +5,7 @@ use std::ops::{self, Range};
 use cell_protocol::{
     Bound, CheckReport, Entry, EntryValue, Found, Reply, StatusReport, TableReport, TreeReport,
 };
-use cell_terms::Version;
+use cell_terms::{PairId, Version};
 
 use crate::{ClientError, Ticket};
 
@@ -205,6 +205,7 @@ pub struct ScanPage {
     entries: Vec<KeptEntry>,
     bytes: Vec<u8>,
     resume: ops::Bound<Range<usize>>,
+    pair: Option<PairId>,
 }
 
 /// An [`Entry`] whose bytes are kept elsewhere.
@@ -227,7 +228,7 @@ impl ScanPage {
     /// An empty page that nothing follows, with room for so many entries and bytes of keys and values.
     pub(crate) fn with_capacity(entries: usize, bytes: usize) -> ScanPage {
         let (entries, bytes) = (Vec::with_capacity(entries), Vec::with_capacity(bytes));
-        ScanPage { entries, bytes, resume: ops::Bound::Unbounded }
+        ScanPage { entries, bytes, resume: ops::Bound::Unbounded, pair: None }
     }
 
     /// Adds the next entry.
@@ -249,6 +250,19 @@ impl ScanPage {
             Bound::Excluded(key) => ops::Bound::Excluded(append(&mut self.bytes, key)),
         };
         self
+    }
+
+    /// The page as this pair's owner has answered it.
+    pub(crate) fn answered_by(mut self, pair: PairId) -> ScanPage {
+        self.pair = Some(pair);
+        self
+    }
+
+    /// The pair that has all keys from where the scan began to where it goes on; none if the client has read
+    /// the page itself.
+    #[must_use]
+    pub fn pair(&self) -> Option<PairId> {
+        self.pair
     }
 
     /// How many entries; none does not mean that the scan is done.

@@ -3,6 +3,7 @@
 use crate::model::LIMITS;
 use cell_client::{ClientError, ClientOptions, Item, Operation, Output, Ticket};
 use cell_protocol::{Limits, Reply, RequestId};
+use cell_terms::PairId;
 
 use crate::client_core::core_harness::*;
 
@@ -54,6 +55,7 @@ fn multi_get_and_scan_are_kept_as_they_came() {
     assert_eq!(values.iter().count(), 2);
     let Ok(Output::Page(page)) = harness.completion().outcome else { panic!() };
     assert_eq!(page.iter().next().unwrap().key, b"first");
+    assert_eq!(page.pair(), Some(PairId(1)), "who has answered it");
     let Ok(Output::Status(status)) = harness.completion().outcome else { panic!() };
     assert_eq!(status.report().workers, 1);
 }
