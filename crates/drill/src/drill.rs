@@ -6,16 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cell_client::{Client, ClientOptions, Condition, Operation, ScanRange, Search};
+use cell_client::{Client, ClientOptions, ScanRange, Search};
 use cell_cluster::boottime_ns;
 use cell_terms::text::with_causes;
 
 use crate::error::DrillError;
 use crate::fault::FaultKind;
 use crate::journal::{Closed, Journal};
-use crate::keys::{Keys, running_key};
-use crate::lane::{LANE_STEP, Lane, LanePoint};
-use crate::load::{Load, Target, Traffic};
+use crate::keys::Keys;
+use crate::lane::{LANE_STEP, Lane};
+use crate::leftover::Leftover;
+use crate::load::{Load, READ_PATIENCE, Target, Traffic};
+use crate::notice::Notice;
+use crate::places::keys_of;
 use crate::proof::{DrillProof, Reader, prove};
 use crate::report::{DrillVerdict, Report, Unavailable};
 use crate::rolling::{Rolling, RollingAction, RollingStage, gone};
@@ -27,60 +30,11 @@ use crate::wire::{DrillRequest, NodeView, Status};
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Traffic goes on for so long after everything is back.
 const AFTERWARDS: Duration = Duration::from_millis(500);
-/// How long one read of the proof may take.
-const READ_PATIENCE: Duration = Duration::from_secs(60);
 /// How often keys are asked for at least that one-sided search has not answered.
 const ONE_SIDED_TRIES: usize = 5;
 /// For so long, in a whole proof, they are asked for again and again: right after a fault a busy server
 /// renews its readers' trust late.
 const ONE_SIDED_PATIENCE: Duration = Duration::from_secs(20);
-/// How long the mark of a drill that ends may take to be removed.
-const MARK_PATIENCE: Duration = Duration::from_secs(10);
-/// Keys that are removed at once.
-const REMOVED_AT_ONCE: usize = 256;
-
-/// What a drill reports while it goes on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Notice {
-    /// The node owns no pair: its loss will show nothing.
-    OwnsNothing {
-        /// Which node.
-        node: u16,
-    },
-    /// The fault begins.
-    Injecting {
-        /// What kind.
-        fault: FaultKind,
-        /// To which node.
-        node: u16,
-    },
-    /// How far a rolling restart is.
-    Rolling {
-        /// With which node.
-        node: u16,
-        /// How far that is.
-        stage: RollingStage,
-    },
-    /// What has happened by now, in order; each is reported anew when one more has, or when it is known
-    /// better.
-    Moments(Vec<Moment>),
-    /// How the clients fared in one more step.
-    Lane(LanePoint),
-    /// The fault is over, or was taken back; what it did is mended.
-    Healing,
-    /// The load has ended; every acknowledged key is read back.
-    ReadingBack,
-    /// The fault could not be taken back, and why.
-    NotHealed(String),
-    /// The drill has ended, and its entries stay in the store.
-    EntriesLeft {
-        /// The drill's number, as in their keys.
-        run: u64,
-        /// Why they could not be removed; none if they are to stay.
-        why: Option<String>,
-    },
-}
 
 /// What is to be drilled.
 pub struct Drill {
@@ -111,45 +65,6 @@ struct Injected<'a> {
     supervisor: &'a mut Supervisor,
     healing: Option<DrillRequest>,
     notify: &'a (dyn Fn(Notice) + Sync),
-}
-
-/// The drill's entries in the store, and the mark that it goes on, for whoever removes entries of others. The
-/// mark goes when this is dropped, however the drill ends; that entries stay is reported then.
-struct Leftover<'a> {
-    target: &'a Target,
-    run: u64,
-    stays: bool,
-    why: Option<String>,
-    notify: &'a (dyn Fn(Notice) + Sync),
-}
-
-impl<'a> Leftover<'a> {
-    /// Of a drill that has no entries yet.
-    fn mark(
-        target: &'a Target,
-        run: u64,
-        notify: &'a (dyn Fn(Notice) + Sync),
-    ) -> Result<Leftover<'a>, DrillError> {
-        target.connect(Search::Server, READ_PATIENCE)?.put(&running_key(run), b"")?;
-        Ok(Leftover { target, run, stays: true, why: None, notify })
-    }
-
-    fn unmark(&self) -> Result<(), DrillError> {
-        self.target.connect(Search::Server, MARK_PATIENCE)?.delete(&running_key(self.run))?;
-        Ok(())
-    }
-}
-
-impl Drop for Leftover<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = self.unmark() {
-            self.stays = true;
-            self.why.get_or_insert_with(|| with_causes(&error));
-        }
-        if self.stays {
-            (self.notify)(Notice::EntriesLeft { run: self.run, why: self.why.take() });
-        }
-    }
 }
 
 impl Injected<'_> {
@@ -224,12 +139,14 @@ impl Drill {
             notify(Notice::OwnsNothing { node: self.node });
         }
         let target = Target { servers: servers(&status), options: self.options.clone() };
-        let keys = Keys::new(RandomState::new().build_hasher().finish());
+        let run = RandomState::new().build_hasher().finish();
+        let drilled = (self.fault != FaultKind::Rolling).then_some(self.node);
+        let keys = keys_of(run, &target, &status, drilled)?;
         let (journal, stop, ended) = (Journal::default(), AtomicBool::new(false), AtomicBool::new(false));
         let clients = (0..self.load.threads)
             .map(|thread| Traffic::connect(&target, &keys, &journal, self.load, thread))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut leftover = Leftover::mark(&target, keys.run(), notify)?;
+        let mut leftover = Leftover::begin(&target, &keys, notify)?;
         let injected = thread::scope(|scope| {
             let threads: Vec<_> =
                 clients.into_iter().map(|client| scope.spawn(|| client.run(&stop))).collect();
@@ -248,7 +165,8 @@ impl Drill {
         let closed = journal.close();
         let tally = closed.tally;
         let victims = |pair: u32| timeline.has_owned(pair);
-        let unavailable = Unavailable::within(&closed.waits, timeline.injected_ns(), back_ns, &victims);
+        let unavailable =
+            Unavailable::within(&closed.waits, timeline.injected_ns(), back_ns, &victims, &keys);
         notify(Notice::ReadingBack);
         let own: Vec<_> = closed.history.keys().cloned().collect();
         let proof = match read_back(&target, closed, &keys, interrupted) {
@@ -256,16 +174,13 @@ impl Drill {
             proof => proof.map_err(|error| troubles.push(with_causes(&error))).ok(),
         };
         let Drill { fault, node, delay, .. } = self;
-        let (run, delay) = (keys.run(), (fault == FaultKind::SlowDisk).then_some(delay));
-        let entries_left = own.len() as u64;
+        let delay = (fault == FaultKind::SlowDisk).then_some(delay);
+        let entries_left = own.len() as u64 + leftover.stems();
         let mut report =
             Report { fault, node, delay, run, timeline, tally, unavailable, proof, troubles, entries_left };
         // Of one that failed they are evidence.
-        if report.verdict() != DrillVerdict::Fail && !self.keep {
-            match remove(&target, &own) {
-                Ok(()) => (report.entries_left, leftover.stays) = (0, false),
-                Err(error) => leftover.why = Some(with_causes(&error)),
-            }
+        if report.verdict() != DrillVerdict::Fail && !self.keep && leftover.remove(&own) {
+            report.entries_left = 0;
         }
         Ok(report)
     }
@@ -484,22 +399,6 @@ fn read_back(
     };
     let mut server = target.connect(Search::Server, READ_PATIENCE)?;
     prove(closed, keys, &mut [("client", &mut client), ("server", &mut server)], interrupted)
-}
-
-/// Takes the drill's entries out of the store again.
-fn remove(target: &Target, keys: &[Vec<u8>]) -> Result<(), DrillError> {
-    let mut client = target.connect(Search::Server, READ_PATIENCE)?;
-    for group in keys.chunks(REMOVED_AT_ONCE) {
-        for key in group {
-            client.submit(&Operation::Delete { key, condition: Condition::Always })?;
-        }
-        while client.outstanding() > 0 {
-            if let Some(completion) = client.poll(READ_PATIENCE) {
-                completion.outcome?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// A reader that searches the servers' memory, and looks at its counters after each answer: what the server

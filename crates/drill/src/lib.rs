@@ -7,9 +7,11 @@
 //! | `rolling` | a rolling restart: what is to be asked next |
 //! | `fault` | what can be done to a node, and how it is taken back |
 //! | `wire`, `supervisor` | what the supervisor is asked and says; the connection to it |
-//! | `keys`, `load`, `journal` | which keys, who writes and reads them, what each was answered and when |
+//! | `keys`, `places` | which keys: their form, and in which pairs they lie |
+//! | `load`, `journal`, `leftover` | who writes and reads them, what each was answered and when; how they go |
 //! | `timeline`, `lane` | what happened to the cluster, out of its statuses; how the clients fare meanwhile |
 //! | `proof`, `report` | everything read back and judged; the verdict with its reasons |
+//! | `notice` | how a drill goes, for whoever runs it |
 
 #![allow(clippy::disallowed_methods, reason = "a shell: a drill waits in real time, at a steady rate")]
 
@@ -19,7 +21,10 @@ mod fault;
 mod journal;
 mod keys;
 mod lane;
+mod leftover;
 mod load;
+mod notice;
+mod places;
 mod proof;
 mod report;
 mod rolling;
@@ -27,13 +32,17 @@ mod supervisor;
 mod timeline;
 pub mod wire;
 
-pub use drill::{Drill, Notice};
+pub use drill::Drill;
 pub use error::DrillError;
 pub use fault::{DELAY_MS, DELAY_MS_DEFAULT, FaultKind};
 pub use journal::Tally;
-pub use keys::{RUNNING_PREFIX, key_prefixes, run_of_key, run_that_goes_on, running_key};
+pub use keys::{
+    RUNNING_PREFIX, STEMS_PREFIX, key_prefixes, run_of_key, run_of_key_at, run_that_goes_on, running_key,
+    stem_of_entry, stem_prefix,
+};
 pub use lane::{LANE_STEP, LanePoint};
 pub use load::Load;
+pub use notice::Notice;
 pub use proof::{DrillProof, PathFindings};
 pub use report::{DrillVerdict, Report, Spread, Unavailable};
 pub use rolling::RollingStage;

@@ -17,6 +17,8 @@ use crate::error::DrillError;
 use crate::journal::{Ending, Journal, Started};
 use crate::keys::Keys;
 
+/// How long one read of the proof may take, and each operation before and after the load.
+pub(crate) const READ_PATIENCE: Duration = Duration::from_secs(60);
 /// How long an operation is tried, unless its client is impatient.
 const PATIENT: Duration = Duration::from_secs(60);
 /// Shorter than an outage: such a client leaves writes of unknown outcome.

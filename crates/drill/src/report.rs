@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::fault::FaultKind;
 use crate::journal::{Tally, Wait};
-use crate::keys::FIRST;
+use crate::keys::Keys;
 use crate::proof::DrillProof;
 use crate::timeline::{DrillEvent, Moment, Timeline};
 
@@ -66,6 +66,7 @@ impl Unavailable {
         from_ns: u64,
         to_ns: u64,
         is_victims: &dyn Fn(u32) -> bool,
+        keys: &Keys,
     ) -> Unavailable {
         let mut longest: std::collections::BTreeMap<&[u8], u64> = std::collections::BTreeMap::new();
         let mut writes = 0;
@@ -91,7 +92,7 @@ impl Unavailable {
             p99_ms: ms(sorted.get(at)),
             keys: sorted.len() as u64,
             writes,
-            spread: Spread::of(waits),
+            spread: Spread::of(waits, keys),
             slowest: patient
                 .iter()
                 .map(|wait| (wait.key.clone(), wait.words(), ms(Some(&time(wait)))))
@@ -105,15 +106,15 @@ impl Unavailable {
 pub struct Spread {
     /// Pairs with keys.
     pub pairs: BTreeSet<u32>,
-    /// Whether each part of the key space in which drills have keys was written: no other pair has any then.
+    /// Whether a key at each of the drill's stems was written: no other pair has any then.
     pub is_whole: bool,
 }
 
 impl Spread {
-    pub(crate) fn of(waits: &[Wait]) -> Spread {
-        let written = waits.iter().filter_map(|wait| Some((*wait.key.first()?, wait.written_to?)));
-        let (first, pairs): (BTreeSet<u8>, BTreeSet<u32>) = written.unzip();
-        Spread { pairs, is_whole: FIRST.iter().all(|part| first.contains(part)) }
+    pub(crate) fn of(waits: &[Wait], keys: &Keys) -> Spread {
+        let written = waits.iter().filter_map(|wait| Some((keys.stem_of(&wait.key)?, wait.written_to?)));
+        let (stems, pairs): (BTreeSet<&[u8]>, BTreeSet<u32>) = written.unzip();
+        Spread { pairs, is_whole: keys.stems().iter().all(|stem| stems.contains(&stem[..])) }
     }
 }
 
@@ -322,7 +323,8 @@ mod tests {
             wait(3, 200, 5_000, true),    // gave up by design
             wait(4, 2_000, 9_000, false), // after
         ];
-        let unavailable = Unavailable::within(&waits, 100_000_000, 1_000_000_000, &|_| true);
+        let keys = Keys::new(7);
+        let unavailable = Unavailable::within(&waits, 100_000_000, 1_000_000_000, &|_| true, &keys);
         assert_eq!((unavailable.max_ms, unavailable.p99_ms), (600.0, 600.0));
         assert_eq!((unavailable.keys, unavailable.writes), (2, 4));
         assert_eq!(unavailable.slowest[0].2, 600.0);
@@ -342,7 +344,7 @@ mod tests {
             read,
         ];
         let count = |is_victims: &dyn Fn(u32) -> bool| {
-            Unavailable::within(&waits, 100_000_000, 1_000_000_000, is_victims).writes
+            Unavailable::within(&waits, 100_000_000, 1_000_000_000, is_victims, &Keys::new(7)).writes
         };
         assert_eq!((count(&|pair| pair == 1), count(&|_| false)), (3, 0));
     }
@@ -390,11 +392,16 @@ mod tests {
         // Node 0 owns pair 1, in which no drill has a key, node 1 pairs 2 and 3.
         let mut cluster = owning(3);
         cluster.pairs[1..].iter_mut().for_each(|pair| pair.node = 1);
-        let written = |first: u8, pair: u32| Wait { written_to: Some(pair), ..wait(first, 0, 5, false) };
+        let keys = Keys::new(7);
+        let written = |number: u64, pair: u32| Wait {
+            key: keys.own(0, number),
+            written_to: Some(pair),
+            ..wait(0, 0, 5, false)
+        };
         let elsewhere: Vec<Wait> =
-            FIRST.iter().map(|first| written(*first, 2 + u32::from(first % 2))).collect();
+            (0..62).map(|number| written(number, 2 + u32::from(number % 2 == 1))).collect();
         let said = |waits: &[Wait]| {
-            let unavailable = Unavailable { spread: Spread::of(waits), ..Unavailable::default() };
+            let unavailable = Unavailable { spread: Spread::of(waits, &keys), ..Unavailable::default() };
             let timeline = Timeline::new(0, &cluster, 0);
             Report { timeline, unavailable, ..report(Some(DrillProof::default()), 0) }.reasons()
         };
@@ -404,7 +411,7 @@ mod tests {
         let higher =
             |reasons: Vec<String>| reasons.len() == 1 && reasons[0].ends_with("give a higher --rate");
         assert!(higher(said(&elsewhere[1..])), "the part that was not written may lie there");
-        let some = [&elsewhere[..], &[written(FIRST[0], 1)]].concat();
+        let some = [&elsewhere[..], &[written(0, 1)]].concat();
         assert!(higher(said(&some)), "some lie there");
     }
 

@@ -2,10 +2,14 @@
 //! that goes on stay: it would miss them.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cell_client::{Operation, Output, ScanRange};
-use cell_drill::{RUNNING_PREFIX, key_prefixes, run_of_key, run_that_goes_on, running_key};
+use cell_drill::{
+    RUNNING_PREFIX, STEMS_PREFIX, key_prefixes, run_of_key, run_of_key_at, run_that_goes_on, running_key,
+    stem_of_entry, stem_prefix,
+};
 use cell_protocol::Condition;
 use cell_terms::mutant::{Mutant, planted};
 use clap::Args;
@@ -51,12 +55,13 @@ struct Runs {
 }
 
 impl Runs {
-    /// Which of these keys are to be removed, while the drills `marked` go on.
-    fn choose(&mut self, keys: Vec<Vec<u8>>, marked: &BTreeSet<u64>) -> Vec<Vec<u8>> {
+    /// Which of these keys, each with its drill, are to be removed while the drills `marked` go on.
+    fn choose(&mut self, keys: Vec<(u64, Vec<u8>)>, marked: &BTreeSet<u64>) -> Vec<Vec<u8>> {
         let mut chosen = Vec::new();
-        for key in keys {
-            let run = run_of_key(&key).filter(|run| self.wanted.is_none_or(|wanted| wanted == *run));
-            let Some(run) = run else { continue };
+        for (run, key) in keys {
+            if self.wanted.is_some_and(|wanted| wanted != run) {
+                continue;
+            }
             if marked.contains(&run) && !planted(Mutant::RunningDrillCleaned) {
                 self.going_on.insert(run);
             } else {
@@ -68,30 +73,85 @@ impl Runs {
     }
 }
 
+/// A stem that a drill has added, and the key of the entry that says so.
+struct AddedStem {
+    run: u64,
+    stem: Vec<u8>,
+    entry: Vec<u8>,
+}
+
+/// What is under way.
+struct Cleaning<'a> {
+    store: &'a mut Store,
+    stop: &'a AtomicBool,
+    /// The drill that is over, whatever its mark says.
+    ended: Option<u64>,
+    runs: Runs,
+    removed: u64,
+}
+
+impl Cleaning<'_> {
+    /// The keys that all drills have.
+    fn usual(&mut self) -> anyhow::Result<()> {
+        for prefix in key_prefixes() {
+            let keys = of_drills(keys_of(self.store, &prefix)?, run_of_key);
+            // In this order: a drill has its mark before its first entry.
+            let marked = self.marked()?;
+            self.remove_of_drills(keys, &marked)?;
+        }
+        Ok(())
+    }
+
+    /// Those at stems that drills have added, then the entries of these, by which the keys were found.
+    fn added(&mut self) -> anyhow::Result<()> {
+        let stems = added_stems(self.store)?;
+        for AddedStem { run, stem, entry } in stems {
+            // In this order: a drill without a mark writes no more keys, and none is left without its entry.
+            let marked = self.marked()?;
+            let keys = keys_of(self.store, &stem_prefix(run, &stem))?;
+            let run_of = |key: &[u8]| run_of_key_at(&stem, key).filter(|of| *of == run);
+            self.remove_of_drills(of_drills(keys, run_of), &marked)?;
+            self.remove_of_drills(vec![(run, entry)], &marked)?;
+        }
+        Ok(())
+    }
+
+    /// The drills that go on.
+    fn marked(&mut self) -> anyhow::Result<BTreeSet<u64>> {
+        let mut marked = going_on(self.store)?;
+        marked.retain(|run| Some(*run) != self.ended);
+        let wanted = self.runs.wanted;
+        let of = marked.iter().copied().filter(|run| wanted.is_none_or(|wanted| wanted == *run));
+        self.runs.going_on.extend(of);
+        Ok(marked)
+    }
+
+    /// Removes keys, each with its drill, but for those of drills that go on.
+    fn remove_of_drills(&mut self, keys: Vec<(u64, Vec<u8>)>, marked: &BTreeSet<u64>) -> anyhow::Result<()> {
+        for group in self.runs.choose(keys, marked).chunks(AT_ONCE) {
+            let before = format!("{} removed before", number::count(self.removed));
+            self.removed += remove(self.store, group).map_err(|error| error.context(before))?;
+            if self.stop.load(Ordering::Relaxed) {
+                let what = format!("interrupted; {} removed before", number::count(self.removed));
+                return Err(Failure::new(Exit::Interrupted, what).next("run it again for the rest").into());
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Runs the command. Exit code 6 if entries stay because their drill goes on.
 pub(crate) fn run(global: &Global, arguments: &CleanArgs) -> anyhow::Result<Exit> {
     let stop = signal::stop_flag()?;
     let mut store = Store::connect_with(&arguments.server, Duration::from_secs(60), AT_ONCE)?;
-    let mark = arguments.run.filter(|_| arguments.ended).map(running_key);
-    let (mut removed, mut runs) = (0, Runs { wanted: arguments.run, ..Runs::default() });
-    for prefix in key_prefixes() {
-        let keys = keys_of(&mut store, &prefix)?;
-        // In this order: a drill has its mark before its first entry.
-        let mut marked = going_on(&mut store)?;
-        marked.retain(|run| mark.is_none() || Some(*run) != arguments.run);
-        let of = marked.iter().copied().filter(|run| arguments.run.is_none_or(|wanted| wanted == *run));
-        runs.going_on.extend(of);
-        for group in runs.choose(keys, &marked).chunks(AT_ONCE) {
-            removed += remove(&mut store, group)
-                .map_err(|error| error.context(format!("{} removed before", number::count(removed))))?;
-            if stop.load(std::sync::atomic::Ordering::Relaxed) {
-                let what = format!("interrupted; {} removed before", number::count(removed));
-                return Err(Failure::new(Exit::Interrupted, what).next("run it again for the rest").into());
-            }
-        }
-    }
-    if let Some(mark) = mark {
-        remove(&mut store, &[mark])?;
+    let ended = arguments.run.filter(|_| arguments.ended);
+    let runs = Runs { wanted: arguments.run, ..Runs::default() };
+    let mut cleaning = Cleaning { store: &mut store, stop: &stop, ended, runs, removed: 0 };
+    cleaning.usual()?;
+    cleaning.added()?;
+    let Cleaning { runs, removed, .. } = cleaning;
+    if let Some(ended) = ended {
+        remove(&mut store, &[running_key(ended)])?;
     }
     report(global, arguments, removed, &runs)
 }
@@ -115,6 +175,11 @@ fn report(global: &Global, arguments: &CleanArgs, removed: u64, runs: &Runs) -> 
     Ok(if runs.going_on.is_empty() { Exit::Ok } else { Exit::Partial })
 }
 
+/// Those of some keys that drills have, with the drills.
+fn of_drills(keys: Vec<Vec<u8>>, run_of: impl Fn(&[u8]) -> Option<u64>) -> Vec<(u64, Vec<u8>)> {
+    keys.into_iter().filter_map(|key| Some((run_of(&key)?, key))).collect()
+}
+
 /// The keys below a prefix.
 fn keys_of(store: &mut Store, prefix: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
     let mut keys = Vec::new();
@@ -124,6 +189,18 @@ fn keys_of(store: &mut Store, prefix: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
         Ok(())
     })?;
     Ok(keys)
+}
+
+/// The stems that drills have added, by their entries.
+fn added_stems(store: &mut Store) -> anyhow::Result<Vec<AddedStem>> {
+    let mut stems = Vec::new();
+    store.scan(ScanRange::prefix(STEMS_PREFIX), &mut |found| {
+        if let Some((run, stem)) = stem_of_entry(&found.key, &found.value) {
+            stems.push(AddedStem { run, stem, entry: found.key.clone() });
+        }
+        Ok(())
+    })?;
+    Ok(stems)
 }
 
 /// The drills that go on by their marks.
@@ -158,10 +235,15 @@ mod tests {
         format!("a-drill-{run:016x}-01-00000001").into_bytes()
     }
 
+    /// The keys of two drills and one of a user.
+    fn keys() -> Vec<(u64, Vec<u8>)> {
+        of_drills(vec![key(RUN), key(7), b"a-drill-of-mine".to_vec()], run_of_key)
+    }
+
     /// Whether the entries of a drill stay that goes on.
     fn stay() -> bool {
         let mut runs = Runs::default();
-        let chosen = runs.choose(vec![key(RUN), key(7), b"a-drill-of-mine".to_vec()], &BTreeSet::from([RUN]));
+        let chosen = runs.choose(keys(), &BTreeSet::from([RUN]));
         runs.going_on == BTreeSet::from([RUN]) && chosen == [key(7)] && runs.removed == BTreeSet::from([7])
     }
 
@@ -169,7 +251,7 @@ mod tests {
     fn choose_leaves_what_a_drill_has_that_goes_on() {
         assert!(stay());
         let mut runs = Runs { wanted: Some(7), ..Runs::default() };
-        assert_eq!(runs.choose(vec![key(RUN), key(7)], &BTreeSet::from([RUN])), [key(7)]);
+        assert_eq!(runs.choose(keys(), &BTreeSet::from([RUN])), [key(7)]);
         assert!(runs.going_on.is_empty(), "it was not asked for");
     }
 
