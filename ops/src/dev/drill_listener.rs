@@ -42,9 +42,14 @@ fn serve(
     let (mut pause, mut turn) = (DrillPause::new(coordinator), DrillTurn::new(turns));
     answer_lines(stream, |asked| match asked {
         Asked::Request(request) => {
-            pause.note(request, Instant::now());
-            if let DrillRequest::Begin { node } = request {
-                let refused = turn.take(node).err();
+            let refused = match request {
+                DrillRequest::Begin { node } => turn.take(node).err(),
+                _ => None,
+            };
+            if refused.is_none() {
+                pause.note(request, Instant::now());
+            }
+            if matches!(request, DrillRequest::Begin { .. }) {
                 return DrillAnswer { at_ns: cell_cluster::boottime_ns(), refused, status: None };
             }
             ask(request, coordinator, events)

@@ -32,10 +32,11 @@ impl DrillPause {
         DrillPause { coordinator: coordinator.clone(), held: None }
     }
 
-    /// A request comes: whatever is more than a look begins the pause, and all hold it.
+    /// A request comes that is not refused: whatever is more than a look begins the pause, and all hold it.
+    /// The begin of a drill does: its keys lie in what its node owns then.
     pub(super) fn note(&mut self, request: DrillRequest, now: Instant) {
         let asked = match request {
-            DrillRequest::Status | DrillRequest::Begin { .. } => None,
+            DrillRequest::Status => None,
             DrillRequest::Drain { .. } => Some(PauseCause::RollingRestart),
             _ => Some(PauseCause::Drill),
         };
@@ -86,12 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn balance_rests_from_a_drills_first_fault_to_the_end_of_its_connection() {
+    fn balance_rests_from_a_drills_begin_to_the_end_of_its_connection() {
         let sim = Sim::new(1);
         let coordinator: Arc<dyn Coordinator> = Arc::new(sim.link());
         let (mut pause, now) = (DrillPause::new(&coordinator), Instant::now());
         pause.note(DrillRequest::Status, now);
         assert_eq!(paused(&sim), None, "who looks does nothing");
+        pause.note(DrillRequest::Begin { node: Some(0) }, now);
+        assert_eq!(paused(&sim), Some(PauseCause::Drill));
         pause.note(DrillRequest::Kill { node: 0, down_ms: 0 }, now);
         assert_eq!(paused(&sim), Some(PauseCause::Drill));
         pause.note(DrillRequest::Drain { node: 0, on: true }, now);
