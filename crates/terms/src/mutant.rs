@@ -338,6 +338,9 @@ mutants! {
     UnreadPasses: "unread-passes",
     /// The entries of drills that go on are removed. A test of `ops/src/command/drill_clean.rs` catches it.
     RunningDrillCleaned: "running-drill-cleaned",
+    /// Where a drill has added a stem, keys are removed that no drill writes. A test of
+    /// `ops/src/command/drill_clean.rs` catches it.
+    ForeignKeyCleaned: "foreign-key-cleaned",
     /// A range that is to be removed may have empty bounds. A test of `ops/src/range.rs` catches it.
     EmptyBoundTaken: "empty-bound-taken",
     /// A pair's row is written whatever is there, when its id comes from a counter that went back.

@@ -109,8 +109,7 @@ impl Cleaning<'_> {
             // In this order: a drill without a mark writes no more keys, and none is left without its entry.
             let marked = self.marked()?;
             let keys = keys_of(self.store, &stem_prefix(run, &stem))?;
-            let run_of = |key: &[u8]| run_of_key_at(&stem, key).filter(|of| *of == run);
-            self.remove_of_drills(of_drills(keys, run_of), &marked)?;
+            self.remove_of_drills(of_drills(keys, |key| run_at(run, &stem, key)), &marked)?;
             self.remove_of_drills(vec![(run, entry)], &marked)?;
         }
         Ok(())
@@ -173,6 +172,12 @@ fn report(global: &Global, arguments: &CleanArgs, removed: u64, runs: &Runs) -> 
         );
     }
     Ok(if runs.going_on.is_empty() { Exit::Ok } else { Exit::Partial })
+}
+
+/// The drill that has added a stem, if it wrote a key that begins so.
+fn run_at(run: u64, stem: &[u8], key: &[u8]) -> Option<u64> {
+    let is_own = run_of_key_at(stem, key) == Some(run) || planted(Mutant::ForeignKeyCleaned);
+    is_own.then_some(run)
 }
 
 /// Those of some keys that drills have, with the drills.
@@ -255,16 +260,42 @@ mod tests {
         assert!(runs.going_on.is_empty(), "it was not asked for");
     }
 
+    /// Whether keys stay that no drill writes, where a drill has added a stem.
+    fn foreign_stay() -> bool {
+        let key = |rest: &str| format!("user-7-drill-{RUN:016x}-{rest}").into_bytes();
+        let keys = vec![key("01-00000001"), key("met-00-07"), key(""), key("notes"), key("01-00000001-copy")];
+        let chosen = of_drills(keys, |key| run_at(RUN, b"user-7", key));
+        chosen == [(RUN, key("01-00000001")), (RUN, key("met-00-07"))]
+    }
+
     #[test]
+    fn run_at_is_of_the_keys_that_the_drill_writes_alone() {
+        assert!(foreign_stay());
+        assert_eq!(run_at(7, b"user-7", format!("user-7-drill-{RUN:016x}-01-00000001").as_bytes()), None);
+    }
+
+    /// Plants a mutant by which something does not stay.
     #[cfg(debug_assertions)]
-    fn mutant_running_drill_cleaned_is_caught() {
+    fn catch(mutant: Mutant, stay: fn() -> bool) {
         cell_terms::mutant::in_own_process(|| {
-            cell_terms::mutant::plant(Some(Mutant::RunningDrillCleaned));
+            cell_terms::mutant::plant(Some(mutant));
             let stay = stay();
             cell_terms::mutant::plant(None);
             assert!(!stay);
-            println!("mutant {} caught by cell-ops' cleaning", Mutant::RunningDrillCleaned.name());
+            println!("mutant {} caught by cell-ops' cleaning", mutant.name());
         });
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_running_drill_cleaned_is_caught() {
+        catch(Mutant::RunningDrillCleaned, stay);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_foreign_key_cleaned_is_caught() {
+        catch(Mutant::ForeignKeyCleaned, foreign_stay);
     }
 
     #[test]
