@@ -393,7 +393,8 @@ mod tests {
     #[test]
     fn stem_of_entry_knows_the_entries_of_added_stems_and_nobody_elses() {
         let run = 0x00ab_0000_0000_0012;
-        for (number, stem) in [(0, &b"g-drill-4"[..]), (63, b""), (7, b"\xff\0")] {
+        let cases: [(usize, &[u8]); 3] = [(0, b"g-drill-4"), (63, b""), (7, b"\xff\0")];
+        for (number, stem) in cases {
             let (key, value) = stem_entry(run, number, stem);
             assert_eq!(stem_of_entry(&key, &value), Some((run, stem.to_vec())));
             assert!(run_of_key(&key).is_none() && run_that_goes_on(&key).is_none());
