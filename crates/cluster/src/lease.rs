@@ -236,7 +236,7 @@ impl LeaseKeeper {
 mod tests {
     use super::*;
     use crate::coordinator::Coordinator;
-    use crate::sim::{Fault, Sim, SimLink};
+    use crate::providers::sim::{Fault, Sim, SimLink};
     use proptest::prelude::*;
 
     const MS: u64 = 1_000_000;

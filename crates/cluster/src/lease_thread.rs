@@ -341,7 +341,7 @@ impl Shell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::Sim;
+    use crate::providers::sim::Sim;
 
     const MS: u64 = 1_000_000;
 

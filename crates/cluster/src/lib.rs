@@ -36,12 +36,10 @@ mod coordinator;
 mod drain_look;
 mod drain_row;
 mod drains;
-mod embedded;
 mod error;
 mod finding;
 mod host;
 mod incident;
-mod json_lines;
 mod layout;
 mod lease;
 mod lease_news;
@@ -55,30 +53,21 @@ mod move_stage;
 mod moves;
 mod notice;
 pub mod number;
-mod pieces;
-mod remote;
+mod providers;
 mod renewals;
 mod renewers;
 mod request;
-mod room;
 mod row;
-mod server;
 mod session;
 mod settings;
-mod sim;
-mod sled_table;
-mod store;
-mod store_folder;
 mod table;
 mod terms;
 mod thread_look;
-mod ticks;
 #[cfg(test)]
 mod told_thread;
 mod trouble;
 mod tuning;
 mod urgent;
-mod usage;
 mod watch;
 mod way_back;
 
@@ -92,7 +81,6 @@ pub use clock_watch::ClockReading;
 pub use coordinator::{Coordinator, initialise};
 pub use drain_row::{DRAINS_AT_ONCE, DrainAuthor, DrainRow, NodeRefusal};
 pub use drains::{DrainPlanned, Drains, DrainsSeen};
-pub use embedded::Embedded;
 pub use error::ClusterError;
 pub use finding::{Finding, RefutedFinding};
 pub use host::HostId;
@@ -107,22 +95,21 @@ pub use move_row::{CopyProgress, MoveMotive, MoveName, MoveOutcome, MoveRefusal,
 pub use move_stage::{MoveStage, MoveTimes};
 pub use moves::{BalancerWish, Moves};
 pub use notice::{NOTICE_PREFIX, Notices};
-pub use remote::Remote;
+pub use providers::{
+    Away, COORDINATOR_BYTES_MIN, CoordinatorServer, CoordinatorStore, Delta, Embedded, Fault, Remote,
+    STORE_FORMAT_VERSION, Sim, SimLink, StoreImage, StoreMeta,
+};
 pub use renewals::RenewalFigures;
 pub use renewers::Renewers;
 pub use request::{
     CoordinatorRefusal, CoordinatorRequest, Grant, KeyChange, KeyCondition, KeyOperation, KeyPage, KeyValue,
     Quota, Response, Revision, Transaction, TransactionOutcome,
 };
-pub use room::COORDINATOR_BYTES_MIN;
 pub use row::{
     CheckpointRow, EpochRow, PairGeometry, PairRow, PairState, ROW_FORMAT_VERSION, ServingAddress,
 };
-pub use server::CoordinatorServer;
 pub use session::{SessionRow, Sessions};
 pub use settings::{COUNTERS, ClusterCounts, SETTINGS};
-pub use sim::{Away, Fault, Sim, SimLink};
-pub use store::{CoordinatorStore, Delta, STORE_FORMAT_VERSION, StoreImage, StoreMeta};
 pub use table::{MoveDates, Table};
 pub use terms::{ClusterTerms, Joining, NodeSeat, OtherMember, TermsDifference};
 pub use trouble::Trouble;

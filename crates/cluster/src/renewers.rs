@@ -2,8 +2,8 @@
 //!
 //! Two threads renew a lease that is held over the coordinator's socket: one of the holder asks, and one here
 //! answers. On a machine that is too busy either may get its turn too late, while the coordinator itself goes
-//! on: it may have a higher priority, other limits, or more luck. Its own gaps ([`crate::ticks`]) say nothing
-//! of that. Linux does, of each thread:
+//! on: it may have a higher priority, other limits, or more luck. Its own gaps ([`crate::providers::ticks`])
+//! say nothing of that. Linux does, of each thread:
 //!
 //! 1. after each renewal it is noted how long the two have waited for a processor so far;
 //! 2. when the lease's time is up they are looked at again. If the two have waited for more than half of the

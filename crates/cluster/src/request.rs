@@ -18,6 +18,8 @@ pub(crate) const TRANSACTION_STEPS_MAX: usize = 128;
 pub(crate) const TRANSACTION_BYTES_MAX: usize = 256 << 10;
 /// Most keys on one page of a listing, and most changes in one answer.
 pub(crate) const PAGE_KEYS_MAX: usize = 512;
+/// A page, and an answer with changes, ends with the entry that passes this many bytes.
+pub(crate) const PAGE_BYTES: usize = 256 << 10;
 /// Shortest and longest time that a lease can be granted for.
 pub(crate) const LEASE_TTL_MS: std::ops::RangeInclusive<u64> = 10..=3_600_000;
 /// Most leases alive at a time: some for each of 1,024 nodes, whose lives may follow each other fast.
@@ -405,6 +407,42 @@ impl Transaction {
     pub fn delete(mut self, key: impl Into<String>) -> Transaction {
         self.operations.push(KeyOperation::Delete { key: key.into() });
         self
+    }
+
+    /// Whether it is as large as permitted at most.
+    pub(crate) fn check_sizes(&self) -> Result<(), CoordinatorRefusal> {
+        let within = |size: usize, limit: usize| {
+            if size <= limit { Ok(()) } else { Err(CoordinatorRefusal::TooLarge { size, limit }) }
+        };
+        within(self.conditions.len(), TRANSACTION_STEPS_MAX)?;
+        within(self.operations.len(), TRANSACTION_STEPS_MAX)?;
+        let mut bytes = 0;
+        for operation in &self.operations {
+            within(operation.key().len(), KEY_BYTES_MAX)?;
+            if let KeyOperation::Put { value, .. } = operation {
+                within(value.len(), VALUE_BYTES_MAX)?;
+                bytes += value.len();
+            }
+        }
+        within(bytes, TRANSACTION_BYTES_MAX)
+    }
+}
+
+/// How full an answer with changes is. One that is not full ends with the last change that there is.
+#[derive(Debug, Default)]
+pub(crate) struct ChangesPage {
+    count: usize,
+    bytes: usize,
+}
+
+impl ChangesPage {
+    pub(crate) fn add(&mut self, change: &KeyChange) {
+        self.count += 1;
+        self.bytes += change.key.len() + change.value.as_ref().map_or(0, |entry| entry.value.len());
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.count >= PAGE_KEYS_MAX || self.bytes >= PAGE_BYTES
     }
 }
 

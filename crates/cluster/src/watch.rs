@@ -18,10 +18,9 @@ use crate::incident::{self, IncidentRow, KEY_INCIDENTS};
 use crate::member::{KEY_MEMBERS, MemberRow, member_id};
 use crate::move_row::{KEY_MOVES, MoveRow};
 use crate::notice::NOTICE_PREFIX;
-use crate::request::{CoordinatorRefusal, KeyChange, KeyValue, Revision};
+use crate::request::{ChangesPage, CoordinatorRefusal, KeyChange, KeyValue, Revision};
 use crate::row::{KEY_PAIRS, PairRow};
 use crate::session::{self, KEY_SESSIONS, SessionRow};
-use crate::store::ChangesPage;
 use crate::tuning::{KEY_TUNING, Tuning, TuningRow};
 
 /// The rows as they were at a revision.

@@ -204,8 +204,8 @@ mutants! {
     /// A put is begun when the log has room for one tree node's image. A test of `crates/pair/src/log.rs`
     /// catches it.
     LogNeedShort: "log-need-short",
-    /// A store that has stopped goes on renewing leases. A test of `crates/cluster/src/embedded.rs` catches
-    /// it.
+    /// A store that has stopped goes on renewing leases. A test of `crates/cluster/src/providers/embedded.rs`
+    /// catches it.
     StoppedRenews: "stopped-renews",
     /// A node ends its lease while it may still be trusted. A test of `node/src/lease_end.rs` catches it.
     LeaseEndedEarly: "lease-ended-early",
@@ -275,7 +275,7 @@ mutants! {
     /// the one before.
     TrustByLease: "trust-by-lease",
     /// A coordinator that stood still ends leases that could not be renewed meanwhile. A test of
-    /// `crates/cluster/src/embedded.rs` catches it.
+    /// `crates/cluster/src/providers/embedded.rs` catches it.
     GapUnnoticed: "gap-unnoticed",
     /// A coordinator that stood still, or sees that renewals were held up, keeps leases that were over
     /// before, though their end may be on stable storage. Caught as the one before.

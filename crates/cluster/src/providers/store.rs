@@ -13,14 +13,14 @@ use cell_terms::Incarnation;
 use cell_terms::mutant::{Mutant, planted};
 use serde::{Deserialize, Serialize};
 
+use crate::providers::ticks::Gap;
+use crate::providers::usage::Usage;
 use crate::renewers::Waits;
 use crate::request::{
-    CoordinatorRefusal, CoordinatorRequest, Grant, KEY_BYTES_MAX, KeyChange, KeyCondition, KeyOperation,
-    KeyPage, KeyValue, LEASE_TTL_MS, LEASES_MAX, PAGE_KEYS_MAX, Quota, Response, Revision,
-    TRANSACTION_BYTES_MAX, TRANSACTION_STEPS_MAX, Transaction, TransactionOutcome, VALUE_BYTES_MAX,
+    ChangesPage, CoordinatorRefusal, CoordinatorRequest, Grant, KeyChange, KeyCondition, KeyOperation,
+    KeyPage, KeyValue, LEASE_TTL_MS, LEASES_MAX, PAGE_BYTES, PAGE_KEYS_MAX, Quota, Response, Revision,
+    TRANSACTION_BYTES_MAX, Transaction, TransactionOutcome, VALUE_BYTES_MAX,
 };
-use crate::ticks::Gap;
-use crate::usage::Usage;
 
 /// The format of a stored store. Another version is refused.
 pub const STORE_FORMAT_VERSION: u32 = 2;
@@ -36,8 +36,6 @@ const MOMENT_PARTS: u64 = 10;
 /// A lease is kept for so many such parts, four of its lengths, without a renewal between. Its holder may be
 /// dead, or stand still.
 const KEPT_PARTS_MAX: u64 = 4 * MOMENT_PARTS;
-/// A page, and an answer with changes, ends with the entry that passes this many bytes.
-const PAGE_BYTES: usize = 256 << 10;
 
 /// The store's own numbers, written with every delta.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -417,7 +415,7 @@ impl CoordinatorStore {
         transaction: &Transaction,
         delta: &mut Delta,
     ) -> Result<TransactionOutcome, CoordinatorRefusal> {
-        check_sizes(transaction)?;
+        transaction.check_sizes()?;
         let failed = transaction.conditions.iter().position(|condition| !self.holds(condition));
         if let Some(condition) = failed {
             return Ok(TransactionOutcome::Refused { condition });
@@ -549,24 +547,6 @@ impl CoordinatorStore {
     }
 }
 
-/// How full an answer with changes is. One that is not full ends with the last change that there is.
-#[derive(Debug, Default)]
-pub(crate) struct ChangesPage {
-    count: usize,
-    bytes: usize,
-}
-
-impl ChangesPage {
-    pub(crate) fn add(&mut self, change: &KeyChange) {
-        self.count += 1;
-        self.bytes += change.key.len() + change.value.as_ref().map_or(0, |entry| entry.value.len());
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.count >= PAGE_KEYS_MAX || self.bytes >= PAGE_BYTES
-    }
-}
-
 impl Delta {
     /// Whether anything has to be written down before this counts.
     #[must_use]
@@ -576,23 +556,6 @@ impl Delta {
             && self.granted.is_empty()
             && self.ended.is_empty())
     }
-}
-
-fn check_sizes(transaction: &Transaction) -> Result<(), CoordinatorRefusal> {
-    let within = |size: usize, limit: usize| {
-        if size <= limit { Ok(()) } else { Err(CoordinatorRefusal::TooLarge { size, limit }) }
-    };
-    within(transaction.conditions.len(), TRANSACTION_STEPS_MAX)?;
-    within(transaction.operations.len(), TRANSACTION_STEPS_MAX)?;
-    let mut bytes = 0;
-    for operation in &transaction.operations {
-        within(operation.key().len(), KEY_BYTES_MAX)?;
-        if let KeyOperation::Put { value, .. } = operation {
-            within(value.len(), VALUE_BYTES_MAX)?;
-            bytes += value.len();
-        }
-    }
-    within(bytes, TRANSACTION_BYTES_MAX)
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ use cell_terms::mutant::{Mutant, planted};
 
 use crate::coordinator::{Coordinator, initialise};
 use crate::error::ClusterError;
+use crate::providers::store::CoordinatorStore;
+use crate::providers::ticks::Gap;
 use crate::request::{CoordinatorRequest, Response};
-use crate::store::CoordinatorStore;
-use crate::ticks::Gap;
 
 /// What happens to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

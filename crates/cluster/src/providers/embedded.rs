@@ -6,8 +6,8 @@
 //! changes go on (`room`, `store_folder`).
 //!
 //! One change at a time is on its way to the disk; leases are renewed meanwhile, so that a disk that takes
-//! its time ends nobody's lease. Nor does a process that stood still ([`crate::ticks`]), nor a machine that
-//! is too busy for renewals ([`crate::renewers`]).
+//! its time ends nobody's lease. Nor does a process that stood still ([`crate::providers::ticks`]), nor a
+//! machine that is too busy for renewals ([`crate::renewers`]).
 
 use std::fs::{self, File, Permissions};
 use std::io::Read;
@@ -25,12 +25,12 @@ use crate::coordinator::{Coordinator, initialise};
 use crate::error::ClusterError;
 use crate::local_socket::PeerProcess;
 use crate::lock::FolderLock;
+use crate::providers::room::RoomLeft;
+use crate::providers::store::{CoordinatorStore, Delta};
+use crate::providers::store_folder::{self, StoreFolder};
+use crate::providers::ticks::{Ticker, Ticks};
 use crate::renewers::Renewers;
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
-use crate::room::RoomLeft;
-use crate::store::{CoordinatorStore, Delta};
-use crate::store_folder::{self, StoreFolder};
-use crate::ticks::{Ticker, Ticks};
 
 /// Told once why the store has stopped.
 type OnStop = Box<dyn FnOnce(&ClusterError) + Send>;
@@ -284,12 +284,12 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
     use crate::coordinator::text;
-    use crate::pieces::KEY_META;
+    use crate::providers::pieces::KEY_META;
+    use crate::providers::store::{STORE_FORMAT_VERSION, StoreMeta};
+    use crate::providers::store_folder::TABLE;
+    use crate::providers::ticks::TICK_NS;
     use crate::request::{KeyCondition, Transaction, TransactionOutcome};
-    use crate::store::{STORE_FORMAT_VERSION, StoreMeta};
-    use crate::store_folder::TABLE;
     use crate::thread_look::ThreadState;
-    use crate::ticks::TICK_NS;
     use crate::told_thread::ToldThread;
 
     #[test]

@@ -16,8 +16,8 @@ use crate::clock::boottime_ns;
 use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
-use crate::json_lines::{NumberedRequest, NumberedResponse, read_line, write_line};
 use crate::local_socket::{self, PeerUser};
+use crate::providers::json_lines::{NumberedRequest, NumberedResponse, read_line, write_line};
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Quota, Response};
 use crate::urgent;
 

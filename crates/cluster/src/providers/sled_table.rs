@@ -1,6 +1,6 @@
 //! One table of the coordinator in sled, whose every change is on stable storage when it counts.
 //!
-//! What sled's keys hold is explained in [`crate::pieces`]. A transaction is one sled batch.
+//! What sled's keys hold is explained in [`crate::providers::pieces`]. A transaction is one sled batch.
 //!
 //! sled's `flush` writes, but not through the disk's cache, and a page that outgrows a quarter of a segment
 //! (128 KiB) it writes to a file of its own in `blobs`, which it never syncs, nor that folder:
@@ -32,8 +32,8 @@ use cell_durable::Syncer;
 use cell_terms::mutant::{Mutant, planted};
 
 use crate::error::ClusterError;
-use crate::pieces::{self, Pieces};
-use crate::store::{Delta, StoreImage, StoreMeta};
+use crate::providers::pieces::{self, Pieces};
+use crate::providers::store::{Delta, StoreImage, StoreMeta};
 
 /// sled's cache: the table is small, and the store keeps all of it anyway.
 const CACHE_BYTES: u64 = 8 << 20;
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn open_beside_a_snapshot_that_was_cut_short_reads_what_is_there() {
         let folder = tempfile::tempdir().unwrap();
-        let meta = crate::store::CoordinatorStore::new(7).meta();
+        let meta = crate::providers::store::CoordinatorStore::new(7).meta();
         let mut table = SledTable::open(folder.path(), Arc::new(SystemSyncer)).unwrap();
         table.begin(&meta).unwrap();
         drop(table);

@@ -14,8 +14,8 @@ use crate::clock::boottime_ns;
 use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
-use crate::json_lines::{NumberedRequest, NumberedResponse, read_only_line, write_line};
 use crate::local_socket;
+use crate::providers::json_lines::{NumberedRequest, NumberedResponse, read_only_line, write_line};
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
 
 /// Connections kept for the next call.

@@ -22,10 +22,10 @@ use cell_durable::Syncer;
 
 use crate::error::ClusterError;
 use crate::lock::FolderLock;
+use crate::providers::room::{Room, RoomLeft};
+use crate::providers::sled_table::{self, SledTable};
+use crate::providers::store::{Delta, StoreImage, StoreMeta};
 use crate::request::CoordinatorRefusal;
-use crate::room::{Room, RoomLeft};
-use crate::sled_table::{self, SledTable};
-use crate::store::{Delta, StoreImage, StoreMeta};
 
 /// The first table's folder; later ones have a number after it.
 pub(crate) const TABLE: &str = "table";

@@ -1,12 +1,10 @@
 //! How the embedded store lies in sled: in small pieces, because sled writes a page that has become large to
-//! a file of its own (see [`crate::sled_table`]). A page holds some twenty rows, so with pieces of 4 KiB it
-//! stays below the 128 KiB at which that happens.
+//! a file of its own (see [`crate::providers::sled_table`]). A page holds some twenty rows, so with pieces of
+//! 4 KiB it stays below the 128 KiB at which that happens.
 //!
-//! | key | value |
-//! |---|---|
-//! | `m` | [`StoreMeta`] as JSON |
-//! | `l`, lease (8 bytes, big-endian) | the lease's time to live in nanoseconds, as JSON |
-//! | `v`, key, number of the piece (2 bytes, big-endian) | 1 for the last piece, 0 for others; then up to 4,096 bytes of the [`KeyValue`] as JSON |
+//! | key | value | |---|---| | `m` | [`StoreMeta`] as JSON | | `l`, lease (8 bytes, big-endian) | the lease's
+//! time to live in nanoseconds, as JSON | | `v`, key, number of the piece (2 bytes, big-endian) | 1 for the
+//! last piece, 0 for others; then up to 4,096 bytes of the [`KeyValue`] as JSON |
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,8 +14,8 @@ use serde::de::DeserializeOwned;
 
 use crate::coordinator::{parse, text};
 use crate::error::ClusterError;
+use crate::providers::store::{Delta, STORE_FORMAT_VERSION, StoreImage, StoreMeta};
 use crate::request::{KEY_BYTES_MAX, KeyValue};
-use crate::store::{Delta, STORE_FORMAT_VERSION, StoreImage, StoreMeta};
 
 pub(crate) const KEY_META: &[u8] = b"m";
 const PREFIX_PIECE: u8 = b'v';
@@ -166,7 +164,7 @@ mod tests {
     }
 
     fn delta(written: Vec<KeyValue>, removed: &[&str]) -> Delta {
-        let mut delta = crate::store::CoordinatorStore::new(7).prepare_expiry(0);
+        let mut delta = crate::providers::store::CoordinatorStore::new(7).prepare_expiry(0);
         delta.removed = removed.iter().map(|key| (*key).to_owned()).collect();
         delta.written = written;
         delta
