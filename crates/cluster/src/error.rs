@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionId, SessionId};
 
 use crate::drain_row::NodeRefusal;
+use crate::etcd_error::EtcdError;
 use crate::move_row::MoveRefusal;
 use crate::request::CoordinatorRefusal;
 use crate::terms::TermsDifference;
@@ -68,6 +69,9 @@ pub enum ClusterError {
     /// sled does not come back from a write that failed. The embedded coordinator answers nothing more.
     #[error("the coordinator's store hangs after a write that failed")]
     StoreHangs(#[source] sled::Error),
+    /// etcd cannot be used as it is, or as it is asked; its words say what to do.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
     /// A row of the embedded store lacks a piece: the store was damaged. Nothing is answered from it; bring
     /// the coordinator's folder back as it was.
     #[error("a row of the coordinator's store is not whole")]
@@ -247,7 +251,10 @@ impl ClusterError {
                 | ClusterError::OutcomeUnknown(_)
                 | ClusterError::Contended { .. }
                 | ClusterError::Refused(
-                    CoordinatorRefusal::Busy | CoordinatorRefusal::NoRoom | CoordinatorRefusal::Quota { .. }
+                    CoordinatorRefusal::Busy
+                        | CoordinatorRefusal::NoRoom
+                        | CoordinatorRefusal::SpaceAlarm
+                        | CoordinatorRefusal::Quota { .. }
                 )
         )
     }
@@ -255,7 +262,14 @@ impl ClusterError {
     /// Whether the coordinator did nothing because its disk is full, or its quota of such rows.
     #[must_use]
     pub fn is_refused_for_room(&self) -> bool {
-        matches!(self, ClusterError::Refused(CoordinatorRefusal::NoRoom | CoordinatorRefusal::Quota { .. }))
+        matches!(
+            self,
+            ClusterError::Refused(
+                CoordinatorRefusal::NoRoom
+                    | CoordinatorRefusal::SpaceAlarm
+                    | CoordinatorRefusal::Quota { .. }
+            )
+        )
     }
 
     /// Whether the disk had no room for what was written to it.

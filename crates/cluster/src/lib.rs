@@ -8,6 +8,7 @@
 //! | [`CoordinatorServer`], [`Remote`] | the embedded store for the other processes of its user |
 //! | [`Renewers`] | the threads that renew the leases of those, and how long they wait for a processor |
 //! | [`local_socket`] | sockets in the cluster's folder, and who may use them |
+//! | [`Etcd`] | the rows on etcd, for clusters of several machines |
 //! | [`Sim`] | a store in memory with injected failures, for tests and the simulator |
 //! | [`Table`] | the region table: pairs, owners, epochs, cuts, checkpoints |
 //! | [`Layout`] | how the key space is spread over the first pairs |
@@ -37,6 +38,7 @@ mod drain_look;
 mod drain_row;
 mod drains;
 mod error;
+mod etcd_error;
 mod finding;
 mod host;
 mod incident;
@@ -82,6 +84,7 @@ pub use coordinator::{Coordinator, initialise};
 pub use drain_row::{DRAINS_AT_ONCE, DrainAuthor, DrainRow, NodeRefusal};
 pub use drains::{DrainPlanned, Drains, DrainsSeen};
 pub use error::ClusterError;
+pub use etcd_error::EtcdError;
 pub use finding::{Finding, RefutedFinding};
 pub use host::HostId;
 pub use incident::{IncidentRow, Incidents, NewIncident, ShareRow, ShareTimes, is_nobodys};
@@ -96,8 +99,8 @@ pub use move_stage::{MoveStage, MoveTimes};
 pub use moves::{BalancerWish, Moves};
 pub use notice::{NOTICE_PREFIX, Notices};
 pub use providers::{
-    Away, COORDINATOR_BYTES_MIN, CoordinatorServer, CoordinatorStore, Delta, Embedded, Fault, Remote,
-    STORE_FORMAT_VERSION, Sim, SimLink, StoreImage, StoreMeta,
+    Away, COORDINATOR_BYTES_MIN, CoordinatorServer, CoordinatorStore, Delta, Embedded, Etcd, EtcdOptions,
+    Fault, Remote, STORE_FORMAT_VERSION, Sim, SimLink, StoreImage, StoreMeta, parse_etcd_endpoints,
 };
 pub use renewals::RenewalFigures;
 pub use renewers::Renewers;

@@ -318,6 +318,13 @@ pub enum CoordinatorRefusal {
     /// read.
     #[error("the disk under the coordinator's table is full")]
     NoRoom,
+    /// etcd's database has the size that it may have. Nothing is written until somebody has made room,
+    /// renewals neither, and no lease ends.
+    #[error(
+        "etcd has raised its alarm NOSPACE: compact and defragment it (etcdctl compact, defrag) or give it a \
+         larger --quota-backend-bytes, then `etcdctl alarm disarm`"
+    )]
+    SpaceAlarm,
     /// There is as much of something as may be: end some of it first.
     #[error("the coordinator takes no more than {limit} {what}")]
     Quota {

@@ -322,6 +322,20 @@ mutants! {
     UnreadableSessionEnded: "unreadable-session-ended",
     /// A member whose row does not read is nobody to who joins: its terms may differ from those of others.
     UnreadableMemberUnseen: "unreadable-member-unseen",
+    /// Who watches leases on etcd goes on counting over a time in which it had no answers: etcd's outage ends
+    /// them. A test of `crates/cluster/src/providers/etcd/lease_watch.rs` catches it.
+    OutageEndsLeases: "outage-ends-leases",
+    /// A transaction is asked for again though etcd may have carried it out. A test of
+    /// `crates/cluster/src/providers/etcd/route.rs` catches it.
+    UnknownAskedAgain: "unknown-asked-again",
+    /// An etcd that was restored from a backup is taken for the one before. A test of
+    /// `crates/cluster/src/providers/etcd/history.rs` catches it.
+    HistoryUnasked: "history-unasked",
+    /// A lease on etcd is renewed whether it has ended or not. A test of
+    /// `crates/cluster/src/providers/etcd/tests.rs` catches it.
+    EndedLeaseRenewed: "ended-lease-renewed",
+    /// A lease on etcd is ended though it was renewed since it seemed over. Caught as the one before.
+    RenewedLeaseEnded: "renewed-lease-ended",
     /// Damage of a pair is believed when one member has found it.
     DamageBelievedAlone: "damage-believed-alone",
     /// A large row of the coordinator's table lies in sled as one piece.

@@ -1,14 +1,16 @@
-//! Who holds what the cluster agreed on: each is a [`crate::Coordinator`], and knows nothing of the rows above
-//! it, which know none of them.
+//! Who holds what the cluster agreed on: each is a [`crate::Coordinator`], and knows nothing of the rows
+//! above it, which know none of them.
 //!
 //! | module | role |
 //! |---|---|
 //! | `store`, `usage`, `ticks` | the core of those that Cell hosts itself; how much there may be; gaps of its process |
 //! | `embedded`, `store_folder`, `room`, `sled_table`, `pieces` | on sled, in one process of a machine |
 //! | `server`, `remote`, `json_lines` | that one for other processes of the machine, over a unix socket |
+//! | `etcd` | on etcd, over its JSON gateway |
 //! | `sim` | in memory, with failures that are ordered |
 
 pub(crate) mod embedded;
+pub(crate) mod etcd;
 pub(crate) mod json_lines;
 pub(crate) mod pieces;
 pub(crate) mod remote;
@@ -22,6 +24,7 @@ pub(crate) mod ticks;
 pub(crate) mod usage;
 
 pub use embedded::Embedded;
+pub use etcd::{Etcd, EtcdOptions, parse_etcd_endpoints};
 pub use remote::Remote;
 pub use room::COORDINATOR_BYTES_MIN;
 pub use server::CoordinatorServer;

@@ -1,0 +1,56 @@
+//! What can be wrong between a node and its etcd, beyond an etcd that does not answer.
+
+/// Asking again does not help: somebody has to change something first.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EtcdError {
+    /// etcd does not take the user's password, or wants a user and has been told none.
+    #[error(
+        "etcd does not know this user by this password: see `etcd_user` and what stands in `etcd_password_file`"
+    )]
+    Credentials,
+    /// The file of the password cannot be read.
+    #[error("cannot read the password of `etcd_password_file`: {why}")]
+    Password {
+        /// Why.
+        why: Box<str>,
+    },
+    /// The user may not read and write the cluster's keys.
+    #[error(
+        "etcd does not let this user at the keys below `{prefix}`: grant its role readwrite there \
+         (etcdctl role grant-permission ROLE --prefix=true readwrite {prefix})"
+    )]
+    Permission {
+        /// Below which all keys of the cluster lie.
+        prefix: Box<str>,
+    },
+    /// Something else than etcd's gateway listens there, or an etcd that is too old.
+    #[error("{endpoint} is no JSON gateway of etcd 3.4 or later (HTTP status {status})")]
+    NoGateway {
+        /// Where.
+        endpoint: Box<str>,
+        /// What was answered.
+        status: u16,
+    },
+    /// The rows are not those that this process has seen: etcd was restored from a backup, or another one
+    /// answers at its address. What this process believes of them may be wrong; it must be started again.
+    #[error(
+        "etcd has another history than before: it was restored or replaced while this process ran, which has to \
+         start again"
+    )]
+    HistoryLost,
+    /// etcd refused a request for a reason that is none of the above.
+    #[error("etcd refused a request: {message} (code {code})")]
+    Complaint {
+        /// gRPC's code.
+        code: u32,
+        /// In etcd's words.
+        message: Box<str>,
+    },
+    /// An endpoint is none, or certificates cannot be used.
+    #[error("{what}")]
+    Setup {
+        /// What is wrong, with the setting's name.
+        what: Box<str>,
+    },
+}

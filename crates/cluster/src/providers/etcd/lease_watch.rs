@@ -1,0 +1,165 @@
+//! Which leases nobody renews: a core without clock or I/O.
+//!
+//! etcd's own leases end early, so a lease is a row, and whoever has seen it unchanged for its whole length
+//! ends it. That is safe because of whose clock counts from when:
+//!
+//! 1. the holder reads its clock at 100 ms, and asks for a renewal of 5 s; it relies on the lease until 5.1 s
+//!    at most, less a margin;
+//! 2. etcd carries it out at 400 ms. An observer asks at 300 ms, and is answered at 500 ms: it sees the
+//!    renewal, and counts from 500 ms. Counted from when it asked, it would end the lease at 5.3 s;
+//!    had the holder asked at 350 ms, that would be before the holder's own end;
+//! 3. the row is over when a question that was asked at 5.5 s or later finds it as it was;
+//! 4. the transaction that ends it is conditional on that. A renewal that comes first wins, and one that
+//!    comes later finds no row: a lease that has ended never comes back.
+//!
+//! An observer that had no answer for more than a fifth of the lease begins anew: while it could not ask, the
+//! holder could not renew either, and etcd's outage is nobody's end. Nor is a time in which the observer's
+//! own process stood still: its clock went on then.
+
+use std::collections::BTreeMap;
+
+use cell_terms::Incarnation;
+use cell_terms::mutant::{Mutant, planted};
+
+use crate::providers::etcd::lease_row::SeenLease;
+
+/// A gap of more than this part of a lease's length was long for it: its holder renews as often.
+const GAP_PARTS: u64 = 5;
+/// Leases are looked at so often in the time of the shortest one.
+const LOOKS_PER_LEASE: u64 = 10;
+/// How often they are looked at, whatever their lengths.
+const LOOK_EVERY_NS: std::ops::RangeInclusive<u64> = 10_000_000..=1_000_000_000;
+
+/// What an observer has seen of one lease.
+#[derive(Clone, Copy, Debug)]
+struct Sighting {
+    lease: SeenLease,
+    /// When it was first answered that the row is as it is.
+    since_ns: u64,
+    /// When it was last answered so.
+    last_ns: u64,
+}
+
+/// The leases that one observer sees.
+#[derive(Debug, Default)]
+pub(super) struct LeaseWatch {
+    seen: BTreeMap<Incarnation, Sighting>,
+}
+
+impl LeaseWatch {
+    /// Takes in all leases as they were found by a question asked at `asked_ns` and answered at
+    /// `answered_ns`. Which of them are over: to be ended if they are still as they were found.
+    pub(super) fn observe(
+        &mut self,
+        asked_ns: u64,
+        answered_ns: u64,
+        leases: &[SeenLease],
+    ) -> Vec<SeenLease> {
+        let before = std::mem::take(&mut self.seen);
+        let mut over = Vec::new();
+        for lease in leases {
+            let known = before.get(&lease.lease).filter(|known| {
+                let gap_ns = answered_ns.saturating_sub(known.last_ns);
+                let was_answered = gap_ns <= lease.ttl_ns() / GAP_PARTS || planted(Mutant::OutageEndsLeases);
+                known.lease.revision == lease.revision && was_answered
+            });
+            let since_ns = known.map_or(answered_ns, |known| known.since_ns);
+            if asked_ns >= since_ns.saturating_add(lease.ttl_ns()) {
+                over.push(*lease);
+            }
+            self.seen.insert(lease.lease, Sighting { lease: *lease, since_ns, last_ns: answered_ns });
+        }
+        over
+    }
+
+    /// For how long a lease will last that was found so at this time, if nobody renews it.
+    pub(super) fn remaining_ns(&self, found: &SeenLease, now_ns: u64) -> u64 {
+        let seen = self.seen.get(&found.lease).filter(|seen| seen.lease.revision == found.revision);
+        let since_ns = seen.map_or(now_ns, |seen| seen.since_ns);
+        since_ns.saturating_add(found.ttl_ns()).saturating_sub(now_ns)
+    }
+
+    /// How long to wait until the leases are looked at again.
+    pub(super) fn look_after_ns(&self) -> u64 {
+        let shortest = self.seen.values().map(|seen| seen.lease.ttl_ns()).min();
+        let wanted = shortest.unwrap_or(u64::MAX) / LOOKS_PER_LEASE;
+        wanted.clamp(*LOOK_EVERY_NS.start(), *LOOK_EVERY_NS.end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const ID: Incarnation = Incarnation(7);
+
+    fn lease(revision: u64) -> SeenLease {
+        SeenLease::new(ID, 5_000).at(revision)
+    }
+
+    /// When a lease is found to be over that is looked at from 1 s on each 500 ms, each look taking 100 ms,
+    /// as `revision` says of that time; none: not within a minute.
+    fn over_at_ms(revision: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        let mut watch = LeaseWatch::default();
+        (1_000..60_000).step_by(500).find(|at| {
+            // None: the look had no answer.
+            let Some(revision) = revision(*at) else { return false };
+            !watch.observe(at * MS, (at + 100) * MS, &[lease(revision)]).is_empty()
+        })
+    }
+
+    #[test]
+    fn observe_counts_the_whole_length_from_an_answer_to_a_question() {
+        assert_eq!(over_at_ms(|_| Some(1)), Some(6_500), "seen at 1.1 s; the question at 6 s is too early");
+    }
+
+    #[test]
+    fn observe_of_a_lease_that_is_renewed_counts_anew() {
+        assert_eq!(over_at_ms(|at| Some(at / 4_000)), None);
+        assert_eq!(over_at_ms(|at| Some(u64::from(at >= 4_000))), Some(9_500));
+    }
+
+    /// etcd was away for 3 s, and all who hold leases could not renew them.
+    fn outage_of_etcd() -> Option<u64> {
+        over_at_ms(|at| (!(3_000..6_000).contains(&at)).then_some(1))
+    }
+
+    #[test]
+    fn observe_after_a_gap_begins_anew() {
+        assert_eq!(outage_of_etcd(), Some(11_500));
+        assert_eq!(over_at_ms(|at| (at != 3_000).then_some(1)), Some(6_500), "one second is no gap of 5 s");
+    }
+
+    #[test]
+    fn observe_forgets_leases_that_are_gone() {
+        let mut watch = LeaseWatch::default();
+        assert!(watch.observe(MS, MS, &[lease(1)]).is_empty());
+        assert!(watch.observe(2 * MS, 2 * MS, &[]).is_empty());
+        assert!(watch.seen.is_empty());
+        assert_eq!(watch.look_after_ns(), 1_000 * MS);
+    }
+
+    #[test]
+    fn remaining_is_from_when_it_was_seen_so() {
+        let mut watch = LeaseWatch::default();
+        watch.observe(900 * MS, 1_000 * MS, &[lease(1)]);
+        assert_eq!(watch.remaining_ns(&lease(1), 3_000 * MS), 3_000 * MS);
+        assert_eq!(watch.remaining_ns(&lease(2), 3_000 * MS), 5_000 * MS, "it was renewed since");
+        assert_eq!(watch.remaining_ns(&lease(1), 9_000 * MS), 0);
+        assert_eq!(watch.look_after_ns(), 500 * MS);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_outage_ends_leases_is_caught() {
+        use cell_terms::mutant::{in_own_process, plant};
+        in_own_process(|| {
+            plant(Some(Mutant::OutageEndsLeases));
+            let caught = outage_of_etcd() != Some(11_500);
+            plant(None);
+            assert!(caught);
+            println!("mutant {} caught by cell-cluster's watch of leases", Mutant::OutageEndsLeases.name());
+        });
+    }
+}

@@ -1,0 +1,264 @@
+//! Leases as rows: granted, renewed and ended by transactions that are conditional on the row as it was seen.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cell_terms::Incarnation;
+use cell_terms::mutant::{Mutant, planted};
+use serde_json::Value;
+
+use crate::coordinator::parse;
+use crate::error::ClusterError;
+use crate::providers::etcd::ask::Asker;
+use crate::providers::etcd::gateway::{self as gw, PATH_RANGE, PATH_TXN, RangeAnswer, StoredKey, TxnAnswer};
+use crate::providers::etcd::keys::{LAYOUT, range_end, successor};
+use crate::providers::etcd::lease_row::SeenLease;
+use crate::providers::etcd::lease_watch::LeaseWatch;
+use crate::providers::etcd::route::Repeats;
+use crate::request::{CoordinatorRefusal, Grant, LEASE_TTL_MS, LEASES_MAX, Quota, Response, Revision};
+
+/// Tries of what others were faster with: all nodes of a cluster may ask for a lease at the same moment.
+const TRIES_MAX: usize = 64;
+/// Rows that hang on a lease, read and removed at a time: transactions of so many, in one.
+const HANGING_AT_A_TIME: usize = 1_600;
+const HANGING_A_GROUP: usize = 40;
+/// Ids of leases are this far apart at most, at random: a table that was restored from a backup does not give
+/// those again that were given since.
+const ID_STEP_MAX: u64 = 1 << 20;
+
+/// The leases that this process holds, and what it has seen of all.
+#[derive(Default)]
+pub(super) struct Leases {
+    held: Mutex<BTreeMap<Incarnation, SeenLease>>,
+    watch: Mutex<LeaseWatch>,
+}
+
+impl Leases {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<Incarnation, SeenLease>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(&self) -> MutexGuard<'_, LeaseWatch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this process holds the lease, as far as it knows.
+    pub(super) fn holds(&self, lease: Incarnation) -> bool {
+        self.held().contains_key(&lease)
+    }
+
+    /// How long to wait until all leases are looked at again.
+    pub(super) fn look_after_ns(&self) -> u64 {
+        self.watch().look_after_ns()
+    }
+
+    /// Grants a lease, whose id is larger than all before it. The first one follows from the cluster's
+    /// generation.
+    pub(super) fn grant(
+        &self,
+        asker: &Asker,
+        generation: u32,
+        ttl_ms: u64,
+        until_ns: u64,
+    ) -> Result<Response, ClusterError> {
+        if !LEASE_TTL_MS.contains(&ttl_ms) {
+            return Ok(Response::Refused(CoordinatorRefusal::LeaseTime { ttl_ms }));
+        }
+        let keys = &asker.keys;
+        let counter = keys.lease_next();
+        for _ in 0..TRIES_MAX {
+            let look = vec![gw::get(&counter), gw::get_range(gw::count_of(keys.leases()))];
+            let look = gw::txn(Vec::new(), look, Vec::new());
+            let found: TxnAnswer = asker.ask(PATH_TXN, &look, Repeats::Reads, until_ns)?;
+            if found.read(1)?.count >= LEASES_MAX as u64 {
+                let refusal = CoordinatorRefusal::Quota { what: Quota::Leases, limit: LEASES_MAX };
+                return Ok(Response::Refused(refusal));
+            }
+            let (id, unchanged) = match found.key(0)? {
+                Some(stored) => (
+                    parse::<u64>("the next lease's id", &stored.value)?,
+                    gw::is_of_revision(&counter, stored.mod_revision),
+                ),
+                None => ((u64::from(generation) << 32) | 1, gw::is_absent(&counter)),
+            };
+            let next = id.checked_add(1 + random_below(ID_STEP_MAX)?);
+            let next = next.ok_or(ClusterError::IdsUsedUp { what: "leases" })?;
+            let lease = SeenLease::new(Incarnation(id), ttl_ms);
+            let key = keys.lease(lease.lease);
+            let grant = gw::txn(
+                vec![unchanged, gw::is_absent(&key)],
+                vec![gw::put(&counter, &next.to_string()), gw::put(&key, &lease.value())],
+                Vec::new(),
+            );
+            let granted: TxnAnswer = asker.ask(PATH_TXN, &grant, Repeats::Never, until_ns)?;
+            if granted.succeeded {
+                self.held().insert(lease.lease, lease.at(granted.header.revision));
+                return Ok(Response::Granted(Grant { lease: lease.lease, ttl_ms }));
+            }
+        }
+        Ok(Response::Refused(CoordinatorRefusal::Busy))
+    }
+
+    /// Renews a lease. That its row is there is not enough to rely on: only an answer that this very renewal
+    /// was carried out is.
+    pub(super) fn renew(
+        &self,
+        asker: &Asker,
+        lease: Incarnation,
+        until_ns: u64,
+    ) -> Result<Response, ClusterError> {
+        let key = asker.keys.lease(lease);
+        let known = self.held().get(&lease).copied();
+        let mut seen = match known {
+            Some(seen) => seen,
+            None => match self.find(asker, lease, until_ns)? {
+                Some(seen) => seen,
+                None => return Ok(ended(lease)),
+            },
+        };
+        for _ in 0..TRIES_MAX {
+            let renewed = seen.next();
+            let compare = vec![gw::is_of_revision(&key, seen.revision)];
+            let compare = if planted(Mutant::EndedLeaseRenewed) { Vec::new() } else { compare };
+            let renew = gw::txn(compare, vec![gw::put(&key, &renewed.value())], vec![gw::get(&key)]);
+            let answer: TxnAnswer = asker.ask(PATH_TXN, &renew, Repeats::Harmless, until_ns)?;
+            if answer.succeeded {
+                self.held().insert(lease, renewed.at(answer.header.revision));
+                return Ok(Response::Alive);
+            }
+            // A renewal before this one was carried out, and its answer lost: the row is as that left it.
+            match answer.key(0)? {
+                Some(stored) => seen = SeenLease::read(lease, stored)?,
+                None => {
+                    self.held().remove(&lease);
+                    return Ok(ended(lease));
+                }
+            }
+        }
+        Ok(Response::Refused(CoordinatorRefusal::Busy))
+    }
+
+    fn find(
+        &self,
+        asker: &Asker,
+        lease: Incarnation,
+        until_ns: u64,
+    ) -> Result<Option<SeenLease>, ClusterError> {
+        let question = gw::range_of_key(&asker.keys.lease(lease));
+        let answer: RangeAnswer = asker.ask(PATH_RANGE, &question, Repeats::Reads, until_ns)?;
+        answer.kvs.first().map(|stored| SeenLease::read(lease, stored)).transpose()
+    }
+
+    /// How long a lease will last if it is not renewed, as far as this process has seen.
+    pub(super) fn remaining(
+        &self,
+        asker: &Asker,
+        lease: Incarnation,
+        until_ns: u64,
+    ) -> Result<Response, ClusterError> {
+        let found = self.find(asker, lease, until_ns)?;
+        let now_ns = asker.clock.now_ns();
+        let remaining_ns = found.map(|found| self.watch().remaining_ns(&found, now_ns));
+        Ok(Response::Remaining { remaining_ns })
+    }
+
+    /// Looks at all leases, and ends those that nobody has renewed for their whole length.
+    pub(super) fn look(&self, asker: &Asker) -> Result<(), ClusterError> {
+        let until_ns = asker.deadline_from_now();
+        let leases = asker.keys.leases();
+        let all = gw::range(leases.as_bytes(), &range_end(leases.as_bytes()), None);
+        let asked_ns = asker.clock.now_ns();
+        let answer: RangeAnswer = asker.ask(PATH_RANGE, &all, Repeats::Reads, until_ns)?;
+        let answered_ns = asker.clock.now_ns();
+        let seen = answer.kvs.iter().filter_map(|stored| {
+            let lease = asker.keys.lease_of(&stored.key)?;
+            let seen = SeenLease::read(lease, stored);
+            if seen.is_err() {
+                tracing::error!(%lease, "a lease in etcd does not read: it is never ended");
+            }
+            seen.ok()
+        });
+        let seen: Vec<SeenLease> = seen.collect();
+        let over = self.watch().observe(asked_ns, answered_ns, &seen);
+        for lease in over {
+            if self.end(asker, lease.lease, Some(lease.revision), asker.deadline_from_now())? {
+                tracing::info!(lease = %lease.lease, "a lease was not renewed and has ended");
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a lease, and all that hangs on it, in one transaction; only as it was seen at this revision, if
+    /// one is given. Whether it has ended.
+    pub(super) fn end(
+        &self,
+        asker: &Asker,
+        lease: Incarnation,
+        as_seen: Option<Revision>,
+        until_ns: u64,
+    ) -> Result<bool, ClusterError> {
+        let (keys, key) = (&asker.keys, asker.keys.lease(lease));
+        let prefix = keys.hanging_on(lease);
+        let all = gw::range(prefix.as_bytes(), &range_end(prefix.as_bytes()), Some(HANGING_AT_A_TIME));
+        for _ in 0..TRIES_MAX {
+            let look = gw::txn(Vec::new(), vec![gw::get(&key), gw::get_range(all.clone())], Vec::new());
+            let found: TxnAnswer = asker.ask(PATH_TXN, &look, Repeats::Reads, until_ns)?;
+            let (stored, hanging) = (found.key(0)?, found.read(1)?);
+            if stored.is_none() && hanging.kvs.is_empty() {
+                self.held().remove(&lease);
+                return Ok(true);
+            }
+            let revision = stored.map(|stored| stored.mod_revision);
+            if as_seen.is_some_and(|seen| revision.is_some_and(|revision| revision != seen)) {
+                return Ok(false); // it was renewed
+            }
+            let unchanged = match revision {
+                Some(_) if planted(Mutant::RenewedLeaseEnded) => gw::is_there(&key),
+                Some(revision) => gw::is_of_revision(&key, revision),
+                None => gw::is_absent(&key), // more hung on it than one transaction takes
+            };
+            let none_since = gw::none_written_after(&prefix, found.header.revision);
+            let remove = self.removals(asker, lease, &key, &hanging.kvs);
+            let end = gw::txn(vec![unchanged, none_since], remove, Vec::new());
+            // A second time it finds no row.
+            let _: TxnAnswer = asker.ask(PATH_TXN, &end, Repeats::Harmless, until_ns)?;
+        }
+        Err(ClusterError::Contended { what: "a lease that is to end" })
+    }
+
+    /// A row hangs on a lease if nobody has written it since the key was written that says so.
+    fn removals(&self, asker: &Asker, lease: Incarnation, key: &str, hanging: &[StoredKey]) -> Vec<Value> {
+        let (keys, prefix) = (&asker.keys, asker.keys.hanging_on(lease));
+        let mut rows = Vec::new();
+        for stored in hanging {
+            let Some(row) = stored.key.strip_prefix(&*prefix) else { continue };
+            let row = keys.row(row);
+            let hangs = gw::is_of_revision(&row, stored.mod_revision);
+            rows.push(gw::nested(vec![hangs], vec![gw::delete(&row)]));
+        }
+        let mut remove = vec![gw::delete(key)];
+        if let (Some(first), Some(last)) = (hanging.first(), hanging.last()) {
+            remove.push(gw::delete_range(first.key.as_bytes(), &successor(&last.key)));
+        }
+        remove.extend(rows.chunks(HANGING_A_GROUP).map(|group| gw::nested(Vec::new(), group.to_vec())));
+        remove.push(gw::put(keys.head(), LAYOUT));
+        remove
+    }
+}
+
+fn ended(lease: Incarnation) -> Response {
+    Response::Refused(CoordinatorRefusal::LeaseEnded { lease: lease.0 })
+}
+
+/// 31 bits that another cluster will hardly draw; never zero.
+pub(super) fn random_generation() -> Result<u32, ClusterError> {
+    let drawn = random_below(1 << 31)?;
+    Ok(u32::try_from(drawn).unwrap_or(1).max(1))
+}
+
+fn random_below(limit: u64) -> Result<u64, ClusterError> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| ClusterError::NotReached(error.into()))?;
+    Ok(u64::from_le_bytes(bytes) % limit)
+}

@@ -1,0 +1,297 @@
+//! The provider over an etcd in memory, whose failures are ordered and whose clock is given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cell_terms::Incarnation;
+
+use super::fake::{FakeEtcd, FakeFault};
+use super::*;
+use crate::clock::ManualClock;
+use crate::request::{KeyChange, KeyCondition, Revision, TransactionOutcome};
+
+const SECOND: u64 = 1_000_000_000;
+const TTL_MS: u64 = 5_000;
+
+fn over(etcd: &FakeEtcd, clock: &Arc<ManualClock>) -> Etcd {
+    with_user(etcd, clock, None)
+}
+
+fn with_user(etcd: &FakeEtcd, clock: &Arc<ManualClock>, user: Option<ask::User>) -> Etcd {
+    let (gateway, clock) = (Box::new(etcd.clone()), clock.clone());
+    Etcd::over(Asker::new(gateway, "cell", user, clock, Duration::from_millis(300)), None)
+}
+
+/// A table, its clock, and a way to it.
+fn table(members: usize) -> (FakeEtcd, Arc<ManualClock>, Etcd) {
+    let (etcd, clock) = (FakeEtcd::new(members), Arc::new(ManualClock::new(SECOND)));
+    let way = over(&etcd, &clock);
+    initialise(&way, 7).unwrap();
+    (etcd, clock, way)
+}
+
+/// A lease that no thread of this test looks at.
+fn lease(way: &Etcd) -> Incarnation {
+    let until_ns = way.asker.deadline_from_now();
+    match way.leases.grant(&way.asker, 7, TTL_MS, until_ns).unwrap() {
+        Response::Granted(grant) => grant.lease,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn put(way: &Etcd, key: &str) -> Result<(), ClusterError> {
+    way.transact(Transaction::new().put(key, "v")).map(drop)
+}
+
+fn changes(way: &Etcd, revision: Revision) -> (Revision, Vec<KeyChange>) {
+    way.changes_since(revision).unwrap()
+}
+
+/// Looks at all leases each half of a second for so long.
+fn watch_for(way: &Etcd, clock: &ManualClock, seconds: u64) {
+    for _ in 0..2 * seconds {
+        way.leases.look(&way.asker).unwrap();
+        clock.advance(SECOND / 2);
+    }
+}
+
+#[test]
+fn call_of_a_write_that_may_be_done_is_unknown_and_of_one_that_is_not_goes_to_the_next_member() {
+    let (etcd, _, way) = table(3);
+    etcd.take_asked();
+    etcd.plan([Some(FakeFault::NotReached)]);
+    put(&way, "a").unwrap();
+    assert_eq!(etcd.take_asked(), [0, 1]);
+    for (fault, done) in [(FakeFault::Lost, false), (FakeFault::AnswerLost, true)] {
+        let key = format!("unknown/{done}");
+        etcd.plan([Some(fault)]);
+        assert!(matches!(put(&way, &key), Err(ClusterError::OutcomeUnknown(_))));
+        assert_eq!(way.read(&key).unwrap().is_some(), done);
+    }
+    etcd.plan([Some(FakeFault::Late)]);
+    assert!(matches!(put(&way, "late"), Err(ClusterError::OutcomeUnknown(_))));
+    assert!(way.read("late").unwrap().is_some(), "it was carried out later");
+    let no_leader = r#"{"error":"etcdserver: no leader","message":"etcdserver: no leader","code":14}"#;
+    etcd.plan([Some(FakeFault::Complains(503, no_leader))]);
+    assert!(matches!(put(&way, "b"), Err(ClusterError::OutcomeUnknown(_))));
+}
+
+#[test]
+fn call_of_a_read_goes_to_the_next_member_whatever_became_of_it() {
+    let (etcd, _, way) = table(3);
+    put(&way, "a").unwrap();
+    etcd.take_asked();
+    etcd.plan([Some(FakeFault::Lost), Some(FakeFault::NotReached)]);
+    assert!(way.read("a").unwrap().is_some());
+    assert_eq!(etcd.take_asked(), [0, 1, 2]);
+    etcd.plan([Some(FakeFault::Lost), Some(FakeFault::Lost), Some(FakeFault::Lost)]);
+    assert!(matches!(way.read("a"), Err(ClusterError::NotReached(_))));
+}
+
+#[test]
+fn call_without_room_is_refused_and_says_what_to_do() {
+    let (etcd, _, way) = table(1);
+    let full = r#"{"error":"e","message":"etcdserver: mvcc: database space exceeded","code":8}"#;
+    etcd.plan([Some(FakeFault::Complains(429, full))]);
+    let refused = put(&way, "a").unwrap_err();
+    assert!(refused.is_transient() && refused.is_refused_for_room(), "{refused}");
+    let words = cell_terms::text::with_causes(&refused);
+    assert!(words.contains("etcdctl alarm disarm"), "{words}");
+}
+
+#[test]
+fn call_with_a_token_that_is_none_any_more_logs_in_again() {
+    let (etcd, clock, _) = table(1);
+    let password = tempfile::NamedTempFile::new().unwrap();
+    let user = ("cell".to_owned(), password.path().to_owned());
+    etcd.want_token("first");
+    let way = with_user(&etcd, &clock, Some(user));
+    put(&way, "a").unwrap();
+    etcd.want_token("second");
+    put(&way, "b").unwrap();
+    let stranger = over(&etcd, &clock);
+    assert!(matches!(put(&stranger, "c"), Err(ClusterError::Etcd(EtcdError::Credentials))));
+}
+
+#[test]
+fn changes_since_says_all_of_each_revision_and_nothing_of_leases() {
+    let (etcd, _, way) = table(1);
+    let (start, _) = changes(&way, 0);
+    assert_eq!(changes(&way, start), (start, vec![]));
+    let held = lease(&way);
+    way.keep_alive(held).unwrap();
+    let (after, seen) = changes(&way, start);
+    assert_eq!(seen, []);
+    assert!(after > start, "renewals are writes");
+    way.transact(Transaction::new().put("x/1", "").put_leased("x/2", "", held)).unwrap();
+    way.transact(Transaction::new().delete("x/1")).unwrap();
+    way.end_lease(held).unwrap();
+    let (now, seen) = changes(&way, after);
+    let seen: Vec<_> = seen.iter().map(|change| (change.key.as_str(), change.value.is_some())).collect();
+    assert_eq!(seen, [("x/1", true), ("x/2", true), ("x/1", false), ("x/2", false)]);
+    assert_eq!(changes(&way, now), (now, vec![]));
+    put(&way, "y").unwrap();
+    etcd.compact();
+    let refused = way.changes_since(now);
+    assert!(matches!(refused, Err(ClusterError::Refused(CoordinatorRefusal::Compacted { .. }))));
+    assert_eq!(way.list("y").unwrap().entries.len(), 1);
+}
+
+#[test]
+fn changes_since_after_a_watch_that_broke_reads_on_from_what_was_whole() {
+    let (etcd, _, way) = table(1);
+    let (start, _) = changes(&way, 0);
+    put(&way, "a").unwrap();
+    let (after_a, seen) = changes(&way, start);
+    assert_eq!(seen.len(), 1);
+    put(&way, "b").unwrap();
+    // The watch that was kept has ended with what was there then: another one is opened.
+    let (_, seen) = changes(&way, after_a);
+    assert_eq!(seen.iter().map(|change| change.key.as_str()).collect::<Vec<_>>(), ["b"]);
+    put(&way, "c").unwrap();
+    etcd.plan([None, Some(FakeFault::Lost)]);
+    let (_, seen) = changes(&way, after_a);
+    assert_eq!(seen.iter().map(|change| change.key.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+}
+
+#[test]
+fn lease_that_nobody_renews_ends_with_what_hangs_on_it_and_not_with_what_hangs_elsewhere_by_now() {
+    let (etcd, clock, way) = table(3);
+    let [dead, lives] = [(); 2].map(|()| lease(&way));
+    let hang = Transaction::new().put_leased("seat", "dead", dead).put_leased("member", "", dead);
+    way.transact(hang).unwrap();
+    way.transact(Transaction::new().put_leased("seat", "lives", lives)).unwrap();
+    for _ in 0..20 {
+        way.keep_alive(lives).unwrap();
+        watch_for(&way, &clock, 1);
+    }
+    assert_eq!(way.remaining_ns(dead).unwrap(), None);
+    assert!(way.remaining_ns(lives).unwrap().is_some());
+    assert_eq!(way.read("member").unwrap(), None);
+    assert_eq!(way.read("seat").unwrap().unwrap().value, "lives");
+    assert!(matches!(way.keep_alive(dead), Err(ClusterError::LeaseEnded { lease }) if lease == dead));
+    let late = way.transact(Transaction::new().put_leased("member", "", dead));
+    assert!(matches!(late, Err(ClusterError::LeaseEnded { .. })));
+    let of_dead = format!("{:016x}", dead.0);
+    assert!(!etcd.keys().iter().any(|key| key.contains(&of_dead)), "{:?}", etcd.keys());
+}
+
+#[test]
+fn end_of_a_lease_with_more_rows_than_one_transaction_takes_leaves_none() {
+    let (etcd, _, way) = table(1);
+    let held = lease(&way);
+    for some in (0..3_400).collect::<Vec<_>>().chunks(60) {
+        let write = some
+            .iter()
+            .fold(Transaction::new(), |all, row| all.put_leased(format!("row/{row:05}"), "", held));
+        way.transact(write).unwrap();
+    }
+    way.end_lease(held).unwrap();
+    assert_eq!(way.list("row/").unwrap().entries, []);
+    assert!(!etcd.keys().iter().any(|key| key.contains("/hang/")));
+}
+
+#[test]
+fn grant_gives_ids_that_grow_to_processes_that_ask_at_the_same_time() {
+    let (etcd, clock, way) = table(1);
+    let first = lease(&way);
+    let other = over(&etcd, &clock);
+    etcd.plan([
+        None,
+        Some(FakeFault::After(Box::new({
+            let (etcd, clock) = (etcd.clone(), clock.clone());
+            move |_: &FakeEtcd| {
+                lease(&over(&etcd, &clock));
+            }
+        }))),
+    ]);
+    let second = lease(&other);
+    assert!(second > first);
+    assert_eq!(etcd.keys().iter().filter(|key| key.contains("/lease/")).count(), 3);
+}
+
+#[test]
+fn keep_alive_after_a_renewal_whose_answer_was_lost_goes_on_from_what_is_there() {
+    let (etcd, _, way) = table(1);
+    let held = lease(&way);
+    etcd.plan([Some(FakeFault::AnswerLost), Some(FakeFault::Lost)]);
+    assert!(matches!(way.keep_alive(held), Err(ClusterError::OutcomeUnknown(_))));
+    way.keep_alive(held).unwrap();
+    let stranger = over(&etcd, &Arc::new(ManualClock::new(1)));
+    stranger.keep_alive(held).unwrap();
+    way.keep_alive(held).unwrap();
+}
+
+/// A renewal is asked for when the lease has ended: its row stays gone.
+fn ended_stays_ended() -> bool {
+    let (etcd, clock, way) = table(1);
+    let held = lease(&way);
+    let observer = over(&etcd, &clock);
+    watch_for(&observer, &clock, 7);
+    way.keep_alive(held).is_err() && observer.remaining_ns(held).unwrap().is_none()
+}
+
+#[test]
+fn keep_alive_of_a_lease_that_has_ended_brings_nothing_back() {
+    assert!(ended_stays_ended());
+}
+
+/// A renewal comes between an observer's look at a lease that seems over and the end of that.
+fn renewed_at_the_last_moment_lives() -> bool {
+    let (etcd, clock, way) = table(1);
+    let held = lease(&way);
+    let observer = over(&etcd, &clock);
+    watch_for(&observer, &clock, 5);
+    clock.advance(SECOND / 2);
+    let way = Arc::new(way);
+    let renews = way.clone();
+    // The look, what hangs on the lease, and then the end itself.
+    let renewal = FakeFault::After(Box::new(move |_: &FakeEtcd| renews.keep_alive(held).unwrap()));
+    etcd.plan([None, None, Some(renewal)]);
+    observer.leases.look(&observer.asker).unwrap();
+    way.keep_alive(held).is_ok()
+}
+
+#[test]
+fn look_ends_no_lease_that_was_renewed_meanwhile() {
+    assert!(renewed_at_the_last_moment_lives());
+}
+
+#[test]
+fn call_after_etcd_was_restored_ends_the_own_lease_and_says_nothing_of_others() {
+    let (etcd, clock, way) = table(1);
+    let backup = etcd.backup();
+    let [own, other] = [lease(&way), lease(&over(&etcd, &clock))];
+    put(&way, "a").unwrap();
+    etcd.restore(&backup);
+    assert!(matches!(way.read("a"), Err(ClusterError::Etcd(EtcdError::HistoryLost))));
+    assert!(matches!(way.keep_alive(own), Err(ClusterError::LeaseEnded { .. })));
+    assert_eq!(way.remaining_ns(own).unwrap(), None);
+    assert!(way.remaining_ns(other).is_err(), "nobody takes over what may live");
+    let unchanged = Transaction::new().when(KeyCondition::Absent { key: "a".into() }).put("a", "");
+    assert!(way.transact(unchanged).is_err());
+    let again = over(&etcd, &clock);
+    assert!(matches!(
+        again.transact(Transaction::new().put("a", "")).unwrap(),
+        TransactionOutcome::Applied { .. }
+    ));
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn mutants_of_leases_on_etcd_are_caught() {
+    use cell_terms::mutant::{Mutant, plant};
+    cell_terms::mutant::in_own_process(|| {
+        let twins: [(Mutant, fn() -> bool); 2] = [
+            (Mutant::EndedLeaseRenewed, ended_stays_ended),
+            (Mutant::RenewedLeaseEnded, renewed_at_the_last_moment_lives),
+        ];
+        for (mutant, is_clean) in twins {
+            plant(Some(mutant));
+            let caught = !is_clean();
+            plant(None);
+            assert!(caught, "{} was not caught", mutant.name());
+            println!("mutant {} caught by cell-cluster's leases on etcd", mutant.name());
+        }
+    });
+}
