@@ -18,6 +18,7 @@ mod disk_size;
 mod doctor;
 mod encoding;
 mod environment;
+mod etcd_settings;
 mod exit;
 mod folders;
 mod hint;

@@ -33,14 +33,16 @@ pub(crate) fn end_with_supervisor() -> anyhow::Result<()> {
 
 /// The coordinator of a cluster of one.
 pub(crate) const EMBEDDED: &str = "embedded";
+/// The coordinator of a cluster on several machines.
+pub(crate) const ETCD: &str = "etcd";
 /// Why where a node is found does not change while it runs.
 const WRITTEN_AT_JOIN: &str = "It is written into the cluster's table when the node joins.";
 
 /// Where the coordinator is. An address, or a word that is misspelt, is no path with a `/`.
 const COORDINATOR: TextForm = TextForm {
-    takes: "the path of a unix socket or `embedded`",
+    takes: "the path of a unix socket, `embedded` or `etcd`",
     check: |text| match text {
-        EMBEDDED => Ok(()),
+        EMBEDDED | ETCD => Ok(()),
         path if path.contains('/') => (PATH.check)(path),
         _ => Err("a path has a `/`; `cell dev` has its socket at DIR/coordinator.socket".to_owned()),
     },
@@ -104,7 +106,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "coordinator_address",
         meaning: "The path of the unix socket on which the coordinator of the cluster listens (`cell dev`: \
                   `coordinator.socket` in its folder), for its own user and root; `embedded` keeps one in \
-                  this process, in `data_dir`, for a cluster of one node.",
+                  this process, in `data_dir`, for a cluster of one node; `etcd` is that of etcd_endpoints.",
         default: EMBEDDED,
         bounds: Bounds::Form(COORDINATOR),
         applies: Applies::Restart("The node's lease is with the coordinator that it joined."),

@@ -122,6 +122,7 @@ pub(crate) fn resolve(
         settings.set(name, &text, Source::Flag)?;
     }
     fit_slot(&mut settings);
+    fit_lease(&mut settings);
     Ok((settings, warnings))
 }
 
@@ -172,6 +173,18 @@ fn fit_slot(settings: &mut Settings) {
         settings
             .set(SLOT, &largest.to_string(), Source::Default)
             .expect("a smaller power of two is within bounds");
+    }
+}
+
+const LEASE: &str = "lease_ms";
+/// A lease of which nobody has set the length is so long on etcd: three times what that needs to elect.
+const ETCD_LEASE: &str = "5 s";
+
+/// etcd elects a leader in a second or two, if nobody has made it faster. A lease outlasts that.
+fn fit_lease(settings: &mut Settings) {
+    let is_default = settings.get(LEASE).is_some_and(|(_, source)| source == Source::Default);
+    if is_default && settings.text("coordinator_address") == process_settings::ETCD {
+        settings.set(LEASE, ETCD_LEASE, Source::Default).expect("a constant within bounds");
     }
 }
 
@@ -284,8 +297,10 @@ mod tests {
             ("tracing_filter", "info,cell_node=loud", "error parsing level filter"),
             ("listen_address", "localhost", "it takes HOST:PORT"),
             ("advertise_http_address", "7080", "it takes IP:PORT, or nothing"),
-            ("coordinator_address", "embeded", "it takes the path of a unix socket or `embedded`"),
+            ("coordinator_address", "embeded", "it takes the path of a unix socket, `embedded` or `etcd`"),
             ("coordinator_address", "127.0.0.1:7200", "a path has a `/`"),
+            ("etcd_endpoints", "https://etcd-1", "`https://etcd-1` is no endpoint of etcd"),
+            ("etcd_prefix", "cell/", "neither begins nor ends with a `/`"),
             ("data_dir", "", "it takes a path"),
             ("http_hosts", "a b", "`a b` is no host"),
             ("fabric_shm_users", "1000,root", "`root` is no number of a user"),
@@ -322,6 +337,20 @@ mod tests {
             let source = settings.get(setting.name).unwrap().1;
             assert_ne!(source, Source::Environment, "{}", setting.name);
         }
+    }
+
+    #[test]
+    fn resolve_a_lease_on_etcd_outlasts_an_election_unless_it_was_set() {
+        let lease = |flags: &[&str]| {
+            let (settings, _) = resolve_from(flags, &[])?;
+            Ok::<_, anyhow::Error>((settings.integer("lease_ms"), check_rules(&settings).is_ok()))
+        };
+        let etcd = ["--coordinator-address=etcd", "--etcd-endpoints=http://127.0.0.1:2379"];
+        assert_eq!(lease(&etcd).unwrap(), (5_000, true));
+        assert_eq!(lease(&[etcd[0], etcd[1], "--lease-ms=2s"]).unwrap(), (2_000, true));
+        assert_eq!(lease(&[etcd[0], etcd[1], "--lease-ms=500ms"]).unwrap(), (500, false));
+        assert_eq!(lease(&etcd[..1]).unwrap(), (5_000, false), "nobody says where");
+        assert_eq!(lease(&[]).unwrap(), (500, true));
     }
 
     #[test]

@@ -2,14 +2,52 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cell_terms::setting::{Applies, Bounds, Setting};
+use cell_terms::setting::{Applies, Bounds, OPTIONAL_PATH, Setting, TextForm};
 use cell_terms::{Counter, CounterKind, CounterValue};
 
 use crate::lease::LeaseTerms;
+use crate::providers::parse_etcd_endpoints;
 use crate::renewals::{LongestOfLate, RenewalFigures, is_slow};
 
 /// Why the terms of leases do not change while nodes run.
 const TERMS_SHARED: &str = "Other nodes count on the terms that a lease was granted on; all would have to change at the same moment.";
+
+/// Why how etcd is reached does not change while nodes run.
+const ETCD_SHARED: &str = "The node's lease is with the etcd that it joined.";
+
+/// Members of etcd, or none.
+const ENDPOINTS: TextForm = TextForm {
+    max: 4096,
+    takes: "http://HOST:PORT or https://HOST:PORT, separated by commas, or nothing",
+    check: |text| if text.is_empty() { Ok(()) } else { parse_etcd_endpoints(text).map(drop) },
+};
+/// What all keys of a cluster begin with.
+const PREFIX: TextForm = TextForm {
+    max: 128,
+    takes: "letters, digits, and `-`, `_`, `.`, `/` within",
+    check: |text| {
+        let is_in = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+        match text {
+            "" => Err("it is empty".to_owned()),
+            text if text.starts_with('/') || text.ends_with('/') => {
+                Err("it neither begins nor ends with a `/`".to_owned())
+            }
+            text => match text.chars().find(|c| !is_in(*c)) {
+                Some(c) => Err(format!("it has a `{c}`")),
+                None => Ok(()),
+            },
+        }
+    },
+};
+/// A user of etcd, or none.
+const USER: TextForm = TextForm {
+    max: 256,
+    takes: "a name, or nothing",
+    check: |text| match text.chars().find(|c| c.is_control()) {
+        Some(_) => Err("no name has such a character".to_owned()),
+        None => Ok(()),
+    },
+};
 
 /// The settings of this crate.
 pub const SETTINGS: &[Setting] = &[
@@ -45,6 +83,67 @@ pub const SETTINGS: &[Setting] = &[
         default: "300 ms",
         bounds: Bounds::Milliseconds { min: 100, max: 10_000 },
         applies: Applies::Live,
+    },
+    Setting {
+        name: "etcd_endpoints",
+        meaning: "The members of etcd, where coordinator_address is `etcd`: all of them, so that a node goes on when \
+                  one is away.",
+        default: "",
+        bounds: Bounds::Form(ENDPOINTS),
+        applies: Applies::Restart(ETCD_SHARED),
+    },
+    Setting {
+        name: "etcd_prefix",
+        meaning: "What all keys of this cluster in etcd begin with, before a `/`. Each cluster needs its own.",
+        default: "cell",
+        bounds: Bounds::Form(PREFIX),
+        applies: Applies::Restart(ETCD_SHARED),
+    },
+    Setting {
+        name: "etcd_user",
+        meaning: "As whom to log in to etcd; etcd_password_file has the password. Its role needs readwrite on the \
+                  prefix.",
+        default: "",
+        bounds: Bounds::Form(USER),
+        applies: Applies::Restart(ETCD_SHARED),
+    },
+    Setting {
+        name: "etcd_password_file",
+        meaning: "The file of the password of etcd_user. It is read at each log-in.",
+        default: "",
+        bounds: Bounds::Form(OPTIONAL_PATH),
+        applies: Applies::Restart(ETCD_SHARED),
+    },
+    Setting {
+        name: "etcd_ca_file",
+        meaning: "A PEM file with the certificates by which members of etcd are trusted over https: their own, or \
+                  those that signed them. A new one counts once no member is reached with the old one.",
+        default: "",
+        bounds: Bounds::Form(OPTIONAL_PATH),
+        applies: Applies::Restart(ETCD_SHARED),
+    },
+    Setting {
+        name: "etcd_client_certificate_file",
+        meaning: "A PEM file with the certificate by which etcd knows this node, if it wants one.",
+        default: "",
+        bounds: Bounds::Form(OPTIONAL_PATH),
+        applies: Applies::Restart(ETCD_SHARED),
+    },
+    Setting {
+        name: "etcd_client_key_file",
+        meaning: "A PEM file with the private key of etcd_client_certificate_file.",
+        default: "",
+        bounds: Bounds::Form(OPTIONAL_PATH),
+        applies: Applies::Restart(ETCD_SHARED),
+    },
+    Setting {
+        name: "etcd_compaction",
+        meaning: "How often the cluster has etcd forget what is older than that; 0: etcd does so by itself \
+                  (--auto-compaction-retention), or somebody else has it do so. It counts for all that is in that \
+                  etcd.",
+        default: "5 m",
+        bounds: Bounds::MillisecondsOrNone { min: 60_000, max: 86_400_000 },
+        applies: Applies::Restart(ETCD_SHARED),
     },
 ];
 

@@ -18,8 +18,20 @@ pub struct Conflict {
 
 type Rule = fn(&Settings) -> Option<Conflict>;
 
-const RULES: [Rule; 5] =
-    [slot_fits_region, batch_fits_segment, addresses_differ, retries_grow, calls_end_within_lease];
+const RULES: [Rule; 7] = [
+    slot_fits_region,
+    batch_fits_segment,
+    addresses_differ,
+    retries_grow,
+    calls_end_within_lease,
+    etcd_is_somewhere,
+    lease_outlasts_election,
+];
+
+/// The word for etcd where a coordinator is named.
+const ETCD: &str = "etcd";
+/// A shorter lease runs out while etcd elects.
+const ETCD_LEASE_MS_MIN: u64 = 2_000;
 
 /// Checks all rules; one whose settings are not all declared does not count.
 ///
@@ -68,6 +80,27 @@ fn calls_end_within_lease(settings: &Settings) -> Option<Conflict> {
     let why = "a renewal that hangs has to end within the lease";
     let next = "give a longer lease_ms or a shorter coordinator_deadline_ms";
     (deadline > lease).then(|| conflict(settings, names, why, next))
+}
+
+fn etcd_is_somewhere(settings: &Settings) -> Option<Conflict> {
+    let names = ["coordinator_address", "etcd_endpoints"];
+    let [address, endpoints] = names.map(|name| settings.get(name));
+    let is_missing = is_text(address?.0, ETCD) && is_text(endpoints?.0, "");
+    let why = "nobody says where etcd is";
+    is_missing.then(|| conflict(settings, names, why, "name its members with etcd_endpoints"))
+}
+
+fn lease_outlasts_election(settings: &Settings) -> Option<Conflict> {
+    let names = ["coordinator_address", "lease_ms"];
+    let [address, lease] = names.map(|name| settings.get(name));
+    let (Value::Integer(lease), address) = (lease?.0, address?.0) else { return None };
+    let why = "etcd takes up to 1.5 s to elect a leader as it comes, and leases run out meanwhile";
+    let next = "give a longer lease_ms: 5 s, or three times what this etcd takes to elect, and 2 s at least";
+    (is_text(address, ETCD) && *lease < ETCD_LEASE_MS_MIN).then(|| conflict(settings, names, why, next))
+}
+
+fn is_text(value: &Value, text: &str) -> bool {
+    matches!(value, Value::Text(given) if given == text)
 }
 
 fn integers(settings: &Settings, names: [&str; 2]) -> Option<[u64; 2]> {

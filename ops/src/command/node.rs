@@ -33,7 +33,7 @@ use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::folders::Folders;
 use crate::output::message;
-use crate::process_settings::{EMBEDDED, end_with_supervisor, keep_files_private, raise_open_files};
+use crate::process_settings::{EMBEDDED, ETCD, end_with_supervisor, keep_files_private, raise_open_files};
 use crate::reload::Configuration;
 use crate::service::Service;
 use crate::signal::{self, Hangup};
@@ -41,7 +41,7 @@ use crate::start_checks::{
     address, advertised, advertised_fabric, check_fabric, check_http, check_tls, explain_web,
     network_warnings,
 };
-use crate::{cores, environment, logging, settings};
+use crate::{cores, environment, etcd_settings, logging, settings};
 
 /// How often the node's state is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -160,7 +160,7 @@ fn serve(arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let guards = Guards { access, tls, process_warnings };
     let restarted = &arguments.restarted_because;
     let options = options(&settings, &folders, listen, faults, restarted.clone(), &guards)?;
-    let place = place_words(settings.text(COORDINATOR_ADDRESS));
+    let place = place_words(&settings);
     let starting = StartingNode::prepare(options, &place).map_err(explain)?;
     // Before there is a lease: who looks sees what is waited for.
     let web = serve_http(http, &starting, &configuration, coordinator.clone(), guards, &folders)?;
@@ -276,8 +276,12 @@ fn options(
 }
 
 /// Where a coordinator is, for people.
-fn place_words(place: &str) -> String {
-    if place == EMBEDDED { "this process itself".to_owned() } else { place.to_owned() }
+fn place_words(settings: &Settings) -> String {
+    match settings.text(COORDINATOR_ADDRESS) {
+        EMBEDDED => "this process itself".to_owned(),
+        ETCD => etcd_settings::place_words(settings),
+        place => place.to_owned(),
+    }
 }
 
 /// The coordinator that the settings name; it follows changes of the deadline of its calls.
@@ -301,6 +305,13 @@ fn coordinator(
         return Ok(Arc::new(embedded));
     }
     let deadline = |settings: &Settings| Duration::from_millis(settings.integer(COORDINATOR_DEADLINE));
+    if place == ETCD {
+        let etcd = etcd_settings::open(settings)?;
+        let filtered = Arc::new(Filtered::new(etcd, partition, deadline(settings)));
+        let followed = filtered.clone();
+        store.subscribe(move |_, settings| followed.set_deadline(deadline(settings)));
+        return Ok(filtered);
+    }
     let remote = Remote::new(place, deadline(settings));
     let filtered = Arc::new(Filtered::new(remote, partition, deadline(settings)));
     let followed = filtered.clone();
@@ -489,7 +500,9 @@ fn explain(error: NodeError) -> Failure {
             Some("give a smaller slot_bytes or a larger node_region_bytes, which holds at least one slot"),
         ),
         // Their words say what to do.
-        NodeError::Geometry { .. } | NodeError::Wal(WalError::FlushUnsure { .. }) => (Exit::Usage, None),
+        NodeError::Geometry { .. }
+        | NodeError::Wal(WalError::FlushUnsure { .. })
+        | NodeError::Cluster(ClusterError::Etcd(_)) => (Exit::Usage, None),
         NodeError::Cluster(ClusterError::LogWithoutRow { .. } | ClusterError::TableOlder { .. }) => (
             Exit::Usage,
             Some(

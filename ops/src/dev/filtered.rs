@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cell_cluster::{ClockReading, ClusterError, Coordinator, CoordinatorRequest, Remote, Response};
+use cell_cluster::{ClockReading, ClusterError, Coordinator, CoordinatorRequest, Etcd, Remote, Response};
 use cell_fabric::Partition;
 
 /// How often a call that is cut off looks whether it still is.
@@ -38,6 +38,14 @@ impl<C> Filtered<C> {
 }
 
 impl Filtered<Remote> {
+    /// Each call takes at most so long from now on.
+    pub(crate) fn set_deadline(&self, deadline: Duration) {
+        self.deadline_ms.store(milliseconds(deadline), Ordering::Relaxed);
+        self.coordinator.set_deadline(deadline);
+    }
+}
+
+impl Filtered<Etcd> {
     /// Each call takes at most so long from now on.
     pub(crate) fn set_deadline(&self, deadline: Duration) {
         self.deadline_ms.store(milliseconds(deadline), Ordering::Relaxed);

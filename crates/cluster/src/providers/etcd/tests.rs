@@ -56,7 +56,7 @@ fn watch_for(way: &Etcd, clock: &ManualClock, seconds: u64) {
 }
 
 #[test]
-fn call_of_a_write_that_may_be_done_is_unknown_and_of_one_that_is_not_goes_to_the_next_member() {
+fn call_of_a_write_that_may_be_done_is_unknown() {
     let (etcd, _, way) = table(3);
     etcd.take_asked();
     etcd.plan([Some(FakeFault::NotReached)]);
@@ -155,7 +155,7 @@ fn changes_since_after_a_watch_that_broke_reads_on_from_what_was_whole() {
 }
 
 #[test]
-fn lease_that_nobody_renews_ends_with_what_hangs_on_it_and_not_with_what_hangs_elsewhere_by_now() {
+fn lease_that_nobody_renews_ends_with_what_hangs_on_it_alone() {
     let (etcd, clock, way) = table(3);
     let [dead, lives] = [(); 2].map(|()| lease(&way));
     let hang = Transaction::new().put_leased("seat", "dead", dead).put_leased("member", "", dead);
