@@ -1,4 +1,5 @@
-//! One suite for every provider of a coordinator: embedded (also under power cuts), remote, sim.
+//! One suite for every provider of a coordinator: embedded (also under power cuts), remote, sim, and where it
+//! is installed etcd, of one member and of three.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
@@ -15,6 +16,8 @@ use cell_durable::PowerCutSyncer;
 use cell_terms::Incarnation;
 use tempfile::TempDir;
 
+use crate::etcd::members::{EtcdMembers, until};
+
 const MS: u64 = 1_000_000;
 
 /// What the suite runs against: the coordinator, and how its clock is moved.
@@ -22,6 +25,8 @@ struct Subject {
     name: &'static str,
     coordinator: Arc<dyn Coordinator>,
     advance: Box<dyn Fn(u64)>,
+    /// Whether its clock is given: then it is known to the millisecond when a lease ends.
+    is_clock_given: bool,
     /// What has to live as long.
     _hold: Box<dyn std::any::Any>,
 }
@@ -33,6 +38,7 @@ fn subjects() -> Vec<Subject> {
         name: "sim",
         coordinator: Arc::new(link),
         advance: Box::new(move |by| sim.advance(by)),
+        is_clock_given: true,
         _hold: Box::new(()),
     };
     let folder = tempfile::tempdir().unwrap();
@@ -42,6 +48,7 @@ fn subjects() -> Vec<Subject> {
         name: "embedded",
         coordinator: Arc::new(on_sled),
         advance: Box::new(move |by| clock.advance(by)),
+        is_clock_given: true,
         _hold: Box::new(folder),
     };
     let folder = tempfile::tempdir().unwrap();
@@ -53,9 +60,34 @@ fn subjects() -> Vec<Subject> {
         name: "remote",
         coordinator: Arc::new(Remote::new(path, Duration::from_secs(120))),
         advance: Box::new(move |by| clock.advance(by)),
+        is_clock_given: true,
         _hold: Box::new((server, folder)),
     };
-    vec![in_memory, on_sled, over_a_socket, cut_often()]
+    let of_etcd = [("etcd", 1), ("etcd of three members", 3)].into_iter().filter_map(|(name, count)| {
+        let members = EtcdMembers::start(count, &[])?;
+        let table = members.table(Duration::from_secs(60));
+        Some(Subject {
+            name,
+            coordinator: Arc::new(table),
+            advance: Box::new(|_| {}), // its time passes by itself
+            is_clock_given: false,
+            _hold: Box::new(members),
+        })
+    });
+    [in_memory, on_sled, over_a_socket, cut_often()].into_iter().chain(of_etcd).collect()
+}
+
+impl Subject {
+    /// A length of leases. Whoever watches them must not be held up for a fifth of it.
+    fn ttl_ms(&self) -> u64 {
+        if self.is_clock_given { 100 } else { 5_000 }
+    }
+
+    /// Lets a lease end that nobody renews.
+    fn let_end(&self, lease: Incarnation) {
+        (self.advance)(self.ttl_ms() * MS);
+        until("the lease has ended", || self.coordinator.remaining_ns(lease).unwrap().is_none());
+    }
 }
 
 /// An embedded coordinator whose power might go after any call: what the disk would then hold is opened
@@ -86,6 +118,7 @@ fn cut_often() -> Subject {
         name: "embedded, under power cuts",
         coordinator: Arc::new(CutOften { disk, syncer, clock, live, calls, count, granted }),
         advance: Box::new(move |by| advanced.advance(by)),
+        is_clock_given: true,
         _hold: Box::new(()),
     }
 }
@@ -128,10 +161,10 @@ impl Drop for CutOften {
     }
 }
 
-fn each(check: impl Fn(&dyn Coordinator, &dyn Fn(u64))) {
+fn each(check: impl Fn(&dyn Coordinator, &Subject)) {
     for subject in subjects() {
         println!("{}", subject.name);
-        check(&subject.coordinator, &*subject.advance);
+        check(&subject.coordinator, &subject);
     }
 }
 
@@ -153,9 +186,9 @@ fn initialise_twice_keeps_the_first_generation() {
 
 #[test]
 fn transact_every_condition_is_checked() {
-    each(|coordinator, advance| {
+    each(|coordinator, subject| {
         let first = applied(coordinator.transact(Transaction::new().put("a", "1")).unwrap());
-        let lease = coordinator.grant(100).unwrap().lease;
+        let lease = coordinator.grant(subject.ttl_ms()).unwrap().lease;
         let (key, value) = ("a".to_owned(), "1".to_owned());
         let holding = [
             KeyCondition::Absent { key: "b".into() },
@@ -183,7 +216,7 @@ fn transact_every_condition_is_checked() {
             assert_eq!(outcome, TransactionOutcome::Refused { condition: 1 }, "{condition:?}");
         }
         assert_eq!(coordinator.read("b").unwrap(), None);
-        advance(100 * MS);
+        subject.let_end(lease);
         let after = Transaction::new().when(KeyCondition::LeaseEnded { lease }).put("b", "");
         applied(coordinator.transact(after).unwrap());
     });
@@ -222,7 +255,11 @@ fn list_and_watch_from_its_revision_misses_nothing() {
 
 #[test]
 fn lease_ends_exactly_when_it_was_not_renewed_in_time() {
-    each(|coordinator, advance| {
+    each(|coordinator, subject| {
+        if !subject.is_clock_given {
+            return;
+        }
+        let advance = &*subject.advance;
         let lease = coordinator.grant(100).unwrap().lease;
         applied(coordinator.transact(Transaction::new().put_leased("m", "", lease)).unwrap());
         for _ in 0..5 {
@@ -241,6 +278,30 @@ fn lease_ends_exactly_when_it_was_not_renewed_in_time() {
         let dead = coordinator.transact(Transaction::new().put_leased("m", "", lease));
         assert!(matches!(dead, Err(ClusterError::LeaseEnded { .. })));
         assert_ne!(coordinator.grant(100).unwrap().lease, lease);
+    });
+}
+
+#[test]
+fn lease_that_is_not_renewed_ends_with_what_hangs_on_it_and_never_comes_back() {
+    each(|coordinator, subject| {
+        let [lease, other] = [subject.ttl_ms(), 3_600_000].map(|ttl| coordinator.grant(ttl).unwrap().lease);
+        let put = Transaction::new().put_leased("m/1", "", lease).put_leased("m/2", "", lease);
+        let before = applied(coordinator.transact(put.put_leased("n", "", other)).unwrap());
+        // Whoever wrote a row last says on what it hangs.
+        applied(coordinator.transact(Transaction::new().put_leased("m/2", "kept", other)).unwrap());
+        coordinator.keep_alive(lease).unwrap();
+        subject.let_end(lease);
+        assert_eq!(coordinator.read("m/1").unwrap(), None);
+        assert_eq!(coordinator.read("m/2").unwrap().unwrap().value, "kept");
+        let (_, changes) = coordinator.changes_since(before).unwrap();
+        let seen: Vec<_> = changes.iter().map(|c| (c.key.as_str(), c.value.is_some())).collect();
+        assert_eq!(seen, [("m/2", true), ("m/1", false)]);
+        assert!(
+            matches!(coordinator.keep_alive(lease), Err(ClusterError::LeaseEnded { lease: l }) if l == lease)
+        );
+        let dead = coordinator.transact(Transaction::new().put_leased("m/1", "", lease));
+        assert!(matches!(dead, Err(ClusterError::LeaseEnded { .. })));
+        assert!(coordinator.grant(1_000).unwrap().lease > lease.max(other));
     });
 }
 

@@ -4,6 +4,7 @@
 mod balance;
 mod conformance;
 mod drains;
+mod etcd;
 mod full_disk;
 mod incident;
 mod joining;
@@ -11,9 +12,15 @@ mod lease;
 mod moves;
 mod mutants;
 mod pages;
+#[path = "../../../../tests/src/ports.rs"]
+#[allow(unreachable_pub, reason = "this crate cannot use that of the whole-system tests, which stands on it")]
+mod ports;
 mod power;
 mod process;
 mod races;
+#[path = "../../../../tests/src/reaper.rs"]
+#[allow(unreachable_pub, reason = "as for the ports")]
+mod reaper;
 mod table;
 mod tuning;
 mod unreadable;
