@@ -97,7 +97,9 @@ fn changes_since_what_etcd_has_forgotten_is_refused_and_a_listing_goes_on() {
     }
     let now = way.list("").unwrap().revision;
     members.post(0, "/v3/kv/compaction", &json!({"revision": now.to_string()}));
-    let refused = way.changes_since(seen);
+    let (_, kept) = way.changes_since(seen).unwrap();
+    assert_eq!(kept.len(), 5, "whose watch was there before hears all");
+    let refused = members.way(DEADLINE).changes_since(seen);
     assert!(matches!(refused, Err(ClusterError::Refused(CoordinatorRefusal::Compacted { .. }))));
     let listing = way.list("row/").unwrap();
     assert_eq!(listing.entries.len(), 5);
