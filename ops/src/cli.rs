@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Dev(command::dev::DevArgs),
     /// Run one storage node, or list, empty or remove those of a cluster
     Node(command::node::NodeArgs),
+    /// Run the coordinator of this machine's nodes by itself, or copy its table elsewhere
+    Coordinator(command::coordinator::CoordinatorArgs),
     /// Print entries
     Get(command::get::GetArgs),
     /// Write an entry and print its version
@@ -93,6 +95,12 @@ pub(crate) fn definition() -> clap::Command {
         .mut_subcommand("node", |node| settings::with_flags(node, &[]))
         .mut_subcommand("doctor", |doctor| settings::with_flags(doctor, &[]))
         .mut_subcommand("dev", |dev| settings::with_flags(dev, &command::dev::DECIDED))
+        .mut_subcommand("coordinator", |coordinator| {
+            settings::with_these_flags(coordinator, &command::coordinator::OWN)
+                .mut_subcommand("copy", |copy| {
+                    settings::with_these_flags(copy, &command::coordinator::OF_COPY)
+                })
+        })
 }
 
 /// Parses a command line. The matches hold the settings' flags.
@@ -109,6 +117,7 @@ pub(crate) fn run(cli: &Cli, matches: &ArgMatches) -> anyhow::Result<Exit> {
     match &cli.command {
         Command::Dev(arguments) => command::dev::run(global, arguments, own),
         Command::Node(arguments) => command::node::run(global, arguments, own),
+        Command::Coordinator(arguments) => command::coordinator::run(global, arguments, own),
         Command::Get(arguments) => command::get::run(global, arguments),
         Command::Put(arguments) => command::put::run(global, arguments),
         Command::Del(arguments) => command::del::run(global, arguments),

@@ -72,6 +72,15 @@ pub(crate) fn check_rules(settings: &Settings) -> Result<(), Failure> {
 
 /// Adds a flag for each setting of a server but those that the command decides itself, and `--config`.
 pub(crate) fn with_flags(command: Command, decided: &[&str]) -> Command {
+    with_flags_if(command, |name| !decided.contains(&name) && !is_of_client(name))
+}
+
+/// Adds a flag for each of these settings, and `--config`.
+pub(crate) fn with_these_flags(command: Command, names: &[&str]) -> Command {
+    with_flags_if(command, |name| names.contains(&name))
+}
+
+fn with_flags_if(command: Command, is_taken: impl Fn(&str) -> bool) -> Command {
     let config = Arg::new("config")
         .long("config")
         .value_name("FILE")
@@ -79,8 +88,8 @@ pub(crate) fn with_flags(command: Command, decided: &[&str]) -> Command {
         .value_parser(clap::value_parser!(PathBuf))
         .help("Configuration file (TOML): one `setting = value` a line; see `cell settings`");
     let declared = REGISTRY.declarations().map(|(_, setting)| setting);
-    let free = declared.filter(|setting| !decided.contains(&setting.name) && !is_of_client(setting.name));
-    command.arg(config).args(free.map(flag).collect::<Vec<_>>())
+    let taken = declared.filter(|setting| is_taken(setting.name));
+    command.arg(config).args(taken.map(flag).collect::<Vec<_>>())
 }
 
 fn flag(setting: &'static Setting) -> Arg {

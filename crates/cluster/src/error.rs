@@ -120,6 +120,12 @@ pub enum ClusterError {
         /// What was to be changed.
         what: &'static str,
     },
+    /// A table is not copied. Nothing counts of what was copied.
+    #[error("the table is not copied: {why}")]
+    CopyRefused {
+        /// Why.
+        why: &'static str,
+    },
     /// More than a row takes. Take something back first.
     #[error("{what} would be longer than the coordinator takes")]
     TooLong {

@@ -6,6 +6,7 @@ pub(crate) mod bench_clean;
 pub(crate) mod cas;
 pub(crate) mod certificates;
 pub(crate) mod completion;
+pub(crate) mod coordinator;
 pub(crate) mod del;
 pub(crate) mod dev;
 pub(crate) mod dev_scale;
