@@ -34,8 +34,8 @@ pub fn members_alive(from: &dyn Coordinator) -> Result<Option<(Vec<Incarnation>,
 /// Copies all rows into a table without any. How many there were.
 ///
 /// # Errors
-/// [`ClusterError::CopyRefused`] while a member lives, if the source changes meanwhile, or if the target is not
-/// empty; see [`Coordinator::call`].
+/// [`ClusterError::CopyRefused`] while a member lives, if the source changes meanwhile, or if the target is
+/// not empty; see [`Coordinator::call`].
 pub fn copy_table(from: &dyn Coordinator, to: &dyn Coordinator) -> Result<usize, ClusterError> {
     refuse_members(from)?;
     let format = from.read(KEY_FORMAT)?.ok_or(ClusterError::NotInitialised)?;
