@@ -6,7 +6,8 @@
 pub enum EtcdError {
     /// etcd does not take the user's password, or wants a user and has been told none.
     #[error(
-        "etcd does not know this user by this password: see `etcd_user` and what stands in `etcd_password_file`"
+        "etcd does not know this user by this password: see `etcd_user` and what stands in \
+         `etcd_password_file`"
     )]
     Credentials,
     /// The file of the password cannot be read.
@@ -35,8 +36,8 @@ pub enum EtcdError {
     /// The rows are not those that this process has seen: etcd was restored from a backup, or another one
     /// answers at its address. What this process believes of them may be wrong; it must be started again.
     #[error(
-        "etcd has another history than before: it was restored or replaced while this process ran, which has to \
-         start again"
+        "etcd has another history than before: it was restored or replaced while this process ran, which has \
+         to start again"
     )]
     HistoryLost,
     /// etcd refused a request for a reason that is none of the above.

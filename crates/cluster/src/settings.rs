@@ -86,23 +86,24 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "etcd_endpoints",
-        meaning: "The members of etcd, where coordinator_address is `etcd`: all of them, so that a node goes on when \
-                  one is away.",
+        meaning: "The members of etcd, where coordinator_address is `etcd`: all of them, so that a node goes \
+                  on when one is away.",
         default: "",
         bounds: Bounds::Form(ENDPOINTS),
         applies: Applies::Restart(ETCD_SHARED),
     },
     Setting {
         name: "etcd_prefix",
-        meaning: "What all keys of this cluster in etcd begin with, before a `/`. Each cluster needs its own.",
+        meaning: "What all keys of this cluster in etcd begin with, before a `/`. Each cluster needs its \
+                  own.",
         default: "cell",
         bounds: Bounds::Form(PREFIX),
         applies: Applies::Restart(ETCD_SHARED),
     },
     Setting {
         name: "etcd_user",
-        meaning: "As whom to log in to etcd; etcd_password_file has the password. Its role needs readwrite on the \
-                  prefix.",
+        meaning: "As whom to log in to etcd; etcd_password_file has the password. Its role needs readwrite \
+                  on the prefix.",
         default: "",
         bounds: Bounds::Form(USER),
         applies: Applies::Restart(ETCD_SHARED),
@@ -116,8 +117,9 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "etcd_ca_file",
-        meaning: "A PEM file with the certificates by which members of etcd are trusted over https: their own, or \
-                  those that signed them. A new one counts once no member is reached with the old one.",
+        meaning: "A PEM file with the certificates by which members of etcd are trusted over https: their \
+                  own, or those that signed them. A new one counts once no member is reached with the old \
+                  one.",
         default: "",
         bounds: Bounds::Form(OPTIONAL_PATH),
         applies: Applies::Restart(ETCD_SHARED),
@@ -139,8 +141,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "etcd_compaction",
         meaning: "How often the cluster has etcd forget what is older than that; 0: etcd does so by itself \
-                  (--auto-compaction-retention), or somebody else has it do so. It counts for all that is in that \
-                  etcd.",
+                  (--auto-compaction-retention), or somebody else has it do so. It counts for all that is \
+                  in that etcd.",
         default: "5 m",
         bounds: Bounds::MillisecondsOrNone { min: 60_000, max: 86_400_000 },
         applies: Applies::Restart(ETCD_SHARED),

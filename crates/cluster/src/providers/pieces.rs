@@ -2,9 +2,11 @@
 //! a file of its own (see [`crate::providers::sled_table`]). A page holds some twenty rows, so with pieces of
 //! 4 KiB it stays below the 128 KiB at which that happens.
 //!
-//! | key | value | |---|---| | `m` | [`StoreMeta`] as JSON | | `l`, lease (8 bytes, big-endian) | the lease's
-//! time to live in nanoseconds, as JSON | | `v`, key, number of the piece (2 bytes, big-endian) | 1 for the
-//! last piece, 0 for others; then up to 4,096 bytes of the [`KeyValue`] as JSON |
+//! | key | value |
+//! |---|---|
+//! | `m` | [`StoreMeta`] as JSON |
+//! | `l`, lease (8 bytes, big-endian) | the lease's time to live in nanoseconds, as JSON |
+//! | `v`, key, number of the piece (2 bytes, big-endian) | 1 for the last piece, 0 for others; then up to 4,096 bytes of the [`KeyValue`] as JSON |
 
 use std::collections::{BTreeMap, HashMap};
 

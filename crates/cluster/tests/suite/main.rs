@@ -19,7 +19,7 @@ mod power;
 mod process;
 mod races;
 #[path = "../../../../tests/src/reaper.rs"]
-#[allow(unreachable_pub, reason = "as for the ports")]
+#[allow(unreachable_pub, dead_code, reason = "as for the ports; this crate mounts nothing")]
 mod reaper;
 mod table;
 mod tuning;

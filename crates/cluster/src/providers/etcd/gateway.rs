@@ -350,10 +350,14 @@ mod tests {
     /// As Debian's 3.4.23 says it.
     #[test]
     fn answers_with_what_etcd_leaves_out_are_read() {
-        let header = r#""header":{"cluster_id":"13061576741656834432","member_id":"1","revision":"2","raft_term":"2"}"#;
+        let header = concat!(
+            r#""header":{"cluster_id":"13061576741656834432","member_id":"1","#,
+            r#""revision":"2","raft_term":"2"}"#
+        );
         let kv = r#"{"key":"YQ==","create_revision":"2","mod_revision":"2","version":"1","value":"MQ=="}"#;
         let refused = format!(
-            r#"{{{header},"responses":[{{"response_range":{{"header":{{"revision":"2"}},"kvs":[{kv}],"count":"1"}}}},
+            r#"{{{header},"responses":[
+            {{"response_range":{{"header":{{"revision":"2"}},"kvs":[{kv}],"count":"1"}}}},
             {{"response_range":{{"header":{{"revision":"2"}}}}}}]}}"#
         );
         let refused: TxnAnswer = serde_json::from_str(&refused).unwrap();
@@ -406,7 +410,8 @@ mod tests {
             verdict(404, "Not Found\n"),
             Verdict::Never(EtcdError::NoGateway { status: 404, .. })
         ));
-        let not_enabled = r#"{"error":"etcdserver: authentication is not enabled","message":"etcdserver: authentication is not enabled","code":9}"#;
+        let words = "etcdserver: authentication is not enabled";
+        let not_enabled = format!(r#"{{"error":"{words}","message":"{words}","code":9}}"#);
         assert!(Complaint::read(412, not_enabled.as_bytes()).wants_no_token());
     }
 }
