@@ -17,6 +17,16 @@ pub(crate) fn open(settings: &Settings) -> Result<Etcd, Failure> {
     Etcd::new(&options(settings)?).map_err(|error| explain(&error))
 }
 
+/// Each member by itself, with where it is.
+pub(crate) fn open_each(settings: &Settings) -> Result<Vec<(String, Etcd)>, Failure> {
+    let options = options(settings)?;
+    let each = options.endpoints.iter().map(|endpoint| {
+        let alone = EtcdOptions { endpoints: vec![endpoint.clone()], ..options.clone() };
+        Etcd::new(&alone).map(|member| (endpoint.clone(), member)).map_err(|error| explain(&error))
+    });
+    each.collect()
+}
+
 fn options(settings: &Settings) -> Result<EtcdOptions, Failure> {
     let path = |name: &str| {
         let text = settings.text(name);

@@ -21,6 +21,7 @@ use serde_json::json;
 use crate::args::Global;
 use crate::dev::plan::COORDINATOR_SOCKET;
 use crate::exit::{Exit, Failure};
+use crate::folders::Folders;
 use crate::output::message::{self, print_json};
 use crate::process_settings::{ETCD, keep_files_private, raise_open_files};
 use crate::signal::{self, Hangup};
@@ -96,7 +97,8 @@ fn serve(matches: &ArgMatches) -> anyhow::Result<Exit> {
     let folder = PathBuf::from(settings.text("data_dir"));
     create_folders(&SystemSyncer, &folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let folder = fs::canonicalize(&folder)?;
-    let coordinator = Embedded::open(&folder.join("coordinator")).map_err(|error| explain(&error))?;
+    let table = Folders::within(&folder).coordinator();
+    let coordinator = Embedded::open(&table).map_err(|error| explain(&error))?;
     let coordinator = Arc::new(coordinator.looking_at_holders(cell_fabric::peer_process));
     let socket = folder.join(COORDINATOR_SOCKET);
     let peer_user = |stream: &UnixStream| cell_fabric::peer_user(stream);
@@ -150,7 +152,7 @@ fn open(place: &str, settings: &Settings, is_source: bool) -> anyhow::Result<Arc
     if fs::metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
         return Ok(Arc::new(Remote::new(path, CALL)));
     }
-    let folder = path.join("coordinator");
+    let folder = Folders::within(path).coordinator();
     if is_source && !Embedded::is_in(&folder) {
         let failure = Failure::usage(format!("there is no table in {}", folder.display()));
         return Err(failure

@@ -12,9 +12,12 @@ use cell_terms::text::with_causes;
 use cell_web::TOKENS_FILE;
 
 use super::finding::{Finding, milliseconds, percentiles};
-use crate::process_settings::EMBEDDED;
+use crate::etcd_settings;
+use crate::process_settings::{EMBEDDED, ETCD};
 use crate::start_checks::{address, check_fabric, check_tls, fabric_is_protected};
 
+const COORDINATOR: &str = "coordinator";
+/// Reads of the coordinator that are counted.
 const CALLS: usize = 50;
 const DAY_SECONDS: i64 = 24 * 3_600;
 const SOON_DAYS: i64 = 30;
@@ -73,29 +76,77 @@ fn network(settings: &Settings) -> Finding {
 }
 
 fn coordinator(settings: &Settings) -> Finding {
-    const NAME: &str = "coordinator";
-    let place = settings.text("coordinator_address");
-    if place == EMBEDDED {
-        return Finding::well(NAME, "embedded: in the node's own process");
+    const NEXT: &str = "start it, or see coordinator_address and whose the socket is";
+    let [deadline, lease] =
+        ["coordinator_deadline_ms", "lease_ms"].map(|name| Duration::from_millis(settings.integer(name)));
+    match settings.text("coordinator_address") {
+        EMBEDDED => Finding::well(COORDINATOR, "embedded: in the node's own process"),
+        ETCD => match etcd_settings::open_each(settings) {
+            Ok(members) => {
+                let answers = members.into_iter().map(|(place, member)| (place, read_often(&member)));
+                of_etcd(&answers.collect::<Vec<_>>(), lease)
+            }
+            Err(failure) => Finding::bad(COORDINATOR, failure.what, "see the settings that begin with etcd_"),
+        },
+        place => match read_often(&Remote::new(place, deadline)) {
+            Ok(reads) => of_reads(reads.words(), reads.late, lease),
+            Err(why) => Finding::bad(COORDINATOR, format!("{place} does not answer: {why}"), NEXT),
+        },
     }
-    let deadline = Duration::from_millis(settings.integer("coordinator_deadline_ms"));
-    let remote = Remote::new(place, deadline);
+}
+
+/// What reads of a coordinator took.
+#[derive(Clone, Copy, Debug)]
+struct Reads {
+    middle: Duration,
+    /// The 99th of a hundred.
+    late: Duration,
+}
+
+impl Reads {
+    fn words(self) -> String {
+        format!("{CALLS} reads: p50 {}, p99 {}", milliseconds(self.middle), milliseconds(self.late))
+    }
+}
+
+/// Reads, after one read that connects and logs in and is not counted; else why there is no answer.
+fn read_often(coordinator: &dyn Coordinator) -> Result<Reads, String> {
     let mut times = Vec::with_capacity(CALLS);
-    for _ in 0..CALLS {
+    for call in 0..=CALLS {
         let before = Instant::now();
-        if let Err(error) = remote.read("cluster/terms") {
-            let seen = format!("{place} does not answer: {}", with_causes(&error));
-            return Finding::bad(NAME, seen, "start it, or see coordinator_address and whose the socket is");
+        coordinator.read("cluster/terms").map_err(|error| with_causes(&error))?;
+        if call > 0 {
+            times.push(before.elapsed());
         }
-        times.push(before.elapsed());
     }
     let (middle, late) = percentiles(&mut times).unwrap_or_default();
-    let seen = format!("{CALLS} reads: p50 {}, p99 {}", milliseconds(middle), milliseconds(late));
-    let lease = Duration::from_millis(settings.integer("lease_ms"));
+    Ok(Reads { middle, late })
+}
+
+fn of_reads(seen: String, late: Duration, lease: Duration) -> Finding {
     if late > lease / 10 {
-        return Finding::doubtful(NAME, seen, "a longer lease_ms, or a coordinator that is less busy");
+        return Finding::doubtful(COORDINATOR, seen, "a longer lease_ms, or a coordinator that is less busy");
     }
-    Finding::well(NAME, seen)
+    Finding::well(COORDINATOR, seen)
+}
+
+/// Of the members of etcd, each asked by itself. One that answers has most of the others.
+fn of_etcd(members: &[(String, Result<Reads, String>)], lease: Duration) -> Finding {
+    const NEXT: &str =
+        "start what does not answer, or see etcd_endpoints, its certificates, user and password";
+    let words = members.iter().map(|(place, answer)| match answer {
+        Ok(reads) => format!("{place}: {}", reads.words()),
+        Err(why) => format!("{place} does not answer: {why}"),
+    });
+    let seen = words.collect::<Vec<_>>().join("; ");
+    let answered = members.iter().filter_map(|(_, answer)| answer.as_ref().ok());
+    match answered.map(|reads| reads.late).max() {
+        None => Finding::bad(COORDINATOR, seen, NEXT),
+        Some(_) if members.iter().any(|(_, answer)| answer.is_err()) => {
+            Finding::doubtful(COORDINATOR, seen, NEXT)
+        }
+        Some(late) => of_reads(seen, late, lease),
+    }
 }
 
 fn tokens(settings: &Settings) -> Finding {
@@ -185,5 +236,25 @@ mod tests {
         assert_eq!(tls(&settings(&[])), None);
         let half = tls(&settings(&[(TLS_KEY_FILE, "node.key")])).unwrap();
         assert!(half.health == Health::Bad && half.seen.contains(TLS_CERTIFICATE_FILE), "{half:?}");
+    }
+
+    #[test]
+    fn etcd_is_bad_when_no_member_answers_and_doubtful_when_one_does_not_or_is_slow() {
+        let lease = Duration::from_secs(5);
+        let of = |members: &[Option<u64>]| {
+            let answer = |late: &Option<u64>| {
+                let late = late.map(Duration::from_millis).ok_or_else(|| "refused".to_owned());
+                late.map(|late| Reads { middle: Duration::ZERO, late })
+            };
+            let members = members.iter().map(|late| ("http://etcd:2379".to_owned(), answer(late)));
+            of_etcd(&members.collect::<Vec<_>>(), lease)
+        };
+        assert_eq!(of(&[Some(1), Some(500), Some(2)]).health, Health::Well);
+        assert_eq!(of(&[Some(1), Some(501), Some(2)]).health, Health::Doubtful);
+        let silent = of(&[Some(1), None, Some(2)]);
+        assert_eq!(silent.health, Health::Doubtful);
+        assert!(silent.seen.contains("http://etcd:2379 does not answer: refused"), "{}", silent.seen);
+        assert!(silent.next.is_some_and(|next| next.contains("etcd_endpoints")));
+        assert_eq!(of(&[None, None]).health, Health::Bad);
     }
 }
