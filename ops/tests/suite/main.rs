@@ -7,6 +7,7 @@ mod cli;
 mod cluster;
 mod drill;
 mod dump;
+mod etcd;
 mod harness;
 mod live;
 mod process;

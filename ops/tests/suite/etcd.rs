@@ -1,0 +1,94 @@
+//! A node whose coordinator is etcd: as `cell doctor` sees it, served, and with its table brought home.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use cell_tests::lease::LONG_LEASE;
+use cell_tests::ports::Ports;
+use cell_tests::process::signal;
+use cell_tests::{reaper, wait};
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+
+use crate::harness::{FLAGS, command};
+
+/// An etcd of one member, at this port and the next one; none: it is not installed.
+fn etcd(data: &Path, port: u16) -> Option<Child> {
+    if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
+        println!("SKIPPED: a node on etcd: etcd is missing (apt install etcd-server)");
+        return None;
+    }
+    let [clients, peers] = [port, port + 1].map(|port| format!("http://127.0.0.1:{port}"));
+    let mut command = Command::new("etcd");
+    command.args(["--name", "m0", "--initial-cluster", &format!("m0={peers}")]).arg("--data-dir").arg(data);
+    command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+    command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
+    reaper::mark(&mut command);
+    Some(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+}
+
+/// What `cell doctor` says of the coordinator.
+fn examined(data: &str, endpoints: &str) -> Value {
+    let asked = ["doctor", "--json", "--coordinator-address=etcd", data, endpoints];
+    let said = command(&asked).args(LONG_LEASE).output().unwrap();
+    let document: Value = serde_json::from_slice(&said.stdout).unwrap();
+    let checks = document["checks"].as_array().unwrap();
+    checks.iter().find(|check| check["name"] == "coordinator").unwrap().clone()
+}
+
+/// A node with these flags, and its address.
+fn start(port: u16, flags: &[&str]) -> (Child, String) {
+    let server = format!("127.0.0.1:{port}");
+    let listen = [format!("--listen-address={server}"), format!("--http-address=127.0.0.1:{}", port + 80)];
+    let mut command = command(&["node"]);
+    command.args(FLAGS).args(LONG_LEASE).args(listen).args(flags);
+    (command.stdout(Stdio::null()).spawn().unwrap(), server)
+}
+
+fn stop(mut node: Child) {
+    signal(Pid::from_child(&node), Signal::TERM);
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn node_on_etcd_serves_and_goes_on_with_its_table_at_home() {
+    let folder = tempfile::tempdir().unwrap();
+    let ports = Ports::take();
+    let member = ports.first + 200;
+    let Some(mut etcd) = etcd(&folder.path().join("etcd"), member) else { return };
+    let home = folder.path().join("data");
+    let home = home.to_str().unwrap();
+    let data = format!("--data-dir={home}");
+    let endpoints = format!("--etcd-endpoints=http://127.0.0.1:{member}");
+    wait::until("the doctor is answered by etcd", || {
+        let seen = examined(&data, &endpoints);
+        seen["health"] != "bad" && seen["seen"].as_str().unwrap().contains("50 reads")
+    });
+    let silent = format!("{endpoints},http://127.0.0.1:{}", member + 2);
+    wait::until("the doctor tells the member that is silent from the other", || {
+        let seen = examined(&data, &silent);
+        seen["health"] == "doubtful" && seen["seen"].as_str().unwrap().contains("does not answer")
+    });
+
+    let (mut node, server) = start(ports.first, &[&data, "--coordinator-address=etcd", &endpoints]);
+    let put = ["put", "key", "brought along", "--timeout", "60s", "--server", &server];
+    wait::until("the node on etcd serves", || {
+        assert!(node.try_wait().unwrap().is_none(), "it has ended");
+        command(&put).output().unwrap().status.success()
+    });
+    stop(node);
+    let copy = ["coordinator", "copy", "--json", "--from=etcd", "--to", home, &endpoints];
+    let copied = command(&copy).output().unwrap();
+    assert!(copied.status.success(), "{copied:?}");
+    etcd.kill().unwrap();
+    etcd.wait().unwrap();
+
+    let (mut node, server) = start(ports.first, &[&data]);
+    let get = ["get", "key", "--timeout", "60s", "--server", &server];
+    wait::until("the node serves without etcd", || {
+        assert!(node.try_wait().unwrap().is_none(), "it has ended");
+        let found = command(&get).output().unwrap();
+        found.status.success() && String::from_utf8_lossy(&found.stdout).contains("brought along")
+    });
+    stop(node);
+}
