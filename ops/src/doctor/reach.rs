@@ -21,8 +21,17 @@ const COORDINATOR: &str = "coordinator";
 const CALLS: usize = 50;
 const DAY_SECONDS: i64 = 24 * 3_600;
 const SOON_DAYS: i64 = 30;
-const CERTIFICATES: [(&str, &str); 2] =
-    [("certificate", TLS_CERTIFICATE_FILE), ("trusted certificates", TLS_TRUST_FILE)];
+const SECRETS: [(&str, &str); 3] = [
+    ("private key", TLS_KEY_FILE),
+    ("private key for etcd", "etcd_client_key_file"),
+    ("password for etcd", "etcd_password_file"),
+];
+const CERTIFICATES: [(&str, &str); 4] = [
+    ("certificate", TLS_CERTIFICATE_FILE),
+    ("trusted certificates", TLS_TRUST_FILE),
+    ("certificate for etcd", "etcd_client_certificate_file"),
+    ("trusted certificates of etcd", "etcd_ca_file"),
+];
 
 pub(super) fn look(settings: &Settings) -> Vec<Finding> {
     let mut findings = vec![
@@ -33,7 +42,7 @@ pub(super) fn look(settings: &Settings) -> Vec<Finding> {
         tokens(settings),
     ];
     findings.extend(tls(settings));
-    findings.extend(secret(settings));
+    findings.extend(SECRETS.into_iter().filter_map(|(name, of)| secret(settings, name, of)));
     findings.extend(CERTIFICATES.into_iter().filter_map(|(name, of)| certificates(settings, name, of)));
     findings
 }
@@ -169,15 +178,17 @@ fn tls(settings: &Settings) -> Option<Finding> {
     check_tls(settings).err().map(|failure| Finding::bad("TLS", failure.what, NEXT))
 }
 
-fn secret(settings: &Settings) -> Option<Finding> {
-    let path = settings.text(TLS_KEY_FILE);
+fn secret(settings: &Settings, name: &'static str, of: &str) -> Option<Finding> {
+    let path = settings.text(of);
     if path.is_empty() {
         return None;
     }
     Some(match (std::fs::metadata(path), cell_web::exposed(Path::new(path), true)) {
-        (Err(error), _) => Finding::bad("private key", format!("{path}: {error}"), "see tls_key_file"),
-        (Ok(_), Some(why)) => Finding::bad("private key", why, "take the rights of others away"),
-        (Ok(_), None) => Finding::well("private key", format!("{path} is its user's")),
+        (Err(error), _) => {
+            Finding::bad(name, format!("{path}: {error}"), "see that it is there, and its setting")
+        }
+        (Ok(_), Some(why)) => Finding::bad(name, why, "take the rights of others away"),
+        (Ok(_), None) => Finding::well(name, format!("{path} is its user's")),
     })
 }
 
