@@ -52,15 +52,10 @@ impl Leases {
         self.watch().look_after_ns()
     }
 
-    /// Grants a lease, whose id is larger than all before it. The first one follows from the cluster's
-    /// generation.
-    pub(super) fn grant(
-        &self,
-        asker: &Asker,
-        generation: u32,
-        ttl_ms: u64,
-        until_ns: u64,
-    ) -> Result<Response, ClusterError> {
+    /// Grants a lease, whose id is larger than all before it. The first one is drawn at random, and does not
+    /// follow from the cluster's generation: a table that was copied here has that of a coordinator which
+    /// gave its own ids by it, and rows that name those.
+    pub(super) fn grant(&self, asker: &Asker, ttl_ms: u64, until_ns: u64) -> Result<Response, ClusterError> {
         if !LEASE_TTL_MS.contains(&ttl_ms) {
             return Ok(Response::Refused(CoordinatorRefusal::LeaseTime { ttl_ms }));
         }
@@ -79,7 +74,7 @@ impl Leases {
                     parse::<u64>("the next lease's id", &stored.value)?,
                     gw::is_of_revision(&counter, stored.mod_revision),
                 ),
-                None => ((u64::from(generation) << 32) | 1, gw::is_absent(&counter)),
+                None => ((u64::from(random_generation()?) << 32) | 1, gw::is_absent(&counter)),
             };
             let next = id.checked_add(1 + random_below(ID_STEP_MAX)?);
             let next = next.ok_or(ClusterError::IdsUsedUp { what: "leases" })?;

@@ -158,8 +158,7 @@ impl Etcd {
             initialise(self, leases::random_generation()?)?;
             self.is_initialised.store(true, Ordering::Release);
         }
-        let generation = self.generation()?;
-        let granted = self.leases.grant(&self.asker, generation, ttl_ms, self.asker.deadline_from_now())?;
+        let granted = self.leases.grant(&self.asker, ttl_ms, self.asker.deadline_from_now())?;
         if matches!(granted, Response::Granted(_)) {
             self.watch_leases()?;
         }

@@ -8,6 +8,8 @@ use cell_terms::Incarnation;
 use super::fake::{FakeEtcd, FakeFault};
 use super::*;
 use crate::clock::ManualClock;
+use crate::copy::copy_table;
+use crate::providers::sim::Sim;
 use crate::request::{KeyChange, KeyCondition, Revision, TransactionOutcome};
 
 const SECOND: u64 = 1_000_000_000;
@@ -33,7 +35,7 @@ fn table(members: usize) -> (FakeEtcd, Arc<ManualClock>, Etcd) {
 /// A lease that no thread of this test looks at.
 fn lease(way: &Etcd) -> Incarnation {
     let until_ns = way.asker.deadline_from_now();
-    match way.leases.grant(&way.asker, 7, TTL_MS, until_ns).unwrap() {
+    match way.leases.grant(&way.asker, TTL_MS, until_ns).unwrap() {
         Response::Granted(grant) => grant.lease,
         other => panic!("{other:?}"),
     }
@@ -208,6 +210,18 @@ fn grant_gives_ids_that_grow_to_processes_that_ask_at_the_same_time() {
     let second = lease(&other);
     assert!(second > first);
     assert_eq!(etcd.keys().iter().filter(|key| key.contains("/lease/")).count(), 3);
+}
+
+#[test]
+fn grant_over_a_table_that_was_copied_gives_no_id_that_its_rows_may_name() {
+    let from = Sim::new(7);
+    let given = from.link().grant(TTL_MS).unwrap().lease;
+    from.advance(TTL_MS * SECOND / 1_000);
+    let (etcd, clock) = (FakeEtcd::new(1), Arc::new(ManualClock::new(SECOND)));
+    let way = over(&etcd, &clock);
+    copy_table(&from.link(), &way).unwrap();
+    assert_eq!(way.generation().unwrap(), 7, "sessions are those of before");
+    assert_ne!(lease(&way), given, "pairs of who died would be another one's");
 }
 
 #[test]
