@@ -299,7 +299,8 @@ mod tests {
     #[test]
     fn stem_within_a_range_is_its_low_key_where_that_will_do() {
         let keys = Keys::new(0x00ab_0000_0000_0012);
-        let cases: [(&[u8], Option<&[u8]>, &[u8]); 8] = [
+        type Case = (&'static [u8], Option<&'static [u8]>, &'static [u8]);
+        let cases: [Case; 8] = [
             (b"g-drill-4", Some(b"g-drill-9"), b"g-drill-4"),
             (b"m-load-000123", Some(b"m-load-0001234"), b"m-load-000123"),
             (b"", Some(b"0"), b""),

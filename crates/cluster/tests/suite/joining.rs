@@ -196,8 +196,8 @@ fn join_with_other_terms_while_another_node_joins_is_refused() {
     assert!(matches!(joined, Err(ClusterError::Terms(_))), "{joined:?}");
 }
 
-/// A stopped cluster is started with a new value: its nodes join at the same time. One read the old value, and
-/// then that another node is there: it waited for the end of that one's lease.
+/// A stopped cluster is started with a new value: its nodes join at the same time. One read the old value,
+/// and then that another node is there: it waited for the end of that one's lease.
 #[test]
 fn join_with_other_terms_that_another_node_brings_at_the_same_time_is_no_difference() {
     let sim = Sim::new(1);
