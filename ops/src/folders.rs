@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use cell_terms::setting::Settings;
+use cell_wal::LogRoot;
 
 use crate::exit::{Exit, Failure};
 
@@ -32,7 +33,7 @@ impl Folders {
         }
         let log_root = std::path::absolute(given).map_err(|error| refused(Exit::Usage, given, &error))?;
         match fs::metadata(&log_root) {
-            Ok(found) if found.is_dir() => Ok(Folders { data, log_root }),
+            Ok(found) if found.is_dir() => Folders { data, log_root }.without_logs_left_behind(),
             Ok(_) => Err(refused(Exit::Usage, given, &"it is no folder")),
             // What is mounted late is there at the next start.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -46,6 +47,22 @@ impl Folders {
     /// All in one folder, which is made.
     pub(crate) fn within(data: &Path) -> Folders {
         Folders { data: data.to_owned(), log_root: data.join("log") }
+    }
+
+    /// Refuses a log root in which no node has begun while the data folder has the logs of a store. Their own
+    /// coordinator would refuse the log root by its id; under a new one the node would come up empty.
+    fn without_logs_left_behind(self) -> Result<Folders, Failure> {
+        let own = Folders::within(&self.data).log_root;
+        if !matches!((LogRoot::has_begun(&own), LogRoot::has_begun(&self.log_root)), (Ok(true), Ok(false))) {
+            return Ok(self);
+        }
+        let (given, own) = (self.log_root.display(), own.display());
+        let what =
+            format!("`{LOG_ROOT}` is `{given}`, where nothing is stored, but {own} has a store's logs");
+        Err(Failure::usage(what).next(
+            "mount what log_root is on; or move those logs into it while no node runs; or, to begin another \
+             store, move them away",
+        ))
     }
 
     /// The data folder.
@@ -134,6 +151,28 @@ mod tests {
             assert!(error.what.contains("`log_root`") && error.what.contains(words), "{}", error.what);
         }
         assert!(!missing.exists());
+    }
+
+    /// A node's store was left where it was, and the node came up without an entry.
+    #[test]
+    fn log_root_without_a_store_is_refused_while_the_data_folder_has_the_logs_of_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, shared) = (folder.path().join("data"), folder.path().join("shared"));
+        let own = data.join("log");
+        fs::create_dir_all(&own).unwrap();
+        fs::create_dir(&shared).unwrap();
+        let given = || folders(&data, shared.to_str().unwrap());
+        assert!(given().is_ok(), "nothing is stored anywhere");
+        fs::write(own.join("log-root-id"), "").unwrap();
+        let refused = given().unwrap_err();
+        assert!(
+            refused.exit == Exit::Usage && refused.what.contains("has a store's logs"),
+            "{}",
+            refused.what
+        );
+        assert!(folders(&data, "").is_ok() && folders(&data, own.to_str().unwrap()).is_ok());
+        fs::write(shared.join("log-root-id"), "").unwrap();
+        assert!(given().is_ok(), "what it has counts; the others are a copy, or of another store");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A log root has an id, random, in a file of its own: whoever reads the same id has the same folders before
 //! it. It is made once, and never changed.
 
+use std::io;
 use std::path::Path;
 
 use rustix::rand::GetRandomFlags;
@@ -32,6 +33,14 @@ pub struct LogRoot {
 }
 
 impl LogRoot {
+    /// Whether a node has begun in this folder: there is an id, whatever it is.
+    ///
+    /// # Errors
+    /// The system's: it is not known.
+    pub fn has_begun(folder: &Path) -> io::Result<bool> {
+        folder.join(ID_FILE).try_exists()
+    }
+
     /// Opens the log root in `folder`, which is made if it is missing, and checks all that it needs. It takes
     /// a few syncs.
     ///
