@@ -197,8 +197,9 @@ impl SplitNotices {
     }
 
     /// Entries for a router that is elsewhere: asked for by notices, done when those are gone. Each is asked
-    /// for by one write at a time, and is not done before that has ended. A second one that came after the
-    /// split's end would bring the entry of a meganode back that has been merged away since.
+    /// for by one write at a time, as far as the outcome of a write gets known, and is not done before that
+    /// has ended. A second one that came after the split's end would bring the entry of a meganode back that
+    /// has been merged away since.
     fn notify_parents(
         &mut self,
         pairs: &Pairs,
