@@ -15,8 +15,8 @@ use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
     IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::json;
 
 use crate::args::Global;
@@ -52,8 +52,9 @@ struct MakeArgs {
     /// Folder of the CA: ca.crt, ca.key. Made if missing; keep it where no node runs
     #[arg(long, value_name = "DIR")]
     ca: PathBuf,
-    /// A name or IP address under which the host is reached; can be given several times
-    #[arg(long, value_name = "NAME|IP", required = true)]
+    /// The names and IP addresses under which the host is reached, separated by commas; can be given several
+    /// times
+    #[arg(long, value_name = "NAME|IP", required = true, value_delimiter = ',')]
     host: Vec<String>,
     /// Folder of the host's files: node.crt, node.key, ca.crt. Made if missing
     #[arg(long, value_name = "DIR")]
@@ -92,6 +93,7 @@ fn make(arguments: &MakeArgs) -> anyhow::Result<bool> {
     let MakeArgs { ca, host, out, days, ca_days, renew } = arguments;
     let [certificate, key] = [NODE_CERTIFICATE, NODE_KEY].map(|name| out.join(name));
     // All that can be wrong is said before anything is made.
+    host.iter().try_for_each(|host| refuse_no_host(host))?;
     let mut params = CertificateParams::new(host.clone())
         .map_err(|error| Failure::usage(format!("--host takes names and IP addresses: {error}")))?;
     for path in [&certificate, &key] {
@@ -131,6 +133,17 @@ fn refuse_presence(path: &Path, renew: bool) -> Result<(), Failure> {
             Err(Failure::usage(format!("there is no {shown} to renew")).next("leave --renew out"))
         }
         _ => Ok(()),
+    }
+}
+
+/// A certificate for what is no name of a host would be refused by all, for no reason that they could give.
+fn refuse_no_host(host: &str) -> Result<(), Failure> {
+    let checked = host.strip_prefix("*.").unwrap_or(host);
+    match ServerName::try_from(checked) {
+        Ok(_) => Ok(()),
+        Err(_) => {
+            Err(Failure::usage(format!("--host takes names and IP addresses, and `{host}` is neither")))
+        }
     }
 }
 
@@ -256,7 +269,7 @@ mod tests {
     use rustls::RootCertStore;
     use rustls::client::WebPkiServerVerifier;
     use rustls::client::danger::ServerCertVerifier;
-    use rustls::pki_types::{ServerName, UnixTime};
+    use rustls::pki_types::UnixTime;
 
     use super::*;
 
@@ -320,6 +333,19 @@ mod tests {
         assert!(!make(&arguments(folder.path(), "b", true)).unwrap(), "by the CA that is there");
         assert_ne!(read(&key), first);
         assert!(is_trusted(folder.path(), &read(&folder.path().join("ca").join(CA_CERTIFICATE)), "b"));
+    }
+
+    /// `localhost,127.0.0.1` became one name, which no client ever asks for.
+    #[test]
+    fn host_that_is_no_name_is_refused_before_anything_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        for host in ["localhost,127.0.0.1", "a b", "", "https://a", "a:7000"] {
+            let refused = make(&arguments(folder.path(), host, false)).unwrap_err().to_string();
+            assert!(refused.contains("is neither"), "{host}: {refused}");
+        }
+        assert!(!folder.path().join("ca").exists());
+        make(&arguments(folder.path(), "*.example.org", false)).unwrap();
+        assert!(is_trusted(folder.path(), &read(&folder.path().join("ca/ca.crt")), "a.example.org"));
     }
 
     /// How a CA is rolled: the new one is trusted beside the old one before anybody shows its certificates.
