@@ -14,7 +14,7 @@ pub(crate) struct HelloBytes(Vec<u8>);
 
 impl HelloBytes {
     /// Reads the other end's hello, as far as it came and not a byte beyond. `readable` is taken back when
-    /// there is no more for now.
+    /// there is no more for now, and stays while there may be.
     pub(crate) fn read(
         &mut self,
         socket: &mut Socket,
@@ -36,7 +36,11 @@ impl HelloBytes {
             match read {
                 Ok(0) if held == 0 => return Err(CloseReason::PeerClosed),
                 Ok(0) => return Err(CloseReason::Truncated { received: held }),
-                Ok(_) | Err(Errno::INTR) => {}
+                Ok(_) => {}
+                Err(Errno::INTR) => {
+                    *readable = true; // others have their turn first
+                    return Ok(None);
+                }
                 Err(Errno::AGAIN) => {
                     *readable = false;
                     return Ok(None);

@@ -143,7 +143,11 @@ impl Transport for TcpTransport {
                 connection.blocked |= connection.socket.has_unsent();
                 link.broken.map_or(Ok(()), Err)
             }
-            Received::Failed(Errno::INTR) => Ok(()),
+            Received::Failed(Errno::INTR) => {
+                connection.readable = true; // under TLS there may be more, and no edge shows it
+                connection.blocked |= connection.socket.has_unsent();
+                Ok(())
+            }
             Received::Failed(errno) => Err(connection.socket.why(errno)),
         }
     }

@@ -15,6 +15,9 @@ use crate::tls_failure::TlsFailure;
 
 /// What is encrypted before the pipe has taken it; the library's own limit is the same.
 const PLAINTEXT_AT_ONCE: usize = 64 * 1024;
+/// How often one read takes from the pipe, some 4 KiB at most each time: a peer whose records hold nothing,
+/// or a byte each, would keep it at that for as long as they come. The longest message takes fewer.
+const PULLS_AT_ONCE: usize = 24;
 
 /// What carries records. Neither direction waits.
 pub(super) trait Pipe: Read + Write {
@@ -27,6 +30,8 @@ pub(super) trait Pipe: Read + Write {
 pub(super) enum Obstacle {
     /// The pipe takes or gives no more just now.
     Blocked,
+    /// It has been read from for long and gave nothing, and may have more: others have their turn first.
+    Interrupted,
     /// The pipe failed.
     Pipe(ErrorKind),
     /// TLS failed: nothing goes on this connection any more.
@@ -43,6 +48,8 @@ pub(super) struct Session {
     has_spoken: bool,
     /// The peer sends no more: it said so, or its end of the pipe is closed.
     ended: bool,
+    /// The last read ended after [`PULLS_AT_ONCE`]: the pipe may have more.
+    interrupted: bool,
     /// What every read from here on comes to.
     obstacle: Option<Obstacle>,
 }
@@ -68,7 +75,8 @@ impl Session {
     }
 
     fn of(connection: Connection) -> Session {
-        Session { connection, in_flight: 0, has_spoken: false, ended: false, obstacle: None }
+        let (has_spoken, ended, interrupted) = (false, false, false);
+        Session { connection, in_flight: 0, has_spoken, ended, interrupted, obstacle: None }
     }
 
     /// Whether the hand-shake is not through.
@@ -91,27 +99,39 @@ impl Session {
         self.ended || self.obstacle.is_some()
     }
 
-    /// Reads decrypted bytes until there is no more room for them, or the pipe has no more for now. Nothing
-    /// read: the peer sends no more.
+    /// Whether the last read left something in the pipe that it had room for.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupted
+    }
+
+    /// Reads decrypted bytes until there is no more room for them, or the pipe has no more for now, or was
+    /// read from for long (see [`Session::is_interrupted`]). Nothing read: the peer sends no more.
     ///
     /// # Errors
     /// Nothing was read, and why.
     pub(super) fn read(&mut self, pipe: &mut impl Pipe, into: &mut [u8]) -> Result<usize, Obstacle> {
-        let mut count = 0;
+        let (mut count, mut pulls) = (0, 0);
+        self.interrupted = false;
         loop {
             // What keeps it from giving any is found by the pull.
             count += self.connection.reader().read(&mut into[count..]).unwrap_or(0);
             // Without a byte to give, a pipe is asked until it says itself that it has no more: a short read
             // may have been short because the peer's end is closed.
             let is_enough = count == into.len() || (count > 0 && pipe.is_drained());
-            if is_enough || self.is_over() || !self.pull(pipe) {
+            if is_enough || self.is_over() {
                 break;
             }
+            self.interrupted = pulls == PULLS_AT_ONCE;
+            if self.interrupted || !self.pull(pipe) {
+                break;
+            }
+            pulls += 1;
         }
         match self.obstacle {
             _ if count > 0 => Ok(count),
             Some(obstacle) => Err(obstacle),
             None if self.ended => Ok(0),
+            None if self.interrupted => Err(Obstacle::Interrupted),
             None => Err(Obstacle::Blocked),
         }
     }
@@ -303,6 +323,7 @@ mod tests {
                         moved = true;
                     }
                     Err(Obstacle::Blocked) => {}
+                    Err(Obstacle::Interrupted) => moved = true,
                     ended => *end = Some(ended),
                 }
             }
@@ -368,6 +389,36 @@ mod tests {
                 assert!(!client.session.has_unsent() && !server.session.has_unsent());
             }
         }
+    }
+
+    /// A peer whose records have next to nothing in them kept one read at it for as long as they came.
+    #[test]
+    fn read_of_many_short_records_leaves_some_for_the_next() {
+        let (mut client, mut server) = parties(1 << 20, 1 << 20);
+        run(&mut client, &mut server, 100);
+        for _ in 0..10_000 {
+            assert_eq!(client.session.send(&mut client.pipe, b"x"), Ok(()));
+        }
+        let waiting = |server: &Party| server.pipe.from.borrow().bytes.len();
+        let (before, mut into) = (waiting(&server), vec![0; 20_000]);
+        let count = server.session.read(&mut server.pipe, &mut into).unwrap();
+        let taken = before - waiting(&server);
+        assert!(count > 0 && taken > 0 && taken <= PULLS_AT_ONCE * 5_000, "{count} {taken}");
+        assert!(server.session.is_interrupted() && !server.session.is_over());
+        server.got.extend_from_slice(&into[..count]);
+        run(&mut client, &mut server, 16 * 1024);
+        assert!(server.got == [b'x'; 10_000] && !server.session.is_interrupted());
+    }
+
+    #[test]
+    fn read_that_gets_nothing_out_of_much_is_interrupted_and_goes_on() {
+        let (mut client, mut server) = parties(1 << 20, 1);
+        run(&mut client, &mut server, 100);
+        assert_eq!(client.session.send(&mut client.pipe, &bytes(100, 7)), Ok(()));
+        let read = server.session.read(&mut server.pipe, &mut [0; 100]);
+        assert_eq!(read, Err(Obstacle::Interrupted), "a byte a pull");
+        run(&mut client, &mut server, 100);
+        assert_eq!((server.got, server.end), (bytes(100, 7), None));
     }
 
     #[test]

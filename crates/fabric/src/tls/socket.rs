@@ -106,7 +106,7 @@ impl Socket {
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         match &self.layer {
-            Layer::Tls(session) => session.is_over(),
+            Layer::Tls(session) => session.is_over() || session.is_interrupted(),
             _ => false,
         }
     }
@@ -114,7 +114,8 @@ impl Socket {
     /// Reads what has come: as many bytes as fit, or all that there are; none: the peer sends no more.
     ///
     /// # Errors
-    /// The kernel's, `AGAIN` while nothing has come; see [`Socket::why`].
+    /// The kernel's, `AGAIN` while nothing has come; see [`Socket::why`]. `INTR` under TLS: much has come and
+    /// nothing of it is to be read; no edge shows that there is more.
     #[inline]
     pub(crate) fn read(&mut self, slices: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
         match self.layer {
@@ -277,6 +278,7 @@ impl Socket {
     fn met(&mut self, obstacle: Obstacle) -> Errno {
         match obstacle {
             Obstacle::Blocked => Errno::AGAIN,
+            Obstacle::Interrupted => Errno::INTR,
             Obstacle::Pipe(kind) => {
                 self.reason = Some(CloseReason::Network(kind));
                 match kind {

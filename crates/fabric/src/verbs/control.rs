@@ -57,6 +57,8 @@ pub(super) enum SocketRead {
     Packet([u8; ANSWER_BYTES]),
     /// Nothing for now.
     Nothing,
+    /// Nothing so far, and there may be more: others have their turn first.
+    Interrupted,
     /// The peer closed its end.
     End,
 }
@@ -72,7 +74,7 @@ impl Unfinished {
                 Ok(0) => return Ok(SocketRead::End),
                 Ok(count) => self.held += count,
                 Err(Errno::AGAIN) => return Ok(SocketRead::Nothing),
-                Err(Errno::INTR) => {}
+                Err(Errno::INTR) => return Ok(SocketRead::Interrupted),
                 // Whoever dies with something unread resets; what came through the queue pair is there.
                 Err(Errno::CONNRESET | Errno::PIPE) => return Ok(SocketRead::End),
                 Err(errno) => return Err(socket.why(errno)),

@@ -154,6 +154,10 @@ impl Transport for VerbsTransport {
                     connection.readable = false;
                     return Ok(());
                 }
+                SocketRead::Interrupted => {
+                    connection.readable = true;
+                    return Ok(());
+                }
                 SocketRead::End => {
                     (connection.readable, connection.link.ended) = (false, true);
                     return Ok(());
