@@ -42,6 +42,8 @@ pub struct Driver<E> {
     endpoint: E,
     core: ClientCore,
     addresses: Vec<Address>,
+    /// What those were at first.
+    given: Vec<Address>,
     /// The servers that the user gave, if some of them are named; else empty.
     servers: Vec<String>,
     names: Names,
@@ -67,6 +69,7 @@ impl<E: OneSided> Driver<E> {
         Driver {
             endpoint,
             core,
+            given: addresses.clone(),
             addresses,
             servers: Vec::new(),
             names: Names::default(),
@@ -392,23 +395,27 @@ impl<E: OneSided> Driver<E> {
     /// Takes over where the servers that the user named are by now, as far as that is known.
     fn look_up_servers(&mut self) {
         let mut found: Vec<Address> = Vec::new();
+        let mut all_known = true;
         for server in &self.servers {
             match server.parse() {
                 Ok(address) => found.push(address),
-                Err(_) => match self.names.addresses(server) {
-                    none if none.is_empty() => return, // what was known before counts until then
-                    named => {
-                        name_addresses(&mut self.endpoint, server, &named);
-                        found.extend(named.into_iter().map(Address::Tcp));
-                    }
-                },
+                Err(_) => {
+                    let named = self.names.addresses(server);
+                    all_known &= !named.is_empty();
+                    name_addresses(&mut self.endpoint, server, &named);
+                    found.extend(named.into_iter().map(Address::Tcp));
+                }
             }
         }
-        // Shared memory that was met behind one of them is tried as before.
-        let met = self.addresses.iter().filter(|address| matches!(address, Address::Shm(_)));
-        let mut addresses: Vec<Address> = met.copied().collect();
-        let found = found.into_iter().map(|address| self.transport.to_reach(address));
-        addresses.extend(found.filter(|address| !matches!(address, Address::Shm(_))));
+        // Shared memory that was met behind one of them is tried as before, and so is all that was known at
+        // first while one of the names leads nowhere: the others are followed.
+        let kept = self.given.iter().filter(|address| !all_known || matches!(address, Address::Shm(_)));
+        let mut addresses: Vec<Address> = kept.copied().collect();
+        for address in found.into_iter().map(|address| self.transport.to_reach(address)) {
+            if !matches!(address, Address::Shm(_)) && !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
         if self.transport != Transport::Shm && addresses.iter().any(|to| !matches!(to, Address::Shm(_))) {
             self.addresses = addresses;
         }
