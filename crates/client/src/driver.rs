@@ -325,9 +325,8 @@ impl<E: OneSided> Driver<E> {
                 }
                 ClientCommand::Connect { link, address: Some(text), attempt } => {
                     let address = look_up(&self.names, text, attempt);
-                    if let Ok(Address::Tcp(found)) = &address
-                        && is_name(text)
-                    {
+                    // Also of an address: it may have been another host's, by a name that has moved on.
+                    if let Ok(Address::Tcp(found)) = &address {
                         name_addresses(&mut self.endpoint, text, &[*found]);
                     }
                     let address = address.map(|address| self.transport.to_reach(address));
@@ -457,9 +456,11 @@ impl<E: OneSided> Driver<E> {
     }
 }
 
-/// Has these addresses, which were found by the name of a server, known by that name under TLS.
+/// Has these addresses, which were found by the name of a server, known by that name under TLS; one that the
+/// server is given by, by itself.
 fn name_addresses<E: OneSided>(endpoint: &mut E, server: &str, found: &[SocketAddr]) {
     let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
+    let host = host.trim_matches(['[', ']']);
     found.iter().for_each(|address| endpoint.name_address(*address, host));
 }
 

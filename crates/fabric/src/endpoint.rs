@@ -128,7 +128,8 @@ pub trait Endpoint {
     fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError>;
 
     /// The end at that address was found by this name of its host: from the next connection on its
-    /// certificate has to be for the name, and not for the address. What is no name changes nothing.
+    /// certificate has to be for the name, and not for the address. An address in the place of a name takes
+    /// that back; what is neither changes nothing.
     fn name_address(&mut self, _address: SocketAddr, _host: &str) {}
 
     /// Copies a message, given in parts that are sent as one, into the connection's output. It leaves with

@@ -25,10 +25,17 @@ impl TlsConnector {
         self.trust = Some(trust);
     }
 
-    /// The end at that address is known by this name of a host; what is no such name changes nothing.
+    /// The end at that address is known by this name of a host, or by its address if that is what is said;
+    /// what is neither changes nothing.
     pub(crate) fn name(&mut self, address: SocketAddr, host: &str) {
-        if let Ok(name @ ServerName::DnsName(_)) = ServerName::try_from(host.to_owned()) {
-            self.names.insert(address, name);
+        match ServerName::try_from(host.to_owned()) {
+            Ok(name @ ServerName::DnsName(_)) => {
+                self.names.insert(address, name);
+            }
+            Ok(ServerName::IpAddress(_)) => {
+                self.names.remove(&address);
+            }
+            _ => {}
         }
     }
 

@@ -103,6 +103,23 @@ fn server_that_was_found_by_a_name_is_known_by_it() {
     open(&mut world, &mut by_name, &mut server, address);
 }
 
+/// A name that once led to an address stood for whoever was met there later.
+#[test]
+fn server_that_is_known_by_its_address_again_is_not_known_by_an_earlier_name() {
+    let authority = Authority::new("one");
+    let mut world = Tls::of(&authority.folder(&["node.example"]));
+    let (mut server, address) = world.listen(FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
+    for host in ["node.example", "127.0.0.1"] {
+        client.endpoint.name_address(socket_address(address), host);
+    }
+    let (reason, _) = ends(&mut client, &mut server, address);
+    assert_eq!(reason, CloseReason::Tls(TlsFailure::WrongName));
+    client.endpoint.name_address(socket_address(address), "node.example");
+    client.endpoint.name_address(socket_address(address), "no host!");
+    open(&mut world, &mut client, &mut server, address);
+}
+
 /// However many begin TLS and go no further: who does gets in, and the oldest of them makes room.
 #[test]
 fn silent_crowd_before_tls_locks_nobody_out() {
