@@ -96,9 +96,7 @@ fn make(arguments: &MakeArgs) -> anyhow::Result<bool> {
     host.iter().try_for_each(|host| refuse_no_host(host))?;
     let mut params = CertificateParams::new(host.clone())
         .map_err(|error| Failure::usage(format!("--host takes names and IP addresses: {error}")))?;
-    for path in [&certificate, &key] {
-        refuse_presence(path, *renew)?;
-    }
+    refuse_presence([certificate.as_path(), key.as_path()], *renew)?;
     let is_new = is_missing(ca)?;
     let authority = if is_new { Authority::make(ca, *ca_days)? } else { Authority::open(ca)? };
     params.distinguished_name = name(&host[0]);
@@ -121,10 +119,11 @@ fn make(arguments: &MakeArgs) -> anyhow::Result<bool> {
     Ok(is_new)
 }
 
-fn refuse_presence(path: &Path, renew: bool) -> Result<(), Failure> {
-    let is_there = path.symlink_metadata().is_ok();
-    let shown = path.display();
-    match (is_there, renew) {
+/// Half of a pair, as a command that was broken off leaves it, can be renewed.
+fn refuse_presence(pair: [&Path; 2], renew: bool) -> Result<(), Failure> {
+    let found = pair.into_iter().find(|path| path.symlink_metadata().is_ok());
+    let shown = found.unwrap_or(pair[0]).display();
+    match (found.is_some(), renew) {
         (true, false) => {
             let next = "give another --out, or --renew to replace the host's key and certificate";
             Err(Failure::usage(format!("{shown} is there already")).next(next))
@@ -332,7 +331,13 @@ mod tests {
         assert_eq!(read(&key), first);
         assert!(!make(&arguments(folder.path(), "b", true)).unwrap(), "by the CA that is there");
         assert_ne!(read(&key), first);
-        assert!(is_trusted(folder.path(), &read(&folder.path().join("ca").join(CA_CERTIFICATE)), "b"));
+        let trusted = read(&folder.path().join("ca").join(CA_CERTIFICATE));
+        assert!(is_trusted(folder.path(), &trusted, "b"));
+        // Broken off between the two, each of the two ways was refused and named the other.
+        fs::remove_file(folder.path().join("out").join(NODE_CERTIFICATE)).unwrap();
+        assert!(refused(false).contains("is there already"));
+        make(&arguments(folder.path(), "c", true)).unwrap();
+        assert!(is_trusted(folder.path(), &trusted, "c"));
     }
 
     /// `localhost,127.0.0.1` became one name, which no client ever asks for.
