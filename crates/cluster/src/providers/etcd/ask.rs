@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use crate::clock::Clock;
 use crate::error::ClusterError;
 use crate::etcd_error::EtcdError;
-use crate::providers::etcd::gateway::{Complaint, Headed, PATH_AUTHENTICATE, TokenAnswer, Verdict};
+use crate::providers::etcd::gateway::{
+    Complaint, Headed, HeaderAnswer, PATH_AUTHENTICATE, TokenAnswer, Verdict,
+};
 use crate::providers::etcd::history::History;
 use crate::providers::etcd::keys::Keys;
 use crate::providers::etcd::post::{Gateway, PostFailure};
@@ -104,8 +106,12 @@ impl Asker {
             }
             history.revision()
         };
-        let bytes = self.send(path, &body.to_string(), repeats, until_ns)?;
-        let answer = serde_json::from_slice::<T>(&bytes).map_err(|source| match repeats {
+        let body = body.to_string();
+        let answer = self.over_members(repeats, until_ns, |member, token, times| {
+            let bytes = self.gateway.post(member, path, &body, token, times)?;
+            self.read_answer::<T>(member, &bytes)
+        })?;
+        let answer = answer.map_err(|source| match repeats {
             Repeats::Reads => ClusterError::Unreadable { what: "an answer of etcd", source },
             Repeats::Harmless | Repeats::Never => {
                 ClusterError::OutcomeUnknown(io::Error::new(io::ErrorKind::InvalidData, source))
@@ -118,10 +124,28 @@ impl Asker {
         Err(EtcdError::HistoryLost.into())
     }
 
-    fn send(&self, path: &str, body: &str, repeats: Repeats, until_ns: u64) -> Result<Vec<u8>, ClusterError> {
-        self.over_members(repeats, until_ns, |member, token, times| {
-            self.gateway.post(member, path, body, token, times)
-        })
+    /// What stands in an answer of etcd's. What answers without its header is not etcd, which is no answer:
+    /// another member is asked.
+    fn read_answer<T: DeserializeOwned + Headed>(
+        &self,
+        member: usize,
+        bytes: &[u8],
+    ) -> Result<Result<T, serde_json::Error>, PostFailure> {
+        let answer = serde_json::from_slice::<T>(bytes);
+        let header = match &answer {
+            Ok(answer) => Some(answer.header()),
+            Err(_) => serde_json::from_slice::<HeaderAnswer>(bytes).ok().map(|answer| answer.header()),
+        };
+        match header.filter(|header| header.is_etcds()) {
+            Some(_) => Ok(answer),
+            None => Err(self.stranger(member)),
+        }
+    }
+
+    /// Something has answered that is not etcd.
+    fn stranger(&self, member: usize) -> PostFailure {
+        let words = format!("{}: it answers, but not as etcd does", self.gateway.endpoint(member));
+        PostFailure::Unanswered { sent: true, source: io::Error::new(io::ErrorKind::InvalidData, words) }
     }
 
     /// An answer that goes on, to a question that only reads.
@@ -168,6 +192,7 @@ impl Asker {
                     }
                     Verdict::Token => return Err(EtcdError::Credentials.into()),
                     Verdict::NoSpace => return Err(ClusterError::Refused(CoordinatorRefusal::SpaceAlarm)),
+                    Verdict::Stranger(error) => self.met_stranger(&mut route, error)?,
                     Verdict::Never(error) => return Err(error.into()),
                 },
             }
@@ -188,6 +213,14 @@ impl Asker {
         let next = (member + 1) % self.gateway.members();
         let _ = self.preferred.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
         route.failed(sent, why)
+    }
+
+    /// It is not etcd that listens there. Where nobody else is asked, that is what is wrong.
+    fn met_stranger(&self, route: &mut Route, error: EtcdError) -> Result<(), ClusterError> {
+        if route.met_stranger() {
+            return Err(error.into());
+        }
+        self.failed(route, false, io::Error::other(error))
     }
 
     fn left(&self, until_ns: u64) -> Option<Duration> {
@@ -243,15 +276,18 @@ impl Asker {
             };
             let member = route.member();
             match self.gateway.post(member, PATH_AUTHENTICATE, &body, None, route.times(left)) {
-                Ok(answer) => {
-                    let answer: TokenAnswer = serde_json::from_slice(&answer)
-                        .map_err(|source| ClusterError::Unreadable { what: "a token of etcd", source })?;
-                    return Ok(Some(answer.token.into()));
-                }
+                Ok(answer) => match serde_json::from_slice::<TokenAnswer>(&answer) {
+                    Ok(answer) if !answer.token.is_empty() => return Ok(Some(answer.token.into())),
+                    _ => {
+                        let words = format!("{}: it gives no token", self.gateway.endpoint(member));
+                        self.failed(&mut route, true, io::Error::new(io::ErrorKind::InvalidData, words))?;
+                    }
+                },
                 Err(PostFailure::Complained(complaint)) if complaint.wants_no_token() => return Ok(None),
                 Err(PostFailure::Unanswered { sent, source }) => self.failed(&mut route, sent, source)?,
                 Err(PostFailure::Complained(complaint)) => match self.verdict(member, &complaint) {
                     Verdict::Never(error) => return Err(error.into()),
+                    Verdict::Stranger(error) => self.met_stranger(&mut route, error)?,
                     Verdict::Token => return Err(EtcdError::Credentials.into()),
                     Verdict::Unknown | Verdict::NoSpace => {
                         let why = format!("{}: {}", self.gateway.endpoint(member), complaint.message);

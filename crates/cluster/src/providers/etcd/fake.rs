@@ -56,6 +56,8 @@ struct State {
     asked: Vec<usize>,
     /// The token that counts, if one is wanted.
     token: Option<String>,
+    /// Members that are none of etcd's, and what they answer: HTTP's status, and a text.
+    strangers: BTreeMap<usize, (u16, &'static str)>,
 }
 
 /// Clones are the same one.
@@ -254,6 +256,19 @@ impl FakeEtcd {
         self.state().token = Some(token.to_owned());
     }
 
+    /// From now on it is not etcd that answers there.
+    pub(super) fn make_stranger(&self, member: usize, status: u16, text: &'static str) {
+        self.state().strangers.insert(member, (status, text));
+    }
+
+    fn answer_of_stranger(&self, member: usize) -> Option<Result<Vec<u8>, PostFailure>> {
+        let (status, text) = *self.state().strangers.get(&member)?;
+        Some(match status {
+            200 => Ok(text.as_bytes().to_vec()),
+            _ => Err(PostFailure::Complained(Complaint::read(status, text.as_bytes()))),
+        })
+    }
+
     /// Forgets all up to now.
     pub(super) fn compact(&self) {
         let mut state = self.state();
@@ -352,6 +367,9 @@ impl Gateway for FakeEtcd {
         token: Option<&str>,
         _: TryTimes,
     ) -> Result<Vec<u8>, PostFailure> {
+        if let Some(answer) = self.answer_of_stranger(member) {
+            return answer;
+        }
         let carry_out = |state: &mut State| {
             FakeEtcd::check(state, path, token)?;
             state.carry_out(path, body).map(|answer| answer.to_string().into_bytes())
@@ -368,6 +386,9 @@ impl Gateway for FakeEtcd {
         token: Option<&str>,
         _: TryTimes,
     ) -> Result<Box<dyn Read + Send>, PostFailure> {
+        if let Some(answer) = self.answer_of_stranger(member) {
+            return answer.map(|text| -> Box<dyn Read + Send> { Box::new(Cursor::new(text)) });
+        }
         let question: Value = serde_json::from_str(body).unwrap();
         let create = &question["create_request"];
         let (from, key, end) =

@@ -114,6 +114,13 @@ pub(super) struct Header {
     pub(super) revision: Revision,
 }
 
+impl Header {
+    /// Whether it is one of etcd's: those have neither zero.
+    pub(super) fn is_etcds(self) -> bool {
+        self.cluster_id != 0 && self.revision != 0
+    }
+}
+
 /// An answer that says at which revision it was made.
 pub(super) trait Headed {
     fn header(&self) -> Header;
@@ -266,6 +273,8 @@ pub(super) enum Verdict {
     Token,
     /// It was not carried out: etcd's alarm for its space is on.
     NoSpace,
+    /// It was not carried out, because it is not etcd that listens there. Other members may be etcd's.
+    Stranger(EtcdError),
     /// It was not carried out, and will not be.
     Never(EtcdError),
 }
@@ -299,10 +308,10 @@ impl Complaint {
     pub(super) fn verdict(&self, endpoint: &str, prefix: &str) -> Verdict {
         let says = |words: &str| self.message.contains(words);
         match self.code {
-            None if self.status >= 500 => Verdict::Unknown, // a proxy's, or a member's that stops
-            None => Verdict::Never(EtcdError::NoGateway { endpoint: endpoint.into(), status: self.status }),
-            Some(UNIMPLEMENTED) => {
-                Verdict::Never(EtcdError::NoGateway { endpoint: endpoint.into(), status: self.status })
+            // A proxy's, which may have passed it on, or a member's that stops.
+            None if self.status >= 500 || matches!(self.status, 408 | 429) => Verdict::Unknown,
+            None | Some(UNIMPLEMENTED) => {
+                Verdict::Stranger(EtcdError::NoGateway { endpoint: endpoint.into(), status: self.status })
             }
             Some(UNAUTHENTICATED) => Verdict::Token,
             Some(INVALID_ARGUMENT) if says("user name is empty") || says("auth store is old") => {
@@ -311,6 +320,8 @@ impl Complaint {
             Some(INVALID_ARGUMENT) if says("authentication failed") => Verdict::Never(EtcdError::Credentials),
             Some(PERMISSION_DENIED) => Verdict::Never(EtcdError::Permission { prefix: prefix.into() }),
             Some(RESOURCE_EXHAUSTED) if says("database space exceeded") => Verdict::NoSpace,
+            // This member does not answer that, and others do.
+            Some(FAILED_PRECONDITION) if says("for learner") || says("not leader") => Verdict::Unknown,
             Some(code @ (INVALID_ARGUMENT | FAILED_PRECONDITION | OUT_OF_RANGE)) => {
                 Verdict::Never(EtcdError::Complaint { code, message: self.message.as_str().into() })
             }
@@ -406,9 +417,11 @@ mod tests {
         assert_eq!(verdict(503, nested), Verdict::Unknown);
         assert_eq!(Complaint::read(503, nested.as_bytes()).message, "etcdserver: no leader");
         assert_eq!(verdict(502, "<html>"), Verdict::Unknown);
+        assert_eq!(verdict(408, "<html>"), Verdict::Unknown);
+        assert_eq!(flat(9, "etcdserver: rpc not supported for learner"), Verdict::Unknown);
         assert!(matches!(
             verdict(404, "Not Found\n"),
-            Verdict::Never(EtcdError::NoGateway { status: 404, .. })
+            Verdict::Stranger(EtcdError::NoGateway { status: 404, .. })
         ));
         let words = "etcdserver: authentication is not enabled";
         let not_enabled = format!(r#"{{"error":"{words}","message":"{words}","code":9}}"#);

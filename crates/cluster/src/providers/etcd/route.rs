@@ -47,12 +47,14 @@ pub(super) struct Route {
     repeats: Repeats,
     /// A try was sent of which nobody knows whether it was carried out.
     may_be_done: bool,
+    /// Members that are none of etcd's.
+    strangers: usize,
 }
 
 impl Route {
     /// Over so many members, beginning with this one.
     pub(super) fn new(members: usize, first: usize, repeats: Repeats) -> Route {
-        Route { members, first, tried: 0, repeats, may_be_done: false }
+        Route { members, first, tried: 0, repeats, may_be_done: false, strangers: 0 }
     }
 
     /// Whom to ask.
@@ -79,6 +81,12 @@ impl Route {
         // The first one a second time: its connection may have been one that had gone meanwhile.
         let tries_max = if self.members == 1 { 2 } else { self.members };
         if stops || self.tried >= tries_max { Err(self.given_up(why)) } else { Ok(()) }
+    }
+
+    /// Who was asked is none of etcd's. Whether that is so of all of them.
+    pub(super) fn met_stranger(&mut self) -> bool {
+        self.strangers += 1;
+        self.strangers >= self.members
     }
 
     /// What it means that there is no time for another try.

@@ -91,6 +91,37 @@ fn call_of_a_read_goes_to_the_next_member_whatever_became_of_it() {
 }
 
 #[test]
+fn call_goes_by_members_that_are_none_of_etcds() {
+    let password = tempfile::NamedTempFile::new().unwrap();
+    let not_implemented = r#"{"error":"e","message":"e","code":12}"#;
+    for (status, text) in [(404, "Not Found\n"), (501, not_implemented), (200, "<html></html>"), (200, "{}")]
+    {
+        let (etcd, clock, way) = table(3);
+        let held = lease(&way);
+        put(&way, "a").unwrap();
+        etcd.make_stranger(0, status, text);
+        assert!(way.read("a").unwrap().is_some(), "{text}");
+        way.keep_alive(held).unwrap();
+        let begins_there = over(&etcd, &clock);
+        let written = put(&begins_there, "b");
+        match status {
+            200 => assert!(matches!(written, Err(ClusterError::OutcomeUnknown(_))), "{text}"),
+            _ => written.unwrap(),
+        }
+        put(&begins_there, "c").unwrap();
+        etcd.want_token("token");
+        let user = ("cell".to_owned(), password.path().to_owned());
+        assert!(with_user(&etcd, &clock, Some(user)).read("c").unwrap().is_some(), "{text}");
+        (1..3).for_each(|member| etcd.make_stranger(member, status, text));
+        let nobody = way.read("a").unwrap_err();
+        match status {
+            200 => assert!(matches!(nobody, ClusterError::NotReached(_)), "{nobody}"),
+            _ => assert!(matches!(nobody, ClusterError::Etcd(EtcdError::NoGateway { .. })), "{nobody}"),
+        }
+    }
+}
+
+#[test]
 fn call_without_room_is_refused_and_says_what_to_do() {
     let (etcd, _, way) = table(1);
     let full = r#"{"error":"e","message":"etcdserver: mvcc: database space exceeded","code":8}"#;
