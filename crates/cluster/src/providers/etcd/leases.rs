@@ -22,8 +22,8 @@ const TRIES_MAX: usize = 64;
 /// Rows that hang on a lease, read and removed at a time: transactions of so many, in one.
 const HANGING_AT_A_TIME: usize = 1_600;
 const HANGING_A_GROUP: usize = 40;
-/// Ids of leases are this far apart at most, at random: a table that was restored from a backup does not give
-/// those again that were given since.
+/// An id is less than this above the lowest that it may be, at random. What is drawn stands in no table: one
+/// that was restored from a backup does not give those ids again that were given since.
 const ID_STEP_MAX: u64 = 1 << 20;
 
 /// The leases that this process holds, and what it has seen of all.
@@ -70,14 +70,15 @@ impl Leases {
                 return Ok(Response::Refused(refusal));
             }
             let (id, unchanged) = match found.key(0)? {
-                Some(stored) => (
-                    parse::<u64>("the next lease's id", &stored.value)?,
-                    gw::is_of_revision(&counter, stored.mod_revision),
-                ),
+                Some(stored) => {
+                    let lowest = parse::<u64>("the next lease's id", &stored.value)?;
+                    let id = lowest.checked_add(random_below(ID_STEP_MAX)?);
+                    let id = id.ok_or(ClusterError::IdsUsedUp { what: "leases" })?;
+                    (id, gw::is_of_revision(&counter, stored.mod_revision))
+                }
                 None => ((u64::from(random_generation()?) << 32) | 1, gw::is_absent(&counter)),
             };
-            let next = id.checked_add(1 + random_below(ID_STEP_MAX)?);
-            let next = next.ok_or(ClusterError::IdsUsedUp { what: "leases" })?;
+            let next = id.checked_add(1).ok_or(ClusterError::IdsUsedUp { what: "leases" })?;
             let lease = SeenLease::new(Incarnation(id), ttl_ms);
             let key = keys.lease(lease.lease);
             let grant = gw::txn(

@@ -267,6 +267,17 @@ fn keep_alive_after_a_renewal_whose_answer_was_lost_goes_on_from_what_is_there()
     way.keep_alive(held).unwrap();
 }
 
+#[test]
+fn grant_after_etcd_was_restored_gives_no_id_that_was_given_since_the_backup() {
+    let (etcd, clock, way) = table(1);
+    let before = lease(&way);
+    let backup = etcd.backup();
+    let since = [lease(&way), lease(&way)];
+    etcd.restore(&backup);
+    let again = lease(&over(&etcd, &clock));
+    assert!(again > before && !since.contains(&again), "{again} was another one's, who may still serve");
+}
+
 /// A renewal is asked for when the lease has ended: its row stays gone.
 fn ended_stays_ended() -> bool {
     let (etcd, clock, way) = table(1);
