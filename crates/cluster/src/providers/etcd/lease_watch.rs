@@ -14,7 +14,9 @@
 //!
 //! An observer that had no answer for more than a fifth of the lease begins anew: while it could not ask, the
 //! holder could not renew either, and etcd's outage is nobody's end. Nor is a time in which the observer's
-//! own process stood still: its clock went on then.
+//! own process stood still: its clock went on then. Nor is one in which etcd answers reads and lets nobody
+//! write, for want of space: each refusal of a renewal of its own, or of an end, has it begin anew. So when
+//! there is room again, nodes have most of a lease to renew theirs before another one ends it.
 
 use std::collections::BTreeMap;
 
@@ -70,6 +72,11 @@ impl LeaseWatch {
             self.seen.insert(lease.lease, Sighting { lease: *lease, since_ns, last_ns: answered_ns });
         }
         over
+    }
+
+    /// What is written is refused, though reads are answered: nobody can renew, and all leases count anew.
+    pub(super) fn begin_anew(&mut self) {
+        self.seen.clear();
     }
 
     /// For how long a lease will last that was found so at this time, if nobody renews it.

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::coordinator::parse;
 use crate::error::ClusterError;
+use crate::etcd_error::EtcdError;
 use crate::providers::etcd::ask::Asker;
 use crate::providers::etcd::gateway::{self as gw, PATH_RANGE, PATH_TXN, RangeAnswer, StoredKey, TxnAnswer};
 use crate::providers::etcd::keys::{LAYOUT, range_end, successor};
@@ -117,7 +118,7 @@ impl Leases {
             let compare = vec![gw::is_of_revision(&key, seen.revision)];
             let compare = if planted(Mutant::EndedLeaseRenewed) { Vec::new() } else { compare };
             let renew = gw::txn(compare, vec![gw::put(&key, &renewed.value())], vec![gw::get(&key)]);
-            let answer: TxnAnswer = asker.ask(PATH_TXN, &renew, Repeats::Harmless, until_ns)?;
+            let answer = self.write(asker, &renew, until_ns)?;
             if answer.succeeded {
                 self.held().insert(lease, renewed.at(answer.header.revision));
                 return Ok(Response::Alive);
@@ -132,6 +133,20 @@ impl Leases {
             }
         }
         Ok(Response::Refused(CoordinatorRefusal::Busy))
+    }
+
+    /// Writes a lease's row, by what may be asked twice. Where etcd lets nobody write, nobody can renew.
+    fn write(&self, asker: &Asker, question: &Value, until_ns: u64) -> Result<TxnAnswer, ClusterError> {
+        let answer = asker.ask::<TxnAnswer>(PATH_TXN, question, Repeats::Harmless, until_ns);
+        let is_shut = |error: &ClusterError| {
+            let by_rights =
+                matches!(error, ClusterError::Etcd(EtcdError::Permission { .. } | EtcdError::Credentials));
+            by_rights || matches!(error, ClusterError::Refused(_))
+        };
+        if answer.as_ref().is_err_and(is_shut) {
+            self.watch().begin_anew();
+        }
+        answer
     }
 
     fn find(
@@ -176,12 +191,19 @@ impl Leases {
         });
         let seen: Vec<SeenLease> = seen.collect();
         let over = self.watch().observe(asked_ns, answered_ns, &seen);
+        let mut all_ended = Ok(());
         for lease in over {
-            if self.end(asker, lease.lease, Some(lease.revision), asker.deadline_from_now())? {
-                tracing::info!(lease = %lease.lease, "a lease was not renewed and has ended");
+            match self.end(asker, lease.lease, Some(lease.revision), asker.deadline_from_now()) {
+                Ok(true) => tracing::info!(lease = %lease.lease, "a lease was not renewed and has ended"),
+                Ok(false) => {}
+                Err(error @ (ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_))) => {
+                    return Err(error); // each of the others would take as long
+                }
+                // One that cannot be ended is no reason to keep the others.
+                Err(error) => all_ended = all_ended.and(Err(error)),
             }
         }
-        Ok(())
+        all_ended
     }
 
     /// Ends a lease, and all that hangs on it, in one transaction; only as it was seen at this revision, if
@@ -217,7 +239,7 @@ impl Leases {
             let remove = self.removals(asker, lease, &key, &hanging.kvs);
             let end = gw::txn(vec![unchanged, none_since], remove, Vec::new());
             // A second time it finds no row.
-            let _: TxnAnswer = asker.ask(PATH_TXN, &end, Repeats::Harmless, until_ns)?;
+            self.write(asker, &end, until_ns)?;
         }
         Err(ClusterError::Contended { what: "a lease that is to end" })
     }

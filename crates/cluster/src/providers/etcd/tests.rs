@@ -313,6 +313,53 @@ fn look_ends_no_lease_that_was_renewed_meanwhile() {
     assert!(renewed_at_the_last_moment_lives());
 }
 
+const NO_SPACE: &str = r#"{"error":"e","message":"etcdserver: mvcc: database space exceeded","code":8}"#;
+
+#[test]
+fn leases_that_etcd_had_no_room_to_renew_are_there_when_there_is_room() {
+    let (etcd, clock, way) = table(1);
+    let other_way = over(&etcd, &clock);
+    let (own, other) = (lease(&way), lease(&other_way));
+    for _ in 0..4 * TTL_MS / 1_000 {
+        etcd.plan([Some(FakeFault::Complains(429, NO_SPACE))]);
+        assert!(way.keep_alive(own).unwrap_err().is_refused_for_room());
+        way.leases.look(&way.asker).unwrap();
+        clock.advance(SECOND / 2);
+    }
+    way.leases.look(&way.asker).unwrap();
+    for (way, lease) in [(&way, own), (&other_way, other)] {
+        way.keep_alive(lease).unwrap();
+    }
+}
+
+#[test]
+fn look_whose_end_of_a_lease_had_no_room_counts_anew() {
+    let (etcd, clock, way) = table(1);
+    let held = lease(&way);
+    let observer = over(&etcd, &clock);
+    watch_for(&observer, &clock, 5);
+    clock.advance(SECOND / 2);
+    etcd.plan([None, None, Some(FakeFault::Complains(429, NO_SPACE))]);
+    assert!(observer.leases.look(&observer.asker).is_err());
+    observer.leases.look(&observer.asker).unwrap();
+    way.keep_alive(held).unwrap();
+}
+
+#[test]
+fn look_ends_the_other_leases_when_one_cannot_be_ended() {
+    let (etcd, clock, way) = table(1);
+    let [kept, ended] = [(); 2].map(|()| lease(&way));
+    let observer = over(&etcd, &clock);
+    watch_for(&observer, &clock, 5);
+    clock.advance(SECOND / 2);
+    // The look, what hangs on the first lease, and the end itself.
+    let too_large = r#"{"error":"e","message":"etcdserver: request is too large","code":3}"#;
+    etcd.plan([None, None, Some(FakeFault::Complains(400, too_large))]);
+    assert!(observer.leases.look(&observer.asker).is_err());
+    assert!(observer.remaining_ns(kept).unwrap().is_some());
+    assert_eq!(observer.remaining_ns(ended).unwrap(), None);
+}
+
 #[test]
 fn call_after_etcd_was_restored_ends_the_own_lease_and_says_nothing_of_others() {
     let (etcd, clock, way) = table(1);
