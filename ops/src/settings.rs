@@ -120,6 +120,16 @@ pub(crate) fn resolve(
     matches: &ArgMatches,
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> anyhow::Result<(Settings, Vec<String>)> {
+    resolve_but(&[], matches, environment)
+}
+
+/// The same for a command that decides some settings itself: whatever the file and the environment say of
+/// those is read, and is not what anything goes by.
+pub(crate) fn resolve_but(
+    decided: &[&str],
+    matches: &ArgMatches,
+    environment: impl Iterator<Item = (OsString, OsString)>,
+) -> anyhow::Result<(Settings, Vec<String>)> {
     let mut settings = REGISTRY.defaults();
     if let Some(path) = matches.get_one::<PathBuf>("config") {
         const NEXT: &str = "`cell settings` lists every setting with its bounds";
@@ -129,6 +139,9 @@ pub(crate) fn resolve(
         cell_settings::read_environment(&mut settings, environment, RESERVED_VARIABLES).map_err(wrong)?;
     for (name, text) in given_flags(matches) {
         settings.set(name, &text, Source::Flag)?;
+    }
+    for (_, setting) in REGISTRY.declarations().filter(|(_, setting)| decided.contains(&setting.name)) {
+        settings.overrule(setting.name, setting.default, Source::Default)?;
     }
     fit_slot(&mut settings);
     fit_lease(&mut settings);
@@ -360,6 +373,25 @@ mod tests {
         assert_eq!(lease(&[etcd[0], etcd[1], "--lease-ms=500ms"]).unwrap(), (500, false));
         assert_eq!(lease(&etcd[..1]).unwrap(), (5_000, false), "nobody says where");
         assert_eq!(lease(&[]).unwrap(), (500, true));
+    }
+
+    #[test]
+    fn resolve_but_goes_by_nothing_that_others_say_of_what_is_decided() {
+        let config = file("coordinator_address = \"etcd\"\nlease_ms = \"700 ms\"\n");
+        let path = config.path().to_str().unwrap();
+        let resolved = |flags: &[&str], environment: &[(&str, &str)]| {
+            let command = with_flags(Command::new("test").no_binary_name(true), &["coordinator_address"]);
+            let matches = command.try_get_matches_from(flags).unwrap();
+            let environment = environment.iter().map(|(name, value)| (name.into(), value.into()));
+            resolve_but(&["coordinator_address"], &matches, environment).unwrap().0
+        };
+        let of_file = resolved(&["--config", path], &[]);
+        let of_environment = resolved(&[], &[("CELL_COORDINATOR_ADDRESS", "etcd")]);
+        for (settings, lease) in [(of_file, 700), (of_environment, 500)] {
+            assert_eq!(settings.text("coordinator_address"), process_settings::EMBEDDED);
+            assert_eq!(settings.integer("lease_ms"), lease, "it is no lease on etcd");
+            assert!(check_rules(&settings).is_ok());
+        }
     }
 
     #[test]

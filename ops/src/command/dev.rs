@@ -109,7 +109,7 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     keep_files_private();
     raise_open_files(); // of the coordinator's connections each node has some; the nodes inherit it
     let cores = if arguments.pin_cores { cores::share_out(arguments.nodes)? } else { Vec::new() };
-    let (resolved, warnings) = settings::resolve(matches, environment::variables())?;
+    let (resolved, warnings) = settings::resolve_but(&DECIDED, matches, environment::variables())?;
     warnings.iter().for_each(|warning| message::warning(warning));
     create_folders(&SystemSyncer, &arguments.dir)
         .with_context(|| format!("cannot create {}", arguments.dir.display()))?;
