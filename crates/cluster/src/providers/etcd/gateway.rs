@@ -284,7 +284,8 @@ const INVALID_ARGUMENT: u32 = 3;
 const PERMISSION_DENIED: u32 = 7;
 const RESOURCE_EXHAUSTED: u32 = 8;
 const FAILED_PRECONDITION: u32 = 9;
-const OUT_OF_RANGE: u32 = 11;
+/// A revision is forgotten already, or is not there yet.
+pub(super) const OUT_OF_RANGE: u32 = 11;
 const UNIMPLEMENTED: u32 = 12;
 const UNAUTHENTICATED: u32 = 16;
 

@@ -9,9 +9,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::error::ClusterError;
+use crate::etcd_error::EtcdError;
 use crate::providers::etcd::ask::Asker;
 use crate::providers::etcd::gateway::{
-    self as gw, HeaderAnswer, PATH_COMPACT, PATH_RANGE, PATH_TXN, RangeAnswer, TxnAnswer,
+    self as gw, HeaderAnswer, OUT_OF_RANGE, PATH_COMPACT, PATH_RANGE, PATH_TXN, RangeAnswer, TxnAnswer,
 };
 use crate::providers::etcd::leases::Leases;
 use crate::providers::etcd::route::Repeats;
@@ -103,8 +104,34 @@ impl Compactor {
         }
         let question = json!({"revision": oldest.to_string()});
         let until_ns = asker.deadline_from_now();
-        let _: HeaderAnswer = asker.ask(PATH_COMPACT, &question, Repeats::Harmless, until_ns)?;
-        tracing::debug!(oldest, "etcd's history was compacted");
-        Ok(())
+        match asker.ask::<HeaderAnswer>(PATH_COMPACT, &question, Repeats::Harmless, until_ns) {
+            // Somebody else had it forget more, or an answer to this was lost.
+            Ok(_) | Err(ClusterError::Etcd(EtcdError::Complaint { code: OUT_OF_RANGE, .. })) => {
+                tracing::debug!(oldest, "etcd's history was compacted");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::providers::etcd::fake::{FakeEtcd, FakeFault};
+
+    #[test]
+    fn compact_of_what_somebody_else_had_forgotten_is_no_failure() {
+        let etcd = FakeEtcd::new(1);
+        let (gateway, clock) = (Box::new(etcd.clone()), Arc::new(ManualClock::new(1)));
+        let asker = Asker::new(gateway, "cell", None, clock, Duration::from_millis(300));
+        let mut compactor = Compactor::new(Duration::from_secs(60));
+        compactor.compact(&asker).unwrap();
+        let words =
+            r#"{"error":"e","message":"etcdserver: mvcc: required revision has been compacted","code":11}"#;
+        // The row, the claim, and then the compaction itself.
+        etcd.plan([None, None, Some(FakeFault::Complains(400, words))]);
+        compactor.compact(&asker).unwrap();
     }
 }
