@@ -17,8 +17,8 @@ use crate::providers::etcd::gateway::{
 };
 use crate::providers::etcd::history::History;
 use crate::providers::etcd::keys::Keys;
-use crate::providers::etcd::post::{Gateway, PostFailure};
-use crate::providers::etcd::route::{Repeats, Route, TryTimes};
+use crate::providers::etcd::post::{Gateway, PostFailure, Question};
+use crate::providers::etcd::route::{Repeats, Route};
 use crate::request::CoordinatorRefusal;
 
 /// Log-ins in one call: the token of the first may be none any more when it is used.
@@ -107,9 +107,9 @@ impl Asker {
             history.revision()
         };
         let body = body.to_string();
-        let answer = self.over_members(repeats, until_ns, |member, token, times| {
-            let bytes = self.gateway.post(member, path, &body, token, times)?;
-            self.read_answer::<T>(member, &bytes)
+        let answer = self.over_members((path, &body), repeats, until_ns, |question| {
+            let bytes = self.gateway.post(question)?;
+            self.read_answer::<T>(question.member, &bytes)
         })?;
         let answer = answer.map_err(|source| match repeats {
             Repeats::Reads => ClusterError::Unreadable { what: "an answer of etcd", source },
@@ -156,16 +156,17 @@ impl Asker {
         until_ns: u64,
     ) -> Result<Box<dyn Read + Send>, ClusterError> {
         let body = body.to_string();
-        self.over_members(Repeats::Reads, until_ns, |member, token, times| {
-            self.gateway.open(member, path, &body, token, times)
-        })
+        let question = (path, body.as_str());
+        self.over_members(question, Repeats::Reads, until_ns, |question| self.gateway.open(question))
     }
 
+    /// Asks one member after the other a question, its path and body, until one answers.
     fn over_members<T>(
         &self,
+        (path, body): (&str, &str),
         repeats: Repeats,
         until_ns: u64,
-        ask: impl Fn(usize, Option<&str>, TryTimes) -> Result<T, PostFailure>,
+        ask: impl Fn(Question<'_>) -> Result<T, PostFailure>,
     ) -> Result<T, ClusterError> {
         let mut route = self.route(repeats);
         let mut log_ins = 0;
@@ -175,7 +176,8 @@ impl Asker {
             };
             let member = route.member();
             let token = self.token(until_ns)?;
-            match ask(member, token.as_deref(), route.times(left)) {
+            let times = route.times(left);
+            match ask(Question { member, path, body, token: token.as_deref(), times }) {
                 Ok(answer) => {
                     self.preferred.store(member, Ordering::Relaxed);
                     return Ok(answer);
@@ -275,7 +277,14 @@ impl Asker {
                 return Err(route.given_up(io::ErrorKind::TimedOut.into()));
             };
             let member = route.member();
-            match self.gateway.post(member, PATH_AUTHENTICATE, &body, None, route.times(left)) {
+            let times = route.times(left);
+            match self.gateway.post(Question {
+                member,
+                path: PATH_AUTHENTICATE,
+                body: &body,
+                token: None,
+                times,
+            }) {
                 Ok(answer) => match serde_json::from_slice::<TokenAnswer>(&answer) {
                     Ok(answer) if !answer.token.is_empty() => return Ok(Some(answer.token.into())),
                     _ => {

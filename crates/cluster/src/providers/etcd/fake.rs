@@ -9,8 +9,7 @@ use data_encoding::BASE64;
 use serde_json::{Value, json};
 
 use crate::providers::etcd::gateway::{Complaint, PATH_AUTHENTICATE, PATH_COMPACT, PATH_RANGE, PATH_TXN};
-use crate::providers::etcd::post::{Gateway, PostFailure};
-use crate::providers::etcd::route::TryTimes;
+use crate::providers::etcd::post::{Gateway, PostFailure, Question};
 
 const STEPS_MAX: usize = 128;
 
@@ -359,14 +358,8 @@ impl Gateway for FakeEtcd {
         "fake"
     }
 
-    fn post(
-        &self,
-        member: usize,
-        path: &str,
-        body: &str,
-        token: Option<&str>,
-        _: TryTimes,
-    ) -> Result<Vec<u8>, PostFailure> {
+    fn post(&self, question: Question<'_>) -> Result<Vec<u8>, PostFailure> {
+        let Question { member, path, body, token, .. } = question;
         if let Some(answer) = self.answer_of_stranger(member) {
             return answer;
         }
@@ -378,14 +371,8 @@ impl Gateway for FakeEtcd {
     }
 
     /// What was kept of changes, and the end.
-    fn open(
-        &self,
-        member: usize,
-        path: &str,
-        body: &str,
-        token: Option<&str>,
-        _: TryTimes,
-    ) -> Result<Box<dyn Read + Send>, PostFailure> {
+    fn open(&self, question: Question<'_>) -> Result<Box<dyn Read + Send>, PostFailure> {
+        let Question { member, path, body, token, .. } = question;
         if let Some(answer) = self.answer_of_stranger(member) {
             return answer.map(|text| -> Box<dyn Read + Send> { Box::new(Cursor::new(text)) });
         }

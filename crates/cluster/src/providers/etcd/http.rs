@@ -22,8 +22,7 @@ use crate::clock::boottime_ns;
 use crate::etcd_error::EtcdError;
 use crate::providers::etcd::gateway::Complaint;
 use crate::providers::etcd::options::EtcdOptions;
-use crate::providers::etcd::post::{Gateway, PostFailure};
-use crate::providers::etcd::route::TryTimes;
+use crate::providers::etcd::post::{Gateway, PostFailure, Question};
 
 /// An answer that is longer is not read.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -98,13 +97,8 @@ impl Http {
         }
     }
 
-    fn request(
-        &self,
-        member: usize,
-        path: &str,
-        body: &str,
-        token: Option<&str>,
-    ) -> Result<Request<String>, PostFailure> {
+    fn request(&self, question: Question<'_>) -> Result<Request<String>, PostFailure> {
+        let Question { member, path, body, token, .. } = question;
         let request = Request::post(format!("{}{path}", self.endpoints[member]));
         let request = request.header("content-type", "application/json");
         // A member without a leader says so, and does not wait for one; a watch of it ends.
@@ -157,16 +151,10 @@ impl Gateway for Http {
         &self.endpoints[member]
     }
 
-    fn post(
-        &self,
-        member: usize,
-        path: &str,
-        body: &str,
-        token: Option<&str>,
-        times: TryTimes,
-    ) -> Result<Vec<u8>, PostFailure> {
+    fn post(&self, question: Question<'_>) -> Result<Vec<u8>, PostFailure> {
+        let Question { member, times, .. } = question;
         let agent = self.agent();
-        let request = agent.configure_request(self.request(member, path, body, token)?);
+        let request = agent.configure_request(self.request(question)?);
         let request = request.timeout_resolve(Some(times.connect)).timeout_connect(Some(times.connect));
         let request = request.timeout_global(Some(times.whole)).build();
         let mut body = self.body(member, agent.run(request))?;
@@ -178,16 +166,10 @@ impl Gateway for Http {
         })
     }
 
-    fn open(
-        &self,
-        member: usize,
-        path: &str,
-        body: &str,
-        token: Option<&str>,
-        times: TryTimes,
-    ) -> Result<Box<dyn Read + Send>, PostFailure> {
+    fn open(&self, question: Question<'_>) -> Result<Box<dyn Read + Send>, PostFailure> {
+        let Question { member, times, .. } = question;
         let agent = self.agent();
-        let request = agent.configure_request(self.request(member, path, body, token)?);
+        let request = agent.configure_request(self.request(question)?);
         let request = request.timeout_resolve(Some(times.connect)).timeout_connect(Some(times.connect));
         let request = request.timeout_recv_response(Some(times.whole));
         let request = request.timeout_per_read(Some(times.whole)).build();

@@ -13,26 +13,26 @@ pub(super) trait Gateway: Send + Sync {
     /// Where one is, for people.
     fn endpoint(&self, member: usize) -> &str;
 
-    /// Asks a member, and waits for its whole answer.
-    fn post(
-        &self,
-        member: usize,
-        path: &str,
-        body: &str,
-        token: Option<&str>,
-        times: TryTimes,
-    ) -> Result<Vec<u8>, PostFailure>;
+    /// Asks, and waits for the whole answer.
+    fn post(&self, question: Question<'_>) -> Result<Vec<u8>, PostFailure>;
 
-    /// Asks a member for an answer that goes on. Each read of it takes as long as the answer may take to
-    /// begin.
-    fn open(
-        &self,
-        member: usize,
-        path: &str,
-        body: &str,
-        token: Option<&str>,
-        times: TryTimes,
-    ) -> Result<Box<dyn Read + Send>, PostFailure>;
+    /// Asks for an answer that goes on. Each read of it takes as long as the answer may take to begin.
+    fn open(&self, question: Question<'_>) -> Result<Box<dyn Read + Send>, PostFailure>;
+}
+
+/// What one member is asked.
+#[derive(Clone, Copy)]
+pub(super) struct Question<'a> {
+    /// Whom.
+    pub(super) member: usize,
+    /// The gateway's path.
+    pub(super) path: &'a str,
+    /// The question as JSON.
+    pub(super) body: &'a str,
+    /// Of who has logged in.
+    pub(super) token: Option<&'a str>,
+    /// How long it may take.
+    pub(super) times: TryTimes,
 }
 
 /// No answer.
