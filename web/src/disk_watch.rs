@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::clock::now;
+use crate::one_look::OneLook;
 
 /// What was seen longer ago says nothing of now.
 const OLD: Duration = Duration::from_secs(30);
@@ -18,46 +19,34 @@ pub(crate) struct DiskRoom {
     pub(crate) all_bytes: u64,
 }
 
-#[derive(Debug, Default)]
-struct Answers {
-    asked: bool,
-    last: Option<(Instant, DiskRoom)>,
-}
-
 /// See the module's text.
 pub(crate) struct DiskWatch {
     folder: Option<PathBuf>,
-    answers: Arc<Mutex<Answers>>,
+    looks: OneLook,
+    /// The last answer, and when it came.
+    last: Arc<Mutex<Option<(Instant, DiskRoom)>>>,
 }
 
 impl DiskWatch {
     /// Of the file system of a log root; without one nothing is known.
     pub(crate) fn new(folder: Option<PathBuf>) -> DiskWatch {
-        DiskWatch { folder, answers: Arc::default() }
+        DiskWatch { folder, looks: OneLook::default(), last: Arc::default() }
     }
 
     /// Looks, unless a look is under way.
     pub(crate) async fn look(&self) {
         let Some(folder) = self.folder.clone() else { return };
-        if std::mem::replace(&mut lock(&self.answers).asked, true) {
-            return;
-        }
-        let answers = Arc::clone(&self.answers);
-        let look = tokio::task::spawn_blocking(move || {
-            let room = room(&folder);
-            let mut answers = lock(&answers);
-            answers.asked = false;
-            match room {
-                Ok(room) => answers.last = Some((now(), room)),
-                Err(error) => tracing::debug!(%error, "the disk does not say how much room it has"),
-            }
-        });
-        let _ = look.await; // nothing in it panics
+        let last = Arc::clone(&self.last);
+        let look = move || match room(&folder) {
+            Ok(room) => *lock(&last) = Some((now(), room)),
+            Err(error) => tracing::debug!(%error, "the disk does not say how much room it has"),
+        };
+        self.looks.take(look).await;
     }
 
     /// As of the last look, unless that was long ago.
     pub(crate) fn room(&self) -> Option<DiskRoom> {
-        let (at, room) = lock(&self.answers).last?;
+        let (at, room) = (*lock(&self.last))?;
         (now().saturating_duration_since(at) < OLD).then_some(room)
     }
 }
@@ -68,8 +57,8 @@ fn room(folder: &Path) -> rustix::io::Result<DiskRoom> {
     Ok(DiskRoom { free_bytes: bytes(found.f_bavail), all_bytes: bytes(found.f_blocks) })
 }
 
-fn lock(answers: &Mutex<Answers>) -> MutexGuard<'_, Answers> {
-    answers.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(last: &Mutex<Option<(Instant, DiskRoom)>>) -> MutexGuard<'_, Option<(Instant, DiskRoom)>> {
+    last.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -87,7 +76,7 @@ mod tests {
         folder.close().unwrap();
         watch.look().await;
         assert_eq!(watch.room(), Some(room));
-        lock(&watch.answers).last = now().checked_sub(OLD).map(|long_ago| (long_ago, room));
+        *lock(&watch.last) = now().checked_sub(OLD).map(|long_ago| (long_ago, room));
         assert_eq!(watch.room(), None);
     }
 }

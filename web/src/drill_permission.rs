@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::one_look::OneLook;
+
 /// What is known of it.
 #[derive(Clone, Default)]
 pub(crate) struct DrillPermission {
     folder: Option<PathBuf>,
     is_given: Arc<AtomicBool>,
-    is_looking: Arc<AtomicBool>,
+    looks: OneLook,
 }
 
 impl DrillPermission {
@@ -27,15 +29,9 @@ impl DrillPermission {
     /// Looks, unless a look is under way.
     pub(crate) async fn look(&self) {
         let Some(folder) = self.folder.clone() else { return };
-        if self.is_looking.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let (is_given, is_looking) = (Arc::clone(&self.is_given), Arc::clone(&self.is_looking));
-        let look = tokio::task::spawn_blocking(move || {
-            is_given.store(cell_drill::drill_socket(&folder).exists(), Ordering::Relaxed);
-            is_looking.store(false, Ordering::Release);
-        });
-        let _ = look.await; // nothing in it panics
+        let is_given = Arc::clone(&self.is_given);
+        let look = move || is_given.store(cell_drill::drill_socket(&folder).exists(), Ordering::Relaxed);
+        self.looks.take(look).await;
     }
 }
 

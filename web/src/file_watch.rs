@@ -3,13 +3,13 @@
 //! at a time.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cell_node::{ProcessWarnings, WarningSubject};
 use cell_terms::setting::Settings;
 
 use crate::certificate::exposed;
+use crate::one_look::OneLook;
 use crate::setting;
 
 /// See the module's text.
@@ -19,7 +19,7 @@ pub(crate) struct FileWatch {
     warnings: Arc<ProcessWarnings>,
     /// What the last look found.
     found: Arc<Mutex<Vec<String>>>,
-    is_looking: Arc<AtomicBool>,
+    looks: OneLook,
 }
 
 struct GuardedFile {
@@ -48,15 +48,10 @@ impl FileWatch {
 
     /// Looks, unless a look is under way, and says in the log what is new.
     pub(crate) async fn look(&self) {
-        if self.files.is_empty() || self.is_looking.swap(true, Ordering::AcqRel) {
-            return;
+        if !self.files.is_empty() {
+            let watch = self.clone();
+            self.looks.take(move || watch.look_now()).await;
         }
-        let watch = self.clone();
-        let look = tokio::task::spawn_blocking(move || {
-            watch.look_now();
-            watch.is_looking.store(false, Ordering::Release);
-        });
-        let _ = look.await; // nothing in it panics
     }
 
     fn look_now(&self) {

@@ -95,6 +95,7 @@ mod large_cluster;
 mod metrics;
 mod move_events;
 mod move_metrics;
+mod one_look;
 mod operation_metrics;
 mod peer_secret;
 mod peers;

@@ -2,7 +2,6 @@
 //! each second, on a thread that may wait for them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_fabric::NodeTls;
 use cell_terms::text::with_causes;
@@ -11,13 +10,14 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::certificate::CertificateWatch;
+use crate::one_look::OneLook;
 
 /// The node's TLS, where it serves any, and the certificates of both sides.
 #[derive(Clone, Default)]
 pub(crate) struct WatchedTls {
     tls: Option<NodeTls>,
     certificates: Arc<CertificateWatch>,
-    is_looking: Arc<AtomicBool>,
+    looks: OneLook,
 }
 
 impl WatchedTls {
@@ -39,15 +39,10 @@ impl WatchedTls {
 
     /// Reads files again that were replaced, unless that is under way.
     pub(crate) async fn look(&self) {
-        if self.tls.is_none() || self.is_looking.swap(true, Ordering::AcqRel) {
-            return;
+        if self.tls.is_some() {
+            let watched = self.clone();
+            self.looks.take(move || watched.look_now()).await;
         }
-        let watched = self.clone();
-        let look = tokio::task::spawn_blocking(move || {
-            watched.look_now();
-            watched.is_looking.store(false, Ordering::Release);
-        });
-        let _ = look.await; // nothing in it panics
     }
 
     /// The same, at once. It may block.
