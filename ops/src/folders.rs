@@ -110,16 +110,11 @@ fn refused(exit: Exit, given: &str, why: &dyn fmt::Display) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use cell_terms::setting::Source;
-
     use super::*;
-    use crate::settings::REGISTRY;
+    use crate::settings::tests::settings;
 
     fn folders(data: &Path, log_root: &str) -> Result<Folders, Failure> {
-        let mut settings = REGISTRY.defaults();
-        settings.set(DATA_DIR, data.to_str().unwrap(), Source::Flag).unwrap();
-        settings.set(LOG_ROOT, log_root, Source::Flag).unwrap();
-        Folders::of_settings(&settings)
+        Folders::of_settings(&settings(&[(DATA_DIR, data.to_str().unwrap()), (LOG_ROOT, log_root)]))
     }
 
     #[test]

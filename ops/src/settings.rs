@@ -253,8 +253,17 @@ of all clients is the operator's. New values count for what begins from then on.
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// The defaults, but for these.
+    pub(crate) fn settings(values: &[(&str, &str)]) -> Settings {
+        let mut settings = REGISTRY.defaults();
+        for (name, text) in values {
+            settings.set(name, text, Source::Flag).unwrap();
+        }
+        settings
+    }
 
     fn resolve_from(flags: &[&str], environment: &[(&str, &str)]) -> anyhow::Result<(Settings, Vec<String>)> {
         let matches =

@@ -155,18 +155,8 @@ pub(crate) fn explain_web(error: WebError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use cell_terms::setting::Source;
-
     use super::*;
-    use crate::settings::REGISTRY;
-
-    fn settings(values: &[(&str, &str)]) -> Settings {
-        let mut settings = REGISTRY.defaults();
-        for (name, text) in values {
-            settings.set(name, text, Source::Flag).unwrap();
-        }
-        settings
-    }
+    use crate::settings::tests::settings;
 
     fn check(values: &[(&str, &str)]) -> Result<bool, String> {
         let settings = settings(values);

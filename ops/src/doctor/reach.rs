@@ -214,19 +214,9 @@ fn certificates(settings: &Settings, name: &'static str, of: &str) -> Option<Fin
 
 #[cfg(test)]
 mod tests {
-    use cell_terms::setting::Source;
-
     use super::*;
     use crate::doctor::Health;
-    use crate::settings::REGISTRY;
-
-    fn settings(values: &[(&str, &str)]) -> Settings {
-        let mut settings = REGISTRY.defaults();
-        for (name, text) in values {
-            settings.set(name, text, Source::Flag).unwrap();
-        }
-        settings
-    }
+    use crate::settings::tests::settings;
 
     #[test]
     fn network_beyond_loopback_is_well_with_tls_and_tokens_alone() {
