@@ -11,23 +11,10 @@ use cell_tests::server::Server;
 use cell_tests::wait;
 use serde_json::Value;
 
-use crate::drills::{Lasts, json, pass_with, shape, wait_healthy};
+use crate::drills::{Lasts, SMALL_MEGANODES, json, pass_with, shape, wait_healthy};
 
-/// Small pairs of small meganodes, which move as the test says alone.
-const FLAGS: [&str; 12] = [
-    "--nodes=2",
-    "--allow-drills",
-    "--balance=off",
-    "--slot-bytes=64KiB",
-    "--tree-node-bytes=512",
-    "--node-region-bytes=512KiB",
-    "--extent-region-bytes=8MiB",
-    "--split-fill-percent=50",
-    "--memory-limit-bytes=512MiB",
-    "--log-segment-bytes=4MiB",
-    "--checkpoint-log-bytes-min=2MiB",
-    "--http-changes-per-second=10000",
-];
+/// Pairs move as the test says alone.
+const FLAGS: [&str; 4] = ["--nodes=2", "--allow-drills", "--balance=off", "--http-changes-per-second=10000"];
 /// No drill has a key between two of these.
 const PREFIX: &str = "m-load-";
 /// So many are loaded at once; so often, until a pair holds nothing else.
@@ -113,7 +100,7 @@ fn give(server: &Server, pair: u64) {
 /// It ended as inconclusive, however high its rate was.
 #[test]
 fn drill_of_a_node_whose_pair_lies_between_two_keys_passes_and_leaves_nothing() {
-    let server = Server::start_with(&[&FLAGS[..], &LONG_LEASE].concat());
+    let server = Server::start_with(&[&FLAGS[..], &SMALL_MEGANODES, &LONG_LEASE].concat());
     let (pair, entries) = load_until_between(&server);
     give(&server, pair);
     pass_with(&server, NODE, ("kill", &Lasts::PastTheLease.argument(LEASE)), "auto", &TRAFFIC);

@@ -32,6 +32,17 @@ const UNHEALTHY_STARTS_MAX: usize = 3;
 /// Writes to the node's pairs that a drill needs to show anything.
 const WRITES_MIN: u64 = 20;
 const TRANSPORTS: [&str; 3] = ["auto", "tcp", "shm"];
+/// Meganodes of 128 small tree nodes, in small pairs.
+const SMALL_MEGANODES: [&str; 8] = [
+    "--slot-bytes=64KiB",
+    "--tree-node-bytes=512",
+    "--node-region-bytes=512KiB",
+    "--extent-region-bytes=8MiB",
+    "--split-fill-percent=50",
+    "--memory-limit-bytes=512MiB",
+    "--log-segment-bytes=4MiB",
+    "--checkpoint-log-bytes-min=2MiB",
+];
 /// Small regions: several pairs a node after a while.
 const FLAGS: [&str; 6] = [
     "--allow-drills",
@@ -310,21 +321,8 @@ fn drill_over_http_of_the_node_that_is_asked_passes_and_another_is_halted() {
 /// that holds nothing.)
 #[test]
 fn drills_under_splits_pass_and_the_trees_are_sound() {
-    let flags = [
-        LONG_LEASE[0],
-        LONG_LEASE[1],
-        "--nodes=3",
-        "--allow-drills",
-        "--slot-bytes=64KiB",
-        "--tree-node-bytes=512",
-        "--node-region-bytes=512KiB",
-        "--extent-region-bytes=8MiB",
-        "--split-fill-percent=50",
-        "--memory-limit-bytes=512MiB",
-        "--log-segment-bytes=4MiB",
-        "--checkpoint-log-bytes-min=2MiB",
-    ];
-    let server = Server::start_with(&flags);
+    let flags = ["--nodes=3", "--allow-drills"];
+    let server = Server::start_with(&[&LONG_LEASE[..], &flags, &SMALL_MEGANODES].concat());
     let drills = if drills() > FAULTS.len() { 8 } else { 2 };
     for number in 0..drills {
         let owned = wait_owned_keys(&server);
