@@ -25,7 +25,7 @@ use super::transport::{Sink, Transport};
 
 /// After so many events a poll serves no further connection; one read's or ring's worth may come on top.
 pub(crate) const EVENTS_PER_POLL: usize = 1_024;
-/// Hand-shakes of TLS that one poll goes on with: a step of one takes some 0.1 ms, and whoever is connected
+/// Hand-shakes of TLS that one poll goes on with: a step of one may be a signature, and whoever is connected
 /// waits for it. The others are gone on with by the next polls.
 const TLS_STEPS_PER_POLL: usize = 8;
 const LISTENER_TOKEN: u64 = u64::MAX;
