@@ -241,6 +241,15 @@ impl AccessRules {
         self.tokens.is_some()
     }
 
+    /// Whether some token is of this role, or of more.
+    #[must_use]
+    pub fn knows_one_of(&self, role: TokenRole) -> bool {
+        self.tokens.as_ref().is_some_and(|file| {
+            let tokens = file.tokens.read().unwrap_or_else(PoisonError::into_inner);
+            tokens.iter().any(|(_, holder)| holder.grants.has(role))
+        })
+    }
+
     /// Reads the file again, if there is one; how many tokens it has. Those that it no longer has are refused
     /// from then on, and open connections are judged again: see [`AccessRules::revision`].
     ///

@@ -10,7 +10,7 @@ use crate::command;
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
-use crate::settings;
+use crate::{process_settings, settings};
 
 /// An ordered key-value store that lives in memory and survives crashes.
 #[derive(Debug, Parser)]
@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Dev(command::dev::DevArgs),
     /// Run one storage node, or list, empty or remove those of a cluster
     Node(command::node::NodeArgs),
-    /// Run the coordinator of this machine's nodes by itself, or copy its table elsewhere
+    /// Run the coordinator by itself, for this machine's nodes and over TLS for others', or copy its table
     Coordinator(command::coordinator::CoordinatorArgs),
     /// Print entries
     Get(command::get::GetArgs),
@@ -97,6 +97,7 @@ pub(crate) fn definition() -> clap::Command {
         .mut_subcommand("dev", |dev| settings::with_flags(dev, &command::dev::DECIDED))
         .mut_subcommand("coordinator", |coordinator| {
             settings::with_these_flags(coordinator, &command::coordinator::OWN)
+                .mut_arg(process_settings::COORDINATOR_LISTEN, |listen| listen.visible_alias("listen"))
                 .mut_subcommand("copy", |copy| {
                     settings::with_these_flags(copy, &command::coordinator::OF_COPY)
                 })

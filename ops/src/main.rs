@@ -12,6 +12,7 @@ mod bench;
 mod change_args;
 mod cli;
 mod command;
+mod coordinator_tls;
 mod cores;
 mod dev;
 mod disk_size;

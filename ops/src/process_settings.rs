@@ -6,6 +6,7 @@ use cell_terms::setting::{
 };
 
 use anyhow::Context;
+use cell_cluster::TlsAddress;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
@@ -38,13 +39,24 @@ pub(crate) const ETCD: &str = "etcd";
 /// Why where a node is found does not change while it runs.
 const WRITTEN_AT_JOIN: &str = "It is written into the cluster's table when the node joins.";
 
+/// Where a coordinator listens over TLS.
+pub(crate) const COORDINATOR_LISTEN: &str = "coordinator_listen_address";
+/// The token that it is shown.
+pub(crate) const COORDINATOR_TOKEN_FILE: &str = "coordinator_token_file";
+
 /// Where the coordinator is. An address, or a word that is misspelt, is no path with a `/`.
 const COORDINATOR: TextForm = TextForm {
-    takes: "the path of a unix socket, `embedded` or `etcd`",
-    check: |text| match text {
-        EMBEDDED | ETCD => Ok(()),
-        path if path.contains('/') => (PATH.check)(path),
-        _ => Err("a path has a `/`; `cell dev` has its socket at DIR/coordinator.socket".to_owned()),
+    takes: "the path of a unix socket, `tls://HOST:PORT`, `embedded` or `etcd`",
+    check: |text| match (text, TlsAddress::parse(text)) {
+        (EMBEDDED | ETCD, _) => Ok(()),
+        (_, Some(address)) => address.map(drop),
+        (other, None) if other.contains("://") => {
+            Err("over a network it is reached as tls://HOST:PORT alone".to_owned())
+        }
+        (path, None) if path.contains('/') => (PATH.check)(path),
+        _ => Err("a path has a `/`, and over a network it is tls://HOST:PORT; `cell dev` has its socket at \
+                  DIR/coordinator.socket"
+            .to_owned()),
     },
     ..PATH
 };
@@ -105,10 +117,30 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "coordinator_address",
         meaning: "The path of the unix socket on which the coordinator of the cluster listens (`cell dev`: \
-                  `coordinator.socket` in its folder), for its own user and root; `embedded` keeps one in \
-                  this process, in `data_dir`, for a cluster of one node; `etcd` is that of etcd_endpoints.",
+                  `coordinator.socket` in its folder), for its own user and root; `tls://HOST:PORT` is where \
+                  one listens for other machines (`cell coordinator`), which needs coordinator_token_file; \
+                  `embedded` keeps one in this process, in `data_dir`, for a cluster of one node; `etcd` is \
+                  that of etcd_endpoints.",
         default: EMBEDDED,
         bounds: Bounds::Form(COORDINATOR),
+        applies: Applies::Restart("The node's lease is with the coordinator that it joined."),
+    },
+    Setting {
+        name: COORDINATOR_LISTEN,
+        meaning: "Where `cell coordinator` listens for nodes of other machines, besides its socket, by \
+                  address or name. It always speaks TLS (tls_certificate_file) and asks for a token of role \
+                  admin (tokens_file), on loopback too. 0.0.0.0 and [::] are every address of the host.",
+        default: "",
+        bounds: Bounds::Form(OPTIONAL_HOST_PORT),
+        applies: Applies::Restart("The socket is opened when the process starts."),
+    },
+    Setting {
+        name: COORDINATOR_TOKEN_FILE,
+        meaning: "The file of the token, of role admin in the coordinator's tokens_file, that is shown where \
+                  coordinator_address begins with `tls://`. It is read for each connection. The coordinator \
+                  is trusted by tls_trust_file, or else by tls_certificate_file.",
+        default: "",
+        bounds: Bounds::Form(OPTIONAL_PATH),
         applies: Applies::Restart("The node's lease is with the coordinator that it joined."),
     },
     Setting {

@@ -70,9 +70,12 @@ pub(crate) fn check_rules(settings: &Settings) -> Result<(), Failure> {
         .map_err(|conflict| Failure::usage(conflict.to_string()).next(conflict.next))
 }
 
-/// Adds a flag for each setting of a server but those that the command decides itself, and `--config`.
+/// Adds a flag for each setting of a server but those that the command decides itself and what
+/// `cell coordinator` alone goes by, and `--config`.
 pub(crate) fn with_flags(command: Command, decided: &[&str]) -> Command {
-    with_flags_if(command, |name| !decided.contains(&name) && !is_of_client(name))
+    with_flags_if(command, |name| {
+        !decided.contains(&name) && !is_of_client(name) && name != process_settings::COORDINATOR_LISTEN
+    })
 }
 
 /// Adds a flag for each of these settings, and `--config`.
@@ -328,7 +331,9 @@ pub(crate) mod tests {
             ("tracing_filter", "info,cell_node=loud", "error parsing level filter"),
             ("listen_address", "localhost", "it takes HOST:PORT"),
             ("advertise_http_address", "7080", "it takes IP:PORT, or nothing"),
-            ("coordinator_address", "embeded", "it takes the path of a unix socket, `embedded` or `etcd`"),
+            ("coordinator_address", "embeded", "it takes the path of a unix socket, `tls://HOST:PORT`"),
+            ("coordinator_address", "tls://host-1", "`host-1` has no port"),
+            ("coordinator_address", "https://host-1:7200", "as tls://HOST:PORT alone"),
             ("coordinator_address", "127.0.0.1:7200", "a path has a `/`"),
             ("etcd_endpoints", "https://etcd-1", "`https://etcd-1` is no endpoint of etcd"),
             ("etcd_prefix", "cell/", "neither begins nor ends with a `/`"),

@@ -1,6 +1,7 @@
 //! What can go wrong between a node and what its cluster agreed on.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionId, SessionId};
@@ -88,6 +89,15 @@ pub enum ClusterError {
     Listen {
         /// Where.
         path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The same, over the network.
+    #[error("cannot serve the coordinator at {address}")]
+    ListenAt {
+        /// Where.
+        address: SocketAddr,
         /// Why.
         #[source]
         source: io::Error,

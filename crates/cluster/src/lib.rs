@@ -6,6 +6,7 @@
 //! | [`Coordinator`] | how a store is reached: blocking calls with a deadline, for control threads only |
 //! | [`Embedded`] | a store on sled, hosted by one process of a single-machine cluster |
 //! | [`CoordinatorServer`], [`Remote`] | the embedded store for the other processes of its user |
+//! | [`CoordinatorTlsServer`] | the same for processes of other machines, over TLS, by a token |
 //! | [`Renewers`] | the threads that renew the leases of those, and how long they wait for a processor |
 //! | [`local_socket`] | sockets in the cluster's folder, and who may use them |
 //! | [`Etcd`] | the rows on etcd, for clusters of several machines |
@@ -65,6 +66,9 @@ mod session;
 mod settings;
 mod table;
 mod terms;
+#[cfg(test)]
+#[path = "../tests/suite/test_tls.rs"]
+mod test_tls;
 mod thread_look;
 #[cfg(test)]
 mod told_thread;
@@ -101,8 +105,9 @@ pub use move_stage::{MoveStage, MoveTimes};
 pub use moves::{BalancerWish, Moves};
 pub use notice::{NOTICE_PREFIX, Notices};
 pub use providers::{
-    Away, COORDINATOR_BYTES_MIN, CoordinatorServer, CoordinatorStore, Delta, Embedded, Etcd, EtcdOptions,
-    Fault, Remote, STORE_FORMAT_VERSION, Sim, SimLink, StoreImage, StoreMeta, parse_etcd_endpoints,
+    Away, COORDINATOR_BYTES_MIN, CoordinatorServer, CoordinatorStore, CoordinatorTlsServer, Delta, Embedded,
+    Etcd, EtcdOptions, Fault, Remote, STORE_FORMAT_VERSION, Sim, SimLink, StoreImage, StoreMeta, TlsAddress,
+    TlsCredentials, TokenCheck, parse_etcd_endpoints,
 };
 pub use renewals::RenewalFigures;
 pub use renewers::Renewers;

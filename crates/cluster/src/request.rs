@@ -341,6 +341,9 @@ pub enum CoordinatorRefusal {
         /// The coordinator's.
         own: u32,
     },
+    /// The peer came over the network, and its token is none of those that may do everything.
+    #[error("the token is none of role admin that the coordinator knows")]
+    Token,
     /// The request could not be read.
     #[error("the request could not be read")]
     Unreadable,

@@ -18,7 +18,7 @@ pub struct Conflict {
 
 type Rule = fn(&Settings) -> Option<Conflict>;
 
-const RULES: [Rule; 7] = [
+const RULES: [Rule; 8] = [
     slot_fits_region,
     batch_fits_segment,
     addresses_differ,
@@ -26,10 +26,13 @@ const RULES: [Rule; 7] = [
     calls_end_within_lease,
     etcd_is_somewhere,
     lease_outlasts_election,
+    coordinator_is_shown_a_token,
 ];
 
 /// The word for etcd where a coordinator is named.
 const ETCD: &str = "etcd";
+/// How a coordinator over a network is named.
+const OVER_TLS: &str = "tls://";
 /// A shorter lease runs out while etcd elects.
 const ETCD_LEASE_MS_MIN: u64 = 2_000;
 
@@ -97,6 +100,15 @@ fn lease_outlasts_election(settings: &Settings) -> Option<Conflict> {
     let why = "etcd takes up to 1.5 s to elect a leader as it comes, and leases run out meanwhile";
     let next = "give a longer lease_ms: 5 s, or three times what this etcd takes to elect, and 2 s at least";
     (is_text(address, ETCD) && *lease < ETCD_LEASE_MS_MIN).then(|| conflict(settings, names, why, next))
+}
+
+fn coordinator_is_shown_a_token(settings: &Settings) -> Option<Conflict> {
+    let names = ["coordinator_address", "coordinator_token_file"];
+    let [address, token] = names.map(|name| settings.get(name));
+    let is_over_tls = matches!(address?.0, Value::Text(given) if given.starts_with(OVER_TLS));
+    let why = "over a network the coordinator lets nobody in without a token";
+    let next = "give the file of a token of role admin as coordinator_token_file";
+    (is_over_tls && is_text(token?.0, "")).then(|| conflict(settings, names, why, next))
 }
 
 fn is_text(value: &Value, text: &str) -> bool {

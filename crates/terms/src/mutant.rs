@@ -373,6 +373,9 @@ mutants! {
     /// The coordinator answers peers of other users. A test of the coordinator
     /// (`crates/cluster/tests/suite/mutants.rs`) catches it.
     StrangerServed: "stranger-served",
+    /// The coordinator answers over TLS whoever shows any token. A test of the coordinator
+    /// (`crates/cluster/tests/suite/mutants.rs`) catches it.
+    CoordinatorTokenUnasked: "coordinator-token-unasked",
     /// A folder is made and its name not put on stable storage.
     FolderNamesUnsynced: "folder-names-unsynced",
     /// A pair is served while its earlier owners may be trusted.

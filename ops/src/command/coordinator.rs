@@ -5,33 +5,51 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use cell_cluster::{
-    ClusterError, Coordinator, CoordinatorServer, Embedded, Remote, copy_table, members_alive,
+    ClusterError, Coordinator, CoordinatorRefusal, CoordinatorServer, Embedded, Remote, copy_table,
+    members_alive,
 };
 use cell_durable::{SystemSyncer, create_folders};
+use cell_fabric::{TLS_CERTIFICATE_FILE, TLS_KEY_FILE, TLS_TRUST_FILE};
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
+use cell_web::TOKENS_FILE;
 use clap::{ArgMatches, Args, Subcommand};
 use serde_json::json;
 
 use crate::args::Global;
+use crate::coordinator_tls::Door;
 use crate::dev::plan::COORDINATOR_SOCKET;
 use crate::exit::{Exit, Failure};
 use crate::folders::Folders;
 use crate::output::message::{self, print_json};
-use crate::process_settings::{ETCD, keep_files_private, raise_open_files};
+use crate::process_settings::{
+    COORDINATOR_LISTEN, COORDINATOR_TOKEN_FILE, ETCD, keep_files_private, raise_open_files,
+};
 use crate::signal::{self, Hangup};
-use crate::{environment, etcd_settings, logging, settings};
+use crate::{coordinator_tls, environment, etcd_settings, logging, settings};
 
 /// The settings by which the process goes.
-pub(crate) const OWN: [&str; 2] = ["data_dir", "tracing_filter"];
+pub(crate) const OWN: [&str; 7] = [
+    "data_dir",
+    "tracing_filter",
+    COORDINATOR_LISTEN,
+    TLS_CERTIFICATE_FILE,
+    TLS_KEY_FILE,
+    TLS_TRUST_FILE,
+    TOKENS_FILE,
+];
 /// Those of a copy.
-pub(crate) const OF_COPY: [&str; 9] = [
+pub(crate) const OF_COPY: [&str; 12] = [
     "coordinator_deadline_ms",
+    COORDINATOR_TOKEN_FILE,
+    TLS_CERTIFICATE_FILE,
+    TLS_TRUST_FILE,
     "etcd_endpoints",
     "etcd_prefix",
     "etcd_user",
@@ -41,6 +59,8 @@ pub(crate) const OF_COPY: [&str; 9] = [
     "etcd_client_key_file",
     "etcd_compaction",
 ];
+/// How often it is looked whether certificates were replaced.
+const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 /// How long a call of a copy may take.
 const CALL: Duration = Duration::from_secs(10);
 /// How long is waited beyond the leases that are left.
@@ -65,7 +85,8 @@ enum CoordinatorCommand {
 /// Arguments of `cell coordinator copy`.
 #[derive(Debug, Args)]
 pub(crate) struct CopyArgs {
-    /// Where the table is: a data folder that is not in use, the path of a coordinator's socket, or `etcd`
+    /// Where the table is: a data folder that is not in use, the path of a coordinator's socket,
+    /// `tls://HOST:PORT`, or `etcd`
     #[arg(long, value_name = "PLACE")]
     from: String,
     /// Where it is to be, likewise
@@ -104,18 +125,46 @@ fn serve(matches: &ArgMatches) -> anyhow::Result<Exit> {
     let peer_user = |stream: &UnixStream| cell_fabric::peer_user(stream);
     let server = CoordinatorServer::start(coordinator.clone(), &socket, peer_user);
     let server = server.map_err(|error| explain(&error))?;
-    let (ends, ended) = mpsc::channel();
-    let failed = ends.clone();
-    coordinator.on_stop(move |error| failed.send(Some(with_causes(error))).unwrap_or_default());
-    signal::on_signals(Hangup::Stops, move || ends.send(None).unwrap_or_default())?;
+    let door = Door::open(&settings, coordinator.clone())?;
+    let (sender, events) = mpsc::channel();
+    let (failed, hangup) = (sender.clone(), sender.clone());
+    coordinator.on_stop(move |error| failed.send(Event::Failed(with_causes(error))).unwrap_or_default());
+    signal::on_hangup(move || hangup.send(Event::Reload).unwrap_or_default())?;
+    signal::on_signals(Hangup::Apart, move || sender.send(Event::Stop).unwrap_or_default())?;
     message::note(&format!("nodes of this machine: coordinator_address = {}", socket.display()));
-    let why = ended.recv().unwrap_or_default();
-    drop(server);
+    if let Some(door) = &door {
+        message::note(&format!("it listens for nodes of other machines at {}", door.place()));
+    }
+    let why = attend(&events, door.as_ref());
+    drop((server, door));
     match why {
         None => Ok(Exit::Ok),
         Some(why) => Err(Failure::new(Exit::Error, format!("the coordinator has stopped: {why}"))
             .next("mend the disk under data_dir, then start it again: what was acknowledged is kept")
             .into()),
+    }
+}
+
+/// What happens to a coordinator.
+enum Event {
+    /// It is to stop.
+    Stop,
+    /// It has stopped, for this reason.
+    Failed(String),
+    /// Tokens and certificates are to be read again.
+    Reload,
+}
+
+/// Sees to what happens until the end; why it has failed, if that is the end.
+fn attend(events: &Receiver<Event>, door: Option<&Door>) -> Option<String> {
+    loop {
+        match (events.recv_timeout(LOOK_AT_FILES), door) {
+            (Ok(Event::Failed(why)), _) => return Some(why),
+            (Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected), _) => return None,
+            (Ok(Event::Reload), Some(door)) => door.reload(),
+            (Err(RecvTimeoutError::Timeout), Some(door)) => door.look_at_certificates(),
+            (Ok(Event::Reload) | Err(RecvTimeoutError::Timeout), None) => {}
+        }
     }
 }
 
@@ -148,6 +197,9 @@ fn open(place: &str, settings: &Settings, is_source: bool) -> anyhow::Result<Arc
         etcd.watch_leases().map_err(|error| explain(&error))?;
         return Ok(Arc::new(etcd));
     }
+    if let Some(address) = coordinator_tls::address(place)? {
+        return Ok(Arc::new(coordinator_tls::open(address, settings, CALL)?));
+    }
     let path = Path::new(place);
     if fs::metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
         return Ok(Arc::new(Remote::new(path, CALL)));
@@ -156,7 +208,7 @@ fn open(place: &str, settings: &Settings, is_source: bool) -> anyhow::Result<Arc
     if is_source && !Embedded::is_in(&folder) {
         let failure = Failure::usage(format!("there is no table in {}", folder.display()));
         return Err(failure
-            .next("give the data folder of a cluster, a coordinator's socket, or `etcd`")
+            .next("give the data folder of a cluster, a coordinator's socket, tls://HOST:PORT, or `etcd`")
             .into());
     }
     Ok(Arc::new(Embedded::open(&folder).map_err(|error| explain(&error))?))
@@ -188,6 +240,9 @@ fn explain(error: &ClusterError) -> Failure {
             Failure::usage(words).next("stop all nodes, and copy to a place without a table")
         }
         ClusterError::Etcd(_) => Failure::usage(words),
+        ClusterError::Refused(CoordinatorRefusal::Token) => {
+            Failure::usage(words).next("give the file of a token of role admin as coordinator_token_file")
+        }
         ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_) => {
             Failure::new(Exit::Unreachable, words)
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use cell_cluster::{ClusterError, Coordinator, Embedded, NodeRefusal, Remote};
+use cell_cluster::{ClusterError, Coordinator, CoordinatorRefusal, Embedded, NodeRefusal, Remote};
 use cell_drill::wire::PartitionWay;
 use cell_fabric::{NodeTls, Partition};
 use cell_memory::MemoryError;
@@ -41,7 +41,7 @@ use crate::start_checks::{
     address, advertised, advertised_fabric, check_fabric, check_http, check_tls, explain_web,
     network_warnings,
 };
-use crate::{cores, environment, etcd_settings, logging, settings};
+use crate::{coordinator_tls, cores, environment, etcd_settings, logging, settings};
 
 /// How often the node's state is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -312,7 +312,10 @@ fn coordinator(
         store.subscribe(move |_, settings| followed.set_deadline(deadline(settings)));
         return Ok(filtered);
     }
-    let remote = Remote::new(place, deadline(settings));
+    let remote = match coordinator_tls::address(place)? {
+        Some(address) => coordinator_tls::open(address, settings, deadline(settings))?,
+        None => Remote::new(place, deadline(settings)),
+    };
     let filtered = Arc::new(Filtered::new(remote, partition, deadline(settings)));
     let followed = filtered.clone();
     store.subscribe(move |_, settings| followed.set_deadline(deadline(settings)));
@@ -495,6 +498,12 @@ fn explain(error: NodeError) -> Failure {
             );
             return Failure::new(Exit::Usage, with_causes(&error)).next(next);
         }
+        NodeError::Cluster(ClusterError::Refused(CoordinatorRefusal::Token)) => (
+            Exit::Usage,
+            Some(
+                "give the file of a token of role admin that the coordinator knows as coordinator_token_file",
+            ),
+        ),
         NodeError::Memory(MemoryError::Geometry { .. }) => (
             Exit::Usage,
             Some("give a smaller slot_bytes or a larger node_region_bytes, which holds at least one slot"),

@@ -12,17 +12,18 @@ use cell_terms::text::with_causes;
 use cell_web::TOKENS_FILE;
 
 use super::finding::{Finding, milliseconds, percentiles};
-use crate::etcd_settings;
-use crate::process_settings::{EMBEDDED, ETCD};
+use crate::process_settings::{COORDINATOR_TOKEN_FILE, EMBEDDED, ETCD};
 use crate::start_checks::{address, check_fabric, check_tls, fabric_is_protected};
+use crate::{coordinator_tls, etcd_settings};
 
 const COORDINATOR: &str = "coordinator";
 /// Reads of the coordinator that are counted.
 const CALLS: usize = 50;
 const DAY_SECONDS: i64 = 24 * 3_600;
 const SOON_DAYS: i64 = 30;
-const SECRETS: [(&str, &str); 3] = [
+const SECRETS: [(&str, &str); 4] = [
     ("private key", TLS_KEY_FILE),
+    ("token for the coordinator", COORDINATOR_TOKEN_FILE),
     ("private key for etcd", "etcd_client_key_file"),
     ("password for etcd", "etcd_password_file"),
 ];
@@ -85,7 +86,7 @@ fn network(settings: &Settings) -> Finding {
 }
 
 fn coordinator(settings: &Settings) -> Finding {
-    const NEXT: &str = "start it, or see coordinator_address and whose the socket is";
+    const NEXT: &str = "start it; see coordinator_address, whose the socket is, which token is shown";
     let [deadline, lease] =
         ["coordinator_deadline_ms", "lease_ms"].map(|name| Duration::from_millis(settings.integer(name)));
     match settings.text("coordinator_address") {
@@ -97,11 +98,21 @@ fn coordinator(settings: &Settings) -> Finding {
             }
             Err(failure) => Finding::bad(COORDINATOR, failure.what, "see the settings that begin with etcd_"),
         },
-        place => match read_often(&Remote::new(place, deadline)) {
+        place => match open(place, settings, deadline).and_then(|remote| read_often(&remote)) {
             Ok(reads) => of_reads(reads.words(), reads.late, lease),
             Err(why) => Finding::bad(COORDINATOR, format!("{place} does not answer: {why}"), NEXT),
         },
     }
+}
+
+/// The coordinator at a socket, or over TLS; else why it cannot be asked.
+fn open(place: &str, settings: &Settings, deadline: Duration) -> Result<Remote, String> {
+    let opened = match coordinator_tls::address(place) {
+        Ok(Some(address)) => coordinator_tls::open(address, settings, deadline),
+        Ok(None) => Ok(Remote::new(place, deadline)),
+        Err(failure) => Err(failure),
+    };
+    opened.map_err(|failure| failure.what)
 }
 
 /// What reads of a coordinator took.

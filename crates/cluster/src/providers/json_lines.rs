@@ -1,18 +1,40 @@
 //! Messages between [`crate::CoordinatorServer`] and [`crate::Remote`]: one JSON object a line, of limited
-//! length.
+//! length. Over a network a hello comes first, and its answer before anything is asked.
 
 use std::io::{self, BufRead, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock_watch::ClockReading;
-use crate::request::{CoordinatorRequest, Response};
+use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
 
 /// Longest line: a transaction of [`crate::request::TRANSACTION_BYTES_MAX`], every byte escaped, and its
 /// keys.
 pub(crate) const LINE_BYTES_MAX: u64 = 4 << 20;
+/// Longest line of who has not been let in yet.
+pub(crate) const HELLO_BYTES_MAX: u64 = 4 << 10;
+/// The version of all that is said over a network.
+pub(crate) const HELLO_VERSION: u32 = 1;
 /// Read at a time; most answers are shorter.
 const PART_BYTES: usize = 4 << 10;
+
+/// What who connects over a network says first.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) version: u32,
+    /// By which they are let in.
+    pub(crate) token: String,
+}
+
+/// The answer to a hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Welcome {
+    /// What comes now are questions.
+    Welcome,
+    /// Nothing more is said.
+    Refused(CoordinatorRefusal),
+}
 
 /// A request with its number on the connection.
 #[derive(Serialize, Deserialize)]
@@ -33,8 +55,17 @@ pub(crate) struct NumberedResponse {
 
 /// Reads a line without its end. None: the peer closed the connection between two lines.
 pub(crate) fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<()>> {
+    read_line_within(LINE_BYTES_MAX, from, line)
+}
+
+/// The same, of so many bytes at most.
+pub(crate) fn read_line_within(
+    bytes_max: u64,
+    from: &mut impl BufRead,
+    line: &mut Vec<u8>,
+) -> io::Result<Option<()>> {
     line.clear();
-    let count = io::Read::take(&mut *from, LINE_BYTES_MAX).read_until(b'\n', line)?;
+    let count = io::Read::take(&mut *from, bytes_max).read_until(b'\n', line)?;
     match line.pop() {
         None if count == 0 => Ok(None),
         Some(b'\n') => Ok(Some(())),
@@ -85,6 +116,17 @@ mod tests {
         let without = r#"{"number":1,"response":"alive"}"#;
         assert_eq!(serde_json::from_str::<NumberedResponse>(without).unwrap().clock, None);
         assert_eq!(serde_json::to_string(&NumberedResponse { clock: None, ..answer }).unwrap(), without);
+    }
+
+    #[test]
+    fn hello_and_its_answer_are_lines_of_this_form() {
+        let hello = Hello { version: HELLO_VERSION, token: "secret".to_owned() };
+        assert_eq!(serde_json::to_string(&hello).unwrap(), r#"{"version":1,"token":"secret"}"#);
+        let refused = Welcome::Refused(CoordinatorRefusal::Token);
+        for (welcome, text) in [(Welcome::Welcome, r#""welcome""#), (refused, r#"{"refused":"token"}"#)] {
+            assert_eq!(serde_json::to_string(&welcome).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Welcome>(text).unwrap(), welcome);
+        }
     }
 
     #[test]

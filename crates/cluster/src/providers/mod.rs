@@ -5,22 +5,30 @@
 //! |---|---|
 //! | `store`, `usage`, `ticks` | the core of those that Cell hosts itself; how much there may be; gaps of its process |
 //! | `embedded`, `store_folder`, `room`, `sled_table`, `pieces` | on sled, in one process of a machine |
-//! | `server`, `remote`, `json_lines` | that one for other processes of the machine, over a unix socket |
+//! | `server`, `remote`, `json_lines`, `serving` | that one for other processes of the machine, over a unix socket |
+//! | `tls_server`, `tls_way`, `strangers` | for those of other machines, over TLS, by a token |
+//! | `timed_socket`, `names` | reads and writes that end in time; where a name leads |
 //! | `etcd` | on etcd, over its JSON gateway |
 //! | `sim` | in memory, with failures that are ordered |
 
 pub(crate) mod embedded;
 pub(crate) mod etcd;
 pub(crate) mod json_lines;
+pub(crate) mod names;
 pub(crate) mod pieces;
 pub(crate) mod remote;
 pub(crate) mod room;
 pub(crate) mod server;
+pub(crate) mod serving;
 pub(crate) mod sim;
 pub(crate) mod sled_table;
 pub(crate) mod store;
 pub(crate) mod store_folder;
+pub(crate) mod strangers;
 pub(crate) mod ticks;
+pub(crate) mod timed_socket;
+pub(crate) mod tls_server;
+pub(crate) mod tls_way;
 pub(crate) mod usage;
 
 pub use embedded::Embedded;
@@ -30,3 +38,5 @@ pub use room::COORDINATOR_BYTES_MIN;
 pub use server::CoordinatorServer;
 pub use sim::{Away, Fault, Sim, SimLink};
 pub use store::{CoordinatorStore, Delta, STORE_FORMAT_VERSION, StoreImage, StoreMeta};
+pub use tls_server::{CoordinatorTlsServer, TokenCheck};
+pub use tls_way::{TlsAddress, TlsCredentials};

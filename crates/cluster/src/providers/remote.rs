@@ -1,14 +1,12 @@
-//! A coordinator in another process of the machine: see [`crate::CoordinatorServer`].
+//! A coordinator in another process: of the machine, over its unix socket ([`crate::CoordinatorServer`]), or
+//! anywhere, over TLS ([`crate::CoordinatorTlsServer`]).
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-use rustix::io::Errno;
-use rustix::net::RecvFlags;
 
 use crate::clock::boottime_ns;
 use crate::clock_watch::ClockReading;
@@ -16,6 +14,8 @@ use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
 use crate::local_socket;
 use crate::providers::json_lines::{NumberedRequest, NumberedResponse, read_only_line, write_line};
+use crate::providers::timed_socket::{Limit, TimedSocket, left};
+use crate::providers::tls_way::{NoWay, TlsAddress, TlsCredentials, TlsPipe, TlsWay};
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
 
 /// Connections kept for the next call.
@@ -24,16 +24,28 @@ const IDLE_CONNECTIONS_MAX: usize = 4;
 /// A client of the coordinator. Calls from several threads run side by side, each on a connection of its own,
 /// so that a slow transaction holds up no renewal.
 pub struct Remote {
-    path: PathBuf,
+    way: Way,
     deadline_ns: AtomicU64,
     idle: Mutex<Vec<Connection>>,
 }
 
+/// How new connections come about.
+enum Way {
+    Socket(PathBuf),
+    Tls(TlsWay),
+}
+
+/// What a connection runs over.
+enum Pipe {
+    Socket(TimedSocket<UnixStream>),
+    Tls(Box<TlsPipe>),
+}
+
 struct Connection {
-    stream: UnixStream,
+    pipe: Pipe,
     number: u64,
-    /// What is written and read, kept: a renewal allocates nothing, so it does not wait for a process that
-    /// takes or gives back memory just then.
+    /// What is written and read, kept: over a unix socket a renewal allocates nothing, so it does not wait
+    /// for a process that takes or gives back memory just then.
     line: Vec<u8>,
 }
 
@@ -48,16 +60,24 @@ struct Failure {
     source: io::Error,
 }
 
+type Answered = (Response, Option<ClockReading>);
+
 impl Remote {
     /// A client of the server whose socket is at `path`, each call at most `deadline` long. Connects when it
     /// is first used.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, deadline: Duration) -> Remote {
-        Remote {
-            path: path.into(),
-            deadline_ns: AtomicU64::new(nanoseconds(deadline)),
-            idle: Mutex::new(Vec::new()),
-        }
+        Remote::by(Way::Socket(path.into()), deadline)
+    }
+
+    /// A client of the server that listens over TLS at `address`, likewise.
+    #[must_use]
+    pub fn over_tls(address: TlsAddress, credentials: TlsCredentials, deadline: Duration) -> Remote {
+        Remote::by(Way::Tls(TlsWay::new(address, credentials)), deadline)
+    }
+
+    fn by(way: Way, deadline: Duration) -> Remote {
+        Remote { way, deadline_ns: AtomicU64::new(nanoseconds(deadline)), idle: Mutex::new(Vec::new()) }
     }
 
     /// Each call takes at most so long from now on.
@@ -76,23 +96,35 @@ impl Remote {
         }
     }
 
-    fn call_within(
-        &self,
-        request: &CoordinatorRequest,
-        until_ns: u64,
-    ) -> Result<(Response, Option<ClockReading>), Failure> {
+    fn call_within(&self, request: &CoordinatorRequest, until_ns: u64) -> Result<Answered, Failure> {
+        let called = self.call_over_some(request, until_ns);
+        if let (Err(_), Way::Tls(way)) = (&called, &self.way) {
+            // A host that has gone says nothing of it: the other connections there, and its address, may be
+            // worth nothing either.
+            way.doubt();
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        called
+    }
+
+    fn call_over_some(&self, request: &CoordinatorRequest, until_ns: u64) -> Result<Answered, Failure> {
         while let Some(mut connection) = self.take_idle() {
-            if connection.is_closed() {
+            if connection.pipe.is_closed() {
                 continue;
             }
             let answered = connection.call(request, until_ns)?;
+            if answered.0 == Response::Refused(CoordinatorRefusal::Token) {
+                continue; // that token is of the past: a new connection shows the one that there is now
+            }
             self.keep(connection);
             return Ok(answered);
         }
-        let unsent = |source| Failure { sent: false, source };
-        let left = left(until_ns).map_err(unsent)?;
-        let stream = local_socket::connect(&self.path, left).map_err(unsent)?;
-        let mut connection = Connection { stream, number: 0, line: Vec::with_capacity(LINE_BYTES) };
+        let pipe = match self.way.connect(until_ns) {
+            Ok(pipe) => pipe,
+            Err(NoWay::Refused(refusal)) => return Ok((Response::Refused(refusal), None)),
+            Err(NoWay::Failed(source)) => return Err(Failure { sent: false, source }),
+        };
+        let mut connection = Connection { pipe, number: 0, line: Vec::with_capacity(LINE_BYTES) };
         let answered = connection.call(request, until_ns)?;
         self.keep(connection);
         Ok(answered)
@@ -103,15 +135,68 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+impl Way {
+    fn connect(&self, until_ns: u64) -> Result<Pipe, NoWay> {
+        match self {
+            Way::Socket(path) => {
+                let socket = Arc::new(local_socket::connect(path, left(until_ns)?)?);
+                Ok(Pipe::Socket(TimedSocket::new(socket, Limit::Until(until_ns))))
+            }
+            Way::Tls(way) => Ok(Pipe::Tls(Box::new(way.connect(until_ns)?))),
+        }
+    }
+}
+
+impl Pipe {
+    /// Whether the server has hung up, or left something that nobody asked for.
+    fn is_closed(&self) -> bool {
+        match self {
+            Pipe::Socket(socket) => socket.is_closed(),
+            Pipe::Tls(pipe) => pipe.sock.is_closed(),
+        }
+    }
+
+    /// Reads and writes end then.
+    fn end_at(&mut self, until_ns: u64) {
+        let limit = Limit::Until(until_ns);
+        match self {
+            Pipe::Socket(socket) => socket.set_limit(limit),
+            Pipe::Tls(pipe) => pipe.sock.set_limit(limit),
+        }
+    }
+}
+
+impl Read for Pipe {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Pipe::Socket(socket) => socket.read(into),
+            Pipe::Tls(pipe) => pipe.read(into),
+        }
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Pipe::Socket(socket) => socket.write(bytes),
+            Pipe::Tls(pipe) => pipe.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Pipe::Socket(socket) => socket.flush(),
+            Pipe::Tls(pipe) => pipe.flush(),
+        }
+    }
+}
+
 impl Coordinator for Remote {
     fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
         self.call_timed(request).map(|(response, _)| response)
     }
 
-    fn call_timed(
-        &self,
-        request: &CoordinatorRequest,
-    ) -> Result<(Response, Option<ClockReading>), ClusterError> {
+    fn call_timed(&self, request: &CoordinatorRequest) -> Result<Answered, ClusterError> {
         let until_ns = boottime_ns().saturating_add(self.deadline_ns.load(Ordering::Relaxed));
         match self.call_within(request, until_ns) {
             Ok((Response::Refused(CoordinatorRefusal::Stopped), _)) => {
@@ -126,42 +211,35 @@ impl Coordinator for Remote {
 }
 
 impl Connection {
-    /// Whether the server has hung up, or left something that nobody asked for.
-    fn is_closed(&self) -> bool {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        rustix::net::recv(&self.stream, &mut [0_u8], flags) != Err(Errno::AGAIN)
-    }
-
-    /// One question and its answer. After a failure the connection is dropped, so that a late answer is not
-    /// taken for that of the next question.
-    fn call(
-        &mut self,
-        request: &CoordinatorRequest,
-        until_ns: u64,
-    ) -> Result<(Response, Option<ClockReading>), Failure> {
+    /// One question and its answer, by then. After a failure the connection is dropped, so that a late answer
+    /// is not taken for that of the next question.
+    fn call(&mut self, request: &CoordinatorRequest, until_ns: u64) -> Result<Answered, Failure> {
         let unsent = |source| Failure { sent: false, source };
         let sent = |source| Failure { sent: true, source };
         self.number += 1;
         let question = NumberedRequest { number: self.number, request: request.clone() };
-        let left_now = left(until_ns).map_err(unsent)?;
-        self.stream.set_write_timeout(Some(left_now)).map_err(unsent)?;
-        write_line(&mut self.stream, &mut self.line, &question).map_err(sent)?;
-        let answer = self.answer(until_ns).map_err(sent)?;
+        left(until_ns).map_err(unsent)?;
+        self.pipe.end_at(until_ns);
+        write_line(&mut self.pipe, &mut self.line, &question).map_err(sent)?;
+        self.pipe.flush().map_err(sent)?;
+        let answer = self.answer().map_err(sent)?;
         match answer.response {
             Response::Refused(CoordinatorRefusal::Busy) => {
                 Err(unsent(io::ErrorKind::ConnectionRefused.into()))
             }
             response if answer.number == self.number => Ok((response, answer.clock)),
             Response::Refused(
-                refusal @ (CoordinatorRefusal::Unreadable | CoordinatorRefusal::Stranger { .. }),
+                refusal @ (CoordinatorRefusal::Unreadable
+                | CoordinatorRefusal::Stranger { .. }
+                | CoordinatorRefusal::Token),
             ) => Ok((Response::Refused(refusal), None)),
             _ => Err(sent(io::ErrorKind::InvalidData.into())),
         }
     }
 
-    fn answer(&mut self, until_ns: u64) -> io::Result<NumberedResponse> {
-        let Connection { stream, line, .. } = self;
-        read_only_line(&mut Limited { stream, until_ns }, line)?;
+    fn answer(&mut self) -> io::Result<NumberedResponse> {
+        let Connection { pipe, line, .. } = self;
+        read_only_line(pipe, line)?;
         let answer = serde_json::from_slice(line)?;
         if line.capacity() > LINE_KEPT_BYTES_MAX {
             *line = Vec::with_capacity(LINE_BYTES);
@@ -170,23 +248,38 @@ impl Connection {
     }
 }
 
-/// Reads with the deadline of the whole call, not of each read: a server that drips bytes does not stretch
-/// it.
-struct Limited<'a> {
-    stream: &'a UnixStream,
-    until_ns: u64,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::sim::Sim;
+    use crate::providers::tls_server::CoordinatorTlsServer;
+    use crate::test_tls::{Ends, TOKEN};
 
-impl io::Read for Limited<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(left(self.until_ns)?))?;
-        self.stream.read(into)
-    }
-}
+    const FAR: Duration = Duration::from_secs(120);
 
-fn left(until_ns: u64) -> io::Result<Duration> {
-    match until_ns.saturating_sub(boottime_ns()) {
-        0 => Err(io::ErrorKind::TimedOut.into()),
-        left_ns => Ok(Duration::from_nanos(left_ns.max(1000))),
+    /// A host of the coordinator is replaced by one with another address, and a name leads there.
+    #[test]
+    fn name_that_leads_elsewhere_is_followed_after_what_was_there_has_gone() {
+        let ends = Ends::new();
+        let (first, second) = (Sim::new(1), Sim::new(2));
+        let serve = |sim: &Sim| {
+            let (address, check) = ("127.0.0.1:0".parse().unwrap(), Ends::check());
+            CoordinatorTlsServer::start(Arc::new(sim.link()), address, ends.server(), check).unwrap()
+        };
+        let (old, new) = (serve(&first), serve(&second));
+        let leads_to = Arc::new(Mutex::new(old.address()));
+        let looked_at = leads_to.clone();
+        let look =
+            move |_: &str| -> io::Result<Vec<std::net::SocketAddr>> { Ok(vec![*looked_at.lock().unwrap()]) };
+        let address = TlsAddress::parse("tls://localhost:7200").unwrap().unwrap();
+        let mut way = TlsWay::new(address, ends.credentials(TOKEN));
+        way.name_by(Arc::new(look));
+        let remote = Remote::by(Way::Tls(way), FAR);
+        remote.transact(crate::Transaction::new().put("where", "old")).unwrap();
+        *leads_to.lock().unwrap() = new.address();
+        assert_eq!(remote.read("where").unwrap().unwrap().value, "old", "what answers is asked on");
+        drop(old);
+        let found = (0..100).find_map(|_| remote.read("where").ok());
+        assert_eq!(found.expect("the new one is asked in the end"), None);
     }
 }

@@ -1,5 +1,5 @@
-//! One suite for every provider of a coordinator: embedded (also under power cuts), remote, sim, and where it
-//! is installed etcd, of one member and of three.
+//! One suite for every provider of a coordinator: embedded (also under power cuts), remote over a socket and
+//! over TLS, sim, and where it is installed etcd, of one member and of three.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use cell_cluster::local_socket::own_user;
 use cell_cluster::{
-    ClusterError, Coordinator, CoordinatorRefusal, CoordinatorRequest, CoordinatorServer, Embedded,
-    KeyCondition, ManualClock, Remote, Response, Sim, Transaction, TransactionOutcome, initialise,
+    ClusterError, Coordinator, CoordinatorRefusal, CoordinatorRequest, CoordinatorServer,
+    CoordinatorTlsServer, Embedded, KeyCondition, ManualClock, Remote, Response, Sim, TlsAddress,
+    Transaction, TransactionOutcome, initialise,
 };
 use cell_durable::PowerCutSyncer;
 use cell_terms::Incarnation;
 use tempfile::TempDir;
 
 use crate::etcd::members::{EtcdMembers, is_installed, until};
+use crate::test_tls::{Ends, TOKEN};
 
 const MS: u64 = 1_000_000;
 
@@ -63,6 +65,20 @@ fn subjects() -> Vec<Subject> {
         is_clock_given: true,
         _hold: Box::new((server, folder)),
     };
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(1));
+    let served = Embedded::open_with_clock(folder.path(), clock.clone()).unwrap();
+    let (ends, address) = (Ends::new(), "127.0.0.1:0".parse().unwrap());
+    let server =
+        CoordinatorTlsServer::start(Arc::new(served), address, ends.server(), Ends::check()).unwrap();
+    let address = TlsAddress::parse(&format!("tls://{}", server.address())).unwrap().unwrap();
+    let over_tls = Subject {
+        name: "remote over TLS",
+        coordinator: Arc::new(Remote::over_tls(address, ends.credentials(TOKEN), Duration::from_secs(120))),
+        advance: Box::new(move |by| clock.advance(by)),
+        is_clock_given: true,
+        _hold: Box::new((server, folder)),
+    };
     let sizes: &[(&'static str, usize)] =
         if is_installed() { &[("etcd", 1), ("etcd of three members", 3)] } else { &[] };
     let of_etcd = sizes.iter().copied().filter_map(|(name, count)| {
@@ -76,7 +92,7 @@ fn subjects() -> Vec<Subject> {
             _hold: Box::new(members),
         })
     });
-    [in_memory, on_sled, over_a_socket, cut_often()].into_iter().chain(of_etcd).collect()
+    [in_memory, on_sled, over_a_socket, over_tls, cut_often()].into_iter().chain(of_etcd).collect()
 }
 
 impl Subject {

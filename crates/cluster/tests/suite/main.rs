@@ -22,5 +22,7 @@ mod races;
 #[allow(unreachable_pub, dead_code, reason = "as for the ports; this crate mounts nothing")]
 mod reaper;
 mod table;
+mod test_tls;
+mod tls;
 mod tuning;
 mod unreadable;

@@ -11,14 +11,15 @@ use std::time::Duration;
 
 use cell_cluster::local_socket::own_user;
 use cell_cluster::{
-    ClaimReason, ClusterError, Coordinator, CoordinatorRequest, CoordinatorServer, Embedded, HostId,
-    Incidents, ManualClock, Missing, NewIncident, NewPair, Notices, Ownership, PairGeometry, Remote,
-    Response, ServingAddress, Sim, SimLink, Table, Transaction,
+    ClaimReason, ClusterError, Coordinator, CoordinatorRequest, CoordinatorServer, CoordinatorTlsServer,
+    Embedded, HostId, Incidents, ManualClock, Missing, NewIncident, NewPair, Notices, Ownership,
+    PairGeometry, Remote, Response, ServingAddress, Sim, SimLink, Table, TlsAddress, Transaction,
 };
 use cell_durable::{PowerCutSyncer, Syncer, SystemSyncer};
 use cell_terms::mutant::{Mutant, plant};
 use cell_terms::{Csn, Durability, Incarnation, NodeId};
 
+use crate::test_tls::Ends;
 use crate::{balance, drains, joining, moves, table, unreadable};
 
 /// Whether what the simulated coordinator acknowledged outlives a power cut.
@@ -220,6 +221,16 @@ fn stranger_is_refused() -> bool {
     Remote::new(path, Duration::from_secs(120)).grant(1_000).is_err()
 }
 
+/// Whether the coordinator is asked over TLS by nobody who shows another token.
+fn wrong_token_is_refused() -> bool {
+    let (ends, coordinator) = (Ends::new(), Arc::new(Sim::new(7).link()));
+    let address = "127.0.0.1:0".parse().unwrap();
+    let server = CoordinatorTlsServer::start(coordinator, address, ends.server(), Ends::check()).unwrap();
+    let address = TlsAddress::parse(&format!("tls://{}", server.address())).unwrap().unwrap();
+    let remote = Remote::over_tls(address, ends.credentials("a guess"), Duration::from_secs(120));
+    remote.grant(1_000).is_err()
+}
+
 /// Whether a check finds nothing wrong.
 type Check = fn() -> bool;
 
@@ -232,6 +243,7 @@ fn every_mutant_of_the_coordinator_is_caught() {
             (Mutant::RowsUncut, "files of sled's own", pages_are_small),
             (Mutant::PairOverwritten, "counter that went back", counter_that_went_back_is_noticed),
             (Mutant::StrangerServed, "peer of another user", stranger_is_refused),
+            (Mutant::CoordinatorTokenUnasked, "peer with another token", wrong_token_is_refused),
             (Mutant::HostUnasked, "claim across hosts", owner_on_another_host_is_left_alone),
             (Mutant::ServedClaimedAgain, "claim of what one serves", claim_by_who_has_served_is_refused),
             (Mutant::TableUnconditional, "claim that was outrun", claim_that_was_outrun_changes_nothing),
