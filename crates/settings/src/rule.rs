@@ -107,7 +107,7 @@ fn coordinator_is_shown_a_token(settings: &Settings) -> Option<Conflict> {
     let [address, token] = names.map(|name| settings.get(name));
     let is_over_tls = matches!(address?.0, Value::Text(given) if given.starts_with(OVER_TLS));
     let why = "over a network the coordinator lets nobody in without a token";
-    let next = "give the file of a token of role admin as coordinator_token_file";
+    let next = "give a coordinator_token_file: the file of a token of role admin";
     (is_over_tls && is_text(token?.0, "")).then(|| conflict(settings, names, why, next))
 }
 
@@ -159,6 +159,8 @@ mod tests {
         bytes("client_retry_longest"),
         Setting { default: "1", ..bytes("coordinator_deadline_ms") },
         bytes("lease_ms"),
+        text("coordinator_address"),
+        text("coordinator_token_file"),
     ];
 
     fn with(values: &[(&str, &str)]) -> Result<(), Conflict> {
@@ -173,6 +175,8 @@ mod tests {
         assert_eq!(check_rules(&Settings::new(&[])), Ok(()));
         assert_eq!(with(&[("listen_address", "127.0.0.1:0"), ("http_address", "127.0.0.1:0")]), Ok(()));
         assert_eq!(with(&[("coordinator_deadline_ms", "64 MiB")]), Ok(()));
+        let over_tls = ("coordinator_address", "tls://cell-1.example:7200");
+        assert_eq!(with(&[over_tls, ("coordinator_token_file", "token")]), Ok(()));
     }
 
     #[test]
@@ -202,6 +206,11 @@ mod tests {
                 &[("coordinator_deadline_ms", "65 MiB")],
                 ["coordinator_deadline_ms", "lease_ms"],
                 "`coordinator_deadline_ms` is 65 MiB and `lease_ms` is 64 MiB: a renewal that hangs",
+            ),
+            (
+                &[("coordinator_address", "tls://cell-1.example:7200")],
+                ["coordinator_address", "coordinator_token_file"],
+                "`coordinator_address` is tls://cell-1.example:7200 and `coordinator_token_file` is ",
             ),
         ] {
             let conflict = with(values).unwrap_err();
