@@ -53,7 +53,7 @@ pub trait Coordinator: Send + Sync {
         None
     }
 
-    /// The cluster's random generation, upper half of session ids.
+    /// The cluster's random generation, from which the upper half of session ids follows.
     ///
     /// # Errors
     /// See [`Coordinator::call`]; [`ClusterError::NotInitialised`] before [`initialise`].

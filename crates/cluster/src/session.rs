@@ -1,9 +1,17 @@
 //! Client sessions (RIFL, SOSP 2015; `docs/design/log.md`): opened and ended here, their ids never
 //! reused.
 //!
-//! A pair keeps what a session's writes ended as until the session's end is recorded here. An id begins with
-//! the cluster's random generation, so that a session of a table that was lost is unknown and not somebody
-//! else's.
+//! A pair keeps what a session's writes ended as until the session's end is recorded here. So an id is never
+//! given twice, by a table neither that was lost nor that was restored from a backup:
+//!
+//! 1. a client opens session 105; its writes and what they ended as are in the pairs' logs;
+//! 2. the table is restored to when session 100 was the next one, and gives 105 to another client;
+//! 3. were that the same id, the second client's write with a number of the first one's would be answered with
+//!    what that ended as, and not be carried out.
+//!
+//! An id's lower half counts. Its upper half follows from the cluster's random generation, which a new table
+//! draws, and from the keeper's incarnation: no process outlives a restored table, and what comes after it has
+//! other leases than those that were given since the backup.
 
 use std::sync::Arc;
 
@@ -102,7 +110,7 @@ impl Sessions {
                 .when(KeyCondition::LeaseAlive { lease: keeper })
                 .when(unchanged)
                 .put(KEY_SESSION_NEXT, next.to_string());
-            let ids: Vec<_> = (first..next).map(|low| session_id(generation, low)).collect();
+            let ids: Vec<_> = (first..next).map(|low| session_id(generation, keeper, low)).collect();
             for session in &ids {
                 open = open
                     .when(KeyCondition::Absent { key: session_key(*session) })
@@ -231,8 +239,11 @@ impl Sessions {
     }
 }
 
-fn session_id(generation: u32, low: u32) -> SessionId {
-    SessionId((u64::from(generation) << 32) | u64::from(low))
+fn session_id(generation: u32, keeper: Incarnation, low: u32) -> SessionId {
+    // An odd factor: incarnations that are near one another are apart in the upper half.
+    let spread = keeper.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    let of_keeper = if planted(Mutant::SessionByCounter) { 0 } else { spread };
+    SessionId(((u64::from(generation) ^ of_keeper) << 32) | u64::from(low))
 }
 
 pub(crate) fn session_key(session: SessionId) -> String {

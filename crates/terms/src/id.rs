@@ -52,7 +52,7 @@ id!(
     "slot-"
 );
 id!(
-    /// A client session. Ids begin with a random cluster generation and are never reused.
+    /// A client session. Ids are never reused, by a coordinator that was lost or restored neither.
     SessionId(u64),
     "session-"
 );

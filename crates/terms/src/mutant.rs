@@ -318,6 +318,9 @@ mutants! {
     TermsIgnored: "terms-ignored",
     /// A node joins though another one with its number lives elsewhere.
     SeatIgnored: "seat-ignored",
+    /// A session's id follows from the table's counter alone: a table that was restored from a backup gives it
+    /// to another client.
+    SessionByCounter: "session-by-counter",
     /// A session whose row does not read counts as ended: what its writes ended as is forgotten.
     UnreadableSessionEnded: "unreadable-session-ended",
     /// A member whose row does not read is nobody to who joins: its terms may differ from those of others.

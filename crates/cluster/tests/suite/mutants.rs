@@ -297,6 +297,9 @@ fn every_mutant_of_the_coordinator_is_caught() {
             (Mutant::DamageBelievedAlone, "damage of a pair", damage_is_looked_at_twice),
             (Mutant::ClaimerLeaseUnasked, "new incident", || claim_past_the_lease_is_refused(false)),
             (Mutant::ClaimerLeaseUnasked, "own incident", || claim_past_the_lease_is_refused(true)),
+            (Mutant::SessionByCounter, "sessions of a restored table", || {
+                holds(table::session_of_a_restored_table_is_nobodys_of_before)
+            }),
             (
                 Mutant::UnreadableSessionEnded,
                 "session whose row does not read",

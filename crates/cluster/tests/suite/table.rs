@@ -424,13 +424,28 @@ fn watch_shows_each_change_of_a_row() {
     assert_eq!(watch.view().pairs[&ownership.pair].state, PairState::Released);
 }
 
+/// The table goes back to when no session was open; whoever opens some then has a lease that was given since.
 #[test]
-fn sessions_ids_begin_with_the_generation_and_are_never_reused() {
+pub(crate) fn session_of_a_restored_table_is_nobodys_of_before() {
+    let sim = Sim::new(1);
+    let sessions = Sessions::new(Arc::new(sim.link()));
+    let (before, after) = (member(&sim), member(&sim));
+    let lost = sessions.open_many(before.lease, 3).unwrap();
+    let back = cell_cluster::Transaction::new().delete("counter/session");
+    let back = lost.iter().fold(back, |back, session| back.delete(format!("session/{:016x}", session.0)));
+    cell_cluster::Coordinator::transact(&before.link, back).unwrap();
+    assert_eq!(sessions.open_sessions().unwrap().0, []);
+    let again = sessions.open_many(after.lease, 3).unwrap();
+    assert!(again.iter().all(|session| !lost.contains(session)), "{again:?} were {lost:?}");
+}
+
+#[test]
+fn sessions_ids_count_up_and_are_never_reused() {
     let sim = Sim::new(0x1234_5678);
     let keeper = member(&sim);
     let sessions = Sessions::new(Arc::new(keeper.link.clone()));
     let first = sessions.open(keeper.lease).unwrap();
-    assert_eq!(first.0, 0x1234_5678_0000_0001);
+    assert_eq!(first.0 & u64::from(u32::MAX), 1);
     let mut watch = Watch::new(Arc::new(keeper.link.clone()));
     watch.look().unwrap();
     let (open, _) = sessions.open_sessions().unwrap();
