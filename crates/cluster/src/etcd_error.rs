@@ -33,6 +33,18 @@ pub enum EtcdError {
         /// What was answered.
         status: u16,
     },
+    /// A member is of another cluster of etcd than those that answered before.
+    #[error("{endpoint} belongs to another cluster of etcd than the members that have answered before")]
+    OtherCluster {
+        /// Where.
+        endpoint: Box<str>,
+    },
+    /// The members are of different clusters of etcd.
+    #[error("`etcd_endpoints` has members of different clusters of etcd: {clusters}")]
+    Clusters {
+        /// Which are of which, in words.
+        clusters: Box<str>,
+    },
     /// The rows are not those that this process has seen: etcd was restored from a backup, or another one
     /// answers at its address. What this process believes of them may be wrong; it must be started again.
     #[error(

@@ -318,8 +318,8 @@ mutants! {
     TermsIgnored: "terms-ignored",
     /// A node joins though another one with its number lives elsewhere.
     SeatIgnored: "seat-ignored",
-    /// A session's id follows from the table's counter alone: a table that was restored from a backup gives it
-    /// to another client.
+    /// A session's id follows from the table's counter alone: a table that was restored from a backup gives
+    /// it to another client.
     SessionByCounter: "session-by-counter",
     /// A session whose row does not read counts as ended: what its writes ended as is forgotten.
     UnreadableSessionEnded: "unreadable-session-ended",
@@ -334,6 +334,12 @@ mutants! {
     /// An etcd that was restored from a backup is taken for the one before. A test of
     /// `crates/cluster/src/providers/etcd/history.rs` catches it.
     HistoryUnasked: "history-unasked",
+    /// What a member of another cluster of etcd answers is believed. A test of
+    /// `crates/cluster/src/providers/etcd/tests.rs` catches it.
+    OtherClusterBelieved: "other-cluster-believed",
+    /// A lease on etcd is renewed though its row is an older one than its holder left: etcd was restored from
+    /// a backup. Caught as the one before.
+    RestoredLeaseRenewed: "restored-lease-renewed",
     /// A lease on etcd is renewed whether it has ended or not. A test of
     /// `crates/cluster/src/providers/etcd/tests.rs` catches it.
     EndedLeaseRenewed: "ended-lease-renewed",

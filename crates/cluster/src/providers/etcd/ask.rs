@@ -1,5 +1,6 @@
 //! Asking etcd: over its members, within one deadline, with a token where there is a user.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,12 +14,12 @@ use crate::clock::Clock;
 use crate::error::ClusterError;
 use crate::etcd_error::EtcdError;
 use crate::providers::etcd::gateway::{
-    Complaint, Headed, HeaderAnswer, PATH_AUTHENTICATE, TokenAnswer, Verdict,
+    Complaint, Headed, Header, HeaderAnswer, PATH_AUTHENTICATE, PATH_STATUS, TokenAnswer, Verdict,
 };
 use crate::providers::etcd::history::History;
 use crate::providers::etcd::keys::Keys;
 use crate::providers::etcd::post::{Gateway, PostFailure, Question};
-use crate::providers::etcd::route::{Repeats, Route};
+use crate::providers::etcd::route::{Repeats, Route, TryTimes};
 use crate::request::CoordinatorRefusal;
 
 /// Log-ins in one call: the token of the first may be none any more when it is used.
@@ -87,6 +88,24 @@ impl Asker {
         self.history().is_lost()
     }
 
+    /// Which cluster of etcd has answered; none: nobody has.
+    pub(super) fn cluster_id(&self) -> Option<u64> {
+        self.history().cluster_id()
+    }
+
+    /// Whether this is said by another cluster of etcd than the one that answers; where nobody says by whom,
+    /// it is not.
+    pub(super) fn is_of_another(&self, header: Header) -> bool {
+        header.cluster_id != 0 && self.history().is_of_another(header)
+    }
+
+    /// The rows are not those that this process has seen.
+    pub(super) fn lose_history(&self) -> ClusterError {
+        self.history().lose();
+        tracing::error!("etcd has another history than before: this process has to start again");
+        EtcdError::HistoryLost.into()
+    }
+
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,8 +139,7 @@ impl Asker {
         if self.history().observe(known, answer.header()) {
             return Ok(answer);
         }
-        tracing::error!("etcd has another history than before: this process has to start again");
-        Err(EtcdError::HistoryLost.into())
+        Err(self.lose_history())
     }
 
     /// What stands in an answer of etcd's. What answers without its header is not etcd, which is no answer:
@@ -137,6 +155,7 @@ impl Asker {
             Err(_) => serde_json::from_slice::<HeaderAnswer>(bytes).ok().map(|answer| answer.header()),
         };
         match header.filter(|header| header.is_etcds()) {
+            Some(header) if self.history().is_of_another(header) => Err(PostFailure::OtherCluster),
             Some(_) => Ok(answer),
             None => Err(self.stranger(member)),
         }
@@ -168,61 +187,127 @@ impl Asker {
         until_ns: u64,
         ask: impl Fn(Question<'_>) -> Result<T, PostFailure>,
     ) -> Result<T, ClusterError> {
-        let mut route = self.route(repeats);
         let mut log_ins = 0;
+        self.try_members(repeats, until_ns, |member, times| {
+            let token = self.token(until_ns)?;
+            let complaint = match ask(Question { member, path, body, token: token.as_deref(), times }) {
+                Ok(answer) => return Ok(Tried::Answered(answer)),
+                Err(PostFailure::Unanswered { sent, source }) => return Ok(Tried::Failed(sent, source)),
+                Err(PostFailure::OtherCluster) => return Ok(Tried::Stranger(self.of_another(member))),
+                Err(PostFailure::Complained(complaint)) => complaint,
+            };
+            match self.verdict(member, &complaint) {
+                Verdict::Unknown => Ok(self.unanswered(member, &complaint)),
+                Verdict::TooLong(_) if repeats != Repeats::Reads => Ok(self.unanswered(member, &complaint)),
+                Verdict::Token if self.user.is_some() && log_ins < LOG_INS_MAX => {
+                    log_ins += 1;
+                    self.forget(token.as_deref());
+                    Ok(Tried::Again)
+                }
+                Verdict::NoSpace => Err(ClusterError::Refused(CoordinatorRefusal::SpaceAlarm)),
+                Verdict::Token => Err(self.refused(member, EtcdError::Credentials)),
+                Verdict::Stranger(error) => Ok(Tried::Stranger(error)),
+                Verdict::TooLong(error) | Verdict::Never(error) => Err(self.refused(member, error)),
+            }
+        })
+    }
+
+    /// Tries one member after the other until one has answered, or nobody else is to be asked.
+    fn try_members<T>(
+        &self,
+        repeats: Repeats,
+        until_ns: u64,
+        mut attempt: impl FnMut(usize, TryTimes) -> Result<Tried<T>, ClusterError>,
+    ) -> Result<T, ClusterError> {
+        let first = self.preferred.load(Ordering::Relaxed);
+        let mut route = Route::new(self.gateway.members(), first, repeats);
         loop {
             let Some(left) = self.left(until_ns) else {
                 return Err(route.given_up(io::ErrorKind::TimedOut.into()));
             };
             let member = route.member();
-            let token = self.token(until_ns)?;
-            let times = route.times(left);
-            match ask(Question { member, path, body, token: token.as_deref(), times }) {
-                Ok(answer) => {
+            match attempt(member, route.times(left))? {
+                Tried::Answered(answer) => {
                     self.preferred.store(member, Ordering::Relaxed);
                     return Ok(answer);
                 }
-                Err(PostFailure::Unanswered { sent, source }) => self.failed(&mut route, sent, source)?,
-                Err(PostFailure::Complained(complaint)) => match self.verdict(member, &complaint) {
-                    Verdict::Unknown => {
-                        let why = format!("{}: {}", self.gateway.endpoint(member), complaint.message);
-                        self.failed(&mut route, true, io::Error::other(why))?;
-                    }
-                    Verdict::Token if self.user.is_some() && log_ins < LOG_INS_MAX => {
-                        log_ins += 1;
-                        self.forget(token.as_deref());
-                    }
-                    Verdict::Token => return Err(EtcdError::Credentials.into()),
-                    Verdict::NoSpace => return Err(ClusterError::Refused(CoordinatorRefusal::SpaceAlarm)),
-                    Verdict::Stranger(error) => self.met_stranger(&mut route, error)?,
-                    Verdict::Never(error) => return Err(error.into()),
-                },
+                Tried::Again => {}
+                Tried::Failed(sent, why) => self.failed(&mut route, sent, why)?,
+                Tried::Stranger(error) => self.met_stranger(&mut route, error)?,
             }
         }
-    }
-
-    fn route(&self, repeats: Repeats) -> Route {
-        Route::new(self.gateway.members(), self.preferred.load(Ordering::Relaxed), repeats)
     }
 
     fn verdict(&self, member: usize, complaint: &Complaint) -> Verdict {
         complaint.verdict(self.gateway.endpoint(member), self.keys.prefix())
     }
 
+    fn unanswered<T>(&self, member: usize, complaint: &Complaint) -> Tried<T> {
+        let why = format!("{}: {}", self.gateway.endpoint(member), complaint.message);
+        Tried::Failed(true, io::Error::other(why))
+    }
+
+    fn of_another(&self, member: usize) -> EtcdError {
+        EtcdError::OtherCluster { endpoint: self.gateway.endpoint(member).into() }
+    }
+
+    /// It will not do that. The next call begins with another member: this one may be of another cluster,
+    /// which knows other users.
+    fn refused(&self, member: usize, error: EtcdError) -> ClusterError {
+        self.pass_by(member);
+        error.into()
+    }
+
     /// The next call begins with another member than this one.
-    fn failed(&self, route: &mut Route, sent: bool, why: io::Error) -> Result<(), ClusterError> {
-        let member = route.member();
+    fn pass_by(&self, member: usize) {
         let next = (member + 1) % self.gateway.members();
         let _ = self.preferred.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn failed(&self, route: &mut Route, sent: bool, why: io::Error) -> Result<(), ClusterError> {
+        self.pass_by(route.member());
         route.failed(sent, why)
     }
 
-    /// It is not etcd that listens there. Where nobody else is asked, that is what is wrong.
+    /// Who listens there is none of this etcd's members. Where nobody else is asked, that is what is wrong;
+    /// and where all are of another cluster, the one that was seen is gone.
     fn met_stranger(&self, route: &mut Route, error: EtcdError) -> Result<(), ClusterError> {
-        if route.met_stranger() {
+        if !route.met_stranger() {
+            return self.failed(route, false, io::Error::other(error));
+        }
+        if !matches!(error, EtcdError::OtherCluster { .. }) {
             return Err(error.into());
         }
-        self.failed(route, false, io::Error::other(error))
+        self.history().lose();
+        tracing::error!(%error, "etcd was replaced: this process has to start again");
+        Err(EtcdError::HistoryLost.into())
+    }
+
+    /// Refuses members that are of different clusters, as far as they answer within this time.
+    pub(super) fn check_members(&self, until_ns: u64) -> Result<(), ClusterError> {
+        let mut clusters = BTreeMap::<u64, Vec<&str>>::new();
+        for member in 0..self.gateway.members() {
+            if let Some(cluster) = self.cluster_of(member, until_ns) {
+                clusters.entry(cluster).or_default().push(self.gateway.endpoint(member));
+            }
+        }
+        if clusters.len() <= 1 {
+            return Ok(());
+        }
+        let words = clusters.iter().map(|(id, members)| format!("{} of {id:x}", members.join(", ")));
+        let clusters = words.collect::<Vec<_>>().join("; ").into();
+        Err(EtcdError::Clusters { clusters }.into())
+    }
+
+    /// Which cluster a member is of, by what it says of itself, whoever asks.
+    fn cluster_of(&self, member: usize, until_ns: u64) -> Option<u64> {
+        let untried = u32::try_from(self.gateway.members() - member).unwrap_or(u32::MAX).max(1);
+        let share = self.left(until_ns)? / untried;
+        let times = TryTimes { connect: share, whole: share };
+        let question = Question { member, path: PATH_STATUS, body: "{}", token: None, times };
+        let answer = self.gateway.post(question).ok()?;
+        let header = serde_json::from_slice::<HeaderAnswer>(&answer).ok()?.header();
+        header.is_etcds().then_some(header.cluster_id)
     }
 
     fn left(&self, until_ns: u64) -> Option<Duration> {
@@ -271,39 +356,48 @@ impl Asker {
             EtcdError::Password { why }
         })?;
         let body = json!({"name": name, "password": password.trim_end_matches(['\n', '\r'])}).to_string();
-        let mut route = self.route(Repeats::Reads);
-        loop {
-            let Some(left) = self.left(until_ns) else {
-                return Err(route.given_up(io::ErrorKind::TimedOut.into()));
+        self.try_members(Repeats::Reads, until_ns, |member, times| {
+            let question = Question { member, path: PATH_AUTHENTICATE, body: &body, token: None, times };
+            let complaint = match self.gateway.post(question) {
+                Ok(answer) => return Ok(self.read_token(member, &answer)),
+                Err(PostFailure::Unanswered { sent, source }) => return Ok(Tried::Failed(sent, source)),
+                Err(PostFailure::OtherCluster) => return Ok(Tried::Stranger(self.of_another(member))),
+                Err(PostFailure::Complained(complaint)) => complaint,
             };
-            let member = route.member();
-            let times = route.times(left);
-            match self.gateway.post(Question {
-                member,
-                path: PATH_AUTHENTICATE,
-                body: &body,
-                token: None,
-                times,
-            }) {
-                Ok(answer) => match serde_json::from_slice::<TokenAnswer>(&answer) {
-                    Ok(answer) if !answer.token.is_empty() => return Ok(Some(answer.token.into())),
-                    _ => {
-                        let words = format!("{}: it gives no token", self.gateway.endpoint(member));
-                        self.failed(&mut route, true, io::Error::new(io::ErrorKind::InvalidData, words))?;
-                    }
-                },
-                Err(PostFailure::Complained(complaint)) if complaint.wants_no_token() => return Ok(None),
-                Err(PostFailure::Unanswered { sent, source }) => self.failed(&mut route, sent, source)?,
-                Err(PostFailure::Complained(complaint)) => match self.verdict(member, &complaint) {
-                    Verdict::Never(error) => return Err(error.into()),
-                    Verdict::Stranger(error) => self.met_stranger(&mut route, error)?,
-                    Verdict::Token => return Err(EtcdError::Credentials.into()),
-                    Verdict::Unknown | Verdict::NoSpace => {
-                        let why = format!("{}: {}", self.gateway.endpoint(member), complaint.message);
-                        self.failed(&mut route, true, io::Error::other(why))?;
-                    }
-                },
+            if complaint.wants_no_token() {
+                return Ok(Tried::Answered(None));
+            }
+            match self.verdict(member, &complaint) {
+                Verdict::Stranger(error) => Ok(Tried::Stranger(error)),
+                Verdict::Token => Err(self.refused(member, EtcdError::Credentials)),
+                Verdict::Never(error) => Err(self.refused(member, error)),
+                Verdict::Unknown | Verdict::NoSpace | Verdict::TooLong(_) => {
+                    Ok(self.unanswered(member, &complaint))
+                }
+            }
+        })
+    }
+
+    /// The token in the answer to a log-in.
+    fn read_token(&self, member: usize, answer: &[u8]) -> Tried<Option<Arc<str>>> {
+        match serde_json::from_slice::<TokenAnswer>(answer) {
+            Ok(answer) if self.is_of_another(answer.header) => Tried::Stranger(self.of_another(member)),
+            Ok(answer) if !answer.token.is_empty() => Tried::Answered(Some(answer.token.into())),
+            _ => {
+                let words = format!("{}: it gives no token", self.gateway.endpoint(member));
+                Tried::Failed(true, io::Error::new(io::ErrorKind::InvalidData, words))
             }
         }
     }
+}
+
+/// What became of one try.
+enum Tried<T> {
+    Answered(T),
+    /// The same member is to be asked again.
+    Again,
+    /// No answer, before or after it was sent.
+    Failed(bool, io::Error),
+    /// Who was asked is none of this etcd's members.
+    Stranger(EtcdError),
 }

@@ -9,13 +9,12 @@ use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::clock::Clock;
 use crate::error::ClusterError;
 use crate::providers::etcd::ask::Asker;
 use crate::providers::etcd::gateway::{
     self as gw, PATH_RANGE, PATH_WATCH, RangeAnswer, WatchEvent, WatchLine,
 };
-use crate::providers::etcd::keys::{Keys, LAYOUT};
+use crate::providers::etcd::keys::{Keys, check_layout};
 use crate::providers::etcd::route::Repeats;
 use crate::request::{ChangesPage, CoordinatorRefusal, KeyChange, KeyValue, Response, Revision};
 
@@ -140,15 +139,6 @@ impl Changes {
     }
 }
 
-/// Another version of Cell wrote these rows.
-fn check_layout(found: &str) -> Result<(), ClusterError> {
-    if found == LAYOUT {
-        return Ok(());
-    }
-    let known = LAYOUT.parse().unwrap_or_default();
-    Err(ClusterError::Format { found: found.parse().unwrap_or_default(), known })
-}
-
 impl Stream {
     fn new(lines: Box<dyn Read + Send>, complete_to: Revision) -> Stream {
         Stream { lines: BufReader::new(lines), line: Vec::new(), pending: VecDeque::new(), complete_to }
@@ -164,7 +154,7 @@ impl Stream {
     ) -> Result<(), WatchEnd> {
         while self.complete_to < changed {
             let Some(event) = self.pending.pop_front() else {
-                self.read_line(&*asker.clock, until_ns)?;
+                self.read_line(asker, until_ns)?;
                 continue;
             };
             let revision = event.kv.mod_revision;
@@ -186,8 +176,8 @@ impl Stream {
         Ok(())
     }
 
-    fn read_line(&mut self, clock: &dyn Clock, until_ns: u64) -> Result<(), WatchEnd> {
-        if clock.now_ns() >= until_ns {
+    fn read_line(&mut self, asker: &Asker, until_ns: u64) -> Result<(), WatchEnd> {
+        if asker.clock.now_ns() >= until_ns {
             return Err(WatchEnd::Failed(io::ErrorKind::TimedOut.into()));
         }
         self.line.clear();
@@ -204,6 +194,9 @@ impl Stream {
             return Err(invalid(format!("a watch of etcd has ended: {words}")));
         };
         match result {
+            result if asker.is_of_another(result.header) => {
+                Err(invalid("another cluster of etcd answers to a watch".to_owned()))
+            }
             result if result.compact_revision > 0 => Err(WatchEnd::Compacted(result.compact_revision)),
             result if result.canceled => Err(invalid("etcd has cancelled a watch".to_owned())),
             result => {

@@ -8,10 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use data_encoding::BASE64;
 use serde_json::{Value, json};
 
-use crate::providers::etcd::gateway::{Complaint, PATH_AUTHENTICATE, PATH_COMPACT, PATH_RANGE, PATH_TXN};
+use crate::providers::etcd::gateway::{
+    Complaint, PATH_AUTHENTICATE, PATH_COMPACT, PATH_RANGE, PATH_STATUS, PATH_TXN,
+};
 use crate::providers::etcd::post::{Gateway, PostFailure, Question};
 
 const STEPS_MAX: usize = 128;
+const TOO_LONG: &str = "grpc: received message larger than max (5000000 vs. 4194304)";
 
 /// What happens to one question.
 pub(super) enum FakeFault {
@@ -45,6 +48,8 @@ struct Event {
 
 #[derive(Default)]
 struct State {
+    /// Its id.
+    cluster: u64,
     keys: BTreeMap<Vec<u8>, Stored>,
     revision: u64,
     compacted: u64,
@@ -57,6 +62,10 @@ struct State {
     token: Option<String>,
     /// Members that are none of etcd's, and what they answer: HTTP's status, and a text.
     strangers: BTreeMap<usize, (u16, &'static str)>,
+    /// Members in whose place one of another cluster answers.
+    replaced: BTreeMap<usize, FakeEtcd>,
+    /// What the gateway takes at a time, as that of before 3.4.17; none: all.
+    answer_bytes_max: Option<usize>,
 }
 
 /// Clones are the same one.
@@ -91,9 +100,20 @@ impl Stored {
     }
 }
 
+impl Event {
+    fn to_json(&self) -> Value {
+        match &self.value {
+            Some(stored) => json!({"kv": stored.to_json(&self.key)}),
+            None => json!({"type": "DELETE", "kv": {
+                "key": BASE64.encode(&self.key), "mod_revision": self.revision.to_string(),
+            }}),
+        }
+    }
+}
+
 impl State {
     fn header(&self) -> Value {
-        json!({"cluster_id": "7", "revision": self.revision.to_string()})
+        json!({"cluster_id": self.cluster.to_string(), "revision": self.revision.to_string()})
     }
 
     fn in_range(&self, question: &Value) -> Vec<(Vec<u8>, Stored)> {
@@ -210,6 +230,30 @@ impl State {
         answer
     }
 
+    /// What a watch says. Where that is not wanted in fragments, it is one line.
+    fn watch(&self, create: &Value) -> String {
+        let (from, key, end) =
+            (number(&create["start_revision"]), bytes(&create["key"]), bytes(&create["range_end"]));
+        let mut text = json!({"result": {"header": self.header(), "created": true}}).to_string() + "\n";
+        if from <= self.compacted {
+            let compacted = (self.compacted + 1).to_string();
+            let line = json!({"result": {"canceled": true, "compact_revision": compacted}});
+            text += &(line.to_string() + "\n");
+        }
+        let events = self.events.iter().filter(|event| event.revision >= from);
+        let events = events.filter(|event| event.key >= key && event.key < end);
+        let events: Vec<Value> = events.map(Event::to_json).collect();
+        let size = if create["fragment"] == true { 1 } else { events.len().max(1) };
+        for some in events.chunks(size) {
+            let line = json!({"result": {"header": self.header(), "events": some}}).to_string();
+            let is_long = self.answer_bytes_max.is_some_and(|most| line.len() > most);
+            let too_long = || json!({"error": {"grpc_code": 8, "message": TOO_LONG}}).to_string();
+            text += &if is_long { too_long() } else { line };
+            text.push('\n');
+        }
+        text
+    }
+
     fn carry_out(&mut self, path: &str, body: &str) -> Result<Value, PostFailure> {
         let question: Value = serde_json::from_str(body).unwrap();
         match path {
@@ -218,6 +262,7 @@ impl State {
             }
             PATH_TXN => Ok(self.txn(&question)),
             PATH_RANGE => Ok(self.range(&question)),
+            PATH_STATUS => Ok(json!({"header": self.header(), "version": "3.4.23"})),
             PATH_COMPACT => {
                 self.compacted = number(&question["revision"]);
                 let compacted = self.compacted;
@@ -237,7 +282,12 @@ fn complaint(status: u16, code: u32, message: &str) -> PostFailure {
 
 impl FakeEtcd {
     pub(super) fn new(members: usize) -> FakeEtcd {
-        let state = State { revision: 1, ..State::default() };
+        FakeEtcd::of_cluster(members, 7)
+    }
+
+    /// One with this id.
+    pub(super) fn of_cluster(members: usize, cluster: u64) -> FakeEtcd {
+        let state = State { cluster, revision: 1, ..State::default() };
         FakeEtcd { members, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -258,6 +308,20 @@ impl FakeEtcd {
     /// From now on it is not etcd that answers there.
     pub(super) fn make_stranger(&self, member: usize, status: u16, text: &'static str) {
         self.state().strangers.insert(member, (status, text));
+    }
+
+    /// From now on a member of another cluster answers there.
+    pub(super) fn replace(&self, member: usize, by: &FakeEtcd) {
+        self.state().replaced.insert(member, by.clone());
+    }
+
+    fn replaced(&self, member: usize) -> Option<FakeEtcd> {
+        self.state().replaced.get(&member).cloned()
+    }
+
+    /// From now on an answer, or a line of a watch, that is longer than this is none.
+    pub(super) fn limit_answers(&self, bytes: usize) {
+        self.state().answer_bytes_max = Some(bytes);
     }
 
     fn answer_of_stranger(&self, member: usize) -> Option<Result<Vec<u8>, PostFailure>> {
@@ -289,6 +353,15 @@ impl FakeEtcd {
         let copy = FakeEtcd::new(self.members);
         copy.restore(self);
         copy
+    }
+
+    /// Somebody else has written this key.
+    pub(super) fn set(&self, key: &str, value: &str) {
+        let mut state = self.state();
+        state.revision += 1;
+        let revision = state.revision;
+        let stored = Stored { value: value.as_bytes().to_vec(), created: revision, modified: revision };
+        state.keys.insert(key.as_bytes().to_vec(), stored);
     }
 
     /// The members that were asked since this was asked last.
@@ -341,7 +414,9 @@ impl FakeEtcd {
 
     fn check(state: &State, path: &str, token: Option<&str>) -> Result<(), PostFailure> {
         match &state.token {
-            Some(wanted) if path != PATH_AUTHENTICATE && token != Some(wanted.as_str()) => {
+            Some(wanted)
+                if ![PATH_AUTHENTICATE, PATH_STATUS].contains(&path) && token != Some(wanted.as_str()) =>
+            {
                 Err(complaint(401, 16, "etcdserver: invalid auth token"))
             }
             _ => Ok(()),
@@ -363,9 +438,16 @@ impl Gateway for FakeEtcd {
         if let Some(answer) = self.answer_of_stranger(member) {
             return answer;
         }
+        if let Some(other) = self.replaced(member) {
+            return other.post(question);
+        }
         let carry_out = |state: &mut State| {
             FakeEtcd::check(state, path, token)?;
-            state.carry_out(path, body).map(|answer| answer.to_string().into_bytes())
+            let answer = state.carry_out(path, body)?.to_string();
+            if state.answer_bytes_max.is_some_and(|most| answer.len() > most) {
+                return Err(complaint(429, 8, TOO_LONG));
+            }
+            Ok(answer.into_bytes())
         };
         self.question(member, carry_out, (path, body))
     }
@@ -376,29 +458,14 @@ impl Gateway for FakeEtcd {
         if let Some(answer) = self.answer_of_stranger(member) {
             return answer.map(|text| -> Box<dyn Read + Send> { Box::new(Cursor::new(text)) });
         }
+        if let Some(other) = self.replaced(member) {
+            return other.open(question);
+        }
         let question: Value = serde_json::from_str(body).unwrap();
         let create = &question["create_request"];
-        let (from, key, end) =
-            (number(&create["start_revision"]), bytes(&create["key"]), bytes(&create["range_end"]));
         let carry_out = |state: &mut State| {
             FakeEtcd::check(state, path, token)?;
-            let mut text = json!({"result": {"header": state.header(), "created": true}}).to_string() + "\n";
-            if from <= state.compacted {
-                let compacted = (state.compacted + 1).to_string();
-                let line = json!({"result": {"canceled": true, "compact_revision": compacted}});
-                text += &(line.to_string() + "\n");
-            }
-            let events = state.events.iter().filter(|event| event.revision >= from);
-            for event in events.filter(|event| event.key >= key && event.key < end) {
-                let event = match &event.value {
-                    Some(stored) => json!({"kv": stored.to_json(&event.key)}),
-                    None => json!({"type": "DELETE", "kv": {
-                        "key": BASE64.encode(&event.key), "mod_revision": event.revision.to_string(),
-                    }}),
-                };
-                text += &(json!({"result": {"events": [event]}}).to_string() + "\n");
-            }
-            Ok(text)
+            Ok(state.watch(create))
         };
         let text = self.question(member, carry_out, (PATH_RANGE, r#"{"key":""}"#))?;
         Ok(Box::new(Cursor::new(text.into_bytes())))

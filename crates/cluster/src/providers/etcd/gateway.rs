@@ -15,6 +15,7 @@ pub(super) const PATH_TXN: &str = "/v3/kv/txn";
 pub(super) const PATH_RANGE: &str = "/v3/kv/range";
 pub(super) const PATH_WATCH: &str = "/v3/watch";
 pub(super) const PATH_COMPACT: &str = "/v3/kv/compaction";
+pub(super) const PATH_STATUS: &str = "/v3/maintenance/status";
 pub(super) const PATH_AUTHENTICATE: &str = "/v3/auth/authenticate";
 
 pub(super) fn base64(bytes: impl AsRef<[u8]>) -> String {
@@ -96,11 +97,12 @@ pub(super) fn count_of(prefix: &str) -> Value {
     json!({"key": base64(prefix), "range_end": base64(range_end(prefix.as_bytes())), "count_only": true})
 }
 
-/// What changes below this prefix from a revision on.
+/// What changes below this prefix from a revision on. In fragments: a gateway of before 3.4.17 takes no more
+/// than 4 MiB at a time from its own etcd.
 pub(super) fn watch(prefix: &str, from: Revision) -> Value {
     let create = json!({
         "key": base64(prefix), "range_end": base64(range_end(prefix.as_bytes())),
-        "start_revision": from.to_string(),
+        "start_revision": from.to_string(), "fragment": true,
     });
     json!({"create_request": create})
 }
@@ -176,6 +178,8 @@ pub(super) struct HeaderAnswer {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct TokenAnswer {
     #[serde(default)]
+    pub(super) header: Header,
+    #[serde(default)]
     pub(super) token: String,
 }
 
@@ -188,6 +192,8 @@ pub(super) struct WatchLine {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct WatchResult {
+    #[serde(default)]
+    pub(super) header: Header,
     #[serde(default)]
     pub(super) canceled: bool,
     #[serde(default, deserialize_with = "number")]
@@ -273,6 +279,8 @@ pub(super) enum Verdict {
     Token,
     /// It was not carried out: etcd's alarm for its space is on.
     NoSpace,
+    /// Its answer is longer than the gateway takes. It was carried out.
+    TooLong(EtcdError),
     /// It was not carried out, because it is not etcd that listens there. Other members may be etcd's.
     Stranger(EtcdError),
     /// It was not carried out, and will not be.
@@ -282,7 +290,8 @@ pub(super) enum Verdict {
 // gRPC's codes.
 const INVALID_ARGUMENT: u32 = 3;
 const PERMISSION_DENIED: u32 = 7;
-const RESOURCE_EXHAUSTED: u32 = 8;
+/// There is no room, or an answer is longer than a gateway takes.
+pub(super) const RESOURCE_EXHAUSTED: u32 = 8;
 const FAILED_PRECONDITION: u32 = 9;
 /// A revision is forgotten already, or is not there yet.
 pub(super) const OUT_OF_RANGE: u32 = 11;
@@ -321,6 +330,9 @@ impl Complaint {
             Some(INVALID_ARGUMENT) if says("authentication failed") => Verdict::Never(EtcdError::Credentials),
             Some(PERMISSION_DENIED) => Verdict::Never(EtcdError::Permission { prefix: prefix.into() }),
             Some(RESOURCE_EXHAUSTED) if says("database space exceeded") => Verdict::NoSpace,
+            Some(code @ RESOURCE_EXHAUSTED) if says("received message larger than max") => {
+                Verdict::TooLong(EtcdError::Complaint { code, message: self.message.as_str().into() })
+            }
             // This member does not answer that, and others do.
             Some(FAILED_PRECONDITION) if says("for learner") || says("not leader") => Verdict::Unknown,
             Some(code @ (INVALID_ARGUMENT | FAILED_PRECONDITION | OUT_OF_RANGE)) => {

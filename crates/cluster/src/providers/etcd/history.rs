@@ -4,6 +4,9 @@
 //!
 //! A question that every member answers as of when it was asked is answered with a revision that is no lower
 //! than any that was known before it was asked. Where it is lower, rows are gone that somebody has seen.
+//!
+//! An answer of another cluster of etcd is none. An endpoint that leads there, by a slip or by a name that
+//! moved, shows other rows: a node that went by them would own what another one owns.
 
 use cell_terms::mutant::{Mutant, planted};
 
@@ -29,9 +32,26 @@ impl History {
         self.is_lost
     }
 
+    /// Whether an answer is of another cluster of etcd than those before.
+    pub(super) fn is_of_another(&self, header: Header) -> bool {
+        let is_other = self.cluster_id.is_some_and(|id| id != header.cluster_id);
+        is_other && !planted(Mutant::OtherClusterBelieved)
+    }
+
+    /// Which cluster of etcd has answered; none: nobody has.
+    pub(super) fn cluster_id(&self) -> Option<u64> {
+        self.cluster_id
+    }
+
+    /// Nobody is left of the history that was seen.
+    pub(super) fn lose(&mut self) {
+        self.is_lost = true;
+    }
+
     /// Takes an answer in, asked for when `known` was known. Whether it is of the history that was seen.
     pub(super) fn observe(&mut self, known: Revision, header: Header) -> bool {
-        let other = self.cluster_id.replace(header.cluster_id).is_some_and(|id| id != header.cluster_id);
+        let other = self.is_of_another(header);
+        self.cluster_id.get_or_insert(header.cluster_id);
         if (other || header.revision < known) && !planted(Mutant::HistoryUnasked) {
             self.is_lost = true;
         }

@@ -13,8 +13,19 @@
 
 use cell_terms::Incarnation;
 
+use crate::error::ClusterError;
+
 /// The version of this layout: the head's value. Another one is refused.
 pub(super) const LAYOUT: &str = "1";
+
+/// Refuses a head that another version of Cell has written.
+pub(super) fn check_layout(found: &str) -> Result<(), ClusterError> {
+    if found == LAYOUT {
+        return Ok(());
+    }
+    let known = LAYOUT.parse().unwrap_or_default();
+    Err(ClusterError::Format { found: found.parse().unwrap_or_default(), known })
+}
 
 /// The keys of one cluster.
 #[derive(Clone, Debug)]

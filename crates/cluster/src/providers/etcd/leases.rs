@@ -125,7 +125,14 @@ impl Leases {
             }
             // A renewal before this one was carried out, and its answer lost: the row is as that left it.
             match answer.key(0)? {
-                Some(stored) => seen = SeenLease::read(lease, stored)?,
+                Some(stored) => {
+                    let found = SeenLease::read(lease, stored)?;
+                    // A row is written by ever later revisions: this one is of a backup.
+                    if found.revision < seen.revision && !planted(Mutant::RestoredLeaseRenewed) {
+                        return Err(asker.lose_history());
+                    }
+                    seen = found;
+                }
                 None => {
                     self.held().remove(&lease);
                     return Ok(ended(lease));

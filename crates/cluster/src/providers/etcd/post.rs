@@ -47,4 +47,6 @@ pub(super) enum PostFailure {
     },
     /// It said why.
     Complained(Complaint),
+    /// It answered for another cluster of etcd: nothing was done in this one.
+    OtherCluster,
 }

@@ -121,6 +121,101 @@ fn call_goes_by_members_that_are_none_of_etcds() {
     }
 }
 
+/// Another cluster of etcd, with rows and a history that is further than `etcd`'s.
+fn other_cluster(clock: &Arc<ManualClock>) -> FakeEtcd {
+    let other = FakeEtcd::of_cluster(1, 9);
+    let there = over(&other, clock);
+    initialise(&there, 8).unwrap();
+    (0..100).for_each(|row| put(&there, &format!("other/{row}")).unwrap());
+    other
+}
+
+/// Whether a member that belongs to another cluster is gone by, and nothing of it is believed.
+fn other_cluster_is_not_believed() -> bool {
+    let (etcd, clock, way) = table(3);
+    let held = lease(&way);
+    put(&way, "a").unwrap();
+    let other = other_cluster(&clock);
+    etcd.replace(0, &other);
+    let reads = way.read("a").is_ok_and(|found| found.is_some());
+    etcd.replace(1, &other);
+    let writes = put(&way, "b").is_ok();
+    let lists = way.list("other/").is_ok_and(|page| page.entries.is_empty());
+    reads && writes && lists && way.keep_alive(held).is_ok()
+}
+
+#[test]
+fn call_goes_by_members_of_another_cluster_until_all_are() {
+    assert!(other_cluster_is_not_believed());
+    let (etcd, clock, way) = table(3);
+    let held = lease(&way);
+    let other = other_cluster(&clock);
+    (0..2).for_each(|member| etcd.replace(member, &other));
+    etcd.plan([Some(FakeFault::NotReached)]);
+    let away = way.keep_alive(held).unwrap_err();
+    assert!(matches!(away, ClusterError::NotReached(_)), "its own member may come back: {away}");
+    way.keep_alive(held).unwrap();
+    etcd.replace(2, &other);
+    assert!(matches!(way.keep_alive(held), Err(ClusterError::LeaseEnded { .. })));
+    assert!(matches!(way.read("a"), Err(ClusterError::Etcd(EtcdError::HistoryLost))));
+}
+
+#[test]
+fn changes_since_a_watch_of_another_cluster_are_none() {
+    let (etcd, clock, way) = table(3);
+    let (start, _) = changes(&way, 0);
+    put(&way, "a").unwrap();
+    etcd.replace(1, &other_cluster(&clock));
+    // The head is read of the first member, which is gone when a watch is opened.
+    etcd.plan([None, Some(FakeFault::NotReached)]);
+    assert!(matches!(way.changes_since(start), Err(ClusterError::NotReached(_))));
+    let (_, seen) = changes(&way, start);
+    assert_eq!(seen.iter().map(|change| change.key.as_str()).collect::<Vec<_>>(), ["a"]);
+}
+
+#[test]
+fn grant_over_members_of_different_clusters_is_refused_and_says_which_are_which() {
+    let (etcd, clock) = (FakeEtcd::new(3), Arc::new(ManualClock::new(SECOND)));
+    etcd.replace(1, &other_cluster(&clock));
+    let refused = over(&etcd, &clock).grant(60_000).unwrap_err();
+    assert!(matches!(&refused, ClusterError::Etcd(EtcdError::Clusters { .. })), "{refused}");
+    assert_eq!(etcd.keys(), Vec::<String>::new(), "nothing was begun there");
+    let words = refused.to_string();
+    assert!(words.contains("fake, fake of 7; fake of 9"), "{words}");
+}
+
+#[test]
+fn rows_of_another_layout_are_refused_at_the_first_look() {
+    let (etcd, clock, way) = table(1);
+    put(&way, "a").unwrap();
+    etcd.set(way.asker.keys.head(), "2");
+    let refusals = [
+        over(&etcd, &clock).grant(60_000).map(drop),
+        over(&etcd, &clock).list("").map(drop),
+        over(&etcd, &clock).changes_since(1).map(drop),
+    ];
+    for refused in refusals {
+        assert!(matches!(refused, Err(ClusterError::Format { found: 2, known: 1 })), "{refused:?}");
+    }
+}
+
+/// A gateway that takes little at a time from its own etcd.
+#[test]
+fn answers_that_a_gateway_takes_in_parts_alone_are_asked_for_in_parts() {
+    let (etcd, _, way) = table(1);
+    let (start, _) = changes(&way, 0);
+    let long = "x".repeat(3_000);
+    for row in 0..20 {
+        way.transact(Transaction::new().put(format!("row/{row:02}"), &long)).unwrap();
+    }
+    etcd.limit_answers(10_000);
+    let listed = way.list("row/").unwrap().entries;
+    assert_eq!(listed.len(), 20);
+    assert!(listed.iter().all(|entry| entry.value == long));
+    let (_, seen) = changes(&way, start);
+    assert_eq!(seen.len(), 20);
+}
+
 #[test]
 fn call_without_room_is_refused_and_says_what_to_do() {
     let (etcd, _, way) = table(1);
@@ -278,6 +373,24 @@ fn grant_after_etcd_was_restored_gives_no_id_that_was_given_since_the_backup() {
     assert!(again > before && !since.contains(&again), "{again} was another one's, who may still serve");
 }
 
+/// etcd was restored to when a lease was younger, and went on; its holder had renewed it since.
+fn restored_lease_is_not_renewed() -> bool {
+    let (etcd, clock, way) = table(1);
+    let held = lease(&way);
+    let backup = etcd.backup();
+    way.keep_alive(held).unwrap();
+    etcd.restore(&backup);
+    // Its revisions are soon further than those that the holder has seen.
+    let other = over(&etcd, &clock);
+    (0..10).for_each(|row| put(&other, &format!("row/{row}")).unwrap());
+    way.keep_alive(held).is_err() && way.asker.has_lost_history()
+}
+
+#[test]
+fn keep_alive_of_a_lease_whose_row_is_older_than_it_was_left_ends_it() {
+    assert!(restored_lease_is_not_renewed());
+}
+
 /// A renewal is asked for when the lease has ended: its row stays gone.
 fn ended_stays_ended() -> bool {
     let (etcd, clock, way) = table(1);
@@ -385,7 +498,9 @@ fn call_after_etcd_was_restored_ends_the_own_lease_and_says_nothing_of_others() 
 fn mutants_of_leases_on_etcd_are_caught() {
     use cell_terms::mutant::{Mutant, plant};
     cell_terms::mutant::in_own_process(|| {
-        let twins: [(Mutant, fn() -> bool); 2] = [
+        let twins: [(Mutant, fn() -> bool); 4] = [
+            (Mutant::OtherClusterBelieved, other_cluster_is_not_believed),
+            (Mutant::RestoredLeaseRenewed, restored_lease_is_not_renewed),
             (Mutant::EndedLeaseRenewed, ended_stays_ended),
             (Mutant::RenewedLeaseEnded, renewed_at_the_last_moment_lives),
         ];
