@@ -25,6 +25,12 @@ pub enum EtcdError {
         /// Below which all keys of the cluster lie.
         prefix: Box<str>,
     },
+    /// The gateway takes no certificate with a common name where etcd has users.
+    #[error(
+        "etcd, which has users, takes no client's certificate with a common name at its gateway: give one \
+         without in `etcd_client_certificate_file`"
+    )]
+    CommonName,
     /// Something else than etcd's gateway listens there, or an etcd that is too old.
     #[error("{endpoint} is no JSON gateway of etcd 3.4 or later (HTTP status {status})")]
     NoGateway {

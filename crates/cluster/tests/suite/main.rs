@@ -2,6 +2,9 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
 
 mod balance;
+#[path = "../../../fabric/src/tls/test_certificates.rs"]
+#[allow(dead_code, reason = "what is replaced and what ends is tested where TLS is")]
+mod certificates;
 mod conformance;
 mod drains;
 mod etcd;

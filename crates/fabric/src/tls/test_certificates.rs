@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, date_time_ymd,
+};
 use tempfile::TempDir;
 
 /// The year in which certificates end that are to hold.
@@ -25,11 +27,15 @@ impl Authority {
         Authority { pem, issuer: Issuer::new(params, key) }
     }
 
-    /// A certificate for these names and addresses that ends with the year before, and its key.
+    /// A certificate for these names and addresses that ends with the year before, and its key. One for none
+    /// has no common name either.
     pub(crate) fn sign(&self, names: &[&str], until: i32) -> (String, String) {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(names).unwrap();
+        let all: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(all).unwrap();
+        if names.is_empty() {
+            params.distinguished_name = DistinguishedName::new();
+        }
         params.not_before = date_time_ymd(2_000, 1, 1);
         params.not_after = date_time_ymd(until, 1, 1);
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())

@@ -320,6 +320,7 @@ impl Complaint {
         match self.code {
             // A proxy's, which may have passed it on, or a member's that stops.
             None if self.status >= 500 || matches!(self.status, 408 | 429) => Verdict::Unknown,
+            None if says("CommonName of client") => Verdict::Never(EtcdError::CommonName),
             None | Some(UNIMPLEMENTED) => {
                 Verdict::Stranger(EtcdError::NoGateway { endpoint: endpoint.into(), status: self.status })
             }
@@ -436,6 +437,8 @@ mod tests {
             verdict(404, "Not Found\n"),
             Verdict::Stranger(EtcdError::NoGateway { status: 404, .. })
         ));
+        let common_name = "CommonName of client sending a request against gateway will be ignored\n";
+        assert_eq!(verdict(400, common_name), Verdict::Never(EtcdError::CommonName));
         let words = "etcdserver: authentication is not enabled";
         let not_enabled = format!(r#"{{"error":"{words}","message":"{words}","code":9}}"#);
         assert!(Complaint::read(412, not_enabled.as_bytes()).wants_no_token());

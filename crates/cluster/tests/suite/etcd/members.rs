@@ -9,10 +9,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::certificates::Folder;
 use crate::ports::Ports;
 use crate::reaper;
 
 const PATIENCE_NS: u64 = 120_000_000_000;
+/// What the keys of the tests begin with.
+const PREFIX: &str = "test/cell";
 
 /// Waits until there is something.
 pub(crate) fn until_some<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
@@ -41,12 +44,20 @@ pub(crate) struct EtcdMembers {
     ports: Ports,
     count: usize,
     extra: Vec<String>,
+    /// What members show and want to see at their ports with TLS.
+    tls: Option<Folder>,
     running: Vec<Option<Child>>,
 }
 
 impl EtcdMembers {
     /// So many members, with further arguments, that answer; none: the program is not installed.
     pub(crate) fn start(count: usize, extra: &[&str]) -> Option<EtcdMembers> {
+        EtcdMembers::start_with(count, extra, None)
+    }
+
+    /// Members that have ports with TLS besides, with the certificates of a folder: who comes there has to
+    /// show one that `ca.pem` has signed.
+    pub(crate) fn start_with(count: usize, extra: &[&str], tls: Option<Folder>) -> Option<EtcdMembers> {
         if !is_installed() {
             println!("SKIPPED: rows on a real etcd: etcd is missing (apt install etcd-server)");
             return None;
@@ -56,6 +67,7 @@ impl EtcdMembers {
             ports: Ports::take(),
             count,
             extra: extra.iter().map(|argument| (*argument).to_owned()).collect(),
+            tls,
             running: (0..count).map(|_| None).collect(),
         };
         (0..count).for_each(|member| members.begin(member));
@@ -66,6 +78,11 @@ impl EtcdMembers {
 
     fn client(&self, member: usize) -> String {
         format!("http://127.0.0.1:{}", usize::from(self.ports.first) + 2 * member)
+    }
+
+    /// Its port with TLS.
+    fn secure(&self, member: usize) -> String {
+        format!("https://127.0.0.1:{}", usize::from(self.ports.first) + 100 + member)
     }
 
     fn peer(&self, member: usize) -> String {
@@ -83,8 +100,18 @@ impl EtcdMembers {
         let all = all.collect::<Vec<_>>().join(",");
         let mut command = Command::new("etcd");
         command.arg("--name").arg(format!("m{member}")).arg("--data-dir").arg(self.data(member));
+        let mut listens = self.client(member);
+        if let Some(tls) = &self.tls {
+            listens += &format!(",{}", self.secure(member));
+            for (flag, file) in
+                [("--cert-file", "node.pem"), ("--key-file", "node.key"), ("--trusted-ca-file", "ca.pem")]
+            {
+                command.arg(flag).arg(tls.path(file));
+            }
+            command.arg("--client-cert-auth");
+        }
         for (flag, url) in [
-            ("--listen-client-urls", self.client(member)),
+            ("--listen-client-urls", listens),
             ("--advertise-client-urls", self.client(member)),
             ("--listen-peer-urls", self.peer(member)),
             ("--initial-advertise-peer-urls", self.peer(member)),
@@ -136,6 +163,31 @@ impl EtcdMembers {
         until_some("there is a leader", || (0..self.count).find(leads))
     }
 
+    /// What the first member gives who logs in.
+    pub(crate) fn token(&self, name: &str, password: &str) -> String {
+        let answer = self.post(0, "/v3/auth/authenticate", &json!({"name": name, "password": password}));
+        answer["token"].as_str().expect("it gives a token").to_owned()
+    }
+
+    /// Whether a token counts. That keeps one alive that does.
+    pub(crate) fn counts(&self, token: &str) -> bool {
+        let question = json!({"key": data_encoding::BASE64.encode(format!("{PREFIX}/a").as_bytes())});
+        self.post_as(token, "/v3/kv/range", &question).is_some()
+    }
+
+    /// Asks the first member as who has this token; none: it does not answer that.
+    fn post_as(&self, token: &str, path: &str, body: &Value) -> Option<()> {
+        let asked = ureq::post(format!("{}{path}", self.client(0))).header("authorization", token);
+        asked.send(body.to_string()).ok().map(drop)
+    }
+
+    /// Changes a user's password.
+    pub(crate) fn change_password(&self, name: &str, password: &str) {
+        let root = self.token("root", "root");
+        let question = json!({"name": name, "password": password});
+        self.post_as(&root, "/v3/auth/user/changepw", &question).expect("root may");
+    }
+
     /// Takes all alarms back.
     pub(crate) fn disarm(&self) {
         let alarm = "/v3/maintenance/alarm";
@@ -146,18 +198,53 @@ impl EtcdMembers {
         }
     }
 
-    /// A way to all members; nothing is initialised.
-    pub(crate) fn way(&self, deadline: Duration) -> Etcd {
-        let options = EtcdOptions {
+    /// How all members are reached.
+    pub(crate) fn options(&self, deadline: Duration) -> EtcdOptions {
+        EtcdOptions {
             endpoints: (0..self.count).map(|member| self.client(member)).collect(),
-            prefix: "test/cell".to_owned(),
+            prefix: PREFIX.to_owned(),
             user: None,
             ca_file: None,
             client_certificate: None,
             deadline,
             compaction: None,
-        };
-        Etcd::new(&options).unwrap()
+        }
+    }
+
+    /// How all members are reached over TLS, with a certificate and its key.
+    pub(crate) fn secure_options(&self, client: Option<(PathBuf, PathBuf)>) -> EtcdOptions {
+        let tls = self.tls.as_ref().expect("they have ports with TLS");
+        EtcdOptions {
+            endpoints: (0..self.count).map(|member| self.secure(member)).collect(),
+            ca_file: Some(tls.path("ca.pem")),
+            client_certificate: client,
+            ..self.options(Duration::from_secs(2))
+        }
+    }
+
+    /// A way to all members; nothing is initialised.
+    pub(crate) fn way(&self, deadline: Duration) -> Etcd {
+        Etcd::new(&self.options(deadline)).unwrap()
+    }
+
+    /// From now on who asks has to be one of these users, by name and password. The first one may read and
+    /// write what lies below the prefix, the others nothing; `root` everything.
+    pub(crate) fn want_users(&self, users: &[(&str, &str)]) {
+        let post = |path: &str, body: Value| drop(self.post(0, path, &body));
+        for (name, password) in users.iter().chain(&[("root", "root")]) {
+            post("/v3/auth/user/add", json!({"name": name, "password": password}));
+        }
+        let base64 = |text: &str| data_encoding::BASE64.encode(text.as_bytes());
+        let (from, end) = (base64(&format!("{PREFIX}/")), base64(&format!("{PREFIX}0"))); // `0` follows `/`
+        let range = json!({"permType": "READWRITE", "key": from, "range_end": end});
+        for (role, user) in [("root", "root"), ("cell", users[0].0)] {
+            post("/v3/auth/role/add", json!({"name": role}));
+            if role != "root" {
+                post("/v3/auth/role/grant", json!({"name": role, "perm": range}));
+            }
+            post("/v3/auth/user/grant", json!({"user": user, "role": role}));
+        }
+        post("/v3/auth/enable", json!({}));
     }
 
     /// A way to a table.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
 pub(crate) mod members;
+mod secure;
 
 use std::sync::Arc;
 use std::time::Duration;
