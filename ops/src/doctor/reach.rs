@@ -1,5 +1,6 @@
 //! Who is reached, and who is let in: ports, the coordinator, tokens and certificates.
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
@@ -93,8 +94,11 @@ fn coordinator(settings: &Settings) -> Finding {
         EMBEDDED => Finding::well(COORDINATOR, "embedded: in the node's own process"),
         ETCD => match etcd_settings::open_each(settings) {
             Ok(members) => {
-                let answers = members.into_iter().map(|(place, member)| (place, read_often(&member)));
-                of_etcd(&answers.collect::<Vec<_>>(), lease)
+                let members = members.into_iter().map(|(place, member)| {
+                    let answer = read_often(&member);
+                    EtcdMember { place, answer, cluster: member.cluster_id() }
+                });
+                of_etcd(&members.collect::<Vec<_>>(), lease)
             }
             Err(failure) => Finding::bad(COORDINATOR, failure.what, "see the settings that begin with etcd_"),
         },
@@ -150,19 +154,36 @@ fn of_reads(seen: String, late: Duration, lease: Duration) -> Finding {
     Finding::well(COORDINATOR, seen)
 }
 
-/// Of the members of etcd, each asked by itself. One that answers has most of the others.
-fn of_etcd(members: &[(String, Result<Reads, String>)], lease: Duration) -> Finding {
+/// A member of etcd that was asked by itself.
+struct EtcdMember {
+    place: String,
+    answer: Result<Reads, String>,
+    /// Which cluster of etcd it is of; none: it has not said.
+    cluster: Option<u64>,
+}
+
+/// Of the members of etcd. One that answers has most of the others.
+fn of_etcd(members: &[EtcdMember], lease: Duration) -> Finding {
     const NEXT: &str =
         "start what does not answer, or see etcd_endpoints, its certificates, user and password";
-    let words = members.iter().map(|(place, answer)| match answer {
-        Ok(reads) => format!("{place}: {}", reads.words()),
-        Err(why) => format!("{place} does not answer: {why}"),
+    const ONE_CLUSTER: &str = "leave in etcd_endpoints the members of one cluster: no node starts with these";
+    let clusters: BTreeSet<u64> = members.iter().filter_map(|member| member.cluster).collect();
+    let words = members.iter().map(|EtcdMember { place, answer, cluster }| {
+        let of = cluster.filter(|_| clusters.len() > 1).map(|id| format!(" of the cluster {id:x}"));
+        let of = of.unwrap_or_default();
+        match answer {
+            Ok(reads) => format!("{place}{of}: {}", reads.words()),
+            Err(why) => format!("{place}{of} does not answer: {why}"),
+        }
     });
     let seen = words.collect::<Vec<_>>().join("; ");
-    let answered = members.iter().filter_map(|(_, answer)| answer.as_ref().ok());
+    if clusters.len() > 1 {
+        return Finding::bad(COORDINATOR, seen, ONE_CLUSTER);
+    }
+    let answered = members.iter().filter_map(|member| member.answer.as_ref().ok());
     match answered.map(|reads| reads.late).max() {
         None => Finding::bad(COORDINATOR, seen, NEXT),
-        Some(_) if members.iter().any(|(_, answer)| answer.is_err()) => {
+        Some(_) if members.iter().any(|member| member.answer.is_err()) => {
             Finding::doubtful(COORDINATOR, seen, NEXT)
         }
         Some(late) => of_reads(seen, late, lease),
@@ -250,15 +271,28 @@ mod tests {
         assert!(half.health == Health::Bad && half.seen.contains(TLS_CERTIFICATE_FILE), "{half:?}");
     }
 
+    /// A member that has answered so late; none: not at all.
+    fn member(late_ms: Option<u64>, cluster: u64) -> EtcdMember {
+        let late = late_ms.map(Duration::from_millis).ok_or_else(|| "refused".to_owned());
+        let answer = late.map(|late| Reads { middle: Duration::ZERO, late });
+        EtcdMember { place: "http://etcd:2379".to_owned(), answer, cluster: late_ms.map(|_| cluster) }
+    }
+
+    #[test]
+    fn etcd_is_bad_when_members_are_of_different_clusters() {
+        let lease = Duration::from_secs(5);
+        let apart = of_etcd(&[member(Some(1), 0xa1), member(Some(1), 0xb2), member(None, 0)], lease);
+        assert_eq!(apart.health, Health::Bad);
+        assert!(apart.seen.contains("http://etcd:2379 of the cluster b2: "), "{}", apart.seen);
+        let one = of_etcd(&[member(Some(1), 0xa1), member(Some(1), 0xa1)], lease);
+        assert!(one.health == Health::Well && !one.seen.contains("cluster"), "{one:?}");
+    }
+
     #[test]
     fn etcd_is_bad_when_no_member_answers_and_doubtful_when_one_does_not_or_is_slow() {
         let lease = Duration::from_secs(5);
         let of = |members: &[Option<u64>]| {
-            let answer = |late: &Option<u64>| {
-                let late = late.map(Duration::from_millis).ok_or_else(|| "refused".to_owned());
-                late.map(|late| Reads { middle: Duration::ZERO, late })
-            };
-            let members = members.iter().map(|late| ("http://etcd:2379".to_owned(), answer(late)));
+            let members = members.iter().map(|late| member(*late, 7));
             of_etcd(&members.collect::<Vec<_>>(), lease)
         };
         assert_eq!(of(&[Some(1), Some(500), Some(2)]).health, Health::Well);

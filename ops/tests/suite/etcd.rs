@@ -70,6 +70,18 @@ fn node_on_etcd_serves_and_goes_on_with_its_table_at_home() {
         seen["health"] == "doubtful" && seen["seen"].as_str().unwrap().contains("does not answer")
     });
 
+    let other = member + 4;
+    let mut elsewhere = self::etcd(&folder.path().join("other"), other).unwrap();
+    let mixed = format!("{endpoints},http://127.0.0.1:{other}");
+    wait::until("the doctor tells members of two clusters apart", || {
+        let seen = examined(&data, &mixed);
+        seen["health"] == "bad" && seen["seen"].as_str().unwrap().contains("of the cluster")
+    });
+    let (refused, _) = start(ports.first, &[&data, "--coordinator-address=etcd", &mixed]);
+    assert_eq!(refused.wait_with_output().unwrap().status.code(), Some(2));
+    elsewhere.kill().unwrap();
+    elsewhere.wait().unwrap();
+
     let (mut node, server) = start(ports.first, &[&data, "--coordinator-address=etcd", &endpoints]);
     let put = ["put", "key", "brought along", "--timeout", "60s", "--server", &server];
     wait::until("the node on etcd serves", || {
