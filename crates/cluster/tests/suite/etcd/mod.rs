@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cell_cluster::{
-    ClusterError, Coordinator, CoordinatorRefusal, EtcdError, FirstLease, KeyCondition, LeaseTerms,
-    LeaseThread, Transaction, TransactionOutcome,
+    ClaimReason, ClusterError, Coordinator, CoordinatorRefusal, EtcdError, FirstLease, HostId, KeyCondition,
+    LeaseTerms, LeaseThread, NewPair, PairGeometry, Sessions, Table, Transaction, TransactionOutcome,
 };
+use cell_terms::NodeId;
 use serde_json::json;
 
 use members::{EtcdMembers, copy_folder, until, until_some};
@@ -160,4 +161,45 @@ fn etcd_that_was_restored_ends_who_saw_what_is_gone() {
     assert_eq!(again.list("lost/").unwrap().entries, []);
     let outcome = again.transact(Transaction::new().put("new", "")).unwrap();
     assert!(matches!(outcome, TransactionOutcome::Applied { .. }));
+}
+
+/// What was given since the backup is not given again, and logs that were written since show that it is one.
+#[test]
+fn etcd_that_was_restored_gives_no_id_again_and_is_refused_by_logs_that_know_more() {
+    let Some(mut members) = EtcdMembers::start(1, &[]) else { return };
+    let way = Arc::new(members.table(DEADLINE));
+    let (first, node) = (held(&members), NodeId(0));
+    let table = Table::new(way.clone()).on_host(Some(HostId::new(1, 1)));
+    let geometry =
+        PairGeometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
+    let new = NewPair { incarnation: first.incarnation(), node, geometry };
+    let pair = until_some("there is a pair", || table.create_pair(&new).ok()).row.pair;
+    members.kill(0);
+    let (data, backup) = (members.data(0), members.data(0).with_extension("backup"));
+    copy_folder(&data, &backup);
+    members.begin(0);
+
+    let second = held(&members);
+    let sessions = Sessions::new(way.clone());
+    let since = until_some("sessions are open", || sessions.open_many(second.incarnation(), 3).ok());
+    let claim = || table.claim(pair, second.incarnation(), node, ClaimReason::HostLock).ok();
+    let claimed = until_some("the pair is claimed", claim).row;
+    members.kill(0);
+    std::fs::remove_dir_all(&data).unwrap();
+    copy_folder(&backup, &data);
+    members.begin(0);
+
+    let again = Arc::new(members.way(DEADLINE));
+    let third = held(&members);
+    assert_ne!(third.incarnation(), second.incarnation());
+    let sessions = Sessions::new(again.clone());
+    let reopened = until_some("others are open", || sessions.open_many(third.incarnation(), 3).ok());
+    assert!(reopened.iter().all(|session| !since.contains(session)), "{reopened:?} were {since:?}");
+    let found = [(claimed.node_region, claimed.epoch)];
+    let refused =
+        until_some("the table is looked at", || match Table::new(again.clone()).check_logs_found(&found) {
+            Err(error) if error.is_transient() => None,
+            looked => Some(looked),
+        });
+    assert!(matches!(refused, Err(ClusterError::TableOlder { .. })), "{refused:?}");
 }
