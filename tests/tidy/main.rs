@@ -2,6 +2,7 @@
 //! files.
 
 mod circles;
+mod clocks;
 mod crates;
 mod errors;
 mod functions;

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use cell_cluster::{Coordinator, Etcd, EtcdOptions, boottime_ns, initialise};
+use cell_terms::Incarnation;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -15,7 +16,7 @@ use crate::reaper;
 
 const PATIENCE_NS: u64 = 120_000_000_000;
 /// What the keys of the tests begin with.
-const PREFIX: &str = "test/cell";
+pub(crate) const PREFIX: &str = "test/cell";
 
 /// Waits until there is something.
 pub(crate) fn until_some<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
@@ -152,6 +153,13 @@ impl EtcdMembers {
     /// Asks one member's gateway, which runs.
     pub(crate) fn post(&self, member: usize, path: &str, body: &Value) -> Value {
         self.ask(member, path, body).expect("it answers")
+    }
+
+    /// The revision that has written a lease's row; none: it has ended.
+    pub(crate) fn lease_revision(&self, lease: Incarnation) -> Option<u64> {
+        let key = data_encoding::BASE64.encode(format!("{PREFIX}/lease/{:016x}", lease.0).as_bytes());
+        let found = self.post(0, "/v3/kv/range", &json!({"key": key}));
+        found["kvs"][0]["mod_revision"].as_str().and_then(|revision| revision.parse().ok())
     }
 
     /// The member that leads, while none is stopped.

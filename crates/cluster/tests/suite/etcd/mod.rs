@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
+mod clocks;
 pub(crate) mod members;
 mod secure;
 
