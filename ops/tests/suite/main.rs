@@ -5,6 +5,7 @@ mod address;
 mod api;
 mod cli;
 mod cluster;
+mod coordinator_tls;
 mod drill;
 mod dump;
 mod etcd;
