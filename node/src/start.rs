@@ -73,6 +73,8 @@ struct ControlThread {
 /// at.
 pub struct StartingNode {
     options: NodeOptions,
+    /// Where it is, for people.
+    coordinator: Arc<str>,
     plan: MemoryPlan,
     budget: Budget,
     lock: FolderLock,
@@ -112,11 +114,13 @@ impl StartingNode {
         let nobody = WorkerIdentity { node: options.node, incarnation: Incarnation(0) };
         let progress = Arc::new(Progress::new(started_ns));
         let worker_options = worker_options(&options.settings, &plan);
-        let figures = begin_worker(nobody, &options, &worker_options, &progress).snapshot();
-        let wait = CoordinatorWait { coordinator: coordinator.into(), ..CoordinatorWait::default() };
+        let coordinator: Arc<str> = coordinator.into();
+        let figures = begin_worker(nobody, &options, &worker_options, &progress, &coordinator).snapshot();
+        let wait = CoordinatorWait { coordinator: coordinator.clone(), ..CoordinatorWait::default() };
         let figures = NodeSnapshot { state: NodeState::Starting(wait), memory: budget.figures(), ..figures };
         Ok(StartingNode {
             options,
+            coordinator,
             plan,
             budget,
             lock,
@@ -205,7 +209,8 @@ impl StartingNode {
         let worker_options = worker_options(settings, &plan);
         let ready = keep_ready(settings, budget.clone())?;
         let progress = Arc::new(Progress::new(boottime_ns()));
-        let worker = begin_worker(identity, &options, &worker_options, &progress).started(self.started_ns);
+        let worker = begin_worker(identity, &options, &worker_options, &progress, &self.coordinator)
+            .started(self.started_ns);
         let memory = watch_memory(budget.clone(), snapshot.clone())?;
         let until_ns = lease.surely_until_ns();
         let shell = Shell::new(
@@ -261,12 +266,14 @@ fn begin_worker(
     options: &NodeOptions,
     worker_options: &WorkerOptions,
     progress: &Arc<Progress>,
+    coordinator: &Arc<str>,
 ) -> Worker {
     Worker::new(identity, worker_options.clone(), progress.clone(), boottime_ns())
         .telling(FIGURES_EVERY_NS)
         .with_access(options.access.clone())
         .with_process_warnings(options.process_warnings.clone())
         .restarted(options.restarted_because.as_deref())
+        .coordinated_at(coordinator.clone())
 }
 
 /// The worker's options, with the memory that writes which wait for splits, and results, may take.

@@ -129,4 +129,4 @@ pub use certificate::{certificates_end, exposed};
 pub use event_kind::EVENT_KINDS;
 pub use server::{HttpServer, WebError};
 pub use setting::{SETTINGS, TOKENS_FILE};
-pub use source::{Sources, StatusSource};
+pub use source::{CoordinatorPlace, Sources, StatusSource};

@@ -21,12 +21,22 @@ impl<F: Fn() -> Arc<NodeSnapshot> + Send + Sync + 'static> StatusSource for F {
     }
 }
 
+/// Who holds what the cluster agreed on, and where that is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CoordinatorPlace {
+    /// `embedded`, `socket`, `tls`, `etcd`; empty: nobody said.
+    pub provider: &'static str,
+    /// A path, an address, or each member of etcd; none of an embedded one.
+    pub addresses: Vec<String>,
+}
+
 /// All that the web is given. Snapshots alone are enough for health, metrics and status; a route that needs
 /// more says so where it is missing.
 #[derive(Clone)]
 pub struct Sources {
     pub(crate) snapshots: Arc<dyn StatusSource>,
     pub(crate) coordinator: Option<Arc<dyn Coordinator>>,
+    pub(crate) coordinator_place: CoordinatorPlace,
     pub(crate) settings: Option<Arc<SettingsStore>>,
     pub(crate) registry: Option<Registry>,
     pub(crate) data_folder: Option<PathBuf>,
@@ -47,6 +57,7 @@ impl Sources {
         Sources {
             snapshots,
             coordinator,
+            coordinator_place: CoordinatorPlace::default(),
             settings,
             registry,
             data_folder,
@@ -63,6 +74,12 @@ impl Sources {
     #[must_use]
     pub fn coordinator(self, coordinator: Arc<dyn Coordinator>) -> Sources {
         Sources { coordinator: Some(coordinator), ..self }
+    }
+
+    /// What that is and where, for people.
+    #[must_use]
+    pub fn coordinator_place(self, place: CoordinatorPlace) -> Sources {
+        Sources { coordinator_place: place, ..self }
     }
 
     /// The values in force, and what declares them.

@@ -11,7 +11,7 @@
 //! | 16 | 8 | uptime, milliseconds |
 //! | 24 | 4 | client connections |
 //! | 28 | 2 | length of the warnings, at most [`WARNING_BYTES_MAX`] |
-//! | 30 | 2 | reserved, zero |
+//! | 30 | 2 | length of the coordinator's place, at most [`PLACE_BYTES_MAX`] |
 //! | 32 | | for each pair, 96 bytes: |
 //! | +0 | 4 | pair id |
 //! | +4 | 4 | epoch |
@@ -30,6 +30,7 @@
 //! | +80 | 8 | log: bytes kept, of both regions |
 //! | +88 | 8 | sessions known |
 //! | behind the pairs | | what is wrong although it serves, a line each (UTF-8) |
+//! | behind that | | where its coordinator is, for people (UTF-8) |
 //!
 //! Check report, after the reply header:
 //!
@@ -56,10 +57,14 @@ const PAIR_BYTES: usize = 96;
 
 /// Most pairs that one report lists.
 pub const PAIRS_MAX: usize =
-    (MESSAGE_BYTES_MAX - REPLY_HEADER_BYTES - STATUS_FIXED_BYTES - WARNING_BYTES_MAX) / PAIR_BYTES;
+    (MESSAGE_BYTES_MAX - REPLY_HEADER_BYTES - STATUS_FIXED_BYTES - WARNING_BYTES_MAX - PLACE_BYTES_MAX)
+        / PAIR_BYTES;
 
 /// Longest text of a node's warnings.
 pub const WARNING_BYTES_MAX: usize = 2048;
+
+/// Longest text of where a coordinator is.
+pub const PLACE_BYTES_MAX: usize = 512;
 
 /// Longest text of a violation.
 pub const VIOLATION_BYTES_MAX: usize = 1024;
@@ -132,6 +137,8 @@ pub struct StatusReport<'a> {
     pub pairs: PairStatuses<'a>,
     /// What is wrong although it serves, a line each; empty if nothing is.
     pub warnings: &'a str,
+    /// Where its coordinator is, for people; empty: it was not told.
+    pub coordinator: &'a str,
 }
 
 /// The pairs of a status report, checked: those that arrived, or those to be sent.
@@ -252,9 +259,10 @@ impl<'a> StatusReport<'a> {
         writer.u64(self.uptime_ms)?;
         writer.u32(self.connections)?;
         writer.text_length(self.warnings.as_bytes(), WARNING_BYTES_MAX)?;
-        writer.reserved(2)?;
+        writer.text_length(self.coordinator.as_bytes(), PLACE_BYTES_MAX)?;
         self.pairs.iter().try_for_each(|pair| pair.encode(writer))?;
-        writer.bytes(self.warnings.as_bytes())
+        writer.bytes(self.warnings.as_bytes())?;
+        writer.bytes(self.coordinator.as_bytes())
     }
 
     pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<StatusReport<'a>, DecodeError> {
@@ -262,15 +270,15 @@ impl<'a> StatusReport<'a> {
         let (workers, count) = (reader.u16()?, reader.u16()?);
         let (incarnation, uptime_ms) = (Incarnation(reader.u64()?), reader.u64()?);
         let connections = reader.u32()?;
-        let warnings = reader.u16()?;
-        reader.reserved(2)?;
+        let (warnings, coordinator) = (reader.u16()?, reader.u16()?);
         let bytes = reader.take(usize::from(count) * PAIR_BYTES)?;
         for pair in bytes.chunks_exact(PAIR_BYTES) {
             PairStatus::decode(&mut Reader::new(pair))?;
         }
         let pairs = PairStatuses::Wire(WirePairs(bytes));
         let warnings = reader.text(warnings, WARNING_BYTES_MAX)?;
-        Ok(StatusReport { node, incarnation, uptime_ms, workers, connections, pairs, warnings })
+        let coordinator = reader.text(coordinator, PLACE_BYTES_MAX)?;
+        Ok(StatusReport { node, incarnation, uptime_ms, workers, connections, pairs, warnings, coordinator })
     }
 }
 

@@ -152,6 +152,8 @@ pub struct Worker {
     disk_free: Option<u64>,
     /// What ended the processes before this one, if they ended the same way.
     restarted_because: Option<Arc<str>>,
+    /// Where its node's coordinator is, for people.
+    coordinator: Arc<str>,
     /// Who may ask for what.
     access: Arc<AccessRules>,
     /// What is wrong with the process's own settings and files.
@@ -214,6 +216,7 @@ impl Worker {
             lease_until_ns: 0,
             disk_free: None,
             restarted_because: None,
+            coordinator: Arc::from(""),
             access: Arc::default(),
             process_warnings: Arc::default(),
             greetings: Greetings::default(),
@@ -229,6 +232,12 @@ impl Worker {
     #[must_use]
     pub fn restarted(self, because: Option<&str>) -> Worker {
         Worker { restarted_because: because.map(Arc::from), ..self }
+    }
+
+    /// One that says where the coordinator of its node is.
+    #[must_use]
+    pub fn coordinated_at(self, coordinator: Arc<str>) -> Worker {
+        Worker { coordinator, ..self }
     }
 
     /// One whose process was there before it had a lease.

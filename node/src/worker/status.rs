@@ -3,7 +3,7 @@
 use cell_cluster::RenewalFigures;
 use cell_fabric::ConnectionId;
 use cell_pair::{CheckOutcome, NoRoom};
-use cell_protocol::report::{PAIRS_MAX, VIOLATION_BYTES_MAX, WARNING_BYTES_MAX};
+use cell_protocol::report::{PAIRS_MAX, PLACE_BYTES_MAX, VIOLATION_BYTES_MAX, WARNING_BYTES_MAX};
 use cell_protocol::tree::TREE_ROWS_MAX;
 use cell_protocol::{
     CheckReport, MeganodeRow, MeganodeUse, PairActivity, PairStatus, PairStatuses, ReadOnlyReason, Refusal,
@@ -29,6 +29,7 @@ impl Worker {
             false => self.pairs.iter().map(|pair| self.pair_status(pair)).take(PAIRS_MAX).collect(),
         };
         let warnings = warning::lines(&self.warnings(), WARNING_BYTES_MAX);
+        let coordinator = self.coordinator.clone();
         let reply = Reply::Status(StatusReport {
             node: self.identity.node,
             incarnation: self.identity.incarnation,
@@ -37,6 +38,7 @@ impl Worker {
             connections: u32::try_from(self.connections.len()).unwrap_or(u32::MAX),
             pairs: PairStatuses::List(&pairs),
             warnings: &warnings,
+            coordinator: &coordinator[..coordinator.floor_char_boundary(PLACE_BYTES_MAX)],
         });
         self.reply(connection, header, Dependence::NOTHING, &reply);
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use cell_cluster::{ClusterError, Coordinator, CoordinatorRefusal, Embedded, NodeRefusal, Remote};
+use cell_cluster::{
+    ClusterError, Coordinator, CoordinatorRefusal, Embedded, NodeRefusal, Remote, TlsAddress,
+};
 use cell_drill::wire::PartitionWay;
 use cell_fabric::{NodeTls, Partition};
 use cell_memory::MemoryError;
@@ -19,7 +21,7 @@ use cell_terms::NodeId;
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
 use cell_wal::{DiskDelay, WalError};
-use cell_web::{HttpServer, Sources};
+use cell_web::{CoordinatorPlace, HttpServer, Sources};
 use clap::{ArgMatches, Args, Subcommand, value_parser};
 
 use crate::args::Global;
@@ -234,6 +236,7 @@ fn serve_http(
     let (watch, store) = (starting.watch(), configuration.store());
     let sources = Sources::new(Arc::new(move || watch.snapshot()))
         .coordinator(coordinator)
+        .coordinator_place(coordinator_place(&store.given()))
         .access(guards.access)
         .tls(guards.tls)
         .process_warnings(guards.process_warnings)
@@ -273,6 +276,18 @@ fn options(
         restarted_because,
         settings: settings.clone(),
     })
+}
+
+/// What a coordinator is and where, as the admin API says it.
+fn coordinator_place(settings: &Settings) -> CoordinatorPlace {
+    let endpoints = || settings.text("etcd_endpoints").split(',').map(|one| one.trim().to_owned()).collect();
+    let (provider, addresses) = match settings.text(COORDINATOR_ADDRESS) {
+        EMBEDDED => ("embedded", Vec::new()),
+        ETCD => (ETCD, endpoints()),
+        place if TlsAddress::parse(place).is_some() => ("tls", vec![place.to_owned()]),
+        place => ("socket", vec![place.to_owned()]),
+    };
+    CoordinatorPlace { provider, addresses }
 }
 
 /// Where a coordinator is, for people.
@@ -550,6 +565,20 @@ fn explain_recovery(error: &RecoveryError) -> (Exit, Option<&'static str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn coordinator_place_is_of_each_provider() {
+        let of = |more: &[(&str, &str)]| {
+            let place = coordinator_place(&crate::settings::tests::settings(more));
+            (place.provider, place.addresses.join(" "))
+        };
+        assert_eq!(of(&[]), ("embedded", String::new()));
+        let address = |text| (COORDINATOR_ADDRESS, text);
+        assert_eq!(of(&[address("/a/coordinator.socket")]), ("socket", "/a/coordinator.socket".to_owned()));
+        assert_eq!(of(&[address("tls://cell-1:7200")]), ("tls", "tls://cell-1:7200".to_owned()));
+        let members = ("etcd_endpoints", "http://a:1, http://b:1");
+        assert_eq!(of(&[address("etcd"), members]), ("etcd", "http://a:1 http://b:1".to_owned()));
+    }
 
     /// It named the command without the number, which is refused.
     #[test]

@@ -218,6 +218,9 @@ fn text_of_many(asked: &[Asked], is_healthy: bool) -> String {
     let name = |node: Option<NodeId>| node.map_or_else(|| "?".to_owned(), |node| node.0.to_string());
     let mut nodes = Vec::new();
     let mut pairs = Vec::new();
+    let reports = asked.iter().filter_map(|one| one.status.as_ref().ok()).map(NodeStatus::report);
+    let coordinators: Vec<_> = reports.map(|report| (report.node, report.coordinator)).collect();
+    let coordinators = text_of_coordinators(&coordinators);
     for one in asked {
         let mut cells = vec![name(one.node), one.server.clone()];
         match &one.status {
@@ -260,7 +263,7 @@ fn text_of_many(asked: &[Asked], is_healthy: bool) -> String {
     ];
     let rows = pairs.into_iter().map(|(_, cells)| cells).collect();
     let of_pairs = table::plain(&headings, &[3, 4, 5, 6, 7, 8, 9, 10], rows);
-    format!("{} nodes, {verdict}.\n\n{of_nodes}\n{of_pairs}", asked.len())
+    format!("{} nodes, {verdict}.\n{coordinators}\n{of_nodes}\n{of_pairs}", asked.len())
 }
 
 fn text(server: &str, report: &StatusReport<'_>, is_healthy: bool) -> String {
@@ -271,16 +274,27 @@ fn text(server: &str, report: &StatusReport<'_>, is_healthy: bool) -> String {
         Some(pair) => format!("is not healthy: {} is {}", pair.pair, state_words(pair.state)),
     };
     let head = format!(
-        "{} at {server} {verdict}.\nup {}, {}, {}, {}\n\n",
+        "{} at {server} {verdict}.\nup {}, {}, {}, {}\n{}\n",
         report.node,
         number::time(Duration::from_millis(report.uptime_ms)),
         report.incarnation,
         number::counted(report.workers.into(), "worker", "workers"),
         number::counted(report.connections.into(), "connection", "connections"),
+        text_of_coordinators(&[(report.node, report.coordinator)]),
     );
     let headings =
         ["pair", "state", "epoch", "entries", "durable", "checkpoint", "tree", "extents", "log", "sessions"];
     head + &table::plain(&headings, &[2, 3, 4, 5, 6, 7, 8, 9], report.pairs.iter().map(row).collect())
+}
+
+/// Where the coordinator is; if the nodes say so differently, as each of them does.
+fn text_of_coordinators(said: &[(NodeId, &str)]) -> String {
+    let said: Vec<&(NodeId, &str)> = said.iter().filter(|(_, place)| !place.is_empty()).collect();
+    let Some((_, first)) = said.first() else { return String::new() };
+    if said.iter().all(|(_, place)| place == first) {
+        return format!("coordinator: {first}\n");
+    }
+    said.iter().map(|(node, place)| format!("coordinator of {node}: {place}\n")).collect()
 }
 
 fn row(pair: PairStatus) -> Vec<String> {
@@ -335,6 +349,7 @@ fn document(server: &str, report: &StatusReport<'_>) -> Value {
         "uptime_ms": report.uptime_ms,
         "workers": report.workers,
         "connections": report.connections,
+        "coordinator": report.coordinator,
         "warnings": report.warnings.lines().collect::<Vec<_>>(),
         "pairs": report.pairs.iter().map(pair).collect::<Vec<_>>(),
     })

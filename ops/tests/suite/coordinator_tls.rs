@@ -158,6 +158,14 @@ fn nodes_over_tls_serve_through_a_new_ca_and_a_coordinator_that_was_killed() {
         has(&other, "before")
     });
 
+    let said = command(&["status", "--json", "--server", &one]).output().unwrap();
+    let status: Value = serde_json::from_slice(&said.stdout).unwrap();
+    let place = format!("tls://localhost:{}", site.port());
+    assert!(status["nodes"].as_array().unwrap().iter().all(|node| node["coordinator"] == *place), "{status}");
+    let said = command(&["status", "--server", &one]).output().unwrap();
+    let line = format!("coordinator: {place}\n");
+    assert!(String::from_utf8_lossy(&said.stdout).contains(&line), "{said:?}");
+
     // A CA is rolled: nodes trust both, then the coordinator shows a certificate of the new one.
     let old = fs::read_to_string(site.path("trust.crt")).unwrap();
     fs::copy(site.path("trust.crt"), site.path("old.crt")).unwrap();

@@ -76,7 +76,7 @@ export function status(world, now) {
       sync_p50_us: 310, sync_p99_us: wave("sync99", now, 1400), sync_max_us: wave("syncmax", now, 5200),
     },
     splits: splits(world), recoveries: world.drill?.recoveries(now) ?? [],
-    coordinator: { reachable: true, revision: String(48_112 + Math.floor((now - world.begun) / 5000)), seen_ms_ago: 40 },
+    coordinator: { provider: "socket", addresses: ["/var/lib/cell/coordinator.socket"], reachable: true, revision: String(48_112 + Math.floor((now - world.begun) / 5000)), seen_ms_ago: 40 },
     events: [...world.events].sort((a, b) => b.at_unix_ms - a.at_unix_ms).slice(0, 10), drills_allowed: world.scenario !== "no-drills", read_only: world.scenario === "read-only",
   });
 }

@@ -103,6 +103,10 @@ struct Pairs {
 
 #[derive(Debug, Serialize)]
 struct CoordinatorFigures {
+    /// Null: nobody said.
+    provider: Option<&'static str>,
+    /// Where it is; of etcd each member.
+    addresses: Vec<String>,
     reachable: bool,
     /// Of the node's last look, a decimal number.
     revision: String,
@@ -161,7 +165,10 @@ impl ClusterDocument for ClusterStatus {
         missing: &[MissingPeer],
     ) -> StatusBody {
         let coordinator = shared.coordinator_seen();
+        let place = &shared.sources.coordinator_place;
         let coordinator = CoordinatorFigures {
+            provider: Some(place.provider).filter(|provider| !provider.is_empty()),
+            addresses: place.addresses.clone(),
             reachable: coordinator.reachable,
             revision: snapshot.cluster.revision.to_string(),
             seen_ms_ago: coordinator.seen_ms_ago,
@@ -349,6 +356,16 @@ mod tests {
         NodePart { node: NodeId(node), part }
     }
 
+    fn coordinator(seen_ms_ago: u64) -> CoordinatorFigures {
+        CoordinatorFigures {
+            provider: Some("tls"),
+            addresses: vec!["tls://cell-1.example:7200".to_owned()],
+            reachable: true,
+            revision: "9".into(),
+            seen_ms_ago: Some(seen_ms_ago),
+        }
+    }
+
     #[test]
     fn together_adds_rates_and_times_of_all_requests() {
         let parts = vec![
@@ -356,7 +373,7 @@ mod tests {
             part(3, Some(5.0), times(80, 1), 50),
             part(4, None, LatencyHistogram::default(), 0),
         ];
-        let coordinator = CoordinatorFigures { reachable: true, revision: "9".into(), seen_ms_ago: Some(20) };
+        let coordinator = coordinator(20);
         let body = together(&snapshot(), parts, (&[], &[]), coordinator, (false, true));
         let body = serde_json::to_value(body).unwrap();
         assert_eq!((&body["answered_by"], &body["nodes"][1]["is_self"]), (&3.into(), &true.into()));
@@ -377,6 +394,8 @@ mod tests {
         assert_eq!((&body["log"]["lag_bytes"], &body["log"]["sync_max_us"]), (&150.into(), &100.into()));
         assert_eq!(body["splits"]["under_way"], 3);
         assert_eq!((&body["coordinator"]["seen_ms_ago"], &body["read_only"]), (&20.into(), &true.into()));
+        assert_eq!(body["coordinator"]["provider"], "tls");
+        assert_eq!(body["coordinator"]["addresses"][0], "tls://cell-1.example:7200");
     }
 
     /// All pairs were said to be served while each node waited for its coordinator.
@@ -390,9 +409,7 @@ mod tests {
             part
         };
         let body = |parts| {
-            let coordinator =
-                CoordinatorFigures { reachable: true, revision: "9".into(), seen_ms_ago: Some(900) };
-            let body = together(&snapshot, parts, (&[], &[]), coordinator, (false, true));
+            let body = together(&snapshot, parts, (&[], &[]), coordinator(900), (false, true));
             serde_json::to_value(body).unwrap()
         };
         let both = body(vec![row(3, NodeState::Silent), row(4, NodeState::Silent)]);

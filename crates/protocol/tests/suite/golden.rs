@@ -222,6 +222,7 @@ fn replies(pairs: &[PairStatus]) -> Vec<Reply<'_>> {
             connections: 9,
             pairs: PairStatuses::List(pairs),
             warnings: "",
+            coordinator: "",
         }),
         Reply::Status(StatusReport {
             node: NodeId(4),
@@ -231,6 +232,7 @@ fn replies(pairs: &[PairStatus]) -> Vec<Reply<'_>> {
             connections: 0,
             pairs: PairStatuses::List(&pairs[..1]),
             warnings: "one thing\nand another",
+            coordinator: "",
         }),
         Reply::Checked(CheckReport {
             meganodes: 1,

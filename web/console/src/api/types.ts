@@ -90,7 +90,10 @@ export interface Status extends Document {
   };
   splits: Splits;
   recoveries: RecoveryRow[];
-  coordinator: { reachable: boolean; revision: string; seen_ms_ago: number | null };
+  coordinator: {
+    provider: "embedded" | "socket" | "tls" | "etcd" | null; addresses: string[]; reachable: boolean; revision: string;
+    seen_ms_ago: number | null;
+  };
   events: EventRow[];
   drills_allowed: boolean;
   read_only: boolean;

@@ -21,7 +21,17 @@ fn whole() -> Vec<Field> {
         ("nodes", integer("How many nodes can be lost now with all pairs served again.")),
         ("why", text("What bounds that.")),
     ]);
+    let provider = "What it is: in the node's process, another process of its machine, one over TLS, or etcd. \
+                    Null: the node was not told.";
     let coordinator = object([
+        ("provider", or_null(word(&["embedded", "socket", "tls", "etcd"], provider))),
+        (
+            "addresses",
+            list(
+                text("A path, or an address."),
+                "Where it is; each member of etcd, none of an embedded one.",
+            ),
+        ),
         ("reachable", flag("Whether it answered the node's last question.")),
         ("revision", decimal("Its revision at the node's last look.")),
         ("seen_ms_ago", or_null(integer("Milliseconds since it answered. Null: it never did."))),

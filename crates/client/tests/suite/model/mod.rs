@@ -310,6 +310,7 @@ impl Server {
                     connections: 1,
                     pairs,
                     warnings: "",
+                    coordinator: "",
                 };
                 out.push(encode(id, &Reply::Status(report)));
             }

@@ -60,6 +60,13 @@ export function Operations({ status, histories, range, source }: OperationsProps
   );
 }
 
+/** What the coordinator is and where, before how it is; nothing if the node was not told. */
+function coordinatorPlace({ coordinator }: Status): string {
+  if (coordinator.provider === null) return "";
+  const words = { embedded: "embedded in the node's process", socket: "at", tls: "at", etcd: "etcd at" }[coordinator.provider];
+  return `${[words, coordinator.addresses.join(", ")].filter((word) => word !== "").join(" ")}, `;
+}
+
 export function NodeStrip({ status, source }: { status: Status; source: Source }) {
   return (
     <Panel title="Nodes" source={source} saysState={false} actions={<a href="/console/nodes">All about nodes</a>}>
@@ -75,7 +82,7 @@ export function NodeStrip({ status, source }: { status: Status; source: Source }
         ]}
       />
       <p class="quiet">
-        Coordinator: {status.coordinator.reachable ? "reachable" : <Badge level="critical">not reachable</Badge>}, revision {status.coordinator.revision}
+        Coordinator: {coordinatorPlace(status)}{status.coordinator.reachable ? "reachable" : <Badge level="critical">not reachable</Badge>}, revision {status.coordinator.revision}
         {status.coordinator.seen_ms_ago !== null && <>, seen {inWords(milliseconds(status.coordinator.seen_ms_ago))} ago</>}.
       </p>
     </Panel>
