@@ -161,7 +161,10 @@ fn nodes_over_tls_serve_through_a_new_ca_and_a_coordinator_that_was_killed() {
     let said = command(&["status", "--json", "--server", &one]).output().unwrap();
     let status: Value = serde_json::from_slice(&said.stdout).unwrap();
     let place = format!("tls://localhost:{}", site.port());
-    assert!(status["nodes"].as_array().unwrap().iter().all(|node| node["coordinator"] == *place), "{status}");
+    assert!(
+        status["nodes"].as_array().unwrap().iter().all(|node| node["coordinator"] == place.as_str()),
+        "{status}"
+    );
     let said = command(&["status", "--server", &one]).output().unwrap();
     let line = format!("coordinator: {place}\n");
     assert!(String::from_utf8_lossy(&said.stdout).contains(&line), "{said:?}");
