@@ -212,14 +212,13 @@ impl StartingNode {
         let worker = begin_worker(identity, &options, &worker_options, &progress, &self.coordinator)
             .started(self.started_ns);
         let memory = watch_memory(budget.clone(), snapshot.clone())?;
-        let until_ns = lease.surely_until_ns();
         let shell = Shell::new(
             worker,
             endpoint,
             self.poller,
             self.inbound,
             to_control.clone(),
-            until_ns,
+            lease.surely_until_ns(),
             snapshot.clone(),
         )?
         .within(budget.clone(), plan.replies_max)

@@ -234,12 +234,6 @@ impl Worker {
         Worker { restarted_because: because.map(Arc::from), ..self }
     }
 
-    /// One that says where the coordinator of its node is.
-    #[must_use]
-    pub fn coordinated_at(self, coordinator: Arc<str>) -> Worker {
-        Worker { coordinator, ..self }
-    }
-
     /// One whose process was there before it had a lease.
     #[must_use]
     pub fn started(self, started_ns: u64) -> Worker {

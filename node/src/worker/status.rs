@@ -1,5 +1,7 @@
 //! What a worker reports about itself: to clients, and to the snapshot that `web` reads.
 
+use std::sync::Arc;
+
 use cell_cluster::RenewalFigures;
 use cell_fabric::ConnectionId;
 use cell_pair::{CheckOutcome, NoRoom};
@@ -23,6 +25,12 @@ use crate::split::SplitCounts;
 use crate::warning;
 
 impl Worker {
+    /// One that says where the coordinator of its node is.
+    #[must_use]
+    pub(crate) fn coordinated_at(self, coordinator: Arc<str>) -> Worker {
+        Worker { coordinator, ..self }
+    }
+
     pub(super) fn status(&mut self, connection: ConnectionId, header: RequestHeader) {
         let pairs: Vec<PairStatus> = match self.pairs.is_empty() {
             true => self.recovering_statuses(),

@@ -280,7 +280,8 @@ fn options(
 
 /// What a coordinator is and where, as the admin API says it.
 fn coordinator_place(settings: &Settings) -> CoordinatorPlace {
-    let endpoints = || settings.text("etcd_endpoints").split(',').map(|one| one.trim().to_owned()).collect();
+    let endpoints =
+        || settings.text("etcd_endpoints").split(',').map(|one| one.trim().to_owned()).collect::<Vec<_>>();
     let (provider, addresses) = match settings.text(COORDINATOR_ADDRESS) {
         EMBEDDED => ("embedded", Vec::new()),
         ETCD => (ETCD, endpoints()),

@@ -113,14 +113,18 @@ mod tests {
     #[test]
     fn enter_past_the_most_closes_one_of_the_place_that_has_most_and_nobody_elses() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let connect = || Arc::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        // With its other end, which has to stay.
+        let connect = || {
+            let stream = Arc::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+            (stream, listener.accept().unwrap().0)
+        };
         let strangers = Arc::new(Strangers::default());
-        let node = connect();
+        let (node, _node_end) = connect();
         let in_order = strangers.enter(place(1), &node);
         let mut silent = Vec::new();
         for _ in 0..STRANGERS_MAX + 7 {
-            let stream = connect();
-            silent.push((strangers.enter(place(2), &stream), stream));
+            let (stream, end) = connect();
+            silent.push((strangers.enter(place(2), &stream), stream, end));
         }
         assert_eq!(strangers.count(), STRANGERS_MAX);
         let is_open = |stream: &TcpStream| {
@@ -128,9 +132,9 @@ mod tests {
             stream.peek(&mut [0]).is_err() // it would block
         };
         assert!(is_open(&node));
-        let closed = silent.iter().filter(|(_, stream)| !is_open(stream)).count();
+        let closed = silent.iter().filter(|(_, stream, _)| !is_open(stream)).count();
         assert_eq!(closed, 8, "the first ones");
-        assert!(silent.iter().take(8).all(|(_, stream)| !is_open(stream)));
+        assert!(silent.iter().take(8).all(|(_, stream, _)| !is_open(stream)));
         drop(in_order);
         drop(silent);
         assert_eq!(strangers.count(), 0);
