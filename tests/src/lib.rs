@@ -7,6 +7,7 @@ pub mod crowd;
 pub mod dice;
 pub mod ending;
 pub mod faulty_disk;
+pub mod hosts;
 pub mod known;
 pub mod lease;
 pub mod ports;

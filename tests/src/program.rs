@@ -59,7 +59,8 @@ pub fn command_in(procs_file: &Path) -> Command {
     quiet(command)
 }
 
-fn quiet(mut command: Command) -> Command {
+/// A command that sees no `CELL_*` variables of this process, gets no input, and does not outlive it.
+pub(crate) fn quiet(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("CELL_") {
             command.env_remove(name);
