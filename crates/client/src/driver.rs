@@ -410,7 +410,10 @@ impl<E: OneSided> Driver<E> {
         // first while one of the names leads nowhere: the others are followed.
         let kept = self.given.iter().filter(|address| !all_known || matches!(address, Address::Shm(_)));
         let mut addresses: Vec<Address> = kept.copied().collect();
-        for address in found.into_iter().map(|address| self.transport.to_reach(address)) {
+        let found: Vec<Address> = found.into_iter().map(|address| self.transport.to_reach(address)).collect();
+        // Who answered first comes first in what was given, and stays there.
+        let known = self.given.iter().filter(|address| found.contains(address)).copied();
+        for address in known.chain(found.iter().copied()) {
             if !matches!(address, Address::Shm(_)) && !addresses.contains(&address) {
                 addresses.push(address);
             }

@@ -115,3 +115,29 @@ fn address_that_is_found_by_a_name_later_is_known_by_it() {
 fn address_that_is_found_later_is_tried_though_another_name_leads_nowhere() {
     assert_eq!(name_of_what_is_found("localhost:7000,nobody.invalid:7000").as_deref(), Some("localhost"));
 }
+
+/// After a look at the names the server that was named first came first, though another one had answered.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "another thread's look at the name is waited for")]
+fn servers_that_were_named_stay_in_the_order_in_which_they_answered() {
+    let given = ["127.0.0.1:7002", "127.0.0.1:7001"].map(|address| Address::Tcp(address.parse().unwrap()));
+    let core = ClientCore::new(ClientOptions::default(), 1);
+    let servers = "127.0.0.1:7001,127.0.0.1:7002,localhost:7003";
+    let mut driver = Driver::new(Deaf::default(), core, given.to_vec()).naming(servers);
+    let mut now_ns = 0;
+    for _ in 0..6_000 {
+        driver.step(&mut || {
+            now_ns += 100_000_000;
+            now_ns
+        });
+        let tried = driver.endpoint().tried.iter().map(|(address, _)| *address);
+        // From the one on that only the look has found: the next round begins after it.
+        let mut round = tried.skip_while(|address| given.contains(address));
+        if let Some(next) = round.find(|address| given.contains(address)) {
+            assert_eq!(next, given[0]);
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("what localhost leads to is not tried");
+}
