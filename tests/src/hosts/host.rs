@@ -130,11 +130,11 @@ impl Host {
     pub fn cut(&self) {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut first) = first else { return };
+        // The link goes first: the others hear nothing of how connections end.
+        let _ = run_in_network(self.switch, &["ip", "link", "delete", &format!("port-{}", self.number)]);
         let _ = first.outside.kill(); // its child is killed by the kernel then
         let _ = first.outside.wait();
         wait_ended(&[first.process]);
-        // The kernel takes it away as well, some time later.
-        let _ = run_in_network(self.switch, &["ip", "link", "delete", &format!("port-{}", self.number)]);
     }
 
     /// Another machine in its place, by the same name and address, with an empty disk.
