@@ -49,14 +49,17 @@ pub fn repeated(text: &str, length: usize) -> Vec<u8> {
 
 /// Shared by all clients of one test.
 pub struct Traffic {
-    server: SocketAddr,
+    servers: String,
+    /// What clients connect with, but for their deadline and who searches.
+    options: ClientOptions,
     stop: AtomicBool,
     values: AtomicU64,
     /// Writes that ledger clients were told of as done.
     acknowledged: AtomicU64,
     /// Operations of all clients that were not answered in their time.
     failed: AtomicU64,
-    transport: Transport,
+    /// Clients that have connected.
+    connected: AtomicU64,
     /// What the history clients saw.
     pub recorder: Recorder,
 }
@@ -64,13 +67,19 @@ pub struct Traffic {
 impl Traffic {
     /// Traffic against a server.
     pub fn new(server: SocketAddr) -> Self {
+        Self::at(&server.to_string(), ClientOptions::default())
+    }
+
+    /// Traffic against servers as `--server` names them, with these options but for deadline and search.
+    pub fn at(servers: &str, options: ClientOptions) -> Self {
         Self {
-            server,
+            servers: servers.to_owned(),
+            options,
             stop: AtomicBool::new(false),
             values: AtomicU64::new(1),
             acknowledged: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            transport: Transport::default(),
+            connected: AtomicU64::new(0),
             recorder: Recorder::default(),
         }
     }
@@ -78,7 +87,8 @@ impl Traffic {
     /// The same over a given transport.
     #[must_use]
     pub fn over(self, transport: Transport) -> Self {
-        Self { transport, ..self }
+        let options = ClientOptions { transport, ..self.options.clone() };
+        Self { options, ..self }
     }
 
     /// Asks all clients to end when what is outstanding has.
@@ -131,6 +141,15 @@ impl Traffic {
         wait::until(&format!("{more} writes more are acknowledged"), are_there);
     }
 
+    /// Waits until so many clients have connected in all: a fault may keep others from it.
+    ///
+    /// # Panics
+    /// If they never have.
+    pub fn wait_connected(&self, clients: u64) {
+        let are_there = || self.connected.load(Ordering::SeqCst) >= clients;
+        wait::until(&format!("{clients} clients have connected"), are_there);
+    }
+
     /// How many operations were not answered in their time.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::SeqCst)
@@ -160,20 +179,15 @@ impl Traffic {
     /// # Panics
     /// If the server is not there: it was when the test began.
     pub fn connect(&self, deadline: Duration) -> Client {
-        self.connect_as(Search::Server, deadline)
+        self.connect_as(&self.servers, Search::Server, deadline)
     }
 
-    fn connect_as(&self, search: Search, deadline: Duration) -> Client {
+    fn connect_as(&self, servers: &str, search: Search, deadline: Duration) -> Client {
         let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
-        let transport = self.transport;
-        let options = ClientOptions {
-            deadline_ms,
-            retries_max: 1_000_000,
-            search,
-            transport,
-            ..ClientOptions::default()
-        };
-        Client::connect(&self.server.to_string(), options).expect("the server is there")
+        let options = ClientOptions { deadline_ms, retries_max: 1_000_000, search, ..self.options.clone() };
+        let client = Client::connect(servers, options).expect("the server is there");
+        self.connected.fetch_add(1, Ordering::SeqCst);
+        client
     }
 
     /// Writes keys that nobody else writes, pipelined, until the traffic stops; returns what it was answered.
@@ -181,7 +195,15 @@ impl Traffic {
     /// # Panics
     /// If an answer is one that no crash explains.
     pub fn keep_ledger(&self, client: u64, deadline: Duration) -> Ledger {
-        let mut connection = self.connect(deadline);
+        self.keep_ledger_at(&self.servers, client, deadline)
+    }
+
+    /// As [`Traffic::keep_ledger`], of a client that is told of these servers.
+    ///
+    /// # Panics
+    /// As for [`Traffic::keep_ledger`].
+    pub fn keep_ledger_at(&self, servers: &str, client: u64, deadline: Duration) -> Ledger {
+        let mut connection = self.connect_as(servers, Search::Server, deadline);
         let mut ledger = Ledger::default();
         let mut dice = Dice::drawn(client);
         let mut busy = BTreeSet::new();
@@ -223,8 +245,16 @@ impl Traffic {
     /// # Panics
     /// If an answer is one that no crash explains.
     pub fn meet(&self, client: u64, deadline: Duration) -> OneSidedCounters {
+        self.meet_at(&self.servers, client, deadline)
+    }
+
+    /// As [`Traffic::meet`], of a client that is told of these servers.
+    ///
+    /// # Panics
+    /// As for [`Traffic::meet`].
+    pub fn meet_at(&self, servers: &str, client: u64, deadline: Duration) -> OneSidedCounters {
         let search = if client % 2 == 1 { Search::Client } else { Search::Server };
-        let mut connection = self.connect_as(search, deadline);
+        let mut connection = self.connect_as(servers, search, deadline);
         let mut dice = Dice::drawn(!client);
         // The version that a key had when this client last looked, and whose it was.
         let mut seen: BTreeMap<Vec<u8>, (Version, WrittenValue)> = BTreeMap::new();
@@ -232,7 +262,8 @@ impl Traffic {
             let number = dice.below(KEYS_SHARED);
             // One server may see the traffic of several transports, one after the other: each key's history
             // is whole.
-            let key = spread(number * 5, &format!("-shared-{:?}-{number:02}", self.transport));
+            let transport = self.options.transport;
+            let key = spread(number * 5, &format!("-shared-{transport:?}-{number:02}"));
             let value = self.values.fetch_add(1, Ordering::SeqCst);
             let call = match (dice.below(10), seen.get(&key)) {
                 (0..=3, _) => Call::Get,

@@ -17,8 +17,8 @@ use super::{Hosts, is_possible};
 pub(super) const CLIENT_PORT: u16 = 2379;
 /// Where a member says to its own host how it is, in the clear.
 const METRICS_PORT: u16 = 2381;
-/// How long a member may take to answer there.
-const ANSWERS: Duration = Duration::from_secs(5);
+/// How long a member may take to answer there: one that stands still does not.
+const ANSWERS: Duration = Duration::from_secs(1);
 /// Where a member keeps its data.
 const DATA: &str = "/var/lib/cell-etcd";
 
@@ -84,7 +84,10 @@ impl<'h> Etcd<'h> {
     pub fn start_member_with(&self, member: u16, flags: &[&str]) {
         let mut members = self.members();
         let place = &mut members[usize::from(member - 1)];
-        assert!(place.as_mut().is_none_or(HostProcess::has_ended), "member {member} runs already");
+        // One whose host was cut has ended, or is about to.
+        if let Some(mut before) = place.take() {
+            before.wait_end();
+        }
         let (clients, peers) = (self.url(member, CLIENT_PORT), self.url(member, 2380));
         let of_all = self.hosts.numbers().map(|peer| format!("host-{peer}={}", self.url(peer, 2380)));
         let scheme = self.scheme();
@@ -135,7 +138,12 @@ impl<'h> Etcd<'h> {
 
     /// The member that leads, as it says itself; none at the moment, perhaps.
     pub fn leader(&self) -> Option<u16> {
-        self.hosts.numbers().find(|member| self.says(*member, "etcd_server_is_leader 1"))
+        self.hosts.numbers().find(|member| self.leads(*member))
+    }
+
+    /// Whether a member says that it leads.
+    pub fn leads(&self, member: u16) -> bool {
+        self.says(member, "etcd_server_is_leader 1")
     }
 
     /// Waits until a member leads that others follow.

@@ -65,15 +65,18 @@ impl Host {
         Ipv4Addr::new(10, 79, 0, last)
     }
 
-    /// Where its file of this path lies on the machine, while nothing else is mounted there: below `/etc`,
-    /// `/var`, `/usr`, `/mnt` or `/srv`.
-    pub fn file(&self, path: &str) -> PathBuf {
-        self.disk().join(path.trim_start_matches('/'))
+    /// Whether its disk has this file, of below `/etc`, `/var`, `/usr`, `/mnt` or `/srv`.
+    pub fn has(&self, path: &str) -> bool {
+        self.disk().join(path.trim_start_matches('/')).exists()
     }
 
-    /// Whether it has written this file.
-    pub fn has(&self, path: &str) -> bool {
-        self.file(path).exists()
+    /// Writes a file on it.
+    ///
+    /// # Panics
+    /// If it is down, or has no such folder.
+    pub fn write(&self, path: &str, text: &str) {
+        self.within(|| fs::write(path, text))
+            .unwrap_or_else(|error| panic!("{}: {path}: {error}", self.name));
     }
 
     /// Starts it after a power cut: its disk is as it was, and nothing runs on it.

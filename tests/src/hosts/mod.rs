@@ -3,7 +3,7 @@
 //! nothing of them is in the machine's network, and several tests have such hosts side by side.
 //!
 //! The hosts' names are `host-1.test`, `host-2.test`, and so on, and `client.test`; their addresses are
-//! `10.79.0.1` and on. It takes root and iproute2, nftables and util-linux.
+//! `10.79.0.1` and on. It takes root, iproute2, nftables and util-linux.
 
 mod etcd;
 mod host;
@@ -59,6 +59,10 @@ impl Hosts {
     pub fn start_with(count: u16, booted_s: &[u32]) -> Option<Self> {
         assert!(count <= HOSTS_MAX, "host.sh names {HOSTS_MAX} hosts");
         if !is_possible("hosts in namespaces", &PROGRAMS) {
+            return None;
+        }
+        if !has_overlay() {
+            println!("SKIPPED: hosts in namespaces: the kernel has no overlay file system");
             return None;
         }
         let folder = TempDir::with_prefix("cell-hosts-disk-").expect("a temporary folder can be made");
@@ -149,6 +153,14 @@ fn is_possible(what: &str, programs: &[&str]) -> bool {
         println!("SKIPPED: {what}: it needs root, iproute2, nftables and util-linux; missing: {missing:?}");
     }
     is_possible
+}
+
+/// Whether the kernel can lay a host's disk over this machine's, by a module perhaps.
+fn has_overlay() -> bool {
+    let is_listed = || std::fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.contains("overlay"));
+    let load =
+        || Command::new("modprobe").arg("overlay").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    is_listed() || (load().is_ok() && is_listed())
 }
 
 fn is_installed(program: &str) -> bool {

@@ -2,7 +2,6 @@
 //! loopback need them.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -26,14 +25,16 @@ const KEEPER: &str = include_str!("node.sh");
 const TOKEN: &str = "the-token-of-tests-with-hosts-in-namespaces";
 /// Where each host has the log root, unless a test says otherwise.
 const LOG_ROOT: &str = "/mnt/cell";
-/// Small regions and segments: tests run side by side.
-const SMALL: [(&str, &str); 6] = [
+/// Small regions and segments, because tests run side by side.
+const SMALL: [(&str, &str); 7] = [
     ("node_region_bytes", "\"64 MiB\""),
     ("slot_bytes", "\"16 MiB\""),
     ("extent_region_bytes", "\"128 MiB\""),
     ("populate_chunk_bytes", "\"8 MiB\""),
     ("log_segment_bytes", "\"8 MiB\""),
     ("ready_memory_bytes", "0"),
+    // What moves pairs is what a test does.
+    ("balance", "\"off\""),
 ];
 
 /// How nodes are started.
@@ -96,10 +97,13 @@ impl<'h> Store<'h> {
                       && chmod 600 /etc/cell/tokens";
         host.done(["sh", "-c", tokens, TOKEN]);
         let config = format!("/etc/cell/node-{number}.toml");
-        fs::write(host.file(&config), self.config(host)).expect("a host's disk can be written");
+        host.write(&config, &self.config(host));
         let mut nodes = self.nodes();
         let place = &mut nodes[usize::from(number - 1)];
-        assert!(place.as_mut().is_none_or(HostProcess::has_ended), "node {number} runs already");
+        // One whose host was cut has ended, or is about to.
+        if let Some(mut before) = place.take() {
+            before.wait_end();
+        }
         *place = Some(host.spawn("node", ["sh", "-c", KEEPER, "node", &config]));
     }
 
