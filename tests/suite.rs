@@ -11,6 +11,7 @@ mod disks;
 mod drills;
 mod failover;
 mod hostile;
+mod hosts;
 mod large_values;
 mod leftovers;
 mod monitoring;
