@@ -184,8 +184,9 @@ impl<'h> Store<'h> {
         wait::until_some("every node answers and every pair is served", || {
             let status = self.status()?;
             let nodes = status["nodes"].as_array()?;
-            let is_served =
-                status["healthy"] == true && nodes.len() == count && !pairs_of(&status).is_empty();
+            // A pair whose owner has died is missing until it is taken over: each node began with one.
+            let are_all_there = nodes.len() == count && pairs_of(&status).len() >= count;
+            let is_served = status["healthy"] == true && are_all_there;
             is_served.then_some(status)
         })
     }
