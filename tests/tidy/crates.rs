@@ -33,7 +33,7 @@ const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
     ),
     ("settings", "crates/settings", 4, Some(&["terms"])),
     ("pair", "crates/pair", 5, Some(&["terms", "memory", "tree", "wal", "recovery"])),
-    ("drill", "crates/drill", 6, Some(&["terms", "cluster", "client", "linearizability"])),
+    ("drill", "crates/drill", 6, Some(&["terms", "cluster", "client", "fabric", "linearizability"])),
     ("node", "node", 6, None),
     ("web", "web", 7, None),
     ("ops", "ops", 8, None),

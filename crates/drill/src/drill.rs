@@ -1,7 +1,6 @@
 //! A drill from its first write to its proof.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,7 +21,7 @@ use crate::places::keys_of;
 use crate::proof::{DrillProof, Reader, prove};
 use crate::report::{DrillVerdict, Report, Unavailable};
 use crate::rolling::{Rolling, RollingAction, RollingStage, gone};
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Supervisor, Supervisors};
 use crate::timeline::{DrillEvent, Moment, Timeline};
 use crate::wire::{DrillRequest, NodeView, Status};
 
@@ -38,8 +37,8 @@ const ONE_SIDED_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is to be drilled.
 pub struct Drill {
-    /// The cluster's folder.
-    pub dir: PathBuf,
+    /// Who does faults to the cluster's nodes.
+    pub at: Supervisors,
     /// What to do.
     pub fault: FaultKind,
     /// To which node.
@@ -70,7 +69,7 @@ struct Injected<'a> {
 impl Injected<'_> {
     /// Nothing is to be taken back at a node that has no place in the cluster any more.
     fn forget_gone(&mut self, status: &Status) {
-        let is_there = |node: u16| usize::from(node) < status.nodes.len();
+        let is_there = |node: u16| status.node(node).is_some();
         self.healing = self.healing.filter(|request| request.node().is_none_or(is_there));
     }
 
@@ -97,7 +96,7 @@ impl Drill {
     /// # Errors
     /// What is in the way.
     pub fn check(&self) -> Result<Supervisor, DrillError> {
-        let mut supervisor = Supervisor::connect(&self.dir)?;
+        let mut supervisor = Supervisor::reach(&self.at)?;
         self.begin(&mut supervisor)?;
         Ok(supervisor)
     }
@@ -107,6 +106,9 @@ impl Drill {
         let node = (self.fault != FaultKind::Rolling).then_some(self.node);
         supervisor.ask(DrillRequest::Begin { node })?;
         let (_, status) = supervisor.status()?;
+        if let Some(node) = supervisor.without_agent(&status) {
+            return Err(DrillError::NoAgent { node });
+        }
         self.check_status(&status)?;
         Ok(status)
     }
@@ -120,7 +122,7 @@ impl Drill {
         interrupted: &AtomicBool,
         notify: &(dyn Fn(Notice) + Sync),
     ) -> Result<Report, DrillError> {
-        let turn = Supervisor::connect(&self.dir)?;
+        let turn = Supervisor::reach(&self.at)?;
         self.run_in(turn, interrupted, notify)
     }
 
@@ -187,12 +189,12 @@ impl Drill {
 
     /// Refuses what cannot show anything, before anything is done.
     fn check_status(&self, status: &Status) -> Result<(), DrillError> {
-        let count = status.nodes.len();
-        let Some(node) = status.nodes.get(usize::from(self.node)) else {
-            return Err(DrillError::NoSuchNode { node: self.node, count });
-        };
+        if self.fault != FaultKind::Rolling && status.node(self.node).is_none() {
+            let nodes = status.nodes.iter().map(|node| node.node).collect();
+            return Err(DrillError::NoSuchNode { node: self.node, nodes });
+        }
         let fit = |of: &NodeView| {
-            let spared = of.state == "given up" && of.node != node.node;
+            let spared = of.state == "given up" && of.node != self.node;
             spared || (of.state == "serving" && !of.partitioned && of.disk_delay_ms == 0)
         };
         if let Some(unfit) = status.nodes.iter().find(|node| !fit(node)) {
@@ -279,7 +281,7 @@ impl Drill {
             }
             let (at_ns, status) = fault.supervisor.status()?;
             timeline.look(at_ns, &status);
-            if status.nodes.len() <= usize::from(self.node) {
+            if status.node(self.node).is_none() {
                 fault.forget_gone(&status);
                 return Ok((timeline, at_ns, vec![gone(self.node)]));
             }
@@ -356,7 +358,7 @@ impl Drill {
             return fault.heal();
         }
         let (_, status) = fault.supervisor.status()?;
-        let is_down = status.nodes.get(usize::from(self.node)).is_some_and(|node| node.state == "down");
+        let is_down = status.node(self.node).is_some_and(|node| node.state == "down");
         let start = DrillRequest::Restart { node: self.node };
         Ok(is_down.then(|| fault.supervisor.ask(start)).transpose()?.map(|answer| answer.at_ns))
     }
@@ -462,14 +464,14 @@ impl Reader for Client {
 /// Where clients connect: every node that has a process.
 fn servers(status: &Status) -> String {
     let living = status.nodes.iter().filter(|node| node.pid.is_some());
-    let servers: Vec<_> = living.map(|node| node.server.to_string()).collect();
+    let servers: Vec<_> = living.map(|node| status.server_of(node)).collect();
     servers.join(",")
 }
 
 /// Whether a process that the fault ends has ended: until then a cluster looks healthy.
 fn has_come(fault: FaultKind, node: u16, before: &Status, now: &Status) -> bool {
-    let lives = |status: &Status| status.nodes.get(usize::from(node)).map_or(0, |node| node.lives);
-    let given_up = now.nodes.get(usize::from(node)).is_some_and(|node| node.state == "given up");
+    let lives = |status: &Status| status.node(node).map_or(0, |node| node.lives);
+    let given_up = now.node(node).is_some_and(|node| node.state == "given up");
     !fault.ends_process() || given_up || lives(now) > lives(before)
 }
 

@@ -110,15 +110,7 @@ impl FaultKind {
 
     /// What takes it back; a killed or restarted node comes back by itself.
     pub(crate) fn healing(self, node: u16) -> Option<DrillRequest> {
-        match self {
-            FaultKind::Kill | FaultKind::Restart => None,
-            FaultKind::Stop => Some(DrillRequest::Cont { node }),
-            FaultKind::Partition | FaultKind::PartitionIn | FaultKind::PartitionOut => {
-                Some(DrillRequest::Partition { node, on: false, way: PartitionWay::Both })
-            }
-            FaultKind::SlowDisk => Some(DrillRequest::SlowDisk { node, delay_ms: 0 }),
-            FaultKind::Rolling => Some(DrillRequest::Drain { node, on: false }),
-        }
+        self.injection(node, Duration::ZERO, Duration::from_millis(DELAY_MS_DEFAULT)).undone_by()
     }
 }
 

@@ -1,12 +1,15 @@
 //! Drills: a fault on purpose, load with a ledger kept outside the cluster, and the proof that nothing
-//! acknowledged was lost. It reaches a cluster as its clients do, and its supervisor over `drill.socket`.
+//! acknowledged was lost. It reaches a cluster as its clients do, and its supervisor over `drill.socket`, or
+//! the agents of its hosts over TCP and TLS.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `drill` | a drill from its first write to its report |
 //! | `rolling` | a rolling restart: what is to be asked next |
 //! | `fault` | what can be done to a node, and how it is taken back |
-//! | `wire`, `supervisor` | what the supervisor is asked and says; the connection to it |
+//! | `claim` | the coordinator's row of the drill that runs, one at a time |
+//! | `wire` | what a supervisor is asked and says |
+//! | `supervisor`, `door` | the connection to it, or to all agents as if they were one; one of these |
 //! | `keys`, `places` | which keys: their form, and in which pairs they lie |
 //! | `load`, `journal`, `leftover` | who writes and reads them, what each was answered and when; how they go |
 //! | `timeline`, `lane` | what happened to the cluster, out of its statuses; how the clients fare meanwhile |
@@ -15,6 +18,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a shell: a drill waits in real time, at a steady rate")]
 
+mod claim;
+mod door;
 mod drill;
 mod error;
 mod fault;
@@ -32,6 +37,8 @@ mod supervisor;
 mod timeline;
 pub mod wire;
 
+pub use claim::{ANY_KIND, ClaimRow};
+pub use door::Agents;
 pub use drill::Drill;
 pub use error::DrillError;
 pub use fault::{DELAY_MS, DELAY_MS_DEFAULT, FaultKind};
@@ -46,5 +53,5 @@ pub use notice::Notice;
 pub use proof::{DrillProof, PathFindings};
 pub use report::{DrillVerdict, Report, Spread, Unavailable};
 pub use rolling::RollingStage;
-pub use supervisor::{Supervisor, drill_socket};
+pub use supervisor::{Supervisor, Supervisors, drill_socket};
 pub use timeline::{DrillEvent, Moment, Timeline};

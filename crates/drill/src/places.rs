@@ -63,7 +63,7 @@ pub(crate) fn keys_of(
     let client = target.connect(Search::Server, READ_PATIENCE)?;
     let key_bytes_max = client.server().map_or(0, |server| server.limits.key_bytes_max);
     let living = status.nodes.iter().filter(|node| node.pid.is_some());
-    let servers = living.map(|node| node.server.to_string()).collect();
+    let servers = living.map(|node| status.server_of(node)).collect();
     let owned = status.pairs.iter().filter(|pair| pair.owner.is_some());
     let is_drilled = |of: u32| node.is_some_and(|node| u32::from(node) == of);
     let owned = Owned {

@@ -78,7 +78,7 @@ impl Rolling {
         let Some(&node) = self.nodes.first() else {
             return if is_well(status) { RollingAction::Done } else { self.wait(now_ms, status) };
         };
-        let Some(view) = status.nodes.get(usize::from(node)) else { return stuck(&gone(node)) };
+        let Some(view) = status.node(node) else { return stuck(&gone(node)) };
         let (lives, serves) = (view.lives, view.state == "serving");
         match self.stage {
             None if is_well(status) => {
@@ -117,7 +117,7 @@ impl Rolling {
         if now_ms.saturating_sub(self.since_ms) < self.patience_ms {
             return RollingAction::Wait;
         }
-        let node = self.nodes.first().and_then(|node| status.nodes.get(usize::from(*node)));
+        let node = self.nodes.first().and_then(|node| status.node(*node));
         let stall = node.and_then(|node| node.drain_stall.as_ref()).map(|stall| format!(": {stall}"));
         let what = match (self.nodes.first(), self.stage) {
             (Some(node), Some(RollingStage::Draining)) => {

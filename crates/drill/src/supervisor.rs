@@ -1,17 +1,12 @@
-//! The way to a cluster's supervisor: `drill.socket` in the cluster's folder.
+//! The way to who does faults to a cluster's nodes: one supervisor with its socket in the cluster's folder, or
+//! an agent on each host, which together are as one.
 
-use std::io::{self, BufRead, BufReader, ErrorKind, Write};
-use std::os::unix::net::UnixStream;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use cell_cluster::local_socket;
-
+use crate::door::{Agents, Door};
 use crate::error::DrillError;
-use crate::wire::{DrillAnswer, DrillRequest, Status};
-
-/// A supervisor that says nothing for so long is given up.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::wire::{DrillAnswer, DrillRequest, Status, Times};
 
 /// The socket for drills of the cluster in `dir`.
 #[must_use]
@@ -19,9 +14,19 @@ pub fn drill_socket(dir: &Path) -> PathBuf {
     dir.join("drill.socket")
 }
 
-/// A connection to a supervisor.
+/// Where a cluster's supervisors are.
+#[derive(Clone)]
+pub enum Supervisors {
+    /// One, by the cluster's folder.
+    Folder(PathBuf),
+    /// One a host.
+    Agents(Agents),
+}
+
+/// A connection to a supervisor, or to all agents of a cluster.
 pub struct Supervisor {
-    stream: BufReader<UnixStream>,
+    /// At least one.
+    doors: Vec<Door>,
 }
 
 impl Supervisor {
@@ -30,57 +35,222 @@ impl Supervisor {
     /// # Errors
     /// [`DrillError::NoSupervisor`] without its socket.
     pub fn connect(dir: &Path) -> Result<Supervisor, DrillError> {
-        let path = drill_socket(dir);
-        let connected = local_socket::connect(&path, PATIENCE).and_then(|stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
-            Ok(Supervisor { stream: BufReader::new(stream) })
-        });
-        connected.map_err(|error| {
-            let why = match error.kind() {
-                ErrorKind::NotFound => "there is none".to_owned(),
-                ErrorKind::ConnectionRefused => "nobody listens: its supervisor is gone".to_owned(),
-                _ => error.to_string(),
-            };
-            DrillError::NoSupervisor { path, why }
-        })
+        Ok(Supervisor { doors: vec![Door::of_folder(dir)?] })
     }
 
-    /// Asks for something and waits until it is done.
+    /// Connects to all of them.
     ///
     /// # Errors
-    /// [`DrillError::Refused`] with the supervisor's words, [`DrillError::Supervisor`] without an answer.
+    /// As [`Supervisor::connect`]. Of agents: one is away, lets nobody in with this token, is of another
+    /// cluster or has a node that another one has, too.
+    pub fn reach(at: &Supervisors) -> Result<Supervisor, DrillError> {
+        match at {
+            Supervisors::Folder(dir) => Supervisor::connect(dir),
+            Supervisors::Agents(agents) => Supervisor::of_agents(agents),
+        }
+    }
+
+    fn of_agents(agents: &Agents) -> Result<Supervisor, DrillError> {
+        let mut doors: Vec<Door> = Vec::new();
+        let mut cluster: Option<(&String, String)> = None;
+        for agent in &agents.addresses {
+            let mut door = Door::of_agent(agents, agent)?;
+            let (_, status) = door.look(DrillRequest::Status)?;
+            if let Some(own) = status.cluster {
+                match &cluster {
+                    Some((first, known)) if *known != own => {
+                        let agents = [(*first).clone(), agent.clone()];
+                        return Err(DrillError::TwoClusters { agents: Box::new(agents) });
+                    }
+                    Some(_) => {}
+                    None => cluster = Some((agent, own)),
+                }
+            }
+            door.nodes = status.nodes.iter().map(|node| node.node).collect();
+            for node in &door.nodes {
+                if let Some(other) = doors.iter().find(|other| other.nodes.contains(node)) {
+                    let first = other.agent().unwrap_or_default().to_owned();
+                    let agents = Box::new([first, agent.clone()]);
+                    return Err(DrillError::SameNode { node: *node, agents });
+                }
+            }
+            doors.push(door);
+        }
+        if doors.is_empty() {
+            return Err(DrillError::Supervisor("is not named".to_owned()));
+        }
+        Ok(Supervisor { doors })
+    }
+
+    /// Asks for something and waits until it is done. Of agents, the one that has the node is asked.
+    ///
+    /// # Errors
+    /// [`DrillError::Refused`] with the supervisor's words; [`DrillError::Supervisor`] or
+    /// [`DrillError::AgentAway`] without an answer; [`DrillError::NoSuchNode`] if no agent has the node.
     pub fn ask(&mut self, request: DrillRequest) -> Result<DrillAnswer, DrillError> {
-        let said = self.exchange(request).map_err(|error| {
-            // Its words, not the error itself: a pipe that breaks here is not the reader of our output.
-            DrillError::Supervisor(format!("does not answer: {error}"))
-        })?;
-        if said.is_empty() {
-            return Err(DrillError::Supervisor("is gone".to_owned()));
-        }
-        let unknown = |error| DrillError::Supervisor(format!("gives an answer of another version: {error}"));
-        let mut answer: DrillAnswer = serde_json::from_str(&said).map_err(unknown)?;
-        match answer.refused.take() {
-            Some(refused) => Err(DrillError::Refused { what: refused.what, next: refused.next }),
-            None => Ok(answer),
-        }
+        let node = match request {
+            DrillRequest::Begin { node } => node,
+            _ => request.node(),
+        };
+        self.door_of(node)?.ask(request)
     }
 
-    fn exchange(&mut self, request: DrillRequest) -> io::Result<String> {
-        let mut line = serde_json::to_vec(&request)?;
-        line.push(b'\n');
-        self.stream.get_mut().write_all(&line)?;
-        let mut said = String::new();
-        self.stream.read_line(&mut said)?;
-        Ok(said)
-    }
-
-    /// How everyone is, and when that was, in nanoseconds on CLOCK_BOOTTIME.
+    /// How everyone is, and when that was, in nanoseconds on this host's CLOCK_BOOTTIME.
     ///
     /// # Errors
     /// As [`Supervisor::ask`].
     pub fn status(&mut self) -> Result<(u64, Status), DrillError> {
-        let answer = self.ask(DrillRequest::Status)?;
-        let status = answer.status.ok_or_else(|| DrillError::Supervisor("reports no status".to_owned()))?;
-        Ok((answer.at_ns, status))
+        let (first, others) = self.doors.split_first_mut().expect("there is at least one");
+        let (at_ns, mut status) = first.look(DrillRequest::Status)?;
+        if first.agent().is_none() {
+            return Ok((at_ns, status));
+        }
+        for door in others {
+            // One of them asks the coordinator, for all.
+            status.nodes.extend(door.look(DrillRequest::Nodes)?.1.nodes);
+        }
+        status.nodes.sort_by_key(|node| node.node);
+        status.note_drains();
+        self.to_own_clock(&mut status);
+        Ok((at_ns, status))
+    }
+
+    /// A node that has a lease, and no agent among those that are asked: nobody can say how it is. Of a
+    /// folder's supervisor none.
+    pub(crate) fn without_agent(&self, status: &Status) -> Option<u32> {
+        let are_agents = self.doors.iter().all(|door| door.agent().is_some());
+        let has_agent = |node: u32| status.nodes.iter().any(|view| u32::from(view.node) == node);
+        let mut members = status.members.iter().map(|member| member.node);
+        members.find(|node| are_agents && !has_agent(*node))
+    }
+
+    /// Who is asked about a node.
+    fn door_of(&mut self, node: Option<u16>) -> Result<&mut Door, DrillError> {
+        let at = match node {
+            // A folder's supervisor knows best which it has.
+            Some(node) if self.doors[0].agent().is_some() => {
+                let found = self.doors.iter().position(|door| door.nodes.contains(&node));
+                let nodes = || {
+                    let mut nodes: Vec<u16> = self.doors.iter().flat_map(|door| door.nodes.clone()).collect();
+                    nodes.sort_unstable();
+                    nodes
+                };
+                found.ok_or_else(|| DrillError::NoSuchNode { node, nodes: nodes() })?
+            }
+            _ => 0,
+        };
+        Ok(&mut self.doors[at])
+    }
+
+    /// What survivors have recorded is by the clocks of their own hosts. A survivor is known by the pair that
+    /// it has taken over; of others, and of who noticed first, nobody knows the host.
+    fn to_own_clock(&self, status: &mut Status) {
+        let ahead_ms = |node: u32| {
+            let has = |door: &&Door| door.nodes.iter().any(|own| u32::from(*own) == node);
+            self.doors.iter().find(has).map(Door::ahead_ms)
+        };
+        let owners = status.pairs.iter().filter_map(|pair| Some((pair.owner?, ahead_ms(pair.node)?)));
+        let owners: BTreeMap<u64, i64> = owners.collect();
+        for incident in &mut status.incidents {
+            (incident.detected_ms, incident.lease_seen_ms) = (0, 0);
+            for planned in &mut incident.plan {
+                let ahead_ms = planned.survivor.and_then(|survivor| owners.get(&survivor));
+                planned.times = ahead_ms.map_or_else(Times::default, |by_ms| planned.times.shifted(*by_ms));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::JoinHandle;
+
+    use cell_cluster::boottime_ns;
+
+    use super::*;
+    use crate::door::tests::{agent, agents, view};
+    use crate::wire::{DrainView, Incident, MemberView, PairView, Planned};
+
+    /// What an agent of this node answers, whose clock is ahead of this host's by so much.
+    fn answer(asked: &str, node: u16, cluster: &str, ahead_ns: u64) -> DrillAnswer {
+        let mut answer = DrillAnswer { at_ns: boottime_ns() + ahead_ns, ..DrillAnswer::default() };
+        let is_status = asked.contains("status");
+        if is_status || asked.contains("nodes") {
+            let mut status = Status { nodes: vec![view(node)], ..Status::default() };
+            if is_status {
+                status.cluster = Some(cluster.to_owned());
+                status.members = [1, 2, 5]
+                    .map(|node| MemberView { node, server: format!("host-{node}.test:7000") })
+                    .to_vec();
+                status.drains = vec![DrainView { node: 5, who: "ann".to_owned(), stall: None }];
+                let pair = PairView {
+                    pair: 7,
+                    node: 5,
+                    owner: Some(55),
+                    epoch: 2,
+                    state: "serving".to_owned(),
+                    cut_epoch: None,
+                    trouble: None,
+                    next: None,
+                };
+                status.pairs = vec![pair];
+                let times = Times { claimed_ms: 100_000, serving_ms: 130_000, ..Times::default() };
+                let planned = |survivor| Planned { pair: 7, survivor: Some(survivor), times };
+                let plan = vec![planned(55), planned(66)];
+                status.incidents = vec![Incident { dead: 4, detected_ms: 900, plan, ..Incident::default() }];
+            }
+            answer.status = Some(status);
+        }
+        answer
+    }
+
+    fn started(node: u16, cluster: &'static str, ahead_ns: u64) -> (String, JoinHandle<Vec<String>>) {
+        agent(move |asked| answer(asked, node, cluster, ahead_ns))
+    }
+
+    #[test]
+    fn agents_are_as_one_supervisor_and_each_is_asked_about_its_own_nodes() {
+        let (first, _first) = started(1, "a", 0);
+        let (second, second_serves) = started(5, "a", 0);
+        let at = Supervisors::Agents(agents(&[&second, &first]));
+        let mut supervisor = Supervisor::reach(&at).unwrap();
+        let (_, status) = supervisor.status().unwrap();
+        let nodes: Vec<u16> = status.nodes.iter().map(|node| node.node).collect();
+        assert_eq!(nodes, [1, 5]);
+        assert_eq!(status.node(5).unwrap().drained_by.as_deref(), Some("ann"));
+        assert_eq!(status.server_of(&status.nodes[0]), "host-1.test:7000");
+        assert_eq!(supervisor.without_agent(&status), Some(2));
+        supervisor.ask(DrillRequest::Kill { node: 5, down_ms: 9 }).unwrap();
+        let unknown = supervisor.ask(DrillRequest::Begin { node: Some(2) }).err().unwrap();
+        assert!(
+            matches!(&unknown, DrillError::NoSuchNode { node: 2, nodes } if nodes == &[1, 5]),
+            "{unknown}"
+        );
+        drop(supervisor);
+        let asked = second_serves.join().unwrap();
+        assert_eq!(asked.last().unwrap(), r#"{"do":"kill","node":5,"down_ms":9}"#);
+    }
+
+    #[test]
+    fn agents_of_two_clusters_or_of_one_node_are_refused() {
+        for (node, cluster) in [(2, "b"), (1, "a")] {
+            let ((first, _first), (second, _second)) = (started(1, "a", 0), started(node, cluster, 0));
+            let refused = Supervisor::reach(&Supervisors::Agents(agents(&[&first, &second])));
+            let words = refused.err().unwrap().to_string();
+            let both = words.contains(&first) && words.contains(&second);
+            assert!(both && words.contains(if node == 1 { "node 1" } else { "two clusters" }), "{words}");
+        }
+    }
+
+    #[test]
+    fn times_of_survivors_are_those_of_this_hosts_clock_where_their_host_is_known() {
+        let (only, _serves) = started(5, "a", 60_000_000_000);
+        let at = Supervisors::Agents(agents(&[&only]));
+        let (_, status) = Supervisor::reach(&at).unwrap().status().unwrap();
+        let incident = &status.incidents[0];
+        let [known, unknown] = [0, 1].map(|at| incident.plan[at].times);
+        let is_near = |ms: u64, wanted: u64| ms.abs_diff(wanted) < 1_000;
+        assert!(is_near(known.claimed_ms, 40_000) && is_near(known.serving_ms, 70_000), "{known:?}");
+        assert_eq!((unknown, incident.detected_ms), (Times::default(), 0));
     }
 }

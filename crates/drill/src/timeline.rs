@@ -76,7 +76,7 @@ pub struct Timeline {
 impl Timeline {
     /// Watches from the injection on; `before` is the cluster just before it.
     pub fn new(node: u16, before: &Status, injected_ns: u64) -> Timeline {
-        let process = before.nodes.get(usize::from(node));
+        let process = before.node(node);
         let owned = before.pairs.iter().filter(|pair| pair.node == u32::from(node) && pair.owner.is_some());
         let victims = owned.clone().filter_map(|pair| pair.owner).collect();
         let owners = before.pairs.iter().filter(|pair| pair.owner.is_some());
@@ -144,7 +144,7 @@ impl Timeline {
         if lease_ended {
             self.note(at_ns, DrillEvent::LeaseEnded, None);
         }
-        let process = status.nodes.get(usize::from(self.node));
+        let process = status.node(self.node);
         let replaced = process.is_some_and(|process| process.pid != self.pid || process.lives != self.lives);
         for pair in &status.pairs {
             self.look_at_pair(at_ns, pair);
@@ -288,7 +288,7 @@ mod tests {
                 pair(3, 1, Some(6), 3, "serving", Some(2)),
             ],
             leases: vec![5, 6],
-            incidents: vec![],
+            ..Status::default()
         };
         let mut timeline = Timeline::new(1, &before, 1_000_000);
         assert_eq!(timeline.owned(), 2);
@@ -329,6 +329,7 @@ mod tests {
             pairs: vec![pair(1, 0, Some(5), 1, "serving", None)],
             leases: vec![5],
             incidents: vec![Incident { dead: 4, detected_ms: 1, ..Incident::default() }],
+            ..Status::default()
         };
         let mut timeline = Timeline::new(0, &before, 100_000_000);
         timeline.look(101_000_000, &before);
@@ -354,8 +355,7 @@ mod tests {
         let status = Status {
             nodes: vec![node(0, Some(10), 1, "serving")],
             pairs: vec![pair(1, 0, Some(5), 1, "serving", None)],
-            leases: vec![],
-            incidents: vec![],
+            ..Status::default()
         };
         let timeline = Timeline::new(0, &status, 0);
         assert!(!timeline.is_all_back(&status));

@@ -1,5 +1,5 @@
-//! What a drill and the supervisor say to each other over `drill.socket`: one JSON object a line, a request
-//! and its answer.
+//! What a drill and a supervisor say to each other: one JSON object a line, a request and its answer. A
+//! supervisor of `cell dev` listens on `drill.socket`, an agent on TCP, where [`Hello`] comes first.
 
 use std::net::SocketAddr;
 
@@ -7,6 +7,21 @@ use serde::{Deserialize, Serialize};
 
 /// Longest line, in bytes, in either direction.
 pub const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// Longest line of a [`Hello`], in bytes.
+pub const HELLO_BYTES_MAX: u64 = 4 << 10;
+
+/// The version of what follows a [`Hello`]. Another one is refused.
+pub const AGENT_WIRE: u32 = 1;
+
+/// The first line to an agent, before any request. It is answered as a request is.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`AGENT_WIRE`].
+    pub wire: u32,
+    /// A token of the role admin.
+    pub token: String,
+}
 
 /// As whom drills want nodes empty.
 pub const DRAINED_BY: &str = "a rolling restart";
@@ -17,6 +32,8 @@ pub const DRAINED_BY: &str = "a rolling restart";
 pub enum DrillRequest {
     /// How everyone is.
     Status,
+    /// How the supervisor's own nodes are, without what the coordinator knows: a status with `nodes` alone.
+    Nodes,
     /// A drill begins, the only one until its connection ends; no node comes or goes meanwhile.
     Begin {
         /// To which node; none: to all in turn.
@@ -111,10 +128,32 @@ impl PartitionWay {
 }
 
 impl DrillRequest {
+    /// Whether it does nothing.
+    #[must_use]
+    pub fn is_look(self) -> bool {
+        matches!(self, DrillRequest::Status | DrillRequest::Nodes)
+    }
+
+    /// What ends that which lasts once this was done; none: nothing does, or it ends by itself.
+    #[must_use]
+    pub fn undone_by(self) -> Option<DrillRequest> {
+        match self {
+            DrillRequest::Stop { node } => Some(DrillRequest::Cont { node }),
+            DrillRequest::Drain { node, on: true } => Some(DrillRequest::Drain { node, on: false }),
+            DrillRequest::Partition { node, on: true, .. } => {
+                Some(DrillRequest::Partition { node, on: false, way: PartitionWay::Both })
+            }
+            DrillRequest::SlowDisk { node, delay_ms: 1.. } => {
+                Some(DrillRequest::SlowDisk { node, delay_ms: 0 })
+            }
+            _ => None,
+        }
+    }
+
     /// The node that it does something to.
     pub fn node(self) -> Option<u16> {
         match self {
-            DrillRequest::Status | DrillRequest::Begin { .. } => None,
+            DrillRequest::Status | DrillRequest::Nodes | DrillRequest::Begin { .. } => None,
             DrillRequest::Kill { node, .. }
             | DrillRequest::Stop { node }
             | DrillRequest::Cont { node }
@@ -129,6 +168,7 @@ impl DrillRequest {
     pub fn word(self) -> &'static str {
         match self {
             DrillRequest::Status => "status",
+            DrillRequest::Nodes => "nodes",
             DrillRequest::Begin { .. } => "begin",
             DrillRequest::Kill { .. } => "kill",
             DrillRequest::Stop { .. } => "stop",
@@ -178,6 +218,59 @@ pub struct Status {
     pub leases: Vec<u64>,
     /// What survivors have recorded of nodes that died.
     pub incidents: Vec<Incident>,
+    /// The nodes that have a lease, whoever supervises them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<MemberView>,
+    /// The nodes that somebody wants empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drains: Vec<DrainView>,
+    /// What tells the cluster from others; none: no node has joined it yet, or its supervisor need not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+}
+
+impl Status {
+    /// The node of this number, if it is there.
+    #[must_use]
+    pub fn node(&self, number: u16) -> Option<&NodeView> {
+        self.nodes.iter().find(|node| node.node == number)
+    }
+
+    /// Where clients reach a node: as it tells the others, or where it listens.
+    #[must_use]
+    pub fn server_of(&self, node: &NodeView) -> String {
+        let member = self.members.iter().find(|member| member.node == u32::from(node.node));
+        member.map_or_else(|| node.server.to_string(), |member| member.server.clone())
+    }
+
+    /// Says of each node who wants it empty.
+    pub fn note_drains(&mut self) {
+        for drain in &self.drains {
+            if let Some(node) = self.nodes.iter_mut().find(|node| u32::from(node.node) == drain.node) {
+                (node.drained_by, node.drain_stall) = (Some(drain.who.clone()), drain.stall.clone());
+            }
+        }
+    }
+}
+
+/// A node that has a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberView {
+    /// Its number.
+    pub node: u32,
+    /// Where it tells clients to connect.
+    pub server: String,
+}
+
+/// A node that is to be empty.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainView {
+    /// Its number.
+    pub node: u32,
+    /// Who wants that.
+    pub who: String,
+    /// What has kept it from being emptied for a while.
+    pub stall: Option<String>,
 }
 
 /// What survivors did about a node that died, as it stands in the coordinator. Times are milliseconds on
@@ -223,6 +316,21 @@ pub struct Times {
     pub serving_ms: u64,
 }
 
+impl Times {
+    /// By another clock, of which so many milliseconds more have passed. What has not happened stays so.
+    #[must_use]
+    pub fn shifted(self, by_ms: i64) -> Times {
+        let shifted = |ms: u64| if ms == 0 { 0 } else { ms.saturating_add_signed(by_ms).max(1) };
+        Times {
+            claimed_ms: shifted(self.claimed_ms),
+            cut_ms: shifted(self.cut_ms),
+            replayed_ms: shifted(self.replayed_ms),
+            replayed_bytes: self.replayed_bytes,
+            serving_ms: shifted(self.serving_ms),
+        }
+    }
+}
+
 /// A node's process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeView {
@@ -249,7 +357,7 @@ pub struct NodeView {
     /// What has kept it from being emptied for a while.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_stall: Option<String>,
-    /// Where clients reach it.
+    /// Where it listens for clients.
     pub server: SocketAddr,
     /// Its HTTP.
     pub http: SocketAddr,
@@ -291,6 +399,7 @@ mod tests {
     fn request_is_one_line_as_documented() {
         let cases = [
             (DrillRequest::Status, r#"{"do":"status"}"#),
+            (DrillRequest::Nodes, r#"{"do":"nodes"}"#),
             (DrillRequest::Begin { node: Some(1) }, r#"{"do":"begin","node":1}"#),
             (DrillRequest::Begin { node: None }, r#"{"do":"begin","node":null}"#),
             (DrillRequest::Kill { node: 1, down_ms: 3000 }, r#"{"do":"kill","node":1,"down_ms":3000}"#),
@@ -316,6 +425,37 @@ mod tests {
         assert_eq!(short, DrillRequest::Kill { node: 1, down_ms: 0 });
         assert!(serde_json::from_str::<DrillRequest>(r#"{"do":"explode"}"#).is_err());
         assert!(serde_json::from_str::<DrillRequest>(r#"{"do":"slow_disk","node":0}"#).is_err());
+    }
+
+    #[test]
+    fn undone_by_ends_what_lasts_and_lasts_itself_not() {
+        let lasting = [
+            DrillRequest::Stop { node: 3 },
+            DrillRequest::Drain { node: 3, on: true },
+            DrillRequest::Partition { node: 3, on: true, way: PartitionWay::In },
+            DrillRequest::SlowDisk { node: 3, delay_ms: 1 },
+        ];
+        for request in lasting {
+            let end = request.undone_by().unwrap();
+            assert_eq!((end.node(), end.undone_by()), (Some(3), None), "{request:?}");
+        }
+        for request in [
+            DrillRequest::Status,
+            DrillRequest::Begin { node: Some(3) },
+            DrillRequest::Kill { node: 3, down_ms: 5 },
+            DrillRequest::Restart { node: 3 },
+        ] {
+            assert_eq!(request.undone_by(), None, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn shifted_moves_what_has_happened_alone() {
+        let times =
+            Times { claimed_ms: 100, cut_ms: 0, replayed_ms: 120, replayed_bytes: 7, serving_ms: 130 };
+        let later = Times { claimed_ms: 150, replayed_ms: 170, serving_ms: 180, ..times };
+        assert_eq!((times.shifted(50), later.shifted(-50)), (later, times));
+        assert_eq!(times.shifted(-110).claimed_ms, 1, "it has happened");
     }
 
     #[test]

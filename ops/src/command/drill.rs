@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cell_client::Transport;
 use cell_drill::wire::{DRAINED_BY, DrillRequest, NodeView, PairView, PartitionWay, Status};
-use cell_drill::{DELAY_MS, DELAY_MS_DEFAULT, Drill, DrillError, FaultKind, Load, Supervisor};
+use cell_drill::{DELAY_MS, DELAY_MS_DEFAULT, Drill, DrillError, FaultKind, Load, Supervisor, Supervisors};
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 use serde_json::json;
 
@@ -166,7 +166,7 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
         options.transport = transport;
     }
     let drill = Drill {
-        dir: arguments.dir.clone(),
+        at: Supervisors::Folder(arguments.dir.clone()),
         fault: arguments.kind.fault(),
         node: arguments.node.unwrap_or(0),
         lasts: arguments.duration,
@@ -197,7 +197,7 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
 /// Where the entries of a drill of this cluster are removed; none if its supervisor does not say.
 fn first_server(dir: &Path) -> Option<String> {
     let (_, status) = Supervisor::connect(dir).and_then(|mut supervisor| supervisor.status()).ok()?;
-    status.nodes.first().map(|node| node.server.to_string())
+    status.nodes.first().map(|node| status.server_of(node))
 }
 
 /// By how much a slow disk is slower.
@@ -281,7 +281,7 @@ fn row(node: &NodeView, status: &Status) -> Vec<String> {
         node.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
         format!("{}{cut_off}{slow}{drains}", node.state),
         node.lives.to_string(),
-        node.server.to_string(),
+        status.server_of(node),
         pairs.join(", "),
     ]
 }

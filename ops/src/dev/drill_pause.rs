@@ -36,7 +36,7 @@ impl DrillPause {
     /// The begin of a drill does: its keys lie in what its node owns then.
     pub(super) fn note(&mut self, request: DrillRequest, now: Instant) {
         let asked = match request {
-            DrillRequest::Status => None,
+            look if look.is_look() => None,
             DrillRequest::Drain { .. } => Some(PauseCause::RollingRestart),
             _ => Some(PauseCause::Drill),
         };

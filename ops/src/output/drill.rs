@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn failure_has_the_folder_in_the_commands_that_it_names() {
-        let unhealthy = || DrillError::NoSuchNode { node: 7, count: 3 };
+        let unhealthy = || DrillError::NoSuchNode { node: 7, nodes: vec![0, 1, 2] };
         let next = |dir: &str| {
             let error = failure(unhealthy(), Path::new(dir));
             error.downcast_ref::<Failure>().unwrap().next.clone().unwrap()

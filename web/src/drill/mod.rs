@@ -2,7 +2,6 @@
 //! `cell drill` has, too. Runs are kept in memory; that one runs in the cluster at a time is a row of the
 //! coordinator.
 
-mod claim;
 mod registry;
 mod run;
 mod wanted;

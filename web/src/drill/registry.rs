@@ -8,11 +8,10 @@ use std::time::Duration;
 use std::{io, thread};
 
 use cell_cluster::{ClusterError, Coordinator};
-use cell_drill::DrillError;
+use cell_drill::{ClaimRow, DrillError};
 use cell_fabric::TlsTrust;
 use cell_terms::Incarnation;
 
-use crate::drill::claim::ClaimRow;
 use crate::drill::run::{Run, RunRow, RunSeen};
 use crate::drill::wanted::DrillWanted;
 

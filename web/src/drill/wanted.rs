@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use cell_client::ClientOptions;
-use cell_drill::{DELAY_MS, DELAY_MS_DEFAULT, Drill, FaultKind, Load};
+use cell_drill::{DELAY_MS, DELAY_MS_DEFAULT, Drill, FaultKind, Load, Supervisors};
 use serde_json::{Map, Value, json};
 
 use crate::clock::milliseconds;
@@ -162,7 +162,7 @@ impl DrillWanted {
         let options =
             ClientOptions { name: "drill".to_owned(), retries_max: u32::MAX, ..ClientOptions::default() };
         Drill {
-            dir: folder,
+            at: Supervisors::Folder(folder),
             fault: self.kind,
             node: self.node,
             lasts: self.lasts,

@@ -23,7 +23,7 @@ impl Supervisor {
         }
         let slot = request.node().map(|node| (node, self.slots.get_mut(usize::from(node))));
         let done = match (request, slot) {
-            (DrillRequest::Status, _) => return self.status(),
+            (DrillRequest::Status | DrillRequest::Nodes, _) => return self.status(),
             // Whose turn it is, is known to who hands requests on.
             (DrillRequest::Begin { .. }, _) | (_, None) => false,
             (_, Some((node, None))) => return refuse_unknown(node, count),

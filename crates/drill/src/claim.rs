@@ -1,5 +1,5 @@
 //! One drill at a time in a cluster: a row of the coordinator that names it, and that goes with the lease of
-//! the node that runs it.
+//! who runs it: a node, or the agent that has the drill's turn.
 
 use std::thread;
 use std::time::Duration;
@@ -11,27 +11,32 @@ use serde::{Deserialize, Serialize};
 const KEY: &str = cell_cluster::KEY_DRILL;
 /// Tries of one call, against others that come and go.
 const TRIES: usize = 5;
+/// The kind of a drill of which none is told.
+pub const ANY_KIND: &str = "drill";
 /// Between tries to take the row away while the coordinator is not reached.
 const AGAIN: Duration = Duration::from_secs(1);
 const RELEASES_MAX: usize = 60;
 
 /// The drill that runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ClaimRow {
-    pub(crate) id: String,
-    /// The node that runs it.
-    pub(crate) runner: u32,
-    pub(crate) kind: String,
+pub struct ClaimRow {
+    /// Its name.
+    pub id: String,
+    /// The node that runs it, or the first one of the agent that has its turn.
+    pub runner: u32,
+    /// What is done; [`ANY_KIND`] where who has the turn is not told.
+    pub kind: String,
     /// The node that it is done to.
-    pub(crate) node: u16,
+    pub node: u16,
     /// What distinguishes it from other requests, if it may be sent again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) repeat_id: Option<u64>,
+    pub repeat_id: Option<u64>,
 }
 
 impl ClaimRow {
     /// Whether both come of one request, which was sent twice.
-    pub(crate) fn is_same(&self, other: &ClaimRow) -> bool {
+    #[must_use]
+    pub fn is_same(&self, other: &ClaimRow) -> bool {
         self.repeat_id.is_some() && self.repeat_id == other.repeat_id
     }
 
@@ -40,7 +45,10 @@ impl ClaimRow {
     }
 
     /// Writes the row, unless another drill has it: that one.
-    pub(crate) fn take(
+    ///
+    /// # Errors
+    /// The coordinator's.
+    pub fn take(
         &self,
         coordinator: &dyn Coordinator,
         lease: Incarnation,
@@ -65,13 +73,16 @@ impl ClaimRow {
     }
 
     /// Takes the row away if it is this one, in one try.
-    pub(crate) fn try_release(&self, coordinator: &dyn Coordinator) -> Result<(), ClusterError> {
+    ///
+    /// # Errors
+    /// The coordinator's.
+    pub fn try_release(&self, coordinator: &dyn Coordinator) -> Result<(), ClusterError> {
         let own = KeyCondition::Value { key: KEY.to_owned(), value: self.text() };
         coordinator.transact(Transaction::new().when(own).delete(KEY)).map(drop)
     }
 
     /// Takes the row away. Blocks while the coordinator is not reached, for a minute or so.
-    pub(crate) fn release(&self, coordinator: &dyn Coordinator) {
+    pub fn release(&self, coordinator: &dyn Coordinator) {
         for _ in 0..RELEASES_MAX {
             match self.try_release(coordinator) {
                 Ok(()) => return,

@@ -1,0 +1,327 @@
+//! A connection to one supervisor: over the socket in the folder of its cluster; or, to an agent, over TCP,
+//! under TLS if it is told whom to trust.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::time::Duration;
+
+use cell_cluster::{boottime_ns, local_socket};
+use cell_fabric::TlsTrust;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+use serde::Serialize;
+
+use crate::error::DrillError;
+use crate::supervisor::drill_socket;
+use crate::wire::{AGENT_WIRE, DrillAnswer, DrillRequest, Hello, Status};
+
+/// A supervisor that says nothing for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often an agent's clock is asked for: the fastest answer tells most.
+const CLOCK_LOOKS: usize = 5;
+/// How an end that speaks TLS begins its answer to one that does not: an alert.
+const TLS_ALERT: char = '\u{15}';
+
+/// The agents of a cluster, one a host, and how they are talked to.
+#[derive(Clone, Default)]
+pub struct Agents {
+    /// Where each is: HOST:PORT.
+    pub addresses: Vec<String>,
+    /// Whom they are trusted by under TLS; none: it is done without.
+    pub trust: Option<TlsTrust>,
+    /// A token of the role admin.
+    pub token: String,
+}
+
+/// What is read from and written to.
+trait Stream: Read + Write + Send {}
+
+impl<S: Read + Write + Send> Stream for S {}
+
+/// See the module's text.
+pub(crate) struct Door {
+    /// Where the agent is; none: it is the supervisor of a folder.
+    agent: Option<String>,
+    stream: BufReader<Box<dyn Stream>>,
+    /// The numbers of its nodes, of an agent.
+    pub(crate) nodes: Vec<u16>,
+    /// By how many nanoseconds this host's clock is ahead of the agent's.
+    ahead_ns: i64,
+}
+
+impl Door {
+    /// The supervisor of the cluster in `dir`.
+    pub(crate) fn of_folder(dir: &Path) -> Result<Door, DrillError> {
+        let path = drill_socket(dir);
+        let connected = local_socket::connect(&path, PATIENCE).and_then(|stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            Ok(Door::new(None, Box::new(stream)))
+        });
+        connected.map_err(|error| {
+            let why = match error.kind() {
+                ErrorKind::NotFound => "there is none".to_owned(),
+                ErrorKind::ConnectionRefused => "nobody listens: its supervisor is gone".to_owned(),
+                _ => error.to_string(),
+            };
+            DrillError::NoSupervisor { path, why }
+        })
+    }
+
+    /// The agent at this address, which lets in who has the token; its clock is known then.
+    pub(crate) fn of_agent(agents: &Agents, agent: &str) -> Result<Door, DrillError> {
+        let away = |why: String| DrillError::AgentAway { agent: agent.to_owned(), why };
+        let socket = connect(agent).map_err(|error| away(format!("is not reached: {error}")))?;
+        let stream: Box<dyn Stream> = match &agents.trust {
+            None => Box::new(socket),
+            Some(trust) => {
+                let under_tls = shake_hands(trust, agent, socket);
+                Box::new(under_tls.map_err(|error| away(format!("cannot be spoken to over TLS: {error}")))?)
+            }
+        };
+        let mut door = Door::new(Some(agent.to_owned()), stream);
+        let hello = Hello { wire: AGENT_WIRE, token: agents.token.clone() };
+        match door.answer(&hello) {
+            Err(DrillError::Refused { what, next }) => {
+                Err(DrillError::NotLetIn { agent: agent.to_owned(), what, next })
+            }
+            Err(error) => Err(error),
+            Ok(_) => {
+                door.learn_clock()?;
+                Ok(door)
+            }
+        }
+    }
+
+    fn new(agent: Option<String>, stream: Box<dyn Stream>) -> Door {
+        Door { agent, stream: BufReader::new(stream), nodes: Vec::new(), ahead_ns: 0 }
+    }
+
+    /// Where the agent is; none: it is the supervisor of a folder.
+    pub(crate) fn agent(&self) -> Option<&str> {
+        self.agent.as_deref()
+    }
+
+    /// By how many milliseconds this host's clock is ahead of the agent's.
+    pub(crate) fn ahead_ms(&self) -> i64 {
+        self.ahead_ns / 1_000_000
+    }
+
+    /// Asks for something and waits until it is done. When that was is by this host's clock.
+    pub(crate) fn ask(&mut self, request: DrillRequest) -> Result<DrillAnswer, DrillError> {
+        let mut answer = self.answer(&request)?;
+        answer.at_ns = answer.at_ns.saturating_add_signed(self.ahead_ns);
+        Ok(answer)
+    }
+
+    /// Asks for a status, and when that was.
+    pub(crate) fn look(&mut self, request: DrillRequest) -> Result<(u64, Status), DrillError> {
+        let answer = self.ask(request)?;
+        match answer.status {
+            Some(status) => Ok((answer.at_ns, status)),
+            None => Err(self.trouble("reports no status".to_owned())),
+        }
+    }
+
+    fn answer(&mut self, asked: &impl Serialize) -> Result<DrillAnswer, DrillError> {
+        let said = match self.exchange(asked) {
+            Ok(said) => said,
+            // Its words, not the error itself: a pipe that breaks here is not the reader of our output.
+            Err(error) if is_gone(&error) => return Err(self.trouble("is gone".to_owned())),
+            Err(error) => return Err(self.trouble(format!("does not answer: {error}"))),
+        };
+        if said.is_empty() {
+            return Err(self.trouble("is gone".to_owned()));
+        }
+        if said.starts_with(TLS_ALERT) {
+            return Err(self.trouble("speaks TLS, and was spoken to in the clear".to_owned()));
+        }
+        match serde_json::from_str::<DrillAnswer>(&said) {
+            Err(error) => Err(self.trouble(format!("gives an answer of another version: {error}"))),
+            Ok(DrillAnswer { refused: Some(refused), .. }) => {
+                Err(DrillError::Refused { what: refused.what, next: refused.next })
+            }
+            Ok(answer) => Ok(answer),
+        }
+    }
+
+    fn exchange(&mut self, asked: &impl Serialize) -> io::Result<String> {
+        let mut line = serde_json::to_vec(asked)?;
+        line.push(b'\n');
+        let stream = self.stream.get_mut();
+        stream.write_all(&line)?;
+        stream.flush()?;
+        let mut said = String::new();
+        self.stream.read_line(&mut said)?;
+        Ok(said)
+    }
+
+    /// Clocks of two hosts have begun at different times. Half of the time of an answer is the most by which
+    /// this is wrong.
+    fn learn_clock(&mut self) -> Result<(), DrillError> {
+        let mut fastest_ns = u64::MAX;
+        for _ in 0..CLOCK_LOOKS {
+            let asked_ns = boottime_ns();
+            let answer = self.answer(&DrillRequest::Nodes)?;
+            let took_ns = boottime_ns().saturating_sub(asked_ns);
+            if took_ns < fastest_ns {
+                fastest_ns = took_ns;
+                self.ahead_ns = difference(asked_ns + took_ns / 2, answer.at_ns);
+            }
+        }
+        Ok(())
+    }
+
+    fn trouble(&self, why: String) -> DrillError {
+        match &self.agent {
+            Some(agent) => DrillError::AgentAway { agent: agent.clone(), why },
+            None => DrillError::Supervisor(why),
+        }
+    }
+}
+
+/// Whether the other end was closed, in order or not.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::UnexpectedEof
+            | ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::BrokenPipe
+    )
+}
+
+/// By how much one time is later than another.
+fn difference(one: u64, other: u64) -> i64 {
+    i64::try_from(i128::from(one) - i128::from(other)).unwrap_or(0)
+}
+
+/// The host of HOST:PORT, without the brackets of an IPv6 address.
+fn host_of(agent: &str) -> &str {
+    agent.rsplit_once(':').map_or(agent, |(host, _)| host).trim_matches(['[', ']'])
+}
+
+/// Connects to the first of its addresses that answers.
+fn connect(agent: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for address in agent.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(socket) => {
+                socket.set_nodelay(true)?;
+                socket.set_read_timeout(Some(PATIENCE))?;
+                socket.set_write_timeout(Some(PATIENCE))?;
+                return Ok(socket);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn shake_hands(
+    trust: &TlsTrust,
+    agent: &str,
+    mut socket: TcpStream,
+) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let name = ServerName::try_from(host_of(agent).to_owned()).map_err(io::Error::other)?;
+    let mut connection = ClientConnection::new(trust.client(), name).map_err(io::Error::other)?;
+    while connection.is_handshaking() {
+        connection.complete_io(&mut socket)?;
+    }
+    Ok(StreamOwned::new(connection, socket))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::net::TcpListener;
+    use std::thread::{JoinHandle, spawn};
+
+    use super::*;
+    use crate::wire::{NodeView, Refused};
+
+    /// A node of this number that serves.
+    pub(crate) fn view(node: u16) -> NodeView {
+        let address = "127.0.0.1:7000".parse().unwrap();
+        NodeView {
+            node,
+            pid: Some(1),
+            state: "serving".to_owned(),
+            lives: 1,
+            partitioned: false,
+            partition: None,
+            disk_delay_ms: 0,
+            why: None,
+            drained_by: None,
+            drain_stall: None,
+            server: address,
+            http: address,
+        }
+    }
+
+    /// An agent that answers one connection, its hello first, until that ends; what it was asked.
+    pub(crate) fn agent(
+        mut answer: impl FnMut(&str) -> DrillAnswer + Send + 'static,
+    ) -> (String, JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let serves = spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = Vec::new();
+            for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
+                let mut said = serde_json::to_vec(&answer(&line)).unwrap();
+                said.push(b'\n');
+                asked.push(line);
+                if stream.write_all(&said).is_err() {
+                    break;
+                }
+            }
+            asked
+        });
+        (address, serves)
+    }
+
+    /// Agents at these addresses, without TLS.
+    pub(crate) fn agents(addresses: &[&str]) -> Agents {
+        let addresses = addresses.iter().map(|address| (*address).to_owned()).collect();
+        Agents { addresses, trust: None, token: "secret".to_owned() }
+    }
+
+    #[test]
+    fn of_agent_says_hello_first_and_has_times_by_its_own_clock() {
+        const LATE_NS: u64 = 3_600_000_000_000;
+        let clock = || boottime_ns() + LATE_NS;
+        let (address, serves) = agent(move |_| DrillAnswer { at_ns: clock(), ..DrillAnswer::default() });
+        let mut door = Door::of_agent(&agents(&[&address]), &address).unwrap();
+        let before = boottime_ns();
+        let at_ns = door.ask(DrillRequest::Stop { node: 4 }).unwrap().at_ns;
+        let second = 1_000_000_000;
+        assert!(at_ns + second > before && at_ns < boottime_ns() + second, "{at_ns} {before}");
+        drop(door);
+        let asked = serves.join().unwrap();
+        assert_eq!(asked[0], r#"{"wire":1,"token":"secret"}"#);
+        assert_eq!(asked.last().unwrap(), r#"{"do":"stop","node":4}"#);
+    }
+
+    #[test]
+    fn of_agent_that_refuses_the_hello_or_is_away_says_so_and_which_it_is() {
+        let (address, _serves) = agent(|_| {
+            let refused = Refused { what: "no such token".to_owned(), next: "give another".to_owned() };
+            DrillAnswer { refused: Some(refused), ..DrillAnswer::default() }
+        });
+        let refused = Door::of_agent(&agents(&[&address]), &address).err().unwrap();
+        assert!(matches!(&refused, DrillError::NotLetIn { what, .. } if what == "no such token"));
+        assert!(refused.to_string().contains(&address), "{refused}");
+        let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let away = Door::of_agent(&agents(&[&nobody]), &nobody).err().unwrap();
+        assert!(
+            matches!(&away, DrillError::AgentAway { .. }) && away.to_string().contains(&nobody),
+            "{away}"
+        );
+    }
+
+    #[test]
+    fn host_of_is_without_port_and_brackets() {
+        let hosts = ["host-1.test:7090", "192.0.2.1:7090", "[2001:db8::1]:7090"].map(host_of);
+        assert_eq!(hosts, ["host-1.test", "192.0.2.1", "2001:db8::1"]);
+    }
+}
