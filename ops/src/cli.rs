@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Dev(command::dev::DevArgs),
     /// Run one storage node, or list, empty or remove those of a cluster
     Node(command::node::NodeArgs),
+    /// Run the nodes of this host as one of a cluster's agents, which drills reach from elsewhere
+    Agent(command::agent::AgentArgs),
     /// Run the coordinator by itself, for this machine's nodes and over TLS for others', or copy its table
     Coordinator(command::coordinator::CoordinatorArgs),
     /// Print entries
@@ -93,6 +95,7 @@ pub(crate) enum Command {
 pub(crate) fn definition() -> clap::Command {
     Cli::command()
         .mut_subcommand("node", |node| settings::with_flags(node, &[]))
+        .mut_subcommand("agent", |agent| settings::with_flags(agent, &[]))
         .mut_subcommand("doctor", |doctor| settings::with_flags(doctor, &[]))
         .mut_subcommand("dev", |dev| settings::with_flags(dev, &command::dev::DECIDED))
         .mut_subcommand("coordinator", |coordinator| {
@@ -118,6 +121,7 @@ pub(crate) fn run(cli: &Cli, matches: &ArgMatches) -> anyhow::Result<Exit> {
     match &cli.command {
         Command::Dev(arguments) => command::dev::run(global, arguments, own),
         Command::Node(arguments) => command::node::run(global, arguments, own),
+        Command::Agent(arguments) => command::agent::run(global, arguments, own),
         Command::Coordinator(arguments) => command::coordinator::run(global, arguments, own),
         Command::Get(arguments) => command::get::run(global, arguments),
         Command::Put(arguments) => command::put::run(global, arguments),

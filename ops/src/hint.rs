@@ -25,6 +25,8 @@ pub(crate) struct Reached {
     http: Option<String>,
     /// The folder.
     dir: Option<String>,
+    /// The agents of its hosts, in place of a folder.
+    agents: Option<String>,
     /// The file of the certificates by which nodes are trusted.
     ca: Option<String>,
 }
@@ -36,7 +38,7 @@ pub(crate) enum Asks {
     Fabric,
     /// The admin API: `--http` or `--server`.
     Api,
-    /// The supervisor of a development cluster: `--dir`.
+    /// The supervisor of a development cluster: `--dir`; or agents, where it takes them: `--agents`.
     Folder,
 }
 
@@ -82,7 +84,7 @@ pub(crate) fn asks(words: &str) -> Option<Asks> {
 }
 
 /// The flags of addresses.
-const FLAGS: [&str; 3] = ["--server", "--http", "--dir"];
+const FLAGS: [&str; 4] = ["--server", "--http", "--dir", "--agents"];
 
 impl Reached {
     /// By these servers.
@@ -107,6 +109,11 @@ impl Reached {
     pub(crate) fn by_dir(dir: &Path) -> Reached {
         let dir = (dir != Path::new(DIR_DEFAULT)).then(|| dir.display().to_string());
         Reached { dir, ..Reached::default() }
+    }
+
+    /// By the agents of its hosts.
+    pub(crate) fn by_agents(agents: &str) -> Reached {
+        Reached { agents: Some(agents.to_owned()), ..Reached::default() }
     }
 
     /// The same, and these are its servers.
@@ -138,7 +145,8 @@ impl Reached {
         let asks = asks(words.strip_prefix("cell ")?)?;
         let has = |flag: &str| words.split(' ').any(|word| word == flag);
         let address = self.address(asks).filter(|_| !FLAGS.iter().any(|flag| has(flag)));
-        let trusted = self.ca.as_deref().filter(|_| asks != Asks::Folder && !has("--ca"));
+        let takes_trust = asks != Asks::Folder || self.agents.is_some();
+        let trusted = self.ca.as_deref().filter(|_| takes_trust && !has("--ca"));
         let trusted = trusted.map(|file| format!("--ca {}", quoted(file)));
         let flags: Vec<String> = address.into_iter().chain(trusted).collect();
         (!flags.is_empty()).then(|| flags.join(" "))
@@ -146,15 +154,18 @@ impl Reached {
 
     /// None: the default is right.
     fn address(&self, asks: Asks) -> Option<String> {
-        let Reached { server, http, dir, .. } = self;
-        if server.is_none() && http.is_none() && dir.is_none() {
+        let Reached { server, http, dir, agents, .. } = self;
+        if [server, http, dir, agents].into_iter().all(Option::is_none) {
             return None;
         }
         let by_server = server.as_deref().map(|server| ("--server", server));
         let known = match asks {
             Asks::Fabric => by_server,
             Asks::Api => http.as_deref().map(|http| ("--http", http)).or(by_server),
-            Asks::Folder => dir.as_deref().map(|dir| ("--dir", dir)),
+            Asks::Folder => {
+                let by_agents = agents.as_deref().map(|agents| ("--agents", agents));
+                by_agents.or_else(|| dir.as_deref().map(|dir| ("--dir", dir)))
+            }
         };
         let unknown = if asks == Asks::Folder { "--dir DIR" } else { "--server HOST:PORT" };
         Some(known.map_or_else(|| unknown.to_owned(), |(flag, value)| format!("{flag} {}", quoted(value))))
@@ -215,6 +226,16 @@ mod tests {
         let by_default = Reached::default().trusting(file);
         assert_eq!(by_default.command("cell tune diff"), "`cell tune diff --ca '/srv/a cell.pem'`");
         assert_eq!(by_default.command("cell get"), "`cell get --ca '/srv/a cell.pem'`");
+    }
+
+    #[test]
+    fn command_for_agents_names_them_and_whom_they_are_trusted_by() {
+        let agents = Reached::by_agents("h-1:7090,h-2:7090").trusting(Some(Path::new("/srv/ca.pem")));
+        let flags = "--agents h-1:7090,h-2:7090 --ca /srv/ca.pem";
+        assert_eq!(agents.command("cell drill ls"), format!("`cell drill ls {flags}`"));
+        assert_eq!(agents.in_text("`cell drill heal` ends it"), format!("`cell drill heal {flags}` ends it"));
+        let status = "`cell status --server HOST:PORT --ca /srv/ca.pem`";
+        assert_eq!(agents.command("cell status"), status, "it is not known");
     }
 
     #[test]

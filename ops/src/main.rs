@@ -5,6 +5,7 @@
 //! [`exit::Exit`].
 #![allow(clippy::disallowed_methods, reason = "ops is a shell: it waits, measures and shows times")]
 
+mod agent;
 mod api;
 mod api_connect;
 mod args;

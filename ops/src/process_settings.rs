@@ -36,6 +36,8 @@ pub(crate) fn end_with_supervisor() -> anyhow::Result<()> {
 pub(crate) const EMBEDDED: &str = "embedded";
 /// The coordinator of a cluster on several machines.
 pub(crate) const ETCD: &str = "etcd";
+/// Where an agent listens.
+pub(crate) const AGENT_ADDRESS: &str = "agent_address";
 /// Why where a node is found does not change while it runs.
 const WRITTEN_AT_JOIN: &str = "It is written into the cluster's table when the node joins.";
 
@@ -113,6 +115,15 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "",
         bounds: Bounds::Form(OPTIONAL_ADDRESS),
         applies: Applies::Restart(WRITTEN_AT_JOIN),
+    },
+    Setting {
+        name: AGENT_ADDRESS,
+        meaning: "Where `cell agent` listens for drills, by address or name. Who comes there needs a token of \
+                  the role admin (tokens_file); an address that is not loopback needs TLS \
+                  (tls_certificate_file).",
+        default: "",
+        bounds: Bounds::Form(OPTIONAL_HOST_PORT),
+        applies: Applies::Restart("The socket is opened when the process starts."),
     },
     Setting {
         name: "coordinator_address",

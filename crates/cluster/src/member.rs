@@ -207,6 +207,15 @@ impl Members {
         Ok(readable("a member", &entries).collect())
     }
 
+    /// What all nodes have agreed on; none: no node has joined yet.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn terms(&self) -> Result<Option<ClusterTerms>, ClusterError> {
+        let entry = self.coordinator.read(KEY_TERMS)?;
+        entry.map(|entry| parse("the cluster's terms", &entry.value)).transpose()
+    }
+
     /// Whether this incarnation has a row that does not read.
     pub(crate) fn is_unreadable(&self, incarnation: Incarnation) -> Result<bool, ClusterError> {
         let entry = self.coordinator.read(&member_key(incarnation))?;

@@ -1,5 +1,5 @@
-//! The way to who does faults to a cluster's nodes: one supervisor with its socket in the cluster's folder, or
-//! an agent on each host, which together are as one.
+//! The way to who does faults to a cluster's nodes: one supervisor with its socket in the cluster's folder,
+//! or an agent on each host, which together are as one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

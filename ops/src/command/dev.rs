@@ -32,12 +32,12 @@ use crate::exit::{Exit, Failure};
 use crate::folders::Folders;
 use crate::hint::DIR_DEFAULT;
 use crate::output::message;
-use crate::process_settings::{keep_files_private, raise_open_files};
+use crate::process_settings::{AGENT_ADDRESS, keep_files_private, raise_open_files};
 use crate::signal::{self, Hangup};
 use crate::{cores, environment, logging, settings};
 
 /// Settings that `cell dev` decides itself, from `--dir` and `--port`.
-pub(crate) const DECIDED: [&str; 9] = [
+pub(crate) const DECIDED: [&str; 10] = [
     "node_id",
     "listen_address",
     "advertise_address",
@@ -46,6 +46,7 @@ pub(crate) const DECIDED: [&str; 9] = [
     "coordinator_address",
     "data_dir",
     "log_root",
+    AGENT_ADDRESS,
     CLUSTER_NODES,
 ];
 /// How many nodes the cluster is spread over at its first start.
@@ -235,6 +236,7 @@ fn node_spec(
         String::new(),
         plan.coordinator().to_str().context("the folder's path is not UTF-8")?.to_owned(),
         plan.dir().to_str().context("the folder's path is not UTF-8")?.to_owned(),
+        String::new(),
         String::new(),
         nodes.to_string(),
     ];

@@ -1,13 +1,15 @@
-//! `cell drill`: faults on purpose, in a cluster of `cell dev --allow-drills`, and the proof that nothing
-//! acknowledged was lost.
+//! `cell drill`: faults on purpose, in a cluster of `cell dev --allow-drills` or by the agents of its hosts,
+//! and the proof that nothing acknowledged was lost.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cell_client::Transport;
 use cell_drill::wire::{DRAINED_BY, DrillRequest, NodeView, PairView, PartitionWay, Status};
-use cell_drill::{DELAY_MS, DELAY_MS_DEFAULT, Drill, DrillError, FaultKind, Load, Supervisor, Supervisors};
+use cell_drill::{
+    Agents, DELAY_MS, DELAY_MS_DEFAULT, Drill, DrillError, FaultKind, Load, Supervisor, Supervisors,
+};
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 use serde_json::json;
 
@@ -15,7 +17,7 @@ use crate::args::{Global, parse_time, parse_transport};
 use crate::command::drill_clean::{self, CleanArgs};
 use crate::command::drill_report::{self, ReportArgs};
 use crate::exit::{Exit, Failure};
-use crate::hint::{CA_VARIABLE, DIR_DEFAULT};
+use crate::hint::{CA_VARIABLE, DIR_DEFAULT, Reached};
 use crate::output::{drill as output, message, table};
 use crate::{signal, store};
 
@@ -44,9 +46,59 @@ enum What {
 /// Arguments of `cell drill ls` and `cell drill heal`.
 #[derive(Debug, Args)]
 struct LsArgs {
+    #[command(flatten)]
+    at: PlaceArgs,
+}
+
+/// Who does faults to the cluster's nodes.
+#[derive(Debug, Args)]
+struct PlaceArgs {
     /// The cluster's folder
-    #[arg(long, value_name = "DIR", default_value = DIR_DEFAULT)]
+    #[arg(long, value_name = "DIR", default_value = DIR_DEFAULT, conflicts_with = "agents")]
     dir: PathBuf,
+    /// The agents of all its hosts (`cell agent`, agent_address), separated by commas, in place of a folder
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', value_parser = parse_agent)]
+    agents: Vec<String>,
+    /// A token of the role admin, which agents want
+    #[arg(long, value_name = "TOKEN", env = "CELL_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// A PEM file with the certificates by which nodes and agents are trusted, where they speak TLS
+    #[arg(long, value_name = "FILE", env = CA_VARIABLE)]
+    ca: Option<PathBuf>,
+}
+
+fn parse_agent(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    let is_one = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
+    match text.rsplit_once(':').is_some_and(is_one) && !text.contains("//") {
+        true => Ok(text.to_owned()),
+        false => Err("it takes HOST:PORT, as the agents' agent_address".to_owned()),
+    }
+}
+
+impl PlaceArgs {
+    /// Where they are.
+    fn supervisors(&self) -> Result<Supervisors, Failure> {
+        if self.agents.is_empty() {
+            return Ok(Supervisors::Folder(self.dir.clone()));
+        }
+        let trust = store::trust(self.ca.as_deref())?;
+        let (addresses, token) = (self.agents.clone(), self.token.clone().unwrap_or_default());
+        Ok(Supervisors::Agents(Agents { addresses, trust, token }))
+    }
+
+    /// The same, for hints.
+    fn reached(&self) -> Reached {
+        match self.agents.is_empty() {
+            true => Reached::by_dir(&self.dir),
+            false => Reached::by_agents(&self.agents.join(",")).trusting(self.ca.as_deref()),
+        }
+    }
+
+    /// Connects to them.
+    fn reach(&self) -> anyhow::Result<Supervisor> {
+        Supervisor::reach(&self.supervisors()?).map_err(|error| output::failure(error, &self.reached()))
+    }
 }
 
 /// A fault.
@@ -106,7 +158,7 @@ struct RunArgs {
     #[arg(
         long,
         value_name = "N",
-        value_parser = value_parser!(u16).range(0..64),
+        value_parser = value_parser!(u16).range(0..1_024),
         required_if_eq_any = NEEDS_NODE
     )]
     node: Option<u16>,
@@ -131,15 +183,11 @@ struct RunArgs {
     /// What to talk over [default: auto]
     #[arg(long, value_name = "auto|tcp|shm|verbs", value_parser = parse_transport)]
     transport: Option<Transport>,
-    /// A PEM file with the certificates by which nodes are trusted, where they speak TLS
-    #[arg(long, value_name = "FILE", env = CA_VARIABLE)]
-    ca: Option<PathBuf>,
     /// Leave the drill's entries in the store; without it they are removed, unless the drill fails
     #[arg(long)]
     keep: bool,
-    /// The cluster's folder
-    #[arg(long, value_name = "DIR", default_value = DIR_DEFAULT)]
-    dir: PathBuf,
+    #[command(flatten)]
+    at: PlaceArgs,
 }
 
 /// Runs the command.
@@ -161,12 +209,15 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
     }
     let interrupted = signal::stop_flag()?;
     let mut options = store::options(None, arguments.patience, 1024, &[])?;
-    options.trust = store::trust(arguments.ca.as_deref())?;
+    options.trust = store::trust(arguments.at.ca.as_deref())?;
+    if let Some(token) = &arguments.at.token {
+        options.token = token.as_str().into();
+    }
     if let Some(transport) = arguments.transport {
         options.transport = transport;
     }
     let drill = Drill {
-        at: Supervisors::Folder(arguments.dir.clone()),
+        at: arguments.at.supervisors()?,
         fault: arguments.kind.fault(),
         node: arguments.node.unwrap_or(0),
         lasts: arguments.duration,
@@ -177,11 +228,11 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
         options,
         keep: arguments.keep,
     };
-    let server = first_server(&arguments.dir);
+    let server = first_server(&drill.at);
     let notify = |notice| output::print_notice(notice, server.as_deref());
     let failure = |error| match error {
         DrillError::Client(error) => store::failure(&error, server.as_deref()),
-        error => output::failure(error, &arguments.dir),
+        error => output::failure(error, &arguments.at.reached()),
     };
     let report = drill.run(&interrupted, &notify).map_err(failure)?;
     if global.json {
@@ -195,8 +246,8 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
 }
 
 /// Where the entries of a drill of this cluster are removed; none if its supervisor does not say.
-fn first_server(dir: &Path) -> Option<String> {
-    let (_, status) = Supervisor::connect(dir).and_then(|mut supervisor| supervisor.status()).ok()?;
+fn first_server(at: &Supervisors) -> Option<String> {
+    let (_, status) = Supervisor::reach(at).and_then(|mut supervisor| supervisor.status()).ok()?;
     status.nodes.first().map(|node| status.server_of(node))
 }
 
@@ -218,8 +269,8 @@ fn delay(arguments: &RunArgs) -> anyhow::Result<Duration> {
 }
 
 fn list(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
-    let status = Supervisor::connect(&arguments.dir).and_then(|mut supervisor| supervisor.status());
-    let (_, status) = status.map_err(|error| output::failure(error, &arguments.dir))?;
+    let reached = arguments.at.reached();
+    let (_, status) = arguments.at.reach()?.status().map_err(|error| output::failure(error, &reached))?;
     if global.json {
         message::print_json(json!({
             "drills": Kind::value_variants().iter().map(|kind| word(*kind)).collect::<Vec<_>>(),
@@ -245,7 +296,8 @@ fn list(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
         }
     }
     let kinds: Vec<_> = Kind::value_variants().iter().map(|kind| word(*kind)).collect();
-    let run = output::command_for(&format!("cell drill run {} --node 0", kinds[0]), &arguments.dir);
+    let first = status.nodes.first().map_or(0, |node| node.node);
+    let run = reached.command(&format!("cell drill run {} --node {first}", kinds[0]));
     writeln!(out, "\ndrills: {}\n  {}", kinds.join(", "), run.trim_matches('`'))?;
     Ok(Exit::Ok)
 }
@@ -287,8 +339,7 @@ fn row(node: &NodeView, status: &Status) -> Vec<String> {
 }
 
 /// Takes back every fault that lasts; whose.
-fn take_back(arguments: &LsArgs) -> Result<Vec<u16>, DrillError> {
-    let mut supervisor = Supervisor::connect(&arguments.dir)?;
+fn take_back(supervisor: &mut Supervisor) -> Result<Vec<u16>, DrillError> {
     let (_, status) = supervisor.status()?;
     let mut healed = Vec::new();
     for view in &status.nodes {
@@ -314,7 +365,9 @@ fn take_back(arguments: &LsArgs) -> Result<Vec<u16>, DrillError> {
 }
 
 fn heal(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
-    let healed = take_back(arguments).map_err(|error| output::failure(error, &arguments.dir))?;
+    let mut supervisor = arguments.at.reach()?;
+    let healed = take_back(&mut supervisor);
+    let healed = healed.map_err(|error| output::failure(error, &arguments.at.reached()))?;
     if global.json {
         message::print_json(json!({"healed": healed}))?;
     } else if healed.is_empty() {

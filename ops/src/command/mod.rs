@@ -1,5 +1,6 @@
 //! One file a command: its arguments and what it does.
 
+pub(crate) mod agent;
 pub(crate) mod balance;
 pub(crate) mod bench;
 pub(crate) mod bench_clean;

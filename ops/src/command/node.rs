@@ -28,7 +28,7 @@ use crate::args::Global;
 use crate::command::dev::CLUSTER_NODES;
 use crate::command::node_drain::{self, NodeDrainArgs, NodeRemoveArgs, NodeUndrainArgs};
 use crate::command::node_ls::{self, NodeLsArgs};
-use crate::command::node_processes;
+use crate::command::node_processes::{self, Wanted};
 use crate::dev::filtered::Filtered;
 use crate::dev::link::{self, Report, Word};
 use crate::disk_size::refuse_small;
@@ -108,7 +108,8 @@ enum NodeCommand {
 pub(crate) fn run(global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let Some(what) = &arguments.what else {
         if let Some(processes) = arguments.processes {
-            return node_processes::run(global, processes, arguments.pin_cores, matches);
+            let wanted = Wanted { processes, pin_cores: arguments.pin_cores, agent: None };
+            return node_processes::run(global, wanted, matches);
         }
         let ended = serve(arguments, matches);
         // Also where its messages' file cannot be written, on a disk that is full.

@@ -1,4 +1,5 @@
-//! `cell node --processes N`: a supervisor, and N nodes of one configuration as its children.
+//! `cell node --processes N`: a supervisor, and N nodes of one configuration as its children. `cell agent` is
+//! the same with a door for drills.
 //!
 //! The supervisor owns no pairs. It hosts the coordinator if that is embedded. What dies with what: a node
 //! dies alone, and is started again; all nodes end with their supervisor, also those that stand still.
@@ -9,18 +10,23 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use anyhow::Context;
-use cell_cluster::{ClusterError, CoordinatorServer, Embedded, Table};
+use cell_cluster::{ClusterError, Coordinator, CoordinatorServer, Embedded, Remote, Table};
 use cell_durable::{SystemSyncer, create_folders};
 use cell_terms::setting::{Settings, Source};
 use cell_terms::text::with_causes;
 use clap::ArgMatches;
 
+use crate::agent::door::AgentDoor;
+use crate::agent::guards::Guards;
+use crate::agent::host::AgentHost;
 use crate::args::Global;
 use crate::command::dev::CLUSTER_NODES;
 use crate::dev::announce::Announcer;
 use crate::dev::child::NodeSpec;
+use crate::dev::drill_turn::DrillTurns;
 use crate::dev::event::Event;
 use crate::dev::machine::{check_apart, check_ports, first_id, memory_share};
 use crate::dev::owners::Owners;
@@ -30,65 +36,127 @@ use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::folders::Folders;
 use crate::output::message;
-use crate::process_settings::{EMBEDDED, keep_files_private, raise_open_files};
+use crate::process_settings::{EMBEDDED, ETCD, keep_files_private, raise_open_files};
 use crate::signal::{self, Hangup};
 use crate::start_checks::{
     Advertised, address, advertised, advertised_fabric, check_fabric, check_http, check_tls, network_warnings,
 };
-use crate::{cores, environment, logging, settings};
+use crate::{cores, environment, etcd_settings, logging, settings};
+
+/// Where the coordinator is.
+const COORDINATOR_ADDRESS: &str = "coordinator_address";
+
+/// What is wanted of a machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) processes: u16,
+    pub(crate) pin_cores: bool,
+    /// Of an agent: whether it does faults to its nodes.
+    pub(crate) agent: Option<bool>,
+}
 
 /// Runs until a signal.
-pub(crate) fn run(
-    global: &Global,
-    processes: u16,
-    pin_cores: bool,
-    matches: &ArgMatches,
-) -> anyhow::Result<Exit> {
+pub(crate) fn run(global: &Global, wanted: Wanted, matches: &ArgMatches) -> anyhow::Result<Exit> {
     keep_files_private();
     raise_open_files(); // of the coordinator's connections each node has some; the nodes inherit it
     let (resolved, warnings) = settings::resolve(matches, environment::variables())?;
     warnings.iter().for_each(|warning| message::warning(warning));
     settings::check_rules(&resolved)?;
     logging::start(resolved.text(logging::FILTER), None)?;
-    let embedded = resolved.text("coordinator_address") == EMBEDDED;
-    let folders = Folders::of_settings(&resolved)?;
+    let door = wanted.agent.map(|_| AgentDoor::listen(&resolved)).transpose()?;
+    let Prepared { mut plan, memory, cores } = prepare(&resolved, wanted)?;
+    let embedded = is_embedded(&resolved);
+    let (sender, events) = mpsc::channel();
+    let hosted = if embedded { Some(host_coordinator(&plan, &sender)?) } else { None };
+    let (stop, reload) = (sender.clone(), sender.clone());
+    let guards = door.as_ref().map(AgentDoor::guards);
+    signal::on_hangup(move || {
+        guards.iter().for_each(Guards::reload);
+        reload.send(Event::Reload).unwrap_or_default();
+    })?;
+    signal::on_signals(Hangup::Apart, move || stop.send(Event::Stop).unwrap_or_default())?;
+    if let Some(door) = door {
+        plan = plan.with_agent(door.address());
+        door.serve(agent_host(&resolved, &plan, wanted, hosted.as_ref(), &sender)?)?;
+    }
+    let shared = Shared { plan: &plan, resolved: &resolved, processes: wanted.processes, embedded, memory };
+    let own = |place: u16| cores.get(usize::from(place)).map_or(&[][..], Vec::as_slice);
+    let specs = (0..wanted.processes).map(|place| shared.spec(place, own(place), matches));
+    let specs = specs.collect::<anyhow::Result<Vec<NodeSpec>>>()?;
+    let announcer = Announcer { json: global.json };
+    let owners = hosted.as_ref().map(|hosted| &hosted.owners);
+    let elsewhere = owners.and_then(|owners| owners.elsewhere(plan.id(0), wanted.processes));
+    elsewhere.iter().for_each(|misfit| announcer.misfit(misfit));
+    let exit = Supervisor::new(plan, specs, true, announcer).run(&events, &sender)?;
+    drop(hosted);
+    Ok(exit)
+}
+
+fn is_embedded(resolved: &Settings) -> bool {
+    resolved.text(COORDINATOR_ADDRESS) == EMBEDDED
+}
+
+/// Where everything is, and what each process gets.
+struct Prepared {
+    plan: Plan,
+    /// What each may hold in memory; none: nobody knows how much there is.
+    memory: Option<u64>,
+    /// The cores of each; none: all share them.
+    cores: Vec<Vec<usize>>,
+}
+
+/// Makes the folders, and refuses before that whatever can be wrong with what was given.
+fn prepare(resolved: &Settings, wanted: Wanted) -> anyhow::Result<Prepared> {
+    let Wanted { processes, pin_cores, .. } = wanted;
+    let embedded = is_embedded(resolved);
+    let folders = Folders::of_settings(resolved)?;
     let dir = folders.data().to_owned();
-    // All that can be wrong with what was given is said before anything is made.
-    let addresses = addresses(&resolved, processes)?;
+    let addresses = addresses(resolved, processes)?;
     let first = first_id(resolved.integer("node_id"), processes)?;
     let total = cell_memory::total_bytes();
     let given = resolved.integer("memory_limit_bytes");
-    let memory = memory_share(given, total, processes, cell_node::smallest_limit(&resolved))?;
+    let memory = memory_share(given, total, processes, cell_node::smallest_limit(resolved))?;
     let cores = if pin_cores { cores::share_out(processes)? } else { Vec::new() };
 
     create_folders(&SystemSyncer, &dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    refuse_small(&folders, &resolved, processes, embedded)?;
+    refuse_small(&folders, resolved, processes, embedded)?;
     let dir = fs::canonicalize(&dir)?;
     let coordinator = if embedded {
         dir.join(COORDINATOR_SOCKET)
     } else {
-        PathBuf::from(resolved.text("coordinator_address"))
+        PathBuf::from(resolved.text(COORDINATOR_ADDRESS))
     };
     let mut plan = Plan::of_machine(dir, coordinator, first, addresses);
     if !resolved.text(cell_fabric::TLS_CERTIFICATE_FILE).is_empty() {
         plan = plan.with_tls();
     }
     (0..processes).try_for_each(|place| refuse_taken(&plan, place))?;
-    let (sender, events) = mpsc::channel();
-    let hosted = if embedded { Some(host_coordinator(&plan, &sender)?) } else { None };
-    let (stop, reload) = (sender.clone(), sender.clone());
-    signal::on_hangup(move || reload.send(Event::Reload).unwrap_or_default())?;
-    signal::on_signals(Hangup::Apart, move || stop.send(Event::Stop).unwrap_or_default())?;
-    let shared = Shared { plan: &plan, resolved: &resolved, processes, embedded, memory };
-    let own = |place: u16| cores.get(usize::from(place)).map_or(&[][..], Vec::as_slice);
-    let specs = (0..processes).map(|place| shared.spec(place, own(place), matches));
-    let specs = specs.collect::<anyhow::Result<Vec<NodeSpec>>>()?;
-    let announcer = Announcer { json: global.json };
-    let elsewhere = hosted.as_ref().and_then(|(_, owners)| owners.elsewhere(first, processes));
-    elsewhere.iter().for_each(|misfit| announcer.misfit(misfit));
-    let exit = Supervisor::new(plan, specs, true, announcer).run(&events, &sender)?;
-    drop(hosted);
-    Ok(exit)
+    Ok(Prepared { plan, memory, cores })
+}
+
+/// What an agent needs to serve drills: the coordinator, hosted here or elsewhere, and its nodes.
+fn agent_host(
+    resolved: &Settings,
+    plan: &Plan,
+    wanted: Wanted,
+    hosted: Option<&Hosted>,
+    events: &mpsc::Sender<Event>,
+) -> Result<AgentHost, Failure> {
+    let coordinator: Arc<dyn Coordinator> = match (hosted, resolved.text(COORDINATOR_ADDRESS)) {
+        (Some(hosted), _) => hosted.coordinator.clone(),
+        (None, ETCD) => Arc::new(etcd_settings::open(resolved)?),
+        (None, place) => {
+            let deadline = Duration::from_millis(resolved.integer("coordinator_deadline_ms"));
+            Arc::new(Remote::new(place, deadline))
+        }
+    };
+    Ok(AgentHost {
+        coordinator,
+        events: events.clone(),
+        turns: DrillTurns::default(),
+        first: u16::try_from(plan.id(0)).unwrap_or(u16::MAX),
+        allows_drills: wanted.agent == Some(true),
+    })
 }
 
 /// Where the first process listens, for clients and for HTTP.
@@ -125,11 +193,16 @@ fn refuse_taken(plan: &Plan, place: u16) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The embedded coordinator's door for the nodes, and whose the pairs are in its table.
-fn host_coordinator(
-    plan: &Plan,
-    events: &mpsc::Sender<Event>,
-) -> anyhow::Result<(CoordinatorServer, Owners)> {
+/// An embedded coordinator.
+struct Hosted {
+    coordinator: Arc<Embedded>,
+    /// Its door for the nodes.
+    _server: CoordinatorServer,
+    /// Whose the pairs are in its table.
+    owners: Owners,
+}
+
+fn host_coordinator(plan: &Plan, events: &mpsc::Sender<Event>) -> anyhow::Result<Hosted> {
     let coordinator = Embedded::open(&plan.coordinator_dir()).map_err(|error| explain(&error))?;
     let coordinator = Arc::new(coordinator.looking_at_holders(cell_fabric::peer_process));
     let peer_user = |stream: &UnixStream| cell_fabric::peer_user(stream);
@@ -139,8 +212,8 @@ fn host_coordinator(
     coordinator.on_stop(move |error| {
         let _ = failed.send(Event::CoordinatorFailed(with_causes(error))); // unless all ends anyway
     });
-    let (rows, _) = Table::new(coordinator).pairs().map_err(|error| explain(&error))?;
-    Ok((server, Owners::of(&rows)))
+    let (rows, _) = Table::new(coordinator.clone()).pairs().map_err(|error| explain(&error))?;
+    Ok(Hosted { coordinator, _server: server, owners: Owners::of(&rows) })
 }
 
 fn explain(error: &ClusterError) -> Failure {
@@ -188,7 +261,7 @@ impl Shared<'_> {
         for (name, first) in told(self.resolved)? {
             push(name, first.shifted(place).to_string());
         }
-        push("coordinator_address", text(&self.plan.coordinator())?);
+        push(COORDINATOR_ADDRESS, text(&self.plan.coordinator())?);
         push("data_dir", text(self.plan.dir())?);
         push("log_root", self.resolved.text("log_root").to_owned());
         if let Some(memory) = self.memory {

@@ -125,6 +125,7 @@ impl Announcer {
             "coordinator": plan.coordinator(), "dir": plan.dir(),
             "console": plan.page(0, "/console/"),
             "drills": plan.allows_drills(), "messages": messages,
+            "agent": plan.agent().map(|address| address.to_string()),
         });
         self.say("up", &banner(plan, pids, tried, messages), &details);
     }
@@ -154,6 +155,9 @@ fn banner(plan: &Plan, pids: &[u32], tried: u16, messages: Option<&Path>) -> Str
     }
     if plan.allows_drills() {
         row("drills", &plan.drill_socket().display().to_string());
+    }
+    if let Some(agent) = plan.agent() {
+        row("agent", &agent.to_string());
     }
     if plan.is_of_machine() {
         text.push_str(
@@ -207,8 +211,9 @@ mod tests {
     fn banner_of_a_machine_lists_its_processes_by_their_numbers() {
         let at = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
         let plan = Plan::of_machine("/d".into(), "/c.socket".into(), 8, (at(7000), at(7080)));
-        let text = banner(&plan, &[11, 12], 1, None);
-        for wanted in ["2 nodes", "node 9", "127.0.0.1:7001", "coordinator   /c.socket", "SIGHUP"] {
+        let text = banner(&plan.with_agent(at(7090)), &[11, 12], 1, None);
+        let agent = "agent         127.0.0.1:7090";
+        for wanted in ["2 nodes", "node 9", "127.0.0.1:7001", "coordinator   /c.socket", agent, "SIGHUP"] {
             assert!(text.contains(wanted), "{wanted} is not in: {text}");
         }
         assert!(!text.contains("kill -9"), "{text}");

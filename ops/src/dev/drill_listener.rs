@@ -1,16 +1,19 @@
-//! The socket by which drills reach the supervisor, if it allows them.
+//! The socket by which drills reach the supervisor, if it allows them, and what is done for a connection,
+//! also where it is one to an agent.
 
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cell_cluster::{
-    Coordinator, Drains, IncidentRow, Incidents, Members, PairRow, PairState, Table, Trouble,
+    ClusterError, Coordinator, Drains, IncidentRow, Incidents, MemberRow, Members, PairRow, PairState, Table,
+    Trouble,
 };
-use cell_drill::wire::{DrillAnswer, DrillRequest, PairView, Refused, Status};
+use cell_drill::wire::{DrainView, DrillAnswer, DrillRequest, MemberView, PairView, Refused, Status};
 use cell_terms::{Incarnation, NodeId};
 
 use super::drain;
@@ -18,6 +21,10 @@ use super::drill_pause::DrillPause;
 use super::drill_turn::{DrillTurn, DrillTurns};
 use super::event::Event;
 use super::local_listener::{Asked, LocalListener, Names, answer_lines};
+use super::scale_wire::refuse;
+
+/// Between two tries to ask a coordinator that does not answer.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// Opens the socket and serves it on threads of its own.
 ///
@@ -39,59 +46,110 @@ fn serve(
     events: &Sender<Event>,
     turns: &DrillTurns,
 ) -> io::Result<()> {
-    let (mut pause, mut turn) = (DrillPause::new(coordinator), DrillTurn::new(turns));
+    let mut session = DrillSession::new(coordinator, events, turns);
     answer_lines(stream, |asked| match asked {
-        Asked::Request(request) => {
-            let refused = match request {
-                DrillRequest::Begin { node } => turn.take(node).err(),
-                _ => None,
-            };
-            if refused.is_none() {
-                pause.note(request, Instant::now());
-            }
-            if matches!(request, DrillRequest::Begin { .. }) {
-                return DrillAnswer { at_ns: cell_cluster::boottime_ns(), refused, status: None };
-            }
-            ask(request, coordinator, events)
-        }
-        Asked::Stranger { user, own } => refused(
+        Asked::Request(request) => session.answer(request),
+        Asked::Stranger { user, own } => not_done(refuse(
             format!("user {user} may not inject faults into a cluster of user {own}"),
             "run the drill as the user who runs the cluster",
-        ),
-        Asked::Garbage(error) => refused(
-            format!("this is no request: {error}"),
-            r#"send one JSON object a line, such as {"do":"status"} or {"do":"kill","node":0}"#,
-        ),
+        )),
+        Asked::Garbage(error) => no_request(&error),
     })
 }
 
-fn refused(what: String, next: &str) -> DrillAnswer {
-    let refused = Refused { what, next: next.to_owned() };
+/// The answer to what is no request.
+pub(crate) fn no_request(error: &serde_json::Error) -> DrillAnswer {
+    not_done(refuse(
+        format!("this is no request: {error}"),
+        r#"send one JSON object a line, such as {"do":"status"} or {"do":"kill","node":0}"#,
+    ))
+}
+
+/// The answer of who did nothing.
+pub(crate) fn not_done(refused: Refused) -> DrillAnswer {
     DrillAnswer { at_ns: cell_cluster::boottime_ns(), refused: Some(refused), status: None }
 }
 
+/// What one connection has of a cluster: the turn for a drill, a pause of balance, and who carries out what
+/// it asks for. Dropping it ends the first two.
+pub(crate) struct DrillSession {
+    coordinator: Arc<dyn Coordinator>,
+    events: Sender<Event>,
+    pause: DrillPause,
+    turn: DrillTurn,
+    patience: Duration,
+}
+
+impl DrillSession {
+    /// Of a connection that has asked for nothing yet.
+    pub(crate) fn new(
+        coordinator: &Arc<dyn Coordinator>,
+        events: &Sender<Event>,
+        turns: &DrillTurns,
+    ) -> DrillSession {
+        let (pause, turn) = (DrillPause::new(coordinator), DrillTurn::new(turns));
+        let (coordinator, events) = (coordinator.clone(), events.clone());
+        DrillSession { coordinator, events, pause, turn, patience: Duration::ZERO }
+    }
+
+    /// The same; a coordinator that does not answer is asked again for so long.
+    pub(crate) fn patient(self, patience: Duration) -> DrillSession {
+        DrillSession { patience, ..self }
+    }
+
+    /// Has a request carried out.
+    pub(crate) fn answer(&mut self, request: DrillRequest) -> DrillAnswer {
+        if let DrillRequest::Begin { node } = request
+            && let Err(refused) = self.turn.take(node)
+        {
+            return not_done(refused);
+        }
+        self.pause.note(request, Instant::now());
+        if matches!(request, DrillRequest::Begin { .. }) {
+            return DrillAnswer { at_ns: cell_cluster::boottime_ns(), ..DrillAnswer::default() };
+        }
+        let until = Instant::now() + self.patience;
+        loop {
+            match ask(request, &self.coordinator, &self.events) {
+                Ok(answer) => return answer,
+                Err(_) if Instant::now() < until => thread::sleep(AGAIN),
+                Err(error) => {
+                    return not_done(refuse(
+                        format!("the coordinator does not answer: {error}"),
+                        "look at the supervisor's messages",
+                    ));
+                }
+            }
+        }
+    }
+}
+
 /// Has the supervisor carry a request out; a status gets what the coordinator knows.
-fn ask(request: DrillRequest, coordinator: &Arc<dyn Coordinator>, events: &Sender<Event>) -> DrillAnswer {
+///
+/// # Errors
+/// The coordinator does not say it. Nothing but that was asked for.
+fn ask(
+    request: DrillRequest,
+    coordinator: &Arc<dyn Coordinator>,
+    events: &Sender<Event>,
+) -> Result<DrillAnswer, ClusterError> {
     let (sender, receiver) = channel();
     let sent = events.send(Event::Drill { request, answer: sender });
     let Some(mut answer) = sent.ok().and_then(|()| receiver.recv().ok()) else {
-        return refused("the cluster is stopping".into(), "start it again, then the drill");
+        return Ok(not_done(refuse("the cluster is stopping".into(), "start it again, then the drill")));
     };
     if answer.refused.is_none()
         && let DrillRequest::Drain { node, on } = request
         && let Err(refused) = drain(coordinator, node, on)
     {
-        return DrillAnswer { refused: Some(refused), ..answer };
+        return Ok(DrillAnswer { refused: Some(refused), ..answer });
     }
-    if let Some(status) = &mut answer.status
-        && let Err(error) = add_table(status, coordinator)
+    if request == DrillRequest::Status
+        && let Some(status) = &mut answer.status
     {
-        return refused(
-            format!("the coordinator does not answer: {error}"),
-            "look at the supervisor's messages",
-        );
+        add_table(status, coordinator)?;
     }
-    answer
+    Ok(answer)
 }
 
 /// Wants a node empty, or no longer.
@@ -100,10 +158,7 @@ fn drain(coordinator: &Arc<dyn Coordinator>, node: u16, on: bool) -> Result<(), 
     if on { drain::begin(coordinator, node) } else { drain::end(coordinator, node) }
 }
 
-fn add_table(
-    status: &mut Status,
-    coordinator: &Arc<dyn Coordinator>,
-) -> Result<(), cell_cluster::ClusterError> {
+fn add_table(status: &mut Status, coordinator: &Arc<dyn Coordinator>) -> Result<(), ClusterError> {
     let (rows, _) = Table::new(coordinator.clone()).pairs()?;
     let owners: std::collections::BTreeSet<u64> =
         rows.iter().flat_map(|row| row.owner.iter().chain(&row.trusted)).map(|owner| owner.0).collect();
@@ -112,14 +167,16 @@ fn add_table(
             status.leases.push(owner);
         }
     }
-    for row in Drains::new(coordinator.clone()).list()? {
-        if let Some(view) = status.nodes.iter_mut().find(|view| u32::from(view.node) == row.node.0) {
-            (view.drained_by, view.drain_stall) = (Some(row.who), row.stall);
-        }
-    }
+    let drains = Drains::new(coordinator.clone()).list()?.into_iter();
+    status.drains =
+        drains.map(|row| DrainView { node: row.node.0, who: row.who, stall: row.stall }).collect();
+    status.note_drains();
     let incidents = Incidents::new(coordinator.clone()).list()?;
     // Who has no pair yet may be about to take one over.
     let members = Members::new(coordinator.clone()).list()?;
+    status.members = MemberRow::present_rows(&members)
+        .map(|member| MemberView { node: member.node.0, server: member.fabric.clone() })
+        .collect();
     let leases = &status.leases;
     let is_member = |of: Incarnation| members.iter().any(|member| member.incarnation == of);
     let lives = |of: Incarnation| leases.contains(&of.0) || is_member(of);

@@ -23,6 +23,8 @@ pub(crate) struct Plan {
     tls: bool,
     /// It is for real work.
     machine: bool,
+    /// Where drills reach it as the agent of its host.
+    agent: Option<SocketAddr>,
 }
 
 impl Plan {
@@ -30,7 +32,17 @@ impl Plan {
     pub(crate) fn new(dir: PathBuf, port: u16) -> Plan {
         let coordinator = dir.join(COORDINATOR_SOCKET);
         let (fabric, http) = (local(port), local(port + HTTP_OFFSET));
-        Plan { dir, coordinator, first: 0, fabric, http, drills: false, tls: false, machine: false }
+        Plan {
+            dir,
+            coordinator,
+            first: 0,
+            fabric,
+            http,
+            drills: false,
+            tls: false,
+            machine: false,
+            agent: None,
+        }
     }
 
     /// Of the processes of one machine, from this number and from these addresses on; their ports fit.
@@ -40,12 +52,27 @@ impl Plan {
         first: u32,
         (fabric, http): (SocketAddr, SocketAddr),
     ) -> Plan {
-        Plan { dir, coordinator, first, fabric, http, drills: false, tls: false, machine: true }
+        Plan { coordinator, first, fabric, http, machine: true, ..Plan::new(dir, 0) }
     }
 
     /// The number of the node in this place.
     pub(crate) fn id(&self, place: u16) -> u32 {
         self.first + u32::from(place)
+    }
+
+    /// The place of the node of this number, if it comes after the first one.
+    pub(crate) fn place(&self, node: u16) -> Option<usize> {
+        u32::from(node).checked_sub(self.first).and_then(|place| usize::try_from(place).ok())
+    }
+
+    /// The same with an agent that listens there.
+    pub(crate) fn with_agent(self, address: SocketAddr) -> Plan {
+        Plan { agent: Some(address), ..self }
+    }
+
+    /// Where the agent of its host listens, if it has one.
+    pub(crate) fn agent(&self) -> Option<SocketAddr> {
+        self.agent
     }
 
     /// Whether it is of the processes of one machine, for real work.
@@ -143,5 +170,13 @@ mod tests {
         let plan = Plan::new("d".into(), 7000);
         assert_eq!([plan.fabric(2), plan.http(2)].map(|address| address.port()), [7002, 7082]);
         assert_eq!(plan.coordinator(), Path::new("d/coordinator.socket"));
+    }
+
+    #[test]
+    fn place_is_counted_from_the_first_number() {
+        let addresses = (local(7000), local(7080));
+        let plan = Plan::of_machine("d".into(), "c.socket".into(), 3, addresses);
+        assert_eq!([2, 3, 5].map(|node| plan.place(node)), [None, Some(0), Some(2)]);
+        assert_eq!(plan.id(2), 5);
     }
 }

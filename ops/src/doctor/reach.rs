@@ -13,7 +13,7 @@ use cell_terms::text::with_causes;
 use cell_web::TOKENS_FILE;
 
 use super::finding::{Finding, milliseconds, percentiles};
-use crate::process_settings::{COORDINATOR_TOKEN_FILE, EMBEDDED, ETCD};
+use crate::process_settings::{AGENT_ADDRESS, COORDINATOR_TOKEN_FILE, EMBEDDED, ETCD};
 use crate::start_checks::{address, check_fabric, check_tls, fabric_is_protected};
 use crate::{coordinator_tls, etcd_settings};
 
@@ -43,6 +43,9 @@ pub(super) fn look(settings: &Settings) -> Vec<Finding> {
         coordinator(settings),
         tokens(settings),
     ];
+    if !settings.text(AGENT_ADDRESS).is_empty() {
+        findings.push(port(settings, "agent's port", AGENT_ADDRESS));
+    }
     findings.extend(tls(settings));
     findings.extend(SECRETS.into_iter().filter_map(|(name, of)| secret(settings, name, of)));
     findings.extend(CERTIFICATES.into_iter().filter_map(|(name, of)| certificates(settings, name, of)));

@@ -1,7 +1,5 @@
 //! What a drill found, for people; its notices and errors.
 
-use std::path::Path;
-
 use cell_drill::{DrillError, DrillVerdict, FaultKind, Notice, Report};
 use serde::Deserialize;
 
@@ -238,15 +236,10 @@ pub(crate) fn print_notice(notice: Notice, server: Option<&str>) {
     }
 }
 
-/// A command in a hint, for the cluster in this folder.
-pub(crate) fn command_for(command: &str, dir: &Path) -> String {
-    Reached::by_dir(dir).command(command)
-}
-
-/// A drill's error in the cluster of a folder, with exit code and advice.
-pub(crate) fn failure(error: DrillError, dir: &Path) -> anyhow::Error {
+/// A drill's error in the cluster whose supervisors were reached so, with exit code and advice.
+pub(crate) fn failure(error: DrillError, reached: &Reached) -> anyhow::Error {
     let what = error.to_string();
-    let command = |words| command_for(words, dir);
+    let command = |words| reached.command(words);
     let failure = match error {
         DrillError::NoSuchNode { .. } => {
             Failure::usage(what).next(format!("{} lists them", command("cell drill ls")))
@@ -259,7 +252,20 @@ pub(crate) fn failure(error: DrillError, dir: &Path) -> anyhow::Error {
         DrillError::NoSupervisor { .. } => Failure::new(Exit::Unreachable, what).next(
             "`cell dev --allow-drills` opens it in its folder; --dir names another folder than ./cell-data",
         ),
-        DrillError::Refused { what, next } => Failure::usage(what).next(Reached::by_dir(dir).in_text(&next)),
+        DrillError::Refused { what, next } => Failure::usage(what).next(reached.in_text(&next)),
+        DrillError::AgentAway { .. } => Failure::new(Exit::Unreachable, what).next(
+            "see that `cell agent` runs there, at its agent_address, and that --ca names who has signed its \
+             certificate; what it has done to its nodes is taken back without the drill",
+        ),
+        // As without a token elsewhere.
+        DrillError::NotLetIn { next, .. } => Failure::new(Exit::Error, what).next(next),
+        DrillError::TwoClusters { .. } => Failure::usage(what).next("name the agents of one cluster"),
+        DrillError::SameNode { .. } => {
+            Failure::usage(what).next("name each agent once, and give the nodes numbers of their own")
+        }
+        DrillError::NoAgent { .. } => {
+            Failure::usage(what).next("name the agents of all hosts of the cluster with --agents")
+        }
         DrillError::Supervisor(_) => Failure::new(Exit::Unreachable, what),
         DrillError::Client(error) => return store::failure(&error, None),
         DrillError::Interrupted => Failure::new(Exit::Interrupted, what),
@@ -270,19 +276,42 @@ pub(crate) fn failure(error: DrillError, dir: &Path) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    /// Scripts tell by it whom to ask for help.
+    #[test]
+    fn failure_of_agents_has_the_exit_code_of_its_kind() {
+        let reached = Reached::by_agents("h-1:7090");
+        let agent = || "h-1:7090".to_owned();
+        let agents = || Box::new([agent(), "h-2:7090".to_owned()]);
+        let not_let_in = DrillError::NotLetIn { agent: agent(), what: "no".into(), next: "yes".into() };
+        for (error, exit) in [
+            (DrillError::AgentAway { agent: agent(), why: "is gone".into() }, Exit::Unreachable),
+            (not_let_in, Exit::Error),
+            (DrillError::TwoClusters { agents: agents() }, Exit::Usage),
+            (DrillError::SameNode { node: 1, agents: agents() }, Exit::Usage),
+            (DrillError::NoAgent { node: 4 }, Exit::Usage),
+        ] {
+            let words = error.to_string();
+            let error = failure(error, &reached);
+            let failure = error.downcast_ref::<Failure>().unwrap();
+            assert_eq!((failure.exit, failure.next.is_some()), (exit, true), "{words}");
+        }
+    }
 
     #[test]
     fn failure_has_the_folder_in_the_commands_that_it_names() {
         let unhealthy = || DrillError::NoSuchNode { node: 7, nodes: vec![0, 1, 2] };
         let next = |dir: &str| {
-            let error = failure(unhealthy(), Path::new(dir));
+            let error = failure(unhealthy(), &Reached::by_dir(Path::new(dir)));
             error.downcast_ref::<Failure>().unwrap().next.clone().unwrap()
         };
         assert_eq!(next("/srv/cell"), "`cell drill ls --dir /srv/cell` lists them");
         assert_eq!(next("./cell-data"), "`cell drill ls` lists them");
         let refused = DrillError::Refused { what: "no".into(), next: "`cell drill ls` lists them".into() };
-        let error = failure(refused, Path::new("/srv/cell"));
+        let error = failure(refused, &Reached::by_dir(Path::new("/srv/cell")));
         let next = error.downcast_ref::<Failure>().unwrap().next.clone().unwrap();
         assert_eq!(next, "`cell drill ls --dir /srv/cell` lists them");
     }

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
 
 mod address;
+mod agents;
 mod api;
 mod cli;
 mod cluster;

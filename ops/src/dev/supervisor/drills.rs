@@ -15,18 +15,23 @@ use crate::dev::slot::Slot;
 impl Supervisor {
     /// Does what a drill asks for.
     pub(super) fn carry_out(&mut self, request: DrillRequest) -> DrillAnswer {
-        let count = self.slots.len();
+        let (first, count) = (self.plan.id(0), self.slots.len());
         if let DrillRequest::SlowDisk { delay_ms: delay_ms @ 1.., .. } = request
             && !DELAY_MS.contains(&delay_ms)
         {
             return refuse_delay(delay_ms);
         }
-        let slot = request.node().map(|node| (node, self.slots.get_mut(usize::from(node))));
+        let place = request.node().map(|node| (node, self.plan.place(node)));
+        let slot = match place {
+            Some((node, Some(place))) => Some((node, self.slots.get_mut(place))),
+            Some((node, None)) => Some((node, None)),
+            None => None,
+        };
         let done = match (request, slot) {
             (DrillRequest::Status | DrillRequest::Nodes, _) => return self.status(),
             // Whose turn it is, is known to who hands requests on.
             (DrillRequest::Begin { .. }, _) | (_, None) => false,
-            (_, Some((node, None))) => return refuse_unknown(node, count),
+            (_, Some((node, None))) => return refuse_unknown(node, first, count),
             // The rest is a row of the coordinator, which who hands this on writes.
             (DrillRequest::Drain { .. }, Some(_)) => true,
             (DrillRequest::Kill { down_ms, .. }, Some((_, Some(slot)))) => {
@@ -61,7 +66,7 @@ impl Supervisor {
     /// The processes; the rest is added by who hands the answer on.
     fn status(&self) -> DrillAnswer {
         let view = |slot: &Slot| NodeView {
-            node: slot.spec.node,
+            node: u16::try_from(self.plan.id(slot.spec.node)).unwrap_or(u16::MAX),
             pid: slot.child.as_ref().map(NodeChild::pid),
             state: slot.state().to_owned(),
             lives: slot.lives,
@@ -79,9 +84,9 @@ impl Supervisor {
     }
 }
 
-fn refuse_unknown(node: u16, count: usize) -> DrillAnswer {
+fn refuse_unknown(node: u16, first: u32, count: usize) -> DrillAnswer {
     let refused = Refused {
-        what: format!("there is no node {node}: the cluster has {count}, counted from 0"),
+        what: format!("there is no node {node}: the cluster has {count}, counted from {first}"),
         next: "`cell drill ls` lists them".into(),
     };
     DrillAnswer { at_ns: boottime_ns(), refused: Some(refused), status: None }

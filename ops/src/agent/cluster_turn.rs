@@ -1,0 +1,164 @@
+//! Whose turn it is to do a drill to a cluster over several hosts: a row of the coordinator, under a lease
+//! that the agent renews as long as the drill is connected.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cell_cluster::{ClusterError, Coordinator};
+use cell_drill::wire::Refused;
+use cell_drill::{ANY_KIND, ClaimRow};
+use cell_terms::Incarnation;
+use cell_terms::text::with_causes;
+
+use crate::dev::scale_wire::refuse;
+
+/// The turn outlasts an agent for so long.
+const LEASE_MS: u64 = 20_000;
+/// The lease is renewed so often.
+const RENEWED_EVERY: Duration = Duration::from_secs(5);
+/// A drill that has ended is known to have within such a time; and so long a coordinator may be silent.
+const NOTICED_WITHIN: Duration = Duration::from_secs(3);
+/// Between two tries.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// The turn of one connection, once it has taken it. Dropping it ends the turn.
+pub(super) struct ClusterTurn {
+    coordinator: Arc<dyn Coordinator>,
+    /// The first node of the agent.
+    first: u16,
+    noticed_within: Duration,
+    held: Option<(Sender<()>, Lease)>,
+}
+
+/// A lease that ends with this, and with it all that hangs on it.
+struct Lease {
+    coordinator: Arc<dyn Coordinator>,
+    lease: Incarnation,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Err(error) = self.coordinator.end_lease(self.lease) {
+            tracing::debug!(%error, "the turn of a drill lasts until its lease has ended");
+        }
+    }
+}
+
+impl ClusterTurn {
+    /// None yet.
+    pub(super) fn new(coordinator: &Arc<dyn Coordinator>, first: u16) -> ClusterTurn {
+        let coordinator = coordinator.clone();
+        ClusterTurn { coordinator, first, noticed_within: NOTICED_WITHIN, held: None }
+    }
+
+    /// A drill begins, of this node or of all.
+    ///
+    /// # Errors
+    /// Another one runs, or the coordinator does not say whether one does.
+    pub(super) fn take(&mut self, node: Option<u16>) -> Result<(), Refused> {
+        if self.held.is_some() {
+            return Ok(());
+        }
+        let until = Instant::now() + self.noticed_within;
+        let granted = loop {
+            match self.coordinator.grant(LEASE_MS) {
+                Ok(granted) => break granted,
+                Err(error) if Instant::now() >= until => return Err(silent(&error)),
+                Err(_) => thread::sleep(AGAIN),
+            }
+        };
+        let lease = Lease { coordinator: self.coordinator.clone(), lease: granted.lease };
+        let row = ClaimRow {
+            id: format!("drill-{}-{:016x}", self.first, RandomState::new().build_hasher().finish()),
+            runner: self.first.into(),
+            kind: ANY_KIND.to_owned(),
+            node: node.unwrap_or(self.first),
+            repeat_id: None,
+        };
+        loop {
+            match row.take(&*self.coordinator, lease.lease) {
+                Ok(None) => break,
+                Ok(Some(other)) if Instant::now() >= until => return Err(is_running(&other)),
+                Err(error) if Instant::now() >= until => return Err(silent(&error)),
+                Ok(Some(_)) | Err(_) => thread::sleep(AGAIN),
+            }
+        }
+        let ends = self.renew(lease.lease)?;
+        self.held = Some((ends, lease));
+        Ok(())
+    }
+
+    /// Renews a lease on a thread of its own, until what is returned is dropped.
+    fn renew(&self, lease: Incarnation) -> Result<Sender<()>, Refused> {
+        let (ends, ended) = channel::<()>();
+        let coordinator = self.coordinator.clone();
+        let renew = move || {
+            while ended.recv_timeout(RENEWED_EVERY) == Err(RecvTimeoutError::Timeout) {
+                if let Err(error) = coordinator.keep_alive(lease) {
+                    tracing::warn!(%error, "another drill may begin beside the one that runs");
+                }
+            }
+        };
+        let started = thread::Builder::new().name("drill-turn".into()).spawn(renew);
+        started
+            .map_err(|error| refuse(format!("the agent has no thread for a drill: {error}"), "try again"))?;
+        Ok(ends)
+    }
+}
+
+fn is_running(other: &ClaimRow) -> Refused {
+    refuse(
+        format!("a drill of node {} is running, begun at node {}", other.node, other.runner),
+        "wait until it has ended, or stop it; without its agent or node its turn ends by itself, within 20 s",
+    )
+}
+
+fn silent(error: &ClusterError) -> Refused {
+    let why = with_causes(error);
+    refuse(format!("the coordinator does not say whether a drill runs: {why}"), "wait until it answers")
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_cluster::{Fault, Sim};
+
+    use super::*;
+
+    fn turn(link: &cell_cluster::SimLink, first: u16, noticed_within: Duration) -> ClusterTurn {
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+        ClusterTurn { noticed_within, ..ClusterTurn::new(&coordinator, first) }
+    }
+
+    /// Two agents of two hosts.
+    #[test]
+    fn turn_is_of_one_connection_in_the_cluster_until_that_ends_or_its_agent_has() {
+        let sim = Sim::new(1);
+        let link = sim.link();
+        let (mut first, mut second) = (turn(&link, 1, Duration::ZERO), turn(&link, 5, Duration::ZERO));
+        assert_eq!(first.take(Some(2)), Ok(()));
+        assert_eq!(first.take(Some(2)), Ok(()), "it is its own");
+        let refused = second.take(None).unwrap_err().what;
+        assert_eq!(refused, "a drill of node 2 is running, begun at node 1");
+        drop(first);
+        assert_eq!(second.take(None), Ok(()));
+        // An agent that is killed ends nothing.
+        std::mem::forget(second);
+        let mut third = turn(&link, 1, Duration::ZERO);
+        assert_eq!(third.take(Some(1)).unwrap_err().what, "a drill of node 5 is running, begun at node 5");
+        sim.advance(LEASE_MS * 1_100_000);
+        assert_eq!(third.take(Some(1)), Ok(()));
+    }
+
+    #[test]
+    fn turn_is_taken_once_the_coordinator_answers_again() {
+        let link = Sim::new(1).link();
+        link.plan([Fault::NotReached, Fault::None, Fault::NotReached]);
+        assert_eq!(turn(&link, 1, Duration::from_secs(120)).take(Some(1)), Ok(()));
+        link.plan([Fault::NotReached]);
+        let refused = turn(&link, 1, Duration::ZERO).take(Some(1)).unwrap_err().what;
+        assert!(refused.starts_with("the coordinator does not say whether a drill runs: "), "{refused}");
+    }
+}

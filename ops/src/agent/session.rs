@@ -1,0 +1,191 @@
+//! What one drill does to an agent's nodes. What it leaves is taken back when its connection ends, or when it
+//! is silent for long while a fault of it lasts.
+
+use std::time::Duration;
+
+use cell_cluster::Members;
+use cell_drill::wire::{DrillAnswer, DrillRequest, PartitionWay};
+
+use super::cluster_turn::ClusterTurn;
+use super::host::AgentHost;
+use crate::dev::drill_listener::{DrillSession, not_done};
+use crate::dev::scale_wire::refuse;
+
+/// So long a coordinator may be silent before a drill that looks is told. A drill waits a little longer.
+const COORDINATOR_PATIENCE: Duration = Duration::from_secs(6);
+
+/// See the module's text.
+pub(super) struct AgentSession<'a> {
+    host: &'a AgentHost,
+    drill: DrillSession,
+    turn: ClusterTurn,
+    /// What takes back what lasts.
+    remedies: Vec<DrillRequest>,
+    /// What tells the cluster from others, once it is known.
+    cluster: Option<String>,
+}
+
+impl<'a> AgentSession<'a> {
+    /// Of a drill that has asked for nothing yet.
+    pub(super) fn new(host: &'a AgentHost) -> AgentSession<'a> {
+        let AgentHost { coordinator, events, turns, first, .. } = host;
+        let drill = DrillSession::new(coordinator, events, turns).patient(COORDINATOR_PATIENCE);
+        let turn = ClusterTurn::new(coordinator, *first);
+        AgentSession { host, drill, turn, remedies: Vec::new(), cluster: None }
+    }
+
+    /// Has a request carried out.
+    pub(super) fn answer(&mut self, request: DrillRequest) -> DrillAnswer {
+        if !self.host.allows_drills && !request.is_look() {
+            return not_done(refuse(
+                "the agent does not allow drills".to_owned(),
+                "start it with --allow-drills where its nodes may be drilled",
+            ));
+        }
+        if let DrillRequest::Begin { node } = request
+            && let Err(refused) = self.turn.take(node)
+        {
+            return not_done(refused);
+        }
+        let remedy = request.undone_by();
+        self.forget(remedy);
+        // Before it is done: whatever becomes of the answer, it is taken back.
+        self.remedies.extend(remedy);
+        let mut answer = self.drill.answer(request);
+        match request {
+            // Nobody's drain is ended who was there before.
+            DrillRequest::Drain { on: true, .. } if answer.refused.is_some() => self.forget(remedy),
+            DrillRequest::Partition { node, on: false, .. } if answer.refused.is_none() => {
+                self.forget(Some(DrillRequest::Partition { node, on: false, way: PartitionWay::Both }));
+            }
+            _ if answer.refused.is_none() => self.forget(Some(request)),
+            _ => {}
+        }
+        if request == DrillRequest::Status
+            && let Some(status) = &mut answer.status
+        {
+            status.cluster = self.cluster();
+        }
+        answer
+    }
+
+    fn forget(&mut self, remedy: Option<DrillRequest>) {
+        self.remedies.retain(|known| Some(*known) != remedy);
+    }
+
+    /// Takes back what lasts.
+    pub(super) fn heal(&mut self) {
+        for remedy in std::mem::take(&mut self.remedies) {
+            let node = remedy.node();
+            match self.drill.answer(remedy).refused {
+                None => tracing::warn!(node, "what a drill has left was taken back: {}", remedy.word()),
+                Some(refused) => {
+                    tracing::error!(
+                        node,
+                        why = refused.what,
+                        "what a drill has left lasts: {}",
+                        remedy.word()
+                    );
+                }
+            }
+        }
+    }
+
+    /// The id of the log root is one cluster's.
+    fn cluster(&mut self) -> Option<String> {
+        if self.cluster.is_none() {
+            match Members::new(self.host.coordinator.clone()).terms() {
+                Ok(terms) => self.cluster = terms.and_then(|terms| terms.log_root),
+                Err(error) => tracing::debug!(%error, "it is not known which cluster this is"),
+            }
+        }
+        self.cluster.clone()
+    }
+}
+
+impl Drop for AgentSession<'_> {
+    fn drop(&mut self) {
+        self.heal();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::thread::{JoinHandle, spawn};
+
+    use cell_cluster::Sim;
+
+    use super::*;
+    use crate::dev::drill_turn::DrillTurns;
+    use crate::dev::event::Event;
+
+    /// A host whose supervisor does whatever it is asked for, but nothing to node 9; what that was.
+    fn host(allows_drills: bool) -> (AgentHost, JoinHandle<Vec<DrillRequest>>) {
+        let (events, asked) = channel();
+        let supervisor = spawn(move || {
+            let mut done = Vec::new();
+            for event in asked {
+                let Event::Drill { request, answer } = event else { continue };
+                let refused = (request.node() == Some(9)).then(|| refuse("no".to_owned(), "no"));
+                let status = request.is_look().then(Default::default);
+                let _ = answer.send(DrillAnswer { at_ns: 7, refused, status });
+                done.push(request);
+            }
+            done
+        });
+        let coordinator = Arc::new(Sim::new(1).link());
+        let turns = DrillTurns::default();
+        (AgentHost { coordinator, events, turns, first: 1, allows_drills }, supervisor)
+    }
+
+    #[test]
+    fn what_a_drill_leaves_is_taken_back_once_when_its_connection_ends() {
+        let (host, supervisor) = host(true);
+        let mut session = AgentSession::new(&host);
+        let partition = |node, on, way| DrillRequest::Partition { node, on, way };
+        let requests = [
+            DrillRequest::Begin { node: Some(1) },
+            partition(1, true, PartitionWay::In),
+            partition(1, true, PartitionWay::Out),
+            DrillRequest::Stop { node: 1 },
+            DrillRequest::SlowDisk { node: 2, delay_ms: 70 },
+            DrillRequest::SlowDisk { node: 2, delay_ms: 0 },
+            partition(2, true, PartitionWay::Both),
+            partition(2, false, PartitionWay::In),
+            DrillRequest::Kill { node: 2, down_ms: 5 },
+        ];
+        for request in requests {
+            assert_eq!(session.answer(request).refused, None, "{request:?}");
+        }
+        assert!(session.answer(DrillRequest::SlowDisk { node: 9, delay_ms: 5 }).refused.is_some());
+        drop(session);
+        drop(host);
+        let done = supervisor.join().unwrap();
+        let last: Vec<_> = done[done.len() - 3..].to_vec();
+        assert_eq!(
+            last,
+            [
+                partition(1, false, PartitionWay::Both),
+                DrillRequest::Cont { node: 1 },
+                DrillRequest::SlowDisk { node: 9, delay_ms: 0 },
+            ]
+        );
+        assert_eq!(done.len(), requests.len() - 1 + 1 + 3, "the begin is none of the supervisor's");
+    }
+
+    #[test]
+    fn agent_without_drills_shows_its_nodes_and_does_nothing_to_them() {
+        let (host, supervisor) = host(false);
+        let mut session = AgentSession::new(&host);
+        for request in [DrillRequest::Begin { node: None }, DrillRequest::Kill { node: 1, down_ms: 0 }] {
+            let refused = session.answer(request).refused.unwrap();
+            assert!(refused.what.contains("does not allow drills"), "{refused:?}");
+        }
+        assert!(session.answer(DrillRequest::Status).status.is_some());
+        drop(session);
+        drop(host);
+        assert_eq!(supervisor.join().unwrap(), [DrillRequest::Status]);
+    }
+}
