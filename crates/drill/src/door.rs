@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cell_cluster::{boottime_ns, local_socket};
@@ -13,7 +13,6 @@ use rustls::{ClientConnection, StreamOwned};
 use serde::Serialize;
 
 use crate::error::DrillError;
-use crate::supervisor::drill_socket;
 use crate::wire::{AGENT_WIRE, DrillAnswer, DrillRequest, Hello, Status};
 
 /// A supervisor that says nothing for so long is given up.
@@ -22,6 +21,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CLOCK_LOOKS: usize = 5;
 /// How an end that speaks TLS begins its answer to one that does not: an alert.
 const TLS_ALERT: char = '\u{15}';
+
+/// The socket for drills of the cluster in `dir`.
+#[must_use]
+pub fn drill_socket(dir: &Path) -> PathBuf {
+    dir.join("drill.socket")
+}
 
 /// The agents of a cluster, one a host, and how they are talked to.
 #[derive(Clone, Default)]

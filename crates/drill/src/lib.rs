@@ -38,7 +38,7 @@ mod timeline;
 pub mod wire;
 
 pub use claim::{ANY_KIND, ClaimRow};
-pub use door::Agents;
+pub use door::{Agents, drill_socket};
 pub use drill::Drill;
 pub use error::DrillError;
 pub use fault::{DELAY_MS, DELAY_MS_DEFAULT, FaultKind};
@@ -53,5 +53,5 @@ pub use notice::Notice;
 pub use proof::{DrillProof, PathFindings};
 pub use report::{DrillVerdict, Report, Spread, Unavailable};
 pub use rolling::RollingStage;
-pub use supervisor::{Supervisor, Supervisors, drill_socket};
+pub use supervisor::{Supervisor, Supervisors};
 pub use timeline::{DrillEvent, Moment, Timeline};

@@ -8,12 +8,6 @@ use crate::door::{Agents, Door};
 use crate::error::DrillError;
 use crate::wire::{DrillAnswer, DrillRequest, Status, Times};
 
-/// The socket for drills of the cluster in `dir`.
-#[must_use]
-pub fn drill_socket(dir: &Path) -> PathBuf {
-    dir.join("drill.socket")
-}
-
 /// Where a cluster's supervisors are.
 #[derive(Clone)]
 pub enum Supervisors {
