@@ -137,18 +137,19 @@ impl Drill {
         notify: &(dyn Fn(Notice) + Sync),
     ) -> Result<Report, DrillError> {
         let status = self.begin(&mut supervisor)?;
+        let status = self.await_moves(&mut supervisor, status, interrupted)?;
         if self.owns_nothing(&status) {
             notify(Notice::OwnsNothing { node: self.node });
         }
         let target = Target { servers: servers(&status), options: self.options.clone() };
         let run = RandomState::new().build_hasher().finish();
         let drilled = (self.fault != FaultKind::Rolling).then_some(self.node);
-        let keys = keys_of(run, &target, &status, drilled)?;
+        let keys = keys_of(run, &target, &status, drilled, interrupted)?;
         let (journal, stop, ended) = (Journal::default(), AtomicBool::new(false), AtomicBool::new(false));
         let clients = (0..self.load.threads)
             .map(|thread| Traffic::connect(&target, &keys, &journal, self.load, thread))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut leftover = Leftover::begin(&target, &keys, notify)?;
+        let mut leftover = Leftover::begin(&target, &keys, interrupted, notify)?;
         let injected = thread::scope(|scope| {
             let threads: Vec<_> =
                 clients.into_iter().map(|client| scope.spawn(|| client.run(&stop))).collect();
@@ -185,6 +186,23 @@ impl Drill {
             report.entries_left = 0;
         }
         Ok(report)
+    }
+
+    /// Waits until balance moves nothing any more: the keys are to lie in what the node owns. If that takes too
+    /// long, the drill goes on.
+    fn await_moves(
+        &self,
+        supervisor: &mut Supervisor,
+        mut status: Status,
+        interrupted: &AtomicBool,
+    ) -> Result<Status, DrillError> {
+        let given_up = Instant::now() + self.patience;
+        while !status.moving.is_empty() && Instant::now() < given_up {
+            sleep_unless(interrupted, LOOK_EVERY)?;
+            (_, status) = supervisor.status()?;
+            self.check_status(&status)?;
+        }
+        Ok(status)
     }
 
     /// Refuses what cannot show anything, before anything is done.

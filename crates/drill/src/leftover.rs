@@ -1,6 +1,7 @@
 //! What a drill has in the store: the mark that it goes on, the entries of its added stems, and its keys. How
 //! all of that goes again.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use cell_client::{Condition, Operation, Search};
@@ -8,7 +9,7 @@ use cell_terms::text::with_causes;
 
 use crate::error::DrillError;
 use crate::keys::{Keys, running_key, stem_entry};
-use crate::load::{READ_PATIENCE, Target};
+use crate::load::{READ_PATIENCE, Target, call};
 use crate::notice::Notice;
 
 /// How long the mark of a drill that ends may take to be removed.
@@ -34,15 +35,22 @@ impl<'a> Leftover<'a> {
     pub(crate) fn begin(
         target: &'a Target,
         keys: &Keys,
+        interrupted: &AtomicBool,
         notify: &'a (dyn Fn(Notice) + Sync),
     ) -> Result<Leftover<'a>, DrillError> {
         let mut client = target.connect(Search::Server, READ_PATIENCE)?;
         let run = keys.run();
-        client.put(&running_key(run), b"")?;
-        let mut leftover = Leftover { target, run, stems: Vec::new(), stays: true, why: None, notify };
+        let mut put = |key: &[u8], value: &[u8]| {
+            let put = Operation::Put { key, value, condition: Condition::Always };
+            call(&mut client, &put, interrupted).map(drop)
+        };
+        // A mark of unknown outcome is removed, too.
+        let mut leftover = Leftover { target, run, stems: Vec::new(), stays: false, why: None, notify };
+        put(&running_key(run), b"")?;
+        leftover.stays = true;
         for (number, stem) in keys.added_stems().iter().enumerate() {
             let (key, value) = stem_entry(run, number, stem);
-            client.put(&key, &value)?;
+            put(&key, &value)?;
             leftover.stems.push(key);
         }
         Ok(leftover)

@@ -64,6 +64,27 @@ impl Target {
     }
 }
 
+/// One operation to its end, unless the drill is interrupted before.
+pub(crate) fn call(
+    client: &mut Client,
+    operation: &Operation<'_>,
+    interrupted: &AtomicBool,
+) -> Result<Output, DrillError> {
+    let ticket = client.submit(operation)?;
+    let ended = || client.poll(NAP).filter(|completion| completion.ticket == ticket);
+    Ok(wait_unless(interrupted, ended)?.outcome?)
+}
+
+/// What comes at last, unless the drill is interrupted before.
+fn wait_unless<T>(interrupted: &AtomicBool, mut comes: impl FnMut() -> Option<T>) -> Result<T, DrillError> {
+    while !interrupted.load(Ordering::Relaxed) {
+        if let Some(come) = comes() {
+            return Ok(come);
+        }
+    }
+    Err(DrillError::Interrupted)
+}
+
 pub(crate) struct Traffic<'a> {
     client: Client,
     keys: &'a Keys,
@@ -207,5 +228,29 @@ fn ending(call: Call, outcome: Result<Output, ClientError>) -> Ending {
             Ending::Answered(Outcome::Unknown)
         }
         Err(_) => Ending::NotDone,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody answers: Ctrl-C once was not heard until the operation was given up, after a minute.
+    #[test]
+    fn wait_unless_ends_with_what_comes_or_at_an_interruption() {
+        let (interrupted, mut looks) = (AtomicBool::new(false), 0);
+        let come = wait_unless(&interrupted, || {
+            looks += 1;
+            (looks == 3).then_some(looks)
+        });
+        assert!(matches!(come, Ok(3)), "{come:?}");
+        let mut looks = 0;
+        let come: Result<(), _> = wait_unless(&interrupted, || {
+            looks += 1;
+            assert!(looks < 3, "it looks on");
+            interrupted.store(looks == 2, Ordering::Relaxed);
+            None
+        });
+        assert!(matches!(come, Err(DrillError::Interrupted)), "{come:?}");
     }
 }

@@ -2,12 +2,14 @@
 //! that is drilled. A pair may have been made by a split between two keys of other drills, or of users.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use cell_client::{Bound, Client, MeganodeUse, Scan, Search};
+use cell_client::{Bound, Client, MeganodeUse, Operation, Output, Scan, Search};
 
 use crate::error::DrillError;
 use crate::keys::{Keys, stem_prefix};
-use crate::load::{READ_PATIENCE, Target};
+use crate::load::{Target, call};
 use crate::wire::Status;
 
 /// Pages that a drill looks at for stems to be added: one a pair as a rule. It takes more where a range
@@ -15,6 +17,8 @@ use crate::wire::Status;
 const PAGES_MAX: usize = 1_000;
 /// Stems that are added at most.
 const ADDED_MAX: usize = 64;
+/// How long an answer may take: a pair that nobody serves is not waited for.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// As many entries as the server gives.
 const WHOLE_PAGE: u32 = 0;
 
@@ -59,8 +63,9 @@ pub(crate) fn keys_of(
     target: &Target,
     status: &Status,
     node: Option<u16>,
+    interrupted: &AtomicBool,
 ) -> Result<Keys, DrillError> {
-    let client = target.connect(Search::Server, READ_PATIENCE)?;
+    let client = target.connect(Search::Server, ANSWER_PATIENCE)?;
     let key_bytes_max = client.server().map_or(0, |server| server.limits.key_bytes_max);
     let living = status.nodes.iter().filter(|node| node.pid.is_some());
     let servers = living.map(|node| status.server_of(node)).collect();
@@ -70,8 +75,23 @@ pub(crate) fn keys_of(
         all: owned.clone().map(|pair| pair.pair).collect(),
         drilled: owned.filter(|pair| is_drilled(pair.node)).map(|pair| pair.pair).collect(),
     };
-    let mut cluster = Cluster { target, client, servers };
-    choose(&mut cluster, Keys::new(run), &owned, usize::try_from(key_bytes_max).unwrap_or(usize::MAX))
+    let mut cluster = Cluster { target, client, servers, interrupted };
+    let key_bytes_max = usize::try_from(key_bytes_max).unwrap_or(usize::MAX);
+    choose_as_far_as_known(&mut cluster, run, &owned, key_bytes_max)
+}
+
+/// Chooses keys. Where somebody does not say what he has, as while nobody serves a pair, they are those that
+/// all drills have.
+fn choose_as_far_as_known(
+    ranges: &mut dyn Ranges,
+    run: u64,
+    owned: &Owned,
+    key_bytes_max: usize,
+) -> Result<Keys, DrillError> {
+    match choose(ranges, Keys::new(run), owned, key_bytes_max) {
+        Err(DrillError::Client(_)) => Ok(Keys::new(run)),
+        chosen => chosen,
+    }
 }
 
 /// Adds stems in pairs that have none, and aims at what is drilled.
@@ -135,13 +155,16 @@ struct Cluster<'a> {
     client: Client,
     /// Of each node that has a process.
     servers: Vec<String>,
+    interrupted: &'a AtomicBool,
 }
 
 impl Ranges for Cluster<'_> {
     fn stretch(&mut self, from: &[u8], entries_max: u32) -> Result<Stretch, DrillError> {
         let start = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from) };
         let scan = Scan { start, keys_only: true, limit_entries: entries_max, ..Scan::default() };
-        let page = self.client.scan_page(scan)?;
+        let Output::Page(page) = call(&mut self.client, &Operation::Scan(scan), self.interrupted)? else {
+            unreachable!("a scan gives a page")
+        };
         let pair = page.pair().map_or(0, |pair| pair.0);
         Ok(Stretch { pair, end: page.resume().key().map(<[u8]>::to_vec) })
     }
@@ -150,8 +173,9 @@ impl Ranges for Cluster<'_> {
         let mut begins = Vec::new();
         for server in &self.servers {
             let target = Target { servers: server.clone(), options: self.target.options.clone() };
-            let client = target.connect(Search::Server, READ_PATIENCE);
-            match client.and_then(|mut client| add_begins(&mut client, &mut begins)) {
+            let client = target.connect(Search::Server, ANSWER_PATIENCE);
+            let added = client.and_then(|mut client| add_begins(&mut client, self.interrupted, &mut begins));
+            match added {
                 // A node that ends just now has its pairs taken over: they are drilled as they are.
                 Ok(()) | Err(DrillError::Client(_)) => {}
                 Err(error) => return Err(error),
@@ -162,10 +186,17 @@ impl Ranges for Cluster<'_> {
 }
 
 /// Adds those of the node that a client leads to.
-fn add_begins(client: &mut Client, begins: &mut Vec<RangeBegin>) -> Result<(), DrillError> {
+fn add_begins(
+    client: &mut Client,
+    interrupted: &AtomicBool,
+    begins: &mut Vec<RangeBegin>,
+) -> Result<(), DrillError> {
     let mut count = 0_usize;
     loop {
-        let kept = client.tree(u32::try_from(count).unwrap_or(u32::MAX))?;
+        let tree = Operation::Tree { from: u32::try_from(count).unwrap_or(u32::MAX) };
+        let Output::Tree(kept) = call(client, &tree, interrupted)? else {
+            unreachable!("a question for the tree gives its shape")
+        };
         let report = kept.report();
         for row in report.rows.iter().filter(|row| row.used == MeganodeUse::Leaf) {
             let len = usize::from(row.low_len);
@@ -183,6 +214,8 @@ fn add_begins(client: &mut Client, begins: &mut Vec<RangeBegin>) -> Result<(), D
 mod tests {
     use std::collections::BTreeMap;
     use std::ops::Bound as Limit;
+
+    use cell_client::ClientError;
 
     use super::*;
 
@@ -318,6 +351,34 @@ mod tests {
         let keys = chosen(&mut map, &[1, 2, 3, 4], &[2, 4]);
         assert_eq!(keys.added_stems(), [b"k\x80".to_vec(), b"\xff\xff\xff".to_vec()]);
         assert!(share_in(&map, &keys, 2).0 > 100);
+    }
+
+    /// Ranges of which one pair's are not told.
+    struct Silent(DrillError);
+
+    impl Ranges for Silent {
+        fn stretch(&mut self, from: &[u8], _: u32) -> Result<Stretch, DrillError> {
+            if from < &b"m"[..] {
+                return Ok(Stretch { pair: 1, end: None });
+            }
+            Err(std::mem::replace(&mut self.0, DrillError::Supervisor("is asked again".to_owned())))
+        }
+
+        fn begins(&mut self) -> Result<Vec<RangeBegin>, DrillError> {
+            unreachable!("it is not known which pairs have keys")
+        }
+    }
+
+    /// The drill did not begin, a minute later.
+    #[test]
+    fn choose_beside_a_pair_that_nobody_serves_takes_the_keys_of_all_drills() {
+        let owned = Owned { all: [1, 2].into(), drilled: [1].into() };
+        let unserved = ClientError::Deadline { waited_ms: 5_000, last: None };
+        let keys = choose_as_far_as_known(&mut Silent(unserved.into()), RUN, &owned, 178).unwrap();
+        let usual = Keys::new(RUN);
+        assert_eq!((keys.stems(), keys.own(2, 7)), (usual.stems(), usual.own(2, 7)));
+        let stopped = choose_as_far_as_known(&mut Silent(DrillError::Interrupted), RUN, &owned, 178);
+        assert!(matches!(stopped, Err(DrillError::Interrupted)), "{stopped:?}");
     }
 
     #[test]

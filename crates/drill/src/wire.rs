@@ -218,6 +218,9 @@ pub struct Status {
     pub leases: Vec<u64>,
     /// What survivors have recorded of nodes that died.
     pub incidents: Vec<Incident>,
+    /// Pairs that balance moves just now. It begins no such move while a drill is under way, and ends it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moving: Vec<u32>,
     /// The nodes that have a lease, whoever supervises them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<MemberView>,

@@ -338,8 +338,9 @@ fn while_moving(figures: &Figures, moving: MoveUnderWay) -> NextStep {
         if let Some(node) = drains.map(|member| member.node).min() {
             return cancel(CancelReason::DrainBegan { node });
         }
-        if figures.pause == Some(BalancePause::RollingRestart) {
-            return cancel(CancelReason::RollingRestart);
+        // What balance has begun goes on where balance is switched off.
+        if let Some(pause @ (BalancePause::Drill | BalancePause::RollingRestart)) = figures.pause {
+            return cancel(CancelReason::Paused(pause));
         }
     }
     NextStep::Rest(RestReason::Moving(moving))

@@ -94,8 +94,8 @@ pub enum CancelReason {
         /// Which.
         node: NodeId,
     },
-    /// The nodes are restarted one after the other.
-    RollingRestart,
+    /// Only drains move pairs now.
+    Paused(BalancePause),
 }
 
 /// Why nothing is to be done.
@@ -273,7 +273,7 @@ impl fmt::Display for CancelReason {
         match self {
             CancelReason::DrainBegan { node } => write!(f, "{node} drains, and that goes first"),
             CancelReason::TargetDrains { node } => write!(f, "its target, {node}, drains"),
-            CancelReason::RollingRestart => f.write_str("a rolling restart is under way"),
+            CancelReason::Paused(pause) => write!(f, "{pause}"),
         }
     }
 }

@@ -233,20 +233,22 @@ fn nothing_moves_while_balance_is_off_or_a_drill_is_under_way() {
 }
 
 #[test]
-fn rolling_restart_pauses_balance_and_ends_its_moves() {
-    let mut world = world(0, 2, options(true));
-    let balance = Balance::new(Arc::new(world.link.clone()));
-    let lease = world.link.grant(3_600_000).unwrap().lease;
-    balance.pause(lease, PauseCause::Drill).unwrap();
-    assert_eq!(world.seconds_to_a_move(), None);
-    balance.resume(lease).unwrap();
-    assert!(world.seconds_to_a_move().is_some());
-    balance.pause(lease, PauseCause::RollingRestart).unwrap();
-    for _ in 0..3 {
-        world.pass();
+fn drill_and_rolling_restart_pause_balance_and_end_its_moves() {
+    for cause in [PauseCause::Drill, PauseCause::RollingRestart] {
+        let mut world = world(0, 2, options(true));
+        let balance = Balance::new(Arc::new(world.link.clone()));
+        let lease = world.link.grant(3_600_000).unwrap().lease;
+        balance.pause(lease, cause).unwrap();
+        assert_eq!(world.seconds_to_a_move(), None);
+        balance.resume(lease).unwrap();
+        assert!(world.seconds_to_a_move().is_some());
+        balance.pause(lease, cause).unwrap();
+        for _ in 0..3 {
+            world.pass();
+        }
+        assert_eq!(world.moves()[0].outcome, Some(MoveOutcome::Cancelled));
+        assert_eq!(world.seconds_to_a_move(), None);
     }
-    assert_eq!(world.moves()[0].outcome, Some(MoveOutcome::Cancelled));
-    assert_eq!(world.seconds_to_a_move(), None);
 }
 
 #[test]

@@ -10,13 +10,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cell_cluster::{
-    ClusterError, Coordinator, Drains, IncidentRow, Incidents, MemberRow, Members, PairRow, PairState, Table,
-    Trouble,
+    ClusterError, Coordinator, Drains, IncidentRow, Incidents, MemberRow, Members, Moves, PairRow, PairState,
+    Table, Trouble,
 };
 use cell_drill::wire::{DrainView, DrillAnswer, DrillRequest, MemberView, PairView, Refused, Status};
 use cell_terms::{Incarnation, NodeId};
 
 use super::drain;
+use super::drill_moves::moved_by_balance;
 use super::drill_pause::DrillPause;
 use super::drill_turn::{DrillTurn, DrillTurns};
 use super::event::Event;
@@ -181,9 +182,11 @@ fn add_table(status: &mut Status, coordinator: &Arc<dyn Coordinator>) -> Result<
     let is_member = |of: Incarnation| members.iter().any(|member| member.incarnation == of);
     let lives = |of: Incarnation| leases.contains(&of.0) || is_member(of);
     let trouble = |row: &PairRow| Trouble::of(row, lives, &incidents);
+    let moving = moved_by_balance(&rows, &Moves::new(coordinator.clone()).list()?, lives);
     status.pairs = rows.iter().map(|row| view(row, trouble(row))).collect();
     let converted = |row: &IncidentRow| serde_json::from_value(serde_json::to_value(row).ok()?).ok();
     status.incidents = incidents.iter().filter_map(converted).collect();
+    status.moving = moving;
     Ok(())
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod backoff;
 pub(crate) mod child;
 mod drain;
 pub(crate) mod drill_listener;
+mod drill_moves;
 mod drill_pause;
 pub(crate) mod drill_turn;
 pub(crate) mod event;

@@ -119,12 +119,30 @@ fn tikv_pd_3050_no_hot_moves_in_a_rolling_restart() {
         NextStep::Cancel { .. } => panic!("after {second} s: {step}"),
     });
     assert_eq!(drained, 4);
-    // A move of balance that is under way when it begins is cancelled.
-    let mut figures = cluster(&[vec![pair(100, 0); 4], vec![pair(100, 0)]]);
-    let (pair, from, to) = (PairId(100), NodeId(1), NodeId(2));
-    figures.moving = Some(MoveUnderWay { pair, from, to, cause: MoveCause::Balance, handed: false });
-    figures.pause = Some(BalancePause::RollingRestart);
-    assert_eq!(look(&figures), NextStep::Cancel { pair, why: CancelReason::RollingRestart });
+}
+
+/// Of who begins a drill, or a rolling restart: what a node owns then is what is drilled.
+#[test]
+fn moves_of_balance_are_cancelled_by_a_drill_and_a_rolling_restart_and_no_others() {
+    let (moved, from, to) = (PairId(100), NodeId(1), NodeId(2));
+    let step = |pause, cause, handed| {
+        let mut figures = cluster(&[vec![pair(100, 0); 4], vec![pair(100, 0)]]);
+        figures.moving = Some(MoveUnderWay { pair: moved, from, to, cause, handed });
+        figures.pause = Some(pause);
+        look(&figures)
+    };
+    for pause in [BalancePause::Drill, BalancePause::RollingRestart] {
+        for cause in [MoveCause::Balance, MoveCause::Fresh] {
+            let cancelled = NextStep::Cancel { pair: moved, why: CancelReason::Paused(pause) };
+            assert_eq!(step(pause, cause, false), cancelled);
+            assert!(matches!(step(pause, cause, true), NextStep::Rest(RestReason::Moving(_))), "handed");
+        }
+        for cause in [MoveCause::Operator, MoveCause::Drain] {
+            assert!(matches!(step(pause, cause, false), NextStep::Rest(RestReason::Moving(_))));
+        }
+    }
+    let off = step(BalancePause::Off, MoveCause::Balance, false);
+    assert!(matches!(off, NextStep::Rest(RestReason::Moving(_))), "{off}");
 }
 
 /// tikv/pd#3298: the same by reads, and by hand, when nobody has said that it is a rolling restart: for a
