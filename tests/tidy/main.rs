@@ -9,6 +9,7 @@ mod functions;
 mod map;
 mod mutants;
 mod names;
+mod scenarios;
 mod source;
 mod tree;
 mod walks;
