@@ -3,6 +3,7 @@
 
 mod agent;
 mod control_driver;
+mod coordinator_calls;
 mod joined;
 mod many_pairs;
 mod membership;
