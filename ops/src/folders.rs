@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::setting::Settings;
 use cell_wal::LogRoot;
 
@@ -53,7 +54,8 @@ impl Folders {
     /// coordinator would refuse the log root by its id; under a new one the node would come up empty.
     fn without_logs_left_behind(self) -> Result<Folders, Failure> {
         let own = Folders::within(&self.data).log_root;
-        if !matches!((LogRoot::has_begun(&own), LogRoot::has_begun(&self.log_root)), (Ok(true), Ok(false))) {
+        let begun = (LogRoot::has_begun(&own), LogRoot::has_begun(&self.log_root));
+        if !matches!(begun, (Ok(true), Ok(false))) || planted(Mutant::EmptyLogRootTaken) {
             return Ok(self);
         }
         let (given, own) = (self.log_root.display(), own.display());
@@ -175,5 +177,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let here = folders(folder.path(), ".").unwrap();
         assert_eq!(here.log_root(), std::path::absolute(".").unwrap());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_empty_log_root_taken_is_caught() {
+        use cell_terms::mutant::plant;
+        cell_terms::mutant::in_own_process(|| {
+            plant(Some(Mutant::EmptyLogRootTaken));
+            let passed = std::panic::catch_unwind(
+                log_root_without_a_store_is_refused_while_the_data_folder_has_the_logs_of_one,
+            )
+            .is_ok();
+            plant(None);
+            assert!(!passed);
+            println!("mutant {} caught by cell-ops' folders", Mutant::EmptyLogRootTaken.name());
+        });
     }
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use cell_fabric::{NodeTls, TLS_CERTIFICATE_FILE};
 use cell_node::AccessRules;
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
 use cell_web::{HttpServer, TOKENS_FILE, WebError};
@@ -113,6 +114,7 @@ pub(crate) fn check_fabric(settings: &Settings, listen: SocketAddr) -> Result<bo
     }
     if let Err(why) = fabric_is_protected(settings)
         && !settings.flag(INSECURE)
+        && !planted(Mutant::OpenNetworkTaken)
     {
         let next = "give a loopback address as listen_address, TLS (tls_certificate_file, tls_key_file) and \
                     tokens_file, or insecure_network = true where everybody on that network is trusted";
@@ -221,5 +223,21 @@ mod tests {
         assert_eq!(warned(&[insecure, tls], true), [format!("{OPEN_WORDS}: {WITHOUT_TOKENS}")]);
         assert!(warned(&[insecure], false).is_empty());
         assert!(warned(&[insecure, tls, tokens], true).is_empty());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_open_network_taken_is_caught() {
+        use cell_terms::mutant::plant;
+        cell_terms::mutant::in_own_process(|| {
+            plant(Some(Mutant::OpenNetworkTaken));
+            let passed = std::panic::catch_unwind(
+                check_fabric_wants_tls_and_tokens_both_where_the_network_is_not_trusted,
+            )
+            .is_ok();
+            plant(None);
+            assert!(!passed);
+            println!("mutant {} caught by cell-ops' checks of addresses", Mutant::OpenNetworkTaken.name());
+        });
     }
 }

@@ -3,6 +3,7 @@
 //! The copy's format is written last. One that was broken off has format 0, which no node takes.
 
 use cell_terms::Incarnation;
+use cell_terms::mutant::{Mutant, planted};
 
 use crate::coordinator::{Coordinator, KEY_FORMAT, parse, text};
 use crate::error::ClusterError;
@@ -69,8 +70,10 @@ pub fn copy_table(from: &dyn Coordinator, to: &dyn Coordinator) -> Result<usize,
 
 fn refuse_members(from: &dyn Coordinator) -> Result<(), ClusterError> {
     match members_alive(from)? {
-        Some(_) => Err(ClusterError::CopyRefused { why: "a node lives" }),
-        None => Ok(()),
+        Some(_) if !planted(Mutant::CopyBesideMembers) => {
+            Err(ClusterError::CopyRefused { why: "a node lives" })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -156,5 +159,20 @@ mod tests {
         link.plan([Fault::None, Fault::None, Fault::None, Fault::NotReached]);
         assert!(copy_table(&from.link(), &link).is_err());
         assert!(matches!(initialise(&to.link(), 9), Err(ClusterError::Format { found: 0, .. })));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_copy_beside_members_is_caught() {
+        use cell_terms::mutant::plant;
+        cell_terms::mutant::in_own_process(|| {
+            plant(Some(Mutant::CopyBesideMembers));
+            let passed =
+                std::panic::catch_unwind(copy_table_while_a_member_lives_is_refused_and_nothing_is_written)
+                    .is_ok();
+            plant(None);
+            assert!(!passed);
+            println!("mutant {} caught by cell-cluster's copies", Mutant::CopyBesideMembers.name());
+        });
     }
 }

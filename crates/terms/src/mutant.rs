@@ -534,4 +534,21 @@ mutants! {
     /// A connector takes any file from an acceptor. A test of the fabric
     /// (`crates/fabric/tests/suite/shm_hostile.rs`) catches it.
     PeerFileUnjudged: "peer-file-unjudged",
+
+    // Doors. Each names the file of the test that catches it.
+    /// A fabric beyond loopback is opened without TLS or tokens. `ops/src/start_checks.rs`.
+    OpenNetworkTaken: "open-network-taken",
+    /// A node whose data folder has a store's logs begins in an empty log root. `ops/src/folders.rs`.
+    EmptyLogRootTaken: "empty-log-root-taken",
+    /// A table is copied while nodes write it. `crates/cluster/src/copy.rs`.
+    CopyBesideMembers: "copy-beside-members",
+    /// A peer in the clear is let in where TLS is spoken. `crates/fabric/tests/suite/tls.rs`.
+    ClearTaken: "clear-taken",
+    /// Any certificate is trusted. `crates/fabric/src/tls/trust.rs`.
+    CertificateUnjudged: "certificate-unjudged",
+    /// Who reads one-sided over tcp is not asked for a token. `crates/fabric/tests/suite/readers.rs`, and the
+    /// next one too.
+    ReaderUnjudged: "reader-unjudged",
+    /// Who may read no more reads on.
+    RevokedReaderStays: "revoked-reader-stays",
 }

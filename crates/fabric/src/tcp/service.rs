@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cell_terms::Seldom;
+use cell_terms::mutant::{Mutant, planted};
 
 use crate::close::CloseReason;
 use crate::counter::FabricCounters;
@@ -146,7 +147,7 @@ impl Server {
     fn judge_readers(&mut self) {
         let Some(readers) = &self.readers else { return };
         let revision = readers.revision();
-        if std::mem::replace(&mut self.judged, revision) == revision {
+        if std::mem::replace(&mut self.judged, revision) == revision || planted(Mutant::RevokedReaderStays) {
             return;
         }
         for id in self.messenger.table.open_with(|token| !readers.permits(token)) {

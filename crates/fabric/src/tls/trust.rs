@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use cell_terms::mutant::{Mutant, planted};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -142,7 +143,7 @@ impl ServerCertVerifier for TrustedVerifier {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let trusted = self.trusted();
         let is_own = || self.own.as_ref().is_some_and(|own| own.shows(end_entity));
-        if trusted.known.contains(end_entity) || is_own() {
+        if trusted.known.contains(end_entity) || is_own() || planted(Mutant::CertificateUnjudged) {
             return Ok(ServerCertVerified::assertion());
         }
         trusted.signed.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
@@ -241,5 +242,20 @@ mod tests {
         assert_eq!((trust.read_if_changed().unwrap(), trusts()), (false, [true, true]), "it is said once");
         folder.write("ca.pem", &two.pem);
         assert_eq!((trust.read_if_changed().unwrap(), trusts()), (true, [false, true]));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_certificate_unjudged_is_caught() {
+        use cell_terms::mutant::plant;
+        cell_terms::mutant::in_own_process(|| {
+            plant(Some(Mutant::CertificateUnjudged));
+            let passed =
+                std::panic::catch_unwind(certificate_is_trusted_by_who_signed_it_its_names_and_its_dates)
+                    .is_ok();
+            plant(None);
+            assert!(!passed);
+            println!("mutant {} caught by cell-fabric's trust", Mutant::CertificateUnjudged.name());
+        });
     }
 }

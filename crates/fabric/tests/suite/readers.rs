@@ -90,3 +90,19 @@ fn read_without_a_token_that_may_is_refused_and_a_token_that_is_taken_back_ends_
     assert_eq!(read(&mut other, &mut server, at_other, key), Ok(vec![1_000]), "others read on");
     assert_eq!(reader.closed(at_reader), None, "the connection itself is its worker's affair");
 }
+
+#[test]
+#[cfg(debug_assertions)]
+fn mutants_of_who_may_read_are_caught() {
+    use cell_terms::mutant::{Mutant, plant};
+    cell_terms::mutant::in_own_process(|| {
+        for mutant in [Mutant::ReaderUnjudged, Mutant::RevokedReaderStays] {
+            plant(Some(mutant));
+            let test = read_without_a_token_that_may_is_refused_and_a_token_that_is_taken_back_ends_the_lane;
+            let passed = std::panic::catch_unwind(test).is_ok();
+            plant(None);
+            assert!(!passed, "{} was not caught", mutant.name());
+            println!("mutant {} caught by cell-fabric's readers", mutant.name());
+        }
+    });
+}

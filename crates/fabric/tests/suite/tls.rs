@@ -32,7 +32,8 @@ fn ends(
 ) -> (CloseReason, CloseReason) {
     let here = client.endpoint.connect(&address).unwrap();
     until(&mut Tcp, &mut [client, server], |peers| {
-        peers[0].closed(here).is_some() && !peers[1].refused.is_empty()
+        let is_refused = peers[0].closed(here).is_some() && !peers[1].refused.is_empty();
+        is_refused || !peers[1].order.is_empty()
     });
     assert!(server.order.is_empty(), "it never was a connection");
     (client.closed(here).unwrap(), server.refused.pop().unwrap())
@@ -45,6 +46,19 @@ fn client_in_the_clear_is_told_that_tls_is_spoken() {
     let told = CloseReason::RefusedByPeer(HelloRefusal::TlsWanted);
     assert_eq!(ends(&mut client, &mut server, address), (told, CloseReason::TlsWanted));
     assert_eq!(told.to_string(), "the peer refused the connection: it speaks TLS alone");
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn mutant_clear_taken_is_caught() {
+    use cell_terms::mutant::{Mutant, plant};
+    cell_terms::mutant::in_own_process(|| {
+        plant(Some(Mutant::ClearTaken));
+        let passed = std::panic::catch_unwind(client_in_the_clear_is_told_that_tls_is_spoken).is_ok();
+        plant(None);
+        assert!(!passed);
+        println!("mutant {} caught by cell-fabric's TLS", Mutant::ClearTaken.name());
+    });
 }
 
 #[test]
