@@ -75,7 +75,10 @@ fn places(packages: &BTreeMap<String, String>, name: &str) -> Option<(Vec<String
     let bases = match program {
         None => vec![format!("{folder}/src")],
         // Such a program is a folder of its own, or one file and what lies beside it.
-        Some(program) => vec![format!("{folder}/tests/{program}"), format!("{folder}/tests"), folder.clone()],
+        Some(program) => {
+            let own = [format!("{folder}/tests/{program}"), format!("{folder}/{program}")];
+            own.into_iter().chain([format!("{folder}/tests"), folder.clone()]).collect()
+        }
     };
     // A module `tests` is part of its file as a rule.
     let inner = modules.strip_suffix("tests").map(|outer| outer.trim_end_matches('/').to_owned());

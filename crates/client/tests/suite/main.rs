@@ -6,4 +6,5 @@ mod exactly_once;
 mod model;
 mod naming;
 mod onesided;
+mod quiet;
 mod tcp;

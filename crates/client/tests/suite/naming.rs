@@ -1,15 +1,14 @@
 //! Servers that the user named: what is found by a name is known by it under TLS before it is connected to.
 
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use cell_client::{ClientCore, ClientOptions, Driver};
 use cell_fabric::{
-    Address, ConnectionId, Endpoint, Event, FabricCounters, FabricError, FabricLimits, OneSided, ReadTag,
-    RegionAccess, RegionKey, RemoteAccess, SendError,
+    Address, ConnectionId, Endpoint, Event, FabricError, OneSided, ReadTag, RemoteAccess, SendError,
 };
-use cell_memory::Region;
+
+use crate::quiet::{no_registrations, rest_of_endpoint};
 
 /// An endpoint that reaches nobody.
 #[derive(Default)]
@@ -34,45 +33,15 @@ impl Endpoint for Deaf {
         Err(SendError::Closed)
     }
 
-    fn flush(&mut self) {}
-
     fn poll(&mut self, _: &mut dyn FnMut(Event<'_>)) -> usize {
         0
     }
 
-    fn tick(&mut self, _: u64) {}
-
-    fn set_limits(&mut self, _: FabricLimits) {}
-
-    fn close(&mut self, _: ConnectionId) {}
-
-    fn output_pending(&self, _: ConnectionId) -> usize {
-        0
-    }
-
-    fn connections(&self) -> usize {
-        0
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        false
-    }
-
-    fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn counters(&self) -> FabricCounters {
-        FabricCounters::default()
-    }
+    rest_of_endpoint!(connections: 0);
 }
 
 impl OneSided for Deaf {
-    fn register_for(&mut self, _: &Region, _: RegionAccess) -> Result<RegionKey, FabricError> {
-        Err(FabricError::OneSidedUnavailable)
-    }
-
-    fn deregister(&mut self, _: RegionKey) {}
+    no_registrations!();
 
     fn post(&mut self, _: ConnectionId, _: RemoteAccess<'_>, _: ReadTag) -> Result<(), SendError> {
         Err(SendError::Closed)

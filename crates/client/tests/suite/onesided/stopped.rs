@@ -2,20 +2,19 @@
 //! what a lease covers is judged by a time after the last completion or load, not by one from before.
 
 use std::cell::Cell;
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use cell_client::{ClientCore, Driver, Operation, Output, WhoSearches};
 use cell_fabric::{
-    Address, ConnectionId, Endpoint, Event, FabricCounters, FabricError, FabricLimits, Greeting,
-    MappedRegion, OneSided, ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead, SendError,
+    Address, ConnectionId, Endpoint, Event, FabricError, Greeting, MappedRegion, OneSided, ReadTag, RegionKey,
+    RemoteAccess, RemoteRead, SendError,
 };
-use cell_memory::Region;
 use cell_protocol::{RegionRows, RegionsReply, Reply, Request};
 
 use crate::onesided::answers::{key, value};
 use crate::onesided::owner::Owner;
 use crate::onesided::read_harness::{LIST, MS, options, reply_header, server_hello};
+use crate::quiet::{no_registrations, rest_of_endpoint};
 
 const CONNECTION: ConnectionId = ConnectionId::from_number(1);
 
@@ -59,8 +58,6 @@ impl Endpoint for Stopping {
         Ok(())
     }
 
-    fn flush(&mut self) {}
-
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let greeting = Greeting::default();
         let mut count = 0;
@@ -84,39 +81,11 @@ impl Endpoint for Stopping {
         count
     }
 
-    fn tick(&mut self, _: u64) {}
-
-    fn set_limits(&mut self, _: FabricLimits) {}
-
-    fn close(&mut self, _: ConnectionId) {}
-
-    fn output_pending(&self, _: ConnectionId) -> usize {
-        0
-    }
-
-    fn connections(&self) -> usize {
-        1
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        false
-    }
-
-    fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn counters(&self) -> FabricCounters {
-        FabricCounters::default()
-    }
+    rest_of_endpoint!(connections: 1);
 }
 
 impl OneSided for Stopping {
-    fn register_for(&mut self, _: &Region, _: RegionAccess) -> Result<RegionKey, FabricError> {
-        Err(FabricError::OneSidedUnavailable)
-    }
-
-    fn deregister(&mut self, _: RegionKey) {}
+    no_registrations!();
 
     fn post(&mut self, _: ConnectionId, access: RemoteAccess<'_>, tag: ReadTag) -> Result<(), SendError> {
         let RemoteAccess::Read(read) = access else { panic!("{access:?}") };
