@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use cell_client::{ClientCore, Driver, Operation, Output, WhoSearches};
 use cell_fabric::{
-    Address, ConnectionId, Endpoint, Event, FabricError, Greeting, MappedRegion, OneSided, ReadTag, RegionKey,
-    RemoteAccess, RemoteRead, SendError,
+    Address, ConnectionId, Endpoint, Event, FabricError, Greeting, MappedRegion, OneSided, ReadTag,
+    RegionKey, RemoteAccess, RemoteRead, SendError,
 };
 use cell_protocol::{RegionRows, RegionsReply, Reply, Request};
 
