@@ -41,7 +41,7 @@ use crate::signal::{self, Hangup};
 use crate::start_checks::{
     Advertised, address, advertised, advertised_fabric, check_fabric, check_http, check_tls, network_warnings,
 };
-use crate::{cores, environment, etcd_settings, logging, settings};
+use crate::{coordinator_tls, cores, environment, etcd_settings, logging, settings};
 
 /// Where the coordinator is.
 const COORDINATOR_ADDRESS: &str = "coordinator_address";
@@ -147,7 +147,10 @@ fn agent_host(
         (None, ETCD) => Arc::new(etcd_settings::open(resolved)?),
         (None, place) => {
             let deadline = Duration::from_millis(resolved.integer("coordinator_deadline_ms"));
-            Arc::new(Remote::new(place, deadline))
+            match coordinator_tls::address(place)? {
+                Some(address) => Arc::new(coordinator_tls::open(address, resolved, deadline)?),
+                None => Arc::new(Remote::new(place, deadline)),
+            }
         }
     };
     Ok(AgentHost {

@@ -21,7 +21,7 @@ fn units_are_understood_by_systemd() {
         std::fs::write(&path, text.replace("/usr/bin/cell", env!("CARGO_BIN_EXE_cell"))).unwrap();
         paths.push(path);
     }
-    assert_eq!(paths.len(), 4, "{paths:?}");
+    assert_eq!(paths.len(), 5, "{paths:?}");
     let output = match Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&paths).output() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             println!("SKIPPED: units of systemd: systemd-analyze is not installed");
