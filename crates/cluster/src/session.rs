@@ -6,12 +6,12 @@
 //!
 //! 1. a client opens session 105; its writes and what they ended as are in the pairs' logs;
 //! 2. the table is restored to when session 100 was the next one, and gives 105 to another client;
-//! 3. were that the same id, the second client's write with a number of the first one's would be answered with
-//!    what that ended as, and not be carried out.
+//! 3. were that the same id, the second client's write with a number of the first one's would be answered
+//!    with what that ended as, and not be carried out.
 //!
 //! An id's lower half counts. Its upper half follows from the cluster's random generation, which a new table
-//! draws, and from the keeper's incarnation: no process outlives a restored table, and what comes after it has
-//! other leases than those that were given since the backup.
+//! draws, and from the keeper's incarnation: no process outlives a restored table, and what comes after it
+//! has other leases than those that were given since the backup.
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use rustls::{ClientConnection, StreamOwned};
 use serde::Serialize;
 
 use crate::error::DrillError;
-use crate::wire::{AGENT_WIRE, DrillAnswer, DrillRequest, Hello, Status};
+use crate::wire::{AGENT_WIRE, AgentHello, DrillAnswer, DrillRequest, Status};
 
 /// A supervisor that says nothing for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -85,7 +85,7 @@ impl Door {
             }
         };
         let mut door = Door::new(Some(agent.to_owned()), stream);
-        let hello = Hello { wire: AGENT_WIRE, token: agents.token.clone() };
+        let hello = AgentHello { wire: AGENT_WIRE, token: agents.token.clone() };
         match door.answer(&hello) {
             Err(DrillError::Refused { what, next }) => {
                 Err(DrillError::NotLetIn { agent: agent.to_owned(), what, next })

@@ -188,8 +188,8 @@ impl Drill {
         Ok(report)
     }
 
-    /// Waits until balance moves nothing any more: the keys are to lie in what the node owns. If that takes too
-    /// long, the drill goes on.
+    /// Waits until balance moves nothing any more: the keys are to lie in what the node owns. If that takes
+    /// too long, the drill goes on.
     fn await_moves(
         &self,
         supervisor: &mut Supervisor,

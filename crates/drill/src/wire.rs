@@ -1,5 +1,5 @@
 //! What a drill and a supervisor say to each other: one JSON object a line, a request and its answer. A
-//! supervisor of `cell dev` listens on `drill.socket`, an agent on TCP, where [`Hello`] comes first.
+//! supervisor of `cell dev` listens on `drill.socket`, an agent on TCP, where [`AgentHello`] comes first.
 
 use std::net::SocketAddr;
 
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 /// Longest line, in bytes, in either direction.
 pub const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// Longest line of a [`Hello`], in bytes.
+/// Longest line of a [`AgentHello`], in bytes.
 pub const HELLO_BYTES_MAX: u64 = 4 << 10;
 
-/// The version of what follows a [`Hello`]. Another one is refused.
+/// The version of what follows a [`AgentHello`]. Another one is refused.
 pub const AGENT_WIRE: u32 = 1;
 
 /// The first line to an agent, before any request. It is answered as a request is.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hello {
+pub struct AgentHello {
     /// [`AGENT_WIRE`].
     pub wire: u32,
     /// A token of the role admin.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use cell_drill::wire::{AGENT_WIRE, Hello, Refused};
+use cell_drill::wire::{AGENT_WIRE, AgentHello, Refused};
 use cell_fabric::NodeTls;
 use cell_node::{AccessRules, Credential, TokenRole};
 use cell_terms::text::with_causes;
@@ -52,7 +52,7 @@ impl Guards {
 
     /// Lets somebody in by the first line, or says why not.
     pub(super) fn admit(&self, line: &str, peer: SocketAddr) -> Result<Credential, Refused> {
-        let Ok(hello) = serde_json::from_str::<Hello>(line) else {
+        let Ok(hello) = serde_json::from_str::<AgentHello>(line) else {
             return Err(refuse(
                 "a connection to an agent begins with a hello".to_owned(),
                 "use `cell` of the agent's version",

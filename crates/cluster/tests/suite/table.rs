@@ -105,9 +105,11 @@ fn open_session_whose_counter_went_back_takes_nobodys_session() {
     let before = sessions.open_sessions().unwrap().0;
     let back = cell_cluster::Transaction::new().put("counter/session", "100");
     cell_cluster::Coordinator::transact(&one.link, back).unwrap();
-    let refused = sessions.open(two.lease).unwrap_err();
+    let refused = sessions.open(one.lease).unwrap_err();
     assert!(matches!(refused, ClusterError::CounterWentBack { what: "session" }), "{refused}");
     assert_eq!(sessions.open_sessions().unwrap().0, before);
+    let other = sessions.open(two.lease).unwrap();
+    assert!(before.iter().all(|row| row.session != other), "another keeper's ids are others");
 }
 
 #[test]
