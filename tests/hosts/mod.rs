@@ -65,7 +65,7 @@ impl Scene<'_> {
     /// all is as it must be.
     fn under_load(&self, name: &'static str, inside: Option<u16>, what: impl FnOnce(&Traffic)) {
         let _named = Fault(name);
-        let traffic = Traffic::at(&self.store.servers(), self.store.client_options());
+        let traffic = Traffic::at(&self.store.servers(), self.store.client_options()).scoped(name);
         let ledgers = self.ledgers(&traffic, inside, what);
         self.store.wait_served();
         self.hosts.client().within(|| {

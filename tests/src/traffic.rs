@@ -60,6 +60,8 @@ pub struct Traffic {
     failed: AtomicU64,
     /// Clients that have connected.
     connected: AtomicU64,
+    /// Part of each key.
+    scope: String,
     /// What the history clients saw.
     pub recorder: Recorder,
 }
@@ -80,6 +82,7 @@ impl Traffic {
             acknowledged: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             connected: AtomicU64::new(0),
+            scope: String::new(),
             recorder: Recorder::default(),
         }
     }
@@ -89,6 +92,12 @@ impl Traffic {
     pub fn over(self, transport: Transport) -> Self {
         let options = ClientOptions { transport, ..self.options.clone() };
         Self { options, ..self }
+    }
+
+    /// The same over keys of its own: of several, one after the other, none meets what another one left.
+    #[must_use]
+    pub fn scoped(self, scope: &str) -> Self {
+        Self { scope: scope.to_owned(), ..self }
     }
 
     /// Asks all clients to end when what is outstanding has.
@@ -211,7 +220,7 @@ impl Traffic {
         while !self.is_stopped() || !outstanding.is_empty() {
             while outstanding.len() < OUTSTANDING && !self.is_stopped() {
                 let number = dice.below(KEYS);
-                let key = spread(number, &format!("-ledger-{client}-{number:05}"));
+                let key = spread(number, &format!("-ledger-{}{client}-{number:05}", self.scope));
                 if !busy.insert(key.clone()) {
                     continue;
                 }
@@ -263,7 +272,7 @@ impl Traffic {
             // One server may see the traffic of several transports, one after the other: each key's history
             // is whole.
             let transport = self.options.transport;
-            let key = spread(number * 5, &format!("-shared-{transport:?}-{number:02}"));
+            let key = spread(number * 5, &format!("-shared-{}{transport:?}-{number:02}", self.scope));
             let value = self.values.fetch_add(1, Ordering::SeqCst);
             let call = match (dice.below(10), seen.get(&key)) {
                 (0..=3, _) => Call::Get,
