@@ -133,7 +133,8 @@ impl<'h> Etcd<'h> {
     /// # Panics
     /// If it does not run.
     pub fn cont(&self, member: u16) {
-        process::signal(self.pid(member), Signal::CONT);
+        let members = self.members();
+        members[usize::from(member - 1)].as_ref().expect("the member runs").cont();
     }
 
     /// The member that leads, as it says itself; none at the moment, perhaps.

@@ -48,6 +48,15 @@ impl HostProcess {
         self.outside.try_wait().expect("a child can be waited for").is_some()
     }
 
+    /// SIGCONT, after it was stopped. `nsenter` has stopped itself with it, and has to go on, too.
+    ///
+    /// # Panics
+    /// If it has ended.
+    pub fn cont(&self) {
+        process::signal(self.pid(), Signal::CONT);
+        process::signal(Pid::from_child(&self.outside), Signal::CONT);
+    }
+
     /// Waits until it has ended by itself; its exit code.
     ///
     /// # Panics
@@ -66,6 +75,7 @@ impl HostProcess {
         for process in own.iter().chain(&started) {
             let _ = kill_process(*process, Signal::KILL); // it may have ended just now
         }
+        let _ = kill_process(outside, Signal::CONT); // it stands still if its process does
         let _ = self.outside.wait();
         process::wait_ended(&[own, started].concat());
     }
