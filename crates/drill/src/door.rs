@@ -2,7 +2,7 @@
 //! under TLS if it is told whom to trust.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -77,7 +77,12 @@ impl Door {
     pub(crate) fn of_agent(agents: &Agents, agent: &str) -> Result<Door, DrillError> {
         let away = |why: String| DrillError::AgentAway { agent: agent.to_owned(), why };
         let socket = connect(agent).map_err(|error| away(format!("is not reached: {error}")))?;
+        let peer = socket.peer_addr().map_err(|error| away(format!("is not reached: {error}")))?;
         let stream: Box<dyn Stream> = match &agents.trust {
+            None if wants_tls(peer.ip()) => {
+                let why = "is on another host, and is told no token in the clear: nobody is named by --ca";
+                return Err(away(why.to_owned()));
+            }
             None => Box::new(socket),
             Some(trust) => {
                 let under_tls = shake_hands(trust, agent, socket);
@@ -194,6 +199,11 @@ fn is_gone(error: &io::Error) -> bool {
             | ErrorKind::ConnectionAborted
             | ErrorKind::BrokenPipe
     )
+}
+
+/// Whether an agent there speaks TLS, as all do that are reached from another host.
+fn wants_tls(peer: IpAddr) -> bool {
+    !peer.to_canonical().is_loopback()
 }
 
 /// By how much one time is later than another.
@@ -322,6 +332,14 @@ pub(crate) mod tests {
             matches!(&away, DrillError::AgentAway { .. }) && away.to_string().contains(&nobody),
             "{away}"
         );
+    }
+
+    /// The token of the role admin went over the network before the agent could say that it speaks TLS.
+    #[test]
+    fn wants_tls_of_whoever_is_not_on_this_host() {
+        let wants = |address: &str| wants_tls(address.parse().unwrap());
+        assert!(["127.0.0.1", "127.8.0.1", "::1", "::ffff:127.0.0.1"].into_iter().all(|own| !wants(own)));
+        assert!(["192.0.2.1", "0.0.0.0", "2001:db8::1", "::ffff:192.0.2.1"].into_iter().all(wants));
     }
 
     #[test]
