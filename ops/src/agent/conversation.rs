@@ -22,6 +22,9 @@ const SILENCE: Duration = Duration::from_secs(15);
 const IDLE: Duration = Duration::from_secs(600);
 /// The kernel asks a host that is silent for so long whether it is there, so often, and so many times.
 const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(5), Duration::from_secs(5), 3);
+/// What was said to a host is taken within such a time, or it is dead: while something is on its way, the
+/// kernel asks nothing.
+const TAKEN_WITHIN_MS: u32 = 20_000;
 /// How TLS begins.
 const TLS_HAND_SHAKE: u8 = 0x16;
 
@@ -30,11 +33,7 @@ pub(super) fn serve(socket: TcpStream, guards: &Guards, host: &AgentHost) -> io:
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(HELLO_PATIENCE))?;
     socket.set_write_timeout(Some(HELLO_PATIENCE))?;
-    let (idle, interval, count) = KEEP_ALIVE;
-    sockopt::set_socket_keepalive(&socket, true)?;
-    sockopt::set_tcp_keepidle(&socket, idle)?;
-    sockopt::set_tcp_keepintvl(&socket, interval)?;
-    sockopt::set_tcp_keepcnt(&socket, count)?;
+    notice_death(&socket)?;
     let own = socket.try_clone()?;
     match guards.tls() {
         None => converse(BufReader::new(socket), &own, guards, host),
@@ -43,6 +42,16 @@ pub(super) fn serve(socket: TcpStream, guards: &Guards, host: &AgentHost) -> io:
             converse(BufReader::new(StreamOwned::new(connection, socket)), &own, guards, host)
         }
     }
+}
+
+/// A read fails once the other host has been silent for too long: the drill's turn ends with its connection.
+fn notice_death(socket: &TcpStream) -> io::Result<()> {
+    let (idle, interval, count) = KEEP_ALIVE;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, idle)?;
+    sockopt::set_tcp_keepintvl(socket, interval)?;
+    sockopt::set_tcp_keepcnt(socket, count)?;
+    Ok(sockopt::set_tcp_user_timeout(socket, TAKEN_WITHIN_MS)?)
 }
 
 /// The same, whatever is around its bytes; `socket` is below them.
@@ -103,4 +112,24 @@ fn say<S: Read + Write>(stream: &mut BufReader<S>, answer: &DrillAnswer) -> io::
     let stream = stream.get_mut();
     stream.write_all(&line)?;
     stream.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// A drill looks all the time, so that an answer is mostly on its way when its host dies. The kernel sent
+    /// it again for a quarter of an hour, and nobody else had a turn until the connection was let go as idle.
+    #[test]
+    fn notice_death_also_while_an_answer_is_on_its_way() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        notice_death(&socket).unwrap();
+        let (idle, interval, count) = KEEP_ALIVE;
+        assert!(sockopt::socket_keepalive(&socket).unwrap());
+        assert_eq!(sockopt::tcp_user_timeout(&socket).unwrap(), TAKEN_WITHIN_MS);
+        assert_eq!((idle + interval * count).as_millis(), u128::from(TAKEN_WITHIN_MS));
+    }
 }
