@@ -13,7 +13,7 @@ use rustls::{ClientConnection, StreamOwned};
 use serde::Serialize;
 
 use crate::error::DrillError;
-use crate::wire::{AGENT_WIRE, AgentHello, DrillAnswer, DrillRequest, Status};
+use crate::wire::{AGENT_WIRE, AgentHello, DrillAnswer, DrillRequest, Refused, Status};
 
 /// A supervisor that says nothing for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -148,9 +148,10 @@ impl Door {
         }
         match serde_json::from_str::<DrillAnswer>(&said) {
             Err(error) => Err(self.trouble(format!("gives an answer of another version: {error}"))),
-            Ok(DrillAnswer { refused: Some(refused), .. }) => {
-                Err(DrillError::Refused { what: refused.what, next: refused.next })
-            }
+            Ok(DrillAnswer { refused: Some(refused), .. }) => Err(match refused {
+                Refused { what, next, is_away: true } => DrillError::Away { what, next },
+                Refused { what, next, is_away: false } => DrillError::Refused { what, next },
+            }),
             Ok(answer) => Ok(answer),
         }
     }
@@ -252,7 +253,7 @@ pub(crate) mod tests {
     use std::thread::{JoinHandle, spawn};
 
     use super::*;
-    use crate::wire::{NodeView, Refused};
+    use crate::wire::NodeView;
 
     /// A node of this number that serves.
     pub(crate) fn view(node: u16) -> NodeView {
@@ -295,6 +296,12 @@ pub(crate) mod tests {
         (address, serves)
     }
 
+    /// The answer of who did nothing, for this reason.
+    pub(crate) fn refusing(what: &str, is_away: bool) -> DrillAnswer {
+        let refused = Refused { what: what.to_owned(), next: "do something".to_owned(), is_away };
+        DrillAnswer { refused: Some(refused), ..DrillAnswer::default() }
+    }
+
     /// Agents at these addresses, without TLS.
     pub(crate) fn agents(addresses: &[&str]) -> Agents {
         let addresses = addresses.iter().map(|address| (*address).to_owned()).collect();
@@ -319,10 +326,7 @@ pub(crate) mod tests {
 
     #[test]
     fn of_agent_that_refuses_the_hello_or_is_away_says_so_and_which_it_is() {
-        let (address, _serves) = agent(|_| {
-            let refused = Refused { what: "no such token".to_owned(), next: "give another".to_owned() };
-            DrillAnswer { refused: Some(refused), ..DrillAnswer::default() }
-        });
+        let (address, _serves) = agent(|_| refusing("no such token", false));
         let refused = Door::of_agent(&agents(&[&address]), &address).err().unwrap();
         assert!(matches!(&refused, DrillError::NotLetIn { what, .. } if what == "no such token"));
         assert!(refused.to_string().contains(&address), "{refused}");
@@ -332,6 +336,21 @@ pub(crate) mod tests {
             matches!(&away, DrillError::AgentAway { .. }) && away.to_string().contains(&nobody),
             "{away}"
         );
+    }
+
+    /// Scripts took a coordinator that was silent for a command line that was wrong.
+    #[test]
+    fn answer_of_who_is_away_is_no_refusal() {
+        for is_away in [true, false] {
+            let (address, _serves) = agent(move |asked| match asked.contains("stop") {
+                true => refusing("not now", is_away),
+                false => DrillAnswer::default(),
+            });
+            let mut door = Door::of_agent(&agents(&[&address]), &address).unwrap();
+            let error = door.ask(DrillRequest::Stop { node: 4 }).unwrap_err();
+            assert_eq!(matches!(&error, DrillError::Away { .. }), is_away, "{error}");
+            assert_eq!(matches!(&error, DrillError::Refused { .. }), !is_away, "{error}");
+        }
     }
 
     /// The token of the role admin went over the network before the agent could say that it speaks TLS.

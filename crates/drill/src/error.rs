@@ -40,6 +40,14 @@ pub enum DrillError {
         /// What to do next.
         next: String,
     },
+    /// The supervisor stops, or its coordinator does not answer.
+    #[error("{what}")]
+    Away {
+        /// What was not done and why.
+        what: String,
+        /// What to do next.
+        next: String,
+    },
     /// The supervisor ended, or says nothing that can be understood.
     #[error("the supervisor {0}")]
     Supervisor(String),

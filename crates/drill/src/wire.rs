@@ -205,6 +205,9 @@ pub struct Refused {
     pub what: String,
     /// What to do.
     pub next: String,
+    /// Who is needed for it does not answer just now, or stops: nothing is wrong with what was asked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_away: bool,
 }
 
 /// The cluster as its supervisor and its coordinator see it.

@@ -13,7 +13,7 @@ use cell_drill::{ANY_KIND, ClaimRow};
 use cell_terms::Incarnation;
 use cell_terms::text::with_causes;
 
-use crate::dev::scale_wire::refuse;
+use crate::dev::scale_wire::{away, refuse};
 
 /// The turn outlasts an agent for so long.
 const LEASE_MS: u64 = 20_000;
@@ -118,7 +118,7 @@ fn is_running(other: &ClaimRow) -> Refused {
 
 fn silent(error: &ClusterError) -> Refused {
     let why = with_causes(error);
-    refuse(format!("the coordinator does not say whether a drill runs: {why}"), "wait until it answers")
+    away(format!("the coordinator does not say whether a drill runs: {why}"), "wait until it answers")
 }
 
 #[cfg(test)]

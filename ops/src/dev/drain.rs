@@ -8,7 +8,7 @@ use cell_node::{CannotEmpty, lacks_room};
 use cell_terms::NodeId;
 use cell_terms::text::with_causes;
 
-use super::scale_wire::{author, refuse};
+use super::scale_wire::{author, away, refuse};
 
 /// Wants a node empty. One whose pairs have no room elsewhere would stand half emptied until somebody ends
 /// the drill. That there is room is a condition of the drain's row: of two drains that were looked at with
@@ -46,7 +46,8 @@ pub(crate) fn end(coordinator: &Arc<dyn Coordinator>, node: NodeId) -> Result<()
 }
 
 fn in_words(error: &ClusterError) -> Refused {
-    refuse(with_causes(error), "`cell drill ls` shows the nodes")
+    let (what, next) = (with_causes(error), "`cell drill ls` shows the nodes");
+    if matches!(error, ClusterError::Node(_)) { refuse(what, next) } else { away(what, next) }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use super::drill_pause::DrillPause;
 use super::drill_turn::{DrillTurn, DrillTurns};
 use super::event::Event;
 use super::local_listener::{Asked, LocalListener, Names, answer_lines};
-use super::scale_wire::refuse;
+use super::scale_wire::{away, refuse};
 
 /// Between two tries to ask a coordinator that does not answer.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -115,7 +115,7 @@ impl DrillSession {
                 Ok(answer) => return answer,
                 Err(_) if Instant::now() < until => thread::sleep(AGAIN),
                 Err(error) => {
-                    return not_done(refuse(
+                    return not_done(away(
                         format!("the coordinator does not answer: {error}"),
                         "look at the supervisor's messages",
                     ));
@@ -137,7 +137,7 @@ fn ask(
     let (sender, receiver) = channel();
     let sent = events.send(Event::Drill { request, answer: sender });
     let Some(mut answer) = sent.ok().and_then(|()| receiver.recv().ok()) else {
-        return Ok(not_done(refuse("the cluster is stopping".into(), "start it again, then the drill")));
+        return Ok(not_done(away("the cluster is stopping".into(), "start it again, then the drill")));
     };
     if answer.refused.is_none()
         && let DrillRequest::Drain { node, on } = request

@@ -69,7 +69,12 @@ pub(crate) type ScaleDone = Result<Vec<ScaleNode>, Refused>;
 
 /// What was not done, and what to do.
 pub(crate) fn refuse(what: String, next: &str) -> Refused {
-    Refused { what, next: next.to_owned() }
+    Refused { what, next: next.to_owned(), is_away: false }
+}
+
+/// The same: who is needed for it does not answer just now, or stops.
+pub(crate) fn away(what: String, next: &str) -> Refused {
+    Refused { is_away: true, ..refuse(what, next) }
 }
 
 /// Who drains nodes, now.

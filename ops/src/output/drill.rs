@@ -253,6 +253,7 @@ pub(crate) fn failure(error: DrillError, reached: &Reached) -> anyhow::Error {
             "`cell dev --allow-drills` opens it in its folder; --dir names another folder than ./cell-data",
         ),
         DrillError::Refused { what, next } => Failure::usage(what).next(reached.in_text(&next)),
+        DrillError::Away { what, next } => Failure::new(Exit::Unreachable, what).next(reached.in_text(&next)),
         DrillError::AgentAway { .. } => Failure::new(Exit::Unreachable, what).next(
             "see that `cell agent` runs there, at its agent_address, and that --ca names who has signed its \
              certificate; what it has done to its nodes is taken back without the drill",
@@ -289,6 +290,7 @@ mod tests {
         let not_let_in = DrillError::NotLetIn { agent: agent(), what: "no".into(), next: "yes".into() };
         for (error, exit) in [
             (DrillError::AgentAway { agent: agent(), why: "is gone".into() }, Exit::Unreachable),
+            (DrillError::Away { what: "no".into(), next: "wait".into() }, Exit::Unreachable),
             (not_let_in, Exit::Error),
             (DrillError::TwoClusters { agents: agents() }, Exit::Usage),
             (DrillError::SameNode { node: 1, agents: agents() }, Exit::Usage),

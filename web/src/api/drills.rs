@@ -460,6 +460,7 @@ fn not_drilled(error: DrillError) -> Problem {
             .next("wait until every node serves; `cell drill heal` takes back a fault that was left"),
         DrillError::NoSupervisor { path, why } => no_supervisor(&path, &why),
         DrillError::Refused { next, .. } => conflict("refused", words).next(next),
+        DrillError::Away { next, .. } => Problem::unavailable(words).next(next),
         _ => Problem::unavailable(words).next("try again in a second"),
     }
 }
@@ -569,7 +570,8 @@ mod tests {
                     // Who comes again has let others begin meanwhile, and is hung up on.
                     assert!(is_begun, "a drill is run in the turn in which it was checked");
                     let _ = held.lock().unwrap().recv(); // nobody holds it any more
-                    said.refused = Some(Refused { what: "it stops".to_owned(), next: "start it".to_owned() });
+                    let (what, next) = ("it stops".to_owned(), "start it".to_owned());
+                    said.refused = Some(Refused { what, next, is_away: true });
                 }
             }
             writeln!(stream, "{}", serde_json::to_string(&said).unwrap()).unwrap();

@@ -280,7 +280,7 @@ fn state_of(verdict: DrillVerdict) -> RunState {
 /// An error, and what helps.
 fn in_words(error: &DrillError) -> String {
     match error {
-        DrillError::Refused { what, next } => format!("{what}; {next}"),
+        DrillError::Refused { what, next } | DrillError::Away { what, next } => format!("{what}; {next}"),
         DrillError::Client(error) => cell_terms::text::with_causes(error),
         _ => error.to_string(),
     }

@@ -55,6 +55,7 @@ impl Supervisor {
             let refused = Refused {
                 what: format!("{node} has no process to {}", request.word()),
                 next: "wait until it is started again: `cell drill ls` shows it".into(),
+                is_away: false,
             };
             return DrillAnswer { at_ns, refused: Some(refused), status: None };
         }
@@ -88,6 +89,7 @@ fn refuse_unknown(node: u16, first: u32, count: usize) -> DrillAnswer {
     let refused = Refused {
         what: format!("there is no node {node}: the cluster has {count}, counted from {first}"),
         next: "`cell drill ls` lists them".into(),
+        is_away: false,
     };
     DrillAnswer { at_ns: boottime_ns(), refused: Some(refused), status: None }
 }
@@ -97,6 +99,7 @@ fn refuse_delay(delay_ms: u64) -> DrillAnswer {
     let refused = Refused {
         what: format!("a disk cannot be slower by {delay_ms} ms: from {least} ms to {most} ms"),
         next: "give a delay within these bounds, or 0 to end it".into(),
+        is_away: false,
     };
     DrillAnswer { at_ns: boottime_ns(), refused: Some(refused), status: None }
 }
