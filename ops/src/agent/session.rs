@@ -1,7 +1,8 @@
 //! What one drill does to an agent's nodes. What it leaves is taken back when its connection ends, or when it
 //! is silent for long while a fault of it lasts.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cell_cluster::Members;
 use cell_drill::wire::{DrillAnswer, DrillRequest, PartitionWay};
@@ -13,6 +14,10 @@ use crate::dev::scale_wire::refuse;
 
 /// So long a coordinator may be silent before a drill that looks is told. A drill waits a little longer.
 const COORDINATOR_PATIENCE: Duration = Duration::from_secs(6);
+/// So long a drain is tried to be taken back that the coordinator does not let go.
+const HEAL_PATIENCE: Duration = Duration::from_secs(300);
+/// Between two tries.
+const HEAL_AGAIN: Duration = Duration::from_secs(1);
 
 /// See the module's text.
 pub(super) struct AgentSession<'a> {
@@ -53,8 +58,10 @@ impl<'a> AgentSession<'a> {
         self.remedies.extend(remedy);
         let mut answer = self.drill.answer(request);
         match request {
-            // Nobody's drain is ended who was there before.
-            DrillRequest::Drain { on: true, .. } if answer.refused.is_some() => self.forget(remedy),
+            // Else the row may be there.
+            DrillRequest::Drain { on: true, .. } if answer.refused.as_ref().is_some_and(|it| !it.is_away) => {
+                self.forget(remedy);
+            }
             DrillRequest::Partition { node, on: false, .. } if answer.refused.is_none() => {
                 self.forget(Some(DrillRequest::Partition { node, on: false, way: PartitionWay::Both }));
             }
@@ -73,7 +80,8 @@ impl<'a> AgentSession<'a> {
         self.remedies.retain(|known| Some(*known) != remedy);
     }
 
-    /// Takes back what lasts.
+    /// Takes back what lasts. A drain stays known while the coordinator does not answer: it is a row of that,
+    /// and ends with no process.
     pub(super) fn heal(&mut self) {
         for remedy in std::mem::take(&mut self.remedies) {
             let node = remedy.node();
@@ -86,6 +94,9 @@ impl<'a> AgentSession<'a> {
                         "what a drill has left lasts: {}",
                         remedy.word()
                     );
+                    if refused.is_away && matches!(remedy, DrillRequest::Drain { .. }) {
+                        self.remedies.push(remedy);
+                    }
                 }
             }
         }
@@ -105,7 +116,12 @@ impl<'a> AgentSession<'a> {
 
 impl Drop for AgentSession<'_> {
     fn drop(&mut self) {
+        let until = Instant::now() + HEAL_PATIENCE;
         self.heal();
+        while !self.remedies.is_empty() && Instant::now() < until {
+            thread::sleep(HEAL_AGAIN);
+            self.heal();
+        }
     }
 }
 
@@ -115,11 +131,14 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread::{JoinHandle, spawn};
 
-    use cell_cluster::Sim;
+    use cell_cluster::{Coordinator, Drains, MemberRow, Sim};
+    use cell_drill::wire::DRAINED_BY;
+    use cell_terms::NodeId;
 
     use super::*;
     use crate::dev::drill_turn::DrillTurns;
     use crate::dev::event::Event;
+    use crate::dev::scale_wire::author;
 
     /// A host whose supervisor does whatever it is asked for, but nothing to node 9; what that was.
     fn host(allows_drills: bool) -> (AgentHost, JoinHandle<Vec<DrillRequest>>) {
@@ -173,6 +192,54 @@ mod tests {
             ]
         );
         assert_eq!(done.len(), requests.len() - 1 + 1 + 3, "the begin is none of the supervisor's");
+    }
+
+    /// A host, with node 1 of two drained by a drill; and the drains.
+    fn host_that_drains(sim: &Sim) -> (AgentHost, JoinHandle<Vec<DrillRequest>>, Drains) {
+        let (mut host, supervisor) = host(true);
+        let link = sim.link();
+        let drains = Drains::new(Arc::new(link.clone()));
+        for node in [1, 2].map(NodeId) {
+            let incarnation = link.grant(1_000_000).unwrap().lease;
+            let (fabric, http) = (String::new(), String::new());
+            let row = MemberRow { incarnation, node, fabric, http, pid: 0, memory_limit_bytes: 0 };
+            Members::new(Arc::new(link.clone())).enter(&row).unwrap();
+        }
+        drains.begin(&[NodeId(1)], &author(DRAINED_BY)).unwrap();
+        host.coordinator = Arc::new(link);
+        (host, supervisor, drains)
+    }
+
+    /// The node stayed empty for good.
+    #[test]
+    fn drain_of_a_drill_that_died_ends_once_the_coordinator_answers_again() {
+        let sim = Sim::new(1);
+        let (mut host, supervisor, drains) = host_that_drains(&sim);
+        let link = sim.link();
+        host.coordinator = Arc::new(link.clone());
+        let mut session = AgentSession::new(&host);
+        session.remedies.push(DrillRequest::Drain { node: 1, on: false });
+        link.set_cut(true);
+        session.heal();
+        assert_eq!((session.remedies.len(), drains.list().unwrap().len()), (1, 1), "it is tried again");
+        link.set_cut(false);
+        drop(session);
+        assert!(drains.list().unwrap().is_empty());
+        drop(host);
+        supervisor.join().unwrap();
+    }
+
+    /// The same of an agent that was stopped in order: its supervisor does nothing more.
+    #[test]
+    fn drain_of_a_drill_ends_while_the_agent_stops() {
+        let (mut host, supervisor, drains) = host_that_drains(&Sim::new(1));
+        host.events = channel().0;
+        supervisor.join().unwrap();
+        let mut session = AgentSession::new(&host);
+        let refused = session.answer(DrillRequest::Nodes).refused.unwrap();
+        assert!(refused.is_away && refused.what.contains("is stopping"), "{refused:?}");
+        assert_eq!(session.answer(DrillRequest::Drain { node: 1, on: false }).refused, None);
+        assert!(drains.list().unwrap().is_empty());
     }
 
     #[test]

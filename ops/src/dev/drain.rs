@@ -37,11 +37,20 @@ pub(crate) fn begin(coordinator: &Arc<dyn Coordinator>, node: NodeId) -> Result<
     }
 }
 
-/// Wants it empty no more.
+/// Wants it empty no more, if a drill wants that: what an operator wants empty stays so.
 pub(crate) fn end(coordinator: &Arc<dyn Coordinator>, node: NodeId) -> Result<(), Refused> {
-    match Drains::new(coordinator.clone()).end(&[node]) {
-        Ok(_) | Err(ClusterError::Node(NodeRefusal::NotDraining { .. })) => Ok(()),
-        Err(error) => Err(in_words(&error)),
+    let drains = Drains::new(coordinator.clone());
+    let mut tries = 1;
+    loop {
+        let seen = drains.seen().map_err(|error| in_words(&error))?;
+        if !seen.rows.iter().any(|row| row.node == node && row.who == DRAINED_BY && !row.removed) {
+            return Ok(());
+        }
+        match drains.clone().as_seen(seen.revision).end(&[node]) {
+            Ok(_) | Err(ClusterError::Node(NodeRefusal::NotDraining { .. })) => return Ok(()),
+            Err(ClusterError::Node(NodeRefusal::Changed)) if tries < DrainPlanned::PLANS_MAX => tries += 1,
+            Err(error) => return Err(in_words(&error)),
+        }
     }
 }
 
@@ -148,6 +157,19 @@ mod tests {
         end(&coordinator, NodeId(1)).unwrap();
         end(&coordinator, NodeId(1)).unwrap();
         assert!(draining(&link).is_empty());
+    }
+
+    /// An operator drained a node in the middle of a rolling restart, which gave it pairs again.
+    #[test]
+    fn end_leaves_what_an_operator_wants_empty() {
+        let link = Sim::new(1).link();
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+        enter(&link, 0, 50, 10);
+        enter(&link, 1, 50, 10);
+        Drains::new(coordinator.clone()).begin(&[NodeId(1)], &author("ann")).unwrap();
+        begin(&coordinator, NodeId(1)).unwrap();
+        end(&coordinator, NodeId(1)).unwrap();
+        assert_eq!(draining(&link), [1]);
     }
 
     /// More nodes or memory do not help pairs that have no log.

@@ -254,10 +254,12 @@ pub(crate) fn failure(error: DrillError, reached: &Reached) -> anyhow::Error {
         ),
         DrillError::Refused { what, next } => Failure::usage(what).next(reached.in_text(&next)),
         DrillError::Away { what, next } => Failure::new(Exit::Unreachable, what).next(reached.in_text(&next)),
-        DrillError::AgentAway { .. } => Failure::new(Exit::Unreachable, what).next(
+        DrillError::AgentAway { .. } => Failure::new(Exit::Unreachable, what).next(format!(
             "see that `cell agent` runs there, at its agent_address, and that --ca names who has signed its \
-             certificate; what it has done to its nodes is taken back without the drill",
-        ),
+             certificate; what it has done to its nodes is taken back without the drill, but for a node that \
+             a rolling restart wants empty: {} does that",
+            command("cell drill heal")
+        )),
         // As without a token elsewhere.
         DrillError::NotLetIn { next, .. } => Failure::new(Exit::Error, what).next(next),
         DrillError::TwoClusters { .. } => Failure::usage(what).next("name the agents of one cluster"),
