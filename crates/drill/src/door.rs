@@ -51,6 +51,8 @@ pub(crate) struct Door {
     stream: BufReader<Box<dyn Stream>>,
     /// The numbers of its nodes, of an agent.
     pub(crate) nodes: Vec<u16>,
+    /// The agent does no faults to them.
+    pub(crate) looks_only: bool,
     /// By how many nanoseconds this host's clock is ahead of the agent's.
     ahead_ns: i64,
 }
@@ -104,7 +106,8 @@ impl Door {
     }
 
     fn new(agent: Option<String>, stream: Box<dyn Stream>) -> Door {
-        Door { agent, stream: BufReader::new(stream), nodes: Vec::new(), ahead_ns: 0 }
+        let stream = BufReader::new(stream);
+        Door { agent, stream, nodes: Vec::new(), looks_only: false, ahead_ns: 0 }
     }
 
     /// Where the agent is; none: it is the supervisor of a folder.

@@ -60,6 +60,7 @@ impl Supervisor {
                     None => cluster = Some((agent, own)),
                 }
             }
+            door.looks_only = status.looks_only;
             door.nodes = status.nodes.iter().map(|node| node.node).collect();
             for node in &door.nodes {
                 if let Some(other) = doors.iter().find(|other| other.nodes.contains(node)) {
@@ -82,6 +83,9 @@ impl Supervisor {
     /// [`DrillError::Refused`] with the supervisor's words; [`DrillError::Supervisor`] or
     /// [`DrillError::AgentAway`] without an answer; [`DrillError::NoSuchNode`] if no agent has the node.
     pub fn ask(&mut self, request: DrillRequest) -> Result<DrillAnswer, DrillError> {
+        if request == (DrillRequest::Begin { node: None }) {
+            self.check_allowed()?;
+        }
         let node = match request {
             DrillRequest::Begin { node } => node,
             _ => request.node(),
@@ -116,6 +120,15 @@ impl Supervisor {
         let has_agent = |node: u32| status.nodes.iter().any(|view| u32::from(view.node) == node);
         let mut members = status.members.iter().map(|member| member.node);
         members.find(|node| are_agents && !has_agent(*node))
+    }
+
+    /// What is done to all nodes in turn is not to end at one in the middle.
+    fn check_allowed(&self) -> Result<(), DrillError> {
+        let Some(door) = self.doors.iter().find(|door| door.looks_only) else { return Ok(()) };
+        Err(DrillError::Refused {
+            what: format!("the agent at {} does not allow drills", door.agent().unwrap_or_default()),
+            next: "start it with --allow-drills where its nodes may be drilled".to_owned(),
+        })
     }
 
     /// Who is asked about a node.
@@ -223,6 +236,27 @@ mod tests {
         drop(supervisor);
         let asked = second_serves.join().unwrap();
         assert_eq!(asked.last().unwrap(), r#"{"do":"kill","node":5,"down_ms":9}"#);
+    }
+
+    /// It emptied and restarted the first nodes, and was refused at the others.
+    #[test]
+    fn drill_of_all_nodes_is_refused_before_it_begins_where_one_agent_allows_none() {
+        let (first, first_serves) = started(1, "a", 0);
+        let (second, _second) = agent(|asked| {
+            let mut answer = answer(asked, 5, "a", 0);
+            if let Some(status) = &mut answer.status {
+                status.looks_only = true;
+            }
+            answer
+        });
+        let at = Supervisors::Agents(agents(&[&first, &second]));
+        let mut supervisor = Supervisor::reach(&at).unwrap();
+        let refused = supervisor.ask(DrillRequest::Begin { node: None }).unwrap_err().to_string();
+        assert!(refused.contains(&second) && refused.contains("does not allow drills"), "{refused}");
+        supervisor.ask(DrillRequest::Begin { node: Some(1) }).unwrap();
+        drop(supervisor);
+        let asked = first_serves.join().unwrap();
+        assert!(!asked.iter().any(|line| line.contains(r#""node":null"#)), "{asked:?}");
     }
 
     #[test]

@@ -233,6 +233,9 @@ pub struct Status {
     /// What tells the cluster from others; none: no node has joined it yet, or its supervisor need not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
+    /// Its supervisor does no faults to its nodes, and only says how they are.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub looks_only: bool,
 }
 
 impl Status {

@@ -68,10 +68,11 @@ impl<'a> AgentSession<'a> {
             _ if answer.refused.is_none() => self.forget(Some(request)),
             _ => {}
         }
-        if request == DrillRequest::Status
-            && let Some(status) = &mut answer.status
-        {
-            status.cluster = self.cluster();
+        if let Some(status) = &mut answer.status {
+            status.looks_only = !self.host.allows_drills;
+            if request == DrillRequest::Status {
+                status.cluster = self.cluster();
+            }
         }
         answer
     }
@@ -250,7 +251,7 @@ mod tests {
             let refused = session.answer(request).refused.unwrap();
             assert!(refused.what.contains("does not allow drills"), "{refused:?}");
         }
-        assert!(session.answer(DrillRequest::Status).status.is_some());
+        assert!(session.answer(DrillRequest::Status).status.is_some_and(|status| status.looks_only));
         drop(session);
         drop(host);
         assert_eq!(supervisor.join().unwrap(), [DrillRequest::Status]);
