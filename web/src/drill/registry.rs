@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{io, thread};
 
 use cell_cluster::{ClusterError, Coordinator};
-use cell_drill::{ClaimRow, DrillError};
+use cell_drill::{ANY_KIND, ClaimRow, DrillError};
 use cell_fabric::TlsTrust;
 use cell_terms::Incarnation;
 
@@ -126,7 +126,9 @@ impl Drills {
         let take = || claim.take(coordinator, place.lease).map_err(NotStarted::Coordinator);
         let other = take()?;
         let runs = |row: &ClaimRow| self.find(&row.id).is_some_and(|run| !run.state().is_over());
-        let is_over = |row: &ClaimRow| row.runner == place.runner && !runs(row);
+        // An agent has written one for the first of its nodes, which knows nothing of that drill.
+        let is_own = |row: &ClaimRow| row.runner == place.runner && row.kind != ANY_KIND;
+        let is_over = |row: &ClaimRow| is_own(row) && !runs(row);
         match other.as_ref().filter(|row| is_over(row)) {
             Some(over) => {
                 over.try_release(coordinator).map_err(NotStarted::Coordinator)?;
@@ -242,6 +244,18 @@ mod tests {
         assert_eq!(row.take(place.coordinator.as_deref().unwrap(), place.lease).unwrap(), None);
         let started = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
         assert!(matches!(started, Err(NotStarted::Drill(DrillError::NoSupervisor { .. }))), "{started:?}");
+    }
+
+    /// It was taken away, and two drills ran.
+    #[test]
+    fn begin_leaves_the_claim_of_an_agent_at_the_same_node() {
+        let (sim, drills) = (Sim::new(1), Drills::default());
+        let place = place(&sim, "/nonexistent");
+        let row =
+            ClaimRow { id: "drill-2-7".into(), runner: 2, kind: ANY_KIND.into(), node: 2, repeat_id: None };
+        assert_eq!(row.take(place.coordinator.as_deref().unwrap(), place.lease).unwrap(), None);
+        let refused = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
+        assert!(matches!(&refused, Err(NotStarted::Busy(other)) if *other == row), "{refused:?}");
     }
 
     #[test]
