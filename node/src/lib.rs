@@ -31,6 +31,7 @@ mod lease_end;
 mod leave_step;
 mod limits;
 mod log_flush;
+mod log_wait;
 mod membership;
 mod memory_plan;
 mod memory_watch;

@@ -14,6 +14,7 @@ use crate::counters::BatchCounters;
 use crate::directory::{Directory, MeganodeAt, Range};
 use crate::latency::Arrival;
 use crate::leave_step::LeaveStep;
+use crate::log_wait::LogWait;
 use crate::outbox::{Held, PairAt, ReplyList};
 
 /// Why a place is looked at that has none: a place is named only while its pair is there.
@@ -49,6 +50,8 @@ pub(crate) struct OwnedPair {
     pub(crate) checkpointing: Checkpointing,
     pub(crate) batches: BatchCounters,
     pub(crate) submitted_ns: u64,
+    /// How long its log has waited for the disk.
+    pub(crate) log_wait: LogWait,
     /// Writes that wait for the pair's log, or for a check of it.
     pub(crate) backlog: Backlog,
     /// How far it is, if it leaves.
@@ -72,6 +75,11 @@ impl OwnedPair {
         let (_, segment_bytes) = self.pair.log_bytes_closed();
         let needed = || self.pair.live_bytes() + 2 * segment_bytes;
         self.disk_is_short = disk_free.is_some_and(|free| free < needed());
+    }
+
+    /// Looks how long its log has waited for the disk.
+    pub(crate) fn watch_log(&mut self, now_ns: u64) {
+        self.log_wait.look(self.pair.id(), self.pair.is_log_busy(), self.pair.durable(), now_ns);
     }
 
     /// Its log is to be kept for a copy, or not.
@@ -136,6 +144,7 @@ impl Pairs {
             checkpointing,
             batches: BatchCounters::new(),
             submitted_ns: now_ns,
+            log_wait: LogWait::new(pair.durable(), now_ns),
             backlog: Backlog::default(),
             leaving: None,
             ticket: None,

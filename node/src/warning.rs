@@ -36,6 +36,16 @@ pub(crate) fn of_connections(full_at_ns: Option<u64>, now_ns: u64) -> Option<Str
     })
 }
 
+/// Of logs for which the disk has not answered for long: of which pairs.
+pub(crate) fn of_log_waits(mut pairs: impl Iterator<Item = PairId>) -> Option<String> {
+    let first = pairs.next()?;
+    let of = match pairs.count() {
+        0 => first.to_string(),
+        more => format!("{first} and {}", counted(more as u64, "more pair", "more pairs")),
+    };
+    Some(format!("the disk of its logs does not answer: writes to {of} wait for it, and reads go on"))
+}
+
 /// Of checkpoints: how many of a pair's have failed since the last good one, and why the last of them did.
 pub(crate) fn of_checkpoints(
     mut failed: impl Iterator<Item = (PairId, u64, CheckpointFailure)>,
@@ -209,6 +219,15 @@ mod tests {
         let said = of_connections(Some(7), 8).unwrap();
         assert!(said.contains("fabric_connections_max"), "{said}");
         assert_eq!(of_connections(Some(7), 7 + TURNED_AWAY_SHOWN_NS), None);
+    }
+
+    #[test]
+    fn warning_of_log_waits_names_a_pair_and_counts_the_rest() {
+        let said = |pairs: u32| of_log_waits((1..=pairs).map(PairId));
+        assert_eq!(said(0), None);
+        assert!(said(1).unwrap().contains("writes to pair-1 wait"));
+        assert!(said(2).unwrap().contains("pair-1 and 1 more pair wait"));
+        assert!(said(9).unwrap().contains("pair-1 and 8 more pairs wait"));
     }
 
     #[test]

@@ -67,6 +67,9 @@ const PAIR_FIGURES: &[PairFigure] = figures! {
         |p| p.log_bytes_since_checkpoint;
     Counter "pair_log_synced" Some(Unit::Bytes), "Synced in both logs, padding included", |p| p.log_bytes;
     Counter "pair_batches" None, "Commit batches synced", |p| p.batches;
+    Gauge "pair_sync_waiting" Some(Unit::Seconds),
+        "How long the batch that is at the disk has waited for it; 0: there is none, or it gets on",
+        |p| p.sync_waiting_ms / 1_000;
     Gauge "pair_completions" None, "Results kept for repeated writes", |p| p.completions;
     Gauge "pair_replies_held" None, "Replies that wait for the log", |p| p.replies_held;
     Counter "pair_checkpoints" None, "Checkpoints recorded", |p| p.checkpoints;
@@ -392,6 +395,7 @@ mod tests {
         let mut node = snapshot();
         let (log, other) = (LogSegments { bytes: 7, ..Default::default() }, LogSegments::default());
         node.pairs[0].checkpoint_age_ms = 2_999;
+        node.pairs[0].sync_waiting_ms = 7_999;
         node.pairs[0].log_segments = Some([log, LogSegments { spare: 1, ..other }]);
         let text = render(Arc::new(node), Duration::from_millis(1_500), ServerFigures::default()).unwrap();
         for line in [
@@ -419,6 +423,7 @@ mod tests {
             "cell_pair_log_held_bytes{pair=\"1\",log=\"node\"} 7",
             "cell_node_snapshot_age_seconds 1.5",
             "cell_pair_checkpoint_age_seconds{pair=\"1\"} 2",
+            "cell_pair_sync_waiting_seconds{pair=\"1\"} 7",
             "cell_operations_refused_total{reason=\"busy\"} 0",
             "cell_operations_repeated_total 0",
             "cell_cluster_pairs_unserved 0",

@@ -232,6 +232,11 @@ impl CommitLog {
         self.log.as_ref().map_or(0, PairLog::bytes_pending)
     }
 
+    /// Whether a write is on its way to the disk.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.log.as_ref().is_some_and(PairLog::is_busy)
+    }
+
     /// Whether nothing waits for the log.
     pub(crate) fn is_idle(&self) -> bool {
         self.log.as_ref().is_none_or(|log| !log.has_unsubmitted() && !log.is_busy())

@@ -365,6 +365,12 @@ impl<O: MemoryObserver> Pair<O> {
         self.log.visible()
     }
 
+    /// Whether a write of its log is on its way to the disk.
+    #[must_use]
+    pub fn is_log_busy(&self) -> bool {
+        self.log.is_busy()
+    }
+
     /// Bytes of records that are not durable yet.
     #[must_use]
     pub fn log_bytes_pending(&self) -> u64 {

@@ -456,6 +456,7 @@ impl Worker {
     pub fn log_tick(&mut self, pair: usize, device: &mut dyn LogDevice) {
         let Some(at) = self.numbered(pair).filter(|_| !self.is_silent()) else { return };
         let owned = self.pairs.get_mut(at);
+        owned.watch_log(self.now_ns);
         let keeps_log = owned.keeps_log();
         let released = if keeps_log { None } else { owned.checkpointing.take_release() };
         if let Some(base) = released {

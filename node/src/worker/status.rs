@@ -249,6 +249,8 @@ impl Worker {
             && self.progress.view(self.now_ns).stage == RecoveryStage::NoRoom;
         warnings.extend(waits_for_room.then(warning::of_no_room));
         warnings.extend(warning::of_connections(self.greetings.full_at_ns, self.now_ns));
+        let waiting = self.pairs.iter().filter(|owned| owned.log_wait.is_long());
+        warnings.extend(warning::of_log_waits(waiting.map(|owned| owned.pair.id())));
         warnings.extend(warning::of_checkpoints(self.pairs.iter().filter_map(|owned| {
             let (in_a_row, why) = owned.checkpointing.failure?;
             Some((owned.pair.id(), in_a_row, why))
@@ -326,6 +328,7 @@ impl OwnedPair {
             checkpoint_failure: self.checkpointing.failure.map(|(_, why)| why),
             checkpoint_age_ms: now_ns.saturating_sub(self.checkpointing.last_ns) / 1_000_000,
             sync_us: self.batches.sync_us(now_ns),
+            sync_waiting_ms: self.log_wait.waited_ms(),
             sync_buckets: self.batches.sync_buckets,
         }
     }

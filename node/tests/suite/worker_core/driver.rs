@@ -227,6 +227,39 @@ fn stranger_is_greeted_in_the_turn_in_which_it_comes_while_writes_wait_for_the_l
     assert_eq!(pair.turn(Vec::new()).next, Next::Wait);
 }
 
+/// The disk stands still, then it answers. Neither was told anywhere: a sync that does not end is in no
+/// figure of those that have ended.
+#[test]
+fn log_that_waits_for_a_disk_that_stands_still_is_told_until_it_answers() {
+    let (mut pair, session, disk) = (Pair::new(), SessionId(9), SimDisk::new(5));
+    let installation = Installation { sessions: vec![session], whole: true };
+    let _ = pair.turn(vec![WorkerInput::Install { pairs: vec![new_pair_on(&disk)], installation }]);
+    let connection = pair.greet();
+    pair.put(connection, WriteName { session, number: OperationNumber(1), floor: OperationNumber(1) });
+    let _ = pair.turn(Vec::new());
+    let told = |pair: &Pair| {
+        let snapshot = pair.driver.worker().snapshot();
+        let waits = snapshot.warnings.iter().filter(|warning| warning.contains("does not answer")).count();
+        (waits, snapshot.pairs[0].sync_waiting_ms)
+    };
+    pair.now_ns += 1_000 * MS;
+    let _ = pair.turn(Vec::new());
+    let (waits, waited_ms) = told(&pair);
+    assert!(waits == 0 && (900..3_000).contains(&waited_ms), "{waits}, {waited_ms} ms");
+    pair.now_ns += 5_000 * MS;
+    let _ = pair.turn(Vec::new());
+    let (waits, waited_ms) = told(&pair);
+    assert!(waits == 1 && waited_ms >= 5_900, "{waits}, {waited_ms} ms");
+    while disk.step() {}
+    // A turn's tick comes before it looks what the disk has done.
+    let mut replies = 0;
+    for _ in 0..2 {
+        pair.now_ns += 20 * MS;
+        replies += pair.turn(Vec::new()).replies;
+    }
+    assert_eq!((told(&pair), replies), ((0, 0), 1), "the write is acknowledged");
+}
+
 /// A pair that was handed over leaves in the turn in which the next one comes and gets its number: the log's
 /// device went with the pair that had left, and no write to the new one was ever carried out.
 pub(crate) fn pair_that_comes_as_another_leaves_keeps_its_log() {
