@@ -4,6 +4,7 @@
 //! answer, and everything is served again.
 
 mod etcd_lost;
+mod gluster;
 mod partitions;
 mod power;
 mod standing_still;

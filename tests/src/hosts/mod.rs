@@ -6,6 +6,7 @@
 //! `10.79.0.1` and on. It takes root, iproute2, nftables and util-linux.
 
 mod etcd;
+mod gluster;
 mod host;
 mod network;
 mod process;
@@ -20,6 +21,7 @@ use tempfile::TempDir;
 use crate::reaper;
 
 pub use etcd::{Etcd, EtcdOptions};
+pub use gluster::Gluster;
 pub use host::Host;
 pub use network::Network;
 pub use process::HostProcess;
