@@ -41,7 +41,12 @@ impl Folders {
                 let next = "mount the file system that it is on; at the very first start make the folder";
                 Err(refused(Exit::Error, given, &"it is not there").next(next))
             }
-            Err(error) => Err(refused(Exit::Error, given, &error)),
+            // One that was mounted and has lost its file system is there again once somebody has mounted it.
+            Err(error) => {
+                let next = "look at the file system that it is on: if it does not come back by itself, unmount \
+                            it and mount it again";
+                Err(refused(Exit::Error, given, &error).next(next))
+            }
         }
     }
 
@@ -148,6 +153,17 @@ mod tests {
             assert!(error.what.contains("`log_root`") && error.what.contains(words), "{}", error.what);
         }
         assert!(!missing.exists());
+    }
+
+    /// The words were to leave `log_root` out: the node would have looked for the logs on its own disk.
+    #[test]
+    fn log_root_that_cannot_be_looked_at_is_to_be_mounted_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = folders(folder.path(), file.join("below").to_str().unwrap()).unwrap_err();
+        assert_eq!(error.exit, Exit::Error, "{}", error.what);
+        assert!(error.next.is_some_and(|next| next.contains("mount it again")), "{}", error.what);
     }
 
     /// A node's store was left where it was, and the node came up without an entry.

@@ -141,12 +141,14 @@ impl Probe {
     /// Whether what was written here is there, as soon as the write has ended, under another path.
     fn seen_beside(&self, beside: &Path) -> Finding {
         const NAME: &str = "seen beside";
-        const NEXT: &str = "mount it without caches of attributes, names and data; see docs/HOSTS.md";
+        const NEXT: &str = "mount it without caches of attributes, names and data; see docs/LOG-ROOT.md";
         let there = beside.join(Probe::name("shared"));
         let write = |fill: u8| -> rustix::io::Result<()> {
             let file = open(&self.path("shared"), OFlags::CREATE | OFlags::RDWR)?;
             rustix::io::pwrite(&file, Block::of(fill).bytes(), 0).map(drop)
         };
+        // A mount that keeps what is not there in mind shows it.
+        let _ = there.try_exists();
         let begun = Instant::now();
         if let Err(errno) = write(0) {
             return Finding::bad(NAME, format!("cannot write: {errno}"), LOCAL);
