@@ -154,6 +154,26 @@ pub fn fio_read(folder: &Path) -> Result<Option<f64>, BenchError> {
     Ok(Some(read))
 }
 
+/// How many times a second fio ends writes of so many bytes to both of two files below `folder`, each in one
+/// data-sync write past the page cache and without waiting for the other file: at least what a loop allows
+/// that waits for both.
+///
+/// # Errors
+/// fio is not there, or its output is not what it was.
+pub fn fio_batches(folder: &Path, bytes: u64) -> Result<f64, BenchError> {
+    let output = Command::new("fio")
+        .args(["--name=batches", "--numjobs=2", "--group_reporting", "--size=64M", "--rw=write"])
+        .args(["--direct=1", "--sync=dsync", "--ioengine=psync", "--overwrite=1"])
+        .args(["--time_based", "--runtime=1", "--output-format=json"])
+        .arg(format!("--bs={bytes}"))
+        .current_dir(folder)
+        .output()?;
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let writes = said["jobs"][0]["write"]["iops"].as_f64().filter(|writes| *writes > 0.0);
+    let words = || String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok(writes.ok_or_else(|| std::io::Error::other(words()))? / 2.0)
+}
+
 /// Bytes a second, each way.
 struct Bandwidth {
     read: f64,

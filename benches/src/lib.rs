@@ -17,6 +17,7 @@ pub mod fabric;
 pub mod figure;
 pub mod flush;
 pub mod footprint;
+pub mod gluster;
 mod in_place;
 mod latencies;
 pub mod lines;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
 use cell_benches::{
-    balance, checkpoint, console, fabric, flush, footprint, local, log, moves, onesided, pages, processes,
-    put, regions, restart, restore, rolling, selector, split, stall, table2, takeover, tls, tree,
+    balance, checkpoint, console, fabric, flush, footprint, gluster, local, log, moves, onesided, pages,
+    processes, put, regions, restart, restore, rolling, selector, split, stall, table2, takeover, tls, tree,
 };
 use clap::Parser;
 
@@ -38,6 +38,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Regions(options) => regions::run(options, &mut Report::new(&mut out, options.json)),
         Command::Restore(options) => restore::run(options, &mut Report::new(&mut out, options.json)),
         Command::Table2(parts) => table2::run(parts, &mut Report::new(&mut out, parts.options.json)),
+        Command::Gluster(given) => gluster::run(given, &mut Report::new(&mut out, given.options.json)),
         Command::Tls(options) => tls::run(options, &mut Report::new(&mut out, options.json)),
         Command::Tree(tree) => tree::run(tree, &mut Report::new(&mut out, tree.options.json)),
         Command::MemoryOf(arguments) => {

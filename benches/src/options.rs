@@ -26,6 +26,9 @@ pub enum Command {
     Memory(Options),
     /// Durable puts through client and node beside a node without a log, a raw loop and fio
     Put(Options),
+    /// Durable puts over a log root on a file system that replicates, beside fio's synced writes of the same
+    /// bytes
+    Gluster(GlusterOptions),
     /// Gets over TCP of a node that speaks TLS beside one that does not, and beside Redis without TLS
     Tls(Options),
     /// Reads of a served store by its clients, one-sided and by messages, beside local reads and Redis
@@ -164,6 +167,18 @@ pub struct MovesOptions {
     /// Moves of each
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
     pub moves: u16,
+    /// The common options
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// What `gluster` takes.
+#[derive(Clone, Debug, Args)]
+pub struct GlusterOptions {
+    /// A folder on the file system that is to be measured; --dir, on a local disk, has the rest. Without it
+    /// that of --dir is measured
+    #[arg(long, value_name = "DIR")]
+    pub log_root: Option<PathBuf>,
     /// The common options
     #[command(flatten)]
     pub options: Options,

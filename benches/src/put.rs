@@ -16,7 +16,7 @@ use crate::redis::{self, Keeps, Pipeline, Redis};
 use crate::served::{Served, many_meganodes, patient, spread};
 
 /// Puts that a client has outstanding.
-const OUTSTANDING: [usize; 3] = [64, 256, 1024];
+pub(crate) const OUTSTANDING: [usize; 3] = [64, 256, 1024];
 /// Connections of many clients, and the puts that each has outstanding.
 const CONNECTIONS: usize = 50;
 const EACH: usize = 16;
@@ -80,14 +80,14 @@ impl Drop for Scratch {
 }
 
 /// What everyone puts and gets: batches of updates of random entries, a batch a round.
-struct Work {
-    batches: Vec<Batch>,
+pub(crate) struct Work {
+    pub(crate) batches: Vec<Batch>,
     probes: Packed,
     size: usize,
 }
 
 impl Work {
-    fn new(data: &Dataset, rounds: usize) -> Self {
+    pub(crate) fn new(data: &Dataset, rounds: usize) -> Self {
         let size = usize::try_from(data.entries / 10).unwrap_or(usize::MAX).clamp(2_000, 100_000);
         let mut random = cell_random::Random::new(data.seed ^ 0x7075_7473);
         let mut batch = || {
@@ -141,13 +141,13 @@ impl First {
 }
 
 /// How a node's batches turned out: what the raw loop repeats.
-struct Shape {
-    puts: f64,
-    bytes: f64,
+pub(crate) struct Shape {
+    pub(crate) puts: f64,
+    pub(crate) bytes: f64,
 }
 
 /// Puts for a while and reads off the node's counters how large its batches were.
-fn shape(node: &mut Served, work: &Work, outstanding: usize) -> Result<Shape, BenchError> {
+pub(crate) fn shape(node: &mut Served, work: &Work, outstanding: usize) -> Result<Shape, BenchError> {
     let counters = |node: &Served| -> Result<(f64, f64), BenchError> {
         disk::pause(SNAPSHOT_AGE);
         Ok((node.metric("cell_pair_batches_total")?, node.metric("cell_pair_log_synced_bytes_total")?))

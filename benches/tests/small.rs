@@ -121,6 +121,18 @@ fn tls_small_prints_every_figure() {
 }
 
 #[test]
+fn gluster_small_prints_every_figure() {
+    if Command::new("fio").arg("--version").output().is_err() {
+        println!("SKIPPED: our puts beside fio's synced writes: fio is missing (apt install fio)");
+        return;
+    }
+    let folder = std::env::temp_dir().display().to_string();
+    let rows = rows_of("gluster", &["--log-root", &folder]);
+    assert_rows("gluster", &rows, &["gluster/durable 64", "gluster/durable 256", "gluster/durable 1024"]);
+    assert_goal(&rows, "gluster/durable 64", "op/s", ">= 0.5");
+}
+
+#[test]
 fn checkpoint_small_prints_every_figure() {
     let rows = rows("checkpoint");
     let wanted = [
