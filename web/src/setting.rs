@@ -22,6 +22,8 @@ pub(crate) const GUARDED_FILES: [(&str, bool); 4] =
     [(TOKENS_FILE, false), (TLS_CERTIFICATE_FILE, false), (TLS_KEY_FILE, true), (TLS_TRUST_FILE, false)];
 /// Where others find HTTP; a setting of the process.
 const ADVERTISED: &str = "advertise_http_address";
+/// Where others find the fabric; a setting of the process.
+const ADVERTISED_FABRIC: &str = "advertise_address";
 
 /// Names of this machine.
 const HOST_NAMES: TextForm = TextForm {
@@ -62,8 +64,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: HOSTS,
         meaning: "Names, separated by commas, under which people reach this node over HTTP, without ports. \
-                  Requests to other names than these, localhost and loopback addresses are refused, because \
-                  a web page can point its own name at this machine.",
+                  Requests to other names than these, that of advertise_address, localhost and loopback \
+                  addresses are refused, because a web page can point its own name at this machine.",
         default: "",
         bounds: Bounds::Form(HOST_NAMES),
         applies: Applies::Restart(
@@ -90,7 +92,7 @@ pub(crate) fn text<'a>(settings: &'a Settings, name: &str) -> Option<&'a str> {
 
 /// Further hosts that requests may name: those of the settings, and where others find this node.
 pub(crate) fn hosts(settings: &Settings) -> String {
-    [HOSTS, ADVERTISED].map(|name| text(settings, name).unwrap_or_default()).join(",")
+    [HOSTS, ADVERTISED, ADVERTISED_FABRIC].map(|name| text(settings, name).unwrap_or_default()).join(",")
 }
 
 /// How many changes a second a caller may make.
@@ -104,4 +106,30 @@ pub(crate) fn changes_per_second(settings: &Settings) -> f64 {
 /// Whether changes are refused.
 pub(crate) fn is_read_only(settings: &Settings) -> bool {
     matches!(settings.get(READ_ONLY), Some((Value::Flag(true), _)))
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::setting::Source;
+
+    use super::*;
+    use crate::host::Hosts;
+
+    const OF_THE_PROCESS: &[Setting] = &[Setting {
+        name: ADVERTISED_FABRIC,
+        meaning: "Where others connect.",
+        default: "",
+        bounds: Bounds::Form(OPTIONAL_PATH),
+        applies: Applies::Restart("It is a test's."),
+    }];
+
+    /// It was refused, though the cluster's own table says that the node is there.
+    #[test]
+    fn hosts_are_also_the_name_that_others_connect_to() {
+        let mut settings = Settings::new(&[crate::SETTINGS, OF_THE_PROCESS]);
+        assert!(!Hosts::new(&hosts(&settings)).permits("node-1.example:7080"));
+        settings.set(ADVERTISED_FABRIC, "node-1.example:7000", Source::Flag).unwrap();
+        let known = Hosts::new(&hosts(&settings));
+        assert!(known.permits("node-1.example:7080") && !known.permits("node-2.example:7080"));
+    }
 }
