@@ -7,7 +7,10 @@ mod etcd_lost;
 mod gluster;
 mod partitions;
 mod power;
+mod replaced;
 mod standing_still;
+mod walk;
+mod walk_through;
 
 use std::time::Duration;
 
