@@ -18,6 +18,8 @@ mod cores;
 mod dev;
 mod disk_size;
 mod doctor;
+#[cfg(test)]
+mod documents;
 mod encoding;
 mod environment;
 mod etcd_settings;
