@@ -281,7 +281,8 @@ pub struct PairSnapshot {
     /// Batch sync times: microseconds, p50, p99, max of the last second; 0: there were none.
     #[serde(serialize_with = "sync_times")]
     pub sync_us: [u64; 3],
-    /// Milliseconds for which the batch that is at the disk has waited for it; 0: there is none, or it gets on.
+    /// Milliseconds for which the batch that is at the disk has waited for it; 0: there is none, or it gets
+    /// on.
     #[serde(skip)]
     pub sync_waiting_ms: u64,
     /// Batches since the start by their sync times: bucket `i` ends at [`crate::sync_bucket_end_us`].

@@ -67,7 +67,11 @@ fn wrong_command(definition: &Command, words: &[&str]) -> Option<String> {
     let options = words.filter_map(|word| word.strip_prefix("--"));
     let mut names = options.filter_map(|option| option.split('=').next()).filter(|name| !name.is_empty());
     let is_there = |name: &str| {
-        name == "help" || command.get_arguments().any(|argument| argument.get_long() == Some(name))
+        let has_it = |argument: &clap::Arg| {
+            argument.get_long() == Some(name)
+                || argument.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
+        };
+        name == "help" || command.get_arguments().any(has_it)
     };
     let unknown = names.find(|name| !is_there(name));
     unknown.map(|name| format!("`{}` has no --{name}", command.get_name()))
