@@ -229,11 +229,30 @@ impl Door {
 
     /// Says that somebody was refused, now and then.
     fn say(&self, peer: SocketAddr, refusal: CoordinatorRefusal) {
-        let (now_ns, said_ns) = (boottime_ns(), self.said_ns.load(Ordering::Relaxed));
-        let is_due = said_ns == 0 || now_ns.saturating_sub(said_ns) >= SAID_EVERY_NS;
-        let said = self.said_ns.compare_exchange(said_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
-        if is_due && said.is_ok() {
+        if is_to_be_said(&self.said_ns, boottime_ns()) {
             tracing::warn!(%peer, %refusal, "the coordinator has let somebody not in");
         }
+    }
+}
+
+/// Whether something is to be said now, if it was said last then; it counts as said.
+fn is_to_be_said(last_ns: &AtomicU64, now_ns: u64) -> bool {
+    let said_ns = last_ns.load(Ordering::Relaxed);
+    let is_due = said_ns == 0 || now_ns.saturating_sub(said_ns) >= SAID_EVERY_NS;
+    // What is not said puts nothing off: who is refused all the time is told of again and again.
+    is_due && last_ns.compare_exchange(said_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_that_go_on_are_said_every_second() {
+        let last_ns = AtomicU64::new(0);
+        // Each tenth of a second somebody is refused.
+        let said = (0..30).map(|turn| SAID_EVERY_NS * (100 + turn) / 10);
+        let said = said.filter(|now_ns| is_to_be_said(&last_ns, *now_ns));
+        assert_eq!(said.count(), 3);
     }
 }
