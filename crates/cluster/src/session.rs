@@ -11,7 +11,8 @@
 //!
 //! An id's lower half counts. Its upper half follows from the cluster's random generation, which a new table
 //! draws, and from the keeper's incarnation: no process outlives a restored table, and what comes after it
-//! has other leases than those that were given since the backup.
+//! has other leases than those that were given since the backup. On etcd each process sees to the former by
+//! itself; a folder of Cell's own coordinator has to be restored while no node runs (`docs/HOSTS.md`).
 
 use std::sync::Arc;
 

@@ -32,6 +32,9 @@ use crate::providers::ticks::{Ticker, Ticks};
 use crate::renewers::Renewers;
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
 
+/// The first lease after a start has an id that is less than this above the lowest that it may be, at random.
+const LEASE_STEP_MAX: u32 = 1 << 20;
+
 /// Told once why the store has stopped.
 type OnStop = Box<dyn FnOnce(&ClusterError) + Send>;
 
@@ -52,7 +55,8 @@ pub struct Embedded {
 
 impl Embedded {
     /// Opens the table in `folder`, or begins one there with a random generation. All leases count as just
-    /// granted.
+    /// granted. Ids of leases go on from further on, by a random step: a folder that was restored from a
+    /// backup while no node ran gives none again that was given since.
     ///
     /// # Errors
     /// [`ClusterError::Held`] if a process has it open, [`ClusterError::Format`] if another version wrote it.
@@ -86,7 +90,12 @@ impl Embedded {
         let (mut disk, image) = StoreFolder::open(folder, syncer, FolderLock::acquire(folder)?)?;
         let fresh = image.is_none();
         let store = match image {
-            Some(image) => CoordinatorStore::restore(image, clock.now_ns()),
+            Some(mut image) => {
+                // It may be a backup, since which further ids were given: those are not given again.
+                let step = u64::from(random_generation()? % LEASE_STEP_MAX);
+                image.meta.lease_next = image.meta.lease_next.saturating_add(step);
+                CoordinatorStore::restore(image, clock.now_ns())
+            }
             None => CoordinatorStore::new(random_generation()?),
         };
         let meta = store.meta();

@@ -15,6 +15,8 @@ use cell_cluster::{
     Remote, Transaction, boottime_ns,
 };
 
+use crate::etcd::members::copy_folder;
+
 const MS: u64 = 1_000_000;
 /// How long anything may take that the machine only has to get done.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -218,4 +220,23 @@ fn server_gives_one_connection_its_share_of_the_leases() {
     other.keep_alive(lease).unwrap();
     clock.advance(60_000 * MS);
     greedy.grant(60_000).unwrap();
+}
+
+/// A folder goes back to what a copy of it has, and the process begins again there.
+#[test]
+fn leases_of_a_restored_folder_are_none_that_were_given_since_the_copy() {
+    let place = tempfile::tempdir().unwrap();
+    let (folder, copy) = (place.path().join("table"), place.path().join("copy"));
+    let grant = || {
+        let embedded = Embedded::open(&folder).unwrap();
+        [(); 3].map(|()| embedded.grant(60_000).unwrap().lease)
+    };
+    let before = grant();
+    copy_folder(&folder, &copy);
+    let since = grant();
+    std::fs::remove_dir_all(&folder).unwrap();
+    copy_folder(&copy, &folder);
+    let again = grant();
+    assert!(again.iter().all(|lease| !since.contains(lease)), "{again:?} were {since:?}");
+    assert!(before.iter().all(|old| since.iter().chain(&again).all(|new| new > old)), "ids grow");
 }
