@@ -258,7 +258,8 @@ fn holder(pid: Option<u32>) -> String {
 }
 
 impl ClusterError {
-    /// Whether the call may succeed when it is made again, after looking at what it did.
+    /// Whether the call may succeed when it is made again, after looking at what it did. A token that is not
+    /// known may be known again, or another one be shown: that ends nobody who serves.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(
@@ -270,9 +271,15 @@ impl ClusterError {
                     CoordinatorRefusal::Busy
                         | CoordinatorRefusal::NoRoom
                         | CoordinatorRefusal::SpaceAlarm
+                        | CoordinatorRefusal::Token
                         | CoordinatorRefusal::Quota { .. }
                 )
         )
+    }
+
+    /// Whether a first lease is not asked for again: somebody has to change something before.
+    pub(crate) fn refuses_first_lease(&self) -> bool {
+        !self.is_transient() || matches!(self, ClusterError::Refused(CoordinatorRefusal::Token))
     }
 
     /// Whether the coordinator did nothing because its disk is full, or its quota of such rows.

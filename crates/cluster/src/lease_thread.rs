@@ -243,7 +243,7 @@ impl Shell {
                         self.answered(Renewal::Granted(grant.lease));
                         return Some(Ok(grant.lease));
                     }
-                    Err(error) if !error.is_transient() => return Some(Err(error)),
+                    Err(error) if error.refuses_first_lease() => return Some(Err(error)),
                     Err(error) => {
                         let mut tries = tries.lock().unwrap_or_else(PoisonError::into_inner);
                         tries.failed += 1;

@@ -42,7 +42,13 @@ fn peer_that_is_not_trusted_is_asked_nothing_and_one_without_the_token_is_answer
     for token in ["", "of the nodeS", "of the nodes "] {
         let refused = remote(server.address(), ends.credentials(token)).grant(1_000).unwrap_err();
         let is_refused = matches!(refused, ClusterError::Refused(CoordinatorRefusal::Token));
-        assert!(is_refused && !refused.is_transient(), "`{token}`: {refused}");
+        assert!(is_refused && refused.is_transient(), "`{token}`: {refused}");
+        let asks = Arc::new(remote(server.address(), ends.credentials(token)));
+        let refused = FirstLease::ask(asks, LeaseTerms::new(1_000, 0.05)).unwrap().granted().err().unwrap();
+        assert!(
+            matches!(refused, ClusterError::Refused(CoordinatorRefusal::Token)),
+            "no node starts: {refused}"
+        );
     }
     assert_eq!(server.connections(), 0);
     remote(server.address(), ends.credentials(TOKEN)).grant(1_000).unwrap();
