@@ -72,7 +72,7 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
 
-    use cell_terms::setting::Source;
+    use cell_terms::setting::{Applies, Bounds, OPTIONAL_PATH, Setting, Source};
 
     use super::*;
 
@@ -100,5 +100,25 @@ mod tests {
         permit(0o600);
         watch.look().await;
         assert!(warnings.all().is_empty());
+    }
+
+    #[test]
+    fn token_that_is_shown_to_the_coordinator_is_a_secret() {
+        const OF_THE_PROCESS: &[Setting] = &[Setting {
+            name: setting::COORDINATOR_TOKEN,
+            meaning: "As the process declares it.",
+            default: "",
+            bounds: Bounds::Form(OPTIONAL_PATH),
+            applies: Applies::Restart("As the process declares it."),
+        }];
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        std::fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+        let mut settings = Settings::new(&[OF_THE_PROCESS]);
+        settings.set(setting::COORDINATOR_TOKEN, path, Source::Flag).unwrap();
+        let warnings = Arc::new(ProcessWarnings::default());
+        FileWatch::new(&settings, warnings.clone()).look_and_say();
+        let said = warnings.all();
+        assert!(said.len() == 1 && said[0].starts_with("coordinator_token_file: every user"), "{said:?}");
     }
 }
