@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use cell_cluster::{
-    ClusterError, Coordinator, CoordinatorRefusal, Embedded, NodeRefusal, Remote, TlsAddress,
+    ClusterError, Coordinator, CoordinatorRefusal, Embedded, EtcdError, NodeRefusal, Remote, TlsAddress,
 };
 use cell_drill::wire::PartitionWay;
 use cell_fabric::{NodeTls, Partition};
@@ -525,6 +525,9 @@ fn explain(error: NodeError) -> Failure {
             Exit::Usage,
             Some("give a smaller slot_bytes or a larger node_region_bytes, which holds at least one slot"),
         ),
+        NodeError::Cluster(ClusterError::Etcd(EtcdError::HistoryLost)) => {
+            (Exit::Error, Some("start it again: it goes by the rows that are there now"))
+        }
         // Their words say what to do.
         NodeError::Geometry { .. }
         | NodeError::Wal(WalError::FlushUnsure { .. })
@@ -580,6 +583,14 @@ mod tests {
         assert_eq!(of(&[address("tls://cell-1:7200")]), ("tls", "tls://cell-1:7200".to_owned()));
         let members = ("etcd_endpoints", "http://a:1, http://b:1");
         assert_eq!(of(&[address("etcd"), members]), ("etcd", "http://a:1 http://b:1".to_owned()));
+    }
+
+    /// systemd starts nobody again who has ended with 2, and another start goes by the rows that are there.
+    #[test]
+    fn node_whose_etcd_was_restored_is_to_be_started_again() {
+        let of = |error| explain(NodeError::Cluster(ClusterError::Etcd(error))).exit;
+        assert_eq!(of(EtcdError::HistoryLost), Exit::Error);
+        assert_eq!(of(EtcdError::Credentials), Exit::Usage);
     }
 
     /// It named the command without the number, which is refused.
