@@ -47,7 +47,6 @@ mod shapes;
 mod shown;
 pub mod split;
 pub mod stall;
-pub mod table2;
 pub mod takeover;
 mod times;
 pub mod tls;

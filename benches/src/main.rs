@@ -7,7 +7,7 @@ use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
 use cell_benches::{
     balance, checkpoint, console, fabric, flush, footprint, gluster, local, log, moves, onesided, pages,
-    processes, put, regions, restart, restore, rolling, selector, split, stall, table2, takeover, tls, tree,
+    processes, put, regions, restart, restore, rolling, selector, split, stall, takeover, tls, tree,
 };
 use clap::Parser;
 
@@ -21,6 +21,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Memory(options) => footprint::run(options, &mut Report::new(&mut out, options.json)),
         Command::Checkpoint(options) => checkpoint::run(options, &mut Report::new(&mut out, options.json)),
         Command::Console(options) => console::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Paper(options) => Ok(cell_paper::run(options, &mut out)?),
         Command::Put(options) => put::run(options, &mut Report::new(&mut out, options.json)),
         Command::Onesided(parts) => onesided::run(parts, &mut Report::new(&mut out, parts.options.json)),
         Command::Restart(options) => restart::run(options, &mut Report::new(&mut out, options.json)),
@@ -37,7 +38,6 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Flush(options) => flush::run(options, &mut Report::new(&mut out, options.json)),
         Command::Regions(options) => regions::run(options, &mut Report::new(&mut out, options.json)),
         Command::Restore(options) => restore::run(options, &mut Report::new(&mut out, options.json)),
-        Command::Table2(parts) => table2::run(parts, &mut Report::new(&mut out, parts.options.json)),
         Command::Gluster(given) => gluster::run(given, &mut Report::new(&mut out, given.options.json)),
         Command::Tls(options) => tls::run(options, &mut Report::new(&mut out, options.json)),
         Command::Tree(tree) => tree::run(tree, &mut Report::new(&mut out, tree.options.json)),

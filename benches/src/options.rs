@@ -68,8 +68,9 @@ pub enum Command {
     Regions(Options),
     /// A pair restored from its log and from an image, by core and by stage
     Restore(Options),
-    /// The paper's Table 2 by a model of its servers and both rules of the selector
-    Table2(PartOptions),
+    /// The paper's tables and figures by a model of its servers that steps our selector; no machine is
+    /// measured
+    Paper(cell_paper::PaperOptions),
     /// The tree by itself, with nodes of any size
     Tree(TreeOptions),
     /// One engine of `memory`, for that command's own use
@@ -231,6 +232,9 @@ pub enum BenchError {
     /// A server did not do what was asked.
     #[error(transparent)]
     Client(#[from] cell_client::ClientError),
+    /// The paper's tables could not be printed.
+    #[error(transparent)]
+    Paper(#[from] cell_paper::PaperError),
     /// A file, a process or the output failed.
     #[error(transparent)]
     Io(#[from] io::Error),

@@ -374,12 +374,22 @@ fn restore_small_prints_every_figure() {
     }
 }
 
+/// The whole of it is tested where it is, in `benches/paper`.
 #[test]
-fn table2_small_prints_every_figure() {
-    // All of it takes minutes without optimised code.
-    let rows = rows_of("table2", &["--only", "8 cores, 4 clients"]);
-    assert_rows("table2", &rows, &[]);
-    assert!(rows.iter().any(|row| has(row, "table2/four servers of 8 cores, 4 clients, adaptive (")));
+fn paper_prints_the_tables_that_are_asked_for() {
+    let output = Command::new(env!("CARGO_BIN_EXE_cell-benches"))
+        .args(["paper", "--table", "1", "--short", "--json"])
+        .output()
+        .expect("the benches can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("rows are UTF-8");
+    let rows: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("a row is JSON")).collect();
+    assert_eq!(rows.len(), 12);
+    assert!(
+        rows.iter()
+            .all(|row| row["sheet"] == "table1" && row["mops"].as_f64().is_some_and(|mops| mops > 0.0))
+    );
 }
 
 fn has(row: &Value, text: &str) -> bool {

@@ -40,6 +40,7 @@ const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
     ("test-kit", "tests/kit", 6, Some(&["terms", "cluster", "memory", "wal", "recovery", "pair"])),
     ("tests", "tests", 8, None),
     ("simulator", "tests/simulator", 10, None),
+    ("paper", "benches/paper", 9, Some(&["terms", "selector"])),
     ("benches", "benches", 10, None),
 ];
 
@@ -57,7 +58,7 @@ const WALLS: &[(&str, &[&str])] = &[
     ("anyhow", &["ops"]),
     ("masstree", &["benches"]),
     ("mimalloc", &["simulator"]),
-    ("clap", &["ops", "benches", "simulator"]),
+    ("clap", &["ops", "benches", "paper", "simulator"]),
     ("indicatif", &["ops"]),
     ("zstd", &["wal", "ops"]),
 ];
@@ -138,7 +139,7 @@ fn product_never_links_tests_or_benches() {
     for (name, folder, floor, _) in MAP.iter().filter(|(_, _, floor, _)| *floor <= 7) {
         let used =
             dependencies(&manifest(folder), &["dependencies", "build-dependencies", "dev-dependencies"]);
-        for outside in ["cell-tests", "cell-simulator", "cell-benches"] {
+        for outside in ["cell-tests", "cell-simulator", "cell-paper", "cell-benches"] {
             if used.contains(outside) {
                 violations.push(format!("{name} (floor {floor}) uses {outside}"));
             }

@@ -18,7 +18,7 @@ fn crates_by_name(sources: &[Source]) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for Source { path, text } in sources {
         let Some((folder, _)) = path.split_once("/src/") else { continue };
-        if folder.starts_with("tests") || folder == "benches" {
+        if folder.starts_with("tests") || folder.starts_with("benches") {
             continue;
         }
         let production = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();

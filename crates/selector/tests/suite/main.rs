@@ -2,6 +2,4 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
 
 mod decisions;
-mod model;
 mod runs;
-mod table2;

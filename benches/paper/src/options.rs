@@ -1,0 +1,93 @@
+//! The command: which tables and figures, and how they are printed.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::data::{DATA, DataError, PaperData};
+use crate::part::Part;
+use crate::study::Study;
+
+/// What `paper` takes. Without a table and a figure, all of them and what is past the paper.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PaperOptions {
+    /// Table 1 or 2; may be given several times
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub table: Vec<u8>,
+    /// Figure 4 to 9; may be given several times
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(4..=9))]
+    pub figure: Vec<u8>,
+    /// What the paper does not have: more servers, cards of today, skew, steps and herds
+    #[arg(long)]
+    pub past: bool,
+    /// One JSON row a row of a table on standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Writes the plots there
+    #[arg(long, value_name = "DIR")]
+    pub svg: Option<PathBuf>,
+    /// What all draws come from
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    pub seed: u64,
+    /// A tenth of the simulated time and few points: shows that all of it works, and its figures mean little
+    #[arg(long)]
+    pub short: bool,
+}
+
+/// Why nothing more was printed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PaperError {
+    /// The data files are not what they should be.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The output or a plot cannot be written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl PaperOptions {
+    /// What is to be printed.
+    #[must_use]
+    pub fn parts(&self) -> BTreeSet<Part> {
+        let tables = self.table.iter().map(|table| Part::Table(*table));
+        let figures = self.figure.iter().map(|figure| Part::Figure(*figure));
+        let parts: BTreeSet<Part> = tables.chain(figures).chain(self.past.then_some(Part::Past)).collect();
+        if parts.is_empty() { Part::ALL.into() } else { parts }
+    }
+}
+
+/// Prints what was asked for.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn run(options: &PaperOptions, out: &mut dyn Write) -> Result<(), PaperError> {
+    let study = Study::new(PaperData::parse(&DATA)?, options.seed, options.short);
+    for part in options.parts() {
+        let (sheets, plots) = study.outcome(part);
+        for sheet in sheets {
+            sheet.write(out, options.json)?;
+        }
+        if let Some(folder) = &options.svg {
+            std::fs::create_dir_all(folder)?;
+            for plot in plots {
+                std::fs::write(folder.join(format!("{}.svg", plot.name)), plot.svg())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_without_a_choice_are_all_of_them() {
+        assert_eq!(PaperOptions::default().parts(), Part::ALL.into());
+        let chosen = PaperOptions { figure: vec![7, 4, 7], past: true, ..PaperOptions::default() };
+        assert_eq!(chosen.parts(), [Part::Figure(4), Part::Figure(7), Part::Past].into());
+    }
+}

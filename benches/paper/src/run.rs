@@ -1,0 +1,371 @@
+//! A run: events in the order of their time. Whoever decides on a search is the selector of
+//! `crates/selector`, one for each client and process, asked and told as the client does it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use cell_selector::{MeganodeId, Question, Reason, Sample, SearchKind, SearchPath, Selector};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use crate::card::{CardQueue, Station};
+use crate::cluster::{Cluster, WRITE_SEARCHES};
+use crate::observed::{Observed, Window};
+
+/// Meganodes of a process.
+const MEGANODES: u64 = 16;
+/// The way differs a little each time, so that clients do not run in step.
+const WIRE_JITTER_NS: f64 = 1_000.0;
+/// Clients begin within such a time.
+const BEGIN_WITHIN_NS: u64 = 10_000;
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Search,
+    Get,
+    Update,
+    Insert,
+}
+
+/// What happens at an event.
+const BEGIN: u8 = 0;
+const ARRIVE: u8 = 1;
+const ANSWERED: u8 = 2;
+const SPLIT: u8 = 3;
+
+/// One operation in hand of a thread.
+#[derive(Clone, Debug)]
+struct Slot {
+    group: usize,
+    thread: usize,
+    work: Work,
+    path: SearchPath,
+    process: usize,
+    meganode: u64,
+    plan: usize,
+    /// Reads that are done.
+    done: usize,
+    /// When it was to begin, when its turn came, and when its last message or read was posted.
+    due_ns: u64,
+    began_ns: u64,
+    posted_ns: u64,
+}
+
+struct Thread {
+    selectors: Vec<Option<Box<Selector>>>,
+    random: Xoshiro256PlusPlus,
+    in_hand: u32,
+    /// When its next operation is due, of those that come at a pace.
+    next_ns: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Process {
+    machine: usize,
+    /// Among those of its machine.
+    number: usize,
+    inserts: u32,
+    pieces_left: u32,
+}
+
+struct Run<'a> {
+    cluster: &'a Cluster,
+    slots: Vec<Slot>,
+    threads: Vec<Thread>,
+    processes: Vec<Process>,
+    /// By machine.
+    cores: Vec<Vec<Station>>,
+    cards: Vec<CardQueue>,
+    events: BinaryHeap<Reverse<(u64, usize, u8)>>,
+    /// How often each process is asked, summed up; the last is the part of those simulated.
+    asked: Vec<f64>,
+    /// Slots whose operations are with servers that are not simulated.
+    elsewhere: Vec<usize>,
+    observed: Observed,
+    is_warm: bool,
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number).expect("64 bits")
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times are positive and below 2^53"
+)]
+fn whole(ns: f64) -> u64 {
+    ns as u64
+}
+
+/// From 0 to below 1.
+fn draw(random: &mut Xoshiro256PlusPlus) -> f64 {
+    (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+impl Cluster {
+    /// Steps it to its end.
+    pub(crate) fn run(&self) -> Observed {
+        Run::new(self).finish()
+    }
+}
+
+impl<'a> Run<'a> {
+    fn new(cluster: &'a Cluster) -> Run<'a> {
+        assert_eq!(cluster.asked.len(), cluster.processes(), "each process is asked so often");
+        let mut seeds = Xoshiro256PlusPlus::seed_from_u64(cluster.seed);
+        let here = cluster.asked.iter().sum::<f64>() + 1e-9;
+        let (mut slots, mut threads) = (Vec::new(), Vec::new());
+        for (group, of) in cluster.groups.iter().enumerate() {
+            for _ in 0..of.threads {
+                let mut random = Xoshiro256PlusPlus::seed_from_u64(seeds.next_u64());
+                let pace_ns = of.every_ns.unwrap_or(BEGIN_WITHIN_NS) as f64;
+                let next_ns = of.works_ns.0 + 1 + whole(pace_ns * draw(&mut random));
+                let idle = Slot {
+                    group,
+                    thread: threads.len(),
+                    work: Work::Search,
+                    path: SearchPath::Server,
+                    process: 0,
+                    meganode: 0,
+                    plan: 0,
+                    done: 0,
+                    due_ns: next_ns,
+                    began_ns: 0,
+                    posted_ns: 0,
+                };
+                slots.extend(std::iter::repeat_n(idle, of.in_hand));
+                let in_hand = u32::try_from(of.in_hand - 1).unwrap_or(u32::MAX);
+                let selectors = (0..cluster.processes()).map(|_| None).collect();
+                threads.push(Thread { selectors, random, in_hand, next_ns });
+            }
+        }
+        let of_machine = |(machine, processes): (usize, usize)| {
+            (0..processes).map(move |number| Process { machine, number, ..Process::default() })
+        };
+        let machines = cluster.machines.iter().map(|machine| machine.processes).enumerate();
+        let mut asked = cluster.asked.clone();
+        (1..asked.len()).for_each(|at| asked[at] += asked[at - 1]);
+        let events = slots.iter().enumerate().map(|(at, slot)| Reverse((slot.due_ns, at, BEGIN)));
+        // The slots of a thread stand side by side: those that are here at first are taken evenly from all.
+        let is_here = |at: usize| whole((at + 1) as f64 * here) > whole(at as f64 * here);
+        let elsewhere = (0..slots.len()).filter(|at| !is_here(*at)).collect();
+        let events = events.filter(|Reverse((_, at, _))| is_here(*at)).collect();
+        Run {
+            cluster,
+            slots,
+            threads,
+            processes: machines.flat_map(of_machine).collect(),
+            cores: cluster.machines.iter().map(|of| vec![Station::default(); of.processes]).collect(),
+            cards: vec![CardQueue::default(); cluster.machines.len()],
+            events,
+            asked,
+            elsewhere,
+            observed: Run::nothing_observed(cluster),
+            is_warm: false,
+        }
+    }
+
+    fn nothing_observed(cluster: &Cluster) -> Observed {
+        let windows = index(cluster.until_ns.div_ceil(cluster.window_ns));
+        Observed {
+            window_ns: cluster.window_ns,
+            warm: index(cluster.warm_ns / cluster.window_ns),
+            windows: vec![vec![Window::default(); windows]; cluster.groups.len()],
+            done: vec![0; cluster.processes()],
+            ..Observed::default()
+        }
+    }
+
+    fn finish(mut self) -> Observed {
+        while let Some(Reverse((now_ns, at, what))) = self.events.pop()
+            && now_ns < self.cluster.until_ns
+        {
+            if !self.is_warm && now_ns >= self.cluster.warm_ns {
+                self.is_warm = true;
+                self.cores.iter_mut().flatten().for_each(|core| core.busy_ns = 0.0);
+                for card in &mut self.cards {
+                    (card.processing.busy_ns, card.memory.busy_ns) = (0.0, 0.0);
+                }
+            }
+            match what {
+                BEGIN => self.begin(now_ns, at),
+                ARRIVE => self.arrive(now_ns, at),
+                ANSWERED => self.answered(now_ns, at),
+                _ => self.split(now_ns, at),
+            }
+        }
+        let counted_ns = (self.cluster.until_ns - self.cluster.warm_ns) as f64;
+        let busy = |station: &Station| station.busy_ns / counted_ns;
+        self.observed.core_busy = self.cores.iter().flatten().map(busy).collect();
+        self.observed.card_busy =
+            self.cards.iter().map(|card| [busy(&card.processing), busy(&card.memory)]).collect();
+        self.observed
+    }
+
+    fn at(&mut self, time_ns: f64, slot: usize, what: u8) {
+        self.events.push(Reverse((whole(time_ns), slot, what)));
+    }
+
+    fn begin(&mut self, now_ns: u64, at: usize) {
+        let (cluster, slot) = (self.cluster, &mut self.slots[at]);
+        let group = &cluster.groups[slot.group];
+        if now_ns >= group.works_ns.1 {
+            return;
+        }
+        let thread = &mut self.threads[slot.thread];
+        let here = draw(&mut thread.random) * self.asked[self.asked.len() - 1];
+        slot.process = self.asked.partition_point(|up_to| *up_to <= here).min(self.asked.len() - 1);
+        slot.meganode = thread.random.next_u64() % MEGANODES;
+        let (kind, mix) = (draw(&mut thread.random), group.mix);
+        slot.work = match kind {
+            kind if kind < mix.gets => Work::Get,
+            kind if kind < mix.gets + mix.updates => Work::Update,
+            kind if kind < mix.gets + mix.updates + mix.inserts => Work::Insert,
+            _ => Work::Search,
+        };
+        slot.plan = cluster.reads.draw(draw(&mut thread.random));
+        (slot.done, slot.began_ns) = (0, now_ns);
+        slot.path = SearchPath::Server;
+        if matches!(slot.work, Work::Search | Work::Get) {
+            let seed = cluster.seed ^ ((slot.thread as u64) << 32) ^ ((slot.process as u64) << 1) ^ 1;
+            let selector = thread.selectors[slot.process].get_or_insert_with(|| {
+                Box::new(Selector::new(group.settings.clone(), Xoshiro256PlusPlus::seed_from_u64(seed)))
+            });
+            let decision = selector.decide(&Question {
+                now_ns,
+                kind: SearchKind::Point,
+                meganode: Some(MeganodeId(slot.meganode << 26)),
+                one_sided: Ok(()),
+                in_hand: thread.in_hand,
+            });
+            slot.path = decision.path;
+            if self.is_warm {
+                self.observed.decided += 1;
+                let is_unknown = matches!(decision.reason, Reason::NotEnoughSamples | Reason::IdleReset);
+                self.observed.unknown += u64::from(is_unknown);
+            }
+        }
+        self.post(now_ns, at);
+    }
+
+    fn post(&mut self, now_ns: u64, at: usize) {
+        let slot = &mut self.slots[at];
+        slot.posted_ns = now_ns;
+        let jitter_ns = WIRE_JITTER_NS * (draw(&mut self.threads[slot.thread].random) - 0.5);
+        self.at(now_ns as f64 + self.cluster.wire_ns / 2.0 + jitter_ns, at, ARRIVE);
+    }
+
+    /// The core that a process has now.
+    fn core(&mut self, now_ns: u64, process: usize) -> &mut Station {
+        let Process { machine, number, .. } = self.processes[process];
+        let step = self.cluster.step.filter(|(from_ns, _)| now_ns >= *from_ns);
+        let cores = step.map_or(self.cluster.machines[machine].cores, |(_, cores)| cores);
+        &mut self.cores[machine][number % cores]
+    }
+
+    /// At the server's card, and for a message at its process.
+    fn arrive(&mut self, now_ns: u64, at: usize) {
+        let (cluster, slot) = (self.cluster, &self.slots[at]);
+        let (process, work) = (slot.process, slot.work);
+        let machine = self.processes[process].machine;
+        let card = &mut self.cards[machine];
+        let machine = &cluster.machines[machine];
+        let served_ns = match slot.path {
+            SearchPath::OneSided => {
+                let areas = cluster.reads.areas(slot.plan);
+                let area = areas.get(slot.done).copied().unwrap_or(cluster.extent_area);
+                card.read(&machine.card, now_ns as f64, area)
+            }
+            SearchPath::Server => {
+                let gone_ns = card.message(&machine.card, now_ns as f64);
+                let searches = if matches!(work, Work::Search | Work::Get) { 1.0 } else { WRITE_SEARCHES };
+                let jitter = 0.5 + draw(&mut self.threads[slot.thread].random);
+                let end_ns = self.core(now_ns, process).serve(gone_ns, machine.cpu_ns * searches * jitter);
+                if work == Work::Insert {
+                    self.inserted(process, end_ns);
+                }
+                end_ns
+            }
+        };
+        self.at(served_ns + cluster.wire_ns / 2.0, at, ANSWERED);
+    }
+
+    /// One more pair is there; perhaps its meganode is to be split.
+    fn inserted(&mut self, at: usize, now_ns: f64) {
+        let (Some(splits), process) = (self.cluster.splits, &mut self.processes[at]) else { return };
+        process.inserts += 1;
+        if process.inserts >= splits.inserts {
+            process.inserts = 0;
+            process.pieces_left += splits.pieces;
+            self.at(now_ns, at, SPLIT);
+        }
+    }
+
+    /// The core copies a piece, then serves who has come meanwhile.
+    fn split(&mut self, now_ns: u64, at: usize) {
+        let (Some(splits), process) = (self.cluster.splits, &mut self.processes[at]) else { return };
+        if process.pieces_left > 0 {
+            process.pieces_left -= 1;
+            let end_ns = self.core(now_ns, at).serve(now_ns as f64, splits.piece_ns);
+            self.at(end_ns, at, SPLIT);
+        }
+    }
+
+    fn answered(&mut self, now_ns: u64, at: usize) {
+        let slot = &mut self.slots[at];
+        let selector = self.threads[slot.thread].selectors[slot.process].as_deref_mut();
+        let (kind, is_search) = (SearchKind::Point, matches!(slot.work, Work::Search | Work::Get));
+        let latency_ns = now_ns - slot.posted_ns;
+        match (slot.path, selector) {
+            (SearchPath::OneSided, Some(selector)) => {
+                selector.on_sample(now_ns, Sample::Read { kind, latency_ns });
+                slot.done += 1;
+                let reads = self.cluster.reads.areas(slot.plan).len() + usize::from(slot.work == Work::Get);
+                if slot.done < reads {
+                    return self.post(now_ns, at);
+                }
+                let meganode = Some(MeganodeId(slot.meganode << 26));
+                let (reads, latency_ns) = (u32::try_from(reads).unwrap_or(u32::MAX), now_ns - slot.began_ns);
+                selector.on_sample(now_ns, Sample::OneSided { kind, meganode, latency_ns, reads });
+            }
+            (SearchPath::Server, Some(selector)) if is_search => {
+                selector.on_sample(now_ns, Sample::Server { kind, latency_ns });
+            }
+            _ => {}
+        }
+        self.count(now_ns, at, is_search);
+        self.next(now_ns, at);
+    }
+
+    fn count(&mut self, now_ns: u64, at: usize, is_search: bool) {
+        let slot = &self.slots[at];
+        let latency_ns = now_ns - slot.due_ns;
+        let window = &mut self.observed.windows[slot.group][index(now_ns / self.cluster.window_ns)];
+        window.done += 1;
+        if is_search {
+            window.searches += 1;
+            window.server_side += u64::from(slot.path == SearchPath::Server);
+            window.latencies.add(latency_ns);
+        }
+        self.observed.done[slot.process] += u64::from(self.is_warm);
+    }
+
+    /// The next operation: when the thread's pace says; or when this one is done, of the same slot or, with
+    /// servers that are not simulated, of one that is there until now.
+    fn next(&mut self, now_ns: u64, at: usize) {
+        let slot = &self.slots[at];
+        let thread = &mut self.threads[slot.thread];
+        let (mut next, mut due_ns) = (at, now_ns + 1);
+        if let Some(every_ns) = self.cluster.groups[slot.group].every_ns {
+            thread.next_ns += every_ns;
+            due_ns = thread.next_ns;
+        } else if !self.elsewhere.is_empty() {
+            let drawn = index(thread.random.next_u64() % self.elsewhere.len() as u64);
+            next = std::mem::replace(&mut self.elsewhere[drawn], at);
+        }
+        self.slots[next].due_ns = due_ns;
+        self.at(due_ns.max(now_ns + 1) as f64, next, BEGIN);
+    }
+}

@@ -1,0 +1,88 @@
+//! What all tables and figures share: the paper's figures, the calibrated machines, how long is simulated,
+//! and which of many runs is shown.
+
+use crate::calibration::{Calibration, Clients};
+use crate::cluster::{Cluster, fixed};
+use crate::data::PaperData;
+use crate::observed::Observed;
+use crate::plot::Plot;
+use crate::sheet::Sheet;
+
+/// What is shown of one table or figure.
+pub type Outcome = (Vec<Sheet>, Vec<Plot>);
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// The paper's figures.
+    pub data: PaperData,
+    /// The model's machines.
+    pub calibration: Calibration,
+    /// What all draws come from.
+    pub seed: u64,
+    /// A tenth of the time, fewer servers: it shows that everything works, and its figures mean little.
+    pub short: bool,
+}
+
+impl Study {
+    /// A study of the paper's figures.
+    #[must_use]
+    pub fn new(data: PaperData, seed: u64, short: bool) -> Study {
+        let calibration = Calibration::new(&data.inputs);
+        Study { data, calibration, seed, short }
+    }
+
+    /// So much time, or a tenth of it, in whole windows of 5 ms.
+    pub(crate) fn time_ns(&self, ms: u64) -> u64 {
+        let ms = if self.short { (ms / 10).max(10) } else { ms };
+        ms.div_ceil(5) * 5_000_000
+    }
+
+    /// Runs it until all clients have settled, and then as long as figures need.
+    pub(crate) fn steady(&self, cluster: Cluster) -> Observed {
+        let warm_ns = self.time_ns(300);
+        let until_ns = warm_ns + self.time_ns(150);
+        Cluster { seed: self.seed, ..cluster.lasting(warm_ns, until_ns) }.run()
+    }
+
+    /// One run with a fixed share, which has nothing to settle.
+    pub(crate) fn at_share(&self, cluster: &Cluster, share: f64) -> Observed {
+        let warm_ns = self.time_ns(20);
+        let until_ns = warm_ns + self.time_ns(60);
+        Cluster { seed: self.seed, ..cluster.with(&fixed(share)).lasting(warm_ns, until_ns) }.run()
+    }
+
+    /// The best of all fixed shares, to a fortieth, and that share.
+    pub(crate) fn best_fixed(&self, cluster: &Cluster) -> (f64, f64) {
+        let rate = |share: f64| (self.at_share(cluster, share).rate_k(), share);
+        let best = |shares: &[f64]| {
+            let rates = shares.iter().map(|share| rate(*share));
+            rates.max_by(|one, other| one.0.total_cmp(&other.0)).expect("there are shares")
+        };
+        let mut found = best(&[0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]);
+        for step in [0.05, 0.025] {
+            let beside = [found.1 - step, found.1 + step].map(|share| share.clamp(0.0, 1.0));
+            let better = best(&beside);
+            if better.0 > found.0 {
+                found = better;
+            }
+        }
+        found
+    }
+
+    /// Of several numbers of clients the one whose latency is lowest, of those within 5 % of the highest
+    /// throughput: as the paper has it (4.2).
+    pub(crate) fn saturated(
+        &self,
+        candidates: &[Clients],
+        run: impl Fn(Clients) -> Observed,
+    ) -> (Clients, Observed) {
+        let mut runs: Vec<(Clients, Observed)> =
+            candidates.iter().map(|clients| (*clients, run(*clients))).collect();
+        let highest_k = runs.iter().map(|(_, run)| run.rate_k()).fold(0.0, f64::max);
+        runs.retain(|(_, run)| run.rate_k() >= 0.95 * highest_k);
+        let mean_us = |run: &Observed| run.total().latencies.mean_us();
+        let nearest = runs.into_iter().min_by(|one, other| mean_us(&one.1).total_cmp(&mean_us(&other.1)));
+        nearest.expect("there are candidates")
+    }
+}
