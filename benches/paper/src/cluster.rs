@@ -58,9 +58,10 @@ pub(crate) const WRITE_SEARCHES: f64 = 1.5;
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
     pub(crate) machines: Vec<Machine>,
-    /// How often each process is asked, machine by machine, in parts of all operations. What is left of 1 goes
-    /// to machines that are like those here and are not simulated: as many operations as are done here go there,
-    /// and as many come, each of a client that is drawn from all. So there are as many here at any time.
+    /// How often each process is asked, machine by machine, in parts of all operations. What is left of 1
+    /// goes to machines that are like those here and are not simulated: as many operations as are done here
+    /// go there, and as many come, each of a client that is drawn from all. So there are as many here at
+    /// any time.
     pub(crate) asked: Vec<f64>,
     pub(crate) groups: Vec<Group>,
     pub(crate) reads: Reads,

@@ -45,7 +45,8 @@ const COLUMNS: [&str; 8] = [
 ];
 
 pub(crate) fn outcome(study: &Study) -> Outcome {
-    let title = "operations of four servers with two cores, in thousands a second; the paper's figure has no numbers in the text";
+    let title = "operations of four servers with two cores, in thousands a second; the paper's figure has no \
+         numbers in the text";
     let mut sheet = Sheet::new("figure9", title, &COLUMNS);
     let mut lines: Vec<Line> = ["adaptive", "rule of the paper", "server only"]
         .iter()

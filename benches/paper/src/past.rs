@@ -62,8 +62,8 @@ fn lasting(study: &Study, cluster: Cluster, ms: u64) -> Observed {
 
 /// As many servers, with the paper's machines and clients in proportion.
 fn servers(study: &Study) -> Sheet {
-    let title = "servers of two cores and the paper's cards; one server is simulated, the others take as long; rate of all; \
-                 cards have room for the connections, except where it is said";
+    let title = "servers of two cores and the paper's cards; one server is simulated, the others take as long; rate \
+         of all; cards have room for the connections, except where it is said";
     let mut sheet = Sheet::new("past_servers", title, &RULE_COLUMNS);
     let cores = 2;
     let counts: &[(usize, usize, bool, u64)] = if study.short {
@@ -110,8 +110,8 @@ const CACHE_SEARCHES: u64 = 400_000;
 
 /// Cards of today, with the reads that the client's own cache leaves of each search.
 fn cards(study: &Study) -> Sheet {
-    let title = "16 servers; a search takes a core 1 us, the way there and back 2.5 us; the client's cache of 128 MB keeps any level \
-                 but the leaves; rate of all";
+    let title = "16 servers; a search takes a core 1 us, the way there and back 2.5 us; the client's cache of 128 \
+         MB keeps any level but the leaves; rate of all";
     let mut sheet = Sheet::new("past_cards", title, &RULE_COLUMNS);
     let searches = if study.short { CACHE_SEARCHES / 20 } else { CACHE_SEARCHES };
     let tree = Tree::of_the_paper(&study.data.inputs, CARD_SERVERS);
@@ -221,8 +221,8 @@ const NEAR: f64 = 0.95;
 /// What servers can do changes at once: how soon is a rule near the best of the new state?
 fn steps(study: &Study) -> (Sheet, Plot) {
     let columns = ["step", "rule", "near_the_best_after_ms", "at_the_end_of_best_percent"];
-    let title = "four servers of eight processes that lose cores or get them back: time until a rule stays above 95 % of the best \
-                 fixed share";
+    let title = "four servers of eight processes that lose cores or get them back: time until a rule stays above 95 \
+         % of the best fixed share";
     let mut sheet = Sheet::new("past_steps", title, &columns);
     let clients = Clients { processes: 20, in_hand: 1 };
     let model = study.calibration.cluster((SERVERS, 8), clients, &fixed(1.0));

@@ -9,7 +9,8 @@ use crate::study::{Outcome, Study};
 pub(crate) fn outcome(study: &Study) -> Outcome {
     let columns =
         ["servers", "kind", "mops", "us", "paper_mops", "paper_us", "mops_error_percent", "us_error_percent"];
-    let title = "1 KB reads over 1 GB, two-way messages of 128 bytes, and both (inputs: the card's rates, the first row's latency)";
+    let title = "1 KB reads over 1 GB, two-way messages of 128 bytes, and both (inputs: the card's rates, the first \
+         row's latency)";
     let mut sheet = Sheet::new("table1", title, &columns);
     let calibration = &study.calibration;
     let readers = calibration.readers();
@@ -36,9 +37,10 @@ pub(crate) fn outcome(study: &Study) -> Outcome {
         }
     }
     sheet.note(format!(
-        "Calibrated: {:.1} us there and back. One server's card: a message takes its processing {:.0} ns, a read {:.0} ns; \
-         memory {:.0} and {:.0} ns (over 64 MB {:.0} ns). A core's search: {} us with 1 to 8 cores, {:.2} us on a server \
-         that stands alone. A card has room for {:.0} connections; without it a request takes {:.0} ns more.",
+        "Calibrated: {:.1} us there and back. One server's card: a message takes its processing {:.0} ns, a \
+         read {:.0} ns; memory {:.0} and {:.0} ns (over 64 MB {:.0} ns). A core's search: {} us with 1 to 8 \
+         cores, {:.2} us on a server that stands alone. A card has room for {:.0} connections; without it a \
+         request takes {:.0} ns more.",
         calibration.wire_ns / 1e3,
         calibration.cards[0].1.message_processing_ns,
         calibration.cards[0].1.read_processing_ns,

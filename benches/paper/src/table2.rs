@@ -89,7 +89,8 @@ const TABLE_COLUMNS: [&str; 19] = [
 ];
 
 pub(crate) fn outcome_of_table(study: &Study) -> Outcome {
-    let title = "searches of four servers in thousands a second; `cell` is our default rule, `paper_rule` the paper's in our code (input: server_only)";
+    let title = "searches of four servers in thousands a second; `cell` is our default rule, `paper_rule` the \
+         paper's in our code (input: server_only)";
     let mut sheet = Sheet::new("table2", title, &TABLE_COLUMNS);
     let rows = rows(study, SERVERS);
     for row in &rows {
