@@ -3,7 +3,7 @@
 
 use cell_tests::wait;
 
-use super::{SHORT_LEASE_MS, WRITES, on_three_hosts};
+use super::{SHORT_LEASE_MS, WRITES, WRITES_TO_ALL, on_three_hosts};
 
 /// Where etcd's members are asked.
 const ETCD_PORT: u16 = 2379;
@@ -56,7 +56,7 @@ fn hosts_that_do_not_hear_each_other_and_are_heard_by_the_third_lose_nothing() {
         let followers = scene.followers();
         scene.under_load("followers of etcd do not hear each other", Some(followers[0]), |traffic| {
             network.part(followers[0], followers[1]);
-            traffic.wait_acknowledged(10 * WRITES);
+            traffic.wait_acknowledged(WRITES_TO_ALL);
             scene.hosts.heal();
         });
         let leader = scene.etcd.wait_leader();
@@ -72,7 +72,7 @@ fn hosts_that_do_not_hear_each_other_and_are_heard_by_the_third_lose_nothing() {
         let name = "what one host sends to another is lost";
         scene.under_load(name, Some(followers[0]), |traffic| {
             network.drop_one_way(followers[0], followers[1]);
-            traffic.wait_acknowledged(10 * WRITES);
+            traffic.wait_acknowledged(WRITES_TO_ALL);
             scene.hosts.heal();
         });
     });
@@ -85,12 +85,12 @@ fn packets_that_are_lost_or_wait_cost_time_alone() {
         let victim = scene.followers()[0];
         scene.under_load("one packet of ten is lost", Some(victim), |traffic| {
             network.loss(victim, 10);
-            traffic.wait_acknowledged(WRITES);
+            traffic.wait_acknowledged(WRITES_TO_ALL);
             scene.hosts.heal();
         });
         scene.under_load("a host is sent 4 Mbit/s at most", Some(victim), |traffic| {
             network.slow(victim, 4_000);
-            traffic.wait_acknowledged(WRITES);
+            traffic.wait_acknowledged(WRITES_TO_ALL);
             scene.hosts.heal();
         });
     });
