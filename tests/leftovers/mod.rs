@@ -1,4 +1,4 @@
-//! A test that is killed leaves no process behind, and nothing mounted.
+//! A test that is killed leaves no process behind, nothing mounted, and no host.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use cell_tests::faulty_disk::{Fault, FaultyDisk};
+use cell_tests::hosts::Hosts;
 use cell_tests::process::{by_number, have_ended, stop, wait_ended};
 use cell_tests::reaper;
 use cell_tests::server::Server;
@@ -55,6 +56,30 @@ fn mount_and_stand_still() -> ! {
     loop {
         std::thread::park();
     }
+}
+
+/// Hosts, on one of which a process runs whose parents are not the test's.
+fn start_hosts_and_stand_still() -> ! {
+    let hosts = Hosts::start(1);
+    if let Some(hosts) = &hosts {
+        hosts.host(1).done(["sh", "-c", "setsid sleep infinity >/dev/null 2>&1 &"]);
+    }
+    let folder = hosts.as_ref().map(|hosts| hosts.folder().display().to_string());
+    println!("\n{STARTED}{}", folder.unwrap_or_default());
+    loop {
+        std::thread::park();
+    }
+}
+
+/// How many processes a process has started that live, also those whose parents have ended: they have its
+/// mark (`tests/src/reaper.rs`).
+fn started_by(process: u32) -> usize {
+    let mark = format!("STARTED_BY_TEST={process};");
+    let has_mark =
+        |environment: &[u8]| environment.split(|byte| *byte == 0).any(|one| one == mark.as_bytes());
+    let all = fs::read_dir("/proc").expect("the kernel lists processes").flatten();
+    let environments = all.filter_map(|one| fs::read(one.path().join("environ")).ok());
+    environments.filter(|environment| has_mark(environment)).count()
 }
 
 /// Starts the test of this thread again as one that is to be killed; what it says that it has started.
@@ -107,4 +132,22 @@ fn test_that_is_killed_leaves_nothing_mounted() {
             !is_mounted(folder) && !Path::new(folder).exists()
         });
     }
+}
+
+#[test]
+fn test_that_is_killed_leaves_no_host_behind() {
+    if std::env::var_os(VICTIM).is_some() {
+        start_hosts_and_stand_still();
+    }
+    let (victim, folders) = start_victim();
+    let number = victim.0.id();
+    let Some(folder) = folders.first() else {
+        println!("SKIPPED: hosts of a test that is killed: it takes root, iproute2, nftables and overlay");
+        return;
+    };
+    // The first processes of a host, of the client's and of the network, with their `unshare`, and one more.
+    assert!(Path::new(folder).exists() && started_by(number) >= 7, "{} run", started_by(number));
+    drop(victim); // by `kill -9`
+    wait::until("nothing runs that it has started", || started_by(number) == 0);
+    wait::until(&format!("{folder} is gone"), || !Path::new(folder).exists());
 }

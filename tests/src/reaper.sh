@@ -24,5 +24,6 @@ for folder; do
         umount -l "$mount"
     done
     for device in $devices; do losetup -d "$device"; done
-    rm -rf --one-file-system "$folder"
+    # What the kernel ends with a host may have written once more.
+    rm -rf --one-file-system "$folder" || { sleep 1; rm -rf --one-file-system "$folder"; }
 done
