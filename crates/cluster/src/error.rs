@@ -258,8 +258,9 @@ fn holder(pid: Option<u32>) -> String {
 }
 
 impl ClusterError {
-    /// Whether the call may succeed when it is made again, after looking at what it did. A token that is not
-    /// known may be known again, or another one be shown: that ends nobody who serves.
+    /// Whether the call may succeed when it is made again, after looking at what it did. A token or a password
+    /// that is not known may be known again, or another one be shown, and a right that was taken away be given
+    /// back: that ends nobody who serves.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(
@@ -274,12 +275,23 @@ impl ClusterError {
                         | CoordinatorRefusal::Token
                         | CoordinatorRefusal::Quota { .. }
                 )
-        )
+        ) || self.is_refused_for_rights()
     }
 
     /// Whether a first lease is not asked for again: somebody has to change something before.
     pub(crate) fn refuses_first_lease(&self) -> bool {
-        !self.is_transient() || matches!(self, ClusterError::Refused(CoordinatorRefusal::Token))
+        !self.is_transient() || self.is_refused_for_rights()
+    }
+
+    /// Whether the coordinator does not take who asks for somebody that may.
+    fn is_refused_for_rights(&self) -> bool {
+        matches!(
+            self,
+            ClusterError::Refused(CoordinatorRefusal::Token)
+                | ClusterError::Etcd(
+                    EtcdError::Credentials | EtcdError::Password { .. } | EtcdError::Permission { .. }
+                )
+        )
     }
 
     /// Whether the coordinator did nothing because its disk is full, or its quota of such rows.
@@ -302,5 +314,28 @@ impl ClusterError {
             _ => return false,
         };
         is_full(source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A password that was changed in etcd before it was in the nodes' files ended all nodes for good.
+    #[test]
+    fn is_transient_what_a_password_or_a_right_mends_and_no_first_lease_is_asked_for_again() {
+        let rights = [
+            EtcdError::Credentials,
+            EtcdError::Password { why: "it is not there".into() },
+            EtcdError::Permission { prefix: "cell/".into() },
+        ];
+        for error in rights.map(ClusterError::from) {
+            assert!(error.is_transient() && error.refuses_first_lease(), "{error}");
+        }
+        for error in [EtcdError::HistoryLost, EtcdError::CommonName].map(ClusterError::from) {
+            assert!(!error.is_transient() && error.refuses_first_lease(), "{error}");
+        }
+        let busy = ClusterError::Refused(CoordinatorRefusal::Busy);
+        assert!(busy.is_transient() && !busy.refuses_first_lease());
     }
 }

@@ -1,6 +1,7 @@
 //! What can be wrong between a node and its etcd, beyond an etcd that does not answer.
 
-/// Asking again does not help: somebody has to change something first.
+/// Asking again does not help before somebody has changed something. Of these a process that serves outlives
+/// those of passwords and rights ([`crate::ClusterError::is_transient`]).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {

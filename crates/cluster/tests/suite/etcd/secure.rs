@@ -117,7 +117,8 @@ fn users_are_let_in_by_password_and_at_their_own_prefix_alone() {
     assert_eq!(refused(&as_user("stranger", "wrong")), EtcdError::Credentials);
 }
 
-/// etcd forgets a token that nobody has used for a second, and those of a user whose password changes.
+/// etcd forgets a token that nobody has used for a second, and those of a user whose password changes. Who
+/// serves asks on until its own file has the new password, too; who starts is refused.
 #[test]
 fn token_that_etcd_has_forgotten_is_asked_for_again() {
     let Some(mut members) = EtcdMembers::start(1, &["--auth-token-ttl", "1"]) else { return };
@@ -136,6 +137,12 @@ fn token_that_etcd_has_forgotten_is_asked_for_again() {
     applied(&way, "b").unwrap();
 
     members.change_password("cell", "second");
+    let refused = applied(&way, "c").unwrap_err();
+    let is_by_password = |error: &ClusterError| matches!(error, ClusterError::Etcd(EtcdError::Credentials));
+    assert!(is_by_password(&refused) && refused.is_transient(), "{refused}");
+    let starts = Arc::new(Etcd::new(&options).unwrap());
+    let refused = FirstLease::ask(starts, LeaseTerms::new(TTL_MS, 0.05)).unwrap().granted().err().unwrap();
+    assert!(is_by_password(&refused), "{refused}");
     user(passwords.path(), "cell", "second");
     applied(&way, "c").unwrap();
     members.kill(0);
