@@ -110,7 +110,8 @@ impl Door {
             move |token: &str| known.holder(token.as_bytes()).is_some_and(|holder| holder.grants.administers);
         let server = CoordinatorTlsServer::start(coordinator, address, tls.server(), Arc::new(check));
         let server = server.map_err(|error| {
-            Failure::new(Exit::Usage, with_causes(&error)).next("give another coordinator_listen_address")
+            // Its address may be there, or let go, at the next start.
+            Failure::new(Exit::Error, with_causes(&error)).next("give another coordinator_listen_address")
         })?;
         Ok(Some(Door { server, tls, access }))
     }

@@ -152,7 +152,9 @@ pub(crate) fn explain_web(error: WebError) -> Failure {
         WebError::NotLoopback { .. } => "give a loopback address as http_address, or TLS and tokens",
         _ => "give another http_address",
     };
-    Failure::usage(with_causes(&error)).next(next)
+    // An address may be there, or let go, at the next start.
+    let exit = if matches!(error, WebError::Bind { .. }) { Exit::Error } else { Exit::Usage };
+    Failure::new(exit, with_causes(&error)).next(next)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use cell_web::TOKENS_FILE;
 use super::conversation;
 use super::guards::Guards;
 use super::host::AgentHost;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::process_settings::AGENT_ADDRESS;
 use crate::start_checks::{address, check_tls, explain_web};
 
@@ -57,7 +57,8 @@ impl AgentDoor {
         }
         let cannot = |error: std::io::Error| {
             let what = format!("the agent cannot listen on {wanted}: {error}");
-            Failure::usage(what).next("another process listens there: give another agent_address")
+            // The address may be there, or let go, at the next start.
+            Failure::new(Exit::Error, what).next("another process listens there: give another agent_address")
         };
         let listener = TcpListener::bind(wanted).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
@@ -131,7 +132,9 @@ mod tests {
         let missing = refused(&[at("127.0.0.1:0"), (TOKENS_FILE, "/nowhere/tokens")]);
         assert!(missing.contains("/nowhere/tokens"), "{missing}");
         let door = AgentDoor::listen(&settings(&[tokens, at("127.0.0.1:0")])).unwrap();
-        let taken = refused(&[tokens, at(&door.address().to_string())]);
-        assert!(taken.contains("cannot listen on"), "{taken}");
+        let place = door.address().to_string();
+        let taken = AgentDoor::listen(&settings(&[tokens, at(&place)])).err().unwrap();
+        assert!(taken.what.contains("cannot listen on"), "{taken}");
+        assert_eq!(taken.exit, Exit::Error, "systemd starts it again");
     }
 }

@@ -9,7 +9,7 @@ use cell_cluster::{
     ClusterError, Coordinator, CoordinatorRefusal, Embedded, EtcdError, NodeRefusal, Remote, TlsAddress,
 };
 use cell_drill::wire::PartitionWay;
-use cell_fabric::{NodeTls, Partition};
+use cell_fabric::{FabricError, NodeTls, Partition};
 use cell_memory::MemoryError;
 use cell_node::{
     AccessRules, Ended, FailureKind, NO_ROOM, NodeError, NodeHandle, NodeOptions, NodeSnapshot, NodeState,
@@ -499,6 +499,8 @@ fn explain(error: NodeError) -> Failure {
         NodeError::Fabric(error) if error.is_about_verbs() => {
             (Exit::Usage, Some("see the settings fabric_verbs and fabric_verbs_device"))
         }
+        // The address may be there, or let go, at the next start.
+        NodeError::Fabric(FabricError::Listen { .. }) => (Exit::Error, Some("give another listen_address")),
         NodeError::Fabric(_) => (Exit::Usage, Some("give another listen_address")),
         NodeError::Cluster(ClusterError::Terms(difference)) => (Exit::Usage, Some(difference.next)),
         NodeError::Cluster(ClusterError::NodeElsewhere { .. }) => (
@@ -591,6 +593,18 @@ mod tests {
         let of = |error| explain(NodeError::Cluster(ClusterError::Etcd(error))).exit;
         assert_eq!(of(EtcdError::HistoryLost), Exit::Error);
         assert_eq!(of(EtcdError::Credentials), Exit::Usage);
+    }
+
+    /// At boot an address of the host may not be up yet.
+    #[test]
+    fn node_that_cannot_listen_is_to_be_started_again() {
+        let address = std::net::SocketAddr::from(([192, 0, 2, 1], 7000));
+        let source = std::io::ErrorKind::AddrNotAvailable.into();
+        let failure = explain(NodeError::Fabric(FabricError::Listen { address, source }));
+        assert_eq!(failure.exit, Exit::Error);
+        let source = std::io::ErrorKind::AddrNotAvailable.into();
+        assert_eq!(explain_web(cell_web::WebError::Bind { address, source }).exit, Exit::Error);
+        assert_eq!(explain(NodeError::Fabric(FabricError::AddressInvalid)).exit, Exit::Usage);
     }
 
     /// It named the command without the number, which is refused.

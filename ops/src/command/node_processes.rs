@@ -190,7 +190,8 @@ fn refuse_taken(plan: &Plan, place: u16) -> Result<(), Failure> {
         if let Err(error) = TcpListener::bind(address) {
             let what = format!("cannot listen on {address}: {error}");
             let next = format!("another process listens there: give another port as {name}");
-            return Err(Failure::usage(what).next(next));
+            // The address may be there, or let go, at the next start.
+            return Err(Failure::new(Exit::Error, what).next(next));
         }
     }
     Ok(())

@@ -241,3 +241,22 @@ fn coordinator_does_not_listen_without_tls_or_without_a_token_of_role_admin() {
     replace(&site.path("tokens"), OPERATOR);
     refused(&flags, "no token of role admin");
 }
+
+/// At boot a name may lead nowhere yet, and an address may not be up: systemd, which starts nobody again who has
+/// ended with 2, is to try again.
+#[test]
+fn coordinator_that_cannot_listen_yet_is_to_be_started_again() {
+    let site = Site::new();
+    let mut flags = site.coordinator_flags();
+    let taken = std::net::TcpListener::bind(("127.0.0.1", site.port())).unwrap();
+    for listen in [None, Some("--listen=nowhere.invalid:7200")] {
+        if let Some(listen) = listen {
+            flags[2] = listen.to_owned();
+        }
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let refused = command(&flags).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+    }
+    drop(taken);
+}
