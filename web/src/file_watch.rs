@@ -103,22 +103,31 @@ mod tests {
     }
 
     #[test]
-    fn token_that_is_shown_to_the_coordinator_is_a_secret() {
-        const OF_THE_PROCESS: &[Setting] = &[Setting {
-            name: setting::COORDINATOR_TOKEN,
-            meaning: "As the process declares it.",
-            default: "",
-            bounds: Bounds::Form(OPTIONAL_PATH),
-            applies: Applies::Restart("As the process declares it."),
-        }];
+    fn what_is_shown_to_the_coordinator_is_a_secret() {
+        const fn of_the_process(name: &'static str) -> Setting {
+            Setting {
+                name,
+                meaning: "As the process declares it.",
+                default: "",
+                bounds: Bounds::Form(OPTIONAL_PATH),
+                applies: Applies::Restart("As the process declares it."),
+            }
+        }
+        const OF_THE_PROCESS: &[Setting] = &[
+            of_the_process(setting::COORDINATOR_TOKEN),
+            of_the_process(setting::ETCD_PASSWORD),
+            of_the_process(setting::ETCD_KEY),
+        ];
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_str().unwrap();
         std::fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
-        let mut settings = Settings::new(&[OF_THE_PROCESS]);
-        settings.set(setting::COORDINATOR_TOKEN, path, Source::Flag).unwrap();
-        let warnings = Arc::new(ProcessWarnings::default());
-        FileWatch::new(&settings, warnings.clone()).look_and_say();
-        let said = warnings.all();
-        assert!(said.len() == 1 && said[0].starts_with("coordinator_token_file: every user"), "{said:?}");
+        for of_the_process in OF_THE_PROCESS {
+            let mut settings = Settings::new(&[OF_THE_PROCESS]);
+            settings.set(of_the_process.name, path, Source::Flag).unwrap();
+            let warnings = Arc::new(ProcessWarnings::default());
+            FileWatch::new(&settings, warnings.clone()).look_and_say();
+            let (said, begins) = (warnings.all(), format!("{}: every user", of_the_process.name));
+            assert!(said.len() == 1 && said[0].starts_with(&begins), "{said:?}");
+        }
     }
 }

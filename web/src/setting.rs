@@ -18,16 +18,21 @@ pub(crate) const CHANGES_PER_SECOND: &str = "http_changes_per_second";
 /// Of nodes without settings; the declaration's default is the same.
 pub(crate) const CHANGES_PER_SECOND_DEFAULT: f64 = 20.0;
 /// Settings that name files which nobody else should write, and whether nobody else should read them.
-pub(crate) const GUARDED_FILES: [(&str, bool); 5] = [
+pub(crate) const GUARDED_FILES: [(&str, bool); 7] = [
     (TOKENS_FILE, false),
     (TLS_CERTIFICATE_FILE, false),
     (TLS_KEY_FILE, true),
     (TLS_TRUST_FILE, false),
     (COORDINATOR_TOKEN, true),
+    (ETCD_PASSWORD, true),
+    (ETCD_KEY, true),
 ];
 /// The file of the token that the node shows its coordinator, by which one may do everything; a setting of the
 /// process.
 pub(crate) const COORDINATOR_TOKEN: &str = "coordinator_token_file";
+/// The files by which the node is let in by etcd; settings of the process.
+pub(crate) const ETCD_PASSWORD: &str = "etcd_password_file";
+pub(crate) const ETCD_KEY: &str = "etcd_client_key_file";
 /// Where others find HTTP; a setting of the process.
 const ADVERTISED: &str = "advertise_http_address";
 /// Where others find the fabric; a setting of the process.
