@@ -106,8 +106,8 @@ pub use moves::{BalancerWish, Moves};
 pub use notice::{NOTICE_PREFIX, Notices};
 pub use providers::{
     Away, COORDINATOR_BYTES_MIN, CoordinatorServer, CoordinatorStore, CoordinatorTlsServer, Delta, Embedded,
-    Etcd, EtcdOptions, Fault, Remote, STORE_FORMAT_VERSION, Sim, SimLink, StoreImage, StoreMeta, TlsAddress,
-    TlsCredentials, TokenCheck, parse_etcd_endpoints,
+    Etcd, EtcdOptions, Fault, Remote, STORE_FORMAT_VERSION, Sim, SimLink, StoreImage, StoreMeta,
+    StrangerPlace, Strangers, TlsAddress, TlsCredentials, TokenCheck, parse_etcd_endpoints,
 };
 pub use renewals::RenewalFigures;
 pub use renewers::Renewers;

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cell_drill::wire::{DrillAnswer, HELLO_BYTES_MAX, LINE_BYTES_MAX};
@@ -28,18 +29,24 @@ const TAKEN_WITHIN_MS: u32 = 20_000;
 /// How TLS begins.
 const TLS_HAND_SHAKE: u8 = 0x16;
 
-/// Serves a connection until it ends.
-pub(super) fn serve(socket: TcpStream, guards: &Guards, host: &AgentHost) -> io::Result<()> {
+/// Serves a connection until it ends. Who has shown a token of the role admin is one of so many: what
+/// `let_in` returns, unless there are too many, is dropped in the end.
+pub(super) fn serve(
+    socket: TcpStream,
+    guards: &Guards,
+    host: &AgentHost,
+    let_in: impl FnOnce() -> Option<Arc<()>>,
+) -> io::Result<()> {
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(HELLO_PATIENCE))?;
     socket.set_write_timeout(Some(HELLO_PATIENCE))?;
     notice_death(&socket)?;
     let own = socket.try_clone()?;
     match guards.tls() {
-        None => converse(BufReader::new(socket), &own, guards, host),
+        None => converse(BufReader::new(socket), &own, guards, host, let_in),
         Some(tls) => {
             let connection = ServerConnection::new(tls.server()).map_err(io::Error::other)?;
-            converse(BufReader::new(StreamOwned::new(connection, socket)), &own, guards, host)
+            converse(BufReader::new(StreamOwned::new(connection, socket)), &own, guards, host, let_in)
         }
     }
 }
@@ -60,6 +67,7 @@ fn converse<S: Read + Write>(
     socket: &TcpStream,
     guards: &Guards,
     host: &AgentHost,
+    let_in: impl FnOnce() -> Option<Arc<()>>,
 ) -> io::Result<()> {
     if stream.fill_buf()?.first() == Some(&TLS_HAND_SHAKE) {
         let next = "leave --ca out, or give the agent a certificate (tls_certificate_file, tls_key_file)";
@@ -72,6 +80,10 @@ fn converse<S: Read + Write>(
     let credential = match guards.admit(&line, socket.peer_addr()?) {
         Ok(credential) => credential,
         Err(refused) => return say(&mut stream, &not_done(refused)),
+    };
+    let Some(_place) = let_in() else {
+        let refused = refuse("it has as many connections as it takes".to_owned(), "wait until one has ended");
+        return say(&mut stream, &not_done(refused));
     };
     let hello = DrillAnswer { at_ns: cell_cluster::boottime_ns(), ..DrillAnswer::default() };
     say(&mut stream, &hello)?;

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
+use cell_cluster::Strangers;
 use cell_node::AccessRules;
 use cell_terms::setting::Settings;
 use cell_web::TOKENS_FILE;
@@ -17,7 +18,7 @@ use crate::exit::{Exit, Failure};
 use crate::process_settings::AGENT_ADDRESS;
 use crate::start_checks::{address, check_tls, explain_web};
 
-/// Connections at a time. More are turned away.
+/// Connections at a time whose peers have shown a token of the role admin. More are turned away.
 const CONNECTIONS_MAX: usize = 64;
 /// Between two tries to accept where there is no descriptor for one.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -81,7 +82,7 @@ impl AgentDoor {
     /// There is no thread.
     pub(crate) fn serve(self, host: AgentHost) -> anyhow::Result<()> {
         let AgentDoor { listener, guards, .. } = self;
-        let (host, places) = (Arc::new(host), Arc::new(()));
+        let (host, places, strangers) = (Arc::new(host), Arc::new(()), Arc::new(Strangers::default()));
         let accept = move || {
             for socket in listener.incoming() {
                 let Ok(socket) = socket else {
@@ -89,16 +90,20 @@ impl AgentDoor {
                     thread::park_timeout(AGAIN);
                     continue;
                 };
-                if Arc::strong_count(&places) > CONNECTIONS_MAX {
-                    tracing::warn!("a connection to the agent was turned away: it has {CONNECTIONS_MAX}");
-                    continue;
-                }
-                let (guards, host, place) = (guards.clone(), Arc::clone(&host), Arc::clone(&places));
+                let (Ok(peer), Ok(own)) = (socket.peer_addr(), socket.try_clone()) else { continue };
+                let stranger = strangers.enter(peer.ip(), &Arc::new(own));
+                let (guards, host, places) = (guards.clone(), Arc::clone(&host), Arc::downgrade(&places));
+                // Its place, once it has shown a token.
+                let let_in = move || {
+                    drop(stranger);
+                    let place = places.upgrade()?;
+                    // Who accepts has one, too.
+                    (Arc::strong_count(&place) <= CONNECTIONS_MAX + 1).then_some(place)
+                };
                 let serve = move || {
-                    if let Err(error) = conversation::serve(socket, &guards, &host) {
+                    if let Err(error) = conversation::serve(socket, &guards, &host, let_in) {
                         tracing::info!(%error, "a connection to the agent ended");
                     }
-                    drop(place);
                 };
                 if let Err(error) = thread::Builder::new().name("agent".into()).spawn(serve) {
                     tracing::warn!(%error, "no thread for a drill");
@@ -112,8 +117,19 @@ impl AgentDoor {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpStream;
+    use std::sync::mpsc::channel;
+
+    use cell_cluster::Sim;
+    use cell_drill::wire::DrillAnswer;
+
     use super::*;
+    use crate::dev::drill_turn::DrillTurns;
     use crate::settings::tests::settings;
+
+    /// SHA-256 of `a`.
+    const TOKEN: &str = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb";
 
     fn refused(values: &[(&str, &str)]) -> String {
         AgentDoor::listen(&settings(values)).map(drop).unwrap_err().what
@@ -136,5 +152,27 @@ mod tests {
         let taken = AgentDoor::listen(&settings(&[tokens, at(&place)])).err().unwrap();
         assert!(taken.what.contains("cannot listen on"), "{taken}");
         assert_eq!(taken.exit, Exit::Error, "systemd starts it again");
+    }
+
+    /// Who says nothing, or drips bytes, held all places.
+    #[test]
+    fn serve_lets_a_drill_in_however_many_strangers_say_nothing() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), format!("admin root {TOKEN}\n")).unwrap();
+        let tokens = (TOKENS_FILE, file.path().to_str().unwrap());
+        let door = AgentDoor::listen(&settings(&[tokens, (AGENT_ADDRESS, "127.0.0.1:0")])).unwrap();
+        let address = door.address();
+        let coordinator = Arc::new(Sim::new(1).link());
+        let (events, _supervisor) = channel();
+        let turns = DrillTurns::default();
+        door.serve(AgentHost { coordinator, events, turns, first: 1, allows_drills: false }).unwrap();
+        let connect = || TcpStream::connect(address).unwrap();
+        let _silent: Vec<_> = (0..CONNECTIONS_MAX + 7).map(|_| connect()).collect();
+        let mut drill = connect();
+        drill.write_all(b"{\"wire\":1,\"token\":\"a\"}\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(drill).read_line(&mut line).unwrap();
+        let answer: DrillAnswer = serde_json::from_str(&line).unwrap();
+        assert_eq!(answer.refused, None);
     }
 }

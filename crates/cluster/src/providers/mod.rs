@@ -38,5 +38,6 @@ pub use room::COORDINATOR_BYTES_MIN;
 pub use server::CoordinatorServer;
 pub use sim::{Away, Fault, Sim, SimLink};
 pub use store::{CoordinatorStore, Delta, STORE_FORMAT_VERSION, StoreImage, StoreMeta};
+pub use strangers::{Place as StrangerPlace, Strangers};
 pub use tls_server::{CoordinatorTlsServer, TokenCheck};
 pub use tls_way::{TlsAddress, TlsCredentials};

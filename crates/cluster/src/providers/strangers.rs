@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Most at a time. For one that connects in order a place is taken for the time of some messages.
 pub(crate) const STRANGERS_MAX: usize = 256;
 
-/// See the module's text.
+/// Those who have not shown yet who they are: see the module's text. There are 256 places.
 #[derive(Default)]
-pub(crate) struct Strangers {
+pub struct Strangers {
     /// In the order in which they came.
     list: Mutex<Vec<Stranger>>,
     next: AtomicU64,
@@ -23,15 +23,15 @@ struct Stranger {
     stream: Arc<TcpStream>,
 }
 
-/// One of them. Dropping it frees its place.
-pub(crate) struct Place {
+/// The place of one of [`Strangers`]. Dropping it frees it.
+pub struct Place {
     strangers: Arc<Strangers>,
     number: u64,
 }
 
 impl Strangers {
     /// Takes one in. Where there are too many, one goes for it.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr, stream: &Arc<TcpStream>) -> Place {
+    pub fn enter(self: &Arc<Self>, address: IpAddr, stream: &Arc<TcpStream>) -> Place {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut list = self.lock();
         if list.len() >= STRANGERS_MAX {
