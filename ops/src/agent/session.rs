@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cell_cluster::Members;
-use cell_drill::wire::{DrillAnswer, DrillRequest, PartitionWay};
+use cell_drill::wire::{DrillAnswer, DrillRequest, PartitionWay, Refused};
 
 use super::cluster_turn::ClusterTurn;
 use super::host::AgentHost;
@@ -88,6 +88,9 @@ impl<'a> AgentSession<'a> {
             let node = remedy.node();
             match self.drill.answer(remedy).refused {
                 None => tracing::warn!(node, "what a drill has left was taken back: {}", remedy.word()),
+                Some(refused) if ended_with_process(remedy, &refused) => {
+                    tracing::warn!(node, why = refused.what, "what a drill has left ended with its process");
+                }
                 Some(refused) => {
                     tracing::error!(
                         node,
@@ -113,6 +116,11 @@ impl<'a> AgentSession<'a> {
         }
         self.cluster.clone()
     }
+}
+
+/// Whether what is taken back by this has ended by itself: who stood still and has died stands still no more.
+fn ended_with_process(remedy: DrillRequest, refused: &Refused) -> bool {
+    matches!(remedy, DrillRequest::Cont { .. }) && !refused.is_away
 }
 
 impl Drop for AgentSession<'_> {
@@ -193,6 +201,17 @@ mod tests {
             ]
         );
         assert_eq!(done.len(), requests.len() - 1 + 1 + 3, "the begin is none of the supervisor's");
+    }
+
+    /// It was said to stand still for good, though another process was up.
+    #[test]
+    fn fault_of_a_node_that_died_while_it_stood_still_does_not_last() {
+        let no_process = refuse("node 9 has no process to cont".to_owned(), "wait");
+        assert!(ended_with_process(DrillRequest::Cont { node: 9 }, &no_process));
+        let slow = DrillRequest::SlowDisk { node: 9, delay_ms: 0 };
+        assert!(!ended_with_process(slow, &no_process), "the process that follows has it, too");
+        let silent = Refused { is_away: true, ..no_process };
+        assert!(!ended_with_process(DrillRequest::Cont { node: 9 }, &silent));
     }
 
     /// A host, with node 1 of two drained by a drill; and the drains.
