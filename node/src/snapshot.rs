@@ -164,6 +164,8 @@ pub enum FailureKind {
     /// It does not fit its cluster: other terms or sizes, or a number that another node has or that was
     /// removed.
     JoinRefused,
+    /// The coordinator's rows are not those that it has seen: they were restored, or are another one's.
+    HistoryLost,
 }
 
 impl FailureKind {
@@ -175,6 +177,7 @@ impl FailureKind {
             FailureKind::LeaseLost => "failed: the lease was lost",
             FailureKind::RecoveryRefused => "failed: recovery refused a pair",
             FailureKind::JoinRefused => "failed: the node does not fit its cluster",
+            FailureKind::HistoryLost => "failed: the coordinator has another history than before",
         }
     }
 }

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cell_cluster::{ClusterError, Coordinator, FirstLease, FolderLock, LeaseThread, LeaseTries, boottime_ns};
+use cell_cluster::{
+    ClusterError, Coordinator, EtcdError, FirstLease, FolderLock, LeaseThread, LeaseTries, boottime_ns,
+};
 use cell_fabric::{
     Greeting, HostEndpoint, HostOptions, OneSided, Poller, ReadPermission, ShmOptions, SocketName,
     VerbsOptions,
@@ -388,6 +390,7 @@ fn failure_kind(error: &NodeError) -> FailureKind {
         | NodeError::Geometry { .. }
         | NodeError::Layout { .. }
         | NodeError::Memory(MemoryError::Geometry { .. }) => FailureKind::JoinRefused,
+        NodeError::Cluster(ClusterError::Etcd(EtcdError::HistoryLost)) => FailureKind::HistoryLost,
         _ => FailureKind::RecoveryRefused,
     }
 }
@@ -497,6 +500,7 @@ mod tests {
         assert_eq!(kind(ClusterError::LeaseEnded { lease }), FailureKind::LeaseLost);
         let geometry = NodeError::Geometry { setting: "slot_bytes", wanted: 2, found: 1 };
         assert_eq!(failure_kind(&geometry), FailureKind::JoinRefused);
+        assert_eq!(kind(EtcdError::HistoryLost.into()), FailureKind::HistoryLost);
         assert_eq!(kind(ClusterError::NotInitialised), FailureKind::RecoveryRefused);
     }
 }

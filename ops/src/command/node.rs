@@ -475,6 +475,7 @@ fn failed_words(kind: FailureKind) -> &'static str {
         FailureKind::LeaseLost => "failed: its lease was lost, because it was not renewed in time",
         FailureKind::RecoveryRefused => "failed: recovery refused its pair",
         FailureKind::JoinRefused => "failed: it does not fit its cluster",
+        FailureKind::HistoryLost => "failed: its coordinator has another history than before",
         _ => "failed",
     }
 }
