@@ -2,8 +2,8 @@
 //! that the agent renews as long as the drill is connected.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,14 +36,81 @@ pub(super) struct ClusterTurn {
 /// A lease that ends with this, and with it all that hangs on it.
 struct Lease {
     coordinator: Arc<dyn Coordinator>,
-    lease: Incarnation,
+    now: LeaseNow,
+}
+
+/// Another lease follows one that has ended too early; none: the turn is over.
+#[derive(Clone)]
+struct LeaseNow(Arc<Mutex<Option<Incarnation>>>);
+
+impl LeaseNow {
+    fn lock(&self) -> MutexGuard<'_, Option<Incarnation>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lease {
+    fn new(coordinator: &Arc<dyn Coordinator>, lease: Incarnation) -> Lease {
+        Lease { coordinator: coordinator.clone(), now: LeaseNow(Arc::new(Mutex::new(Some(lease)))) }
+    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Err(error) = self.coordinator.end_lease(self.lease) {
+        let lease = self.now.lock().take();
+        if let Some(Err(error)) = lease.map(|lease| self.coordinator.end_lease(lease)) {
             tracing::debug!(%error, "the turn of a drill lasts until its lease has ended");
         }
+    }
+}
+
+/// What keeps a turn.
+struct Keeping {
+    coordinator: Arc<dyn Coordinator>,
+    lease: LeaseNow,
+    row: ClaimRow,
+    /// Whether the row hangs on the lease.
+    has_row: bool,
+}
+
+impl Keeping {
+    /// Renews the lease, or takes the row anew under another one where it has ended; whether the turn goes on.
+    fn go_on(&mut self) -> bool {
+        let lease = *self.lease.lock();
+        let Some(lease) = lease else { return false };
+        let kept = match self.coordinator.keep_alive(lease) {
+            Err(ClusterError::LeaseEnded { .. }) => self.begin_anew(),
+            kept => kept,
+        };
+        let kept = kept.and_then(|()| self.take_row());
+        if let Err(error) = kept {
+            tracing::warn!(%error, "another drill may begin beside the one that runs");
+        }
+        true
+    }
+
+    fn begin_anew(&mut self) -> Result<(), ClusterError> {
+        self.has_row = false;
+        let granted = self.coordinator.grant(LEASE_MS)?.lease;
+        let mut now = self.lease.lock();
+        if now.is_some() {
+            *now = Some(granted);
+            return Ok(());
+        }
+        drop(now);
+        self.coordinator.end_lease(granted)
+    }
+
+    fn take_row(&mut self) -> Result<(), ClusterError> {
+        let lease = *self.lease.lock();
+        let Some(lease) = lease.filter(|_| !self.has_row) else { return Ok(()) };
+        match self.row.take(&*self.coordinator, lease)? {
+            None => self.has_row = true,
+            Some(other) => {
+                tracing::warn!(node = other.node, "another drill has begun beside the one that runs");
+            }
+        }
+        Ok(())
     }
 }
 
@@ -70,7 +137,7 @@ impl ClusterTurn {
                 Err(_) => thread::sleep(AGAIN),
             }
         };
-        let lease = Lease { coordinator: self.coordinator.clone(), lease: granted.lease };
+        let lease = Lease::new(&self.coordinator, granted.lease);
         let row = ClaimRow {
             id: format!("drill-{}-{:016x}", self.first, RandomState::new().build_hasher().finish()),
             runner: self.first.into(),
@@ -79,34 +146,29 @@ impl ClusterTurn {
             repeat_id: None,
         };
         loop {
-            match row.take(&*self.coordinator, lease.lease) {
+            match row.take(&*self.coordinator, granted.lease) {
                 Ok(None) => break,
                 Ok(Some(other)) if Instant::now() >= until => return Err(is_running(&other)),
                 Err(error) if Instant::now() >= until => return Err(silent(&error)),
                 Ok(Some(_)) | Err(_) => thread::sleep(AGAIN),
             }
         }
-        let ends = self.renew(lease.lease)?;
+        let (coordinator, lease_now) = (self.coordinator.clone(), lease.now.clone());
+        let ends = renew(Keeping { coordinator, lease: lease_now, row, has_row: true })?;
         self.held = Some((ends, lease));
         Ok(())
     }
+}
 
-    /// Renews a lease on a thread of its own, until what is returned is dropped.
-    fn renew(&self, lease: Incarnation) -> Result<Sender<()>, Refused> {
-        let (ends, ended) = channel::<()>();
-        let coordinator = self.coordinator.clone();
-        let renew = move || {
-            while ended.recv_timeout(RENEWED_EVERY) == Err(RecvTimeoutError::Timeout) {
-                if let Err(error) = coordinator.keep_alive(lease) {
-                    tracing::warn!(%error, "another drill may begin beside the one that runs");
-                }
-            }
-        };
-        let started = thread::Builder::new().name("drill-turn".into()).spawn(renew);
-        started
-            .map_err(|error| refuse(format!("the agent has no thread for a drill: {error}"), "try again"))?;
-        Ok(ends)
-    }
+/// Keeps a turn on a thread of its own, until what is returned is dropped.
+fn renew(mut turn: Keeping) -> Result<Sender<()>, Refused> {
+    let (ends, ended) = channel::<()>();
+    let renew = move || {
+        while ended.recv_timeout(RENEWED_EVERY) == Err(RecvTimeoutError::Timeout) && turn.go_on() {}
+    };
+    let started = thread::Builder::new().name("drill-turn".into()).spawn(renew);
+    started.map_err(|error| refuse(format!("the agent has no thread for a drill: {error}"), "try again"))?;
+    Ok(ends)
 }
 
 fn is_running(other: &ClaimRow) -> Refused {
@@ -150,6 +212,27 @@ mod tests {
         assert_eq!(third.take(Some(1)).unwrap_err().what, "a drill of node 5 is running, begun at node 5");
         sim.advance(LEASE_MS * 1_100_000);
         assert_eq!(third.take(Some(1)), Ok(()));
+    }
+
+    /// A coordinator that was away for long ends no drill: its row is taken again.
+    #[test]
+    fn turn_whose_lease_has_ended_is_taken_again_until_it_is_over() {
+        let sim = Sim::new(1);
+        let link = sim.link();
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+        let granted = link.grant(LEASE_MS).unwrap().lease;
+        let lease = Lease::new(&coordinator, granted);
+        let (id, kind) = ("drill-1".to_owned(), ANY_KIND.to_owned());
+        let row = ClaimRow { id, runner: 1, kind, node: 2, repeat_id: None };
+        assert_eq!(row.take(&link, granted).unwrap(), None);
+        let mut kept = Keeping { coordinator, lease: lease.now.clone(), row, has_row: true };
+        sim.advance(LEASE_MS * 1_100_000);
+        assert!(kept.go_on());
+        let mut second = turn(&link, 5, Duration::ZERO);
+        assert_eq!(second.take(None).unwrap_err().what, "a drill of node 2 is running, begun at node 1");
+        drop(lease);
+        assert!(!kept.go_on());
+        assert_eq!(second.take(None), Ok(()));
     }
 
     #[test]
