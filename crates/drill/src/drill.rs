@@ -279,7 +279,7 @@ impl Drill {
         let until = Instant::now() + lasts;
         let given_up = until + self.patience;
         let mut back: Option<(Instant, u64)> = None;
-        let (mut reported, mut is_over) = (Vec::new(), false);
+        let (mut reported, mut is_over, mut troubles) = (Vec::new(), false, Vec::new());
         loop {
             if interrupted.load(Ordering::Relaxed) {
                 if let Some(at_ns) = self.take_back(&mut fault)? {
@@ -292,9 +292,7 @@ impl Drill {
             let now = Instant::now();
             if now >= until && !is_over {
                 is_over = true;
-                if let Some(at_ns) = fault.heal()? {
-                    timeline.note(at_ns, DrillEvent::Healed, None);
-                }
+                troubles.extend(self.end(&mut fault, &mut timeline)?);
                 notify(Notice::Healing);
             }
             let (at_ns, status) = fault.supervisor.status()?;
@@ -308,7 +306,7 @@ impl Drill {
                 report_moments(&timeline, &mut reported, notify);
                 let (since, back_ns) = *back.get_or_insert((now, at_ns));
                 if now.duration_since(since) >= AFTERWARDS {
-                    return Ok((timeline, back_ns, Vec::new()));
+                    return Ok((timeline, back_ns, troubles));
                 }
             } else {
                 // A node that stood still may look well until it notices that its lease is over.
@@ -316,11 +314,23 @@ impl Drill {
                 timeline.forget(DrillEvent::AllBack);
                 report_moments(&timeline, &mut reported, notify);
                 if now >= given_up {
-                    return Ok((timeline, at_ns, vec![lacking(&status)]));
+                    troubles.push(lacking(&status));
+                    return Ok((timeline, at_ns, troubles));
                 }
             }
             thread::sleep(LOOK_EVERY);
         }
+    }
+
+    /// Takes a fault back whose time is over; what is wrong if it had not lasted so long. Whoever stands still
+    /// is taken for dead by the agent, which takes back what lasts.
+    fn end(&self, fault: &mut Injected<'_>, timeline: &mut Timeline) -> Result<Option<String>, DrillError> {
+        let (_, status) = fault.supervisor.status()?;
+        let lasted = status.node(self.node).is_none_or(|node| self.fault.lasts_at(node));
+        if let Some(at_ns) = fault.heal()? {
+            timeline.note(at_ns, DrillEvent::Healed, None);
+        }
+        Ok((!lasted).then(|| format!("the fault at node {} had ended before its time", self.node)))
     }
 
     /// Load alone, then each node in turn is emptied, stopped, started and given pairs again.

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::wire::{DrillRequest, PartitionWay};
+use crate::wire::{DrillRequest, NodeView, PartitionWay};
 
 /// How much slower a slow disk may be, in milliseconds. One that is slower than this is hardly written to by
 /// a drill's clients, and shows nothing.
@@ -93,6 +93,16 @@ impl FaultKind {
         matches!(self, FaultKind::Kill | FaultKind::Restart)
     }
 
+    /// Whether a node is seen to be under it still. One that ends a process does not last.
+    pub(crate) fn lasts_at(self, node: &NodeView) -> bool {
+        match self {
+            FaultKind::Kill | FaultKind::Restart | FaultKind::Rolling => true,
+            FaultKind::Stop => node.state == "stopped",
+            FaultKind::Partition | FaultKind::PartitionIn | FaultKind::PartitionOut => node.partitioned,
+            FaultKind::SlowDisk => node.disk_delay_ms > 0,
+        }
+    }
+
     pub(crate) fn injection(self, node: u16, lasts: Duration, delay: Duration) -> DrillRequest {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let partition = |way| DrillRequest::Partition { node, on: true, way };
@@ -117,6 +127,7 @@ impl FaultKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::door::tests::view;
 
     #[test]
     fn from_word_knows_each_kind_by_its_own_word() {
@@ -139,5 +150,20 @@ mod tests {
         }
         let slow = FaultKind::SlowDisk.injection(4, lasts, delay);
         assert_eq!(slow, DrillRequest::SlowDisk { node: 4, delay_ms: 70 });
+    }
+
+    /// A driver that stood still for longer than the agent waits was told a fault had lasted its whole time.
+    #[test]
+    fn lasts_at_is_false_of_a_node_that_is_as_before() {
+        let before = view(4);
+        let under = |kind| match kind {
+            FaultKind::Stop => NodeView { state: "stopped".to_owned(), ..view(4) },
+            FaultKind::SlowDisk => NodeView { disk_delay_ms: 1, ..view(4) },
+            _ => NodeView { partitioned: true, ..view(4) },
+        };
+        for kind in FaultKind::ALL {
+            assert!(kind.lasts_at(&under(kind)), "{kind:?}");
+            assert_eq!(kind.lasts_at(&before), kind.ends_process(), "{kind:?}");
+        }
     }
 }
