@@ -258,9 +258,9 @@ fn holder(pid: Option<u32>) -> String {
 }
 
 impl ClusterError {
-    /// Whether the call may succeed when it is made again, after looking at what it did. A token or a password
-    /// that is not known may be known again, or another one be shown, and a right that was taken away be given
-    /// back: that ends nobody who serves.
+    /// Whether the call may succeed when it is made again, after looking at what it did. A token or password
+    /// that is not known may be known again, or another one be shown, and a right that was taken away be
+    /// given back: that ends nobody who serves.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(

@@ -322,8 +322,8 @@ impl Drill {
         }
     }
 
-    /// Takes a fault back whose time is over; what is wrong if it had not lasted so long. Whoever stands still
-    /// is taken for dead by the agent, which takes back what lasts.
+    /// Takes a fault back whose time is over; what is wrong if it had not lasted so long. Who stands still is
+    /// taken for dead by the agent, which takes back what lasts.
     fn end(&self, fault: &mut Injected<'_>, timeline: &mut Timeline) -> Result<Option<String>, DrillError> {
         let (_, status) = fault.supervisor.status()?;
         let lasted = status.node(self.node).is_none_or(|node| self.fault.lasts_at(node));

@@ -74,7 +74,7 @@ struct Keeping {
 }
 
 impl Keeping {
-    /// Renews the lease, or takes the row anew under another one where it has ended; whether the turn goes on.
+    /// Renews the lease, or takes the row anew under another one where it has ended; whether the turn lasts.
     fn go_on(&mut self) -> bool {
         let lease = *self.lease.lock();
         let Some(lease) = lease else { return false };

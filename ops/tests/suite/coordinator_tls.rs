@@ -242,8 +242,8 @@ fn coordinator_does_not_listen_without_tls_or_without_a_token_of_role_admin() {
     refused(&flags, "no token of role admin");
 }
 
-/// At boot a name may lead nowhere yet, and an address may not be up: systemd, which starts nobody again who has
-/// ended with 2, is to try again.
+/// At boot a name may lead nowhere yet, and an address may not be up: systemd, which starts nobody again who
+/// has ended with 2, is to try again.
 #[test]
 fn coordinator_that_cannot_listen_yet_is_to_be_started_again() {
     let site = Site::new();
