@@ -193,6 +193,7 @@ fn open(place: &str, settings: &Settings, is_source: bool) -> anyhow::Result<Arc
     if place == ETCD {
         let etcd = etcd_settings::open(settings)?;
         etcd.set_deadline(CALL);
+        etcd.check().map_err(|error| explain(&error))?;
         // Leases of nodes that were killed end only if somebody watches them.
         etcd.watch_leases().map_err(|error| explain(&error))?;
         return Ok(Arc::new(etcd));

@@ -79,6 +79,10 @@ fn node_on_etcd_serves_and_goes_on_with_its_table_at_home() {
     });
     let (refused, _) = start(ports.first, &[&data, "--coordinator-address=etcd", &mixed]);
     assert_eq!(refused.wait_with_output().unwrap().status.code(), Some(2));
+    let copy = ["coordinator", "copy", "--from=etcd", "--to", home, &mixed];
+    let refused = command(&copy).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("different clusters of etcd"), "{said}");
     elsewhere.kill().unwrap();
     elsewhere.wait().unwrap();
 

@@ -156,8 +156,12 @@ impl Etcd {
         Ok(Response::Page(KeyPage { revision: answer.header.revision, entries, more: page.more }))
     }
 
-    /// Refuses members of different clusters, and rows of another version, before anything is written.
-    fn check(&self) -> Result<(), ClusterError> {
+    /// Refuses members of different clusters, and rows of another version, before anything is written. The
+    /// first lease of a process asks for it by itself.
+    ///
+    /// # Errors
+    /// [`EtcdError::Clusters`], [`ClusterError::Format`], or nobody answers.
+    pub fn check(&self) -> Result<(), ClusterError> {
         self.asker.check_members(self.asker.deadline_from_now())?;
         let question = gw::range_of_key(self.asker.keys.head());
         let until_ns = self.asker.deadline_from_now();

@@ -177,6 +177,8 @@ fn changes_since_a_watch_of_another_cluster_are_none() {
 fn grant_over_members_of_different_clusters_is_refused_and_says_which_are_which() {
     let (etcd, clock) = (FakeEtcd::new(3), Arc::new(ManualClock::new(SECOND)));
     etcd.replace(1, &other_cluster(&clock));
+    let checked = over(&etcd, &clock).check().unwrap_err();
+    assert!(matches!(checked, ClusterError::Etcd(EtcdError::Clusters { .. })), "{checked}");
     let refused = over(&etcd, &clock).grant(60_000).unwrap_err();
     assert!(matches!(&refused, ClusterError::Etcd(EtcdError::Clusters { .. })), "{refused}");
     assert_eq!(etcd.keys(), Vec::<String>::new(), "nothing was begun there");
