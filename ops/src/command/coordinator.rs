@@ -242,7 +242,8 @@ fn explain(error: &ClusterError) -> Failure {
         }
         ClusterError::Etcd(_) => Failure::usage(words),
         ClusterError::Refused(CoordinatorRefusal::Token) => {
-            Failure::usage(words).next("give the file of a token of role admin as coordinator_token_file")
+            let next = "give the file of a token of role admin as coordinator_token_file";
+            Failure::new(Exit::Error, words).next(next)
         }
         ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_) => {
             Failure::new(Exit::Unreachable, words)

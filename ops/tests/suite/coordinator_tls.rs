@@ -213,6 +213,10 @@ fn nodes_with_another_token_are_refused_and_a_token_that_is_taken_back_counts_no
     wait::until("the coordinator answers over TLS", || site.is_answered("trust.crt", "token"));
     let (mut refused, _) = site.node(0, "guess");
     assert_eq!(refused.wait().unwrap().code(), Some(2));
+    let (from, home) = (format!("tls://localhost:{}", site.port()), site.text("home"));
+    let [_, trust, guess] = site.way("trust.crt", "guess");
+    let copy = ["coordinator", "copy", "--from", &from, "--to", &home, &trust, &guess];
+    assert_eq!(command(&copy).output().unwrap().status.code(), Some(1), "as for other commands");
     let seen = site.examined("trust.crt", "guess");
     assert!(seen["health"] == "bad" && seen["seen"].as_str().unwrap().contains("role admin"), "{seen}");
     replace(&site.path("tokens"), &[OPERATOR, OTHER].concat());
