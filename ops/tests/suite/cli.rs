@@ -459,6 +459,7 @@ fn another_service_at_the_port_is_named() {
         (b"-DENIED Redis is running in protected mode\r\n", "speaks the Redis protocol"),
         (b"\x15\x03\x03\0\x02\x02\x32", "speaks TLS"),
         (b"", "nothing says hello there"),
+        (b"", "lease may have run out, as its /readyz says"),
     ] {
         let server = service(says).to_string();
         let output = cell(&["get", "key", "--server", &server, "--timeout", "1s"]);
