@@ -31,11 +31,19 @@ fn locked_memory(is_needed: bool) -> Finding {
 }
 
 fn files() -> Finding {
-    const NEXT: &str = "LimitNOFILE=65536 in the unit, or `ulimit -n`";
-    match getrlimit(Resource::Nofile).maximum {
-        Some(limit) if limit < FILES => Finding::doubtful("open files", format!("{limit} at the most"), NEXT),
-        Some(limit) => Finding::well("open files", format!("{limit} at the most")),
-        None => Finding::well("open files", "unlimited"),
+    files_of(getrlimit(Resource::Nofile).maximum)
+}
+
+/// For the hard limit of who asks: a node started by them raises its own to that, and one of a unit to the
+/// unit's.
+fn files_of(maximum: Option<u64>) -> Finding {
+    const NEXT: &str =
+        "LimitNOFILE=65536 in the unit, or `ulimit -n`; a node of a unit goes by the unit's alone";
+    let most = maximum.map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit} at the most"));
+    let seen = format!("{most} for a node that is started from here; a unit has its own LimitNOFILE");
+    match maximum {
+        Some(limit) if limit < FILES => Finding::doubtful("open files", seen, NEXT),
+        _ => Finding::well("open files", seen),
     }
 }
 
@@ -122,6 +130,17 @@ fn names(folder: &str) -> Vec<String> {
 mod tests {
     use super::super::finding::Health;
     use super::*;
+
+    #[test]
+    fn open_files_say_whose_limit_was_judged() {
+        for (maximum, health) in
+            [(Some(FILES - 1), Health::Doubtful), (Some(FILES), Health::Well), (None, Health::Well)]
+        {
+            let found = files_of(maximum);
+            assert_eq!(found.health, health, "{maximum:?}");
+            assert!(found.seen.contains("started from here; a unit has its own LimitNOFILE"), "{maximum:?}");
+        }
+    }
 
     #[test]
     fn pages_are_doubtful_where_there_is_no_large_one_to_be_had() {
