@@ -142,7 +142,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    use cell_cluster::{ClaimReason, Coordinator, MoveName, PairRow, Sim, SimLink};
+    use cell_cluster::{ClaimReason, Coordinator, Missing, MoveName, PairRow, PairState, Sim, SimLink};
     use cell_fabric::{FabricError, Partition, Poller, RegionDevice, RegionKey, RegionTaker};
     use cell_memory::Region;
     use cell_recovery::{ClaimRequest, Progress};
@@ -300,6 +300,44 @@ mod tests {
         assert_eq!(device.held(), 2);
         drop(served);
         assert_eq!(device.held(), 0);
+    }
+
+    /// Each node that looked found the logs missing, and the second one was believed.
+    #[test]
+    fn log_root_that_is_away_is_no_damage_of_a_pair() {
+        let (folder, sim, device) = (tempfile::tempdir().unwrap(), Sim::new(3), Arc::default());
+        let link = sim.link();
+        let bring_up = bring_up(folder.path(), &link, &device);
+        let environment = bring_up.environment();
+        drop(bring_up.grow(&environment).unwrap());
+        let pair = only_row(&bring_up).pair;
+        sim.advance(2 * LEASE_MS * 1_000_000);
+        std::fs::rename(folder.path().join("log"), folder.path().join("away")).unwrap();
+        std::fs::create_dir(folder.path().join("log")).unwrap();
+        let (reports, work) = channel();
+        let recoverer = Recoverer::start(bring_up.clone(), environment, reports).unwrap();
+        let incarnation = link.grant(3_600_000).unwrap().lease;
+        let (reason, dead): (_, Incarnation) = (ClaimReason::LeaseEnded, bring_up.incarnation);
+        recoverer.push(vec![TakeoverJob {
+            claim: ClaimRequest { pair, incarnation, node: NODE, reason },
+            replay_bytes: 0,
+            dead,
+            progress: Arc::new(Progress::new(0)),
+            kept: None,
+        }]);
+        loop {
+            match work.recv_timeout(Duration::from_secs(600)).unwrap() {
+                Work::Takeover(TakeoverReport::Taken { .. }) => panic!("there are no logs to be read"),
+                Work::Takeover(TakeoverReport::Refused { .. }) => break,
+                _ => {}
+            }
+        }
+        let row = only_row(&bring_up);
+        assert!(row.findings.is_empty(), "nobody has read its data");
+        let PairState::Unavailable { missing: Missing::Unreadable { file, .. } } = row.state else {
+            panic!("{:?}", row.state);
+        };
+        assert_eq!(file, "log-root-id");
     }
 
     /// What was taken for it stayed locked for as long as the process lived.

@@ -194,6 +194,7 @@ impl Takeover {
                 let ownership = self.ownership();
                 let asked = matches!(std::mem::replace(&mut self.stage, Stage::Failed), Stage::Report(_));
                 let reports = ownership.filter(|_| !self.was_handed);
+                let error = if asked { error } else { self.blamed_on_the_root(error) };
                 let missing = reports.and_then(|ownership| Some((ownership, error.missing(ownership.pair)?)));
                 if let Some((ownership, missing)) = missing {
                     let pair = ownership.pair.0;
@@ -210,6 +211,25 @@ impl Takeover {
             Ok(turn) => {
                 self.transient = None;
                 Ok(turn)
+            }
+        }
+    }
+
+    /// Of a log root that is away, or has another in its place, every log looks missing: that is this node's
+    /// trouble, and says nothing of the pair's data.
+    fn blamed_on_the_root(&self, error: RecoveryError) -> RecoveryError {
+        if error.is_of_this_survivor() {
+            return error;
+        }
+        let checked = match &error {
+            RecoveryError::Cluster(_) | RecoveryError::GivenUp => Ok(()),
+            _ => self.environment.storage.check_root(),
+        };
+        match checked {
+            Ok(()) => error,
+            Err(root) => {
+                tracing::warn!(error = &error as &dyn Error, "the log root is not the one that was opened");
+                RecoveryError::Log(WalError::Storage(root))
             }
         }
     }

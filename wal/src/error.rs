@@ -20,6 +20,8 @@ impl Errno {
     pub const ENOSPC: Errno = Errno(libc::ENOSPC);
     /// Nothing has that name.
     pub const ENOENT: Errno = Errno(libc::ENOENT);
+    /// What was opened is not there any more, or another has its place.
+    pub const ESTALE: Errno = Errno(libc::ESTALE);
     /// Something has that name already.
     pub const EEXIST: Errno = Errno(libc::EEXIST);
     /// An argument (with O_DIRECT: an alignment) that the file refuses.

@@ -39,6 +39,7 @@ pub mod real;
 pub mod record;
 mod region_log;
 pub mod ring;
+mod root_id;
 mod sealing;
 pub mod segment;
 mod segments;

@@ -13,13 +13,11 @@ use crate::flush_ground::FlushGround;
 use crate::flush_unfit::FlushUnfit;
 use crate::log_root_need::LogRootNeed;
 use crate::real::RealStorage;
+use crate::root_id::{ID_FILE, read_id};
 use crate::storage::{Access, Storage, remove_files};
 
-const ID_FILE: &str = "log-root-id";
 /// A file of one block that the check leaves, for the time being.
 const WHOLE: &str = "whole";
-/// The id in hexadecimal, and a newline.
-const ID_FILE_BYTES: usize = 33;
 
 /// A log root that was found fit.
 #[derive(Clone, Debug)]
@@ -66,7 +64,7 @@ impl LogRoot {
                 earlier process of this node owned is taken over when its lease has ended, and not before");
             None
         });
-        Ok(LogRoot { storage, id, flush_ground })
+        Ok(LogRoot { storage: storage.with_id(id), id, flush_ground })
     }
 }
 
@@ -127,17 +125,6 @@ fn id(storage: &RealStorage, random: u128) -> Result<Option<u128>, StorageError>
     read_id(storage)
 }
 
-fn read_id(storage: &RealStorage) -> Result<Option<u128>, StorageError> {
-    let mut text = [0; ID_FILE_BYTES + 1];
-    let count = storage.open(ID_FILE, Access::Read)?.read_at(0, &mut text)?;
-    let text = std::str::from_utf8(&text[..count]).ok().filter(|_| count == ID_FILE_BYTES);
-    let id = text.and_then(|text| u128::from_str_radix(text.trim_end(), 16).ok());
-    if id.is_none() {
-        tracing::warn!(file = ID_FILE, "this is no id of a log root: remove the file, and a new one is made");
-    }
-    Ok(id)
-}
-
 fn random_id() -> Result<u128, Errno> {
     let mut bytes = [0; size_of::<u128>()];
     let count = rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty())?;
@@ -171,6 +158,23 @@ mod tests {
             std::fs::write(folder.path().join(ID_FILE), text).unwrap();
             assert_eq!(LogRoot::open(folder.path()).unwrap().id, None, "{text}");
         }
+    }
+
+    #[test]
+    fn log_root_that_is_away_or_another_is_told_from_the_one_that_was_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, away) = (folder.path().join("log"), folder.path().join("away"));
+        let storage = LogRoot::open(&root).unwrap().storage;
+        assert!(storage.check_root().is_ok());
+        std::fs::rename(&root, &away).unwrap();
+        assert_eq!(storage.check_root().unwrap_err().errno, Errno::ESTALE, "nothing is there");
+        std::fs::create_dir(&root).unwrap();
+        assert_eq!(storage.check_root().unwrap_err().errno, Errno::ESTALE, "an empty folder is there");
+        LogRoot::open(&root).unwrap();
+        assert_eq!(storage.check_root().unwrap_err().errno, Errno::ESTALE, "another one is there");
+        std::fs::remove_dir_all(&root).unwrap();
+        std::fs::rename(&away, &root).unwrap();
+        assert!(storage.check_root().is_ok(), "it is back");
     }
 
     #[test]

@@ -13,12 +13,15 @@ use rustix::io::{Errno as SystemErrno, ReadWriteFlags, retry_on_intr};
 use crate::buffer::LogBuffer;
 use crate::error::{DiskOperation, Errno, StorageError};
 use crate::frame::FRAME_ALIGN;
+use crate::root_id::{ID_FILE, read_id};
 use crate::storage::{Access, Storage, StorageFile};
 
 /// The files below a folder.
 #[derive(Clone, Debug)]
 pub struct RealStorage {
     root: PathBuf,
+    /// The id of the log root; none where it has none, or was not opened as one.
+    id: Option<u128>,
 }
 
 struct RealFile {
@@ -39,7 +42,12 @@ impl RealStorage {
             StorageError::new(DiskOperation::CreateFolder, &root.to_string_lossy(), Errno::of(&error))
         };
         create_folders(&SystemSyncer, root).map_err(failed)?;
-        Ok(RealStorage { root: root.canonicalize().map_err(failed)? })
+        Ok(RealStorage { root: root.canonicalize().map_err(failed)?, id: None })
+    }
+
+    /// The same, as the log root with this id.
+    pub(crate) fn with_id(self, id: Option<u128>) -> RealStorage {
+        RealStorage { id, ..self }
     }
 
     /// The folder.
@@ -144,6 +152,16 @@ impl RealStorage {
 }
 
 impl Storage for RealStorage {
+    fn check_root(&self) -> Result<(), StorageError> {
+        let Some(id) = self.id else { return Ok(()) };
+        let stale = || StorageError::new(DiskOperation::Read, ID_FILE, Errno::ESTALE);
+        match read_id(self) {
+            Ok(found) if found == Some(id) => Ok(()),
+            Err(error) if error.errno != Errno::ENOENT => Err(error),
+            _ => Err(stale()),
+        }
+    }
+
     fn open(&self, path: &str, access: Access) -> Result<Box<dyn StorageFile>, StorageError> {
         let create = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let (flags, direct) = match access {

@@ -115,6 +115,15 @@ pub trait Storage: Send + Sync {
     fn free_bytes(&self) -> Result<Option<u64>, StorageError> {
         Ok(None)
     }
+
+    /// Looks whether what lies below the root is still the log root that was opened: it may have been
+    /// unmounted, or another one mounted there.
+    ///
+    /// # Errors
+    /// It is not, or nobody can tell; never ENOENT, which would say that a file is missing.
+    fn check_root(&self) -> Result<(), StorageError> {
+        Ok(())
+    }
 }
 
 /// The folder that a path is in; `""` is the root.

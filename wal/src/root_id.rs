@@ -1,0 +1,23 @@
+//! The file with a log root's id.
+
+use crate::error::StorageError;
+use crate::storage::{Access, Storage};
+
+pub(crate) const ID_FILE: &str = "log-root-id";
+/// The id in hexadecimal, and a newline.
+const ID_FILE_BYTES: usize = 33;
+
+/// The id. None: what lies in its file is no id.
+///
+/// # Errors
+/// ENOENT, or what the disk says.
+pub(crate) fn read_id(storage: &dyn Storage) -> Result<Option<u128>, StorageError> {
+    let mut text = [0; ID_FILE_BYTES + 1];
+    let count = storage.open(ID_FILE, Access::Read)?.read_at(0, &mut text)?;
+    let text = std::str::from_utf8(&text[..count]).ok().filter(|_| count == ID_FILE_BYTES);
+    let id = text.and_then(|text| u128::from_str_radix(text.trim_end(), 16).ok());
+    if id.is_none() {
+        tracing::warn!(file = ID_FILE, "this is no id of a log root: remove the file, and a new one is made");
+    }
+    Ok(id)
+}
