@@ -38,11 +38,28 @@ id!(
     "incarnation-"
 );
 
+/// The lower bits of an incarnation, which tell those of one cluster apart.
+const INCARNATION_COUNT_BITS: u32 = 40;
+
 impl Incarnation {
     /// The cluster that it is of: the random number with which the ids of a coordinator's leases begin.
     #[must_use]
     pub const fn cluster(self) -> u64 {
-        self.0 >> 32
+        self.0 >> INCARNATION_COUNT_BITS
+    }
+
+    /// The first one of the cluster that this number, drawn at random, names by its upper 24 bits.
+    #[must_use]
+    pub fn first_of_cluster(drawn: u32) -> Incarnation {
+        let cluster = u64::from(drawn >> (INCARNATION_COUNT_BITS - u32::BITS));
+        Incarnation((cluster << INCARNATION_COUNT_BITS) | 1)
+    }
+
+    /// How many of the same cluster come after it.
+    #[must_use]
+    pub const fn left_in_cluster(self) -> u64 {
+        let counted = (1 << INCARNATION_COUNT_BITS) - 1;
+        counted - (self.0 & counted)
     }
 }
 

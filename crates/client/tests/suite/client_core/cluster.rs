@@ -115,7 +115,7 @@ impl Cluster {
     /// A node of another cluster comes to where that one was.
     pub(crate) fn replace_by_another_clusters(&mut self, node: usize) {
         self.start(node);
-        self.nodes[node].incarnation |= 7 << 32;
+        self.nodes[node].incarnation |= 7 << 40;
     }
 
     fn connect(&mut self, link: LinkId, node: usize) {

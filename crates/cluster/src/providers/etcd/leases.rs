@@ -26,6 +26,9 @@ const HANGING_A_GROUP: usize = 40;
 /// An id is less than this above the lowest that it may be, at random. What is drawn stands in no table: one
 /// that was restored from a backup does not give those ids again that were given since.
 const ID_STEP_MAX: u64 = 1 << 20;
+/// Nor is it further than this part of the ids that its cluster has left: they last for some thirty million
+/// leases, and shorter steps come with the end of them.
+const ID_STEP_PART: u64 = 1 << 20;
 
 /// The leases that this process holds, and what it has seen of all.
 #[derive(Default)]
@@ -73,14 +76,12 @@ impl Leases {
             let (id, unchanged) = match found.key(0)? {
                 Some(stored) => {
                     let lowest = parse::<u64>("the next lease's id", &stored.value)?;
-                    let id = lowest.checked_add(random_below(ID_STEP_MAX)?);
-                    let id = id.ok_or(ClusterError::IdsUsedUp { what: "leases" })?;
-                    (id, gw::is_of_revision(&counter, stored.mod_revision))
+                    (draw_id(Incarnation(lowest))?, gw::is_of_revision(&counter, stored.mod_revision))
                 }
-                None => ((u64::from(random_generation()?) << 32) | 1, gw::is_absent(&counter)),
+                None => (Incarnation::first_of_cluster(random_generation()?), gw::is_absent(&counter)),
             };
-            let next = id.checked_add(1).ok_or(ClusterError::IdsUsedUp { what: "leases" })?;
-            let lease = SeenLease::new(Incarnation(id), ttl_ms);
+            let next = id.0 + 1; // the last one of a cluster is not given
+            let lease = SeenLease::new(id, ttl_ms);
             let key = keys.lease(lease.lease);
             let grant = gw::txn(
                 vec![unchanged, gw::is_absent(&key)],
@@ -273,6 +274,17 @@ impl Leases {
 
 fn ended(lease: Incarnation) -> Response {
     Response::Refused(CoordinatorRefusal::LeaseEnded { lease: lease.0 })
+}
+
+/// An id of the same cluster, this one or later, and not the cluster's last one: clients take nodes whose
+/// incarnations name two clusters for those of two.
+fn draw_id(lowest: Incarnation) -> Result<Incarnation, ClusterError> {
+    let left = lowest.left_in_cluster();
+    if left == 0 {
+        return Err(ClusterError::IdsUsedUp { what: "leases" });
+    }
+    let step = random_below((left / ID_STEP_PART).clamp(1, ID_STEP_MAX))?;
+    Ok(Incarnation(lowest.0 + step))
 }
 
 /// 31 bits that another cluster will hardly draw; never zero.

@@ -340,6 +340,27 @@ fn grant_gives_ids_that_grow_to_processes_that_ask_at_the_same_time() {
     assert_eq!(etcd.keys().iter().filter(|key| key.contains("/lease/")).count(), 3);
 }
 
+/// Where ids pass a power of two, nodes on both sides of it looked like two clusters' to clients:
+/// the lower 32 bits were used up after some 8,000 starts of nodes.
+#[test]
+fn grant_gives_ids_of_one_cluster_however_many_were_given() {
+    let (etcd, _, way) = table(1);
+    let first = lease(&way);
+    let counter = way.asker.keys.lease_next();
+    let begin = first.0 - 1;
+    for given in [(1 << 32) - 1, (1 << 33) - 2, (1 << 40) - (1 << 21), (1 << 40) - 4] {
+        etcd.set(&counter, &(begin + given).to_string());
+        let [one, other] = [lease(&way), lease(&way)];
+        assert!(one.0 >= begin + given && other > one, "{one}, {other} after {given}");
+        assert_eq!([one, other].map(Incarnation::cluster), [first.cluster(); 2], "after {given}");
+    }
+    // Of four that were left two were given; the third is, and the last one is not.
+    lease(&way);
+    let until_ns = way.asker.deadline_from_now();
+    let refused = way.leases.grant(&way.asker, TTL_MS, until_ns);
+    assert!(matches!(refused, Err(ClusterError::IdsUsedUp { what: "leases" })), "{refused:?}");
+}
+
 #[test]
 fn grant_over_a_table_that_was_copied_gives_no_id_that_its_rows_may_name() {
     let from = Sim::new(7);
