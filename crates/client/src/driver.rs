@@ -320,6 +320,9 @@ impl<E: OneSided> Driver<E> {
                     let count = self.addresses.len();
                     let turn = usize::try_from(attempt % count as u64).unwrap_or(0);
                     let address = self.addresses[turn];
+                    if self.servers.is_empty() {
+                        self.name_by_itself(address); // no server was given by a name
+                    }
                     self.link_state(link).learnt = None;
                     self.begin(now_ns, link, address);
                 }
@@ -396,8 +399,13 @@ impl<E: OneSided> Driver<E> {
         let mut found: Vec<Address> = Vec::new();
         let mut all_known = true;
         for server in &self.servers {
-            match server.parse() {
-                Ok(address) => found.push(address),
+            match server.parse::<Address>() {
+                Ok(address) => {
+                    if let Address::Tcp(socket) = address {
+                        name_addresses(&mut self.endpoint, server, &[socket]);
+                    }
+                    found.push(address);
+                }
                 Err(_) => {
                     let named = self.names.addresses(server);
                     all_known &= !named.is_empty();
@@ -420,6 +428,13 @@ impl<E: OneSided> Driver<E> {
         }
         if self.transport != Transport::Shm && addresses.iter().any(|to| !matches!(to, Address::Shm(_))) {
             self.addresses = addresses;
+        }
+    }
+
+    /// The region table may have named an address that the user gave.
+    fn name_by_itself(&mut self, address: Address) {
+        if let Address::Tcp(socket) | Address::Verbs(socket) = address {
+            name_addresses(&mut self.endpoint, &socket.to_string(), &[socket]);
         }
     }
 

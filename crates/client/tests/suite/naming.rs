@@ -20,7 +20,7 @@ struct Deaf {
 
 impl Endpoint for Deaf {
     fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError> {
-        let name = self.named.iter().find(|(named, _)| Address::Tcp(*named) == *address);
+        let name = self.named.iter().rev().find(|(named, _)| Address::Tcp(*named) == *address);
         self.tried.push((*address, name.map(|(_, host)| host.clone())));
         Err(FabricError::AddressUnsupported { address: *address })
     }
@@ -71,6 +71,30 @@ fn name_of_what_is_found(servers: &str) -> Option<String> {
         std::thread::sleep(Duration::from_millis(10));
     }
     panic!("what {servers} leads to is not tried");
+}
+
+/// A row of the region table that named an address which the user had given named it for good: it was connected
+/// to by the row's name, also when that led elsewhere.
+#[test]
+fn address_that_was_given_is_known_by_itself_whatever_it_was_called_since() {
+    let given: SocketAddr = "192.0.2.1:7000".parse().unwrap();
+    for servers in ["192.0.2.1:7000", "192.0.2.1:7000,nobody.invalid:7000"] {
+        let core = ClientCore::new(ClientOptions::default(), 1);
+        let named = vec![(given, "node-1.example".to_owned())];
+        let endpoint = Deaf { named, ..Deaf::default() };
+        let mut driver = Driver::new(endpoint, core, vec![Address::Tcp(given)]).naming(servers);
+        let mut now_ns = 0;
+        for _ in 0..100 {
+            driver.step(&mut || {
+                now_ns += 100_000_000;
+                now_ns
+            });
+        }
+        let tried = &driver.endpoint().tried;
+        assert!(!tried.is_empty());
+        let by_itself = (Address::Tcp(given), Some("192.0.2.1".to_owned()));
+        assert!(tried.iter().all(|one| *one == by_itself), "{servers}: {tried:?}");
+    }
 }
 
 /// Certificates were checked against the addresses that a later look at the name had found.
