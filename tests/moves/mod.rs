@@ -101,7 +101,14 @@ fn region_move(server: &Server, asked: u16, arguments: &[&str]) -> Said {
 /// Moves a pair by the command, which waits for it.
 fn move_and_wait(server: &Server, ends: &Ends) {
     let (pair, to) = (ends.pair.to_string(), ends.target.to_string());
-    let said = region_move(server, ends.asked, &[&pair, "--to", &to, "--wait"]);
+    let mut said = region_move(server, ends.asked, &[&pair, "--to", &to, "--wait"]);
+    // On a machine that is slow for its load a copy may fall behind: the move goes back, and nothing is lost.
+    for _ in 0..20 {
+        if !said.err.contains("its owner writes faster than its copy reads") {
+            break;
+        }
+        said = region_move(server, ends.asked, &[&pair, "--to", &to, "--wait"]);
+    }
     assert_eq!(said.code, Some(0), "{ends:?}: {said:?}");
     assert_eq!(said.out, format!("pair {pair} is served by node {to}\n"), "{said:?}");
     // It was shown at its old owner for up to a second.

@@ -27,8 +27,8 @@ pub(crate) const GUARDED_FILES: [(&str, bool); 7] = [
     (ETCD_PASSWORD, true),
     (ETCD_KEY, true),
 ];
-/// The file of the token that the node shows its coordinator, by which one may do everything; a setting of the
-/// process.
+/// The file of the token that the node shows its coordinator, by which one may do everything; a setting of
+/// the process.
 pub(crate) const COORDINATOR_TOKEN: &str = "coordinator_token_file";
 /// The files by which the node is let in by etcd; settings of the process.
 pub(crate) const ETCD_PASSWORD: &str = "etcd_password_file";

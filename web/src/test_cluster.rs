@@ -18,7 +18,7 @@ use crate::connections::ConnectionLimits;
 use crate::shared::Shared;
 use crate::test_members;
 use crate::test_snapshot::snapshot;
-use crate::{HttpServer, Sources};
+use crate::{CoordinatorPlace, HttpServer, Sources};
 
 const SETTINGS: &[Setting] = &[
     Setting {
@@ -145,7 +145,14 @@ fn sources(node: u32, sim: &Sim, members: &Arc<Mutex<Vec<MemberRow>>>, settings:
         let incarnation = Incarnation(70 + u64::from(node));
         Arc::new(NodeSnapshot { node: NodeId(node), incarnation, cluster: Arc::new(cluster), ..snapshot() })
     };
-    Sources::new(Arc::new(look)).settings(store, REGISTRY)
+    let sources = Sources::new(Arc::new(look)).settings(store, REGISTRY);
+    match node {
+        0 => sources.coordinator_place(CoordinatorPlace {
+            provider: "socket",
+            addresses: vec!["/run/coordinator.socket".to_owned()],
+        }),
+        _ => sources, // nobody said
+    }
 }
 
 fn member(node: u32, http: SocketAddr) -> MemberRow {
