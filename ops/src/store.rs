@@ -347,8 +347,8 @@ fn advice(error: &ClientError, server: Option<&str>) -> (Exit, Option<String>) {
         ClientError::Unreachable { reason, .. } if says_nothing(reason) => {
             let next = format!(
                 "nothing says hello there: a host or a node that stands still or waits, or another service; \
-                 a node's lease may have run out, as its /readyz says; {} asks HTTP, too; the fabric's port is \
-                 7000 by default",
+                 a node's lease may have run out, as its /readyz says; {} asks HTTP, too; the fabric's port \
+                 is 7000 by default",
                 command("cell status")
             );
             (Exit::Unreachable, Some(next))

@@ -497,12 +497,7 @@ fn explain(error: NodeError) -> Failure {
         NodeError::Cluster(ClusterError::Held { .. }) => {
             (Exit::Usage, Some("stop the other process, or give this node a data_dir of its own"))
         }
-        NodeError::Fabric(error) if error.is_about_verbs() => {
-            (Exit::Usage, Some("see the settings fabric_verbs and fabric_verbs_device"))
-        }
-        // The address may be there, or let go, at the next start.
-        NodeError::Fabric(FabricError::Listen { .. }) => (Exit::Error, Some("give another listen_address")),
-        NodeError::Fabric(_) => (Exit::Usage, Some("give another listen_address")),
+        NodeError::Fabric(error) => explain_fabric(error),
         NodeError::Cluster(ClusterError::Terms(difference)) => (Exit::Usage, Some(difference.next)),
         NodeError::Cluster(ClusterError::NodeElsewhere { .. }) => (
             Exit::Usage,
@@ -556,6 +551,15 @@ fn explain(error: NodeError) -> Failure {
 }
 
 /// What may go well the next time is an error; what is damaged stays so until an operator inspects it.
+fn explain_fabric(error: &FabricError) -> (Exit, Option<&'static str>) {
+    if error.is_about_verbs() {
+        return (Exit::Usage, Some("see the settings fabric_verbs and fabric_verbs_device"));
+    }
+    // The address may be there, or let go, at the next start.
+    let exit = if matches!(error, FabricError::Listen { .. }) { Exit::Error } else { Exit::Usage };
+    (exit, Some("give another listen_address"))
+}
+
 fn explain_recovery(error: &RecoveryError) -> (Exit, Option<&'static str>) {
     match error {
         RecoveryError::Memory { .. } => {

@@ -73,8 +73,8 @@ fn name_of_what_is_found(servers: &str) -> Option<String> {
     panic!("what {servers} leads to is not tried");
 }
 
-/// A row of the region table that named an address which the user had given named it for good: it was connected
-/// to by the row's name, also when that led elsewhere.
+/// A row of the region table that named an address which the user had given named it for good: it was
+/// connected to by the row's name, also when that led elsewhere.
 #[test]
 fn address_that_was_given_is_known_by_itself_whatever_it_was_called_since() {
     let given: SocketAddr = "192.0.2.1:7000".parse().unwrap();
