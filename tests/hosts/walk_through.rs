@@ -1,5 +1,7 @@
 //! docs/THREE-HOSTS.md, followed: every block of it is typed where it says, none is left out.
 
+use cell_tests::repeats::Repeats;
+
 use super::replaced;
 use super::walk::{Section, Walk, sections};
 
@@ -11,6 +13,10 @@ const BLOCKS_MIN: usize = 40;
 
 #[test]
 fn page_is_followed_to_its_end_and_no_client_fails_while_a_host_is_lost_and_replaced() {
+    if (Repeats { plain: 1, quick: 0, full: 0, long: 1 }).of_this_run() == 0 {
+        println!("SKIPPED: the walk-through of three hosts takes minutes: it is run by `tests/run long`");
+        return;
+    }
     let sections = page();
     let Some(walk) = Walk::start() else { return };
     for section in &sections {
