@@ -1,9 +1,7 @@
 //! A socket whose reads and writes end in time, whoever drips bytes or says nothing.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,37 +26,7 @@ pub(crate) struct TimedSocket<S> {
     limit: Limit,
 }
 
-/// What a timed socket needs of one: its calls go through a shared reference.
-pub(crate) trait Socket: AsFd {
-    fn receive(&self, into: &mut [u8]) -> io::Result<usize>;
-    fn send(&self, bytes: &[u8]) -> io::Result<usize>;
-}
-
-impl Socket for UnixStream {
-    fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
-        let mut socket = self;
-        socket.read(into)
-    }
-
-    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        let mut socket = self;
-        socket.write(bytes)
-    }
-}
-
-impl Socket for TcpStream {
-    fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
-        let mut socket = self;
-        socket.read(into)
-    }
-
-    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        let mut socket = self;
-        socket.write(bytes)
-    }
-}
-
-impl<S: Socket> TimedSocket<S> {
+impl<S: AsFd> TimedSocket<S> {
     pub(crate) fn new(socket: Arc<S>, limit: Limit) -> TimedSocket<S> {
         TimedSocket { socket, limit }
     }
@@ -83,17 +51,23 @@ impl<S: Socket> TimedSocket<S> {
     }
 }
 
-impl<S: Socket> Read for TimedSocket<S> {
+impl<S: AsFd> Read for TimedSocket<S>
+where
+    for<'a> &'a S: Read,
+{
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.set_timeout(Timeout::Recv, |read, _| read)?;
-        self.socket.receive(into).map_err(in_time)
+        (&*self.socket).read(into).map_err(in_time)
     }
 }
 
-impl<S: Socket> Write for TimedSocket<S> {
+impl<S: AsFd> Write for TimedSocket<S>
+where
+    for<'a> &'a S: Write,
+{
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.set_timeout(Timeout::Send, |_, write| write)?;
-        self.socket.send(bytes).map_err(in_time)
+        (&*self.socket).write(bytes).map_err(in_time)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -116,6 +90,8 @@ pub(crate) fn left(until_ns: u64) -> io::Result<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     /// It sends a byte as often as it is asked to, so that no single read takes long.
