@@ -16,6 +16,7 @@ use rustls::ClientConfig;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
 use crate::process_settings::{COORDINATOR_LISTEN, COORDINATOR_TOKEN_FILE};
+use crate::reload;
 use crate::start_checks::{address as address_of, check_tls, explain_web};
 
 /// A longer token is none.
@@ -123,28 +124,13 @@ impl Door {
 
     /// Reads certificates again that were replaced.
     pub(crate) fn look_at_certificates(&self) {
-        match self.tls.read_if_changed() {
-            Ok(false) => {}
-            Ok(true) => tracing::info!("certificates were read again"),
-            Err(errors) => {
-                for error in errors {
-                    let error = with_causes(&error);
-                    tracing::error!(error, "a file of TLS is wrong: what it said before counts on");
-                }
-            }
-        }
+        reload::certificates(&self.tls);
     }
 
     /// Reads certificates and tokens again. Whose token is gone is answered nothing more.
     pub(crate) fn reload(&self) {
         self.look_at_certificates();
-        match self.access.read_again() {
-            Ok(count) => tracing::info!(count, "the tokens were read again"),
-            Err(error) => {
-                let error = with_causes(&error);
-                tracing::error!(error, "the file of tokens is wrong: all tokens stay what they were");
-            }
-        }
+        reload::tokens(&self.access);
     }
 }
 

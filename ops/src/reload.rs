@@ -4,9 +4,11 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cell_node::{ProcessWarnings, WarningSubject};
+use cell_fabric::NodeTls;
+use cell_node::{AccessRules, ProcessWarnings, WarningSubject};
 use cell_settings::{Author, SettingsRevision, SettingsStore, UpdateError};
 use cell_terms::setting::{Applies, Settings};
+use cell_terms::text::with_causes;
 
 use crate::logging::{self, Filter};
 use crate::output::message;
@@ -67,6 +69,31 @@ impl Configuration {
             }
         }
         self.warnings.set(WarningSubject::Configuration, warnings);
+    }
+}
+
+/// Reads certificates again that were replaced.
+pub(crate) fn certificates(tls: &NodeTls) {
+    match tls.read_if_changed() {
+        Ok(false) => {}
+        Ok(true) => tracing::info!("certificates were read again"),
+        Err(errors) => {
+            for error in errors {
+                let error = with_causes(&error);
+                tracing::error!(error, "a file of TLS is wrong: what it said before counts on");
+            }
+        }
+    }
+}
+
+/// Reads tokens again.
+pub(crate) fn tokens(access: &AccessRules) {
+    match access.read_again() {
+        Ok(count) => tracing::info!(count, "the tokens were read again"),
+        Err(error) => {
+            let error = with_causes(&error);
+            tracing::error!(error, "the file of tokens is wrong: all tokens stay what they were");
+        }
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use cell_drill::wire::{AGENT_WIRE, AgentHello, Refused};
 use cell_fabric::NodeTls;
 use cell_node::{AccessRules, Credential, TokenRole};
-use cell_terms::text::with_causes;
 
 use crate::dev::scale_wire::refuse;
+use crate::reload;
 
 /// See the module's text. Clones are the same ones.
 #[derive(Clone)]
@@ -25,29 +25,12 @@ impl Guards {
 
     /// Reads the tokens again.
     pub(crate) fn reload(&self) {
-        match self.access.read_again() {
-            Ok(count) => tracing::info!(count, "the agent's tokens were read again"),
-            Err(error) => {
-                let error = with_causes(&error);
-                tracing::error!(error, "the agent's tokens stay what they were");
-            }
-        }
+        reload::tokens(&self.access);
     }
 
     /// The TLS for a connection that has just come, with certificates as they are now.
     pub(super) fn tls(&self) -> Option<&NodeTls> {
-        let tls = self.tls.as_ref()?;
-        match tls.read_if_changed() {
-            Ok(false) => {}
-            Ok(true) => tracing::info!("the agent's certificates were read again"),
-            Err(errors) => {
-                for error in errors {
-                    let error = with_causes(&error);
-                    tracing::error!(error, "a file of TLS is wrong: what it said before counts on");
-                }
-            }
-        }
-        Some(tls)
+        self.tls.as_ref().inspect(|tls| reload::certificates(tls))
     }
 
     /// Lets somebody in by the first line, or says why not.
