@@ -147,7 +147,7 @@ mod tests {
     use cell_memory::Region;
     use cell_recovery::{ClaimRequest, Progress};
     use cell_terms::setting::{Settings, Source};
-    use cell_terms::{Epoch, Incarnation, NodeId, RegionId};
+    use cell_terms::{Epoch, Incarnation, NodeId, PairId, RegionId};
     use cell_wal::{DiskDelay, LogRoot};
 
     use super::*;
@@ -262,6 +262,19 @@ mod tests {
         rows.remove(0)
     }
 
+    /// A takeover of what a dead incarnation owned, by a new one of this node.
+    fn takeover_of(pair: PairId, dead: Incarnation, link: &SimLink) -> TakeoverJob {
+        let incarnation = link.grant(3_600_000).unwrap().lease;
+        let reason = ClaimReason::LeaseEnded;
+        TakeoverJob {
+            claim: ClaimRequest { pair, incarnation, node: NODE, reason },
+            replay_bytes: 0,
+            dead,
+            progress: Arc::new(Progress::new(0)),
+            kept: None,
+        }
+    }
+
     /// To lock gigabytes takes seconds, in which the worker would serve nobody.
     #[test]
     fn device_takes_a_pair_on_the_thread_that_takes_it_over_and_gives_it_back_if_nobody_serves_it() {
@@ -278,15 +291,7 @@ mod tests {
         sim.advance(2 * LEASE_MS * 1_000_000);
         let (reports, work) = channel();
         let recoverer = Recoverer::start(bring_up.clone(), environment, reports).unwrap();
-        let incarnation = link.grant(3_600_000).unwrap().lease;
-        let (reason, dead): (_, Incarnation) = (ClaimReason::LeaseEnded, bring_up.incarnation);
-        recoverer.push(vec![TakeoverJob {
-            claim: ClaimRequest { pair, incarnation, node: NODE, reason },
-            replay_bytes: 0,
-            dead,
-            progress: Arc::new(Progress::new(0)),
-            kept: None,
-        }]);
+        recoverer.push(vec![takeover_of(pair, bring_up.incarnation, &link)]);
         let taken = loop {
             match work.recv_timeout(Duration::from_secs(600)).unwrap() {
                 Work::Takeover(TakeoverReport::Taken { mine }) => break mine,
@@ -316,15 +321,7 @@ mod tests {
         std::fs::create_dir(folder.path().join("log")).unwrap();
         let (reports, work) = channel();
         let recoverer = Recoverer::start(bring_up.clone(), environment, reports).unwrap();
-        let incarnation = link.grant(3_600_000).unwrap().lease;
-        let (reason, dead): (_, Incarnation) = (ClaimReason::LeaseEnded, bring_up.incarnation);
-        recoverer.push(vec![TakeoverJob {
-            claim: ClaimRequest { pair, incarnation, node: NODE, reason },
-            replay_bytes: 0,
-            dead,
-            progress: Arc::new(Progress::new(0)),
-            kept: None,
-        }]);
+        recoverer.push(vec![takeover_of(pair, bring_up.incarnation, &link)]);
         loop {
             match work.recv_timeout(Duration::from_secs(600)).unwrap() {
                 Work::Takeover(TakeoverReport::Taken { .. }) => panic!("there are no logs to be read"),

@@ -143,24 +143,11 @@ pub(crate) fn gone(node: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::door::tests::view;
     use crate::wire::{DRAINED_BY, PairView};
 
     fn node(node: u16, lives: u64, state: &str) -> NodeView {
-        let address = "127.0.0.1:7000".parse().unwrap();
-        NodeView {
-            node,
-            pid: Some(1),
-            state: state.to_owned(),
-            lives,
-            partitioned: false,
-            partition: None,
-            disk_delay_ms: 0,
-            why: None,
-            drained_by: None,
-            drain_stall: None,
-            server: address,
-            http: address,
-        }
+        NodeView { lives, state: state.to_owned(), ..view(node) }
     }
 
     /// Nodes with these lives, and pairs at these nodes; the owner of node `n`'s pairs is `n`.

@@ -252,24 +252,11 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::door::tests::view;
     use crate::wire::{NodeView, Planned, Times};
 
     fn node(node: u16, pid: Option<u32>, lives: u64, state: &str) -> NodeView {
-        let address = "127.0.0.1:7000".parse().unwrap();
-        NodeView {
-            node,
-            pid,
-            state: state.into(),
-            lives,
-            partitioned: false,
-            partition: None,
-            disk_delay_ms: 0,
-            why: None,
-            drained_by: None,
-            drain_stall: None,
-            server: address,
-            http: address,
-        }
+        NodeView { pid, lives, state: state.to_owned(), ..view(node) }
     }
 
     fn pair(pair: u32, node: u32, owner: Option<u64>, epoch: u32, state: &str, cut: Option<u32>) -> PairView {
