@@ -1,6 +1,7 @@
-//! A real `cell dev` as a child of the test: on ports of its own, in a folder of its own, killed as often as
-//! the test likes.
+//! A real `cell dev` as a child of the test, or a `cell agent`: on ports of its own, in a folder of its own,
+//! killed as often as the test likes.
 
+mod agent;
 mod drill;
 mod events;
 mod http;
@@ -51,6 +52,8 @@ pub struct Server {
     events: Option<Events>,
     /// The control group that it runs in: the file to enter it by.
     group: Option<PathBuf>,
+    /// How many nodes an agent supervises; none: `cell dev` does.
+    agent_nodes: Option<u16>,
     supervisor: Option<Child>,
     /// Removed when the server is dropped, if the test did not bring its own.
     _temporary: Option<TempDir>,
@@ -105,6 +108,7 @@ impl Server {
             flags,
             events: None,
             group: None,
+            agent_nodes: None,
             supervisor: None,
             _temporary: None,
         }
@@ -154,12 +158,14 @@ impl Server {
             Some(file) => program::command_in(file),
             None => program::command(),
         };
-        command
-            .args(["dev", "--show-logs", "--port", &self.port().to_string(), "--dir"])
-            .arg(&self.folder)
-            .args(&self.flags)
-            .stdout(appended(&self.log))
-            .stderr(appended(&self.log));
+        match self.agent_nodes {
+            Some(nodes) => self.run_agent(&mut command, nodes),
+            None => {
+                let port = self.port().to_string();
+                command.args(["dev", "--show-logs", "--port", &port, "--dir"]).arg(&self.folder);
+            }
+        }
+        command.args(&self.flags).stdout(appended(&self.log)).stderr(appended(&self.log));
         if let Some(events) = &mut self.events {
             events.skip();
             command.arg("--json").stdout(appended(&events.file));
@@ -173,12 +179,11 @@ impl Server {
     /// # Panics
     /// If the log cannot be written.
     pub fn node_command(&self, node: u16) -> Command {
-        let address = |offset: u16| format!("127.0.0.1:{}", self.port() + offset);
         let mut command = program::command();
         command
             .args(["node", "--node-id", &node.to_string(), "--data-dir"])
             .arg(&self.folder)
-            .args(["--listen-address", &address(node), "--http-address", &address(80 + node)])
+            .args(["--listen-address", &self.local(node), "--http-address", &self.local(80 + node)])
             .arg("--coordinator-address")
             .arg(self.coordinator())
             .stdout(Stdio::null())
@@ -273,6 +278,11 @@ impl Server {
     /// The first of its ports.
     pub fn port(&self) -> u16 {
         self.ports.first
+    }
+
+    /// The address of one of its ports, by its distance from the first one.
+    fn local(&self, offset: u16) -> String {
+        format!("127.0.0.1:{}", self.port() + offset)
     }
 
     /// Where clients connect.
