@@ -1,5 +1,6 @@
-//! etcd as a rival in failover: three members on this machine at their defaults, spoken to over their JSON
-//! gateway. Its leader is killed under writes; how long no write is accepted is what a user of it would see.
+//! etcd of three members on this machine at their defaults, spoken to over their JSON gateway. As a rival in
+//! failover its leader is killed under writes; how long no write is accepted is what a user of it would see.
+//! As the coordinator of nodes it is taken away from them, its leader alone or whole, and given back.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -8,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cell_tests::ports::Ports;
-use cell_tests::reaper;
+use cell_tests::{process, reaper};
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
 use crate::disk;
@@ -23,6 +25,8 @@ const WRITES: usize = 50;
 
 /// A cluster of members, each with its data in a folder of its own.
 pub struct Etcd {
+    folder: PathBuf,
+    /// None: it was killed.
     members: Vec<Option<Child>>,
     ports: Ports,
 }
@@ -38,17 +42,68 @@ impl Etcd {
     /// # Errors
     /// A process that failed, or no leader in time.
     pub fn start(folder: &Path) -> io::Result<Self> {
-        let ports = Ports::take();
-        let members = (0..MEMBERS).map(|member| launch(folder, ports.first, member).map(Some));
-        let etcd = Self { members: members.collect::<io::Result<_>>()?, ports };
-        let deadline = now() + READY;
-        while !(0..MEMBERS).any(|member| etcd.put(member)) {
-            if now() > deadline {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            disk::pause(Duration::from_millis(20));
-        }
+        let members = (0..MEMBERS).map(|_| None).collect();
+        let mut etcd = Self { folder: folder.to_owned(), members, ports: Ports::take() };
+        etcd.start_members()?;
         Ok(etcd)
+    }
+
+    /// Where nodes ask all members, for `etcd_endpoints`.
+    pub fn endpoints(&self) -> String {
+        let urls = (0..MEMBERS).map(|member| url(client_port(self.ports.first, member)));
+        urls.collect::<Vec<_>>().join(",")
+    }
+
+    /// Starts the members that do not run, with what they have on disk, and waits until a write is accepted.
+    ///
+    /// # Errors
+    /// As [`Etcd::start`].
+    pub fn start_members(&mut self) -> io::Result<()> {
+        for (member, place) in (0..MEMBERS).zip(&mut self.members) {
+            if place.is_none() {
+                *place = Some(launch(&self.folder, self.ports.first, member)?);
+            }
+        }
+        self.wait_accepted()
+    }
+
+    /// `kill -9` of all members.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn kill_members(&mut self) -> io::Result<()> {
+        // Each is dead before the first one is waited for: nobody is left who could elect.
+        self.members.iter_mut().flatten().try_for_each(Child::kill)?;
+        (0..MEMBERS).try_for_each(|member| self.kill(member))
+    }
+
+    /// SIGSTOP: all members stand still.
+    ///
+    /// # Panics
+    /// If one goes on.
+    pub fn stop_members(&self) {
+        self.processes().for_each(process::stop);
+    }
+
+    /// SIGCONT: they go on. Waits until a write is accepted.
+    ///
+    /// # Errors
+    /// None is in time.
+    ///
+    /// # Panics
+    /// If one does not live.
+    pub fn continue_members(&self) -> io::Result<()> {
+        self.processes().for_each(|member| process::signal(member, Signal::CONT));
+        self.wait_accepted()
+    }
+
+    /// `kill -9` of the member that leads.
+    ///
+    /// # Errors
+    /// No leader.
+    pub fn kill_leader(&mut self) -> io::Result<()> {
+        let leader = self.leader()?;
+        self.kill(leader)
     }
 
     /// Kills the leader under writes of one client, which goes on at the next member when a call fails; the
@@ -56,18 +111,14 @@ impl Etcd {
     ///
     /// # Errors
     /// No leader, or no write accepted in time.
-    pub fn kill_leader(&mut self) -> io::Result<Duration> {
-        let leader = (0..MEMBERS).find(|member| self.leads(*member));
-        let Some(leader) = leader else { return Err(io::Error::other("etcd has no leader")) };
+    pub fn kill_leader_under_writes(&mut self) -> io::Result<Duration> {
+        let leader = self.leader()?;
         let started = now();
         let (mut accepted, mut last, mut longest) = (0, started, Duration::ZERO);
         let mut member = (leader + 1) % MEMBERS;
         while accepted < 2 * WRITES {
-            if accepted == WRITES
-                && let Some(mut child) = self.members[usize::from(leader)].take()
-            {
-                child.kill()?;
-                child.wait()?;
+            if accepted == WRITES {
+                self.kill(leader)?;
             }
             if self.members[usize::from(member)].is_some() && self.put(member) {
                 let asked = std::mem::replace(&mut last, now());
@@ -81,6 +132,43 @@ impl Etcd {
             }
         }
         Ok(longest)
+    }
+
+    /// Ends it, and removes what it has on disk.
+    pub fn remove(self) {
+        let folder = self.folder.clone();
+        drop(self);
+        // What cannot be removed is left: it goes with the bench's folder.
+        let _ = std::fs::remove_dir_all(folder);
+    }
+
+    /// The processes of all members that run, or stand still.
+    fn processes(&self) -> impl Iterator<Item = Pid> {
+        self.members.iter().flatten().map(Pid::from_child)
+    }
+
+    /// Kills a member, unless that was done.
+    fn kill(&mut self, member: u16) -> io::Result<()> {
+        let Some(mut child) = self.members[usize::from(member)].take() else { return Ok(()) };
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
+    fn wait_accepted(&self) -> io::Result<()> {
+        let deadline = now() + READY;
+        while !(0..MEMBERS).any(|member| self.put(member)) {
+            if now() > deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            disk::pause(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn leader(&self) -> io::Result<u16> {
+        let leader = (0..MEMBERS).find(|member| self.leads(*member));
+        leader.ok_or_else(|| io::Error::other("etcd has no leader"))
     }
 
     fn leads(&self, member: u16) -> bool {
@@ -125,10 +213,13 @@ fn client_port(first: u16, member: u16) -> u16 {
     first + 2 * member
 }
 
+fn url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}
+
 fn launch(folder: &Path, first: u16, member: u16) -> io::Result<Child> {
     let data: PathBuf = folder.join(format!("etcd-{member}"));
     std::fs::create_dir_all(&data)?;
-    let url = |port: u16| format!("http://127.0.0.1:{port}");
     let peer = |member: u16| url(client_port(first, member) + 1);
     let cluster: Vec<String> = (0..MEMBERS).map(|member| format!("m{member}={}", peer(member))).collect();
     let client = url(client_port(first, member));
@@ -163,8 +254,26 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         let mut etcd = Etcd::start(folder.path()).unwrap();
-        assert!(etcd.kill_leader().unwrap() > Duration::ZERO);
+        assert!(etcd.kill_leader_under_writes().unwrap() > Duration::ZERO);
         assert_eq!(etcd.members.iter().flatten().count(), 2);
         assert_eq!((0..MEMBERS).filter(|member| etcd.leads(*member)).count(), 1);
+    }
+
+    #[test]
+    fn members_that_are_away_accept_nothing_until_they_are_back() {
+        if !is_installed() {
+            println!("SKIPPED: etcd that is away: etcd is missing (apt install etcd-server)");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut etcd = Etcd::start(folder.path()).unwrap();
+        let is_away = |etcd: &Etcd| (0..MEMBERS).all(|member| !etcd.put(member));
+        etcd.stop_members();
+        assert!(is_away(&etcd));
+        etcd.continue_members().unwrap();
+        etcd.kill_members().unwrap();
+        assert!(is_away(&etcd));
+        etcd.start_members().unwrap();
+        assert_eq!(etcd.members.iter().flatten().count(), usize::from(MEMBERS));
     }
 }

@@ -12,6 +12,7 @@ pub mod console;
 pub mod contest;
 pub mod data;
 pub mod disk;
+mod drills;
 pub mod etcd;
 pub mod fabric;
 pub mod figure;

@@ -20,7 +20,7 @@ use crate::patience;
 use crate::put::Scratch;
 use crate::random::{popular, scatter};
 use crate::reads::one_sided;
-use crate::served::{Served, leases, many_meganodes, patient};
+use crate::served::{BALANCE_OFF, Served, leases, many_meganodes, patient};
 use crate::shown::{largest_pair, pairs};
 
 /// A record: a key of 24 bytes, a value, and what a node has for both besides.
@@ -37,8 +37,6 @@ const SETTLES: Duration = Duration::from_secs(2);
 const RESTS: Duration = Duration::from_millis(300);
 /// Between two looks at how far a move is.
 const LOOKS: Duration = Duration::from_millis(5);
-/// No pair is to move but those that this bench moves.
-const BALANCE_OFF: (&str, &str) = ("--balance", "off");
 
 /// Runs the bench.
 ///

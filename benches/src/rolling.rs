@@ -8,12 +8,12 @@ use cell_client::{ClientOptions, Search};
 use cell_random::Random;
 
 use crate::data::{Choice, Dataset};
+use crate::drills::{all_served, ask_and_hear};
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options};
 use crate::paced::{Probe, Pulse, Span, drive, half_rate, now, watch};
 use crate::put::Scratch;
 use crate::served::{Served, leases, many_meganodes, patient};
-use crate::takeover::{ask_and_hear, busiest};
 
 const NODES: usize = 3;
 /// What is put: as long as the data's values on average.
@@ -105,7 +105,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     let times = [SETTLES, LASTS].map(|whole| options.lasting(whole));
     let interval = half_rate(&mut client()?, &probes, &VALUE, times)?;
     // A drill needs a cluster that is well.
-    busiest(&served.server)?;
+    all_served(&served.server)?;
     let pulse = Pulse::default();
     let (before, during) = std::thread::scope(|scope| {
         let ending = pulse.ending();

@@ -22,6 +22,13 @@ const FILLING: usize = 1024;
 /// What [`many_meganodes`] is made of.
 const SLOT_BYTES: u64 = 8 << 20;
 const PAIRS: u64 = 4;
+/// Pairs that a node of [`several_pairs`] has at least.
+const PAIRS_A_NODE: u64 = 4;
+/// Memory for an entry of those in extents, as everywhere, and in the tree, at most.
+const EXTENT_BYTES_MAX: u64 = 400;
+const TREE_BYTES_MAX: u64 = 320;
+/// No pair moves by itself.
+pub(crate) const BALANCE_OFF: (&str, &str) = ("--balance", "off");
 /// Entries made at a time while a store is filled.
 const BATCH_ENTRIES: u64 = 20_000;
 
@@ -66,18 +73,34 @@ pub fn many_meganodes(entries: u64) -> [(&'static str, String); 4] {
     ]
 }
 
+/// A cluster of so many nodes, each with several pairs, which survivors can share.
+pub(crate) fn several_pairs(entries: u64, nodes: u16) -> [(&'static str, String); 4] {
+    let pairs = u64::from(nodes) * PAIRS_A_NODE;
+    // Not less than the smallest pair.
+    let extents = (entries * EXTENT_BYTES_MAX / pairs).max(48 << 20);
+    let tree = (entries * TREE_BYTES_MAX / pairs).max(16 << 20);
+    [
+        ("--extent-region-bytes", extents.to_string()),
+        ("--node-region-bytes", tree.to_string()),
+        ("--slot-bytes", "8MiB".to_owned()),
+        ("--memory-limit-bytes", "64GiB".to_owned()),
+    ]
+}
+
+/// What a survivor takes over, at most, when one of the nodes of [`several_pairs`] dies.
+pub(crate) fn ready_bytes(entries: u64, nodes: u16) -> u64 {
+    let nodes = u64::from(nodes);
+    let entries = entries / nodes / (nodes - 1);
+    (entries * (EXTENT_BYTES_MAX + TREE_BYTES_MAX)).next_multiple_of(2 << 20)
+}
+
 impl Served {
     /// Starts a node with its data in `folder` and connects.
     ///
     /// # Errors
     /// The client's.
     pub fn start(folder: &Path, entries: u64, more: &[(&str, &str)]) -> Result<Self, BenchError> {
-        let flags = flags(entries, more);
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let mut server = Server::prepared(folder, &flags);
-        server.resume();
-        let client = connect(&server)?;
-        Ok(Self { server, client })
+        Self::start_cluster(folder, entries, more, &[])
     }
 
     /// As [`Served::start`], of a node that speaks TLS, with a client that trusts it so.
@@ -90,9 +113,7 @@ impl Served {
         more: &[(&str, &str)],
         trust: &TlsTrust,
     ) -> Result<Self, BenchError> {
-        let flags = flags(entries, more);
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let mut server = Server::prepared(folder, &flags);
+        let mut server = prepared(folder, entries, more, &[]);
         server.launch();
         let options = ClientOptions { trust: Some(trust.clone()), transport: Transport::Tcp, ..patient() };
         let address = server.address().to_string();
@@ -112,11 +133,27 @@ impl Served {
         more: &[(&str, &str)],
         words: &[&str],
     ) -> Result<Self, BenchError> {
-        let flags = flags(entries, more);
-        let flags: Vec<&str> = flags.iter().map(String::as_str).chain(words.iter().copied()).collect();
-        let mut server = Server::prepared(folder, &flags);
+        Self::resume(prepared(folder, entries, more, words))
+    }
+
+    /// As [`Served::start_cluster`], of so many nodes that an agent supervises; any coordinator may be
+    /// theirs.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn start_by_agent(
+        folder: &Path,
+        entries: u64,
+        more: &[(&str, &str)],
+        words: &[&str],
+        nodes: u16,
+    ) -> Result<Self, BenchError> {
+        Self::resume(prepared(folder, entries, more, words).by_agent(nodes))
+    }
+
+    fn resume(mut server: Server) -> Result<Self, BenchError> {
         server.resume();
-        let client = connect(&server)?;
+        let client = connect(&server, patient())?;
         Ok(Self { server, client })
     }
 
@@ -125,7 +162,17 @@ impl Served {
     /// # Errors
     /// The client's.
     pub fn client(&self, options: ClientOptions) -> Result<Client, BenchError> {
-        Ok(Client::connect(&self.server.address().to_string(), options)?)
+        Ok(connect(&self.server, options)?)
+    }
+
+    /// Kills all of it, and removes its folder.
+    ///
+    /// # Panics
+    /// If a process lives on.
+    pub fn remove(mut self) {
+        self.server.kill_all();
+        // What cannot be removed is left: it goes with the bench's folder.
+        let _ = std::fs::remove_dir_all(self.server.folder());
     }
 
     /// Processor time that the node has used, all threads together, in nanoseconds.
@@ -147,7 +194,7 @@ impl Served {
     /// # Errors
     /// The client's.
     pub fn reconnect(&mut self) -> Result<(), BenchError> {
-        self.client = connect(&self.server)?;
+        self.client = connect(&self.server, patient())?;
         Ok(())
     }
 
@@ -247,8 +294,18 @@ pub(crate) fn leases(options: &Options) -> &'static [&'static str] {
     if options.is_rehearsal() { &LONG_LEASE } else { &[] }
 }
 
-fn connect(server: &Server) -> Result<Client, ClientError> {
-    Client::connect(&server.address().to_string(), patient())
+/// A server in `folder` that is not started yet, with sizes for so many entries; `words` are flags without
+/// values.
+fn prepared(folder: &Path, entries: u64, more: &[(&str, &str)], words: &[&str]) -> Server {
+    let flags = flags(entries, more);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(words.iter().copied()).collect();
+    Server::prepared(folder, &flags)
+}
+
+/// Connects with what the server wants to be shown.
+fn connect(server: &Server, options: ClientOptions) -> Result<Client, ClientError> {
+    let options = ClientOptions { token: server.token().into(), ..options };
+    Client::connect(&server.address().to_string(), options)
 }
 
 /// Options of a client that measures: time enough, which no number of retries ends, and room for all that is
