@@ -10,6 +10,7 @@ pub mod chase;
 pub mod checkpoint;
 pub mod console;
 pub mod contest;
+pub mod coordinator;
 pub mod data;
 pub mod disk;
 mod drills;

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
 use cell_benches::{
-    balance, checkpoint, console, fabric, flush, footprint, gluster, local, log, moves, onesided, pages,
-    processes, put, regions, restart, restore, rolling, selector, split, stall, takeover, tls, tree,
+    balance, checkpoint, console, coordinator, fabric, flush, footprint, gluster, local, log, moves,
+    onesided, pages, processes, put, regions, restart, restore, rolling, selector, split, stall, takeover,
+    tls, tree,
 };
 use clap::Parser;
 
@@ -29,6 +30,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Split(options) => split::run(options, &mut Report::new(&mut out, options.json)),
         Command::Stall(options) => stall::run(options, &mut Report::new(&mut out, options.json)),
         Command::Takeover(options) => takeover::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Coordinator(options) => coordinator::run(options, &mut Report::new(&mut out, options.json)),
         Command::Moves(moves) => moves::run(moves, &mut Report::new(&mut out, moves.options.json)),
         Command::Balance(parts) => balance::run(parts, &mut Report::new(&mut out, parts.options.json)),
         Command::Rolling(options) => rolling::run(options, &mut Report::new(&mut out, options.json)),

@@ -46,6 +46,9 @@ pub enum Command {
     Stall(Options),
     /// kill -9 of one of several nodes that hold data: until its first pair and all of them are served again
     Takeover(Options),
+    /// kill -9 of one of three nodes on etcd, whose leader goes on or is killed too, beside the same under
+    /// the embedded coordinator; and etcd away under load: what fails, and how long operations take
+    Coordinator(Options),
     /// Pairs that move between nodes under load: the longest stalls by size, what the source does meanwhile,
     /// and what one-sided readers lose
     Moves(MovesOptions),

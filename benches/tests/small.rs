@@ -56,9 +56,14 @@ fn assert_goal(rows: &[Value], name: &str, unit: &str, goal: &str) {
 
 /// Takes the figures of what failed, of which nothing is the goal, out of rows.
 fn without_failed(rows: Vec<Value>, count: usize) -> Vec<Value> {
-    let (failed, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| has(row, "failed"));
-    assert_eq!(failed.len(), count, "{failed:?}");
-    assert!(failed.iter().all(|row| row["ours"] == 0.0 && row["met"] == true), "{failed:?}");
+    without_none(rows, "failed", count)
+}
+
+/// Takes so many figures with this text in their names, of which nothing is the goal, out of rows.
+fn without_none(rows: Vec<Value>, text: &str, count: usize) -> Vec<Value> {
+    let (none, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| has(row, text));
+    assert_eq!(none.len(), count, "{none:?}");
+    assert!(none.iter().all(|row| row["ours"] == 0.0 && row["met"] == true), "{none:?}");
     rows
 }
 
@@ -194,6 +199,35 @@ fn takeover_small_prints_every_figure() {
         "takeover/a key unavailable, two survivors",
     ];
     assert_rows("takeover", &rows, &wanted);
+}
+
+#[test]
+fn coordinator_small_prints_every_figure() {
+    if Command::new("etcd").arg("--version").output().is_err() {
+        println!("SKIPPED: nodes whose coordinator is etcd: etcd is missing (apt install etcd-server)");
+        return;
+    }
+    let rows = without_failed(rows("coordinator"), 2);
+    let rows = without_none(rows, "nodes restarted", 2);
+    let rows = without_none(rows, "pairs claimed", 2);
+    let wanted = [
+        "coordinator/data of the killed node, etcd",
+        "coordinator/first pair, embedded coordinator",
+        "coordinator/all pairs, embedded coordinator",
+        "coordinator/longest stall, etcd stands still",
+        "coordinator/longest stall, etcd killed",
+        "coordinator/etcd accepts no write, etcd killed",
+        "coordinator/operations done, etcd stands still",
+    ];
+    assert_rows("coordinator", &rows, &wanted);
+    for (figure, world) in [
+        ("first pair", "etcd"),
+        ("first pair", "etcd, its leader killed"),
+        ("all pairs", "etcd"),
+        ("all pairs", "etcd, its leader killed"),
+    ] {
+        assert_goal(&rows, &format!("coordinator/{figure}, {world}"), "s", "<= 1");
+    }
 }
 
 #[test]
