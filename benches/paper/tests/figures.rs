@@ -71,6 +71,20 @@ fn results_of_the_paper_change_nothing_but_what_stands_beside_them() {
     assert_eq!(leaked, [], "the model knows what it is compared with");
 }
 
+/// Figure 5's own figures are of 16 servers, and no other part simulates as many.
+#[test]
+fn figures_of_sixteen_servers_change_nothing_but_their_error() {
+    let all_raised = raised(DATA.outcomes, 1..2);
+    let lines = DATA.outcomes.lines().zip(all_raised.lines());
+    let lines = lines.map(|(line, raised)| if line.starts_with("sixteen_") { raised } else { line });
+    let outcomes = lines.collect::<Vec<_>>().join("\n");
+    let sheets = |texts: &DataTexts<'_>| {
+        Study::new(PaperData::parse(texts).unwrap(), 7, true).outcome(Part::Figure(5)).0
+    };
+    let changed = differences(&sheets(&DATA), &sheets(&DataTexts { outcomes: &outcomes, ..DATA }));
+    assert_eq!(changed, [("figure5_sixteen", "paper"), ("figure5_sixteen", "error_percent")]);
+}
+
 #[test]
 fn inputs_change_what_the_model_comes_to() {
     let table2 = raised(DATA.table2, 1..2);
