@@ -205,6 +205,7 @@ impl Calibration {
             wire_ns: self.wire_ns,
             splits: None,
             step: None,
+            host: None,
             seed: 7,
             warm_ns: WARM_NS,
             until_ns: UNTIL_NS,

@@ -4,7 +4,7 @@
 //! of takes longer to process each request.
 
 /// The times of one card, in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Card {
     /// Processing of a message, there and back.
     pub message_processing_ns: f64,

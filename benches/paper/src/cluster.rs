@@ -4,6 +4,7 @@
 use cell_selector::SelectorSettings;
 
 use crate::card::Card;
+use crate::host::Host;
 use crate::tree::Reads;
 
 /// One machine. It has a process a core, each with keys, connections and a queue of its own, as the paper's
@@ -72,6 +73,9 @@ pub(crate) struct Cluster {
     pub(crate) splits: Option<Splits>,
     /// From this time on the servers have so many cores.
     pub(crate) step: Option<(u64, usize)>,
+    /// Where clients are threads of the servers' own machine: what they share. Cards, the servers' cores and
+    /// the way count for nothing then.
+    pub(crate) host: Option<Host>,
     pub(crate) seed: u64,
     /// What is done before this is not counted.
     pub(crate) warm_ns: u64,

@@ -1,13 +1,15 @@
 //! The tables and figures of Cell's paper (ATC 2016, section 4), by a model of servers, their cards and
 //! clients that steps the selector of `crates/selector` itself, in simulated time: no clock, no machine, no
-//! chance but by a seed. What comes out stands beside the paper's own figures.
+//! chance but by a seed. What comes out stands beside the paper's own figures; or, of one server whose
+//! clients are on its machine, beside what `benches/src/paper.rs` has measured there.
 //!
 //! | module | what |
 //! |---|---|
 //! | `data` | the paper's figures; which of them the model may know |
 //! | `card`, `tree`, `cluster`, `calibration` | cards, reads of a search, the whole, and how long things take |
+//! | `host` | a machine that clients share with their server |
 //! | `run`, `observed` | events; what was done |
-//! | `table1`, `table2`, `figure4` to `figure9`, `past` | what is printed |
+//! | `table1`, `table2`, `figure4` to `figure9`, `past`, `measured` | what is printed |
 //! | `sheet`, `plot` | rows and plots |
 #![allow(clippy::cast_precision_loss, reason = "counts and times stay far below 2^53")]
 
@@ -20,6 +22,8 @@ mod figure5;
 mod figure7;
 mod figure8;
 mod figure9;
+mod host;
+pub mod measured;
 mod observed;
 mod options;
 mod part;

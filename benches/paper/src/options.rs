@@ -52,10 +52,16 @@ impl PaperOptions {
     /// What is to be printed.
     #[must_use]
     pub fn parts(&self) -> BTreeSet<Part> {
+        let parts = self.named();
+        if parts.is_empty() { Part::ALL.into() } else { parts }
+    }
+
+    /// Which tables and figures are named; none where all are meant.
+    #[must_use]
+    pub fn named(&self) -> BTreeSet<Part> {
         let tables = self.table.iter().map(|table| Part::Table(*table));
         let figures = self.figure.iter().map(|figure| Part::Figure(*figure));
-        let parts: BTreeSet<Part> = tables.chain(figures).chain(self.past.then_some(Part::Past)).collect();
-        if parts.is_empty() { Part::ALL.into() } else { parts }
+        tables.chain(figures).chain(self.past.then_some(Part::Past)).collect()
     }
 }
 
@@ -87,7 +93,9 @@ mod tests {
     #[test]
     fn parts_without_a_choice_are_all_of_them() {
         assert_eq!(PaperOptions::default().parts(), Part::ALL.into());
+        assert!(PaperOptions::default().named().is_empty());
         let chosen = PaperOptions { figure: vec![7, 4, 7], past: true, ..PaperOptions::default() };
         assert_eq!(chosen.parts(), [Part::Figure(4), Part::Figure(7), Part::Past].into());
+        assert_eq!(chosen.named(), chosen.parts());
     }
 }

@@ -10,6 +10,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::card::{CardQueue, Station};
 use crate::cluster::{Cluster, WRITE_SEARCHES};
+use crate::host::{Cores, Host, Job};
 use crate::observed::{Observed, Window};
 
 /// Meganodes of a process.
@@ -33,6 +34,9 @@ const BEGIN: u8 = 0;
 const ARRIVE: u8 = 1;
 const ANSWERED: u8 = 2;
 const SPLIT: u8 = 3;
+/// Of threads that share a machine's cores: an answer waits for its client's thread; a thread's job is done.
+const TAKE_IN: u8 = 4;
+const WORKED: u8 = 5;
 
 /// One operation in hand of a thread.
 #[derive(Clone, Debug)]
@@ -77,6 +81,8 @@ struct Run<'a> {
     /// By machine.
     cores: Vec<Vec<Station>>,
     cards: Vec<CardQueue>,
+    /// Of a machine that clients share with the servers: threads of clients, of processes, of cards.
+    shared: Option<Cores>,
     events: BinaryHeap<Reverse<(u64, usize, u8)>>,
     /// How often each process is asked, summed up; the last is the part of those simulated.
     asked: Vec<f64>,
@@ -152,6 +158,7 @@ impl<'a> Run<'a> {
         let is_here = |at: usize| whole((at + 1) as f64 * here) > whole(at as f64 * here);
         let elsewhere = (0..slots.len()).filter(|at| !is_here(*at)).collect();
         let events = events.filter(|Reverse((_, at, _))| is_here(*at)).collect();
+        let sharing = threads.len() + cluster.processes() + cluster.machines.len();
         Run {
             cluster,
             slots,
@@ -159,6 +166,7 @@ impl<'a> Run<'a> {
             processes: machines.flat_map(of_machine).collect(),
             cores: cluster.machines.iter().map(|of| vec![Station::default(); of.processes]).collect(),
             cards: vec![CardQueue::default(); cluster.machines.len()],
+            shared: cluster.host.map(|host| Cores::new(host.cores, sharing)),
             events,
             asked,
             elsewhere,
@@ -193,6 +201,8 @@ impl<'a> Run<'a> {
                 BEGIN => self.begin(now_ns, at),
                 ARRIVE => self.arrive(now_ns, at),
                 ANSWERED => self.answered(now_ns, at),
+                TAKE_IN => self.take_in(now_ns, at),
+                WORKED => self.worked(now_ns, at),
                 _ => self.split(now_ns, at),
             }
         }
@@ -229,6 +239,7 @@ impl<'a> Run<'a> {
         (slot.done, slot.began_ns) = (0, now_ns);
         slot.path = SearchPath::Server;
         if matches!(slot.work, Work::Search | Work::Get) {
+            let is_alone = cluster.host.is_some_and(|host| host.is_alone(SearchPath::OneSided));
             let seed = cluster.seed ^ ((slot.thread as u64) << 32) ^ ((slot.process as u64) << 1) ^ 1;
             let selector = thread.selectors[slot.process].get_or_insert_with(|| {
                 Box::new(Selector::new(group.settings.clone(), Xoshiro256PlusPlus::seed_from_u64(seed)))
@@ -236,7 +247,7 @@ impl<'a> Run<'a> {
             let decision = selector.decide(&Question {
                 now_ns,
                 kind: SearchKind::Point,
-                meganode: Some(MeganodeId(slot.meganode << 26)),
+                meganode: (!is_alone).then_some(MeganodeId(slot.meganode << 26)),
                 one_sided: Ok(()),
                 in_hand: thread.in_hand,
             });
@@ -251,10 +262,90 @@ impl<'a> Run<'a> {
     }
 
     fn post(&mut self, now_ns: u64, at: usize) {
+        if let Some(host) = self.cluster.host {
+            return self.post_by_thread(now_ns, at, &host);
+        }
         let slot = &mut self.slots[at];
         slot.posted_ns = now_ns;
         let jitter_ns = WIRE_JITTER_NS * (draw(&mut self.threads[slot.thread].random) - 0.5);
         self.at(now_ns as f64 + self.cluster.wire_ns / 2.0 + jitter_ns, at, ARRIVE);
+    }
+
+    /// The client's thread sends, or searches in place.
+    fn post_by_thread(&mut self, now_ns: u64, at: usize, host: &Host) {
+        let Slot { thread, path, .. } = self.slots[at];
+        let trip = host.trip(path);
+        let work_ns = trip.client_ns * self.varied(thread);
+        let job = if host.is_alone(path) {
+            Job { slot: at, work_ns, after_ns: 0.0, event: ANSWERED, posts: true }
+        } else {
+            let after_ns = trip.way_each_ns();
+            Job { slot: at, work_ns: work_ns / 2.0, after_ns, event: ARRIVE, posts: true }
+        };
+        self.work(now_ns, thread, job);
+    }
+
+    /// At the server's thread that answers: the process's worker, or who serves reads. What a device reads
+    /// takes no thread.
+    fn arrive_at_thread(&mut self, now_ns: u64, at: usize, host: &Host) {
+        let Slot { thread, path, process, .. } = self.slots[at];
+        let (workers, readers) = (self.threads.len(), self.threads.len() + self.processes.len());
+        let server = match path {
+            SearchPath::Server => workers + process,
+            SearchPath::OneSided => readers + self.processes[process].machine,
+        };
+        let trip = host.trip(path);
+        if trip.server_ns <= 0.0 {
+            return self.at(now_ns as f64 + trip.way_each_ns(), at, TAKE_IN);
+        }
+        let varied = self.varied(thread);
+        let work_ns = trip.server_ns * varied;
+        let after_ns = trip.way_each_ns() - trip.early_ns() * varied;
+        self.work(now_ns, server, Job { slot: at, work_ns, after_ns, event: TAKE_IN, posts: false });
+    }
+
+    /// The client's thread takes an answer in.
+    fn take_in(&mut self, now_ns: u64, at: usize) {
+        let Some(host) = self.cluster.host else { return };
+        let Slot { thread, path, .. } = self.slots[at];
+        let work_ns = host.trip(path).client_ns * self.varied(thread) / 2.0;
+        self.work(now_ns, thread, Job { slot: at, work_ns, after_ns: 0.0, event: ANSWERED, posts: false });
+    }
+
+    /// Work takes half as long to half as long again.
+    fn varied(&mut self, thread: usize) -> f64 {
+        0.5 + draw(&mut self.threads[thread].random)
+    }
+
+    /// One more job of a thread.
+    fn work(&mut self, now_ns: u64, thread: usize, job: Job) {
+        if let Some(shared) = &mut self.shared {
+            shared.add(thread, job);
+        }
+        self.begin_jobs(now_ns);
+    }
+
+    fn worked(&mut self, now_ns: u64, thread: usize) {
+        if let Some(shared) = &mut self.shared {
+            shared.end(thread);
+        }
+        self.begin_jobs(now_ns);
+    }
+
+    /// Jobs begin while cores are idle.
+    fn begin_jobs(&mut self, now_ns: u64) {
+        while let Some((thread, job)) = self.shared.as_mut().and_then(Cores::begin) {
+            if job.posts {
+                let slot = &mut self.slots[job.slot];
+                slot.posted_ns = now_ns;
+                if slot.done == 0 {
+                    slot.began_ns = now_ns;
+                }
+            }
+            let end_ns = now_ns as f64 + job.work_ns;
+            self.at(end_ns + job.after_ns, job.slot, job.event);
+            self.at(end_ns, thread, WORKED);
+        }
     }
 
     /// The core that a process has now.
@@ -267,6 +358,9 @@ impl<'a> Run<'a> {
 
     /// At the server's card, and for a message at its process.
     fn arrive(&mut self, now_ns: u64, at: usize) {
+        if let Some(host) = self.cluster.host {
+            return self.arrive_at_thread(now_ns, at, &host);
+        }
         let (cluster, slot) = (self.cluster, &self.slots[at]);
         let (process, work) = (slot.process, slot.work);
         let machine = self.processes[process].machine;
@@ -314,11 +408,15 @@ impl<'a> Run<'a> {
     }
 
     fn answered(&mut self, now_ns: u64, at: usize) {
+        let host = self.cluster.host;
         let slot = &mut self.slots[at];
         let selector = self.threads[slot.thread].selectors[slot.process].as_deref_mut();
         let (kind, is_search) = (SearchKind::Point, matches!(slot.work, Work::Search | Work::Get));
         let latency_ns = now_ns - slot.posted_ns;
         match (slot.path, selector) {
+            (path, Some(selector)) if host.is_some_and(|host| host.is_alone(path)) => {
+                selector.on_sample(now_ns, Sample::InPlace { kind, latency_ns: latency_ns.max(1) });
+            }
             (SearchPath::OneSided, Some(selector)) => {
                 selector.on_sample(now_ns, Sample::Read { kind, latency_ns });
                 slot.done += 1;
