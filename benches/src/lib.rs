@@ -31,6 +31,7 @@ pub mod options;
 pub mod ours;
 mod paced;
 pub mod pages;
+pub mod paper;
 mod patience;
 pub mod processes;
 pub mod processor;

@@ -7,8 +7,8 @@ use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
 use cell_benches::{
     balance, checkpoint, console, coordinator, fabric, flush, footprint, gluster, local, log, moves,
-    onesided, pages, processes, put, regions, restart, restore, rolling, selector, split, stall, takeover,
-    tls, tree,
+    onesided, pages, paper, processes, put, regions, restart, restore, rolling, selector, split, stall,
+    takeover, tls, tree,
 };
 use clap::Parser;
 
@@ -22,7 +22,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Memory(options) => footprint::run(options, &mut Report::new(&mut out, options.json)),
         Command::Checkpoint(options) => checkpoint::run(options, &mut Report::new(&mut out, options.json)),
         Command::Console(options) => console::run(options, &mut Report::new(&mut out, options.json)),
-        Command::Paper(options) => Ok(cell_paper::run(options, &mut out)?),
+        Command::Paper(options) => paper::run(options, &mut out),
         Command::Put(options) => put::run(options, &mut Report::new(&mut out, options.json)),
         Command::Onesided(parts) => onesided::run(parts, &mut Report::new(&mut out, parts.options.json)),
         Command::Restart(options) => restart::run(options, &mut Report::new(&mut out, options.json)),

@@ -71,9 +71,9 @@ pub enum Command {
     Regions(Options),
     /// A pair restored from its log and from an image, by core and by stage
     Restore(Options),
-    /// The paper's tables and figures by a model of its servers that steps our selector; no machine is
-    /// measured
-    Paper(cell_paper::PaperOptions),
+    /// The paper's tables and figures by a model of its servers that steps our selector; with --measured,
+    /// one server and its clients on this machine beside the model made from its single client
+    Paper(PaperBenchOptions),
     /// The tree by itself, with nodes of any size
     Tree(TreeOptions),
     /// One engine of `memory`, for that command's own use
@@ -186,6 +186,42 @@ pub struct GlusterOptions {
     /// The common options
     #[command(flatten)]
     pub options: Options,
+}
+
+/// What `paper` takes.
+#[derive(Clone, Debug, Args)]
+pub struct PaperBenchOptions {
+    /// One server and its clients on this machine; that alone, if no table and no figure is named
+    #[arg(long)]
+    pub measured: bool,
+    /// With --measured: entries of the paper's data that the server has
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = entries())]
+    #[arg(requires = "measured")]
+    pub entries: u64,
+    /// With --measured: rounds that count, for each figure
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(requires = "measured")]
+    pub rounds: u16,
+    /// With --measured: where the server's data is written
+    #[arg(long, value_name = "DIR", requires = "measured")]
+    pub dir: Option<PathBuf>,
+    /// What the model takes
+    #[command(flatten)]
+    pub model: cell_paper::PaperOptions,
+}
+
+impl PaperBenchOptions {
+    /// What of them all benches take.
+    #[must_use]
+    pub fn common(&self) -> Options {
+        Options {
+            entries: self.entries,
+            json: self.model.json,
+            seed: self.model.seed,
+            rounds: self.rounds,
+            dir: self.dir.clone(),
+        }
+    }
 }
 
 /// What `tree` takes.

@@ -426,6 +426,51 @@ fn paper_prints_the_tables_that_are_asked_for() {
     );
 }
 
+#[test]
+fn paper_measured_small_prints_each_row_beside_the_models() {
+    let output = Command::new(env!("CARGO_BIN_EXE_cell-benches"))
+        .args(["paper", "--measured", "--short", "--entries", "20000", "--rounds", "2", "--json"])
+        .current_dir(std::env::temp_dir())
+        .output()
+        .expect("the benches can be started");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8(output.stdout).expect("rows are UTF-8");
+    let rows: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("a row is JSON")).collect();
+    let of = |sheet: &str, transport: &str| -> Vec<&Value> {
+        rows.iter().filter(|row| row["sheet"] == sheet && row["transport"] == transport).collect()
+    };
+    let mut transports = vec!["shm", "tcp"];
+    if of("measured", "verbs").is_empty() {
+        assert!(said.contains("# SKIPPED: one server and its clients over verbs"), "{said}");
+        println!("SKIPPED: one server and its clients over RDMA: no device, or a build without it");
+    } else {
+        transports.push("verbs");
+    }
+    for &transport in &transports {
+        let clients: Vec<_> =
+            of("measured", transport).iter().map(|row| row["clients"].as_u64().unwrap_or(0)).collect();
+        assert_eq!(clients, [1, 2, 4, 8], "{transport}");
+        assert_eq!(of("measured_single", transport).len(), 2, "{transport}");
+    }
+    assert_eq!(rows.len(), 6 * transports.len(), "measured machines alone: {text}");
+    for row in rows.iter().filter(|row| row["sheet"] == "measured") {
+        for what in ["server_only_k", "one_sided_k", "cell_k"] {
+            let figure = |whose: &str| row[format!("{whose}_{what}").as_str()].as_f64();
+            assert!(figure("measured") > Some(0.0) && figure("model") >= Some(0.0), "{what}: {row}");
+        }
+        for whose in ["measured", "model"] {
+            let share = row[format!("{whose}_server_side_percent").as_str()].as_f64();
+            assert!(share.is_some_and(|share| (0.0..=100.0).contains(&share)), "{row}");
+        }
+        for what in ["server_only_error_percent", "one_sided_error_percent", "cell_error_percent"] {
+            assert!(row[what].is_number(), "{what}: {row}");
+        }
+        assert!(row["server_side_error_points"].is_number(), "{row}");
+    }
+}
+
 fn has(row: &Value, text: &str) -> bool {
     row["bench"].as_str().is_some_and(|name| name.contains(text))
 }

@@ -36,9 +36,11 @@ fn build() -> PathBuf {
         Some("debug") | None => "dev",
         Some(profile) => profile,
     };
+    let features: &[&str] = if cfg!(feature = "verbs") { &["--features", "verbs"] } else { &[] };
     let status = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "-p", "cell-ops", "--profile", profile, "--target-dir"])
         .arg(target)
+        .args(features)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
         .expect("cargo can be started");
