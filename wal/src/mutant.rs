@@ -23,4 +23,10 @@ cell_terms::mutants! {
     IgnoreRecordedCut: "ignore-recorded-cut",
     /// An image is renamed before it is synced.
     SkipImageSync: "skip-image-sync",
+    /// Whatever has the log root's path is worked in.
+    RootByPath: "root-by-path",
+    /// A segment is prepared without a look whether the log root is there.
+    SegmentRootUnasked: "segment-root-unasked",
+    /// So are the folders of a log or an image made.
+    FolderRootUnasked: "folder-root-unasked",
 }

@@ -6,6 +6,10 @@
 //!
 //! 1. create `preparing-N`, fill it, sync it; 2. rename it to `segment-N`; 3. sync the folder; 4. only now a
 //!    frame may be written, and only after that frame's predecessor names N is N relied on.
+//!
+//! Before all that the log root is looked at: see [`crate::real`]. One that is not there ends the log, and
+//! with it the node, as a disk that fails does: the node's other segments are on a file system that nobody
+//! sees, others can take the pairs over, and whoever starts the node again mounts the log root first.
 
 use crate::buffer::LogBuffer;
 use crate::device::PrepareSegment;
@@ -16,8 +20,12 @@ use crate::storage::{Access, Storage, StorageFile, create_folders, parent};
 /// Bytes of one write of zeros.
 const FILL_BYTES: usize = 1 << 20;
 
-/// Makes a segment ready. On failure nothing of it is left, the recycled file included.
+/// Makes a segment ready. On failure nothing of it is left; nor is the recycled file, if the log root is
+/// there.
 pub(crate) fn prepare(storage: &dyn Storage, request: &PrepareSegment) -> Result<(), StorageError> {
+    if !planted(Mutant::SegmentRootUnasked) {
+        storage.check_root()?;
+    }
     let path = request.segment.path();
     let preparing = request.segment.path_preparing();
     let done = match request.recycle {

@@ -1,20 +1,55 @@
 //! A log root on a real file system.
+//!
+//! What has the log root's path may be another folder than the one that was opened:
+//!
+//! 1. the log root is unmounted under its node (`umount -l`), and below it is a folder that can be written;
+//! 2. by its path the next segment is made in that folder, and what goes there is acknowledged;
+//! 3. the log root is mounted again, or another node takes the pair over: nobody finds what was acknowledged.
+//!
+//! Where another cluster's log root took the place, the files that go away would be that one's, too. So all
+//! is done in the folder that was opened, by its descriptor, and no path leads anywhere else. Two things
+//! follow from that:
+//!
+//! - A descriptor keeps a file system alive that was unmounted, and writing on there would lose nothing. But
+//!   nobody sees that file system any more, no other process finds it, and it never goes away. So
+//!   [`Storage::check_root`] says whether the path still leads to the log root, by its id. It is asked before
+//!   something begins to grow there (a segment, a folder, an image, a takeover), not for each write.
+//! - The descriptor of a file system that has died (a FUSE process that ended) fails for ever, also once it
+//!   is mounted anew. So a check that finds the log root at its path goes on with what it has found there,
+//!   and an error that such a file system gives is followed by a check.
 
-use std::ffi::CString;
 use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cell_durable::{SystemSyncer, create_folders};
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate};
+use rustix::fs::{AtFlags, Dir, DirEntry, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, openat};
 use rustix::io::{Errno as SystemErrno, ReadWriteFlags, retry_on_intr};
 
 use crate::buffer::LogBuffer;
 use crate::error::{DiskOperation, Errno, StorageError};
 use crate::frame::FRAME_ALIGN;
+use crate::mutant::{Mutant, planted};
 use crate::root_id::{ID_FILE, read_id};
 use crate::storage::{Access, Storage, StorageFile};
+
+/// How the root is opened: only to find what is in it, so a file system has nothing open for it.
+const ROOT: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// How a folder is opened to be listed or synced.
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// Who may use a folder that is made, as far as the process's mask permits.
+const FOLDER_MODE: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
+/// What a file system says that is there no more.
+const GONE: [SystemErrno; 6] = [
+    SystemErrno::NOTCONN,
+    SystemErrno::CONNABORTED,
+    SystemErrno::SHUTDOWN,
+    SystemErrno::STALE,
+    SystemErrno::NODEV,
+    SystemErrno::IO,
+];
 
 /// The files below a folder.
 #[derive(Clone, Debug)]
@@ -22,6 +57,8 @@ pub struct RealStorage {
     root: PathBuf,
     /// The id of the log root; none where it has none, or was not opened as one.
     id: Option<u128>,
+    /// The folder, as it was opened last. Clones have it together.
+    folder: Arc<Mutex<Arc<OwnedFd>>>,
 }
 
 struct RealFile {
@@ -42,7 +79,13 @@ impl RealStorage {
             StorageError::new(DiskOperation::CreateFolder, &root.to_string_lossy(), Errno::of(&error))
         };
         create_folders(&SystemSyncer, root).map_err(failed)?;
-        Ok(RealStorage { root: root.canonicalize().map_err(failed)?, id: None })
+        let found = root.canonicalize().map_err(failed)?;
+        let folder = open_root(&found).map_err(|errno| failed(errno.into()))?;
+        Ok(RealStorage::of_folder(found, folder))
+    }
+
+    fn of_folder(root: PathBuf, folder: OwnedFd) -> RealStorage {
+        RealStorage { root, id: None, folder: Arc::new(Mutex::new(Arc::new(folder))) }
     }
 
     /// The same, as the log root with this id.
@@ -56,10 +99,32 @@ impl RealStorage {
         &self.root
     }
 
-    /// The absolute path of a file.
+    /// The absolute path of a file, as long as the log root is not unmounted.
     #[must_use]
     pub fn absolute(&self, path: &str) -> PathBuf {
         self.root.join(path)
+    }
+
+    fn folder(&self) -> Arc<OwnedFd> {
+        if planted(Mutant::RootByPath)
+            && let Ok(there) = open_root(&self.root)
+        {
+            return Arc::new(there);
+        }
+        Arc::clone(&self.folder.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Does something in the folder. If its file system is gone and was mounted anew, that fails once: what
+    /// is done next is done there.
+    fn within<T>(
+        &self,
+        act: impl FnOnce(BorrowedFd<'_>) -> Result<T, SystemErrno>,
+    ) -> Result<T, SystemErrno> {
+        let done = act(self.folder().as_fd());
+        if done.as_ref().is_err_and(|errno| GONE.contains(errno)) {
+            let _ = self.check_root(); // the first failure is the one that counts
+        }
+        done
     }
 
     /// Opens a descriptor, bypassing the page cache if `direct` and the file system can; says whether it
@@ -71,9 +136,8 @@ impl RealStorage {
         direct: bool,
     ) -> Result<(OwnedFd, bool), StorageError> {
         let failed = |errno: SystemErrno| StorageError::new(DiskOperation::Open, path, errno);
-        let absolute = self.c_path(path).map_err(failed)?;
         let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP;
-        let open = |flags| rustix::fs::open(absolute.as_c_str(), flags | OFlags::CLOEXEC, mode);
+        let open = |flags: OFlags| self.within(|folder| openat(folder, path, flags | OFlags::CLOEXEC, mode));
         if direct {
             match open(flags | OFlags::DIRECT) {
                 // The file may have been created before O_DIRECT was refused.
@@ -102,15 +166,15 @@ impl RealStorage {
 
     /// Gives a file another name too, which nothing may have.
     pub(crate) fn link(&self, path: &str, other: &str) -> Result<(), StorageError> {
-        std::fs::hard_link(self.absolute(path), self.absolute(other))
-            .map_err(|error| StorageError::new(DiskOperation::Link, other, error))
+        self.within(|folder| rustix::fs::linkat(folder, path, folder, other, AtFlags::empty()))
+            .map_err(|errno| StorageError::new(DiskOperation::Link, other, errno))
     }
 
     /// A file or folder right below the root that lies on another file system.
     pub(crate) fn on_other_device(&self) -> Result<Option<String>, StorageError> {
         let device = |path: &str| {
-            let data = std::fs::metadata(self.absolute(path));
-            data.map(|data| data.dev()).map_err(|error| StorageError::new(DiskOperation::List, path, error))
+            let data = self.within(|folder| rustix::fs::statat(folder, entry(path), AtFlags::empty()));
+            data.map(|data| data.st_dev).map_err(|errno| StorageError::new(DiskOperation::List, path, errno))
         };
         let own = device("")?;
         for name in self.list("")? {
@@ -144,21 +208,37 @@ impl RealStorage {
         let found = file.read_at(0, read.bytes_mut())?;
         Ok((count, found) == (FRAME_ALIGN, FRAME_ALIGN) && read.bytes() == written.bytes())
     }
+}
 
-    fn c_path(&self, path: &str) -> Result<CString, SystemErrno> {
-        CString::new(self.absolute(path).into_os_string().into_encoded_bytes())
-            .map_err(|_| SystemErrno::INVAL)
-    }
+fn open_root(root: &Path) -> Result<OwnedFd, SystemErrno> {
+    retry_on_intr(|| rustix::fs::open(root, ROOT, Mode::empty()))
+}
+
+/// A path as system calls take it: the root is no empty one there.
+fn entry(path: &str) -> &str {
+    if path.is_empty() { "." } else { path }
 }
 
 impl Storage for RealStorage {
     fn check_root(&self) -> Result<(), StorageError> {
         let Some(id) = self.id else { return Ok(()) };
-        let stale = || StorageError::new(DiskOperation::Read, ID_FILE, Errno::ESTALE);
-        match read_id(self) {
-            Ok(found) if found == Some(id) => Ok(()),
+        let failed = |errno: Errno| StorageError::new(DiskOperation::Read, ID_FILE, errno);
+        let there = match open_root(&self.root) {
+            Ok(folder) => RealStorage::of_folder(self.root.clone(), folder),
+            Err(SystemErrno::NOENT | SystemErrno::NOTDIR) => return Err(failed(Errno::ESTALE)),
+            Err(errno) => return Err(failed(errno.into())),
+        };
+        match read_id(&there) {
+            Ok(found) if found == Some(id) => {
+                let there = there.folder();
+                let mut folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
+                let before = std::mem::replace(&mut *folder, there);
+                drop(folder);
+                drop(before); // it may be the last that keeps an unmounted file system
+                Ok(())
+            }
             Err(error) if error.errno != Errno::ENOENT => Err(error),
-            _ => Err(stale()),
+            _ => Err(failed(Errno::ESTALE)),
         }
     }
 
@@ -181,42 +261,51 @@ impl Storage for RealStorage {
     }
 
     fn free_bytes(&self) -> Result<Option<u64>, StorageError> {
-        let found = rustix::fs::statvfs(self.absolute(""));
-        let found = found.map_err(|errno| StorageError::new(DiskOperation::List, "", errno))?;
-        Ok(Some(found.f_bavail.saturating_mul(found.f_frsize)))
+        let free = self.within(|folder| {
+            let found = rustix::fs::fstatvfs(folder)?;
+            Ok(found.f_bavail.saturating_mul(found.f_frsize))
+        });
+        free.map(Some).map_err(|errno| StorageError::new(DiskOperation::List, "", errno))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<String>, StorageError> {
-        let failed = |error| StorageError::new(DiskOperation::List, folder, Errno::of(&error));
-        let entries = std::fs::read_dir(self.absolute(folder)).map_err(failed)?;
-        let name = |entry: std::io::Result<std::fs::DirEntry>| Ok(entry?.file_name().into_string().ok());
-        entries.filter_map(|entry| name(entry).transpose()).collect::<std::io::Result<_>>().map_err(failed)
+        let failed = |errno: SystemErrno| StorageError::new(DiskOperation::List, folder, errno);
+        let opened = self.within(|root| openat(root, entry(folder), FOLDER, Mode::empty()));
+        let entries = opened.and_then(Dir::new).map_err(failed)?;
+        let name = |found: DirEntry| {
+            let name = found.file_name().to_str().ok()?;
+            (!matches!(name, "." | "..")).then(|| name.to_owned())
+        };
+        let names = entries.filter_map(|found| found.map(name).transpose());
+        names.collect::<Result<Vec<String>, SystemErrno>>().map_err(failed)
     }
 
     fn create_folder(&self, folder: &str) -> Result<(), StorageError> {
-        std::fs::create_dir(self.absolute(folder))
-            .map_err(|error| StorageError::new(DiskOperation::CreateFolder, folder, error))
+        self.within(|root| rustix::fs::mkdirat(root, folder, FOLDER_MODE))
+            .map_err(|errno| StorageError::new(DiskOperation::CreateFolder, folder, errno))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), StorageError> {
-        std::fs::rename(self.absolute(from), self.absolute(to))
-            .map_err(|error| StorageError::new(DiskOperation::Rename, from, error))
+        self.within(|folder| rustix::fs::renameat(folder, from, folder, to))
+            .map_err(|errno| StorageError::new(DiskOperation::Rename, from, errno))
     }
 
     fn unlink(&self, path: &str) -> Result<(), StorageError> {
-        std::fs::remove_file(self.absolute(path))
-            .map_err(|error| StorageError::new(DiskOperation::Unlink, path, error))
+        self.within(|folder| rustix::fs::unlinkat(folder, path, AtFlags::empty()))
+            .map_err(|errno| StorageError::new(DiskOperation::Unlink, path, errno))
     }
 
     fn remove_folder(&self, folder: &str) -> Result<(), StorageError> {
-        std::fs::remove_dir(self.absolute(folder))
-            .map_err(|error| StorageError::new(DiskOperation::RemoveFolder, folder, error))
+        self.within(|root| rustix::fs::unlinkat(root, folder, AtFlags::REMOVEDIR))
+            .map_err(|errno| StorageError::new(DiskOperation::RemoveFolder, folder, errno))
     }
 
     fn sync_folder(&self, folder: &str) -> Result<(), StorageError> {
-        File::open(self.absolute(folder))
-            .and_then(|file| file.sync_all())
-            .map_err(|error| StorageError::new(DiskOperation::SyncFolder, folder, error))
+        let synced = self.within(|root| {
+            let opened = openat(root, entry(folder), FOLDER, Mode::empty())?;
+            retry_on_intr(|| rustix::fs::fsync(&opened))
+        });
+        synced.map_err(|errno| StorageError::new(DiskOperation::SyncFolder, folder, errno))
     }
 }
 

@@ -5,6 +5,7 @@
 //! synced.
 
 use crate::error::StorageError;
+use crate::mutant::{Mutant, planted};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,11 +117,13 @@ pub trait Storage: Send + Sync {
         Ok(None)
     }
 
-    /// Looks whether what lies below the root is still the log root that was opened: it may have been
-    /// unmounted, or another one mounted there.
+    /// Looks whether the root's path still leads to the log root that was opened: it may have been unmounted,
+    /// or another one mounted there. Where it was mounted anew, work goes on there. It takes a few system
+    /// calls, which wait for the disk.
     ///
     /// # Errors
-    /// It is not, or nobody can tell; never ENOENT, which would say that a file is missing.
+    /// [`Errno::ESTALE`](crate::error::Errno::ESTALE): it does not. Or nobody can tell. Never ENOENT, which
+    /// would say that a file is missing.
     fn check_root(&self) -> Result<(), StorageError> {
         Ok(())
     }
@@ -133,11 +136,14 @@ pub fn parent(path: &str) -> &str {
 }
 
 /// Makes a folder and those above it, each synced into its parent. What exists is synced all the same: who
-/// made it may have crashed before its sync.
+/// made it may have crashed before its sync. Nothing is made where the log root is not there.
 ///
 /// # Errors
-/// What the disk says.
+/// What the disk says, or [`Storage::check_root`].
 pub fn create_folders(storage: &dyn Storage, folder: &str) -> Result<(), StorageError> {
+    if !planted(Mutant::FolderRootUnasked) {
+        storage.check_root()?;
+    }
     let mut end = 0;
     while end < folder.len() {
         end = folder[end + 1..].find('/').map_or(folder.len(), |next| end + 1 + next);

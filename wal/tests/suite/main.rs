@@ -13,4 +13,5 @@ mod images;
 mod last_segment;
 mod mutants;
 mod ring;
+mod root;
 mod write_and_read;

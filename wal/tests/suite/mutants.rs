@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::flush_rounds::late_completion;
 use crate::harness::{PAIR, Pair, fill_segments, log_id, random_kind, read, request, small};
+use crate::root::{folders_and_images_ask, segments_ask, work_stays_in_the_opened_folder};
 use cell_terms::{Csn, Epoch, RegionKind};
 use cell_wal::image::{BlockBuffer, ImageHeader, ImageReader, ImageWriter};
 use cell_wal::mutant::{Mutant, plant};
@@ -129,7 +130,7 @@ fn clean(run: Run) -> bool {
 #[test]
 fn every_mutant_is_caught_and_the_unchanged_build_is_clean() {
     cell_terms::mutant::in_own_process(|| {
-        let runs: [(&str, Run); 7] = [
+        let runs: [(&str, Run); 10] = [
             ("late completion", late_completion),
             ("power cuts", power_cuts),
             ("write errors", write_errors),
@@ -137,6 +138,9 @@ fn every_mutant_is_caught_and_the_unchanged_build_is_clean() {
             ("sealed full segments", sealed_full_segments),
             ("late writes", late_writes),
             ("images", images),
+            ("another folder in the log root's place", work_stays_in_the_opened_folder),
+            ("segments without a log root", segments_ask),
+            ("folders and images without a log root", folders_and_images_ask),
         ];
         for (name, run) in runs {
             assert!(run(), "{name} without a mutant");

@@ -44,7 +44,7 @@ fn flusher(folder: &std::path::Path) -> Option<Arc<Flusher>> {
 }
 
 /// Sleeps until ring or flush have something.
-fn sleep(ring: &Ring, flusher: Option<&Flusher>) {
+pub(crate) fn sleep(ring: &Ring, flusher: Option<&Flusher>) {
     let timeout = Timespec { tv_sec: 120, tv_nsec: 0 };
     let descriptors = [Some(ring.wake_fd()), flusher.map(Flusher::wake_fd)];
     let watched = descriptors.iter().flatten().map(|descriptor| PollFd::new(descriptor, PollFlags::IN));
