@@ -160,6 +160,8 @@ impl BringUp {
     }
 
     fn create(&self, environment: &Environment, geometry: PairGeometry) -> Result<RecoveredPair, NodeError> {
+        // A pair that is in the table must be served, and for that it needs logs.
+        self.log_root.storage.check_root().map_err(WalError::from)?;
         let (mut device, buffers) = self.device()?;
         let new = NewPair { incarnation: self.incarnation, node: self.options.node, geometry };
         let progress = Arc::new(Progress::new(boottime_ns()));

@@ -307,7 +307,8 @@ mod tests {
         assert_eq!(device.held(), 0);
     }
 
-    /// Each node that looked found the logs missing, and the second one was believed.
+    /// Each node that looked found the logs missing, and the second one was believed. Nothing is read either:
+    /// what comes of it could not be served.
     #[test]
     fn log_root_that_is_away_is_no_damage_of_a_pair() {
         let (folder, sim, device) = (tempfile::tempdir().unwrap(), Sim::new(3), Arc::default());
@@ -335,6 +336,36 @@ mod tests {
             panic!("{:?}", row.state);
         };
         assert_eq!(file, "log-root-id");
+        assert!(row.history.iter().all(|of| of.cut.is_none()), "{:?}", row.history);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn mutant_takeover_root_unasked_is_caught() {
+        use cell_terms::mutant::{Mutant, plant};
+        cell_terms::mutant::in_own_process(|| {
+            plant(Some(Mutant::TakeoverRootUnasked));
+            let passed = std::panic::catch_unwind(log_root_that_is_away_is_no_damage_of_a_pair).is_ok();
+            plant(None);
+            assert!(!passed);
+            println!("mutant {} caught by cell-node's takeovers", Mutant::TakeoverRootUnasked.name());
+        });
+    }
+
+    /// A row that nobody can serve stayed in the table.
+    #[test]
+    fn log_root_that_is_away_gets_no_new_pair() {
+        let (folder, sim, device) = (tempfile::tempdir().unwrap(), Sim::new(3), Arc::default());
+        let link = sim.link();
+        let bring_up = bring_up(folder.path(), &link, &device);
+        let environment = bring_up.environment();
+        std::fs::rename(folder.path().join("log"), folder.path().join("away")).unwrap();
+        let Err(error) = bring_up.grow(&environment) else { panic!("it has no log root") };
+        assert!(matches!(error, NodeError::Wal(_)), "{error}");
+        assert!(environment.table.pairs().unwrap().0.is_empty());
+        std::fs::rename(folder.path().join("away"), folder.path().join("log")).unwrap();
+        drop(bring_up.grow(&environment).unwrap());
+        only_row(&bring_up);
     }
 
     /// What was taken for it stayed locked for as long as the process lived.

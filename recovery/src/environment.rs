@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use cell_cluster::{Sessions, Table};
 use cell_memory::{Budget, RegionOptions};
-use cell_wal::{ReadOptions, Storage};
+use cell_terms::mutant::{Mutant, planted};
+use cell_wal::{ReadOptions, Storage, WalError};
 
 /// Where regions come from.
 #[derive(Clone, Copy, Debug)]
@@ -55,4 +56,14 @@ pub struct Environment {
     pub budget: Budget,
     /// How.
     pub options: RecoveryOptions,
+}
+
+impl Environment {
+    /// Looks whether the log root is there: [`Storage::check_root`].
+    pub(crate) fn check_root(&self) -> Result<(), WalError> {
+        if planted(Mutant::TakeoverRootUnasked) {
+            return Ok(());
+        }
+        Ok(self.storage.check_root()?)
+    }
 }

@@ -223,13 +223,13 @@ impl Takeover {
         }
         let checked = match &error {
             RecoveryError::Cluster(_) | RecoveryError::GivenUp => Ok(()),
-            _ => self.environment.storage.check_root(),
+            _ => self.environment.check_root(),
         };
         match checked {
             Ok(()) => error,
             Err(root) => {
                 tracing::warn!(error = &error as &dyn Error, "the log root is not the one that was opened");
-                RecoveryError::Log(WalError::Storage(root))
+                RecoveryError::Log(root)
             }
         }
     }

@@ -426,6 +426,8 @@ mutants! {
     /// A takeover blames the data before the region table has answered. A test of
     /// `recovery/tests/suite/damage.rs` catches it.
     ReportUnanswered: "report-unanswered",
+    /// A takeover does not look whether the log root is there. A test of `node/src/recoverer.rs` catches it.
+    TakeoverRootUnasked: "takeover-root-unasked",
     /// A notice is written though the pair in whose name it is written is another's by now. The twins of the
     /// coordinator's tests (`crates/cluster/tests/suite/mutants.rs`) catch it.
     NoticeWithoutRow: "notice-without-row",
