@@ -18,6 +18,8 @@ use cell_settings::{Author, SettingsStore};
 use cell_terms::PairId;
 use cell_terms::setting::Settings;
 use cell_terms::text::with_causes;
+use cell_wal::Storage;
+use cell_wal::folder::list_regions;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::balance::BalanceOptions;
@@ -103,10 +105,23 @@ fn join(
     work: &Receiver<Work>,
 ) -> Result<Option<VecDeque<Work>>, NodeError> {
     let lease_ns = bring_up.options.settings.integer("lease_ms") * 1_000_000;
-    join_patiently(work, lease_ns, || {
+    let joined = join_patiently(work, lease_ns, || {
         let geometry = |geometry| bring_up.joining(environment.table.host(), geometry);
         join_cluster(environment, &bring_up.member_row(), || bring_up.layout_wanted(), geometry)
-    })
+    });
+    joined.map_err(|error| of_bare_root(error, &*environment.storage))
+}
+
+/// Another log root than the cluster's that has no logs is a folder where the cluster's is not mounted, or
+/// not yet.
+fn of_bare_root(error: NodeError, storage: &dyn Storage) -> NodeError {
+    let is_bare = || list_regions(storage).is_ok_and(|regions| regions.is_empty());
+    match error {
+        NodeError::Cluster(ClusterError::Terms(difference)) if difference.is_of_log_root() && is_bare() => {
+            NodeError::LogRootBare { difference }
+        }
+        other => other,
+    }
 }
 
 /// A coordinator that went after it gave the lease is waited for, for as long as that has not ended. Of a
@@ -467,6 +482,7 @@ mod tests {
 
     use cell_cluster::{OtherMember, TermsDifference};
     use cell_terms::Incarnation;
+    use cell_wal::RealStorage;
 
     use super::*;
 
@@ -536,6 +552,23 @@ mod tests {
         refused(&|| other_durability(None));
         // It lasts as long at each look: it is renewed.
         refused(&|| other_durability(Some(LEASE_NS)));
+    }
+
+    /// It was never started again, also once the log root was mounted.
+    #[test]
+    fn join_over_a_folder_without_logs_may_be_tried_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = RealStorage::open(folder.path()).unwrap();
+        let joined = |what: &'static str| {
+            let (here, cluster, others) = ("7".to_owned(), "8".to_owned(), Box::default());
+            let difference = TermsDifference { what, here, cluster, next: "", others };
+            of_bare_root(ClusterError::Terms(difference).into(), &storage)
+        };
+        let root = "the log root's id";
+        assert!(matches!(joined(root), NodeError::LogRootBare { .. }));
+        assert!(matches!(joined("durability"), NodeError::Cluster(ClusterError::Terms(_))));
+        storage.create_folder("region-0000000a").unwrap();
+        assert!(matches!(joined(root), NodeError::Cluster(ClusterError::Terms(_))), "another store's");
     }
 
     #[test]

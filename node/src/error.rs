@@ -1,6 +1,6 @@
 //! Why a node does not start or does not go on.
 
-use cell_cluster::ClusterError;
+use cell_cluster::{ClusterError, TermsDifference};
 use cell_fabric::FabricError;
 use cell_memory::MemoryError;
 use cell_wal::WalError;
@@ -12,6 +12,12 @@ pub enum NodeError {
     /// The coordinator, the table, a lock or a lease.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    /// The log root is not the cluster's, and there is nothing in it: the cluster's may be mounted there yet.
+    #[error("this node does not fit the cluster: {difference}; nothing is stored here")]
+    LogRootBare {
+        /// The ids.
+        difference: TermsDifference,
+    },
     /// The address cannot be listened on.
     #[error(transparent)]
     Fabric(#[from] FabricError),

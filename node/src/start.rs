@@ -387,6 +387,7 @@ fn failure_kind(error: &NodeError) -> FailureKind {
         NodeError::Cluster(
             ClusterError::Terms(_) | ClusterError::NodeElsewhere { .. } | ClusterError::Node(_),
         )
+        | NodeError::LogRootBare { .. }
         | NodeError::Geometry { .. }
         | NodeError::Layout { .. }
         | NodeError::Memory(MemoryError::Geometry { .. }) => FailureKind::JoinRefused,

@@ -18,6 +18,8 @@ use crate::host::HostId;
 use crate::lease::LeaseTerms;
 use crate::number;
 
+/// What differs where the log root is another one.
+const LOG_ROOT_ID: &str = "the log root's id";
 /// Where the terms lie.
 pub(crate) const KEY_TERMS: &str = "cluster/terms";
 
@@ -118,7 +120,7 @@ impl ClusterTerms {
         let roots = self.log_root.as_ref().zip(cluster.log_root.as_ref()).and_then(|(here, cluster)| {
             let next = "logs and coordinator are of two stores: mount the cluster's log root there, or give the \
                         folder that belongs to it";
-            difference("the log root's id", here, cluster, next)
+            difference(LOG_ROOT_ID, here, cluster, next)
         });
         formats.or(roots)
     }
@@ -171,6 +173,14 @@ impl NodeSeat {
     }
 }
 
+impl TermsDifference {
+    /// Whether the node has another log root than the cluster.
+    #[must_use]
+    pub fn is_of_log_root(&self) -> bool {
+        self.what == LOG_ROOT_ID
+    }
+}
+
 impl fmt::Display for TermsDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is {} here and {} in the cluster", self.what, self.here, self.cluster)?;
@@ -218,6 +228,7 @@ mod tests {
         assert_eq!(terms().difference(&terms()), None);
         let what = |other: &ClusterTerms| other.difference(&terms()).unwrap();
         assert_eq!(what(&other_root).what, "the log root's id");
+        assert!(what(&other_root).is_of_log_root() && !what(&other_format).is_of_log_root());
         assert_eq!(what(&other_format).to_string(), "the log's format is 2 here and 1 in the cluster");
         let unknown_root = ClusterTerms { log_root: None, ..terms() };
         assert_eq!(unknown_root.difference(&terms()), None, "a full disk may keep an id from being read");

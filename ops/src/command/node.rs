@@ -499,6 +499,8 @@ fn explain(error: NodeError) -> Failure {
         }
         NodeError::Fabric(error) => explain_fabric(error),
         NodeError::Cluster(ClusterError::Terms(difference)) => (Exit::Usage, Some(difference.next)),
+        // What is mounted late is there at the next start.
+        NodeError::LogRootBare { difference } => (Exit::Error, Some(difference.next)),
         NodeError::Cluster(ClusterError::NodeElsewhere { .. }) => (
             Exit::Usage,
             Some(
@@ -566,7 +568,9 @@ fn explain_recovery(error: &RecoveryError) -> (Exit, Option<&'static str>) {
             (Exit::Error, Some("give a larger memory_limit_bytes, or make memory available"))
         }
         RecoveryError::Cluster(_)
-        | RecoveryError::Log(WalError::Storage(_) | WalError::RingUnavailable { .. })
+        | RecoveryError::Log(
+            WalError::Storage(_) | WalError::Poisoned { .. } | WalError::RingUnavailable { .. },
+        )
         | RecoveryError::GivenUp
         | RecoveryError::Thread(_)
         | RecoveryError::Panicked => (Exit::Error, None),
@@ -576,6 +580,9 @@ fn explain_recovery(error: &RecoveryError) -> (Exit, Option<&'static str>) {
 
 #[cfg(test)]
 mod tests {
+    use cell_terms::{Epoch, PairId, RegionKind};
+    use cell_wal::{Errno, LogId};
+
     use super::*;
 
     #[test]
@@ -610,6 +617,21 @@ mod tests {
         let source = std::io::ErrorKind::AddrNotAvailable.into();
         assert_eq!(explain_web(cell_web::WebError::Bind { address, source }).exit, Exit::Error);
         assert_eq!(explain(NodeError::Fabric(FabricError::AddressInvalid)).exit, Exit::Usage);
+    }
+
+    /// Logs that could not be written were called damaged: systemd starts nobody again who has ended with 7.
+    #[test]
+    fn node_whose_new_logs_fail_is_to_be_started_again() {
+        let log = LogId { pair: PairId(1), epoch: Epoch(1) };
+        let segment = log.log(RegionKind::Node).segment(0);
+        let failed = WalError::Poisoned { segment, offset: 0, errno: Errno::ESTALE };
+        let failure = explain(NodeError::Recovery(RecoveryError::Log(failed)));
+        assert_eq!(failure.exit, Exit::Error);
+        let words = "the log root is not the one that was opened";
+        assert!(failure.what.contains(words), "{}", failure.what);
+        let missing = WalError::SegmentMissing { segment };
+        let failure = explain(NodeError::Recovery(RecoveryError::Log(missing)));
+        assert_eq!(failure.exit, Exit::VerificationFailed);
     }
 
     /// It named the command without the number, which is refused.
