@@ -4,7 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use cell_client::{Client, ClientOptions};
 use cell_tests::server::Server;
+use cell_tests::traffic::repeated;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 /// Where a frame's header keeps what these tests change; see `wal/src/frame.rs`. These places hold in every
 /// version.
@@ -184,9 +187,9 @@ fn log_root_that_is_not_the_clusters_is_refused() {
     let own = tempfile::tempdir().expect("a temporary folder can be made");
     let (data, others) = (own.path().join("data"), own.path().join("log"));
     fs::create_dir(&others).expect("a folder can be made");
-    // Where the cluster's is not mounted there is an empty folder.
+    // Where the cluster's is not mounted there is an empty folder: the next start may find it mounted.
     let (code, said) = node_over(&server, &data, &others);
-    assert_eq!(code, Some(2), "{said}");
+    assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("does not fit the cluster: the log root's id is "), "{said}");
     assert!(said.contains("next: logs and coordinator are of two stores: mount"), "{said}");
 
@@ -198,6 +201,57 @@ fn log_root_that_is_not_the_clusters_is_refused() {
     let (code, said) = node_over(&server, &data, Path::new("/proc"));
     assert!(code.is_some_and(|code| code != 0) && said.contains("/proc"), "{code:?}: {said}");
     assert_eq!(server.cell(&["status"]).code, Some(0), "the cluster has not noticed");
+}
+
+/// What `umount -l` does to a path, and a mount.
+fn exchange(one: &Path, other: &Path) {
+    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).expect("two folders can change their names");
+}
+
+/// The next segments were made in the folder that had the log root's path, and what was acknowledged there
+/// was gone when the log root was back.
+#[test]
+fn log_root_that_is_unmounted_under_its_node_loses_nothing_and_is_served_once_it_is_back() {
+    const PUTS: u32 = 400; // far more than there are segments for when the log root goes
+    let mut server = Server::start_steady(&["--log-segment-bytes", "4MiB"]);
+    let [logs, below] = ["log", "below"].map(|name| server.folder().join(name));
+    fs::create_dir(&below).expect("a folder can be made");
+    let address = server.address().to_string();
+    let connect = |deadline_ms| {
+        let options = ClientOptions { deadline_ms, ..ClientOptions::default() };
+        Client::connect(&address, options).expect("the server is there")
+    };
+    let key = |number: u32| format!("key-{number:03}").into_bytes();
+    let value = |number: u32| repeated(&format!("{number};"), 100 << 10);
+    let mut client = connect(3_000);
+    client.put(&key(0), &value(0)).expect("it is served");
+    let mut acknowledged = vec![0];
+    exchange(&logs, &below);
+    for number in 1..PUTS {
+        let put = client.put(&key(number), &value(number));
+        if put.is_ok() {
+            acknowledged.push(number);
+        } else if server.log().contains("the log root is not the one that was opened") {
+            break;
+        }
+    }
+    drop(client);
+    assert!(acknowledged.last() < Some(&(PUTS - 1)), "it has got segments elsewhere");
+    server.wait_log(0, "nothing is stored here"); // a node that was started again
+    let names = fs::read_dir(&logs).expect("it is there").map(|entry| entry.expect("an entry").file_name());
+    let stored =
+        names.filter(|name| ["region-", "pair-"].iter().any(|of| name.to_string_lossy().starts_with(of)));
+    assert_eq!(stored.count(), 0);
+
+    exchange(&logs, &below);
+    server.wait_ready();
+    let mut client = connect(60_000);
+    for number in acknowledged {
+        let item = client.get(&key(number)).expect("it is served again, by itself");
+        assert!(item.is_some_and(|item| item.value == value(number)), "{number}");
+    }
+    let verified = server.cell(&["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
 }
 
 #[test]
