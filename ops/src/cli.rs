@@ -10,7 +10,7 @@ use crate::command;
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
-use crate::{process_settings, settings};
+use crate::{process_settings, provider, settings};
 
 /// An ordered key-value store that lives in memory and survives crashes.
 #[derive(Debug, Parser)]
@@ -101,9 +101,10 @@ pub(crate) fn definition() -> clap::Command {
         .mut_subcommand("coordinator", |coordinator| {
             settings::with_these_flags(coordinator, &command::coordinator::OWN)
                 .mut_arg(process_settings::COORDINATOR_LISTEN, |listen| listen.visible_alias("listen"))
-                .mut_subcommand("copy", |copy| {
-                    settings::with_these_flags(copy, &command::coordinator::OF_COPY)
-                })
+                .mut_subcommand("copy", |copy| settings::with_these_flags(copy, &provider::REACHED_BY))
+        })
+        .mut_subcommand("inspect", |inspect| {
+            inspect.mut_subcommand("table", |table| settings::with_these_flags(table, &provider::REACHED_BY))
         })
 }
 
@@ -140,7 +141,7 @@ pub(crate) fn run(cli: &Cli, matches: &ArgMatches) -> anyhow::Result<Exit> {
         Command::Tune(arguments) => command::tune::run(global, arguments),
         Command::Events(arguments) => command::events::run(global, arguments),
         Command::Verify(arguments) => command::verify::run(global, arguments),
-        Command::Inspect(arguments) => command::inspect::run(global, arguments),
+        Command::Inspect(arguments) => command::inspect::run(global, arguments, own),
         Command::Bench(arguments) => command::bench::run(global, arguments),
         Command::Doctor(arguments) => command::doctor::run(global, arguments, own),
         Command::Certificates(arguments) => command::certificates::run(global, arguments),

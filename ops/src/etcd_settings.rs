@@ -9,6 +9,8 @@ use cell_terms::text::with_causes;
 
 use crate::exit::Failure;
 
+/// Where its members are.
+const ENDPOINTS: &str = "etcd_endpoints";
 /// How long a call of the coordinator may take.
 const DEADLINE: &str = "coordinator_deadline_ms";
 
@@ -28,6 +30,9 @@ pub(crate) fn open_each(settings: &Settings) -> Result<Vec<(String, Etcd)>, Fail
 }
 
 fn options(settings: &Settings) -> Result<EtcdOptions, Failure> {
+    if settings.text(ENDPOINTS).is_empty() {
+        return Err(Failure::usage("nobody says where etcd is").next("name its members with etcd_endpoints"));
+    }
     let path = |name: &str| {
         let text = settings.text(name);
         (!text.is_empty()).then(|| PathBuf::from(text))
@@ -49,7 +54,7 @@ fn options(settings: &Settings) -> Result<EtcdOptions, Failure> {
     };
     let compaction = Some(settings.integer("etcd_compaction")).filter(|ms| *ms > 0);
     Ok(EtcdOptions {
-        endpoints: parse_etcd_endpoints(settings.text("etcd_endpoints")).map_err(Failure::usage)?,
+        endpoints: parse_etcd_endpoints(settings.text(ENDPOINTS)).map_err(Failure::usage)?,
         prefix: settings.text("etcd_prefix").to_owned(),
         user,
         ca_file: path("etcd_ca_file"),
@@ -61,7 +66,7 @@ fn options(settings: &Settings) -> Result<EtcdOptions, Failure> {
 
 /// Where etcd is, for people.
 pub(crate) fn place_words(settings: &Settings) -> String {
-    format!("etcd at {}, below `{}`", settings.text("etcd_endpoints"), settings.text("etcd_prefix"))
+    format!("etcd at {}, below `{}`", settings.text(ENDPOINTS), settings.text("etcd_prefix"))
 }
 
 fn explain(error: &ClusterError) -> Failure {

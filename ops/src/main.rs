@@ -33,6 +33,7 @@ mod members;
 mod output;
 mod probe;
 mod process_settings;
+mod provider;
 mod range;
 mod readiness;
 mod reload;

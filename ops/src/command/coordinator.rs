@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use cell_cluster::{
-    ClusterError, Coordinator, CoordinatorRefusal, CoordinatorServer, Embedded, Remote, copy_table,
-    members_alive,
+    ClusterError, Coordinator, CoordinatorRefusal, CoordinatorServer, Embedded, copy_table, members_alive,
 };
 use cell_durable::{SystemSyncer, create_folders};
 use cell_fabric::{TLS_CERTIFICATE_FILE, TLS_KEY_FILE, TLS_TRUST_FILE};
@@ -28,11 +27,10 @@ use crate::dev::plan::COORDINATOR_SOCKET;
 use crate::exit::{Exit, Failure};
 use crate::folders::Folders;
 use crate::output::message::{self, print_json};
-use crate::process_settings::{
-    COORDINATOR_LISTEN, COORDINATOR_TOKEN_FILE, ETCD, keep_files_private, raise_open_files,
-};
+use crate::process_settings::{COORDINATOR_LISTEN, ETCD, keep_files_private, raise_open_files};
+use crate::provider::Provider;
 use crate::signal::{self, Hangup};
-use crate::{coordinator_tls, environment, etcd_settings, logging, settings};
+use crate::{coordinator_tls, environment, logging, settings};
 
 /// The settings by which the process goes.
 pub(crate) const OWN: [&str; 7] = [
@@ -43,21 +41,6 @@ pub(crate) const OWN: [&str; 7] = [
     TLS_KEY_FILE,
     TLS_TRUST_FILE,
     TOKENS_FILE,
-];
-/// Those of a copy.
-pub(crate) const OF_COPY: [&str; 12] = [
-    "coordinator_deadline_ms",
-    COORDINATOR_TOKEN_FILE,
-    TLS_CERTIFICATE_FILE,
-    TLS_TRUST_FILE,
-    "etcd_endpoints",
-    "etcd_prefix",
-    "etcd_user",
-    "etcd_password_file",
-    "etcd_ca_file",
-    "etcd_client_certificate_file",
-    "etcd_client_key_file",
-    "etcd_compaction",
 ];
 /// How often it is looked whether certificates were replaced.
 const LOOK_AT_FILES: Duration = Duration::from_secs(1);
@@ -190,20 +173,16 @@ fn copy(global: &Global, places: &CopyArgs, matches: &ArgMatches) -> anyhow::Res
 
 /// A coordinator by its place. Of a folder that is to be read there is a table.
 fn open(place: &str, settings: &Settings, is_source: bool) -> anyhow::Result<Arc<dyn Coordinator>> {
-    if place == ETCD {
-        let etcd = etcd_settings::open(settings)?;
-        etcd.set_deadline(CALL);
-        etcd.check().map_err(|error| explain(&error))?;
-        // Leases of nodes that were killed end only if somebody watches them.
-        etcd.watch_leases().map_err(|error| explain(&error))?;
-        return Ok(Arc::new(etcd));
-    }
-    if let Some(address) = coordinator_tls::address(place)? {
-        return Ok(Arc::new(coordinator_tls::open(address, settings, CALL)?));
-    }
     let path = Path::new(place);
-    if fs::metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-        return Ok(Arc::new(Remote::new(path, CALL)));
+    let is_socket = || fs::metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    if place == ETCD || coordinator_tls::address(place)?.is_some() || is_socket() {
+        let provider = Provider::open(place, settings, CALL)?;
+        if let Provider::Etcd(etcd) = &provider {
+            etcd.check().map_err(|error| explain(&error))?;
+            // Leases of nodes that were killed end only if somebody watches them.
+            etcd.watch_leases().map_err(|error| explain(&error))?;
+        }
+        return Ok(Arc::new(provider));
     }
     let folder = Folders::within(path).coordinator();
     if is_source && !Embedded::is_in(&folder) {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use cell_cluster::{
-    ClusterError, Coordinator, CoordinatorRefusal, Embedded, EtcdError, NodeRefusal, Remote, TlsAddress,
+    ClusterError, Coordinator, CoordinatorRefusal, Embedded, EtcdError, NodeRefusal, TlsAddress,
 };
 use cell_drill::wire::PartitionWay;
 use cell_fabric::{FabricError, NodeTls, Partition};
@@ -36,6 +36,7 @@ use crate::exit::{Exit, Failure};
 use crate::folders::Folders;
 use crate::output::message;
 use crate::process_settings::{EMBEDDED, ETCD, end_with_supervisor, keep_files_private, raise_open_files};
+use crate::provider::Provider;
 use crate::reload::Configuration;
 use crate::service::Service;
 use crate::signal::{self, Hangup};
@@ -43,7 +44,7 @@ use crate::start_checks::{
     address, advertised, advertised_fabric, check_fabric, check_http, check_tls, explain_web,
     network_warnings,
 };
-use crate::{coordinator_tls, cores, environment, etcd_settings, logging, settings};
+use crate::{cores, environment, etcd_settings, logging, settings};
 
 /// How often the node's state is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -322,18 +323,8 @@ fn coordinator(
         return Ok(Arc::new(embedded));
     }
     let deadline = |settings: &Settings| Duration::from_millis(settings.integer(COORDINATOR_DEADLINE));
-    if place == ETCD {
-        let etcd = etcd_settings::open(settings)?;
-        let filtered = Arc::new(Filtered::new(etcd, partition, deadline(settings)));
-        let followed = filtered.clone();
-        store.subscribe(move |_, settings| followed.set_deadline(deadline(settings)));
-        return Ok(filtered);
-    }
-    let remote = match coordinator_tls::address(place)? {
-        Some(address) => coordinator_tls::open(address, settings, deadline(settings))?,
-        None => Remote::new(place, deadline(settings)),
-    };
-    let filtered = Arc::new(Filtered::new(remote, partition, deadline(settings)));
+    let provider = Provider::open(place, settings, deadline(settings))?;
+    let filtered = Arc::new(Filtered::new(provider, partition, deadline(settings)));
     let followed = filtered.clone();
     store.subscribe(move |_, settings| followed.set_deadline(deadline(settings)));
     Ok(filtered)

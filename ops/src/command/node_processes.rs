@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context;
-use cell_cluster::{ClusterError, Coordinator, CoordinatorServer, Embedded, Remote, Table};
+use cell_cluster::{ClusterError, Coordinator, CoordinatorServer, Embedded, Table};
 use cell_durable::{SystemSyncer, create_folders};
 use cell_terms::setting::{Settings, Source};
 use cell_terms::text::with_causes;
@@ -36,12 +36,13 @@ use crate::disk_size::refuse_small;
 use crate::exit::{Exit, Failure};
 use crate::folders::Folders;
 use crate::output::message;
-use crate::process_settings::{EMBEDDED, ETCD, keep_files_private, raise_open_files};
+use crate::process_settings::{EMBEDDED, keep_files_private, raise_open_files};
+use crate::provider::Provider;
 use crate::signal::{self, Hangup};
 use crate::start_checks::{
     Advertised, address, advertised, advertised_fabric, check_fabric, check_http, check_tls, network_warnings,
 };
-use crate::{coordinator_tls, cores, environment, etcd_settings, logging, settings};
+use crate::{cores, environment, logging, settings};
 
 /// Where the coordinator is.
 const COORDINATOR_ADDRESS: &str = "coordinator_address";
@@ -142,15 +143,11 @@ fn agent_host(
     hosted: Option<&Hosted>,
     events: &mpsc::Sender<Event>,
 ) -> Result<AgentHost, Failure> {
-    let coordinator: Arc<dyn Coordinator> = match (hosted, resolved.text(COORDINATOR_ADDRESS)) {
-        (Some(hosted), _) => hosted.coordinator.clone(),
-        (None, ETCD) => Arc::new(etcd_settings::open(resolved)?),
-        (None, place) => {
+    let coordinator: Arc<dyn Coordinator> = match hosted {
+        Some(hosted) => hosted.coordinator.clone(),
+        None => {
             let deadline = Duration::from_millis(resolved.integer("coordinator_deadline_ms"));
-            match coordinator_tls::address(place)? {
-                Some(address) => Arc::new(coordinator_tls::open(address, resolved, deadline)?),
-                None => Arc::new(Remote::new(place, deadline)),
-            }
+            Arc::new(Provider::open(resolved.text(COORDINATOR_ADDRESS), resolved, deadline)?)
         }
     };
     Ok(AgentHost {

@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cell_cluster::{ClockReading, ClusterError, Coordinator, CoordinatorRequest, Etcd, Remote, Response};
+use cell_cluster::{ClockReading, ClusterError, Coordinator, CoordinatorRequest, Response};
 use cell_fabric::Partition;
+
+use crate::provider::Provider;
 
 /// How often a call that is cut off looks whether it still is.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -37,15 +39,7 @@ impl<C> Filtered<C> {
     }
 }
 
-impl Filtered<Remote> {
-    /// Each call takes at most so long from now on.
-    pub(crate) fn set_deadline(&self, deadline: Duration) {
-        self.deadline_ms.store(milliseconds(deadline), Ordering::Relaxed);
-        self.coordinator.set_deadline(deadline);
-    }
-}
-
-impl Filtered<Etcd> {
+impl Filtered<Provider> {
     /// Each call takes at most so long from now on.
     pub(crate) fn set_deadline(&self, deadline: Duration) {
         self.deadline_ms.store(milliseconds(deadline), Ordering::Relaxed);
@@ -84,7 +78,7 @@ impl<C: Coordinator> Coordinator for Filtered<C> {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::Sim;
+    use cell_cluster::{Remote, Sim};
     use cell_fabric::Blocked;
 
     use super::*;
@@ -130,7 +124,8 @@ mod tests {
         let partition = Partition::default();
         partition.set(Blocked::Both);
         let long = Duration::from_secs(3_600);
-        let filtered = Filtered::new(Remote::new("/nowhere/coordinator.socket", long), partition, long);
+        let nowhere = Provider::Remote(Remote::new("/nowhere/coordinator.socket", long));
+        let filtered = Filtered::new(nowhere, partition, long);
         filtered.set_deadline(Duration::from_millis(20));
         assert!(matches!(filtered.read("a"), Err(ClusterError::NotReached(_))));
     }

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use cell_cluster::{Coordinator, Remote};
+use cell_cluster::Coordinator;
 use cell_fabric::{TLS_CERTIFICATE_FILE, TLS_KEY_FILE, TLS_TRUST_FILE};
 use cell_node::AccessRules;
 use cell_terms::setting::Settings;
@@ -13,9 +13,10 @@ use cell_terms::text::with_causes;
 use cell_web::TOKENS_FILE;
 
 use super::finding::{Finding, milliseconds, percentiles};
+use crate::etcd_settings;
 use crate::process_settings::{AGENT_ADDRESS, COORDINATOR_TOKEN_FILE, EMBEDDED, ETCD};
+use crate::provider::Provider;
 use crate::start_checks::{address, check_fabric, check_tls, fabric_is_protected};
-use crate::{coordinator_tls, etcd_settings};
 
 const COORDINATOR: &str = "coordinator";
 /// Reads of the coordinator that are counted.
@@ -105,21 +106,17 @@ fn coordinator(settings: &Settings) -> Finding {
             }
             Err(failure) => Finding::bad(COORDINATOR, failure.what, "see the settings that begin with etcd_"),
         },
-        place => match open(place, settings, deadline).and_then(|remote| read_often(&remote)) {
+        place => match ask(place, settings, deadline) {
             Ok(reads) => of_reads(reads.words(), reads.late, lease),
             Err(why) => Finding::bad(COORDINATOR, format!("{place} does not answer: {why}"), NEXT),
         },
     }
 }
 
-/// The coordinator at a socket, or over TLS; else why it cannot be asked.
-fn open(place: &str, settings: &Settings, deadline: Duration) -> Result<Remote, String> {
-    let opened = match coordinator_tls::address(place) {
-        Ok(Some(address)) => coordinator_tls::open(address, settings, deadline),
-        Ok(None) => Ok(Remote::new(place, deadline)),
-        Err(failure) => Err(failure),
-    };
-    opened.map_err(|failure| failure.what)
+/// What reads of the coordinator at a socket, or over TLS, took; else why it cannot be asked.
+fn ask(place: &str, settings: &Settings, deadline: Duration) -> Result<Reads, String> {
+    let provider = Provider::open(place, settings, deadline).map_err(|failure| failure.what)?;
+    read_often(&provider)
 }
 
 /// What reads of a coordinator took.

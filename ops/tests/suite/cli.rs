@@ -339,6 +339,9 @@ fn usage_errors_exit_with_2() {
         &["node", "--tracing-filter", "garbage"],
         &["dev", "--port", "80"],
         &["inspect", "log", "/nonexistent/folder"],
+        &["inspect", "table", "/nonexistent/folder"],
+        &["inspect", "table", "--coordinator", "etcd"],
+        &["inspect", "table", "--coordinator", "tls://nowhere.invalid:7200"],
     ] {
         let output = cell(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));

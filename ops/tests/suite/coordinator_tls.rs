@@ -142,6 +142,29 @@ fn stop(mut child: Child) {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
+/// The table is read as a node reads it: by flags, and by a node's own configuration.
+fn table_is_shown(site: &Site) {
+    let place = format!("tls://localhost:{}", site.port());
+    let [_, trust, token] = site.way("trust.crt", "token");
+    let lines = [
+        format!("coordinator_address = \"{place}\"\n"),
+        format!("tls_trust_file = \"{}\"\n", site.text("trust.crt")),
+        format!("coordinator_token_file = \"{}\"\n", site.text("token")),
+    ];
+    let config = site.text("node.toml");
+    fs::write(&config, lines.concat()).unwrap();
+    for way in [&["--coordinator", &place, &trust, &token][..], &["--config", &config]] {
+        let said = command(&["inspect", "table", "--json"]).args(way).output().unwrap();
+        assert!(said.status.success(), "{way:?}: {said:?}");
+        let table: Value = serde_json::from_slice(&said.stdout).unwrap();
+        assert!(!table["pairs"].as_array().unwrap().is_empty(), "{way:?}: {table}");
+    }
+    fs::write(site.path("guess"), "a guess\n").unwrap();
+    let [_, _, guess] = site.way("trust.crt", "guess");
+    let asked = command(&["inspect", "table", "--coordinator", &place, &trust, &guess]).output().unwrap();
+    assert_eq!(asked.status.code(), Some(1), "{asked:?}");
+}
+
 #[test]
 fn nodes_over_tls_serve_through_a_new_ca_and_a_coordinator_that_was_killed() {
     let site = Site::new();
@@ -168,6 +191,8 @@ fn nodes_over_tls_serve_through_a_new_ca_and_a_coordinator_that_was_killed() {
     let said = command(&["status", "--server", &one]).output().unwrap();
     let line = format!("coordinator: {place}\n");
     assert!(String::from_utf8_lossy(&said.stdout).contains(&line), "{said:?}");
+
+    table_is_shown(&site);
 
     // A CA is rolled: nodes trust both, then the coordinator shows a certificate of the new one.
     let old = fs::read_to_string(site.path("trust.crt")).unwrap();

@@ -83,6 +83,9 @@ fn node_on_etcd_serves_and_goes_on_with_its_table_at_home() {
     let refused = command(&copy).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(refused.status.code() == Some(2) && said.contains("different clusters of etcd"), "{said}");
+    let table = ["inspect", "table", "--json", "--coordinator=etcd"];
+    let refused = command(&table).arg(&mixed).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     elsewhere.kill().unwrap();
     elsewhere.wait().unwrap();
 
@@ -92,6 +95,9 @@ fn node_on_etcd_serves_and_goes_on_with_its_table_at_home() {
         assert!(node.try_wait().unwrap().is_none(), "it has ended");
         command(&put).output().unwrap().status.success()
     });
+    let shown = command(&table).arg(&endpoints).output().unwrap();
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert!(!shown["pairs"].as_array().unwrap().is_empty(), "{shown}");
     stop(node);
     let copy = ["coordinator", "copy", "--json", "--from=etcd", "--to", home, &endpoints];
     let copied = command(&copy).output().unwrap();

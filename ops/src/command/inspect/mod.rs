@@ -1,5 +1,6 @@
-//! `cell inspect`: what is on disk, without a server. It writes nothing. A folder in use can be read too;
-//! then what a living node is writing shows as the log's end.
+//! `cell inspect`: what is on disk, without a server, and the table of a coordinator wherever that is. It
+//! writes nothing. A folder in use can be read too; then what a living node is writing shows as the log's
+//! end.
 
 mod image;
 mod log;
@@ -9,8 +10,9 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::Context;
 use cell_wal::{RealStorage, Storage};
-use clap::{Args, Subcommand};
+use clap::{ArgMatches, Args, Subcommand};
 
 use crate::args::Global;
 use crate::exit::{Exit, Failure};
@@ -34,11 +36,12 @@ enum What {
 }
 
 /// Looks, and says what is there. Exit code 7 if something is damaged.
-pub(crate) fn run(global: &Global, arguments: &InspectArgs) -> anyhow::Result<Exit> {
+pub(crate) fn run(global: &Global, arguments: &InspectArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
+    let own = matches.subcommand().context("clap has taken a command")?.1;
     match &arguments.what {
         What::Log(arguments) => log::run(global, arguments),
         What::Image(arguments) => image::run(global, arguments),
-        What::Table(arguments) => table::run(global, arguments),
+        What::Table(arguments) => table::run(global, arguments, own),
     }
 }
 

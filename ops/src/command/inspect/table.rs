@@ -1,35 +1,46 @@
 //! `cell inspect table`: the region table.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cell_cluster::{ClusterError, Coordinator, CoordinatorRefusal, Embedded, PairRow, Remote, Table};
+use cell_cluster::{ClusterError, Coordinator, CoordinatorRefusal, Embedded, PairRow, Table};
 use cell_terms::text::with_causes;
-use clap::Args;
+use clap::{ArgMatches, Args};
 use serde_json::json;
 
 use crate::args::Global;
 use crate::exit::{Exit, Failure};
-use crate::output::message::print_json;
+use crate::output::message::{self, print_json};
 use crate::output::table;
+use crate::process_settings::EMBEDDED;
+use crate::provider::Provider;
+use crate::{environment, settings};
+
+/// How long a call may take; etcd takes a tenth of a second of a processor to log somebody in.
+const CALL: Duration = Duration::from_secs(5);
 
 /// Arguments of `cell inspect table`.
 #[derive(Debug, Args)]
 pub(crate) struct TableArgs {
-    /// The data folder of a cluster that does not run
-    #[arg(value_name = "DIR", required_unless_present = "coordinator")]
+    /// The data folder of a cluster that does not run, whose coordinator is embedded
+    #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Ask a running coordinator at its socket instead (`cell dev`: coordinator.socket in its data folder)
-    #[arg(long, value_name = "SOCKET", conflicts_with = "dir")]
-    coordinator: Option<PathBuf>,
+    /// Ask a running coordinator: the path of its socket (`cell dev`: coordinator.socket in its data folder),
+    /// `tls://HOST:PORT`, or `etcd`. Without it and without DIR the settings say where the table is, as they
+    /// do to `cell node`
+    #[arg(long, value_name = "PLACE", conflicts_with = "dir")]
+    coordinator: Option<String>,
 }
 
 /// Shows every pair's row.
-pub(super) fn run(global: &Global, arguments: &TableArgs) -> anyhow::Result<Exit> {
-    let coordinator = open(arguments)?;
+pub(super) fn run(global: &Global, arguments: &TableArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
+    let coordinator = open(arguments, matches)?;
     let (pairs, revision) = Table::new(coordinator).pairs().map_err(explain)?;
+    if pairs.is_empty() {
+        message::note("there are no pairs: the cluster has not begun, or its table is elsewhere");
+    }
     if global.json {
         print_json(json!({"revision": serde_json::to_value(revision)?, "pairs": pairs}))?;
     } else {
@@ -40,16 +51,32 @@ pub(super) fn run(global: &Global, arguments: &TableArgs) -> anyhow::Result<Exit
     Ok(Exit::Ok)
 }
 
-fn open(arguments: &TableArgs) -> anyhow::Result<Arc<dyn Coordinator>> {
-    if let Some(path) = &arguments.coordinator {
-        return Ok(Arc::new(Remote::new(path, Duration::from_secs(2))));
+fn open(arguments: &TableArgs, matches: &ArgMatches) -> anyhow::Result<Arc<dyn Coordinator>> {
+    if let Some(dir) = &arguments.dir {
+        return open_folder(dir);
     }
-    let dir = arguments.dir.clone().unwrap_or_default();
+    let (settings, warnings) = settings::resolve(matches, environment::variables())?;
+    warnings.iter().for_each(|warning| message::warning(warning));
+    let given = arguments.coordinator.as_deref();
+    let place = given.unwrap_or_else(|| settings.text("coordinator_address"));
+    if place == EMBEDDED {
+        return open_folder(Path::new(settings.text("data_dir")));
+    }
+    let provider = Provider::open(place, &settings, CALL)?;
+    if let Provider::Etcd(etcd) = &provider {
+        etcd.check().map_err(explain)?; // members of two clusters would show either one's table
+    }
+    Ok(Arc::new(provider))
+}
+
+fn open_folder(dir: &Path) -> anyhow::Result<Arc<dyn Coordinator>> {
     let below = dir.join("coordinator");
-    let folder = if below.is_dir() { below } else { dir };
+    let folder = if below.is_dir() { below } else { dir.to_owned() };
     if !Embedded::is_in(&folder) {
         let failure = Failure::usage(format!("there is no table in {}", folder.display()));
-        return Err(failure.next("give the data folder of a cluster (./cell-data for `cell dev`)").into());
+        let next = "give the data folder of a cluster (./cell-data for `cell dev`), or with --coordinator \
+                    where its coordinator is asked";
+        return Err(failure.next(next).into());
     }
     Ok(Arc::new(Embedded::open(&folder).map_err(explain)?))
 }
@@ -63,9 +90,18 @@ fn explain(error: ClusterError) -> anyhow::Error {
         ClusterError::Refused(CoordinatorRefusal::Stranger { .. }) => {
             (Exit::Usage, Some("ask as the user who runs the cluster, or as root"))
         }
-        ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_) => {
-            (Exit::Unreachable, Some("is the cluster running? if not, give its data folder"))
+        ClusterError::Refused(CoordinatorRefusal::Token) => {
+            (Exit::Error, Some("give the file of a token of role admin as coordinator_token_file"))
         }
+        ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_) => (
+            Exit::Unreachable,
+            Some(
+                "is the coordinator running, and reached from here? of an embedded one that is not, give the \
+                 data folder",
+            ),
+        ),
+        // Their words say what to do.
+        ClusterError::Etcd(_) => (Exit::Usage, None),
         _ => (Exit::Error, None),
     };
     let failure = Failure::new(exit, with_causes(&error));
