@@ -1,8 +1,7 @@
 //! Settings of a node's process; those of the store are declared by the crates that use them.
 
 use cell_terms::setting::{
-    ADDRESS, Applies, Bounds, HOST_PORT, OPTIONAL_ADDRESS, OPTIONAL_HOST_PORT, OPTIONAL_PATH, PATH, Setting,
-    TextForm,
+    Applies, Bounds, HOST_PORT, OPTIONAL_HOST_PORT, OPTIONAL_PATH, PATH, Setting, TextForm,
 };
 
 use anyhow::Context;
@@ -103,17 +102,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "http_address",
-        meaning: "Where health checks, metrics, the console and the admin API are served over HTTP. An address that is \
-                  not loopback needs TLS (tls_certificate_file) and tokens (tokens_file).",
+        meaning: "Where health checks, metrics, the console and the admin API are served over HTTP, by address \
+                  or name, which is looked up when the node starts; an IPv6 address in brackets. An address \
+                  that is not loopback needs TLS (tls_certificate_file) and tokens (tokens_file).",
         default: "127.0.0.1:7080",
-        bounds: Bounds::Form(ADDRESS),
+        bounds: Bounds::Form(HOST_PORT),
         applies: Applies::Restart("The socket is opened when the process starts."),
     },
     Setting {
         name: "advertise_http_address",
-        meaning: "Where others find HTTP, IP:PORT, where that is not http_address.",
+        meaning: "Where others find HTTP, by address or name, where that is not http_address.",
         default: "",
-        bounds: Bounds::Form(OPTIONAL_ADDRESS),
+        bounds: Bounds::Form(OPTIONAL_HOST_PORT),
         applies: Applies::Restart(WRITTEN_AT_JOIN),
     },
     Setting {

@@ -16,6 +16,10 @@ use crate::exit::{Exit, Failure};
 const LISTEN: &str = "listen_address";
 /// Where others are to connect to it.
 const ADVERTISE: &str = "advertise_address";
+/// Where HTTP is served.
+const HTTP: &str = "http_address";
+/// Where others find it.
+const ADVERTISE_HTTP: &str = "advertise_http_address";
 /// Whether it may listen beyond loopback though nothing protects it there.
 const INSECURE: &str = "insecure_network";
 
@@ -31,6 +35,7 @@ pub(crate) fn address(settings: &Settings, name: &str) -> Result<SocketAddr, Fai
     let refused = |why: &dyn fmt::Display| {
         // A name may lead somewhere at the next start.
         Failure::new(Exit::Error, format!("`{name}` cannot be `{text}`: {why}"))
+            .next("see that this host knows the name (/etc/hosts, DNS), or give an address")
     };
     match text.to_socket_addrs() {
         Ok(mut found) => found.next().ok_or_else(|| refused(&"the name has no address")),
@@ -73,7 +78,7 @@ impl fmt::Display for Advertised {
 }
 
 /// An address that is given in place of the one that is listened on; none if it is not set.
-pub(crate) fn advertised(settings: &Settings, name: &str) -> Result<Option<Advertised>, Failure> {
+fn advertised(settings: &Settings, name: &str) -> Result<Option<Advertised>, Failure> {
     let text = settings.text(name);
     if text.is_empty() {
         return Ok(None);
@@ -88,12 +93,26 @@ pub(crate) fn advertised(settings: &Settings, name: &str) -> Result<Option<Adver
     }
 }
 
-/// Where others are to connect to the fabric, if that is not the address on which it listens: what is given,
-/// or the name by which listen_address is given, which may lead elsewhere later.
-pub(crate) fn advertised_fabric(settings: &Settings) -> Result<Option<Advertised>, Failure> {
-    let listen = || Advertised::read(settings.text(LISTEN));
+/// Where others are to connect, if that is not the address that is listened on: what is given, or the name by
+/// which that address is given, which may lead elsewhere later.
+fn advertised_or_named(
+    settings: &Settings,
+    given: &str,
+    listen: &str,
+) -> Result<Option<Advertised>, Failure> {
+    let listen = || Advertised::read(settings.text(listen));
     let named = || listen().filter(|listen| listen.port != 0 && listen.ip().is_none());
-    Ok(advertised(settings, ADVERTISE)?.or_else(named))
+    Ok(advertised(settings, given)?.or_else(named))
+}
+
+/// Where others are to connect to the fabric, if that is not the address on which it listens.
+pub(crate) fn advertised_fabric(settings: &Settings) -> Result<Option<Advertised>, Failure> {
+    advertised_or_named(settings, ADVERTISE, LISTEN)
+}
+
+/// Where others find HTTP, if that is not the address on which it is served.
+pub(crate) fn advertised_http(settings: &Settings) -> Result<Option<Advertised>, Failure> {
+    advertised_or_named(settings, ADVERTISE_HTTP, HTTP)
 }
 
 /// Whether TLS and tokens keep others on its network from what the fabric serves; what they can do if not.
@@ -213,6 +232,24 @@ mod tests {
         for nobody in ["127.0.0.1:0", "0.0.0.0:7000", "[::]:7000"] {
             assert!(of("127.0.0.1:7000", nobody).is_err(), "{nobody}");
         }
+        let of = |http: &str, advertise: &str| {
+            let settings = settings(&[(HTTP, http), (ADVERTISE_HTTP, advertise)]);
+            advertised_http(&settings).map(|given| given.map(|given| given.shifted(1).to_string()))
+        };
+        assert_eq!(of("127.0.0.1:7080", "").unwrap(), None);
+        assert_eq!(of("node-1:7080", "").unwrap().unwrap(), "node-1:7081");
+        assert_eq!(of("0.0.0.0:7080", "node-1.example:80").unwrap().unwrap(), "node-1.example:81");
+        assert!(of("node-1:7080", "[::]:7080").is_err());
+    }
+
+    #[test]
+    fn address_that_is_a_name_is_looked_up_and_one_that_leads_nowhere_is_told() {
+        let of = |text: &str| address(&settings(&[(HTTP, text)]), HTTP);
+        assert!(of("localhost:7080").unwrap().ip().is_loopback());
+        let refused = of("nowhere.invalid:7080").unwrap_err();
+        assert_eq!(refused.exit, Exit::Error, "it may be known at the next start");
+        assert!(refused.what.starts_with("`http_address` cannot be `nowhere.invalid:7080`: "), "{refused}");
+        assert!(refused.next.is_some_and(|next| next.contains("DNS")));
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(crate) const COORDINATOR_TOKEN: &str = "coordinator_token_file";
 /// The files by which the node is let in by etcd; settings of the process.
 pub(crate) const ETCD_PASSWORD: &str = "etcd_password_file";
 pub(crate) const ETCD_KEY: &str = "etcd_client_key_file";
+/// Where HTTP is served; a setting of the process.
+const SERVED: &str = "http_address";
 /// Where others find HTTP; a setting of the process.
 const ADVERTISED: &str = "advertise_http_address";
 /// Where others find the fabric; a setting of the process.
@@ -77,8 +79,9 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: HOSTS,
         meaning: "Names, separated by commas, under which people reach this node over HTTP, without ports. \
-                  Requests to other names than these, that of advertise_address, localhost and loopback \
-                  addresses are refused, because a web page can point its own name at this machine.",
+                  Requests to other names than these, those of http_address, advertise_http_address and \
+                  advertise_address, localhost and loopback addresses are refused, because a web page can \
+                  point its own name at this machine.",
         default: "",
         bounds: Bounds::Form(HOST_NAMES),
         applies: Applies::Restart(
@@ -103,9 +106,10 @@ pub(crate) fn text<'a>(settings: &'a Settings, name: &str) -> Option<&'a str> {
     }
 }
 
-/// Further hosts that requests may name: those of the settings, and where others find this node.
+/// Further hosts that requests may name: those of the settings, and where this node serves and is found.
 pub(crate) fn hosts(settings: &Settings) -> String {
-    [HOSTS, ADVERTISED, ADVERTISED_FABRIC].map(|name| text(settings, name).unwrap_or_default()).join(",")
+    let names = [HOSTS, SERVED, ADVERTISED, ADVERTISED_FABRIC];
+    names.map(|name| text(settings, name).unwrap_or_default()).join(",")
 }
 
 /// How many changes a second a caller may make.
@@ -128,21 +132,29 @@ mod tests {
     use super::*;
     use crate::host::Hosts;
 
-    const OF_THE_PROCESS: &[Setting] = &[Setting {
-        name: ADVERTISED_FABRIC,
-        meaning: "Where others connect.",
-        default: "",
-        bounds: Bounds::Form(OPTIONAL_PATH),
-        applies: Applies::Restart("It is a test's."),
-    }];
+    const fn of_the_process(name: &'static str) -> Setting {
+        Setting {
+            name,
+            meaning: "Where it is.",
+            default: "",
+            bounds: Bounds::Form(OPTIONAL_PATH),
+            applies: Applies::Restart("It is a test's."),
+        }
+    }
 
-    /// It was refused, though the cluster's own table says that the node is there.
+    const OF_THE_PROCESS: &[Setting] =
+        &[of_the_process(SERVED), of_the_process(ADVERTISED), of_the_process(ADVERTISED_FABRIC)];
+
+    /// Names were refused, though the cluster's own table says that the node is there.
     #[test]
-    fn hosts_are_also_the_name_that_others_connect_to() {
-        let mut settings = Settings::new(&[crate::SETTINGS, OF_THE_PROCESS]);
-        assert!(!Hosts::new(&hosts(&settings)).permits("node-1.example:7080"));
-        settings.set(ADVERTISED_FABRIC, "node-1.example:7000", Source::Flag).unwrap();
-        let known = Hosts::new(&hosts(&settings));
-        assert!(known.permits("node-1.example:7080") && !known.permits("node-2.example:7080"));
+    fn hosts_are_also_the_names_by_which_the_node_is_known() {
+        for name in [SERVED, ADVERTISED, ADVERTISED_FABRIC] {
+            let mut settings = Settings::new(&[crate::SETTINGS, OF_THE_PROCESS]);
+            assert!(!Hosts::new(&hosts(&settings)).permits("node-1.example:7080"), "{name}");
+            settings.set(name, "node-1.example:7000", Source::Flag).unwrap();
+            let known = Hosts::new(&hosts(&settings));
+            let both = ["node-1.example:7080", "node-2.example:7080"].map(|host| known.permits(host));
+            assert_eq!(both, [true, false], "{name}");
+        }
     }
 }

@@ -85,14 +85,6 @@ impl TextForm {
     }
 }
 
-/// An address of a socket.
-pub const ADDRESS: TextForm = TextForm { max: 256, takes: "IP:PORT", check: check_address };
-/// An address of a socket, or none.
-pub const OPTIONAL_ADDRESS: TextForm = TextForm {
-    max: 256,
-    takes: "IP:PORT, or nothing",
-    check: |text| if text.is_empty() { Ok(()) } else { check_address(text) },
-};
 /// A host, by name or address, and a port.
 pub const HOST_PORT: TextForm = TextForm { max: 256, takes: "HOST:PORT", check: check_host_port };
 /// A host and a port, or none.
@@ -109,10 +101,6 @@ pub const OPTIONAL_PATH: TextForm = TextForm {
     takes: "a path, or nothing",
     check: |text| if text.is_empty() { Ok(()) } else { check_path(text) },
 };
-
-fn check_address(text: &str) -> Result<(), String> {
-    text.parse::<SocketAddr>().map(drop).map_err(|error| error.to_string())
-}
 
 /// Whether a name leads anywhere is found out when it is used.
 fn check_host_port(text: &str) -> Result<(), String> {
@@ -504,11 +492,11 @@ mod tests {
     #[test]
     fn parse_of_a_form_says_what_is_taken_and_why_this_is_not() {
         let of = |form| Setting { name: "where", bounds: Bounds::Form(form), default: "", ..SEGMENT };
-        assert_eq!(of(ADDRESS).parse(" [::1]:7 "), Ok(Value::Text("[::1]:7".to_owned())));
-        assert!(of(OPTIONAL_ADDRESS).parse("").is_ok() && of(OPTIONAL_PATH).parse("").is_ok());
+        assert_eq!(of(HOST_PORT).parse(" [::1]:7 "), Ok(Value::Text("[::1]:7".to_owned())));
+        assert!(of(OPTIONAL_HOST_PORT).parse("").is_ok() && of(OPTIONAL_PATH).parse("").is_ok());
         for (form, wrong, words) in [
-            (ADDRESS, "", "it takes IP:PORT (invalid socket address"),
-            (OPTIONAL_ADDRESS, "localhost:7", "it takes IP:PORT, or nothing (invalid"),
+            (HOST_PORT, "", "it takes HOST:PORT (it has no port"),
+            (OPTIONAL_HOST_PORT, "7080", "it takes HOST:PORT, or nothing (it has no port"),
             (HOST_PORT, "node-1.example", "it takes HOST:PORT (it has no port"),
             (HOST_PORT, "node-1:x", "it takes HOST:PORT (`x` is no port"),
             (OPTIONAL_HOST_PORT, "::1:7", "an IPv6 address stands in brackets"),

@@ -41,7 +41,7 @@ use crate::reload::Configuration;
 use crate::service::Service;
 use crate::signal::{self, Hangup};
 use crate::start_checks::{
-    address, advertised, advertised_fabric, check_fabric, check_http, check_tls, explain_web,
+    address, advertised_fabric, advertised_http, check_fabric, check_http, check_tls, explain_web,
     network_warnings,
 };
 use crate::{cores, environment, etcd_settings, logging, settings};
@@ -268,8 +268,8 @@ fn options(
         listen,
         beyond_loopback,
         advertised: advertised_fabric(settings)?.map(|given| given.to_string()),
-        http_address: advertised(settings, "advertise_http_address")?
-            .map_or_else(|| settings.text("http_address").to_owned(), |address| address.to_string()),
+        http_address: advertised_http(settings)?
+            .map_or_else(|| settings.text("http_address").to_owned(), |given| given.to_string()),
         tls: guards.tls.clone(),
         access: guards.access.clone(),
         process_warnings: guards.process_warnings.clone(),

@@ -40,7 +40,8 @@ use crate::process_settings::{EMBEDDED, keep_files_private, raise_open_files};
 use crate::provider::Provider;
 use crate::signal::{self, Hangup};
 use crate::start_checks::{
-    Advertised, address, advertised, advertised_fabric, check_fabric, check_http, check_tls, network_warnings,
+    Advertised, address, advertised_fabric, advertised_http, check_fabric, check_http, check_tls,
+    network_warnings,
 };
 use crate::{cores, environment, logging, settings};
 
@@ -178,7 +179,7 @@ fn addresses(resolved: &Settings, processes: u16) -> anyhow::Result<(SocketAddr,
 /// What is advertised of the first process in place of where it listens, by setting.
 fn told(resolved: &Settings) -> Result<Vec<(&'static str, Advertised)>, Failure> {
     let fabric = advertised_fabric(resolved)?.map(|given| ("advertise_address", given));
-    let http = advertised(resolved, "advertise_http_address")?.map(|given| ("advertise_http_address", given));
+    let http = advertised_http(resolved)?.map(|given| ("advertise_http_address", given));
     Ok(fabric.into_iter().chain(http).collect())
 }
 

@@ -7,8 +7,45 @@ use cell_tests::ports::Ports;
 use cell_tests::process::signal;
 use cell_tests::wait;
 use rustix::process::{Pid, Signal};
+use serde_json::Value;
 
 use crate::harness::{FLAGS, command};
+
+/// Others are told the name of HTTP, and not the address that it has.
+#[test]
+fn node_serves_http_at_a_name_and_one_that_leads_nowhere_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let ports = Ports::take();
+    let port = ports.first;
+    let listen = format!("--listen-address=127.0.0.1:{port}");
+    let data = |name: &str| format!("--data-dir={}", folder.path().join(name).display());
+    let nowhere = format!("--http-address=nowhere.invalid:{}", port + 80);
+    let refused = command(&["node", &data("nowhere"), &listen, &nowhere]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("`http_address` cannot be `nowhere.invalid:") && said.contains("DNS"), "{said}");
+
+    // A supervisor hands its nodes the address that the name has, and the name to be told.
+    for (name, supervised) in [("alone", None), ("supervised", Some("--processes=1"))] {
+        let http = format!("localhost:{}", port + 80);
+        let mut node = command(&["node", &data(name), &listen, &format!("--http-address={http}")])
+            .args(supervised)
+            .args(FLAGS)
+            .args(LONG_LEASE)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let told = wait::until_some("the node says where its HTTP is", || {
+            assert!(node.try_wait().unwrap().is_none(), "it has ended");
+            let said = command(&["node", "ls", "--json", "--http", &http]).output().unwrap();
+            let listed = serde_json::from_slice::<Value>(&said.stdout).ok()?;
+            listed["nodes"][0]["http"].as_str().filter(|http| !http.is_empty()).map(str::to_owned)
+        });
+        assert_eq!(told, http, "{name}");
+        signal(Pid::from_child(&node), Signal::TERM);
+        assert_eq!(node.wait().unwrap().code(), Some(0));
+    }
+}
 
 /// What a node is started with that is reached from elsewhere: every address of its host, and its name.
 #[test]
