@@ -430,7 +430,7 @@ fn more_room(command: &dyn Fn(&str) -> String) -> Option<String> {
 }
 
 /// Whether a connection was taken and no hello came.
-fn says_nothing(reason: &AttemptError) -> bool {
+pub(crate) fn says_nothing(reason: &AttemptError) -> bool {
     matches!(reason, AttemptError::NoHello { .. } | AttemptError::Closed(CloseReason::HandshakeTimeout))
 }
 

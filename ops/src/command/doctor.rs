@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use cell_terms::setting::HOST_PORT;
 use clap::{ArgMatches, Args};
 use serde_json::{Value, json};
 
 use crate::args::Global;
-use crate::doctor::{self, Finding, Health};
+use crate::doctor::{self, Besides, Finding, Health};
 use crate::exit::Exit;
 use crate::output::message;
 use crate::{environment, settings};
@@ -18,6 +19,18 @@ pub(crate) struct DoctorArgs {
     /// seen in the other?
     #[arg(long, value_name = "DIR")]
     beside: Option<PathBuf>,
+    /// Another node's fabric, as others are told it: is it reached from here, does TLS come about, is it of
+    /// this cluster, and how long does its hello take? It can be given several times
+    #[arg(long = "peer", value_name = "HOST:PORT", value_parser = parse_peer)]
+    peers: Vec<String>,
+    /// A token of any role, where the cluster wants one: without it peers do not say of which cluster they
+    /// are
+    #[arg(long, value_name = "TOKEN", env = "CELL_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+}
+
+fn parse_peer(text: &str) -> Result<String, String> {
+    (HOST_PORT.check)(text).map(|()| text.to_owned())
 }
 
 /// Looks, and says what is there. The exit code is the worst of it: 0, 6 (doubtful), 5 (bad).
@@ -25,7 +38,9 @@ pub(crate) fn run(global: &Global, arguments: &DoctorArgs, matches: &ArgMatches)
     let (settings, warnings) = settings::resolve(matches, environment::variables())?;
     warnings.iter().for_each(|warning| message::warning(warning));
     settings::check_rules(&settings)?;
-    let findings = doctor::look(&settings, arguments.beside.as_deref());
+    let DoctorArgs { beside, peers, token } = arguments;
+    let besides = Besides { log_root: beside.as_deref(), peers, token: token.as_deref() };
+    let findings = doctor::look(&settings, besides);
     let worst = worst(&findings);
     let rows: Vec<Value> = findings.iter().map(row).collect();
     message::print_document(global.json, json!({"worst": worst.word(), "checks": rows}), || {

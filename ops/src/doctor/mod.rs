@@ -4,6 +4,7 @@
 mod disk;
 mod finding;
 mod host;
+mod peers;
 mod reach;
 
 use std::path::Path;
@@ -14,15 +15,27 @@ use crate::folders::Folders;
 
 pub(crate) use finding::{Finding, Health};
 
-/// Looks at everything. `beside` is the log root under another path, through a mount of its own.
-pub(crate) fn look(settings: &Settings, beside: Option<&Path>) -> Vec<Finding> {
+/// What is looked at besides what the settings name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Besides<'a> {
+    /// The log root under another path, through a mount of its own.
+    pub(crate) log_root: Option<&'a Path>,
+    /// Other nodes' fabric.
+    pub(crate) peers: &'a [String],
+    /// What those are shown.
+    pub(crate) token: Option<&'a str>,
+}
+
+/// Looks at everything.
+pub(crate) fn look(settings: &Settings, besides: Besides<'_>) -> Vec<Finding> {
     let clocks = host::Clocks::read();
     let mut findings = match Folders::of_settings(settings) {
-        Ok(folders) => disk::look(&folders, beside),
+        Ok(folders) => disk::look(&folders, besides.log_root),
         Err(failure) => vec![Finding::bad("log root", failure.what, "see the setting log_root")],
     };
     findings.extend(host::look());
     findings.extend(reach::look(settings));
+    findings.extend(peers::look(settings, besides.peers, besides.token));
     findings.push(host::clock_since(clocks));
     findings
 }

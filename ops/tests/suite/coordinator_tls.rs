@@ -15,9 +15,10 @@ use tempfile::TempDir;
 use crate::harness::{FLAGS, command};
 
 /// What nodes show.
-const TOKEN: &str = "of-the-nodes";
+pub(crate) const TOKEN: &str = "of-the-nodes";
 /// A line of it, of role admin, and of another one.
-const ADMIN: &str = "admin nodes 6ed605b550696ea916267210bcca123db1c086d198e8ab8314a0b5dcc1be283b\n";
+pub(crate) const ADMIN: &str =
+    "admin nodes 6ed605b550696ea916267210bcca123db1c086d198e8ab8314a0b5dcc1be283b\n";
 const OTHER: &str = "admin other 0000000000000000000000000000000000000000000000000000000000000000\n";
 /// A role that may not ask.
 const OPERATOR: &str = "operator nodes 6ed605b550696ea916267210bcca123db1c086d198e8ab8314a0b5dcc1be283b\n";

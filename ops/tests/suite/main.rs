@@ -7,6 +7,7 @@ mod api;
 mod cli;
 mod cluster;
 mod coordinator_tls;
+mod doctor;
 mod drill;
 mod dump;
 mod etcd;
