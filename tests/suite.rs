@@ -19,3 +19,4 @@ mod moves;
 mod onesided;
 mod refusals;
 mod tls;
+mod wall_clock;
