@@ -74,3 +74,17 @@ pub enum EtcdError {
         what: Box<str>,
     },
 }
+
+impl EtcdError {
+    /// Whether etcd has answered a log-in, and will answer the same one so again until somebody has changed
+    /// something.
+    pub(crate) fn refuses_log_in(&self) -> bool {
+        matches!(
+            self,
+            EtcdError::Credentials
+                | EtcdError::Permission { .. }
+                | EtcdError::CommonName
+                | EtcdError::Complaint { .. }
+        )
+    }
+}

@@ -53,11 +53,13 @@ impl Trouble {
 fn unavailable(missing: &Missing, owner: Option<Incarnation>) -> Trouble {
     let next: Cow<'static, str> = match (missing, owner) {
         (Missing::Memory { .. }, _) => {
-            "start the node that had it, or one with more memory (memory_limit_bytes); it is offered again \
-             every 10 s"
+            "start the node that had it, or one with more memory (memory_limit_bytes), which is asked at \
+             once; others are asked again after 10 s, then ever later, up to 160 s"
                 .into()
         }
-        (Missing::Unreadable { .. }, None) => "mend the disk; the pair is tried again every 10 s".into(),
+        (Missing::Unreadable { .. }, None) => {
+            "mend the disk; the pair is tried again after 10 s, then ever later, up to 160 s".into()
+        }
         (Missing::Unreadable { .. }, Some(_)) => {
             "mend the disk, then restart the node that met the error".into()
         }
@@ -259,6 +261,17 @@ mod tests {
         assert_eq!(nobody, "unavailable: nobody has 10 bytes of memory for it");
         let over = IncidentRow { over_ms: 5, ..incident(None) };
         assert_eq!(what(&orphan, false, &[over]).unwrap(), "orphaned: its owner has died");
+    }
+
+    /// Each of them said "every 10 s".
+    #[test]
+    fn trouble_of_what_is_offered_again_says_how_late_that_may_be() {
+        let unreadable = Missing::Unreadable { file: "log".to_owned(), errno: 5 };
+        for missing in [Missing::Memory { bytes: 9 }, unreadable] {
+            let pair = PairRow { owner: None, ..row(PairState::Unavailable { missing }) };
+            let next = Trouble::of(&pair, |_| true, &[]).unwrap().next.unwrap();
+            assert!(next.contains("after 10 s") && next.contains("160 s"), "{next}");
+        }
     }
 
     #[test]

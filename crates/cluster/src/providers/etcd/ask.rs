@@ -18,6 +18,7 @@ use crate::providers::etcd::gateway::{
 };
 use crate::providers::etcd::history::History;
 use crate::providers::etcd::keys::Keys;
+use crate::providers::etcd::log_in_rest::LogInRest;
 use crate::providers::etcd::post::{Gateway, PostFailure, Question};
 use crate::providers::etcd::route::{Repeats, Route, TryTimes};
 use crate::request::CoordinatorRefusal;
@@ -35,6 +36,7 @@ pub(super) struct Asker {
     pub(super) clock: Arc<dyn Clock>,
     user: Option<User>,
     token: Mutex<Token>,
+    log_in_rest: Mutex<LogInRest>,
     /// The member that answered last.
     preferred: AtomicUsize,
     history: Mutex<History>,
@@ -60,12 +62,14 @@ impl Asker {
         clock: Arc<dyn Clock>,
         deadline: Duration,
     ) -> Asker {
+        let log_in_rest = Mutex::new(LogInRest::over(gateway.members()));
         let asker = Asker {
             gateway,
             keys: Keys::new(prefix),
             clock,
             user,
             token: Mutex::default(),
+            log_in_rest,
             preferred: AtomicUsize::new(0),
             history: Mutex::default(),
             deadline_ns: AtomicU64::new(0),
@@ -355,9 +359,28 @@ impl Asker {
             let why = format!("{}: {error}", file.display()).into();
             EtcdError::Password { why }
         })?;
-        let body = json!({"name": name, "password": password.trim_end_matches(['\n', '\r'])}).to_string();
+        let password = password.trim_end_matches(['\n', '\r']);
+        self.log_in_rest().take_turn(password, self.clock.now_ns())?;
+        let body = json!({"name": name, "password": password}).to_string();
+        let answered = self.ask_for_token(&body, until_ns);
+        match &answered {
+            Ok(_) => self.log_in_rest().accepted(),
+            Err(ClusterError::Etcd(error)) if error.refuses_log_in() => {
+                self.log_in_rest().refused(password, error.clone(), self.clock.now_ns());
+            }
+            Err(_) => {} // nobody has said anything of the password
+        }
+        answered
+    }
+
+    fn log_in_rest(&self) -> MutexGuard<'_, LogInRest> {
+        self.log_in_rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The token that a log-in gives; none: etcd wants none.
+    fn ask_for_token(&self, body: &str, until_ns: u64) -> Result<Option<Arc<str>>, ClusterError> {
         self.try_members(Repeats::Reads, until_ns, |member, times| {
-            let question = Question { member, path: PATH_AUTHENTICATE, body: &body, token: None, times };
+            let question = Question { member, path: PATH_AUTHENTICATE, body, token: None, times };
             let complaint = match self.gateway.post(question) {
                 Ok(answer) => return Ok(self.read_token(member, &answer)),
                 Err(PostFailure::Unanswered { sent, source }) => return Ok(Tried::Failed(sent, source)),

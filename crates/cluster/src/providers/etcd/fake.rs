@@ -60,6 +60,9 @@ struct State {
     asked: Vec<usize>,
     /// The token that counts, if one is wanted.
     token: Option<String>,
+    /// The password that is taken; none: each.
+    password: Option<String>,
+    log_ins: usize,
     /// Members that are none of etcd's, and what they answer: HTTP's status, and a text.
     strangers: BTreeMap<usize, (u16, &'static str)>,
     /// Members in whose place one of another cluster answers.
@@ -254,6 +257,15 @@ impl State {
         text
     }
 
+    fn log_in(&mut self, question: &Value) -> Result<Value, PostFailure> {
+        self.log_ins += 1;
+        if self.password.as_ref().is_some_and(|password| question["password"] != password.as_str()) {
+            let words = "etcdserver: authentication failed, invalid user ID or password";
+            return Err(complaint(400, 3, words));
+        }
+        Ok(json!({"header": self.header(), "token": self.token.clone().unwrap()}))
+    }
+
     fn carry_out(&mut self, path: &str, body: &str) -> Result<Value, PostFailure> {
         let question: Value = serde_json::from_str(body).unwrap();
         match path {
@@ -269,7 +281,7 @@ impl State {
                 self.events.retain(|event| event.revision > compacted);
                 Ok(json!({"header": self.header()}))
             }
-            PATH_AUTHENTICATE => Ok(json!({"header": self.header(), "token": self.token.clone().unwrap()})),
+            PATH_AUTHENTICATE => self.log_in(&question),
             other => panic!("{other}"),
         }
     }
@@ -303,6 +315,16 @@ impl FakeEtcd {
     /// From now on only who has logged in is answered: by this token.
     pub(super) fn want_token(&self, token: &str) {
         self.state().token = Some(token.to_owned());
+    }
+
+    /// From now on who logs in has to know this.
+    pub(super) fn want_password(&self, password: &str) {
+        self.state().password = Some(password.to_owned());
+    }
+
+    /// How often somebody logged in, or tried to, since this was asked last.
+    pub(super) fn take_log_ins(&self) -> usize {
+        std::mem::take(&mut self.state().log_ins)
     }
 
     /// From now on it is not etcd that answers there.

@@ -7,6 +7,7 @@
 //! | `lease_row`, `lease_watch`, `leases`, `observer` | leases as rows, and who ends those that nobody renews |
 //! | `route`, `history` | which member is asked, and what no answer means; whether rows are gone |
 //! | `ask`, `post`, `http` | one question over all members; one member; its socket |
+//! | `log_in_rest` | how long a log-in rests that was refused |
 //!
 //! Where it differs from a coordinator of Cell's own: revisions grow by more than the rows' changes, because
 //! renewals are writes; a row does not say on which lease it hangs; etcd's own quota takes the place of those
@@ -24,6 +25,7 @@ mod keys;
 mod lease_row;
 mod lease_watch;
 mod leases;
+mod log_in_rest;
 mod observer;
 mod options;
 mod post;

@@ -243,6 +243,42 @@ fn call_with_a_token_that_is_none_any_more_logs_in_again() {
     assert!(matches!(put(&stranger, "c"), Err(ClusterError::Etcd(EtcdError::Credentials))));
 }
 
+/// Takeovers, which ask again each 20 ms, logged in each time.
+#[test]
+fn log_in_that_is_refused_rests_ever_longer_and_another_password_is_tried_at_once() {
+    let (etcd, clock, _) = table(3);
+    let password = tempfile::NamedTempFile::new().unwrap();
+    let write = |text: &str| std::fs::write(password.path(), text).unwrap();
+    write("wrong\n");
+    etcd.want_token("first");
+    etcd.want_password("right");
+    let way = with_user(&etcd, &clock, Some(("cell".to_owned(), password.path().to_owned())));
+    let refused = || matches!(way.read("a"), Err(ClusterError::Etcd(EtcdError::Credentials)));
+    for _ in 0..500 {
+        assert!(refused());
+        clock.advance(SECOND / 50);
+    }
+    let log_ins = etcd.take_log_ins();
+    assert!((10..20).contains(&log_ins), "{log_ins} in ten seconds");
+    write("right\n");
+    way.read("a").unwrap();
+    assert_eq!(etcd.take_log_ins(), 1);
+
+    // What is put right in etcd, and not in the file, counts within a second.
+    etcd.want_token("second");
+    etcd.want_password("another");
+    for _ in 0..500 {
+        assert!(refused());
+        clock.advance(SECOND / 50);
+    }
+    etcd.want_password("right");
+    let counts = (0..=50).any(|_| {
+        clock.advance(SECOND / 50);
+        way.read("a").is_ok()
+    });
+    assert!(counts);
+}
+
 #[test]
 fn changes_since_says_all_of_each_revision_and_nothing_of_leases() {
     let (etcd, _, way) = table(1);

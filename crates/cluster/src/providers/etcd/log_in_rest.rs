@@ -1,0 +1,117 @@
+//! How long a log-in rests that etcd has refused: a core without clock or I/O.
+//!
+//! Without a token each call of a process logs in, and some are made again and again: takeovers each 20 ms. A
+//! log-in takes a tenth of a second of a processor of etcd's, which makes passwords hard to guess. So each
+//! member is asked once, because another one may know the password; from then on what was said is believed
+//! for a while, twice as long each time. Another password in the file is tried at once.
+
+use crate::etcd_error::EtcdError;
+
+const FIRST_NS: u64 = 100_000_000;
+/// Half of the shortest lease on etcd: where the password counts again in time, no lease runs out by this.
+const LONGEST_NS: u64 = 1_000_000_000;
+
+/// What etcd has said of the password that was tried last.
+#[derive(Debug, Default)]
+pub(super) struct LogInRest {
+    members: u32,
+    refused: Option<Refused>,
+}
+
+#[derive(Debug)]
+struct Refused {
+    password: String,
+    error: EtcdError,
+    /// In a row.
+    times: u32,
+    until_ns: u64,
+}
+
+impl LogInRest {
+    /// Over so many members.
+    pub(super) fn over(members: usize) -> LogInRest {
+        LogInRest { members: u32::try_from(members).unwrap_or(u32::MAX), refused: None }
+    }
+
+    /// Takes the turn to log in by this password. Others wait for what comes of it, as for a refusal.
+    ///
+    /// # Errors
+    /// What etcd has said of it, while that is believed.
+    pub(super) fn take_turn(&mut self, password: &str, now_ns: u64) -> Result<(), EtcdError> {
+        let members = self.members;
+        let Some(refused) = self.refused.as_mut().filter(|refused| refused.password == password) else {
+            return Ok(());
+        };
+        if now_ns < refused.until_ns {
+            return Err(refused.error.clone());
+        }
+        refused.until_ns = now_ns.saturating_add(rest_ns(refused.times, members));
+        Ok(())
+    }
+
+    /// etcd has refused this password, or who has it.
+    pub(super) fn refused(&mut self, password: &str, error: EtcdError, now_ns: u64) {
+        let before = self.refused.take().filter(|refused| refused.password == password);
+        let times = before.map_or(0, |refused| refused.times).saturating_add(1);
+        let until_ns = now_ns.saturating_add(rest_ns(times, self.members));
+        self.refused = Some(Refused { password: password.to_owned(), error, times, until_ns });
+    }
+
+    /// It has taken the password.
+    pub(super) fn accepted(&mut self) {
+        self.refused = None;
+    }
+}
+
+/// After so many refusals in a row.
+fn rest_ns(times: u32, members: u32) -> u64 {
+    match times.checked_sub(members) {
+        None => 0,
+        Some(doublings) => (FIRST_NS << doublings.min(16)).min(LONGEST_NS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// When etcd is asked that refuses, by who asks each 10 ms for so long, in milliseconds.
+    fn asked_ms(rest: &mut LogInRest, until_ms: u64) -> Vec<u64> {
+        let mut asked = Vec::new();
+        for now_ms in (0..until_ms).step_by(10) {
+            if rest.take_turn("wrong", now_ms * MS).is_ok() {
+                asked.push(now_ms);
+                rest.refused("wrong", EtcdError::Credentials, now_ms * MS);
+            }
+        }
+        asked
+    }
+
+    #[test]
+    fn take_turn_asks_each_member_once_and_then_ever_later_up_to_each_second() {
+        let asked = asked_ms(&mut LogInRest::over(3), 4_600);
+        assert_eq!(asked, [0, 10, 20, 120, 320, 720, 1_520, 2_520, 3_520, 4_520]);
+        assert_eq!(asked_ms(&mut LogInRest::over(1), 1_000), [0, 100, 300, 700]);
+    }
+
+    #[test]
+    fn take_turn_by_another_password_or_after_one_that_was_taken_rests_not_at_all() {
+        let mut rest = LogInRest::over(1);
+        asked_ms(&mut rest, 1_000);
+        assert_eq!(rest.take_turn("wrong", 1_000 * MS), Err(EtcdError::Credentials));
+        assert_eq!(rest.take_turn("right", 1_000 * MS), Ok(()));
+        rest.accepted();
+        assert_eq!(rest.take_turn("wrong", 1_000 * MS), Ok(()));
+    }
+
+    /// Several threads ask when the rest is over.
+    #[test]
+    fn take_turn_while_another_one_has_it_is_told_what_was_said_before() {
+        let mut rest = LogInRest::over(1);
+        rest.refused("wrong", EtcdError::Credentials, 0);
+        assert_eq!(rest.take_turn("wrong", 100 * MS), Ok(()));
+        assert_eq!(rest.take_turn("wrong", 101 * MS), Err(EtcdError::Credentials));
+    }
+}
