@@ -146,6 +146,10 @@ fn agent_host(
 ) -> Result<AgentHost, Failure> {
     let coordinator: Arc<dyn Coordinator> = match hosted {
         Some(hosted) => hosted.coordinator.clone(),
+        // On etcd this process watches nobody's lease before a drill. Leases of nodes and other agents are
+        // watched by the nodes, as by all who hold one, and by this process from its first turn on: that
+        // hangs on a lease, too, so the turn of an agent that was killed ends for the next one though no
+        // node lives.
         None => {
             let deadline = Duration::from_millis(resolved.integer("coordinator_deadline_ms"));
             Arc::new(Provider::open(resolved.text(COORDINATOR_ADDRESS), resolved, deadline)?)

@@ -376,6 +376,17 @@ fn grant_gives_ids_that_grow_to_processes_that_ask_at_the_same_time() {
     assert_eq!(etcd.keys().iter().filter(|key| key.contains("/lease/")).count(), 3);
 }
 
+/// `cell agent` asks for nothing more: it holds a lease for each drill.
+#[test]
+fn grant_has_the_process_watch_all_leases_from_then_on() {
+    let (_, _, way) = table(1);
+    let watches = || way.observer.lock().unwrap().is_some();
+    way.list("").unwrap();
+    assert!(!watches(), "who holds none need not");
+    way.grant(60_000).unwrap();
+    assert!(watches());
+}
+
 /// Where ids pass a power of two, nodes on both sides of it looked like two clusters' to clients:
 /// the lower 32 bits were used up after some 8,000 starts of nodes.
 #[test]
