@@ -47,6 +47,7 @@ mod process_warnings;
 mod rate_limit;
 mod ready;
 mod recoverer;
+mod running_time;
 mod settings;
 mod shell;
 mod snapshot;

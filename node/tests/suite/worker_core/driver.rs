@@ -121,6 +121,17 @@ impl Pair {
         let mut clock = Clock { now_ns: self.now_ns, passes_ns: 0, lease_until_ns: u64::MAX, read: &read };
         self.driver.step(&mut clock, inputs)
     }
+
+    /// Turns with nothing new, a tick after the other, for so long; how many replies left.
+    fn turn_for(&mut self, passes_ns: u64) -> usize {
+        let until_ns = self.now_ns + passes_ns;
+        let mut replies = 0;
+        while self.now_ns < until_ns {
+            self.now_ns += 20 * MS;
+            replies += self.turn(Vec::new()).replies;
+        }
+        replies
+    }
 }
 
 #[test]
@@ -227,37 +238,50 @@ fn stranger_is_greeted_in_the_turn_in_which_it_comes_while_writes_wait_for_the_l
     assert_eq!(pair.turn(Vec::new()).next, Next::Wait);
 }
 
-/// The disk stands still, then it answers. Neither was told anywhere: a sync that does not end is in no
-/// figure of those that have ended.
-#[test]
-fn log_that_waits_for_a_disk_that_stands_still_is_told_until_it_answers() {
+/// A write is on its way to a disk that does nothing yet.
+fn pair_with_a_write_on_its_way() -> (Pair, SimDisk) {
     let (mut pair, session, disk) = (Pair::new(), SessionId(9), SimDisk::new(5));
     let installation = Installation { sessions: vec![session], whole: true };
     let _ = pair.turn(vec![WorkerInput::Install { pairs: vec![new_pair_on(&disk)], installation }]);
     let connection = pair.greet();
     pair.put(connection, WriteName { session, number: OperationNumber(1), floor: OperationNumber(1) });
     let _ = pair.turn(Vec::new());
-    let told = |pair: &Pair| {
-        let snapshot = pair.driver.worker().snapshot();
-        let waits = snapshot.warnings.iter().filter(|warning| warning.contains("does not answer")).count();
-        (waits, snapshot.pairs[0].sync_waiting_ms)
-    };
-    pair.now_ns += 1_000 * MS;
-    let _ = pair.turn(Vec::new());
-    let (waits, waited_ms) = told(&pair);
+    (pair, disk)
+}
+
+/// How many warnings say that a disk does not answer, and for how long the log has waited.
+fn log_waits(pair: &Pair) -> (usize, u64) {
+    let snapshot = pair.driver.worker().snapshot();
+    let waits = snapshot.warnings.iter().filter(|warning| warning.contains("does not answer")).count();
+    (waits, snapshot.pairs[0].sync_waiting_ms)
+}
+
+/// The disk stands still, then it answers. Neither was told anywhere: a sync that does not end is in no
+/// figure of those that have ended.
+#[test]
+fn log_that_waits_for_a_disk_that_stands_still_is_told_until_it_answers() {
+    let (mut pair, disk) = pair_with_a_write_on_its_way();
+    pair.turn_for(1_000 * MS);
+    let (waits, waited_ms) = log_waits(&pair);
     assert!(waits == 0 && (900..3_000).contains(&waited_ms), "{waits}, {waited_ms} ms");
-    pair.now_ns += 5_000 * MS;
-    let _ = pair.turn(Vec::new());
-    let (waits, waited_ms) = told(&pair);
+    pair.turn_for(5_000 * MS);
+    let (waits, waited_ms) = log_waits(&pair);
     assert!(waits == 1 && waited_ms >= 5_900, "{waits}, {waited_ms} ms");
     while disk.step() {}
     // A turn's tick comes before it looks what the disk has done.
-    let mut replies = 0;
-    for _ in 0..2 {
-        pair.now_ns += 20 * MS;
-        replies += pair.turn(Vec::new()).replies;
-    }
-    assert_eq!((told(&pair), replies), ((0, 0), 1), "the write is acknowledged");
+    assert_eq!((pair.turn_for(40 * MS), log_waits(&pair)), (1, (0, 0)), "the write is acknowledged");
+}
+
+/// The process is stopped, and the disk answers meanwhile: the node said that its disk did not answer.
+#[test]
+fn node_that_stood_still_itself_says_nothing_of_its_disk() {
+    let (mut pair, disk) = pair_with_a_write_on_its_way();
+    while disk.step() {}
+    pair.now_ns += 5_000 * MS;
+    let replies = pair.turn(Vec::new()).replies;
+    let (waits, waited_ms) = log_waits(&pair);
+    assert!(waits == 0 && waited_ms < 1_000, "{waits}, {waited_ms} ms");
+    assert_eq!(replies + pair.turn_for(40 * MS), 1, "the write is acknowledged");
 }
 
 /// A pair that was handed over leaves in the turn in which the next one comes and gets its number: the log's
