@@ -257,6 +257,7 @@ fn unexpected(response: Response) -> ClusterError {
         Response::Refused(CoordinatorRefusal::LeaseEnded { lease }) => {
             ClusterError::LeaseEnded { lease: Incarnation(lease) }
         }
+        Response::Refused(CoordinatorRefusal::LeaseIdsUsedUp) => ClusterError::IdsUsedUp { what: "leases" },
         Response::Refused(refusal) => ClusterError::Refused(refusal),
         _ => ClusterError::Answer,
     }

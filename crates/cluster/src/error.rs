@@ -145,8 +145,7 @@ pub enum ClusterError {
     /// The cluster has not been initialised, or its table is lost.
     #[error("the table is empty")]
     NotInitialised,
-    /// There are no ids left: regions have 24 bits, sessions 32 a generation, leases on etcd 40 a
-    /// cluster.
+    /// There are no ids left: regions have 24 bits, sessions 32 a generation, leases 40 a cluster.
     #[error("ids of {what} are used up")]
     IdsUsedUp {
         /// What kind.

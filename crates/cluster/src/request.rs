@@ -333,6 +333,9 @@ pub enum CoordinatorRefusal {
         /// How much there may be.
         limit: usize,
     },
+    /// Another lease would have the id of another cluster's.
+    #[error("ids of leases are used up")]
+    LeaseIdsUsedUp,
     /// The peer runs as another user than the coordinator, and not as root.
     #[error("user {user} may not ask the coordinator of user {own}")]
     Stranger {

@@ -55,6 +55,14 @@ impl Incarnation {
         Incarnation((cluster << INCARNATION_COUNT_BITS) | 1)
     }
 
+    /// The first one of a coordinator's generation, whose upper 24 bits name the cluster. Its other eight
+    /// begin the count, but for the highest of them: half of the cluster's incarnations are left at least.
+    #[must_use]
+    pub fn first_of_generation(generation: u32) -> Incarnation {
+        let half: u64 = 1 << (INCARNATION_COUNT_BITS - 1);
+        Incarnation(((u64::from(generation) << u32::BITS) & !half) | 1)
+    }
+
     /// How many of the same cluster come after it.
     #[must_use]
     pub const fn left_in_cluster(self) -> u64 {

@@ -33,7 +33,9 @@ use crate::renewers::Renewers;
 use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
 
 /// The first lease after a start has an id that is less than this above the lowest that it may be, at random.
-const LEASE_STEP_MAX: u32 = 1 << 20;
+const LEASE_STEP_MAX: u64 = 1 << 20;
+/// Nor is it further than this part of the ids that its cluster has left.
+const LEASE_STEP_PART: u64 = 1 << 10;
 
 /// Told once why the store has stopped.
 type OnStop = Box<dyn FnOnce(&ClusterError) + Send>;
@@ -92,8 +94,7 @@ impl Embedded {
         let store = match image {
             Some(mut image) => {
                 // It may be a backup, since which further ids were given: those are not given again.
-                let step = u64::from(random_generation()? % LEASE_STEP_MAX);
-                image.meta.lease_next = image.meta.lease_next.saturating_add(step);
+                image.meta.lease_next += lease_step(Incarnation(image.meta.lease_next))?;
                 CoordinatorStore::restore(image, clock.now_ns())
             }
             None => CoordinatorStore::new(random_generation()?),
@@ -275,6 +276,12 @@ impl Coordinator for Embedded {
     fn renewers(&self) -> Option<&Renewers> {
         Some(&self.renewers)
     }
+}
+
+/// How far above the lowest id that it may have the first lease after a start is.
+fn lease_step(lowest: Incarnation) -> Result<u64, ClusterError> {
+    let limit = (lowest.left_in_cluster() / LEASE_STEP_PART).clamp(1, LEASE_STEP_MAX);
+    Ok(u64::from(random_generation()?) % limit)
 }
 
 /// 31 bits that another cluster, or this one after it lost its table, will hardly draw; never zero.
@@ -576,6 +583,26 @@ mod tests {
             });
             assert_eq!(versions, Some((format, STORE_FORMAT_VERSION)));
         }
+    }
+
+    /// Each start takes a part of the ids: clients took the nodes after the last one for another cluster's.
+    #[test]
+    fn open_and_grant_give_ids_of_one_cluster_until_they_are_used_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Embedded::open(folder.path()).unwrap();
+        let (lease, meta) = (first.grant(1000).unwrap().lease, first.store().meta());
+        drop(first);
+        let database = open_once_free(&folder.path().join(TABLE));
+        let lease_next = lease.0 + lease.left_in_cluster() - 2;
+        database.insert(KEY_META, text(&StoreMeta { lease_next, ..meta }).as_bytes()).unwrap();
+        drop(database);
+        for _ in 0..2 {
+            let mut opened = std::iter::repeat_with(|| Embedded::open(folder.path()));
+            let again = opened.find_map(Result::ok).unwrap();
+            assert_eq!(again.grant(1000).unwrap().lease.cluster(), lease.cluster());
+        }
+        let last = Embedded::open(folder.path()).unwrap();
+        assert!(matches!(last.grant(1000), Err(ClusterError::IdsUsedUp { what: "leases" })));
     }
 
     #[test]

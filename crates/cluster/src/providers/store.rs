@@ -44,7 +44,7 @@ pub struct StoreMeta {
     pub format: u32,
     /// The revision of the last transaction that changed something.
     pub revision: Revision,
-    /// Random, drawn when the store was first created: the upper half of the ids of leases and sessions.
+    /// Random, drawn when the store was first created: the ids of leases and sessions begin with it.
     pub generation: u32,
     /// The next lease's id.
     pub lease_next: u64,
@@ -170,7 +170,7 @@ impl CoordinatorStore {
     /// An empty store. `generation` is random, so that ids of a store that was lost are not given out again.
     #[must_use]
     pub fn new(generation: u32) -> CoordinatorStore {
-        let lease_next = (u64::from(generation) << 32) | 1;
+        let lease_next = Incarnation::first_of_generation(generation).0;
         let meta = StoreMeta { format: STORE_FORMAT_VERSION, revision: 0, generation, lease_next };
         CoordinatorStore::restore(StoreImage { meta, keys: Vec::new(), leases: Vec::new() }, 0)
     }
@@ -517,6 +517,10 @@ impl CoordinatorStore {
             return Err(CoordinatorRefusal::Quota { what: Quota::Leases, limit: LEASES_MAX });
         }
         let lease = Incarnation(self.meta.lease_next);
+        // The last one is not given: clients take nodes with incarnations of two clusters for nodes of two.
+        if lease.left_in_cluster() == 0 {
+            return Err(CoordinatorRefusal::LeaseIdsUsedUp);
+        }
         let ttl_ns = ttl_ms * 1_000_000;
         delta.meta.lease_next += 1;
         delta.granted.push((lease, ttl_ns));
@@ -633,6 +637,24 @@ mod tests {
         assert_eq!(left, Response::Remaining { remaining_ns: Some(SECOND) });
         assert!(grant(&mut again, 1000, 900 * SECOND) > lease);
         assert_eq!(lease.0 >> 32, 7);
+    }
+
+    /// A generation whose lower eight bits were set left ids for some 8,000 starts. Those after them looked
+    /// to clients as if another cluster had given them.
+    #[test]
+    fn grant_gives_ids_of_one_cluster_until_they_are_used_up() {
+        for generation in [7, 0xff, 0x7fff_ffff] {
+            let mut store = CoordinatorStore::new(generation);
+            let first = grant(&mut store, 1000, 0);
+            assert_eq!(first.cluster(), u64::from(generation >> 8));
+            assert!(first.left_in_cluster() >= (1 << 39) - 1, "{first}");
+            let mut image = store.image();
+            image.meta.lease_next = first.0 + first.left_in_cluster() - 1;
+            let mut store = CoordinatorStore::restore(image, 0);
+            assert_eq!(grant(&mut store, 1000, 0).cluster(), first.cluster());
+            let refused = serve(&mut store, CoordinatorRequest::Grant { ttl_ms: 1000 }, 0);
+            assert_eq!(refused, Response::Refused(CoordinatorRefusal::LeaseIdsUsedUp));
+        }
     }
 
     #[test]
