@@ -22,6 +22,9 @@ use crate::{environment, probe, settings};
 
 /// How long a call waits for completions before it looks again.
 const TICK: Duration = Duration::from_millis(100);
+/// What an operation of a command has if neither its user nor a setting says: as long as one of the client's.
+/// A host that is lost takes less.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a server may take to say where its HTTP is.
 const HELLO_PATIENCE: Duration = Duration::from_secs(5);
 /// What to do at another service's port.
@@ -466,6 +469,13 @@ fn of_refusal(refusal: &Refusal, command: &dyn Fn(&str) -> String) -> (Exit, Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `cell get` gave a host up that was lost, whose lease on etcd alone takes half of what it had.
+    #[test]
+    fn patience_of_a_command_is_that_of_the_client() {
+        let deadline = Duration::from_millis(ClientOptions::default().deadline_ms);
+        assert_eq!(PATIENCE, deadline);
+    }
 
     #[test]
     fn advice_on_a_value_that_is_too_long_names_what_bounds_it() {

@@ -18,7 +18,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "client_deadline",
         meaning: "Time that an operation has, retries included; past it a write's fate may be unknown.",
-        default: "5 s",
+        default: "30 s",
         bounds: Bounds::Milliseconds { min: 100, max: 86_400_000 },
         applies: Applies::Live,
     },
@@ -39,7 +39,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "client_retries_max",
         meaning: "Times that an operation is sent again, within its deadline.",
-        default: "64",
+        default: "1000",
         bounds: Bounds::Integer { min: 0, max: 1_000_000 },
         applies: Applies::Live,
     },
@@ -308,13 +308,26 @@ impl Default for ClientOptions {
 
 #[cfg(test)]
 mod tests {
+    use cell_random::Random;
+
     use super::*;
 
     #[test]
-    fn options_defaults_are_those_of_the_reliability_page() {
+    fn operations_max_of_the_defaults_are_those_in_flight_and_those_that_wait() {
         let options = ClientOptions::default();
-        assert_eq!((options.deadline_ms, options.in_flight_max), (5_000, 1_024));
-        assert_eq!(options.operations_max(), 5_120);
+        assert_eq!((options.in_flight_max, options.operations_max()), (1_024, 5_120));
+    }
+
+    /// Where a host is lost, its lease of 5 s on etcd is waited for, then a log root that waits for the lost
+    /// copy for 10 s, and the replay. A client with defaults gave up after 5 s, or after 64 refusals.
+    #[test]
+    fn options_defaults_outlast_a_lost_host() {
+        let options = ClientOptions::default();
+        assert!(options.deadline_ms >= 2 * (5_000 + 10_000), "{}", options.deadline_ms);
+        let (backoff, mut random) = (options.backoff(), Random::new(1));
+        let waits = (1..=options.retries_max).map(|failed| backoff.wait_ns(failed, &mut random));
+        let waits_ns: u64 = waits.sum();
+        assert!(waits_ns / 1_000_000 >= options.deadline_ms, "{waits_ns} ns");
     }
 
     #[test]

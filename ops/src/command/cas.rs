@@ -1,7 +1,5 @@
 //! `cell cas`: writes an entry if it is still what the caller believes.
 
-use std::time::Duration;
-
 use cell_protocol::Condition;
 use cell_terms::Version;
 use clap::Args;
@@ -9,7 +7,7 @@ use clap::Args;
 use super::put::{ValueArgs, condition_failed, report};
 use crate::args::{EncodingArgs, Global, ServerArgs};
 use crate::exit::Exit;
-use crate::store::Store;
+use crate::store::{PATIENCE, Store};
 use crate::version::parse_version;
 
 /// Arguments of `cell cas`.
@@ -47,7 +45,7 @@ struct BeliefArgs {
 pub(crate) fn run(global: &Global, arguments: &CasArgs) -> anyhow::Result<Exit> {
     let key = arguments.encoding.decode_key(&arguments.key)?;
     let value = arguments.value.read(arguments.encoding)?;
-    let mut store = Store::connect(&arguments.server, Duration::from_secs(10))?;
+    let mut store = Store::connect(&arguments.server, PATIENCE)?;
     let condition = match &arguments.belief {
         BeliefArgs { version_is: Some(version), .. } => Condition::IfVersion(*version),
         BeliefArgs { old: Some(old), .. } => {

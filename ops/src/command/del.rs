@@ -19,7 +19,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{bar, message, number};
 use crate::range::RangeArgs;
 use crate::signal;
-use crate::store::Store;
+use crate::store::{PATIENCE, Store};
 use crate::version::parse_version;
 
 /// Removals of a range that are in flight together: so many keys are read, then removed, and so on.
@@ -69,7 +69,7 @@ fn remove_keys(global: &Global, arguments: &DelArgs, keys: &[Cow<'_, [u8]>]) -> 
         return Err(Failure::usage("--if-version takes one key: a version is one entry's").into());
     }
     let condition = arguments.if_version.map_or(Condition::Always, Condition::IfVersion);
-    let mut store = Store::connect(&arguments.server, Duration::from_secs(10))?;
+    let mut store = Store::connect(&arguments.server, PATIENCE)?;
     let mut missing = 0;
     for key in keys {
         let existed = match store.delete(key, condition)? {

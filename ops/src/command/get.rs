@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Context;
 use cell_client::Item;
@@ -15,7 +14,7 @@ use crate::args::{EncodingArgs, Global, ServerArgs};
 use crate::encoding::{Encoding, display_key, insert_json};
 use crate::exit::{Exit, Failure};
 use crate::output::message;
-use crate::store::Store;
+use crate::store::{PATIENCE, Store};
 
 /// Arguments of `cell get`.
 #[derive(Debug, Args)]
@@ -46,7 +45,7 @@ pub(crate) fn run(global: &Global, arguments: &GetArgs) -> anyhow::Result<Exit> 
     }
     let keys = arguments.keys.iter().map(|key| arguments.encoding.decode_key(key));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
-    let mut store = Store::connect(&arguments.server, Duration::from_secs(10))?;
+    let mut store = Store::connect(&arguments.server, PATIENCE)?;
     let missing = if arguments.exists {
         print_existence(global, &mut store, &keys)?
     } else {

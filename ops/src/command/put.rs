@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Context;
 use cell_protocol::Condition;
@@ -14,7 +13,7 @@ use serde_json::json;
 use crate::args::{EncodingArgs, Global, ServerArgs};
 use crate::exit::{Exit, Failure};
 use crate::output::message;
-use crate::store::{Conditional, Store};
+use crate::store::{Conditional, PATIENCE, Store};
 use crate::version::parse_version;
 
 /// Where a value comes from.
@@ -81,7 +80,7 @@ impl PutArgs {
 pub(crate) fn run(global: &Global, arguments: &PutArgs) -> anyhow::Result<Exit> {
     let key = arguments.encoding.decode_key(&arguments.key)?;
     let value = arguments.value.read(arguments.encoding)?;
-    let mut store = Store::connect(&arguments.server, Duration::from_secs(10))?;
+    let mut store = Store::connect(&arguments.server, PATIENCE)?;
     let outcome = store.put(&key, &value, arguments.condition())?;
     report(global, outcome)
 }

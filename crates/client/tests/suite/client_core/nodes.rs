@@ -326,8 +326,9 @@ fn key_to_the_right_of_a_pair_that_nobody_serves_is_found_while_that_is_the_rout
         for key in [&b"s"[..], b"g", b"d"] {
             assert_eq!(value(cluster.call(&get(key))), None, "its node is there");
         }
-        let ticket = cluster.submit(&get(b"m"));
-        let completion = cluster.wait(600_000).expect("it is given up in time");
+        let deadline_ns = cluster.now_ns + 5_000 * MS;
+        let ticket = cluster.core.submit_until(cluster.now_ns, &get(b"m"), deadline_ns).unwrap();
+        let completion = cluster.wait(10_000).expect("it is given up in time");
         assert_eq!(completion.ticket, ticket);
         let unserved = AttemptError::Unserved { pair: PairId(1), state: OwnedState::Orphaned };
         let Err(ClientError::Deadline { last, .. }) = completion.outcome else { panic!("{completion:?}") };
@@ -350,7 +351,8 @@ fn key_of_a_pair_that_nobody_serves_is_refused_with_its_name_until_somebody_does
             _ => cluster.move_pair(2, 2),
         }
         for operation in [get(b"k"), put(b"k", b"new")] {
-            let ticket = cluster.submit(&operation);
+            let deadline_ns = cluster.now_ns + 5_000 * MS;
+            let ticket = cluster.core.submit_until(cluster.now_ns, &operation, deadline_ns).unwrap();
             let completion = cluster.wait(10_000).expect("it is given up in time");
             assert_eq!(completion.ticket, ticket);
             let Err(ClientError::Deadline { last, .. }) = completion.outcome else {

@@ -140,7 +140,7 @@ fn failed_condition_is_a_result_even_of_a_repeat() {
 
 #[test]
 fn deadline_without_a_connection_means_not_done() {
-    let mut harness = CoreHarness::new(options());
+    let mut harness = CoreHarness::new(ClientOptions { deadline_ms: 5_000, ..options() });
     harness.submit(&put(b"key", b"value"));
     harness.core.tick(harness.now_ns);
     for _ in 0..100 {
@@ -162,7 +162,8 @@ fn deadline_without_a_connection_means_not_done() {
 
 #[test]
 fn deadline_of_a_sent_write_means_unknown_and_frees_its_number() {
-    let mut harness = CoreHarness::up(ClientOptions { silence_ms: 60_000, ..options() }, true);
+    let options = ClientOptions { silence_ms: 60_000, deadline_ms: 5_000, ..options() };
+    let mut harness = CoreHarness::up(options, true);
     harness.submit(&put(b"key", b"value"));
     harness.submit(&get(b"key"));
     harness.step();

@@ -70,7 +70,8 @@ fn streams_beyond_the_servers_limit_wait_for_one_to_end() {
 #[test]
 fn stream_given_up_at_its_deadline_is_cancelled() {
     let value = vec![5; 1_000_000];
-    let mut harness = CoreHarness::up(ClientOptions { silence_ms: 60_000, ..options() }, true);
+    let options = ClientOptions { silence_ms: 60_000, deadline_ms: 5_000, ..options() };
+    let mut harness = CoreHarness::up(options, true);
     harness.server.entries.insert(b"big".to_vec(), (version(3), value.clone()));
     harness.submit(&put(b"other", &value));
     harness.submit(&get(b"big"));
@@ -90,7 +91,8 @@ fn stream_given_up_at_its_deadline_is_cancelled() {
 
 #[test]
 fn value_that_begins_after_its_get_was_given_up_is_cancelled() {
-    let mut harness = CoreHarness::up(ClientOptions { silence_ms: 60_000, ..options() }, false);
+    let options = ClientOptions { silence_ms: 60_000, deadline_ms: 5_000, ..options() };
+    let mut harness = CoreHarness::up(options, false);
     harness.submit(&get(b"big"));
     harness.step();
     let id = harness.requests()[0].1;
