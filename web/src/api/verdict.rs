@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cell_cluster::{IncidentRow, PairRow};
 use cell_node::{NodeState, SILENT_WORDS};
-use cell_terms::Incarnation;
+use cell_terms::{Durability, Incarnation};
 use serde::Serialize;
 
 use crate::api::nodes::{ABSENT, NodeRow};
@@ -194,7 +194,7 @@ pub(crate) fn declining(incidents: &[IncidentRow]) -> BTreeSet<Incarnation> {
 }
 
 /// What can be lost, by the memory that the others have: a survivor takes a pair whole. Only a node that
-/// serves and is not among `declining` can be a survivor, and a takeover needs the coordinator.
+/// serves and is not among `declining` can be a survivor, and a takeover needs the coordinator and logs.
 pub(crate) fn survivable(
     nodes: &[NodeRow],
     pairs: &[PairRow],
@@ -212,6 +212,11 @@ pub(crate) fn survivable(
     }
     if !missing.is_empty() {
         return none("It is not known what the nodes that do not answer have room for.");
+    }
+    let has_no_log =
+        |row: &PairRow| row.history.last().is_some_and(|epoch| epoch.durability == Durability::None);
+    if pairs.iter().any(has_no_log) {
+        return none("With `durability = none` there are no logs: a pair's entries are lost with its node.");
     }
     let present: Vec<&NodeRow> = nodes.iter().filter(|node| node.state != ABSENT).collect();
     let takes = |node: &NodeRow| {
@@ -307,8 +312,8 @@ fn fits(loads: &[Load], lost: &[usize]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::{ShareRow, ShareTimes};
-    use cell_terms::{NodeId, PairId};
+    use cell_cluster::{EpochRow, ShareRow, ShareTimes};
+    use cell_terms::{Epoch, NodeId, PairId};
 
     use super::*;
     use crate::api::nodes;
@@ -503,6 +508,19 @@ mod tests {
         assert_eq!((lost(&[]), lost(std::slice::from_ref(&first))), (2, 0));
         assert_eq!(lost(&[incident(20, &[], 3, 7), first.clone()]), 1, "it has taken one since");
         assert_eq!(lost(&[incident(5, &[], 3, 7), first]), 0, "before");
+    }
+
+    /// Without logs all nodes but one could be lost, it said, and their entries were lost with them.
+    #[test]
+    fn survivable_is_no_node_where_pairs_have_no_log() {
+        let mut pairs = pairs(&[1, 2, 3]);
+        let of = |pairs: &[PairRow]| survivable(&three(), pairs, &[], &[], &NOBODY, true);
+        assert_eq!(of(&pairs).nodes, 2);
+        pairs[1].history = vec![EpochRow { epoch: Epoch(1), durability: Durability::None, cut: None }];
+        let none = of(&pairs);
+        assert!(none.nodes == 0 && none.why.contains("there are no logs"), "{none:?}");
+        let warned = super::of(&three(), 3, &[], &[], &none, true);
+        assert_eq!(warned.level, Level::Warning, "{warned:?}");
     }
 
     #[test]
