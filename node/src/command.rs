@@ -274,6 +274,9 @@ pub enum ControlEvent {
     },
     /// So many bytes can still be written to the disk of the logs.
     DiskFree(u64),
+    /// The control thread is at work: it says so about once a second, also while the coordinator does not
+    /// answer.
+    Alive,
     /// What the others have, by which halves of meganodes go to other nodes; none: all stay here.
     Spread(Option<Arc<SpreadView>>),
     /// Settings that apply live have changed; of these options only those count.

@@ -48,7 +48,12 @@ pub(crate) struct Control {
     images: ImageOptions,
     tuning: Arc<TuningRow>,
     store: Option<Arc<SettingsStore>>,
+    /// When the worker was last told that this thread is at work.
+    alive_ns: u64,
 }
+
+/// How often it is told so.
+const ALIVE_EVERY_NS: u64 = 1_000_000_000;
 
 /// How checkpoints are written.
 #[derive(Clone, Copy)]
@@ -194,6 +199,7 @@ impl Control {
             images: ImageOptions::from_settings(settings),
             tuning: Arc::default(),
             store: None,
+            alive_ns: 0,
             bring_up,
             environment,
         }
@@ -229,7 +235,17 @@ impl Control {
                 self.driver.set_wall_zero_ms(wall_ms().saturating_sub(now_ns / 1_000_000));
                 let effects = self.driver.look(now_ns)?;
                 self.follow(effects);
+                self.say_alive(now_ns);
             }
+        }
+    }
+
+    /// Tells the worker now and then that this thread is at work. A call for a log root that does not answer
+    /// may never come back.
+    fn say_alive(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.alive_ns) >= ALIVE_EVERY_NS {
+            self.alive_ns = now_ns;
+            self.to_worker.event(ControlEvent::Alive);
         }
     }
 

@@ -24,6 +24,7 @@ mod driver;
 mod error;
 mod failed_logins;
 mod figures;
+mod health;
 mod home;
 mod latency;
 mod latency_histogram;

@@ -77,6 +77,11 @@ impl OwnedPair {
         self.disk_is_short = disk_free.is_some_and(|free| free < needed());
     }
 
+    /// Whether the disk may have no room for its next checkpoint.
+    pub(crate) fn is_disk_short(&self) -> bool {
+        self.disk_is_short && self.pair.has_log()
+    }
+
     /// Looks how long its log has waited for the disk.
     pub(crate) fn watch_log(&mut self, now_ns: u64) {
         self.log_wait.look(self.pair.id(), self.pair.is_log_busy(), self.pair.durable(), now_ns);

@@ -2,7 +2,7 @@
 
 use cell_cluster::{DrainRow, PairRow};
 use cell_pair::CheckpointFailure;
-use cell_terms::text::counted;
+use cell_terms::text::{count, counted};
 use cell_terms::{Incarnation, NodeId, PairId};
 
 use crate::access::AccessRules;
@@ -36,14 +36,43 @@ pub(crate) fn of_connections(full_at_ns: Option<u64>, now_ns: u64) -> Option<Str
     })
 }
 
-/// Of logs for which the disk has not answered for long: of which pairs.
-pub(crate) fn of_log_waits(mut pairs: impl Iterator<Item = PairId>) -> Option<String> {
+/// The first of some pairs, and how many others there are; none: there is no pair.
+fn first_of(mut pairs: impl Iterator<Item = PairId>) -> Option<String> {
     let first = pairs.next()?;
-    let of = match pairs.count() {
+    Some(match pairs.count() {
         0 => first.to_string(),
         more => format!("{first} and {}", counted(more as u64, "more pair", "more pairs")),
-    };
+    })
+}
+
+/// Of logs for which the disk has not answered for long: of which pairs.
+pub(crate) fn of_log_waits(pairs: impl Iterator<Item = PairId>) -> Option<String> {
+    let of = first_of(pairs)?;
     Some(format!("the disk of its logs does not answer: writes to {of} wait for it, and reads go on"))
+}
+
+/// Of a disk of logs that has so little left that the next checkpoints of these pairs may not fit.
+pub(crate) fn of_disk(free_bytes: Option<u64>, pairs: impl Iterator<Item = PairId>) -> Option<String> {
+    let (left, of) = (count(free_bytes? >> 20), first_of(pairs)?);
+    Some(format!(
+        "the disk of its logs is nearly full: {left} MiB are left, and the next checkpoint of {of} may not \
+         fit"
+    ))
+}
+
+/// Of a control thread that has not come back for so long.
+pub(crate) fn of_control(silent_ns: u64) -> String {
+    let seconds = silent_ns / 1_000_000_000;
+    format!(
+        "its control thread has not come back for {seconds} s: it takes nothing over, and what it says of \
+         the cluster is of then; see whether the disk of its logs answers"
+    )
+}
+
+/// Of a coordinator that refuses sessions.
+pub(crate) fn of_coordinator_room() -> String {
+    "new clients cannot write, because the coordinator has no room for their sessions: make room there"
+        .to_owned()
 }
 
 /// Of checkpoints: how many of a pair's have failed since the last good one, and why the last of them did.
@@ -228,6 +257,16 @@ mod tests {
         assert!(said(1).unwrap().contains("writes to pair-1 wait"));
         assert!(said(2).unwrap().contains("pair-1 and 1 more pair wait"));
         assert!(said(9).unwrap().contains("pair-1 and 8 more pairs wait"));
+    }
+
+    #[test]
+    fn warning_of_a_disk_says_what_is_left_and_names_a_pair() {
+        let said = |pairs: u32| of_disk(Some(3 << 30), (1..=pairs).map(PairId));
+        assert_eq!(said(0), None);
+        let one = "nearly full: 3,072 MiB are left, and the next checkpoint of pair-1 may not fit";
+        assert!(said(1).unwrap().ends_with(one));
+        assert!(said(4).unwrap().contains("of pair-1 and 3 more pairs may"));
+        assert_eq!(of_disk(None, [PairId(1)].into_iter()), None, "nobody has looked");
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Worker {
         let adopts = self.splits.is_building(at) && !planted(Mutant::ImageAmidAdoption);
         let stopping = self.phase == WorkerPhase::Stopping;
         self.announce_reclaim(at);
-        let disk_free = self.disk_free;
+        let disk_free = self.health.disk_free;
         let owned = self.pairs.get_mut(at);
         owned.note_disk(disk_free);
         if owned.leaving.is_some() && !stopping && !owned.checkpointing.is_running() {

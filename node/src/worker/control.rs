@@ -40,7 +40,8 @@ impl Worker {
                 let at = self.pairs.at(pair);
                 at.into_iter().for_each(|at| self.pairs.get_mut(at).keep_log(keep));
             }
-            ControlEvent::DiskFree(bytes) => self.disk_free = Some(bytes),
+            ControlEvent::DiskFree(bytes) => self.health.disk_free = Some(bytes),
+            ControlEvent::Alive => self.health.on_control(),
             ControlEvent::OptionsChanged(options) => self.apply_live(&options),
             ControlEvent::CheckTree(run) => self.tree_checker.begin(run),
             ControlEvent::Stop { checkpoint } => match self.phase {

@@ -42,6 +42,7 @@ use crate::access::{AccessRules, Credential, Grants};
 use crate::backlog::WaitingMessage;
 use crate::command::Command;
 use crate::counters::WorkerCounts;
+use crate::health::Health;
 use crate::latency::{Arrival, Latencies};
 use crate::outbox::{NO_REPLIES, PairAt, ReplyList};
 use crate::pairs::{OwnedPair, Pairs, ranges_of};
@@ -148,8 +149,8 @@ pub struct Worker {
     started_ns: u64,
     now_ns: u64,
     lease_until_ns: u64,
-    /// What the disk of the logs has left, as far as that is known.
-    disk_free: Option<u64>,
+    /// How that stands which it depends on.
+    health: Health,
     /// What ended the processes before this one, if they ended the same way.
     restarted_because: Option<Arc<str>>,
     /// Where its node's coordinator is, for people.
@@ -214,7 +215,7 @@ impl Worker {
             started_ns: now_ns,
             now_ns,
             lease_until_ns: 0,
-            disk_free: None,
+            health: Health::default(),
             restarted_because: None,
             coordinator: Arc::from(""),
             access: Arc::default(),
@@ -335,6 +336,7 @@ impl Worker {
         self.lease_until_ns = lease_until_ns;
         self.judge_connections();
         self.latencies.tick(now_ns);
+        self.health.tick(now_ns);
         // Before its first lease a process has nothing to lose.
         self.leased |= lease_until_ns > 0 || self.phase != WorkerPhase::Recovering;
         if self.leased && self.failure().is_none() && !self.take_lease() {

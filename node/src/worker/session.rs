@@ -27,6 +27,7 @@ impl Worker {
         header: RequestHeader,
         session: Result<SessionId, Refusal>,
     ) {
+        self.health.on_session(session.as_ref().err(), self.now_ns);
         match session {
             Ok(session) => {
                 let idle_ms = u32::try_from(self.options.session_idle_ns / 1_000_000).unwrap_or(u32::MAX);

@@ -251,6 +251,11 @@ impl Worker {
         warnings.extend(warning::of_connections(self.greetings.full_at_ns, self.now_ns));
         let waiting = self.pairs.iter().filter(|owned| owned.log_wait.is_long());
         warnings.extend(warning::of_log_waits(waiting.map(|owned| owned.pair.id())));
+        let short = self.pairs.iter().filter(|owned| owned.is_disk_short()).map(|owned| owned.pair.id());
+        warnings.extend(warning::of_disk(self.health.disk_free, short));
+        if self.phase == WorkerPhase::Serving {
+            warnings.extend(self.health.warnings(self.now_ns));
+        }
         warnings.extend(warning::of_checkpoints(self.pairs.iter().filter_map(|owned| {
             let (in_a_row, why) = owned.checkpointing.failure?;
             Some((owned.pair.id(), in_a_row, why))

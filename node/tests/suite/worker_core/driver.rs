@@ -13,7 +13,8 @@ use cell_node::{
     WorkerTurn,
 };
 use cell_protocol::{
-    Condition, Hello, PROTOCOL_VERSION, Put, Reply, Request, RequestHeader, RequestId, WriteName,
+    Condition, Hello, PROTOCOL_VERSION, Put, ReadOnlyReason, Refusal, Reply, Request, RequestHeader,
+    RequestId, WriteName,
 };
 use cell_recovery::Progress;
 use cell_terms::{Incarnation, NodeId, OperationNumber, PairId, SessionId};
@@ -282,6 +283,60 @@ fn node_that_stood_still_itself_says_nothing_of_its_disk() {
     let (waits, waited_ms) = log_waits(&pair);
     assert!(waits == 0 && waited_ms < 1_000, "{waits}, {waited_ms} ms");
     assert_eq!(replies + pair.turn_for(40 * MS), 1, "the write is acknowledged");
+}
+
+/// Which of a node's warnings have these words.
+fn warnings_of(pair: &Pair, words: &str) -> usize {
+    let snapshot = pair.driver.worker().snapshot();
+    snapshot.warnings.iter().filter(|warning| warning.contains(words)).count()
+}
+
+fn serving_pair() -> Pair {
+    let mut pair = Pair::new();
+    let installation = Installation { sessions: Vec::new(), whole: true };
+    let _ = pair.turn(vec![WorkerInput::Install { pairs: vec![new_pair()], installation }]);
+    pair
+}
+
+/// It hung in a look at a disk that did not answer. Where nobody wrote meanwhile, the node warned of nothing.
+#[test]
+fn control_thread_that_does_not_come_back_is_warned_of() {
+    let mut pair = serving_pair();
+    let silent = |pair: &Pair| warnings_of(pair, "its control thread has not come back");
+    let alive = || vec![WorkerInput::Control(ControlEvent::Alive)];
+    let _ = pair.turn(alive());
+    pair.turn_for(9_000 * MS);
+    assert_eq!(silent(&pair), 0);
+    pair.turn_for(2_000 * MS);
+    assert_eq!(silent(&pair), 1);
+    let _ = pair.turn(alive());
+    assert_eq!(silent(&pair), 0);
+}
+
+/// It was told once writes were refused, and nowhere before but in a metric.
+#[test]
+fn disk_without_room_for_the_next_checkpoint_is_warned_of() {
+    let mut pair = serving_pair();
+    for (free, warned) in [(1, 1), (1 << 40, 0)] {
+        let _ = pair.turn(vec![WorkerInput::Control(ControlEvent::DiskFree(free))]);
+        pair.turn_for(20 * MS);
+        assert_eq!(warnings_of(&pair, "the disk of its logs is nearly full"), warned);
+    }
+}
+
+/// New clients could not write, and only they knew.
+#[test]
+fn coordinator_without_room_for_sessions_is_warned_of() {
+    let mut pair = serving_pair();
+    let connection = pair.greet();
+    let _ = pair.turn(Vec::new());
+    let header = RequestHeader { id: RequestId(2), pair: PairId(0) };
+    let refused = Err(Refusal::ReadOnly { reason: ReadOnlyReason::CoordinatorFull });
+    for (session, warned) in [(refused, 1), (Ok(SessionId(9)), 0)] {
+        let opened = ControlEvent::SessionOpened { connection, header, session };
+        let _ = pair.turn(vec![WorkerInput::Control(opened)]);
+        assert_eq!(warnings_of(&pair, "the coordinator has no room for their sessions"), warned);
+    }
 }
 
 /// A pair that was handed over leaves in the turn in which the next one comes and gets its number: the log's
