@@ -120,19 +120,19 @@ impl Standing {
         }
     }
 
-    /// What to say of it; nothing if all is well.
-    fn warning(self) -> Option<String> {
-        const NEXT: &str = "put another one, which clients and peers trust already, in its place";
+    /// What to say of it, if it is shown to these; nothing if all is well.
+    fn warning(self, whom: &str) -> Option<String> {
+        let next = format!("put another one, which {whom} trust already, in its place");
         Some(match self {
             Standing::Holds => return None,
-            Standing::EndsSoon(0) => format!("ends within a day; {NEXT}"),
-            Standing::EndsSoon(days) => format!("ends in {days} days; {NEXT}"),
-            Standing::Ended => format!("has ended: clients refuse it; {NEXT}"),
+            Standing::EndsSoon(0) => format!("ends within a day; {next}"),
+            Standing::EndsSoon(days) => format!("ends in {days} days; {next}"),
+            Standing::Ended => format!("has ended: {whom} refuse it; {next}"),
             Standing::NotYet => {
-                format!("does not hold yet: clients refuse it; see this machine's clock, or {NEXT}")
+                format!("does not hold yet: {whom} refuse it; see this machine's clock, or {next}")
             }
             Standing::Unknown => {
-                format!("has dates that cannot be read: nobody is told when it ends; {NEXT}")
+                format!("has dates that cannot be read: nobody is told when it ends; {next}")
             }
         })
     }
@@ -188,7 +188,7 @@ impl CertificateWatch {
         let look = |file: &mut WatchedFile| {
             let standing = Standing::of(file.validity, now);
             let is_new = file.standing.replace(standing) != Some(standing);
-            let warning = standing.warning()?;
+            let warning = standing.warning("clients and peers")?;
             Some((format!("a certificate of {} {warning}", file.path.display()), is_new))
         };
         files.iter_mut().filter_map(look).collect()
@@ -210,6 +210,16 @@ pub fn certificates_end(path: &Path) -> Option<i64> {
     let found = CertificateDer::pem_file_iter(path).ok()?.collect::<Result<Vec<_>, _>>().ok()?;
     let ends = found.iter().map(|der| Some(Validity::of(der)?.not_after));
     ends.collect::<Option<Vec<i64>>>()?.into_iter().min()
+}
+
+/// A warning where a certificate of a file, which is shown to these, comes to its end; `now` is in seconds
+/// since 1970. None as well where none of the file reads: who shows it says so.
+pub(crate) fn ending(path: &Path, whom: &str, now: i64) -> Option<String> {
+    let found = CertificateDer::pem_file_iter(path).ok()?.collect::<Result<Vec<_>, _>>().ok()?;
+    let validities = found.iter().filter_map(|certificate| Validity::of(certificate));
+    let validity = validities.reduce(Validity::and)?;
+    let warning = Standing::of(Some(validity), now).warning(whom)?;
+    Some(format!("a certificate of {} {warning}", path.display()))
 }
 
 /// A warning where every user of this machine may write a file, or read one that is secret.

@@ -33,6 +33,8 @@ pub(crate) const COORDINATOR_TOKEN: &str = "coordinator_token_file";
 /// The files by which the node is let in by etcd; settings of the process.
 pub(crate) const ETCD_PASSWORD: &str = "etcd_password_file";
 pub(crate) const ETCD_KEY: &str = "etcd_client_key_file";
+/// The file of the certificate with that key.
+pub(crate) const ETCD_CERTIFICATE: &str = "etcd_client_certificate_file";
 /// Where HTTP is served; a setting of the process.
 const SERVED: &str = "http_address";
 /// Where others find HTTP; a setting of the process.
