@@ -67,12 +67,12 @@ struct Counted {
 
 impl Coordinator for Counted {
     fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
-        let response = self.link.call(request)?;
+        let answered = self.link.call(request);
         let bytes = |row: &KeyValue| (row.key.len() + row.value.len()) as u64;
-        let read: Vec<u64> = match &response {
-            Response::Value(row) => row.iter().map(bytes).collect(),
-            Response::Page(page) => page.entries.iter().map(bytes).collect(),
-            Response::Changes { changes, .. } => {
+        let read: Vec<u64> = match &answered {
+            Ok(Response::Value(row)) => row.iter().map(bytes).collect(),
+            Ok(Response::Page(page)) => page.entries.iter().map(bytes).collect(),
+            Ok(Response::Changes { changes, .. }) => {
                 let of_change =
                     |row: &Option<KeyValue>, key: &str| row.as_ref().map_or(key.len() as u64, bytes);
                 changes.iter().map(|change| of_change(&change.value, &change.key)).collect()
@@ -83,7 +83,7 @@ impl Coordinator for Counted {
         *counts.calls.entry(kind(request)).or_default() += 1;
         counts.rows += read.len() as u64;
         counts.bytes += read.iter().sum::<u64>();
-        Ok(response)
+        answered
     }
 }
 
@@ -338,4 +338,12 @@ fn coordinator_calls_follow_the_nodes_and_not_the_pairs() {
             }
         }
     }
+}
+
+#[test]
+fn coordinator_calls_that_fail_count_too() {
+    let counted = Counted { link: Sim::new(1).link(), counts: Mutex::default() };
+    counted.link.set_cut(true);
+    assert!(counted.read("a").is_err());
+    assert_eq!(counted.counts.lock().unwrap().all_calls(), 1);
 }
