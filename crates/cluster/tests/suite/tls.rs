@@ -16,6 +16,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use crate::etcd::members::{until, until_some};
+use crate::ports::Ports;
 use crate::test_tls::{Ends, TOKEN};
 
 /// How long anything may take that the machine only has to get done.
@@ -148,16 +149,17 @@ fn token_that_is_taken_back_counts_no_more_and_the_next_one_does_without_a_new_c
 fn lease_is_renewed_on_after_the_coordinator_was_away() {
     let (ends, folder) = (Ends::new(), tempfile::tempdir().unwrap());
     let open = || -> Arc<dyn Coordinator> { Arc::new(Embedded::open(folder.path()).unwrap()) };
-    let server = serve(&ends, open(), 0);
-    let address = server.address();
-    let remote = remote(address, ends.credentials(TOKEN));
+    // While nobody listens at it, nobody else may take the port.
+    let ports = Ports::take();
+    let server = serve(&ends, open(), ports.first);
+    let remote = remote(server.address(), ends.credentials(TOKEN));
     remote.set_deadline(Duration::from_secs(20));
     let terms = LeaseTerms::new(60_000, 0.05);
     let lease = FirstLease::ask(Arc::new(remote), terms).unwrap().granted().unwrap();
     let renewed = || lease.counts().values(boottime_ns())[0].value;
     drop(server);
     until("the old one has let go", || Embedded::open(folder.path()).is_ok());
-    let _server = serve(&ends, open(), address.port());
+    let _server = serve(&ends, open(), ports.first);
     let before = renewed();
     until("the lease is renewed again", || renewed() > before);
     assert!(lease.holds());
