@@ -9,6 +9,7 @@ mod crash;
 mod default_lease;
 mod disks;
 mod drills;
+mod failed_tests;
 mod failover;
 mod hostile;
 mod hosts;
