@@ -3,7 +3,7 @@
 
 use cell_tests::wait;
 
-use super::{SHORT_LEASE_MS, WRITES, WRITES_TO_ALL, on_three_hosts};
+use super::{SHORT_LEASE_MS, Scene, WRITES, WRITES_TO_ALL, on_three_hosts};
 
 /// Where etcd's members are asked.
 const ETCD_PORT: u16 = 2379;
@@ -49,49 +49,52 @@ fn host_that_is_heard_by_nobody_or_hears_nobody_acknowledges_nothing_past_its_le
     });
 }
 
+/// None of these cuts a host off from all others, so that one cluster goes through all of them.
 #[test]
-fn hosts_that_do_not_hear_each_other_and_are_heard_by_the_third_lose_nothing() {
+fn packets_that_are_lost_or_wait_and_hosts_that_do_not_hear_each_other_lose_nothing() {
     on_three_hosts(SHORT_LEASE_MS, |scene| {
-        let network = scene.hosts.network();
-        let followers = scene.followers();
-        scene.under_load("followers of etcd do not hear each other", Some(followers[0]), |traffic| {
-            network.part(followers[0], followers[1]);
-            traffic.wait_acknowledged(WRITES_TO_ALL);
-            scene.hosts.heal();
-        });
-        let leader = scene.etcd.wait_leader();
-        let other = scene.followers()[0];
-        scene.under_load("etcd's leader and one other do not hear each other", Some(other), |traffic| {
-            network.part(leader, other);
-            let has_noticed =
-                || scene.etcd.says(other, "etcd_server_has_leader 0") || !scene.etcd.leads(leader);
-            wait::until("the member of etcd has noticed", has_noticed);
-            traffic.wait_acknowledged(WRITES);
-            scene.hosts.heal();
-        });
-        let name = "what one host sends to another is lost";
-        scene.under_load(name, Some(followers[0]), |traffic| {
-            network.drop_one_way(followers[0], followers[1]);
-            traffic.wait_acknowledged(WRITES_TO_ALL);
-            scene.hosts.heal();
-        });
+        packets_are_lost_or_wait(scene);
+        hosts_do_not_hear_each_other(scene);
     });
 }
 
-#[test]
-fn packets_that_are_lost_or_wait_cost_time_alone() {
-    on_three_hosts(SHORT_LEASE_MS, |scene| {
-        let network = scene.hosts.network();
-        let victim = scene.followers()[0];
-        scene.under_load("one packet of ten is lost", Some(victim), |traffic| {
-            network.loss(victim, 10);
-            traffic.wait_acknowledged(WRITES_TO_ALL);
-            scene.hosts.heal();
-        });
-        scene.under_load("a host is sent 4 Mbit/s at most", Some(victim), |traffic| {
-            network.slow(victim, 4_000);
-            traffic.wait_acknowledged(WRITES_TO_ALL);
-            scene.hosts.heal();
-        });
+fn packets_are_lost_or_wait(scene: &Scene<'_>) {
+    let network = scene.hosts.network();
+    let victim = scene.followers()[0];
+    scene.under_load("one packet of ten is lost", Some(victim), |traffic| {
+        network.loss(victim, 10);
+        traffic.wait_acknowledged(WRITES_TO_ALL);
+        scene.hosts.heal();
+    });
+    scene.under_load("a host is sent 4 Mbit/s at most", Some(victim), |traffic| {
+        network.slow(victim, 4_000);
+        traffic.wait_acknowledged(WRITES_TO_ALL);
+        scene.hosts.heal();
+    });
+}
+
+/// The third host hears both.
+fn hosts_do_not_hear_each_other(scene: &Scene<'_>) {
+    let network = scene.hosts.network();
+    let followers = scene.followers();
+    scene.under_load("followers of etcd do not hear each other", Some(followers[0]), |traffic| {
+        network.part(followers[0], followers[1]);
+        traffic.wait_acknowledged(WRITES_TO_ALL);
+        scene.hosts.heal();
+    });
+    let leader = scene.etcd.wait_leader();
+    let other = scene.followers()[0];
+    scene.under_load("etcd's leader and one other do not hear each other", Some(other), |traffic| {
+        network.part(leader, other);
+        let has_noticed = || scene.etcd.says(other, "etcd_server_has_leader 0") || !scene.etcd.leads(leader);
+        wait::until("the member of etcd has noticed", has_noticed);
+        traffic.wait_acknowledged(WRITES);
+        scene.hosts.heal();
+    });
+    let name = "what one host sends to another is lost";
+    scene.under_load(name, Some(followers[0]), |traffic| {
+        network.drop_one_way(followers[0], followers[1]);
+        traffic.wait_acknowledged(WRITES_TO_ALL);
+        scene.hosts.heal();
     });
 }
