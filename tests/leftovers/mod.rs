@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use cell_tests::faulty_disk::{Fault, FaultyDisk};
-use cell_tests::hosts::Hosts;
+use cell_tests::hosts::{HostGroups, Hosts};
 use cell_tests::process::{by_number, have_ended, stop, wait_ended};
 use cell_tests::reaper;
 use cell_tests::server::Server;
@@ -17,6 +17,8 @@ use cell_tests::wait;
 const VICTIM: &str = "CELL_TEST_VICTIM";
 /// What the victim says before the numbers of what it has started.
 const STARTED: &str = "started ";
+/// On a host, the machine's control groups are seen in `/run/groups`.
+const SEE_GROUPS: &str = "mkdir /run/groups && mount -t cgroup2 none /run/groups";
 
 /// Killed when it is dropped, in case that the test fails before.
 struct Victim(Child);
@@ -58,14 +60,19 @@ fn mount_and_stand_still() -> ! {
     }
 }
 
-/// Hosts, on one of which a process runs whose parents are not the test's.
+/// Hosts, on one of which a process runs whose parents are not the test's, and a control group for it, if the
+/// kernel has some.
 fn start_hosts_and_stand_still() -> ! {
-    let hosts = Hosts::start(1);
+    let (hosts, groups) = (Hosts::start(1), HostGroups::begin());
+    let mut started = Vec::new();
     if let Some(hosts) = &hosts {
-        hosts.host(1).done(["sh", "-c", "setsid sleep infinity >/dev/null 2>&1 &"]);
+        let (host, group) = (hosts.host(1), groups.name(1));
+        host.done(["sh", "-c", "setsid sleep infinity >/dev/null 2>&1 &"]);
+        started.push(hosts.folder().display().to_string());
+        let make = format!("{SEE_GROUPS} && mkdir -p /run/groups/{group}/inner");
+        started.extend((host.run(["sh", "-c", &make]).code == Some(0)).then_some(group));
     }
-    let folder = hosts.as_ref().map(|hosts| hosts.folder().display().to_string());
-    println!("\n{STARTED}{}", folder.unwrap_or_default());
+    println!("\n{STARTED}{}", started.join(" "));
     loop {
         std::thread::park();
     }
@@ -139,9 +146,9 @@ fn test_that_is_killed_leaves_no_host_behind() {
     if std::env::var_os(VICTIM).is_some() {
         start_hosts_and_stand_still();
     }
-    let (victim, folders) = start_victim();
+    let (victim, started) = start_victim();
     let number = victim.0.id();
-    let Some(folder) = folders.first() else {
+    let Some(folder) = started.first() else {
         println!("SKIPPED: hosts of a test that is killed: it takes root, iproute2, nftables and overlay");
         return;
     };
@@ -150,4 +157,11 @@ fn test_that_is_killed_leaves_no_host_behind() {
     drop(victim); // by `kill -9`
     wait::until("nothing runs that it has started", || started_by(number) == 0);
     wait::until(&format!("{folder} is gone"), || !Path::new(folder).exists());
+    // Whoever starts hosts next removes its control groups.
+    let Some(group) = started.get(1) else {
+        println!("SKIPPED: control groups of a test that is killed: the kernel has no cgroup2");
+        return;
+    };
+    let hosts = Hosts::start(1).expect("hosts were started just now");
+    hosts.host(1).done(["sh", "-c", &format!("{SEE_GROUPS} && ! [ -e /run/groups/{group} ]")]);
 }

@@ -9,11 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cell_tests::hosts::{Host, HostProcess, Hosts};
+use cell_tests::hosts::{Host, HostGroups, HostProcess, Hosts};
 use cell_tests::program::{self, Said};
 use cell_tests::wait;
 use rustix::process::getuid;
-use tempfile::TempDir;
 
 use page::{Block, What};
 pub(super) use page::{Section, sections};
@@ -36,7 +35,6 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("systemctl", "systemd"),
 ];
 const SYSTEMD: &str = include_str!("systemd.sh");
-const GROUPS: &str = include_str!("groups.sh");
 /// Runs the block of its second argument, for as many seconds at the most as its first says.
 const SHELL: &str = "cd /root && unset CDPATH && HOME=/root LC_ALL=C.UTF-8 PATH=\"$2\" \
                      exec timeout --kill-after=5 \"$0\" bash -euo pipefail -c \"$1\"";
@@ -47,7 +45,7 @@ pub(super) struct Walk {
     systems: BTreeMap<u16, (HostProcess, String)>,
     hosts: Hosts,
     // Removed when nothing is in them any more.
-    _groups: Groups,
+    _groups: HostGroups,
     /// Blocks that were done, on however many hosts.
     done: AtomicUsize,
 }
@@ -62,9 +60,10 @@ impl Walk {
             return None;
         }
         let hosts = Hosts::start(HOSTS)?;
-        let groups = Groups::new();
+        let groups = HostGroups::begin();
         make_homes(&hosts);
-        let systems = hosts.numbers().map(|number| (number, start_systemd(&hosts, number))).collect();
+        let systems =
+            hosts.numbers().map(|number| (number, start_systemd(&hosts, &groups, number))).collect();
         let mount =
             ["mount", "--bind", &home(&hosts, "client").display().to_string(), "/root"].map(str::to_owned);
         hosts.client().done(mount);
@@ -174,8 +173,8 @@ fn make_key(file: &Path) {
 }
 
 /// systemd on a host, and its first process as the host numbers it.
-fn start_systemd(hosts: &Hosts, number: u16) -> (HostProcess, String) {
-    let group = format!("cell-hosts-{}-{number}", std::process::id());
+fn start_systemd(hosts: &Hosts, groups: &HostGroups, number: u16) -> (HostProcess, String) {
+    let group = groups.name(number);
     let home = home(hosts, &number.to_string()).display().to_string();
     let process = hosts.host(number).spawn("systemd", ["sh", "-c", SYSTEMD, "systemd", &group, &home]);
     let system = wait::until_some("systemd is started", || {
@@ -188,32 +187,6 @@ fn start_systemd(hosts: &Hosts, number: u16) -> (HostProcess, String) {
         program.starts_with("/lib/systemd/systemd\0").then_some(own)
     });
     (process, system)
-}
-
-/// Control groups of the machine that systemd makes for what runs on the hosts.
-struct Groups {
-    folder: TempDir,
-}
-
-impl Groups {
-    fn new() -> Self {
-        let folder = TempDir::with_prefix("cell-groups-").expect("a temporary folder can be made");
-        let groups = Self { folder };
-        groups.remove(0);
-        groups
-    }
-
-    fn remove(&self, own: u32) {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", GROUPS, "groups"]).arg(self.folder.path()).arg(own.to_string());
-        let _ = command.stdin(Stdio::null()).status(); // what stays is empty, and the next run removes it
-    }
-}
-
-impl Drop for Groups {
-    fn drop(&mut self) {
-        self.remove(std::process::id());
-    }
 }
 
 /// Whether this machine has what a page's commands are; if not, it says so.

@@ -7,6 +7,7 @@
 
 mod etcd;
 mod gluster;
+mod groups;
 mod host;
 mod network;
 mod process;
@@ -22,6 +23,7 @@ use crate::reaper;
 
 pub use etcd::{Etcd, EtcdOptions};
 pub use gluster::Gluster;
+pub use groups::HostGroups;
 pub use host::Host;
 pub use network::Network;
 pub use process::HostProcess;
@@ -67,6 +69,7 @@ impl Hosts {
             println!("SKIPPED: hosts in namespaces: the kernel has no overlay file system");
             return None;
         }
+        groups::remove_left();
         let folder = TempDir::with_prefix("cell-hosts-disk-").expect("a temporary folder can be made");
         reaper::remove(folder.path());
         for name in ["logs", "shared"] {
